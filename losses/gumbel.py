@@ -1,0 +1,64 @@
+"""Gumbel noise on scores: ranks sampled from the model's own Plackett-Luce law."""
+
+import tensorflow as tf
+
+
+def seed_from_scores(seed, scores):
+    """Draws a stateless seed from a fixed one and the bits of the scores.
+
+    The same scores always meet the same noise and new scores meet new noise, in eager mode, in a
+    graph, under XLA and after a resume, with nothing to save or to restore.
+
+    Args:
+      seed: Python int.
+      scores: float tensor of any shape.
+
+    Returns:
+      int32 `[2]`, for `tf.random.stateless_*`.
+    """
+    bits = tf.reshape(tf.bitcast(tf.cast(scores, tf.float32), tf.int32), [-1])
+    # Odd multipliers make the sum depend on where each score stands; int32 sums wrap and commute.
+    places = 2 * tf.range(tf.size(bits)) + 1
+    return tf.stack([tf.constant(seed, tf.int32), tf.reduce_sum(bits * places)])
+
+
+def perturb(scores, *, samples, seed, temperature=1.0):
+    r"""Adds Gumbel noise to scores.
+
+    $$z = (s + g) / \tau_g, \quad g = -\log(-\log u), \quad u \sim U(0, 1)$$
+
+    Args:
+      scores: float32 `[..., n]`.
+      samples: how many draws.
+      seed: int32 `[2]`.
+      temperature: `tau_g > 0`.
+
+    Returns:
+      float32 `[samples, ..., n]`.
+
+    References:
+      Bruch, Han, Bendersky, Najork (2020), "A stochastic treatment of learning to rank scoring
+      functions", section 4.
+    """
+    shape = tf.concat([[samples], tf.shape(scores)], axis=0)
+    tiny = 1.1754944e-38  # the smallest normal float32: log(0) would end in infinite noise
+    # One named generator: left to itself TensorFlow takes another one under XLA.
+    uniform = tf.random.stateless_uniform(shape, seed, minval=tiny, maxval=1.0, alg="philox")
+    noise = -tf.math.log(-tf.math.log(uniform))
+    return (scores + tf.ensure_shape(noise, [samples, *scores.shape])) / temperature
+
+
+def average(form, *, samples, seed, temperature):
+    """Wraps a loss `form(scores, labels, where, **knobs)`: its mean over noisy copies of the scores."""
+
+    def repeat(tensor):
+        if tensor is None:
+            return None
+        tiled = tf.broadcast_to(tensor, tf.concat([[samples], tf.shape(tensor)], axis=0))
+        return tf.ensure_shape(tiled, [samples, *tensor.shape])
+
+    def averaged(scores, labels, where, **knobs):
+        noisy = perturb(scores, samples=samples, seed=seed, temperature=temperature)
+        return tf.reduce_mean(form(noisy, repeat(labels), repeat(where), **knobs), axis=0)
+
+    return averaged

@@ -1,0 +1,77 @@
+"""Every loss and metric by name, in one place."""
+
+import difflib
+import re
+
+from rank4class.losses import keras_losses, keras_metrics
+
+LOSSES = {
+    "softmax": keras_losses.Softmax,
+    "pairwise_logistic": keras_losses.PairwiseLogistic,
+    "approx_ndcg": keras_losses.ApproxNDCG,
+    "gumbel_approx_ndcg": keras_losses.GumbelApproxNDCG,
+    "mse": keras_losses.MSE,
+    "rescaled_mse": keras_losses.RescaledMSE,
+}
+
+METRICS = {
+    r"top(\d+)_error": keras_metrics.TopKError,
+    r"top(\d+)_accuracy": keras_metrics.TopKAccuracy,
+    r"ndcg@(\d+)": keras_metrics.NDCG,
+    r"ndcg": keras_metrics.NDCG,
+    r"mrr": keras_metrics.MRR,
+}
+
+
+def names():
+    """Returns the names of all losses.
+
+    >>> "approx_ndcg" in names()
+    True
+    """
+    return tuple(LOSSES)
+
+
+def get(name, **knobs):
+    """Returns the Keras loss of that name.
+
+    Args:
+      name: one of `names()`.
+      **knobs: the loss's own, such as `temperature`.
+
+    Raises:
+      ValueError: an unknown name, or a knob that this loss does not have.
+
+    >>> get("approx_ndcg", temperature=0.5).knobs
+    {'temperature': 0.5}
+    """
+    if name not in LOSSES:
+        raise ValueError(f"unknown loss {name!r}{_closest(name, LOSSES)}; there are: {', '.join(LOSSES)}")
+    loss = LOSSES[name]
+    known = tuple(loss().knobs)
+    for knob in knobs:
+        if knob not in (*known, "reduction", "name"):
+            has = ", ".join(known) or "none"
+            raise ValueError(f"loss {name!r} has no knob {knob!r}; it has: {has}")
+    return loss(**knobs)
+
+
+def get_metric(name):
+    """Returns the Keras metric of that name: `top1_error`, `top5_accuracy`, `ndcg@5`, `ndcg`, `mrr`.
+
+    Raises:
+      ValueError: an unknown name.
+
+    >>> get_metric("ndcg@5").k
+    5
+    """
+    for pattern, metric in METRICS.items():
+        match = re.fullmatch(pattern, name)
+        if match:
+            return metric(*map(int, match.groups()))
+    raise ValueError(f"unknown metric {name!r}; there are: topK_error, topK_accuracy, ndcg@K, ndcg, mrr")
+
+
+def _closest(name, known):
+    close = difflib.get_close_matches(name, known, n=1)
+    return f", did you mean {close[0]!r}?" if close else ""

