@@ -5,33 +5,43 @@ Each keeps a sum and a weight, so that every example counts once on any number o
 """
 
 import tensorflow as tf
-from rank4class.losses import metrics
+from rank4class.losses import metrics, ranks
 from rank4class.losses.keras_losses import squeeze_ids
 
 _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
 
 
 class RankingMetric(tf.keras.metrics.Mean):
-    """The weighted mean of a function of `metrics.py` over the instances."""
+    """The weighted mean over the instances of a function of the true class's rank."""
 
-    def instance_values(self, scores, labels):
+    def of_rank(self, rank):
+        """Returns each instance's value, in `[0, 1]`, from its rank (`ranks.hard_rank`)."""
         raise NotImplementedError
+
+    def check_classes(self, num_classes):
+        """Raises ValueError where the metric says nothing about so many classes."""
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         y_pred = tf.convert_to_tensor(y_pred)
-        values = self.instance_values(y_pred, class_ids(y_true, y_pred))
+        self.check_classes(y_pred.shape[-1])
+        values = self.of_rank(ranks.hard_rank(y_pred, class_ids(y_true, y_pred)))
         if sample_weight is not None:
             sample_weight = tf.reshape(sample_weight, tf.shape(values))
         return super().update_state(values, sample_weight)
 
 
-class _TopK(RankingMetric):
+class _AtK(RankingMetric):
     def __init__(self, k, name, dtype):
         super().__init__(name=name, dtype=dtype)
         self.k = k
 
     def get_config(self):
         return {**super().get_config(), "k": self.k}
+
+
+class _TopK(_AtK):
+    def check_classes(self, num_classes):
+        metrics.check_k(self.k, num_classes)
 
 
 @_serializable
@@ -47,8 +57,8 @@ class TopKAccuracy(_TopK):
     def __init__(self, k=1, name=None, dtype=None):
         super().__init__(k, name or f"top{k}_accuracy", dtype)
 
-    def instance_values(self, scores, labels):
-        return metrics.top_k_accuracy(scores, labels, self.k)
+    def of_rank(self, rank):
+        return metrics.top_k_accuracy_of_rank(rank, self.k)
 
 
 @_serializable
@@ -64,12 +74,12 @@ class TopKError(_TopK):
     def __init__(self, k=1, name=None, dtype=None):
         super().__init__(k, name or f"top{k}_error", dtype)
 
-    def instance_values(self, scores, labels):
-        return metrics.top_k_error(scores, labels, self.k)
+    def of_rank(self, rank):
+        return metrics.top_k_error_of_rank(rank, self.k)
 
 
 @_serializable
-class NDCG(_TopK):
+class NDCG(_AtK):
     """NDCG@K for one relevant class; see `metrics.ndcg`.
 
     >>> metric = NDCG(k=5)
@@ -81,8 +91,8 @@ class NDCG(_TopK):
     def __init__(self, k=None, name=None, dtype=None):
         super().__init__(k, name or ("ndcg" if k is None else f"ndcg@{k}"), dtype)
 
-    def instance_values(self, scores, labels):
-        return metrics.ndcg(scores, labels, self.k)
+    def of_rank(self, rank):
+        return metrics.ndcg_of_rank(rank, self.k)
 
 
 @_serializable
@@ -98,8 +108,8 @@ class MRR(RankingMetric):
     def __init__(self, name="mrr", dtype=None):
         super().__init__(name=name, dtype=dtype)
 
-    def instance_values(self, scores, labels):
-        return metrics.mrr(scores, labels)
+    def of_rank(self, rank):
+        return metrics.mrr_of_rank(rank)
 
 
 def class_ids(y_true, y_pred):

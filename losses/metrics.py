@@ -29,7 +29,7 @@ def top_k_accuracy(scores, labels, k, *, where=None):
     References:
       Rank4Class, eq. 1.
     """
-    check_k(k, scores)
+    check_k(k, tf.convert_to_tensor(scores).shape[-1])
     return top_k_accuracy_of_rank(ranks.hard_rank(scores, labels, where), k)
 
 
@@ -100,8 +100,7 @@ def mrr_of_rank(rank):
     return 1.0 / rank
 
 
-def check_k(k, scores):
-    """Raises ValueError where top-K of these scores says nothing."""
-    n = scores.shape[-1] if hasattr(scores, "shape") else len(scores[0])
-    if k < 1 or (n is not None and k >= n):
-        raise ValueError(f"top-{k} says nothing about {n} classes: K must lie in 1..n-1")
+def check_k(k, num_classes):
+    """Raises ValueError where top-K of so many classes says nothing."""
+    if k < 1 or (num_classes is not None and k >= num_classes):
+        raise ValueError(f"top-{k} says nothing about {num_classes} classes: K must lie in 1..n-1")

@@ -47,13 +47,11 @@ def get(name, **knobs):
     """
     if name not in LOSSES:
         raise ValueError(f"unknown loss {name!r}{_closest(name, LOSSES)}; there are: {', '.join(LOSSES)}")
-    loss = LOSSES[name]
-    known = tuple(loss().knobs)
+    known = tuple(LOSSES[name]().knobs)
     for knob in knobs:
         if knob not in (*known, "reduction", "name"):
-            has = ", ".join(known) or "none"
-            raise ValueError(f"loss {name!r} has no knob {knob!r}; it has: {has}")
-    return loss(**knobs)
+            raise ValueError(f"loss {name!r} has no knob {knob!r}; it has: {', '.join(known) or 'none'}")
+    return LOSSES[name](**knobs)
 
 
 def get_metric(name):

@@ -1,0 +1,64 @@
+"""Text to BERT's inputs, in the graph."""
+
+import json
+import os
+
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+
+class WordPiece:
+    """BERT's tokenizer as a function on batches of strings.
+
+    Called on features with `text` `[B]` it returns `input_word_ids`, `input_mask` and
+    `input_type_ids`, int32 `[B, max_length]`: [CLS], the first `max_length - 2` word pieces, [SEP],
+    and padding.
+
+    Args:
+      folder: the encoder's, with `vocab.txt`; lower-casing follows its `tokenizer_config.json`
+        where there is one, and is on otherwise.
+      max_length: at least 3.
+
+    Raises:
+      FileNotFoundError: no `vocab.txt`.
+      ValueError: the vocabulary lacks a special token, or `max_length` is too short.
+    """
+
+    def __init__(self, folder, max_length):
+        vocab_path = os.path.join(folder, "vocab.txt")
+        if not os.path.isfile(vocab_path):
+            raise FileNotFoundError(f"no file {vocab_path}")
+        if max_length < 3:
+            raise ValueError(f"max_length {max_length} leaves no room for a word beside [CLS] and [SEP]")
+        with open(vocab_path, encoding="utf-8") as file:
+            vocab = [line.rstrip("\n") for line in file]
+        special = {}
+        for token in ("[PAD]", "[UNK]", "[CLS]", "[SEP]"):
+            if token not in vocab:
+                raise ValueError(f"{vocab_path} has no {token}")
+            special[token] = vocab.index(token)
+        self._start, self._end, self._padding = special["[CLS]"], special["[SEP]"], special["[PAD]"]
+        self._max_length = max_length
+        self._tokenizer = tf_text.BertTokenizer(
+            vocab_path, token_out_type=tf.int32, lower_case=_lower_case(folder)
+        )
+
+    def __call__(self, features):
+        pieces = self._tokenizer.tokenize(features["text"]).merge_dims(1, 2)[:, : self._max_length - 2]
+        ends = tf.ones([tf.shape(features["text"])[0], 1], tf.int32)
+        tokens = tf.concat([self._start * ends, pieces, self._end * ends], axis=1)
+        shape = [None, self._max_length]
+        mask = tf.ones_like(tokens).to_tensor(shape=shape)
+        return {
+            "input_word_ids": tokens.to_tensor(self._padding, shape=shape),
+            "input_mask": mask,
+            "input_type_ids": tf.zeros_like(mask),
+        }
+
+
+def _lower_case(folder):
+    path = os.path.join(folder, "tokenizer_config.json")
+    if not os.path.isfile(path):
+        return True
+    with open(path, encoding="utf-8") as file:
+        return json.load(file).get("do_lower_case", True)

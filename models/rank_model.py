@@ -1,0 +1,44 @@
+"""The rank model: instance encoder, class encoder and interaction joined."""
+
+import tensorflow as tf
+
+
+@tf.keras.utils.register_keras_serializable(package="rank4class")
+class RankModel(tf.keras.Model):
+    r"""Scores all classes for an instance: $s_i = I(H(x), C(i))$.
+
+    Called on a dict of features it returns scores, float32 `[B, n]`. It is a Keras model like any
+    other: `compile` it with a ranking loss, or hand it to `pipelines.trainer`.
+
+    Args:
+      encoder: instance encoder, features to `h` `[B, d]`.
+      class_encoder: ids of all classes to `c` `[n, d]`.
+      interaction: the pair of `h` and `c` to scores `[B, n]`.
+      num_classes: `n`.
+
+    References:
+      Rank4Class, Figure 2.
+    """
+
+    def __init__(self, encoder, class_encoder, interaction, num_classes, **kwargs):
+        super().__init__(**kwargs)
+        self.encoder = encoder
+        self.class_encoder = class_encoder
+        self.interaction = interaction
+        self.num_classes = num_classes
+
+    def call(self, features, training=None):
+        h = self.encoder(features, training=training)
+        c = self.class_encoder(tf.range(self.num_classes), training=training)
+        return tf.cast(self.interaction([h, c], training=training), tf.float32)
+
+    def get_config(self):
+        parts = {name: getattr(self, name) for name in ("encoder", "class_encoder", "interaction")}
+        serialized = {name: tf.keras.layers.serialize(part) for name, part in parts.items()}
+        return {**super().get_config(), **serialized, "num_classes": self.num_classes}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        parts = ("encoder", "class_encoder", "interaction")
+        built = {name: tf.keras.layers.deserialize(config[name], custom_objects) for name in parts}
+        return cls(**{**config, **built})

@@ -1,0 +1,212 @@
+"""The typed description of an experiment, and its checks.
+
+A field that is None leaves the choice to what it configures (a loss's own temperature, say); a field
+set to a value that its owner does not know is an error.
+"""
+
+import dataclasses
+import json
+
+from rank4class import losses
+from rank4class.data import datasets
+from rank4class.losses import registry as loss_registry
+from rank4class.models import registry as model_registry
+
+
+@dataclasses.dataclass
+class Data:
+    """Which dataset; `max_length` counts the tokens of texts."""
+
+    name: str = "digits"
+    path: str | None = None
+    max_length: int = 32
+
+
+@dataclasses.dataclass
+class Encoder:
+    """Instance encoder. `frozen` keeps its weights and trains on its outputs, which are computed once."""
+
+    name: str = "mlp"
+    frozen: bool = False
+    path: str | None = None
+    pooling: str | None = None
+    dropout: float | None = None
+    hidden: tuple[int, ...] | None = None
+    filters: tuple[int, ...] | None = None
+    units: int | None = None
+
+
+@dataclasses.dataclass
+class ClassEncoder:
+    name: str = "embedding"
+
+
+@dataclasses.dataclass
+class Interaction:
+    name: str = "dot"
+    units: int | None = None
+    dropout: float | None = None
+
+
+@dataclasses.dataclass
+class Loss:
+    name: str = "softmax"
+    temperature: float | None = None
+    normalize: str | None = None
+    samples: int | None = None
+    gumbel_temperature: float | None = None
+    kappa: float | None = None
+    target: float | None = None
+
+
+@dataclasses.dataclass
+class Optimizer:
+    """`learning_rate` is the peak: reached after `warmup_share` of all steps, then kept or let fall.
+
+    `decay` is "none" or "linear" (to 0 at the last step).
+    """
+
+    name: str = "adam"
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    warmup_share: float = 0.0
+    decay: str = "none"
+
+
+@dataclasses.dataclass
+class Experiment:
+    """Everything that decides what a run computes.
+
+    Attributes:
+      batch_size: examples a step.
+      epochs: passes over the training split, not necessarily a whole number.
+      evaluations_per_epoch: how often the validation split is judged and a checkpoint kept.
+      monitor: the validation metric that picks the best checkpoint.
+      patience: stop after that many evaluations without a better one; 0 never stops early.
+      metrics: what is reported, in percent.
+      seed: every random draw hangs on it.
+    """
+
+    data: Data = dataclasses.field(default_factory=Data)
+    encoder: Encoder = dataclasses.field(default_factory=Encoder)
+    class_encoder: ClassEncoder = dataclasses.field(default_factory=ClassEncoder)
+    interaction: Interaction = dataclasses.field(default_factory=Interaction)
+    loss: Loss = dataclasses.field(default_factory=Loss)
+    optimizer: Optimizer = dataclasses.field(default_factory=Optimizer)
+    batch_size: int = 32
+    epochs: float = 1.0
+    evaluations_per_epoch: int = 1
+    evaluation_batch_size: int = 256
+    monitor: str = "ndcg@5"
+    patience: int = 0
+    metrics: tuple[str, ...] = ("top1_error", "top5_error", "ndcg@5")
+    seed: int = 0
+
+
+OPTIMIZERS = ("adam", "adamw", "adagrad")
+DECAYS = ("none", "linear")
+
+
+def knobs(section):
+    """Returns the fields of a section that are set, all but its name."""
+    fields = dataclasses.asdict(section)
+    return {
+        name: value for name, value in fields.items() if name not in ("name", "frozen") and value is not None
+    }
+
+
+def check(experiment):
+    """Raises ValueError, naming the field and the remedy, where an experiment cannot run."""
+    _one_of("data.name", experiment.data.name, datasets.DATASETS)
+    _one_of("encoder.name", experiment.encoder.name, model_registry.ENCODERS)
+    _one_of("class_encoder.name", experiment.class_encoder.name, model_registry.CLASS_ENCODERS)
+    _one_of("interaction.name", experiment.interaction.name, model_registry.INTERACTIONS)
+    _one_of("loss.name", experiment.loss.name, loss_registry.LOSSES)
+    _one_of("optimizer.name", experiment.optimizer.name, OPTIMIZERS)
+    _one_of("optimizer.decay", experiment.optimizer.decay, DECAYS)
+    for name in ("batch_size", "evaluation_batch_size", "evaluations_per_epoch", "epochs"):
+        _positive(name, getattr(experiment, name))
+    _positive("optimizer.learning_rate", experiment.optimizer.learning_rate)
+    for name in ("temperature", "gumbel_temperature", "samples"):
+        if getattr(experiment.loss, name) is not None:
+            _positive(f"loss.{name}", getattr(experiment.loss, name))
+    if not 0.0 <= experiment.optimizer.warmup_share < 1.0:
+        raise ValueError(f"optimizer.warmup_share {experiment.optimizer.warmup_share} is not in [0, 1)")
+    if experiment.patience < 0:
+        raise ValueError(f"patience {experiment.patience} is negative")
+    if experiment.seed < 0:
+        raise ValueError(f"seed {experiment.seed} is negative")
+    if experiment.monitor not in experiment.metrics:
+        raise ValueError(
+            f"monitor {experiment.monitor!r} is not among the metrics {', '.join(experiment.metrics)}"
+        )
+    for name in experiment.metrics:
+        losses.get_metric(name)
+    losses.get(experiment.loss.name, **knobs(experiment.loss))
+
+
+def to_json(experiment):
+    return json.dumps(dataclasses.asdict(experiment), indent=2) + "\n"
+
+
+def from_json(text, path):
+    """Rebuilds an experiment; raises ValueError where `path` does not hold one."""
+    try:
+        return _build(Experiment, json.loads(text), path)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}:{error.lineno} is not JSON: {error.msg}") from error
+
+
+def first_difference(left, right):
+    """Returns `(field, left's value, right's value)` of the first field that differs, or None."""
+    for field in dataclasses.fields(left):
+        ours, theirs = getattr(left, field.name), getattr(right, field.name)
+        if dataclasses.is_dataclass(ours):
+            difference = first_difference(ours, theirs)
+            if difference:
+                return (f"{field.name}.{difference[0]}", *difference[1:])
+        elif ours != theirs:
+            return field.name, ours, theirs
+    return None
+
+
+def override(experiment, changes):
+    """Returns a copy with dotted fields replaced.
+
+    >>> override(Experiment(), {"loss.name": "mse", "seed": 3}).loss.name
+    'mse'
+    """
+    copy = _build(Experiment, dataclasses.asdict(experiment), "override")
+    for dotted, value in changes.items():
+        *sections, name = dotted.split(".")
+        owner = copy
+        for section in sections:
+            owner = getattr(owner, section)
+        if not hasattr(owner, name):
+            raise ValueError(f"an experiment has no field {dotted!r}")
+        setattr(owner, name, value)
+    return copy
+
+
+def _build(cls, values, path):
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    for name in values:
+        if name not in fields:
+            raise ValueError(f"{path} has the field {name!r}, which {cls.__name__} does not know")
+    built = {}
+    for name, value in values.items():
+        if dataclasses.is_dataclass(fields[name].type):
+            built[name] = _build(fields[name].type, value, path)
+        else:
+            built[name] = tuple(value) if isinstance(value, list) else value
+    return cls(**built)
+
+
+def _one_of(field, value, known):
+    if value not in known:
+        raise ValueError(f"{field} {value!r} is unknown; there are: {', '.join(known)}")
+
+
+def _positive(field, value):
+    if not value > 0:
+        raise ValueError(f"{field} {value} is not positive")

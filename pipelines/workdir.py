@@ -1,0 +1,84 @@
+"""A run's folder: what it holds, whose it is, and what a restart may trust.
+
+config.json      the experiment
+metrics.jsonl    one line an evaluation: step, training loss, learning rate, validation metrics
+tensorboard/     the same for TensorBoard
+checkpoints/     last/ to resume from, best/ by the monitored metric
+features-*.npz   a frozen encoder's outputs
+results.json     written once, at the end
+"""
+
+import json
+import os
+
+from rank4class.pipelines import config
+
+
+class Workdir:
+    """The folder of one experiment's run."""
+
+    def __init__(self, path):
+        self.path = path
+        self.checkpoints = os.path.join(path, "checkpoints")
+        self.tensorboard = os.path.join(path, "tensorboard")
+        self._config = os.path.join(path, "config.json")
+        self._metrics = os.path.join(path, "metrics.jsonl")
+        self._results = os.path.join(path, "results.json")
+
+    def claim(self, experiment):
+        """Makes the folder this experiment's own.
+
+        Raises:
+          ValueError: it belongs to another experiment.
+          OSError: it cannot be written.
+        """
+        if os.path.exists(self._config):
+            difference = config.first_difference(self.experiment(), experiment)
+            if difference:
+                field, there, here = difference
+                raise ValueError(
+                    f"{self.path} holds another experiment: {field} is {there!r} there and {here!r} here; "
+                    "choose another --workdir"
+                )
+            return
+        os.makedirs(self.path, exist_ok=True)
+        _write(self._config, config.to_json(experiment))
+
+    def experiment(self):
+        """Returns the experiment that the folder belongs to.
+
+        Raises:
+          FileNotFoundError, ValueError: there is none, or it is broken.
+        """
+        if not os.path.exists(self._config):
+            raise FileNotFoundError(f"{self.path} is not a run's folder: it has no config.json")
+        with open(self._config, encoding="utf-8") as file:
+            return config.from_json(file.read(), self._config)
+
+    def results(self):
+        """Returns the finished run's results, or None."""
+        if not os.path.exists(self._results):
+            return None
+        with open(self._results, encoding="utf-8") as file:
+            return json.load(file)
+
+    def write_results(self, results):
+        _write(self._results, json.dumps(results, indent=2) + "\n")
+
+    def history(self):
+        """Returns the evaluations so far, oldest first."""
+        if not os.path.exists(self._metrics):
+            return []
+        with open(self._metrics, encoding="utf-8") as file:
+            return [json.loads(line) for line in file if line.endswith("\n")]
+
+    def write_history(self, history):
+        _write(self._metrics, "".join(json.dumps(line) + "\n" for line in history))
+
+
+def _write(path, text):
+    """Writes a whole file or nothing."""
+    partial = f"{path}.partial"
+    with open(partial, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(partial, path)

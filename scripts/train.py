@@ -1,0 +1,22 @@
+"""Trains one experiment, or goes on where it was interrupted.
+
+python -m rank4class.scripts.train --config=pipelines/configs/digits_mlp.py --workdir=runs/digits_mlp
+"""
+
+from absl import flags
+from rank4class.pipelines import report, trainer
+from rank4class.scripts import main as door
+
+_CONFIG = door.define_config()
+_WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=True)
+
+
+def main():
+    results = trainer.train(_CONFIG.value, _WORKDIR.value)
+    print(report.results_table(results))
+    print(f"Results, checkpoints and metrics: {_WORKDIR.value}")
+    print(f"TensorBoard: tensorboard --logdir {_WORKDIR.value}")
+
+
+if __name__ == "__main__":
+    door.run(main)
