@@ -172,12 +172,18 @@ def get(name, **knobs):
       **knobs: the dataset's own, such as `path`.
 
     Raises:
-      ValueError: an unknown name, or a knob that this dataset does not have.
+      ValueError: see `check`.
       FileNotFoundError, ValueError: as the dataset's function says.
 
     >>> len(get("digits").class_names)
     10
     """
+    check(name, knobs)
+    return DATASETS[name](**knobs)
+
+
+def check(name, knobs):
+    """Raises ValueError for an unknown name, or a knob that the dataset does not have."""
     if name not in DATASETS:
         close = difflib.get_close_matches(name, DATASETS, n=1)
         hint = f", did you mean {close[0]!r}?" if close else ""
@@ -186,4 +192,3 @@ def get(name, **knobs):
     for knob in knobs:
         if knob not in known:
             raise ValueError(f"dataset {name!r} has no knob {knob!r}; it has: {', '.join(known) or 'none'}")
-    return DATASETS[name](**knobs)

@@ -37,7 +37,7 @@ def get(name, **knobs):
 
     Args:
       name: one of `names()`.
-      **knobs: the loss's own, such as `temperature`.
+      **knobs: the loss's own, such as `temperature`, and Keras's `reduction` and `name`.
 
     Raises:
       ValueError: an unknown name, or a knob that this loss does not have.
@@ -45,13 +45,27 @@ def get(name, **knobs):
     >>> get("approx_ndcg", temperature=0.5).knobs
     {'temperature': 0.5}
     """
-    if name not in LOSSES:
-        raise ValueError(f"unknown loss {name!r}{_closest(name, LOSSES)}; there are: {', '.join(LOSSES)}")
-    known = tuple(LOSSES[name]().knobs)
+    known = knobs_of(name)
     for knob in knobs:
         if knob not in (*known, "reduction", "name"):
             raise ValueError(f"loss {name!r} has no knob {knob!r}; it has: {', '.join(known) or 'none'}")
     return LOSSES[name](**knobs)
+
+
+def knobs_of(name):
+    """Returns the names of what can be set of a loss.
+
+    Raises:
+      ValueError: an unknown name; the message lists the known ones.
+
+    >>> knobs_of("rescaled_mse")
+    ('kappa', 'target')
+    """
+    if name not in LOSSES:
+        close = difflib.get_close_matches(name, LOSSES, n=1)
+        hint = f", did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"unknown loss {name!r}{hint}; there are: {', '.join(LOSSES)}")
+    return tuple(LOSSES[name]().knobs)
 
 
 def get_metric(name):
@@ -68,8 +82,3 @@ def get_metric(name):
         if match:
             return metric(*map(int, match.groups()))
     raise ValueError(f"unknown metric {name!r}; there are: topK_error, topK_accuracy, ndcg@K, ndcg, mrr")
-
-
-def _closest(name, known):
-    close = difflib.get_close_matches(name, known, n=1)
-    return f", did you mean {close[0]!r}?" if close else ""

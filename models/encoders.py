@@ -178,6 +178,8 @@ class Bert(tf.keras.layers.Layer):
             attention_dropout=dropout,
             name="bert",
         )
+        # Where BERT's own pooler has no part in the output it has no gradient either.
+        self.network.pooler_layer.trainable = pooling == "pooler"
 
     @classmethod
     def from_folder(cls, path, dropout=0.1, pooling="pooler"):
@@ -212,15 +214,6 @@ class Bert(tf.keras.layers.Layer):
             return states[:, 0, :]
         mask = tf.cast(features["input_mask"], states.dtype)[..., None]
         return tf.math.divide_no_nan(tf.reduce_sum(states * mask, axis=1), tf.reduce_sum(mask, axis=1))
-
-    @property
-    def trainable_weights(self):
-        """Leaves out BERT's own pooler where it has no part in the output, and so no gradient."""
-        weights = super().trainable_weights
-        if self.pooling == "pooler":
-            return weights
-        unused = {id(w) for w in self.network.pooler_layer.weights}
-        return [w for w in weights if id(w) not in unused]
 
     def get_config(self):
         return {**super().get_config(), **self.config, "pooling": self.pooling}

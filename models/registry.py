@@ -22,44 +22,51 @@ INTERACTIONS = {
     "concat_mlp": interactions.ConcatMlp,
 }
 
+PARTS = {"encoder": ENCODERS, "class encoder": CLASS_ENCODERS, "interaction": INTERACTIONS}
 
-def get_encoder(name, **knobs):
-    """Returns the instance encoder of that name.
+
+def get(part, name, **knobs):
+    """Returns a part of a rank model by name.
+
+    Args:
+      part: "encoder", "class encoder" or "interaction".
+      name: see `PARTS[part]`.
+      **knobs: the part's own.
 
     Raises:
-      ValueError: an unknown name, or a knob that this encoder does not have.
+      ValueError: see `check`.
 
-    >>> get_encoder("mlp", hidden=(32,)).width
+    >>> get("encoder", "mlp", hidden=(32,)).width
     32
     """
-    return _get("encoder", ENCODERS, name, knobs)
+    check(part, name, knobs)
+    return PARTS[part][name](**knobs)
 
 
-def get_class_encoder(name, **knobs):
-    """Returns the class encoder of that name; see `get_encoder`."""
-    return _get("class encoder", CLASS_ENCODERS, name, knobs)
+def knobs_of(part, name):
+    """Returns the names of what can be set of a part.
 
+    Raises:
+      ValueError: an unknown name; the message lists the known ones.
 
-def get_interaction(name, **knobs):
-    """Returns the interaction of that name; see `get_encoder`.
-
-    >>> get_interaction("lc_mlp", units=8).units
-    8
+    >>> knobs_of("interaction", "lc_mlp")
+    ('units', 'dropout')
     """
-    return _get("interaction", INTERACTIONS, name, knobs)
-
-
-def _get(kind, table, name, knobs):
+    table = PARTS[part]
     if name not in table:
         close = difflib.get_close_matches(name, table, n=1)
         hint = f", did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"unknown {kind} {name!r}{hint}; there are: {', '.join(table)}")
-    parameters = inspect.signature(table[name]).parameters
-    known = [p for p in parameters if p != "kwargs"]
+        raise ValueError(f"unknown {part} {name!r}{hint}; there are: {', '.join(table)}")
+    return tuple(knob for knob in inspect.signature(table[name]).parameters if knob != "kwargs")
+
+
+def check(part, name, knobs):
+    """Raises ValueError for an unknown name, a knob that the part does not have, or one that it lacks."""
+    known = knobs_of(part, name)
     for knob in knobs:
         if knob not in known:
-            raise ValueError(f"{kind} {name!r} has no knob {knob!r}; it has: {', '.join(known) or 'none'}")
-    missing = [p for p in known if parameters[p].default is inspect.Parameter.empty and not knobs.get(p)]
-    if missing:
-        raise ValueError(f"{kind} {name!r} needs {', '.join(missing)}")
-    return table[name](**knobs)
+            raise ValueError(f"{part} {name!r} has no knob {knob!r}; it has: {', '.join(known) or 'none'}")
+    parameters = inspect.signature(PARTS[part][name]).parameters
+    for knob in known:
+        if parameters[knob].default is inspect.Parameter.empty and knob not in knobs:
+            raise ValueError(f"{part} {name!r} needs {knob!r}")

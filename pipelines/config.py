@@ -115,13 +115,36 @@ def knobs(section):
     }
 
 
+def dataset_knobs(section):
+    """Returns the fields of a `Data` section that its dataset takes."""
+    return {} if section.path is None else {"path": section.path}
+
+
+def without_foreign_knobs(experiment):
+    """Returns a copy in which a loss and an interaction keep only the knobs that they have.
+
+    A grid runs many losses and interactions from one experiment: a knob that is set there goes to
+    those that have it.
+    """
+    foreign = {}
+    known = {
+        "loss": loss_registry.knobs_of(experiment.loss.name),
+        "interaction": model_registry.knobs_of("interaction", experiment.interaction.name),
+    }
+    for section, names in known.items():
+        foreign |= {
+            f"{section}.{knob}": None for knob in knobs(getattr(experiment, section)) if knob not in names
+        }
+    return override(experiment, foreign)
+
+
 def check(experiment):
     """Raises ValueError, naming the field and the remedy, where an experiment cannot run."""
-    _one_of("data.name", experiment.data.name, datasets.DATASETS)
-    _one_of("encoder.name", experiment.encoder.name, model_registry.ENCODERS)
-    _one_of("class_encoder.name", experiment.class_encoder.name, model_registry.CLASS_ENCODERS)
-    _one_of("interaction.name", experiment.interaction.name, model_registry.INTERACTIONS)
-    _one_of("loss.name", experiment.loss.name, loss_registry.LOSSES)
+    datasets.check(experiment.data.name, dataset_knobs(experiment.data))
+    model_registry.check("encoder", experiment.encoder.name, knobs(experiment.encoder))
+    model_registry.knobs_of("class encoder", experiment.class_encoder.name)
+    model_registry.check("interaction", experiment.interaction.name, knobs(experiment.interaction))
+    losses.get(experiment.loss.name, **knobs(experiment.loss))
     _one_of("optimizer.name", experiment.optimizer.name, OPTIMIZERS)
     _one_of("optimizer.decay", experiment.optimizer.decay, DECAYS)
     for name in ("batch_size", "evaluation_batch_size", "evaluations_per_epoch", "epochs"):
@@ -142,7 +165,6 @@ def check(experiment):
         )
     for name in experiment.metrics:
         losses.get_metric(name)
-    losses.get(experiment.loss.name, **knobs(experiment.loss))
 
 
 def to_json(experiment):

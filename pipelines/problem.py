@@ -61,11 +61,11 @@ class Problem:
                 f"{experiment.data.name!r} has {', '.join(features)}"
             )
         n = len(self.class_names)
-        class_encoder = models.get_class_encoder(
-            experiment.class_encoder.name, num_classes=n, width=encoder.width
+        class_encoder = models.get(
+            "class encoder", experiment.class_encoder.name, num_classes=n, width=encoder.width
         )
-        interaction = models.get_interaction(
-            experiment.interaction.name, **config.knobs(experiment.interaction)
+        interaction = models.get(
+            "interaction", experiment.interaction.name, **config.knobs(experiment.interaction)
         )
         model = models.RankModel(encoder, class_encoder, interaction, num_classes=n)
         model(features)
@@ -85,13 +85,12 @@ def load(experiment, cache_dir):
     Raises:
       FileNotFoundError, ValueError: the dataset or the encoder cannot be loaded, or they do not fit.
     """
-    path = {"path": experiment.data.path} if experiment.data.path else {}
-    dataset = data.get(experiment.data.name, **path)
+    dataset = data.get(experiment.data.name, **config.dataset_knobs(experiment.data))
     problem = Problem(
         dataset.class_names,
         dataset.splits,
         _preprocess(experiment, dataset),
-        lambda: models.get_encoder(experiment.encoder.name, **config.knobs(experiment.encoder)),
+        lambda: models.get("encoder", experiment.encoder.name, **config.knobs(experiment.encoder)),
     )
     return _encode(experiment, problem, cache_dir) if experiment.encoder.frozen else problem
 
@@ -121,7 +120,9 @@ def _encode(experiment, raw, cache_dir):
         splits = {
             split: data.Split({"embedding": file[split]}, raw.splits[split].labels) for split in raw.splits
         }
-    return Problem(raw.class_names, splits, None, lambda: models.get_encoder("identity", width=encoder.width))
+    return Problem(
+        raw.class_names, splits, None, lambda: models.get("encoder", "identity", width=encoder.width)
+    )
 
 
 def _outputs(experiment, raw, encoder, split):

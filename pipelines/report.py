@@ -1,2 +1,227 @@
-def results_table(r):
-    return str(r["validation"]) + str(r["test"])
+"""Results for people: tables in the terminal and in Markdown, and plots."""
+
+import dataclasses
+import os
+
+import matplotlib.pyplot as plt
+import numpy as np
+import scipy.stats
+from rank4class.pipelines.workdir import Workdir
+
+COLORS = ("#1f5a99", "#d9822b", "#3c8d5a", "#8a4f9e", "#b3443f", "#6b6b6b")
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A finished run: its experiment, its results and its folder."""
+
+    experiment: object
+    results: dict
+    path: str
+
+
+def one_line(results):
+    """Returns the test metrics of a run in one line."""
+    return ", ".join(f"{name} {results['test'][name]:.2f}" for name in _metrics(results["test"]))
+
+
+def results_table(results):
+    """Returns a run's metrics in percent, with their 95% intervals over the examples, as text."""
+    splits = [name for name in ("validation", "test") if name in results]
+    rows = [["metric (%)", *(f"{name} ({results[name]['examples']:,} examples)" for name in splits)]]
+    for metric in _metrics(results[splits[0]]):
+        cells = []
+        for name in splits:
+            low, high = results[name]["intervals"][metric]
+            cells.append(f"{results[name][metric]:.2f}  [{low:.2f}, {high:.2f}]")
+        rows.append([metric, *cells])
+    return _text_table(rows)
+
+
+def mean_and_half_width(values):
+    """Returns the mean of a figure over seeds and half of its 95% interval (Student's t).
+
+    >>> mean, half = mean_and_half_width([1.0, 2.0, 3.0])
+    >>> round(mean, 2), round(half, 2)  # 4.303 standard errors of 1 / sqrt(3)
+    (2.0, 2.48)
+    """
+    values = np.asarray(values, np.float64)
+    if len(values) < 2:
+        return float(values.mean()), float("nan")
+    half = scipy.stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    return float(values.mean()), float(half)
+
+
+def grid_table(runs):
+    """Returns the rows of a grid: loss, interaction, and each test metric's mean and interval over the seeds.
+
+    The best mean of each metric carries a star.
+    """
+    cells = _cells(runs)
+    names = _metrics(runs[0].results["test"])
+    means = {
+        key: {name: mean_and_half_width([run.results["test"][name] for run in group]) for name in names}
+        for key, group in cells.items()
+    }
+    best = {
+        name: (min if name.endswith("error") else max)(round(mean[name][0], 2) for mean in means.values())
+        for name in names
+    }
+    rows = [["loss", "interaction", *names]]
+    for (loss, interaction), mean in means.items():
+        figures = []
+        for name in names:
+            value, half = mean[name]
+            star = "*" if round(value, 2) == best[name] else ""
+            figures.append(f"{value:.2f}{star}" if np.isnan(half) else f"{value:.2f}{star} ± {half:.2f}")
+        rows.append([loss, interaction, *figures])
+    return rows
+
+
+def grid_text(runs):
+    """Returns `grid_table` as text for a terminal."""
+    return _text_table(grid_table(runs))
+
+
+def write_grid(runs, root):
+    """Writes `report.md`, `metrics.png` and `curves.png` for a grid; returns the report's path."""
+    plot_metrics(runs, os.path.join(root, "metrics.png"))
+    plot_curves(runs, os.path.join(root, "curves.png"))
+    first = runs[0]
+    seeds = sorted({run.experiment.seed for run in runs})
+    rates = sorted({run.experiment.optimizer.learning_rate for run in runs})
+    counts = f"{first.results['train_examples']:,} training"
+    for split in ("validation", "test"):
+        counts += f", {first.results[split]['examples']:,} {split}"
+    packages = ", ".join(f"{name} {version}" for name, version in first.results["packages"].items())
+    code = first.results["git"] or "outside a git checkout"
+    optimizer = (
+        f"{first.experiment.optimizer.name}, learning rates {', '.join(f'{rate:g}' for rate in rates)}"
+    )
+    lines = [
+        f"# {first.experiment.data.name} with {first.experiment.encoder.name}"
+        + (" (frozen)" if first.experiment.encoder.frozen else ""),
+        "",
+        f"Test set, percent; mean and 95% interval over {len(seeds)} seeds (Student's t): how much a run's "
+        "own chance moves the figure. A star marks the best mean; where intervals overlap, the difference "
+        "may be chance.",
+        "",
+        *_markdown_table(grid_table(runs)),
+        "",
+        "![Test metrics](metrics.png)",
+        "",
+        "![Validation curves](curves.png)",
+        "",
+        f"- Examples: {counts}.",
+        f"- Batches of {first.experiment.batch_size}, {first.experiment.epochs:g} epochs, {optimizer}; the "
+        f"best checkpoint by validation {first.experiment.monitor}.",
+        f"- Seeds {', '.join(map(str, seeds))}; code {code}; {packages}.",
+        "",
+    ]
+    path = os.path.join(root, "report.md")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("\n".join(lines))
+    return path
+
+
+def plot_metrics(runs, path):
+    """Plots every cell's test metrics with their intervals over the seeds, one panel a metric."""
+    cells = _cells(runs)
+    losses = list(dict.fromkeys(loss for loss, _ in cells))
+    interactions = list(dict.fromkeys(interaction for _, interaction in cells))
+    names = _metrics(runs[0].results["test"])
+    figure, axes = plt.subplots(
+        1, len(names), figsize=(4.2 * len(names), 1.2 + 0.75 * len(losses)), sharey=True, squeeze=False
+    )
+    for axis, name in zip(axes[0], names, strict=True):
+        for i, interaction in enumerate(interactions):
+            offset = (i - (len(interactions) - 1) / 2) * 0.2
+            for j, loss in enumerate(losses):
+                values = [run.results["test"][name] for run in cells[loss, interaction]]
+                mean, half = mean_and_half_width(values)
+                place, color = j + offset, COLORS[i % len(COLORS)]
+                axis.scatter(values, [place] * len(values), s=9, color=color, alpha=0.35, linewidths=0)
+                half = 0.0 if np.isnan(half) else half
+                axis.errorbar(
+                    mean,
+                    place,
+                    xerr=[[min(half, mean)], [min(half, 100.0 - mean)]],  # a percentage stays one
+                    fmt="o",
+                    ms=6,
+                    color=color,
+                    capsize=3,
+                    label=interaction if j == 0 else None,
+                )
+        direction = "lower" if name.endswith("error") else "higher"
+        axis.set_title(f"{name} (%), {direction} is better", fontsize=10)
+        axis.set_yticks(range(len(losses)), losses)
+        axis.grid(axis="x", alpha=0.3)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0, 0].invert_yaxis()
+    _legend_below(figure, axes[0, 0])
+    figure.savefig(path, dpi=150, bbox_inches="tight")
+    plt.close(figure)
+
+
+def plot_curves(runs, path):
+    """Plots the monitored validation metric over the epochs, mean and range of the seeds, by interaction."""
+    cells = _cells(runs)
+    losses = list(dict.fromkeys(loss for loss, _ in cells))
+    interactions = list(dict.fromkeys(interaction for _, interaction in cells))
+    monitor = runs[0].experiment.monitor
+    figure, axes = plt.subplots(
+        1, len(interactions), figsize=(4.2 * len(interactions), 3.4), sharey=True, squeeze=False
+    )
+    for axis, interaction in zip(axes[0], interactions, strict=True):
+        for i, loss in enumerate(losses):
+            group = cells[loss, interaction]
+            histories = [Workdir(run.path).history() for run in group]
+            length = min(map(len, histories))  # early stopping ends some seeds before others
+            values = np.array([[line[monitor] for line in history[:length]] for history in histories])
+            scale = group[0].experiment.batch_size / group[0].results["train_examples"]
+            epochs = [line["step"] * scale for line in histories[0][:length]]
+            color = COLORS[i % len(COLORS)]
+            axis.plot(epochs, values.mean(axis=0), color=color, label=loss)
+            axis.fill_between(
+                epochs, values.min(axis=0), values.max(axis=0), color=color, alpha=0.15, linewidth=0
+            )
+        axis.set_title(interaction, fontsize=10)
+        axis.set_xlabel("epochs")
+        axis.grid(alpha=0.3)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0, 0].set_ylabel(f"validation {monitor} (%)")
+    _legend_below(figure, axes[0, 0])
+    figure.savefig(path, dpi=150, bbox_inches="tight")
+    plt.close(figure)
+
+
+def _metrics(judged):
+    return [name for name in judged if name not in ("examples", "intervals")]
+
+
+def _cells(runs):
+    cells = {}
+    for run in runs:
+        cells.setdefault((run.experiment.loss.name, run.experiment.interaction.name), []).append(run)
+    return cells
+
+
+def _legend_below(figure, axis):
+    handles, labels = axis.get_legend_handles_labels()
+    figure.tight_layout()
+    figure.legend(
+        handles, labels, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncol=len(labels), frameon=False
+    )
+
+
+def _text_table(rows):
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+
+
+def _markdown_table(rows):
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    return [lines[0], "| " + " | ".join("---" for _ in rows[0]) + " |", *lines[1:]]

@@ -131,7 +131,7 @@ def restore(path):
     best = tf.train.latest_checkpoint(os.path.join(workdir.checkpoints, "best"))
     if best is None:
         raise FileNotFoundError(f"{path} has no checkpoint yet: train it first")
-    tf.train.Checkpoint(model=model).read(best).assert_existing_objects_matched().assert_consumed()
+    tf.train.Checkpoint(model=model).restore(best).assert_existing_objects_matched().assert_consumed()
     return experiment, loaded, model
 
 

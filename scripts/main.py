@@ -1,6 +1,5 @@
 """What every door shares: flags, and one clear line instead of a traceback for a user's mistake."""
 
-import os
 import sys
 
 from absl import app, flags, logging
@@ -47,8 +46,3 @@ def _parse(argv):
 def _fail(message):
     print(f"error: {message}", file=sys.stderr)
     sys.exit(1)
-
-
-def quiet_tensorflow():
-    """Keeps TensorFlow's start-up messages out of the output; call it before TensorFlow is imported."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

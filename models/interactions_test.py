@@ -1,0 +1,129 @@
+"""Interactions against their naive forms, and the rank model that joins the parts."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from rank4class import models
+from rank4class.models import class_encoders, encoders, registry
+
+B, N, D, K = 3, 5, 4, 6
+
+
+def vectors():
+    rng = np.random.default_rng(0)
+    return tf.constant(rng.normal(size=[B, D]), tf.float32), tf.constant(rng.normal(size=[N, D]), tf.float32)
+
+
+def build(name):
+    interaction = models.get("interaction", name, **({} if name == "dot" else {"units": K}))
+    interaction(vectors())
+    for variable in interaction.trainable_variables:  # biases start at 0: let them count
+        variable.assign_add(tf.random.stateless_normal(variable.shape, [1, 2]))
+    return interaction
+
+
+def naive(interaction, name, h, c):
+    """The formula on explicit pairs, with the interaction's own weights."""
+    h_pairs = tf.repeat(h[:, None, :], c.shape[0], axis=1)
+    c_pairs = tf.repeat(c[None, :, :], h.shape[0], axis=0)
+    if name == "dot":
+        return tf.reduce_sum(h_pairs * c_pairs, axis=-1) + interaction.bias
+    pairs = h_pairs * c_pairs if name == "lc_mlp" else tf.concat([h_pairs, c_pairs], axis=-1)
+    hidden = tf.nn.relu(pairs @ interaction.kernel + interaction.bias)
+    hidden = tf.nn.relu(hidden @ interaction.second.kernel + interaction.second.bias)
+    return (hidden @ interaction.read_out.kernel + interaction.read_out.bias)[..., 0]
+
+
+@pytest.mark.parametrize("name", registry.INTERACTIONS)
+class TestEveryInteraction:
+    def test_value_and_gradients_equal_the_naive_form(self, name):
+        h, c = vectors()
+        interaction = build(name)
+        watched = [h, c, *interaction.trainable_variables]
+        results = []
+        for scores_of in (lambda: interaction([h, c]), lambda: naive(interaction, name, h, c)):
+            with tf.GradientTape() as tape:
+                tape.watch([h, c])
+                scores = scores_of()
+                value = tf.reduce_sum(tf.sin(scores))
+            results.append([scores, *tape.gradient(value, watched)])
+        for ours, theirs in zip(*results, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+    def test_config_round_trip_and_training(self, name):
+        interaction = build(name)
+        again = tf.keras.layers.deserialize(tf.keras.layers.serialize(interaction))
+        again(vectors())
+        again.set_weights(interaction.get_weights())
+        np.testing.assert_array_equal(again(vectors()), interaction(vectors()))
+
+    def test_xla_and_half_precision(self, name):
+        interaction = build(name)
+        scores = interaction(vectors())
+        compiled = tf.function(interaction, jit_compile=True)
+        np.testing.assert_allclose(compiled(vectors()), scores, rtol=1e-4, atol=1e-5)
+        tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
+        try:
+            half = models.get("interaction", name)([tf.cast(x, tf.bfloat16) for x in vectors()])
+        finally:
+            tf.keras.mixed_precision.set_global_policy("float32")
+        assert half.shape == [B, N]
+        assert np.isfinite(tf.cast(half, tf.float32)).all()
+
+
+def test_dot_is_the_classical_dense_layer():
+    h = tf.round(10.0 * vectors()[0])  # whole numbers add up exactly, in any order
+    encoder = class_encoders.Embedding(num_classes=N, width=D)
+    dot = models.get("interaction", "dot")
+    dot([h, encoder(tf.range(N))])
+    encoder.table.assign(tf.round(10.0 * vectors()[1]))
+    dot.bias.assign(tf.range(N, dtype=tf.float32))
+    dense = tf.keras.layers.Dense(N)
+    dense(h)
+    dense.set_weights([encoder.table.numpy().T, dot.bias.numpy()])
+    np.testing.assert_array_equal(dot([h, encoder(tf.range(N))]), dense(h))
+
+
+def test_mlp_dropout_acts_in_training_only():
+    interaction = models.get("interaction", "concat_mlp", dropout=0.5)
+    np.testing.assert_array_equal(interaction(vectors()), interaction(vectors()))
+    assert not np.allclose(interaction(vectors(), training=True), interaction(vectors(), training=True))
+
+
+def rank_model(interaction):
+    return models.RankModel(
+        encoders.Mlp(hidden=(D,)),
+        class_encoders.Embedding(num_classes=N, width=D),
+        models.get("interaction", interaction),
+        num_classes=N,
+    )
+
+
+@pytest.mark.parametrize("interaction", registry.INTERACTIONS)
+def test_rank_model_fits_saves_and_loads(interaction, tmp_path):
+    rng = np.random.default_rng(0)
+    features = {"image": rng.normal(size=[32, 3, 3, 1]).astype(np.float32)}
+    labels = rng.integers(N, size=32)
+    model = rank_model(interaction)
+    model.compile("adam", loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    history = model.fit(features, labels, epochs=5, verbose=0).history["loss"]
+    assert history[-1] < history[0]
+    scores = model.predict(features, verbose=0)
+    assert scores.shape == (32, N)
+    assert scores.dtype == np.float32
+    model.save(tmp_path / "model.keras")
+    again = tf.keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(again.predict(features, verbose=0), scores, rtol=1e-6)
+
+
+def test_unknown_parts_and_knobs():
+    with pytest.raises(
+        ValueError, match=r"unknown interaction 'lcmlp', did you mean 'lc_mlp'\?; there are: dot, "
+    ):
+        models.get("interaction", "lcmlp")
+    with pytest.raises(ValueError, match="interaction 'dot' has no knob 'units'; it has: none"):
+        models.get("interaction", "dot", units=3)
+    with pytest.raises(ValueError, match="encoder 'bert' needs 'path'"):
+        models.get("encoder", "bert")
+    with pytest.raises(ValueError, match="class encoder 'embedding' needs 'num_classes'"):
+        models.get("class encoder", "embedding", width=3)

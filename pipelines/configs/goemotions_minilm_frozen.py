@@ -1,0 +1,13 @@
+"""GoEmotions with the frozen MiniLM encoder: encoded once, then every loss trains in seconds."""
+
+from rank4class.pipelines import config
+from rank4class.pipelines.configs import goemotions_minilm
+
+
+def get_config():
+    experiment = goemotions_minilm.get_config()
+    experiment.encoder.frozen = True
+    experiment.optimizer = config.Optimizer(name="adam", learning_rate=1e-3, decay="linear")
+    experiment.batch_size = 256
+    experiment.epochs = 20.0
+    return experiment

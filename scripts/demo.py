@@ -1,0 +1,39 @@
+"""Three losses and three interactions on handwritten digits, five seeds each: the first thing to run.
+
+python -m rank4class.scripts.demo --workdir=runs/demo
+"""
+
+import time
+
+from absl import flags
+from rank4class.pipelines import report, sweep
+from rank4class.pipelines.configs import digits_mlp
+from rank4class.scripts import main as door
+
+_WORKDIR = flags.DEFINE_string("workdir", "runs/demo", "The grid's folder.")
+_SEEDS = flags.DEFINE_integer("seeds", 5, "How many seeds.", lower_bound=1)
+
+
+def main():
+    print("rank4class: multiclass classification as ranking, on scikit-learn's handwritten digits.")
+    print(f"3 losses x 3 interactions x {_SEEDS.value} seeds; the figures are test metrics in percent.\n")
+    started = time.monotonic()
+    runs = sweep.run_grid(
+        digits_mlp.get_config(),
+        _WORKDIR.value,
+        losses=["softmax", "pairwise_logistic", "approx_ndcg"],
+        interactions=["dot", "lc_mlp", "concat_mlp"],
+        seeds=range(_SEEDS.value),
+    )
+    path = report.write_grid(runs, _WORKDIR.value)
+    print(f"\nTest set, percent, mean and 95% interval over the seeds:\n\n{report.grid_text(runs)}\n")
+    print("A star marks the best mean; where intervals overlap, the difference may be chance.")
+    print(f"\n{len(runs)} runs in {time.monotonic() - started:.0f} s.")
+    print(f"Report with plots: {path}")
+    print(
+        f"TensorBoard:       .venv/bin/tensorboard --logdir {_WORKDIR.value}   (then open http://localhost:6006)"
+    )
+
+
+if __name__ == "__main__":
+    door.run(main)

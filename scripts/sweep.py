@@ -1,0 +1,39 @@
+"""Trains the grid of losses, interactions and seeds, and reports it.
+
+    python -m rank4class.scripts.sweep --config=pipelines/configs/goemotions_minilm_frozen.py \
+        --config.data.path=FOLDER --workdir=runs/goemotions_grid
+"""
+
+from absl import flags
+from rank4class.pipelines import report, sweep
+from rank4class.scripts import main as door
+
+_CONFIG = door.define_config()
+_WORKDIR = flags.DEFINE_string("workdir", None, "The grid's folder.", required=True)
+_LOSSES = flags.DEFINE_list(
+    "losses", ["softmax", "pairwise_logistic", "approx_ndcg", "gumbel_approx_ndcg", "mse"], "Losses."
+)
+_INTERACTIONS = flags.DEFINE_list("interactions", ["dot", "lc_mlp", "concat_mlp"], "Interactions.")
+_SEEDS = flags.DEFINE_multi_integer("seed", [0, 1, 2, 3, 4], "A seed; repeat the flag for more.")
+_RATES = flags.DEFINE_multi_float(
+    "learning_rate", [], "A learning rate to choose from on the validation set; repeat the flag for more."
+)
+
+
+def main():
+    runs = sweep.run_grid(
+        _CONFIG.value,
+        _WORKDIR.value,
+        losses=_LOSSES.value,
+        interactions=_INTERACTIONS.value,
+        seeds=_SEEDS.value,
+        learning_rates=_RATES.value,
+    )
+    path = report.write_grid(runs, _WORKDIR.value)
+    print(f"\nTest set, percent, mean and 95% interval over the seeds:\n\n{report.grid_text(runs)}\n")
+    print(f"Report with plots: {path}")
+    print(f"TensorBoard: tensorboard --logdir {_WORKDIR.value}")
+
+
+if __name__ == "__main__":
+    door.run(main)
