@@ -1,10 +1,113 @@
-"""Two logical CPUs for the tests of replicas; it has to be said before TensorFlow starts."""
+"""Fixtures, and two logical CPUs for the tests of replicas, which TensorFlow has to be told at its start."""
 
+import json
 import os
+import pathlib
 
+import numpy as np
+import pytest
+import safetensors.numpy
 import tensorflow as tf
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
+
+
+@pytest.fixture(scope="session")
+def real_data():
+    """Returns a function from a dataset's name to its folder of real files, skipping where it is absent."""
+    root = pathlib.Path(os.environ.get("RANK4CLASS_DATA", pathlib.Path(__file__).parent / "../shared/data"))
+
+    def folder(name):
+        if not (root / name).is_dir():
+            pytest.skip(f"no real {name} files: set RANK4CLASS_DATA to the folder that holds {name}/")
+        return str(root / name)
+
+    return folder
+
+
+@pytest.fixture
+def tiny_goemotions(tmp_path):
+    """Writes a small folder in GoEmotions' published layout; returns its path."""
+    folder = tmp_path / "goemotions"
+    folder.mkdir()
+    folder.joinpath("emotions.txt").write_text("joy\nanger\nneutral\n")
+    words = ("great happy day", "awful bad mess", "the table is here")
+    for name, size in (("train", 40), ("dev", 10), ("test", 11)):
+        rows = [f"{words[i % 3]} {i}\t{i % 3}\tid{name}{i}\n" for i in range(size)]
+        rows.append("both at once\t0,1\tidboth\n")
+        folder.joinpath(f"{name}.tsv").write_text("".join(rows))
+    return folder
+
+
+@pytest.fixture
+def write_bert_folder():
+    """Returns a function that writes a two-layer BERT of random weights in Hugging Face's layout.
+
+    It is written from what that layout says, not from our import of it.
+    """
+
+    def write(folder, words=tuple(f"word{i}" for i in range(20)), drop=(), change=None, **published):
+        folder.mkdir(exist_ok=True)
+        width, inner, positions = 8, 16, 32
+        shapes = {
+            "embeddings.word_embeddings.weight": [len(words), width],
+            "embeddings.position_embeddings.weight": [positions, width],
+            "embeddings.token_type_embeddings.weight": [2, width],
+            "pooler.dense.weight": [width, width],
+            "pooler.dense.bias": [width],
+        }
+        norms = ["embeddings.LayerNorm"]
+        for layer in ("encoder.layer.0.", "encoder.layer.1."):
+            square = (
+                "attention.self.query",
+                "attention.self.key",
+                "attention.self.value",
+                "attention.output.dense",
+            )
+            for part in square:
+                shapes |= {f"{layer}{part}.weight": [width, width], f"{layer}{part}.bias": [width]}
+            shapes |= {
+                f"{layer}intermediate.dense.weight": [inner, width],
+                f"{layer}intermediate.dense.bias": [inner],
+            }
+            shapes |= {f"{layer}output.dense.weight": [width, inner], f"{layer}output.dense.bias": [width]}
+            norms += [f"{layer}attention.output.LayerNorm", f"{layer}output.LayerNorm"]
+        rng = np.random.default_rng(0)
+        tensors = {name: rng.normal(size=shape, scale=0.5) for name, shape in shapes.items()}
+        for norm in norms:
+            tensors |= {
+                f"{norm}.weight": rng.normal(1.0, 0.1, size=[width]),
+                f"{norm}.bias": rng.normal(size=[width]),
+            }
+        tensors = {name: value.astype(np.float32) for name, value in tensors.items()}
+        tensors["embeddings.position_ids"] = np.arange(positions)[None]
+        tensors = {name: value for name, value in {**tensors, **(change or {})}.items() if name not in drop}
+        safetensors.numpy.save_file(tensors, folder / "model.safetensors")
+        config = {
+            "model_type": "bert",
+            "hidden_act": "gelu",
+            "vocab_size": len(words),
+            "hidden_size": width,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "intermediate_size": inner,
+            "max_position_embeddings": positions,
+            "type_vocab_size": 2,
+        }
+        (folder / "config.json").write_text(json.dumps({**config, **published}))
+        (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in words))
+        return tensors
+
+    return write
+
+
+@pytest.fixture
+def tiny_bert(tmp_path, write_bert_folder):
+    """Writes a small text encoder whose vocabulary knows `tiny_goemotions`; returns its folder."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    words = ["great", "happy", "day", "awful", "bad", "mess", "the", "table", "is", "here"]
+    write_bert_folder(tmp_path / "encoder", words=[*special, *words])
+    return str(tmp_path / "encoder")

@@ -121,7 +121,12 @@ def _goemotions_from_tfds():
     import tensorflow_datasets as tfds  # slow to import, and not needed for a folder
 
     builder = tfds.builder("goemotions", try_gcs=False)
-    builder.download_and_prepare()
+    try:
+        builder.download_and_prepare()
+    except OSError as error:
+        raise OSError(
+            f"GoEmotions could not be downloaded; set data.path to a folder of its files ({error})"
+        ) from error
     class_names = tuple(name for name in builder.info.features if name != "comment_text")
     splits = {}
     for name in ("train", "validation", "test"):

@@ -6,7 +6,6 @@ import pathlib
 
 import numpy as np
 import pytest
-import safetensors.numpy
 import tensorflow as tf
 from rank4class import models
 from rank4class.models import encoders, registry
@@ -114,58 +113,8 @@ def test_poolings_by_hand():
         encoders.Bert(**TINY, pooling="max")
 
 
-def write_folder(folder, drop=(), change=None, **published):
-    """Writes a tiny encoder, straight from what Hugging Face's layout says; returns its tensors."""
-    d, inner, words, layers = 8, 16, 20, 2
-    shapes = {
-        "embeddings.word_embeddings.weight": [words, d],
-        "embeddings.position_embeddings.weight": [32, d],
-        "embeddings.token_type_embeddings.weight": [2, d],
-        "embeddings.LayerNorm.weight": [d],
-        "embeddings.LayerNorm.bias": [d],
-        "pooler.dense.weight": [d, d],
-        "pooler.dense.bias": [d],
-    }
-    for i in range(layers):
-        layer = f"encoder.layer.{i}."
-        for part in (
-            "attention.self.query",
-            "attention.self.key",
-            "attention.self.value",
-            "attention.output.dense",
-        ):
-            shapes |= {f"{layer}{part}.weight": [d, d], f"{layer}{part}.bias": [d]}
-        shapes |= {
-            f"{layer}intermediate.dense.weight": [inner, d],
-            f"{layer}intermediate.dense.bias": [inner],
-        }
-        shapes |= {f"{layer}output.dense.weight": [d, inner], f"{layer}output.dense.bias": [d]}
-        for norm in ("attention.output.LayerNorm", "output.LayerNorm"):
-            shapes |= {f"{layer}{norm}.weight": [d], f"{layer}{norm}.bias": [d]}
-    rng = np.random.default_rng(0)
-    tensors = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-    tensors["embeddings.position_ids"] = np.arange(32)[None]
-    tensors = {name: value for name, value in {**tensors, **(change or {})}.items() if name not in drop}
-    folder.mkdir(exist_ok=True)
-    safetensors.numpy.save_file(tensors, folder / "model.safetensors")
-    config = {
-        "model_type": "bert",
-        "hidden_act": "gelu",
-        "vocab_size": words,
-        "hidden_size": d,
-        "num_hidden_layers": layers,
-        "num_attention_heads": 2,
-        "intermediate_size": inner,
-        "max_position_embeddings": 32,
-        "type_vocab_size": 2,
-    }
-    (folder / "config.json").write_text(json.dumps({**config, **published}))
-    (folder / "vocab.txt").write_text("".join(f"word{i}\n" for i in range(words)))
-    return tensors
-
-
-def test_imported_weights_stand_where_they_should(tmp_path):
-    tensors = write_folder(tmp_path)
+def test_imported_weights_stand_where_they_should(tmp_path, write_bert_folder):
+    tensors = write_bert_folder(tmp_path)
     encoder = models.get("encoder", "bert", path=str(tmp_path))
     by_name = {v.name.rsplit("bert/", 1)[-1]: v.numpy() for v in encoder.network.variables}
     query = by_name["transformer/layer_1/self_attention/query/kernel:0"]
@@ -192,14 +141,14 @@ def test_imported_weights_stand_where_they_should(tmp_path):
         ({"hidden_act": "swish"}, "hidden_act 'swish' is not one of"),
     ],
 )
-def test_a_folder_that_does_not_fit_is_refused(tmp_path, broken, message):
-    write_folder(tmp_path, **broken)
+def test_a_folder_that_does_not_fit_is_refused(tmp_path, write_bert_folder, broken, message):
+    write_bert_folder(tmp_path, **broken)
     with pytest.raises(ValueError, match=message):
         models.get("encoder", "bert", path=str(tmp_path))
 
 
-def test_files_that_are_missing_or_cut_short(tmp_path):
-    write_folder(tmp_path)
+def test_files_that_are_missing_or_cut_short(tmp_path, write_bert_folder):
+    write_bert_folder(tmp_path)
     path = tmp_path / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-10])
     with pytest.raises(ValueError, match=r"model\.safetensors is not a whole safetensors file"):

@@ -4,8 +4,13 @@ A field that is None leaves the choice to what it configures (a loss's own tempe
 set to a value that its owner does not know is an error.
 """
 
+import copy
 import dataclasses
+import difflib
+import functools
 import json
+import types
+import typing
 
 from rank4class import losses
 from rank4class.data import datasets
@@ -138,8 +143,24 @@ def without_foreign_knobs(experiment):
     return override(experiment, foreign)
 
 
+def check_field(dotted):
+    """Raises ValueError where an experiment has no such field, naming the ones it has.
+
+    >>> check_field("loss.nme")
+    Traceback (most recent call last):
+    ...
+    ValueError: an experiment has no field 'loss.nme', did you mean 'loss.name'?
+    """
+    known = _field_names(Experiment)
+    if dotted not in known:
+        close = difflib.get_close_matches(dotted, known, n=1)
+        hint = f", did you mean {close[0]!r}?" if close else f"; it has: {', '.join(known)}"
+        raise ValueError(f"an experiment has no field {dotted!r}{hint}")
+
+
 def check(experiment):
     """Raises ValueError, naming the field and the remedy, where an experiment cannot run."""
+    _check_types(experiment)
     datasets.check(experiment.data.name, dataset_knobs(experiment.data))
     model_registry.check("encoder", experiment.encoder.name, knobs(experiment.encoder))
     model_registry.knobs_of("class encoder", experiment.class_encoder.name)
@@ -155,6 +176,10 @@ def check(experiment):
             _positive(f"loss.{name}", getattr(experiment.loss, name))
     if not 0.0 <= experiment.optimizer.warmup_share < 1.0:
         raise ValueError(f"optimizer.warmup_share {experiment.optimizer.warmup_share} is not in [0, 1)")
+    if experiment.optimizer.weight_decay and experiment.optimizer.name != "adamw":
+        raise ValueError(
+            f"optimizer.weight_decay {experiment.optimizer.weight_decay} needs optimizer.name='adamw'"
+        )
     if experiment.patience < 0:
         raise ValueError(f"patience {experiment.patience} is negative")
     if experiment.seed < 0:
@@ -198,16 +223,12 @@ def override(experiment, changes):
     >>> override(Experiment(), {"loss.name": "mse", "seed": 3}).loss.name
     'mse'
     """
-    copy = _build(Experiment, dataclasses.asdict(experiment), "override")
+    copied = copy.deepcopy(experiment)
     for dotted, value in changes.items():
+        check_field(dotted)
         *sections, name = dotted.split(".")
-        owner = copy
-        for section in sections:
-            owner = getattr(owner, section)
-        if not hasattr(owner, name):
-            raise ValueError(f"an experiment has no field {dotted!r}")
-        setattr(owner, name, value)
-    return copy
+        setattr(functools.reduce(getattr, sections, copied), name, value)
+    return copied
 
 
 def _build(cls, values, path):
@@ -222,6 +243,38 @@ def _build(cls, values, path):
         else:
             built[name] = tuple(value) if isinstance(value, list) else value
     return cls(**built)
+
+
+def _field_names(cls, prefix=""):
+    names = []
+    for field in dataclasses.fields(cls):
+        if dataclasses.is_dataclass(field.type):
+            names += _field_names(field.type, f"{prefix}{field.name}.")
+        else:
+            names.append(prefix + field.name)
+    return names
+
+
+def _check_types(section, prefix=""):
+    for field in dataclasses.fields(section):
+        value = getattr(section, field.name)
+        if dataclasses.is_dataclass(field.type):
+            _check_types(value, f"{prefix}{field.name}.")
+        elif not _fits(value, field.type):
+            wanted = getattr(field.type, "__name__", None) if isinstance(field.type, type) else None
+            raise ValueError(f"{prefix}{field.name} {value!r} is not of type {wanted or field.type}")
+
+
+def _fits(value, kind):
+    if isinstance(kind, types.UnionType):
+        return any(_fits(value, one) for one in typing.get_args(kind))
+    if typing.get_origin(kind) is tuple:
+        return isinstance(value, tuple) and all(_fits(item, typing.get_args(kind)[0]) for item in value)
+    if kind is float:
+        return isinstance(value, float | int) and not isinstance(value, bool)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, kind)
 
 
 def _one_of(field, value, known):

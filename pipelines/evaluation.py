@@ -41,7 +41,9 @@ def instance_metrics(true_ranks, names):
     array([100.,  50.])
     """
     true_ranks = tf.constant(true_ranks, tf.float32)
-    return {name: 100.0 * np.float64(losses.get_metric(name).of_rank(true_ranks)) for name in names}
+    return {
+        name: 100.0 * np.asarray(losses.get_metric(name).of_rank(true_ranks), np.float64) for name in names
+    }
 
 
 def summarize(true_ranks, names, *, seed=0):

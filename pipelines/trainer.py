@@ -11,11 +11,8 @@ import tensorflow as tf
 from absl import logging
 from official.modeling.optimization import lr_schedule
 from rank4class import losses
-from rank4class.pipelines import config, evaluation, problem
+from rank4class.pipelines import config, evaluation, problem, randomness
 from rank4class.pipelines.workdir import Workdir
-
-# Dropout draws from generators whose state is a variable: a checkpoint holds it.
-tf.keras.backend.experimental.enable_tf_random_generator()
 
 PACKAGES = (
     "tensorflow",
@@ -46,32 +43,34 @@ def train(experiment, path, *, loaded=None, progress=True):
     """
     config.check(experiment)
     workdir = Workdir(path)
-    workdir.claim(experiment)
+    workdir.check_owner(experiment)
     if workdir.results():
         logging.info("%s is finished already", path)
         return workdir.results()
 
     started = time.monotonic()
     loaded = loaded or problem.load(experiment, path)
+    metrics = evaluation.meaningful(experiment.metrics, len(loaded.class_names))
+    if experiment.monitor not in metrics:
+        raise ValueError(
+            f"monitor {experiment.monitor!r} says nothing about {len(loaded.class_names)} classes"
+        )
     tf.keras.utils.set_random_seed(experiment.seed)
     examples = len(loaded.splits["train"])
     total_steps = math.ceil(experiment.epochs * examples / experiment.batch_size)
     evaluation_steps = math.ceil(examples / experiment.batch_size / experiment.evaluations_per_epoch)
 
     model = loaded.build_model(experiment)
-    optimizer = build_optimizer(experiment.optimizer, total_steps)
+    workdir.claim(experiment)
+    schedule = build_schedule(experiment.optimizer, total_steps)
+    optimizer = build_optimizer(experiment.optimizer, schedule)
     optimizer.build(model.trainable_variables)
-    step_function = _step_function(model, optimizer, _loss(experiment), experiment.batch_size)
+    step_function = _step_function(model, optimizer, experiment)
     state = _State(model, optimizer, workdir)
     history = [line for line in workdir.history() if line["step"] <= state.step]
     if state.step:
         logging.info("Going on after step %d of %d", state.step, total_steps)
 
-    metrics = evaluation.meaningful(experiment.metrics, len(loaded.class_names))
-    if experiment.monitor not in metrics:
-        raise ValueError(
-            f"monitor {experiment.monitor!r} says nothing about {len(loaded.class_names)} classes"
-        )
     rank = evaluation.rank_function(model)
     validation = loaded.evaluation_batches(experiment, "validation")
     batches = iter(loaded.training_batches(experiment, state.step))
@@ -80,12 +79,12 @@ def train(experiment, path, *, loaded=None, progress=True):
         tf.summary.text("config", f"```\n{config.to_json(experiment)}\n```", step=0)
         while state.step < total_steps and not _gave_up(state, experiment):
             until = min(total_steps, (state.step // evaluation_steps + 1) * evaluation_steps)
-            train_loss = _train_until(until, step_function, batches, state, optimizer, experiment, progress)
+            train_loss = _train_until(until, step_function, batches, state, schedule, experiment, progress)
             judged = evaluation.summarize(evaluation.rank_true_classes(rank, validation), metrics)
             state.remember(experiment.monitor, judged[experiment.monitor])
             for name in metrics:
                 tf.summary.scalar(f"validation/{name}", judged[name], step=state.step)
-            rate = float(optimizer.learning_rate)
+            rate = float(schedule(state.step))
             line = {"step": state.step, "loss": train_loss, "learning_rate": rate}
             history.append({**line, **{name: judged[name] for name in metrics}})
             workdir.write_history(history)
@@ -135,26 +134,30 @@ def restore(path):
     return experiment, loaded, model
 
 
-def build_optimizer(section, total_steps):
-    """Builds the Keras optimizer that `config.Optimizer` describes."""
-    rate = section.learning_rate
-    if section.decay == "linear":
-        rate = tf.keras.optimizers.schedules.PolynomialDecay(rate, total_steps, end_learning_rate=0.0)
+def build_schedule(section, total_steps):
+    """Builds the learning rate over the steps that `config.Optimizer` describes."""
+    end = 0.0 if section.decay == "linear" else section.learning_rate
+    schedule = tf.keras.optimizers.schedules.PolynomialDecay(section.learning_rate, total_steps, end)
     warmup_steps = round(section.warmup_share * total_steps)
-    if warmup_steps:
-        rate = lr_schedule.LinearWarmup(rate, warmup_steps, warmup_learning_rate=0.0)
+    if not warmup_steps:
+        return schedule
+    return lr_schedule.LinearWarmup(schedule, warmup_steps, warmup_learning_rate=0.0)
+
+
+def build_optimizer(section, schedule):
+    """Builds the Keras optimizer that `config.Optimizer` describes."""
     if section.name == "adam":
-        return tf.keras.optimizers.Adam(rate)
+        return tf.keras.optimizers.Adam(schedule)
     if section.name == "adagrad":
-        return tf.keras.optimizers.Adagrad(rate)
-    optimizer = tf.keras.optimizers.AdamW(rate, weight_decay=section.weight_decay)
+        return tf.keras.optimizers.Adagrad(schedule)
+    optimizer = tf.keras.optimizers.AdamW(schedule, weight_decay=section.weight_decay)
     # Biases and the scales of normalisation have nothing to decay to.
     optimizer.exclude_from_weight_decay(var_names=["bias", "beta", "gamma"])
     return optimizer
 
 
 class _State:
-    """What a resumed run needs besides the data's order, which is a function of the step."""
+    """What a resumed run needs besides the order of the data and dropout, which are functions of the step."""
 
     def __init__(self, model, optimizer, workdir):
         self._iterations = optimizer.iterations
@@ -208,7 +211,7 @@ def _gave_up(state, experiment):
     return 0 < experiment.patience <= state.evaluations_without_a_better_one
 
 
-def _train_until(until, step_function, batches, state, optimizer, experiment, progress):
+def _train_until(until, step_function, batches, state, schedule, experiment, progress):
     """Takes the steps up to the next evaluation; returns their mean loss."""
     first, total = state.step, 0.0
     summary_steps = max(1, (until - first) // SUMMARIES_BETWEEN_EVALUATIONS)
@@ -220,23 +223,27 @@ def _train_until(until, step_function, batches, state, optimizer, experiment, pr
         if not math.isfinite(loss):
             raise FloatingPointError(
                 f"loss {experiment.loss.name!r} is {loss} at step {step + 1}, learning rate "
-                f"{float(optimizer.learning_rate):.3g}: lower optimizer.learning_rate or look at the data"
+                f"{float(schedule(step)):.3g}: lower optimizer.learning_rate or look at the data"
             )
         total += loss
         if (step + 1) % summary_steps == 0:
             tf.summary.scalar("train/loss", loss, step=step + 1)
-            tf.summary.scalar("train/learning_rate", optimizer.learning_rate, step=step + 1)
+            tf.summary.scalar("train/learning_rate", schedule(step), step=step + 1)
         if bar:
             bar.update(step + 1 - first, [("loss", loss)])
     return total / (until - first)
 
 
-def _step_function(model, optimizer, loss, batch_size):
+def _step_function(model, optimizer, experiment):
+    loss = _loss(experiment)
+    generators = randomness.generators(model)
+
     @tf.function
     def step(features, labels, weights):
+        randomness.reset(generators, experiment.seed, optimizer.iterations)
         with tf.GradientTape() as tape:
             scores = model(features, training=True)
-            value = tf.reduce_sum(loss(labels, scores, sample_weight=weights)) / batch_size
+            value = tf.reduce_sum(loss(labels, scores, sample_weight=weights)) / experiment.batch_size
         variables = model.trainable_variables
         optimizer.apply_gradients(zip(tape.gradient(value, variables), variables, strict=True))
         return value

@@ -25,24 +25,23 @@ class Workdir:
         self._metrics = os.path.join(path, "metrics.jsonl")
         self._results = os.path.join(path, "results.json")
 
-    def claim(self, experiment):
-        """Makes the folder this experiment's own.
-
-        Raises:
-          ValueError: it belongs to another experiment.
-          OSError: it cannot be written.
-        """
-        if os.path.exists(self._config):
-            difference = config.first_difference(self.experiment(), experiment)
-            if difference:
-                field, there, here = difference
-                raise ValueError(
-                    f"{self.path} holds another experiment: {field} is {there!r} there and {here!r} here; "
-                    "choose another --workdir"
-                )
+    def check_owner(self, experiment):
+        """Raises ValueError where the folder belongs to another experiment."""
+        if not os.path.exists(self._config):
             return
-        os.makedirs(self.path, exist_ok=True)
-        _write(self._config, config.to_json(experiment))
+        difference = config.first_difference(self.experiment(), experiment)
+        if difference:
+            field, there, here = difference
+            raise ValueError(
+                f"{self.path} holds another experiment: {field} is {there!r} there and {here!r} here; "
+                "choose another --workdir"
+            )
+
+    def claim(self, experiment):
+        """Makes the folder this experiment's own; raises OSError where it cannot be written."""
+        if not os.path.exists(self._config):
+            os.makedirs(self.path, exist_ok=True)
+            _write(self._config, config.to_json(experiment))
 
     def experiment(self):
         """Returns the experiment that the folder belongs to.

@@ -1,9 +1,11 @@
 """What every door shares: flags, and one clear line instead of a traceback for a user's mistake."""
 
+import os
 import sys
 
 from absl import app, flags, logging
 from ml_collections import config_flags
+from rank4class.pipelines import config
 
 flags.DEFINE_bool("debug", False, "Show the whole traceback of an error.")
 
@@ -13,36 +15,49 @@ USER_ERRORS = (ValueError, OSError, FloatingPointError)
 
 def define_config():
     """Defines `--config=FILE` with `--config.FIELD=VALUE`; returns the flag's holder."""
-    return config_flags.DEFINE_config_file(
+    holder = config_flags.DEFINE_config_file(
         "config", None, "Python file with get_config(); see pipelines/configs."
     )
+    flags.mark_flag_as_required("config")
+    return holder
 
 
 def run(main):
     """Runs `main()` after parsing the flags."""
 
-    def guarded(arguments):
-        if len(arguments) > 1:
-            raise app.UsageError(f"there are no positional arguments: {' '.join(arguments[1:])}")
+    def guarded(_):
         logging.set_verbosity(logging.INFO)
         try:
             main()
         except USER_ERRORS as error:
             if flags.FLAGS.debug:
                 raise
-            _fail(str(error))
+            _fail(error)
 
     app.run(guarded, flags_parser=_parse)
 
 
 def _parse(argv):
     try:
-        return flags.FLAGS(argv)
-    except (flags.Error, KeyError, AttributeError, FileNotFoundError, TypeError, ValueError) as error:
-        # ml_collections raises KeyError for a field that the config does not have.
-        return _fail(error.args[0] if error.args else str(error))
+        _check_config_flags(argv)
+        rest = flags.FLAGS(argv)[1:]
+        if rest:
+            raise ValueError(f"there are no positional arguments: {' '.join(rest)}")
+    except (flags.Error, *USER_ERRORS) as error:
+        _fail(error)
+    return argv[:1]
 
 
-def _fail(message):
-    print(f"error: {message}", file=sys.stderr)
+def _check_config_flags(argv):
+    """Says what is wrong with a config's file or field better than its parser would."""
+    for argument in argv[1:]:
+        name, _, value = argument.lstrip("-").partition("=")
+        if name == "config" and value and not os.path.isfile(value):
+            raise FileNotFoundError(f"no config file {value}")
+        if name.startswith("config."):
+            config.check_field(name.removeprefix("config."))
+
+
+def _fail(error):
+    print(f"error: {error}", file=sys.stderr)
     sys.exit(1)

@@ -1,0 +1,125 @@
+"""Datasets: counts, the single-label filter, and one clear line for every broken file."""
+
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+from rank4class import data
+from rank4class.data import datasets
+
+
+def test_digits_are_scikit_learns_each_in_one_split():
+    splits = data.get("digits").splits
+    images = np.concatenate([split.features["image"] for split in splits.values()])
+    labels = np.concatenate([split.labels for split in splits.values()])
+    bunch = datasets.sklearn.datasets.load_digits()
+    assert sorted(zip(images.sum(axis=(1, 2, 3)), labels, strict=True)) == sorted(
+        zip((bunch.images / 16).astype(np.float32).sum(axis=(1, 2)), bunch.target, strict=True)
+    )
+    for split in splits.values():
+        shares = np.bincount(split.labels) / len(split)
+        np.testing.assert_allclose(shares, np.bincount(bunch.target) / len(bunch.target), atol=0.005)
+    assert images.min() == 0.0
+    assert images.max() == 1.0
+
+
+def test_goemotions_keeps_comments_with_one_label(tiny_goemotions):
+    dataset = data.get("goemotions", path=str(tiny_goemotions))
+    assert dataset.class_names == ("joy", "anger", "neutral")
+    assert {name: len(split) for name, split in dataset.splits.items()} == {
+        "train": 40,
+        "validation": 10,
+        "test": 11,
+    }
+    train = dataset.splits["train"]
+    assert train.features["text"][1] == "awful bad mess 1"
+    np.testing.assert_array_equal(train.labels[:4], [0, 1, 2, 0])
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (b"only text\n", r"train\.tsv:42 has 1 tab-separated columns, not 3 \(text, label ids, comment id\)"),
+        (b"a\tb\t1\tid\n", r"train\.tsv:42 has 4 tab-separated columns"),
+        (b"text\t3\tid\n", r"train\.tsv:42 has the label 3, outside the classes 0\.\.2"),
+        (b"text\tjoy\tid\n", r"train\.tsv:42 has the label 'joy', which is not a class id"),
+        (b"text\t-1\tid\n", r"train\.tsv:42 has the label '-1', which is not a class id"),
+        (b"text\t\tid\n", r"train\.tsv:42 has the label '', which is not a class id"),
+        (b"text \xff\t0\tid\n", r"train\.tsv:42 is not UTF-8: invalid start byte"),
+    ],
+)
+def test_a_broken_row_is_named(tiny_goemotions, row, message):
+    with open(tiny_goemotions / "train.tsv", "ab") as file:
+        file.write(row)
+    with pytest.raises(ValueError, match=message):
+        data.get("goemotions", path=str(tiny_goemotions))
+
+
+def test_missing_and_empty_files(tiny_goemotions):
+    (tiny_goemotions / "dev.tsv").write_text("")
+    with pytest.raises(ValueError, match=r"dev\.tsv is empty"):
+        data.get("goemotions", path=str(tiny_goemotions))
+    (tiny_goemotions / "dev.tsv").write_text("two labels\t0,1\tid\n")
+    with pytest.raises(ValueError, match="the validation split has no example"):
+        data.get("goemotions", path=str(tiny_goemotions))
+    (tiny_goemotions / "dev.tsv").unlink()
+    with pytest.raises(FileNotFoundError, match=r"no file .*dev\.tsv"):
+        data.get("goemotions", path=str(tiny_goemotions))
+
+
+def test_goemotions_from_tfds():
+    rows = []
+
+    def examples(builder, *_args, **_kwargs):
+        features = builder.info.features
+        for i in range(4):
+            row = dict.fromkeys(features, False) | {
+                "comment_text": f"comment {i}",
+                "joy": i != 3,
+                "anger": i > 1,
+            }
+            rows.append(row)
+            yield row
+
+    import tensorflow as tf
+
+    def as_dataset(self, *args, **kwargs):
+        spec = {name: tf.TensorSpec([], feature.dtype) for name, feature in self.info.features.items()}
+        return tf.data.Dataset.from_generator(lambda: examples(self), output_signature=spec)
+
+    with tfds.testing.mock_data(as_dataset_fn=as_dataset):
+        dataset = datasets.goemotions()
+    assert len(dataset.class_names) == 28
+    train = dataset.splits["train"]
+    assert list(train.features["text"]) == ["comment 0", "comment 1", "comment 3"]
+    assert [dataset.class_names[label] for label in train.labels] == ["joy", "joy", "anger"]
+
+
+def test_labels_outside_the_classes_are_refused():
+    split = data.Split({"image": np.zeros([3, 1])}, np.array([0, 2, 1]))
+    with pytest.raises(
+        ValueError, match=r"example 1 of the test split has label 2, outside the classes 0\.\.1"
+    ):
+        data.Dataset(("a", "b"), {"test": split})
+
+
+def test_unknown_names_and_knobs():
+    with pytest.raises(
+        ValueError, match=r"unknown dataset 'digit', did you mean 'digits'\?; there are: digits"
+    ):
+        data.get("digit")
+    with pytest.raises(ValueError, match="dataset 'digits' has no knob 'path'; it has: none"):
+        data.get("digits", path="x")
+
+
+def test_real_goemotions_has_the_papers_counts(real_data):
+    dataset = data.get("goemotions", path=real_data("goemotions"))
+    assert {name: len(split) for name, split in dataset.splits.items()} == {
+        "train": 36308,
+        "validation": 4548,
+        "test": 4590,
+    }
+    assert len(dataset.class_names) == 28
+    names = pathlib.Path(real_data("goemotions"), "emotions.txt").read_text().split()
+    assert dataset.class_names == tuple(names)

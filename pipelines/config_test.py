@@ -1,0 +1,89 @@
+import dataclasses
+import pathlib
+
+import pytest
+from rank4class.pipelines import config
+
+CONFIGS = pathlib.Path(__file__).parent / "configs"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data.name": "digit"}, "unknown dataset 'digit', did you mean 'digits'"),
+        ({"data.path": "x"}, "dataset 'digits' has no knob 'path'"),
+        ({"encoder.name": "mpl"}, "unknown encoder 'mpl', did you mean 'mlp'"),
+        ({"encoder.pooling": "mean"}, "encoder 'mlp' has no knob 'pooling'; it has: hidden, dropout"),
+        ({"encoder.hidden": (3.5,)}, r"encoder.hidden \(3.5,\) is not of type tuple\[int, ...\]"),
+        ({"encoder.frozen": 1}, "encoder.frozen 1 is not of type bool"),
+        ({"class_encoder.name": "text"}, "unknown class encoder 'text'"),
+        ({"interaction.units": 3}, "interaction 'dot' has no knob 'units'"),
+        ({"loss.name": "softmx"}, "unknown loss 'softmx', did you mean 'softmax'"),
+        ({"loss.kappa": 2.0}, "loss 'softmax' has no knob 'kappa'; it has: temperature"),
+        ({"loss.temperature": 0.0}, "loss.temperature 0.0 is not positive"),
+        ({"optimizer.name": "sgd"}, "optimizer.name 'sgd' is unknown; there are: adam, adamw, adagrad"),
+        ({"optimizer.decay": "cosine"}, "optimizer.decay 'cosine' is unknown; there are: none, linear"),
+        ({"optimizer.learning_rate": -1.0}, "optimizer.learning_rate -1.0 is not positive"),
+        ({"optimizer.learning_rate": float("nan")}, "optimizer.learning_rate nan is not positive"),
+        ({"optimizer.warmup_share": 1.0}, r"optimizer.warmup_share 1.0 is not in \[0, 1\)"),
+        ({"optimizer.weight_decay": 0.1}, "optimizer.weight_decay 0.1 needs optimizer.name='adamw'"),
+        ({"batch_size": 0}, "batch_size 0 is not positive"),
+        ({"batch_size": 2.5}, "batch_size 2.5 is not of type int"),
+        ({"epochs": 0.0}, "epochs 0.0 is not positive"),
+        ({"patience": -1}, "patience -1 is negative"),
+        ({"seed": -1}, "seed -1 is negative"),
+        ({"metrics": ("ndgc",)}, "monitor 'ndcg@5' is not among the metrics ndgc"),
+        ({"metrics": ("ndcg@5", "ndgc")}, "unknown metric 'ndgc'"),
+    ],
+)
+def test_what_cannot_run_is_refused(changes, message):
+    config.check(config.Experiment())
+    with pytest.raises(ValueError, match=message):
+        config.check(config.override(config.Experiment(), changes))
+
+
+def test_override_leaves_the_original_alone():
+    first = config.Experiment()
+    second = config.override(first, {"loss.name": "mse", "seed": 3})
+    assert (first.loss.name, first.seed) == ("softmax", 0)
+    assert config.first_difference(first, second) == ("loss.name", "softmax", "mse")
+    assert config.first_difference(first, config.Experiment()) is None
+    with pytest.raises(ValueError, match=r"no field 'los.name', did you mean 'loss.name'\?"):
+        config.override(first, {"los.name": "mse"})
+
+
+def test_json_round_trip():
+    experiment = config.override(config.Experiment(), {"encoder.hidden": (3, 4), "loss.temperature": 0.5})
+    assert config.from_json(config.to_json(experiment), "x") == experiment
+    with pytest.raises(
+        ValueError, match="config.json has the field 'colour', which Experiment does not know"
+    ):
+        config.from_json('{"colour": 3}', "config.json")
+    with pytest.raises(ValueError, match=r"config.json:2 is not JSON"):
+        config.from_json("{\n", "config.json")
+
+
+def test_foreign_knobs_of_a_grid_are_left_out():
+    base = config.override(config.Experiment(), {"interaction.units": 8, "loss.temperature": 0.5})
+    mlp = config.without_foreign_knobs(config.override(base, {"interaction.name": "lc_mlp"}))
+    assert (mlp.interaction.units, mlp.loss.temperature) == (8, 0.5)
+    mse = config.without_foreign_knobs(config.override(base, {"loss.name": "mse"}))
+    assert (mse.interaction.units, mse.loss.temperature) == (None, None)
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("[a-z]*.py")), ids=lambda path: path.stem)
+def test_every_config_is_sound_and_says_how_to_run_it(path):
+    namespace = {}
+    exec(compile(path.read_text(), str(path), "exec"), namespace)
+    try:
+        experiment = namespace["get_config"]()
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    config.check(experiment)
+    for word in (f"--config=pipelines/configs/{path.name}", "Running time:", "Expected"):
+        assert word in namespace["__doc__"], f"{path.name} does not say {word}"
+
+
+def test_every_field_has_a_type_that_flags_can_parse():
+    for section in (config.Data, config.Encoder, config.Loss, config.Optimizer, config.Experiment):
+        assert all(not isinstance(field.type, str) for field in dataclasses.fields(section))

@@ -1,0 +1,67 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+from rank4class import data
+from rank4class.pipelines import evaluation
+
+NAMES = ("top1_error", "top5_error", "ndcg@5", "mrr")
+
+
+def test_metrics_by_hand():
+    judged = evaluation.summarize(np.array([1.0, 2.0, 6.0, np.inf]), NAMES)
+    assert judged["top1_error"] == 75.0
+    assert judged["top5_error"] == 50.0
+    np.testing.assert_allclose(judged["ndcg@5"], 100 * (1 + 1 / np.log2(3)) / 4, rtol=1e-6)
+    np.testing.assert_allclose(judged["mrr"], 100 * (1 + 1 / 2 + 1 / 6) / 4, rtol=1e-6)
+    assert judged["examples"] == 4
+
+
+def test_intervals_are_those_of_the_bootstrap_over_examples():
+    rng = np.random.default_rng(0)
+    ranks = rng.integers(1, 12, size=400).astype(np.float32)
+    low, high = evaluation.summarize(ranks, NAMES)["intervals"]["ndcg@5"]
+    values = evaluation.instance_metrics(ranks, ["ndcg@5"])["ndcg@5"]
+    plain = [rng.choice(values, size=400).mean() for _ in range(2000)]
+    np.testing.assert_allclose([low, high], np.percentile(plain, [2.5, 97.5]), atol=0.35)
+    # For an error rate the interval is close to the normal approximation of the binomial.
+    low, high = evaluation.summarize(ranks, NAMES)["intervals"]["top5_error"]
+    share = np.mean(ranks > 5)
+    np.testing.assert_allclose(high - low, 2 * 196 * np.sqrt(share * (1 - share) / 400), rtol=0.08)
+
+
+def test_the_same_ranks_have_the_same_intervals():
+    ranks = np.random.default_rng(0).integers(1, 9, size=50)
+    assert evaluation.summarize(ranks, NAMES) == evaluation.summarize(ranks, NAMES)
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 7, 10, 64])
+def test_every_example_is_ranked_once_whatever_the_batch(batch_size):
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=[10, 6]).astype(np.float32)
+    split = data.Split({"image": scores}, rng.integers(6, size=10).astype(np.int32))
+    rank = evaluation.rank_function(lambda features, training: features["image"])
+    true_ranks = evaluation.rank_true_classes(rank, data.evaluation_batches(split, batch_size=batch_size))
+    np.testing.assert_array_equal(
+        true_ranks, 1 + np.sum(scores > scores[np.arange(10), split.labels][:, None], axis=1)
+    )
+
+
+def test_a_model_of_nan_scores_has_the_worst_figures():
+    split = data.Split({"image": np.zeros([5, 1], np.float32)}, np.zeros([5], np.int32))
+    rank = evaluation.rank_function(lambda features, training: tf.fill([5, 6], float("nan")))
+    judged = evaluation.summarize(
+        evaluation.rank_true_classes(rank, data.evaluation_batches(split, batch_size=5)), NAMES
+    )
+    assert [judged[name] for name in NAMES] == [100.0, 100.0, 0.0, 0.0]
+
+
+def test_meaningful_and_better():
+    assert evaluation.meaningful(("top1_error", "top5_error", "ndcg@5"), 5) == ("top1_error", "ndcg@5")
+    assert evaluation.meaningful(("top5_error",), 6) == ("top5_error",)
+    nan = float("nan")
+    assert evaluation.better("top1_error", 3.0, 4.0)
+    assert evaluation.better("ndcg@5", 4.0, 3.0)
+    assert evaluation.better("mrr", 4.0, nan)
+    for value, best in ((4.0, 4.0), (nan, 4.0), (nan, nan)):
+        assert not evaluation.better("ndcg@5", value, best)
+        assert not evaluation.better("top1_error", value, best)

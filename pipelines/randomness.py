@@ -1,0 +1,30 @@
+"""Dropout's randomness as a pure function of the run's seed and the step."""
+
+import tensorflow as tf
+
+# Dropout then draws from a tf.random.Generator a layer instead of from hidden state inside the kernels.
+tf.keras.backend.experimental.enable_tf_random_generator()
+
+LAYERS_A_SEED = 1 << 20
+
+
+def generators(model):
+    """Returns the generators of a built model's random layers, in a fixed order."""
+    layers = [m for m in model.submodules if isinstance(m, tf.keras.__internal__.layers.BaseRandomLayer)]
+    # Keras keeps a generator's state out of checkpoints, and has no public way to it.
+    return [layer._random_generator._generator for layer in layers]
+
+
+def reset(generators, seed, step):
+    """Sets every generator to where it stands at a step: called at its start, a step repeats exactly.
+
+    Philox counts in 128 bits: the upper half is the step, the lower half is what a step draws.
+
+    Args:
+      generators: from `generators`.
+      seed: Python int of at least 0.
+      step: int64 scalar.
+    """
+    for i, generator in enumerate(generators):
+        counter = tf.stack([tf.zeros([], tf.int64), tf.cast(step, tf.int64)])
+        generator.reset_from_key_counter(tf.constant(seed * LAYERS_A_SEED + i, tf.int64), counter)

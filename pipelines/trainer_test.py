@@ -1,0 +1,236 @@
+"""Whole runs on small problems: what they write, that they repeat, resume, stop and refuse."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from rank4class.pipelines import config, evaluation, problem, trainer
+from rank4class.pipelines.configs import digits_mlp
+from rank4class.pipelines.workdir import Workdir
+
+
+def small(**changes):
+    base = {"epochs": 2.0, "encoder.hidden": (16,), "encoder.dropout": 0.2}
+    return config.override(digits_mlp.get_config(), {**base, **changes})
+
+
+def best_weights(path):
+    _, _, model = trainer.restore(path)
+    return model.get_weights()
+
+
+def assert_same_run(left, right):
+    for ours, theirs in zip(best_weights(left), best_weights(right), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert Workdir(left).history() == Workdir(right).history()
+    vary = ("seconds", "command")
+    results = [{k: v for k, v in Workdir(path).results().items() if k not in vary} for path in (left, right)]
+    assert results[0] == results[1]
+
+
+def test_a_run_leaves_what_it_promises(tmp_path, capsys):
+    path = str(tmp_path / "run")
+    results = trainer.train(small(), path)
+    assert sorted(os.listdir(path)) == [
+        "checkpoints",
+        "config.json",
+        "metrics.jsonl",
+        "results.json",
+        "tensorboard",
+    ]
+    assert results == json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["train_examples"] == 1078
+    assert (results["validation"]["examples"], results["test"]["examples"]) == (359, 360)
+    assert results["test"]["top1_error"] < 85.0  # chance is 90
+    assert results["steps"] == 34  # ceil(2 epochs x 1078 examples / batches of 64)
+    assert set(results) >= {"seed", "git", "packages", "best_step", "command"}
+    low, high = results["test"]["intervals"]["ndcg@5"]
+    assert low <= results["test"]["ndcg@5"] <= high
+    history = Workdir(path).history()
+    assert [line["step"] for line in history] == [17, 34]
+    assert max(history, key=lambda line: line["ndcg@5"])["step"] == results["best_step"]
+    assert "17/17" in capsys.readouterr().out  # Keras's bar
+
+
+def test_tensorboard_holds_losses_metrics_and_the_config(tmp_path):
+    trainer.train(small(), str(tmp_path), progress=False)
+    (events,) = (tmp_path / "tensorboard").iterdir()
+    tags = set()
+    for record in tf.compat.v1.train.summary_iterator(str(events)):
+        tags |= {value.tag for value in record.summary.value}
+    assert tags == {
+        "config",
+        "train/loss",
+        "train/learning_rate",
+        "validation/top1_error",
+        "validation/top5_error",
+        "validation/ndcg@5",
+    }
+
+
+def test_the_same_seed_is_the_same_run_and_another_is_not(tmp_path):
+    paths = [str(tmp_path / name) for name in "abc"]
+    trainer.train(small(), paths[0], progress=False)
+    np.random.default_rng(0)
+    tf.random.normal([3])
+    trainer.train(small(), paths[1], progress=False)
+    assert_same_run(paths[0], paths[1])
+    trainer.train(small(seed=1), paths[2], progress=False)
+    assert Workdir(paths[0]).history() != Workdir(paths[2]).history()
+
+
+@pytest.mark.parametrize("loss", ["softmax", "gumbel_approx_ndcg"])
+@pytest.mark.parametrize("moment", ["before the save", "after the save"])
+def test_an_interrupted_run_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch, moment, loss):
+    experiment = small(**{"loss.name": loss, "epochs": 4.0})
+    undisturbed, killed = str(tmp_path / "undisturbed"), str(tmp_path / "killed")
+    trainer.train(experiment, undisturbed, progress=False)
+    save = trainer._State.save
+
+    def dying(state):
+        if moment == "after the save":
+            save(state)
+        if state.step == 34:
+            raise KeyboardInterrupt
+        if moment == "before the save":
+            save(state)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer._State, "save", dying)
+        with pytest.raises(KeyboardInterrupt):
+            trainer.train(experiment, killed, progress=False)
+    assert Workdir(killed).results() is None
+    trainer.train(experiment, killed, progress=False)
+    assert_same_run(undisturbed, killed)
+
+
+def test_a_finished_run_is_not_repeated(tmp_path, monkeypatch):
+    first = trainer.train(small(), str(tmp_path), progress=False)
+    monkeypatch.setattr(problem, "load", lambda *_: pytest.fail("loaded again"))
+    assert trainer.train(small(), str(tmp_path), progress=False) == first
+
+
+def test_a_folder_of_another_experiment_is_refused(tmp_path):
+    trainer.train(small(), str(tmp_path / "run"), progress=False)
+    with pytest.raises(
+        ValueError, match="run holds another experiment: loss.name is 'softmax' there and 'mse' here"
+    ):
+        trainer.train(small(**{"loss.name": "mse"}), str(tmp_path / "run"), progress=False)
+
+
+def test_nothing_is_left_behind_by_an_experiment_that_cannot_run(tmp_path):
+    path = str(tmp_path / "run")
+    missing = {"data.name": "goemotions", "data.path": str(tmp_path / "nowhere"), "encoder.hidden": (4,)}
+    with pytest.raises(FileNotFoundError, match="no file"):
+        trainer.train(small(**missing), path)
+    assert not os.path.exists(path)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
+    experiment = small(**{"loss.name": "mse", "optimizer.learning_rate": 1e30})
+    with pytest.raises(
+        FloatingPointError, match=r"loss 'mse' is (inf|nan) at step \d+, learning rate .*: lower"
+    ):
+        trainer.train(experiment, str(tmp_path), progress=False)
+    assert Workdir(str(tmp_path)).results() is None
+
+
+def test_early_stop_keeps_the_best(tmp_path, monkeypatch):
+    values = iter([50.0, 60.0, 55.0, 59.0])
+    summarize = evaluation.summarize
+
+    def scripted(ranks, names):
+        judged = summarize(ranks, names)
+        return {**judged, "ndcg@5": next(values, judged["ndcg@5"])}
+
+    monkeypatch.setattr(evaluation, "summarize", scripted)
+    results = trainer.train(small(epochs=10.0, patience=2), str(tmp_path), progress=False)
+    assert (results["best_step"], results["steps"]) == (34, 68)
+
+
+def test_top5_is_left_out_where_it_says_nothing(tmp_path, tiny_goemotions, tiny_bert):
+    experiment = config.Experiment(
+        data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8),
+        encoder=config.Encoder(name="bert", path=tiny_bert),
+        batch_size=8,
+    )
+    results = trainer.train(experiment, str(tmp_path / "run"), progress=False)
+    assert set(results["test"]) == {"top1_error", "ndcg@5", "examples", "intervals"}
+    with pytest.raises(ValueError, match="monitor 'top5_error' says nothing about 3 classes"):
+        trainer.train(config.override(experiment, {"monitor": "top5_error"}), str(tmp_path / "x"))
+
+
+def test_features_that_do_not_fit_the_encoder(tmp_path, tiny_goemotions, tiny_bert):
+    bert = {"encoder.name": "bert", "encoder.path": tiny_bert, "encoder.hidden": None}
+    with pytest.raises(
+        ValueError, match="encoder 'bert' needs input_word_ids.*but dataset 'digits' has image"
+    ):
+        trainer.train(small(**bert), str(tmp_path / "run"))
+    with pytest.raises(ValueError, match="dataset 'goemotions' holds text: set encoder.path"):
+        trainer.train(
+            small(**{"data.name": "goemotions", "data.path": str(tiny_goemotions)}), str(tmp_path / "run")
+        )
+
+
+def test_a_frozen_encoder_is_run_once_and_kept_out_of_training(
+    tmp_path, tiny_goemotions, tiny_bert, monkeypatch
+):
+    experiment = config.Experiment(
+        data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8),
+        encoder=config.Encoder(name="bert", path=tiny_bert, pooling="mean", frozen=True),
+        batch_size=8,
+        epochs=2.0,
+    )
+    path = str(tmp_path / "run")
+    trainer.train(experiment, path, progress=False)
+    assert [name for name in os.listdir(path) if name.startswith("features-")]
+    _, loaded, model = trainer.restore(path)
+    assert model.encoder.weights == []
+    assert [v.shape for v in model.weights] == [[3, 8], [3]]
+    # The cached outputs are the encoder's own.
+    live = problem.load(config.override(experiment, {"encoder.frozen": False}), path)
+    encoder = live.make_encoder()
+    features, _, _ = next(iter(live.evaluation_batches(experiment, "test")))
+    cached, _, _ = next(iter(loaded.evaluation_batches(experiment, "test")))
+    np.testing.assert_allclose(cached["embedding"][:11], encoder(features)[:11], rtol=1e-5, atol=1e-6)
+    monkeypatch.setattr(problem, "_outputs", lambda *_: pytest.fail("encoded again"))
+    problem.load(experiment, path)
+
+
+def test_schedules_by_hand():
+    def rates(**fields):
+        schedule = trainer.build_schedule(config.Optimizer(learning_rate=0.1, **fields), total_steps=100)
+        return [float(schedule(step)) for step in (0, 10, 20, 60, 100)]
+
+    np.testing.assert_allclose(rates(), [0.1] * 5)
+    np.testing.assert_allclose(rates(decay="linear"), [0.1, 0.09, 0.08, 0.04, 0.0], atol=1e-7)
+    warm = [0.0, 0.5 * 0.08, 0.08, 0.04, 0.0]
+    np.testing.assert_allclose(rates(decay="linear", warmup_share=0.2), warm, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", config.OPTIMIZERS)
+def test_every_optimizer_follows_its_schedule(name):
+    section = config.Optimizer(name=name, learning_rate=0.1, decay="linear")
+    optimizer = trainer.build_optimizer(section, trainer.build_schedule(section, total_steps=2))
+    variable = tf.Variable([1.0])
+    optimizer.build([variable])
+    moved = []
+    for _ in range(3):
+        before = variable.numpy()[0]
+        optimizer.apply_gradients([(tf.ones([1]), variable)])
+        moved.append(before - variable.numpy()[0])
+    assert moved[0] > moved[1] > 0.0
+    assert moved[2] == 0.0
+
+
+def test_weight_decay_leaves_biases_and_norms_alone():
+    section = config.Optimizer(name="adamw", learning_rate=0.1, weight_decay=0.5)
+    optimizer = trainer.build_optimizer(section, trainer.build_schedule(section, total_steps=10))
+    variables = [
+        tf.Variable([1.0], name=name) for name in ("kernel", "bias", "layer_norm/gamma", "layer_norm/beta")
+    ]
+    optimizer.build(variables)
+    optimizer.apply_gradients([(tf.zeros([1]), variable) for variable in variables])
+    np.testing.assert_allclose([float(v[0]) for v in variables], [0.95, 1.0, 1.0, 1.0])
