@@ -49,7 +49,7 @@ class TopKAccuracy(_TopK):
     """Share of instances whose true class is among the first `k`; see `metrics.top_k_accuracy`.
 
     >>> metric = TopKAccuracy(k=2)
-    >>> metric.update_state([2, 1], [[3., 1., 2.], [3., 1., 2.]])
+    >>> _ = metric.update_state([2, 1], [[3., 1., 2.], [3., 1., 2.]])
     >>> metric.result().numpy()
     0.5
     """
@@ -66,7 +66,7 @@ class TopKError(_TopK):
     """Share of instances whose true class is not among the first `k`; see `metrics.top_k_error`.
 
     >>> metric = TopKError(k=1)
-    >>> metric.update_state([2, 0], [[3., 1., 2.], [3., 1., 2.]])
+    >>> _ = metric.update_state([2, 0], [[3., 1., 2.], [3., 1., 2.]])
     >>> metric.result().numpy()
     0.5
     """
@@ -83,7 +83,7 @@ class NDCG(_AtK):
     """NDCG@K for one relevant class; see `metrics.ndcg`.
 
     >>> metric = NDCG(k=5)
-    >>> metric.update_state([2], [[3., 1., 2.]])
+    >>> _ = metric.update_state([2], [[3., 1., 2.]])
     >>> metric.result().numpy().round(4)
     0.6309
     """
@@ -100,7 +100,7 @@ class MRR(RankingMetric):
     """Mean reciprocal rank; see `metrics.mrr`.
 
     >>> metric = MRR()
-    >>> metric.update_state([2], [[3., 1., 2.]])
+    >>> _ = metric.update_state([2], [[3., 1., 2.]])
     >>> metric.result().numpy()
     0.5
     """

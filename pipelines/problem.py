@@ -43,14 +43,11 @@ class Problem:
             self.splits[split], batch_size=experiment.evaluation_batch_size, preprocess=self.preprocess
         )
 
-    def build_model(self, experiment):
-        """Joins a new encoder, class encoder and interaction.
-
-        Returns:
-          The `models.RankModel` with its variables created.
+    def build_encoder(self, experiment):
+        """Makes a new encoder with its variables created.
 
         Raises:
-          ValueError: the encoder does not take what the dataset holds.
+          ValueError: it does not take what the dataset holds.
         """
         features, _, _ = next(iter(self.evaluation_batches(experiment, "train")))
         encoder = self.make_encoder()
@@ -60,7 +57,13 @@ class Problem:
                 f"encoder {experiment.encoder.name!r} needs {', '.join(missing)}, but dataset "
                 f"{experiment.data.name!r} has {', '.join(features)}"
             )
+        encoder(features)
+        return encoder
+
+    def build_model(self, experiment):
+        """Joins a new encoder, class encoder and interaction to a `models.RankModel` with its variables."""
         n = len(self.class_names)
+        encoder = self.build_encoder(experiment)
         class_encoder = models.get(
             "class encoder", experiment.class_encoder.name, num_classes=n, width=encoder.width
         )
@@ -68,6 +71,7 @@ class Problem:
             "interaction", experiment.interaction.name, **config.knobs(experiment.interaction)
         )
         model = models.RankModel(encoder, class_encoder, interaction, num_classes=n)
+        features, _, _ = next(iter(self.evaluation_batches(experiment, "train")))
         model(features)
         return model
 
@@ -106,7 +110,7 @@ def _preprocess(experiment, dataset):
 
 
 def _encode(experiment, raw, cache_dir):
-    encoder = raw.build_model(experiment).encoder
+    encoder = raw.build_encoder(experiment)
     name = f"features-{_fingerprint(experiment, raw, encoder)}.npz"
     path = os.path.join(cache_dir, name)
     if not os.path.exists(path):

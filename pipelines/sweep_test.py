@@ -1,0 +1,53 @@
+import json
+
+import pytest
+from rank4class.pipelines import config, report, sweep, trainer
+from rank4class.pipelines.configs import digits_mlp
+from rank4class.pipelines.workdir import Workdir
+
+
+def base():
+    return config.override(digits_mlp.get_config(), {"epochs": 1.0, "encoder.hidden": (16,)})
+
+
+def grid(root, **changes):
+    axes = {"losses": ["softmax", "mse"], "interactions": ["dot", "lc_mlp"], "seeds": [0, 1]}
+    return sweep.run_grid(base(), str(root), **{**axes, **changes})
+
+
+def test_a_grid_runs_every_cell_and_reports_it(tmp_path, capsys):
+    runs = grid(tmp_path)
+    assert len(runs) == 8
+    assert "[  8/8] mse-lc_mlp-seed1: top1_error" in capsys.readouterr().out
+    report.write_grid(runs, str(tmp_path))
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert text.count("| softmax |") == 2
+    assert "1,078 training, 359 validation, 360 test" in text
+    for name in ("metrics.png", "curves.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_cell_of_a_grid_is_the_run_that_train_makes(tmp_path):
+    runs = grid(tmp_path / "grid", losses=["mse"], interactions=["lc_mlp"], seeds=[0, 3])
+    trainer.train(runs[1].experiment, str(tmp_path / "alone"), progress=False)
+    assert Workdir(str(tmp_path / "alone")).history() == Workdir(runs[1].path).history()
+
+
+def test_finished_cells_are_kept(tmp_path):
+    first = grid(tmp_path, seeds=[0])
+    stamps = [json.dumps(run.results) for run in first]
+    again = grid(tmp_path)
+    assert [json.dumps(run.results) for run in again if run.experiment.seed == 0] == stamps
+
+
+def test_the_learning_rate_is_chosen_on_the_validation_set(tmp_path):
+    runs = grid(tmp_path, losses=["softmax"], interactions=["dot"], learning_rates=[1e-6, 1e-2])
+    assert [run.experiment.optimizer.learning_rate for run in runs] == [1e-2, 1e-2]
+    tried = [Workdir(str(path)).results() for path in sorted((tmp_path / "tuning").iterdir())]
+    assert len(tried) == 2
+
+
+def test_a_bad_cell_is_refused_before_anything_runs(tmp_path):
+    with pytest.raises(ValueError, match="unknown loss 'softmx'"):
+        grid(tmp_path / "grid", losses=["softmax", "softmx"])
+    assert not (tmp_path / "grid").exists()
