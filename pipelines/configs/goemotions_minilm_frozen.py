@@ -15,5 +15,5 @@ def get_config():
     experiment.encoder.frozen = True
     experiment.optimizer = config.Optimizer(name="adam", learning_rate=1e-3, decay="linear")
     experiment.batch_size = 256
-    experiment.epochs = 20.0
+    experiment.epochs = 10.0
     return experiment
