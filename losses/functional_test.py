@@ -205,6 +205,16 @@ class TestEveryLoss:
             np.testing.assert_allclose(value, eager[0], rtol=1e-5)
             np.testing.assert_allclose(gradient, eager[1], rtol=1e-4, atol=1e-6)
 
+    def test_shapes_known_only_at_run_time(self, name):
+        scores, labels = random_problem(4, 6)
+        for y in (labels, tf.one_hot(labels, 6)):
+            signature = [
+                tf.TensorSpec([None, None], scores.dtype),
+                tf.TensorSpec([None] * y.shape.rank, y.dtype),
+            ]
+            dynamic = tf.function(pure(name), input_signature=signature)
+            np.testing.assert_allclose(dynamic(scores, y), pure(name)(scores, y), rtol=1e-5)
+
     def test_extra_batch_dimensions(self, name):
         if name == "gumbel_approx_ndcg":
             pytest.skip("another shape of the scores meets other noise")

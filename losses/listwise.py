@@ -43,7 +43,7 @@ def rescaled_mse(scores, labels, where, *, kappa, target):
 
 def _tf_ranking(impl, scores, labels, where):
     """Sums TF-Ranking's unreduced loss over everything but the instances."""
-    batch_shape, n = tf.shape(scores)[:-1], scores.shape[-1]
+    batch_shape, n = tf.shape(scores)[:-1], scores.shape[-1] or tf.shape(scores)[-1]
     flat = [tf.reshape(x, [-1, n]) for x in (labels, scores, where)]
     losses, weights = impl.compute_unreduced_loss(flat[0], flat[1], mask=flat[2])
     losses *= weights

@@ -118,3 +118,8 @@ def test_a_top_k_that_says_nothing_is_refused():
             metrics.top_k_error(tf.zeros([1, 3]), tf.constant([0]), k)
     with pytest.raises(ValueError, match="K of at least 1, got 0"):
         metrics.ndcg(tf.zeros([1, 3]), tf.constant([0]), 0)
+
+
+def test_class_ids_have_to_be_integers():
+    with pytest.raises(ValueError, match="class ids must be integers, got float32"):
+        result("mrr", tf.constant([1.0]), tf.constant([[1.0, 2.0]]))

@@ -42,11 +42,16 @@ def hard_rank(scores, labels, where=None):
     Returns:
       float32 `[...]`, in `1..n` or infinity.
 
+    Raises:
+      ValueError: the labels are not integers.
+
     >>> hard_rank([[3., 1., 2.], [0., 0., 0.]], [2, 0]).numpy()
     array([2., 3.], dtype=float32)
     """
     scores = tf.cast(scores, tf.float32)
     labels = tf.convert_to_tensor(labels)
+    if not labels.dtype.is_integer:
+        raise ValueError(f"class ids must be integers, got {labels.dtype.name}")
     if where is not None:
         where = tf.broadcast_to(tf.cast(where, tf.bool), tf.shape(scores))
     ahead = others(scores, labels, where) & (scores >= true_score(scores, labels)[..., None])

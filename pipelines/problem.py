@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
-from absl import logging
 from rank4class import data, models
 from rank4class.pipelines import config
 
@@ -114,7 +113,7 @@ def _encode(experiment, raw, cache_dir):
     name = f"features-{_fingerprint(experiment, raw, encoder)}.npz"
     path = os.path.join(cache_dir, name)
     if not os.path.exists(path):
-        logging.info("Computing the frozen encoder's outputs, once, to %s", path)
+        print(f"Computing the frozen encoder's outputs, once, to {path}")
         encoded = {split: _outputs(experiment, raw, encoder, split) for split in raw.splits}
         os.makedirs(cache_dir, exist_ok=True)
         partial = os.path.join(cache_dir, f"partial-{os.getpid()}-{name}")
@@ -136,9 +135,9 @@ def _outputs(experiment, raw, encoder, split):
 
 
 def _fingerprint(experiment, raw, encoder):
-    """A hash of all that decides the outputs: settings, weights and the examples themselves."""
-    sections = [dataclasses.asdict(experiment.data), dataclasses.asdict(experiment.encoder)]
-    digest = hashlib.sha256(json.dumps(sections).encode())
+    """A hash of all that decides the outputs: settings, weights and the examples, wherever they lie."""
+    settings = {**config.knobs(experiment.encoder), "path": None, "max_length": experiment.data.max_length}
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     for weight in encoder.get_weights():
         digest.update(weight.tobytes())
     for split in raw.splits.values():

@@ -11,7 +11,7 @@ from rank4class.pipelines import config
 def get_config():
     return config.Experiment(
         data=config.Data(name="digits"),
-        encoder=config.Encoder(name="mlp", hidden=(128, 64)),
+        encoder=config.Encoder(name="mlp"),
         optimizer=config.Optimizer(name="adam", learning_rate=3e-3, decay="linear"),
         batch_size=64,
         epochs=15.0,
