@@ -5,6 +5,7 @@ import pathlib
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
+
 from rank4class import data
 from rank4class.data import datasets
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from rank4class import data
 
 

@@ -7,6 +7,7 @@ import pathlib
 import numpy as np
 import pytest
 import tensorflow as tf
+
 from rank4class import data
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "models" / "testdata" / "minilm_golden.json"

@@ -19,6 +19,7 @@ Common errors:
 """
 
 import tensorflow as tf
+
 from rank4class.losses import gumbel, listwise, multiclass
 
 NORMALIZERS = ("list", "pairs", "none")

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_ranking as tfr
+from tensorflow_ranking.python import losses_impl
+
 from rank4class import losses
 from rank4class.losses import functional, gumbel
-from tensorflow_ranking.python import losses_impl
 
 SHIFT_INVARIANT = {"softmax", "pairwise_logistic", "approx_ndcg"}
 

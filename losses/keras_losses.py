@@ -1,6 +1,7 @@
 """The ranking losses as Keras losses, for `model.compile(loss=...)` in anyone's program."""
 
 import tensorflow as tf
+
 from rank4class.losses import functional, gumbel
 
 AUTO = tf.keras.losses.Reduction.AUTO

@@ -5,6 +5,7 @@ Each keeps a sum and a weight, so that every example counts once on any number o
 """
 
 import tensorflow as tf
+
 from rank4class.losses import metrics, ranks
 from rank4class.losses.keras_losses import squeeze_ids
 

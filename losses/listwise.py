@@ -6,8 +6,9 @@ one value an instance, extra batch dimensions, and a masked list that equals the
 """
 
 import tensorflow as tf
-from rank4class.losses import multiclass
 from tensorflow_ranking.python import losses_impl
+
+from rank4class.losses import multiclass
 
 
 def softmax(scores, labels, where, *, temperature):

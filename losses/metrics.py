@@ -7,6 +7,7 @@ function of the rank alone is there as `*_of_rank`, for whoever holds ranks alre
 """
 
 import tensorflow as tf
+
 from rank4class.losses import ranks
 
 

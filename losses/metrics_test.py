@@ -5,6 +5,7 @@ import pytest
 import sklearn.metrics
 import tensorflow as tf
 import tensorflow_ranking as tfr
+
 from rank4class import losses
 from rank4class.losses import metrics, ranks
 

@@ -9,6 +9,7 @@ the input and says what each loss means.
 """
 
 import tensorflow as tf
+
 from rank4class.losses import ranks
 
 

@@ -1,6 +1,7 @@
 import inspect
 
 import pytest
+
 from rank4class import losses
 from rank4class.losses import keras_losses, keras_metrics, registry
 

@@ -6,6 +6,7 @@ those it takes in `FEATURES`, and its `d` is the property `width`.
 
 import tensorflow as tf
 from official.nlp.modeling import networks
+
 from rank4class.models import checkpoints
 
 _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")

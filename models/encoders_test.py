@@ -7,6 +7,7 @@ import pathlib
 import numpy as np
 import pytest
 import tensorflow as tf
+
 from rank4class import models
 from rank4class.models import encoders, registry
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+
 from rank4class import models
 from rank4class.models import class_encoders, encoders, registry
 

@@ -2,6 +2,7 @@ import dataclasses
 import pathlib
 
 import pytest
+
 from rank4class.pipelines import config
 
 CONFIGS = pathlib.Path(__file__).parent / "configs"

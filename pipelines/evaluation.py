@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import tensorflow as tf
+
 from rank4class import losses
 from rank4class.losses import ranks
 

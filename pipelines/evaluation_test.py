@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+
 from rank4class import data
 from rank4class.pipelines import evaluation
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
+
 from rank4class import data, models
 from rank4class.pipelines import config
 
@@ -131,7 +132,12 @@ def _encode(experiment, raw, cache_dir):
 def _outputs(experiment, raw, encoder, split):
     encode = tf.function(lambda features: encoder(features, training=False))
     batches = raw.evaluation_batches(experiment, split)
-    return np.concatenate([encode(features).numpy()[weights.numpy() > 0] for features, _, weights in batches])
+    bar = tf.keras.utils.Progbar(len(batches), unit_name="batch")
+    outputs = []
+    for features, _, weights in batches:
+        outputs.append(encode(features).numpy()[weights.numpy() > 0])
+        bar.add(1)
+    return np.concatenate(outputs)
 
 
 def _fingerprint(experiment, raw, encoder):

@@ -1,5 +1,6 @@
 import numpy as np
 import tensorflow as tf
+
 from rank4class.pipelines import randomness
 
 

@@ -6,6 +6,7 @@ import os
 import matplotlib.pyplot as plt
 import numpy as np
 import scipy.stats
+
 from rank4class.pipelines.workdir import Workdir
 
 COLORS = ("#1f5a99", "#d9822b", "#3c8d5a", "#8a4f9e", "#b3443f", "#6b6b6b")

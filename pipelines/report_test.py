@@ -1,5 +1,6 @@
 import numpy as np
 import scipy.stats
+
 from rank4class.pipelines import config, report
 
 

@@ -1,6 +1,7 @@
 import json
 
 import pytest
+
 from rank4class.pipelines import config, report, sweep, trainer
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.workdir import Workdir

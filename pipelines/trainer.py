@@ -10,7 +10,9 @@ import time
 import tensorflow as tf
 from absl import logging
 from official.modeling.optimization import lr_schedule
+
 from rank4class import losses
+from rank4class.losses import registry as loss_registry
 from rank4class.pipelines import config, evaluation, problem, randomness
 from rank4class.pipelines.workdir import Workdir
 
@@ -253,7 +255,7 @@ def _step_function(model, optimizer, experiment):
 
 def _loss(experiment):
     knobs = config.knobs(experiment.loss)
-    if experiment.loss.name == "gumbel_approx_ndcg":
+    if "seed" in loss_registry.knobs_of(experiment.loss.name):
         knobs["seed"] = experiment.seed
     return losses.get(experiment.loss.name, reduction=tf.keras.losses.Reduction.NONE, **knobs)
 

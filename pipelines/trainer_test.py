@@ -6,6 +6,7 @@ import os
 import numpy as np
 import pytest
 import tensorflow as tf
+
 from rank4class.pipelines import config, evaluation, problem, trainer
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.workdir import Workdir

@@ -6,6 +6,7 @@ python -m rank4class.scripts.demo --workdir=runs/demo
 import time
 
 from absl import flags
+
 from rank4class.pipelines import report, sweep
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.scripts import main as door

@@ -4,6 +4,7 @@ python -m rank4class.scripts.evaluate --workdir=runs/digits_mlp --split=test
 """
 
 from absl import flags
+
 from rank4class.pipelines import evaluation, report, trainer
 from rank4class.scripts import main as door
 

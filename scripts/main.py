@@ -5,6 +5,7 @@ import sys
 
 from absl import app, flags, logging
 from ml_collections import config_flags
+
 from rank4class.pipelines import config
 
 flags.DEFINE_bool("debug", False, "Show the whole traceback of an error.")

@@ -5,6 +5,7 @@
 """
 
 from absl import flags
+
 from rank4class.pipelines import report, sweep
 from rank4class.scripts import main as door
 

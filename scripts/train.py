@@ -4,6 +4,7 @@ python -m rank4class.scripts.train --config=pipelines/configs/digits_mlp.py --wo
 """
 
 from absl import flags
+
 from rank4class.pipelines import report, trainer
 from rank4class.scripts import main as door
 
