@@ -14,7 +14,7 @@ RESAMPLES = 2000
 def rank_function(model):
     """Compiles a model and the ranking of its scores into one function of `(features, labels)`."""
 
-    @tf.function
+    @tf.function(autograph=False)
     def rank(features, labels):
         return ranks.hard_rank(model(features, training=False), labels)
 

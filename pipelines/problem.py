@@ -130,7 +130,7 @@ def _encode(experiment, raw, cache_dir):
 
 
 def _outputs(experiment, raw, encoder, split):
-    encode = tf.function(lambda features: encoder(features, training=False))
+    encode = tf.function(lambda features: encoder(features, training=False), autograph=False)
     batches = raw.evaluation_batches(experiment, split)
     bar = tf.keras.utils.Progbar(len(batches), unit_name="batch")
     outputs = []

@@ -240,7 +240,7 @@ def _step_function(model, optimizer, experiment):
     loss = _loss(experiment)
     generators = randomness.generators(model)
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(features, labels, weights):
         randomness.reset(generators, experiment.seed, optimizer.iterations)
         with tf.GradientTape() as tape:
