@@ -6,9 +6,9 @@ import tensorflow as tf
 def training_batches(split, *, batch_size, seed, start_step=0, preprocess=None):
     """Batches for training, without end.
 
-    The order is a pure function of `seed` and the step: epoch after epoch is shuffled as a whole,
-    batches run over the ends of epochs, every example is met once an epoch, and starting at any
-    step costs nothing.
+    The order is a pure function of `seed` and the step: every epoch is a permutation of its own, drawn
+    from seed and epoch, and batches run over the ends of epochs. Every example is met once an epoch.
+    Starting at any step costs one permutation, as every epoch does.
 
     Args:
       split: a `datasets.Split`.
@@ -21,20 +21,17 @@ def training_batches(split, *, batch_size, seed, start_step=0, preprocess=None):
       A `tf.data.Dataset` of features, labels int32 `[B]` and weights float32 `[B]`, all 1.
     """
     size = len(split)
-    offsets = tf.range(batch_size, dtype=tf.int64)
+    first_epoch, first_place = divmod(start_step * batch_size, size)
 
-    def indices(step):
-        positions = step * batch_size + offsets
-        epochs, places = positions // size, positions % size
-        seeds = tf.stack(
-            [tf.fill([batch_size], tf.cast(seed, tf.int64)), epochs, tf.zeros_like(epochs)], axis=1
+    def order(epoch):
+        places = tf.random.experimental.stateless_shuffle(
+            tf.range(size, dtype=tf.int64), seed=tf.stack([tf.cast(seed, tf.int64), epoch])
         )
-        # The raw op, since tf.random.experimental.index_shuffle takes one seed for all indices only.
-        shuffled = tf.raw_ops.RandomIndexShuffle(index=places, seed=seeds, max_index=size - 1)
-        return shuffled, tf.ones([batch_size])
+        return tf.data.Dataset.from_tensor_slices(places[tf.where(epoch == first_epoch, first_place, 0) :])
 
-    steps = tf.data.Dataset.counter(tf.cast(start_step, tf.int64))
-    return _gather(steps.map(indices), split, preprocess)
+    epochs = tf.data.Dataset.counter(tf.cast(first_epoch, tf.int64))
+    batches = epochs.flat_map(order).batch(batch_size, drop_remainder=True)
+    return _gather(batches.map(lambda indices: (indices, tf.ones([batch_size]))), split, preprocess)
 
 
 def evaluation_batches(split, *, batch_size, preprocess=None):

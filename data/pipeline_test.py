@@ -44,6 +44,28 @@ def test_seeds():
     assert order(1) != order(2)
 
 
+@pytest.mark.parametrize("seed", [0, 1, 7])
+def test_an_epoch_is_a_uniform_permutation(seed):
+    size, epochs = 20, 400
+    batches = data.training_batches(numbered(size), batch_size=size, seed=seed)
+    orders = np.array(take(batches, epochs))
+    assert len(np.unique(orders, axis=0)) == epochs
+    # Every example stands at every place equally often: chi-square with 19 * 19 degrees of freedom.
+    counts = np.array([np.bincount(orders[:, place], minlength=size) for place in range(size)])
+    chi_square = np.sum((counts - epochs / size) ** 2) / (epochs / size)
+    degrees = (size - 1) ** 2
+    assert abs(chi_square - degrees) < 4 * np.sqrt(2 * degrees)
+
+
+def test_seeds_and_epochs_far_apart_have_orders_of_their_own():
+    def order(seed, epoch):
+        return tuple(
+            take(data.training_batches(numbered(50), batch_size=50, seed=seed, start_step=epoch), 1)[0]
+        )
+
+    assert len({order(seed, epoch) for seed in (3, 259, 65539) for epoch in (0, 1, 256)}) == 9
+
+
 def test_features_labels_and_weights_stay_together():
     for features, labels, weights in data.training_batches(numbered(10), batch_size=4, seed=0).take(5):
         np.testing.assert_array_equal(features["image"][:, 0], labels)

@@ -14,13 +14,13 @@ Common arguments:
   weights: optional, broadcastable to `[...]`; multiplies each instance's loss.
 
 Common errors:
-  ValueError: shapes or dtypes do not fit, or (in eager mode) a label is outside the classes. A
-    compiled function cannot raise: there an integer label outside the classes has the loss NaN.
+  ValueError: shapes or dtypes do not fit, a knob has no meaning, or (in eager mode) a label is outside
+    the classes or no gain. A compiled function cannot raise: there such an instance has the loss NaN.
 """
 
 import tensorflow as tf
 
-from rank4class.losses import gumbel, listwise, multiclass
+from rank4class.losses import gumbel, listwise, multiclass, ranks
 
 NORMALIZERS = ("list", "pairs", "none")
 
@@ -215,23 +215,30 @@ def rescaled_mse(scores, labels, *, where=None, weights=None, kappa=15.0, target
 
 def _evaluate(integer_form, dense_form, scores, labels, where, weights, **knobs):
     """Checks the input, picks the form that fits the labels, and weighs its losses."""
+    for name in ("temperature", "kappa"):
+        if name in knobs and isinstance(knobs[name], (int, float)) and not knobs[name] > 0:
+            raise ValueError(f"{name} {knobs[name]} is not positive")
     scores, labels = tf.convert_to_tensor(scores), tf.convert_to_tensor(labels)
     if not scores.dtype.is_floating or scores.shape.rank is None or scores.shape.rank < 1:
         raise ValueError(f"scores must be floats of shape [..., n], got {scores.dtype.name} {scores.shape}")
     scores = tf.cast(scores, tf.float32)
     if where is not None:
         where = tf.broadcast_to(tf.cast(where, tf.bool), tf.shape(scores))
+        # A masked score may be anything; infinity or NaN would reach the gradient through 0 * NaN.
+        scores = tf.where(where, scores, 0.0)
 
-    if labels.shape.rank == scores.shape.rank - 1:
+    if labels.shape.is_compatible_with(scores.shape[:-1]):
         losses = _on_integers(integer_form, scores, labels, where, knobs)
-    elif labels.shape.rank == scores.shape.rank:
+    elif labels.shape.is_compatible_with(scores.shape):
         losses = _on_dense(dense_form, scores, labels, where, knobs)
     else:
         raise ValueError(
             f"labels of shape {labels.shape} do not fit scores of shape {scores.shape}: give one integer "
             f"an instance, {scores.shape[:-1]}, or one value a class, {scores.shape}"
         )
-    return losses if weights is None else losses * tf.cast(weights, tf.float32)
+    if weights is None:
+        return losses
+    return losses * tf.broadcast_to(tf.cast(weights, tf.float32), tf.shape(losses))
 
 
 def _on_integers(form, scores, labels, where, knobs):
@@ -239,6 +246,7 @@ def _on_integers(form, scores, labels, where, knobs):
         raise ValueError(
             f"labels of shape {labels.shape} are class ids and must be integers, got {labels.dtype.name}"
         )
+    labels = ranks.widen(labels)
     n = tf.cast(tf.shape(scores)[-1], labels.dtype)
     known = (labels >= 0) & (labels < n)
     if tf.executing_eagerly() and not bool(tf.reduce_all(known)):
@@ -250,17 +258,21 @@ def _on_integers(form, scores, labels, where, knobs):
 
 
 def _on_dense(form, scores, labels, where, knobs):
-    if not labels.shape.is_compatible_with(scores.shape):
-        raise ValueError(f"labels of shape {labels.shape} do not fit scores of shape {scores.shape}")
     labels = tf.cast(labels, tf.float32)
+    if not labels.shape.is_fully_defined():
+        message = "dense labels need the shape of the scores; class ids need a static shape of [B] or [B, 1]"
+        with tf.control_dependencies(
+            [tf.debugging.assert_equal(tf.shape(labels), tf.shape(scores), message)]
+        ):
+            labels = tf.identity(labels)
     if where is None:
         where = tf.ones_like(scores, tf.bool)
-    if tf.executing_eagerly():
-        bad = tf.where(where & ~(tf.math.is_finite(labels) & (labels >= 0.0)))
-        if len(bad):
-            culprit = bad[0].numpy().tolist()
-            raise ValueError(
-                f"label {float(labels[tuple(culprit)])} at {culprit} is not a finite gain of at least 0; "
-                "leave a class out with `where`"
-            )
-    return form(scores, tf.where(where, labels, 0.0), where, **knobs)
+    sound = ~where | (tf.math.is_finite(labels) & (labels >= 0.0))
+    if tf.executing_eagerly() and not bool(tf.reduce_all(sound)):
+        culprit = tf.where(~sound)[0].numpy().tolist()
+        raise ValueError(
+            f"label {float(labels[tuple(culprit)])} at {culprit} is not a finite gain of at least 0; "
+            "leave a class out with `where`"
+        )
+    losses = form(scores, tf.where(where & sound, labels, 0.0), where, **knobs)
+    return tf.where(tf.reduce_all(sound, axis=-1), losses, float("nan"))

@@ -39,6 +39,7 @@ def pure(name):
         ("softmax", {}, np.log(1 + np.exp(-1) + np.exp(2))),
         ("softmax", {"temperature": 2.0}, np.log(1 + np.exp(-0.5) + np.exp(1))),
         ("pairwise_logistic", {}, (np.log1p(np.exp(-1)) + np.log1p(np.exp(2))) / 3),
+        ("pairwise_logistic", {"temperature": 2.0}, (np.log1p(np.exp(-0.5)) + np.log1p(np.exp(1))) / 3),
         ("pairwise_logistic", {"normalize": "pairs"}, (np.log1p(np.exp(-1)) + np.log1p(np.exp(2))) / 2),
         ("pairwise_logistic", {"normalize": "none"}, np.log1p(np.exp(-1)) + np.log1p(np.exp(2))),
         ("approx_ndcg", {"temperature": 1.0}, -1 / np.log2(2 + 1 / (1 + np.exp(1)) + 1 / (1 + np.exp(-2)))),
@@ -150,6 +151,35 @@ class TestEveryLoss:
                 pure(name)(scores, y, where=where), pure(name)(scores[:, :4], y_subset), rtol=1e-5
             )
 
+    @pytest.mark.parametrize("hidden", [np.nan, np.inf, -np.inf])
+    def test_a_masked_score_may_be_anything(self, name, hidden):
+        scores, labels = random_problem(4, 6)
+        where = np.arange(6) != 5
+        labels = labels % 5
+        masked = tf.where(where, scores, hidden)
+        if name == "gumbel_approx_ndcg":
+            scores = tf.where(where, scores, 0.0)
+        for y in (labels, tf.one_hot(labels, 6)):
+            expected = value_and_gradient(lambda s, y: pure(name)(s, y, where=where), scores, y)
+            actual = value_and_gradient(lambda s, y: pure(name)(s, y, where=where), masked, y)
+            np.testing.assert_allclose(actual[0], expected[0], rtol=1e-6)
+            np.testing.assert_allclose(actual[1], expected[1], rtol=1e-6, atol=1e-7)
+
+    def test_gradients_agree_for_equal_scores(self, name):
+        labels = tf.constant([2, 0])
+        integer = value_and_gradient(pure(name), tf.zeros([2, 4]), labels)
+        dense = value_and_gradient(pure(name), tf.zeros([2, 4]), tf.one_hot(labels, 4))
+        np.testing.assert_allclose(integer[1], dense[1], rtol=1e-5, atol=1e-7)
+        assert np.abs(integer[1]).max() > 0.0
+
+    @pytest.mark.parametrize("dtype", [tf.uint8, tf.int8, tf.int16, tf.uint16, tf.uint32, tf.int64])
+    def test_integers_of_any_size(self, name, dtype):
+        scores, labels = random_problem(4, 300)
+        labels = labels % 100
+        np.testing.assert_allclose(
+            pure(name)(scores, tf.cast(labels, dtype)), pure(name)(scores, labels), rtol=1e-6
+        )
+
     def test_all_masked_is_zero_with_zero_gradient(self, name):
         scores, labels = random_problem(3, 4)
         for y in (labels, tf.one_hot(labels, 4)):
@@ -253,14 +283,31 @@ class TestEveryLoss:
     def test_bad_gain(self, name):
         with pytest.raises(ValueError, match=r"label -1\.0 at \[0, 2\] .*`where`"):
             pure(name)(tf.zeros([1, 3]), tf.constant([[0.0, 1.0, -1.0]]))
+        compiled = tf.function(pure(name))(tf.zeros([2, 3]), tf.constant([[0.0, 1.0, -1.0], [1.0, 0.0, 0.0]]))
+        assert np.isnan(compiled[0])
+        assert np.isfinite(compiled[1])
 
     def test_shapes_and_dtypes_that_do_not_fit(self, name):
         with pytest.raises(ValueError, match=r"labels of shape \(2, 2\) do not fit"):
             pure(name)(tf.zeros([2, 3]), tf.zeros([2, 2]))
         with pytest.raises(ValueError, match="class ids and must be integers, got float32"):
             pure(name)(tf.zeros([2, 3]), tf.zeros([2]))
+        with pytest.raises(ValueError, match=r"labels of shape \(1,\) do not fit"):
+            pure(name)(tf.zeros([2, 3]), tf.zeros([1], tf.int32))
+        with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+            pure(name)(tf.zeros([2, 3]), tf.zeros([2], tf.int32), weights=tf.ones([2, 1]))
+        signature = [tf.TensorSpec([None, 3]), tf.TensorSpec([None, None], tf.int32)]
+        with pytest.raises(tf.errors.InvalidArgumentError, match="dense labels need the shape of the scores"):
+            tf.function(pure(name), input_signature=signature)(tf.zeros([2, 3]), tf.zeros([2, 1], tf.int32))
         with pytest.raises(ValueError, match="scores must be floats"):
             pure(name)(tf.zeros([2, 3], tf.int32), tf.zeros([2], tf.int32))
+
+
+@pytest.mark.parametrize("name", ["softmax", "pairwise_logistic", "approx_ndcg", "gumbel_approx_ndcg"])
+@pytest.mark.parametrize("temperature", [0.0, -1.0])
+def test_temperatures_have_to_be_positive(name, temperature):
+    with pytest.raises(ValueError, match=f"temperature {temperature} is not positive"):
+        losses.get(name, temperature=temperature)([0], [[0.0, 1.0]])
 
 
 def test_unknown_normalizer():

@@ -17,6 +17,8 @@ def seed_from_scores(seed, scores):
       int32 `[2]`, for `tf.random.stateless_*`.
     """
     bits = tf.reshape(tf.bitcast(tf.cast(scores, tf.float32), tf.int32), [-1])
+    # A sign is the highest bit alone: spread it, or two signs would cancel in the sum below.
+    bits = tf.bitwise.bitwise_xor(bits, tf.bitwise.right_shift(bits, 15))
     # Odd multipliers make the sum depend on where each score stands; int32 sums wrap and commute.
     places = 2 * tf.range(tf.size(bits)) + 1
     return tf.stack([tf.constant(seed, tf.int32), tf.reduce_sum(bits * places)])

@@ -40,5 +40,9 @@ def test_seed_follows_the_bits_and_the_places_of_the_scores():
     assert seed[0] == 7
     compiled = tf.function(gumbel.seed_from_scores, jit_compile=True)
     np.testing.assert_array_equal(compiled(7, scores), seed)
-    for other in ([[1.0, 2.0, np.nextafter(np.float32(3), np.float32(4))]], [[2.0, 1.0, 3.0]]):
+    for other in (
+        [[1.0, 2.0, np.nextafter(np.float32(3), np.float32(4))]],
+        [[2.0, 1.0, 3.0]],
+        [[-1.0, -2.0, 3.0]],
+    ):
         assert gumbel.seed_from_scores(7, tf.constant(other, tf.float32)).numpy()[1] != seed[1]

@@ -22,11 +22,13 @@ def linear(n=4, dtype=None):
 @pytest.mark.parametrize("name", losses.names())
 class TestEveryLoss:
     def test_config_round_trip(self, name):
-        loss = losses.get(name, reduction=tf.keras.losses.Reduction.SUM)
+        defaults = losses.get(name).knobs
+        knobs = {k: "none" if isinstance(value, str) else value + 1 for k, value in defaults.items()}
+        loss = losses.get(name, reduction=tf.keras.losses.Reduction.SUM, **knobs)
         again = tf.keras.losses.deserialize(tf.keras.losses.serialize(loss))
         assert type(again) is type(loss)
         assert again.get_config() == loss.get_config()
-        assert again.name == name
+        assert (again.knobs, again.name) == (knobs, name)
 
     def test_trains_on_ids_and_one_hot_and_survives_saving(self, name, tmp_path):
         features, labels = toy()

@@ -21,19 +21,24 @@ class RankingMetric(tf.keras.metrics.Mean):
 
     def check_classes(self, num_classes):
         """Raises ValueError where the metric says nothing about so many classes."""
+        del num_classes  # most metrics mean something for any number
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         y_pred = tf.convert_to_tensor(y_pred)
         self.check_classes(y_pred.shape[-1])
         values = self.of_rank(ranks.hard_rank(y_pred, class_ids(y_true, y_pred)))
         if sample_weight is not None:
-            sample_weight = tf.reshape(sample_weight, tf.shape(values))
+            sample_weight = tf.convert_to_tensor(sample_weight)
+            if sample_weight.shape.rank == values.shape.rank + 1:
+                sample_weight = tf.squeeze(sample_weight, axis=-1)
         return super().update_state(values, sample_weight)
 
 
 class _AtK(RankingMetric):
     def __init__(self, k, name, dtype):
         super().__init__(name=name, dtype=dtype)
+        if k is not None and k < 1:
+            raise ValueError(f"{name} needs K of at least 1, got {k}")
         self.k = k
 
     def get_config(self):

@@ -16,8 +16,7 @@ def softmax(scores, labels, where, *, temperature):
 
 
 def pairwise_logistic(scores, labels, where, *, temperature, normalize):
-    impl = losses_impl.PairwiseLogisticLoss(None)
-    total = _tf_ranking(impl, scores / temperature, labels, where)
+    total = _tf_ranking(_PairwiseLogisticLoss(None), scores / temperature, labels, where)
     if normalize == "list":
         return tf.math.divide_no_nan(total, multiclass.list_size(scores, where))
     if normalize == "pairs":
@@ -40,6 +39,13 @@ def rescaled_mse(scores, labels, where, *, kappa, target):
     item_losses = tf.where(where, weights * tf.square(scores - target * labels), 0.0)
     total = tf.reduce_sum(item_losses, axis=-1)
     return tf.math.divide_no_nan(total, multiclass.list_size(scores, where))
+
+
+class _PairwiseLogisticLoss(losses_impl.PairwiseLogisticLoss):
+    """With the gradient that softplus has for equal scores too: TF-Ranking's own form has none there."""
+
+    def _pairwise_loss(self, pairwise_logits):
+        return tf.nn.softplus(-pairwise_logits)
 
 
 def _tf_ranking(impl, scores, labels, where):

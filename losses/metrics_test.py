@@ -124,3 +124,18 @@ def test_a_top_k_that_says_nothing_is_refused():
 def test_class_ids_have_to_be_integers():
     with pytest.raises(ValueError, match="class ids must be integers, got float32"):
         result("mrr", tf.constant([1.0]), tf.constant([[1.0, 2.0]]))
+
+
+def test_what_the_built_in_metrics_accept():
+    scores = tf.constant([[3.0, 1.0, 2.0], [3.0, 1.0, 2.0]])
+    assert result("mrr", tf.constant([2, 0], tf.uint8), scores, 2.0) == 0.75
+    assert result("mrr", tf.constant([2, 0]), scores, [[1.0], [3.0]]) == 3.5 / 4
+    with pytest.raises(ValueError, match=r"class ids of shape \(2, 1\) do not fit scores of shape \(2, 3\)"):
+        metrics.mrr(scores, [[2], [0]])
+    for name in ("ndcg@0", "top0_error"):
+        with pytest.raises(ValueError, match="needs K of at least 1, got 0"):
+            losses.get_metric(name)
+
+
+def test_float64_scores_are_compared_as_they_are():
+    np.testing.assert_array_equal(ranks.hard_rank(np.array([[1.0, 1.0 + 1e-9]]), [1]), [1])

@@ -18,6 +18,13 @@ def others(scores, labels, where=None):
     return competes if where is None else competes & where
 
 
+def widen(labels):
+    """Returns class ids as int32 or int64: smaller integers could not count a thousand classes."""
+    if labels.dtype in (tf.int32, tf.int64):
+        return labels
+    return tf.cast(labels, tf.int64 if labels.dtype in (tf.uint32, tf.uint64) else tf.int32)
+
+
 def true_score(scores, labels):
     """Returns `[...]`: the score of each instance's labelled class (ids outside `0..n-1` are clipped)."""
     last = tf.shape(scores)[-1] - 1
@@ -43,15 +50,19 @@ def hard_rank(scores, labels, where=None):
       float32 `[...]`, in `1..n` or infinity.
 
     Raises:
-      ValueError: the labels are not integers.
+      ValueError: the labels are not integers, or not one an instance.
 
     >>> hard_rank([[3., 1., 2.], [0., 0., 0.]], [2, 0]).numpy()
     array([2., 3.], dtype=float32)
     """
-    scores = tf.cast(scores, tf.float32)
-    labels = tf.convert_to_tensor(labels)
+    scores, labels = tf.convert_to_tensor(scores), tf.convert_to_tensor(labels)
+    if scores.dtype != tf.float64:
+        scores = tf.cast(scores, tf.float32)
     if not labels.dtype.is_integer:
         raise ValueError(f"class ids must be integers, got {labels.dtype.name}")
+    if not labels.shape.is_compatible_with(scores.shape[:-1]):
+        raise ValueError(f"class ids of shape {labels.shape} do not fit scores of shape {scores.shape}")
+    labels = widen(labels)
     if where is not None:
         where = tf.broadcast_to(tf.cast(where, tf.bool), tf.shape(scores))
     ahead = others(scores, labels, where) & (scores >= true_score(scores, labels)[..., None])
