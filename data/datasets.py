@@ -99,7 +99,14 @@ def goemotions(path=None):
 
 def _goemotions_from_folder(folder):
     names_path = os.path.join(folder, "emotions.txt")
-    class_names = tuple(line for _, line in _lines(names_path))
+    class_names = []
+    for where, name in _lines(names_path):
+        if not name.strip() or name in class_names:
+            raise ValueError(
+                f"{where} has {'no class name' if not name.strip() else f'the class name {name!r} again'}"
+            )
+        class_names.append(name)
+    class_names = tuple(class_names)
     splits = {}
     for name, file in (("train", "train.tsv"), ("validation", "dev.tsv"), ("test", "test.tsv")):
         texts, labels = [], []
@@ -148,7 +155,8 @@ def _lines(path):
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             try:
-                yield f"{path}:{number}", line.decode("utf-8").rstrip("\r\n")
+                # utf-8-sig: some editors put a byte order mark before the first line.
+                yield f"{path}:{number}", line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
             except UnicodeDecodeError as error:
                 raise ValueError(f"{path}:{number} is not UTF-8: {error.reason}") from error
     if not number:

@@ -57,6 +57,30 @@ def test_a_broken_row_is_named(tiny_goemotions, row, message):
         data.get("goemotions", path=str(tiny_goemotions))
 
 
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ("joy\n\nanger\n", r"emotions\.txt:2 has no class name"),
+        ("joy\nanger\njoy\n", r"emotions\.txt:3 has the class name 'joy' again"),
+    ],
+)
+def test_broken_class_names(tiny_goemotions, names, message):
+    (tiny_goemotions / "emotions.txt").write_text(names)
+    with pytest.raises(ValueError, match=message):
+        data.get("goemotions", path=str(tiny_goemotions))
+
+
+def test_byte_order_marks_and_windows_line_ends(tiny_goemotions):
+    expected = data.get("goemotions", path=str(tiny_goemotions))
+    for name in ("emotions.txt", "train.tsv"):
+        path = tiny_goemotions / name
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    dataset = data.get("goemotions", path=str(tiny_goemotions))
+    assert dataset.class_names == expected.class_names
+    texts = [d.splits["train"].features["text"].tolist() for d in (dataset, expected)]
+    assert texts[0] == texts[1]
+
+
 def test_missing_and_empty_files(tiny_goemotions):
     (tiny_goemotions / "dev.tsv").write_text("")
     with pytest.raises(ValueError, match=r"dev\.tsv is empty"):

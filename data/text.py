@@ -14,6 +14,8 @@ class WordPiece:
     `input_type_ids`, int32 `[B, max_length]`: [CLS], the first `max_length - 2` word pieces, [SEP],
     and padding.
 
+    `settings` holds all that its output depends on.
+
     Args:
       folder: the encoder's, with `vocab.txt`; lower-casing follows its `tokenizer_config.json`
         where there is one, and is on otherwise.
@@ -39,9 +41,9 @@ class WordPiece:
             special[token] = vocab.index(token)
         self._start, self._end, self._padding = special["[CLS]"], special["[SEP]"], special["[PAD]"]
         self._max_length = max_length
-        self._tokenizer = tf_text.BertTokenizer(
-            vocab_path, token_out_type=tf.int32, lower_case=_lower_case(folder)
-        )
+        lower_case = _lower_case(folder)
+        self.settings = {"vocab": vocab, "lower_case": lower_case, "max_length": max_length}
+        self._tokenizer = tf_text.BertTokenizer(vocab_path, token_out_type=tf.int32, lower_case=lower_case)
 
     def __call__(self, features):
         pieces = self._tokenizer.tokenize(features["text"]).merge_dims(1, 2)[:, : self._max_length - 2]

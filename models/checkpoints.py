@@ -10,6 +10,7 @@ import math
 import os
 import re
 
+import numpy as np
 import safetensors
 
 # Hugging Face's BERT -> tf-models-official's BertEncoderV2. "T" transposes a matrix (PyTorch keeps
@@ -57,6 +58,17 @@ HUGGING_FACE_BERT = {
 HUGGING_FACE_BERT_UNUSED = r"embeddings\.position_ids|cls\..*"
 
 
+_BERT_SIZES = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "hidden_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "inner_size": "intermediate_size",
+    "max_positions": "max_position_embeddings",
+    "num_types": "type_vocab_size",
+}
+
+
 def read_bert_config(folder):
     """Reads `config.json` of a Hugging Face BERT folder.
 
@@ -82,26 +94,28 @@ def read_bert_config(folder):
             published = json.load(file)
         except json.JSONDecodeError as error:
             raise ValueError(f"{path}:{error.lineno} is not JSON: {error.msg}") from error
-    if published.get("model_type") != "bert":
-        raise ValueError(f"{path} describes model_type {published.get('model_type')!r}, not 'bert'")
-    if published["hidden_act"] not in ("gelu", "gelu_new", "relu"):
-        raise ValueError(f"{path}: hidden_act {published['hidden_act']!r} is not one of gelu, gelu_new, relu")
+    if not isinstance(published, dict) or published.get("model_type") != "bert":
+        raise ValueError(f"{path} does not describe a model of model_type 'bert'")
+    sizes = {}
+    for ours, theirs in _BERT_SIZES.items():
+        sizes[ours] = published.get(theirs)
+        if not isinstance(sizes[ours], int) or sizes[ours] < 1:
+            raise ValueError(f"{path} has no positive whole number {theirs}")
+    if sizes["hidden_size"] % sizes["num_heads"]:
+        raise ValueError(
+            f"{path}: hidden_size {sizes['hidden_size']} does not split into {sizes['num_heads']} heads"
+        )
+    if published.get("hidden_act") not in ("gelu", "gelu_new", "relu"):
+        raise ValueError(
+            f"{path}: hidden_act {published.get('hidden_act')!r} is not one of gelu, gelu_new, relu"
+        )
+    if published.get("layer_norm_eps", 1e-12) != 1e-12:
+        raise ValueError(f"{path}: layer_norm_eps {published['layer_norm_eps']} is not 1e-12, BERT's own")
     with open(os.path.join(folder, "vocab.txt"), encoding="utf-8") as file:
         words = sum(1 for _ in file)
-    if words != published["vocab_size"]:
-        raise ValueError(
-            f"{path} states vocab_size {published['vocab_size']}, but vocab.txt has {words} lines"
-        )
-    return {
-        "vocab_size": published["vocab_size"],
-        "hidden_size": published["hidden_size"],
-        "num_layers": published["num_hidden_layers"],
-        "num_heads": published["num_attention_heads"],
-        "inner_size": published["intermediate_size"],
-        "max_positions": published["max_position_embeddings"],
-        "num_types": published["type_vocab_size"],
-        "activation": published["hidden_act"],
-    }
+    if words != sizes["vocab_size"]:
+        raise ValueError(f"{path} states vocab_size {sizes['vocab_size']}, but vocab.txt has {words} lines")
+    return {**sizes, "activation": published["hidden_act"]}
 
 
 def load_hugging_face_bert(encoder, folder):
@@ -139,6 +153,8 @@ def _assign(encoder, tensors, name_map, unused, path):
             problems.append(
                 f"{source} has shape {tensors[source].shape}, not that of {name} {variable.shape}"
             )
+        elif not np.isfinite(value).all():
+            problems.append(f"{source} has values that are not finite")
         assignments.append((variable, value))
     problems += [f"{name} is left over" for name in sorted(left) if not re.fullmatch(unused, name)]
     if problems:

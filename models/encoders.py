@@ -128,7 +128,7 @@ class Bert(tf.keras.layers.Layer):
         "pooler" for that state through BERT's own dense tanh layer.
 
     Raises:
-      ValueError: unknown `pooling`.
+      ValueError: unknown `pooling`, or more tokens than positions.
 
     References:
       Devlin et al. (2019), "BERT"; Rank4Class, appendix B.2.
@@ -202,11 +202,12 @@ class Bert(tf.keras.layers.Layer):
     def width(self):
         return self.config["hidden_size"]
 
-    def hidden_states(self, features, training=None):
-        """Returns the last layer's states, `[B, length, d]`."""
-        return self.network(features, training=training)["sequence_output"]
-
     def call(self, features, training=None):
+        length = features["input_word_ids"].shape[-1]
+        if length is not None and length > self.config["max_positions"]:
+            raise ValueError(
+                f"texts of {length} tokens: this encoder has {self.config['max_positions']} positions"
+            )
         outputs = self.network(features, training=training)
         if self.pooling == "pooler":
             return outputs["pooled_output"]

@@ -104,12 +104,14 @@ def test_poolings_by_hand():
         encoder(features)
         for ours, first in zip(encoder.network.variables, poolings["mean"].network.variables, strict=True):
             ours.assign(first)
-    states = poolings["mean"].hidden_states(features).numpy()
+    states = poolings["mean"].network(features)["sequence_output"].numpy()
     mask = features["input_mask"].numpy()[..., None]
     np.testing.assert_allclose(poolings["mean"](features), (states * mask).sum(1) / mask.sum(1), rtol=1e-5)
     np.testing.assert_allclose(poolings["cls"](features), states[:, 0], rtol=1e-6)
     kernel, bias = (w.numpy() for w in poolings["pooler"].network.pooler_layer.weights)
     np.testing.assert_allclose(poolings["pooler"](features), np.tanh(states[:, 0] @ kernel + bias), rtol=1e-5)
+    with pytest.raises(ValueError, match="texts of 600 tokens: this encoder has 512 positions"):
+        poolings["cls"](tokens(length=600))
     with pytest.raises(ValueError, match="pooling 'max' is not one of mean, cls, pooler"):
         encoders.Bert(**TINY, pooling="max")
 
@@ -138,7 +140,14 @@ def test_imported_weights_stand_where_they_should(tmp_path, write_bert_folder):
         ),
         ({"num_hidden_layers": 1}, "encoder.layer.1.attention.output.LayerNorm.bias is left over"),
         ({"vocab_size": 21}, "states vocab_size 21, but vocab.txt has 20 lines"),
-        ({"model_type": "gpt2"}, "describes model_type 'gpt2', not 'bert'"),
+        ({"model_type": "gpt2"}, "does not describe a model of model_type 'bert'"),
+        ({"hidden_size": None}, "has no positive whole number hidden_size"),
+        ({"num_attention_heads": 3}, "hidden_size 8 does not split into 3 heads"),
+        ({"layer_norm_eps": 1e-5}, "layer_norm_eps 1e-05 is not 1e-12"),
+        (
+            {"change": {"pooler.dense.bias": np.full(8, np.nan, np.float32)}},
+            "pooler.dense.bias has values that are not",
+        ),
         ({"hidden_act": "swish"}, "hidden_act 'swish' is not one of"),
     ],
 )
@@ -168,5 +177,5 @@ def test_minilm_gives_the_hidden_states_of_the_reference():
     encoder = models.get("encoder", "bert", path=os.path.join(os.path.dirname(minilm.__file__), "model"))
     ids, mask = tf.constant(golden["input_word_ids"]), tf.constant(golden["input_mask"])
     features = {"input_word_ids": ids, "input_mask": mask, "input_type_ids": tf.zeros_like(ids)}
-    states = encoder.hidden_states(features)[:, :, ::16]
+    states = encoder.network(features)["sequence_output"][:, :, ::16]
     np.testing.assert_allclose(states, golden["hidden_every_16th"], atol=1e-4)

@@ -117,6 +117,22 @@ def test_rank_model_fits_saves_and_loads(interaction, tmp_path):
     np.testing.assert_allclose(again.predict(features, verbose=0), scores, rtol=1e-6)
 
 
+def test_a_model_on_text_saves_and_loads(tmp_path):
+    bert = encoders.Bert(vocab_size=20, hidden_size=8, num_layers=1, num_heads=2, inner_size=16)
+    model = models.RankModel(
+        bert,
+        class_encoders.Embedding(num_classes=N, width=8),
+        models.get("interaction", "dot"),
+        num_classes=N,
+    )
+    features = {name: tf.ones([B, 6], tf.int32) for name in encoders.Bert.FEATURES}
+    scores = model(features)
+    model.save(tmp_path / "model.keras")
+    np.testing.assert_allclose(
+        tf.keras.models.load_model(tmp_path / "model.keras")(features), scores, rtol=1e-6
+    )
+
+
 def test_unknown_parts_and_knobs():
     with pytest.raises(
         ValueError, match=r"unknown interaction 'lcmlp', did you mean 'lc_mlp'\?; there are: dot, "

@@ -37,6 +37,17 @@ class RankModel(tf.keras.Model):
         serialized = {name: tf.keras.layers.serialize(part) for name, part in parts.items()}
         return {**super().get_config(), **serialized, "num_classes": self.num_classes}
 
+    def get_build_config(self):
+        """What a loaded model has to be called on before its weights fit in: names, shapes and dtypes."""
+        (features, *_), _ = self.save_spec()
+        return {name: (spec.shape.as_list(), spec.dtype.name) for name, spec in features.items()}
+
+    def build_from_config(self, config):
+        def empty(shape, dtype):
+            return tf.zeros([1 if size is None else size for size in shape], dtype)
+
+        self({name: empty(*spec) for name, spec in config.items()})
+
     @classmethod
     def from_config(cls, config, custom_objects=None):
         parts = ("encoder", "class_encoder", "interaction")

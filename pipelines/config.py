@@ -9,6 +9,7 @@ import dataclasses
 import difflib
 import functools
 import json
+import math
 import types
 import typing
 
@@ -110,6 +111,21 @@ class Experiment:
 
 OPTIMIZERS = ("adam", "adamw", "adagrad")
 DECAYS = ("none", "linear")
+POSITIVE = (
+    "data.max_length",
+    "encoder.hidden",
+    "encoder.filters",
+    "encoder.units",
+    "interaction.units",
+    "loss.temperature",
+    "loss.samples",
+    "loss.gumbel_temperature",
+    "optimizer.learning_rate",
+    "batch_size",
+    "epochs",
+    "evaluations_per_epoch",
+    "evaluation_batch_size",
+)
 
 
 def knobs(section):
@@ -165,15 +181,18 @@ def check(experiment):
     model_registry.check("encoder", experiment.encoder.name, knobs(experiment.encoder))
     model_registry.knobs_of("class encoder", experiment.class_encoder.name)
     model_registry.check("interaction", experiment.interaction.name, knobs(experiment.interaction))
-    losses.get(experiment.loss.name, **knobs(experiment.loss))
+    for name in POSITIVE:
+        _check_positive(name, functools.reduce(getattr, name.split("."), experiment))
+    for section in ("encoder", "interaction"):
+        rate = getattr(experiment, section).dropout
+        if rate is not None and not 0.0 <= rate < 1.0:
+            raise ValueError(f"{section}.dropout {rate} is not in [0, 1)")
+    if experiment.encoder.frozen and not experiment.encoder.path:
+        raise ValueError("encoder.frozen needs encoder.path: random weights are not worth keeping")
+    # One instance shows whether the loss can make sense of its knobs.
+    losses.get(experiment.loss.name, **knobs(experiment.loss))([0], [[0.0, 0.0]])
     _one_of("optimizer.name", experiment.optimizer.name, OPTIMIZERS)
     _one_of("optimizer.decay", experiment.optimizer.decay, DECAYS)
-    for name in ("batch_size", "evaluation_batch_size", "evaluations_per_epoch", "epochs"):
-        _positive(name, getattr(experiment, name))
-    _positive("optimizer.learning_rate", experiment.optimizer.learning_rate)
-    for name in ("temperature", "gumbel_temperature", "samples"):
-        if getattr(experiment.loss, name) is not None:
-            _positive(f"loss.{name}", getattr(experiment.loss, name))
     if not 0.0 <= experiment.optimizer.warmup_share < 1.0:
         raise ValueError(f"optimizer.warmup_share {experiment.optimizer.warmup_share} is not in [0, 1)")
     if experiment.optimizer.weight_decay and experiment.optimizer.name != "adamw":
@@ -232,6 +251,8 @@ def override(experiment, changes):
 
 
 def _build(cls, values, path):
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} has {values!r} where the fields of {cls.__name__} should stand")
     fields = {field.name: field for field in dataclasses.fields(cls)}
     for name in values:
         if name not in fields:
@@ -263,6 +284,8 @@ def _check_types(section, prefix=""):
         elif not _fits(value, field.type):
             wanted = getattr(field.type, "__name__", None) if isinstance(field.type, type) else None
             raise ValueError(f"{prefix}{field.name} {value!r} is not of type {wanted or field.type}")
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{prefix}{field.name} {value} is not a finite number")
 
 
 def _fits(value, kind):
@@ -282,6 +305,7 @@ def _one_of(field, value, known):
         raise ValueError(f"{field} {value!r} is unknown; there are: {', '.join(known)}")
 
 
-def _positive(field, value):
-    if not value > 0:
+def _check_positive(field, value):
+    values = value if isinstance(value, tuple) else (value,)
+    if not values or any(one is not None and not one > 0 for one in values):
         raise ValueError(f"{field} {value} is not positive")

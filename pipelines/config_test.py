@@ -25,7 +25,16 @@ CONFIGS = pathlib.Path(__file__).parent / "configs"
         ({"optimizer.name": "sgd"}, "optimizer.name 'sgd' is unknown; there are: adam, adamw, adagrad"),
         ({"optimizer.decay": "cosine"}, "optimizer.decay 'cosine' is unknown; there are: none, linear"),
         ({"optimizer.learning_rate": -1.0}, "optimizer.learning_rate -1.0 is not positive"),
-        ({"optimizer.learning_rate": float("nan")}, "optimizer.learning_rate nan is not positive"),
+        ({"optimizer.learning_rate": float("nan")}, "optimizer.learning_rate nan is not a finite number"),
+        ({"epochs": float("inf")}, "epochs inf is not a finite number"),
+        ({"encoder.hidden": ()}, r"encoder.hidden \(\) is not positive"),
+        ({"encoder.hidden": (8, 0)}, r"encoder.hidden \(8, 0\) is not positive"),
+        ({"encoder.dropout": 1.0}, r"encoder.dropout 1.0 is not in \[0, 1\)"),
+        ({"encoder.frozen": True}, "encoder.frozen needs encoder.path"),
+        ({"interaction.name": "lc_mlp", "interaction.units": 0}, "interaction.units 0 is not positive"),
+        ({"loss.name": "rescaled_mse", "loss.kappa": -3.0}, "kappa -3.0 is not positive"),
+        ({"loss.name": "pairwise_logistic", "loss.normalize": "mean"}, "normalize='mean' is not one of"),
+        ({"metrics": ("top0_error", "ndcg@5")}, "top0_error needs K of at least 1, got 0"),
         ({"optimizer.warmup_share": 1.0}, r"optimizer.warmup_share 1.0 is not in \[0, 1\)"),
         ({"optimizer.weight_decay": 0.1}, "optimizer.weight_decay 0.1 needs optimizer.name='adamw'"),
         ({"batch_size": 0}, "batch_size 0 is not positive"),
@@ -60,6 +69,11 @@ def test_json_round_trip():
         ValueError, match="config.json has the field 'colour', which Experiment does not know"
     ):
         config.from_json('{"colour": 3}', "config.json")
+    for text in ("[]", "null", '{"loss": "mse"}'):
+        with pytest.raises(
+            ValueError, match="config.json has .* where the fields of (Experiment|Loss) should stand"
+        ):
+            config.from_json(text, "config.json")
     with pytest.raises(ValueError, match=r"config.json:2 is not JSON"):
         config.from_json("{\n", "config.json")
 

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import zipfile
 from collections.abc import Callable
 
 import numpy as np
@@ -120,10 +121,12 @@ def _encode(experiment, raw, cache_dir):
         partial = os.path.join(cache_dir, f"partial-{os.getpid()}-{name}")
         np.savez(partial, **encoded)
         os.replace(partial, path)
-    with np.load(path) as file:
-        splits = {
-            split: data.Split({"embedding": file[split]}, raw.splits[split].labels) for split in raw.splits
-        }
+    try:
+        with np.load(path) as file:
+            outputs = {split: file[split] for split in raw.splits}
+    except (zipfile.BadZipFile, ValueError, KeyError) as error:
+        raise ValueError(f"{path} is damaged: remove it, and it is computed again") from error
+    splits = {name: data.Split({"embedding": h}, raw.splits[name].labels) for name, h in outputs.items()}
     return Problem(
         raw.class_names, splits, None, lambda: models.get("encoder", "identity", width=encoder.width)
     )
@@ -142,7 +145,9 @@ def _outputs(experiment, raw, encoder, split):
 
 def _fingerprint(experiment, raw, encoder):
     """A hash of all that decides the outputs: settings, weights and the examples, wherever they lie."""
-    settings = {**config.knobs(experiment.encoder), "path": None, "max_length": experiment.data.max_length}
+    settings = {**encoder.get_config(), "name": experiment.encoder.name}
+    if raw.preprocess is not None:
+        settings["preprocess"] = raw.preprocess.settings
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     for weight in encoder.get_weights():
         digest.update(weight.tobytes())

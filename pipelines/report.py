@@ -26,15 +26,18 @@ def one_line(results):
     return ", ".join(f"{name} {results['test'][name]:.2f}" for name in _metrics(results["test"]))
 
 
-def results_table(results):
-    """Returns a run's metrics in percent, with their 95% intervals over the examples, as text."""
-    splits = [name for name in ("validation", "test") if name in results]
-    rows = [["metric (%)", *(f"{name} ({results[name]['examples']:,} examples)" for name in splits)]]
-    for metric in _metrics(results[splits[0]]):
+def results_table(judged):
+    """Returns metrics in percent, with their 95% intervals over the examples, as text.
+
+    Args:
+      judged: split -> what `evaluation.summarize` returns.
+    """
+    rows = [["metric (%)", *(f"{name} ({split['examples']:,} examples)" for name, split in judged.items())]]
+    for metric in _metrics(next(iter(judged.values()))):
         cells = []
-        for name in splits:
-            low, high = results[name]["intervals"][metric]
-            cells.append(f"{results[name][metric]:.2f}  [{low:.2f}, {high:.2f}]")
+        for split in judged.values():
+            low, high = split["intervals"][metric]
+            cells.append(f"{split[metric]:.2f}  [{low:.2f}, {high:.2f}]")
         rows.append([metric, *cells])
     return _text_table(rows)
 
@@ -90,15 +93,13 @@ def write_grid(runs, root):
     plot_curves(runs, os.path.join(root, "curves.png"))
     first = runs[0]
     seeds = sorted({run.experiment.seed for run in runs})
-    rates = sorted({run.experiment.optimizer.learning_rate for run in runs})
+    rates = {cell: group[0].experiment.optimizer.learning_rate for cell, group in _cells(runs).items()}
+    rates = ", ".join(f"{rate:g} ({' '.join(cell)})" for cell, rate in rates.items())
     counts = f"{first.results['train_examples']:,} training"
     for split in ("validation", "test"):
         counts += f", {first.results[split]['examples']:,} {split}"
     packages = ", ".join(f"{name} {version}" for name, version in first.results["packages"].items())
     code = first.results["git"] or "outside a git checkout"
-    optimizer = (
-        f"{first.experiment.optimizer.name}, learning rates {', '.join(f'{rate:g}' for rate in rates)}"
-    )
     lines = [
         f"# {first.experiment.data.name} with {first.experiment.encoder.name}"
         + (" (frozen)" if first.experiment.encoder.frozen else ""),
@@ -114,8 +115,9 @@ def write_grid(runs, root):
         "![Validation curves](curves.png)",
         "",
         f"- Examples: {counts}.",
-        f"- Batches of {first.experiment.batch_size}, {first.experiment.epochs:g} epochs, {optimizer}; the "
-        f"best checkpoint by validation {first.experiment.monitor}.",
+        f"- Batches of {first.experiment.batch_size}, {first.experiment.epochs:g} epochs; best checkpoint by "
+        f"validation {first.experiment.monitor}.",
+        f"- {first.experiment.optimizer.name.capitalize()} with learning rates {rates}.",
         f"- Seeds {', '.join(map(str, seeds))}; code {code}; {packages}.",
         "",
     ]

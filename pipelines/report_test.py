@@ -22,6 +22,9 @@ metric (%)  validation (1,200 examples)  test (1,200 examples)
 top1_error  3.25  [2.25, 4.25]           3.25  [2.25, 4.25]
 ndcg@5      90.00  [88.00, 92.00]        90.00  [88.00, 92.00]"""
     assert report.results_table(run("mse", 0, 3.25, 90.0).results) == expected
+    assert report.results_table({"train": run("mse", 0, 3.25, 90.0).results["test"]}).startswith(
+        "metric (%)  train"
+    )
 
 
 def test_a_grids_table_by_hand():

@@ -1,5 +1,8 @@
 """The grid of losses, interactions and seeds over one dataset and encoder."""
 
+import contextlib
+import functools
+import itertools
 import os
 
 from rank4class.pipelines import config, evaluation, problem, report, trainer
@@ -22,39 +25,60 @@ def run_grid(base, root, *, losses, interactions, seeds, learning_rates=()):
       The finished `report.Run`s.
 
     Raises:
-      As `trainer.train`; what was finished before stays.
+      ValueError: a combination cannot run, or stands there twice; found before anything runs.
+      FloatingPointError: a run diverged, or all learning rates of a cell did. What is finished stays.
     """
+    axes = {"losses": losses, "interactions": interactions, "seeds": seeds, "learning rates": learning_rates}
+    for name, values in axes.items():
+        repeated = [value for i, value in enumerate(values) if value in values[:i]]
+        if repeated:
+            raise ValueError(f"the {name} of a grid repeat {repeated[0]!r}: a run would count twice")
+        if not values and name != "learning rates":
+            raise ValueError(f"a grid needs {name}")
     cells = [{"loss.name": loss, "interaction.name": name} for loss in losses for name in interactions]
-    for cell in cells:
-        config.check(_experiment(base, cell))
+    rates = list(learning_rates) or [base.optimizer.learning_rate]
+    for cell, seed, rate in itertools.product(cells, seeds, rates):
+        config.check(_experiment(base, {**cell, "seed": seed, "optimizer.learning_rate": rate}))
     loaded = problem.load(base, root)
-    total = len(cells) * (len(seeds) + (len(learning_rates) if len(learning_rates) > 1 else 0))
-    done = 0
-    runs = []
+    counter = itertools.count(1)
+    total = len(cells) * (len(seeds) + (len(rates) if len(rates) > 1 else 0))
 
     def train(changes, folder):
-        nonlocal done
         experiment = _experiment(base, changes)
-        results = trainer.train(experiment, os.path.join(root, folder), loaded=loaded, progress=False)
-        done += 1
-        print(f"[{done:3d}/{total}] {folder}: {report.one_line(results)}", flush=True)
-        return experiment, results
+        path = os.path.join(root, folder)
+        line = f"[{next(counter):3d}/{total}] {folder}: "
+        try:
+            results = trainer.train(experiment, path, loaded=loaded, progress=False)
+        except FloatingPointError as error:
+            print(line + str(error), flush=True)
+            raise
+        print(line + report.one_line(results), flush=True)
+        return report.Run(experiment, results, path)
 
+    def best_rate(cell, name):
+        if len(rates) == 1:
+            return rates[0]
+        values = {}
+        for rate in rates:
+            changes = {**cell, "seed": seeds[0], "optimizer.learning_rate": rate}
+            # A rate that diverges has lost.
+            with contextlib.suppress(FloatingPointError):
+                run = train(changes, os.path.join("tuning", f"{name}-rate{rate!r}"))
+                values[rate] = run.results["validation"][base.monitor]
+        if not values:
+            raise FloatingPointError(f"{name} diverges at every learning rate: give lower ones")
+        return functools.reduce(
+            lambda best, rate: rate if evaluation.better(base.monitor, values[rate], values[best]) else best,
+            values,
+        )
+
+    runs = []
     for cell in cells:
         name = f"{cell['loss.name']}-{cell['interaction.name']}"
-        rates = learning_rates or (base.optimizer.learning_rate,)
-        best_rate, best = rates[0], float("nan")
-        for rate in rates if len(rates) > 1 else ():
-            changes = {**cell, "seed": seeds[0], "optimizer.learning_rate": rate}
-            _, results = train(changes, os.path.join("tuning", f"{name}-rate{rate:g}"))
-            value = results["validation"][base.monitor]
-            if evaluation.better(base.monitor, value, best):
-                best_rate, best = rate, value
+        rate = best_rate(cell, name)
         for seed in seeds:
-            changes = {**cell, "seed": seed, "optimizer.learning_rate": best_rate}
-            runs.append(
-                report.Run(*train(changes, f"{name}-seed{seed}"), os.path.join(root, f"{name}-seed{seed}"))
-            )
+            changes = {**cell, "seed": seed, "optimizer.learning_rate": rate}
+            runs.append(train(changes, f"{name}-seed{seed}"))
     return runs
 
 

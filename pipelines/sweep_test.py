@@ -48,6 +48,31 @@ def test_the_learning_rate_is_chosen_on_the_validation_set(tmp_path):
     assert len(tried) == 2
 
 
+def test_a_rate_that_diverges_loses(tmp_path, capsys):
+    axes = {"losses": ["mse"], "interactions": ["dot"], "seeds": [0]}
+    (run,) = grid(tmp_path / "a", **axes, learning_rates=[1e30, 1e-2])
+    assert run.experiment.optimizer.learning_rate == 1e-2
+    assert "[  1/3] tuning/mse-dot-rate1e+30: loss 'mse' is" in capsys.readouterr().out
+    with pytest.raises(FloatingPointError, match="mse-dot diverges at every learning rate"):
+        grid(tmp_path / "b", **axes, learning_rates=[1e30, 1e29])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seeds": [0, 1, 0]}, "the seeds of a grid repeat 0: a run would count twice"),
+        ({"losses": ["mse", "mse"]}, "the losses of a grid repeat 'mse'"),
+        ({"losses": []}, "a grid needs losses"),
+        ({"seeds": [0, -1]}, "seed -1 is negative"),
+        ({"learning_rates": [0.1, -0.1]}, "optimizer.learning_rate -0.1 is not positive"),
+    ],
+)
+def test_a_bad_axis_is_refused_before_anything_runs(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        grid(tmp_path / "grid", **changes)
+    assert not (tmp_path / "grid").exists()
+
+
 def test_a_bad_cell_is_refused_before_anything_runs(tmp_path):
     with pytest.raises(ValueError, match="unknown loss 'softmx'"):
         grid(tmp_path / "grid", losses=["softmax", "softmx"])

@@ -127,6 +127,7 @@ def restore(path):
     """
     workdir = Workdir(path)
     experiment = workdir.experiment()
+    config.check(experiment)
     loaded = problem.load(experiment, path)
     model = loaded.build_model(experiment)
     best = tf.train.latest_checkpoint(os.path.join(workdir.checkpoints, "best"))

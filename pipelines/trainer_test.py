@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 
 import numpy as np
 import pytest
@@ -121,6 +122,16 @@ def test_a_folder_of_another_experiment_is_refused(tmp_path):
         trainer.train(small(**{"loss.name": "mse"}), str(tmp_path / "run"), progress=False)
 
 
+@pytest.mark.parametrize("name", ["results.json", "metrics.jsonl"])
+@pytest.mark.parametrize("content", ["{\n", "3\n"])
+def test_a_damaged_file_is_named(tmp_path, name, content):
+    trainer.train(small(), str(tmp_path), progress=False)
+    (tmp_path / "results.json").unlink()
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=f"{name}.* is damaged .*: remove it, or choose another --workdir"):
+        trainer.train(small(), str(tmp_path), progress=False)
+
+
 def test_nothing_is_left_behind_by_an_experiment_that_cannot_run(tmp_path):
     path = str(tmp_path / "run")
     missing = {"data.name": "goemotions", "data.path": str(tmp_path / "nowhere"), "encoder.hidden": (4,)}
@@ -224,8 +235,23 @@ def test_a_frozen_encoder_is_run_once_and_kept_out_of_training(
     features, _, _ = next(iter(live.evaluation_batches(experiment, "test")))
     cached, _, _ = next(iter(loaded.evaluation_batches(experiment, "test")))
     np.testing.assert_allclose(cached["embedding"][:11], encoder(features)[:11], rtol=1e-5, atol=1e-6)
-    monkeypatch.setattr(problem, "_outputs", lambda *_: pytest.fail("encoded again"))
-    problem.load(experiment, path)
+    with monkeypatch.context() as patch:
+        patch.setattr(problem, "_outputs", lambda *_: pytest.fail("encoded again"))
+        problem.load(experiment, path)
+    # Another vocabulary, another case or other heads give other outputs: the cache must not serve them.
+    for name, old, new in (
+        ("vocab.txt", "happy\nday", "day\nhappy"),
+        ("config.json", '"num_attention_heads": 2', '"num_attention_heads": 4'),
+    ):
+        changed = pathlib.Path(tiny_bert, name)
+        assert old in changed.read_text()
+        changed.write_text(changed.read_text().replace(old, new))
+        problem.load(experiment, path)
+    assert len(list(tmp_path.glob("run/features-*"))) == 3
+    for cached_file in tmp_path.glob("run/features-*"):
+        cached_file.write_bytes(cached_file.read_bytes()[:100])
+    with pytest.raises(ValueError, match="features-.* is damaged: remove it"):
+        problem.load(experiment, path)
 
 
 def test_schedules_by_hand():

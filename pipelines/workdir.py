@@ -59,7 +59,7 @@ class Workdir:
         if not os.path.exists(self._results):
             return None
         with open(self._results, encoding="utf-8") as file:
-            return json.load(file)
+            return _parse(file.read(), self._results)
 
     def write_results(self, results):
         _write(self._results, json.dumps(results, indent=2) + "\n")
@@ -69,10 +69,26 @@ class Workdir:
         if not os.path.exists(self._metrics):
             return []
         with open(self._metrics, encoding="utf-8") as file:
-            return [json.loads(line) for line in file if line.endswith("\n")]
+            return [
+                _parse(line, f"{self._metrics}:{number}")
+                for number, line in enumerate(file, 1)
+                if line.endswith("\n")
+            ]
 
     def write_history(self, history):
         _write(self._metrics, "".join(json.dumps(line) + "\n" for line in history))
+
+
+def _parse(text, where):
+    try:
+        parsed = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{where} is damaged ({error.msg}): remove it, or choose another --workdir"
+        ) from error
+    if not isinstance(parsed, dict):
+        raise ValueError(f"{where} is damaged (no JSON object): remove it, or choose another --workdir")
+    return parsed
 
 
 def _write(path, text):

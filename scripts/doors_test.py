@@ -37,6 +37,8 @@ def test_train_then_evaluate(tmp_path):
     line = next(line for line in evaluated.stdout.splitlines() if line.startswith("ndcg@5"))
     low, high = results["test"]["intervals"]["ndcg@5"]
     assert line == f"ndcg@5      {results['test']['ndcg@5']:.2f}  [{low:.2f}, {high:.2f}]"
+    on_train = run("evaluate", f"--workdir={path}", "--split=train")
+    assert "train (1,078 examples)" in on_train.stdout
     again = run("train", DIGITS, *QUICK, f"--workdir={path}")
     assert again.returncode == 0
     assert "finished already" in again.stderr
@@ -130,6 +132,22 @@ def test_a_broken_row_is_one_clear_line(tmp_path, tiny_goemotions, tiny_bert, ro
     finished = run("train", f"--config={config}", f"--workdir={tmp_path / 'run'}", *flags)
     assert message in error_line(finished)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("def get_config(:\n", "cannot be used: SyntaxError"),
+        ("import nowhere_to_be_found\n", "cannot be used: ModuleNotFoundError"),
+        ("def get_config():\n    return {}\n", "get_config() returns dict, not config.Experiment"),
+    ],
+)
+def test_a_broken_config_is_one_clear_line(tmp_path, program, message):
+    (tmp_path / "mine.py").write_text(program)
+    assert message in error_line(
+        run("train", f"--config={tmp_path / 'mine.py'}", f"--workdir={tmp_path}/run")
+    )
 
 
 def test_evaluate_without_a_run(tmp_path):

@@ -1,6 +1,7 @@
 """What every door shares: flags, and one clear line instead of a traceback for a user's mistake."""
 
 import os
+import runpy
 import sys
 
 from absl import app, flags, logging
@@ -34,6 +35,9 @@ def run(main):
             if flags.FLAGS.debug:
                 raise
             _fail(error)
+        except KeyboardInterrupt:
+            print("interrupted: the same command goes on from the last checkpoint", file=sys.stderr)
+            sys.exit(130)
 
     app.run(guarded, flags_parser=_parse)
 
@@ -53,10 +57,21 @@ def _check_config_flags(argv):
     """Says what is wrong with a config's file or field better than its parser would."""
     for argument in argv[1:]:
         name, _, value = argument.lstrip("-").partition("=")
-        if name == "config" and value and not os.path.isfile(value):
-            raise FileNotFoundError(f"no config file {value}")
+        if name == "config" and value:
+            _check_config_file(value)
         if name.startswith("config."):
             config.check_field(name.removeprefix("config."))
+
+
+def _check_config_file(path):
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"no config file {path}")
+    try:
+        experiment = runpy.run_path(path)["get_config"]()
+    except Exception as error:  # it is the user's own program: it can raise anything
+        raise ValueError(f"{path} cannot be used: {type(error).__name__}: {error}") from error
+    if not isinstance(experiment, config.Experiment):
+        raise ValueError(f"{path}: get_config() returns {type(experiment).__name__}, not config.Experiment")
 
 
 def _fail(error):

@@ -14,7 +14,7 @@ _WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=Tr
 
 def main():
     results = trainer.train(_CONFIG.value, _WORKDIR.value)
-    print(report.results_table(results))
+    print(report.results_table({split: results[split] for split in ("validation", "test")}))
     print(f"Results, checkpoints and metrics: {_WORKDIR.value}")
     print(f"TensorBoard: tensorboard --logdir {_WORKDIR.value}")
 
