@@ -31,6 +31,7 @@ PIP = {
     "official": "tf_models_official",
     "sklearn": "scikit_learn",
 }
+PYTHON_OWN = sys.stdlib_module_names | {"tomllib"}  # from 3.11 on
 FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 
 
@@ -87,7 +88,7 @@ def expected_rule(path):
             target = file_of(module)
             if target and target != path:
                 deps.add(label(target, path.parent))
-        elif top not in sys.stdlib_module_names:
+        elif top not in PYTHON_OWN:
             deps.add(f"@pip//{PIP.get(top, top)}")
     return {**rule, "deps": sorted(deps)} if deps else rule
 

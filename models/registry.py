@@ -57,7 +57,7 @@ def knobs_of(part, name):
         close = difflib.get_close_matches(name, table, n=1)
         hint = f", did you mean {close[0]!r}?" if close else ""
         raise ValueError(f"unknown {part} {name!r}{hint}; there are: {', '.join(table)}")
-    return tuple(knob for knob in inspect.signature(table[name]).parameters if knob != "kwargs")
+    return tuple(_parameters(table[name]))
 
 
 def check(part, name, knobs):
@@ -66,7 +66,14 @@ def check(part, name, knobs):
     for knob in knobs:
         if knob not in known:
             raise ValueError(f"{part} {name!r} has no knob {knob!r}; it has: {', '.join(known) or 'none'}")
-    parameters = inspect.signature(PARTS[part][name]).parameters
+    parameters = _parameters(PARTS[part][name])
     for knob in known:
         if parameters[knob].default is inspect.Parameter.empty and knob not in knobs:
             raise ValueError(f"{part} {name!r} needs {knob!r}")
+
+
+def _parameters(factory):
+    # Of a class, its constructor's: what Python 3.10 takes for a Keras class's own signature is empty.
+    target = factory.__init__ if inspect.isclass(factory) else factory
+    parameters = inspect.signature(target).parameters
+    return {name: parameter for name, parameter in parameters.items() if name not in ("self", "kwargs")}
