@@ -32,8 +32,20 @@ class Identity(tf.keras.layers.Layer):
         return {**super().get_config(), "width": self.width}
 
 
+class _ImageEncoder(tf.keras.layers.Layer):
+    """Runs the image through `layers`, which a subclass sets, one after the other."""
+
+    FEATURES = ("image",)
+
+    def call(self, features, training=None):
+        h = features["image"]
+        for layer in self.layers:
+            h = layer(h, training=training)
+        return h
+
+
 @_serializable
-class Mlp(tf.keras.layers.Layer):
+class Mlp(_ImageEncoder):
     """Dense layers with ReLU over the flattened image.
 
     Features: `image` float `[B, ...]`.
@@ -45,8 +57,6 @@ class Mlp(tf.keras.layers.Layer):
     >>> Mlp(hidden=[16, 8])({"image": tf.zeros([2, 4, 4, 1])}).shape
     TensorShape([2, 8])
     """
-
-    FEATURES = ("image",)
 
     def __init__(self, hidden=(128, 64), dropout=0.0, **kwargs):
         super().__init__(**kwargs)
@@ -60,18 +70,12 @@ class Mlp(tf.keras.layers.Layer):
     def width(self):
         return self.hidden[-1]
 
-    def call(self, features, training=None):
-        h = features["image"]
-        for layer in self.layers:
-            h = layer(h, training=training)
-        return h
-
     def get_config(self):
         return {**super().get_config(), "hidden": self.hidden, "dropout": self.dropout}
 
 
 @_serializable
-class SmallCnn(tf.keras.layers.Layer):
+class SmallCnn(_ImageEncoder):
     """Two 3 x 3 convolutions, a pooling by two, and one dense layer, for small images.
 
     Features: `image` float `[B, height, width, channels]`.
@@ -84,8 +88,6 @@ class SmallCnn(tf.keras.layers.Layer):
     >>> SmallCnn(units=8)({"image": tf.zeros([2, 8, 8, 1])}).shape
     TensorShape([2, 8])
     """
-
-    FEATURES = ("image",)
 
     def __init__(self, filters=(32, 64), units=64, dropout=0.0, **kwargs):
         super().__init__(**kwargs)
@@ -102,12 +104,6 @@ class SmallCnn(tf.keras.layers.Layer):
     @property
     def width(self):
         return self.units
-
-    def call(self, features, training=None):
-        h = features["image"]
-        for layer in self.layers:
-            h = layer(h, training=training)
-        return h
 
     def get_config(self):
         return {**super().get_config(), "filters": self.filters, "units": self.units, "dropout": self.dropout}
