@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import sys
 import zipfile
 from collections.abc import Callable
 
@@ -135,7 +136,7 @@ def _encode(experiment, raw, cache_dir):
 def _outputs(experiment, raw, encoder, split):
     encode = tf.function(lambda features: encoder(features, training=False), autograph=False)
     batches = raw.evaluation_batches(experiment, split)
-    bar = tf.keras.utils.Progbar(len(batches), unit_name="batch")
+    bar = tf.keras.utils.Progbar(len(batches), verbose=1 if sys.stdout.isatty() else 2, unit_name="batch")
     outputs = []
     for features, _, weights in batches:
         outputs.append(encode(features).numpy()[weights.numpy() > 0])

@@ -218,7 +218,9 @@ def _train_until(until, step_function, batches, state, schedule, experiment, pro
     """Takes the steps up to the next evaluation; returns their mean loss."""
     first, total = state.step, 0.0
     summary_steps = max(1, (until - first) // SUMMARIES_BETWEEN_EVALUATIONS)
-    bar = tf.keras.utils.Progbar(until - first, unit_name="step") if progress else None
+    # A log file gets one line an evaluation, a terminal the moving bar.
+    verbose = 1 if sys.stdout.isatty() else 2
+    bar = tf.keras.utils.Progbar(until - first, verbose=verbose, unit_name="step") if progress else None
     if progress:
         print(f"Steps {first + 1} to {until}")
     for step in range(first, until):
