@@ -1,7 +1,5 @@
 """Judging a model: ranks of the true classes, metrics in percent, and their 95% intervals."""
 
-import re
-
 import numpy as np
 import tensorflow as tf
 
@@ -71,8 +69,16 @@ def summarize(true_ranks, names, *, seed=0):
 
 
 def meaningful(names, num_classes):
-    """Leaves out top-K metrics whose K is not less than the number of classes."""
-    return tuple(name for name in names if not (m := re.match(r"top(\d+)_", name)) or int(m[1]) < num_classes)
+    """Leaves out the metrics that say nothing about so many classes, by the metrics' own rule."""
+
+    def says_something(name):
+        try:
+            losses.get_metric(name).check_classes(num_classes)
+        except ValueError:
+            return False
+        return True
+
+    return tuple(filter(says_something, names))
 
 
 def better(name, value, best):
