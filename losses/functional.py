@@ -1,16 +1,20 @@
 """The ranking losses as pure functions: `loss(scores, labels, *, where=None, weights=None, ...)`.
 
 The last axis of `scores` holds the classes. `labels` is either one integer class id an instance,
-shape `[...]`, which takes an exact form of `O(n)` time and memory, or dense, shape `[..., n]`
-(one-hot, multi-label or graded gains), which goes to TF-Ranking. Both give the same value for the
-same problem, and every function returns one value an instance, float32 `[...]`.
+shape `[...]`, or dense, shape `[..., n]` (one-hot, multi-label or graded gains). Both give the same
+value for the same problem, and every function returns one value an instance, float32 `[...]`.
+
+Class ids take an exact form of `O(n)` time and memory, the gradient included; dense labels take what
+`listwise.py` says. Three kinds of loss have no form of their own for class ids (those that draw an
+order, and those with several scores a class) and see them as one-hot labels.
 
 Common arguments:
   scores: float16, bfloat16, float32 or float64 `[..., n]`; computed in float32.
   labels: integer `[...]` in `0..n-1`, or numeric `[..., n]`, finite and not negative.
   where: optional bool, broadcastable to `[..., n]`: the classes that take part. A masked list has
     the loss of the list without its masked classes; where no relevant class is left, a ranking
-    loss is 0.
+    loss is 0. (The losses of each class by itself, from `mse` to `click_em`, keep what the
+    irrelevant classes cost, and `calibrated_softmax` what its virtual class does.)
   weights: optional, broadcastable to `[...]`; multiplies each instance's loss.
 
 Common errors:
@@ -18,9 +22,13 @@ Common errors:
     the classes or no gain. A compiled function cannot raise: there such an instance has the loss NaN.
 """
 
+import functools
+import inspect
+
 import tensorflow as tf
 
-from rank4class.losses import gumbel, listwise, multiclass, ranks
+from rank4class.losses import gumbel as gumbel_noise
+from rank4class.losses import lambda_weights, listwise, multiclass, ranks
 
 NORMALIZERS = ("list", "pairs", "none")
 
@@ -31,7 +39,8 @@ def softmax(scores, labels, *, where=None, weights=None, temperature=1.0):
     $$\ell = \log \sum_j e^{m_j / \tau}, \quad m_j = s_j - s_y$$
 
     Args:
-      scores, labels, where, weights: see the module.
+      scores, labels, where, weights: see the module. Dense labels sum over the relevant classes,
+        each times its label.
       temperature: `tau > 0`.
 
     Returns:
@@ -43,76 +52,317 @@ def softmax(scores, labels, *, where=None, weights=None, temperature=1.0):
     References:
       Rank4Class, section 4.1.
     """
-    return _evaluate(
-        multiclass.softmax, listwise.softmax, scores, labels, where, weights, temperature=temperature
-    )
+    forms = (multiclass.softmax, listwise.softmax)
+    return _evaluate(forms, scores, labels, where, weights, temperature=temperature)
 
 
-def pairwise_logistic(scores, labels, *, where=None, weights=None, temperature=1.0, normalize="list"):
-    r"""Pairwise logistic loss: every class below the true one, by a margin.
+def calibrated_softmax(scores, labels, *, where=None, weights=None, temperature=1.0, virtual_label=0.0):
+    r"""Softmax cross entropy with one more class, of score 0: scores become log odds against it.
 
-    $$\ell = \frac{1}{z} \sum_{j \ne y} \log(1 + e^{m_j / \tau}), \quad m_j = s_j - s_y$$
+    $$\ell = (1 + v) \log \Big(1 + \sum_j e^{s_j / \tau}\Big) - s_y / \tau$$
 
     Args:
       scores, labels, where, weights: see the module.
+      temperature: `tau > 0`.
+      virtual_label: `v >= 0`, the label of the class that joins.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    >>> calibrated_softmax([[0., 0., 0.]], [2]).numpy().round(4)  # log 4
+    array([1.3863], dtype=float32)
+
+    References:
+      Yan, Qin, Wang, Bendersky, Najork (2022), "Scale calibration of deep ranking models".
+    """
+    if isinstance(virtual_label, (int, float)) and not virtual_label >= 0.0:
+        raise ValueError(f"virtual_label {virtual_label} is negative")
+    forms = (multiclass.calibrated_softmax, listwise.calibrated_softmax)
+    knobs = {"temperature": temperature, "virtual_label": virtual_label}
+    return _evaluate(forms, scores, labels, where, weights, **knobs)
+
+
+def unique_softmax(scores, labels, *, where=None, weights=None, temperature=1.0):
+    r"""Softmax cross entropy of every class against the classes of lower label only.
+
+    $$\ell = \sum_i (2^{t_i} - 1) \log \Big(1 + \sum_{j : t_j < t_i} e^{(s_j - s_i) / \tau}\Big)$$
+
+    For one relevant class it is `softmax`.
+
+    Args:
+      scores, labels, where, weights: see the module.
+      temperature: `tau > 0`.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    >>> unique_softmax([[0., 0., 0.]], [[2., 1., 0.]]).numpy().round(4)  # 3 log 3 + log 2
+    array([3.989], dtype=float32)
+
+    References:
+      Zhu, Klabjan (2020), "Listwise learning to rank by exploring unique ratings".
+    """
+    forms = (multiclass.softmax, listwise.unique_softmax)
+    return _evaluate(forms, scores, labels, where, weights, temperature=temperature)
+
+
+def pairwise_logistic(
+    scores,
+    labels,
+    *,
+    where=None,
+    weights=None,
+    temperature=1.0,
+    normalize="list",
+    lambda_weight="none",
+):
+    r"""Pairwise logistic loss: every class below the true one, by a margin.
+
+    $$\ell = \frac{1}{z} \sum_{j \ne y} w_j \log(1 + e^{m_j / \tau}), \quad m_j = s_j - s_y$$
+
+    Args:
+      scores, labels, where, weights: see the module. Dense labels sum over all pairs of different
+        label.
       temperature: `tau = 1 / sigma > 0`.
       normalize: `z`. "list" is `n`, what TF-Ranking's default reduction amounts to: with many
         classes the gradient shrinks, so it wants a larger learning rate. "pairs" is the number of
         pairs (`n - 1` for one relevant class), "none" is 1, the paper's formula.
+      lambda_weight: `w_j`. "none" is 1. "ndcg" and "mrr" are what the metric would change by if the
+        two classes of the pair changed places (LambdaRank); "ndcg_loss2" is the bound of the
+        LambdaLoss paper, TF-Ranking's default NDCG weight. They multiply by `n`, cost
+        `O(n log n)`, and let no gradient through.
 
     Returns:
       float32 `[...]`, at least 0.
 
     Raises:
-      ValueError: unknown `normalize`.
+      ValueError: unknown `normalize` or `lambda_weight`.
 
     >>> pairwise_logistic([[0., 0., 0., 0.]], [2], normalize="pairs").numpy().round(4)  # log 2
     array([0.6931], dtype=float32)
 
     References:
-      Burges et al. (2005); Rank4Class, eq. 3.
+      Burges et al. (2005); Rank4Class, eq. 3; Burges (2010), "From RankNet to LambdaRank to
+      LambdaMART"; Wang et al. (2018), "The LambdaLoss framework for ranking metric optimization".
     """
-    if normalize not in NORMALIZERS:
-        raise ValueError(f"normalize={normalize!r} is not one of {', '.join(NORMALIZERS)}")
-    return _evaluate(
-        multiclass.pairwise_logistic,
-        listwise.pairwise_logistic,
-        scores,
-        labels,
-        where,
-        weights,
-        temperature=temperature,
-        normalize=normalize,
-    )
+    knobs = {"temperature": temperature, "normalize": normalize, "lambda_weight": lambda_weight}
+    return _pairwise(multiclass.logistic, scores, labels, where, weights, **knobs)
 
 
-def approx_ndcg(scores, labels, *, where=None, weights=None, temperature=0.1):
-    r"""Negative NDCG on sigmoid ranks.
+def pairwise_hinge(
+    scores,
+    labels,
+    *,
+    where=None,
+    weights=None,
+    temperature=1.0,
+    normalize="list",
+    lambda_weight="none",
+):
+    r"""Pairwise hinge loss: every class below the true one by a margin of 1.
+
+    $$\ell = \frac{1}{z} \sum_{j \ne y} w_j \max(0, 1 + m_j / \tau), \quad m_j = s_j - s_y$$
+
+    Args:
+      scores, labels, where, weights, temperature, normalize, lambda_weight: see `pairwise_logistic`.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    >>> pairwise_hinge([[0., 0.5, -2.]], [0], normalize="none").numpy()  # 1 + 0.5, and nothing
+    array([1.5], dtype=float32)
+
+    References:
+      Joachims (2002), "Optimizing search engines using clickthrough data".
+    """
+    knobs = {"temperature": temperature, "normalize": normalize, "lambda_weight": lambda_weight}
+    return _pairwise(multiclass.hinge, scores, labels, where, weights, **knobs)
+
+
+def pairwise_soft_zero_one(
+    scores,
+    labels,
+    *,
+    where=None,
+    weights=None,
+    temperature=1.0,
+    normalize="list",
+    lambda_weight="none",
+):
+    r"""Soft count of the classes above the true one.
+
+    $$\ell = \frac{1}{z} \sum_{j \ne y} \frac{w_j}{1 + e^{-m_j / \tau}}, \quad m_j = s_j - s_y$$
+
+    Args:
+      scores, labels, where, weights, temperature, normalize, lambda_weight: see `pairwise_logistic`.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    >>> pairwise_soft_zero_one([[0., 0., 0., 0.]], [2], normalize="pairs").numpy()
+    array([0.5], dtype=float32)
+    """
+    knobs = {"temperature": temperature, "normalize": normalize, "lambda_weight": lambda_weight}
+    return _pairwise(multiclass.soft_zero_one, scores, labels, where, weights, **knobs)
+
+
+def pairwise_mse(scores, labels, *, where=None, weights=None, temperature=1.0, normalize="list"):
+    r"""Squared error of every difference of two scores.
+
+    $$\ell = \frac{1}{z} \sum_{i \ne j} \big((s_i - s_j) / \tau - (t_i - t_j)\big)^2$$
+
+    Mean squared error that does not see a shift of all scores. Class ids take `O(n)`:
+    the sum is `2n` times the squared distance of `s - t` from its mean.
+
+    Args:
+      scores, labels, where, weights, temperature, normalize: see `pairwise_logistic`; there are
+        `n (n - 1)` pairs.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    >>> pairwise_mse([[3., 0.]], [0], normalize="pairs").numpy()  # 3 where it should be 1
+    array([4.], dtype=float32)
+    """
+    _check_choice("normalize", normalize, NORMALIZERS)
+    forms = (multiclass.pairwise_mse, listwise.pairwise_mse)
+    knobs = {"temperature": temperature, "normalize": normalize}
+    return _evaluate(forms, scores, labels, where, weights, **knobs)
+
+
+def yeti_logistic(
+    scores,
+    labels,
+    *,
+    seed,
+    where=None,
+    weights=None,
+    temperature=1.0,
+    samples=8,
+    gumbel_temperature=1.0,
+    normalize="list",
+):
+    r"""YetiRank: pairwise logistic loss of neighbours, in orders drawn from the model.
+
+    $$\ell = \frac{n}{z S} \Big(1 - \frac{1}{\log_2 3}\Big) \sum_{i=1}^{S} \sum_{(a, b)}
+    (2^{t_a} - 2^{t_b}) \log(1 + e^{(s_b - s_a) / \tau})$$
+
+    over the pairs of neighbours in the order of the i-th noisy copy of the scores, `t_a > t_b`.
+
+    Args:
+      scores, labels, where, weights, temperature, normalize: see `pairwise_logistic`.
+      seed: int32 `[2]`; the noise is a pure function of it.
+      samples: `S`; time and memory grow with it.
+      gumbel_temperature: divides the noisy scores.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    >>> yeti_logistic([[9., 0., 0.]], [0], seed=[0, 0]).numpy() < 0.01
+    array([ True])
+
+    References:
+      Lyzhin, Ustimenko, Gulin, Prokhorenkova (2022), "Which tricks are important for learning to
+      rank?".
+    """
+    _check_choice("normalize", normalize, NORMALIZERS)
+    noise = _noise(seed, samples, gumbel_temperature)
+    forms = (None, gumbel_noise.average(listwise.yeti_logistic, **noise))
+    knobs = {"temperature": temperature, "normalize": normalize}
+    return _evaluate(forms, scores, labels, where, weights, **knobs)
+
+
+def approx_ndcg(scores, labels, *, where=None, weights=None, temperature=0.1, rank_fn=None):
+    r"""Negative NDCG on soft ranks.
 
     $$\ell = -\frac{1}{\log_2(1 + r)}, \quad r = 1 + \sum_{j \ne y} \frac{1}{1 + e^{-m_j / \tau}}$$
 
     Args:
       scores, labels, where, weights: see the module. Dense labels have gains `2^t - 1`.
       temperature: `tau > 0`; the loss tends to minus NDCG as it falls.
+      rank_fn: another rank function `rank_fn(scores / tau, where) -> ranks`, both `[..., n]`, such as
+        `ranks.all_ranks` (then the loss is minus NDCG itself) or a learned sorter. `where` is
+        bool `[..., n]` or None. None stands for `ranks.sigmoid_ranks`, in `O(n)` for class ids.
 
     Returns:
-      float32 `[...]`, in `[-1, 0)`.
+      float32 `[...]`, in `[-1, 0)`; 0 where no class is relevant.
 
     >>> approx_ndcg([[0., 0., 0.]], [2]).numpy().round(4)  # rank 2: -1 / log2(3)
+    array([-0.6309], dtype=float32)
+    >>> approx_ndcg([[3., 1., 2.]], [2], rank_fn=ranks.all_ranks).numpy().round(4)
     array([-0.6309], dtype=float32)
 
     References:
       Qin, Liu, Li (2010); Rank4Class, eq. 4.
     """
-    return _evaluate(
-        multiclass.approx_ndcg,
-        listwise.approx_ndcg,
-        scores,
-        labels,
-        where,
-        weights,
-        temperature=temperature,
-    )
+    forms = (multiclass.approx_ndcg, listwise.approx_ndcg)
+    knobs = {"temperature": temperature, "rank_fn": rank_fn}
+    return _evaluate(forms, scores, labels, where, weights, **knobs)
+
+
+def approx_mrr(scores, labels, *, where=None, weights=None, temperature=0.1, rank_fn=None):
+    r"""Negative reciprocal rank on soft ranks.
+
+    $$\ell = -\frac{1}{r}, \quad r = 1 + \sum_{j \ne y} \frac{1}{1 + e^{-m_j / \tau}}$$
+
+    Args:
+      scores, labels, where, weights: see the module. Dense labels take the mean over the relevant
+        classes, weighted by label.
+      temperature, rank_fn: see `approx_ndcg`.
+
+    Returns:
+      float32 `[...]`, in `[-1, 0)`; 0 where no class is relevant.
+
+    >>> approx_mrr([[0., 0., 0.]], [2]).numpy()
+    array([-0.5], dtype=float32)
+
+    References:
+      Qin, Liu, Li (2010).
+    """
+    forms = (multiclass.approx_mrr, listwise.approx_mrr)
+    knobs = {"temperature": temperature, "rank_fn": rank_fn}
+    return _evaluate(forms, scores, labels, where, weights, **knobs)
+
+
+def gumbel(loss):
+    r"""Wraps any loss of this module that draws nothing itself: its mean over noisy copies of the scores.
+
+    $$\ell = \frac{1}{S} \sum_{i=1}^{S} \ell_0((s + g_i) / \tau_g), \quad g_i \sim \text{Gumbel}(0, 1)$$
+
+    Args:
+      loss: a function of this module.
+
+    Returns:
+      The same function with three more keyword arguments: `seed`, int32 `[2]`, of which the noise is
+      a pure function; `samples=8`, `S`, with which time and memory grow; and
+      `gumbel_temperature=1.0`, `tau_g > 0`.
+
+    Raises:
+      ValueError: the loss draws noise of its own.
+
+    >>> noisy_hinge = gumbel(pairwise_hinge)
+    >>> noisy_hinge([[99., 0., 0.]], [0], seed=[0, 0], samples=4).numpy()
+    array([0.], dtype=float32)
+
+    References:
+      Bruch, Han, Bendersky, Najork (2020), "A stochastic treatment of learning to rank scoring
+      functions".
+    """
+    if "seed" in inspect.signature(loss).parameters:
+        raise ValueError(f"{loss.__name__} draws noise already")
+
+    def noisy_loss(
+        scores, labels, *, seed, where=None, weights=None, samples=8, gumbel_temperature=1.0, **knobs
+    ):
+        noise = _noise(seed, samples, gumbel_temperature)
+        scores, labels, where, _ = _checked(scores, labels, where)
+
+        def form(scores, labels, where):
+            return loss(scores, labels, where=where, **knobs)
+
+        return _weighted(gumbel_noise.average(form, **noise)(scores, labels, where), weights)
+
+    return noisy_loss
 
 
 def gumbel_approx_ndcg(
@@ -126,16 +376,11 @@ def gumbel_approx_ndcg(
     samples=8,
     gumbel_temperature=1.0,
 ):
-    r"""ApproxNDCG on scores with Gumbel noise, averaged over samples.
-
-    $$\ell = \frac{1}{S} \sum_{i=1}^{S} \text{ApproxNDCG}((s + g_i) / \tau_g)$$
+    r"""ApproxNDCG on scores with Gumbel noise, averaged over samples: `gumbel(approx_ndcg)`.
 
     Args:
-      scores, labels, where, weights: see the module.
-      seed: int32 `[2]`; the noise is a pure function of it.
-      temperature: `tau > 0` of ApproxNDCG.
-      samples: `S`; time and memory grow with it.
-      gumbel_temperature: `tau_g > 0`.
+      scores, labels, where, weights, temperature: see `approx_ndcg`.
+      seed, samples, gumbel_temperature: see `gumbel`.
 
     Returns:
       float32 `[...]`, in `[-1, 0)`.
@@ -146,16 +391,65 @@ def gumbel_approx_ndcg(
     References:
       Bruch, Han, Bendersky, Najork (2020); Rank4Class, section 5.1.
     """
-    noise = {"samples": samples, "seed": seed, "temperature": gumbel_temperature}
-    return _evaluate(
-        gumbel.average(multiclass.approx_ndcg, **noise),
-        gumbel.average(listwise.approx_ndcg, **noise),
-        scores,
-        labels,
-        where,
-        weights,
-        temperature=temperature,
-    )
+    noise = {"seed": seed, "samples": samples, "gumbel_temperature": gumbel_temperature}
+    return gumbel(approx_ndcg)(scores, labels, where=where, weights=weights, temperature=temperature, **noise)
+
+
+def list_mle(scores, labels, *, seed, where=None, weights=None, temperature=1.0):
+    r"""ListMLE: negative log likelihood, under Plackett and Luce's law, of the order of the labels.
+
+    $$\ell = \sum_i \Big(\log \sum_{j \ge i} e^{s_{\pi(j)} / \tau} - s_{\pi(i)} / \tau\Big)$$
+
+    Args:
+      scores, labels, where, weights: see the module.
+      seed: int32 `[2]`; `pi` sorts the labels downwards, and classes of equal label stand in an order
+        that is drawn from the seed.
+      temperature: `tau > 0`.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    >>> list_mle([[0., 0., 0.]], [[2., 1., 0.]], seed=[0, 0]).numpy().round(4)  # log 3!
+    array([1.7918], dtype=float32)
+
+    References:
+      Xia, Liu, Wang, Zhang, Li (2008), "Listwise approach to learning to rank".
+    """
+    forms = (None, listwise.list_mle)
+    return _evaluate(forms, scores, labels, where, weights, temperature=temperature, seed=seed)
+
+
+def coupled_rank_distil(
+    scores, labels, *, seed, where=None, weights=None, temperature=1.0, samples=8, top_k=None
+):
+    r"""RankDistil: cross entropy of the model's orders against a teacher's.
+
+    $$\ell = -\frac{1}{S} \sum_{i=1}^{S} \log P_K(\pi_i \mid s / \tau), \quad \pi_i \sim P(\cdot \mid t)$$
+
+    `P` is Plackett and Luce's law, `P_K` that of its first `K` places.
+
+    Args:
+      scores, where, weights: see the module.
+      labels: `t`, the teacher's scores, not negative.
+      seed: int32 `[2]`; the orders are a pure function of it.
+      temperature: `tau > 0`.
+      samples: `S`; time and memory grow with it.
+      top_k: `K` of at least 1; None counts the whole list.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    >>> coupled_rank_distil([[0., 0., 0.]], [[2., 1., 0.]], seed=[0, 0], top_k=1).numpy().round(4)
+    array([1.0986], dtype=float32)
+
+    References:
+      Reddi et al. (2021), "RankDistil: knowledge distillation for ranking".
+    """
+    if top_k is not None and top_k < 1:
+        raise ValueError(f"top_k {top_k} is less than 1")
+    _noise(seed, samples, 1.0)
+    knobs = {"temperature": temperature, "seed": seed, "samples": samples, "top_k": top_k}
+    return _evaluate((None, listwise.coupled_rank_distil), scores, labels, where, weights, **knobs)
 
 
 def mse(scores, labels, *, where=None, weights=None):
@@ -176,7 +470,7 @@ def mse(scores, labels, *, where=None, weights=None):
       Hui, Belkin (2021), "Evaluation of neural architectures trained with square loss vs
       cross-entropy in classification tasks"; Rank4Class, appendix D.
     """
-    return _evaluate(multiclass.mse, listwise.mse, scores, labels, where, weights)
+    return _evaluate((multiclass.mse, listwise.mse), scores, labels, where, weights)
 
 
 def rescaled_mse(scores, labels, *, where=None, weights=None, kappa=15.0, target=30.0):
@@ -201,78 +495,240 @@ def rescaled_mse(scores, labels, *, where=None, weights=None, kappa=15.0, target
     References:
       Hui, Belkin (2021), section 3; Rank4Class, appendix D.
     """
-    return _evaluate(
-        multiclass.rescaled_mse,
-        listwise.rescaled_mse,
-        scores,
-        labels,
-        where,
-        weights,
-        kappa=kappa,
-        target=target,
+    forms = (multiclass.rescaled_mse, listwise.rescaled_mse)
+    return _evaluate(forms, scores, labels, where, weights, kappa=kappa, target=target)
+
+
+def sigmoid_cross_entropy(scores, labels, *, where=None, weights=None, temperature=1.0):
+    r"""Mean cross entropy of one binary problem a class: is it the true one?
+
+    $$\ell = \frac{1}{n} \Big(\log(1 + e^{-s_y / \tau}) + \sum_{j \ne y} \log(1 + e^{s_j / \tau})\Big)$$
+
+    Args:
+      scores, labels, where, weights: see the module. Dense labels are probabilities, in `[0, 1]`.
+      temperature: `tau > 0`.
+
+    Returns:
+      float32 `[...]`, at least 0 for labels in `[0, 1]`.
+
+    >>> sigmoid_cross_entropy([[0., 0., 0.]], [2]).numpy().round(4)  # log 2
+    array([0.6931], dtype=float32)
+    """
+    forms = (multiclass.sigmoid_cross_entropy, listwise.sigmoid_cross_entropy)
+    return _evaluate(forms, scores, labels, where, weights, temperature=temperature)
+
+
+def ordinal(scores, labels, *, where=None, weights=None, use_fraction_label=False):
+    r"""Ordinal loss: one binary problem a level, is the label at least so high?
+
+    $$\ell = \frac{1}{n} \sum_j \sum_{l=1}^{L} \text{CE}([t_j \ge l], \sigma(s_{jl}))$$
+
+    Args:
+      scores: float `[..., n, L]`, one score a level.
+      labels, where, weights: see the module.
+      use_fraction_label: whether a label between two levels counts for the upper one by its
+        fraction.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    >>> ordinal([[[0., 0.], [0., 0.]]], [[2., 1.]]).numpy().round(4)  # 2 log 2
+    array([1.3863], dtype=float32)
+
+    References:
+      TF-Ranking, `OrdinalLoss`.
+    """
+    forms = (None, listwise.ordinal)
+    knobs = {"use_fraction_label": use_fraction_label}
+    return _evaluate(forms, scores, labels, where, weights, heads=True, **knobs)
+
+
+def mixture_em(scores, labels, *, where=None, weights=None, alpha=1.0):
+    r"""Expectation maximisation over a mixture of models: each list trains the models that explain it.
+
+    $$\ell = \sum_h q_h \ell_h, \quad q_h \propto e^{-\alpha \ell_h}, \quad
+    \ell_h = \sum_j \text{CE}(t_j, \sigma(s_{jh}))$$
+
+    Args:
+      scores: float `[..., n, H]`, one score a model.
+      labels, where, weights: see the module.
+      alpha: `alpha > 0`, how sharply the models are told apart; no gradient flows through `q`.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    >>> mixture_em([[[0., 0.], [0., 0.]]], [[1., 0.]]).numpy().round(4)  # 2 log 2
+    array([1.3863], dtype=float32)
+
+    References:
+      Yan, Qin, Zhuang, Wang, Bendersky, Najork (2022), "Revisiting two-tower models for unbiased
+      learning to rank"; TF-Ranking, `MixtureEMLoss`.
+    """
+    return _evaluate((None, listwise.mixture_em), scores, labels, where, weights, heads=True, alpha=alpha)
+
+
+def click_em(scores, labels, *, where=None, weights=None, exam_loss_weight=1.0, rel_loss_weight=1.0):
+    r"""Expectation maximisation for clicks: a click is an examined and relevant class.
+
+    Mean over the classes of the cross entropy of the two scores against the posterior probabilities
+    of examination and of relevance given the click; no gradient flows through the posteriors.
+
+    Args:
+      scores: float `[..., n, 2]`: the score of examination, the score of relevance.
+      labels: clicks, at least 1 for a clicked class; or the id of the one clicked class.
+      where, weights: see the module.
+      exam_loss_weight, rel_loss_weight: of the two parts.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    Raises:
+      ValueError: the last axis of the scores is not 2.
+
+    >>> click_em([[[0., 0.]]], [[1.]]).numpy().round(4)  # 2 log 2
+    array([1.3863], dtype=float32)
+
+    References:
+      Wang, Golbandi, Bendersky, Metzler, Najork (2018), "Position bias estimation for unbiased
+      learning to rank in personal search"; TF-Ranking, `ClickEMLoss`.
+    """
+    if tf.convert_to_tensor(scores).shape[-1] != 2:
+        raise ValueError(f"click_em needs two scores a class, got scores of shape {tf.shape(scores).numpy()}")
+    knobs = {"exam_loss_weight": exam_loss_weight, "rel_loss_weight": rel_loss_weight}
+    return _evaluate((None, listwise.click_em), scores, labels, where, weights, heads=True, **knobs)
+
+
+def _pairwise(term, scores, labels, where, weights, *, temperature, normalize, lambda_weight):
+    _check_choice("normalize", normalize, NORMALIZERS)
+    _check_choice("lambda_weight", lambda_weight, lambda_weights.NAMES)
+    forms = (functools.partial(multiclass.pairwise, term), functools.partial(listwise.pairwise, term))
+    knobs = {"temperature": temperature, "normalize": normalize, "lambda_weight": lambda_weight}
+    return _evaluate(forms, scores, labels, where, weights, **knobs)
+
+
+def _evaluate(forms, scores, labels, where, weights, heads=False, **knobs):
+    """Checks the input, picks the form that fits the labels, and weighs its losses.
+
+    Args:
+      forms: two functions `form(scores, labels, where, **knobs)`, for class ids (None: see them as
+        one-hot labels) and for dense labels.
+      scores, labels, where, weights: see the module.
+      heads: whether the scores have one more axis than the lists, `[..., n, H]`.
+      **knobs: for the forms.
+    """
+    for name in ("temperature", "kappa", "alpha"):
+        _check_positive(name, knobs.get(name, 1.0))
+    integer_form, dense_form = forms
+    scores, labels, where, are_ids = _checked(scores, labels, where, heads)
+    if are_ids:
+        axis = -2 if heads else -1
+        n = scores.shape[axis] or tf.shape(scores)[axis]
+        form = integer_form or functools.partial(_on_one_hot, dense_form, n)
+        losses = _on_ids(form, scores, labels, where, n, knobs)
+    else:
+        losses = _on_gains(dense_form, scores, labels, where, knobs)
+    return _weighted(losses, weights)
+
+
+def _checked(scores, labels, where, heads=False):
+    """Returns the scores in float32, the labels, the mask `[..., n]` or None, and whether labels are ids."""
+    scores, labels = tf.convert_to_tensor(scores), tf.convert_to_tensor(labels)
+    axes = ("n", "H") if heads else ("n",)
+    if not scores.dtype.is_floating or scores.shape.rank is None or scores.shape.rank < len(axes):
+        raise ValueError(
+            f"scores must be floats of shape [..., {', '.join(axes)}], got {scores.dtype.name} {scores.shape}"
+        )
+    scores = tf.cast(scores, tf.float32)
+    lists = scores[..., 0] if heads else scores
+    if where is not None:
+        where = tf.broadcast_to(tf.cast(where, tf.bool), tf.shape(lists))
+        # A masked score may be anything; infinity or NaN would reach the gradient through 0 * NaN.
+        scores = tf.where(where[..., None] if heads else where, scores, 0.0)
+    if labels.shape.is_compatible_with(lists.shape[:-1]):
+        return scores, _checked_ids(labels, tf.shape(lists)[-1]), where, True
+    if labels.shape.is_compatible_with(lists.shape):
+        return scores, _checked_gains(labels, tf.shape(lists), where), where, False
+    raise ValueError(
+        f"labels of shape {labels.shape} do not fit scores of shape {scores.shape}: give one integer "
+        f"an instance, {lists.shape[:-1]}, or one value a class, {lists.shape}"
     )
 
 
-def _evaluate(integer_form, dense_form, scores, labels, where, weights, **knobs):
-    """Checks the input, picks the form that fits the labels, and weighs its losses."""
-    for name in ("temperature", "kappa"):
-        if name in knobs and isinstance(knobs[name], (int, float)) and not knobs[name] > 0:
-            raise ValueError(f"{name} {knobs[name]} is not positive")
-    scores, labels = tf.convert_to_tensor(scores), tf.convert_to_tensor(labels)
-    if not scores.dtype.is_floating or scores.shape.rank is None or scores.shape.rank < 1:
-        raise ValueError(f"scores must be floats of shape [..., n], got {scores.dtype.name} {scores.shape}")
-    scores = tf.cast(scores, tf.float32)
-    if where is not None:
-        where = tf.broadcast_to(tf.cast(where, tf.bool), tf.shape(scores))
-        # A masked score may be anything; infinity or NaN would reach the gradient through 0 * NaN.
-        scores = tf.where(where, scores, 0.0)
-
-    if labels.shape.is_compatible_with(scores.shape[:-1]):
-        losses = _on_integers(integer_form, scores, labels, where, knobs)
-    elif labels.shape.is_compatible_with(scores.shape):
-        losses = _on_dense(dense_form, scores, labels, where, knobs)
-    else:
-        raise ValueError(
-            f"labels of shape {labels.shape} do not fit scores of shape {scores.shape}: give one integer "
-            f"an instance, {scores.shape[:-1]}, or one value a class, {scores.shape}"
-        )
-    if weights is None:
-        return losses
-    return losses * tf.broadcast_to(tf.cast(weights, tf.float32), tf.shape(losses))
-
-
-def _on_integers(form, scores, labels, where, knobs):
+def _checked_ids(labels, n):
     if not labels.dtype.is_integer:
         raise ValueError(
             f"labels of shape {labels.shape} are class ids and must be integers, got {labels.dtype.name}"
         )
     labels = ranks.widen(labels)
-    n = tf.cast(tf.shape(scores)[-1], labels.dtype)
-    known = (labels >= 0) & (labels < n)
+    known = _known(labels, n)
     if tf.executing_eagerly() and not bool(tf.reduce_all(known)):
         culprit = tf.where(~known)[0].numpy().tolist()
         label = int(labels[tuple(culprit)])
         raise ValueError(f"label {label} of instance {culprit} is outside the classes 0..{int(n) - 1}")
-    labels = tf.where(known, labels, 0)
-    return tf.where(known, form(scores, labels, where, **knobs), float("nan"))
+    return labels
 
 
-def _on_dense(form, scores, labels, where, knobs):
+def _checked_gains(labels, shape, where):
     labels = tf.cast(labels, tf.float32)
     if not labels.shape.is_fully_defined():
         message = "dense labels need the shape of the scores; class ids need a static shape of [B] or [B, 1]"
-        with tf.control_dependencies(
-            [tf.debugging.assert_equal(tf.shape(labels), tf.shape(scores), message)]
-        ):
+        with tf.control_dependencies([tf.debugging.assert_equal(tf.shape(labels), shape, message)]):
             labels = tf.identity(labels)
-    if where is None:
-        where = tf.ones_like(scores, tf.bool)
-    sound = ~where | (tf.math.is_finite(labels) & (labels >= 0.0))
+    sound = _sound(labels, where)
     if tf.executing_eagerly() and not bool(tf.reduce_all(sound)):
         culprit = tf.where(~sound)[0].numpy().tolist()
         raise ValueError(
             f"label {float(labels[tuple(culprit)])} at {culprit} is not a finite gain of at least 0; "
             "leave a class out with `where`"
         )
+    return labels
+
+
+def _known(labels, n):
+    return (labels >= 0) & (labels < tf.cast(n, labels.dtype))
+
+
+def _sound(labels, where):
+    sound = tf.math.is_finite(labels) & (labels >= 0.0)
+    return sound if where is None else sound | ~where
+
+
+def _on_ids(form, scores, labels, where, n, knobs):
+    known = _known(labels, n)
+    losses = form(scores, tf.where(known, labels, 0), where, **knobs)
+    return tf.where(known, losses, float("nan"))
+
+
+def _on_one_hot(form, n, scores, labels, where, **knobs):
+    return _on_gains(form, scores, tf.one_hot(labels, n), where, knobs)
+
+
+def _on_gains(form, scores, labels, where, knobs):
+    sound = _sound(labels, where)
+    if where is None:
+        where = tf.ones_like(labels, tf.bool)
     losses = form(scores, tf.where(where & sound, labels, 0.0), where, **knobs)
     return tf.where(tf.reduce_all(sound, axis=-1), losses, float("nan"))
+
+
+def _weighted(losses, weights):
+    if weights is None:
+        return losses
+    return losses * tf.broadcast_to(tf.cast(weights, tf.float32), tf.shape(losses))
+
+
+def _noise(seed, samples, gumbel_temperature):
+    if samples < 1:
+        raise ValueError(f"samples {samples} is less than 1")
+    _check_positive("gumbel_temperature", gumbel_temperature)
+    return {"seed": seed, "samples": samples, "temperature": gumbel_temperature}
+
+
+def _check_positive(name, value):
+    if isinstance(value, (int, float)) and not value > 0:
+        raise ValueError(f"{name} {value} is not positive")
+
+
+def _check_choice(name, value, choices):
+    if value not in choices:
+        raise ValueError(f"{name}={value!r} is not one of {', '.join(choices)}")

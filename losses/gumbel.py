@@ -24,6 +24,22 @@ def seed_from_scores(seed, scores):
     return tf.stack([tf.constant(seed, tf.int32), tf.reduce_sum(bits * places)])
 
 
+def noise(shape, seed):
+    r"""Draws from the standard Gumbel law, `g = -\log(-\log u)`, `u` uniform on `(0, 1)`.
+
+    Args:
+      shape: of the result.
+      seed: int32 `[2]`; the noise is a pure function of it.
+
+    Returns:
+      float32 of that shape, finite.
+    """
+    tiny = 1.1754944e-38  # the smallest normal float32: log(0) would end in infinite noise
+    # One named generator: left to itself TensorFlow takes another one under XLA.
+    uniform = tf.random.stateless_uniform(shape, seed, minval=tiny, maxval=1.0, alg="philox")
+    return -tf.math.log(-tf.math.log(uniform))
+
+
 def perturb(scores, *, samples, seed, temperature=1.0):
     r"""Adds Gumbel noise to scores.
 
@@ -42,12 +58,8 @@ def perturb(scores, *, samples, seed, temperature=1.0):
       Bruch, Han, Bendersky, Najork (2020), "A stochastic treatment of learning to rank scoring
       functions", section 4.
     """
-    shape = tf.concat([[samples], tf.shape(scores)], axis=0)
-    tiny = 1.1754944e-38  # the smallest normal float32: log(0) would end in infinite noise
-    # One named generator: left to itself TensorFlow takes another one under XLA.
-    uniform = tf.random.stateless_uniform(shape, seed, minval=tiny, maxval=1.0, alg="philox")
-    noise = -tf.math.log(-tf.math.log(uniform))
-    return (scores + tf.ensure_shape(noise, [samples, *scores.shape])) / temperature
+    draws = noise(tf.concat([[samples], tf.shape(scores)], axis=0), seed)
+    return (scores + tf.ensure_shape(draws, [samples, *scores.shape])) / temperature
 
 
 def average(form, *, samples, seed, temperature):

@@ -1,4 +1,10 @@
-"""The ranking losses as Keras losses, for `model.compile(loss=...)` in anyone's program."""
+"""The ranking losses as Keras losses, for `model.compile(loss=...)` in anyone's program.
+
+Each class is a function of `functional.py`, which says what the loss is, what its knobs mean and where
+it comes from; the function's keyword arguments are the class's own.
+"""
+
+import inspect
 
 import tensorflow as tf
 
@@ -14,21 +20,51 @@ class RankingLoss(tf.keras.losses.Loss):
     class, `[B, n]`. The losses of the instances are reduced as Keras reduces every loss:
     `sample_weight` multiplies them, and the batch's mean is taken.
 
-    A subclass names its function and its knobs; the knobs make up the config.
+    A loss that draws noise draws it from its `seed` and the scores' own bits
+    (`gumbel.seed_from_scores`): every step meets new noise, and a run that is repeated or resumed
+    meets the same.
+
+    Args:
+      reduction, name: see `tf.keras.losses.Loss`.
+      **knobs: the function's; what is left out keeps the function's default.
+
+    Raises:
+      TypeError: a knob that the function does not have.
     """
 
     function = None
+    heads = False  # whether the scores have one more axis, `[B, n, H]`
 
-    def __init__(self, knobs, reduction, name):
-        super().__init__(reduction=reduction, name=name)
-        self.knobs = knobs
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if cls.function is not None:
+            cls.defaults = _knobs_of(cls.function)
+            own = [_keyword(knob, default) for knob, default in cls.defaults.items()]
+            cls.__signature__ = inspect.Signature([*own, _keyword("reduction", AUTO), _keyword("name", None)])
+
+    def __init__(self, *, reduction=AUTO, name=None, **knobs):
+        unknown = sorted(set(knobs) - set(self.defaults))
+        if unknown:
+            known = ", ".join(self.defaults) or "none"
+            raise TypeError(f"{type(self).__name__} has no knob {unknown[0]!r}; it has: {known}")
+        super().__init__(reduction=reduction, name=name or self.function.__name__)
+        self.knobs = {**self.defaults, **knobs}
 
     def call(self, y_true, y_pred):
         y_pred = tf.convert_to_tensor(y_pred)
-        return type(self).function(y_pred, squeeze_ids(y_true, y_pred), **self.knobs)
+        labels = squeeze_ids(y_true, y_pred[..., 0] if self.heads else y_pred)
+        return self.function(y_pred, labels, **with_seed(self.knobs, y_pred))
 
     def get_config(self):
         return {**super().get_config(), **self.knobs}
+
+    @classmethod
+    def from_config(cls, config):
+        restored = {
+            key: tf.keras.utils.deserialize_keras_object(value) if isinstance(value, dict) else value
+            for key, value in config.items()
+        }
+        return cls(**restored)
 
 
 def squeeze_ids(y_true, y_pred):
@@ -36,6 +72,24 @@ def squeeze_ids(y_true, y_pred):
     y_true = tf.convert_to_tensor(y_true)
     is_column = y_true.shape.rank == y_pred.shape.rank and y_true.shape[-1] == 1
     return tf.squeeze(y_true, axis=-1) if is_column and y_pred.shape[-1] != 1 else y_true
+
+
+def with_seed(knobs, scores):
+    """Turns the seed among the knobs, if there is one, into the seed of these scores."""
+    if "seed" not in knobs:
+        return knobs
+    return {**knobs, "seed": gumbel.seed_from_scores(knobs["seed"], scores)}
+
+
+def _knobs_of(function):
+    """Returns the keyword arguments that make a loss what it is, with their defaults."""
+    parameters = inspect.signature(function).parameters.values()
+    keywords = [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in ("where", "weights")]
+    return {p.name: 0 if p.name == "seed" else p.default for p in keywords}
+
+
+def _keyword(name, default):
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
 
 
 _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
@@ -51,8 +105,27 @@ class Softmax(RankingLoss):
 
     function = staticmethod(functional.softmax)
 
-    def __init__(self, temperature=1.0, reduction=AUTO, name="softmax"):
-        super().__init__({"temperature": temperature}, reduction, name)
+
+@_serializable
+class CalibratedSoftmax(RankingLoss):
+    """Softmax cross entropy with one more class, of score 0; see `functional.calibrated_softmax`.
+
+    >>> CalibratedSoftmax()([2], [[0., 0., 0.]]).numpy().round(4)
+    1.3863
+    """
+
+    function = staticmethod(functional.calibrated_softmax)
+
+
+@_serializable
+class UniqueSoftmax(RankingLoss):
+    """Softmax cross entropy of every class against those of lower label; see `functional.unique_softmax`.
+
+    >>> UniqueSoftmax()([[2., 1., 0.]], [[0., 0., 0.]]).numpy().round(4)
+    3.989
+    """
+
+    function = staticmethod(functional.unique_softmax)
 
 
 @_serializable
@@ -65,13 +138,54 @@ class PairwiseLogistic(RankingLoss):
 
     function = staticmethod(functional.pairwise_logistic)
 
-    def __init__(self, temperature=1.0, normalize="list", reduction=AUTO, name="pairwise_logistic"):
-        super().__init__({"temperature": temperature, "normalize": normalize}, reduction, name)
+
+@_serializable
+class PairwiseHinge(RankingLoss):
+    """Pairwise hinge loss; see `functional.pairwise_hinge`.
+
+    >>> PairwiseHinge(normalize="none")([0], [[0., 0.5, -2.]]).numpy()
+    1.5
+    """
+
+    function = staticmethod(functional.pairwise_hinge)
+
+
+@_serializable
+class PairwiseSoftZeroOne(RankingLoss):
+    """Soft count of the classes above the true one; see `functional.pairwise_soft_zero_one`.
+
+    >>> PairwiseSoftZeroOne(normalize="pairs")([2], [[0., 0., 0., 0.]]).numpy()
+    0.5
+    """
+
+    function = staticmethod(functional.pairwise_soft_zero_one)
+
+
+@_serializable
+class PairwiseMSE(RankingLoss):
+    """Squared error of every difference of two scores; see `functional.pairwise_mse`.
+
+    >>> PairwiseMSE(normalize="pairs")([0], [[3., 0.]]).numpy()
+    4.0
+    """
+
+    function = staticmethod(functional.pairwise_mse)
+
+
+@_serializable
+class YetiLogistic(RankingLoss):
+    """Pairwise logistic loss of neighbours, in orders drawn from the model; see `functional.yeti_logistic`.
+
+    >>> YetiLogistic()([0], [[99., 0., 0.]]).numpy()
+    0.0
+    """
+
+    function = staticmethod(functional.yeti_logistic)
 
 
 @_serializable
 class ApproxNDCG(RankingLoss):
-    """Negative NDCG on sigmoid ranks; see `functional.approx_ndcg`.
+    """Negative NDCG on soft ranks; see `functional.approx_ndcg`.
 
     >>> ApproxNDCG()([2], [[0., 0., 0.]]).numpy().round(4)
     -0.6309
@@ -79,16 +193,21 @@ class ApproxNDCG(RankingLoss):
 
     function = staticmethod(functional.approx_ndcg)
 
-    def __init__(self, temperature=0.1, reduction=AUTO, name="approx_ndcg"):
-        super().__init__({"temperature": temperature}, reduction, name)
+
+@_serializable
+class ApproxMRR(RankingLoss):
+    """Negative reciprocal rank on soft ranks; see `functional.approx_mrr`.
+
+    >>> ApproxMRR()([2], [[0., 0., 0.]]).numpy()
+    -0.5
+    """
+
+    function = staticmethod(functional.approx_mrr)
 
 
 @_serializable
 class GumbelApproxNDCG(RankingLoss):
     """ApproxNDCG averaged over Gumbel noise; see `functional.gumbel_approx_ndcg`.
-
-    The noise is drawn from `seed` and the scores' own bits (`gumbel.seed_from_scores`): every step
-    meets new noise, and a run that is repeated or resumed meets the same.
 
     >>> GumbelApproxNDCG()([0], [[9., 0., 0.]]).numpy().round(2)
     -1.0
@@ -96,22 +215,27 @@ class GumbelApproxNDCG(RankingLoss):
 
     function = staticmethod(functional.gumbel_approx_ndcg)
 
-    def __init__(
-        self,
-        temperature=0.1,
-        samples=8,
-        gumbel_temperature=1.0,
-        seed=0,
-        reduction=AUTO,
-        name="gumbel_approx_ndcg",
-    ):
-        knobs = {"temperature": temperature, "samples": samples, "gumbel_temperature": gumbel_temperature}
-        super().__init__({**knobs, "seed": seed}, reduction, name)
 
-    def call(self, y_true, y_pred):
-        y_pred = tf.convert_to_tensor(y_pred)
-        knobs = {**self.knobs, "seed": gumbel.seed_from_scores(self.knobs["seed"], y_pred)}
-        return functional.gumbel_approx_ndcg(y_pred, squeeze_ids(y_true, y_pred), **knobs)
+@_serializable
+class ListMLE(RankingLoss):
+    """Negative log likelihood of the order of the labels; see `functional.list_mle`.
+
+    >>> ListMLE()([[2., 1., 0.]], [[0., 0., 0.]]).numpy().round(4)  # log 3!
+    1.7918
+    """
+
+    function = staticmethod(functional.list_mle)
+
+
+@_serializable
+class CoupledRankDistil(RankingLoss):
+    """Cross entropy of the model's orders against a teacher's; see `functional.coupled_rank_distil`.
+
+    >>> CoupledRankDistil(top_k=1)([[2., 1., 0.]], [[0., 0., 0.]]).numpy().round(4)
+    1.0986
+    """
+
+    function = staticmethod(functional.coupled_rank_distil)
 
 
 @_serializable
@@ -124,9 +248,6 @@ class MSE(RankingLoss):
 
     function = staticmethod(functional.mse)
 
-    def __init__(self, reduction=AUTO, name="mse"):
-        super().__init__({}, reduction, name)
-
 
 @_serializable
 class RescaledMSE(RankingLoss):
@@ -138,5 +259,75 @@ class RescaledMSE(RankingLoss):
 
     function = staticmethod(functional.rescaled_mse)
 
-    def __init__(self, kappa=15.0, target=30.0, reduction=AUTO, name="rescaled_mse"):
-        super().__init__({"kappa": kappa, "target": target}, reduction, name)
+
+@_serializable
+class SigmoidCrossEntropy(RankingLoss):
+    """Mean cross entropy of one binary problem a class; see `functional.sigmoid_cross_entropy`.
+
+    >>> SigmoidCrossEntropy()([2], [[0., 0., 0.]]).numpy().round(4)
+    0.6931
+    """
+
+    function = staticmethod(functional.sigmoid_cross_entropy)
+
+
+@_serializable
+class Ordinal(RankingLoss):
+    """Cross entropy of one binary problem a level, on scores `[B, n, L]`; see `functional.ordinal`.
+
+    >>> Ordinal()([[2., 1.]], [[[0., 0.], [0., 0.]]]).numpy().round(4)
+    1.3863
+    """
+
+    function = staticmethod(functional.ordinal)
+    heads = True
+
+
+@_serializable
+class MixtureEM(RankingLoss):
+    """Expectation maximisation over a mixture of models, on scores `[B, n, H]`; see `functional.mixture_em`.
+
+    >>> MixtureEM()([[1., 0.]], [[[0., 0.], [0., 0.]]]).numpy().round(4)
+    1.3863
+    """
+
+    function = staticmethod(functional.mixture_em)
+    heads = True
+
+
+@_serializable
+class ClickEM(RankingLoss):
+    """Expectation maximisation for clicks, on scores `[B, n, 2]`; see `functional.click_em`.
+
+    >>> ClickEM()([[1.]], [[[0., 0.]]]).numpy().round(4)
+    1.3863
+    """
+
+    function = staticmethod(functional.click_em)
+    heads = True
+
+
+@_serializable
+class Gumbel(RankingLoss):
+    """The mean of another loss over noisy copies of the scores; see `functional.gumbel`.
+
+    Args:
+      loss: a loss of this module that draws no noise itself; its own reduction and name do not count.
+      samples, gumbel_temperature, seed: see `functional.gumbel` and `RankingLoss`.
+
+    Raises:
+      ValueError: the loss draws noise of its own.
+
+    >>> Gumbel(PairwiseHinge(), samples=4)([0], [[99., 0., 0.]]).numpy()
+    0.0
+    """
+
+    def __init__(self, loss, *, samples=8, gumbel_temperature=1.0, seed=0, reduction=AUTO, name=None):
+        tf.keras.losses.Loss.__init__(self, reduction=reduction, name=name or f"gumbel_{loss.name}")
+        self.loss = loss
+        self.function = functional.gumbel(loss.function)
+        self.noise = {"samples": samples, "gumbel_temperature": gumbel_temperature, "seed": seed}
+        self.knobs = {**loss.knobs, **self.noise}
+
+    def get_config(self):
+        return {**tf.keras.losses.Loss.get_config(self), "loss": self.loss, **self.noise}

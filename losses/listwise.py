@@ -1,63 +1,197 @@
-"""Losses for dense labels (multi-label, graded, masked lists), computed by TF-Ranking.
+"""Losses for dense labels: multi-label, graded, masked lists.
 
 Every function takes `scores` and `labels` float32 `[..., n]` and `where` bool `[..., n]`, and returns
-`[...]`. Pairwise forms take `O(n^2)` time and memory. What is added to TF-Ranking is the contract:
-one value an instance, extra batch dimensions, and a masked list that equals the shorter list.
+`[...]`. TF-Ranking computes what it computes soundly; what is added is the contract: one value an
+instance, extra batch dimensions, a masked list that equals the shorter list, draws that hang on a
+seed. Where TF-Ranking's own form cannot meet it (equal scores have no gradient in its pairwise
+logistic loss, ties are shuffled without a seed, masked classes count in its ListMLE and its unique
+softmax lets one instance's scores into another's), the form is ours and the values are the same.
+
+Pairwise forms and `ranks.sigmoid_ranks` take `O(n^2)` time and memory, all others `O(n log n)`.
 """
 
 import tensorflow as tf
 from tensorflow_ranking.python import losses_impl
 
-from rank4class.losses import multiclass
+from rank4class.losses import gumbel, lambda_weights, multiclass, ranks
 
 
 def softmax(scores, labels, where, *, temperature):
-    return _tf_ranking(losses_impl.SoftmaxLoss(None), scores / temperature, labels, where)
+    return _softmax(scores / temperature, labels, where)
 
 
-def pairwise_logistic(scores, labels, where, *, temperature, normalize):
-    total = _tf_ranking(_PairwiseLogisticLoss(None), scores / temperature, labels, where)
-    if normalize == "list":
-        return tf.math.divide_no_nan(total, multiclass.list_size(scores, where))
-    if normalize == "pairs":
-        return tf.math.divide_no_nan(total, _num_pairs(labels, where))
-    return total
+def calibrated_softmax(scores, labels, where, *, temperature, virtual_label):
+    """A class of score 0 and a label of its own joins every list."""
+
+    def join(tensor, value):
+        joining = tf.fill(tf.concat([tf.shape(tensor)[:-1], [1]], axis=0), value)
+        return tf.concat([tensor, joining], axis=-1)
+
+    virtual_label = tf.cast(virtual_label, tf.float32)
+    return _softmax(join(scores / temperature, 0.0), join(labels, virtual_label), join(where, True))
 
 
-def approx_ndcg(scores, labels, where, *, temperature):
-    return _tf_ranking(losses_impl.ApproxNDCGLoss(None), scores / temperature, labels, where)
+def unique_softmax(scores, labels, where, *, temperature):
+    gains = tf.where(where, tf.pow(2.0, labels) - 1.0, 0.0)
+    return tf.reduce_sum(
+        gains * tf.nn.softplus(_logsumexp_below(scores / temperature, labels, where)), axis=-1
+    )
+
+
+def pairwise(term, scores, labels, where, *, temperature, normalize, lambda_weight):
+    """Any pairwise loss: `term` gives a pair's loss from its margin (see `multiclass.py`)."""
+    higher = _higher_pairs(labels, where)
+    margins = (scores[..., None, :] - scores[..., :, None]) / temperature
+    pair_losses, _ = term(tf.where(higher, margins, -float("inf")))
+    pair_weights = lambda_weights.of_pairs(lambda_weight, scores, labels, where)
+    if pair_weights is not None:
+        pair_losses *= pair_weights
+    total = tf.reduce_sum(pair_losses, axis=[-2, -1])
+    num_pairs = tf.reduce_sum(tf.cast(higher, scores.dtype), axis=[-2, -1])
+    return multiclass.normalized(total, normalize, multiclass.list_size(scores, where), num_pairs)
+
+
+def pairwise_mse(scores, labels, where, *, temperature, normalize):
+    total = _tf_ranking(losses_impl.PairwiseMSELoss(None), scores / temperature, labels, where)
+    size = multiclass.list_size(scores, where)
+    return multiclass.normalized(total, normalize, size, num_pairs=size * (size - 1.0))
+
+
+def yeti_logistic(scores, labels, where, *, temperature, normalize):
+    """The pairs are the neighbours in the order of the scores."""
+    first_masked = tf.where(where, scores, -float("inf"))
+    order = tf.argsort(first_masked, axis=-1, direction="DESCENDING", stable=True)
+    scores, labels, where_in_order = (_take(x, order) for x in (scores, labels, where))
+    gain_gap = tf.pow(2.0, labels[..., :-1]) - tf.pow(2.0, labels[..., 1:])
+    margins = tf.sign(gain_gap) * (scores[..., 1:] - scores[..., :-1]) / temperature
+    counts = (gain_gap != 0.0) & where_in_order[..., 1:]
+    discount_gap = 1.0 - tf.math.log(2.0) / tf.math.log(3.0)  # between rank 1 and rank 2
+    size = multiclass.list_size(scores, where)
+    pair_losses = tf.abs(gain_gap) * tf.nn.softplus(tf.where(counts, margins, -float("inf")))
+    total = size * discount_gap * tf.reduce_sum(pair_losses, axis=-1)
+    num_pairs = tf.reduce_sum(tf.cast(counts, scores.dtype), axis=-1)
+    return multiclass.normalized(total, normalize, size, num_pairs)
+
+
+def approx_ndcg(scores, labels, where, *, temperature, rank_fn):
+    flat_labels, flat_ranks = _soft_ranks(scores, labels, where, temperature, rank_fn)
+    ndcg = losses_impl.ndcg(flat_labels, flat_ranks)
+    return -tf.reshape(ndcg, tf.shape(scores)[:-1])
+
+
+def approx_mrr(scores, labels, where, *, temperature, rank_fn):
+    flat_labels, flat_ranks = _soft_ranks(scores, labels, where, temperature, rank_fn)
+    total = tf.reduce_sum(flat_labels / flat_ranks, axis=-1)
+    mrr = tf.math.divide_no_nan(total, tf.reduce_sum(flat_labels, axis=-1))
+    return -tf.reshape(mrr, tf.shape(scores)[:-1])
+
+
+def list_mle(scores, labels, where, *, temperature, seed, top_k=None):
+    """Classes of equal label stand in an order drawn from the seed."""
+    place = tf.argsort(tf.random.stateless_uniform(tf.shape(scores), seed, alg="philox"), axis=-1)
+    shuffled = _take(tf.where(where, labels, -float("inf")), place)
+    order = _take(place, tf.argsort(shuffled, axis=-1, direction="DESCENDING", stable=True))
+    losses = _plackett_luce(_take(scores / temperature, order), _take(where, order), top_k)
+    return _zero_without_relevant(losses, labels)
+
+
+def coupled_rank_distil(scores, labels, where, *, temperature, seed, samples, top_k):
+    """The labels are a teacher's scores: their noisy order is a draw from its Plackett-Luce law."""
+    shape = tf.concat([[samples], tf.shape(scores)], axis=0)
+    noisy = tf.where(where, labels + gumbel.noise(shape, seed), -float("inf"))
+    order = tf.argsort(noisy, axis=-1, direction="DESCENDING", stable=True)
+    repeat = [tf.broadcast_to(x, shape) for x in (scores / temperature, where)]
+    losses = _plackett_luce(_take(repeat[0], order), _take(repeat[1], order), top_k)
+    return _zero_without_relevant(tf.reduce_mean(losses, axis=0), labels)
 
 
 def mse(scores, labels, where):
-    total = _tf_ranking(losses_impl.MeanSquaredLoss(None), scores, labels, where)
-    return tf.math.divide_no_nan(total, multiclass.list_size(scores, where))
+    return _item_mean(_tf_ranking(losses_impl.MeanSquaredLoss(None), scores, labels, where), where)
 
 
 def rescaled_mse(scores, labels, where, *, kappa, target):
     """Not in TF-Ranking; a graded label scales the target, and its weight grows from 1 to `kappa`."""
     weights = 1.0 + (kappa - 1.0) * labels
     item_losses = tf.where(where, weights * tf.square(scores - target * labels), 0.0)
-    total = tf.reduce_sum(item_losses, axis=-1)
-    return tf.math.divide_no_nan(total, multiclass.list_size(scores, where))
+    return _item_mean(tf.reduce_sum(item_losses, axis=-1), where)
 
 
-class _PairwiseLogisticLoss(losses_impl.PairwiseLogisticLoss):
-    """With the gradient that softplus has for equal scores too: TF-Ranking's own form has none there."""
+def sigmoid_cross_entropy(scores, labels, where, *, temperature):
+    impl = losses_impl.SigmoidCrossEntropyLoss(None)
+    return _item_mean(_tf_ranking(impl, scores / temperature, labels, where), where)
 
-    def _pairwise_loss(self, pairwise_logits):
-        return tf.nn.softplus(-pairwise_logits)
+
+def ordinal(scores, labels, where, *, use_fraction_label):
+    impl = losses_impl.OrdinalLoss(None, scores.shape[-1], use_fraction_label=use_fraction_label)
+    return _item_mean(_tf_ranking(impl, scores, labels, where), where)
+
+
+def click_em(scores, labels, where, *, exam_loss_weight, rel_loss_weight):
+    impl = losses_impl.ClickEMLoss(None, exam_loss_weight=exam_loss_weight, rel_loss_weight=rel_loss_weight)
+    return _item_mean(_tf_ranking(impl, scores, labels, where), where)
+
+
+def mixture_em(scores, labels, where, *, alpha):
+    return _tf_ranking(losses_impl.MixtureEMLoss(None, alpha=alpha), scores, labels, where)
+
+
+def _softmax(scores, labels, where):
+    # TF-Ranking gives masked classes a score of log(1e-10): next to a best score of 0 that is nothing.
+    best = tf.reduce_max(tf.where(where, scores, -float("inf")), axis=-1, keepdims=True)
+    scores -= tf.stop_gradient(tf.where(tf.math.is_inf(best), 0.0, best))
+    return _tf_ranking(losses_impl.SoftmaxLoss(None), scores, labels, where)
+
+
+def _higher_pairs(labels, where):
+    """Marks the pairs `[..., i, j]` of participating classes where `i` has the higher label."""
+    return (labels[..., :, None] > labels[..., None, :]) & where[..., :, None] & where[..., None, :]
+
+
+def _logsumexp_below(scores, labels, where):
+    """For every class, logsumexp over the margins of the classes of lower label; no class is -1e30."""
+    margins = scores[..., None, :] - scores[..., :, None]
+    return tf.reduce_logsumexp(tf.where(_higher_pairs(labels, where), margins, -1e30), axis=-1)
+
+
+def _soft_ranks(scores, labels, where, temperature, rank_fn):
+    """Labels and ranks as `[-1, n]`."""
+    n = _list_length(scores)
+    soft_ranks = (rank_fn or ranks.sigmoid_ranks)(scores / temperature, where)
+    return tf.reshape(labels, [-1, n]), tf.reshape(soft_ranks, [-1, n])
+
+
+def _plackett_luce(scores, where, top_k):
+    """Negative log likelihood of the order that the classes stand in, the masked ones last."""
+    still_there = tf.math.cumulative_logsumexp(tf.where(where, scores, -1e30), axis=-1, reverse=True)
+    counts = where
+    if top_k is not None:
+        counts &= tf.range(tf.shape(scores)[-1]) < top_k
+    return tf.reduce_sum(tf.where(counts, still_there - scores, 0.0), axis=-1)
 
 
 def _tf_ranking(impl, scores, labels, where):
     """Sums TF-Ranking's unreduced loss over everything but the instances."""
-    batch_shape, n = tf.shape(scores)[:-1], scores.shape[-1] or tf.shape(scores)[-1]
-    flat = [tf.reshape(x, [-1, n]) for x in (labels, scores, where)]
-    losses, weights = impl.compute_unreduced_loss(flat[0], flat[1], mask=flat[2])
+    n = _list_length(labels)
+    heads = scores.shape[labels.shape.rank :]
+    losses, weights = impl.compute_unreduced_loss(
+        tf.reshape(labels, [-1, n]), tf.reshape(scores, [-1, n, *heads]), mask=tf.reshape(where, [-1, n])
+    )
     losses *= weights
-    return tf.reshape(tf.reduce_sum(losses, axis=list(range(1, losses.shape.rank))), batch_shape)
+    summed = tf.reduce_sum(losses, axis=list(range(1, losses.shape.rank)))
+    return tf.reshape(summed, tf.shape(labels)[:-1])
 
 
-def _num_pairs(labels, where):
-    higher = labels[..., :, None] > labels[..., None, :]
-    both = where[..., :, None] & where[..., None, :]
-    return tf.reduce_sum(tf.cast(higher & both, labels.dtype), axis=[-2, -1])
+def _item_mean(total, where):
+    return tf.math.divide_no_nan(total, tf.reduce_sum(tf.cast(where, total.dtype), axis=-1))
+
+
+def _zero_without_relevant(losses, labels):
+    return tf.where(tf.reduce_any(labels > 0.0, axis=-1), losses, 0.0)
+
+
+def _list_length(lists):
+    return lists.shape[-1] or tf.shape(lists)[-1]
+
+
+def _take(items, order):
+    return tf.gather(items, order, batch_dims=order.shape.rank - 1)

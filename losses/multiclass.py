@@ -1,7 +1,9 @@
 r"""Exact losses for integer labels, in `O(n)` time and memory.
 
 With one relevant class an instance, a sum over pairs of classes is a sum over the `n - 1` pairs
-that the true class `y` is in, so each loss is a function of the margins `m_j = s_j - s_y`.
+that the true class `y` is in, so each loss is a sum of one term a class. Two such sums carry the
+whole family, each with its derivative written by hand: `_margin_sum` over the margins
+`m_j = s_j - s_y`, and `_item_sum` over the classes themselves.
 
 Every function takes `scores` float32 `[..., n]`, `labels` integer `[...]` inside the classes and
 `where` bool `[..., n]` or None, and returns `[...]`. `functional.py` is the public face: it checks
@@ -10,7 +12,7 @@ the input and says what each loss means.
 
 import tensorflow as tf
 
-from rank4class.losses import ranks
+from rank4class.losses import lambda_weights, ranks
 
 
 def softmax(scores, labels, where, *, temperature):
@@ -22,31 +24,65 @@ def softmax(scores, labels, where, *, temperature):
     return _zero_without_relevant(losses, labels, where)
 
 
-def pairwise_logistic(scores, labels, where, *, temperature, normalize):
-    others = ranks.others(scores, labels, where)
-    pair_losses = tf.where(others, tf.nn.softplus(_margins(scores, labels) / temperature), 0.0)
-    total = _zero_without_relevant(tf.reduce_sum(pair_losses, axis=-1), labels, where)
-    if normalize == "list":
-        return tf.math.divide_no_nan(total, list_size(scores, where))
-    if normalize == "pairs":
-        return tf.math.divide_no_nan(total, list_size(scores, where) - 1.0)
-    return total
+def calibrated_softmax(scores, labels, where, *, temperature, virtual_label):
+    """A class of score 0 joins every list: log(1 + sum e^s) is softplus(logsumexp s)."""
+    scores /= temperature
+    if where is not None:
+        scores = tf.where(where, scores, -1e30)  # a finite stand-in: minus infinity has no gradient
+    total = tf.reduce_logsumexp(scores, axis=-1)
+    losses = (1.0 + virtual_label) * tf.nn.softplus(total) - ranks.true_score(scores, labels)
+    if where is None:
+        return losses
+    # Without its true class a list keeps what the joining class costs.
+    without = virtual_label * tf.nn.softplus(total)
+    return tf.where(_takes_part(labels, where), losses, without)
 
 
-def approx_ndcg(scores, labels, where, *, temperature):
-    others = ranks.others(scores, labels, where)
-    soft_rank = ranks.sigmoid_rank(_margins(scores, labels), others, temperature)
-    return _zero_without_relevant(-tf.math.log(2.0) / tf.math.log1p(soft_rank), labels, where)
+def pairwise(term, scores, labels, where, *, temperature, normalize, lambda_weight):
+    """Any pairwise loss: `term` gives a pair's loss and slope from its margin."""
+    pair_weights = lambda_weights.of_true_class(lambda_weight, scores, labels, where)
+    total = _margin_sum(term, scores, labels, where, temperature, pair_weights)
+    total = _zero_without_relevant(total, labels, where)
+    size = list_size(scores, where)
+    return normalized(total, normalize, size, num_pairs=size - 1.0)
+
+
+def pairwise_mse(scores, labels, where, *, temperature, normalize):
+    r"""`\sum_{i \ne j} (u_i - u_j)^2 = 2n \sum_i (u_i - \bar u)^2` of the distances `u = s - t`."""
+    distances = scores / temperature - tf.where(ranks.others(scores, labels), 0.0, 1.0)
+    size = list_size(scores, where)
+    if where is not None:
+        distances = tf.where(where, distances, 0.0)
+    mean = tf.math.divide_no_nan(tf.reduce_sum(distances, axis=-1), size)
+    squares = tf.square(distances - mean[..., None])
+    if where is not None:
+        squares = tf.where(where, squares, 0.0)
+    total = 2.0 * size * tf.reduce_sum(squares, axis=-1)
+    return normalized(total, normalize, size, num_pairs=size * (size - 1.0))
+
+
+def approx_ndcg(scores, labels, where, *, temperature, rank_fn):
+    rank = _soft_rank(scores, labels, where, temperature, rank_fn)
+    return _zero_without_relevant(-tf.math.log(2.0) / tf.math.log1p(rank), labels, where)
+
+
+def approx_mrr(scores, labels, where, *, temperature, rank_fn):
+    rank = _soft_rank(scores, labels, where, temperature, rank_fn)
+    return _zero_without_relevant(-1.0 / rank, labels, where)
 
 
 def mse(scores, labels, where):
-    others = ranks.others(scores, labels)
-    return _list_mean(tf.square(scores - tf.where(others, 0.0, 1.0)), where)
+    return _list_mean_of(squared, scores, labels, where, scale=1.0, shift=-1.0)
 
 
 def rescaled_mse(scores, labels, where, *, kappa, target):
-    others = ranks.others(scores, labels)
-    return _list_mean(tf.where(others, tf.square(scores), kappa * tf.square(scores - target)), where)
+    # kappa (s_y - M)^2 is the square of sqrt(kappa) s_y - sqrt(kappa) M.
+    scale = kappa**0.5
+    return _list_mean_of(squared, scores, labels, where, scale=scale, shift=-scale * target)
+
+
+def sigmoid_cross_entropy(scores, labels, where, *, temperature):
+    return _list_mean_of(logistic, scores / temperature, labels, where, scale=-1.0, shift=0.0)
 
 
 def list_size(scores, where):
@@ -56,20 +92,94 @@ def list_size(scores, where):
     return tf.reduce_sum(tf.cast(where, scores.dtype), axis=-1)
 
 
-def _margins(scores, labels):
-    return scores - ranks.true_score(scores, labels)[..., None]
+def normalized(total, normalize, size, num_pairs):
+    """Divides a sum over pairs of classes as its `normalize` says (see `functional.pairwise_logistic`)."""
+    by = {"list": size, "pairs": num_pairs, "none": 1.0}[normalize]
+    return tf.math.divide_no_nan(total, by)
+
+
+# A term maps margins (or scores) to their losses and, when called for, the losses' derivatives. All but
+# `squared` are 0 with derivative 0 at minus infinity, the margin of a class that does not compete.
+
+
+def logistic(x):
+    return tf.nn.softplus(x), lambda: tf.sigmoid(x)
+
+
+def hinge(x):
+    losses = tf.nn.relu(1.0 + x)
+    return losses, lambda: tf.cast(losses > 0.0, x.dtype)
+
+
+def soft_zero_one(x):
+    p = tf.sigmoid(x)
+    return p, lambda: p - tf.square(p)
+
+
+def squared(x):
+    return tf.square(x), lambda: 2.0 * x
+
+
+def _margin_sum(term, scores, labels, where, temperature, pair_weights=None):
+    r"""`\sum_{j \ne y} w_j f(m_j / \tau)`; the weights count as constants."""
+
+    @tf.custom_gradient
+    def total(scores):
+        margins = (scores - ranks.true_score(scores, labels)[..., None]) / temperature
+        margins = tf.where(ranks.others(scores, labels, where), margins, -float("inf"))
+        losses, slope = term(margins)
+        value = tf.reduce_sum(losses if pair_weights is None else losses * pair_weights, axis=-1)
+
+        def gradient(upstream):
+            with tf.control_dependencies([value]):  # by now the losses' memory is free again
+                scale = (upstream / temperature)[..., None]
+                each = slope() * (scale if pair_weights is None else scale * pair_weights)
+                everywhere = ranks.others(scores, labels)
+                return tf.where(everywhere, each, -tf.reduce_sum(each, axis=-1, keepdims=True))
+
+        return value, gradient
+
+    return total(scores)
+
+
+def _item_sum(term, scores, labels, where, scale, shift):
+    r"""`f(a s_y + b) + \sum_{j \ne y} f(s_j)`, over the classes that take part."""
+
+    @tf.custom_gradient
+    def total(scores):
+        is_other = ranks.others(scores, labels)
+        replaced = scale * ranks.true_score(scores, labels) + shift
+        losses, slope = term(tf.where(is_other, scores, replaced[..., None]))
+        value = tf.reduce_sum(losses if where is None else tf.where(where, losses, 0.0), axis=-1)
+
+        def gradient(upstream):
+            with tf.control_dependencies([value]):
+                each = upstream[..., None] * slope()
+                if where is not None:
+                    each = tf.where(where, each, 0.0)
+                true = scale * ranks.true_score(each, labels)
+                return tf.where(ranks.others(scores, labels), each, true[..., None])
+
+        return value, gradient
+
+    return total(scores)
+
+
+def _list_mean_of(term, scores, labels, where, *, scale, shift):
+    total = _item_sum(term, scores, labels, where, scale, shift)
+    return tf.math.divide_no_nan(total, list_size(scores, where))
+
+
+def _soft_rank(scores, labels, where, temperature, rank_fn):
+    if rank_fn is None:
+        return 1.0 + _margin_sum(soft_zero_one, scores, labels, where, temperature)
+    return ranks.true_score(rank_fn(scores / temperature, where), labels)
 
 
 def _takes_part(labels, where):
-    return tf.gather(where, labels, batch_dims=labels.shape.rank)
+    return ranks.true_score(where, labels)
 
 
 def _zero_without_relevant(losses, labels, where):
     """A list whose one relevant class is masked has nothing to rank: its loss is 0."""
     return losses if where is None else tf.where(_takes_part(labels, where), losses, 0.0)
-
-
-def _list_mean(item_losses, where):
-    if where is not None:
-        item_losses = tf.where(where, item_losses, 0.0)
-    return tf.math.divide_no_nan(tf.reduce_sum(item_losses, axis=-1), list_size(item_losses, where))

@@ -1,4 +1,4 @@
-"""The rank of an instance's true class, hard (what metrics count) and soft (what losses follow)."""
+"""Ranks, hard (what metrics count) and soft (what losses follow); 1 is the best."""
 
 import tensorflow as tf
 
@@ -14,7 +14,8 @@ def others(scores, labels, where=None):
     Returns:
       bool `[..., n]`: True for every participating class but the labelled one.
     """
-    competes = tf.range(tf.shape(scores)[-1], dtype=labels.dtype) != labels[..., None]
+    competes = tf.one_hot(labels, tf.shape(scores)[-1], on_value=False, off_value=True, dtype=tf.bool)
+    competes = tf.ensure_shape(competes, scores.shape)
     return competes if where is None else competes & where
 
 
@@ -33,7 +34,7 @@ def true_score(scores, labels):
 
 
 def hard_rank(scores, labels, where=None):
-    r"""Rank of the true class, 1 for the best.
+    r"""Rank of the true class.
 
     $$\text{rank}(y) = 1 + |\{j \ne y : s_j \ge s_y\}|$$
 
@@ -55,6 +56,22 @@ def hard_rank(scores, labels, where=None):
     >>> hard_rank([[3., 1., 2.], [0., 0., 0.]], [2, 0]).numpy()
     array([2., 3.], dtype=float32)
     """
+    return tie_range(scores, labels, where)[1]
+
+
+def tie_range(scores, labels, where=None):
+    """First and last place that the true class may take among its ties.
+
+    Args:
+      scores, labels, where: see `hard_rank`.
+
+    Returns:
+      Two float32 `[...]`, in `1..n` or both infinity; equal where nothing ties with the true class.
+
+    >>> first, last = tie_range([[3., 1., 1., 1.]], [2])
+    >>> first.numpy(), last.numpy()
+    (array([2.], dtype=float32), array([4.], dtype=float32))
+    """
     scores, labels = tf.convert_to_tensor(scores), tf.convert_to_tensor(labels)
     if scores.dtype != tf.float64:
         scores = tf.cast(scores, tf.float32)
@@ -65,29 +82,77 @@ def hard_rank(scores, labels, where=None):
     labels = widen(labels)
     if where is not None:
         where = tf.broadcast_to(tf.cast(where, tf.bool), tf.shape(scores))
-    ahead = others(scores, labels, where) & (scores >= true_score(scores, labels)[..., None])
-    rank = 1.0 + tf.reduce_sum(tf.cast(ahead, tf.float32), axis=-1)
+    competes = others(scores, labels, where)
+    true = true_score(scores, labels)[..., None]
     sound = tf.math.is_finite(scores) if where is None else tf.math.is_finite(scores) | ~where
     known = (labels >= 0) & (labels < tf.cast(tf.shape(scores)[-1], labels.dtype))
-    return tf.where(tf.reduce_all(sound, axis=-1) & known, rank, float("inf"))
+    valid = tf.reduce_all(sound, axis=-1) & known
+    ahead = (competes & (scores > true), competes & (scores >= true))
+    places = (1.0 + tf.reduce_sum(tf.cast(x, tf.float32), axis=-1) for x in ahead)
+    return tuple(tf.where(valid, place, float("inf")) for place in places)
 
 
-def sigmoid_rank(margins, others, temperature):
-    r"""Soft rank of the true class: the comparisons of `hard_rank` replaced by sigmoids.
+def all_ranks(scores, where=None):
+    """Rank of every class: one more than the number of classes that score higher.
 
-    $$r = 1 + \sum_{j \ne y} \frac{1}{1 + e^{-m_j / \tau}}, \quad m_j = s_j - s_y$$
+    Takes `O(n log n)`; classes of equal score have equal ranks.
 
     Args:
-      margins: float `[..., n]`, `s_j - s_y`.
-      others: bool `[..., n]`, True for the classes that compete with `y`.
-      temperature: `tau > 0`; the soft rank tends to the hard one as it falls.
+      scores: float32 `[..., n]`.
+      where: optional bool `[..., n]`; a class that takes no part ranks behind all that do.
 
     Returns:
-      float `[...]`, in `[1, n]`.
+      float32 `[..., n]`, in `1..n`.
+
+    >>> all_ranks(tf.constant([[5., 7., 7., 1.]])).numpy()
+    array([[3., 1., 1., 4.]], dtype=float32)
+    """
+    if where is not None:
+        scores = tf.where(where, scores, -float("inf"))
+    n = tf.shape(scores)[-1]
+    flat = tf.reshape(scores, [-1, n])
+    order = tf.argsort(flat, axis=-1, direction="DESCENDING", stable=True)
+    in_order = tf.gather(flat, order, batch_dims=1)
+    starts_run = tf.concat(
+        [tf.ones_like(in_order[:, :1], tf.bool), in_order[:, 1:] != in_order[:, :-1]], axis=1
+    )
+    # Every place in a run of equal scores counts as the first one.
+    run = tf.reshape(tf.cumsum(tf.reshape(tf.cast(starts_run, tf.int32), [-1])) - 1, tf.shape(flat))
+    place = tf.broadcast_to(tf.range(n), tf.shape(flat))
+    first = tf.math.unsorted_segment_min(place, run, tf.size(flat))
+    rows = tf.broadcast_to(n * tf.range(tf.shape(flat)[0])[:, None], tf.shape(flat))
+    original = tf.reshape(order + rows, [-1, 1])
+    ranks = tf.scatter_nd(original, tf.reshape(tf.gather(first, run), [-1]), [tf.size(flat)])
+    return tf.ensure_shape(1.0 + tf.cast(tf.reshape(ranks, tf.shape(scores)), tf.float32), scores.shape)
+
+
+@tf.keras.utils.register_keras_serializable(package="rank4class")
+def sigmoid_ranks(scores, where=None):
+    r"""Soft rank of every class: comparisons replaced by sigmoids.
+
+    $$r_i = 1 + \sum_{j \ne i} \frac{1}{1 + e^{s_i - s_j}}$$
+
+    Takes `O(n^2)` time and memory. The lower the temperature that the scores are divided by, the
+    nearer the ranks are to the hard ones.
+
+    Args:
+      scores: float32 `[..., n]`.
+      where: optional bool `[..., n]`, the classes that take part.
+
+    Returns:
+      float32 `[..., n]`, in `[1, n]`.
 
     References:
       Qin, Liu, Li (2010), "A general approximation framework for direct optimization of
       information retrieval measures"; Rank4Class, eq. 4.
+
+    >>> sigmoid_ranks(tf.constant([[0., 9., -9.]])).numpy().round(3)
+    array([[2., 1., 3.]], dtype=float32)
     """
-    steps = tf.where(others, tf.sigmoid(margins / temperature), 0.0)
-    return 1.0 + tf.reduce_sum(steps, axis=-1)
+    ahead = tf.sigmoid(scores[..., None, :] - scores[..., :, None])
+    if where is not None:
+        ahead = tf.where(where[..., None, :], ahead, 0.0)
+        own = 0.5 * tf.cast(where, scores.dtype)
+    else:
+        own = 0.5
+    return 1.0 - own + tf.reduce_sum(ahead, axis=-1)

@@ -7,11 +7,24 @@ from rank4class.losses import keras_losses, keras_metrics
 
 LOSSES = {
     "softmax": keras_losses.Softmax,
+    "calibrated_softmax": keras_losses.CalibratedSoftmax,
+    "unique_softmax": keras_losses.UniqueSoftmax,
     "pairwise_logistic": keras_losses.PairwiseLogistic,
+    "pairwise_hinge": keras_losses.PairwiseHinge,
+    "pairwise_soft_zero_one": keras_losses.PairwiseSoftZeroOne,
+    "pairwise_mse": keras_losses.PairwiseMSE,
+    "yeti_logistic": keras_losses.YetiLogistic,
     "approx_ndcg": keras_losses.ApproxNDCG,
+    "approx_mrr": keras_losses.ApproxMRR,
     "gumbel_approx_ndcg": keras_losses.GumbelApproxNDCG,
+    "list_mle": keras_losses.ListMLE,
+    "coupled_rank_distil": keras_losses.CoupledRankDistil,
     "mse": keras_losses.MSE,
     "rescaled_mse": keras_losses.RescaledMSE,
+    "sigmoid_cross_entropy": keras_losses.SigmoidCrossEntropy,
+    "ordinal": keras_losses.Ordinal,
+    "mixture_em": keras_losses.MixtureEM,
+    "click_em": keras_losses.ClickEM,
 }
 
 METRICS = {

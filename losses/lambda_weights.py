@@ -1,0 +1,88 @@
+r"""Weights on pairs of classes: what a metric would change by if the two changed places.
+
+A pairwise loss whose pairs are weighed so follows the metric (LambdaRank). The ranks are those of
+the present scores and count as constants. Ties: a class ranks behind its equals of lower gain, and
+with its equals of the same gain.
+
+As in TF-Ranking, the weights are multiplied by the size of the list, which makes up for the
+`1 / n` of the default normalisation.
+"""
+
+import tensorflow as tf
+
+from rank4class.losses import ranks
+
+NAMES = ("none", "ndcg", "mrr", "ndcg_loss2")
+
+
+def of_true_class(name, scores, labels, where):
+    """Weighs the pairs of the true class with every other, in `O(n log n)`.
+
+    Args:
+      name: one of `NAMES`; "none" takes no time.
+      scores: float32 `[..., n]`.
+      labels: integer `[...]` inside the classes.
+      where: bool `[..., n]` or None.
+
+    Returns:
+      float32 `[..., n]`, or None for "none".
+    """
+    if name == "none":
+        return None
+    true_rank = ranks.hard_rank(scores, labels, where)
+    return tf.stop_gradient(
+        _swap(name, true_rank[..., None], ranks.all_ranks(scores, where)) * _size(scores, where)
+    )
+
+
+def of_pairs(name, scores, labels, where):
+    """Weighs the pairs of every class with every other, in `O(n^2)`.
+
+    Args:
+      name: one of `NAMES`.
+      scores, labels: float32 `[..., n]`.
+      where: bool `[..., n]`.
+
+    Returns:
+      float32 `[..., n, n]`, or None for "none".
+    """
+    if name == "none":
+        return None
+    higher = scores[..., None, :] > scores[..., :, None]
+    level = scores[..., None, :] == scores[..., :, None]
+    ahead = (higher | level & (labels[..., None, :] < labels[..., :, None])) & where[..., None, :]
+    rank = 1.0 + tf.reduce_sum(tf.cast(ahead, scores.dtype), axis=-1)
+    gains = _normalized_gains(name, labels)
+    gain_gap = tf.abs(gains[..., :, None] - gains[..., None, :])
+    swaps = _swap(name, rank[..., :, None], rank[..., None, :])
+    return tf.stop_gradient(gain_gap * swaps * _size(scores, where)[..., None])
+
+
+def _swap(name, rank, other):
+    """How far the discounts of two ranks are apart."""
+    if name == "mrr":
+        return tf.abs(1.0 / rank - 1.0 / other)
+    if name == "ndcg":
+        return tf.abs(_discount(rank) - _discount(other))
+    apart = tf.abs(rank - other)
+    return tf.where(apart > 0.0, _discount(apart) - _discount(apart + 1.0), 0.0)
+
+
+def _discount(rank):
+    return tf.math.log(2.0) / tf.math.log1p(rank)
+
+
+def _normalized_gains(name, labels):
+    """Gains over what the ideal order collects of them."""
+    gains = labels if name == "mrr" else tf.pow(2.0, labels) - 1.0
+    ideal = tf.sort(gains, axis=-1, direction="DESCENDING")
+    position = tf.range(1, tf.shape(labels)[-1] + 1, dtype=labels.dtype)
+    discounts = 1.0 / position if name == "mrr" else _discount(position)
+    return tf.math.divide_no_nan(gains, tf.reduce_sum(ideal * discounts, axis=-1, keepdims=True))
+
+
+def _size(scores, where):
+    """Returns the sizes of the lists, `[..., 1]`."""
+    if where is None:
+        return tf.cast(tf.shape(scores)[-1], scores.dtype)
+    return tf.reduce_sum(tf.cast(where, scores.dtype), axis=-1, keepdims=True)
