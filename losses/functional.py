@@ -13,8 +13,8 @@ Common arguments:
   labels: integer `[...]` in `0..n-1`, or numeric `[..., n]`, finite and not negative.
   where: optional bool, broadcastable to `[..., n]`: the classes that take part. A masked list has
     the loss of the list without its masked classes; where no relevant class is left, a ranking
-    loss is 0. (The losses of each class by itself, from `mse` to `click_em`, keep what the
-    irrelevant classes cost, and `calibrated_softmax` what its virtual class does.)
+    loss is 0. (`mse`, `rescaled_mse`, `pairwise_mse`, `sigmoid_cross_entropy`, `ordinal` and
+    `click_em` keep what the irrelevant classes cost, `calibrated_softmax` what its virtual one does.)
   weights: optional, broadcastable to `[...]`; multiplies each instance's loss.
 
 Common errors:

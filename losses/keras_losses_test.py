@@ -1,10 +1,13 @@
 """The shells as a stranger uses them: compile, fit, save, load, weights, half precision, replicas."""
 
+import inspect
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from rank4class import losses
+from rank4class.losses import ranks
 
 
 def toy(n=4):
@@ -13,17 +16,29 @@ def toy(n=4):
     return features, np.argmax(features @ rng.normal(size=[3, n]), axis=1)
 
 
-def linear(n=4, dtype=None):
+def linear(n=4, heads=False):
     init = tf.keras.initializers.GlorotUniform(seed=0)
-    scores = tf.keras.layers.Dense(n, input_shape=[3], kernel_initializer=init)
-    return tf.keras.Sequential([scores, tf.keras.layers.Activation("linear", dtype="float32")])
+    model = tf.keras.Sequential([tf.keras.Input([3])])
+    model.add(tf.keras.layers.Dense(2 * n if heads else n, kernel_initializer=init))
+    if heads:
+        model.add(tf.keras.layers.Reshape([n, 2]))
+    return model
+
+
+ANOTHER = {
+    "normalize": "none",
+    "lambda_weight": "mrr",
+    "use_fraction_label": True,
+    "rank_fn": ranks.sigmoid_ranks,
+    "top_k": 2,
+}
 
 
 @pytest.mark.parametrize("name", losses.names())
 class TestEveryLoss:
     def test_config_round_trip(self, name):
         defaults = losses.get(name).knobs
-        knobs = {k: "none" if isinstance(value, str) else value + 1 for k, value in defaults.items()}
+        knobs = {knob: ANOTHER[knob] if knob in ANOTHER else value + 1 for knob, value in defaults.items()}
         loss = losses.get(name, reduction=tf.keras.losses.Reduction.SUM, **knobs)
         again = tf.keras.losses.deserialize(tf.keras.losses.serialize(loss))
         assert type(again) is type(loss)
@@ -33,23 +48,58 @@ class TestEveryLoss:
     def test_trains_on_ids_and_one_hot_and_survives_saving(self, name, tmp_path):
         tf.keras.utils.set_random_seed(0)
         features, labels = toy()
-        model = linear()
-        model.compile(
-            tf.keras.optimizers.Adam(0.05),
-            loss=losses.get(name),
-            metrics=[losses.TopKError(1), losses.NDCG(3)],
-        )
-        first = model.evaluate(features, labels, verbose=0)
+        loss = losses.get(name)
+        model = linear(heads=loss.heads)
+        metrics = [] if loss.heads else [losses.TopKError(1), losses.NDCG(3)]
+        model.compile(tf.keras.optimizers.Adam(0.05), loss=loss, metrics=metrics)
+        first = model.evaluate(features, labels, verbose=0, return_dict=True)
         model.fit(features, np.eye(4, dtype=np.float32)[labels], epochs=1, verbose=0)
         model.fit(features, labels[:, None], epochs=9, verbose=0)
-        last = model.evaluate(features, labels, verbose=0)
-        assert last[0] < first[0]
+        last = model.evaluate(features, labels, verbose=0, return_dict=True)
+        assert last["loss"] < first["loss"]
         model.save(tmp_path / "model.keras")
         again = tf.keras.models.load_model(tmp_path / "model.keras")
-        np.testing.assert_allclose(again.evaluate(features, labels, verbose=0), last, rtol=1e-6)
+        loaded = again.evaluate(features, labels, verbose=0, return_dict=True)
+        assert loaded == pytest.approx(last, rel=1e-6)
+
+    def test_trains_in_mixed_precision(self, name):
+        features, labels = toy()
+        loss = losses.get(name)
+        tf.keras.mixed_precision.set_global_policy("mixed_float16")
+        try:
+            model = linear(heads=loss.heads)
+        finally:
+            tf.keras.mixed_precision.set_global_policy("float32")
+        assert model(features).dtype == tf.float16
+        model.compile(tf.keras.optimizers.Adam(0.05), loss=loss)
+        first = model.evaluate(features, labels, verbose=0)
+        model.fit(features, labels, epochs=10, verbose=0)
+        assert model.evaluate(features, labels, verbose=0) < first
+
+    def test_two_replicas_sum_to_one(self, name):
+        if len(tf.config.list_logical_devices("CPU")) < 2:
+            pytest.skip("one logical CPU: set by conftest.py before TensorFlow starts")
+        if "seed" in losses.registry.knobs_of(name):
+            pytest.skip("half a batch meets other noise than the whole one")
+        loss = losses.get(name)
+        # All of one size: MirroredStrategy does not forget the shapes of its collectives in a process.
+        n = 4 if loss.heads else 8
+        features, labels = toy(n)
+        results = []
+        for strategy in (tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])):
+            with strategy.scope():
+                model = linear(n, heads=loss.heads)
+                metrics = [] if loss.heads else [losses.NDCG(3), losses.MeanRank()]
+                model.compile("sgd", loss=loss, metrics=metrics)
+            data = tf.data.Dataset.from_tensor_slices((features, labels)).batch(16)
+            model.fit(data, verbose=0)
+            results.append(model.evaluate(data, verbose=0))
+        np.testing.assert_allclose(results[0], results[1], rtol=2e-5)
 
     def test_sample_weights(self, name):
         scores = tf.constant([[1.0, 2.0, 0.0], [0.5, 0.0, 2.0]])
+        if losses.get(name).heads:
+            scores = tf.stack([scores, scores / 2], axis=-1)
         each = losses.get(name, reduction=tf.keras.losses.Reduction.NONE)([0, 2], scores)
         assert each.shape == [2]
         weighted = losses.get(name)([0, 2], scores, sample_weight=[1.0, 3.0])
@@ -63,16 +113,39 @@ def test_gumbel_repeats_for_the_same_scores_and_seed_only():
     assert value != losses.GumbelApproxNDCG(seed=2)([0], scores)
 
 
-def test_two_replicas_sum_to_one():
-    if len(tf.config.list_logical_devices("CPU")) < 2:
-        pytest.skip("one logical CPU: set by conftest.py before TensorFlow starts")
-    features, labels = toy()
-    results = []
-    for strategy in (tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])):
-        with strategy.scope():
-            model = linear()
-            model.compile("sgd", loss=losses.PairwiseLogistic(), metrics=[losses.NDCG(3)])
-        data = tf.data.Dataset.from_tensor_slices((features, labels)).batch(16)
-        model.fit(data, epochs=2, verbose=0)
-        results.append(model.evaluate(data, verbose=0))
-    np.testing.assert_allclose(results[0], results[1], rtol=1e-5)
+def test_gumbel_wraps_any_loss_that_draws_nothing():
+    scores, labels = tf.constant([[0.1, 0.2, 0.0], [1.0, 0.0, 0.5]]), [0, 2]
+    noisy = losses.get("gumbel_approx_ndcg", samples=4, seed=3, temperature=0.5)
+    wrapped = losses.Gumbel(losses.ApproxNDCG(temperature=0.5), samples=4, seed=3)
+    np.testing.assert_array_equal(noisy(labels, scores), wrapped(labels, scores))
+    hinge = losses.get("gumbel_pairwise_hinge", gumbel_temperature=2.0, normalize="none")
+    again = tf.keras.losses.deserialize(tf.keras.losses.serialize(hinge))
+    assert again.knobs == hinge.knobs
+    assert again.name == "gumbel_pairwise_hinge"
+    np.testing.assert_array_equal(again(labels, scores), hinge(labels, scores))
+    assert hinge(labels, scores) != losses.get("pairwise_hinge", normalize="none")(labels, scores)
+    with pytest.raises(ValueError, match="list_mle draws noise already"):
+        losses.get("gumbel_list_mle")
+    with pytest.raises(ValueError, match=r"label 3 of instance \[1\] is outside the classes 0..2"):
+        hinge([0, 3], scores)
+
+
+def test_a_knob_that_a_loss_does_not_have():
+    with pytest.raises(TypeError, match="MSE has no knob 'temperature'; it has: none"):
+        losses.MSE(temperature=1.0)
+    assert "temperature=0.1" in str(inspect.signature(losses.ApproxNDCG))
+
+
+def test_a_rank_function_of_ones_own():
+    scores, labels = tf.constant([[3.0, 1.0, 2.0]]), [2]
+    for function in (ranks.all_ranks, lambda scores, where: ranks.all_ranks(scores, where)):
+        for y in (labels, [[0.0, 0.0, 1.0]]):
+            np.testing.assert_allclose(
+                losses.ApproxNDCG(rank_fn=function)(y, scores), -1 / np.log2(3), rtol=1e-6
+            )
+            np.testing.assert_allclose(losses.ApproxMRR(rank_fn=function)(y, scores), -1 / 2, rtol=1e-6)
+    for name in ("approx_ndcg", "approx_mrr"):
+        loss = losses.get(name, rank_fn=ranks.sigmoid_ranks)
+        again = tf.keras.losses.deserialize(tf.keras.losses.serialize(loss))
+        for y in (labels, [[0.0, 1.0, 3.0]]):
+            np.testing.assert_allclose(again(y, scores), losses.get(name)(y, scores), rtol=1e-5)

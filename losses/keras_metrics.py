@@ -1,23 +1,48 @@
 """The ranking metrics as streaming Keras metrics, for `model.compile(metrics=[...])`.
 
-`y_pred` is `[B, n]`; `y_true` is integer class ids of shape `[B]` or `[B, 1]`, or one-hot `[B, n]`.
-Each keeps a sum and a weight, so that every example counts once on any number of replicas.
+`y_pred` is `[B, n]`; `y_true` is integer class ids of shape `[B]` or `[B, 1]`, or one gain a class,
+`[B, n]` (one-hot, multi-label or graded). Each keeps a sum and a weight, so that every example counts
+once on any number of replicas. `metrics.py` says what each metric is, and what it does with ties,
+with scores that are not finite and with examples that have no relevant class.
 """
 
 import tensorflow as tf
 
-from rank4class.losses import metrics, ranks
+from rank4class.losses import metrics
 from rank4class.losses.keras_losses import squeeze_ids
 
 _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
 
 
 class RankingMetric(tf.keras.metrics.Mean):
-    """The weighted mean over the instances of a function of the true class's rank."""
+    """The weighted mean over the instances of a function of `metrics.py`.
+
+    A subclass names the function, its form for ranks, and the metric's own name.
+
+    Args:
+      ties: "worst" or "average"; see `metrics`.
+      name, dtype: see `tf.keras.metrics.Mean`.
+
+    Raises:
+      ValueError: unknown `ties`.
+    """
+
+    function = None
+    function_of_rank = None
+    default_name = ""
+    percent = True  # a share, which the papers report in percent
+    higher_is_better = True
+
+    def __init__(self, ties="worst", name=None, dtype=None, **knobs):
+        super().__init__(name=name or self.default_name.format(**knobs), dtype=dtype)
+        if ties not in metrics.TIES:
+            raise ValueError(f"ties={ties!r} is not one of {', '.join(metrics.TIES)}")
+        self.ties = ties
+        self.knobs = knobs
 
     def of_rank(self, rank):
-        """Returns each instance's value, in `[0, 1]`, from its rank (`ranks.hard_rank`)."""
-        raise NotImplementedError
+        """Returns each instance's value from the rank of its true class (`ranks.hard_rank`)."""
+        return self.function_of_rank(rank, **self.knobs)
 
     def check_classes(self, num_classes):
         """Raises ValueError where the metric says nothing about so many classes."""
@@ -25,34 +50,36 @@ class RankingMetric(tf.keras.metrics.Mean):
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         y_pred = tf.convert_to_tensor(y_pred)
-        self.check_classes(y_pred.shape[-1])
-        values = self.of_rank(ranks.hard_rank(y_pred, class_ids(y_true, y_pred)))
+        values = self.function(y_pred, squeeze_ids(y_true, y_pred), ties=self.ties, **self.knobs)
         if sample_weight is not None:
-            sample_weight = tf.convert_to_tensor(sample_weight)
+            sample_weight = tf.cast(sample_weight, values.dtype)
             if sample_weight.shape.rank == values.shape.rank + 1:
                 sample_weight = tf.squeeze(sample_weight, axis=-1)
+            # An instance that does not count may have an infinite rank, and 0 times infinity is NaN.
+            values = tf.where(sample_weight == 0.0, 0.0, values)
         return super().update_state(values, sample_weight)
+
+    def get_config(self):
+        return {**super().get_config(), "ties": self.ties, **self.knobs}
 
 
 class _AtK(RankingMetric):
-    def __init__(self, k, name, dtype):
-        super().__init__(name=name, dtype=dtype)
+    def __init__(self, k, ties="worst", name=None, dtype=None):
+        super().__init__(ties, name, dtype, k=k)
         if k is not None and k < 1:
-            raise ValueError(f"{name} needs K of at least 1, got {k}")
-        self.k = k
-
-    def get_config(self):
-        return {**super().get_config(), "k": self.k}
+            raise ValueError(f"{self.name} needs K of at least 1, got {k}")
 
 
-class _TopK(_AtK):
+class _AmongK(_AtK):
+    """What says nothing of the first K of K classes."""
+
     def check_classes(self, num_classes):
-        metrics.check_k(self.k, num_classes)
+        metrics.check_k(self.knobs["k"], num_classes)
 
 
 @_serializable
-class TopKAccuracy(_TopK):
-    """Share of instances whose true class is among the first `k`; see `metrics.top_k_accuracy`.
+class TopKAccuracy(_AmongK):
+    """Share of instances with a relevant class among the first `k`; see `metrics.top_k_accuracy`.
 
     >>> metric = TopKAccuracy(k=2)
     >>> _ = metric.update_state([2, 1], [[3., 1., 2.], [3., 1., 2.]])
@@ -60,16 +87,17 @@ class TopKAccuracy(_TopK):
     0.5
     """
 
-    def __init__(self, k=1, name=None, dtype=None):
-        super().__init__(k, name or f"top{k}_accuracy", dtype)
+    function = staticmethod(metrics.top_k_accuracy)
+    function_of_rank = staticmethod(metrics.top_k_accuracy_of_rank)
+    default_name = "top{k}_accuracy"
 
-    def of_rank(self, rank):
-        return metrics.top_k_accuracy_of_rank(rank, self.k)
+    def __init__(self, k=1, ties="worst", name=None, dtype=None):
+        super().__init__(k, ties, name, dtype)
 
 
 @_serializable
-class TopKError(_TopK):
-    """Share of instances whose true class is not among the first `k`; see `metrics.top_k_error`.
+class TopKError(_AmongK):
+    """Share of instances without a relevant class among the first `k`; see `metrics.top_k_error`.
 
     >>> metric = TopKError(k=1)
     >>> _ = metric.update_state([2, 0], [[3., 1., 2.], [3., 1., 2.]])
@@ -77,16 +105,18 @@ class TopKError(_TopK):
     0.5
     """
 
-    def __init__(self, k=1, name=None, dtype=None):
-        super().__init__(k, name or f"top{k}_error", dtype)
+    function = staticmethod(metrics.top_k_error)
+    function_of_rank = staticmethod(metrics.top_k_error_of_rank)
+    default_name = "top{k}_error"
+    higher_is_better = False
 
-    def of_rank(self, rank):
-        return metrics.top_k_error_of_rank(rank, self.k)
+    def __init__(self, k=1, ties="worst", name=None, dtype=None):
+        super().__init__(k, ties, name, dtype)
 
 
 @_serializable
 class NDCG(_AtK):
-    """NDCG@K for one relevant class; see `metrics.ndcg`.
+    """NDCG of the first `k`, or of the whole list; see `metrics.ndcg`.
 
     >>> metric = NDCG(k=5)
     >>> _ = metric.update_state([2], [[3., 1., 2.]])
@@ -94,16 +124,16 @@ class NDCG(_AtK):
     0.6309
     """
 
-    def __init__(self, k=None, name=None, dtype=None):
-        super().__init__(k, name or ("ndcg" if k is None else f"ndcg@{k}"), dtype)
+    function = staticmethod(metrics.ndcg)
+    function_of_rank = staticmethod(metrics.ndcg_of_rank)
 
-    def of_rank(self, rank):
-        return metrics.ndcg_of_rank(rank, self.k)
+    def __init__(self, k=None, ties="worst", name=None, dtype=None):
+        super().__init__(k, ties, name or ("ndcg" if k is None else f"ndcg@{k}"), dtype)
 
 
 @_serializable
 class MRR(RankingMetric):
-    """Mean reciprocal rank; see `metrics.mrr`.
+    """Mean reciprocal rank of the first relevant class; see `metrics.mrr`.
 
     >>> metric = MRR()
     >>> _ = metric.update_state([2], [[3., 1., 2.]])
@@ -111,18 +141,70 @@ class MRR(RankingMetric):
     0.5
     """
 
-    def __init__(self, name="mrr", dtype=None):
-        super().__init__(name=name, dtype=dtype)
-
-    def of_rank(self, rank):
-        return metrics.mrr_of_rank(rank)
+    function = staticmethod(metrics.mrr)
+    function_of_rank = staticmethod(metrics.mrr_of_rank)
+    default_name = "mrr"
 
 
-def class_ids(y_true, y_pred):
-    """Returns `[B]` integer ids; a one-hot row names its class, any other row has id -1 (rank infinity)."""
-    labels = squeeze_ids(y_true, y_pred)
-    if labels.shape.rank < y_pred.shape.rank:
-        return labels
-    one_hot = tf.cast(labels, tf.float32)
-    is_one_hot = (tf.reduce_max(one_hot, -1) == 1.0) & (tf.reduce_sum(tf.abs(one_hot), -1) == 1.0)
-    return tf.where(is_one_hot, tf.argmax(one_hot, axis=-1, output_type=tf.int32), -1)
+@_serializable
+class MeanRank(RankingMetric):
+    """Mean rank of the relevant classes; see `metrics.mean_rank`.
+
+    >>> metric = MeanRank()
+    >>> _ = metric.update_state([2], [[3., 1., 2.]])
+    >>> metric.result().numpy()
+    2.0
+    """
+
+    function = staticmethod(metrics.mean_rank)
+    function_of_rank = staticmethod(metrics.mean_rank_of_rank)
+    default_name = "mean_rank"
+    percent = False
+    higher_is_better = False
+
+
+@_serializable
+class Precision(_AmongK):
+    """Share of the first `k` classes that are relevant; see `metrics.precision`.
+
+    >>> metric = Precision(k=2)
+    >>> _ = metric.update_state([[1., 0., 1.]], [[3., 1., 2.]])
+    >>> metric.result().numpy()
+    1.0
+    """
+
+    function = staticmethod(metrics.precision)
+    function_of_rank = staticmethod(metrics.precision_of_rank)
+    default_name = "precision@{k}"
+
+
+@_serializable
+class Recall(_AmongK):
+    """Share of the relevant classes that are among the first `k`; see `metrics.recall`.
+
+    >>> metric = Recall(k=1)
+    >>> _ = metric.update_state([[1., 0., 1.]], [[3., 1., 2.]])
+    >>> metric.result().numpy()
+    0.5
+    """
+
+    function = staticmethod(metrics.recall)
+    function_of_rank = staticmethod(metrics.recall_of_rank)
+    default_name = "recall@{k}"
+
+
+@_serializable
+class MAP(_AtK):
+    """Mean average precision of the first `k`, or of the whole list; see `metrics.average_precision`.
+
+    >>> metric = MAP()
+    >>> _ = metric.update_state([[1., 1., 0.]], [[3., 1., 2.]])
+    >>> metric.result().numpy().round(4)  # (1 / 1 + 2 / 3) / 2
+    0.8333
+    """
+
+    function = staticmethod(metrics.average_precision)
+    function_of_rank = staticmethod(metrics.average_precision_of_rank)
+
+    def __init__(self, k=None, ties="worst", name=None, dtype=None):
+        super().__init__(k, ties, name or ("map" if k is None else f"map@{k}"), dtype)

@@ -1,79 +1,101 @@
-"""Ranking metrics of single-label problems as pure functions, one value in `[0, 1]` an instance.
+"""Ranking metrics as pure functions: `metric(scores, labels, *, where=None, ties="worst")`.
 
-Each is a function of the rank of the true class, `ranks.hard_rank`, which states the rule for ties
-(against the true class) and for scores that are not finite (rank infinity, the worst value).
-`metric(scores, labels, *, where=None)` takes `scores` `[..., n]` and integer `labels` `[...]`; the
-function of the rank alone is there as `*_of_rank`, for whoever holds ranks already.
+One value an instance, float32 `[...]`. `scores` is `[..., n]`. `labels` is one integer class id an
+instance, `[...]`, which takes `O(n)` and no sort; or dense gains, `[..., n]`, multi-label or graded,
+which take `O(n log n)`. A class is relevant where its gain is above 0. `where` is an optional bool,
+broadcastable to `[..., n]`: the classes that take part.
+
+What looks bad is bad, always and for every metric:
+  - Ties: by default ("worst") the true class stands behind all classes of equal score, and of dense
+    labels the lower gain stands first. The figure repeats, and a constant scorer looks as bad as it
+    is. "average" takes the mean over all orders of the tied classes, exactly.
+  - An instance has the worst value (0; error 1; mean rank infinity) where a score is not finite, a label
+    is outside the classes or no finite gain of at least 0, or no class is relevant.
+  - The top `n` of `n` classes are always right: top-K accuracy, precision and recall refuse `K >= n`, and
+    a masked list of at most `K` classes has the worst value. NDCG and MAP take the whole list then.
+
+The functions of the rank alone are there as `*_of_rank`, for whoever holds ranks already.
 """
+
+import functools
+import typing
 
 import tensorflow as tf
 
 from rank4class.losses import ranks
 
+TIES = ("worst", "average")
 
-def top_k_accuracy(scores, labels, k, *, where=None):
-    r"""Top-K accuracy, `[rank <= K]`.
+
+def top_k_accuracy(scores, labels, k, *, where=None, ties="worst"):
+    r"""Top-K accuracy, `[rank <= K]`; of several relevant classes one is enough.
 
     Args:
-      scores, labels, where: see the module.
-      k: `K`, less than the number of classes: among `n` classes the top `n` are always right.
+      scores, labels, where, ties: see the module.
+      k: `K`, less than the number of classes.
 
     Returns:
-      float32 `[...]`, 0 or 1.
+      float32 `[...]`, in `[0, 1]`.
 
     Raises:
-      ValueError: `k` outside `1..n-1`.
+      ValueError: `k` outside `1..n-1`, or unknown `ties`.
 
     >>> top_k_accuracy([[3., 1., 2.], [3., 1., 2.]], [2, 1], k=2).numpy()
     array([1., 0.], dtype=float32)
+    >>> top_k_accuracy([[1., 1., 1.]], [2], k=1, ties="average").numpy().round(4)
+    array([0.3333], dtype=float32)
 
     References:
       Rank4Class, eq. 1.
     """
     check_k(k, tf.convert_to_tensor(scores).shape[-1])
-    return top_k_accuracy_of_rank(ranks.hard_rank(scores, labels, where), k)
+    forms = (top_k_accuracy_of_rank, _top_k_accuracy_of_order)
+    return _evaluate(forms, scores, labels, where, ties, longer_than=k, k=k)
 
 
-def top_k_error(scores, labels, k, *, where=None):
+def top_k_error(scores, labels, k, *, where=None, ties="worst"):
     """Top-K error, `1 - ` top-K accuracy; see `top_k_accuracy`.
 
     >>> top_k_error([[3., 1., 2.], [3., 1., 2.]], [2, 1], k=2).numpy()
     array([0., 1.], dtype=float32)
     """
-    return 1.0 - top_k_accuracy(scores, labels, k, where=where)
+    return 1.0 - top_k_accuracy(scores, labels, k, where=where, ties=ties)
 
 
-def ndcg(scores, labels, k=None, *, where=None):
-    r"""NDCG@K for one relevant class.
+def ndcg(scores, labels, k=None, *, where=None, ties="worst"):
+    r"""Normalised discounted cumulative gain of the first K places.
 
-    $$\text{NDCG@}K = [\text{rank} \le K] / \log_2(1 + \text{rank})$$
+    $$\text{NDCG@}K = \frac{1}{Z} \sum_{i=1}^{K} \frac{2^{t_{\pi(i)}} - 1}{\log_2(1 + i)}$$
+
+    `Z` is the value of the best order. For one relevant class: `[rank <= K] / log2(1 + rank)`.
 
     Args:
-      scores, labels, where: see the module.
+      scores, labels, where, ties: see the module.
       k: `K` of at least 1; None counts the whole list.
 
     Returns:
       float32 `[...]`, in `[0, 1]`.
 
     Raises:
-      ValueError: `k` less than 1.
+      ValueError: `k` less than 1, or unknown `ties`.
 
     >>> ndcg([[3., 1., 2.], [3., 1., 2.]], [2, 1], k=2).numpy().round(4)  # 1 / log2(3), beyond K
     array([0.6309, 0.    ], dtype=float32)
+    >>> ndcg([[3., 1., 2.]], [[1., 0., 2.]]).numpy().round(4)  # (1 + 3 / log2(3)) / (3 + 1 / log2(3))
+    array([0.7967], dtype=float32)
 
     References:
-      Rank4Class, eq. 2.
+      Rank4Class, eq. 2; Järvelin, Kekäläinen (2002).
     """
-    if k is not None and k < 1:
-        raise ValueError(f"NDCG@K needs K of at least 1, got {k}")
-    return ndcg_of_rank(ranks.hard_rank(scores, labels, where), k)
+    _check_cutoff("NDCG", k)
+    return _evaluate((ndcg_of_rank, _ndcg_of_order), scores, labels, where, ties, k=k)
 
 
-def mrr(scores, labels, *, where=None):
-    """Reciprocal rank, `1 / rank`.
+def mrr(scores, labels, *, where=None, ties="worst"):
+    """Reciprocal rank of the first relevant class.
 
     Args:
-      scores, labels, where: see the module.
+      scores, labels, where, ties: see the module.
 
     Returns:
       float32 `[...]`, in `[0, 1]`.
@@ -81,7 +103,96 @@ def mrr(scores, labels, *, where=None):
     >>> mrr([[3., 1., 2.]], [2]).numpy()
     array([0.5], dtype=float32)
     """
-    return mrr_of_rank(ranks.hard_rank(scores, labels, where))
+    return _evaluate((mrr_of_rank, _mrr_of_order), scores, labels, where, ties)
+
+
+def mean_rank(scores, labels, *, where=None, ties="worst"):
+    r"""Rank of the true class; of several relevant classes the mean, weighted by gain.
+
+    $$\frac{\sum_i i \, t_{\pi(i)}}{\sum_i t_{\pi(i)}}$$
+
+    Args:
+      scores, labels, where, ties: see the module.
+
+    Returns:
+      float32 `[...]`, in `1..n` or infinity; less is better.
+
+    >>> mean_rank([[3., 1., 2.]], [2]).numpy()
+    array([2.], dtype=float32)
+    """
+    forms = (mean_rank_of_rank, _mean_rank_of_order)
+    return _evaluate(forms, scores, labels, where, ties, worst=float("inf"))
+
+
+def precision(scores, labels, k, *, where=None, ties="worst"):
+    """Share of the first K classes that are relevant.
+
+    Args:
+      scores, labels, where, ties: see the module.
+      k: `K`, less than the number of classes.
+
+    Returns:
+      float32 `[...]`, in `[0, 1]`.
+
+    Raises:
+      ValueError: `k` outside `1..n-1`, or unknown `ties`.
+
+    >>> precision([[3., 1., 2., 0.]], [[1., 0., 1., 1.]], k=3).numpy().round(4)
+    array([0.6667], dtype=float32)
+    """
+    check_k(k, tf.convert_to_tensor(scores).shape[-1])
+    forms = (precision_of_rank, _precision_of_order)
+    return _evaluate(forms, scores, labels, where, ties, longer_than=k, k=k)
+
+
+def recall(scores, labels, k, *, where=None, ties="worst"):
+    """Share of the relevant classes that are among the first K.
+
+    Args:
+      scores, labels, where, ties: see the module.
+      k: `K`, less than the number of classes.
+
+    Returns:
+      float32 `[...]`, in `[0, 1]`.
+
+    Raises:
+      ValueError: `k` outside `1..n-1`, or unknown `ties`.
+
+    >>> recall([[3., 1., 2., 0.]], [[1., 0., 1., 1.]], k=3).numpy().round(4)
+    array([0.6667], dtype=float32)
+    """
+    check_k(k, tf.convert_to_tensor(scores).shape[-1])
+    forms = (recall_of_rank, _recall_of_order)
+    return _evaluate(forms, scores, labels, where, ties, longer_than=k, k=k)
+
+
+def average_precision(scores, labels, k=None, *, where=None, ties="worst"):
+    r"""Average precision, whose mean over the instances is MAP.
+
+    $$\text{AP@}K = \frac{1}{R} \sum_{i=1}^{K} [t_{\pi(i)} > 0] \, \text{precision@}i$$
+
+    `R` is the number of relevant classes, also where it is more than `K`, as in TF-Ranking.
+
+    Args:
+      scores, labels, where, ties: see the module.
+      k: `K` of at least 1; None counts the whole list.
+
+    Returns:
+      float32 `[...]`, in `[0, 1]`.
+
+    Raises:
+      ValueError: `k` less than 1, or unknown `ties`.
+
+    >>> average_precision([[3., 1., 2., 0.]], [[1., 0., 0., 1.]]).numpy()  # (1 / 1 + 2 / 4) / 2
+    array([0.75], dtype=float32)
+
+    References:
+      McSherry, Najork (2008), "Computing information retrieval performance measures efficiently in
+      the presence of tied scores", for the average over ties.
+    """
+    _check_cutoff("MAP", k)
+    forms = (average_precision_of_rank, _average_precision_of_order)
+    return _evaluate(forms, scores, labels, where, ties, k=k)
 
 
 def top_k_accuracy_of_rank(rank, k):
@@ -93,15 +204,222 @@ def top_k_error_of_rank(rank, k):
 
 
 def ndcg_of_rank(rank, k=None):
-    counted = tf.math.is_finite(rank) if k is None else rank <= k
-    return tf.where(counted, tf.math.log(2.0) / tf.math.log1p(rank), 0.0)
+    return tf.where(_counted(rank, k), _discount(rank), 0.0)
 
 
 def mrr_of_rank(rank):
     return 1.0 / rank
 
 
+def mean_rank_of_rank(rank):
+    return rank
+
+
+def precision_of_rank(rank, k):
+    return top_k_accuracy_of_rank(rank, k) / k
+
+
+def recall_of_rank(rank, k):
+    return top_k_accuracy_of_rank(rank, k)
+
+
+def average_precision_of_rank(rank, k=None):
+    return tf.where(_counted(rank, k), 1.0 / rank, 0.0)
+
+
 def check_k(k, num_classes):
     """Raises ValueError where top-K of so many classes says nothing."""
     if k < 1 or (num_classes is not None and k >= num_classes):
         raise ValueError(f"top-{k} says nothing about {num_classes} classes: K must lie in 1..n-1")
+
+
+def _evaluate(forms, scores, labels, where, ties, *, worst=0.0, longer_than=0, **knobs):
+    """Evaluates a metric by the form that fits the labels.
+
+    Args:
+      forms: `of_rank(rank, **knobs)` for class ids, `of_order(order, **knobs)` for dense labels.
+      scores, labels, where, ties: see the module.
+      worst: what an instance has that cannot be judged.
+      longer_than: lists that are not longer than this cannot be judged.
+      **knobs: for the forms.
+    """
+    if ties not in TIES:
+        raise ValueError(f"ties={ties!r} is not one of {', '.join(TIES)}")
+    of_rank, of_order = forms
+    scores, labels = tf.convert_to_tensor(scores), tf.convert_to_tensor(labels)
+    size = tf.shape(scores)[-1]
+    if where is not None:
+        where = tf.broadcast_to(tf.cast(where, tf.bool), tf.shape(scores))
+        size = tf.reduce_sum(tf.cast(where, tf.int32), axis=-1)
+    if labels.shape.rank == scores.shape.rank and labels.shape.is_compatible_with(scores.shape):
+        values = tf.reshape(of_order(_order(scores, labels, where, ties), **knobs), tf.shape(scores)[:-1])
+        judged = _can_be_judged(scores, labels, where)
+    else:
+        first, last = ranks.tie_range(scores, labels, where)
+        of_rank = functools.partial(of_rank, **knobs)
+        values = of_rank(last) if ties == "worst" else _mean_over(of_rank, first, last, scores)
+        judged = True
+    return tf.where((size > longer_than) & judged, values, worst)
+
+
+def _can_be_judged(scores, labels, where):
+    """Whether an instance with dense labels has sound scores, sound gains, and a relevant class."""
+    labels = tf.cast(labels, tf.float32)
+    sound = tf.math.is_finite(scores) & tf.math.is_finite(labels) & (labels >= 0.0)
+    relevant = labels > 0.0
+    if where is not None:
+        sound, relevant = sound | ~where, relevant & where
+    return tf.reduce_all(sound, axis=-1) & tf.reduce_any(relevant, axis=-1)
+
+
+def _mean_over(of_rank, first, last, scores):
+    """Mean of a metric over the ranks `first..last`, from its running sums."""
+    every_rank = tf.range(1, tf.shape(scores)[-1] + 1)
+    each = tf.cast(of_rank(tf.cast(every_rank, tf.float32)), tf.float64)
+    sums = tf.concat([tf.zeros([1], tf.float64), tf.cumsum(each)], axis=0)
+    valid = tf.math.is_finite(last)
+    low, high = (tf.cast(tf.where(valid, rank, 1.0), tf.int32) for rank in (first, last))
+    mean = (tf.gather(sums, high) - tf.gather(sums, low - 1)) / tf.cast(high - low + 1, tf.float64)
+    return tf.where(valid, tf.cast(mean, tf.float32), of_rank(last))
+
+
+class _Runs(typing.NamedTuple):
+    """For every place, what there is of its run: the classes of equal score around it."""
+
+    before: tf.Tensor  # classes ahead of the run
+    relevant_before: tf.Tensor
+    size: tf.Tensor
+    relevant: tf.Tensor
+    mean: typing.Callable  # of values, over the run
+
+
+class _Order(typing.NamedTuple):
+    """Lists of classes in the order of their scores, `[N, n]`; `runs` is there if ties are averaged."""
+
+    gains: tf.Tensor
+    relevant: tf.Tensor  # 1.0 or 0.0
+    place: tf.Tensor  # 1..n
+    runs: _Runs | None
+
+
+def _order(scores, labels, where, ties):
+    n = tf.shape(scores)[-1]
+    flat = tf.reshape(scores, [-1, n])
+    gains = tf.reshape(tf.cast(labels, tf.float32), [-1, n])
+    if where is not None:
+        mask = tf.reshape(where, [-1, n])
+        flat, gains = tf.where(mask, flat, flat.dtype.min), tf.where(mask, gains, 0.0)
+    # By gain first: the sort by score leaves classes of equal score as they stand.
+    lesser_first = tf.argsort(gains, axis=-1, stable=True)
+    by_score = tf.argsort(
+        tf.gather(flat, lesser_first, batch_dims=1), axis=-1, direction="DESCENDING", stable=True
+    )
+    order = tf.gather(lesser_first, by_score, batch_dims=1)
+    gains = tf.gather(gains, order, batch_dims=1)
+    relevant = tf.cast(gains > 0.0, tf.float32)
+    place = tf.broadcast_to(tf.range(1, n + 1, dtype=tf.float32), tf.shape(gains))
+    runs = None if ties == "worst" else _runs(tf.gather(flat, order, batch_dims=1), relevant, place)
+    return _Order(gains, relevant, place, runs)
+
+
+def _runs(scores, relevant, place):
+    run = ranks.number_runs(scores)
+
+    def gather_runs(reduce, values):
+        of_run = reduce(tf.reshape(values, [-1]), tf.reshape(run, [-1]), tf.size(run))
+        return tf.gather(of_run, run)
+
+    total = functools.partial(gather_runs, tf.math.unsorted_segment_sum)
+    least = functools.partial(gather_runs, tf.math.unsorted_segment_min)
+    size = total(tf.ones_like(place))
+    return _Runs(
+        before=least(place) - 1.0,
+        relevant_before=least(tf.cumsum(relevant, axis=-1, exclusive=True)),
+        size=size,
+        relevant=total(relevant),
+        mean=lambda values: total(values) / size,
+    )
+
+
+def _expected(values, order):
+    """What stands at each place: values in order or, if ties are averaged, what to expect there."""
+    return values if order.runs is None else order.runs.mean(values)
+
+
+def _first_relevant(order):
+    """The probability that the first relevant class stands at each place."""
+    seen = tf.cumsum(order.relevant, axis=-1, exclusive=True)
+    if order.runs is None:
+        return tf.where(seen == 0.0, order.relevant, 0.0)
+    # Of m relevant among t classes, the first is the x-th with probability C(t - x, m - 1) / C(t, m).
+    runs = order.runs
+    t, m = (tf.cast(x, tf.float64) for x in (runs.size, runs.relevant))
+    x = tf.cast(order.place - runs.before, tf.float64)
+    possible = (runs.relevant_before == 0.0) & (m > 0.0) & (x <= t - m + 1.0)
+    t, m, x = (tf.where(possible, value, tf.ones_like(value)) for value in (t, m, x))
+    probability = tf.exp(_log_choose(t - x, m - 1.0) - _log_choose(t, m))
+    return tf.where(possible, tf.cast(probability, tf.float32), 0.0)
+
+
+def _log_choose(n, k):
+    return tf.math.lgamma(n + 1.0) - tf.math.lgamma(k + 1.0) - tf.math.lgamma(n - k + 1.0)
+
+
+def _top_k_accuracy_of_order(order, k):
+    return tf.reduce_sum(tf.where(order.place <= k, _first_relevant(order), 0.0), axis=-1)
+
+
+def _mrr_of_order(order):
+    return tf.reduce_sum(_first_relevant(order) / order.place, axis=-1)
+
+
+def _ndcg_of_order(order, k=None):
+    counted = tf.where(_counted(order.place, k), _discount(order.place), 0.0)
+    # Gains over the largest, so that no label is too large for float32.
+    largest = tf.reduce_max(order.gains, axis=-1, keepdims=True)
+    gains = tf.pow(2.0, order.gains - largest) - tf.pow(2.0, -largest)
+    ideal = tf.sort(gains, axis=-1, direction="DESCENDING")
+    dcg = tf.reduce_sum(_expected(gains, order) * counted, axis=-1)
+    return tf.math.divide_no_nan(dcg, tf.reduce_sum(ideal * counted, axis=-1))
+
+
+def _mean_rank_of_order(order):
+    total = tf.reduce_sum(_expected(order.gains, order) * order.place, axis=-1)
+    return tf.math.divide_no_nan(total, tf.reduce_sum(order.gains, axis=-1))
+
+
+def _precision_of_order(order, k):
+    return _relevant_among(order, k) / k
+
+
+def _recall_of_order(order, k):
+    return tf.math.divide_no_nan(_relevant_among(order, k), tf.reduce_sum(order.relevant, axis=-1))
+
+
+def _average_precision_of_order(order, k=None):
+    if order.runs is None:
+        hits = order.relevant * tf.cumsum(order.relevant, axis=-1)
+    else:
+        runs = order.runs
+        others = tf.math.divide_no_nan(runs.relevant - 1.0, runs.size - 1.0)
+        earlier = runs.relevant_before + (order.place - runs.before - 1.0) * others
+        hits = runs.relevant / runs.size * (earlier + 1.0)
+    counted = tf.where(_counted(order.place, k), hits / order.place, 0.0)
+    return tf.math.divide_no_nan(tf.reduce_sum(counted, axis=-1), tf.reduce_sum(order.relevant, axis=-1))
+
+
+def _relevant_among(order, k):
+    return tf.reduce_sum(tf.where(order.place <= k, _expected(order.relevant, order), 0.0), axis=-1)
+
+
+def _discount(rank):
+    return tf.math.log(2.0) / tf.math.log1p(rank)
+
+
+def _counted(rank, k):
+    return tf.math.is_finite(rank) if k is None else rank <= k
+
+
+def _check_cutoff(name, k):
+    if k is not None and k < 1:
+        raise ValueError(f"{name}@K needs K of at least 1, got {k}")

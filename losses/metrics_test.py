@@ -1,5 +1,8 @@
 """Metrics against arithmetic, TF-Ranking and scikit-learn, and the rule that bad scores look bad."""
 
+import functools
+import itertools
+
 import numpy as np
 import pytest
 import sklearn.metrics
@@ -9,12 +12,25 @@ import tensorflow_ranking as tfr
 from rank4class import losses
 from rank4class.losses import metrics, ranks
 
-NAMES = ("top1_error", "top5_error", "top1_accuracy", "top5_accuracy", "ndcg@5", "ndcg", "mrr")
-WORST = {"top1_error": 1, "top5_error": 1, "top1_accuracy": 0, "top5_accuracy": 0}
+NAMES = (
+    "top1_error",
+    "top5_error",
+    "top1_accuracy",
+    "top5_accuracy",
+    "ndcg@5",
+    "ndcg",
+    "mrr",
+    "mean_rank",
+    "precision@5",
+    "recall@5",
+    "map@5",
+    "map",
+)
+WORST = {"top1_error": 1, "top5_error": 1, "mean_rank": np.inf}
 
 
-def result(name, labels, scores, sample_weight=None):
-    metric = losses.get_metric(name)
+def result(name, labels, scores, sample_weight=None, ties="worst"):
+    metric = losses.get_metric(name, ties)
     metric.update_state(labels, scores, sample_weight)
     return metric.result().numpy()
 
@@ -22,7 +38,10 @@ def result(name, labels, scores, sample_weight=None):
 def test_rank_by_hand():
     scores = [[0.3, 0.9, 0.1, 0.5], [0.3, 0.9, 0.1, 0.5]]
     np.testing.assert_array_equal(ranks.hard_rank(scores, [1, 0]), [1, 3])
-    np.testing.assert_array_equal(ranks.hard_rank(scores, [1, 0], where=[True, False, True, True]), [1, 2])
+    np.testing.assert_array_equal(ranks.hard_rank(scores, [2, 0], where=[True, False, True, True]), [3, 2])
+    np.testing.assert_array_equal(
+        ranks.hard_rank(scores, [1, 0], where=[True, False, True, True]), [np.inf, 2]
+    )
 
 
 def test_ties_go_against_the_true_class():
@@ -30,12 +49,29 @@ def test_ties_go_against_the_true_class():
     assert result("top1_error", [1], [[1.0, 1.0, 1.0, 0.0]]) == 1.0
 
 
-def test_sigmoid_rank_tends_to_the_hard_rank():
+def test_ranks_of_all_classes():
     rng = np.random.default_rng(0)
-    scores, labels = tf.constant(rng.normal(size=[50, 9])), tf.constant(rng.integers(9, size=50))
-    margins = scores - ranks.true_score(scores, labels)[:, None]
-    soft = ranks.sigmoid_rank(tf.cast(margins, tf.float32), ranks.others(scores, labels), 1e-5)
-    np.testing.assert_allclose(soft, ranks.hard_rank(scores, labels), atol=1e-3)
+    scores = rng.integers(5, size=[20, 9]).astype(np.float32)  # many ties
+    where = rng.random([20, 9]) < 0.7
+    for mask in (np.ones([20, 9], bool), where):
+        higher = (scores[:, None, :] > scores[:, :, None]) & mask[:, None, :]
+        for jit in (False, True):
+            actual = tf.function(ranks.all_ranks, jit_compile=jit)(
+                tf.constant(scores), tf.constant(mask)
+            ).numpy()
+            np.testing.assert_array_equal(actual[mask], (1 + higher.sum(axis=-1))[mask])
+            assert (actual[~mask] > np.where(mask, actual, 0).max(axis=-1)[np.nonzero(~mask)[0]]).all()
+    np.testing.assert_array_equal(
+        ranks.all_ranks(tf.constant(scores)), 1 + (scores[:, None, :] > scores[:, :, None]).sum(-1)
+    )
+
+
+def test_sigmoid_ranks_tend_to_the_hard_ranks():
+    scores = tf.constant(np.random.default_rng(0).normal(size=[50, 9]), tf.float32)
+    np.testing.assert_allclose(ranks.sigmoid_ranks(scores / 1e-5), ranks.all_ranks(scores), atol=1e-3)
+    where = np.arange(9) < 6
+    masked = ranks.sigmoid_ranks(scores / 0.1, tf.constant(np.tile(where, [50, 1])))
+    np.testing.assert_allclose(masked[:, :6], ranks.sigmoid_ranks(scores[:, :6] / 0.1), rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -54,6 +90,9 @@ def test_scores_that_are_not_finite_are_the_worst(name, row):
     for jit in (False, True):
         values = tf.function(lambda s, y: metric.of_rank(ranks.hard_rank(s, y)), jit_compile=jit)
         assert values(tf.constant([row]), tf.constant([0])).numpy() == WORST.get(name, 0)
+    for ties in metrics.TIES:
+        assert result(name, tf.constant([0]), tf.constant([row]), ties=ties) == WORST.get(name, 0)
+        assert result(name, tf.one_hot([0], 7), tf.constant([row]), ties=ties) == WORST.get(name, 0)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -62,28 +101,195 @@ def test_labels_outside_the_classes_are_the_worst(name, label):
     assert result(name, tf.constant([label]), tf.constant([[3.0, 1, 2, 0, 5, 6, 7]])) == WORST.get(name, 0)
 
 
-@pytest.mark.parametrize("n", [6, 28, 1000])
-def test_equal_tf_ranking_and_scikit_learn(n):
-    rng = np.random.default_rng(n)
-    scores = rng.normal(size=[50, n]).astype(np.float32)
-    labels = rng.integers(n, size=50)
-    one_hot = np.eye(n, dtype=np.float32)[labels]
-    theirs = tfr.keras.metrics.NDCGMetric(topn=5)
-    np.testing.assert_allclose(result("ndcg@5", labels, scores), theirs(one_hot, scores), rtol=1e-5)
-    np.testing.assert_allclose(
-        result("mrr", labels, scores), tfr.keras.metrics.MRRMetric()(one_hot, scores), rtol=1e-5
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("ties", metrics.TIES)
+def test_examples_that_cannot_be_judged_are_the_worst_and_may_be_left_out(name, ties):
+    scores = tf.constant([[3.0, 1, 2, 0, 5, 6, 7]])
+    good = tf.one_hot([6], 7)
+    for bad in ([0.0] * 7, [1.0, -1.0] + [0.0] * 5, [np.nan] + [1.0] * 6, [np.inf] + [1.0] * 6):
+        assert result(name, tf.constant([bad]), scores, ties=ties) == WORST.get(name, 0)
+        both = tf.concat([tf.constant([bad]), good], axis=0)
+        left_out = result(name, both, tf.repeat(scores, 2, axis=0), [0.0, 1.0], ties)
+        assert left_out == result(name, good, scores, ties=ties)
+
+
+@pytest.mark.parametrize("name", ["top_k_accuracy", "precision", "recall"])
+@pytest.mark.parametrize("labels", [[6], np.eye(7, dtype=np.float32)[[6]]])
+def test_the_first_k_of_at_most_k_classes_say_nothing(name, labels):
+    metric = getattr(metrics, name)
+    scores, where = np.arange(7.0, dtype=np.float32)[None], np.arange(7) >= 4
+    assert metric(scores, labels, 2, where=where) > 0.0
+    assert metric(scores, labels, 3, where=where) == 0.0
+    with pytest.raises(ValueError, match="top-7 says nothing about 7 classes"):
+        metric(scores, labels, 7)
+    dynamic = tf.function(
+        lambda s: metric(s, tf.constant(labels), 7), input_signature=[tf.TensorSpec([None, None])]
     )
+    assert dynamic(tf.constant(scores)) == 0.0
+    for whole in (metrics.ndcg, metrics.average_precision):
+        assert whole(scores, labels, 7, where=where) == 1.0
+        assert whole(scores, labels, 8) == 1.0
+
+
+THEIRS = {
+    "ndcg@5": lambda: tfr.keras.metrics.NDCGMetric(topn=5),
+    "ndcg": tfr.keras.metrics.NDCGMetric,
+    "mrr": tfr.keras.metrics.MRRMetric,
+    "top5_accuracy": lambda: tfr.keras.metrics.HitsMetric(topn=5),
+    "mean_rank": tfr.keras.metrics.ARPMetric,
+    "precision@5": lambda: tfr.keras.metrics.PrecisionMetric(topn=5),
+    "recall@5": lambda: tfr.keras.metrics.RecallMetric(topn=5),
+    "map@5": lambda: tfr.keras.metrics.MeanAveragePrecisionMetric(topn=5),
+    "map": tfr.keras.metrics.MeanAveragePrecisionMetric,
+}
+
+
+def problem(n, kind, batch=50):
+    """Scores without ties, the labels in two forms."""
+    rng = np.random.default_rng(n)
+    scores = rng.permuted(np.tile(np.linspace(-3, 3, n, dtype=np.float32), [batch, 1]), axis=1)
+    ids = rng.integers(n, size=batch)
+    one_hot = np.eye(n, dtype=np.float32)[ids]
+    if kind == "ids":
+        return scores, ids, one_hot
+    if kind == "one_hot":
+        return scores, one_hot, one_hot
+    dense = rng.integers(2 if kind == "multi_label" else 4, size=[batch, n]).astype(np.float32)
+    dense = np.maximum(dense, one_hot)  # none is empty
+    return scores, dense, dense
+
+
+@pytest.mark.parametrize("n", [6, 28, 1000])
+@pytest.mark.parametrize("kind", ["ids", "one_hot", "multi_label", "graded"])
+@pytest.mark.parametrize("name", THEIRS)
+@pytest.mark.parametrize("ties", metrics.TIES)
+def test_equal_tf_ranking(name, kind, n, ties):
+    scores, labels, dense = problem(n, kind)
+    expected = THEIRS[name]()
+    if name == "mean_rank":  # TF-Ranking weighs each list by the sum of its gains
+        weights = dense.sum(axis=1)
+        actual = result(name, labels, scores, weights, ties)
+    else:
+        actual = result(name, labels, scores, ties=ties)
+    np.testing.assert_allclose(actual, expected(dense, scores), rtol=1e-5)
+
+
+@pytest.mark.parametrize("n", [6, 28, 1000])
+@pytest.mark.parametrize("ties", metrics.TIES)
+def test_equal_scikit_learn(n, ties):
+    scores, ids, one_hot = problem(n, "ids")
     np.testing.assert_allclose(
-        result("top5_accuracy", labels, scores),
-        sklearn.metrics.top_k_accuracy_score(labels, scores, k=5, labels=range(n)),
+        result("top5_accuracy", ids, scores, ties=ties),
+        sklearn.metrics.top_k_accuracy_score(ids, scores, k=5, labels=range(n)),
     )
     for k in (5, None):
         np.testing.assert_allclose(
-            result("ndcg" if k is None else f"ndcg@{k}", labels, scores),
+            result("ndcg" if k is None else f"ndcg@{k}", ids, scores, ties=ties),
             sklearn.metrics.ndcg_score(one_hot, scores, k=k),
             rtol=1e-5,
         )
-    assert result("top1_error", labels, scores) == np.float32(1) - result("ndcg@1", labels, scores)
+    assert result("top1_error", ids, scores) == np.float32(1) - result("ndcg@1", ids, scores)
+    scores, binary, _ = problem(n, "multi_label")
+    for name, theirs in (
+        ("map", sklearn.metrics.label_ranking_average_precision_score),
+        ("ndcg", sklearn.metrics.ndcg_score),
+    ):
+        np.testing.assert_allclose(result(name, binary, scores, ties=ties), theirs(binary, scores), rtol=1e-5)
+
+
+@pytest.mark.parametrize("k", [1, 3, None])
+def test_ndcg_averaged_over_ties_equals_scikit_learn(k):
+    rng = np.random.default_rng(0)
+    scores = rng.integers(4, size=[200, 9]).astype(np.float32)
+    graded = rng.integers(4, size=[200, 9])
+    graded[:, 0] += 1
+    actual = metrics.ndcg(scores, tf.constant(graded), k, ties="average")
+    gains = 2.0**graded - 1.0  # scikit-learn takes the gains themselves
+    np.testing.assert_allclose(
+        tf.reduce_mean(actual), sklearn.metrics.ndcg_score(gains, scores, k=k), rtol=1e-5
+    )
+
+
+def discounts(n):
+    return 1 / np.log2(1 + np.arange(1, n + 1))
+
+
+def in_order_ndcg(gains, k):
+    gains = 2.0**gains - 1
+    return (gains * discounts(len(gains)))[:k].sum() / (np.sort(gains)[::-1] * discounts(len(gains)))[
+        :k
+    ].sum()
+
+
+IN_ORDER = {
+    "ndcg": in_order_ndcg,
+    "top_k_accuracy": lambda gains, k: float((gains[:k] > 0).any()),
+    "top_k_error": lambda gains, k: float((gains[:k] <= 0).all()),
+    "mrr": lambda gains, k: 1 / (1 + np.argmax(gains > 0)),
+    "mean_rank": lambda gains, k: (gains * np.arange(1, len(gains) + 1)).sum() / gains.sum(),
+    "precision": lambda gains, k: (gains[:k] > 0).sum() / k,
+    "recall": lambda gains, k: (gains[:k] > 0).sum() / (gains > 0).sum(),
+    "average_precision": lambda gains, k: (
+        sum((gains[:i] > 0).mean() for i in range(1, k + 1) if gains[i - 1] > 0) / (gains > 0).sum()
+    ),
+}
+
+
+@pytest.mark.parametrize("name", IN_ORDER)
+def test_ties_equal_brute_force_over_all_orders(name):
+    """The worst order, and the mean over all orders, of classes of equal score."""
+    rng = np.random.default_rng(0)
+    metric = getattr(metrics, name)
+    for trial in range(12):
+        scores = rng.integers(3, size=6).astype(np.float32)
+        gains = rng.integers(3, size=6) * (rng.random(6) < 0.6) + np.eye(6, dtype=int)[trial % 6]
+        k = 1 + trial % 5
+        knobs = {} if name in ("mrr", "mean_rank") else {"k": k}
+        for labels in (gains, np.eye(6, dtype=int)[trial % 6], trial % 6):
+            dense = np.eye(6)[labels] if np.ndim(labels) == 0 else labels
+            orders = (list(order) for order in itertools.permutations(range(6)))
+            values = [
+                IN_ORDER[name](dense[order], k) for order in orders if (np.diff(scores[order]) <= 0).all()
+            ]
+            worst = max(values) if name in ("mean_rank", "top_k_error") else min(values)
+            for ties, expected in (("worst", worst), ("average", np.mean(values))):
+                function = functools.partial(metric, ties=ties, **knobs)
+                compiled = [tf.function(function, jit_compile=True)] if trial == 0 else []
+                for form in (function, *compiled):
+                    actual = form(tf.constant(scores[None]), tf.constant(np.asarray(labels)[None]))
+                    np.testing.assert_allclose(actual, [expected], rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", IN_ORDER)
+def test_masked_equals_subset_and_batches_may_have_more_axes(name):
+    rng = np.random.default_rng(0)
+    scores = rng.integers(5, size=[2, 3, 8]).astype(np.float32)
+    gains = rng.integers(3, size=[2, 3, 8]) + np.eye(8, dtype=int)[0]
+    knobs = {} if name in ("mrr", "mean_rank") else {"k": 3}
+    for labels in (gains, rng.integers(6, size=[2, 3])):
+        for ties in metrics.TIES:
+            metric = functools.partial(getattr(metrics, name), ties=ties, **knobs)
+            masked = metric(scores, labels, where=np.arange(8) < 6)
+            shorter = labels if labels.ndim == 2 else labels[..., :6]
+            np.testing.assert_allclose(masked, metric(scores[..., :6], shorter), rtol=1e-5)
+            flat = metric(scores.reshape(6, 8), labels.reshape(6, *labels.shape[2:]))
+            np.testing.assert_allclose(tf.reshape(metric(scores, labels), [6]), flat, rtol=1e-6)
+
+
+def test_average_over_the_ties_of_many_classes():
+    n = 100_000
+    scores = tf.zeros([1, n])
+    harmonic = (1 / np.arange(1, n + 1)).sum() / n
+    np.testing.assert_allclose(metrics.mrr(scores, [5], ties="average"), [harmonic], rtol=1e-6)
+    np.testing.assert_allclose(metrics.mrr(scores, tf.one_hot([5], n), ties="average"), [harmonic], rtol=1e-5)
+    np.testing.assert_allclose(metrics.ndcg(scores, [5], ties="average"), [discounts(n).mean()], rtol=1e-6)
+    np.testing.assert_allclose(metrics.mean_rank(scores, [5], ties="average"), [(n + 1) / 2])
+
+
+def test_gains_too_large_for_float32():
+    graded = tf.constant([[400.0, 0.0, 399.0]])
+    expected = (1 + 0.5 / np.log2(3)) ** -1 * (0.5 + 1 / np.log2(3))
+    np.testing.assert_allclose(metrics.ndcg([[1.0, 0.0, 2.0]], graded), [expected], rtol=1e-6)
 
 
 def test_one_hot_labels_and_sample_weights():
@@ -91,10 +297,6 @@ def test_one_hot_labels_and_sample_weights():
     for labels in (tf.constant([2, 0]), tf.constant([[2], [0]]), tf.constant([[0, 0, 1.0], [1.0, 0, 0]])):
         np.testing.assert_allclose(result("mrr", labels, scores), (0.5 + 1) / 2)
         np.testing.assert_allclose(result("mrr", labels, scores, [1.0, 3.0]), (0.5 + 3) / 4)
-
-
-def test_rows_that_are_not_one_hot_do_not_look_good():
-    assert result("mrr", tf.constant([[1.0, 1.0, 0.0]]), tf.constant([[3.0, 1.0, 2.0]])) == 0.0
 
 
 def test_batches_add_up():
@@ -111,6 +313,9 @@ def test_config_round_trip(name):
     metric = losses.get_metric(name)
     again = type(metric).from_config(metric.get_config())
     assert (again.name, again.get_config()) == (name, metric.get_config())
+    average = losses.get_metric(name, "average")
+    restored = tf.keras.metrics.deserialize(tf.keras.metrics.serialize(average))
+    assert restored.get_config() == average.get_config()
 
 
 def test_a_top_k_that_says_nothing_is_refused():
@@ -132,9 +337,12 @@ def test_what_the_built_in_metrics_accept():
     assert result("mrr", tf.constant([2, 0]), scores, [[1.0], [3.0]]) == 3.5 / 4
     with pytest.raises(ValueError, match=r"class ids of shape \(2, 1\) do not fit scores of shape \(2, 3\)"):
         metrics.mrr(scores, [[2], [0]])
-    for name in ("ndcg@0", "top0_error"):
+    for name in ("ndcg@0", "top0_error", "map@0", "precision@0"):
         with pytest.raises(ValueError, match="needs K of at least 1, got 0"):
             losses.get_metric(name)
+    for bad in (lambda: losses.get_metric("mrr", "best"), lambda: metrics.mrr(scores, [2, 0], ties="best")):
+        with pytest.raises(ValueError, match="ties='best' is not one of worst, average"):
+            bad()
 
 
 def test_float64_scores_are_compared_as_they_are():

@@ -39,8 +39,8 @@ def hard_rank(scores, labels, where=None):
     $$\text{rank}(y) = 1 + |\{j \ne y : s_j \ge s_y\}|$$
 
     Ties are broken against the true class, so that the figure repeats and a constant scorer looks
-    as bad as it is. An instance with a non-finite score, or a label outside the classes, has rank
-    infinity: every metric of it then takes its worst value.
+    as bad as it is. An instance with a non-finite score, or a label outside the classes or masked, has
+    rank infinity: every metric of it then takes its worst value.
 
     Args:
       scores: float `[..., n]`.
@@ -87,6 +87,8 @@ def tie_range(scores, labels, where=None):
     sound = tf.math.is_finite(scores) if where is None else tf.math.is_finite(scores) | ~where
     known = (labels >= 0) & (labels < tf.cast(tf.shape(scores)[-1], labels.dtype))
     valid = tf.reduce_all(sound, axis=-1) & known
+    if where is not None:
+        valid &= true_score(where, labels)
     ahead = (competes & (scores > true), competes & (scores >= true))
     places = (1.0 + tf.reduce_sum(tf.cast(x, tf.float32), axis=-1) for x in ahead)
     return tuple(tf.where(valid, place, float("inf")) for place in places)
@@ -113,17 +115,32 @@ def all_ranks(scores, where=None):
     flat = tf.reshape(scores, [-1, n])
     order = tf.argsort(flat, axis=-1, direction="DESCENDING", stable=True)
     in_order = tf.gather(flat, order, batch_dims=1)
-    starts_run = tf.concat(
-        [tf.ones_like(in_order[:, :1], tf.bool), in_order[:, 1:] != in_order[:, :-1]], axis=1
-    )
-    # Every place in a run of equal scores counts as the first one.
-    run = tf.reshape(tf.cumsum(tf.reshape(tf.cast(starts_run, tf.int32), [-1])) - 1, tf.shape(flat))
+    # Every place in a run of equal scores counts as the run's first.
+    run = number_runs(in_order)
     place = tf.broadcast_to(tf.range(n), tf.shape(flat))
     first = tf.math.unsorted_segment_min(place, run, tf.size(flat))
     rows = tf.broadcast_to(n * tf.range(tf.shape(flat)[0])[:, None], tf.shape(flat))
     original = tf.reshape(order + rows, [-1, 1])
     ranks = tf.scatter_nd(original, tf.reshape(tf.gather(first, run), [-1]), [tf.size(flat)])
     return tf.ensure_shape(1.0 + tf.cast(tf.reshape(ranks, tf.shape(scores)), tf.float32), scores.shape)
+
+
+def number_runs(in_order):
+    """Numbers the runs of equal neighbours in sorted lists.
+
+    Args:
+      in_order: `[N, n]`.
+
+    Returns:
+      int32 `[N, n]`: the same number for every member of a run, another one for every run and list.
+
+    >>> number_runs(tf.constant([[9., 7., 7.], [7., 7., 1.]])).numpy()
+    array([[0, 1, 1],
+           [2, 2, 3]], dtype=int32)
+    """
+    starts = tf.concat([tf.ones_like(in_order[:, :1], tf.bool), in_order[:, 1:] != in_order[:, :-1]], axis=1)
+    flat = tf.reshape(tf.cast(starts, tf.int32), [-1])
+    return tf.reshape(tf.cumsum(flat) - 1, tf.shape(in_order))
 
 
 @tf.keras.utils.register_keras_serializable(package="rank4class")

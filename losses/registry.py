@@ -1,6 +1,7 @@
 """Every loss and metric by name, in one place."""
 
 import difflib
+import inspect
 import re
 
 from rank4class.losses import keras_losses, keras_metrics
@@ -33,11 +34,16 @@ METRICS = {
     r"ndcg@(\d+)": keras_metrics.NDCG,
     r"ndcg": keras_metrics.NDCG,
     r"mrr": keras_metrics.MRR,
+    r"mean_rank": keras_metrics.MeanRank,
+    r"precision@(\d+)": keras_metrics.Precision,
+    r"recall@(\d+)": keras_metrics.Recall,
+    r"map@(\d+)": keras_metrics.MAP,
+    r"map": keras_metrics.MAP,
 }
 
 
 def names():
-    """Returns the names of all losses.
+    """Returns the names of all losses; `gumbel_` before another one averages it over Gumbel noise.
 
     >>> "approx_ndcg" in names()
     True
@@ -49,20 +55,22 @@ def get(name, **knobs):
     """Returns the Keras loss of that name.
 
     Args:
-      name: one of `names()`.
+      name: one of `names()`, or `gumbel_` and the name of one that draws no noise itself.
       **knobs: the loss's own, such as `temperature`, and Keras's `reduction` and `name`.
 
     Raises:
       ValueError: an unknown name, or a knob that this loss does not have.
 
-    >>> get("approx_ndcg", temperature=0.5).knobs
-    {'temperature': 0.5}
+    >>> get("approx_ndcg", temperature=0.5).knobs["temperature"]
+    0.5
+    >>> get("gumbel_pairwise_hinge", samples=4).name
+    'gumbel_pairwise_hinge'
     """
     known = knobs_of(name)
     for knob in knobs:
         if knob not in (*known, "reduction", "name"):
             raise ValueError(f"loss {name!r} has no knob {knob!r}; it has: {', '.join(known) or 'none'}")
-    return LOSSES[name](**knobs)
+    return _build(name, knobs)
 
 
 def knobs_of(name):
@@ -74,24 +82,39 @@ def knobs_of(name):
     >>> knobs_of("rescaled_mse")
     ('kappa', 'target')
     """
-    if name not in LOSSES:
-        close = difflib.get_close_matches(name, LOSSES, n=1)
-        hint = f", did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"unknown loss {name!r}{hint}; there are: {', '.join(LOSSES)}")
-    return tuple(LOSSES[name]().knobs)
+    return tuple(_build(name, {}).knobs)
 
 
-def get_metric(name):
-    """Returns the Keras metric of that name: `top1_error`, `top5_accuracy`, `ndcg@5`, `ndcg`, `mrr`.
+def get_metric(name, ties="worst"):
+    """Returns the Keras metric of that name, such as `top1_error`, `ndcg@5` or `map`.
+
+    Args:
+      name: one of `METRICS`, with a number for K.
+      ties: "worst" or "average"; see `metrics`.
 
     Raises:
       ValueError: an unknown name.
 
-    >>> get_metric("ndcg@5").k
-    5
+    >>> get_metric("ndcg@5").name
+    'ndcg@5'
     """
     for pattern, metric in METRICS.items():
         match = re.fullmatch(pattern, name)
         if match:
-            return metric(*map(int, match.groups()))
-    raise ValueError(f"unknown metric {name!r}; there are: topK_error, topK_accuracy, ndcg@K, ndcg, mrr")
+            return metric(*map(int, match.groups()), ties=ties)
+    known = ", ".join(pattern.replace(r"(\d+)", "K") for pattern in METRICS)
+    raise ValueError(f"unknown metric {name!r}; there are: {known}")
+
+
+def _build(name, knobs):
+    if name in LOSSES:
+        return LOSSES[name](**knobs)
+    base = name.removeprefix("gumbel_")
+    if base != name and base in LOSSES:
+        own = inspect.signature(keras_losses.Gumbel).parameters
+        around = {knob: knobs[knob] for knob in knobs if knob in own}
+        inner = {knob: knobs[knob] for knob in knobs if knob not in own}
+        return keras_losses.Gumbel(LOSSES[base](**inner), **around)
+    close = difflib.get_close_matches(name, LOSSES, n=1)
+    hint = f", did you mean {close[0]!r}?" if close else ""
+    raise ValueError(f"unknown loss {name!r}{hint}; there are: {', '.join(LOSSES)}")

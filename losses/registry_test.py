@@ -15,7 +15,8 @@ def test_every_loss_and_metric_class_is_registered():
             if inspect.isclass(c) and issubclass(c, base) and not c.__name__.startswith("_")
         }
 
-    assert public(keras_losses, losses.RankingLoss) - {losses.RankingLoss} == set(registry.LOSSES.values())
+    registered = set(registry.LOSSES.values()) | {losses.RankingLoss, losses.Gumbel}
+    assert public(keras_losses, losses.RankingLoss) == registered
     assert public(keras_metrics, losses.RankingMetric) - {losses.RankingMetric} == set(
         registry.METRICS.values()
     )
@@ -31,5 +32,7 @@ def test_unknown_names_list_the_known():
     with pytest.raises(ValueError, match="loss 'mse' has no knob 'temperature'; it has: none"):
         losses.get("mse", temperature=1.0)
     for name in ("ndgc@5", "top_error", "ndcg@five", "top5_errors"):
-        with pytest.raises(ValueError, match=f"unknown metric '{name}'; there are: topK_error"):
+        with pytest.raises(
+            ValueError, match=f"unknown metric '{name}'; there are: topK_error, topK_accuracy, ndcg@K"
+        ):
             losses.get_metric(name)
