@@ -116,12 +116,10 @@ def all_ranks(scores, where=None):
     order = tf.argsort(flat, axis=-1, direction="DESCENDING", stable=True)
     in_order = tf.gather(flat, order, batch_dims=1)
     # Every place in a run of equal scores counts as the run's first.
-    run = number_runs(in_order)
     place = tf.broadcast_to(tf.range(n), tf.shape(flat))
-    first = tf.math.unsorted_segment_min(place, run, tf.size(flat))
-    rows = tf.broadcast_to(n * tf.range(tf.shape(flat)[0])[:, None], tf.shape(flat))
-    original = tf.reshape(order + rows, [-1, 1])
-    ranks = tf.scatter_nd(original, tf.reshape(tf.gather(first, run), [-1]), [tf.size(flat)])
+    first = _running_max(tf.where(_starts_run(in_order), place, 0))
+    row = tf.broadcast_to(tf.range(tf.shape(flat)[0])[:, None], tf.shape(flat))
+    ranks = tf.scatter_nd(tf.stack([row, order], axis=-1), first, tf.shape(flat))
     return tf.ensure_shape(1.0 + tf.cast(tf.reshape(ranks, tf.shape(scores)), tf.float32), scores.shape)
 
 
@@ -136,11 +134,11 @@ def number_runs(in_order):
 
     >>> number_runs(tf.constant([[9., 7., 7.], [7., 7., 1.]])).numpy()
     array([[0, 1, 1],
-           [2, 2, 3]], dtype=int32)
+           [3, 3, 4]], dtype=int32)
     """
-    starts = tf.concat([tf.ones_like(in_order[:, :1], tf.bool), in_order[:, 1:] != in_order[:, :-1]], axis=1)
-    flat = tf.reshape(tf.cast(starts, tf.int32), [-1])
-    return tf.reshape(tf.cumsum(flat) - 1, tf.shape(in_order))
+    run = tf.cumsum(tf.cast(_starts_run(in_order), tf.int32), axis=-1) - 1
+    lists, n = tf.unstack(tf.shape(in_order))
+    return run + n * tf.range(lists)[:, None]
 
 
 @tf.keras.utils.register_keras_serializable(package="rank4class")
@@ -173,3 +171,18 @@ def sigmoid_ranks(scores, where=None):
     else:
         own = 0.5
     return 1.0 - own + tf.reduce_sum(ahead, axis=-1)
+
+
+def _starts_run(in_order):
+    new = in_order[:, 1:] != in_order[:, :-1]
+    return tf.concat([tf.ones_like(in_order[:, :1], tf.bool), new], axis=1)
+
+
+def _running_max(values):
+    """Running maximum along the rows, in `log n` steps: XLA takes `O(n^2)` for running sums on CPUs."""
+    reach = 1
+    while reach < (values.shape[-1] or 2**31):
+        grown = tf.maximum(values[:, reach:], values[:, :-reach])
+        values = tf.concat([values[:, :reach], grown], axis=1)
+        reach *= 2
+    return values

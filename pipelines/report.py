@@ -39,7 +39,7 @@ def results_table(judged):
             low, high = split["intervals"][metric]
             cells.append(f"{split[metric]:.2f}  [{low:.2f}, {high:.2f}]")
         rows.append([metric, *cells])
-    return _text_table(rows)
+    return text_table(rows)
 
 
 def mean_and_half_width(values):
@@ -84,7 +84,7 @@ def grid_table(runs):
 
 def grid_text(runs):
     """Returns `grid_table` as text for a terminal."""
-    return _text_table(grid_table(runs))
+    return text_table(grid_table(runs))
 
 
 def write_grid(runs, root):
@@ -217,7 +217,7 @@ def _legend_below(figure, axis):
     )
 
 
-def _text_table(rows):
+def text_table(rows):
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
