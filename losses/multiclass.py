@@ -49,16 +49,17 @@ def pairwise(term, scores, labels, where, *, temperature, normalize, lambda_weig
 
 def pairwise_mse(scores, labels, where, *, temperature, normalize):
     r"""`\sum_{i \ne j} (u_i - u_j)^2 = 2n \sum_i (u_i - \bar u)^2` of the distances `u = s - t`."""
-    distances = scores / temperature - tf.where(ranks.others(scores, labels), 0.0, 1.0)
+    scores /= temperature
     size = list_size(scores, where)
-    if where is not None:
-        distances = tf.where(where, distances, 0.0)
-    mean = tf.math.divide_no_nan(tf.reduce_sum(distances, axis=-1), size)
-    squares = tf.square(distances - mean[..., None])
-    if where is not None:
-        squares = tf.where(where, squares, 0.0)
-    total = 2.0 * size * tf.reduce_sum(squares, axis=-1)
-    return normalized(total, normalize, size, num_pairs=size * (size - 1.0))
+    if where is None:
+        total = tf.reduce_sum(scores, axis=-1) - 1.0
+    else:
+        taking_part = tf.where(where, scores, 0.0)
+        total = tf.reduce_sum(taking_part, axis=-1) - tf.cast(_takes_part(labels, where), scores.dtype)
+    # The sum of squares is least at the mean: no gradient flows through it.
+    mean = tf.stop_gradient(tf.math.divide_no_nan(total, size))
+    squares = _item_sum(squared, scores - mean[..., None], labels, where, scale=1.0, shift=-1.0)
+    return normalized(2.0 * size * squares, normalize, size, num_pairs=size * (size - 1.0))
 
 
 def approx_ndcg(scores, labels, where, *, temperature, rank_fn):
@@ -134,8 +135,9 @@ def _margin_sum(term, scores, labels, where, temperature, pair_weights=None):
             with tf.control_dependencies([value]):  # by now the losses' memory is free again
                 scale = (upstream / temperature)[..., None]
                 each = slope() * (scale if pair_weights is None else scale * pair_weights)
-                everywhere = ranks.others(scores, labels)
-                return tf.where(everywhere, each, -tf.reduce_sum(each, axis=-1, keepdims=True))
+                of_true = -tf.reduce_sum(each, axis=-1, keepdims=True)
+            with tf.control_dependencies([of_true]):  # and here the slopes'
+                return tf.where(ranks.others(scores, labels), each, of_true)
 
         return value, gradient
 

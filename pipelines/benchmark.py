@@ -12,6 +12,7 @@ import gc
 import json
 import multiprocessing
 import os
+import random
 import statistics
 import sys
 import time
@@ -28,7 +29,7 @@ SIZES = ("64x28", "64x1000", "16x5000", "16x10000", "16x1000000")
 MAX_REPEATS = 101
 MIN_REPEATS = 3
 SECONDS_A_STEP = 1.0  # what a step's repeats may take together
-LONG_STEP = 5.0  # seconds; such a step is measured once
+LONG_STEP = 3.0  # seconds; such a step is measured once
 BASELINES = ("softmax_ce", "tensorflow_ranking", "naive", "floor")
 
 
@@ -64,16 +65,25 @@ class Step:
     against: tuple[str, ...] = ()
 
 
-def run(suite, sizes):
+def run(suite, sizes, names=None):
     """Yields the rows of each size, as a list.
 
+    Args:
+      suite: one of `SUITES`.
+      sizes: such as `64x1000`.
+      names: of contenders; None measures all.
+
     Raises:
-      ValueError: a size that is not of the form `64x1000`.
+      ValueError: a size of another form, or an unknown name.
     """
     for size in sizes:
         parse_size(size)
+    known = list(dict.fromkeys(step.name for step in _contenders(suite, sizes[0])))
+    for name in names or ():
+        if name not in known:
+            raise ValueError(f"suite {suite!r} measures no {name!r}; it measures: {', '.join(known)}")
     for size in sizes:
-        steps = _steps(suite, size)
+        steps = _with_baselines([s for s in _contenders(suite, size) if names is None or s.name in names])
         peaks = _measure_memory(suite, size, steps)
         seconds = _measure_time({step: _build(suite, step, size) for step in steps})
         baselines = {step.name: step for step in steps if not step.against}
@@ -120,7 +130,12 @@ def table(rows):
         any_row = next(iter(by_baseline.values()))
         ratios = [f"{by_baseline[b].ratio:.3g}" if b in by_baseline else "-" for b in present]
         peak, base = any_row.peak_mb, getattr(by_baseline.get(memory_of), "baseline_peak_mb", None)
-        memory = ["-", "-"] if peak is None else [f"{peak:.1f}", f"{peak / base:.2f}" if base else "-"]
+        # Below a MiB it is the allocator's habits that are measured.
+        memory = (
+            ["-", "-"]
+            if peak is None
+            else [f"{peak:.1f}", f"{peak / base:.2f}" if base and base > 1.0 else "-"]
+        )
         cells.append([name, "yes" if xla else "no", f"{1e3 * any_row.seconds:.2f}", *ratios, *memory])
     return cells
 
@@ -129,8 +144,11 @@ def to_json(row):
     return json.dumps(dataclasses.asdict(row))
 
 
-def _steps(suite, size):
-    contenders = {"losses": _loss_steps, "metrics": _metric_steps}[suite](size)
+def _contenders(suite, size):
+    return {"losses": _loss_steps, "metrics": _metric_steps}[suite](size)
+
+
+def _with_baselines(contenders):
     needed = dict.fromkeys(baseline for step in contenders for baseline in step.against)
     return [*(Step(name) for name in needed), *contenders]
 
@@ -298,36 +316,34 @@ class _Compiled:
         self()
 
     def __call__(self):
-        for result in tf.nest.flatten(self._function(*self._arguments)):
+        for result in self.results():
             if result.shape.rank < 2:
                 result.numpy()  # waits for the device
 
+    def results(self):
+        return tf.nest.flatten(self._function(*self._arguments))
+
 
 def _measure_time(steps):
-    """Returns the median seconds of every step; they take turns."""
-    times = {step: [] for step in steps}
-    for step, function in steps.items():
-        times[step].append(_seconds(function))
-    repeats = {
-        step: int(min(MAX_REPEATS, max(MIN_REPEATS, SECONDS_A_STEP / first[0])))
-        for step, first in times.items()
-    }
-    times = {step: [] for step in steps}
+    """Returns the median seconds of every step; they take turns, in another order every round."""
+    times = {step: [_seconds(function)] for step, function in steps.items()}
+    repeats = {step: _repeats(first[0]) for step, first in times.items()}
+    shuffled = random.Random(0)
     for i in range(max(repeats.values())):
-        for step, function in steps.items():
-            # Spread over the whole time, however few they are.
-            if i * repeats[step] // max(repeats.values()) == len(times[step]):
-                times[step].append(_seconds(function))
+        for step in shuffled.sample(list(steps), len(steps)):
+            if i < repeats[step]:
+                times[step].append(_seconds(steps[step]))
     return {step: statistics.median(values) for step, values in times.items()}
 
 
 def _repeats(seconds):
     if seconds > LONG_STEP:
-        return 1
+        return 0
     return int(min(MAX_REPEATS, max(MIN_REPEATS, SECONDS_A_STEP / seconds)))
 
 
 def _seconds(function):
+    function()  # so that what ran before does not count
     started = time.perf_counter()
     function()
     return time.perf_counter() - started

@@ -63,6 +63,9 @@ class Loss:
     gumbel_temperature: float | None = None
     kappa: float | None = None
     target: float | None = None
+    lambda_weight: str | None = None
+    virtual_label: float | None = None
+    top_k: int | None = None
 
 
 @dataclasses.dataclass
@@ -89,7 +92,7 @@ class Experiment:
       evaluations_per_epoch: how often the validation split is judged and a checkpoint kept.
       monitor: the validation metric that picks the best checkpoint.
       patience: stop after that many evaluations without a better one; 0 never stops early.
-      metrics: what is reported, in percent.
+      metrics: what is reported, shares in percent.
       seed: every random draw hangs on it.
     """
 
@@ -189,8 +192,12 @@ def check(experiment):
             raise ValueError(f"{section}.dropout {rate} is not in [0, 1)")
     if experiment.encoder.frozen and not experiment.encoder.path:
         raise ValueError("encoder.frozen needs encoder.path: random weights are not worth keeping")
-    # One instance shows whether the loss can make sense of its knobs.
-    losses.get(experiment.loss.name, **knobs(experiment.loss))([0], [[0.0, 0.0]])
+    loss = losses.get(experiment.loss.name, **knobs(experiment.loss))
+    if loss.heads:
+        raise ValueError(
+            f"loss {experiment.loss.name!r} needs several scores a class; a rank model gives one"
+        )
+    loss([0], [[0.0, 0.0]])  # one instance shows whether the loss can make sense of its knobs
     _one_of("optimizer.name", experiment.optimizer.name, OPTIMIZERS)
     _one_of("optimizer.decay", experiment.optimizer.decay, DECAYS)
     if not 0.0 <= experiment.optimizer.warmup_share < 1.0:

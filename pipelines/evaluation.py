@@ -34,19 +34,21 @@ def rank_true_classes(rank, batches):
 
 
 def instance_metrics(true_ranks, names):
-    """Returns each named metric of each rank, in percent, as float64 arrays.
+    """Returns each named metric of each rank, shares in percent, as float64 arrays.
 
-    >>> instance_metrics([1.0, 3.0], ["top1_error", "ndcg@5"])["ndcg@5"]
+    >>> instance_metrics([1.0, 3.0], ["top1_error", "ndcg@5", "mean_rank"])["ndcg@5"]
     array([100.,  50.])
     """
     true_ranks = tf.constant(true_ranks, tf.float32)
+    metrics = {name: losses.get_metric(name) for name in names}
     return {
-        name: 100.0 * np.asarray(losses.get_metric(name).of_rank(true_ranks), np.float64) for name in names
+        name: (100.0 if metric.percent else 1.0) * np.asarray(metric.of_rank(true_ranks), np.float64)
+        for name, metric in metrics.items()
     }
 
 
 def summarize(true_ranks, names, *, seed=0):
-    """The mean of each metric over the examples, with a 95% bootstrap interval.
+    """The mean of each metric over the examples, with a 95% bootstrap interval, and its information.
 
     Args:
       true_ranks: `[N]`, from `rank_true_classes`.
@@ -54,7 +56,8 @@ def summarize(true_ranks, names, *, seed=0):
       seed: of the resampling.
 
     Returns:
-      A dict of the metrics in percent, "examples", and "intervals": name -> [low, high].
+      A dict of the metrics (shares in percent), "examples", "intervals": name -> [low, high], and
+      "information": name -> {"bits", "interval"}, the entropy of `losses.metrics.information`.
     """
     # Examples of one rank are alike to every metric, so resampling the counts of the ranks is
     # resampling the examples.
@@ -62,10 +65,31 @@ def summarize(true_ranks, names, *, seed=0):
     size = len(true_ranks)
     draws = np.random.default_rng(seed).multinomial(size, counts / size, size=RESAMPLES)
     values = instance_metrics(distinct, names)
-    means = {name: float(counts @ value / size) for name, value in values.items()}
-    bounds = {name: np.percentile(draws @ value / size, [2.5, 97.5]) for name, value in values.items()}
-    intervals = {name: [float(low), float(high)] for name, (low, high) in bounds.items()}
-    return {**means, "examples": size, "intervals": intervals}
+    return {
+        **{name: float(counts @ value / size) for name, value in values.items()},
+        "examples": size,
+        "intervals": {name: _interval(draws, value) for name, value in values.items()},
+        "information": {name: _information(counts, draws, value) for name, value in values.items()},
+    }
+
+
+def _interval(draws, values):
+    if np.isinf(values).any():  # a mean rank that counts an infinite one
+        return [float("inf")] * 2
+    return np.percentile(draws @ values / draws[0].sum(), [2.5, 97.5]).tolist()
+
+
+def _information(counts, draws, values):
+    # Ranks of one value fall together.
+    _, group = np.unique(values, return_inverse=True)
+    together = np.eye(group.max() + 1)[group]
+    bits = np.array([_entropy(row) for row in np.vstack([counts, draws]) @ together])
+    return {"bits": float(bits[0]), "interval": np.percentile(bits[1:], [2.5, 97.5]).tolist()}
+
+
+def _entropy(counts):
+    shares = counts[counts > 0] / counts.sum()
+    return -np.sum(shares * np.log2(shares))
 
 
 def meaningful(names, num_classes):
@@ -85,4 +109,4 @@ def better(name, value, best):
     """Whether a metric's value is better than the best so far (NaN: none yet); an equal one is not."""
     if np.isnan(best):
         return not np.isnan(value)
-    return value < best if name.endswith("error") else value > best
+    return value > best if losses.get_metric(name).higher_is_better else value < best

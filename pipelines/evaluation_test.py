@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rank4class import data
+from rank4class import data, losses
 from rank4class.pipelines import evaluation
 
 NAMES = ("top1_error", "top5_error", "ndcg@5", "mrr")
@@ -15,6 +15,36 @@ def test_metrics_by_hand():
     np.testing.assert_allclose(judged["ndcg@5"], 100 * (1 + 1 / np.log2(3)) / 4, rtol=1e-6)
     np.testing.assert_allclose(judged["mrr"], 100 * (1 + 1 / 2 + 1 / 6) / 4, rtol=1e-6)
     assert judged["examples"] == 4
+
+
+def test_a_mean_rank_is_no_share_and_may_be_infinite():
+    judged = evaluation.summarize(np.array([1.0, 2.0, 6.0]), ["mean_rank"])
+    assert judged["mean_rank"] == 3.0
+    low, high = judged["intervals"]["mean_rank"]
+    assert 1.0 <= low < 3.0 < high <= 6.0
+    judged = evaluation.summarize(np.array([1.0, 2.0, np.inf]), ["mean_rank", "mrr"])
+    assert judged["mean_rank"] == np.inf
+    assert judged["intervals"]["mean_rank"] == [np.inf, np.inf]
+    assert judged["information"]["mean_rank"]["bits"] == pytest.approx(np.log2(3))
+
+
+def test_information_is_the_entropy_of_the_values():
+    ranks = np.array([1.0] * 4 + [2.0] * 2 + [3.0, 9.0])
+    judged = evaluation.summarize(ranks, ["top1_error", "top5_error", "ndcg@5", "mrr"])
+    bits = {name: information["bits"] for name, information in judged["information"].items()}
+    assert bits["top1_error"] == pytest.approx(1.0)  # 4 and 4
+    assert bits["top5_error"] == pytest.approx(7 / 8 * np.log2(8 / 7) + 3 / 8)  # 7 and 1
+    assert bits["ndcg@5"] == pytest.approx(4 / 8 * 1 + 2 / 8 * 2 + 2 * 1 / 8 * 3)
+    assert bits["mrr"] == bits["ndcg@5"]
+    for name, value in evaluation.instance_metrics(ranks, bits).items():
+        np.testing.assert_allclose(bits[name], losses.metrics.information(value), rtol=1e-6)
+    rng = np.random.default_rng(0)
+    judged = evaluation.summarize(rng.geometric(0.3, size=500), ["top5_error", "ndcg@5"])
+    assert judged["information"]["ndcg@5"]["bits"] > judged["information"]["top5_error"]["bits"]  # Theorem 1
+    for information in judged["information"].values():
+        low, high = information["interval"]
+        assert low < high
+        assert abs(information["bits"] - (low + high) / 2) < high - low
 
 
 def test_intervals_are_those_of_the_bootstrap_over_examples():
@@ -63,6 +93,7 @@ def test_meaningful_and_better():
     assert evaluation.better("top1_error", 3.0, 4.0)
     assert evaluation.better("ndcg@5", 4.0, 3.0)
     assert evaluation.better("mrr", 4.0, nan)
+    assert evaluation.better("mean_rank", 3.0, 4.0)
     for value, best in ((4.0, 4.0), (nan, 4.0), (nan, nan)):
         assert not evaluation.better("ndcg@5", value, best)
         assert not evaluation.better("top1_error", value, best)

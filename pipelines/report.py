@@ -7,6 +7,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import scipy.stats
 
+from rank4class import losses
 from rank4class.pipelines.workdir import Workdir
 
 COLORS = ("#1f5a99", "#d9822b", "#3c8d5a", "#8a4f9e", "#b3443f", "#6b6b6b")
@@ -27,18 +28,22 @@ def one_line(results):
 
 
 def results_table(judged):
-    """Returns metrics in percent, with their 95% intervals over the examples, as text.
+    """Returns metrics with their 95% intervals over the examples, and their information, as text.
 
     Args:
       judged: split -> what `evaluation.summarize` returns.
     """
-    rows = [["metric (%)", *(f"{name} ({split['examples']:,} examples)" for name, split in judged.items())]]
+    header = ["metric"]
+    for name, split in judged.items():
+        header += [f"{name} ({split['examples']:,} examples)", "bits"]
+    rows = [header]
     for metric in _metrics(next(iter(judged.values()))):
-        cells = []
+        cells = [metric + _unit(metric)]
         for split in judged.values():
             low, high = split["intervals"][metric]
-            cells.append(f"{split[metric]:.2f}  [{low:.2f}, {high:.2f}]")
-        rows.append([metric, *cells])
+            bits = split["information"][metric]["bits"]
+            cells += [f"{split[metric]:.2f}  [{low:.2f}, {high:.2f}]", f"{bits:.2f}"]
+        rows.append(cells)
     return text_table(rows)
 
 
@@ -67,10 +72,7 @@ def grid_table(runs):
         key: {name: mean_and_half_width([run.results["test"][name] for run in group]) for name in names}
         for key, group in cells.items()
     }
-    best = {
-        name: (min if name.endswith("error") else max)(round(mean[name][0], 2) for mean in means.values())
-        for name in names
-    }
+    best = {name: _best_of(name)(round(mean[name][0], 2) for mean in means.values()) for name in names}
     rows = [["loss", "interaction", *names]]
     for (loss, interaction), mean in means.items():
         figures = []
@@ -130,16 +132,16 @@ def write_grid(runs, root):
 def plot_metrics(runs, path):
     """Plots every cell's test metrics with their intervals over the seeds, one panel a metric."""
     cells = _cells(runs)
-    losses = list(dict.fromkeys(loss for loss, _ in cells))
+    loss_names = list(dict.fromkeys(loss for loss, _ in cells))
     interactions = list(dict.fromkeys(interaction for _, interaction in cells))
     names = _metrics(runs[0].results["test"])
     figure, axes = plt.subplots(
-        1, len(names), figsize=(4.2 * len(names), 1.2 + 0.75 * len(losses)), sharey=True, squeeze=False
+        1, len(names), figsize=(4.2 * len(names), 1.2 + 0.75 * len(loss_names)), sharey=True, squeeze=False
     )
     for axis, name in zip(axes[0], names, strict=True):
         for i, interaction in enumerate(interactions):
             offset = (i - (len(interactions) - 1) / 2) * 0.2
-            for j, loss in enumerate(losses):
+            for j, loss in enumerate(loss_names):
                 values = [run.results["test"][name] for run in cells[loss, interaction]]
                 mean, half = mean_and_half_width(values)
                 place, color = j + offset, COLORS[i % len(COLORS)]
@@ -148,16 +150,16 @@ def plot_metrics(runs, path):
                 axis.errorbar(
                     mean,
                     place,
-                    xerr=[[min(half, mean)], [min(half, 100.0 - mean)]],  # a percentage stays one
+                    xerr=[[min(half, mean)], [min(half, _highest(name) - mean)]],  # a percentage stays one
                     fmt="o",
                     ms=6,
                     color=color,
                     capsize=3,
                     label=interaction if j == 0 else None,
                 )
-        direction = "lower" if name.endswith("error") else "higher"
-        axis.set_title(f"{name} (%), {direction} is better", fontsize=10)
-        axis.set_yticks(range(len(losses)), losses)
+        direction = "higher" if _best_of(name) is max else "lower"
+        axis.set_title(f"{name}{_unit(name)}, {direction} is better", fontsize=10)
+        axis.set_yticks(range(len(loss_names)), loss_names)
         axis.grid(axis="x", alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0, 0].invert_yaxis()
@@ -169,14 +171,14 @@ def plot_metrics(runs, path):
 def plot_curves(runs, path):
     """Plots the monitored validation metric over the epochs, mean and range of the seeds, by interaction."""
     cells = _cells(runs)
-    losses = list(dict.fromkeys(loss for loss, _ in cells))
+    loss_names = list(dict.fromkeys(loss for loss, _ in cells))
     interactions = list(dict.fromkeys(interaction for _, interaction in cells))
     monitor = runs[0].experiment.monitor
     figure, axes = plt.subplots(
         1, len(interactions), figsize=(4.2 * len(interactions), 3.4), sharey=True, squeeze=False
     )
     for axis, interaction in zip(axes[0], interactions, strict=True):
-        for i, loss in enumerate(losses):
+        for i, loss in enumerate(loss_names):
             group = cells[loss, interaction]
             histories = [Workdir(run.path).history() for run in group]
             length = min(map(len, histories))  # early stopping ends some seeds before others
@@ -192,14 +194,26 @@ def plot_curves(runs, path):
         axis.set_xlabel("epochs")
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
-    axes[0, 0].set_ylabel(f"validation {monitor} (%)")
+    axes[0, 0].set_ylabel(f"validation {monitor}{_unit(monitor)}")
     _legend_below(figure, axes[0, 0])
     figure.savefig(path, dpi=150, bbox_inches="tight")
     plt.close(figure)
 
 
 def _metrics(judged):
-    return [name for name in judged if name not in ("examples", "intervals")]
+    return [name for name in judged if name not in ("examples", "intervals", "information")]
+
+
+def _unit(metric):
+    return " (%)" if losses.get_metric(metric).percent else ""
+
+
+def _highest(metric):
+    return 100.0 if losses.get_metric(metric).percent else np.inf
+
+
+def _best_of(metric):
+    return max if losses.get_metric(metric).higher_is_better else min
 
 
 def _cells(runs):

@@ -10,6 +10,7 @@ def run(loss, seed, top1, ndcg):
         "ndcg@5": ndcg,
         "examples": 1200,
         "intervals": {"top1_error": [top1 - 1, top1 + 1], "ndcg@5": [ndcg - 2, ndcg + 2]},
+        "information": {name: {"bits": 1.234} for name in ("top1_error", "ndcg@5")},
     }
     experiment = config.override(config.Experiment(), {"loss.name": loss, "seed": seed})
     return report.Run(experiment, {"validation": judged, "test": judged}, "nowhere")
@@ -17,13 +18,13 @@ def run(loss, seed, top1, ndcg):
 
 def test_a_runs_table_by_hand():
     expected = """\
-metric (%)  validation (1,200 examples)  test (1,200 examples)
-----------  ---------------------------  ---------------------
-top1_error  3.25  [2.25, 4.25]           3.25  [2.25, 4.25]
-ndcg@5      90.00  [88.00, 92.00]        90.00  [88.00, 92.00]"""
+metric          validation (1,200 examples)  bits  test (1,200 examples)  bits
+--------------  ---------------------------  ----  ---------------------  ----
+top1_error (%)  3.25  [2.25, 4.25]           1.23  3.25  [2.25, 4.25]     1.23
+ndcg@5 (%)      90.00  [88.00, 92.00]        1.23  90.00  [88.00, 92.00]  1.23"""
     assert report.results_table(run("mse", 0, 3.25, 90.0).results) == expected
     assert report.results_table({"train": run("mse", 0, 3.25, 90.0).results["test"]}).startswith(
-        "metric (%)  train"
+        "metric          train"
     )
 
 

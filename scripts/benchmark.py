@@ -10,12 +10,13 @@ from rank4class.scripts import main as door
 
 _SUITE = flags.DEFINE_enum("suite", "losses", benchmark.SUITES, "What to measure.")
 _SIZES = flags.DEFINE_list("sizes", list(benchmark.SIZES), "Batch sizes and numbers of classes.")
+_NAMES = flags.DEFINE_list("names", None, "Which losses or metrics; all by default.")
 _JSON = flags.DEFINE_string("json", None, "File for one JSON object a row and line.")
 
 
 def main():
     lines = []
-    for rows in benchmark.run(_SUITE.value, _SIZES.value):
+    for rows in benchmark.run(_SUITE.value, _SIZES.value, _NAMES.value):
         print(f"\n{rows[0].suite}, {rows[0].size}\n\n{report.text_table(benchmark.table(rows))}", flush=True)
         lines += map(benchmark.to_json, rows)
         if _JSON.value:

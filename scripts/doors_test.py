@@ -36,7 +36,11 @@ def test_train_then_evaluate(tmp_path):
     assert evaluated.returncode == 0, evaluated.stderr
     line = next(line for line in evaluated.stdout.splitlines() if line.startswith("ndcg@5"))
     low, high = results["test"]["intervals"]["ndcg@5"]
-    assert line == f"ndcg@5      {results['test']['ndcg@5']:.2f}  [{low:.2f}, {high:.2f}]"
+    bits = results["test"]["information"]["ndcg@5"]["bits"]
+    assert (
+        line.split()
+        == f"ndcg@5 (%) {results['test']['ndcg@5']:.2f} [{low:.2f}, {high:.2f}] {bits:.2f}".split()
+    )
     on_train = run("evaluate", f"--workdir={path}", "--split=train")
     assert "train (1,078 examples)" in on_train.stdout
     again = run("train", DIGITS, *QUICK, f"--workdir={path}")

@@ -1,0 +1,103 @@
+"""Rows, tables and the guard on memory; what the figures are is the benchmark's own business."""
+
+import json
+
+import numpy as np
+import pytest
+
+from rank4class import losses
+from rank4class.pipelines import benchmark
+
+
+def row(name="mse", xla=False, baseline="softmax_ce", seconds=2.0, baseline_seconds=4.0):
+    return benchmark.Row(
+        suite="losses",
+        name=name,
+        size="64x28",
+        xla=xla,
+        seconds=seconds,
+        peak_mb=3.0,
+        baseline=baseline,
+        baseline_seconds=baseline_seconds,
+        baseline_peak_mb=2.0,
+        ratio=seconds / baseline_seconds,
+    )
+
+
+def test_a_table_by_hand():
+    rows = [row(), row(baseline="floor", baseline_seconds=1.0), row("softmax", xla=True, seconds=1.0)]
+    assert benchmark.table(rows) == [
+        ["name", "XLA", "ms", "x softmax_ce", "x floor", "peak MB", "memory x softmax_ce"],
+        ["mse", "no", "2000.00", "0.5", "2", "3.0", "1.50"],
+        ["softmax", "yes", "1000.00", "0.25", "-", "3.0", "1.50"],
+    ]
+
+
+def test_a_row_as_json():
+    assert json.loads(benchmark.to_json(row())) == {
+        "suite": "losses",
+        "name": "mse",
+        "size": "64x28",
+        "xla": False,
+        "seconds": 2.0,
+        "peak_mb": 3.0,
+        "baseline": "softmax_ce",
+        "baseline_seconds": 4.0,
+        "baseline_peak_mb": 2.0,
+        "ratio": 0.5,
+    }
+
+
+@pytest.mark.parametrize("size", ["64", "64x", "x28", "64x1", "0x28", "64x28x2", "-1x28", "64*28"])
+def test_a_size_that_is_none(size):
+    with pytest.raises(ValueError, match=r"is not of the form BATCHxCLASSES, such as 64x1000"):
+        next(benchmark.run("losses", [size]))
+
+
+def test_tf_ranking_is_left_out_where_it_does_not_fit():
+    def against(name, size):
+        steps = benchmark._loss_steps(size)
+        return {b for step in steps if step.name == name for b in step.against}
+
+    assert "tensorflow_ranking:pairwise_logistic" in against("pairwise_logistic", "4x28")
+    assert "tensorflow_ranking:pairwise_logistic" not in against("pairwise_logistic", "16x1000000")
+    assert "tensorflow_ranking:softmax" in against("softmax", "16x10000")
+    assert against("rescaled_mse", "4x28") == {"softmax_ce", "floor"}
+
+
+def test_every_loss_is_measured_and_equals_its_baseline():
+    names = {step.name for step in benchmark._loss_steps("4x6")}
+    assert names >= set(losses.names())
+    for name in ("pairwise_logistic", "pairwise_logistic ndcg", "approx_mrr", "ordinal"):
+        ours, theirs = (
+            benchmark._build("losses", benchmark.Step(kind), "4x6")
+            for kind in (name, f"tensorflow_ranking:{name}")
+        )
+        for mine, other in zip(ours.results(), theirs.results(), strict=True):
+            np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", benchmark._METRICS)
+def test_every_metric_equals_its_baselines(name):
+    kinds = (name, name + " dense", f"naive:{name}", f"naive:{name} dense", f"tensorflow_ranking:{name}")
+    results = [benchmark._build("metrics", benchmark.Step(kind), "4x9").results() for kind in kinds]
+    for other in results[1:]:
+        np.testing.assert_allclose(np.ravel(results[0]), np.ravel(other), rtol=1e-5)
+
+
+def test_the_most_memory_of_a_step():
+    peak = benchmark._measure_memory("losses", "16x100000", [benchmark.Step("floor")])
+    (megabytes,) = peak.values()
+    if megabytes is None:
+        pytest.skip("only Linux tells")
+    assert megabytes == pytest.approx(2 * 16 * 100000 * 4 / 2**20, rel=0.1)  # the scores and one gradient
+
+
+def test_steps_take_turns_and_slow_ones_fewer():
+    calls = []
+    steps = {name: lambda name=name: calls.append(name) for name in "ab"}
+    seconds = benchmark._measure_time(steps)
+    assert set(seconds) == {"a", "b"}
+    assert calls.count("a") == calls.count("b") == 2 * (1 + benchmark.MAX_REPEATS)
+    assert benchmark._repeats(benchmark.LONG_STEP + 1) == 0
+    assert benchmark._repeats(1.0) == benchmark.MIN_REPEATS
