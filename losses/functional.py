@@ -489,8 +489,8 @@ def rescaled_mse(scores, labels, *, where=None, weights=None, kappa=15.0, target
     Returns:
       float32 `[...]`, at least 0.
 
-    >>> rescaled_mse([[0., 2.]], [1], kappa=2.0, target=3.0).numpy()
-    array([1.], dtype=float32)
+    >>> rescaled_mse([[0., 2.]], [1], kappa=4.0, target=3.0).numpy()
+    array([2.], dtype=float32)
 
     References:
       Hui, Belkin (2021), section 3; Rank4Class, appendix D.

@@ -253,8 +253,8 @@ class MSE(RankingLoss):
 class RescaledMSE(RankingLoss):
     """Mean squared error with a larger target and weight for the true class; see `functional.rescaled_mse`.
 
-    >>> RescaledMSE(kappa=2.0, target=3.0)([1], [[0., 2.]]).numpy()
-    1.0
+    >>> RescaledMSE(kappa=4.0, target=3.0)([1], [[0., 2.]]).numpy()
+    2.0
     """
 
     function = staticmethod(functional.rescaled_mse)

@@ -58,7 +58,7 @@ def pairwise_mse(scores, labels, where, *, temperature, normalize):
         total = tf.reduce_sum(taking_part, axis=-1) - tf.cast(_takes_part(labels, where), scores.dtype)
     # The sum of squares is least at the mean: no gradient flows through it.
     mean = tf.stop_gradient(tf.math.divide_no_nan(total, size))
-    squares = _item_sum(squared, scores - mean[..., None], labels, where, scale=1.0, shift=-1.0)
+    squares = _item_sum(squared, scores - mean[..., None], labels, where, scale=1.0, target=1.0)
     return normalized(2.0 * size * squares, normalize, size, num_pairs=size * (size - 1.0))
 
 
@@ -73,17 +73,15 @@ def approx_mrr(scores, labels, where, *, temperature, rank_fn):
 
 
 def mse(scores, labels, where):
-    return _list_mean_of(squared, scores, labels, where, scale=1.0, shift=-1.0)
+    return _list_mean_of(squared, scores, labels, where, scale=1.0, target=1.0)
 
 
 def rescaled_mse(scores, labels, where, *, kappa, target):
-    # kappa (s_y - M)^2 is the square of sqrt(kappa) s_y - sqrt(kappa) M.
-    scale = kappa**0.5
-    return _list_mean_of(squared, scores, labels, where, scale=scale, shift=-scale * target)
+    return _list_mean_of(squared, scores, labels, where, scale=kappa**0.5, target=target)
 
 
 def sigmoid_cross_entropy(scores, labels, where, *, temperature):
-    return _list_mean_of(logistic, scores / temperature, labels, where, scale=-1.0, shift=0.0)
+    return _list_mean_of(logistic, scores / temperature, labels, where, scale=-1.0, target=0.0)
 
 
 def list_size(scores, where):
@@ -144,13 +142,13 @@ def _margin_sum(term, scores, labels, where, temperature, pair_weights=None):
     return total(scores)
 
 
-def _item_sum(term, scores, labels, where, scale, shift):
-    r"""`f(a s_y + b) + \sum_{j \ne y} f(s_j)`, over the classes that take part."""
+def _item_sum(term, scores, labels, where, *, scale, target):
+    r"""`f(a (s_y - M)) + \sum_{j \ne y} f(s_j)`, over the classes that take part."""
 
     @tf.custom_gradient
     def total(scores):
         is_other = ranks.others(scores, labels)
-        replaced = scale * ranks.true_score(scores, labels) + shift
+        replaced = scale * (ranks.true_score(scores, labels) - target)
         losses, slope = term(tf.where(is_other, scores, replaced[..., None]))
         value = tf.reduce_sum(losses if where is None else tf.where(where, losses, 0.0), axis=-1)
 
@@ -167,8 +165,8 @@ def _item_sum(term, scores, labels, where, scale, shift):
     return total(scores)
 
 
-def _list_mean_of(term, scores, labels, where, *, scale, shift):
-    total = _item_sum(term, scores, labels, where, scale, shift)
+def _list_mean_of(term, scores, labels, where, *, scale, target):
+    total = _item_sum(term, scores, labels, where, scale=scale, target=target)
     return tf.math.divide_no_nan(total, list_size(scores, where))
 
 
