@@ -452,6 +452,21 @@ class TestEveryLoss:
         with pytest.raises(ValueError, match="scores must be floats"):
             pure(name)(tf.cast(scores, tf.int32), tf.zeros([2], tf.int32))
 
+    def test_second_derivatives_agree(self, name):
+        scores, labels = random_problem(2, 5, name, scale=1.0)
+        direction = tf.constant(np.random.default_rng(0).normal(size=scores.shape), tf.float32)
+
+        def curvature(labels):
+            with tf.GradientTape() as outer:
+                outer.watch(scores)
+                with tf.GradientTape() as inner:
+                    inner.watch(scores)
+                    value = pure(name)(scores, labels)
+                along = tf.reduce_sum(inner.gradient(value, scores) * direction)
+            return outer.gradient(along, scores, unconnected_gradients="zero").numpy()
+
+        np.testing.assert_allclose(curvature(labels), curvature(tf.one_hot(labels, 5)), rtol=1e-4, atol=1e-5)
+
     def test_gradient_equals_finite_differences(self, name):
         """Read along random directions, for the losses' gradients are written by hand."""
         scores, labels = random_problem(3, 6, name, scale=1.0)

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -33,6 +34,11 @@ def result(name, labels, scores, sample_weight=None, ties="worst"):
     metric = losses.get_metric(name, ties)
     metric.update_state(labels, scores, sample_weight)
     return metric.result().numpy()
+
+
+def test_every_registered_metric_is_swept_here():
+    for pattern in losses.registry.METRICS:
+        assert any(re.fullmatch(pattern, name) for name in NAMES), pattern
 
 
 def test_rank_by_hand():

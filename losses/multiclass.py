@@ -56,8 +56,7 @@ def pairwise_mse(scores, labels, where, *, temperature, normalize):
     else:
         taking_part = tf.where(where, scores, 0.0)
         total = tf.reduce_sum(taking_part, axis=-1) - tf.cast(_takes_part(labels, where), scores.dtype)
-    # The sum of squares is least at the mean: no gradient flows through it.
-    mean = tf.stop_gradient(tf.math.divide_no_nan(total, size))
+    mean = tf.math.divide_no_nan(total, size)
     squares = _item_sum(squared, scores - mean[..., None], labels, where, scale=1.0, target=1.0)
     return normalized(2.0 * size * squares, normalize, size, num_pairs=size * (size - 1.0))
 
