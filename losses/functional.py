@@ -592,8 +592,9 @@ def click_em(scores, labels, *, where=None, weights=None, exam_loss_weight=1.0, 
       Wang, Golbandi, Bendersky, Metzler, Najork (2018), "Position bias estimation for unbiased
       learning to rank in personal search"; TF-Ranking, `ClickEMLoss`.
     """
-    if tf.convert_to_tensor(scores).shape[-1] != 2:
-        raise ValueError(f"click_em needs two scores a class, got scores of shape {tf.shape(scores).numpy()}")
+    shape = tf.convert_to_tensor(scores).shape
+    if shape[-1] not in (2, None):
+        raise ValueError(f"click_em needs two scores a class, got scores of shape {shape}")
     knobs = {"exam_loss_weight": exam_loss_weight, "rel_loss_weight": rel_loss_weight}
     return _evaluate((None, listwise.click_em), scores, labels, where, weights, heads=True, **knobs)
 

@@ -493,6 +493,27 @@ def test_temperatures_have_to_be_positive(name, temperature):
         losses.get(name, temperature=temperature)([0], [[0.0, 1.0]])
 
 
+@pytest.mark.parametrize("name", [n for n in losses.names() if "temperature" in losses.registry.knobs_of(n)])
+def test_a_temperature_can_be_learned(name):
+    scores, labels = random_problem(3, 5)
+    for y in (labels, tf.one_hot(labels, 5)):
+        temperature = tf.Variable(0.7)
+        with tf.GradientTape() as tape:
+            value = tf.reduce_sum(pure(name)(scores, y, temperature=temperature))
+        low, high = (tf.reduce_sum(pure(name)(scores, y, temperature=t)) for t in (0.69, 0.71))
+        np.testing.assert_allclose(
+            tape.gradient(value, temperature), (high - low) / 0.02, rtol=2e-2, atol=1e-3
+        )
+
+
+def test_click_em_needs_two_scores():
+    for call in (functional.click_em, tf.function(functional.click_em)):
+        with pytest.raises(
+            ValueError, match=r"click_em needs two scores a class, got scores of shape \(2, 3, 4\)"
+        ):
+            call(tf.zeros([2, 3, 4]), tf.constant([0, 1]))
+
+
 def test_unknown_normalizer():
     with pytest.raises(ValueError, match="normalize='mean' is not one of list, pairs, none"):
         functional.pairwise_logistic([[0.0, 1.0]], [0], normalize="mean")

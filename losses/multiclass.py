@@ -41,7 +41,7 @@ def calibrated_softmax(scores, labels, where, *, temperature, virtual_label):
 def pairwise(term, scores, labels, where, *, temperature, normalize, lambda_weight):
     """Any pairwise loss: `term` gives a pair's loss and slope from its margin."""
     pair_weights = lambda_weights.of_true_class(lambda_weight, scores, labels, where)
-    total = _margin_sum(term, scores, labels, where, temperature, pair_weights)
+    total = _margin_sum(term, scores / temperature, labels, where, pair_weights)
     total = _zero_without_relevant(total, labels, where)
     size = list_size(scores, where)
     return normalized(total, normalize, size, num_pairs=size - 1.0)
@@ -118,19 +118,19 @@ def squared(x):
     return tf.square(x), lambda: 2.0 * x
 
 
-def _margin_sum(term, scores, labels, where, temperature, pair_weights=None):
-    r"""`\sum_{j \ne y} w_j f(m_j / \tau)`; the weights count as constants."""
+def _margin_sum(term, scores, labels, where, pair_weights=None):
+    r"""`\sum_{j \ne y} w_j f(m_j)`; the weights count as constants."""
 
     @tf.custom_gradient
     def total(scores):
-        margins = (scores - ranks.true_score(scores, labels)[..., None]) / temperature
+        margins = scores - ranks.true_score(scores, labels)[..., None]
         margins = tf.where(ranks.others(scores, labels, where), margins, -float("inf"))
         losses, slope = term(margins)
         value = tf.reduce_sum(losses if pair_weights is None else losses * pair_weights, axis=-1)
 
         def gradient(upstream):
             with tf.control_dependencies([value]):  # by now the losses' memory is free again
-                scale = (upstream / temperature)[..., None]
+                scale = upstream[..., None]
                 each = slope() * (scale if pair_weights is None else scale * pair_weights)
                 of_true = -tf.reduce_sum(each, axis=-1, keepdims=True)
             with tf.control_dependencies([of_true]):  # and here the slopes'
@@ -171,7 +171,7 @@ def _list_mean_of(term, scores, labels, where, *, scale, target):
 
 def _soft_rank(scores, labels, where, temperature, rank_fn):
     if rank_fn is None:
-        return 1.0 + _margin_sum(soft_zero_one, scores, labels, where, temperature)
+        return 1.0 + _margin_sum(soft_zero_one, scores / temperature, labels, where)
     return ranks.true_score(rank_fn(scores / temperature, where), labels)
 
 

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import gc
 import json
+import math
 import multiprocessing
 import os
 import random
@@ -29,6 +30,7 @@ SIZES = ("64x28", "64x1000", "16x5000", "16x10000", "16x1000000")
 MAX_REPEATS = 101
 MIN_REPEATS = 3
 SECONDS_A_STEP = 1.0  # what a step's repeats may take together
+LARGE_MB = 1024  # a step that holds more is timed in a process of its own
 LONG_STEP = 3.0  # seconds; such a step is measured once
 BASELINES = ("softmax_ce", "tensorflow_ranking", "naive", "floor")
 
@@ -85,8 +87,11 @@ def run(suite, sizes, names=None):
     for size in sizes:
         steps = _with_baselines([s for s in _contenders(suite, size) if names is None or s.name in names])
         peaks = _measure_memory(suite, size, steps)
-        seconds = _measure_time({step: _build(suite, step, size) for step in steps})
-        baselines = {step.name: step for step in steps if not step.against}
+        large = {step for step, peak in peaks.items() if peak and peak > LARGE_MB}
+        seconds = {step: _measure_alone(suite, size, step) for step in large}
+        seconds |= _measure_time({step: _build(suite, step, size) for step in steps if step not in large})
+        seconds = {step: value for step, value in seconds.items() if value is not None}
+        baselines = {step.name: step for step in seconds if not step.against}
         yield [
             Row(
                 suite=suite,
@@ -102,6 +107,7 @@ def run(suite, sizes, names=None):
             )
             for step in steps
             for baseline in step.against
+            if step in seconds and baseline in baselines
         ]
 
 
@@ -211,6 +217,13 @@ _LINEAR_IN_TF_RANKING = {
     "mixture_em",
     "click_em",
 }
+_TF_RANKING_PAIRS = {
+    "pairwise_logistic",
+    "pairwise_hinge",
+    "pairwise_soft_zero_one",
+    "approx_ndcg",
+    "approx_mrr",
+}
 # They take running sums, for which XLA takes O(n^2) on CPUs.
 _QUADRATIC_UNDER_XLA = {"list_mle", "coupled_rank_distil"}
 _METRICS = {
@@ -233,8 +246,8 @@ def _fits_tf_ranking(name, size):
     batch, n = parse_size(size)
     lists = batch * losses.get(_loss_of(name)[0]).knobs.get("samples", 1)
     items = lists * n if name in _LINEAR_IN_TF_RANKING else lists * n * n
-    page = os.sysconf("SC_PAGE_SIZE")
-    return 9 * 4 * items < 0.7 * os.sysconf("SC_PHYS_PAGES") * page  # nine such tensors were seen alive
+    alive = 9 if name in _TF_RANKING_PAIRS else 20  # tensors of that size, as seen
+    return alive * 4 * items < 0.7 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _build(suite, step, size):
@@ -365,12 +378,41 @@ def _measure_memory(suite, size, steps):
         return dict.fromkeys(steps)
     os.environ |= _MEASURABLE
     try:
-        spawn = multiprocessing.get_context("spawn")
-        with concurrent.futures.ProcessPoolExecutor(max_workers=1, mp_context=spawn) as pool:
-            return {step: pool.submit(_peak_mb, suite, step, size).result() for step in steps}
+        return _peaks(suite, size, steps)
     finally:
         for name in _MEASURABLE:
             del os.environ[name]
+
+
+def _peaks(suite, size, steps):
+    peaks = {}
+    while len(peaks) < len(steps):
+        with _new_process() as pool:
+            for step in steps[len(peaks) :]:
+                try:
+                    peaks[step] = pool.submit(_peak_mb, suite, step, size).result()
+                except concurrent.futures.process.BrokenProcessPool:
+                    peaks[step] = math.inf  # the system ended it
+                    break
+    return peaks
+
+
+def _measure_alone(suite, size, step):
+    """Returns the median seconds of a step that takes much memory, or None where that was too little."""
+    with _new_process() as pool:
+        try:
+            return pool.submit(_seconds_alone, suite, step, size).result()
+        except concurrent.futures.process.BrokenProcessPool:
+            return None
+
+
+def _seconds_alone(suite, step, size):
+    return _measure_time({step: _build(suite, step, size)})[step]
+
+
+def _new_process():
+    spawn = multiprocessing.get_context("spawn")
+    return concurrent.futures.ProcessPoolExecutor(max_workers=1, mp_context=spawn)
 
 
 _MEASURABLE = {

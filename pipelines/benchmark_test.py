@@ -1,6 +1,8 @@
 """Rows, tables and the guard on memory; what the figures are is the benchmark's own business."""
 
+import importlib
 import json
+import os
 
 import numpy as np
 import pytest
@@ -91,6 +93,22 @@ def test_the_most_memory_of_a_step():
     if megabytes is None:
         pytest.skip("only Linux tells")
     assert megabytes == pytest.approx(2 * 16 * 100000 * 4 / 2**20, rel=0.1)  # the scores and one gradient
+
+
+def test_a_step_that_the_system_ends_is_left_out(monkeypatch):
+    by_its_name = importlib.import_module("rank4class.pipelines.benchmark_test")  # as the new process sees it
+    monkeypatch.setattr(benchmark, "_peak_mb", by_its_name._peak_or_end)
+    steps = [benchmark.Step("a"), benchmark.Step("end"), benchmark.Step("b")]
+    assert benchmark._peaks("losses", "4x6", steps) == dict(zip(steps, (1.0, np.inf, 1.0), strict=True))
+    monkeypatch.setattr(benchmark, "_seconds_alone", by_its_name._peak_or_end)
+    assert benchmark._measure_alone("losses", "4x6", steps[0]) == 1.0
+    assert benchmark._measure_alone("losses", "4x6", steps[1]) is None
+
+
+def _peak_or_end(suite, step, size):
+    if step.name == "end":
+        os._exit(9)
+    return 1.0
 
 
 def test_steps_take_turns_and_slow_ones_fewer():
