@@ -88,7 +88,7 @@ def approx_mrr(scores, labels, where, *, temperature, rank_fn):
 
 def list_mle(scores, labels, where, *, temperature, seed, top_k=None):
     """Classes of equal label stand in an order drawn from the seed."""
-    place = tf.argsort(tf.random.stateless_uniform(tf.shape(scores), seed, alg="philox"), axis=-1)
+    place = tf.argsort(gumbel.noise(tf.shape(scores), seed), axis=-1)
     shuffled = _take(tf.where(where, labels, -float("inf")), place)
     order = _take(place, tf.argsort(shuffled, axis=-1, direction="DESCENDING", stable=True))
     losses = _plackett_luce(_take(scores / temperature, order), _take(where, order), top_k)

@@ -219,7 +219,7 @@ def information(values):
     """
     _, _, counts = tf.unique_with_counts(tf.reshape(values, [-1]))
     shares = tf.cast(counts, tf.float32) / tf.cast(tf.size(values), tf.float32)
-    return -tf.reduce_sum(shares * tf.math.log(shares)) / tf.math.log(2.0)
+    return tf.reduce_sum(shares * tf.math.log(1.0 / shares)) / tf.math.log(2.0)
 
 
 def top_k_accuracy_of_rank(rank, k):

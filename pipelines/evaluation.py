@@ -89,7 +89,7 @@ def _information(counts, draws, values):
 
 def _entropy(counts):
     shares = counts[counts > 0] / counts.sum()
-    return -np.sum(shares * np.log2(shares))
+    return np.sum(shares * np.log2(1.0 / shares))
 
 
 def meaningful(names, num_classes):
