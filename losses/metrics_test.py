@@ -282,6 +282,18 @@ def test_masked_equals_subset_and_batches_may_have_more_axes(name):
             np.testing.assert_allclose(tf.reshape(metric(scores, labels), [6]), flat, rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", IN_ORDER)
+@pytest.mark.parametrize("ties", metrics.TIES)
+def test_a_masked_true_class_is_the_worst(name, ties):
+    worst = {"top_k_error": 1.0, "mean_rank": np.inf}.get(name, 0.0)
+    knobs = {} if name in ("mrr", "mean_rank") else {"k": 1}
+    for labels in ([2], np.eye(4, dtype=np.float32)[[2]]):
+        value = getattr(metrics, name)(
+            [[0.0, 1.0, 9.0, 2.0]], labels, where=[True, True, False, True], ties=ties, **knobs
+        )
+        np.testing.assert_array_equal(value, [worst])
+
+
 def test_average_over_the_ties_of_many_classes():
     n = 100_000
     scores = tf.zeros([1, n])
