@@ -9,7 +9,8 @@ Class ids take an exact form of `O(n)` time and memory, the gradient included; d
 order, and those with several scores a class) and see them as one-hot labels.
 
 Common arguments:
-  scores: float16, bfloat16, float32 or float64 `[..., n]`; computed in float32.
+  scores: float16, bfloat16, float32 or float64 `[..., n]`, finite; computed in float32. A class is left
+    out by `where`, not by a score of minus infinity.
   labels: integer `[...]` in `0..n-1`, or numeric `[..., n]`, finite and not negative.
   where: optional bool, broadcastable to `[..., n]`: the classes that take part. A masked list has
     the loss of the list without its masked classes; where no relevant class is left, a ranking
@@ -24,6 +25,7 @@ Common errors:
 
 import functools
 import inspect
+import numbers
 
 import tensorflow as tf
 
@@ -75,7 +77,7 @@ def calibrated_softmax(scores, labels, *, where=None, weights=None, temperature=
     References:
       Yan, Qin, Wang, Bendersky, Najork (2022), "Scale calibration of deep ranking models".
     """
-    if isinstance(virtual_label, (int, float)) and not virtual_label >= 0.0:
+    if isinstance(virtual_label, numbers.Real) and not virtual_label >= 0.0:
         raise ValueError(f"virtual_label {virtual_label} is negative")
     forms = (multiclass.calibrated_softmax, listwise.calibrated_softmax)
     knobs = {"temperature": temperature, "virtual_label": virtual_label}
@@ -330,7 +332,7 @@ def gumbel(loss):
     $$\ell = \frac{1}{S} \sum_{i=1}^{S} \ell_0((s + g_i) / \tau_g), \quad g_i \sim \text{Gumbel}(0, 1)$$
 
     Args:
-      loss: a function of this module.
+      loss: a function of this module, with one score a class.
 
     Returns:
       The same function with three more keyword arguments: `seed`, int32 `[2]`, of which the noise is
@@ -338,7 +340,7 @@ def gumbel(loss):
       `gumbel_temperature=1.0`, `tau_g > 0`.
 
     Raises:
-      ValueError: the loss draws noise of its own.
+      ValueError: the loss draws noise of its own, or takes several scores a class.
 
     >>> noisy_hinge = gumbel(pairwise_hinge)
     >>> noisy_hinge([[99., 0., 0.]], [0], seed=[0, 0], samples=4).numpy()
@@ -350,6 +352,8 @@ def gumbel(loss):
     """
     if "seed" in inspect.signature(loss).parameters:
         raise ValueError(f"{loss.__name__} draws noise already")
+    if loss in (ordinal, mixture_em, click_em):
+        raise ValueError(f"{loss.__name__} takes several scores a class: noise is drawn for one")
 
     def noisy_loss(
         scores, labels, *, seed, where=None, weights=None, samples=8, gumbel_temperature=1.0, **knobs
@@ -415,6 +419,7 @@ def list_mle(scores, labels, *, seed, where=None, weights=None, temperature=1.0)
     References:
       Xia, Liu, Wang, Zhang, Li (2008), "Listwise approach to learning to rank".
     """
+    _check_seed(seed)
     forms = (None, listwise.list_mle)
     return _evaluate(forms, scores, labels, where, weights, temperature=temperature, seed=seed)
 
@@ -495,6 +500,9 @@ def rescaled_mse(scores, labels, *, where=None, weights=None, kappa=15.0, target
     References:
       Hui, Belkin (2021), section 3; Rank4Class, appendix D.
     """
+    for name, value in (("kappa", kappa), ("target", target)):
+        if not isinstance(value, numbers.Real):
+            raise ValueError(f"{name} must be a number, got {value!r}")
     forms = (multiclass.rescaled_mse, listwise.rescaled_mse)
     return _evaluate(forms, scores, labels, where, weights, kappa=kappa, target=target)
 
@@ -619,6 +627,11 @@ def _evaluate(forms, scores, labels, where, weights, heads=False, **knobs):
     """
     for name in ("temperature", "kappa", "alpha"):
         _check_positive(name, knobs.get(name, 1.0))
+    if not callable(knobs.get("rank_fn") or len):
+        raise ValueError(
+            f"rank_fn {knobs['rank_fn']!r} is no function; one of your own is saved and loaded with a loss "
+            "if it is registered: tf.keras.utils.register_keras_serializable"
+        )
     integer_form, dense_form = forms
     scores, labels, where, are_ids = _checked(scores, labels, where, heads)
     if are_ids:
@@ -640,9 +653,11 @@ def _checked(scores, labels, where, heads=False):
             f"scores must be floats of shape [..., {', '.join(axes)}], got {scores.dtype.name} {scores.shape}"
         )
     scores = tf.cast(scores, tf.float32)
+    if labels.shape.rank is None:
+        raise ValueError("labels need a known rank: give them one with tf.ensure_shape")
     lists = scores[..., 0] if heads else scores
     if where is not None:
-        where = tf.broadcast_to(tf.cast(where, tf.bool), tf.shape(lists))
+        where = _broadcast("where", tf.cast(where, tf.bool), lists)
         # A masked score may be anything; infinity or NaN would reach the gradient through 0 * NaN.
         scores = tf.where(where[..., None] if heads else where, scores, 0.0)
     if labels.shape.is_compatible_with(lists.shape[:-1]):
@@ -674,7 +689,7 @@ def _checked_gains(labels, shape, where):
     if not labels.shape.is_fully_defined():
         message = "dense labels need the shape of the scores; class ids need a static shape of [B] or [B, 1]"
         with tf.control_dependencies([tf.debugging.assert_equal(tf.shape(labels), shape, message)]):
-            labels = tf.identity(labels)
+            labels = tf.reshape(labels, shape)  # XLA drops the assertion, and stops here
     sound = _sound(labels, where)
     if tf.executing_eagerly() and not bool(tf.reduce_all(sound)):
         culprit = tf.where(~sound)[0].numpy().tolist()
@@ -715,18 +730,35 @@ def _on_gains(form, scores, labels, where, knobs):
 def _weighted(losses, weights):
     if weights is None:
         return losses
-    return losses * tf.broadcast_to(tf.cast(weights, tf.float32), tf.shape(losses))
+    return losses * _broadcast("weights", tf.cast(weights, tf.float32), losses)
+
+
+def _broadcast(name, tensor, to):
+    try:
+        fits = tf.broadcast_static_shape(tensor.shape, to.shape).rank == to.shape.rank
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(f"{name} of shape {tensor.shape} cannot be broadcast to {to.shape}")
+    return tf.broadcast_to(tensor, tf.shape(to))
 
 
 def _noise(seed, samples, gumbel_temperature):
+    _check_seed(seed)
     if samples < 1:
         raise ValueError(f"samples {samples} is less than 1")
     _check_positive("gumbel_temperature", gumbel_temperature)
     return {"seed": seed, "samples": samples, "temperature": gumbel_temperature}
 
 
+def _check_seed(seed):
+    shape = tf.convert_to_tensor(seed).shape
+    if shape != [2]:
+        raise ValueError(f"seed must be two integers, int32 [2], got shape {shape}")
+
+
 def _check_positive(name, value):
-    if isinstance(value, (int, float)) and not value > 0:
+    if isinstance(value, numbers.Real) and not value > 0:
         raise ValueError(f"{name} {value} is not positive")
 
 

@@ -456,7 +456,7 @@ class TestEveryLoss:
             pure(name)(scores, tf.zeros([2]))
         with pytest.raises(ValueError, match=r"labels of shape \(1,\) do not fit"):
             pure(name)(scores, tf.zeros([1], tf.int32))
-        with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+        with pytest.raises(ValueError, match=r"weights of shape \(2, 1\) cannot be broadcast to \(2,\)"):
             pure(name)(scores, tf.zeros([2], tf.int32), weights=tf.ones([2, 1]))
         signature = [tf.TensorSpec([None, *scores.shape[1:]]), tf.TensorSpec([None, None], tf.int32)]
         with pytest.raises(tf.errors.InvalidArgumentError, match="dense labels need the shape of the scores"):
@@ -527,6 +527,57 @@ def test_a_virtual_class_costs_something_without_a_relevant_one():
         np.testing.assert_allclose(value, expected, rtol=1e-6)
     with pytest.raises(ValueError, match="virtual_label -1.0 is negative"):
         functional.calibrated_softmax(scores, labels, virtual_label=-1.0)
+
+
+@pytest.mark.parametrize("weight", lambda_weights.NAMES)
+def test_lambda_weights_of_minus_infinity_and_of_large_gains(weight):
+    loss = functools.partial(functional.pairwise_logistic, lambda_weight=weight)
+    low, lower = (tf.constant([[1.0, 2.0, x, 0.0, x]]) for x in (-1e9, -np.inf))
+    np.testing.assert_allclose(loss(lower, [0]), loss(low, [0]), rtol=1e-6)
+    assert np.isfinite(loss([[1.0, 2.0, 3.0]], [[400.0, 1.0, 0.0]])).all()
+
+
+def test_columns_of_ids_are_refused_under_xla_too():
+    signature = [tf.TensorSpec([None, 5]), tf.TensorSpec([None, None], tf.int64)]
+    for name in losses.names():
+        if not losses.registry.LOSSES[name].heads:
+            compiled = tf.function(pure(name), input_signature=signature, jit_compile=True)
+            with pytest.raises((tf.errors.InvalidArgumentError, ValueError)):
+                compiled(tf.zeros([4, 5]), tf.constant([[1], [4], [0], [3]], tf.int64))
+
+
+def test_input_that_does_not_fit_is_named():
+    scores, ids = tf.zeros([2, 3]), tf.constant([0, 1])
+    for call, message in (
+        (
+            lambda: functional.mse(scores, ids, where=[True, False]),
+            r"where of shape \(2,\) cannot be broadcast",
+        ),
+        (lambda: functional.mse(scores, ids, weights=[[1.0], [2.0]]), r"weights of shape \(2, 1\) cannot be"),
+        (lambda: functional.list_mle(scores, ids, seed=3), r"seed must be two integers, int32 \[2\]"),
+        (
+            lambda: functional.softmax(scores, ids, temperature=np.float32(-1)),
+            "temperature -1.0 is not positive",
+        ),
+        (lambda: functional.rescaled_mse(scores, ids, target=tf.Variable(2.0)), "target must be a number"),
+        (
+            lambda: functional.approx_ndcg(scores, ids, rank_fn="all_ranks"),
+            "rank_fn 'all_ranks' is no function",
+        ),
+        (lambda: functional.gumbel(functional.ordinal), "ordinal takes several scores a class"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+    unknown = tf.function(functional.mse, input_signature=[tf.TensorSpec([2, 3]), tf.TensorSpec(None)])
+    with pytest.raises(ValueError, match="labels need a known rank"):
+        unknown(scores, scores)
+
+
+def test_a_mask_over_very_many_classes_leaves_the_shorter_list():
+    scores = tf.concat([tf.constant([[20.0, 0.0]]), tf.zeros([1, 200_000])], axis=1)
+    labels = tf.one_hot([0], 200_002)
+    masked = functional.softmax(scores, labels, where=tf.range(200_002) < 2)
+    np.testing.assert_allclose(masked, functional.softmax(scores[:, :2], labels[:, :2]), rtol=1e-6)
 
 
 def test_click_em_needs_two_scores():

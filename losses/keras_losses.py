@@ -37,7 +37,7 @@ class RankingLoss(tf.keras.losses.Loss):
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        if cls.function is not None:
+        if not isinstance(cls.function, property):
             cls.defaults = _knobs_of(cls.function)
             own = [_keyword(knob, default) for knob, default in cls.defaults.items()]
             cls.__signature__ = inspect.Signature([*own, _keyword("reduction", AUTO), _keyword("name", None)])
@@ -312,22 +312,30 @@ class Gumbel(RankingLoss):
     """The mean of another loss over noisy copies of the scores; see `functional.gumbel`.
 
     Args:
-      loss: a loss of this module that draws no noise itself; its own reduction and name do not count.
+      loss: a loss of this module that draws no noise itself and takes one score a class; its own
+        reduction does not count.
       samples, gumbel_temperature, seed: see `functional.gumbel` and `RankingLoss`.
 
     Raises:
-      ValueError: the loss draws noise of its own.
+      ValueError: the loss draws noise of its own, or takes several scores a class.
+      TypeError: it is none of this module's.
 
     >>> Gumbel(PairwiseHinge(), samples=4)([0], [[99., 0., 0.]]).numpy()
     0.0
     """
 
     def __init__(self, loss, *, samples=8, gumbel_temperature=1.0, seed=0, reduction=AUTO, name=None):
+        if not isinstance(loss, RankingLoss):
+            raise TypeError(f"Gumbel wraps a loss of this module, such as Softmax(), not {loss!r}")
+        functional.gumbel(loss.function)  # refuses what it cannot wrap
         tf.keras.losses.Loss.__init__(self, reduction=reduction, name=name or f"gumbel_{loss.name}")
         self.loss = loss
-        self.function = functional.gumbel(loss.function)
         self.noise = {"samples": samples, "gumbel_temperature": gumbel_temperature, "seed": seed}
         self.knobs = {**loss.knobs, **self.noise}
+
+    @property
+    def function(self):
+        return functional.gumbel(self.loss.function)
 
     def get_config(self):
         return {**tf.keras.losses.Loss.get_config(self), "loss": self.loss, **self.noise}

@@ -1,6 +1,7 @@
 """The shells as a stranger uses them: compile, fit, save, load, weights, half precision, replicas."""
 
 import inspect
+import pickle
 
 import numpy as np
 import pytest
@@ -124,8 +125,15 @@ def test_gumbel_wraps_any_loss_that_draws_nothing():
     assert again.name == "gumbel_pairwise_hinge"
     np.testing.assert_array_equal(again(labels, scores), hinge(labels, scores))
     assert hinge(labels, scores) != losses.get("pairwise_hinge", normalize="none")(labels, scores)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(hinge))(labels, scores), hinge(labels, scores))
     with pytest.raises(ValueError, match="list_mle draws noise already"):
         losses.get("gumbel_list_mle")
+    with pytest.raises(ValueError, match="ordinal takes several scores a class"):
+        losses.get("gumbel_ordinal")
+    with pytest.raises(
+        TypeError, match=r"Gumbel wraps a loss of this module, such as Softmax\(\), not 'softmax'"
+    ):
+        losses.Gumbel("softmax")
     with pytest.raises(ValueError, match=r"label 3 of instance \[1\] is outside the classes 0..2"):
         hinge([0, 3], scores)
 
@@ -144,6 +152,10 @@ def test_a_rank_function_of_ones_own():
                 losses.ApproxNDCG(rank_fn=function)(y, scores), -1 / np.log2(3), rtol=1e-6
             )
             np.testing.assert_allclose(losses.ApproxMRR(rank_fn=function)(y, scores), -1 / 2, rtol=1e-6)
+    restored = tf.keras.losses.deserialize(
+        tf.keras.losses.serialize(losses.ApproxMRR(rank_fn=ranks.all_ranks))
+    )
+    np.testing.assert_allclose(restored(labels, scores), -1 / 2)
     for name in ("approx_ndcg", "approx_mrr"):
         loss = losses.get(name, rank_fn=ranks.sigmoid_ranks)
         again = tf.keras.losses.deserialize(tf.keras.losses.serialize(loss))

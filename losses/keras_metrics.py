@@ -52,9 +52,7 @@ class RankingMetric(tf.keras.metrics.Mean):
         y_pred = tf.convert_to_tensor(y_pred)
         values = self.function(y_pred, squeeze_ids(y_true, y_pred), ties=self.ties, **self.knobs)
         if sample_weight is not None:
-            sample_weight = tf.cast(sample_weight, values.dtype)
-            if sample_weight.shape.rank == values.shape.rank + 1:
-                sample_weight = tf.squeeze(sample_weight, axis=-1)
+            sample_weight = _as_values(tf.cast(sample_weight, values.dtype), values)
             # An instance that does not count may have an infinite rank, and 0 times infinity is NaN.
             values = tf.where(sample_weight == 0.0, 0.0, values)
         return super().update_state(values, sample_weight)
@@ -63,11 +61,20 @@ class RankingMetric(tf.keras.metrics.Mean):
         return {**super().get_config(), "ties": self.ties, **self.knobs}
 
 
+def _as_values(sample_weight, values):
+    """Gives weights of `[B]`, or `[B, 1]`, the shape of the values, `[B]` or `[B, T]`."""
+    if sample_weight.shape.rank == values.shape.rank + 1:
+        sample_weight = tf.squeeze(sample_weight, axis=-1)
+    while sample_weight.shape.rank and sample_weight.shape.rank < values.shape.rank:
+        sample_weight = sample_weight[..., None]
+    return tf.broadcast_to(sample_weight, tf.shape(values))
+
+
 class _AtK(RankingMetric):
     def __init__(self, k, ties="worst", name=None, dtype=None):
         super().__init__(ties, name, dtype, k=k)
-        if k is not None and k < 1:
-            raise ValueError(f"{self.name} needs K of at least 1, got {k}")
+        if k is not None or isinstance(self, _AmongK):
+            metrics.check_k(k, None)
 
 
 class _AmongK(_AtK):

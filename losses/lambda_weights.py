@@ -11,6 +11,7 @@ As in TF-Ranking, the weights are multiplied by the size of the list, which make
 import tensorflow as tf
 
 from rank4class.losses import ranks
+from rank4class.losses.gains import discount, exponential_gains
 
 NAMES = ("none", "ndcg", "mrr", "ndcg_loss2")
 
@@ -29,7 +30,9 @@ def of_true_class(name, scores, labels, where):
     """
     if name == "none":
         return None
-    true_rank = ranks.hard_rank(scores, labels, where)
+    true = ranks.true_score(scores, labels)[..., None]
+    ahead = ranks.others(scores, labels, where) & (scores >= true)
+    true_rank = 1.0 + tf.reduce_sum(tf.cast(ahead, scores.dtype), axis=-1)
     return tf.stop_gradient(
         _swap(name, true_rank[..., None], ranks.all_ranks(scores, where)) * _size(scores, where)
     )
@@ -63,21 +66,17 @@ def _swap(name, rank, other):
     if name == "mrr":
         return tf.abs(1.0 / rank - 1.0 / other)
     if name == "ndcg":
-        return tf.abs(_discount(rank) - _discount(other))
+        return tf.abs(discount(rank) - discount(other))
     apart = tf.abs(rank - other)
-    return tf.where(apart > 0.0, _discount(apart) - _discount(apart + 1.0), 0.0)
-
-
-def _discount(rank):
-    return tf.math.log(2.0) / tf.math.log1p(rank)
+    return tf.where(apart > 0.0, discount(apart) - discount(apart + 1.0), 0.0)
 
 
 def _normalized_gains(name, labels):
     """Gains over what the ideal order collects of them."""
-    gains = labels if name == "mrr" else tf.pow(2.0, labels) - 1.0
+    gains = labels if name == "mrr" else exponential_gains(labels)
     ideal = tf.sort(gains, axis=-1, direction="DESCENDING")
     position = tf.range(1, tf.shape(labels)[-1] + 1, dtype=labels.dtype)
-    discounts = 1.0 / position if name == "mrr" else _discount(position)
+    discounts = 1.0 / position if name == "mrr" else discount(position)
     return tf.math.divide_no_nan(gains, tf.reduce_sum(ideal * discounts, axis=-1, keepdims=True))
 
 

@@ -1,11 +1,11 @@
 """Losses for dense labels: multi-label, graded, masked lists.
 
 Every function takes `scores` and `labels` float32 `[..., n]` and `where` bool `[..., n]`, and returns
-`[...]`. TF-Ranking computes what it computes soundly; what is added is the contract: one value an
-instance, extra batch dimensions, a masked list that equals the shorter list, draws that hang on a
-seed. Where TF-Ranking's own form cannot meet it (equal scores have no gradient in its pairwise
-logistic loss, ties are shuffled without a seed, masked classes count in its ListMLE and its unique
-softmax lets one instance's scores into another's), the form is ours and the values are the same.
+`[...]`. The values are TF-Ranking's. Its code computes the losses of each class by itself; the others are
+ours, for the contract is stricter than its forms: one value an instance, extra batch dimensions, a masked
+list that equals the shorter list (masked classes count in its ListMLE and, by a little, in its softmax),
+draws that hang on a seed (it shuffles ties without one), a gradient where scores are equal (its pairwise
+logistic loss has none) and no instance that touches another's loss (its unique softmax lets NaN through).
 
 Pairwise forms and `ranks.sigmoid_ranks` take `O(n^2)` time and memory, all others `O(n log n)`.
 """
@@ -14,6 +14,7 @@ import tensorflow as tf
 from tensorflow_ranking.python import losses_impl
 
 from rank4class.losses import gumbel, lambda_weights, multiclass, ranks
+from rank4class.losses.gains import discount, exponential_gains
 
 
 def softmax(scores, labels, where, *, temperature):
@@ -32,7 +33,7 @@ def calibrated_softmax(scores, labels, where, *, temperature, virtual_label):
 
 
 def unique_softmax(scores, labels, where, *, temperature):
-    gains = tf.where(where, tf.pow(2.0, labels) - 1.0, 0.0)
+    gains = tf.math.expm1(labels * tf.math.log(2.0))
     return tf.reduce_sum(
         gains * tf.nn.softplus(_logsumexp_below(scores / temperature, labels, where)), axis=-1
     )
@@ -74,16 +75,17 @@ def yeti_logistic(scores, labels, where, *, temperature, normalize):
 
 
 def approx_ndcg(scores, labels, where, *, temperature, rank_fn):
-    flat_labels, flat_ranks = _soft_ranks(scores, labels, where, temperature, rank_fn)
-    ndcg = losses_impl.ndcg(flat_labels, flat_ranks)
-    return -tf.reshape(ndcg, tf.shape(scores)[:-1])
+    gains = exponential_gains(labels)
+    soft_ranks = (rank_fn or ranks.sigmoid_ranks)(scores / temperature, where)
+    place = tf.range(1, tf.shape(scores)[-1] + 1, dtype=scores.dtype)
+    ideal = tf.reduce_sum(tf.sort(gains, axis=-1, direction="DESCENDING") * discount(place), axis=-1)
+    return -tf.math.divide_no_nan(tf.reduce_sum(gains * discount(soft_ranks), axis=-1), ideal)
 
 
 def approx_mrr(scores, labels, where, *, temperature, rank_fn):
-    flat_labels, flat_ranks = _soft_ranks(scores, labels, where, temperature, rank_fn)
-    total = tf.reduce_sum(flat_labels / flat_ranks, axis=-1)
-    mrr = tf.math.divide_no_nan(total, tf.reduce_sum(flat_labels, axis=-1))
-    return -tf.reshape(mrr, tf.shape(scores)[:-1])
+    soft_ranks = (rank_fn or ranks.sigmoid_ranks)(scores / temperature, where)
+    total = tf.reduce_sum(labels / soft_ranks, axis=-1)
+    return -tf.math.divide_no_nan(total, tf.reduce_sum(labels, axis=-1))
 
 
 def list_mle(scores, labels, where, *, temperature, seed, top_k=None):
@@ -136,10 +138,8 @@ def mixture_em(scores, labels, where, *, alpha):
 
 
 def _softmax(scores, labels, where):
-    # TF-Ranking gives masked classes a score of log(1e-10): next to a best score of 0 that is nothing.
-    best = tf.reduce_max(tf.where(where, scores, -float("inf")), axis=-1, keepdims=True)
-    scores -= tf.stop_gradient(tf.where(tf.math.is_inf(best), 0.0, best))
-    return _tf_ranking(losses_impl.SoftmaxLoss(None), scores, labels, where)
+    log_shares = tf.nn.log_softmax(tf.where(where, scores, -1e30))  # minus infinity has no gradient
+    return -tf.reduce_sum(tf.math.multiply_no_nan(log_shares, labels), axis=-1)
 
 
 def _higher_pairs(labels, where):
@@ -151,13 +151,6 @@ def _logsumexp_below(scores, labels, where):
     """For every class, logsumexp over the margins of the classes of lower label; no class is -1e30."""
     margins = scores[..., None, :] - scores[..., :, None]
     return tf.reduce_logsumexp(tf.where(_higher_pairs(labels, where), margins, -1e30), axis=-1)
-
-
-def _soft_ranks(scores, labels, where, temperature, rank_fn):
-    """Labels and ranks as `[-1, n]`."""
-    n = _list_length(scores)
-    soft_ranks = (rank_fn or ranks.sigmoid_ranks)(scores / temperature, where)
-    return tf.reshape(labels, [-1, n]), tf.reshape(soft_ranks, [-1, n])
 
 
 def _plackett_luce(scores, where, top_k):

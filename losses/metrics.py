@@ -18,11 +18,13 @@ The functions of the rank alone are there as `*_of_rank`, for whoever holds rank
 """
 
 import functools
+import numbers
 import typing
 
 import tensorflow as tf
 
 from rank4class.losses import ranks
+from rank4class.losses.gains import discount, exponential_gains
 
 TIES = ("worst", "average")
 
@@ -231,7 +233,7 @@ def top_k_error_of_rank(rank, k):
 
 
 def ndcg_of_rank(rank, k=None):
-    return tf.where(_counted(rank, k), _discount(rank), 0.0)
+    return tf.where(_counted(rank, k), discount(rank), 0.0)
 
 
 def mrr_of_rank(rank):
@@ -255,7 +257,8 @@ def average_precision_of_rank(rank, k=None):
 
 
 def check_k(k, num_classes):
-    """Raises ValueError where top-K of so many classes says nothing."""
+    """Raises ValueError where K is no integer, or top-K of so many classes says nothing."""
+    _check_integer("K", k)
     if k < 1 or (num_classes is not None and k >= num_classes):
         raise ValueError(f"top-{k} says nothing about {num_classes} classes: K must lie in 1..n-1")
 
@@ -274,11 +277,13 @@ def _evaluate(forms, scores, labels, where, ties, *, worst=0.0, longer_than=0, *
         raise ValueError(f"ties={ties!r} is not one of {', '.join(TIES)}")
     of_rank, of_order = forms
     scores, labels = tf.convert_to_tensor(scores), tf.convert_to_tensor(labels)
+    _check_shapes(scores, labels)
     size = tf.shape(scores)[-1]
     if where is not None:
         where = tf.broadcast_to(tf.cast(where, tf.bool), tf.shape(scores))
         size = tf.reduce_sum(tf.cast(where, tf.int32), axis=-1)
-    if labels.shape.rank == scores.shape.rank and labels.shape.is_compatible_with(scores.shape):
+    if labels.shape.rank == scores.shape.rank:
+        labels = tf.reshape(labels, tf.shape(scores))  # shapes known only at run time have to fit, too
         values = tf.reshape(of_order(_order(scores, labels, where, ties), **knobs), tf.shape(scores)[:-1])
         judged = _can_be_judged(scores, labels, where)
     else:
@@ -287,6 +292,18 @@ def _evaluate(forms, scores, labels, where, ties, *, worst=0.0, longer_than=0, *
         values = of_rank(last) if ties == "worst" else _mean_over(of_rank, first, last, scores)
         judged = True
     return tf.where((size > longer_than) & judged, values, worst)
+
+
+def _check_shapes(scores, labels):
+    if not scores.dtype.is_floating or not scores.shape.rank:
+        raise ValueError(f"scores must be floats of shape [..., n], got {scores.dtype.name} {scores.shape}")
+    if labels.shape.rank is None:
+        raise ValueError("labels need a known rank: give them one with tf.ensure_shape")
+    if not any(map(labels.shape.is_compatible_with, (scores.shape, scores.shape[:-1]))):
+        raise ValueError(
+            f"labels of shape {labels.shape} do not fit scores of shape {scores.shape}: give one integer an "
+            f"instance, {scores.shape[:-1]}, or one gain a class, {scores.shape}"
+        )
 
 
 def _can_be_judged(scores, labels, where):
@@ -336,6 +353,7 @@ def _order(scores, labels, where, ties):
     if where is not None:
         mask = tf.reshape(where, [-1, n])
         flat, gains = tf.where(mask, flat, flat.dtype.min), tf.where(mask, gains, 0.0)
+    flat = tf.where(flat == 0.0, tf.zeros_like(flat), flat)  # XLA sorts -0.0 behind 0.0, which are equal
     # By gain first: the sort by score leaves classes of equal score as they stand.
     lesser_first = tf.argsort(gains, axis=-1, stable=True)
     by_score = tf.argsort(
@@ -401,18 +419,18 @@ def _mrr_of_order(order):
 
 
 def _ndcg_of_order(order, k=None):
-    counted = tf.where(_counted(order.place, k), _discount(order.place), 0.0)
-    # Gains over the largest, so that no label is too large for float32.
-    largest = tf.reduce_max(order.gains, axis=-1, keepdims=True)
-    gains = tf.pow(2.0, order.gains - largest) - tf.pow(2.0, -largest)
+    counted = tf.where(_counted(order.place, k), discount(order.place), 0.0)
+    gains = exponential_gains(order.gains)
     ideal = tf.sort(gains, axis=-1, direction="DESCENDING")
     dcg = tf.reduce_sum(_expected(gains, order) * counted, axis=-1)
     return tf.math.divide_no_nan(dcg, tf.reduce_sum(ideal * counted, axis=-1))
 
 
 def _mean_rank_of_order(order):
-    total = tf.reduce_sum(_expected(order.gains, order) * order.place, axis=-1)
-    return tf.math.divide_no_nan(total, tf.reduce_sum(order.gains, axis=-1))
+    largest = tf.reduce_max(order.gains, axis=-1, keepdims=True)
+    gains = tf.math.divide_no_nan(order.gains, largest)  # so that no sum is too large for float32
+    total = tf.reduce_sum(_expected(gains, order) * order.place, axis=-1)
+    return tf.math.divide_no_nan(total, tf.reduce_sum(gains, axis=-1))
 
 
 def _precision_of_order(order, k):
@@ -439,14 +457,18 @@ def _relevant_among(order, k):
     return tf.reduce_sum(tf.where(order.place <= k, _expected(order.relevant, order), 0.0), axis=-1)
 
 
-def _discount(rank):
-    return tf.math.log(2.0) / tf.math.log1p(rank)
-
-
 def _counted(rank, k):
     return tf.math.is_finite(rank) if k is None else rank <= k
 
 
 def _check_cutoff(name, k):
-    if k is not None and k < 1:
+    if k is None:
+        return
+    _check_integer("K", k)
+    if k < 1:
         raise ValueError(f"{name}@K needs K of at least 1, got {k}")
+
+
+def _check_integer(name, value):
+    if not isinstance(value, numbers.Integral):
+        raise ValueError(f"{name} must be an integer, got {value!r}")

@@ -304,7 +304,46 @@ def test_average_over_the_ties_of_many_classes():
     np.testing.assert_allclose(metrics.mean_rank(scores, [5], ties="average"), [(n + 1) / 2])
 
 
+@pytest.mark.parametrize("name", IN_ORDER)
+def test_zeros_of_either_sign_are_equal(name):
+    scores, labels = tf.constant([[0.0, -0.0, 0.0]]), tf.constant([[1.0, 0.0, 0.0]])
+    knobs = {} if name in ("mrr", "mean_rank") else {"k": 2}
+    for jit in (False, True):
+        metric = tf.function(functools.partial(getattr(metrics, name), **knobs), jit_compile=jit)
+        np.testing.assert_allclose(metric(scores, labels), metric(tf.zeros([1, 3]), labels))
+
+
+def test_small_gains_keep_their_precision():
+    for gain in (1e-3, 1e-6, 1e-9, 1e-30):
+        scores, labels = [[1.0, 2.0, 3.0]], tf.constant([[gain, 4 * gain, 2 * gain]])
+        linear = (2 + 4 / np.log2(3) + 1 / 2) / (4 + 2 / np.log2(3) + 1 / 2)
+        np.testing.assert_allclose(metrics.ndcg(scores, labels), [linear], rtol=1e-2 if gain > 1e-4 else 1e-5)
+
+
+def test_weights_of_sequences_go_to_their_own_sequences():
+    rng = np.random.default_rng(2)
+    scores, labels = rng.normal(size=(3, 3, 4)).astype(np.float32), rng.integers(0, 4, (3, 3))
+    weighed, fewer = losses.MRR(), losses.MRR()
+    weighed.update_state(labels, scores, sample_weight=[0.0, 1.0, 1.0])
+    fewer.update_state(labels[1:], scores[1:])
+    np.testing.assert_allclose(weighed.result(), fewer.result())
+
+
+def test_input_that_does_not_fit_is_named():
+    scores = tf.zeros([2, 3])
+    with pytest.raises(ValueError, match=r"labels of shape \(2, 2\) do not fit scores of shape \(2, 3\)"):
+        metrics.ndcg(scores, tf.zeros([2, 2]))
+    with pytest.raises(ValueError, match="scores must be floats of shape"):
+        metrics.mrr([[3, 1, 2]], [2])
+    with pytest.raises(ValueError, match="labels need a known rank"):
+        tf.function(metrics.mrr, input_signature=[tf.TensorSpec([2, 3]), tf.TensorSpec(None)])(scores, scores)
+    for make in (lambda: losses.NDCG(k=2.5), lambda: losses.TopKError(None), lambda: losses.MAP("5")):
+        with pytest.raises(ValueError, match="K must be an integer, got "):
+            make()
+
+
 def test_gains_too_large_for_float32():
+    np.testing.assert_allclose(metrics.mean_rank([[1.0, 2.0, 3.0]], [[3e38, 3e38, 0.0]]), [2.5])
     graded = tf.constant([[400.0, 0.0, 399.0]])
     expected = (1 + 0.5 / np.log2(3)) ** -1 * (0.5 + 1 / np.log2(3))
     np.testing.assert_allclose(metrics.ndcg([[1.0, 0.0, 2.0]], graded), [expected], rtol=1e-6)
@@ -353,10 +392,10 @@ def test_what_the_built_in_metrics_accept():
     scores = tf.constant([[3.0, 1.0, 2.0], [3.0, 1.0, 2.0]])
     assert result("mrr", tf.constant([2, 0], tf.uint8), scores, 2.0) == 0.75
     assert result("mrr", tf.constant([2, 0]), scores, [[1.0], [3.0]]) == 3.5 / 4
-    with pytest.raises(ValueError, match=r"class ids of shape \(2, 1\) do not fit scores of shape \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"labels of shape \(2, 1\) do not fit scores of shape \(2, 3\)"):
         metrics.mrr(scores, [[2], [0]])
     for name in ("ndcg@0", "top0_error", "map@0", "precision@0"):
-        with pytest.raises(ValueError, match="needs K of at least 1, got 0"):
+        with pytest.raises(ValueError, match="says nothing about None classes: K must lie in 1..n-1"):
             losses.get_metric(name)
     for bad in (lambda: losses.get_metric("mrr", "best"), lambda: metrics.mrr(scores, [2, 0], ties="best")):
         with pytest.raises(ValueError, match="ties='best' is not one of worst, average"):

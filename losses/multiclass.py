@@ -13,6 +13,7 @@ the input and says what each loss means.
 import tensorflow as tf
 
 from rank4class.losses import lambda_weights, ranks
+from rank4class.losses.gains import discount
 
 
 def softmax(scores, labels, where, *, temperature):
@@ -63,7 +64,7 @@ def pairwise_mse(scores, labels, where, *, temperature, normalize):
 
 def approx_ndcg(scores, labels, where, *, temperature, rank_fn):
     rank = _soft_rank(scores, labels, where, temperature, rank_fn)
-    return _zero_without_relevant(-tf.math.log(2.0) / tf.math.log1p(rank), labels, where)
+    return _zero_without_relevant(-discount(rank), labels, where)
 
 
 def approx_mrr(scores, labels, where, *, temperature, rank_fn):

@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+_serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
+
 
 def others(scores, labels, where=None):
     """Marks the classes that compete with the true one.
@@ -94,6 +96,7 @@ def tie_range(scores, labels, where=None):
     return tuple(tf.where(valid, place, float("inf")) for place in places)
 
 
+@_serializable
 def all_ranks(scores, where=None):
     """Rank of every class: one more than the number of classes that score higher.
 
@@ -141,7 +144,7 @@ def number_runs(in_order):
     return run + n * tf.range(lists)[:, None]
 
 
-@tf.keras.utils.register_keras_serializable(package="rank4class")
+@_serializable
 def sigmoid_ranks(scores, where=None):
     r"""Soft rank of every class: comparisons replaced by sigmoids.
 

@@ -16,7 +16,9 @@ _JSON = flags.DEFINE_string("json", None, "File for one JSON object a row and li
 
 def main():
     lines = []
-    for rows in benchmark.run(_SUITE.value, _SIZES.value, _NAMES.value):
+    if _JSON.value:
+        open(_JSON.value, "w", encoding="utf-8").close()  # what cannot be written is better known now
+    for rows in benchmark.run(_SUITE.value, _SIZES.value, _NAMES.value or None):
         print(f"\n{rows[0].suite}, {rows[0].size}\n\n{report.text_table(benchmark.table(rows))}", flush=True)
         lines += map(benchmark.to_json, rows)
         if _JSON.value:
