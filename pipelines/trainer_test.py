@@ -169,7 +169,7 @@ def test_top5_is_left_out_where_it_says_nothing(tmp_path, tiny_goemotions, tiny_
         batch_size=8,
     )
     results = trainer.train(experiment, str(tmp_path / "run"), progress=False)
-    assert set(results["test"]) == {"top1_error", "ndcg@5", "examples", "intervals"}
+    assert set(results["test"]) == {"top1_error", "ndcg@5", "examples", "intervals", "information"}
     with pytest.raises(ValueError, match="monitor 'top5_error' says nothing about 3 classes"):
         trainer.train(config.override(experiment, {"monitor": "top5_error"}), str(tmp_path / "x"))
 
