@@ -37,7 +37,7 @@ class RankingLoss(tf.keras.losses.Loss):
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        if not isinstance(cls.function, property):
+        if callable(cls.function):
             cls.defaults = _knobs_of(cls.function)
             own = [_keyword(knob, default) for knob, default in cls.defaults.items()]
             cls.__signature__ = inspect.Signature([*own, _keyword("reduction", AUTO), _keyword("name", None)])
