@@ -627,9 +627,10 @@ def _evaluate(forms, scores, labels, where, weights, heads=False, **knobs):
     """
     for name in ("temperature", "kappa", "alpha"):
         _check_positive(name, knobs.get(name, 1.0))
-    if not callable(knobs.get("rank_fn") or len):
+    rank_fn = knobs.get("rank_fn")
+    if rank_fn is not None and not callable(rank_fn):
         raise ValueError(
-            f"rank_fn {knobs['rank_fn']!r} is no function; one of your own is saved and loaded with a loss "
+            f"rank_fn {rank_fn!r} is no function; one of your own is saved and loaded with a loss "
             "if it is registered: tf.keras.utils.register_keras_serializable"
         )
     integer_form, dense_form = forms

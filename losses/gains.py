@@ -30,3 +30,21 @@ def discount(rank):
     array([1. , 0.5], dtype=float32)
     """
     return tf.math.log(2.0) / tf.math.log1p(rank)
+
+
+def over_ideal(gains, discount_of):
+    """Gains over what the best order collects of them; 0 where there is nothing to collect.
+
+    Args:
+      gains: float32 `[..., n]`.
+      discount_of: function from ranks to discounts.
+
+    Returns:
+      float32 `[..., n]`.
+
+    >>> over_ideal(tf.constant([[2., 0., 0.]]), discount).numpy()
+    array([[1., 0., 0.]], dtype=float32)
+    """
+    place = tf.range(1, tf.shape(gains)[-1] + 1, dtype=gains.dtype)
+    ideal = tf.sort(gains, axis=-1, direction="DESCENDING") * discount_of(place)
+    return tf.math.divide_no_nan(gains, tf.reduce_sum(ideal, axis=-1, keepdims=True))

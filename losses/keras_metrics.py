@@ -73,12 +73,16 @@ def _as_values(sample_weight, values):
 class _AtK(RankingMetric):
     def __init__(self, k, ties="worst", name=None, dtype=None):
         super().__init__(ties, name, dtype, k=k)
-        if k is not None or isinstance(self, _AmongK):
-            metrics.check_k(k, None)
+        if k is not None:
+            metrics.check_cutoff(self.name, k)
 
 
 class _AmongK(_AtK):
-    """What says nothing of the first K of K classes."""
+    """What says nothing of the first K of K classes, and so needs a K."""
+
+    def __init__(self, k, ties="worst", name=None, dtype=None):
+        super().__init__(k, ties, name, dtype)
+        metrics.check_cutoff(self.name, k)
 
     def check_classes(self, num_classes):
         metrics.check_k(self.knobs["k"], num_classes)

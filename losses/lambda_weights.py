@@ -11,7 +11,7 @@ As in TF-Ranking, the weights are multiplied by the size of the list, which make
 import tensorflow as tf
 
 from rank4class.losses import ranks
-from rank4class.losses.gains import discount, exponential_gains
+from rank4class.losses.gains import discount, exponential_gains, over_ideal
 
 NAMES = ("none", "ndcg", "mrr", "ndcg_loss2")
 
@@ -34,7 +34,8 @@ def of_true_class(name, scores, labels, where):
     ahead = ranks.others(scores, labels, where) & (scores >= true)
     true_rank = 1.0 + tf.reduce_sum(tf.cast(ahead, scores.dtype), axis=-1)
     return tf.stop_gradient(
-        _swap(name, true_rank[..., None], ranks.all_ranks(scores, where)) * _size(scores, where)
+        _swap(name, true_rank[..., None], ranks.all_ranks(scores, where))
+        * ranks.list_size(scores, where)[..., None]
     )
 
 
@@ -55,10 +56,13 @@ def of_pairs(name, scores, labels, where):
     level = scores[..., None, :] == scores[..., :, None]
     ahead = (higher | level & (labels[..., None, :] < labels[..., :, None])) & where[..., None, :]
     rank = 1.0 + tf.reduce_sum(tf.cast(ahead, scores.dtype), axis=-1)
-    gains = _normalized_gains(name, labels)
+    if name == "mrr":
+        gains = over_ideal(labels, tf.math.reciprocal)
+    else:
+        gains = over_ideal(exponential_gains(labels), discount)
     gain_gap = tf.abs(gains[..., :, None] - gains[..., None, :])
     swaps = _swap(name, rank[..., :, None], rank[..., None, :])
-    return tf.stop_gradient(gain_gap * swaps * _size(scores, where)[..., None])
+    return tf.stop_gradient(gain_gap * swaps * ranks.list_size(scores, where)[..., None, None])
 
 
 def _swap(name, rank, other):
@@ -69,19 +73,3 @@ def _swap(name, rank, other):
         return tf.abs(discount(rank) - discount(other))
     apart = tf.abs(rank - other)
     return tf.where(apart > 0.0, discount(apart) - discount(apart + 1.0), 0.0)
-
-
-def _normalized_gains(name, labels):
-    """Gains over what the ideal order collects of them."""
-    gains = labels if name == "mrr" else exponential_gains(labels)
-    ideal = tf.sort(gains, axis=-1, direction="DESCENDING")
-    position = tf.range(1, tf.shape(labels)[-1] + 1, dtype=labels.dtype)
-    discounts = 1.0 / position if name == "mrr" else discount(position)
-    return tf.math.divide_no_nan(gains, tf.reduce_sum(ideal * discounts, axis=-1, keepdims=True))
-
-
-def _size(scores, where):
-    """Returns the sizes of the lists, `[..., 1]`."""
-    if where is None:
-        return tf.cast(tf.shape(scores)[-1], scores.dtype)
-    return tf.reduce_sum(tf.cast(where, scores.dtype), axis=-1, keepdims=True)

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensorflow_ranking.python import losses_impl
 
 from rank4class.losses import gumbel, lambda_weights, multiclass, ranks
-from rank4class.losses.gains import discount, exponential_gains
+from rank4class.losses.gains import discount, exponential_gains, over_ideal
 
 
 def softmax(scores, labels, where, *, temperature):
@@ -49,12 +49,12 @@ def pairwise(term, scores, labels, where, *, temperature, normalize, lambda_weig
         pair_losses *= pair_weights
     total = tf.reduce_sum(pair_losses, axis=[-2, -1])
     num_pairs = tf.reduce_sum(tf.cast(higher, scores.dtype), axis=[-2, -1])
-    return multiclass.normalized(total, normalize, multiclass.list_size(scores, where), num_pairs)
+    return multiclass.normalized(total, normalize, ranks.list_size(scores, where), num_pairs)
 
 
 def pairwise_mse(scores, labels, where, *, temperature, normalize):
     total = _tf_ranking(losses_impl.PairwiseMSELoss(None), scores / temperature, labels, where)
-    size = multiclass.list_size(scores, where)
+    size = ranks.list_size(scores, where)
     return multiclass.normalized(total, normalize, size, num_pairs=size * (size - 1.0))
 
 
@@ -67,7 +67,7 @@ def yeti_logistic(scores, labels, where, *, temperature, normalize):
     margins = tf.sign(gain_gap) * (scores[..., 1:] - scores[..., :-1]) / temperature
     counts = (gain_gap != 0.0) & where_in_order[..., 1:]
     discount_gap = 1.0 - tf.math.log(2.0) / tf.math.log(3.0)  # between rank 1 and rank 2
-    size = multiclass.list_size(scores, where)
+    size = ranks.list_size(scores, where)
     pair_losses = tf.abs(gain_gap) * tf.nn.softplus(tf.where(counts, margins, -float("inf")))
     total = size * discount_gap * tf.reduce_sum(pair_losses, axis=-1)
     num_pairs = tf.reduce_sum(tf.cast(counts, scores.dtype), axis=-1)
@@ -75,11 +75,9 @@ def yeti_logistic(scores, labels, where, *, temperature, normalize):
 
 
 def approx_ndcg(scores, labels, where, *, temperature, rank_fn):
-    gains = exponential_gains(labels)
     soft_ranks = (rank_fn or ranks.sigmoid_ranks)(scores / temperature, where)
-    place = tf.range(1, tf.shape(scores)[-1] + 1, dtype=scores.dtype)
-    ideal = tf.reduce_sum(tf.sort(gains, axis=-1, direction="DESCENDING") * discount(place), axis=-1)
-    return -tf.math.divide_no_nan(tf.reduce_sum(gains * discount(soft_ranks), axis=-1), ideal)
+    gains = over_ideal(exponential_gains(labels), discount)
+    return -tf.reduce_sum(gains * discount(soft_ranks), axis=-1)
 
 
 def approx_mrr(scores, labels, where, *, temperature, rank_fn):
@@ -175,7 +173,7 @@ def _tf_ranking(impl, scores, labels, where):
 
 
 def _item_mean(total, where):
-    return tf.math.divide_no_nan(total, tf.reduce_sum(tf.cast(where, total.dtype), axis=-1))
+    return tf.math.divide_no_nan(total, ranks.list_size(total, where))
 
 
 def _zero_without_relevant(losses, labels):

@@ -89,7 +89,8 @@ def ndcg(scores, labels, k=None, *, where=None, ties="worst"):
     References:
       Rank4Class, eq. 2; Järvelin, Kekäläinen (2002).
     """
-    _check_cutoff("NDCG", k)
+    if k is not None:
+        check_cutoff("NDCG@K", k)
     return _evaluate((ndcg_of_rank, _ndcg_of_order), scores, labels, where, ties, k=k)
 
 
@@ -192,7 +193,8 @@ def average_precision(scores, labels, k=None, *, where=None, ties="worst"):
       McSherry, Najork (2008), "Computing information retrieval performance measures efficiently in
       the presence of tied scores", for the average over ties.
     """
-    _check_cutoff("MAP", k)
+    if k is not None:
+        check_cutoff("MAP@K", k)
     forms = (average_precision_of_rank, _average_precision_of_order)
     return _evaluate(forms, scores, labels, where, ties, k=k)
 
@@ -257,8 +259,7 @@ def average_precision_of_rank(rank, k=None):
 
 
 def check_k(k, num_classes):
-    """Raises ValueError where K is no integer, or top-K of so many classes says nothing."""
-    _check_integer("K", k)
+    """Raises ValueError where top-K of so many classes says nothing."""
     if k < 1 or (num_classes is not None and k >= num_classes):
         raise ValueError(f"top-{k} says nothing about {num_classes} classes: K must lie in 1..n-1")
 
@@ -461,14 +462,9 @@ def _counted(rank, k):
     return tf.math.is_finite(rank) if k is None else rank <= k
 
 
-def _check_cutoff(name, k):
-    if k is None:
-        return
-    _check_integer("K", k)
+def check_cutoff(name, k):
+    """Raises ValueError, naming the metric, where K is no integer of at least 1."""
+    if not isinstance(k, numbers.Integral):
+        raise ValueError(f"{name}: K must be an integer, got {k!r}")
     if k < 1:
-        raise ValueError(f"{name}@K needs K of at least 1, got {k}")
-
-
-def _check_integer(name, value):
-    if not isinstance(value, numbers.Integral):
-        raise ValueError(f"{name} must be an integer, got {value!r}")
+        raise ValueError(f"{name} needs K of at least 1, got {k}")

@@ -44,14 +44,14 @@ def pairwise(term, scores, labels, where, *, temperature, normalize, lambda_weig
     pair_weights = lambda_weights.of_true_class(lambda_weight, scores, labels, where)
     total = _margin_sum(term, scores / temperature, labels, where, pair_weights)
     total = _zero_without_relevant(total, labels, where)
-    size = list_size(scores, where)
+    size = ranks.list_size(scores, where)
     return normalized(total, normalize, size, num_pairs=size - 1.0)
 
 
 def pairwise_mse(scores, labels, where, *, temperature, normalize):
     r"""`\sum_{i \ne j} (u_i - u_j)^2 = 2n \sum_i (u_i - \bar u)^2` of the distances `u = s - t`."""
     scores /= temperature
-    size = list_size(scores, where)
+    size = ranks.list_size(scores, where)
     if where is None:
         total = tf.reduce_sum(scores, axis=-1) - 1.0
     else:
@@ -82,13 +82,6 @@ def rescaled_mse(scores, labels, where, *, kappa, target):
 
 def sigmoid_cross_entropy(scores, labels, where, *, temperature):
     return _list_mean_of(logistic, scores / temperature, labels, where, scale=-1.0, target=0.0)
-
-
-def list_size(scores, where):
-    """Returns how many classes take part in each list: a scalar, or `[...]` where a mask is given."""
-    if where is None:
-        return tf.cast(tf.shape(scores)[-1], scores.dtype)
-    return tf.reduce_sum(tf.cast(where, scores.dtype), axis=-1)
 
 
 def normalized(total, normalize, size, num_pairs):
@@ -167,7 +160,7 @@ def _item_sum(term, scores, labels, where, *, scale, target):
 
 def _list_mean_of(term, scores, labels, where, *, scale, target):
     total = _item_sum(term, scores, labels, where, scale=scale, target=target)
-    return tf.math.divide_no_nan(total, list_size(scores, where))
+    return tf.math.divide_no_nan(total, ranks.list_size(scores, where))
 
 
 def _soft_rank(scores, labels, where, temperature, rank_fn):

@@ -35,6 +35,13 @@ def true_score(scores, labels):
     return tf.gather(scores, inside, batch_dims=labels.shape.rank)
 
 
+def list_size(scores, where):
+    """Returns how many classes take part in each list: a scalar, or `[...]` where a mask is given."""
+    if where is None:
+        return tf.cast(tf.shape(scores)[-1], scores.dtype)
+    return tf.reduce_sum(tf.cast(where, scores.dtype), axis=-1)
+
+
 def hard_rank(scores, labels, where=None):
     r"""Rank of the true class.
 

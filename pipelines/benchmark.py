@@ -80,12 +80,16 @@ def run(suite, sizes, names=None):
     """
     for size in sizes:
         parse_size(size)
-    known = list(dict.fromkeys(step.name for step in _contenders(suite, sizes[0])))
+    if not sizes:
+        raise ValueError("there is no size to measure at: give one such as 64x1000")
+    known = list(dict.fromkeys(step.name for size in sizes for step in _contenders(suite, size)))
     for name in names or ():
         if name not in known:
             raise ValueError(f"suite {suite!r} measures no {name!r}; it measures: {', '.join(known)}")
     for size in sizes:
         steps = _with_baselines([s for s in _contenders(suite, size) if names is None or s.name in names])
+        if not steps:
+            continue  # every one of these names is left out at this size
         peaks = _measure_memory(suite, size, steps)
         large = {step for step, peak in peaks.items() if peak and peak > LARGE_MB}
         seconds = {step: _measure_alone(suite, size, step) for step in large}

@@ -56,6 +56,13 @@ def test_a_size_that_is_none(size):
         next(benchmark.run("losses", [size]))
 
 
+def test_nothing_to_measure():
+    with pytest.raises(ValueError, match="there is no size to measure at"):
+        next(benchmark.run("losses", []))
+    with pytest.raises(ValueError, match="suite 'losses' measures no 'mes'; it measures: softmax"):
+        next(benchmark.run("losses", ["4x6"], ["mes"]))
+
+
 def test_tf_ranking_is_left_out_where_it_does_not_fit():
     def against(name, size):
         steps = benchmark._loss_steps(size)

@@ -37,7 +37,7 @@ CONFIGS = pathlib.Path(__file__).parent / "configs"
         ({"loss.name": "gumbel_list_mle"}, "list_mle draws noise already"),
         ({"loss.name": "pairwise_hinge", "loss.lambda_weight": "ndgc"}, "lambda_weight='ndgc' is not one of"),
         ({"loss.name": "pairwise_logistic", "loss.normalize": "mean"}, "normalize='mean' is not one of"),
-        ({"metrics": ("top0_error", "ndcg@5")}, "top-0 says nothing"),
+        ({"metrics": ("top0_error", "ndcg@5")}, "top0_error needs K of at least 1, got 0"),
         ({"optimizer.warmup_share": 1.0}, r"optimizer.warmup_share 1.0 is not in \[0, 1\)"),
         ({"optimizer.weight_decay": 0.1}, "optimizer.weight_decay 0.1 needs optimizer.name='adamw'"),
         ({"batch_size": 0}, "batch_size 0 is not positive"),
