@@ -3,6 +3,9 @@ r"""Interactions: an instance's vector and the classes' vectors to scores, $s_i 
 Each is a Keras layer called on the pair of `h` `[B, d]` and `c` `[n, d]`; it returns scores `[B, n]`.
 """
 
+import functools
+import math
+
 import tensorflow as tf
 
 _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
@@ -14,6 +17,9 @@ class Dot(tf.keras.layers.Layer):
 
     `O(B n d)` time.
 
+    Args:
+      use_bias: whether a class has a bias. A class that training never saw keeps a bias of 0.
+
     >>> Dot()([tf.ones([2, 4]), tf.ones([3, 4])]).shape
     TensorShape([2, 3])
 
@@ -21,44 +27,145 @@ class Dot(tf.keras.layers.Layer):
       Rank4Class, Claim 1.
     """
 
-    def __init__(self, **kwargs):
+    def __init__(self, use_bias=True, **kwargs):
         super().__init__(**kwargs)
+        self.use_bias = use_bias
 
     def build(self, shapes):
         _, (num_classes, _) = shapes
-        self.bias = self.add_weight("bias", [num_classes], initializer="zeros")
+        if self.use_bias:
+            self.bias = self.add_weight("bias", [num_classes], initializer="zeros")
         super().build(shapes)
 
     def call(self, inputs):
         h, c = inputs
-        return tf.matmul(h, c, transpose_b=True) + tf.cast(self.bias, h.dtype)
+        scores = tf.matmul(h, c, transpose_b=True)
+        return scores + tf.cast(self.bias, h.dtype) if self.use_bias else scores
+
+    def get_config(self):
+        return {**super().get_config(), "use_bias": self.use_bias}
 
 
-class _Mlp(tf.keras.layers.Layer):
-    """What follows the first layer: ReLU, a second layer of the same width, ReLU, one score.
+@_serializable
+class Bilinear(tf.keras.layers.Layer):
+    r"""A learned bilinear form, $s_i = h^\top W c_i$, which starts out as the dot product.
+
+    `O(B d^2 + B n d)` time. No weight belongs to a class.
+
+    >>> Bilinear()([tf.ones([2, 4]), tf.ones([3, 4])]).numpy()
+    array([[4., 4., 4.],
+           [4., 4., 4.]], dtype=float32)
+    """
+
+    def build(self, shapes):
+        (_, width), (_, class_width) = shapes
+        self.kernel = self.add_weight("kernel", [width, class_width], initializer="identity")
+        super().build(shapes)
+
+    def call(self, inputs):
+        h, c = inputs
+        return tf.matmul(tf.matmul(h, tf.cast(self.kernel, h.dtype)), c, transpose_b=True)
+
+
+@_serializable
+class Cosine(tf.keras.layers.Layer):
+    r"""The cosine of the two vectors over a temperature, $s_i = \cos(h, c_i) / \tau$.
+
+    `O(B n d)` time. It has no weights. A vector of zeros has a cosine of 0 with every other.
 
     Args:
-      units: width of both layers; the paper tunes it in {64, 128, 256, 512}.
+      temperature: $\tau$; scores lie in $\pm 1 / \tau$.
+
+    Raises:
+      ValueError: `temperature` is not positive.
+
+    >>> Cosine(temperature=0.5)([tf.ones([1, 4]), tf.constant([[2.0] * 4, [-1.0] * 4])]).numpy()
+    array([[ 2., -2.]], dtype=float32)
+    """
+
+    def __init__(self, temperature=0.1, **kwargs):
+        super().__init__(**kwargs)
+        if not temperature > 0.0:
+            raise ValueError(f"temperature {temperature} is not positive")
+        self.temperature = temperature
+
+    def call(self, inputs):
+        # In half precision the squares would leave its range.
+        units = [tf.math.l2_normalize(tf.cast(x, _exact(x.dtype)), axis=-1) for x in inputs]
+        h, c = (tf.cast(unit, x.dtype) for unit, x in zip(units, inputs, strict=True))
+        return tf.matmul(h, c, transpose_b=True) / tf.cast(self.temperature, h.dtype)
+
+    def get_config(self):
+        return {**super().get_config(), "temperature": self.temperature}
+
+
+class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
+    """Two layers of equal width with ReLU on the pairs of `h` and `c_i`, and one score a pair.
+
+    A subclass makes the first layer's pre-activations; the classes come to it in blocks, so that no
+    tensor of all the pairs exists. What a block held is computed again for the gradient.
+
+    Args:
+      units: `k`, the width of both layers; the paper tunes it in {64, 128, 256, 512}.
       dropout: rate after each of the two layers.
     """
 
     def __init__(self, units=128, dropout=0.0, **kwargs):
         super().__init__(**kwargs)
         self.units, self.dropout = units, dropout
-        self.drop_first = tf.keras.layers.Dropout(dropout)
-        self.second = tf.keras.layers.Dense(units, activation="relu")
-        self.drop_second = tf.keras.layers.Dropout(dropout)
-        self.read_out = tf.keras.layers.Dense(1)
 
-    def first_layer(self, h, c):
+    def build(self, shapes):
+        (_, width), (_, class_width) = shapes
+        add, k = functools.partial(self.add_weight, initializer="glorot_uniform"), self.units
+        self.first_kernel = add("first_kernel", [self.pair_width(width, class_width), k])
+        self.first_bias = add("first_bias", [k], initializer="zeros")
+        self.second_kernel = add("second_kernel", [k, k])
+        self.second_bias = add("second_bias", [k], initializer="zeros")
+        self.read_out = add("read_out", [k, 1])
+        self.read_out_bias = add("read_out_bias", [1], initializer="zeros")
+        super().build(shapes)
+
+    def pair_width(self, width, class_width):
+        """Returns how many numbers of a pair the first layer sees."""
+        raise NotImplementedError
+
+    def blocks(self, batch_size, num_classes, width):
+        """Returns how many blocks the classes are split into."""
+        raise NotImplementedError
+
+    def pairs(self, h, c, kernel, bias):
         """Returns the first layer's pre-activations, `[B, n, units]`."""
         raise NotImplementedError
 
     def call(self, inputs, training=None):
         h, c = inputs
-        hidden = self.drop_first(tf.nn.relu(self.first_layer(h, c)), training=training)
-        hidden = self.drop_second(self.second(hidden), training=training)
-        return tf.squeeze(self.read_out(hidden), axis=-1)
+        seed = None
+        if training and self.dropout:
+            seed = self._random_generator.random_uniform([2], 0, tf.int32.max, tf.int32)
+        weights = (
+            self.first_kernel,
+            self.first_bias,
+            self.second_kernel,
+            self.second_bias,
+            self.read_out,
+            self.read_out_bias,
+        )
+        blocks = self.blocks(h.shape[0] or _USUAL_BATCH, c.shape[0], h.shape[-1])
+        return _score_in_blocks(self._score, blocks, seed, h, c, [tf.cast(w, h.dtype) for w in weights])
+
+    def _score(self, seed, h, c, weights):
+        first_kernel, first_bias, second_kernel, second_bias, read_out, read_out_bias = weights
+        hidden = tf.nn.relu(self.pairs(h, c, first_kernel, first_bias))
+        hidden = tf.reshape(self._drop(hidden, seed, 0), [-1, self.units])
+        hidden = tf.nn.relu(tf.nn.bias_add(tf.matmul(hidden, second_kernel), second_bias))
+        hidden = self._drop(hidden, seed, 1)
+        return tf.reshape(tf.matmul(hidden, read_out), [-1, c.shape[0]]) + read_out_bias
+
+    def _drop(self, hidden, seed, layer):
+        if seed is None:
+            return hidden
+        seed = tf.random.fold_in(seed, layer, alg="philox")
+        return tf.nn.experimental.stateless_dropout(hidden, self.dropout, seed, rng_alg="philox")
 
     def get_config(self):
         return {**super().get_config(), "units": self.units, "dropout": self.dropout}
@@ -68,8 +175,9 @@ class _Mlp(tf.keras.layers.Layer):
 class LatentCrossMlp(_Mlp):
     r"""LC+MLP: a two-layer MLP on the element-wise product, $s_i = \text{MLP}(h \odot c_i)$.
 
-    The first layer is $h^\top (\text{diag}(c_i) W)$, one matrix product of `h` with the `n` matrices side
-    by side: `O(B n d k)` time, and no `[B, n, d]` tensor but a `[d, n, k]` one, `k` units wide.
+    `O(B n d k)` time for `k` units, as many multiplications as the products need however they are
+    arranged. Beside the scores it holds the products of at most half of the classes, and of fewer where
+    they would be more than 16 MiB; the gradient costs a third more time for that.
 
     Args:
       units: `k`, the width of both layers.
@@ -82,16 +190,15 @@ class LatentCrossMlp(_Mlp):
       Beutel et al. (2018); Rank4Class, section 4.2.
     """
 
-    def build(self, shapes):
-        (_, width), _ = shapes
-        self.kernel = self.add_weight("kernel", [width, self.units], initializer="glorot_uniform")
-        self.bias = self.add_weight("bias", [self.units], initializer="zeros")
-        super().build(shapes)
+    def pair_width(self, width, class_width):
+        return width
 
-    def first_layer(self, h, c):
-        kernel, bias = tf.cast(self.kernel, h.dtype), tf.cast(self.bias, h.dtype)
-        crossed = tf.transpose(c)[:, :, None] * kernel[:, None, :]
-        return tf.tensordot(h, crossed, axes=1) + bias
+    def blocks(self, batch_size, num_classes, width):
+        wanted = math.ceil(batch_size * num_classes * max(width, self.units) / _BLOCK)
+        return min(max(2, wanted), num_classes)
+
+    def pairs(self, h, c, kernel, bias):
+        return tf.tensordot(h[:, None, :] * c[None, :, :], kernel, axes=1) + bias
 
 
 @_serializable
@@ -99,8 +206,9 @@ class ConcatMlp(_Mlp):
     r"""Concat+MLP: a two-layer MLP on both vectors, $s_i = \text{MLP}([h; c_i])$.
 
     The first layer splits exactly, $W [h; c_i] = W_h h + W_c c_i$, so that each part is computed once
-    an instance and once a class: `O((B + n) d k + B n k)` instead of `O(B n d k)` time for it, and no
-    `[B, n, 2d]` tensor.
+    an instance and once a class: `O((B + n) d k + B n k^2)` time for `k` units, where the pairs side by
+    side would take `O(B n (d k + k^2))`. Beside the scores it holds the hidden layers of at most 16 MiB
+    of pairs at a time.
 
     Args:
       units: `k`, the width of both layers.
@@ -113,14 +221,91 @@ class ConcatMlp(_Mlp):
       Rank4Class, section 4.2.
     """
 
-    def build(self, shapes):
-        (_, width), _ = shapes
-        # One kernel of the concatenation's fan-in, so that it starts out as the unsplit layer would.
-        self.kernel = self.add_weight("kernel", [2 * width, self.units], initializer="glorot_uniform")
-        self.bias = self.add_weight("bias", [self.units], initializer="zeros")
-        super().build(shapes)
+    def pair_width(self, width, class_width):
+        return width + class_width
 
-    def first_layer(self, h, c):
-        kernel_h, kernel_c = tf.split(tf.cast(self.kernel, h.dtype), 2, axis=0)
-        of_instances = tf.matmul(h, kernel_h) + tf.cast(self.bias, h.dtype)
+    def blocks(self, batch_size, num_classes, width):
+        return min(math.ceil(batch_size * num_classes * self.units / _BLOCK), num_classes)
+
+    def pairs(self, h, c, kernel, bias):
+        kernel_h, kernel_c = tf.split(kernel, [h.shape[-1], c.shape[-1]], axis=0)
+        of_instances = tf.matmul(h, kernel_h) + bias
         return of_instances[:, None, :] + tf.matmul(c, kernel_c)[None, :, :]
+
+
+_BLOCK = 1 << 22  # numbers that a block of pairs may take: 16 MiB of float32
+_USUAL_BATCH = 64  # where the batch size is not known before it comes
+
+
+def _score_in_blocks(score, blocks, seed, h, c, weights):
+    """Scores the classes in blocks, one after the other, and forgets all but the scores.
+
+    The gradient goes through the blocks once more and computes each again: for a third more time, the
+    memory is that of one block.
+
+    Args:
+      score: function of `seed`, `h`, a block of `c` and `weights` to the scores of the block.
+      blocks: their number; with one, nothing is computed again.
+      seed: int32 `[2]`, of which every block gets its own, or None.
+      h, c: `[B, d]`, `[n, d]`.
+      weights: list of tensors.
+
+    Returns:
+      Scores `[B, n]`.
+    """
+    if blocks == 1:
+        return score(seed, h, c, weights)
+    n, d = c.shape
+    size = math.ceil(n / blocks)
+    blocks = math.ceil(n / size)
+    padding = blocks * size - n
+
+    def score_block(i, h, block, weights):
+        return score(None if seed is None else tf.random.fold_in(seed, i, alg="philox"), h, block, weights)
+
+    @tf.custom_gradient
+    def scores_of(h, c, *weights):
+        c_blocks = tf.reshape(tf.pad(c, [[0, padding], [0, 0]]), [blocks, size, d])
+        scores = tf.map_fn(
+            lambda i: score_block(i, h, c_blocks[i], weights),
+            tf.range(blocks),
+            fn_output_signature=tf.TensorSpec([h.shape[0], size], h.dtype),
+            parallel_iterations=1,
+        )
+
+        def gradient(upstream):
+            padded = tf.pad(upstream, [[0, 0], [0, padding]])
+            upstream_blocks = tf.transpose(tf.reshape(padded, [-1, blocks, size]), [1, 0, 2])
+
+            def add_block(i, of_c, *sums):
+                block = c_blocks[i]
+                with tf.GradientTape() as tape:
+                    tape.watch([h, block, *weights])
+                    value = score_block(i, h, block, weights)
+                of_h, of_block, *of_weights = tape.gradient(
+                    value, [h, block, *weights], output_gradients=upstream_blocks[i]
+                )
+                terms = [tf.cast(term, _exact(term.dtype)) for term in (of_h, *of_weights)]
+                sums = [total + term for total, term in zip(sums, terms, strict=True)]
+                return [i + 1, of_c.write(i, of_block), *sums]
+
+            of_c = tf.TensorArray(c.dtype, blocks, element_shape=[size, d])
+            zeros = [tf.zeros(tf.shape(x), _exact(x.dtype)) for x in (h, *weights)]
+            _, of_c, of_h, *of_weights = tf.while_loop(
+                lambda i, *_: i < blocks,
+                add_block,
+                [0, of_c, *zeros],
+                parallel_iterations=1,
+                maximum_iterations=blocks,
+            )
+            of_c = tf.reshape(of_c.stack(), [blocks * size, d])[:n]
+            return tf.cast(of_h, h.dtype), of_c, *(tf.cast(x, h.dtype) for x in of_weights)
+
+        return tf.reshape(tf.transpose(scores, [1, 0, 2]), [-1, blocks * size])[:, :n], gradient
+
+    return scores_of(h, c, *weights)
+
+
+def _exact(dtype):
+    """The type in which a sum over the blocks is kept: of half precision, single."""
+    return tf.float32 if dtype in (tf.float16, tf.bfloat16) else dtype

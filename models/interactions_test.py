@@ -5,9 +5,10 @@ import pytest
 import tensorflow as tf
 
 from rank4class import models
-from rank4class.models import class_encoders, encoders, registry
+from rank4class.models import class_encoders, encoders, interactions, registry
 
 B, N, D, K = 3, 5, 4, 6
+MLPS = ("lc_mlp", "concat_mlp")
 
 
 def vectors():
@@ -15,8 +16,9 @@ def vectors():
     return tf.constant(rng.normal(size=[B, D]), tf.float32), tf.constant(rng.normal(size=[N, D]), tf.float32)
 
 
-def build(name):
-    interaction = models.get("interaction", name, **({} if name == "dot" else {"units": K}))
+def build(name, **knobs):
+    knobs |= {"units": K} if name in MLPS else {}
+    interaction = models.get("interaction", name, **knobs)
     interaction(vectors())
     for variable in interaction.trainable_variables:  # biases start at 0: let them count
         variable.assign_add(tf.random.stateless_normal(variable.shape, [1, 2]))
@@ -29,10 +31,15 @@ def naive(interaction, name, h, c):
     c_pairs = tf.repeat(c[None, :, :], h.shape[0], axis=0)
     if name == "dot":
         return tf.reduce_sum(h_pairs * c_pairs, axis=-1) + interaction.bias
+    if name == "bilinear":
+        return tf.reduce_sum((h_pairs @ interaction.kernel) * c_pairs, axis=-1)
+    if name == "cosine":
+        lengths = tf.norm(h_pairs, axis=-1) * tf.norm(c_pairs, axis=-1)
+        return tf.reduce_sum(h_pairs * c_pairs, axis=-1) / lengths / interaction.temperature
     pairs = h_pairs * c_pairs if name == "lc_mlp" else tf.concat([h_pairs, c_pairs], axis=-1)
-    hidden = tf.nn.relu(pairs @ interaction.kernel + interaction.bias)
-    hidden = tf.nn.relu(hidden @ interaction.second.kernel + interaction.second.bias)
-    return (hidden @ interaction.read_out.kernel + interaction.read_out.bias)[..., 0]
+    hidden = tf.nn.relu(pairs @ interaction.first_kernel + interaction.first_bias)
+    hidden = tf.nn.relu(hidden @ interaction.second_kernel + interaction.second_bias)
+    return (hidden @ interaction.read_out + interaction.read_out_bias)[..., 0]
 
 
 @pytest.mark.parametrize("name", registry.INTERACTIONS)
@@ -70,6 +77,110 @@ class TestEveryInteraction:
             tf.keras.mixed_precision.set_global_policy("float32")
         assert half.shape == [B, N]
         assert np.isfinite(tf.cast(half, tf.float32)).all()
+
+
+@pytest.mark.parametrize("name", MLPS)
+@pytest.mark.parametrize("blocks", [1, 2, 4, 5])
+@pytest.mark.parametrize("dropped", [False, True])
+def test_blocks_change_nothing_not_even_under_dropout(name, blocks, dropped):
+    h, c = vectors()
+    interaction = build(name, dropout=0.3)
+    weights = [tf.identity(w) for w in interaction.trainable_variables]
+    seed = tf.constant([3, 4]) if dropped else None
+
+    def in_blocks():
+        return interactions._score_in_blocks(interaction._score, blocks, seed, h, c, weights)
+
+    def one_by_one():
+        size = -(-N // blocks)
+        parts = [c[i : i + size] for i in range(0, N, size)]
+        seeds = (
+            [seed] if blocks == 1 else [tf.random.fold_in(seed, i, alg="philox") for i in range(len(parts))]
+        )
+        # A padded block draws for its padding too.
+        scores = [
+            interaction._score(seed, h, tf.pad(part, [[0, size - len(part)], [0, 0]]), weights)[
+                :, : len(part)
+            ]
+            for seed, part in zip(seeds, parts, strict=True)
+        ]
+        return tf.concat(scores, axis=1)
+
+    results = []
+    # XLA draws other noise from the same seed.
+    for scores_of in (in_blocks, tf.function(in_blocks, jit_compile=not dropped), one_by_one):
+        with tf.GradientTape() as tape:
+            tape.watch([h, c, *weights])
+            scores = scores_of()
+            value = tf.reduce_sum(tf.sin(scores))
+        results.append([scores, *tape.gradient(value, [h, c, *weights])])
+    for ours, compiled, theirs in zip(*results, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(compiled, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MLPS)
+def test_gradients_in_float64_equal_the_naive_form_to_the_last_digits(name, monkeypatch):
+    monkeypatch.setattr(interactions, "_BLOCK", 50)
+    h, c = (tf.cast(x, tf.float64) for x in vectors())
+    interaction = registry.INTERACTIONS[name](units=K, dtype="float64")
+    interaction([h, c])
+    results = []
+    for scores_of in (lambda: interaction([h, c]), lambda: naive(interaction, name, h, c)):
+        with tf.GradientTape() as tape:
+            tape.watch([h, c])
+            value = tf.reduce_sum(tf.sin(scores_of()))
+        results.append(tape.gradient(value, [h, c, *interaction.trainable_variables]))
+    assert interaction.blocks(B, N, D) > 1
+    for ours, theirs in zip(*results, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", MLPS)
+def test_no_tensor_of_all_pairs(name):
+    """The graph of value and gradient, GoEmotions' size, has none of `[B, n, d]` or `[B, n, 2d]`."""
+    batch, n, d = 32, 28, 768
+    interaction = models.get("interaction", name, units=256)
+
+    def step(h, c):
+        with tf.GradientTape() as tape:
+            value = tf.reduce_sum(interaction([h, c]))
+        return tape.gradient(value, [h, c, *interaction.trainable_variables], unconnected_gradients="zero")
+
+    pair = [tf.TensorSpec([batch, d]), tf.TensorSpec([n, d])]
+    graph = tf.function(step, autograph=False).get_concrete_function(*pair).graph
+    definition = graph.as_graph_def(add_shapes=True)
+    nodes = [*definition.node, *(node for f in definition.library.function for node in f.node_def)]
+    sizes = {
+        np.prod([dim.size for dim in shape.dim], dtype=int)
+        for node in nodes
+        for shape in node.attr["_output_shapes"].list.shape
+        if not shape.unknown_rank
+    }
+    assert batch * n in sizes  # the scores: shapes are known
+    assert not sizes & {batch * n * d, 2 * batch * n * d}
+
+
+def test_bilinear_starts_as_the_dot_product():
+    h, c = vectors()
+    bilinear, dot = models.get("interaction", "bilinear"), models.get("interaction", "dot", use_bias=False)
+    np.testing.assert_allclose(bilinear([h, c]), dot([h, c]), rtol=1e-6)
+    assert dot.variables == []
+
+
+def test_cosine_by_hand():
+    h, c = (
+        tf.constant([[3.0, 4.0], [0.0, 0.0]]),
+        tf.constant([[6.0, 8.0], [-4.0, 3.0], [-3.0, -4.0], [0.0, 0.0]]),
+    )
+    cosine = models.get("interaction", "cosine", temperature=0.25)
+    np.testing.assert_allclose(cosine([h, c]), [[4.0, 0.0, -4.0, 0.0], [0.0] * 4], atol=1e-6)
+    with tf.GradientTape() as tape:
+        tape.watch(h)
+        value = tf.reduce_sum(cosine([h, c]))
+    assert np.isfinite(tape.gradient(value, h)).all()
+    with pytest.raises(ValueError, match=r"temperature 0\.0 is not positive"):
+        models.get("interaction", "cosine", temperature=0.0)
 
 
 def test_dot_is_the_classical_dense_layer():
@@ -138,7 +249,7 @@ def test_unknown_parts_and_knobs():
         ValueError, match=r"unknown interaction 'lcmlp', did you mean 'lc_mlp'\?; there are: dot, "
     ):
         models.get("interaction", "lcmlp")
-    with pytest.raises(ValueError, match="interaction 'dot' has no knob 'units'; it has: none"):
+    with pytest.raises(ValueError, match="interaction 'dot' has no knob 'units'; it has: use_bias"):
         models.get("interaction", "dot", units=3)
     with pytest.raises(ValueError, match="encoder 'bert' needs 'path'"):
         models.get("encoder", "bert")

@@ -20,6 +20,8 @@ INTERACTIONS = {
     "dot": interactions.Dot,
     "lc_mlp": interactions.LatentCrossMlp,
     "concat_mlp": interactions.ConcatMlp,
+    "bilinear": interactions.Bilinear,
+    "cosine": interactions.Cosine,
 }
 
 PARTS = {"encoder": ENCODERS, "class encoder": CLASS_ENCODERS, "interaction": INTERACTIONS}

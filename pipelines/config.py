@@ -52,6 +52,8 @@ class Interaction:
     name: str = "dot"
     units: int | None = None
     dropout: float | None = None
+    use_bias: bool | None = None
+    temperature: float | None = None
 
 
 @dataclasses.dataclass
@@ -120,6 +122,7 @@ POSITIVE = (
     "encoder.filters",
     "encoder.units",
     "interaction.units",
+    "interaction.temperature",
     "loss.temperature",
     "loss.samples",
     "loss.gumbel_temperature",
