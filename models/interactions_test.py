@@ -94,9 +94,9 @@ def test_blocks_change_nothing_not_even_under_dropout(name, blocks, dropped):
     def one_by_one():
         size = -(-N // blocks)
         parts = [c[i : i + size] for i in range(0, N, size)]
-        seeds = (
-            [seed] if blocks == 1 else [tf.random.fold_in(seed, i, alg="philox") for i in range(len(parts))]
-        )
+        seeds = [seed] * len(parts)
+        if dropped and blocks > 1:
+            seeds = [tf.random.fold_in(seed, i, alg="philox") for i in range(len(parts))]
         # A padded block draws for its padding too.
         scores = [
             interaction._score(seed, h, tf.pad(part, [[0, size - len(part)], [0, 0]]), weights)[
