@@ -7,8 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from rank4class import losses
-from rank4class.pipelines import benchmark
+from rank4class.pipelines import benchmark, suites
 
 
 def row(name="mse", xla=False, baseline="softmax_ce", seconds=2.0, baseline_seconds=4.0):
@@ -50,12 +49,6 @@ def test_a_row_as_json():
     }
 
 
-@pytest.mark.parametrize("size", ["64", "64x", "x28", "64x1", "0x28", "64x28x2", "-1x28", "64*28"])
-def test_a_size_that_is_none(size):
-    with pytest.raises(ValueError, match=r"is not of the form BATCHxCLASSES, such as 64x1000"):
-        next(benchmark.run("losses", [size]))
-
-
 def test_nothing_to_measure():
     with pytest.raises(ValueError, match="there is no size to measure at"):
         next(benchmark.run("losses", []))
@@ -63,39 +56,8 @@ def test_nothing_to_measure():
         next(benchmark.run("losses", ["4x6"], ["mes"]))
 
 
-def test_tf_ranking_is_left_out_where_it_does_not_fit():
-    def against(name, size):
-        steps = benchmark._loss_steps(size)
-        return {b for step in steps if step.name == name for b in step.against}
-
-    assert "tensorflow_ranking:pairwise_logistic" in against("pairwise_logistic", "4x28")
-    assert "tensorflow_ranking:pairwise_logistic" not in against("pairwise_logistic", "16x1000000")
-    assert "tensorflow_ranking:softmax" in against("softmax", "16x10000")
-    assert against("rescaled_mse", "4x28") == {"softmax_ce", "floor"}
-
-
-def test_every_loss_is_measured_and_equals_its_baseline():
-    names = {step.name for step in benchmark._loss_steps("4x6")}
-    assert names >= set(losses.names())
-    for name in ("pairwise_logistic", "pairwise_logistic ndcg", "approx_mrr", "ordinal"):
-        ours, theirs = (
-            benchmark._build("losses", benchmark.Step(kind), "4x6")
-            for kind in (name, f"tensorflow_ranking:{name}")
-        )
-        for mine, other in zip(ours.results(), theirs.results(), strict=True):
-            np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.parametrize("name", benchmark._METRICS)
-def test_every_metric_equals_its_baselines(name):
-    kinds = (name, name + " dense", f"naive:{name}", f"naive:{name} dense", f"tensorflow_ranking:{name}")
-    results = [benchmark._build("metrics", benchmark.Step(kind), "4x9").results() for kind in kinds]
-    for other in results[1:]:
-        np.testing.assert_allclose(np.ravel(results[0]), np.ravel(other), rtol=1e-5)
-
-
 def test_the_most_memory_of_a_step():
-    peak = benchmark._measure_memory("losses", "16x100000", [benchmark.Step("floor")])
+    peak = benchmark._measure_memory("losses", "16x100000", [suites.Step("floor")])
     (megabytes,) = peak.values()
     if megabytes is None:
         pytest.skip("only Linux tells")
@@ -105,7 +67,7 @@ def test_the_most_memory_of_a_step():
 def test_a_step_that_the_system_ends_is_left_out(monkeypatch):
     by_its_name = importlib.import_module("rank4class.pipelines.benchmark_test")  # as the new process sees it
     monkeypatch.setattr(benchmark, "_peak_mb", by_its_name._peak_or_end)
-    steps = [benchmark.Step("a"), benchmark.Step("end"), benchmark.Step("b")]
+    steps = [suites.Step("a"), suites.Step("end"), suites.Step("b")]
     assert benchmark._peaks("losses", "4x6", steps) == dict(zip(steps, (1.0, np.inf, 1.0), strict=True))
     monkeypatch.setattr(benchmark, "_seconds_alone", by_its_name._peak_or_end)
     assert benchmark._measure_alone("losses", "4x6", steps[0]) == 1.0

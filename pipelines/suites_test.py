@@ -1,0 +1,57 @@
+"""Suites: sizes, and contenders that equal their baselines."""
+
+import numpy as np
+import pytest
+
+from rank4class import losses
+from rank4class.models import registry as model_registry
+from rank4class.pipelines import suites
+
+
+@pytest.mark.parametrize("size", ["64", "64x", "x28", "64x1", "0x28", "64x28x2", "-1x28", "64*28"])
+def test_a_size_that_is_none(size):
+    with pytest.raises(ValueError, match=r"is not of the form BATCHxCLASSES, such as 64x28"):
+        suites.SUITES["losses"].parse(size)
+    with pytest.raises(ValueError, match=r"is not of the form BATCHxCLASSESxWIDTHxUNITS"):
+        suites.SUITES["interactions"].parse(size)
+
+
+def test_tf_ranking_is_left_out_where_it_does_not_fit():
+    def against(name, size):
+        steps = suites._loss_steps(size)
+        return {b for step in steps if step.name == name for b in step.against}
+
+    assert "tensorflow_ranking:pairwise_logistic" in against("pairwise_logistic", (4, 28))
+    assert "tensorflow_ranking:pairwise_logistic" not in against("pairwise_logistic", (16, 1000000))
+    assert "tensorflow_ranking:softmax" in against("softmax", (16, 10000))
+    assert against("rescaled_mse", (4, 28)) == {"softmax_ce", "floor"}
+
+
+def test_every_loss_is_measured_and_equals_its_baseline():
+    names = {step.name for step in suites._loss_steps((4, 6))}
+    assert names >= set(losses.names())
+    for name in ("pairwise_logistic", "pairwise_logistic ndcg", "approx_mrr", "ordinal"):
+        ours, theirs = (
+            suites._build_loss(suites.Step(kind), (4, 6)) for kind in (name, f"tensorflow_ranking:{name}")
+        )
+        for mine, other in zip(ours.results(), theirs.results(), strict=True):
+            np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", suites._METRICS)
+def test_every_metric_equals_its_baselines(name):
+    kinds = (name, name + " dense", f"naive:{name}", f"naive:{name} dense", f"tensorflow_ranking:{name}")
+    results = [suites._build_metric(suites.Step(kind), (4, 9)).results() for kind in kinds]
+    for other in results[1:]:
+        np.testing.assert_allclose(np.ravel(results[0]), np.ravel(other), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", model_registry.INTERACTIONS)
+def test_every_interaction_is_measured_and_equals_the_naive_form(name):
+    steps = suites.SUITES["interactions"].steps("3x5x4x6", [name])
+    assert [step.name for step in steps if step.against] == [name, name]
+    ours, naive = (
+        suites._build_interaction(suites.Step(kind), (3, 5, 4, 6)) for kind in (name, f"naive:{name}")
+    )
+    for mine, other in zip(ours.results(), naive.results(), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-6)
