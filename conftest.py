@@ -44,50 +44,49 @@ def tiny_goemotions(tmp_path):
 
 @pytest.fixture
 def write_bert_folder():
-    """Returns a function that writes a two-layer BERT of random weights in Hugging Face's layout.
+    """Returns a function that writes a two-layer BERT or ELECTRA of random weights in Hugging Face's layout.
 
     It is written from what that layout says, not from our import of it.
     """
 
-    def write(folder, words=tuple(f"word{i}" for i in range(20)), drop=(), change=None, **published):
+    def write(
+        folder, words=tuple(f"word{i}" for i in range(20)), drop=(), change=None, kind="bert", **published
+    ):
         folder.mkdir(exist_ok=True)
         width, inner, positions = 8, 16, 32
+        embedding = 4 if kind == "electra" else width
         shapes = {
-            "embeddings.word_embeddings.weight": [len(words), width],
-            "embeddings.position_embeddings.weight": [positions, width],
-            "embeddings.token_type_embeddings.weight": [2, width],
-            "pooler.dense.weight": [width, width],
-            "pooler.dense.bias": [width],
+            "embeddings.word_embeddings.weight": [len(words), embedding],
+            "embeddings.position_embeddings.weight": [positions, embedding],
+            "embeddings.token_type_embeddings.weight": [2, embedding],
         }
-        norms = ["embeddings.LayerNorm"]
+        dense = {}  # name -> [out, in]
+        norms = {"embeddings.LayerNorm": embedding}
         for layer in ("encoder.layer.0.", "encoder.layer.1."):
-            square = (
-                "attention.self.query",
-                "attention.self.key",
-                "attention.self.value",
-                "attention.output.dense",
-            )
-            for part in square:
-                shapes |= {f"{layer}{part}.weight": [width, width], f"{layer}{part}.bias": [width]}
-            shapes |= {
-                f"{layer}intermediate.dense.weight": [inner, width],
-                f"{layer}intermediate.dense.bias": [inner],
-            }
-            shapes |= {f"{layer}output.dense.weight": [width, inner], f"{layer}output.dense.bias": [width]}
-            norms += [f"{layer}attention.output.LayerNorm", f"{layer}output.LayerNorm"]
+            for part in ("self.query", "self.key", "self.value", "output.dense"):
+                dense[f"{layer}attention.{part}"] = [width, width]
+            dense[f"{layer}intermediate.dense"] = [inner, width]
+            dense[f"{layer}output.dense"] = [width, inner]
+            norms |= {f"{layer}attention.output.LayerNorm": width, f"{layer}output.LayerNorm": width}
+        if kind == "electra":
+            dense["embeddings_project"] = [width, embedding]
+        else:
+            dense["pooler.dense"] = [width, width]
+        for name, (outputs, inputs) in dense.items():
+            shapes |= {f"{name}.weight": [outputs, inputs], f"{name}.bias": [outputs]}
         rng = np.random.default_rng(0)
         tensors = {name: rng.normal(size=shape, scale=0.5) for name, shape in shapes.items()}
-        for norm in norms:
+        for norm, size in norms.items():
             tensors |= {
-                f"{norm}.weight": rng.normal(1.0, 0.1, size=[width]),
-                f"{norm}.bias": rng.normal(size=[width]),
+                f"{norm}.weight": rng.normal(1.0, 0.1, size=[size]),
+                f"{norm}.bias": rng.normal(size=[size]),
             }
         tensors = {name: value.astype(np.float32) for name, value in tensors.items()}
         tensors["embeddings.position_ids"] = np.arange(positions)[None]
         tensors = {name: value for name, value in {**tensors, **(change or {})}.items() if name not in drop}
         safetensors.numpy.save_file(tensors, folder / "model.safetensors")
         config = {
-            "model_type": "bert",
+            "model_type": kind,
             "hidden_act": "gelu",
             "vocab_size": len(words),
             "hidden_size": width,
@@ -97,6 +96,8 @@ def write_bert_folder():
             "max_position_embeddings": positions,
             "type_vocab_size": 2,
         }
+        if kind == "electra":
+            config["embedding_size"] = embedding
         (folder / "config.json").write_text(json.dumps({**config, **published}))
         (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in words))
         return tensors

@@ -1,64 +1,417 @@
 """Import of published encoder weights: one declarative name map a source, and one strict reader.
 
-A map goes from the name of our variable, relative to the encoder, to the name of the source's
-tensor and how it is turned. The reader assigns every variable or raises; a source tensor that no
-variable takes has to be listed as known to be unused.
+A checkpoint's format is found from what lies at its path. A map goes from the names of our variables
+to the names of the source's tensors, by patterns. The reader assigns every variable or raises; a
+tensor that no variable takes has to be listed as known to be unused.
 """
 
+import dataclasses
+import glob
 import json
 import math
 import os
 import re
+import shutil
+from collections.abc import Callable
 
+import h5py
 import numpy as np
 import safetensors
-
-# Hugging Face's BERT -> tf-models-official's BertEncoderV2. "T" transposes a matrix (PyTorch keeps
-# dense kernels as [out, in]); a reshape to the variable's own shape then splits the heads.
-HUGGING_FACE_BERT = {
-    r"word_embeddings/embeddings": ("embeddings.word_embeddings.weight", ""),
-    r"position_embedding/embeddings": ("embeddings.position_embeddings.weight", ""),
-    r"type_embeddings/embeddings": ("embeddings.token_type_embeddings.weight", ""),
-    r"embeddings/layer_norm/gamma": ("embeddings.LayerNorm.weight", ""),
-    r"embeddings/layer_norm/beta": ("embeddings.LayerNorm.bias", ""),
-    r"transformer/layer_(\d+)/self_attention/(query|key|value)/kernel": (
-        r"encoder.layer.\1.attention.self.\2.weight",
-        "T",
-    ),
-    r"transformer/layer_(\d+)/self_attention/(query|key|value)/bias": (
-        r"encoder.layer.\1.attention.self.\2.bias",
-        "",
-    ),
-    r"transformer/layer_(\d+)/self_attention/attention_output/kernel": (
-        r"encoder.layer.\1.attention.output.dense.weight",
-        "T",
-    ),
-    r"transformer/layer_(\d+)/self_attention/attention_output/bias": (
-        r"encoder.layer.\1.attention.output.dense.bias",
-        "",
-    ),
-    r"transformer/layer_(\d+)/self_attention_layer_norm/gamma": (
-        r"encoder.layer.\1.attention.output.LayerNorm.weight",
-        "",
-    ),
-    r"transformer/layer_(\d+)/self_attention_layer_norm/beta": (
-        r"encoder.layer.\1.attention.output.LayerNorm.bias",
-        "",
-    ),
-    r"transformer/layer_(\d+)/intermediate/kernel": (r"encoder.layer.\1.intermediate.dense.weight", "T"),
-    r"transformer/layer_(\d+)/intermediate/bias": (r"encoder.layer.\1.intermediate.dense.bias", ""),
-    r"transformer/layer_(\d+)/output/kernel": (r"encoder.layer.\1.output.dense.weight", "T"),
-    r"transformer/layer_(\d+)/output/bias": (r"encoder.layer.\1.output.dense.bias", ""),
-    r"transformer/layer_(\d+)/output_layer_norm/gamma": (r"encoder.layer.\1.output.LayerNorm.weight", ""),
-    r"transformer/layer_(\d+)/output_layer_norm/beta": (r"encoder.layer.\1.output.LayerNorm.bias", ""),
-    r"pooler_transform/kernel": ("pooler.dense.weight", "T"),
-    r"pooler_transform/bias": ("pooler.dense.bias", ""),
-}
-# A buffer that only counts the positions, and the heads of models saved for pre-training.
-HUGGING_FACE_BERT_UNUSED = r"embeddings\.position_ids|cls\..*"
+import safetensors.numpy
+import tensorflow as tf
 
 
-_BERT_SIZES = {
+@dataclasses.dataclass(frozen=True)
+class NameMap:
+    """How a source calls the tensors of our variables.
+
+    Attributes:
+      names: pattern of our name -> template of the source's.
+      unused: pattern of the source's tensors that no encoder takes.
+      transposed: pattern of our names whose matrices the source keeps as [out, in].
+    """
+
+    names: dict
+    unused: str
+    transposed: str = ""
+
+    def source(self, name):
+        for pattern, template in self.names.items():
+            match = re.fullmatch(pattern, name)
+            if match:
+                return match.expand(template)
+        raise ValueError(f"the name map has no entry for the variable {name}")
+
+
+_LAYER = r"transformer/layer_(\d+)"
+
+
+def _google(scope):
+    """google-research's TF1 checkpoints of BERT and ELECTRA."""
+    layer = rf"{scope}/encoder/layer_\1"
+    return {
+        r"word_embeddings/embeddings": f"{scope}/embeddings/word_embeddings",
+        r"position_embedding/embeddings": f"{scope}/embeddings/position_embeddings",
+        r"type_embeddings/embeddings": f"{scope}/embeddings/token_type_embeddings",
+        r"embeddings/layer_norm/(gamma|beta)": rf"{scope}/embeddings/LayerNorm/\1",
+        r"embedding_projection/(kernel|bias)": rf"{scope}/embeddings_project/\1",
+        rf"{_LAYER}/self_attention/(query|key|value)/(kernel|bias)": rf"{layer}/attention/self/\2/\3",
+        rf"{_LAYER}/self_attention/attention_output/(kernel|bias)": rf"{layer}/attention/output/dense/\2",
+        rf"{_LAYER}/self_attention_layer_norm/(gamma|beta)": rf"{layer}/attention/output/LayerNorm/\2",
+        rf"{_LAYER}/(intermediate|output)/(kernel|bias)": rf"{layer}/\2/dense/\3",
+        rf"{_LAYER}/output_layer_norm/(gamma|beta)": rf"{layer}/output/LayerNorm/\2",
+        r"pooler_transform/(kernel|bias)": rf"{scope}/pooler/dense/\1",
+    }
+
+
+_SLOTS = r"global_step|.*/adam_[mv]"
+GOOGLE_BERT = NameMap(_google("bert"), unused=rf"cls/.*|{_SLOTS}")
+GOOGLE_ELECTRA = NameMap(
+    _google("electra"), unused=rf"(generator|generator_predictions|discriminator_predictions)/.*|{_SLOTS}"
+)
+
+_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+_GARDEN_LAYER = r"encoder/_transformer_layers/\1"
+MODEL_GARDEN_BERT = NameMap(
+    {
+        r"word_embeddings/embeddings": "encoder/_embedding_layer/embeddings" + _VALUE,
+        r"position_embedding/embeddings": "encoder/_position_embedding_layer/embeddings" + _VALUE,
+        r"type_embeddings/embeddings": "encoder/_type_embedding_layer/embeddings" + _VALUE,
+        r"embeddings/layer_norm/(gamma|beta)": r"encoder/_embedding_norm_layer/\1" + _VALUE,
+        r"embedding_projection/(kernel|bias)": r"encoder/_embedding_projection/\1" + _VALUE,
+        rf"{_LAYER}/self_attention/(query|key|value)/(kernel|bias)": _GARDEN_LAYER
+        + r"/_attention_layer/_\2_dense/\3"
+        + _VALUE,
+        rf"{_LAYER}/self_attention/attention_output/(kernel|bias)": _GARDEN_LAYER
+        + r"/_attention_layer/_output_dense/\2"
+        + _VALUE,
+        rf"{_LAYER}/self_attention_layer_norm/(gamma|beta)": _GARDEN_LAYER
+        + r"/_attention_layer_norm/\2"
+        + _VALUE,
+        rf"{_LAYER}/(intermediate|output)/(kernel|bias)": _GARDEN_LAYER + r"/_\2_dense/\3" + _VALUE,
+        rf"{_LAYER}/output_layer_norm/(gamma|beta)": _GARDEN_LAYER + r"/_output_layer_norm/\2" + _VALUE,
+        r"pooler_transform/(kernel|bias)": r"encoder/_pooler_layer/\1" + _VALUE,
+    },
+    # The rest of a training run: heads, optimizer, counters.
+    unused=r"(?!encoder/).*|.*/\.OPTIMIZER_SLOT/.*",
+)
+MODEL_GARDEN_RESNET = NameMap(
+    {
+        r"layer_(\d+)/(kernel|gamma|beta|moving_mean|moving_variance)": r"backbone/layer_with_weights-\1/\2"
+        + _VALUE,
+        r"layer_(\d+)/(\w+)/(\w+)": r"backbone/layer_with_weights-\1/_\2/\3" + _VALUE,
+    },
+    unused=r"(?!backbone/).*|.*/\.OPTIMIZER_SLOT/.*",
+)
+
+_TORCH_LAYER = r"encoder.layer.\1"
+HUGGING_FACE = NameMap(
+    {
+        r"word_embeddings/embeddings": "embeddings.word_embeddings.weight",
+        r"position_embedding/embeddings": "embeddings.position_embeddings.weight",
+        r"type_embeddings/embeddings": "embeddings.token_type_embeddings.weight",
+        r"embeddings/layer_norm/gamma": "embeddings.LayerNorm.weight",
+        r"embeddings/layer_norm/beta": "embeddings.LayerNorm.bias",
+        r"embedding_projection/kernel": "embeddings_project.weight",
+        r"embedding_projection/bias": "embeddings_project.bias",
+        rf"{_LAYER}/self_attention/(query|key|value)/kernel": rf"{_TORCH_LAYER}.attention.self.\2.weight",
+        rf"{_LAYER}/self_attention/(query|key|value)/bias": rf"{_TORCH_LAYER}.attention.self.\2.bias",
+        rf"{_LAYER}/self_attention/attention_output/kernel": rf"{_TORCH_LAYER}.attention.output.dense.weight",
+        rf"{_LAYER}/self_attention/attention_output/bias": rf"{_TORCH_LAYER}.attention.output.dense.bias",
+        rf"{_LAYER}/self_attention_layer_norm/gamma": rf"{_TORCH_LAYER}.attention.output.LayerNorm.weight",
+        rf"{_LAYER}/self_attention_layer_norm/beta": rf"{_TORCH_LAYER}.attention.output.LayerNorm.bias",
+        rf"{_LAYER}/(intermediate|output)/kernel": rf"{_TORCH_LAYER}.\2.dense.weight",
+        rf"{_LAYER}/(intermediate|output)/bias": rf"{_TORCH_LAYER}.\2.dense.bias",
+        rf"{_LAYER}/output_layer_norm/gamma": rf"{_TORCH_LAYER}.output.LayerNorm.weight",
+        rf"{_LAYER}/output_layer_norm/beta": rf"{_TORCH_LAYER}.output.LayerNorm.bias",
+        r"pooler_transform/kernel": "pooler.dense.weight",
+        r"pooler_transform/bias": "pooler.dense.bias",
+    },
+    # A buffer that only counts the positions, and the heads of models saved for pre-training.
+    unused=r"embeddings\.position_ids|cls\..*|discriminator_predictions\..*",
+    transposed=r".*/kernel",
+)
+KERAS_RESNET = NameMap({r"(.*)": r"\1"}, unused=r"predictions/.*")
+OWN = NameMap({r"(.*)": r"\1"}, unused="")
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A checkpoint that was found.
+
+    Attributes:
+      format: what it is, in words.
+      encoder: the name of the encoder that takes it, as in `registry.ENCODERS`.
+      path: of the file that holds the tensors.
+      folder: of what lies beside it, such as the vocabulary.
+      settings: the arguments that its encoder is built with.
+      name_map: a `NameMap`.
+      shapes: tensor's name -> shape.
+      tensor: function of a tensor's name to its values.
+    """
+
+    format: str
+    encoder: str
+    path: str
+    folder: str
+    settings: dict
+    name_map: NameMap
+    shapes: dict
+    tensor: Callable
+
+    def assign(self, variables):
+        """Assigns every variable its tensor, or none at all.
+
+        Args:
+          variables: our name -> variable.
+
+        Raises:
+          ValueError: a tensor is missing, left over, of another shape or not finite; the message
+            lists them.
+        """
+        left, assignments, problems = set(self.shapes), [], []
+        for name, variable in variables.items():
+            source = self.name_map.source(name)
+            if source not in left:
+                problems.append(f"{source} is missing")
+                continue
+            left.discard(source)
+            value = self.tensor(source)
+            if re.fullmatch(self.name_map.transposed, name):
+                value = value.T
+            if not _splits_into(value.shape, variable.shape):
+                shape = tuple(self.shapes[source])
+                problems.append(f"{source} has shape {shape}, not that of {name} {tuple(variable.shape)}")
+            elif not np.isfinite(value).all():
+                problems.append(f"{source} has values that are not finite")
+            assignments.append((variable, value))
+        unused = self.name_map.unused
+        problems += [f"{name} is left over" for name in sorted(left) if not re.fullmatch(unused, name)]
+        if problems:
+            raise ValueError(f"{self.path} does not fit this encoder: " + "; ".join(problems))
+        for variable, value in assignments:
+            variable.assign(value.reshape(variable.shape))
+
+
+def find(path):
+    """Finds out what checkpoint lies at a path.
+
+    Args:
+      path: a Hugging Face folder (BERT or ELECTRA, `model.safetensors`); a google-research folder (BERT
+        or ELECTRA, a TF1 checkpoint); a Model Garden checkpoint (BERT encoder or ResNet backbone, TF2);
+        Keras's file of ResNet50 weights (`.h5`); or a folder that `save` wrote. A TensorFlow checkpoint
+        can be named by its folder or by its prefix, the name without `.index`.
+
+    Returns:
+      A `Source`.
+
+    Raises:
+      FileNotFoundError: nothing is there, or a file is missing.
+      ValueError: it is of no known format, or its parts do not fit one another.
+    """
+    for recognize in (_own, _hugging_face, _tensorflow, _keras_resnet):
+        source = recognize(path)
+        if source is not None:
+            if "vocab_size" in source.settings:
+                _check_vocabulary(source)
+            return source
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"no {path}: it should be an encoder's checkpoint")
+    raise ValueError(
+        f"{path} holds no checkpoint of a known format: a Hugging Face folder (config.json, "
+        "model.safetensors, vocab.txt), a TensorFlow checkpoint (*.index), Keras's ResNet50 weights (.h5) or "
+        "a converted folder (encoder.json)"
+    )
+
+
+def save(folder, *, encoder, settings, variables, vocabulary_from=None):
+    """Writes an encoder in our own format: `encoder.json`, `model.safetensors`, and its vocabulary.
+
+    Args:
+      folder: made where it is not there; must not hold a checkpoint yet.
+      encoder: name, as in `registry.ENCODERS`.
+      settings: the arguments that it is built with.
+      variables: our name -> variable.
+      vocabulary_from: folder with the tokenizer's files.
+
+    Raises:
+      FileExistsError: the folder holds a checkpoint.
+    """
+    description = os.path.join(folder, _OWN_FILE)
+    if os.path.exists(description):
+        raise FileExistsError(f"{description} is there already: choose another folder")
+    os.makedirs(folder, exist_ok=True)
+    tensors = {name: variable.numpy() for name, variable in variables.items()}
+    safetensors.numpy.save_file(tensors, os.path.join(folder, _TENSORS))
+    for name in ("vocab.txt", "tokenizer_config.json"):
+        if vocabulary_from and os.path.isfile(os.path.join(vocabulary_from, name)):
+            shutil.copyfile(os.path.join(vocabulary_from, name), os.path.join(folder, name))
+    with open(description, "w", encoding="utf-8") as file:  # last: with it the folder is whole
+        json.dump({"encoder": encoder, "settings": settings}, file, indent=2)
+
+
+_OWN_FILE, _TENSORS = "encoder.json", "model.safetensors"
+
+
+def _own(path):
+    description = os.path.join(path, _OWN_FILE)
+    if not os.path.isfile(description):
+        return None
+    published = _read_json(description)
+    if set(published) != {"encoder", "settings"}:
+        raise ValueError(f"{description} does not describe an encoder")
+    tensors_path = os.path.join(path, _TENSORS)
+    return Source(
+        "rank4class folder",
+        published["encoder"],
+        tensors_path,
+        path,
+        published["settings"],
+        OWN,
+        *_safetensors(tensors_path),
+    )
+
+
+def _hugging_face(path):
+    config_path = os.path.join(path, "config.json")
+    if not os.path.isfile(config_path):
+        return None
+    tensors_path = os.path.join(path, _TENSORS)
+    if not os.path.isfile(tensors_path):
+        raise FileNotFoundError(
+            f"no {tensors_path}: of a Hugging Face folder the safetensors file is read, not pytorch_model.bin"
+        )
+    published = _read_json(config_path)
+    kind = published.get("model_type")
+    if kind not in ("bert", "electra"):
+        raise ValueError(f"{config_path} has model_type {kind!r}, which is not 'bert' or 'electra'")
+    shapes, tensor = _safetensors(tensors_path)
+    # A model saved with a head keeps its encoder under "bert." or "electra.".
+    theirs = {name.removeprefix(f"{kind}."): name for name in shapes}
+    return Source(
+        f"Hugging Face {kind.upper()} folder",
+        kind,
+        tensors_path,
+        path,
+        _published_sizes(config_path, published),
+        HUGGING_FACE,
+        {name: shapes[original] for name, original in theirs.items()},
+        lambda name: tensor(theirs[name]),
+    )
+
+
+def _tensorflow(path):
+    prefix = _prefix(path)
+    if prefix is None:
+        return None
+    folder = os.path.dirname(prefix)
+    reader = _opened(prefix)
+    shapes = reader.get_variable_to_shape_map()
+
+    def tensor(name):
+        try:
+            return reader.get_tensor(name)
+        except (tf.errors.OpError, IndexError, RuntimeError) as error:
+            raise ValueError(f"{prefix} is not a whole checkpoint: {name} cannot be read") from error
+
+    def source(found, encoder, settings, name_map, shapes=shapes, tensor=tensor):
+        return Source(found, encoder, prefix, folder, settings, name_map, shapes, tensor)
+
+    if any(name.startswith("backbone/") for name in shapes):
+        return source(
+            "Model Garden ResNet50 backbone", "resnet50", {"variant": "model_garden"}, MODEL_GARDEN_RESNET
+        )
+    if any(name.startswith("encoder/") for name in shapes):
+        theirs = _by_attributes(shapes)
+        shapes = {name: shapes[original] for name, original in theirs.items()}
+        settings = _sizes_in(prefix, MODEL_GARDEN_BERT, shapes)
+        by_attributes = lambda name: tensor(theirs[name])  # noqa: E731
+        return source("Model Garden BERT encoder", "bert", settings, MODEL_GARDEN_BERT, shapes, by_attributes)
+    if any(name.startswith("electra/") for name in shapes):
+        return source(
+            "google-research ELECTRA", "electra", _sizes_in(prefix, GOOGLE_ELECTRA, shapes), GOOGLE_ELECTRA
+        )
+    if any(name.startswith("bert/") for name in shapes):
+        config_path = os.path.join(folder, "bert_config.json")
+        settings = _published_sizes(config_path, _read_json(config_path))
+        if settings["activation"] == "gelu":
+            settings["activation"] = "gelu_new"  # what that code calls gelu is the tanh approximation
+        return source("google-research BERT", "bert", settings, GOOGLE_BERT)
+    raise ValueError(
+        f"{prefix} is a TensorFlow checkpoint, but not one of an encoder: its tensors stand under none of "
+        "bert/, electra/, encoder/, backbone/"
+    )
+
+
+def _keras_resnet(path):
+    if not os.path.isfile(path) or not h5py.is_hdf5(path):
+        return None
+    with h5py.File(path) as file:
+        layers = file.get("model_weights", file)
+        if "conv1_conv" not in layers:
+            raise ValueError(f"{path} holds no ResNet50 weights of keras.applications: it has no conv1_conv")
+        tensors = {
+            _text(name).removesuffix(":0"): np.array(layer[name])
+            for layer in layers.values()
+            for name in layer.attrs.get("weight_names", ())
+        }
+    shapes = {name: value.shape for name, value in tensors.items()}
+    return Source(
+        "Keras ResNet50 weights",
+        "resnet50",
+        path,
+        os.path.dirname(path),
+        {"variant": "keras"},
+        KERAS_RESNET,
+        shapes,
+        tensors.__getitem__,
+    )
+
+
+def _text(name):
+    return name.decode() if isinstance(name, bytes) else name
+
+
+def _prefix(path):
+    """Returns the prefix of the TensorFlow checkpoint that a path names, or None."""
+    if os.path.isfile(path + ".index"):
+        return path
+    if not os.path.isdir(path):
+        return None
+    latest = tf.train.latest_checkpoint(path)
+    if latest:
+        return latest
+    found = sorted(
+        name.removesuffix(".index") for name in glob.glob(os.path.join(glob.escape(path), "*.index"))
+    )
+    if len(found) > 1:
+        raise ValueError(f"{path} holds several checkpoints, name one of them: {', '.join(found)}")
+    return found[0] if found else None
+
+
+def _opened(prefix):
+    try:
+        return tf.train.load_checkpoint(prefix)
+    except (tf.errors.OpError, RuntimeError, ValueError) as error:
+        raise ValueError(f"{prefix} is not a whole TensorFlow checkpoint: {error}") from error
+
+
+def _safetensors(path):
+    """Returns the shapes of a file's tensors by name, and a function from a name to its values."""
+    try:
+        file = safetensors.safe_open(path, framework="numpy")
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"{path} is not a whole safetensors file: {error}") from error
+    shapes = {}
+    for name in file.keys():  # noqa: SIM118 (not a dict)
+        part = file.get_slice(name)
+        if part.get_dtype() == "BF16":
+            raise ValueError(f"{path} holds {name} in bfloat16, which cannot be read: save it in float32")
+        shapes[name] = tuple(part.get_shape())
+    return shapes, file.get_tensor
+
+
+_SIZES = {
     "vocab_size": "vocab_size",
     "hidden_size": "hidden_size",
     "num_layers": "num_hidden_layers",
@@ -69,38 +422,14 @@ _BERT_SIZES = {
 }
 
 
-def read_bert_config(folder):
-    """Reads `config.json` of a Hugging Face BERT folder.
-
-    Args:
-      folder: holds `config.json`, `vocab.txt` and `model.safetensors`.
-
-    Returns:
-      The keyword arguments of `encoders.Bert`.
-
-    Raises:
-      FileNotFoundError: the folder or one of its three files is missing.
-      ValueError: the file is not a BERT config, or its vocabulary is not the size of `vocab.txt`.
-    """
-    for name in ("config.json", "vocab.txt", "model.safetensors"):
-        path = os.path.join(folder, name)
-        if not os.path.isfile(path):
-            raise FileNotFoundError(
-                f"no {path}: an encoder's folder holds config.json, vocab.txt, model.safetensors"
-            )
-    path = os.path.join(folder, "config.json")
-    with open(path, encoding="utf-8") as file:
-        try:
-            published = json.load(file)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}:{error.lineno} is not JSON: {error.msg}") from error
-    if not isinstance(published, dict) or published.get("model_type") != "bert":
-        raise ValueError(f"{path} does not describe a model of model_type 'bert'")
-    sizes = {}
-    for ours, theirs in _BERT_SIZES.items():
-        sizes[ours] = published.get(theirs)
-        if not isinstance(sizes[ours], int) or sizes[ours] < 1:
-            raise ValueError(f"{path} has no positive whole number {theirs}")
+def _published_sizes(path, published):
+    """Returns the arguments of a text encoder that BERT's or ELECTRA's config file states."""
+    sizes = {ours: published.get(theirs) for ours, theirs in _SIZES.items()}
+    if published.get("model_type") == "electra":
+        sizes["embedding_size"] = published.get("embedding_size")
+    for ours, size in sizes.items():
+        if not isinstance(size, int) or size < 1:
+            raise ValueError(f"{path} has no positive whole number {_SIZES.get(ours, ours)}")
     if sizes["hidden_size"] % sizes["num_heads"]:
         raise ValueError(
             f"{path}: hidden_size {sizes['hidden_size']} does not split into {sizes['num_heads']} heads"
@@ -111,64 +440,94 @@ def read_bert_config(folder):
         )
     if published.get("layer_norm_eps", 1e-12) != 1e-12:
         raise ValueError(f"{path}: layer_norm_eps {published['layer_norm_eps']} is not 1e-12, BERT's own")
-    with open(os.path.join(folder, "vocab.txt"), encoding="utf-8") as file:
-        words = sum(1 for _ in file)
-    if words != sizes["vocab_size"]:
-        raise ValueError(f"{path} states vocab_size {sizes['vocab_size']}, but vocab.txt has {words} lines")
     return {**sizes, "activation": published["hidden_act"]}
 
 
-def load_hugging_face_bert(encoder, folder):
-    """Assigns the weights in `folder/model.safetensors` to a built `BertEncoderV2`.
+def _sizes_in(prefix, name_map, shapes):
+    """Returns the arguments of a text encoder as the shapes of its tensors show them.
 
-    Args:
-      encoder: the network, with all variables created.
-      folder: see `read_bert_config`.
-
-    Raises:
-      ValueError: a tensor is missing, left over or of another shape; the message lists them.
+    ELECTRA's code derives the heads from the width, 64 to a head; the Model Garden's tensors show them.
+    Both activate by the tanh approximation of GELU.
     """
-    path = os.path.join(folder, "model.safetensors")
-    try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except safetensors.SafetensorError as error:
-        raise ValueError(f"{path} is not a whole safetensors file: {error}") from error
-    # A model saved with a head keeps its encoder under "bert.".
-    tensors = {name.removeprefix("bert."): value for name, value in tensors.items()}
-    _assign(encoder, tensors, HUGGING_FACE_BERT, HUGGING_FACE_BERT_UNUSED, path)
+
+    def shape(name):
+        source = name_map.source(name)
+        if source not in shapes:
+            raise ValueError(f"{prefix} does not fit a text encoder: {source} is missing")
+        return shapes[source]
+
+    first = "transformer/layer_0/"
+    vocab_size, embedding_size = shape("word_embeddings/embeddings")
+    hidden_size, inner_size = shape(first + "intermediate/kernel")
+    query = shape(first + "self_attention/query/kernel")
+    layers = 0
+    while name_map.source(f"transformer/layer_{layers}/intermediate/kernel") in shapes:
+        layers += 1
+    return {
+        "vocab_size": int(vocab_size),
+        "hidden_size": int(hidden_size),
+        "embedding_size": int(embedding_size),
+        "num_layers": layers,
+        "num_heads": int(query[1]) if len(query) == 3 else max(1, int(hidden_size) // 64),
+        "inner_size": int(inner_size),
+        "max_positions": int(shape("position_embedding/embeddings")[0]),
+        "num_types": int(shape("type_embeddings/embeddings")[0]),
+        "activation": "gelu_new",
+    }
 
 
-def _assign(encoder, tensors, name_map, unused, path):
-    left, assignments, problems = set(tensors), [], []
-    for variable in encoder.variables:
-        name = variable.name.rsplit(encoder.name + "/", 1)[-1].removesuffix(":0")
-        source, turn = _source(name, name_map)
-        if source not in tensors:
-            problems.append(f"{source} is missing")
-            continue
-        left.discard(source)
-        value = tensors[source].T if turn == "T" else tensors[source]
-        if not _splits_into(value.shape, variable.shape):
-            problems.append(
-                f"{source} has shape {tensors[source].shape}, not that of {name} {variable.shape}"
-            )
-        elif not np.isfinite(value).all():
-            problems.append(f"{source} has values that are not finite")
-        assignments.append((variable, value))
-    problems += [f"{name} is left over" for name in sorted(left) if not re.fullmatch(unused, name)]
-    if problems:
-        raise ValueError(f"{path} does not fit this encoder: " + "; ".join(problems))
-    for variable, value in assignments:
-        variable.assign(value.reshape(variable.shape))
+def _by_attributes(shapes):
+    """Returns the names of a Model Garden encoder's tensors by attributes -> as they stand.
 
-
-def _source(name, name_map):
-    for pattern, (template, turn) in name_map.items():
-        match = re.fullmatch(pattern, name)
+    The Model Garden has saved its encoder as a layer, whose tensors go by attributes, and as a
+    functional model, whose tensors go by the places of its layers.
+    """
+    place = re.compile(r"encoder/layer_with_weights-(\d+)/(.*)")
+    rests = {}
+    for name in shapes:
+        match = place.fullmatch(name)
         if match:
-            return match.expand(template), turn
-    raise ValueError(f"the name map has no entry for the variable {name}")
+            rests.setdefault(int(match[1]), []).append(match[2])
+    if not rests:
+        return {name: name for name in shapes}
+    last = max(rests)
+    layers = [
+        "_embedding_layer",
+        "_position_embedding_layer",
+        "_type_embedding_layer",
+        "_embedding_norm_layer",
+    ]
+    if not any(rest.startswith("_attention_layer") for rest in rests.get(4, ())):
+        layers.append("_embedding_projection")
+    layers += [f"_transformer_layers/{i}" for i in range(last - len(layers))]
+    layers.append("_pooler_layer")
+    renamed = lambda match: f"encoder/{layers[int(match[1])]}/{match[2]}"  # noqa: E731
+    return {place.sub(renamed, name): name for name in shapes}
+
+
+def _check_vocabulary(source):
+    path = os.path.join(source.folder, "vocab.txt")
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"no {path}: a text encoder needs its vocabulary")
+    with open(path, encoding="utf-8") as file:
+        words = sum(1 for _ in file)
+    if words != source.settings["vocab_size"]:
+        raise ValueError(
+            f"{source.path} has a vocabulary of {source.settings['vocab_size']}, but {path} has {words} lines"
+        )
+
+
+def _read_json(path):
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"no {path}")
+    with open(path, encoding="utf-8") as file:
+        try:
+            published = json.load(file)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path}:{error.lineno} is not JSON: {error.msg}") from error
+    if not isinstance(published, dict):
+        raise ValueError(f"{path} has no JSON object")
+    return published
 
 
 def _splits_into(shape, finer):

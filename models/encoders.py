@@ -5,6 +5,7 @@ those it takes in `FEATURES`, and its `d` is the property `width`.
 """
 
 import tensorflow as tf
+from absl import logging
 from official.nlp.modeling import networks
 
 from rank4class.models import checkpoints
@@ -42,6 +43,23 @@ class _ImageEncoder(tf.keras.layers.Layer):
         for layer in self.layers:
             h = layer(h, training=training)
         return h
+
+
+class _WithWeightDecay(tf.keras.layers.Layer):
+    """Adds `weight_decay` times the squares of all kernels to the layer's losses."""
+
+    def __init__(self, weight_decay, **kwargs):
+        super().__init__(**kwargs)
+        self.weight_decay = weight_decay
+        if weight_decay:
+            self.add_loss(self._penalty)
+
+    def _penalty(self):
+        kernels = [v for v in self.trainable_variables if v.name.endswith("kernel:0")]
+        return self.weight_decay * sum(tf.reduce_sum(tf.square(kernel)) for kernel in kernels)
+
+    def get_config(self):
+        return {**super().get_config(), "weight_decay": self.weight_decay}
 
 
 @_serializable
@@ -110,6 +128,180 @@ class SmallCnn(_ImageEncoder):
 
 
 @_serializable
+class Vgg16(_WithWeightDecay, _ImageEncoder):
+    """VGG16 for images of 32 x 32: batch norm after each ReLU, dropout, and one dense layer of 512.
+
+    Features: `image` float `[B, 32, 32, 3]`, RGB in `[0, 1]`; it is normalised by the mean and the
+    deviation of CIFAR-10's training pixels.
+
+    Args:
+      weight_decay: times the squares of the kernels, added to the loss.
+
+    >>> Vgg16()({"image": tf.zeros([2, 32, 32, 3])}).shape
+    TensorShape([2, 512])
+
+    References:
+      Simonyan & Zisserman (2014); github.com/geifmany/cifar-vgg, which Rank4Class, appendix B.2, names.
+    """
+
+    BLOCKS = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
+    PIXEL_MEAN, PIXEL_DEVIATION = 120.707 / 255, 64.15 / 255
+
+    def __init__(self, weight_decay=5e-4, **kwargs):
+        super().__init__(weight_decay, **kwargs)
+        rate = 0.3  # after the first convolution; 0.4 later, 0.5 before and after the dense layer
+        self.layers = []
+        for block, (filters, convolutions) in enumerate(self.BLOCKS, 1):
+            for i in range(1, convolutions + 1):
+                self._add(tf.keras.layers.Conv2D(filters, 3, padding="same", name=f"conv_{block}_{i}"))
+                if i < convolutions:
+                    self._drop(rate)
+                    rate = 0.4
+            self.layers.append(tf.keras.layers.MaxPooling2D(2))
+        self._drop(0.5)
+        self.layers.append(tf.keras.layers.Flatten())
+        self._add(tf.keras.layers.Dense(self.width, name="dense"))
+        self._drop(0.5)
+
+    @classmethod
+    def from_checkpoint(cls, path=None, weight_decay=5e-4):
+        """Builds the encoder with the weights of a checkpoint, or random ones.
+
+        Args:
+          path: see `checkpoints.find`; None draws random weights.
+          weight_decay: see the class.
+        """
+        encoder = cls(weight_decay=weight_decay)
+        if path is not None:
+            source = _found(path, "vgg16")
+            encoder({"image": tf.zeros([1, 32, 32, 3])})
+            source.assign(encoder.named_variables())
+        return encoder
+
+    def _add(self, layer):
+        self.layers += [layer, tf.keras.layers.ReLU()]
+        self.layers.append(tf.keras.layers.BatchNormalization(name=f"{layer.name}_norm"))
+
+    def _drop(self, rate):
+        self.layers.append(tf.keras.layers.Dropout(rate))
+
+    @property
+    def width(self):
+        return 512
+
+    def named_variables(self):
+        return _by_layer(self.layers)
+
+    def call(self, features, training=None):
+        image = (features["image"] - self.PIXEL_MEAN) / self.PIXEL_DEVIATION
+        return super().call({"image": image}, training=training)
+
+
+@_serializable
+class ResNet50(_WithWeightDecay):
+    """ResNet50 up to its last pooling.
+
+    There are two networks of that name, whose weights do not fit one another: the Model Garden's, which
+    halves the image in the middle convolution of a block, and that of `keras.applications`, which does
+    so in the first.
+
+    Features: `image` float `[B, height, width, 3]`, RGB in `[0, 1]`, 224 x 224 as published; it is
+    normalised as the variant's published weights ask for.
+
+    Args:
+      variant: "model_garden" or "keras".
+      weight_decay: times the squares of the kernels, added to the loss.
+
+    Raises:
+      ValueError: unknown `variant`.
+
+    References:
+      He et al. (2016); Rank4Class, appendix B.2.
+    """
+
+    FEATURES = ("image",)
+    VARIANTS = ("model_garden", "keras")
+
+    def __init__(self, variant="model_garden", weight_decay=1e-4, **kwargs):
+        super().__init__(weight_decay, **kwargs)
+        if variant not in self.VARIANTS:
+            raise ValueError(f"variant {variant!r} is not one of {', '.join(self.VARIANTS)}")
+        self.variant = variant
+        if variant == "keras":
+            self.network = tf.keras.applications.ResNet50(include_top=False, weights=None, pooling="avg")
+        else:
+            from official.vision.modeling.backbones import resnet  # slow to import, and not needed for texts
+
+            self.network = resnet.ResNet(50, norm_momentum=0.9, norm_epsilon=1e-5)
+
+    @classmethod
+    def from_checkpoint(cls, path=None, weight_decay=1e-4):
+        """Builds the variant that a checkpoint holds, with its weights, or one of random weights.
+
+        Args:
+          path: see `checkpoints.find`; None draws random weights for the Model Garden's variant.
+          weight_decay: see the class.
+        """
+        if path is None:
+            return cls(weight_decay=weight_decay)
+        source = _found(path, "resnet50")
+        encoder = cls(**source.settings, weight_decay=weight_decay)
+        source.assign(encoder.named_variables())
+        return encoder
+
+    @property
+    def width(self):
+        return 2048
+
+    def named_variables(self):
+        """Returns the variables by names that do not hang on what else the program has built."""
+        if self.variant == "keras":
+            return _by_layer(self.network.layers)
+        with_weights = [layer for layer in self.network.layers if layer.weights]
+        return {
+            f"layer_{i}/{name}": variable
+            for i, layer in enumerate(with_weights)
+            for name, variable in (_of_block(layer) if hasattr(layer, "_conv1") else _of_layer(layer)).items()
+        }
+
+    def call(self, features, training=None):
+        image = features["image"]
+        if self.variant == "keras":
+            pixels = tf.keras.applications.resnet50.preprocess_input(255.0 * image)
+            return self.network(pixels, training=training)
+        image = (image - tf.constant(_IMAGENET_MEAN, image.dtype)) / tf.constant(
+            _IMAGENET_DEVIATION, image.dtype
+        )
+        return tf.reduce_mean(self.network(image, training=training)["5"], axis=(1, 2))
+
+    def get_config(self):
+        return {**super().get_config(), "variant": self.variant}
+
+
+# Of ImageNet's training pixels, per channel: what the Model Garden normalises by.
+_IMAGENET_MEAN, _IMAGENET_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def _of_layer(layer):
+    return {variable.name.rsplit("/", 1)[-1].removesuffix(":0"): variable for variable in layer.weights}
+
+
+def _by_layer(layers):
+    return {f"{layer.name}/{name}": v for layer in layers for name, v in _of_layer(layer).items()}
+
+
+def _of_block(block):
+    parts = ("shortcut", "norm0", "conv1", "norm1", "conv2", "norm2", "conv3", "norm3")
+    present = {part: getattr(block, f"_{part}", None) for part in parts}
+    return {
+        f"{part}/{name}": variable
+        for part, layer in present.items()
+        if layer is not None
+        for name, variable in _of_layer(layer).items()
+    }
+
+
+@_serializable
 class Bert(tf.keras.layers.Layer):
     """tf-models-official's BERT encoder, pooled to one vector.
 
@@ -118,10 +310,12 @@ class Bert(tf.keras.layers.Layer):
     Args:
       vocab_size, hidden_size, num_layers, num_heads, inner_size, max_positions, num_types: the
         network's size.
+      embedding_size: width of the embeddings where it is not that of the layers.
       activation: "gelu" (exact), "gelu_new" (the tanh approximation) or "relu".
       dropout: rate on hidden states and attention.
+      output_dropout: rate on the vector that comes out; the published fine-tuning has 0.1 there.
       pooling: "mean" of the tokens that are not padding, "cls" for the first token's state, or
-        "pooler" for that state through BERT's own dense tanh layer.
+        "pooler", the default, for that state through BERT's own dense tanh layer.
 
     Raises:
       ValueError: unknown `pooling`, or more tokens than positions.
@@ -131,7 +325,9 @@ class Bert(tf.keras.layers.Layer):
     """
 
     FEATURES = ("input_word_ids", "input_mask", "input_type_ids")
-    POOLINGS = ("mean", "cls", "pooler")
+    NAME = "bert"
+    HAS_POOLER = True
+    POOLINGS = ("pooler", "cls", "mean")
 
     def __init__(
         self,
@@ -142,12 +338,15 @@ class Bert(tf.keras.layers.Layer):
         inner_size=3072,
         max_positions=512,
         num_types=2,
+        embedding_size=None,
         activation="gelu",
         dropout=0.1,
-        pooling="pooler",
+        output_dropout=0.0,
+        pooling=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
+        pooling = pooling or self.POOLINGS[0]
         if pooling not in self.POOLINGS:
             raise ValueError(f"pooling {pooling!r} is not one of {', '.join(self.POOLINGS)}")
         self.pooling = pooling
@@ -159,8 +358,10 @@ class Bert(tf.keras.layers.Layer):
             "inner_size": inner_size,
             "max_positions": max_positions,
             "num_types": num_types,
+            "embedding_size": embedding_size or hidden_size,
             "activation": activation,
             "dropout": dropout,
+            "output_dropout": output_dropout,
         }
         self.network = networks.BertEncoderV2(
             vocab_size=vocab_size,
@@ -170,29 +371,39 @@ class Bert(tf.keras.layers.Layer):
             inner_dim=inner_size,
             max_sequence_length=max_positions,
             type_vocab_size=num_types,
+            embedding_width=embedding_size,
             inner_activation=_ACTIVATIONS[activation],
             output_dropout=dropout,
             attention_dropout=dropout,
             name="bert",
         )
+        self.drop = tf.keras.layers.Dropout(output_dropout)
         # Where BERT's own pooler has no part in the output it has no gradient either.
         self.network.pooler_layer.trainable = pooling == "pooler"
 
     @classmethod
-    def from_folder(cls, path, dropout=0.1, pooling="pooler"):
-        """Builds the encoder that a Hugging Face folder describes and loads its weights.
+    def from_checkpoint(cls, path, dropout=0.1, output_dropout=0.0, pooling=None):
+        """Builds the encoder that a checkpoint describes and loads its weights.
 
         Args:
-          path: folder with `config.json`, `vocab.txt` and `model.safetensors`.
-          dropout, pooling: see the class.
+          path: see `checkpoints.find`.
+          dropout, output_dropout, pooling: see the class.
 
         Raises:
-          FileNotFoundError, ValueError: see `checkpoints`.
+          FileNotFoundError, ValueError: see `checkpoints`; or it is another encoder's.
         """
-        encoder = cls(**checkpoints.read_bert_config(path), dropout=dropout, pooling=pooling)
+        source = _found(path, cls.NAME)
+        encoder = cls(**source.settings, dropout=dropout, output_dropout=output_dropout, pooling=pooling)
         encoder({name: tf.zeros([1, 1], tf.int32) for name in cls.FEATURES})
-        checkpoints.load_hugging_face_bert(encoder.network, path)
+        source.assign(encoder.named_variables())
         return encoder
+
+    def named_variables(self):
+        """Returns the variables by the network's own names, those that a checkpoint is to fill."""
+        scope = self.network.name + "/"
+        names = [v.name.rsplit(scope, 1)[-1].removesuffix(":0") for v in self.network.variables]
+        named = dict(zip(names, self.network.variables, strict=True))
+        return {name: v for name, v in named.items() if self.HAS_POOLER or "pooler" not in name}
 
     @property
     def width(self):
@@ -204,7 +415,9 @@ class Bert(tf.keras.layers.Layer):
             raise ValueError(
                 f"texts of {length} tokens: this encoder has {self.config['max_positions']} positions"
             )
-        outputs = self.network(features, training=training)
+        return self.drop(self._pool(features, self.network(features, training=training)), training=training)
+
+    def _pool(self, features, outputs):
         if self.pooling == "pooler":
             return outputs["pooled_output"]
         states = outputs["sequence_output"]
@@ -215,6 +428,33 @@ class Bert(tf.keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), **self.config, "pooling": self.pooling}
+
+
+@_serializable
+class Electra(Bert):
+    """ELECTRA's discriminator: BERT's network without a pooler, its embeddings maybe narrower.
+
+    Features and arguments are those of `Bert`; `pooling` is "cls", the default, or "mean".
+
+    References:
+      Clark et al. (2020), "ELECTRA"; Rank4Class, appendix B.2.
+    """
+
+    POOLINGS = ("cls", "mean")
+    NAME = "electra"
+    HAS_POOLER = False
+
+
+def _found(path, name):
+    """Returns the source at a path, having said what it is; raises ValueError for another encoder's."""
+    source = checkpoints.find(path)
+    if source.encoder != name:
+        raise ValueError(
+            f"{path} is a checkpoint of another encoder ({source.format}): set the encoder's name to "
+            f"{source.encoder!r}, not {name!r}"
+        )
+    logging.info("%s: %s", path, source.format)
+    return source
 
 
 def _gelu_new(x):

@@ -7,6 +7,7 @@ import pathlib
 import numpy as np
 import pytest
 import tensorflow as tf
+from official.vision.ops import preprocess_ops
 
 from rank4class import models
 from rank4class.models import encoders, registry
@@ -23,8 +24,8 @@ def tokens(batch=3, length=5):
     return dict(zip(names, map(tf.constant, (ids, mask, np.zeros_like(mask))), strict=True))
 
 
-def images():
-    return {"image": tf.random.stateless_uniform([3, 8, 8, 1], [0, 1])}
+def images(size=8, channels=1):
+    return {"image": tf.random.stateless_uniform([3, size, size, channels], [0, 1])}
 
 
 CASES = {
@@ -32,6 +33,9 @@ CASES = {
     "mlp": (lambda: encoders.Mlp(hidden=(16, 8), dropout=0.1), images()),
     "small_cnn": (lambda: encoders.SmallCnn(filters=(4, 4), units=8, dropout=0.1), images()),
     "bert": (lambda: encoders.Bert(**TINY, pooling="mean"), tokens()),
+    "electra": (lambda: encoders.Electra(**TINY, embedding_size=4), tokens()),
+    "vgg16": (encoders.Vgg16, images(32, 3)),
+    "resnet50": (encoders.ResNet50, images(64, 3)),
 }
 
 
@@ -69,7 +73,7 @@ class TestEveryEncoder:
         make, features = CASES[name]
         encoder = make()
         np.testing.assert_array_equal(encoder(features), encoder(features, training=False))
-        if name != "identity":
+        if name not in ("identity", "resnet50"):
             assert not np.allclose(encoder(features, training=True), encoder(features, training=True))
 
     @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
@@ -102,6 +106,7 @@ def test_poolings_by_hand():
     poolings = {name: encoders.Bert(**TINY, pooling=name) for name in encoders.Bert.POOLINGS}
     for encoder in poolings.values():
         encoder(features)
+    for encoder in poolings.values():
         for ours, first in zip(encoder.network.variables, poolings["mean"].network.variables, strict=True):
             ours.assign(first)
     states = poolings["mean"].network(features)["sequence_output"].numpy()
@@ -112,63 +117,80 @@ def test_poolings_by_hand():
     np.testing.assert_allclose(poolings["pooler"](features), np.tanh(states[:, 0] @ kernel + bias), rtol=1e-5)
     with pytest.raises(ValueError, match="texts of 600 tokens: this encoder has 512 positions"):
         poolings["cls"](tokens(length=600))
-    with pytest.raises(ValueError, match="pooling 'max' is not one of mean, cls, pooler"):
+    with pytest.raises(ValueError, match="pooling 'max' is not one of pooler, cls, mean"):
         encoders.Bert(**TINY, pooling="max")
 
 
-def test_imported_weights_stand_where_they_should(tmp_path, write_bert_folder):
-    tensors = write_bert_folder(tmp_path)
-    encoder = models.get("encoder", "bert", path=str(tmp_path))
-    by_name = {v.name.rsplit("bert/", 1)[-1]: v.numpy() for v in encoder.network.variables}
-    query = by_name["transformer/layer_1/self_attention/query/kernel:0"]
-    expected = tensors["encoder.layer.1.attention.self.query.weight"]
-    np.testing.assert_array_equal(query[3, 1, 2], expected[1 * 4 + 2, 3])  # [in, head, unit] is [out, in]
-    output = by_name["transformer/layer_0/self_attention/attention_output/kernel:0"]
-    expected = tensors["encoder.layer.0.attention.output.dense.weight"]
-    np.testing.assert_array_equal(output[1, 2, 5], expected[5, 1 * 4 + 2])  # [head, unit, out]
-    np.testing.assert_array_equal(by_name["pooler_transform/kernel:0"], tensors["pooler.dense.weight"].T)
+def test_electra_has_narrow_embeddings_and_no_pooler():
+    encoder = encoders.Electra(**TINY, embedding_size=4, output_dropout=0.5)
+    features = tokens()
+    encoder(features)
+    names = encoder.named_variables()
+    assert names["word_embeddings/embeddings"].shape == [20, 4]
+    assert names["embedding_projection/kernel"].shape == [4, 8]
+    assert not [name for name in names if "pooler" in name]
+    states = encoder.network(features)["sequence_output"]
+    np.testing.assert_allclose(encoder(features), states[:, 0], rtol=1e-6)
+    dropped = encoder(features, training=True).numpy() == 0.0
+    assert 0.0 < dropped.mean() < 1.0
+    with pytest.raises(ValueError, match="pooling 'pooler' is not one of cls, mean"):
+        encoders.Electra(**TINY, pooling="pooler")
 
 
-@pytest.mark.parametrize(
-    ("broken", "message"),
-    [
-        ({"drop": ["pooler.dense.bias"]}, "pooler.dense.bias is missing"),
-        ({"change": {"lm_head.weight": np.ones(3, np.float32)}}, "lm_head.weight is left over"),
-        (
-            {"change": {"encoder.layer.0.output.dense.weight": np.ones([8, 15], np.float32)}},
-            r"layer.0.output.dense.weight has shape \(8, 15\), not that of transformer/layer_0/output/kernel",
-        ),
-        ({"num_hidden_layers": 1}, "encoder.layer.1.attention.output.LayerNorm.bias is left over"),
-        ({"vocab_size": 21}, "states vocab_size 21, but vocab.txt has 20 lines"),
-        ({"model_type": "gpt2"}, "does not describe a model of model_type 'bert'"),
-        ({"hidden_size": None}, "has no positive whole number hidden_size"),
-        ({"num_attention_heads": 3}, "hidden_size 8 does not split into 3 heads"),
-        ({"layer_norm_eps": 1e-5}, "layer_norm_eps 1e-05 is not 1e-12"),
-        (
-            {"change": {"pooler.dense.bias": np.full(8, np.nan, np.float32)}},
-            "pooler.dense.bias has values that are not",
-        ),
-        ({"hidden_act": "swish"}, "hidden_act 'swish' is not one of"),
-    ],
-)
-def test_a_folder_that_does_not_fit_is_refused(tmp_path, write_bert_folder, broken, message):
-    write_bert_folder(tmp_path, **broken)
-    with pytest.raises(ValueError, match=message):
-        models.get("encoder", "bert", path=str(tmp_path))
+def test_vgg16_is_the_published_network():
+    """Against the published list of layers; the 0.3 dropout stands after the first convolution only."""
+    published = []
+    for filters, rates in (
+        (64, [0.3, None]),
+        (128, [0.4, None]),
+        (256, [0.4, 0.4, None]),
+        (512, [0.4, 0.4, None]),
+        (512, [0.4, 0.4, None]),
+    ):
+        for rate in rates:
+            published += [("Conv2D", filters), "ReLU", "BatchNormalization"]
+            published += [("Dropout", rate)] if rate else []
+        published.append("MaxPooling2D")
+    published += [("Dropout", 0.5), "Flatten", ("Dense", 512), "ReLU", "BatchNormalization", ("Dropout", 0.5)]
+    encoder = encoders.Vgg16()
+
+    def described(layer):
+        name = type(layer).__name__
+        number = {"Conv2D": "filters", "Dense": "units", "Dropout": "rate"}.get(name)
+        return (name, getattr(layer, number)) if number else name
+
+    assert [described(layer) for layer in encoder.layers] == published
+    pixels = images(32, 3)
+    h = (255.0 * pixels["image"] - 120.707) / 64.15
+    for layer in encoder.layers:
+        h = layer(h)
+    np.testing.assert_allclose(encoder(pixels), h, rtol=1e-4, atol=1e-5)
 
 
-def test_files_that_are_missing_or_cut_short(tmp_path, write_bert_folder):
-    write_bert_folder(tmp_path)
-    path = tmp_path / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(ValueError, match=r"model\.safetensors is not a whole safetensors file"):
-        models.get("encoder", "bert", path=str(tmp_path))
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(ValueError, match=r"config.json:1 is not JSON"):
-        models.get("encoder", "bert", path=str(tmp_path))
-    os.remove(tmp_path / "vocab.txt")
-    with pytest.raises(FileNotFoundError, match=r"vocab\.txt: an encoder's folder holds"):
-        models.get("encoder", "bert", path=str(tmp_path))
+@pytest.mark.parametrize("make", [encoders.Vgg16, encoders.ResNet50])
+def test_weight_decay_is_half_the_gradient_over_the_kernel(make):
+    encoder = make(weight_decay=0.25)
+    encoder(images(32, 3))
+    kernels = [v for v in encoder.trainable_variables if "kernel" in v.name]
+    with tf.GradientTape() as tape:
+        (penalty,) = encoder.losses
+    np.testing.assert_allclose(penalty, 0.25 * sum(np.square(k.numpy()).sum() for k in kernels), rtol=1e-5)
+    for kernel, gradient in zip(kernels, tape.gradient(penalty, kernels), strict=True):
+        np.testing.assert_allclose(gradient, 0.5 * kernel, rtol=1e-6)
+    assert make(weight_decay=0.0).losses == []
+
+
+def test_resnet50_normalises_as_the_model_garden_and_as_keras_do():
+    features = images(64, 3)
+    garden = encoders.ResNet50()
+    normalized = preprocess_ops.normalize_image(features["image"])
+    expected = tf.reduce_mean(garden.network(normalized)["5"], axis=(1, 2))
+    np.testing.assert_allclose(garden(features), expected, rtol=1e-4, atol=1e-5)
+    keras = encoders.ResNet50(variant="keras")
+    blue_green_red = 255.0 * features["image"][..., ::-1] - [103.939, 116.779, 123.68]
+    np.testing.assert_allclose(keras(features), keras.network(blue_green_red), rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="variant 'v1' is not one of model_garden, keras"):
+        encoders.ResNet50(variant="v1")
 
 
 def test_minilm_gives_the_hidden_states_of_the_reference():

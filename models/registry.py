@@ -9,7 +9,10 @@ ENCODERS = {
     "identity": encoders.Identity,
     "mlp": encoders.Mlp,
     "small_cnn": encoders.SmallCnn,
-    "bert": encoders.Bert.from_folder,
+    "vgg16": encoders.Vgg16.from_checkpoint,
+    "resnet50": encoders.ResNet50.from_checkpoint,
+    "bert": encoders.Bert.from_checkpoint,
+    "electra": encoders.Electra.from_checkpoint,
 }
 
 CLASS_ENCODERS = {

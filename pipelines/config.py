@@ -37,6 +37,8 @@ class Encoder:
     path: str | None = None
     pooling: str | None = None
     dropout: float | None = None
+    output_dropout: float | None = None
+    weight_decay: float | None = None
     hidden: tuple[int, ...] | None = None
     filters: tuple[int, ...] | None = None
     units: int | None = None
@@ -189,10 +191,10 @@ def check(experiment):
     model_registry.check("interaction", experiment.interaction.name, knobs(experiment.interaction))
     for name in POSITIVE:
         _check_positive(name, functools.reduce(getattr, name.split("."), experiment))
-    for section in ("encoder", "interaction"):
-        rate = getattr(experiment, section).dropout
+    for name in ("encoder.dropout", "encoder.output_dropout", "interaction.dropout"):
+        rate = functools.reduce(getattr, name.split("."), experiment)
         if rate is not None and not 0.0 <= rate < 1.0:
-            raise ValueError(f"{section}.dropout {rate} is not in [0, 1)")
+            raise ValueError(f"{name} {rate} is not in [0, 1)")
     if experiment.encoder.frozen and not experiment.encoder.path:
         raise ValueError("encoder.frozen needs encoder.path: random weights are not worth keeping")
     loss = losses.get(experiment.loss.name, **knobs(experiment.loss))

@@ -1,0 +1,392 @@
+"""Checkpoints: one network from every layout, and a clear refusal of what does not fit."""
+
+import json
+import os
+import shutil
+
+import h5py
+import numpy as np
+import pytest
+import safetensors.numpy
+import tensorflow as tf
+from official.nlp.modeling import networks
+
+from rank4class import models
+from rank4class.models import checkpoints, encoders
+
+GELU = {"hidden_act": "gelu_new"}  # what google-research and the Model Garden mean by gelu
+
+
+def tokens():
+    ids = np.random.default_rng(1).integers(1, 20, size=[3, 5]).astype(np.int32)
+    mask = np.array([[1] * 5, [1] * 3 + [0] * 2, [1] * 4 + [0]], np.int32)
+    return dict(zip(encoders.Bert.FEATURES, map(tf.constant, (ids, mask, ids % 2)), strict=True))
+
+
+def write_tensorflow(prefix, tensors):
+    names = sorted(tensors)
+    tf.raw_ops.SaveV2(
+        prefix=str(prefix),
+        tensor_names=names,
+        shape_and_slices=[""] * len(names),
+        tensors=[tensors[name] for name in names],
+    )
+
+
+def read_tensorflow(prefix):
+    reader = tf.train.load_checkpoint(str(prefix))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def google_names(tensors, scope):
+    """Hugging Face's tensors by google-research's names, as the published conversion relates the two."""
+    renamed = {}
+    for name, value in tensors.items():
+        if name == "embeddings.position_ids":
+            continue
+        parts = name.replace("layer.", "layer_").split(".")
+        if "LayerNorm" in parts:
+            parts[-1] = {"weight": "gamma", "bias": "beta"}[parts[-1]]
+        elif parts[-1] == "weight":
+            table = parts[-2].endswith("_embeddings")
+            parts[-1:] = [] if table else ["kernel"]
+            value = value if table else value.T
+        renamed["/".join([scope, *parts])] = value
+    return renamed
+
+
+def write_google(folder, hugging_face, tensors, kind):
+    """Writes a google-research folder; its released ELECTRA states no sizes, its BERT does."""
+    folder.mkdir()
+    published = google_names(tensors, kind)
+    if kind == "bert":
+        published |= {"cls/predictions/output_bias": np.ones(20, np.float32)}
+        config = json.loads((hugging_face / "config.json").read_text())
+        del config["model_type"]
+        (folder / "bert_config.json").write_text(json.dumps({**config, "hidden_act": "gelu"}))
+    else:
+        published |= {
+            "discriminator_predictions/dense/kernel": np.ones([8, 8], np.float32),
+            "generator/encoder/layer_0/output/dense/bias": np.ones(4, np.float32),
+            "generator_predictions/output_bias": np.ones(20, np.float32),
+            "electra/embeddings/word_embeddings/adam_m": np.ones([20, 4], np.float32),
+            "global_step": np.int64(7),
+        }
+    write_tensorflow(folder / "model.ckpt", published)
+    shutil.copy(hugging_face / "vocab.txt", folder)
+    return published
+
+
+def write_model_garden(folder, encoder, make, vocabulary):
+    """Writes an encoder's weights as the Model Garden's own class saves them, and an optimizer's."""
+    folder.mkdir()
+    sizes = encoder.config
+    network = make(
+        vocab_size=sizes["vocab_size"],
+        hidden_size=sizes["hidden_size"],
+        num_layers=sizes["num_layers"],
+        num_attention_heads=sizes["num_heads"],
+        max_sequence_length=sizes["max_positions"],
+        type_vocab_size=sizes["num_types"],
+        inner_dim=sizes["inner_size"],
+        embedding_width=sizes["embedding_size"],
+        name="garden",
+    )
+    network({name: tf.zeros([1, 1], tf.int32) for name in encoders.Bert.FEATURES})
+    values = encoder.named_variables()
+    for variable in network.variables:
+        variable.assign(values[variable.name.removeprefix("garden/").removesuffix(":0")])
+    optimizer = tf.keras.optimizers.SGD(momentum=0.9)
+    optimizer.build(network.trainable_variables)
+    tf.train.Checkpoint(encoder=network, optimizer=optimizer).save(str(folder / "ckpt"))
+    shutil.copy(vocabulary, folder)
+
+
+@pytest.fixture
+def layouts(tmp_path, write_bert_folder):
+    """Writes one BERT in every layout; returns kind of layout -> path."""
+    tensors = write_bert_folder(tmp_path / "hugging_face", **GELU)
+    encoder = models.get("encoder", "bert", path=str(tmp_path / "hugging_face"))
+    write_google(tmp_path / "google", tmp_path / "hugging_face", tensors, "bert")
+    vocabulary = tmp_path / "hugging_face" / "vocab.txt"
+    write_model_garden(tmp_path / "garden_layer", encoder, networks.BertEncoderV2, vocabulary)
+    write_model_garden(tmp_path / "garden_functional", encoder, networks.BertEncoder, vocabulary)
+    checkpoints.save(
+        str(tmp_path / "own"),
+        encoder="bert",
+        settings=checkpoints.find(str(tmp_path / "hugging_face")).settings,
+        variables=encoder.named_variables(),
+        vocabulary_from=str(tmp_path / "hugging_face"),
+    )
+    return {path.name: str(path) for path in tmp_path.iterdir()}
+
+
+def test_one_bert_from_every_layout(layouts):
+    formats = {name: checkpoints.find(path).format for name, path in layouts.items()}
+    assert formats == {
+        "hugging_face": "Hugging Face BERT folder",
+        "google": "google-research BERT",
+        "garden_layer": "Model Garden BERT encoder",
+        "garden_functional": "Model Garden BERT encoder",
+        "own": "rank4class folder",
+    }
+    features = tokens()
+    first = models.get("encoder", "bert", path=layouts["hugging_face"])(features)
+    assert np.ptp(first) > 0.1
+    for name, path in layouts.items():
+        np.testing.assert_allclose(
+            models.get("encoder", "bert", path=path)(features), first, atol=1e-5, err_msg=name
+        )
+
+
+def test_a_checkpoint_by_its_prefix(layouts):
+    prefix = os.path.join(layouts["google"], "model.ckpt")
+    features = tokens()
+    by_prefix = models.get("encoder", "bert", path=prefix)(features)
+    np.testing.assert_array_equal(by_prefix, models.get("encoder", "bert", path=layouts["google"])(features))
+
+
+@pytest.mark.parametrize("embedding", ["narrow", "wide"])
+def test_one_electra_from_every_layout(tmp_path, write_bert_folder, embedding):
+    published = {**GELU, "num_attention_heads": 1}  # its code makes one head for every 64 units
+    change, drop = {}, ()
+    if embedding == "wide":  # as ELECTRA base: no projection
+        rng = np.random.default_rng(2)
+        names = ("word_embeddings.weight", "position_embeddings.weight", "token_type_embeddings.weight")
+        for name, rows in zip(names, (20, 32, 2), strict=True):
+            change[f"embeddings.{name}"] = rng.normal(size=[rows, 8]).astype(np.float32)
+        change |= {f"embeddings.LayerNorm.{part}": np.ones(8, np.float32) for part in ("weight", "bias")}
+        drop = ("embeddings_project.weight", "embeddings_project.bias")
+        published["embedding_size"] = 8
+    tensors = write_bert_folder(
+        tmp_path / "hugging_face", kind="electra", change=change, drop=drop, **published
+    )
+    write_google(tmp_path / "google", tmp_path / "hugging_face", tensors, "electra")
+    # With the head of pre-training the encoder stands under a prefix.
+    with_head = {f"electra.{name}": value for name, value in tensors.items()}
+    with_head["discriminator_predictions.dense.weight"] = np.ones([8, 8], np.float32)
+    shutil.copytree(tmp_path / "hugging_face", tmp_path / "with_head")
+    safetensors.numpy.save_file(with_head, tmp_path / "with_head" / "model.safetensors")
+    formats = [
+        checkpoints.find(str(tmp_path / name)).format for name in ("hugging_face", "google", "with_head")
+    ]
+    assert formats == [
+        "Hugging Face ELECTRA folder",
+        "google-research ELECTRA",
+        "Hugging Face ELECTRA folder",
+    ]
+    features = tokens()
+    first = models.get("encoder", "electra", path=str(tmp_path / "hugging_face"))(features)
+    assert np.ptp(first) > 0.1
+    for name in ("google", "with_head"):
+        h = models.get("encoder", "electra", path=str(tmp_path / name))(features)
+        np.testing.assert_allclose(h, first, atol=1e-5, err_msg=name)
+
+
+def shaken(network):
+    """Gives a network weights of which none is an initial value."""
+    for i, variable in enumerate(network.variables):
+        noise = tf.random.stateless_uniform(variable.shape, [i, 1], 0.5, 1.5)
+        variable.assign(variable * noise + (0.1 * noise if "kernel" not in variable.name else 0.0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", encoders.ResNet50.VARIANTS)
+def test_resnet50_from_its_layouts(tmp_path, variant):
+    published = encoders.ResNet50(variant=variant)
+    shaken(published.network)
+    if variant == "keras":
+        path = str(tmp_path / "resnet50.h5")
+        whole = tf.keras.applications.ResNet50(weights=None)  # with the classifier on top, as published
+        for layer in published.network.layers:
+            if layer.weights:
+                whole.get_layer(layer.name).set_weights(layer.get_weights())
+        whole.save_weights(path)
+        found = "Keras ResNet50 weights"
+    else:
+        path = tf.train.Checkpoint(backbone=published.network, step=tf.Variable(3)).save(
+            str(tmp_path / "ckpt")
+        )
+        found = "Model Garden ResNet50 backbone"
+    assert checkpoints.find(path).format == found
+    features = {"image": tf.random.stateless_uniform([2, 64, 64, 3], [1, 2])}
+    encoder = models.get("encoder", "resnet50", path=path)
+    assert encoder.variant == variant
+    expected = published(features)
+    assert np.ptp(expected) > 0.1
+    np.testing.assert_allclose(encoder(features), expected, rtol=1e-5)
+    own = str(tmp_path / "own")
+    checkpoints.save(
+        own, encoder="resnet50", settings={"variant": variant}, variables=encoder.named_variables()
+    )
+    np.testing.assert_allclose(models.get("encoder", "resnet50", path=own)(features), expected, rtol=1e-5)
+
+
+def test_vgg16_from_our_own_layout(tmp_path):
+    encoder = encoders.Vgg16()
+    features = {"image": tf.random.stateless_uniform([2, 32, 32, 3], [1, 2])}
+    encoder(features)
+    shaken(encoder)
+    checkpoints.save(str(tmp_path), encoder="vgg16", settings={}, variables=encoder.named_variables())
+    again = models.get("encoder", "vgg16", path=str(tmp_path))
+    np.testing.assert_allclose(again(features), encoder(features), rtol=1e-5)
+    with pytest.raises(FileExistsError, match=r"encoder\.json is there already: choose another folder"):
+        checkpoints.save(str(tmp_path), encoder="vgg16", settings={}, variables={})
+
+
+GARDEN = "encoder/_transformer_layers/0/_output_dense/bias/.ATTRIBUTES/VARIABLE_VALUE"
+ANY_BIAS = {
+    "google": (
+        "bert/encoder/layer_0/output/dense/bias",
+        "bert/extra",
+        "bert/encoder/layer_0/output/dense/bias",
+    ),
+    "garden_layer": (GARDEN, "encoder/extra", GARDEN),
+    "garden_functional": (
+        "encoder/layer_with_weights-4/_output_dense/bias/.ATTRIBUTES/VARIABLE_VALUE",
+        "encoder/extra",
+        GARDEN,
+    ),
+}
+
+
+@pytest.mark.parametrize("layout", ANY_BIAS)
+def test_a_tensor_missing_extra_or_of_another_shape(layouts, layout):
+    bias, extra, shown = ANY_BIAS[layout]
+    prefix = checkpoints.find(layouts[layout]).path
+    tensors = read_tensorflow(prefix)
+    for change, message in (
+        ({bias: None}, f"{shown} is missing"),
+        ({extra: np.ones(3, np.float32)}, f"{extra} is left over"),
+        (
+            {bias: np.ones(9, np.float32)},
+            rf"{shown} has shape \(9,\), not that of transformer/layer_0/output/bias",
+        ),
+        ({bias: np.full(8, np.nan, np.float32)}, f"{shown} has values that are not finite"),
+    ):
+        changed = {name: value for name, value in {**tensors, **change}.items() if value is not None}
+        write_tensorflow(prefix, changed)
+        with pytest.raises(ValueError, match=message):
+            models.get("encoder", "bert", path=prefix)
+    write_tensorflow(prefix, tensors)
+    with open(os.path.join(layouts[layout], "vocab.txt"), "a") as file:
+        file.write("one more\n")
+    with pytest.raises(ValueError, match=r"has a vocabulary of 20, but .*vocab\.txt has 21 lines"):
+        models.get("encoder", "bert", path=prefix)
+
+
+@pytest.mark.slow
+def test_keras_weights_that_do_not_fit(tmp_path):
+    path = str(tmp_path / "weights.h5")
+    network = tf.keras.applications.ResNet50(include_top=False, weights=None)
+    network.save_weights(path)
+    with h5py.File(path, "a") as file:
+        del file["conv1_conv/conv1_conv/bias:0"]
+        file["conv1_conv/conv1_conv/bias:0"] = np.ones(5, np.float32)
+    with pytest.raises(
+        ValueError, match=r"conv1_conv/bias has shape \(5,\), not that of conv1_conv/bias \(64,\)"
+    ):
+        models.get("encoder", "resnet50", path=path)
+    with h5py.File(path, "a") as file:
+        file["conv1_conv"].attrs["weight_names"] = ["conv1_conv/kernel:0"]
+    with pytest.raises(ValueError, match="conv1_conv/bias is missing"):
+        models.get("encoder", "resnet50", path=path)
+    with h5py.File(path, "w") as file:
+        file.create_group("dense")
+    with pytest.raises(
+        ValueError, match="holds no ResNet50 weights of keras.applications: it has no conv1_conv"
+    ):
+        models.get("encoder", "resnet50", path=path)
+
+
+def test_paths_that_are_no_checkpoint(tmp_path, layouts):
+    with pytest.raises(FileNotFoundError, match="no /nowhere: it should be an encoder's checkpoint"):
+        checkpoints.find("/nowhere")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(
+        ValueError, match=r"empty holds no checkpoint of a known format: a Hugging Face folder"
+    ):
+        checkpoints.find(str(empty))
+    write_tensorflow(empty / "model", {"dense/kernel": np.ones(3, np.float32)})
+    with pytest.raises(ValueError, match=r"tensors stand under none of bert/, electra/, encoder/, backbone/"):
+        checkpoints.find(str(empty))
+    write_tensorflow(empty / "other", {"dense/kernel": np.ones(3, np.float32)})
+    with pytest.raises(
+        ValueError, match=r"empty holds several checkpoints, name one of them: .*model, .*other"
+    ):
+        checkpoints.find(str(empty))
+    with pytest.raises(
+        ValueError, match=r"another encoder \(google-research BERT\): set the encoder's name to 'bert'"
+    ):
+        models.get("encoder", "electra", path=layouts["google"])
+    data = os.path.join(layouts["google"], "model.ckpt.data-00000-of-00001")
+    with open(data, "r+b") as file:
+        file.truncate(100)
+    with pytest.raises(ValueError, match=r"model\.ckpt is not a whole checkpoint: bert/\S+ cannot be read"):
+        models.get("encoder", "bert", path=layouts["google"])
+    os.remove(os.path.join(layouts["google"], "bert_config.json"))
+    with pytest.raises(FileNotFoundError, match=r"no .*bert_config\.json"):
+        models.get("encoder", "bert", path=layouts["google"])
+    with open(os.path.join(layouts["own"], "encoder.json"), "w") as file:
+        file.write("[]")
+    with pytest.raises(ValueError, match=r"encoder\.json has no JSON object"):
+        checkpoints.find(layouts["own"])
+
+
+def test_imported_weights_stand_where_they_should(tmp_path, write_bert_folder):
+    tensors = write_bert_folder(tmp_path)
+    encoder = models.get("encoder", "bert", path=str(tmp_path))
+    by_name = {name: v.numpy() for name, v in encoder.named_variables().items()}
+    query = by_name["transformer/layer_1/self_attention/query/kernel"]
+    expected = tensors["encoder.layer.1.attention.self.query.weight"]
+    np.testing.assert_array_equal(query[3, 1, 2], expected[1 * 4 + 2, 3])  # [in, head, unit] is [out, in]
+    output = by_name["transformer/layer_0/self_attention/attention_output/kernel"]
+    expected = tensors["encoder.layer.0.attention.output.dense.weight"]
+    np.testing.assert_array_equal(output[1, 2, 5], expected[5, 1 * 4 + 2])  # [head, unit, out]
+    np.testing.assert_array_equal(by_name["pooler_transform/kernel"], tensors["pooler.dense.weight"].T)
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ({"drop": ["pooler.dense.bias"]}, "pooler.dense.bias is missing"),
+        ({"change": {"lm_head.weight": np.ones(3, np.float32)}}, "lm_head.weight is left over"),
+        (
+            {"change": {"encoder.layer.0.output.dense.weight": np.ones([8, 15], np.float32)}},
+            r"layer.0.output.dense.weight has shape \(8, 15\), not that of transformer/layer_0/output/kernel",
+        ),
+        ({"num_hidden_layers": 1}, "encoder.layer.1.attention.output.LayerNorm.bias is left over"),
+        ({"vocab_size": 21}, r"model.safetensors has a vocabulary of 21, but .*vocab.txt has 20 lines"),
+        ({"model_type": "gpt2"}, "config.json has model_type 'gpt2', which is not 'bert' or 'electra'"),
+        ({"hidden_size": None}, "has no positive whole number hidden_size"),
+        ({"num_attention_heads": 3}, "hidden_size 8 does not split into 3 heads"),
+        ({"layer_norm_eps": 1e-5}, "layer_norm_eps 1e-05 is not 1e-12"),
+        (
+            {"change": {"pooler.dense.bias": np.full(8, np.nan, np.float32)}},
+            "pooler.dense.bias has values that are not",
+        ),
+        ({"hidden_act": "swish"}, "hidden_act 'swish' is not one of"),
+    ],
+)
+def test_a_folder_that_does_not_fit_is_refused(tmp_path, write_bert_folder, broken, message):
+    write_bert_folder(tmp_path, **broken)
+    with pytest.raises(ValueError, match=message):
+        models.get("encoder", "bert", path=str(tmp_path))
+
+
+def test_files_that_are_missing_or_cut_short(tmp_path, write_bert_folder):
+    write_bert_folder(tmp_path)
+    os.remove(tmp_path / "vocab.txt")
+    with pytest.raises(FileNotFoundError, match=r"vocab\.txt: a text encoder needs its vocabulary"):
+        models.get("encoder", "bert", path=str(tmp_path))
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(ValueError, match=r"model\.safetensors is not a whole safetensors file"):
+        models.get("encoder", "bert", path=str(tmp_path))
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ValueError, match=r"config.json:1 is not JSON"):
+        models.get("encoder", "bert", path=str(tmp_path))
+    os.remove(path)
+    with pytest.raises(FileNotFoundError, match=r"the safetensors file is read, not pytorch_model.bin"):
+        models.get("encoder", "bert", path=str(tmp_path))
