@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "scripts": {"pipelines", "scripts"},
 }
 PIP = {
+    "PIL": "pillow",
     "absl": "absl_py",
     "google": "protobuf",
     "official": "tf_models_official",

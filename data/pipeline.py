@@ -11,7 +11,7 @@ def training_batches(split, *, batch_size, seed, start_step=0, preprocess=None):
     Starting at any step costs one permutation, as every epoch does.
 
     Args:
-      split: a `datasets.Split`.
+      split: a `splits.Split`.
       batch_size: `B`.
       seed: int.
       start_step: the first batch's step, from 0.

@@ -12,14 +12,15 @@ class WordPiece:
 
     Called on features with `text` `[B]` it returns `input_word_ids`, `input_mask` and
     `input_type_ids`, int32 `[B, max_length]`: [CLS], the first `max_length - 2` word pieces, [SEP],
-    and padding.
+    and padding. With `text_pair` `[B]` beside it: [CLS], the text, [SEP], its pair, [SEP]. The longer
+    of the two is cut first, the type of the pair and of its [SEP] is 1, and an empty pair is left out.
 
     `settings` holds all that its output depends on.
 
     Args:
       folder: the encoder's, with `vocab.txt`; lower-casing follows its `tokenizer_config.json`
         where there is one, and is on otherwise.
-      max_length: at least 3.
+      max_length: at least 3, for pairs at least 5.
 
     Raises:
       FileNotFoundError: no `vocab.txt`.
@@ -46,16 +47,28 @@ class WordPiece:
         self._tokenizer = tf_text.BertTokenizer(vocab_path, token_out_type=tf.int32, lower_case=lower_case)
 
     def __call__(self, features):
-        pieces = self._tokenizer.tokenize(features["text"]).merge_dims(1, 2)[:, : self._max_length - 2]
-        ends = tf.ones([tf.shape(features["text"])[0], 1], tf.int32)
-        tokens = tf.concat([self._start * ends, pieces, self._end * ends], axis=1)
+        text = self._pieces(features["text"])
+        ones = tf.ones([text.nrows(), 1], tf.int32)
+        segments = [tf.concat([self._start * ones, text], axis=1)]
+        if "text_pair" in features:
+            if self._max_length < 5:
+                raise ValueError(f"max_length {self._max_length} leaves no room for a word of each text")
+            # Led by its [SEP], an empty pair takes no room, and others share what BERT has them share.
+            pair = self._pieces(features["text_pair"])
+            segments.append(tf.concat([self._end * tf.ones_like(pair[:, :1]), pair], axis=1))
+        segments = tf_text.RoundRobinTrimmer(self._max_length - 1).trim(segments)
+        tokens = tf.concat([*segments, self._end * ones], axis=1)
         shape = [None, self._max_length]
         mask = tf.ones_like(tokens).to_tensor(shape=shape)
+        in_pair = tf.range(self._max_length, dtype=tf.int64) > segments[0].row_lengths()[:, None]
         return {
             "input_word_ids": tokens.to_tensor(self._padding, shape=shape),
             "input_mask": mask,
-            "input_type_ids": tf.zeros_like(mask),
+            "input_type_ids": mask * tf.cast(in_pair, tf.int32),
         }
+
+    def _pieces(self, texts):
+        return self._tokenizer.tokenize(texts).merge_dims(1, 2)
 
 
 def _lower_case(folder):

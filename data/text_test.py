@@ -39,6 +39,48 @@ def test_case_follows_the_folder(folder):
     assert encode(folder, ["Ball"])["input_word_ids"][0][1] == 8
 
 
+def bert(text, pair, max_length):
+    """Returns ids, mask and types by BERT's rule: the longer loses its last, on a tie the pair."""
+    text, pair = list(text), list(pair)
+    while len(text) + len(pair) > max_length - (3 if pair else 2):
+        (text if len(text) > len(pair) else pair).pop()
+    ids = [2, *text, 3, *pair, 3] if pair else [2, *text, 3]
+    types = [0] * (len(text) + 2) + [1] * (len(ids) - len(text) - 2)
+    padding = [0] * (max_length - len(ids))
+    return ids + padding, [1] * len(ids) + padding, types + padding
+
+
+@pytest.mark.parametrize("max_length", [5, 6, 7, 12])
+def test_pairs_are_cut_as_bert_cuts_them(folder, max_length):
+    pieces = {4: "play", 6: "ball", 7: "!"}
+    lengths = [(a, b) for a in range(12) for b in range(12)]
+    rng = np.random.default_rng(0)
+    pairs = [(rng.choice(list(pieces), a), rng.choice(list(pieces), b)) for a, b in lengths]
+    texts, others = ([" ".join(pieces[i] for i in ids) for ids in side] for side in zip(*pairs, strict=True))
+    tokenizer = data.WordPiece(str(folder), max_length)
+    batches = tf.data.Dataset.from_tensors({"text": texts, "text_pair": others}).map(tokenizer)
+    names = ("input_word_ids", "input_mask", "input_type_ids")
+    assert batches.element_spec == dict.fromkeys(names, tf.TensorSpec([None, max_length], tf.int32))
+    features = batches.get_single_element()
+    for i, (text, pair) in enumerate(pairs):
+        found = tuple(features[name][i].numpy().tolist() for name in names)
+        assert found == bert(text, pair, max_length), (text, pair)
+
+
+def test_an_empty_pair_is_no_pair(folder):
+    texts = tf.constant(["Playing ball", "", "ball zzz ball! playing"])
+    tokenizer = data.WordPiece(str(folder), 6)
+    alone = tokenizer({"text": texts})
+    paired = tokenizer({"text": texts, "text_pair": tf.constant(["", " ", ""])})
+    for name, value in alone.items():
+        np.testing.assert_array_equal(value, paired[name])
+
+
+def test_pairs_need_room(folder):
+    with pytest.raises(ValueError, match="max_length 4 leaves no room for a word of each text"):
+        data.WordPiece(str(folder), 4)({"text": tf.constant(["ball"]), "text_pair": tf.constant(["ball"])})
+
+
 def test_bad_folders(folder):
     with pytest.raises(ValueError, match="max_length 2 leaves no room"):
         data.WordPiece(str(folder), 2)

@@ -102,8 +102,11 @@ def load(experiment, cache_dir):
 
 
 def _preprocess(experiment, dataset):
-    if "text" not in dataset.splits["train"].features:
-        return None
+    features = dataset.splits["train"].features
+    if "file" in features:
+        return data.DecodeAndCrop()
+    if "text" not in features:
+        return data.Rescale() if features["image"].dtype == np.uint8 else None
     if not experiment.encoder.path:
         raise ValueError(
             f"dataset {experiment.data.name!r} holds text: set encoder.path to the folder of a text encoder"

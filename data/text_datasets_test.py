@@ -1,0 +1,219 @@
+"""Datasets of text: counts, what is kept, and one clear line for every broken file."""
+
+import hashlib
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from rank4class import data
+
+
+def test_goemotions_keeps_comments_with_one_label(tiny_goemotions):
+    dataset = data.get("goemotions", path=str(tiny_goemotions))
+    assert dataset.class_names == ("joy", "anger", "neutral")
+    assert {name: len(split) for name, split in dataset.splits.items()} == {
+        "train": 40,
+        "validation": 10,
+        "test": 11,
+    }
+    train = dataset.splits["train"]
+    assert train.features["text"][1] == "awful bad mess 1"
+    np.testing.assert_array_equal(train.labels[:4], [0, 1, 2, 0])
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (b"only text\n", r"train\.tsv:42 has 1 tab-separated columns, not 3 \(text, label ids, comment id\)"),
+        (b"a\tb\t1\tid\n", r"train\.tsv:42 has 4 tab-separated columns"),
+        (b"text\t3\tid\n", r"train\.tsv:42 has the label 3, outside the classes 0\.\.2"),
+        (b"text\tjoy\tid\n", r"train\.tsv:42 has the label 'joy', which is not a class id"),
+        (b"text\t-1\tid\n", r"train\.tsv:42 has the label '-1', which is not a class id"),
+        (b"text\t\tid\n", r"train\.tsv:42 has the label '', which is not a class id"),
+        (b"text \xff\t0\tid\n", r"train\.tsv:42 is not UTF-8: invalid start byte"),
+    ],
+)
+def test_a_broken_row_is_named(tiny_goemotions, row, message):
+    with open(tiny_goemotions / "train.tsv", "ab") as file:
+        file.write(row)
+    with pytest.raises(ValueError, match=message):
+        data.get("goemotions", path=str(tiny_goemotions))
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ("joy\n\nanger\n", r"emotions\.txt:2 has no class name"),
+        ("joy\nanger\njoy\n", r"emotions\.txt:3 has the class name 'joy' again"),
+    ],
+)
+def test_broken_class_names(tiny_goemotions, names, message):
+    (tiny_goemotions / "emotions.txt").write_text(names)
+    with pytest.raises(ValueError, match=message):
+        data.get("goemotions", path=str(tiny_goemotions))
+
+
+def test_byte_order_marks_and_windows_line_ends(tiny_goemotions):
+    expected = data.get("goemotions", path=str(tiny_goemotions))
+    for name in ("emotions.txt", "train.tsv"):
+        path = tiny_goemotions / name
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    dataset = data.get("goemotions", path=str(tiny_goemotions))
+    assert dataset.class_names == expected.class_names
+    texts = [d.splits["train"].features["text"].tolist() for d in (dataset, expected)]
+    assert texts[0] == texts[1]
+
+
+def test_missing_and_empty_files(tiny_goemotions):
+    (tiny_goemotions / "dev.tsv").write_text("")
+    with pytest.raises(ValueError, match=r"dev\.tsv is empty"):
+        data.get("goemotions", path=str(tiny_goemotions))
+    (tiny_goemotions / "dev.tsv").write_text("two labels\t0,1\tid\n")
+    with pytest.raises(ValueError, match="the validation split has no example"):
+        data.get("goemotions", path=str(tiny_goemotions))
+    (tiny_goemotions / "dev.tsv").unlink()
+    with pytest.raises(FileNotFoundError, match=r"no file .*dev\.tsv"):
+        data.get("goemotions", path=str(tiny_goemotions))
+
+
+def test_goemotions_from_tfds():
+    rows = []
+
+    def examples(builder, *_args, **_kwargs):
+        features = builder.info.features
+        for i in range(4):
+            row = dict.fromkeys(features, False) | {
+                "comment_text": f"comment {i}",
+                "joy": i != 3,
+                "anger": i > 1,
+            }
+            rows.append(row)
+            yield row
+
+    def as_dataset(self, *args, **kwargs):
+        spec = {name: tf.TensorSpec([], feature.dtype) for name, feature in self.info.features.items()}
+        return tf.data.Dataset.from_generator(lambda: examples(self), output_signature=spec)
+
+    with tfds.testing.mock_data(as_dataset_fn=as_dataset):
+        dataset = data.get("goemotions")
+    assert len(dataset.class_names) == 28
+    train = dataset.splits["train"]
+    assert list(train.features["text"]) == ["comment 0", "comment 1", "comment 3"]
+    assert [dataset.class_names[label] for label in train.labels] == ["joy", "joy", "anger"]
+
+
+def test_real_goemotions_has_the_papers_counts(real_data):
+    dataset = data.get("goemotions", path=real_data("goemotions"))
+    assert {name: len(split) for name, split in dataset.splits.items()} == {
+        "train": 36308,
+        "validation": 4548,
+        "test": 4590,
+    }
+    assert len(dataset.class_names) == 28
+    names = pathlib.Path(real_data("goemotions"), "emotions.txt").read_text().split()
+    assert dataset.class_names == tuple(names)
+
+
+def article(news_id, category="news", title="a title", abstract="an abstract"):
+    return f"{news_id}\t{category}\tsub\t{title}\t{abstract}\thttps://x\t[]\t[]\n"
+
+
+@pytest.fixture
+def tiny_mind(tmp_path):
+    """Writes a small folder in MIND's published layout, two files that share articles; returns its path."""
+    for folder, ids in (("MINDlarge_train", range(70)), ("MINDlarge_dev", range(50, 100))):
+        rows = [
+            article(f"N{i}", ("sports", "autos")[i % 2], f'the "title" {i}', f"abstract {i}" if i % 3 else "")
+            for i in ids
+        ]
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "news.tsv").write_text("".join(rows))
+    return tmp_path
+
+
+def test_mind_is_the_union_of_its_files(tiny_mind):
+    dataset = data.get("mind", path=str(tiny_mind))
+    assert dataset.class_names == ("autos", "sports")
+    seen = {}
+    for split in dataset.splits.values():
+        rows = zip(split.features["text"], split.features["text_pair"], split.labels, strict=True)
+        seen.update({title: (abstract, label) for title, abstract, label in rows})
+    assert sum(len(split) for split in dataset.splits.values()) == 100
+    assert seen == {
+        f'the "title" {i}': (f"abstract {i}" if i % 3 else "", 1 if i % 2 == 0 else 0) for i in range(100)
+    }
+
+
+def test_mind_splits_by_the_id_alone(tiny_mind):
+    def ids(split):
+        return [int(title.rsplit(" ", 1)[1]) for title in split.features["text"]]
+
+    whole = {name: ids(split) for name, split in data.get("mind", path=str(tiny_mind)).splits.items()}
+    for name, found in whole.items():
+        percent = [int(hashlib.sha256(f"N{i}".encode()).hexdigest()[:8], 16) % 100 for i in found]
+        assert {("train", "validation", "test")[(p >= 60) + (p >= 80)] for p in percent} == {name}
+        assert found == sorted(found, key="N{}".format)
+    alone = data.get("mind", path=str(tiny_mind / "MINDlarge_dev")).splits
+    for name, split in alone.items():
+        assert ids(split) == [i for i in whole[name] if i >= 50]
+
+
+def test_mind_splits_about_60_20_20(tmp_path):
+    (tmp_path / "news.tsv").write_text("".join(article(f"N{i}") for i in range(10000)))
+    sizes = [len(split) for split in data.get("mind", path=str(tmp_path)).splits.values()]
+    np.testing.assert_allclose(sizes, [6000, 2000, 2000], atol=150)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            b"N1\tnews\tsub\ttitle\n",
+            r"train.news\.tsv:71 has 4 tab-separated columns, not 8 \(id, category, ",
+        ),
+        (article("N100").replace("\n", "\tmore\n").encode(), r"news\.tsv:71 has 9 tab-separated columns"),
+        (b"\n", r"news\.tsv:71 has 1 tab-separated columns"),
+        (
+            article("N100", title="caf\xe9").encode("latin-1"),
+            r"news\.tsv:71 is not UTF-8: invalid continuation",
+        ),
+        (article("N100", title=" ").encode(), r"news\.tsv:71 has no title"),
+        (article("N100", category="").encode(), r"news\.tsv:71 has no category"),
+        (article("").encode(), r"news\.tsv:71 has no id"),
+        (
+            article("N3", "autos", "other").encode(),
+            r"train.news\.tsv:71 has article N3 with the title 'other', but .*train.news\.tsv:4 has it with "
+            """'the "title" 3'""",
+        ),
+        (
+            article("N99", "sports", 'the "title" 99').encode(),
+            r"dev.news\.tsv:50 has article N99 with the category 'autos', but .*train.news\.tsv:71 has it "
+            "with 'sports'",
+        ),
+        (
+            article("N101", "kids").encode(),  # falls into the test split
+            r"news\.tsv:71: no article of the category 'kids' falls into the training split; add MIND's ",
+        ),
+    ],
+)
+def test_a_broken_mind_row_is_named(tiny_mind, row, message):
+    with open(tiny_mind / "MINDlarge_train" / "news.tsv", "ab") as file:
+        file.write(row)
+    with pytest.raises(ValueError, match=message):
+        data.get("mind", path=str(tiny_mind))
+
+
+def test_mind_has_to_be_downloaded_by_hand(tmp_path):
+    with pytest.raises(ValueError, match=r"licence.*download it from https://msnews.*set data\.path"):
+        data.get("mind")
+    with pytest.raises(
+        FileNotFoundError, match=r"no news\.tsv in .*, nor in its MINDlarge_train, .*MINDsmall"
+    ):
+        data.get("mind", path=str(tmp_path))
+    (tmp_path / "MINDsmall_dev").mkdir()
+    (tmp_path / "MINDsmall_dev" / "news.tsv").write_text("")
+    with pytest.raises(ValueError, match=r"MINDsmall_dev.news\.tsv is empty"):
+        data.get("mind", path=str(tmp_path))
