@@ -140,6 +140,15 @@ def test_cifar10_from_tfds():
         np.testing.assert_array_equal(split.features["image"][:, 5, 5, 1] % 10, split.labels)
 
 
+def test_without_a_network_the_remedy_is_named(monkeypatch):
+    def fail(self):
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", fail)
+    with pytest.raises(OSError, match=r"CIFAR-10 could not be downloaded; set data\.path .* \(no route\)"):
+        data.get("cifar10")
+
+
 def test_real_cifar10_is_balanced(real_data):
     dataset = data.get("cifar10", path=real_data("cifar10"))
     assert dataset.class_names == tuple(CIFAR10_NAMES)
@@ -188,6 +197,19 @@ def test_imagenet_lists_its_files(tiny_imagenet, validation):
         (f"{validation}/n02/image_1.JPEG", 1),
     ]
     assert listed("test") == listed("validation")
+
+
+def test_imagenet_sorts_classes_and_files(tmp_path):
+    names = [f"{i:02}" for i in range(20)]
+    for name in names:
+        for folder in ("train", "val"):
+            (tmp_path / folder / name).mkdir(parents=True)
+            for image in names:
+                (tmp_path / folder / name / f"{image}.JPEG").write_bytes(b"")
+    dataset = data.get("imagenet", path=str(tmp_path))
+    assert dataset.class_names == tuple(names)
+    for split in dataset.splits.values():
+        assert split.features["file"].tolist() == sorted(split.features["file"])
 
 
 def test_broken_imagenet_folders(tiny_imagenet):

@@ -24,7 +24,8 @@ class WordPiece:
 
     Raises:
       FileNotFoundError: no `vocab.txt`.
-      ValueError: the vocabulary lacks a special token, or `max_length` is too short.
+      ValueError: the vocabulary lacks a special token, or `max_length` is too short (for pairs: raised
+        by the call).
     """
 
     def __init__(self, folder, max_length):
@@ -53,7 +54,7 @@ class WordPiece:
         if "text_pair" in features:
             if self._max_length < 5:
                 raise ValueError(f"max_length {self._max_length} leaves no room for a word of each text")
-            # Led by its [SEP], an empty pair takes no room, and others share what BERT has them share.
+            # Counting its [SEP] to the pair gives an empty pair no room and the others BERT's shares.
             pair = self._pieces(features["text_pair"])
             segments.append(tf.concat([self._end * tf.ones_like(pair[:, :1]), pair], axis=1))
         segments = tf_text.RoundRobinTrimmer(self._max_length - 1).trim(segments)
