@@ -249,6 +249,7 @@ def _step_function(model, optimizer, experiment):
         with tf.GradientTape() as tape:
             scores = model(features, training=True)
             value = tf.reduce_sum(loss(labels, scores, sample_weight=weights)) / experiment.batch_size
+            value += sum(model.losses)  # weight decay of an encoder
         variables = model.trainable_variables
         optimizer.apply_gradients(zip(tape.gradient(value, variables), variables, strict=True))
         return value
