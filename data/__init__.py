@@ -1,5 +1,6 @@
 """Data: files to `tf.data` batches of `(features, labels, weights)`."""
 
+from rank4class.data.class_texts import class_descriptions
 from rank4class.data.datasets import get
 from rank4class.data.image import DecodeAndCrop, Rescale
 from rank4class.data.pipeline import evaluation_batches, training_batches
@@ -12,6 +13,7 @@ __all__ = [
     "Rescale",
     "Split",
     "WordPiece",
+    "class_descriptions",
     "evaluation_batches",
     "get",
     "training_batches",

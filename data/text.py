@@ -19,7 +19,7 @@ class WordPiece:
 
     Args:
       folder: the encoder's, with `vocab.txt`; lower-casing follows its `tokenizer_config.json`
-        where there is one, and is on otherwise.
+        where there is one, and otherwise is on for a vocabulary without capital letters.
       max_length: at least 3, for pairs at least 5.
 
     Raises:
@@ -43,7 +43,7 @@ class WordPiece:
             special[token] = vocab.index(token)
         self._start, self._end, self._padding = special["[CLS]"], special["[SEP]"], special["[PAD]"]
         self._max_length = max_length
-        lower_case = _lower_case(folder)
+        lower_case = _lower_case(folder, vocab)
         self.settings = {"vocab": vocab, "lower_case": lower_case, "max_length": max_length}
         self._tokenizer = tf_text.BertTokenizer(vocab_path, token_out_type=tf.int32, lower_case=lower_case)
 
@@ -72,9 +72,10 @@ class WordPiece:
         return self._tokenizer.tokenize(texts).merge_dims(1, 2)
 
 
-def _lower_case(folder):
+def _lower_case(folder, vocab):
     path = os.path.join(folder, "tokenizer_config.json")
-    if not os.path.isfile(path):
-        return True
-    with open(path, encoding="utf-8") as file:
-        return json.load(file).get("do_lower_case", True)
+    if os.path.isfile(path):
+        with open(path, encoding="utf-8") as file:
+            return json.load(file).get("do_lower_case", True)
+    words = (word for word in vocab if not word.startswith("["))  # [CLS] and its like are always capitals
+    return not any(word != word.lower() for word in words)

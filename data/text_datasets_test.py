@@ -215,10 +215,10 @@ def test_mind_has_to_be_downloaded_by_hand(tmp_path):
         data.get("mind", path=str(tmp_path))
 
 
-def test_mind_names_a_category_that_training_lacks(mind_folder, caplog):
-    with open(mind_folder / "MINDlarge_train" / "news.tsv", "ab") as file:
+def test_mind_names_a_category_that_training_lacks(tiny_mind, caplog):
+    with open(tiny_mind / "MINDlarge_train" / "news.tsv", "ab") as file:
         file.write(article("N101", "kids").encode())  # falls into the test split
-    dataset = data.get("mind", path=str(mind_folder))
+    dataset = data.get("mind", path=str(tiny_mind))
     kids = dataset.class_names.index("kids")
     assert kids in dataset.splits["test"].labels
     assert kids not in dataset.splits["train"].labels

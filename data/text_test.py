@@ -17,6 +17,7 @@ VOCAB = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "play", "##ing", "ball", "!", "Ball
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
     return tmp_path
 
 
@@ -37,6 +38,10 @@ def test_case_follows_the_folder(folder):
     assert encode(folder, ["Ball"])["input_word_ids"][0][1] == 6
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     assert encode(folder, ["Ball"])["input_word_ids"][0][1] == 8
+    (folder / "tokenizer_config.json").unlink()
+    assert encode(folder, ["Ball"])["input_word_ids"][0][1] == 8  # the vocabulary has a capital letter
+    (folder / "vocab.txt").write_text("\n".join(VOCAB[:-1]) + "\n")
+    assert encode(folder, ["Ball"])["input_word_ids"][0][1] == 6
 
 
 def bert(text, pair, max_length):

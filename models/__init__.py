@@ -1,6 +1,7 @@
 """Models: features to scores of all classes."""
 
+from rank4class.models.checkpoints import encoder_of, vocabulary_folder
 from rank4class.models.rank_model import RankModel
 from rank4class.models.registry import get
 
-__all__ = ["RankModel", "get"]
+__all__ = ["RankModel", "encoder_of", "get", "vocabulary_folder"]

@@ -224,6 +224,16 @@ def find(path):
     )
 
 
+def encoder_of(path):
+    """Returns the name of the encoder that takes a checkpoint; raises as `find` does."""
+    return find(path).encoder
+
+
+def vocabulary_folder(path):
+    """Returns the folder of what lies beside a checkpoint, which may be named by its prefix."""
+    return path if os.path.isdir(path) else os.path.dirname(path)
+
+
 def save(folder, *, encoder, settings, variables, vocabulary_from=None):
     """Writes an encoder in our own format: `encoder.json`, `model.safetensors`, and its vocabulary.
 

@@ -1,6 +1,11 @@
-"""Class encoders: the classes to one vector each, `c` of shape `[n, d]`."""
+"""Class encoders: the classes to one vector each, `c` of shape `[n, d]`.
+
+Each is a Keras layer that is called on the ids of all the classes in order, int `[n]`, and on the
+instance encoder as a function of features, `encode`, which only `Text` uses.
+"""
 
 import tensorflow as tf
+from official.nlp.modeling import layers as nlp_layers
 
 _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
 
@@ -8,8 +13,6 @@ _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
 @_serializable
 class Embedding(tf.keras.layers.Layer):
     """A learned vector a class: the one-hot class through a linear map.
-
-    Called on the ids of all the classes in order, int `[n]`, it returns its whole table.
 
     Args:
       num_classes: `n`.
@@ -30,9 +33,130 @@ class Embedding(tf.keras.layers.Layer):
         self.table = self.add_weight("table", [self.num_classes, self.width], initializer="glorot_uniform")
         super().build(input_shape)
 
-    def call(self, class_ids):
-        del class_ids  # all of them, in order: no look-up, and a dense gradient
+    def call(self, class_ids, encode=None):
+        del class_ids, encode  # all the classes, in order: no look-up, and a dense gradient
         return tf.convert_to_tensor(self.table)
 
     def get_config(self):
         return {**super().get_config(), "num_classes": self.num_classes, "width": self.width}
+
+
+@_serializable
+class Text(tf.keras.layers.Layer):
+    """The classes' names or descriptions through the instance encoder, which learns from both.
+
+    A class that training never saw has a vector like every other. A step encodes `n` texts more.
+
+    Args:
+      features: what the encoder takes, name -> ints `[n, length]`.
+
+    >>> Text({"input_word_ids": [[1], [2]]})(tf.range(2), encode=lambda x: x["input_word_ids"]).numpy()
+    array([[1],
+           [2]], dtype=int32)
+
+    References:
+      Rank4Class, section 3.2, names class metadata as future work.
+    """
+
+    def __init__(self, features, **kwargs):
+        super().__init__(**kwargs)
+        self.features = {name: tf.constant(value, tf.int32) for name, value in features.items()}
+
+    def call(self, class_ids, encode=None):
+        del class_ids
+        return encode(self.features)
+
+    def get_config(self):
+        lists = {name: value.numpy().tolist() for name, value in self.features.items()}
+        return {**super().get_config(), "features": lists}
+
+
+@_serializable
+class FrozenText(tf.keras.layers.Layer):
+    """Fixed vectors of the classes' names or descriptions, and a learned linear map of them.
+
+    A class that training never saw has a vector like every other. The map starts out as the identity
+    where the widths are equal.
+
+    Args:
+      shape: `[n, e]`, that of the vectors.
+      width: `d`.
+      vectors: float `[n, e]`; None leaves them to the weights that are loaded later.
+
+    >>> FrozenText(shape=[2, 3], width=4, vectors=[[1.0, 2.0, 3.0]] * 2)(tf.range(2)).shape
+    TensorShape([2, 4])
+    """
+
+    def __init__(self, shape, width, vectors=None, **kwargs):
+        super().__init__(**kwargs)
+        self.shape, self.width = list(shape), width
+        initializer = "zeros" if vectors is None else tf.keras.initializers.Constant(vectors)
+        self.vectors = self.add_weight("vectors", self.shape, initializer=initializer, trainable=False)
+        same = self.shape[1] == width
+        self.map = tf.keras.layers.Dense(
+            width, use_bias=False, kernel_initializer="identity" if same else "glorot_uniform", name="map"
+        )
+
+    def call(self, class_ids, encode=None):
+        del class_ids, encode
+        return self.map(tf.convert_to_tensor(self.vectors))
+
+    def get_config(self):
+        return {**super().get_config(), "shape": self.shape, "width": self.width}
+
+
+@_serializable
+class Attention(tf.keras.layers.Layer):
+    """Self-attention among the classes, on top of another class encoder.
+
+    Transformer blocks that normalise before each part, `O(n^2 d + n d^2)` a block.
+
+    Args:
+      base: the class encoder below.
+      width: `d`.
+      num_layers: number of blocks.
+      num_heads: heads of each; they divide `d`.
+      dropout: rate on attention and outputs.
+
+    Raises:
+      ValueError: `d` does not split into `num_heads`.
+
+    >>> Attention(Embedding(num_classes=3, width=4), width=4, num_heads=2)(tf.range(3)).shape
+    TensorShape([3, 4])
+
+    References:
+      Vaswani et al. (2017); Rank4Class, section 3.2, names it as future work.
+    """
+
+    def __init__(self, base, width, num_layers=1, num_heads=4, dropout=0.0, **kwargs):
+        super().__init__(**kwargs)
+        if width % num_heads:
+            raise ValueError(f"class vectors {width} wide do not split into {num_heads} heads of attention")
+        self.base, self.width = base, width
+        self.num_layers, self.num_heads, self.dropout = num_layers, num_heads, dropout
+        self.blocks = [
+            nlp_layers.TransformerEncoderBlock(
+                num_attention_heads=num_heads,
+                inner_dim=4 * width,
+                inner_activation="relu",
+                output_dropout=dropout,
+                attention_dropout=dropout,
+                norm_first=True,
+                name=f"block_{i}",
+            )
+            for i in range(num_layers)
+        ]
+
+    def call(self, class_ids, encode=None, training=None):
+        c = self.base(class_ids, encode=encode, training=training)[None]
+        for block in self.blocks:
+            c = block(c, training=training)
+        return c[0]
+
+    def get_config(self):
+        knobs = {name: getattr(self, name) for name in ("width", "num_layers", "num_heads", "dropout")}
+        return {**super().get_config(), "base": tf.keras.layers.serialize(self.base), **knobs}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "base": tf.keras.layers.deserialize(config["base"])})

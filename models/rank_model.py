@@ -1,5 +1,7 @@
 """The rank model: instance encoder, class encoder and interaction joined."""
 
+import functools
+
 import tensorflow as tf
 
 
@@ -12,7 +14,7 @@ class RankModel(tf.keras.Model):
 
     Args:
       encoder: instance encoder, features to `h` `[B, d]`.
-      class_encoder: ids of all classes to `c` `[n, d]`.
+      class_encoder: ids of all classes, and the encoder for their texts, to `c` `[n, d]`.
       interaction: the pair of `h` and `c` to scores `[B, n]`.
       num_classes: `n`.
 
@@ -29,7 +31,8 @@ class RankModel(tf.keras.Model):
 
     def call(self, features, training=None):
         h = self.encoder(features, training=training)
-        c = self.class_encoder(tf.range(self.num_classes), training=training)
+        encode = functools.partial(self.encoder, training=training)
+        c = self.class_encoder(tf.range(self.num_classes), encode=encode, training=training)
         return tf.cast(self.interaction([h, c], training=training), tf.float32)
 
     def get_config(self):

@@ -17,6 +17,9 @@ ENCODERS = {
 
 CLASS_ENCODERS = {
     "embedding": class_encoders.Embedding,
+    "text": class_encoders.Text,
+    "frozen_text": class_encoders.FrozenText,
+    "attention": class_encoders.Attention,
 }
 
 INTERACTIONS = {

@@ -21,11 +21,16 @@ from rank4class.models import registry as model_registry
 
 @dataclasses.dataclass
 class Data:
-    """Which dataset; `max_length` counts the tokens of texts."""
+    """Which dataset; `max_length` counts the tokens of texts.
+
+    `held_out` names classes that training and validation know nothing of; the test split is then their
+    examples, each ranked among all the classes.
+    """
 
     name: str = "digits"
     path: str | None = None
     max_length: int = 32
+    held_out: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass
@@ -46,7 +51,20 @@ class Encoder:
 
 @dataclasses.dataclass
 class ClassEncoder:
+    """Class encoder, and self-attention among the classes on top of it.
+
+    "text" sends the classes' names through the instance encoder, which learns from them; "frozen_text"
+    sends them once through the encoder as it is at the start, or that of `path`, and learns a linear map.
+    `texts` is a file of descriptions in place of the names: a class a line, name, tab, description.
+    `attention_layers` counts the blocks on top.
+    """
+
     name: str = "embedding"
+    texts: str | None = None
+    path: str | None = None
+    attention_layers: int = 0
+    attention_heads: int = 4
+    attention_dropout: float = 0.0
 
 
 @dataclasses.dataclass
@@ -93,6 +111,7 @@ class Experiment:
     Attributes:
       batch_size: examples a step.
       epochs: passes over the training split, not necessarily a whole number.
+      steps: how many steps to train; None takes as many as `epochs` make.
       evaluations_per_epoch: how often the validation split is judged and a checkpoint kept.
       monitor: the validation metric that picks the best checkpoint.
       patience: stop after that many evaluations without a better one; 0 never stops early.
@@ -108,6 +127,7 @@ class Experiment:
     optimizer: Optimizer = dataclasses.field(default_factory=Optimizer)
     batch_size: int = 32
     epochs: float = 1.0
+    steps: int | None = None
     evaluations_per_epoch: int = 1
     evaluation_batch_size: int = 256
     monitor: str = "ndcg@5"
@@ -123,6 +143,7 @@ POSITIVE = (
     "encoder.hidden",
     "encoder.filters",
     "encoder.units",
+    "class_encoder.attention_heads",
     "interaction.units",
     "interaction.temperature",
     "loss.temperature",
@@ -131,6 +152,7 @@ POSITIVE = (
     "optimizer.learning_rate",
     "batch_size",
     "epochs",
+    "steps",
     "evaluations_per_epoch",
     "evaluation_batch_size",
 )
@@ -187,11 +209,16 @@ def check(experiment):
     _check_types(experiment)
     datasets.check(experiment.data.name, dataset_knobs(experiment.data))
     model_registry.check("encoder", experiment.encoder.name, knobs(experiment.encoder))
-    model_registry.knobs_of("class encoder", experiment.class_encoder.name)
+    _check_class_encoder(experiment)
     model_registry.check("interaction", experiment.interaction.name, knobs(experiment.interaction))
     for name in POSITIVE:
         _check_positive(name, functools.reduce(getattr, name.split("."), experiment))
-    for name in ("encoder.dropout", "encoder.output_dropout", "interaction.dropout"):
+    for name in (
+        "encoder.dropout",
+        "encoder.output_dropout",
+        "class_encoder.attention_dropout",
+        "interaction.dropout",
+    ):
         rate = functools.reduce(getattr, name.split("."), experiment)
         if rate is not None and not 0.0 <= rate < 1.0:
             raise ValueError(f"{name} {rate} is not in [0, 1)")
@@ -221,6 +248,29 @@ def check(experiment):
         )
     for name in experiment.metrics:
         losses.get_metric(name)
+
+
+CLASS_ENCODERS = ("embedding", "text", "frozen_text")
+
+
+def _check_class_encoder(experiment):
+    section = experiment.class_encoder
+    if section.name == "attention":
+        raise ValueError(
+            "class_encoder.name 'attention' needs class encodings to attend to: set "
+            f"class_encoder.attention_layers, and a name of {', '.join(CLASS_ENCODERS)}"
+        )
+    _one_of("class_encoder.name", section.name, CLASS_ENCODERS)
+    if section.attention_layers < 0:
+        raise ValueError(f"class_encoder.attention_layers {section.attention_layers} is negative")
+    if section.texts and section.name == "embedding":
+        raise ValueError("class_encoder.texts needs class_encoder.name='text' or 'frozen_text'")
+    if section.path and section.name != "frozen_text":
+        raise ValueError("class_encoder.path needs class_encoder.name='frozen_text'")
+    if section.name == "text" and experiment.encoder.frozen:
+        raise ValueError(
+            "class_encoder.name 'text' shares the instance encoder, which is frozen: set it to 'frozen_text'"
+        )
 
 
 def to_json(experiment):

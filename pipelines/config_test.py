@@ -17,7 +17,28 @@ CONFIGS = pathlib.Path(__file__).parent / "configs"
         ({"encoder.pooling": "mean"}, "encoder 'mlp' has no knob 'pooling'; it has: hidden, dropout"),
         ({"encoder.hidden": (3.5,)}, r"encoder.hidden \(3.5,\) is not of type tuple\[int, ...\]"),
         ({"encoder.frozen": 1}, "encoder.frozen 1 is not of type bool"),
-        ({"class_encoder.name": "text"}, "unknown class encoder 'text'"),
+        (
+            {"class_encoder.name": "txt"},
+            "class_encoder.name 'txt' is unknown; there are: embedding, text, frozen",
+        ),
+        (
+            {"class_encoder.name": "attention"},
+            "set class_encoder.attention_layers, and a name of embedding, ",
+        ),
+        ({"class_encoder.attention_layers": -1}, "class_encoder.attention_layers -1 is negative"),
+        ({"class_encoder.attention_dropout": 1.0}, r"class_encoder.attention_dropout 1.0 is not in \[0, 1\)"),
+        ({"class_encoder.texts": "names.tsv"}, "class_encoder.texts needs class_encoder.name='text'"),
+        ({"class_encoder.path": "bert"}, "class_encoder.path needs class_encoder.name='frozen_text'"),
+        (
+            {
+                "class_encoder.name": "text",
+                "encoder.name": "bert",
+                "encoder.path": "b",
+                "encoder.frozen": True,
+            },
+            "class_encoder.name 'text' shares the instance encoder, which is frozen: set it to 'frozen_text'",
+        ),
+        ({"steps": 0}, "steps 0 is not positive"),
         ({"interaction.units": 3}, "interaction 'dot' has no knob 'units'"),
         ({"loss.name": "softmx"}, "unknown loss 'softmx', did you mean 'softmax'"),
         ({"loss.kappa": 2.0}, "loss 'softmax' has no knob 'kappa'; it has: temperature"),
@@ -97,6 +118,8 @@ def test_every_config_is_sound_and_says_how_to_run_it(path):
         experiment = namespace["get_config"]()
     except FileNotFoundError as error:
         pytest.skip(str(error))
+    if "--config.encoder.path=CHECKPOINT" in namespace["__doc__"]:
+        experiment.encoder.path = "CHECKPOINT"  # which the command gives
     config.check(experiment)
     for word in (f"--config=pipelines/configs/{path.name}", "Running time:", "Expected"):
         assert word in namespace["__doc__"], f"{path.name} does not say {word}"

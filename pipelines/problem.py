@@ -24,12 +24,19 @@ class Problem:
       splits: name -> `data.Split`.
       preprocess: function of a batch's features, or None.
       make_encoder: returns a new instance encoder for the preprocessed features.
+      class_features: the classes' texts as features of the instance encoder, or None.
+      class_vectors: float `[n, e]`, the classes' texts encoded, or None.
+      seen: ids of the classes that training and validation know, whose labels count only these; None
+        where they know all.
     """
 
     class_names: tuple
     splits: dict
     preprocess: Callable | None
     make_encoder: Callable
+    class_features: dict | None = None
+    class_vectors: np.ndarray | None = None
+    seen: np.ndarray | None = None
 
     def training_batches(self, experiment, start_step):
         return data.training_batches(
@@ -66,9 +73,7 @@ class Problem:
         """Joins a new encoder, class encoder and interaction to a `models.RankModel` with its variables."""
         n = len(self.class_names)
         encoder = self.build_encoder(experiment)
-        class_encoder = models.get(
-            "class encoder", experiment.class_encoder.name, num_classes=n, width=encoder.width
-        )
+        class_encoder = self._class_encoder(experiment.class_encoder, encoder.width)
         interaction = models.get(
             "interaction", experiment.interaction.name, **config.knobs(experiment.interaction)
         )
@@ -76,6 +81,36 @@ class Problem:
         features, _, _ = next(iter(self.evaluation_batches(experiment, "train")))
         model(features)
         return model
+
+    def _class_encoder(self, section, width):
+        if section.name == "embedding":
+            knobs = {"num_classes": len(self.class_names), "width": width}
+        elif section.name == "text":
+            knobs = {"features": self.class_features}
+        else:
+            knobs = {"shape": self.class_vectors.shape, "width": width, "vectors": self.class_vectors}
+        class_encoder = models.get("class encoder", section.name, **knobs)
+        if not section.attention_layers:
+            return class_encoder
+        return models.get(
+            "class encoder",
+            "attention",
+            base=class_encoder,
+            width=width,
+            num_layers=section.attention_layers,
+            num_heads=section.attention_heads,
+            dropout=section.attention_dropout,
+        )
+
+    def scorer(self, model, split):
+        """Returns a function of features to the scores that a split's labels count: of the seen classes."""
+        if self.seen is None or split == "test":
+            return model
+        return lambda features, training: tf.gather(model(features, training=training), self.seen, axis=1)
+
+    def num_scored(self, split):
+        """Returns the number of classes that a split's examples are ranked among."""
+        return len(self.class_names) if self.seen is None or split == "test" else len(self.seen)
 
 
 def load(experiment, cache_dir):
@@ -98,7 +133,10 @@ def load(experiment, cache_dir):
         _preprocess(experiment, dataset),
         lambda: models.get("encoder", experiment.encoder.name, **config.knobs(experiment.encoder)),
     )
-    return _encode(experiment, problem, cache_dir) if experiment.encoder.frozen else problem
+    problem = dataclasses.replace(problem, **_class_texts(experiment, dataset.class_names, problem))
+    if experiment.encoder.frozen:
+        problem = _encode(experiment, problem, cache_dir)
+    return _hold_out(problem, experiment.data.held_out)
 
 
 def _preprocess(experiment, dataset):
@@ -111,7 +149,53 @@ def _preprocess(experiment, dataset):
         raise ValueError(
             f"dataset {experiment.data.name!r} holds text: set encoder.path to the folder of a text encoder"
         )
-    return data.WordPiece(experiment.encoder.path, experiment.data.max_length)
+    return data.WordPiece(models.vocabulary_folder(experiment.encoder.path), experiment.data.max_length)
+
+
+def _class_texts(experiment, class_names, problem):
+    """Returns the fields of a `Problem` that hold the classes' texts, as its class encoder takes them."""
+    section = experiment.class_encoder
+    if section.name == "embedding":
+        return {}
+    texts = data.class_descriptions(section.texts, class_names) if section.texts else class_names
+    path = section.path or experiment.encoder.path
+    if not path:
+        raise ValueError(
+            f"class_encoder.name {section.name!r} needs a text encoder: set class_encoder.path to its folder"
+        )
+    tokenize = data.WordPiece(models.vocabulary_folder(path), experiment.data.max_length)
+    tokens = tokenize({"text": tf.constant(texts)})
+    longest = int(tf.reduce_max(tf.reduce_sum(tokens["input_mask"], axis=1)))
+    features = {name: value[:, :longest] for name, value in tokens.items()}
+    if section.name == "text":
+        return {"class_features": {name: value.numpy().tolist() for name, value in features.items()}}
+    knobs = {"pooling": "mean"} if section.path else config.knobs(experiment.encoder)
+    encoder = models.get("encoder", models.encoder_of(path), **{**knobs, "path": path})
+    return {"class_vectors": encoder(features, training=False).numpy()}
+
+
+def _hold_out(problem, names):
+    """Leaves classes out of training and validation, and the others' examples out of the test split."""
+    if not names:
+        return problem
+    for name in names:
+        if name not in problem.class_names:
+            raise ValueError(
+                f"data.held_out names {name!r}, which is none of {', '.join(problem.class_names)}"
+            )
+    held_out = np.isin(problem.class_names, names)
+    seen = np.flatnonzero(~held_out)
+    if len(seen) < 2:
+        raise ValueError(f"data.held_out leaves {len(seen)} of {len(held_out)} classes to train on")
+    splits = {}
+    for split, examples in problem.splits.items():
+        kept = held_out[examples.labels] == (split == "test")
+        features = {name: values[kept] for name, values in examples.features.items()}
+        labels = examples.labels[kept]
+        if split != "test":
+            labels = np.searchsorted(seen, labels).astype(np.int32)
+        splits[split] = data.Split(features, labels)
+    return dataclasses.replace(problem, splits=splits, seen=seen)
 
 
 def _encode(experiment, raw, cache_dir):
@@ -131,8 +215,11 @@ def _encode(experiment, raw, cache_dir):
     except (zipfile.BadZipFile, ValueError, KeyError) as error:
         raise ValueError(f"{path} is damaged: remove it, and it is computed again") from error
     splits = {name: data.Split({"embedding": h}, raw.splits[name].labels) for name, h in outputs.items()}
-    return Problem(
-        raw.class_names, splits, None, lambda: models.get("encoder", "identity", width=encoder.width)
+    return dataclasses.replace(
+        raw,
+        splits=splits,
+        preprocess=None,
+        make_encoder=lambda: models.get("encoder", "identity", width=encoder.width),
     )
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rank4class import data
-from rank4class.pipelines import config, problem
+from rank4class import data, models
+from rank4class.pipelines import config, problem, trainer
 
 
 @pytest.fixture
@@ -70,3 +70,90 @@ def test_titles_and_abstracts_become_two_segments(tmp_path, tiny_bert):
     _, _, features, _ = batch("mind", str(tmp_path), name="bert", path=tiny_bert)
     types = {tuple(row) for row in features["input_type_ids"].numpy()}
     assert types == {(0, 0, 0, 0, 0, 0, 0, 0), (0, 0, 0, 0, 1, 1, 1, 0)}
+
+
+def text_problem(folder, encoder, cache_dir="unused", held_out=(), frozen=False, **class_encoder):
+    experiment = config.Experiment(
+        data=config.Data(name="goemotions", path=str(folder), max_length=8, held_out=held_out),
+        encoder=config.Encoder(name="bert", path=encoder, frozen=frozen),
+        class_encoder=config.ClassEncoder(**class_encoder),
+        interaction=config.Interaction(name="dot", use_bias=False),
+        batch_size=8,
+        evaluation_batch_size=4,
+        metrics=("top1_error", "mean_rank"),
+        monitor="top1_error",
+        epochs=2.0,
+    )
+    config.check(experiment)
+    return experiment, problem.load(experiment, cache_dir=str(cache_dir))
+
+
+def test_class_texts_for_the_shared_encoder(tiny_goemotions, tiny_bert, tmp_path):
+    texts = tmp_path / "texts.tsv"
+    texts.write_text("anger\tawful bad\nneutral\tthe table is here\njoy\tgreat\n")
+    experiment, loaded = text_problem(tiny_goemotions, tiny_bert, name="text", texts=str(texts))
+    ids = loaded.class_features["input_word_ids"]  # as long as the longest, which has six tokens
+    vocabulary = (tmp_path / "encoder" / "vocab.txt").read_text().split("\n")
+    assert [[vocabulary[i] for i in row] for row in ids] == [
+        ["[CLS]", "great", "[SEP]", "[PAD]", "[PAD]", "[PAD]"],
+        ["[CLS]", "awful", "bad", "[SEP]", "[PAD]", "[PAD]"],
+        ["[CLS]", "the", "table", "is", "here", "[SEP]"],
+    ]
+    model = loaded.build_model(experiment)
+    [(features, _, _)] = loaded.evaluation_batches(experiment, "test").take(1)
+    c = model.encoder({name: tf.constant(value) for name, value in loaded.class_features.items()})
+    np.testing.assert_allclose(
+        model(features), tf.matmul(model.encoder(features), c, transpose_b=True), rtol=1e-5, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_class_texts_frozen(tiny_goemotions, tiny_bert, tmp_path, frozen):
+    experiment, loaded = text_problem(
+        tiny_goemotions, tiny_bert, tmp_path, frozen=frozen, name="frozen_text", attention_layers=1
+    )
+    tokens = data.WordPiece(tiny_bert, 8)({"text": tf.constant(loaded.class_names)})
+    expected = models.get("encoder", "bert", path=tiny_bert)(tokens)
+    np.testing.assert_allclose(loaded.class_vectors, expected, rtol=1e-5, atol=1e-6)
+    model = loaded.build_model(experiment)
+    assert type(model.class_encoder).__name__ == "Attention"
+    np.testing.assert_array_equal(model.class_encoder.base.vectors, loaded.class_vectors)
+    assert ("embedding" in loaded.splits["train"].features) == frozen
+
+
+def test_class_texts_need_an_encoder():
+    experiment = config.Experiment(class_encoder=config.ClassEncoder(name="frozen_text"))
+    with pytest.raises(ValueError, match="'frozen_text' needs a text encoder: set class_encoder.path"):
+        problem.load(experiment, cache_dir="unused")
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_class_held_out(tiny_goemotions, tiny_bert, tmp_path, frozen):
+    whole = data.get("goemotions", path=str(tiny_goemotions)).splits
+    name = "frozen_text" if frozen else "text"
+    experiment, loaded = text_problem(
+        tiny_goemotions, tiny_bert, tmp_path, held_out=("anger",), frozen=frozen, name=name
+    )
+    np.testing.assert_array_equal(loaded.seen, [0, 2])
+    for split in ("train", "validation"):
+        kept = whole[split].labels[whole[split].labels != 1]
+        np.testing.assert_array_equal(loaded.splits[split].labels, kept // 2)  # neutral's id is now 1
+    test = loaded.splits["test"]
+    assert len(test) == (whole["test"].labels == 1).sum() > 0
+    assert set(test.labels) == {1}
+    results = trainer.train(experiment, str(tmp_path / "run"), loaded=loaded, progress=False)
+    assert results["test"]["examples"] == len(test)
+    assert 1.0 <= results["validation"]["mean_rank"] <= 2.0
+    model = loaded.build_model(experiment)
+    [(features, _, _)] = loaded.evaluation_batches(experiment, "validation").take(1)
+    scores = model(features)
+    np.testing.assert_array_equal(loaded.scorer(model, "test")(features), scores)
+    seen = loaded.scorer(model, "validation")(features, training=False)
+    np.testing.assert_array_equal(seen, scores.numpy()[:, [0, 2]])
+
+
+def test_classes_that_cannot_be_held_out(tiny_goemotions, tiny_bert):
+    with pytest.raises(ValueError, match="data.held_out names 'angr', which is none of joy, anger, neutral"):
+        text_problem(tiny_goemotions, tiny_bert, held_out=("angr",))
+    with pytest.raises(ValueError, match="data.held_out leaves 1 of 3 classes to train on"):
+        text_problem(tiny_goemotions, tiny_bert, held_out=("joy", "anger"))

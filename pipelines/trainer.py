@@ -52,14 +52,13 @@ def train(experiment, path, *, loaded=None, progress=True):
 
     started = time.monotonic()
     loaded = loaded or problem.load(experiment, path)
-    metrics = evaluation.meaningful(experiment.metrics, len(loaded.class_names))
+    num_scored = loaded.num_scored("validation")
+    metrics = evaluation.meaningful(experiment.metrics, num_scored)
     if experiment.monitor not in metrics:
-        raise ValueError(
-            f"monitor {experiment.monitor!r} says nothing about {len(loaded.class_names)} classes"
-        )
+        raise ValueError(f"monitor {experiment.monitor!r} says nothing about {num_scored} classes")
     tf.keras.utils.set_random_seed(experiment.seed)
     examples = len(loaded.splits["train"])
-    total_steps = math.ceil(experiment.epochs * examples / experiment.batch_size)
+    total_steps = experiment.steps or math.ceil(experiment.epochs * examples / experiment.batch_size)
     evaluation_steps = math.ceil(examples / experiment.batch_size / experiment.evaluations_per_epoch)
 
     model = loaded.build_model(experiment)
@@ -67,13 +66,13 @@ def train(experiment, path, *, loaded=None, progress=True):
     schedule = build_schedule(experiment.optimizer, total_steps)
     optimizer = build_optimizer(experiment.optimizer, schedule)
     optimizer.build(model.trainable_variables)
-    step_function = _step_function(model, optimizer, experiment)
+    step_function = build_step(model, loaded.scorer(model, "train"), optimizer, experiment)
     state = _State(model, optimizer, workdir)
     history = [line for line in workdir.history() if line["step"] <= state.step]
     if state.step:
         logging.info("Going on after step %d of %d", state.step, total_steps)
 
-    rank = evaluation.rank_function(model)
+    rank = evaluation.rank_function(loaded.scorer(model, "validation"))
     validation = loaded.evaluation_batches(experiment, "validation")
     batches = iter(loaded.training_batches(experiment, state.step))
     writer = tf.summary.create_file_writer(workdir.tensorboard)
@@ -95,12 +94,7 @@ def train(experiment, path, *, loaded=None, progress=True):
                 print("  validation: " + ", ".join(f"{name} {judged[name]:.2f}" for name in metrics))
 
     state.restore_best()
-    judged = {
-        split: evaluation.summarize(
-            evaluation.rank_true_classes(rank, loaded.evaluation_batches(experiment, split)), metrics
-        )
-        for split in ("validation", "test")
-    }
+    judged = {split: judge(experiment, loaded, model, split) for split in ("validation", "test")}
     results = {
         "train_examples": examples,
         **judged,
@@ -114,6 +108,14 @@ def train(experiment, path, *, loaded=None, progress=True):
     }
     workdir.write_results(results)
     return results
+
+
+def judge(experiment, loaded, model, split):
+    """Returns the metrics of a model on a split, see `evaluation.summarize`."""
+    rank = evaluation.rank_function(loaded.scorer(model, split))
+    true_ranks = evaluation.rank_true_classes(rank, loaded.evaluation_batches(experiment, split))
+    metrics = evaluation.meaningful(experiment.metrics, loaded.num_scored(split))
+    return evaluation.summarize(true_ranks, metrics)
 
 
 def restore(path):
@@ -239,7 +241,7 @@ def _train_until(until, step_function, batches, state, schedule, experiment, pro
     return total / (until - first)
 
 
-def _step_function(model, optimizer, experiment):
+def build_step(model, scorer, optimizer, experiment):
     loss = _loss(experiment)
     generators = randomness.generators(model)
 
@@ -247,7 +249,7 @@ def _step_function(model, optimizer, experiment):
     def step(features, labels, weights):
         randomness.reset(generators, experiment.seed, optimizer.iterations)
         with tf.GradientTape() as tape:
-            scores = model(features, training=True)
+            scores = scorer(features, training=True)
             value = tf.reduce_sum(loss(labels, scores, sample_weight=weights)) / experiment.batch_size
             value += sum(model.losses)  # weight decay of an encoder
         variables = model.trainable_variables

@@ -206,7 +206,7 @@ def test_a_training_step_compiles_under_xla(encoder, dropout, tmp_path, tiny_goe
             experiment.optimizer, trainer.build_schedule(experiment.optimizer, 10)
         )
         optimizer.build(model.trainable_variables)
-        step = tf.function(trainer._step_function(model, optimizer, experiment), jit_compile=jit)
+        step = tf.function(trainer.build_step(model, model, optimizer, experiment), jit_compile=jit)
         losses.append([float(step(*batch)) for _ in range(3)])
     assert np.isfinite(losses).all()
     if not dropout:  # Keras's generators take another algorithm under XLA

@@ -5,7 +5,7 @@ python -m rank4class.scripts.evaluate --workdir=runs/digits_mlp --split=test
 
 from absl import flags
 
-from rank4class.pipelines import evaluation, report, trainer
+from rank4class.pipelines import report, trainer
 from rank4class.scripts import main as door
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=True)
@@ -14,10 +14,7 @@ _SPLIT = flags.DEFINE_enum("split", "test", ["train", "validation", "test"], "Wh
 
 def main():
     experiment, loaded, model = trainer.restore(_WORKDIR.value)
-    batches = loaded.evaluation_batches(experiment, _SPLIT.value)
-    true_ranks = evaluation.rank_true_classes(evaluation.rank_function(model), batches)
-    metrics = evaluation.meaningful(experiment.metrics, len(loaded.class_names))
-    print(report.results_table({_SPLIT.value: evaluation.summarize(true_ranks, metrics)}))
+    print(report.results_table({_SPLIT.value: trainer.judge(experiment, loaded, model, _SPLIT.value)}))
 
 
 if __name__ == "__main__":

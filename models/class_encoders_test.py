@@ -1,0 +1,118 @@
+"""Class encoders: shapes, gradients, saving inside a rank model, and classes that training never saw."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class import models
+from rank4class.models import class_encoders, encoders, registry
+
+N, D = 5, 8
+
+
+def bert():
+    return encoders.Bert(
+        vocab_size=20, hidden_size=D, num_layers=1, num_heads=2, inner_size=16, pooling="mean"
+    )
+
+
+def tokens(rows, seed=0):
+    ids = np.random.default_rng(seed).integers(1, 20, size=[rows, 6]).astype(np.int32)
+    return {"input_word_ids": ids, "input_mask": np.ones_like(ids), "input_type_ids": np.zeros_like(ids)}
+
+
+VECTORS = np.random.default_rng(3).normal(size=[N, D]).astype(np.float32)
+MAKERS = {
+    "embedding": lambda: models.get("class encoder", "embedding", num_classes=N, width=D),
+    "text": lambda: models.get("class encoder", "text", features=tokens(N, seed=1)),
+    "frozen_text": lambda: models.get("class encoder", "frozen_text", shape=[N, D], width=D, vectors=VECTORS),
+    "attention": lambda: models.get(
+        "class encoder",
+        "attention",
+        base=class_encoders.Embedding(num_classes=N, width=D),
+        width=D,
+        num_layers=2,
+        num_heads=2,
+        dropout=0.3,
+    ),
+}
+
+
+def test_every_class_encoder_has_a_case():
+    assert set(MAKERS) == set(registry.CLASS_ENCODERS)
+
+
+def rank_model(name):
+    return models.RankModel(bert(), MAKERS[name](), models.get("interaction", "dot"), num_classes=N)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+class TestEveryClassEncoder:
+    def test_trains_saves_and_loads_in_a_rank_model(self, name, tmp_path):
+        model, features = rank_model(name), tokens(12)
+        labels = np.arange(12) % N
+        model.compile("adam", loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        history = model.fit(features, labels, epochs=8, verbose=0).history["loss"]
+        assert history[-1] < history[0]
+        scores = model.predict(features, verbose=0)
+        assert scores.shape == (12, N)
+        model.save(tmp_path / "model.keras")
+        again = tf.keras.models.load_model(tmp_path / "model.keras")
+        np.testing.assert_allclose(again.predict(features, verbose=0), scores, rtol=1e-5, atol=1e-6)
+
+    def test_every_trainable_weight_gets_a_gradient(self, name):
+        model, features = rank_model(name), tokens(3)
+        model(features)
+        with tf.GradientTape() as tape:
+            value = tf.reduce_sum(tf.square(model(features, training=True)))
+        gradients = tape.gradient(value, model.trainable_variables)
+        assert all(gradient is not None for gradient in gradients)
+
+    def test_xla_and_half_precision(self, name):
+        model, features = rank_model(name), tokens(3)
+        scores = model(features)
+        compiled = tf.function(lambda f: model(f, training=False), jit_compile=True)
+        np.testing.assert_allclose(compiled(features), scores, rtol=1e-4, atol=1e-5)
+        tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
+        try:
+            half = rank_model(name)(features)
+        finally:
+            tf.keras.mixed_precision.set_global_policy("float32")
+        assert half.dtype == tf.float32
+        assert np.isfinite(half).all()
+
+
+def test_texts_go_through_the_instance_encoder():
+    model = rank_model("text")
+    features = tokens(3)
+    h, c = model.encoder(features), model.encoder({k: tf.constant(v) for k, v in tokens(N, seed=1).items()})
+    np.testing.assert_allclose(model(features), tf.matmul(h, c, transpose_b=True), rtol=1e-5, atol=1e-5)
+    assert model.class_encoder.trainable_variables == []
+
+
+def test_frozen_texts_start_out_as_their_vectors():
+    encoder = MAKERS["frozen_text"]()
+    np.testing.assert_array_equal(encoder(tf.range(N)), VECTORS)
+    assert [v.name.rsplit("/", 1)[-1] for v in encoder.trainable_variables] == ["kernel:0"]
+    wider = models.get("class encoder", "frozen_text", shape=[N, D], width=3, vectors=VECTORS)
+    assert wider(tf.range(N)).shape == [N, 3]
+
+
+def test_attention_moves_with_the_classes_and_mixes_them():
+    attention = models.get(
+        "class encoder",
+        "attention",
+        base=class_encoders.FrozenText(shape=[N, D], width=D, vectors=VECTORS),
+        width=D,
+        num_heads=2,
+    )
+    c = attention(tf.range(N))
+    order = [3, 1, 4, 0, 2]
+    attention.base.vectors.assign(VECTORS[order])
+    np.testing.assert_allclose(attention(tf.range(N)), c.numpy()[order], rtol=1e-5, atol=1e-5)
+    changed = VECTORS.copy()
+    changed[0, :3] += 1.0
+    attention.base.vectors.assign(changed)
+    assert not np.allclose(attention(tf.range(N))[1], c[1], atol=1e-3)
+    with pytest.raises(ValueError, match="class vectors 8 wide do not split into 3 heads"):
+        models.get("class encoder", "attention", base=attention.base, width=D, num_heads=3)
