@@ -1,11 +1,11 @@
-"""Import of published encoder weights: one declarative name map a source, and one strict reader.
+"""Import of published encoder weights: finders of what lies at a path, and one strict reader.
 
-A checkpoint's format is found from what lies at its path. A map goes from the names of our variables
-to the names of the source's tensors, by patterns. The reader assigns every variable or raises; a
-tensor that no variable takes has to be listed as known to be unused.
+The reader assigns every variable or raises; a tensor that no variable takes has to be listed as known
+to be unused in the source's name map.
 """
 
 import dataclasses
+import functools
 import glob
 import json
 import math
@@ -20,119 +20,8 @@ import safetensors
 import safetensors.numpy
 import tensorflow as tf
 
-
-@dataclasses.dataclass(frozen=True)
-class NameMap:
-    """How a source calls the tensors of our variables.
-
-    Attributes:
-      names: pattern of our name -> template of the source's.
-      unused: pattern of the source's tensors that no encoder takes.
-      transposed: pattern of our names whose matrices the source keeps as [out, in].
-    """
-
-    names: dict
-    unused: str
-    transposed: str = ""
-
-    def source(self, name):
-        for pattern, template in self.names.items():
-            match = re.fullmatch(pattern, name)
-            if match:
-                return match.expand(template)
-        raise ValueError(f"the name map has no entry for the variable {name}")
-
-
-_LAYER = r"transformer/layer_(\d+)"
-
-
-def _google(scope):
-    """google-research's TF1 checkpoints of BERT and ELECTRA."""
-    layer = rf"{scope}/encoder/layer_\1"
-    return {
-        r"word_embeddings/embeddings": f"{scope}/embeddings/word_embeddings",
-        r"position_embedding/embeddings": f"{scope}/embeddings/position_embeddings",
-        r"type_embeddings/embeddings": f"{scope}/embeddings/token_type_embeddings",
-        r"embeddings/layer_norm/(gamma|beta)": rf"{scope}/embeddings/LayerNorm/\1",
-        r"embedding_projection/(kernel|bias)": rf"{scope}/embeddings_project/\1",
-        rf"{_LAYER}/self_attention/(query|key|value)/(kernel|bias)": rf"{layer}/attention/self/\2/\3",
-        rf"{_LAYER}/self_attention/attention_output/(kernel|bias)": rf"{layer}/attention/output/dense/\2",
-        rf"{_LAYER}/self_attention_layer_norm/(gamma|beta)": rf"{layer}/attention/output/LayerNorm/\2",
-        rf"{_LAYER}/(intermediate|output)/(kernel|bias)": rf"{layer}/\2/dense/\3",
-        rf"{_LAYER}/output_layer_norm/(gamma|beta)": rf"{layer}/output/LayerNorm/\2",
-        r"pooler_transform/(kernel|bias)": rf"{scope}/pooler/dense/\1",
-    }
-
-
-_SLOTS = r"global_step|.*/adam_[mv]"
-GOOGLE_BERT = NameMap(_google("bert"), unused=rf"cls/.*|{_SLOTS}")
-GOOGLE_ELECTRA = NameMap(
-    _google("electra"), unused=rf"(generator|generator_predictions|discriminator_predictions)/.*|{_SLOTS}"
-)
-
-_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
-_GARDEN_LAYER = r"encoder/_transformer_layers/\1"
-MODEL_GARDEN_BERT = NameMap(
-    {
-        r"word_embeddings/embeddings": "encoder/_embedding_layer/embeddings" + _VALUE,
-        r"position_embedding/embeddings": "encoder/_position_embedding_layer/embeddings" + _VALUE,
-        r"type_embeddings/embeddings": "encoder/_type_embedding_layer/embeddings" + _VALUE,
-        r"embeddings/layer_norm/(gamma|beta)": r"encoder/_embedding_norm_layer/\1" + _VALUE,
-        r"embedding_projection/(kernel|bias)": r"encoder/_embedding_projection/\1" + _VALUE,
-        rf"{_LAYER}/self_attention/(query|key|value)/(kernel|bias)": _GARDEN_LAYER
-        + r"/_attention_layer/_\2_dense/\3"
-        + _VALUE,
-        rf"{_LAYER}/self_attention/attention_output/(kernel|bias)": _GARDEN_LAYER
-        + r"/_attention_layer/_output_dense/\2"
-        + _VALUE,
-        rf"{_LAYER}/self_attention_layer_norm/(gamma|beta)": _GARDEN_LAYER
-        + r"/_attention_layer_norm/\2"
-        + _VALUE,
-        rf"{_LAYER}/(intermediate|output)/(kernel|bias)": _GARDEN_LAYER + r"/_\2_dense/\3" + _VALUE,
-        rf"{_LAYER}/output_layer_norm/(gamma|beta)": _GARDEN_LAYER + r"/_output_layer_norm/\2" + _VALUE,
-        r"pooler_transform/(kernel|bias)": r"encoder/_pooler_layer/\1" + _VALUE,
-    },
-    # The rest of a training run: heads, optimizer, counters.
-    unused=r"(?!encoder/).*|.*/\.OPTIMIZER_SLOT/.*",
-)
-MODEL_GARDEN_RESNET = NameMap(
-    {
-        r"layer_(\d+)/(kernel|gamma|beta|moving_mean|moving_variance)": r"backbone/layer_with_weights-\1/\2"
-        + _VALUE,
-        r"layer_(\d+)/(\w+)/(\w+)": r"backbone/layer_with_weights-\1/_\2/\3" + _VALUE,
-    },
-    unused=r"(?!backbone/).*|.*/\.OPTIMIZER_SLOT/.*",
-)
-
-_TORCH_LAYER = r"encoder.layer.\1"
-HUGGING_FACE = NameMap(
-    {
-        r"word_embeddings/embeddings": "embeddings.word_embeddings.weight",
-        r"position_embedding/embeddings": "embeddings.position_embeddings.weight",
-        r"type_embeddings/embeddings": "embeddings.token_type_embeddings.weight",
-        r"embeddings/layer_norm/gamma": "embeddings.LayerNorm.weight",
-        r"embeddings/layer_norm/beta": "embeddings.LayerNorm.bias",
-        r"embedding_projection/kernel": "embeddings_project.weight",
-        r"embedding_projection/bias": "embeddings_project.bias",
-        rf"{_LAYER}/self_attention/(query|key|value)/kernel": rf"{_TORCH_LAYER}.attention.self.\2.weight",
-        rf"{_LAYER}/self_attention/(query|key|value)/bias": rf"{_TORCH_LAYER}.attention.self.\2.bias",
-        rf"{_LAYER}/self_attention/attention_output/kernel": rf"{_TORCH_LAYER}.attention.output.dense.weight",
-        rf"{_LAYER}/self_attention/attention_output/bias": rf"{_TORCH_LAYER}.attention.output.dense.bias",
-        rf"{_LAYER}/self_attention_layer_norm/gamma": rf"{_TORCH_LAYER}.attention.output.LayerNorm.weight",
-        rf"{_LAYER}/self_attention_layer_norm/beta": rf"{_TORCH_LAYER}.attention.output.LayerNorm.bias",
-        rf"{_LAYER}/(intermediate|output)/kernel": rf"{_TORCH_LAYER}.\2.dense.weight",
-        rf"{_LAYER}/(intermediate|output)/bias": rf"{_TORCH_LAYER}.\2.dense.bias",
-        rf"{_LAYER}/output_layer_norm/gamma": rf"{_TORCH_LAYER}.output.LayerNorm.weight",
-        rf"{_LAYER}/output_layer_norm/beta": rf"{_TORCH_LAYER}.output.LayerNorm.bias",
-        r"pooler_transform/kernel": "pooler.dense.weight",
-        r"pooler_transform/bias": "pooler.dense.bias",
-    },
-    # A buffer that only counts the positions, and the heads of models saved for pre-training.
-    unused=r"embeddings\.position_ids|cls\..*|discriminator_predictions\..*",
-    transposed=r".*/kernel",
-)
-KERAS_RESNET = NameMap({r"(.*)": r"\1"}, unused=r"predictions/.*")
-OWN = NameMap({r"(.*)": r"\1"}, unused="")
+from rank4class.models import name_maps
+from rank4class.models.name_maps import NameMap
 
 
 @dataclasses.dataclass(frozen=True)
@@ -277,7 +166,7 @@ def _own(path):
         tensors_path,
         path,
         published["settings"],
-        OWN,
+        name_maps.OWN,
         *_safetensors(tensors_path),
     )
 
@@ -304,7 +193,7 @@ def _hugging_face(path):
         tensors_path,
         path,
         _published_sizes(config_path, published),
-        HUGGING_FACE,
+        name_maps.HUGGING_FACE,
         {name: shapes[original] for name, original in theirs.items()},
         lambda name: tensor(theirs[name]),
     )
@@ -314,43 +203,83 @@ def _tensorflow(path):
     prefix = _prefix(path)
     if prefix is None:
         return None
-    folder = os.path.dirname(prefix)
     reader = _opened(prefix)
     shapes = reader.get_variable_to_shape_map()
-
-    def tensor(name):
-        try:
-            return reader.get_tensor(name)
-        except (tf.errors.OpError, IndexError, RuntimeError) as error:
-            raise ValueError(f"{prefix} is not a whole checkpoint: {name} cannot be read") from error
-
-    def source(found, encoder, settings, name_map, shapes=shapes, tensor=tensor):
-        return Source(found, encoder, prefix, folder, settings, name_map, shapes, tensor)
-
-    if any(name.startswith("backbone/") for name in shapes):
-        return source(
-            "Model Garden ResNet50 backbone", "resnet50", {"variant": "model_garden"}, MODEL_GARDEN_RESNET
-        )
-    if any(name.startswith("encoder/") for name in shapes):
-        theirs = _by_attributes(shapes)
-        shapes = {name: shapes[original] for name, original in theirs.items()}
-        settings = _sizes_in(prefix, MODEL_GARDEN_BERT, shapes)
-        by_attributes = lambda name: tensor(theirs[name])  # noqa: E731
-        return source("Model Garden BERT encoder", "bert", settings, MODEL_GARDEN_BERT, shapes, by_attributes)
-    if any(name.startswith("electra/") for name in shapes):
-        return source(
-            "google-research ELECTRA", "electra", _sizes_in(prefix, GOOGLE_ELECTRA, shapes), GOOGLE_ELECTRA
-        )
-    if any(name.startswith("bert/") for name in shapes):
-        config_path = os.path.join(folder, "bert_config.json")
-        settings = _published_sizes(config_path, _read_json(config_path))
-        if settings["activation"] == "gelu":
-            settings["activation"] = "gelu_new"  # what that code calls gelu is the tanh approximation
-        return source("google-research BERT", "bert", settings, GOOGLE_BERT)
+    scopes = {name.partition("/")[0] for name in shapes}
+    for scope, recognize in _SCOPES.items():
+        if scope in scopes:
+            return recognize(prefix, shapes, functools.partial(_tensor, reader, prefix))
     raise ValueError(
         f"{prefix} is a TensorFlow checkpoint, but not one of an encoder: its tensors stand under none of "
-        "bert/, electra/, encoder/, backbone/"
+        f"{', '.join(scope + '/' for scope in _SCOPES)}"
     )
+
+
+def _tensor(reader, prefix, name):
+    try:
+        return reader.get_tensor(name)
+    except (tf.errors.OpError, IndexError, RuntimeError) as error:
+        raise ValueError(f"{prefix} is not a whole checkpoint: {name} cannot be read") from error
+
+
+def _model_garden_resnet(prefix, shapes, tensor):
+    return Source(
+        "Model Garden ResNet50 backbone",
+        "resnet50",
+        prefix,
+        os.path.dirname(prefix),
+        {"variant": "model_garden"},
+        name_maps.MODEL_GARDEN_RESNET,
+        shapes,
+        tensor,
+    )
+
+
+def _model_garden_bert(prefix, shapes, tensor):
+    theirs = _by_attributes(shapes)
+    shapes = {name: shapes[original] for name, original in theirs.items()}
+    return Source(
+        "Model Garden BERT encoder",
+        "bert",
+        prefix,
+        os.path.dirname(prefix),
+        _sizes_in(prefix, name_maps.MODEL_GARDEN_BERT, shapes),
+        name_maps.MODEL_GARDEN_BERT,
+        shapes,
+        lambda name: tensor(theirs[name]),
+    )
+
+
+def _google_electra(prefix, shapes, tensor):
+    return Source(
+        "google-research ELECTRA",
+        "electra",
+        prefix,
+        os.path.dirname(prefix),
+        _sizes_in(prefix, name_maps.GOOGLE_ELECTRA, shapes),
+        name_maps.GOOGLE_ELECTRA,
+        shapes,
+        tensor,
+    )
+
+
+def _google_bert(prefix, shapes, tensor):
+    folder = os.path.dirname(prefix)
+    config_path = os.path.join(folder, "bert_config.json")
+    settings = _published_sizes(config_path, _read_json(config_path))
+    if settings["activation"] == "gelu":
+        settings["activation"] = "gelu_new"  # what that code calls gelu is the tanh approximation
+    return Source(
+        "google-research BERT", "bert", prefix, folder, settings, name_maps.GOOGLE_BERT, shapes, tensor
+    )
+
+
+_SCOPES = {
+    "backbone": _model_garden_resnet,
+    "encoder": _model_garden_bert,
+    "electra": _google_electra,
+    "bert": _google_bert,
+}
 
 
 def _keras_resnet(path):
@@ -372,7 +301,7 @@ def _keras_resnet(path):
         path,
         os.path.dirname(path),
         {"variant": "keras"},
-        KERAS_RESNET,
+        name_maps.KERAS_RESNET,
         shapes,
         tensors.__getitem__,
     )
@@ -511,8 +440,9 @@ def _by_attributes(shapes):
         layers.append("_embedding_projection")
     layers += [f"_transformer_layers/{i}" for i in range(last - len(layers))]
     layers.append("_pooler_layer")
-    renamed = lambda match: f"encoder/{layers[int(match[1])]}/{match[2]}"  # noqa: E731
-    return {place.sub(renamed, name): name for name in shapes}
+    return {
+        place.sub(lambda match: f"encoder/{layers[int(match[1])]}/{match[2]}", name): name for name in shapes
+    }
 
 
 def _check_vocabulary(source):
