@@ -163,3 +163,32 @@ def test_evaluate_without_a_run(tmp_path):
 def test_flags_that_have_to_be_there():
     assert "--workdir" in error_line(run("train", DIGITS))
     assert "--config" in error_line(run("train", "--workdir=x"))
+
+
+@pytest.mark.slow
+def test_convert_then_train_with_class_names(tmp_path, tiny_goemotions, tiny_bert):
+    own = tmp_path / "own"
+    converted = run("convert_checkpoint", f"--checkpoint={tiny_bert}", f"--output={own}")
+    assert converted.returncode == 0, converted.stderr
+    assert "Hugging Face BERT folder, " in converted.stdout
+    assert f"Use it as --config.encoder.path={own}" in converted.stdout
+    assert "choose another folder" in error_line(
+        run("convert_checkpoint", f"--checkpoint={tiny_bert}", f"--output={own}")
+    )
+    trained = run(
+        "train",
+        "--config=" + os.path.join(os.path.dirname(DIGITS.partition("=")[2]), "goemotions_bert.py"),
+        f"--config.data.path={tiny_goemotions}",
+        f"--config.encoder.path={own}",
+        "--config.data.max_length=8",
+        "--config.class_encoder.name=text",
+        "--config.interaction.name=cosine",
+        "--config.data.held_out=('anger',)",
+        "--config.metrics=('top1_error', 'mean_rank')",
+        "--config.monitor=mean_rank",
+        "--config.steps=3",
+        f"--workdir={tmp_path / 'run'}",
+    )
+    assert trained.returncode == 0, trained.stderr
+    assert f"{own}: rank4class folder" in trained.stderr
+    assert "test (4 examples)" in trained.stdout
