@@ -238,6 +238,8 @@ def check(experiment):
         raise ValueError(
             f"optimizer.weight_decay {experiment.optimizer.weight_decay} needs optimizer.name='adamw'"
         )
+    if (experiment.encoder.weight_decay or 0.0) < 0.0:
+        raise ValueError(f"encoder.weight_decay {experiment.encoder.weight_decay} is negative")
     if experiment.patience < 0:
         raise ValueError(f"patience {experiment.patience} is negative")
     if experiment.seed < 0:

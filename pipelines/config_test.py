@@ -39,6 +39,7 @@ CONFIGS = pathlib.Path(__file__).parent / "configs"
             "class_encoder.name 'text' shares the instance encoder, which is frozen: set it to 'frozen_text'",
         ),
         ({"steps": 0}, "steps 0 is not positive"),
+        ({"encoder.name": "vgg16", "encoder.weight_decay": -1.0}, "encoder.weight_decay -1.0 is negative"),
         ({"interaction.units": 3}, "interaction 'dot' has no knob 'units'"),
         ({"loss.name": "softmx"}, "unknown loss 'softmx', did you mean 'softmax'"),
         ({"loss.kappa": 2.0}, "loss 'softmax' has no knob 'kappa'; it has: temperature"),

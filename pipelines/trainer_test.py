@@ -86,7 +86,27 @@ def test_the_same_seed_is_the_same_run_and_another_is_not(tmp_path):
 @pytest.mark.parametrize("loss", ["softmax", "gumbel_approx_ndcg"])
 @pytest.mark.parametrize("moment", ["before the save", "after the save"])
 def test_an_interrupted_run_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch, moment, loss):
-    experiment = small(**{"loss.name": loss, "epochs": 4.0})
+    interrupt_and_compare(small(**{"loss.name": loss, "epochs": 4.0}), 34, tmp_path, monkeypatch, moment)
+
+
+@pytest.mark.parametrize("class_encoder", ["text", "frozen_text"])
+def test_a_run_with_dropout_in_every_part_goes_on(
+    tmp_path, monkeypatch, tiny_goemotions, tiny_bert, class_encoder
+):
+    experiment = config.Experiment(
+        data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8, held_out=("anger",)),
+        encoder=config.Encoder(name="bert", path=tiny_bert, dropout=0.2, output_dropout=0.2),
+        class_encoder=config.ClassEncoder(name=class_encoder, attention_layers=1, attention_dropout=0.2),
+        interaction=config.Interaction(name="lc_mlp", units=8, dropout=0.2),
+        batch_size=8,
+        steps=8,
+        metrics=("top1_error", "mrr"),
+        monitor="mrr",
+    )
+    interrupt_and_compare(experiment, 4, tmp_path, monkeypatch, "before the save")
+
+
+def interrupt_and_compare(experiment, step, tmp_path, monkeypatch, moment):
     undisturbed, killed = str(tmp_path / "undisturbed"), str(tmp_path / "killed")
     trainer.train(experiment, undisturbed, progress=False)
     save = trainer._State.save
@@ -94,7 +114,7 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch
     def dying(state):
         if moment == "after the save":
             save(state)
-        if state.step == 34:
+        if state.step == step:
             raise KeyboardInterrupt
         if moment == "before the save":
             save(state)
@@ -106,6 +126,25 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch
     assert Workdir(killed).results() is None
     trainer.train(experiment, killed, progress=False)
     assert_same_run(undisturbed, killed)
+
+
+def test_steps_in_place_of_epochs(tmp_path):
+    assert trainer.train(small(steps=5), str(tmp_path), progress=False)["steps"] == 5
+
+
+def test_weight_decay_of_an_encoder_joins_the_loss(tmp_path):
+    experiment = small(**{"encoder.dropout": 0.0})
+    loaded = problem.load(experiment, str(tmp_path))
+    batch = next(iter(loaded.training_batches(experiment, 0)))
+    values = []
+    for penalty in (0.0, 7.0):
+        tf.keras.utils.set_random_seed(0)
+        model = loaded.build_model(experiment)
+        model.encoder.add_loss(lambda penalty=penalty: tf.constant(penalty))
+        optimizer = tf.keras.optimizers.SGD()
+        optimizer.build(model.trainable_variables)
+        values.append(float(trainer.build_step(model, model, optimizer, experiment)(*batch)))
+    assert values[1] - values[0] == pytest.approx(7.0, rel=1e-5)
 
 
 def test_a_finished_run_is_not_repeated(tmp_path, monkeypatch):
