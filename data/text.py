@@ -6,6 +6,8 @@ import os
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from rank4class.data import sources
+
 
 class WordPiece:
     """BERT's tokenizer as a function on batches of strings.
@@ -34,8 +36,10 @@ class WordPiece:
             raise FileNotFoundError(f"no file {vocab_path}")
         if max_length < 3:
             raise ValueError(f"max_length {max_length} leaves no room for a word beside [CLS] and [SEP]")
-        with open(vocab_path, encoding="utf-8") as file:
-            vocab = [line.rstrip("\n") for line in file]
+        vocab = [line for _, line in sources.lines(vocab_path)]
+        if len(set(vocab)) < len(vocab):
+            again = next(i for i, word in enumerate(vocab) if word in vocab[:i])
+            raise ValueError(f"{vocab_path}:{again + 1} has the word piece {vocab[again]!r} again")
         special = {}
         for token in ("[PAD]", "[UNK]", "[CLS]", "[SEP]"):
             if token not in vocab:
@@ -75,7 +79,17 @@ class WordPiece:
 def _lower_case(folder, vocab):
     path = os.path.join(folder, "tokenizer_config.json")
     if os.path.isfile(path):
-        with open(path, encoding="utf-8") as file:
-            return json.load(file).get("do_lower_case", True)
+        return _stated_lower_case(path)
     words = (word for word in vocab if not word.startswith("["))  # [CLS] and its like are always capitals
     return not any(word != word.lower() for word in words)
+
+
+def _stated_lower_case(path):
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            lower_case = json.load(file).get("do_lower_case", True)
+    except (ValueError, AttributeError) as error:  # no UTF-8, no JSON or no object
+        raise ValueError(f"{path} is not a tokenizer's JSON object: {error}") from error
+    if not isinstance(lower_case, bool):
+        raise ValueError(f"{path} has do_lower_case {lower_case!r}, which is not true or false")
+    return lower_case

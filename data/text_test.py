@@ -103,3 +103,28 @@ def test_minilm_gives_the_ids_of_the_reference():
     features = tokenizer({"text": tf.constant(golden["sentences"])})
     np.testing.assert_array_equal(features["input_word_ids"], golden["input_word_ids"])
     np.testing.assert_array_equal(features["input_mask"], golden["input_mask"])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[]", r"tokenizer_config\.json is not a tokenizer's JSON object"),
+        ("{", r"tokenizer_config\.json is not a tokenizer's JSON object"),
+        (
+            '{"do_lower_case": "false"}',
+            r"tokenizer_config\.json has do_lower_case 'false', which is not true or",
+        ),
+        ('{"do_lower_case": null}', r"has do_lower_case None, which is not true or false"),
+    ],
+)
+def test_a_tokenizer_config_that_says_nothing(folder, content, message):
+    (folder / "tokenizer_config.json").write_text(content)
+    with pytest.raises(ValueError, match=message):
+        data.WordPiece(str(folder), 6)
+
+
+def test_a_word_piece_twice(folder):
+    with open(folder / "vocab.txt", "a") as file:
+        file.write("ball\n")
+    with pytest.raises(ValueError, match=r"vocab\.txt:10 has the word piece 'ball' again"):
+        data.WordPiece(str(folder), 6)

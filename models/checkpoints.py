@@ -66,6 +66,9 @@ class Source:
                 continue
             left.discard(source)
             value = self.tensor(source)
+            if not tf.as_dtype(value.dtype).is_floating:
+                problems.append(f"{source} holds {value.dtype}, not floats")
+                continue
             if re.fullmatch(self.name_map.transposed, name):
                 value = value.T
             if not _splits_into(value.shape, variable.shape):
@@ -98,6 +101,7 @@ def find(path):
       FileNotFoundError: nothing is there, or a file is missing.
       ValueError: it is of no known format, or its parts do not fit one another.
     """
+    path = _without_file(path)
     for recognize in (_own, _hugging_face, _tensorflow, _keras_resnet):
         source = recognize(path)
         if source is not None:
@@ -113,6 +117,13 @@ def find(path):
     )
 
 
+def _without_file(path):
+    """Returns the folder or prefix that is meant by one of a checkpoint's files."""
+    if os.path.basename(path) in (_OWN_FILE, _TENSORS, "config.json") and os.path.isfile(path):
+        return os.path.dirname(path) or "."
+    return re.sub(r"\.(index|data-\d+-of-\d+)$", "", path)
+
+
 def encoder_of(path):
     """Returns the name of the encoder that takes a checkpoint; raises as `find` does."""
     return find(path).encoder
@@ -120,35 +131,38 @@ def encoder_of(path):
 
 def vocabulary_folder(path):
     """Returns the folder of what lies beside a checkpoint, which may be named by its prefix."""
-    return path if os.path.isdir(path) else os.path.dirname(path)
+    return path if os.path.isdir(path) else os.path.dirname(path) or "."
 
 
 def save(folder, *, encoder, settings, variables, vocabulary_from=None):
     """Writes an encoder in our own format: `encoder.json`, `model.safetensors`, and its vocabulary.
 
     Args:
-      folder: made where it is not there; must not hold a checkpoint yet.
+      folder: made where it is not there; must be empty. It appears whole or not at all.
       encoder: name, as in `registry.ENCODERS`.
       settings: the arguments that it is built with.
       variables: our name -> variable.
       vocabulary_from: folder with the tokenizer's files.
 
     Raises:
-      FileExistsError: the folder holds a checkpoint.
+      FileExistsError: the folder holds something.
     """
-    description = os.path.join(folder, _OWN_FILE)
-    if os.path.exists(description):
-        raise FileExistsError(f"{description} is there already: choose another folder")
-    os.makedirs(folder, exist_ok=True)
+    folder = os.path.normpath(folder)
+    if os.path.isdir(folder) and os.listdir(folder):
+        raise FileExistsError(f"{folder} is not empty: choose another folder")
+    partial = f"{folder}.partial-{os.getpid()}"
+    os.makedirs(partial)
     tensors = {name: variable.numpy() for name, variable in variables.items()}
-    safetensors.numpy.save_file(tensors, os.path.join(folder, _TENSORS))
+    safetensors.numpy.save_file(tensors, os.path.join(partial, _TENSORS))
     for name in ("vocab.txt", "tokenizer_config.json"):
         if vocabulary_from and os.path.isfile(os.path.join(vocabulary_from, name)):
-            shutil.copyfile(os.path.join(vocabulary_from, name), os.path.join(folder, name))
-    with open(description, "w", encoding="utf-8") as file:  # last: with it the folder is whole
+            shutil.copyfile(os.path.join(vocabulary_from, name), os.path.join(partial, name))
+    with open(os.path.join(partial, _OWN_FILE), "w", encoding="utf-8") as file:
         json.dump({"encoder": encoder, "settings": settings}, file, indent=2)
+    os.replace(partial, folder)
 
 
+ENCODERS = ("bert", "electra", "resnet50", "vgg16")
 _OWN_FILE, _TENSORS = "encoder.json", "model.safetensors"
 
 
@@ -157,8 +171,8 @@ def _own(path):
     if not os.path.isfile(description):
         return None
     published = _read_json(description)
-    if set(published) != {"encoder", "settings"}:
-        raise ValueError(f"{description} does not describe an encoder")
+    if published.get("encoder") not in ENCODERS or not isinstance(published.get("settings"), dict):
+        raise ValueError(f"{description} does not describe one of the encoders {', '.join(ENCODERS)}")
     tensors_path = os.path.join(path, _TENSORS)
     return Source(
         "rank4class folder",
@@ -176,6 +190,8 @@ def _hugging_face(path):
     if not os.path.isfile(config_path):
         return None
     tensors_path = os.path.join(path, _TENSORS)
+    if os.path.isfile(tensors_path + ".index.json"):
+        raise ValueError(f"{path} holds its tensors in shards: save them in one model.safetensors")
     if not os.path.isfile(tensors_path):
         raise FileNotFoundError(
             f"no {tensors_path}: of a Hugging Face folder the safetensors file is read, not pytorch_model.bin"
@@ -185,8 +201,18 @@ def _hugging_face(path):
     if kind not in ("bert", "electra"):
         raise ValueError(f"{config_path} has model_type {kind!r}, which is not 'bert' or 'electra'")
     shapes, tensor = _safetensors(tensors_path)
-    # A model saved with a head keeps its encoder under "bert." or "electra.".
-    theirs = {name.removeprefix(f"{kind}."): name for name in shapes}
+    theirs = {}
+    for name in shapes:
+        # A model saved with a head keeps its encoder under "bert." or "electra."; what was once converted
+        # from TensorFlow has TensorFlow's names of the normalisation.
+        ours = (
+            name.removeprefix(f"{kind}.")
+            .replace("Norm.gamma", "Norm.weight")
+            .replace("Norm.beta", "Norm.bias")
+        )
+        if ours in theirs:
+            raise ValueError(f"{tensors_path} holds both {theirs[ours]} and {name}: which one is meant?")
+        theirs[ours] = name
     return Source(
         f"Hugging Face {kind.upper()} folder",
         kind,
@@ -227,7 +253,7 @@ def _model_garden_resnet(prefix, shapes, tensor):
         "Model Garden ResNet50 backbone",
         "resnet50",
         prefix,
-        os.path.dirname(prefix),
+        os.path.dirname(prefix) or ".",
         {"variant": "model_garden"},
         name_maps.MODEL_GARDEN_RESNET,
         shapes,
@@ -242,7 +268,7 @@ def _model_garden_bert(prefix, shapes, tensor):
         "Model Garden BERT encoder",
         "bert",
         prefix,
-        os.path.dirname(prefix),
+        os.path.dirname(prefix) or ".",
         _sizes_in(prefix, name_maps.MODEL_GARDEN_BERT, shapes),
         name_maps.MODEL_GARDEN_BERT,
         shapes,
@@ -255,7 +281,7 @@ def _google_electra(prefix, shapes, tensor):
         "google-research ELECTRA",
         "electra",
         prefix,
-        os.path.dirname(prefix),
+        os.path.dirname(prefix) or ".",
         _sizes_in(prefix, name_maps.GOOGLE_ELECTRA, shapes),
         name_maps.GOOGLE_ELECTRA,
         shapes,
@@ -264,7 +290,7 @@ def _google_electra(prefix, shapes, tensor):
 
 
 def _google_bert(prefix, shapes, tensor):
-    folder = os.path.dirname(prefix)
+    folder = os.path.dirname(prefix) or "."
     config_path = os.path.join(folder, "bert_config.json")
     settings = _published_sizes(config_path, _read_json(config_path))
     if settings["activation"] == "gelu":
@@ -285,26 +311,34 @@ _SCOPES = {
 def _keras_resnet(path):
     if not os.path.isfile(path) or not h5py.is_hdf5(path):
         return None
-    with h5py.File(path) as file:
-        layers = file.get("model_weights", file)
-        if "conv1_conv" not in layers:
-            raise ValueError(f"{path} holds no ResNet50 weights of keras.applications: it has no conv1_conv")
-        tensors = {
-            _text(name).removesuffix(":0"): np.array(layer[name])
-            for layer in layers.values()
-            for name in layer.attrs.get("weight_names", ())
-        }
+    try:
+        tensors = _read_keras(path)
+    except OSError as error:
+        raise ValueError(f"{path} is not a whole HDF5 file: {error}") from error
     shapes = {name: value.shape for name, value in tensors.items()}
     return Source(
         "Keras ResNet50 weights",
         "resnet50",
         path,
-        os.path.dirname(path),
+        os.path.dirname(path) or ".",
         {"variant": "keras"},
         name_maps.KERAS_RESNET,
         shapes,
         tensors.__getitem__,
     )
+
+
+def _read_keras(path):
+    with h5py.File(path) as file:
+        layers = file.get("model_weights", file)
+        if "conv1_conv" not in layers:
+            raise ValueError(f"{path} holds no ResNet50 weights of keras.applications: it has no conv1_conv")
+        return {
+            _text(name).removesuffix(":0"): np.array(layer[name])
+            for layer in layers.values()
+            for name in layer.attrs.get("weight_names", ())
+            if name in layer
+        }
 
 
 def _text(name):
@@ -341,13 +375,15 @@ def _safetensors(path):
         file = safetensors.safe_open(path, framework="numpy")
     except safetensors.SafetensorError as error:
         raise ValueError(f"{path} is not a whole safetensors file: {error}") from error
-    shapes = {}
-    for name in file.keys():  # noqa: SIM118 (not a dict)
-        part = file.get_slice(name)
-        if part.get_dtype() == "BF16":
-            raise ValueError(f"{path} holds {name} in bfloat16, which cannot be read: save it in float32")
-        shapes[name] = tuple(part.get_shape())
-    return shapes, file.get_tensor
+    parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+
+    def tensor(name):
+        dtype = parts[name].get_dtype()
+        if dtype not in ("F16", "F32", "F64"):
+            raise ValueError(f"{path} holds {name} as {dtype}, which is not read: save it in float32")
+        return file.get_tensor(name)
+
+    return {name: tuple(part.get_shape()) for name, part in parts.items()}, tensor
 
 
 _SIZES = {
@@ -389,16 +425,18 @@ def _sizes_in(prefix, name_map, shapes):
     Both activate by the tanh approximation of GELU.
     """
 
-    def shape(name):
+    def shape(name, *ranks):
         source = name_map.source(name)
         if source not in shapes:
             raise ValueError(f"{prefix} does not fit a text encoder: {source} is missing")
+        if len(shapes[source]) not in ranks:
+            raise ValueError(f"{prefix} does not fit a text encoder: {source} has shape {shapes[source]}")
         return shapes[source]
 
     first = "transformer/layer_0/"
-    vocab_size, embedding_size = shape("word_embeddings/embeddings")
-    hidden_size, inner_size = shape(first + "intermediate/kernel")
-    query = shape(first + "self_attention/query/kernel")
+    vocab_size, embedding_size = shape("word_embeddings/embeddings", 2)
+    hidden_size, inner_size = shape(first + "intermediate/kernel", 2)
+    query = shape(first + "self_attention/query/kernel", 2, 3)
     layers = 0
     while name_map.source(f"transformer/layer_{layers}/intermediate/kernel") in shapes:
         layers += 1
@@ -409,8 +447,8 @@ def _sizes_in(prefix, name_map, shapes):
         "num_layers": layers,
         "num_heads": int(query[1]) if len(query) == 3 else max(1, int(hidden_size) // 64),
         "inner_size": int(inner_size),
-        "max_positions": int(shape("position_embedding/embeddings")[0]),
-        "num_types": int(shape("type_embeddings/embeddings")[0]),
+        "max_positions": int(shape("position_embedding/embeddings", 2)[0]),
+        "num_types": int(shape("type_embeddings/embeddings", 2)[0]),
         "activation": "gelu_new",
     }
 
@@ -449,7 +487,7 @@ def _check_vocabulary(source):
     path = os.path.join(source.folder, "vocab.txt")
     if not os.path.isfile(path):
         raise FileNotFoundError(f"no {path}: a text encoder needs its vocabulary")
-    with open(path, encoding="utf-8") as file:
+    with open(path, "rb") as file:
         words = sum(1 for _ in file)
     if words != source.settings["vocab_size"]:
         raise ValueError(
@@ -460,11 +498,13 @@ def _check_vocabulary(source):
 def _read_json(path):
     if not os.path.isfile(path):
         raise FileNotFoundError(f"no {path}")
-    with open(path, encoding="utf-8") as file:
-        try:
+    try:
+        with open(path, encoding="utf-8-sig") as file:
             published = json.load(file)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}:{error.lineno} is not JSON: {error.msg}") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}:{error.lineno} is not JSON: {error.msg}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8: {error.reason}") from error
     if not isinstance(published, dict):
         raise ValueError(f"{path} has no JSON object")
     return published

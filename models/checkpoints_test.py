@@ -230,7 +230,7 @@ def test_vgg16_from_our_own_layout(tmp_path):
     checkpoints.save(str(tmp_path), encoder="vgg16", settings={}, variables=encoder.named_variables())
     again = models.get("encoder", "vgg16", path=str(tmp_path))
     np.testing.assert_allclose(again(features), encoder(features), rtol=1e-5)
-    with pytest.raises(FileExistsError, match=r"encoder\.json is there already: choose another folder"):
+    with pytest.raises(FileExistsError, match=r"is not empty: choose another folder"):
         checkpoints.save(str(tmp_path), encoder="vgg16", settings={}, variables={})
 
 
@@ -288,8 +288,12 @@ def test_keras_weights_that_do_not_fit(tmp_path):
     ):
         models.get("encoder", "resnet50", path=path)
     with h5py.File(path, "a") as file:
-        file["conv1_conv"].attrs["weight_names"] = ["conv1_conv/kernel:0"]
+        del file["conv1_conv/conv1_conv/bias:0"]  # its name still stands in the list
     with pytest.raises(ValueError, match="conv1_conv/bias is missing"):
+        models.get("encoder", "resnet50", path=path)
+    with open(path, "r+b") as file:
+        file.truncate(10_000)
+    with pytest.raises(ValueError, match=r"weights\.h5 is not a whole HDF5 file"):
         models.get("encoder", "resnet50", path=path)
     with h5py.File(path, "w") as file:
         file.create_group("dense")
@@ -297,6 +301,66 @@ def test_keras_weights_that_do_not_fit(tmp_path):
         ValueError, match="holds no ResNet50 weights of keras.applications: it has no conv1_conv"
     ):
         models.get("encoder", "resnet50", path=path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"bogus": 3}, "does not describe this encoder: .*bogus"),
+        ({"activation": "swish"}, "activation 'swish' is not one of gelu, gelu_new, relu"),
+        ({"num_layers": "2"}, "does not describe this encoder"),
+    ],
+)
+def test_settings_that_describe_no_encoder(layouts, settings, message):
+    path = os.path.join(layouts["own"], "encoder.json")
+    with open(path) as file:
+        published = json.load(file)
+    with open(path, "w") as file:
+        json.dump({**published, "settings": {**published["settings"], **settings}}, file)
+    with pytest.raises(ValueError, match=message):
+        models.get("encoder", "bert", path=layouts["own"])
+    with open(path, "w") as file:
+        json.dump({**published, "encoder": "gpt"}, file)
+    with pytest.raises(
+        ValueError, match=r"does not describe one of the encoders bert, electra, resnet50, vgg16"
+    ):
+        models.get("encoder", "bert", path=layouts["own"])
+
+
+def test_a_checkpoint_by_one_of_its_files(layouts, monkeypatch):
+    features = tokens()
+    expected = models.get("encoder", "bert", path=layouts["google"])(features)
+    monkeypatch.chdir(layouts["google"])
+    for name in ("model.ckpt", "model.ckpt.index", "model.ckpt.data-00000-of-00001", "."):
+        np.testing.assert_array_equal(models.get("encoder", "bert", path=name)(features), expected)
+        assert checkpoints.find(name).folder == "."
+    file = os.path.join(layouts["hugging_face"], "model.safetensors")
+    assert checkpoints.find(file).folder == layouts["hugging_face"]
+
+
+def test_the_names_of_normalisation_that_tensorflow_gave(tmp_path, write_bert_folder):
+    """bert-base-uncased, as it is published, has them."""
+    tensors = write_bert_folder(tmp_path / "new")
+    shutil.copytree(tmp_path / "new", tmp_path / "old")
+
+    def old(name):
+        return "bert." + name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("Norm.bias", "Norm.beta")
+
+    safetensors.numpy.save_file(
+        {old(name): value for name, value in tensors.items()}, tmp_path / "old" / "model.safetensors"
+    )
+    features = tokens()
+    new, published = (models.get("encoder", "bert", path=str(tmp_path / name)) for name in ("new", "old"))
+    np.testing.assert_array_equal(published(features), new(features))
+
+
+def test_a_save_is_whole_or_not_there(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        checkpoints.json, "dump", lambda *_, **__: (_ for _ in ()).throw(OSError("disk full"))
+    )
+    with pytest.raises(OSError, match="disk full"):
+        checkpoints.save(str(tmp_path / "own"), encoder="vgg16", settings={}, variables={})
+    assert not (tmp_path / "own").exists()
 
 
 def test_paths_that_are_no_checkpoint(tmp_path, layouts):
@@ -363,6 +427,14 @@ def test_imported_weights_stand_where_they_should(tmp_path, write_bert_folder):
         ({"num_attention_heads": 3}, "hidden_size 8 does not split into 3 heads"),
         ({"layer_norm_eps": 1e-5}, "layer_norm_eps 1e-05 is not 1e-12"),
         (
+            {"change": {"pooler.dense.bias": np.ones(8, np.int8)}},
+            "pooler.dense.bias as I8, which is not read",
+        ),
+        (
+            {"change": {"bert.pooler.dense.bias": np.ones(8, np.float32)}},
+            r"holds both (bert\.)?pooler.dense.bias and (bert\.)?pooler.dense.bias: which one is meant\?",
+        ),
+        (
             {"change": {"pooler.dense.bias": np.full(8, np.nan, np.float32)}},
             "pooler.dense.bias has values that are not",
         ),
@@ -390,3 +462,21 @@ def test_files_that_are_missing_or_cut_short(tmp_path, write_bert_folder):
     os.remove(path)
     with pytest.raises(FileNotFoundError, match=r"the safetensors file is read, not pytorch_model.bin"):
         models.get("encoder", "bert", path=str(tmp_path))
+    (tmp_path / "model.safetensors.index.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"holds its tensors in shards: save them in one model\.safetensors"):
+        models.get("encoder", "bert", path=str(tmp_path))
+
+
+def test_tensors_of_odd_types_and_ranks(layouts, tmp_path, write_bert_folder):
+    prefix = checkpoints.find(layouts["google"]).path
+    tensors = read_tensorflow(prefix)
+    write_tensorflow(prefix, {**tensors, "bert/pooler/dense/bias": np.array([b"text"] * 8)})
+    with pytest.raises(ValueError, match=r"bert/pooler/dense/bias holds object, not floats"):
+        models.get("encoder", "bert", path=prefix)
+    folder = tmp_path / "electra_source"
+    tensors = write_bert_folder(folder, kind="electra", **GELU)
+    published = write_google(tmp_path / "flat", folder, tensors, "electra")
+    published["electra/embeddings/word_embeddings"] = np.ones(80, np.float32)
+    write_tensorflow(tmp_path / "flat" / "model.ckpt", published)
+    with pytest.raises(ValueError, match=r"electra/embeddings/word_embeddings has shape \[80\]"):
+        checkpoints.find(str(tmp_path / "flat"))

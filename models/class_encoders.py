@@ -4,6 +4,7 @@ Each is a Keras layer that is called on the ids of all the classes in order, int
 instance encoder as a function of features, `encode`, which only `Text` uses.
 """
 
+import numpy as np
 import tensorflow as tf
 from official.nlp.modeling import layers as nlp_layers
 
@@ -60,15 +61,17 @@ class Text(tf.keras.layers.Layer):
 
     def __init__(self, features, **kwargs):
         super().__init__(**kwargs)
-        self.features = {name: tf.constant(value, tf.int32) for name, value in features.items()}
+        # Apart: a dict of tensors as an attribute keeps Keras from exporting the model.
+        self.names = tuple(features)
+        self.tokens = np.array([features[name] for name in self.names], np.int32)
 
     def call(self, class_ids, encode=None):
         del class_ids
-        return encode(self.features)
+        return encode(dict(zip(self.names, tf.unstack(tf.constant(self.tokens)), strict=True)))
 
     def get_config(self):
-        lists = {name: value.numpy().tolist() for name, value in self.features.items()}
-        return {**super().get_config(), "features": lists}
+        features = dict(zip(self.names, self.tokens.tolist(), strict=True))
+        return {**super().get_config(), "features": features}
 
 
 @_serializable

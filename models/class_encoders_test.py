@@ -60,6 +60,14 @@ class TestEveryClassEncoder:
         again = tf.keras.models.load_model(tmp_path / "model.keras")
         np.testing.assert_allclose(again.predict(features, verbose=0), scores, rtol=1e-5, atol=1e-6)
 
+    def test_exports(self, name, tmp_path):
+        model, features = rank_model(name), tokens(3)
+        scores = model(features)
+        model.export(str(tmp_path))
+        exported = tf.saved_model.load(str(tmp_path))
+        served = exported.serve({k: tf.constant(v) for k, v in features.items()})
+        np.testing.assert_allclose(served, scores, rtol=1e-5, atol=1e-6)
+
     def test_every_trainable_weight_gets_a_gradient(self, name):
         model, features = rank_model(name), tokens(3)
         model(features)
@@ -116,3 +124,10 @@ def test_attention_moves_with_the_classes_and_mixes_them():
     assert not np.allclose(attention(tf.range(N))[1], c[1], atol=1e-3)
     with pytest.raises(ValueError, match="class vectors 8 wide do not split into 3 heads"):
         models.get("class encoder", "attention", base=attention.base, width=D, num_heads=3)
+
+
+def test_a_model_that_was_never_called_is_not_saved(tmp_path):
+    with pytest.raises(
+        ValueError, match="this RankModel has no weights to save yet: call it on features first"
+    ):
+        rank_model("embedding").save(tmp_path / "model.keras")

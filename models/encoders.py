@@ -171,11 +171,12 @@ class Vgg16(_WithWeightDecay, _ImageEncoder):
           path: see `checkpoints.find`; None draws random weights.
           weight_decay: see the class.
         """
-        encoder = cls(weight_decay=weight_decay)
-        if path is not None:
-            source = _found(path, "vgg16")
-            encoder({"image": tf.zeros([1, 32, 32, 3])})
-            source.assign(encoder.named_variables())
+        if path is None:
+            return cls(weight_decay=weight_decay)
+        source = _found(path, "vgg16")
+        encoder = _built(cls, source, {"weight_decay": weight_decay})
+        encoder({"image": tf.zeros([1, 32, 32, 3])})
+        source.assign(encoder.named_variables())
         return encoder
 
     def _add(self, layer):
@@ -193,6 +194,8 @@ class Vgg16(_WithWeightDecay, _ImageEncoder):
         return _by_layer(self.layers)
 
     def call(self, features, training=None):
+        if features["image"].shape[1:] != [32, 32, 3]:
+            raise ValueError(f"VGG16 takes images of 32 x 32 x 3, not {features['image'].shape[1:]}")
         image = (features["image"] - self.PIXEL_MEAN) / self.PIXEL_DEVIATION
         return super().call({"image": image}, training=training)
 
@@ -245,7 +248,7 @@ class ResNet50(_WithWeightDecay):
         if path is None:
             return cls(weight_decay=weight_decay)
         source = _found(path, "resnet50")
-        encoder = cls(**source.settings, weight_decay=weight_decay)
+        encoder = _built(cls, source, {"weight_decay": weight_decay})
         source.assign(encoder.named_variables())
         return encoder
 
@@ -349,6 +352,8 @@ class Bert(tf.keras.layers.Layer):
         pooling = pooling or self.POOLINGS[0]
         if pooling not in self.POOLINGS:
             raise ValueError(f"pooling {pooling!r} is not one of {', '.join(self.POOLINGS)}")
+        if activation not in _ACTIVATIONS:
+            raise ValueError(f"activation {activation!r} is not one of {', '.join(_ACTIVATIONS)}")
         self.pooling = pooling
         self.config = {
             "vocab_size": vocab_size,
@@ -393,7 +398,8 @@ class Bert(tf.keras.layers.Layer):
           FileNotFoundError, ValueError: see `checkpoints`; or it is another encoder's.
         """
         source = _found(path, cls.NAME)
-        encoder = cls(**source.settings, dropout=dropout, output_dropout=output_dropout, pooling=pooling)
+        knobs = {"dropout": dropout, "output_dropout": output_dropout, "pooling": pooling}
+        encoder = _built(cls, source, knobs)
         encoder({name: tf.zeros([1, 1], tf.int32) for name in cls.FEATURES})
         source.assign(encoder.named_variables())
         return encoder
@@ -413,7 +419,8 @@ class Bert(tf.keras.layers.Layer):
         length = features["input_word_ids"].shape[-1]
         if length is not None and length > self.config["max_positions"]:
             raise ValueError(
-                f"texts of {length} tokens: this encoder has {self.config['max_positions']} positions"
+                f"texts of {length} tokens: this encoder has {self.config['max_positions']} positions, lower "
+                "max_length"
             )
         return self.drop(self._pool(features, self.network(features, training=training)), training=training)
 
@@ -455,6 +462,15 @@ def _found(path, name):
         )
     logging.info("%s: %s", path, source.format)
     return source
+
+
+def _built(cls, source, knobs):
+    try:
+        return cls(**{**source.settings, **knobs})
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{source.path}: what stands beside it does not describe this encoder: {error}"
+        ) from error
 
 
 def _gelu_new(x):

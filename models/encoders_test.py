@@ -115,7 +115,9 @@ def test_poolings_by_hand():
     np.testing.assert_allclose(poolings["cls"](features), states[:, 0], rtol=1e-6)
     kernel, bias = (w.numpy() for w in poolings["pooler"].network.pooler_layer.weights)
     np.testing.assert_allclose(poolings["pooler"](features), np.tanh(states[:, 0] @ kernel + bias), rtol=1e-5)
-    with pytest.raises(ValueError, match="texts of 600 tokens: this encoder has 512 positions"):
+    with pytest.raises(
+        ValueError, match="texts of 600 tokens: this encoder has 512 positions, lower max_length"
+    ):
         poolings["cls"](tokens(length=600))
     with pytest.raises(ValueError, match="pooling 'max' is not one of pooler, cls, mean"):
         encoders.Bert(**TINY, pooling="max")
@@ -165,6 +167,11 @@ def test_vgg16_is_the_published_network():
     for layer in encoder.layers:
         h = layer(h)
     np.testing.assert_allclose(encoder(pixels), h, rtol=1e-4, atol=1e-5)
+
+
+def test_vgg16_takes_images_of_one_size():
+    with pytest.raises(ValueError, match=r"VGG16 takes images of 32 x 32 x 3, not \(8, 8, 1\)"):
+        encoders.Vgg16()(images())
 
 
 @pytest.mark.parametrize("make", [encoders.Vgg16, encoders.ResNet50])

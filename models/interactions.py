@@ -57,6 +57,9 @@ class Bilinear(tf.keras.layers.Layer):
            [4., 4., 4.]], dtype=float32)
     """
 
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+
     def build(self, shapes):
         (_, width), (_, class_width) = shapes
         self.kernel = self.add_weight("kernel", [width, class_width], initializer="identity")
@@ -90,13 +93,20 @@ class Cosine(tf.keras.layers.Layer):
         self.temperature = temperature
 
     def call(self, inputs):
-        # In half precision the squares would leave its range.
-        units = [tf.math.l2_normalize(tf.cast(x, _exact(x.dtype)), axis=-1) for x in inputs]
-        h, c = (tf.cast(unit, x.dtype) for unit, x in zip(units, inputs, strict=True))
+        h, c = map(_unit, inputs)
         return tf.matmul(h, c, transpose_b=True) / tf.cast(self.temperature, h.dtype)
 
     def get_config(self):
         return {**super().get_config(), "temperature": self.temperature}
+
+
+def _unit(x):
+    """Vectors of length 1; one of zeros stays, with a gradient of 0."""
+    exact = tf.cast(x, _exact(x.dtype))  # in half precision the squares would leave its range
+    squares = tf.reduce_sum(tf.square(exact), axis=-1, keepdims=True)
+    positive = squares > 0.0
+    lengths = tf.sqrt(tf.where(positive, squares, 1.0))
+    return tf.cast(tf.where(positive, exact / lengths, 0.0), x.dtype)
 
 
 class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
@@ -108,10 +118,15 @@ class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
     Args:
       units: `k`, the width of both layers; the paper tunes it in {64, 128, 256, 512}.
       dropout: rate after each of the two layers.
+
+    Raises:
+      ValueError: `units` is not positive.
     """
 
     def __init__(self, units=128, dropout=0.0, **kwargs):
         super().__init__(**kwargs)
+        if units < 1:
+            raise ValueError(f"units {units} is not positive")
         self.units, self.dropout = units, dropout
 
     def build(self, shapes):

@@ -42,6 +42,8 @@ class RankModel(tf.keras.Model):
 
     def get_build_config(self):
         """What a loaded model has to be called on before its weights fit in: names, shapes and dtypes."""
+        if self.save_spec() is None:
+            raise ValueError("this RankModel has no weights to save yet: call it on features first")
         (features, *_), _ = self.save_spec()
         return {name: (spec.shape.as_list(), spec.dtype.name) for name, spec in features.items()}
 

@@ -238,8 +238,10 @@ def check(experiment):
         raise ValueError(
             f"optimizer.weight_decay {experiment.optimizer.weight_decay} needs optimizer.name='adamw'"
         )
-    if (experiment.encoder.weight_decay or 0.0) < 0.0:
-        raise ValueError(f"encoder.weight_decay {experiment.encoder.weight_decay} is negative")
+    for section in ("encoder", "optimizer"):
+        decay = getattr(experiment, section).weight_decay
+        if decay is not None and decay < 0.0:
+            raise ValueError(f"{section}.weight_decay {decay} is negative")
     if experiment.patience < 0:
         raise ValueError(f"patience {experiment.patience} is negative")
     if experiment.seed < 0:
@@ -269,6 +271,10 @@ def _check_class_encoder(experiment):
         raise ValueError("class_encoder.texts needs class_encoder.name='text' or 'frozen_text'")
     if section.path and section.name != "frozen_text":
         raise ValueError("class_encoder.path needs class_encoder.name='frozen_text'")
+    if section.attention_layers and experiment.data.held_out:
+        raise ValueError(
+            "class_encoder.attention_layers lets the other classes see those of data.held_out: use only one"
+        )
     if section.name == "text" and experiment.encoder.frozen:
         raise ValueError(
             "class_encoder.name 'text' shares the instance encoder, which is frozen: set it to 'frozen_text'"

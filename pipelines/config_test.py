@@ -38,6 +38,14 @@ CONFIGS = pathlib.Path(__file__).parent / "configs"
             },
             "class_encoder.name 'text' shares the instance encoder, which is frozen: set it to 'frozen_text'",
         ),
+        (
+            {"class_encoder.attention_layers": 1, "data.held_out": ("3",)},
+            "class_encoder.attention_layers lets the other classes see those of data.held_out: use only one",
+        ),
+        (
+            {"optimizer.name": "adamw", "optimizer.weight_decay": -0.1},
+            "optimizer.weight_decay -0.1 is negative",
+        ),
         ({"steps": 0}, "steps 0 is not positive"),
         ({"encoder.name": "vgg16", "encoder.weight_decay": -1.0}, "encoder.weight_decay -1.0 is negative"),
         ({"interaction.units": 3}, "interaction 'dot' has no knob 'units'"),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from rank4class import data, models
 from rank4class.pipelines import config
@@ -24,6 +25,7 @@ class Problem:
       splits: name -> `data.Split`.
       preprocess: function of a batch's features, or None.
       make_encoder: returns a new instance encoder for the preprocessed features.
+      class_texts: what describes the classes, or None where nothing does.
       class_features: the classes' texts as features of the instance encoder, or None.
       class_vectors: float `[n, e]`, the classes' texts encoded, or None.
       seen: ids of the classes that training and validation know, whose labels count only these; None
@@ -34,6 +36,7 @@ class Problem:
     splits: dict
     preprocess: Callable | None
     make_encoder: Callable
+    class_texts: tuple | None = None
     class_features: dict | None = None
     class_vectors: np.ndarray | None = None
     seen: np.ndarray | None = None
@@ -149,7 +152,12 @@ def _preprocess(experiment, dataset):
         raise ValueError(
             f"dataset {experiment.data.name!r} holds text: set encoder.path to the folder of a text encoder"
         )
-    return data.WordPiece(models.vocabulary_folder(experiment.encoder.path), experiment.data.max_length)
+    return _tokenizer(experiment.encoder.path, experiment.data.max_length)
+
+
+def _tokenizer(path, max_length):
+    models.encoder_of(path)  # says what is wrong with the path, before its vocabulary is looked for
+    return data.WordPiece(models.vocabulary_folder(path), max_length)
 
 
 def _class_texts(experiment, class_names, problem):
@@ -160,18 +168,31 @@ def _class_texts(experiment, class_names, problem):
     texts = data.class_descriptions(section.texts, class_names) if section.texts else class_names
     path = section.path or experiment.encoder.path
     if not path:
+        remedy = "encoder.path" if section.name == "text" else "class_encoder.path"
         raise ValueError(
-            f"class_encoder.name {section.name!r} needs a text encoder: set class_encoder.path to its folder"
+            f"class_encoder.name {section.name!r} needs a text encoder: set {remedy} to its folder"
         )
-    tokenize = data.WordPiece(models.vocabulary_folder(path), experiment.data.max_length)
-    tokens = tokenize({"text": tf.constant(texts)})
+    tokens = _tokenizer(path, experiment.data.max_length)({"text": tf.constant(texts)})
+    _warn_of_equal_texts(class_names, tokens["input_word_ids"].numpy())
     longest = int(tf.reduce_max(tf.reduce_sum(tokens["input_mask"], axis=1)))
     features = {name: value[:, :longest] for name, value in tokens.items()}
+    fields = {"class_texts": tuple(texts)}
     if section.name == "text":
-        return {"class_features": {name: value.numpy().tolist() for name, value in features.items()}}
+        lists = {name: value.numpy().tolist() for name, value in features.items()}
+        return {**fields, "class_features": lists}
     knobs = {"pooling": "mean"} if section.path else config.knobs(experiment.encoder)
     encoder = models.get("encoder", models.encoder_of(path), **{**knobs, "path": path})
-    return {"class_vectors": encoder(features, training=False).numpy()}
+    return {**fields, "class_vectors": encoder(features, training=False).numpy()}
+
+
+def _warn_of_equal_texts(class_names, ids):
+    same = (ids[:, None] == ids).all(axis=2)
+    for i, name in enumerate(class_names):
+        twins = [class_names[j] for j in np.flatnonzero(same[i]) if j > i]
+        if twins:
+            logging.warning(
+                "the texts of %s come out as the same tokens as that of %s", ", ".join(twins), name
+            )
 
 
 def _hold_out(problem, names):
@@ -194,6 +215,8 @@ def _hold_out(problem, names):
         labels = examples.labels[kept]
         if split != "test":
             labels = np.searchsorted(seen, labels).astype(np.int32)
+        if not len(labels):
+            raise ValueError(f"data.held_out leaves the {split} split without an example")
         splits[split] = data.Split(features, labels)
     return dataclasses.replace(problem, splits=splits, seen=seen)
 

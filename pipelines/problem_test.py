@@ -122,9 +122,10 @@ def test_class_texts_frozen(tiny_goemotions, tiny_bert, tmp_path, frozen):
 
 
 def test_class_texts_need_an_encoder():
-    experiment = config.Experiment(class_encoder=config.ClassEncoder(name="frozen_text"))
-    with pytest.raises(ValueError, match="'frozen_text' needs a text encoder: set class_encoder.path"):
-        problem.load(experiment, cache_dir="unused")
+    for name, remedy in (("text", "encoder.path"), ("frozen_text", "class_encoder.path")):
+        experiment = config.Experiment(class_encoder=config.ClassEncoder(name=name))
+        with pytest.raises(ValueError, match=f"'{name}' needs a text encoder: set {remedy} to its folder"):
+            problem.load(experiment, cache_dir="unused")
 
 
 @pytest.mark.parametrize("frozen", [False, True])
@@ -157,3 +158,34 @@ def test_classes_that_cannot_be_held_out(tiny_goemotions, tiny_bert):
         text_problem(tiny_goemotions, tiny_bert, held_out=("angr",))
     with pytest.raises(ValueError, match="data.held_out leaves 1 of 3 classes to train on"):
         text_problem(tiny_goemotions, tiny_bert, held_out=("joy", "anger"))
+    (tiny_goemotions / "test.tsv").write_text("great\t0\tid\n")
+    with pytest.raises(ValueError, match="data.held_out leaves the test split without an example"):
+        text_problem(tiny_goemotions, tiny_bert, held_out=("anger",))
+
+
+def test_texts_that_come_out_the_same_are_named(tiny_goemotions, tiny_bert, tmp_path, caplog):
+    texts = tmp_path / "texts.tsv"
+    texts.write_text("anger\tunheard of\nneutral\tnever seen\njoy\tgreat\n")
+    text_problem(tiny_goemotions, tiny_bert, name="text", texts=str(texts))
+    assert "the texts of neutral come out as the same tokens as that of anger" in caplog.text
+    assert "joy" not in caplog.text
+
+
+def test_a_path_that_is_misspelt(tiny_goemotions, tiny_bert):
+    with pytest.raises(FileNotFoundError, match=f"no {tiny_bert}x: it should be an encoder's checkpoint"):
+        text_problem(tiny_goemotions, tiny_bert + "x")
+
+
+def test_a_run_keeps_to_its_class_texts(tiny_goemotions, tiny_bert, tmp_path):
+    texts, path = tmp_path / "texts.tsv", str(tmp_path / "run")
+    texts.write_text("joy\tgreat\nanger\tawful\nneutral\ttable\n")
+    experiment, loaded = text_problem(tiny_goemotions, tiny_bert, name="text", texts=str(texts))
+    trainer.train(experiment, path, loaded=loaded, progress=False)
+    trainer.restore(path)
+    texts.write_text("joy\tawful\nanger\tgreat\nneutral\ttable\n")
+    for again in (lambda: trainer.restore(path), lambda: trainer.train(experiment, path, progress=False)):
+        (tmp_path / "run" / "results.json").unlink(missing_ok=True)
+        with pytest.raises(
+            ValueError, match=r"run was made with other texts of the classes: restore those of"
+        ):
+            again()

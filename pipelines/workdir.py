@@ -1,6 +1,7 @@
 """A run's folder: what it holds, whose it is, and what a restart may trust.
 
 config.json      the experiment
+class_texts.json what described the classes, where something did
 metrics.jsonl    one line an evaluation: step, training loss, learning rate, validation metrics
 tensorboard/     the same for TensorBoard
 checkpoints/     last/ to resume from, best/ by the monitored metric
@@ -22,6 +23,7 @@ class Workdir:
         self.checkpoints = os.path.join(path, "checkpoints")
         self.tensorboard = os.path.join(path, "tensorboard")
         self._config = os.path.join(path, "config.json")
+        self._class_texts = os.path.join(path, "class_texts.json")
         self._metrics = os.path.join(path, "metrics.jsonl")
         self._results = os.path.join(path, "results.json")
 
@@ -37,10 +39,24 @@ class Workdir:
                 "choose another --workdir"
             )
 
-    def claim(self, experiment):
+    def check_class_texts(self, texts):
+        """Raises ValueError where the run was made with other texts of the classes."""
+        if not os.path.exists(self._class_texts):
+            return
+        with open(self._class_texts, encoding="utf-8") as file:
+            kept = _parse(file.read(), self._class_texts)["texts"]
+        if kept != list(texts):
+            raise ValueError(
+                f"{self.path} was made with other texts of the classes: restore those of {self._class_texts}, "
+                "or choose another --workdir"
+            )
+
+    def claim(self, experiment, class_texts=None):
         """Makes the folder this experiment's own; raises OSError where it cannot be written."""
         if not os.path.exists(self._config):
             os.makedirs(self.path, exist_ok=True)
+            if class_texts is not None:
+                _write(self._class_texts, json.dumps({"texts": class_texts}, indent=2) + "\n")
             _write(self._config, config.to_json(experiment))
 
     def experiment(self):

@@ -1,6 +1,7 @@
 """What every door shares: flags, and one clear line instead of a traceback for a user's mistake."""
 
 import os
+import re
 import runpy
 import sys
 
@@ -75,5 +76,9 @@ def _check_config_file(path):
 
 
 def _fail(error):
-    print(f"error: {error}", file=sys.stderr)
+    # Keras puts what a layer raised between a paragraph on the layer and one on its arguments.
+    raised = re.fullmatch(
+        r"Exception encountered when calling .*?\n\n(.*)\n\nCall arguments.*", str(error), re.S
+    )
+    print(f"error: {raised[1] if raised else error}", file=sys.stderr)
     sys.exit(1)
