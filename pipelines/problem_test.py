@@ -185,7 +185,5 @@ def test_a_run_keeps_to_its_class_texts(tiny_goemotions, tiny_bert, tmp_path):
     texts.write_text("joy\tawful\nanger\tgreat\nneutral\ttable\n")
     for again in (lambda: trainer.restore(path), lambda: trainer.train(experiment, path, progress=False)):
         (tmp_path / "run" / "results.json").unlink(missing_ok=True)
-        with pytest.raises(
-            ValueError, match=r"run was made with other texts of the classes: restore those of"
-        ):
+        with pytest.raises(ValueError, match=r"run was made with other class texts: restore those in"):
             again()

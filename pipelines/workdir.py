@@ -47,8 +47,8 @@ class Workdir:
             kept = _parse(file.read(), self._class_texts)["texts"]
         if kept != list(texts):
             raise ValueError(
-                f"{self.path} was made with other texts of the classes: restore those of {self._class_texts}, "
-                "or choose another --workdir"
+                f"{self.path} was made with other class texts: restore those in {self._class_texts}, or "
+                "choose another --workdir"
             )
 
     def claim(self, experiment, class_texts=None):
