@@ -136,7 +136,7 @@ def load(experiment, cache_dir):
         _preprocess(experiment, dataset),
         lambda: models.get("encoder", experiment.encoder.name, **config.knobs(experiment.encoder)),
     )
-    problem = dataclasses.replace(problem, **_class_texts(experiment, dataset.class_names, problem))
+    problem = dataclasses.replace(problem, **_class_texts(experiment, dataset.class_names))
     if experiment.encoder.frozen:
         problem = _encode(experiment, problem, cache_dir)
     return _hold_out(problem, experiment.data.held_out)
@@ -160,7 +160,7 @@ def _tokenizer(path, max_length):
     return data.WordPiece(models.vocabulary_folder(path), max_length)
 
 
-def _class_texts(experiment, class_names, problem):
+def _class_texts(experiment, class_names):
     """Returns the fields of a `Problem` that hold the classes' texts, as its class encoder takes them."""
     section = experiment.class_encoder
     if section.name == "embedding":
