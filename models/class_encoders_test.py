@@ -118,6 +118,8 @@ def test_attention_moves_with_the_classes_and_mixes_them():
     order = [3, 1, 4, 0, 2]
     attention.base.vectors.assign(VECTORS[order])
     np.testing.assert_allclose(attention(tf.range(N)), c.numpy()[order], rtol=1e-5, atol=1e-5)
+    attention.base.vectors.assign(1000.0 * VECTORS)  # what is added to a vector does not grow with it
+    np.testing.assert_allclose(attention(tf.range(N)), 1000.0 * VECTORS, atol=20.0)
     changed = VECTORS.copy()
     changed[0, :3] += 1.0
     attention.base.vectors.assign(changed)
