@@ -96,8 +96,8 @@ def write_model_garden(folder, encoder, make, vocabulary):
     values = encoder.named_variables()
     for variable in network.variables:
         variable.assign(values[variable.name.removeprefix("garden/").removesuffix(":0")])
-    optimizer = tf.keras.optimizers.SGD(momentum=0.9)
-    optimizer.build(network.trainable_variables)
+    optimizer = tf.keras.optimizers.legacy.SGD(momentum=0.9)  # as the Model Garden's, with slots by variable
+    optimizer.apply_gradients((tf.zeros_like(v), v) for v in network.trainable_variables)
     tf.train.Checkpoint(encoder=network, optimizer=optimizer).save(str(folder / "ckpt"))
     shutil.copy(vocabulary, folder)
 
