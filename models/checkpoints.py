@@ -32,7 +32,6 @@ class Source:
       format: what it is, in words.
       encoder: the name of the encoder that takes it, as in `registry.ENCODERS`.
       path: of the file that holds the tensors.
-      folder: of what lies beside it, such as the vocabulary.
       settings: the arguments that its encoder is built with.
       name_map: a `NameMap`.
       shapes: tensor's name -> shape.
@@ -42,11 +41,15 @@ class Source:
     format: str
     encoder: str
     path: str
-    folder: str
     settings: dict
     name_map: NameMap
     shapes: dict
     tensor: Callable
+
+    @property
+    def folder(self):
+        """Of what lies beside the file, such as the vocabulary."""
+        return os.path.dirname(self.path) or "."
 
     def assign(self, variables):
         """Assigns every variable its tensor, or none at all.
@@ -178,7 +181,6 @@ def _own(path):
         "rank4class folder",
         published["encoder"],
         tensors_path,
-        path,
         published["settings"],
         name_maps.OWN,
         *_safetensors(tensors_path),
@@ -217,7 +219,6 @@ def _hugging_face(path):
         f"Hugging Face {kind.upper()} folder",
         kind,
         tensors_path,
-        path,
         _published_sizes(config_path, published),
         name_maps.HUGGING_FACE,
         {name: shapes[original] for name, original in theirs.items()},
@@ -253,7 +254,6 @@ def _model_garden_resnet(prefix, shapes, tensor):
         "Model Garden ResNet50 backbone",
         "resnet50",
         prefix,
-        os.path.dirname(prefix) or ".",
         {"variant": "model_garden"},
         name_maps.MODEL_GARDEN_RESNET,
         shapes,
@@ -268,7 +268,6 @@ def _model_garden_bert(prefix, shapes, tensor):
         "Model Garden BERT encoder",
         "bert",
         prefix,
-        os.path.dirname(prefix) or ".",
         _sizes_in(prefix, name_maps.MODEL_GARDEN_BERT, shapes),
         name_maps.MODEL_GARDEN_BERT,
         shapes,
@@ -281,7 +280,6 @@ def _google_electra(prefix, shapes, tensor):
         "google-research ELECTRA",
         "electra",
         prefix,
-        os.path.dirname(prefix) or ".",
         _sizes_in(prefix, name_maps.GOOGLE_ELECTRA, shapes),
         name_maps.GOOGLE_ELECTRA,
         shapes,
@@ -290,14 +288,11 @@ def _google_electra(prefix, shapes, tensor):
 
 
 def _google_bert(prefix, shapes, tensor):
-    folder = os.path.dirname(prefix) or "."
-    config_path = os.path.join(folder, "bert_config.json")
+    config_path = os.path.join(os.path.dirname(prefix), "bert_config.json")
     settings = _published_sizes(config_path, _read_json(config_path))
     if settings["activation"] == "gelu":
         settings["activation"] = "gelu_new"  # what that code calls gelu is the tanh approximation
-    return Source(
-        "google-research BERT", "bert", prefix, folder, settings, name_maps.GOOGLE_BERT, shapes, tensor
-    )
+    return Source("google-research BERT", "bert", prefix, settings, name_maps.GOOGLE_BERT, shapes, tensor)
 
 
 _SCOPES = {
@@ -320,7 +315,6 @@ def _keras_resnet(path):
         "Keras ResNet50 weights",
         "resnet50",
         path,
-        os.path.dirname(path) or ".",
         {"variant": "keras"},
         name_maps.KERAS_RESNET,
         shapes,
