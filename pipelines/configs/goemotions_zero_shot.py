@@ -9,8 +9,8 @@ of the names learns on 27 classes. The validation metrics are
 those of the 27 classes; the test metrics those of the held-out comments, each ranked among all 28.
 By chance the mean rank is 14.5.
 
-Running time: four minutes on 2 cores, almost all of it for the encoder. Expected on the 260 test comments, percent
-(seed 0): top-1 error 75.8, top-5 error 16.2, NDCG@5 55.7, mean rank 3.7.
+Running time: four minutes on 2 cores, nearly all of it for the encoder. Expected on the 260 test comments,
+percent (seed 0): top-1 error 75.8, top-5 error 16.2, NDCG@5 55.7, mean rank 3.7.
 """
 
 from rank4class.pipelines import config
