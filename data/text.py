@@ -63,13 +63,13 @@ class WordPiece:
             segments.append(tf.concat([self._end * tf.ones_like(pair[:, :1]), pair], axis=1))
         segments = tf_text.RoundRobinTrimmer(self._max_length - 1).trim(segments)
         tokens = tf.concat([*segments, self._end * ones], axis=1)
-        shape = [None, self._max_length]
+        shape = [features["text"].shape[0], self._max_length]  # static, as XLA needs it
         mask = tf.ones_like(tokens).to_tensor(shape=shape)
         in_pair = tf.range(self._max_length, dtype=tf.int64) > segments[0].row_lengths()[:, None]
         return {
             "input_word_ids": tokens.to_tensor(self._padding, shape=shape),
             "input_mask": mask,
-            "input_type_ids": mask * tf.cast(in_pair, tf.int32),
+            "input_type_ids": tf.ensure_shape(mask * tf.cast(in_pair, tf.int32), shape),
         }
 
     def _pieces(self, texts):

@@ -65,7 +65,7 @@ def test_pairs_are_cut_as_bert_cuts_them(folder, max_length):
     tokenizer = data.WordPiece(str(folder), max_length)
     batches = tf.data.Dataset.from_tensors({"text": texts, "text_pair": others}).map(tokenizer)
     names = ("input_word_ids", "input_mask", "input_type_ids")
-    assert batches.element_spec == dict.fromkeys(names, tf.TensorSpec([None, max_length], tf.int32))
+    assert batches.element_spec == dict.fromkeys(names, tf.TensorSpec([len(texts), max_length], tf.int32))
     features = batches.get_single_element()
     for i, (text, pair) in enumerate(pairs):
         found = tuple(features[name][i].numpy().tolist() for name in names)
@@ -128,3 +128,12 @@ def test_a_word_piece_twice(folder):
         file.write("ball\n")
     with pytest.raises(ValueError, match=r"vocab\.txt:10 has the word piece 'ball' again"):
         data.WordPiece(str(folder), 6)
+
+
+@pytest.mark.parametrize("names", [("text",), ("text", "text_pair")])
+@pytest.mark.parametrize("batch", [1, 4])
+def test_shapes_are_static(folder, names, batch):
+    texts = tf.data.Dataset.from_tensors(dict.fromkeys(names, ["ball"] * batch))
+    spec = texts.map(data.WordPiece(str(folder), 6)).element_spec
+    assert set(spec) == {"input_word_ids", "input_mask", "input_type_ids"}
+    assert all(each.shape == [batch, 6] for each in spec.values())
