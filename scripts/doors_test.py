@@ -103,7 +103,7 @@ def test_sweep_on_a_frozen_encoder(tmp_path, tiny_goemotions, tiny_bert):
         (["--config=nowhere.py"], "no config file nowhere.py"),
         (["--config.data.name=goemotions", "--config.data.path=nowhere"], "no file nowhere/emotions.txt"),
         (
-            ["--config.encoder.name=vgg16", "--config.encoder.hidden=None"],
+            ["--config.encoder.name=vgg16"],
             "error: VGG16 takes images of 32 x 32 x",
         ),
         (["--config.loss.name=mse", "--config.optimizer.learning_rate=1e30"], "loss 'mse' is "),
