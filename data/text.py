@@ -32,8 +32,6 @@ class WordPiece:
 
     def __init__(self, folder, max_length):
         vocab_path = os.path.join(folder, "vocab.txt")
-        if not os.path.isfile(vocab_path):
-            raise FileNotFoundError(f"no file {vocab_path}")
         if max_length < 3:
             raise ValueError(f"max_length {max_length} leaves no room for a word beside [CLS] and [SEP]")
         vocab = [line for _, line in sources.lines(vocab_path)]

@@ -173,11 +173,8 @@ class Vgg16(_WithWeightDecay, _ImageEncoder):
         """
         if path is None:
             return cls(weight_decay=weight_decay)
-        source = _found(path, "vgg16")
-        encoder = _built(cls, source, {"weight_decay": weight_decay})
-        encoder({"image": tf.zeros([1, 32, 32, 3])})
-        source.assign(encoder.named_variables())
-        return encoder
+        empty = {"image": tf.zeros([1, 32, 32, 3])}
+        return _loaded(cls, path, "vgg16", {"weight_decay": weight_decay}, empty)
 
     def _add(self, layer):
         self.layers += [layer, tf.keras.layers.ReLU()]
@@ -247,10 +244,8 @@ class ResNet50(_WithWeightDecay):
         """
         if path is None:
             return cls(weight_decay=weight_decay)
-        source = _found(path, "resnet50")
-        encoder = _built(cls, source, {"weight_decay": weight_decay})
-        source.assign(encoder.named_variables())
-        return encoder
+        empty = {"image": tf.zeros([1, 32, 32, 3])}
+        return _loaded(cls, path, "resnet50", {"weight_decay": weight_decay}, empty)
 
     @property
     def width(self):
@@ -397,12 +392,9 @@ class Bert(tf.keras.layers.Layer):
         Raises:
           FileNotFoundError, ValueError: see `checkpoints`; or it is another encoder's.
         """
-        source = _found(path, cls.NAME)
         knobs = {"dropout": dropout, "output_dropout": output_dropout, "pooling": pooling}
-        encoder = _built(cls, source, knobs)
-        encoder({name: tf.zeros([1, 1], tf.int32) for name in cls.FEATURES})
-        source.assign(encoder.named_variables())
-        return encoder
+        empty = {name: tf.zeros([1, 1], tf.int32) for name in cls.FEATURES}
+        return _loaded(cls, path, cls.NAME, knobs, empty)
 
     def named_variables(self):
         """Returns the variables by the network's own names, those that a checkpoint is to fill."""
@@ -452,8 +444,19 @@ class Electra(Bert):
     HAS_POOLER = False
 
 
-def _found(path, name):
-    """Returns the source at a path, having said what it is; raises ValueError for another encoder's."""
+def _loaded(cls, path, name, knobs, empty):
+    """Builds the encoder that a checkpoint describes, with its weights.
+
+    Args:
+      cls: the encoder's class.
+      path: see `checkpoints.find`.
+      name: what `checkpoints` calls the encoder.
+      knobs: the constructor's arguments that are not the checkpoint's to say.
+      empty: features of one instance, on which a call creates the variables.
+
+    Raises:
+      ValueError: the checkpoint is another encoder's, or does not describe one.
+    """
     source = checkpoints.find(path)
     if source.encoder != name:
         raise ValueError(
@@ -461,16 +464,15 @@ def _found(path, name):
             f"{source.encoder!r}, not {name!r}"
         )
     logging.info("%s: %s", path, source.format)
-    return source
-
-
-def _built(cls, source, knobs):
     try:
-        return cls(**{**source.settings, **knobs})
+        encoder = cls(**{**source.settings, **knobs})
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"{source.path}: what stands beside it does not describe this encoder: {error}"
         ) from error
+    encoder(empty)
+    source.assign(encoder.named_variables())
+    return encoder
 
 
 def _gelu_new(x):

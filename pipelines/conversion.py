@@ -13,7 +13,7 @@ def convert(path, folder):
 
     Args:
       path: see `models.checkpoints.find`.
-      folder: where to write; must not hold a checkpoint yet.
+      folder: where to write; a folder that is empty or not there yet.
 
     Returns:
       What was found, in words, and the number of its weights.

@@ -73,7 +73,7 @@ def train(experiment, path, *, loaded=None, progress=True):
     if state.step:
         logging.info("Going on after step %d of %d", state.step, total_steps)
 
-    rank = evaluation.rank_function(loaded.scorer(model, "validation"))
+    rank = rank_functions(loaded, model)
     validation = loaded.evaluation_batches(experiment, "validation")
     batches = iter(loaded.training_batches(experiment, state.step))
     writer = tf.summary.create_file_writer(workdir.tensorboard)
@@ -82,7 +82,9 @@ def train(experiment, path, *, loaded=None, progress=True):
         while state.step < total_steps and not _gave_up(state, experiment):
             until = min(total_steps, (state.step // evaluation_steps + 1) * evaluation_steps)
             train_loss = _train_until(until, step_function, batches, state, schedule, experiment, progress)
-            judged = evaluation.summarize(evaluation.rank_true_classes(rank, validation), metrics)
+            judged = evaluation.summarize(
+                evaluation.rank_true_classes(rank["validation"], validation), metrics
+            )
             state.remember(experiment.monitor, judged[experiment.monitor])
             for name in metrics:
                 tf.summary.scalar(f"validation/{name}", judged[name], step=state.step)
@@ -95,7 +97,7 @@ def train(experiment, path, *, loaded=None, progress=True):
                 print("  validation: " + ", ".join(f"{name} {judged[name]:.2f}" for name in metrics))
 
     state.restore_best()
-    judged = {split: judge(experiment, loaded, model, split) for split in ("validation", "test")}
+    judged = {split: judge(experiment, loaded, rank, split) for split in ("validation", "test")}
     results = {
         "train_examples": examples,
         **judged,
@@ -111,10 +113,16 @@ def train(experiment, path, *, loaded=None, progress=True):
     return results
 
 
-def judge(experiment, loaded, model, split):
-    """Returns the metrics of a model on a split, see `evaluation.summarize`."""
-    rank = evaluation.rank_function(loaded.scorer(model, split))
-    true_ranks = evaluation.rank_true_classes(rank, loaded.evaluation_batches(experiment, split))
+def rank_functions(loaded, model):
+    """Returns split -> function that ranks its true classes, one for all that score the same classes."""
+    seen = evaluation.rank_function(loaded.scorer(model, "validation"))
+    test = seen if loaded.seen is None else evaluation.rank_function(loaded.scorer(model, "test"))
+    return {"train": seen, "validation": seen, "test": test}
+
+
+def judge(experiment, loaded, rank, split):
+    """Returns a model's metrics on a split, see `evaluation.summarize`; `rank` is from `rank_functions`."""
+    true_ranks = evaluation.rank_true_classes(rank[split], loaded.evaluation_batches(experiment, split))
     metrics = evaluation.meaningful(experiment.metrics, loaded.num_scored(split))
     return evaluation.summarize(true_ranks, metrics)
 

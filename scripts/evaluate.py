@@ -14,7 +14,8 @@ _SPLIT = flags.DEFINE_enum("split", "test", ["train", "validation", "test"], "Wh
 
 def main():
     experiment, loaded, model = trainer.restore(_WORKDIR.value)
-    print(report.results_table({_SPLIT.value: trainer.judge(experiment, loaded, model, _SPLIT.value)}))
+    rank = trainer.rank_functions(loaded, model)
+    print(report.results_table({_SPLIT.value: trainer.judge(experiment, loaded, rank, _SPLIT.value)}))
 
 
 if __name__ == "__main__":
