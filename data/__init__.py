@@ -1,20 +1,34 @@
 """Data: files to `tf.data` batches of `(features, labels, weights)`."""
 
-from rank4class.data.class_texts import class_descriptions
+from rank4class.data.class_tables import balanced_class_weights, class_descriptions, class_weights
 from rank4class.data.datasets import get
-from rank4class.data.image import DecodeAndCrop, Rescale
-from rank4class.data.pipeline import evaluation_batches, training_batches
-from rank4class.data.splits import Dataset, Split
+from rank4class.data.image import AUGMENTATIONS, DecodeAndCrop, DecodeAndRandomCrop, Rescale
+from rank4class.data.pipeline import (
+    evaluation_batches,
+    naming_errors,
+    training_batches,
+    training_indices,
+    unreadable,
+)
+from rank4class.data.splits import Dataset, Split, draw
 from rank4class.data.text import WordPiece
 
 __all__ = [
+    "AUGMENTATIONS",
     "Dataset",
     "DecodeAndCrop",
+    "DecodeAndRandomCrop",
     "Rescale",
     "Split",
     "WordPiece",
+    "balanced_class_weights",
     "class_descriptions",
+    "class_weights",
+    "draw",
     "evaluation_batches",
     "get",
+    "naming_errors",
     "training_batches",
+    "training_indices",
+    "unreadable",
 ]

@@ -3,19 +3,21 @@
 import difflib
 import inspect
 
-from rank4class.data import image_datasets, text_datasets
+from absl import logging
+
+from rank4class.data import goemotions, imagenet, mind, small_images
 
 DATASETS = {
-    "digits": image_datasets.digits,
-    "cifar10": image_datasets.cifar10,
-    "imagenet": image_datasets.imagenet,
-    "goemotions": text_datasets.goemotions,
-    "mind": text_datasets.mind,
+    "digits": small_images.digits,
+    "cifar10": small_images.cifar10,
+    "imagenet": imagenet.imagenet,
+    "goemotions": goemotions.goemotions,
+    "mind": mind.mind,
 }
 
 
 def get(name, **knobs):
-    """Returns the dataset of that name.
+    """Returns the dataset of that name; what was left out of it is logged.
 
     Args:
       name: one of `DATASETS`.
@@ -29,16 +31,30 @@ def get(name, **knobs):
     10
     """
     check(name, knobs)
-    return DATASETS[name](**knobs)
+    dataset = DATASETS[name](**knobs)
+    if dataset.skipped:
+        logging.warning(
+            "%d bad rows left out, the first: %s", len(dataset.skipped), "; ".join(dataset.skipped[:3])
+        )
+    return dataset
 
 
-def check(name, knobs):
-    """Raises ValueError for an unknown name, or a knob that the dataset does not have."""
+def knobs_of(name):
+    """Returns the names of what can be set of a dataset.
+
+    Raises:
+      ValueError: an unknown name; the message lists the known ones.
+    """
     if name not in DATASETS:
         close = difflib.get_close_matches(name, DATASETS, n=1)
         hint = f", did you mean {close[0]!r}?" if close else ""
         raise ValueError(f"unknown dataset {name!r}{hint}; there are: {', '.join(DATASETS)}")
-    known = tuple(inspect.signature(DATASETS[name]).parameters)
+    return tuple(inspect.signature(DATASETS[name]).parameters)
+
+
+def check(name, knobs):
+    """Raises ValueError for an unknown name, or a knob that the dataset does not have."""
+    known = knobs_of(name)
     for knob in knobs:
         if knob not in known:
             raise ValueError(f"dataset {name!r} has no knob {knob!r}; it has: {', '.join(known) or 'none'}")

@@ -1,31 +1,59 @@
-"""Images to the floats of an encoder, in the graph."""
+"""Images to the floats of an encoder, in the graph; for training with random changes."""
+
+import math
 
 import tensorflow as tf
 from official.vision.ops import preprocess_ops
-
-SIZE = 224
 
 
 class DecodeAndCrop:
     """Image files to squares, as the Model Garden's ResNet evaluates.
 
-    Called on features with `file` `[B]`, paths, it returns `image` float32 `[B, 224, 224, 3]`, RGB in
+    Called on features with `file` `[B]`, paths, it returns `image` float32 `[B, size, size, 3]`, RGB in
     `[0, 1]`: of each image the central square, 224/256 of the shorter side, resized bilinearly. The
     content decides the format, whatever the file's name (JPEG, greyscale and CMYK too, PNG, GIF, BMP).
 
+    With `offset` int64 `[B]` beside it, an image is that of the record which starts there in a file of
+    TFRecords: a `tf.train.Example` with `image` (TensorFlow Datasets) or `image/encoded` (Model Garden).
+
     `settings` holds all that its output depends on, beside the files.
+
+    Args:
+      size: height and width, in pixels.
     """
 
-    def __init__(self):
-        self.settings = {"size": SIZE, "central_crop": preprocess_ops.CENTER_CROP_FRACTION}
+    def __init__(self, size=224):
+        self._size = size
+        self.settings = {"size": size, "central_crop": preprocess_ops.CENTER_CROP_FRACTION}
 
     def __call__(self, features):
-        return {"image": tf.map_fn(_square, features["file"], fn_output_signature=tf.float32)}
+        def square(source):
+            return _resized(preprocess_ops.center_crop_image(_decoded(source)), self._size)
+
+        return {"image": tf.map_fn(square, _sources(features), fn_output_signature=tf.float32)}
 
 
-def _square(file):
-    image = tf.io.decode_image(tf.io.read_file(file), channels=3, expand_animations=False)
-    return tf.image.resize(preprocess_ops.center_crop_image(image), [SIZE, SIZE]) / 255.0
+class DecodeAndRandomCrop:
+    """Image files to squares, as the Model Garden's ResNet trains.
+
+    Called on the features of `DecodeAndCrop` and on seeds int64 `[B, 2]`: of each image a rectangle
+    drawn by its seed, of 8 to 100 percent of the area and an aspect of 3:4 to 4:3, resized to a square and
+    every other time flipped.
+
+    Args:
+      size: height and width, in pixels.
+    """
+
+    def __init__(self, size=224):
+        self._size = size
+
+    def __call__(self, features, seeds):
+        def square(source):
+            source, seed = source
+            image = _random_crop(_decoded(source), seed)
+            return _resized(tf.image.stateless_random_flip_left_right(image, [seed[0], ~seed[1]]), self._size)
+
+        return {"image": tf.map_fn(square, (_sources(features), seeds), fn_output_signature=tf.float32)}
 
 
 class Rescale:
@@ -42,3 +70,118 @@ class Rescale:
 
     def __call__(self, features):
         return {"image": tf.cast(features["image"], tf.float32) / 255.0}
+
+
+ROTATION = 15.0  # degrees
+SHIFT = 0.1  # of height and width
+
+
+def affine_flip(features, seeds):
+    """Rotates, shifts and flips images, as VGG16 for CIFAR-10 is trained.
+
+    By up to 15 degrees and a tenth of height and width; flipped every other time. Where the image ends,
+    its border is continued.
+
+    Args:
+      features: `image` float `[B, height, width, channels]`.
+      seeds: int64 `[B, 2]`.
+
+    Returns:
+      The features with the changed images.
+
+    References:
+      github.com/geifmany/cifar-vgg, which Rank4Class, appendix B.2, names.
+    """
+    image = features["image"]
+    draws = tf.map_fn(
+        lambda seed: tf.random.stateless_uniform([4], seed, -1.0, 1.0), seeds, fn_output_signature=tf.float32
+    )
+    angle, down, right, side = tf.unstack(draws, axis=1)
+    height, width = image.shape[1], image.shape[2]
+    matrix = _affine(
+        math.radians(ROTATION) * angle,
+        SHIFT * height * down,
+        SHIFT * width * right,
+        tf.sign(side),
+        image.shape,
+    )
+    changed = tf.raw_ops.ImageProjectiveTransformV3(
+        images=image,
+        transforms=matrix,
+        output_shape=[height, width],
+        fill_value=0.0,
+        interpolation="BILINEAR",
+        fill_mode="NEAREST",
+    )
+    return {**features, "image": tf.ensure_shape(changed, image.shape)}
+
+
+AUGMENTATIONS = {"none": None, "affine_flip": affine_flip}
+
+
+def _affine(angle, down, right, side, shape):
+    """Returns the transforms `[B, 8]` from places in the output to places in the input.
+
+    Around the centre: columns times `side` (1 or -1), then shifted, then rotated.
+    """
+    cos, sin = tf.cos(angle), tf.sin(angle)
+    middle_row, middle_column = (shape[1] - 1) / 2, (shape[2] - 1) / 2
+    row = [-side * sin, cos, cos * down - sin * right]
+    column = [side * cos, sin, sin * down + cos * right]
+    row[2] += middle_row - row[0] * middle_column - row[1] * middle_row
+    column[2] += middle_column - column[0] * middle_column - column[1] * middle_row
+    zero = tf.zeros_like(angle)
+    return tf.stack([*column, *row, zero, zero], axis=1)
+
+
+READ_AHEAD = 1 << 17  # bytes, about one image: more would be read in vain
+
+
+def _sources(features):
+    return {name: features[name] for name in ("file", "offset") if name in features}
+
+
+def _decoded(source):
+    content = _image_of_record(**source) if "offset" in source else tf.io.read_file(source["file"])
+    return tf.io.decode_image(content, channels=3, expand_animations=False)
+
+
+def _image_of_record(file, offset):
+    types = {"output_types": [tf.string], "output_shapes": [tf.TensorShape([])]}
+    # tf.data.TFRecordDataset has no public argument for where to begin.
+    records = tf.raw_ops.TFRecordDatasetV2(
+        filenames=[file],
+        compression_type="",
+        buffer_size=tf.constant(READ_AHEAD, tf.int64),
+        byte_offsets=offset[None],
+    )
+    first = tf.raw_ops.TakeDataset(input_dataset=records, count=tf.constant(1, tf.int64), **types)
+    [record] = tf.raw_ops.DatasetToSingleElement(dataset=first, **types)
+    names = ("image", "image/encoded")
+    parsed = tf.io.parse_single_example(
+        record, {name: tf.io.FixedLenFeature([], tf.string, default_value="") for name in names}
+    )
+    return tf.strings.join([parsed[name] for name in names])
+
+
+def _random_crop(image, seed):
+    area, aspect = (0.08, 1.0), (3 / 4, 4 / 3)
+    begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
+        tf.shape(image),
+        tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
+        seed=seed,
+        min_object_covered=area[0],
+        aspect_ratio_range=aspect,
+        area_range=area,
+        max_attempts=10,
+    )
+    # What could not be drawn is the whole image: then the centre, as in evaluation.
+    return tf.cond(
+        tf.reduce_all(size[:2] == tf.shape(image)[:2]),
+        lambda: preprocess_ops.center_crop_image(image),
+        lambda: tf.slice(image, begin, size),
+    )
+
+
+def _resized(image, size):
+    return tf.ensure_shape(tf.image.resize(image, [size, size]) / 255.0, [size, size, 3])

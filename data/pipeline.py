@@ -1,9 +1,13 @@
 """Splits to batches `(features, labels, weights)` of static shape, in an order that repeats."""
 
+import itertools
+
 import tensorflow as tf
 
 
-def training_batches(split, *, batch_size, seed, start_step=0, preprocess=None):
+def training_batches(
+    split, *, batch_size, seed, start_step=0, preprocess=None, class_weights=None, context=None
+):
     """Batches for training, without end.
 
     The order is a pure function of `seed` and the step: every epoch is a permutation of its own, drawn
@@ -12,15 +16,42 @@ def training_batches(split, *, batch_size, seed, start_step=0, preprocess=None):
 
     Args:
       split: a `splits.Split`.
-      batch_size: `B`.
+      batch_size: `B`, of all workers together.
       seed: int.
       start_step: the first batch's step, from 0.
-      preprocess: optional function of a batch's features, in the graph.
+      preprocess: optional function of a batch's features and its examples' seeds, in the graph. The
+        seeds, int64 `[B, 2]`, are for stateless random operations; they follow from `seed` and the
+        example's place in the training, whatever the worker.
+      class_weights: `[n]`, the weight of an example by its class; None gives all the weight 1.
+      context: `tf.distribute.InputContext` of a worker, which then gets the batches of its replicas
+        alone, one after another; the workers' batches together are those of one worker.
 
     Returns:
-      A `tf.data.Dataset` of features, labels int32 `[B]` and weights float32 `[B]`, all 1.
+      A `tf.data.Dataset` of features, labels (int32 `[B]` or float32 `[B, n]`) and weights float32
+      `[B]`.
+
+    Raises:
+      ValueError: the replicas do not divide the batch.
     """
-    size = len(split)
+    indices = training_indices(len(split), batch_size=batch_size, seed=seed, start_step=start_step)
+
+    def prepare(features, positions):
+        if preprocess is None:
+            return features
+        seeds = tf.stack([tf.fill(tf.shape(positions), tf.cast(seed, tf.int64)), positions], axis=1)
+        return preprocess(features, seeds)
+
+    def with_positions(step, indices):
+        positions = step * batch_size + tf.range(batch_size, dtype=tf.int64)
+        return indices, positions, tf.ones([batch_size])
+
+    steps = tf.data.Dataset.counter(tf.cast(start_step, tf.int64))
+    batches = tf.data.Dataset.zip(steps, indices).map(with_positions)
+    return _gather(_of_worker(batches, batch_size, context), split, prepare, class_weights)
+
+
+def training_indices(size, *, batch_size, seed, start_step=0):
+    """Returns a `tf.data.Dataset` of the examples' indices int64 `[B]` in `training_batches`."""
     first_epoch, first_place = divmod(start_step * batch_size, size)
 
     def order(epoch):
@@ -30,15 +61,15 @@ def training_batches(split, *, batch_size, seed, start_step=0, preprocess=None):
         return tf.data.Dataset.from_tensor_slices(places[tf.where(epoch == first_epoch, first_place, 0) :])
 
     epochs = tf.data.Dataset.counter(tf.cast(first_epoch, tf.int64))
-    batches = epochs.flat_map(order).batch(batch_size, drop_remainder=True)
-    return _gather(batches.map(lambda indices: (indices, tf.ones([batch_size]))), split, preprocess)
+    return epochs.flat_map(order).batch(batch_size, drop_remainder=True)
 
 
-def evaluation_batches(split, *, batch_size, preprocess=None):
+def evaluation_batches(split, *, batch_size, preprocess=None, context=None):
     """Batches for evaluation: every example once, in order, the last batch padded.
 
     Args:
-      split, batch_size, preprocess: see `training_batches`.
+      split, batch_size, context: see `training_batches`.
+      preprocess: optional function of a batch's features, in the graph.
 
     Returns:
       A `tf.data.Dataset` like `training_batches`'s; padding repeats the last example with weight 0.
@@ -47,19 +78,87 @@ def evaluation_batches(split, *, batch_size, preprocess=None):
 
     def indices(first):
         positions = first + tf.range(batch_size, dtype=tf.int64)
-        return tf.minimum(positions, size - 1), tf.cast(positions < size, tf.float32)
+        return tf.minimum(positions, size - 1), positions, tf.cast(positions < size, tf.float32)
 
-    return _gather(tf.data.Dataset.range(0, size, batch_size).map(indices), split, preprocess)
+    def prepare(features, positions):
+        del positions  # nothing is drawn in evaluation
+        return features if preprocess is None else preprocess(features)
+
+    batches = tf.data.Dataset.range(0, size, batch_size).map(indices)
+    return _gather(_of_worker(batches, batch_size, context), split, prepare)
 
 
-def _gather(index_batches, split, preprocess):
+_UNREADABLE = (tf.errors.InvalidArgumentError, tf.errors.NotFoundError, tf.errors.DataLossError)
+
+
+def naming_errors(batches, split, indices_of, preprocess):
+    """Yields batches; where one cannot be read, raises ValueError with the example that is to blame.
+
+    Args:
+      batches: a `tf.data.Dataset` of batches of a split.
+      split: a `splits.Split`.
+      indices_of: function of a batch's number, from 0, to the indices of its examples.
+      preprocess: what the batches were made with, as a function of features.
+    """
+    iterator = iter(batches)
+    for number in itertools.count():
+        try:
+            batch = next(iterator)
+        except StopIteration:
+            return
+        except _UNREADABLE as error:
+            for i in indices_of(number):
+                _check_readable(split, i, preprocess)
+            raise ValueError(f"batch {number} cannot be read: {error.message}") from error
+        yield batch
+
+
+def unreadable(split, preprocess):
+    """Yields (index, message) for every example that cannot be read; it tries them all."""
+    ones = iter(evaluation_batches(split, batch_size=1, preprocess=preprocess))
+    for i in range(len(split)):
+        try:
+            next(ones)  # an error does not end a dataset's iterator
+        except _UNREADABLE:
+            try:
+                _check_readable(split, i, preprocess)
+            except ValueError as error:
+                yield i, str(error)
+
+
+def _check_readable(split, i, preprocess):
+    try:
+        preprocess({name: tf.constant(values[i : i + 1]) for name, values in split.features.items()})
+    except tf.errors.OpError as error:
+        # The op's own words, without where in the graph it stands.
+        reason = error.message.partition("{{")[2].partition("}} ")[2].partition(" [Op:")[0] or error.message
+        raise ValueError(f"{split.origin(i)} cannot be read: {reason}") from error
+
+
+def _of_worker(batches, batch_size, context):
+    if context is None:
+        return batches
+    replicas = context.num_replicas_in_sync
+    if batch_size % replicas:
+        raise ValueError(f"a batch of {batch_size} cannot be divided among {replicas} replicas")
+    own = replicas // context.num_input_pipelines
+    first = own * context.input_pipeline_id
+
+    def of_replicas(values):
+        return tf.reshape(values, [replicas, batch_size // replicas])[first : first + own]
+
+    return batches.map(lambda *batch: tuple(map(of_replicas, batch))).unbatch()
+
+
+def _gather(index_batches, split, prepare, class_weights=None):
     arrays = {name: tf.convert_to_tensor(array) for name, array in split.features.items()}
     labels = tf.convert_to_tensor(split.labels)
 
-    def batch(indices, weights):
+    def batch(indices, positions, weights):
         features = {name: tf.gather(array, indices) for name, array in arrays.items()}
-        if preprocess is not None:
-            features = preprocess(features)
-        return features, tf.gather(labels, indices), weights
+        own = tf.gather(labels, indices)
+        if class_weights is not None:
+            weights *= tf.gather(tf.constant(class_weights, tf.float32), own)
+        return prepare(features, positions), own, weights
 
     return index_batches.map(batch, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)

@@ -83,7 +83,10 @@ def test_evaluation_counts_every_example_once(size, batch_size):
 
 def test_preprocess_runs_on_batches():
     batches = data.training_batches(
-        numbered(6), batch_size=3, seed=0, preprocess=lambda features: {"image": features["image"] * 2.0}
+        numbered(6),
+        batch_size=3,
+        seed=0,
+        preprocess=lambda features, seeds: {"image": features["image"] * 2.0},
     )
     features, labels, _ = next(iter(batches))
     np.testing.assert_array_equal(features["image"][:, 0], labels.numpy() * 2.0)

@@ -1,37 +1,106 @@
-"""Where datasets come from: lines of a text file, or TensorFlow Datasets."""
+"""Where datasets come from: lines of text files, other files, TensorFlow Datasets; and rows that are bad."""
 
+import contextlib
+import hashlib
 import os
 
+from absl import logging
 
-def lines(path):
-    """Yields (`path:number`, line) for every line of a UTF-8 file, which may not be empty."""
+POLICIES = ("fail", "skip")
+
+
+class BadRows:
+    """What becomes of a row that cannot be used.
+
+    Args:
+      policy: "fail" raises its error; "skip" leaves the row out and keeps the message in `messages`.
+
+    Raises:
+      ValueError: unknown policy.
+
+    >>> bad = BadRows("skip")
+    >>> with bad.row():
+    ...     raise ValueError("file.tsv:3 has 2 columns")
+    >>> bad.messages
+    ['file.tsv:3 has 2 columns']
+    """
+
+    def __init__(self, policy):
+        if policy not in POLICIES:
+            raise ValueError(f"on_bad_row {policy!r} is not one of {', '.join(POLICIES)}")
+        self._policy = policy
+        self.messages = []
+
+    @contextlib.contextmanager
+    def row(self):
+        """Around the reading of one row: a ValueError in there says that it is bad."""
+        try:
+            yield
+        except ValueError as error:
+            if self._policy == "fail":
+                raise ValueError(f"{error} (data.on_bad_row=skip would leave it out)") from error
+            self.messages.append(str(error))
+
+
+def lines(path, bad_rows=None):
+    """Yields (`path:number`, line) for every line of a UTF-8 file, which may not be empty.
+
+    Args:
+      path: of the file.
+      bad_rows: a `BadRows` for lines that are not UTF-8; without it they raise.
+
+    Raises:
+      FileNotFoundError: no file.
+      ValueError: an empty file, or a line that is not UTF-8.
+    """
     if not os.path.isfile(path):
         raise FileNotFoundError(f"no file {path}")
-    number = 0
+    bad_rows = bad_rows or BadRows("fail")
+    number, line = 0, b""
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
-            try:
-                # utf-8-sig: some editors put a byte order mark before the first line.
-                yield f"{path}:{number}", line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                raise ValueError(f"{path}:{number} is not UTF-8: {error.reason}") from error
+            where, text = f"{path}:{number}", None
+            with bad_rows.row():
+                text = _decoded(line, where)
+            if text is not None:
+                yield where, text
     if not number:
         raise ValueError(f"{path} is empty")
+    if not line.endswith(b"\n"):
+        logging.warning("%s:%d has no end of line: was the file cut short?", path, number)
 
 
-def tfds_builder(name, title):
+def _decoded(line, where):
+    try:
+        # utf-8-sig: some editors put a byte order mark before the first line.
+        return line.decode("utf-8-sig" if where.endswith(":1") else "utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{where} is not UTF-8: {error.reason}") from error
+
+
+def sha256(path):
+    """Returns the SHA-256 of a file, hexadecimal."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def tfds_builder(name, title, data_dir=None):
     """Returns TensorFlow Datasets' builder of that name, its files prepared.
 
     Args:
       name: as TensorFlow Datasets calls the dataset.
       title: what an error calls it.
+      data_dir: folder of what TensorFlow Datasets has prepared; None takes its own.
 
     Raises:
       OSError: the files are not there and cannot be downloaded.
     """
     import tensorflow_datasets as tfds  # slow to import, and not needed for a folder
 
-    builder = tfds.builder(name, try_gcs=False)
+    builder = tfds.builder(name, data_dir=data_dir, try_gcs=False)
     try:
         builder.download_and_prepare()
     except OSError as error:

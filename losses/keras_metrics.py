@@ -44,13 +44,17 @@ class RankingMetric(tf.keras.metrics.Mean):
         """Returns each instance's value from the rank of its true class (`ranks.hard_rank`)."""
         return self.function_of_rank(rank, **self.knobs)
 
+    def of_scores(self, scores, labels):
+        """Returns each instance's value from its scores `[B, n]` and its labels, as in `update_state`."""
+        return self.function(scores, labels, ties=self.ties, **self.knobs)
+
     def check_classes(self, num_classes):
         """Raises ValueError where the metric says nothing about so many classes."""
         del num_classes  # most metrics mean something for any number
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         y_pred = tf.convert_to_tensor(y_pred)
-        values = self.function(y_pred, squeeze_ids(y_true, y_pred), ties=self.ties, **self.knobs)
+        values = self.of_scores(y_pred, squeeze_ids(y_true, y_pred))
         if sample_weight is not None:
             sample_weight = _as_values(tf.cast(sample_weight, values.dtype), values)
             # An instance that does not count may have an infinite rank, and 0 times infinity is NaN.

@@ -21,15 +21,46 @@ from rank4class.models import registry as model_registry
 
 @dataclasses.dataclass
 class Data:
-    """Which dataset; `max_length` counts the tokens of texts.
+    """Which dataset, and what becomes of its examples.
 
-    `held_out` names classes that training and validation know nothing of; the test split is then their
-    examples, each ranked among all the classes.
+    The fields that default to None are the dataset's own, see its function in `data`; the others mean the
+    same for all datasets.
+
+    Attributes:
+      max_length: tokens of a text.
+      image_size: height and width of the images that come as files.
+      augmentation: "none", "affine_flip" or "random_crop", of the training images; see `data.image`.
+      class_weights: "none", "balanced" (every class weighs the same), or a file: a class a line, name,
+        tab, weight. The weight of an example in the training loss.
+      max_examples: draws that many of each split where it has more.
+      split_seed: what is drawn of the dataset (splits, `max_examples`) hangs on it.
+      cache: whether to preprocess every example once and keep it in memory.
+      held_out: classes that training and validation know nothing of; the test split is then their
+        examples, each ranked among all the classes.
     """
 
     name: str = "digits"
     path: str | None = None
+    tfds_dir: str | None = None
+    on_bad_row: str | None = None
+    multi_label: bool | None = None
+    classes: str | None = None
+    text_column: str | None = None
+    text_pair_column: str | None = None
+    label_column: str | None = None
+    validation_share: float | None = None
+    test_share: float | None = None
+    num_classes: int | None = None
+    num_examples: int | None = None
+    width: int | None = None
+    spread: float | None = None
     max_length: int = 32
+    image_size: int = 224
+    augmentation: str = "none"
+    class_weights: str = "none"
+    max_examples: int | None = None
+    split_seed: int = 0
+    cache: bool = False
     held_out: tuple[str, ...] = ()
 
 
@@ -140,6 +171,12 @@ OPTIMIZERS = ("adam", "adamw", "adagrad")
 DECAYS = ("none", "linear")
 POSITIVE = (
     "data.max_length",
+    "data.image_size",
+    "data.max_examples",
+    "data.num_classes",
+    "data.num_examples",
+    "data.width",
+    "data.spread",
     "encoder.hidden",
     "encoder.filters",
     "encoder.units",
@@ -168,7 +205,12 @@ def knobs(section):
 
 def dataset_knobs(section):
     """Returns the fields of a `Data` section that its dataset takes."""
-    return {} if section.path is None else {"path": section.path}
+    own = [field.name for field in dataclasses.fields(Data) if field.default is None]
+    given = {name: getattr(section, name) for name in own if name != "max_examples"}
+    given = {name: value for name, value in given.items() if value is not None}
+    if "split_seed" in datasets.knobs_of(section.name):
+        given["split_seed"] = section.split_seed
+    return given
 
 
 def without_foreign_knobs(experiment):
@@ -209,6 +251,7 @@ def check(experiment):
     _check_types(experiment)
     datasets.check(experiment.data.name, dataset_knobs(experiment.data))
     model_registry.check("encoder", experiment.encoder.name, knobs(experiment.encoder))
+    _check_data(experiment)
     _check_class_encoder(experiment)
     model_registry.check("interaction", experiment.interaction.name, knobs(experiment.interaction))
     for name in POSITIVE:
@@ -252,6 +295,26 @@ def check(experiment):
         )
     for name in experiment.metrics:
         losses.get_metric(name)
+
+
+AUGMENTATIONS = ("none", "affine_flip", "random_crop")
+
+
+def _check_data(experiment):
+    section = experiment.data
+    _one_of("data.augmentation", section.augmentation, AUGMENTATIONS)
+    if section.augmentation != "none" and experiment.encoder.frozen:
+        raise ValueError("data.augmentation changes the images every time, a frozen encoder sees them once")
+    if section.multi_label and section.class_weights != "none":
+        raise ValueError(
+            "data.class_weights is for single-label data: an example of several classes has several"
+        )
+    for name in ("validation_share", "test_share"):
+        share = getattr(section, name)
+        if share is not None and not 0.0 < share < 1.0:
+            raise ValueError(f"data.{name} {share} is not in (0, 1)")
+    if section.split_seed < 0:
+        raise ValueError(f"data.split_seed {section.split_seed} is negative")
 
 
 CLASS_ENCODERS = ("embedding", "text", "frozen_text")

@@ -1,75 +1,71 @@
-"""Judging a model: ranks of the true classes, metrics in percent, and their 95% intervals."""
+"""Judging a model: each example's metrics, their means in percent, and the 95% intervals."""
 
 import numpy as np
 import tensorflow as tf
 
 from rank4class import losses
-from rank4class.losses import ranks
 
 RESAMPLES = 2000
 
 
-def rank_function(model):
-    """Compiles a model and the ranking of its scores into one function of `(features, labels)`."""
-
-    @tf.function(autograph=False)
-    def rank(features, labels):
-        return ranks.hard_rank(model(features, training=False), labels)
-
-    return rank
-
-
-def rank_true_classes(rank, batches):
-    """Ranks the true class of every example once.
+def judge_function(model, names):
+    """Compiles a model and metrics of its scores into one function of `(features, labels)`.
 
     Args:
-      rank: from `rank_function`.
+      model: function of features and `training` to scores `[B, n]`.
+      names: of `M` metrics.
+
+    Returns:
+      A function to the examples' values, float32 `[B, M]`.
+    """
+    metrics = [losses.get_metric(name) for name in names]
+
+    @tf.function(autograph=False)
+    def values(features, labels):
+        scores = tf.cast(model(features, training=False), tf.float32)
+        return tf.stack([metric.of_scores(scores, labels) for metric in metrics], axis=1)
+
+    return values
+
+
+def judge(function, batches):
+    """Judges every example once.
+
+    Args:
+      function: from `judge_function`.
       batches: of `(features, labels, weights)`; an example of weight 0 is padding.
 
     Returns:
-      float32 `[N]`, in `1..n`, or infinity where a score is not finite.
+      float32 `[N, M]`.
     """
-    kept = [rank(features, labels).numpy()[weights.numpy() > 0] for features, labels, weights in batches]
+    kept = [function(features, labels).numpy()[weights.numpy() > 0] for features, labels, weights in batches]
     return np.concatenate(kept)
 
 
-def instance_metrics(true_ranks, names):
-    """Returns each named metric of each rank, shares in percent, as float64 arrays.
-
-    >>> instance_metrics([1.0, 3.0], ["top1_error", "ndcg@5", "mean_rank"])["ndcg@5"]
-    array([100.,  50.])
-    """
-    true_ranks = tf.constant(true_ranks, tf.float32)
-    metrics = {name: losses.get_metric(name) for name in names}
-    return {
-        name: (100.0 if metric.percent else 1.0) * np.asarray(metric.of_rank(true_ranks), np.float64)
-        for name, metric in metrics.items()
-    }
-
-
-def summarize(true_ranks, names, *, seed=0):
+def summarize(values, names, *, seed=0):
     """The mean of each metric over the examples, with a 95% bootstrap interval, and its information.
 
     Args:
-      true_ranks: `[N]`, from `rank_true_classes`.
-      names: of metrics.
+      values: `[N, M]`, from `judge`.
+      names: of the `M` metrics.
       seed: of the resampling.
 
     Returns:
       A dict of the metrics (shares in percent), "examples", "intervals": name -> [low, high], and
       "information": name -> {"bits", "interval"}, the entropy of `losses.metrics.information`.
     """
-    # Examples of one rank are alike to every metric, so resampling the counts of the ranks is
-    # resampling the examples.
-    distinct, counts = np.unique(true_ranks, return_counts=True)
-    size = len(true_ranks)
+    # Examples of the same values are alike to every metric, so resampling the counts of the distinct
+    # values is resampling the examples.
+    distinct, counts = np.unique(np.asarray(values, np.float64), axis=0, return_counts=True)
+    size = len(values)
     draws = np.random.default_rng(seed).multinomial(size, counts / size, size=RESAMPLES)
-    values = instance_metrics(distinct, names)
+    percent = np.array([100.0 if losses.get_metric(name).percent else 1.0 for name in names])
+    columns = dict(zip(names, (distinct * percent).T, strict=True))
     return {
-        **{name: float(counts @ value / size) for name, value in values.items()},
+        **{name: float(counts @ value / size) for name, value in columns.items()},
         "examples": size,
-        "intervals": {name: _interval(draws, value) for name, value in values.items()},
-        "information": {name: _information(counts, draws, value) for name, value in values.items()},
+        "intervals": {name: _interval(draws, value) for name, value in columns.items()},
+        "information": {name: _information(counts, draws, value) for name, value in columns.items()},
     }
 
 
@@ -80,7 +76,7 @@ def _interval(draws, values):
 
 
 def _information(counts, draws, values):
-    # Ranks of one value fall together.
+    # Examples that this metric cannot tell apart fall together.
     _, group = np.unique(values, return_inverse=True)
     together = np.eye(group.max() + 1)[group]
     bits = np.array([_entropy(row) for row in np.vstack([counts, draws]) @ together])

@@ -8,8 +8,22 @@ from rank4class.pipelines import evaluation
 NAMES = ("top1_error", "top5_error", "ndcg@5", "mrr")
 
 
+def values_of(true_ranks, names, n=12):
+    """Returns the values `[N, M]` of examples with these true ranks; infinity is NaN scores."""
+    true_ranks = np.asarray(true_ranks, np.float32)
+    scores = np.tile(np.arange(n, 0, -1.0), [len(true_ranks), 1])
+    scores[np.isinf(true_ranks)] = np.nan
+    labels = np.where(np.isinf(true_ranks), 1, true_ranks).astype(np.int32) - 1
+    function = evaluation.judge_function(lambda features, training: features, names)
+    return function(tf.constant(scores, tf.float32), labels).numpy()
+
+
+def summary(true_ranks, names):
+    return evaluation.summarize(values_of(true_ranks, names), names)
+
+
 def test_metrics_by_hand():
-    judged = evaluation.summarize(np.array([1.0, 2.0, 6.0, np.inf]), NAMES)
+    judged = summary([1.0, 2.0, 6.0, np.inf], NAMES)
     assert judged["top1_error"] == 75.0
     assert judged["top5_error"] == 50.0
     np.testing.assert_allclose(judged["ndcg@5"], 100 * (1 + 1 / np.log2(3)) / 4, rtol=1e-6)
@@ -18,11 +32,11 @@ def test_metrics_by_hand():
 
 
 def test_a_mean_rank_is_no_share_and_may_be_infinite():
-    judged = evaluation.summarize(np.array([1.0, 2.0, 6.0]), ["mean_rank"])
+    judged = summary([1.0, 2.0, 6.0], ["mean_rank"])
     assert judged["mean_rank"] == 3.0
     low, high = judged["intervals"]["mean_rank"]
     assert 1.0 <= low < 3.0 < high <= 6.0
-    judged = evaluation.summarize(np.array([1.0, 2.0, np.inf]), ["mean_rank", "mrr"])
+    judged = summary([1.0, 2.0, np.inf], ["mean_rank", "mrr"])
     assert judged["mean_rank"] == np.inf
     assert judged["intervals"]["mean_rank"] == [np.inf, np.inf]
     assert judged["information"]["mean_rank"]["bits"] == pytest.approx(np.log2(3))
@@ -30,16 +44,16 @@ def test_a_mean_rank_is_no_share_and_may_be_infinite():
 
 def test_information_is_the_entropy_of_the_values():
     ranks = np.array([1.0] * 4 + [2.0] * 2 + [3.0, 9.0])
-    judged = evaluation.summarize(ranks, ["top1_error", "top5_error", "ndcg@5", "mrr"])
+    judged = summary(ranks, ["top1_error", "top5_error", "ndcg@5", "mrr"])
     bits = {name: information["bits"] for name, information in judged["information"].items()}
     assert bits["top1_error"] == pytest.approx(1.0)  # 4 and 4
     assert bits["top5_error"] == pytest.approx(7 / 8 * np.log2(8 / 7) + 3 / 8)  # 7 and 1
     assert bits["ndcg@5"] == pytest.approx(4 / 8 * 1 + 2 / 8 * 2 + 2 * 1 / 8 * 3)
     assert bits["mrr"] == bits["ndcg@5"]
-    for name, value in evaluation.instance_metrics(ranks, bits).items():
+    for name, value in zip(bits, values_of(ranks, list(bits)).T, strict=True):
         np.testing.assert_allclose(bits[name], losses.metrics.information(value), rtol=1e-6)
     rng = np.random.default_rng(0)
-    judged = evaluation.summarize(rng.geometric(0.3, size=500), ["top5_error", "ndcg@5"])
+    judged = summary(np.minimum(rng.geometric(0.3, size=500), 12), ["top5_error", "ndcg@5"])
     assert judged["information"]["ndcg@5"]["bits"] > judged["information"]["top5_error"]["bits"]  # Theorem 1
     for information in judged["information"].values():
         low, high = information["interval"]
@@ -50,38 +64,48 @@ def test_information_is_the_entropy_of_the_values():
 def test_intervals_are_those_of_the_bootstrap_over_examples():
     rng = np.random.default_rng(0)
     ranks = rng.integers(1, 12, size=400).astype(np.float32)
-    low, high = evaluation.summarize(ranks, NAMES)["intervals"]["ndcg@5"]
-    values = evaluation.instance_metrics(ranks, ["ndcg@5"])["ndcg@5"]
+    low, high = summary(ranks, NAMES)["intervals"]["ndcg@5"]
+    values = 100 * values_of(ranks, ["ndcg@5"])[:, 0]
     plain = [rng.choice(values, size=400).mean() for _ in range(2000)]
     np.testing.assert_allclose([low, high], np.percentile(plain, [2.5, 97.5]), atol=0.35)
     # For an error rate the interval is close to the normal approximation of the binomial.
-    low, high = evaluation.summarize(ranks, NAMES)["intervals"]["top5_error"]
+    low, high = summary(ranks, NAMES)["intervals"]["top5_error"]
     share = np.mean(ranks > 5)
     np.testing.assert_allclose(high - low, 2 * 196 * np.sqrt(share * (1 - share) / 400), rtol=0.08)
 
 
 def test_the_same_ranks_have_the_same_intervals():
     ranks = np.random.default_rng(0).integers(1, 9, size=50)
-    assert evaluation.summarize(ranks, NAMES) == evaluation.summarize(ranks, NAMES)
+    assert summary(ranks, NAMES) == summary(ranks, NAMES)
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 7, 10, 64])
-def test_every_example_is_ranked_once_whatever_the_batch(batch_size):
+def test_every_example_is_judged_once_whatever_the_batch(batch_size):
     rng = np.random.default_rng(0)
     scores = rng.normal(size=[10, 6]).astype(np.float32)
     split = data.Split({"image": scores}, rng.integers(6, size=10).astype(np.int32))
-    rank = evaluation.rank_function(lambda features, training: features["image"])
-    true_ranks = evaluation.rank_true_classes(rank, data.evaluation_batches(split, batch_size=batch_size))
-    np.testing.assert_array_equal(
-        true_ranks, 1 + np.sum(scores > scores[np.arange(10), split.labels][:, None], axis=1)
-    )
+    function = evaluation.judge_function(lambda features, training: features["image"], ["mean_rank", "mrr"])
+    values = evaluation.judge(function, data.evaluation_batches(split, batch_size=batch_size))
+    ranks = 1 + np.sum(scores > scores[np.arange(10), split.labels][:, None], axis=1)
+    np.testing.assert_allclose(values, np.stack([ranks, 1 / ranks], axis=1), rtol=1e-6)
+
+
+def test_examples_of_several_classes():
+    scores = np.array([[4.0, 3.0, 2.0, 1.0], [1.0, 2.0, 3.0, 4.0]], np.float32)
+    split = data.Split({"image": scores}, np.array([[1, 0, 1, 0], [1, 0, 0, 0]], np.float32))
+    names = ["ndcg@5", "recall@2", "precision@2"]
+    function = evaluation.judge_function(lambda features, training: features["image"], names)
+    values = evaluation.judge(function, data.evaluation_batches(split, batch_size=3))
+    ndcg = [1.5 / (1 + 1 / np.log2(3)), 1 / np.log2(5)]
+    np.testing.assert_allclose(values, [[ndcg[0], 0.5, 0.5], [ndcg[1], 0.0, 0.0]], rtol=1e-6)
+    assert evaluation.summarize(values, names)["recall@2"] == 25.0
 
 
 def test_a_model_of_nan_scores_has_the_worst_figures():
     split = data.Split({"image": np.zeros([5, 1], np.float32)}, np.zeros([5], np.int32))
-    rank = evaluation.rank_function(lambda features, training: tf.fill([5, 6], float("nan")))
+    function = evaluation.judge_function(lambda features, training: tf.fill([5, 6], float("nan")), NAMES)
     judged = evaluation.summarize(
-        evaluation.rank_true_classes(rank, data.evaluation_batches(split, batch_size=5)), NAMES
+        evaluation.judge(function, data.evaluation_batches(split, batch_size=5)), NAMES
     )
     assert [judged[name] for name in NAMES] == [100.0, 100.0, 0.0, 0.0]
 

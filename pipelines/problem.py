@@ -24,6 +24,8 @@ class Problem:
       class_names: the names of the classes, by id.
       splits: name -> `data.Split`.
       preprocess: function of a batch's features, or None.
+      augment: function of a training batch's features and seeds in place of `preprocess`, or None.
+      class_weights: `[n]`, what a training example weighs by its class, or None.
       make_encoder: returns a new instance encoder for the preprocessed features.
       class_texts: what describes the classes, or None where nothing does.
       class_features: the classes' texts as features of the instance encoder, or None.
@@ -36,24 +38,56 @@ class Problem:
     splits: dict
     preprocess: Callable | None
     make_encoder: Callable
+    augment: Callable | None = None
+    class_weights: np.ndarray | None = None
     class_texts: tuple | None = None
     class_features: dict | None = None
     class_vectors: np.ndarray | None = None
     seen: np.ndarray | None = None
 
-    def training_batches(self, experiment, start_step):
+    def training_batches(self, experiment, start_step=0):
+        """Returns the batches of the training from a step on; see `data.training_batches`."""
+        preprocess = self.preprocess
         return data.training_batches(
             self.splits["train"],
             batch_size=experiment.batch_size,
             seed=experiment.seed,
             start_step=start_step,
-            preprocess=self.preprocess,
+            preprocess=self.augment or (preprocess and (lambda features, seeds: preprocess(features))),
+            class_weights=self.class_weights,
         )
 
     def evaluation_batches(self, experiment, split):
+        """Returns the batches of a split, every example once; see `data.evaluation_batches`."""
         return data.evaluation_batches(
             self.splits[split], batch_size=experiment.evaluation_batch_size, preprocess=self.preprocess
         )
+
+    def read_training(self, experiment, start_step=0):
+        """Yields `training_batches`; raises ValueError with the name of an example that cannot be read."""
+        split = self.splits["train"]
+
+        def indices_of(number):
+            indices = data.training_indices(
+                len(split),
+                batch_size=experiment.batch_size,
+                seed=experiment.seed,
+                start_step=start_step + number,
+            )
+            return next(iter(indices)).numpy()
+
+        batches = self.training_batches(experiment, start_step)
+        return data.naming_errors(batches, split, indices_of, self.preprocess)
+
+    def read(self, experiment, split):
+        """Yields `evaluation_batches`; raises ValueError with the name of an example that cannot be read."""
+        size, examples = experiment.evaluation_batch_size, self.splits[split]
+
+        def indices_of(number):
+            return range(number * size, min((number + 1) * size, len(examples)))
+
+        batches = self.evaluation_batches(experiment, split)
+        return data.naming_errors(batches, examples, indices_of, self.preprocess)
 
     def build_encoder(self, experiment):
         """Makes a new encoder with its variables created.
@@ -61,7 +95,7 @@ class Problem:
         Raises:
           ValueError: it does not take what the dataset holds.
         """
-        features, _, _ = next(iter(self.evaluation_batches(experiment, "train")))
+        features, _, _ = next(self.read(experiment, "train"))
         encoder = self.make_encoder()
         missing = [name for name in encoder.FEATURES if name not in features]
         if missing:
@@ -81,7 +115,7 @@ class Problem:
             "interaction", experiment.interaction.name, **config.knobs(experiment.interaction)
         )
         model = models.RankModel(encoder, class_encoder, interaction, num_classes=n)
-        features, _, _ = next(iter(self.evaluation_batches(experiment, "train")))
+        features, _, _ = next(self.read(experiment, "train"))
         model(features)
         return model
 
@@ -132,20 +166,91 @@ def load(experiment, cache_dir):
     dataset = data.get(experiment.data.name, **config.dataset_knobs(experiment.data))
     problem = Problem(
         dataset.class_names,
-        dataset.splits,
+        {name: _capped(split, experiment.data) for name, split in dataset.splits.items()},
         _preprocess(experiment, dataset),
         lambda: models.get("encoder", experiment.encoder.name, **config.knobs(experiment.encoder)),
+        augment=_augment(experiment, dataset),
     )
+    if experiment.data.on_bad_row == "skip":
+        problem = dataclasses.replace(problem, splits=_without_unreadable(problem))
     problem = dataclasses.replace(problem, **_class_texts(experiment, dataset.class_names))
     if experiment.encoder.frozen:
         problem = _encode(experiment, problem, cache_dir)
-    return _hold_out(problem, experiment.data.held_out)
+    elif experiment.data.cache:
+        problem = _preprocessed_once(experiment, problem)
+    problem = _hold_out(problem, experiment.data.held_out)
+    return dataclasses.replace(problem, class_weights=_class_weights(experiment.data, problem))
+
+
+def _capped(split, section):
+    if section.max_examples is None or len(split) <= section.max_examples:
+        return split
+    drawn = np.random.default_rng(section.split_seed).permutation(len(split))[: section.max_examples]
+    return split.select(np.sort(drawn))
+
+
+def _without_unreadable(problem):
+    """Leaves out the images that cannot be read, which takes reading all; what is held as arrays can be."""
+    kept = {}
+    for name, split in problem.splits.items():
+        kept[name] = split
+        if "image" in split.features or "text" in split.features:
+            continue
+        bad = dict(data.unreadable(split, problem.preprocess))
+        if bad:
+            some = "; ".join(list(bad.values())[:3])
+            logging.warning("%d examples of the %s split left out, the first: %s", len(bad), name, some)
+            kept[name] = split.select(np.setdiff1d(np.arange(len(split)), list(bad)))
+    return kept
+
+
+def _preprocessed_once(experiment, problem):
+    splits = {}
+    for name, split in problem.splits.items():
+        parts = [
+            {key: value.numpy()[weights.numpy() > 0] for key, value in features.items()}
+            for features, _, weights in problem.read(experiment, name)
+        ]
+        features = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+        splits[name] = data.Split(features, split.labels, split.origins)
+    augment = data.AUGMENTATIONS[experiment.data.augmentation]
+    return dataclasses.replace(problem, splits=splits, preprocess=None, augment=augment)
+
+
+def _class_weights(section, problem):
+    if section.class_weights == "none":
+        return None
+    names = problem.class_names if problem.seen is None else [problem.class_names[i] for i in problem.seen]
+    if section.class_weights != "balanced":
+        return data.class_weights(section.class_weights, names)
+    return data.balanced_class_weights(problem.splits["train"].class_counts(len(names)))
+
+
+def _augment(experiment, dataset):
+    name = experiment.data.augmentation
+    if name == "none":
+        return None
+    features = dataset.splits["train"].features
+    if "text" in features or "embedding" in features:
+        raise ValueError(
+            f"data.augmentation {name!r} is for images; dataset {experiment.data.name!r} has none"
+        )
+    if name == "random_crop":
+        if "file" not in features and "record" not in features:
+            raise ValueError("data.augmentation 'random_crop' is for images that come as files")
+        if experiment.data.cache:
+            raise ValueError("data.cache keeps no whole images, which data.augmentation 'random_crop' needs")
+        return data.DecodeAndRandomCrop(experiment.data.image_size)
+    preprocess, augment = _preprocess(experiment, dataset), data.AUGMENTATIONS[name]
+    return augment if preprocess is None else lambda features, seeds: augment(preprocess(features), seeds)
 
 
 def _preprocess(experiment, dataset):
     features = dataset.splits["train"].features
-    if "file" in features:
-        return data.DecodeAndCrop()
+    if "file" in features or "record" in features:
+        return data.DecodeAndCrop(experiment.data.image_size)
+    if "embedding" in features:
+        return None
     if "text" not in features:
         return data.Rescale() if features["image"].dtype == np.uint8 else None
     if not experiment.encoder.path:
@@ -204,6 +309,10 @@ def _hold_out(problem, names):
             raise ValueError(
                 f"data.held_out names {name!r}, which is none of {', '.join(problem.class_names)}"
             )
+    if problem.splits["train"].multi_label:
+        raise ValueError(
+            "data.held_out is for single-label data: an example of several classes belongs to both"
+        )
     held_out = np.isin(problem.class_names, names)
     seen = np.flatnonzero(~held_out)
     if len(seen) < 2:
@@ -211,13 +320,12 @@ def _hold_out(problem, names):
     splits = {}
     for split, examples in problem.splits.items():
         kept = held_out[examples.labels] == (split == "test")
-        features = {name: values[kept] for name, values in examples.features.items()}
-        labels = examples.labels[kept]
+        splits[split] = examples.select(kept)
         if split != "test":
-            labels = np.searchsorted(seen, labels).astype(np.int32)
-        if not len(labels):
+            labels = np.searchsorted(seen, splits[split].labels).astype(np.int32)
+            splits[split] = dataclasses.replace(splits[split], labels=labels)
+        if not kept.any():
             raise ValueError(f"data.held_out leaves the {split} split without an example")
-        splits[split] = data.Split(features, labels)
     return dataclasses.replace(problem, splits=splits, seen=seen)
 
 
@@ -237,21 +345,25 @@ def _encode(experiment, raw, cache_dir):
             outputs = {split: file[split] for split in raw.splits}
     except (zipfile.BadZipFile, ValueError, KeyError) as error:
         raise ValueError(f"{path} is damaged: remove it, and it is computed again") from error
-    splits = {name: data.Split({"embedding": h}, raw.splits[name].labels) for name, h in outputs.items()}
+    splits = {
+        name: data.Split({"embedding": h}, raw.splits[name].labels, raw.splits[name].origins)
+        for name, h in outputs.items()
+    }
     return dataclasses.replace(
         raw,
         splits=splits,
         preprocess=None,
+        augment=None,
         make_encoder=lambda: models.get("encoder", "identity", width=encoder.width),
     )
 
 
 def _outputs(experiment, raw, encoder, split):
     encode = tf.function(lambda features: encoder(features, training=False), autograph=False)
-    batches = raw.evaluation_batches(experiment, split)
-    bar = tf.keras.utils.Progbar(len(batches), verbose=1 if sys.stdout.isatty() else 2, unit_name="batch")
+    total = len(raw.evaluation_batches(experiment, split))
+    bar = tf.keras.utils.Progbar(total, verbose=1 if sys.stdout.isatty() else 2, unit_name="batch")
     outputs = []
-    for features, _, weights in batches:
+    for features, _, weights in raw.read(experiment, split):
         outputs.append(encode(features).numpy()[weights.numpy() > 0])
         bar.add(1)
     return np.concatenate(outputs)

@@ -73,18 +73,15 @@ def train(experiment, path, *, loaded=None, progress=True):
     if state.step:
         logging.info("Going on after step %d of %d", state.step, total_steps)
 
-    rank = rank_functions(loaded, model)
-    validation = loaded.evaluation_batches(experiment, "validation")
-    batches = iter(loaded.training_batches(experiment, state.step))
+    judges = judge_functions(experiment, loaded, model)
+    batches = _Timed(loaded.read_training(experiment, state.step))
     writer = tf.summary.create_file_writer(workdir.tensorboard)
     with writer.as_default():
         tf.summary.text("config", f"```\n{config.to_json(experiment)}\n```", step=0)
         while state.step < total_steps and not _gave_up(state, experiment):
             until = min(total_steps, (state.step // evaluation_steps + 1) * evaluation_steps)
             train_loss = _train_until(until, step_function, batches, state, schedule, experiment, progress)
-            judged = evaluation.summarize(
-                evaluation.rank_true_classes(rank["validation"], validation), metrics
-            )
+            judged = judge(experiment, loaded, judges, "validation")
             state.remember(experiment.monitor, judged[experiment.monitor])
             for name in metrics:
                 tf.summary.scalar(f"validation/{name}", judged[name], step=state.step)
@@ -97,7 +94,7 @@ def train(experiment, path, *, loaded=None, progress=True):
                 print("  validation: " + ", ".join(f"{name} {judged[name]:.2f}" for name in metrics))
 
     state.restore_best()
-    judged = {split: judge(experiment, loaded, rank, split) for split in ("validation", "test")}
+    judged = {split: judge(experiment, loaded, judges, split) for split in ("validation", "test")}
     results = {
         "train_examples": examples,
         **judged,
@@ -113,18 +110,22 @@ def train(experiment, path, *, loaded=None, progress=True):
     return results
 
 
-def rank_functions(loaded, model):
-    """Returns split -> function that ranks its true classes, one for all that score the same classes."""
-    seen = evaluation.rank_function(loaded.scorer(model, "validation"))
-    test = seen if loaded.seen is None else evaluation.rank_function(loaded.scorer(model, "test"))
-    return {"train": seen, "validation": seen, "test": test}
+def judge_functions(experiment, loaded, model):
+    """Returns split -> function of its batches to the metrics' values, one for splits that score alike."""
+
+    def function(split):
+        metrics = evaluation.meaningful(experiment.metrics, loaded.num_scored(split))
+        return evaluation.judge_function(loaded.scorer(model, split), metrics)
+
+    seen = function("validation")
+    return {"train": seen, "validation": seen, "test": seen if loaded.seen is None else function("test")}
 
 
-def judge(experiment, loaded, rank, split):
-    """Returns a model's metrics on a split, see `evaluation.summarize`; `rank` is from `rank_functions`."""
-    true_ranks = evaluation.rank_true_classes(rank[split], loaded.evaluation_batches(experiment, split))
+def judge(experiment, loaded, judges, split):
+    """Returns a model's metrics on a split, see `evaluation.summarize`; `judges`: from `judge_functions`."""
+    values = evaluation.judge(judges[split], loaded.read(experiment, split))
     metrics = evaluation.meaningful(experiment.metrics, loaded.num_scored(split))
-    return evaluation.summarize(true_ranks, metrics)
+    return evaluation.summarize(values, metrics)
 
 
 def restore(path):
@@ -229,6 +230,7 @@ def _gave_up(state, experiment):
 def _train_until(until, step_function, batches, state, schedule, experiment, progress):
     """Takes the steps up to the next evaluation; returns their mean loss."""
     first, total = state.step, 0.0
+    batches.restart()
     summary_steps = max(1, (until - first) // SUMMARIES_BETWEEN_EVALUATIONS)
     # A log file gets one line an evaluation, a terminal the moving bar.
     verbose = 1 if sys.stdout.isatty() else 2
@@ -246,9 +248,32 @@ def _train_until(until, step_function, batches, state, schedule, experiment, pro
         if (step + 1) % summary_steps == 0:
             tf.summary.scalar("train/loss", loss, step=step + 1)
             tf.summary.scalar("train/learning_rate", schedule(step), step=step + 1)
+            tf.summary.scalar("train/waiting_share", batches.waiting_share(), step=step + 1)
         if bar:
             bar.update(step + 1 - first, [("loss", loss)])
+    if progress:
+        print(f"  waited for data {batches.waiting_share():.1%} of the time")
     return total / (until - first)
+
+
+class _Timed:
+    """An iterator that knows which share of the time it was waited for."""
+
+    def __init__(self, batches):
+        self._batches = iter(batches)
+        self.restart()
+
+    def restart(self):
+        self._started, self._waited = time.perf_counter(), 0.0
+
+    def waiting_share(self):
+        return self._waited / (time.perf_counter() - self._started)
+
+    def __next__(self):
+        before = time.perf_counter()
+        batch = next(self._batches)
+        self._waited += time.perf_counter() - before
+        return batch
 
 
 def build_step(model, scorer, optimizer, experiment):

@@ -66,6 +66,7 @@ def test_tensorboard_holds_losses_metrics_and_the_config(tmp_path):
         "config",
         "train/loss",
         "train/learning_rate",
+        "train/waiting_share",
         "validation/top1_error",
         "validation/top5_error",
         "validation/ndcg@5",

@@ -14,8 +14,8 @@ _SPLIT = flags.DEFINE_enum("split", "test", ["train", "validation", "test"], "Wh
 
 def main():
     experiment, loaded, model = trainer.restore(_WORKDIR.value)
-    rank = trainer.rank_functions(loaded, model)
-    print(report.results_table({_SPLIT.value: trainer.judge(experiment, loaded, rank, _SPLIT.value)}))
+    judges = trainer.judge_functions(experiment, loaded, model)
+    print(report.results_table({_SPLIT.value: trainer.judge(experiment, loaded, judges, _SPLIT.value)}))
 
 
 if __name__ == "__main__":

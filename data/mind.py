@@ -1,4 +1,4 @@
-"""Datasets of text: GoEmotions and MIND."""
+"""MIND: news articles by category."""
 
 import hashlib
 import os
@@ -9,77 +9,8 @@ from absl import logging
 from rank4class.data import sources
 from rank4class.data.splits import Dataset, Split
 
-
-def goemotions(path=None):
-    """GoEmotions, the comments with exactly one emotion (Rank4Class, appendix B.1).
-
-    Args:
-      path: folder of the published files, `{train,dev,test}.tsv` (text, comma-separated label ids,
-        comment id) and `emotions.txt` (a name a line, in the order of the ids). Without it the
-        dataset comes from TensorFlow Datasets, which downloads it once.
-
-    Returns:
-      A `Dataset` with the feature `text`, strings `[N]`.
-
-    Raises:
-      FileNotFoundError: a file is missing.
-      ValueError: a row is broken; the message names file and line.
-    """
-    return _goemotions_from_folder(path) if path else _goemotions_from_tfds()
-
-
-def _goemotions_from_folder(folder):
-    names_path = os.path.join(folder, "emotions.txt")
-    class_names = []
-    for where, name in sources.lines(names_path):
-        if not name.strip() or name in class_names:
-            raise ValueError(
-                f"{where} has {'no class name' if not name.strip() else f'the class name {name!r} again'}"
-            )
-        class_names.append(name)
-    class_names = tuple(class_names)
-    splits = {}
-    for name, file in (("train", "train.tsv"), ("validation", "dev.tsv"), ("test", "test.tsv")):
-        texts, labels = [], []
-        for where, line in sources.lines(os.path.join(folder, file)):
-            columns = line.split("\t")
-            if len(columns) != 3:
-                raise ValueError(
-                    f"{where} has {len(columns)} tab-separated columns, not 3 (text, label ids, comment id)"
-                )
-            ids = [_class_id(field, class_names, where) for field in columns[1].split(",")]
-            if len(ids) == 1:
-                texts.append(columns[0])
-                labels.append(ids[0])
-        splits[name] = Split({"text": np.array(texts, object)}, np.array(labels, np.int32))
-    return Dataset(class_names, splits)
-
-
-def _goemotions_from_tfds():
-    builder = sources.tfds_builder("goemotions", "GoEmotions")
-    class_names = tuple(name for name in builder.info.features if name != "comment_text")
-    splits = {}
-    for name in ("train", "validation", "test"):
-        texts, labels = [], []
-        for example in builder.as_dataset(split=name, shuffle_files=False).as_numpy_iterator():
-            ids = [i for i, emotion in enumerate(class_names) if example[emotion]]
-            if len(ids) == 1:
-                texts.append(example["comment_text"].decode())
-                labels.append(ids[0])
-        splits[name] = Split({"text": np.array(texts, object)}, np.array(labels, np.int32))
-    return Dataset(class_names, splits)
-
-
-def _class_id(field, class_names, where):
-    if not field.isdecimal():
-        raise ValueError(f"{where} has the label {field!r}, which is not a class id")
-    if int(field) >= len(class_names):
-        raise ValueError(f"{where} has the label {field}, outside the classes 0..{len(class_names) - 1}")
-    return int(field)
-
-
-MIND_FOLDERS = ("MINDlarge_train", "MINDlarge_dev", "MINDlarge_test", "MINDsmall_train", "MINDsmall_dev")
-MIND_COLUMNS = (
+FOLDERS = ("MINDlarge_train", "MINDlarge_dev", "MINDlarge_test", "MINDsmall_train", "MINDsmall_dev")
+COLUMNS = (
     "id",
     "category",
     "subcategory",
@@ -99,7 +30,7 @@ def mind(path=None):
 
     Args:
       path: folder with any of the published `MIND{large,small}_{train,dev,test}/news.tsv`, or with one
-        `news.tsv` (`MIND_COLUMNS`, neither header nor quotes).
+        `news.tsv` (`COLUMNS`, neither header nor quotes).
 
     Returns:
       A `Dataset` with the features `text` (titles) and `text_pair` (abstracts, some empty), strings
@@ -130,10 +61,10 @@ def mind(path=None):
 
 def _mind_articles(folder):
     """Returns id -> article, a dict by column with the `where` of its first row."""
-    candidates = [os.path.join(folder, name, "news.tsv") for name in ("", *MIND_FOLDERS)]
+    candidates = [os.path.join(folder, name, "news.tsv") for name in ("", *FOLDERS)]
     paths = [path for path in candidates if os.path.isfile(path)]
     if not paths:
-        raise FileNotFoundError(f"no news.tsv in {folder}, nor in its {', '.join(MIND_FOLDERS)}")
+        raise FileNotFoundError(f"no news.tsv in {folder}, nor in its {', '.join(FOLDERS)}")
     articles = {}
     for path in paths:
         for where, line in sources.lines(path):
@@ -150,12 +81,11 @@ def _mind_articles(folder):
 
 def _mind_row(where, line):
     columns = line.split("\t")
-    if len(columns) != len(MIND_COLUMNS):
+    if len(columns) != len(COLUMNS):
         raise ValueError(
-            f"{where} has {len(columns)} tab-separated columns, not {len(MIND_COLUMNS)} "
-            f"({', '.join(MIND_COLUMNS)})"
+            f"{where} has {len(columns)} tab-separated columns, not {len(COLUMNS)} ({', '.join(COLUMNS)})"
         )
-    row = dict(zip(MIND_COLUMNS, columns, strict=True))
+    row = dict(zip(COLUMNS, columns, strict=True))
     for column in ("id", "category", "title"):
         if not row[column].strip():
             raise ValueError(f"{where} has no {column}")

@@ -1,0 +1,74 @@
+"""What a user's file says of each class: a text, or a weight."""
+
+import math
+
+import numpy as np
+
+from rank4class.data import sources
+
+
+def class_descriptions(path, class_names):
+    """Reads a description for every class.
+
+    Args:
+      path: UTF-8 file, a class a line: its name, a tab, its description.
+      class_names: all of them.
+
+    Returns:
+      The descriptions, in the order of the names.
+
+    Raises:
+      FileNotFoundError: no file.
+      ValueError: a line of another form, a name that is unknown or comes twice, a class without a line.
+    """
+    return _table(path, class_names, "description", str)
+
+
+def class_weights(path, class_names):
+    """Reads a weight for every class, as `class_descriptions` reads its text.
+
+    Returns:
+      float32 `[n]`, at least 0.
+    """
+    return np.array(_table(path, class_names, "weight", _weight), np.float32)
+
+
+def balanced_class_weights(counts):
+    """Returns weights float32 `[n]` by which every class weighs the same, and an example 1 on average.
+
+    Args:
+      counts: of the training examples of each class; a class of none has weight 0.
+
+    >>> balanced_class_weights([3, 1, 0]).tolist()
+    [0.6666666865348816, 2.0, 0.0]
+    """
+    counts = np.asarray(counts)
+    present = np.count_nonzero(counts)
+    return np.where(counts > 0, counts.sum() / (present * np.maximum(counts, 1)), 0.0).astype(np.float32)
+
+
+def _weight(text):
+    weight = float(text)
+    if not (math.isfinite(weight) and weight >= 0.0):
+        raise ValueError
+    return weight
+
+
+def _table(path, class_names, what, parse):
+    values = {}
+    for where, line in sources.lines(path):
+        name, tab, value = line.partition("\t")
+        if not tab or not value.strip():
+            raise ValueError(f"{where} is not a class name, a tab and a {what}")
+        if name not in class_names:
+            raise ValueError(f"{where} has a {what} of {name!r}, which is none of {', '.join(class_names)}")
+        if name in values:
+            raise ValueError(f"{where} has a {what} of {name!r} again")
+        try:
+            values[name] = parse(value)
+        except ValueError as error:
+            raise ValueError(f"{where} has the {what} {value!r}, which is no number of at least 0") from error
+    missing = [name for name in class_names if name not in values]
+    if missing:
+        raise ValueError(f"{path} has no {what} of {', '.join(missing)}")
+    return [values[name] for name in class_names]

@@ -1,0 +1,59 @@
+"""What files say of the classes: in the classes' order, and one clear line for every broken file."""
+
+import numpy as np
+import pytest
+import sklearn.utils.class_weight
+
+from rank4class import data
+
+
+def test_descriptions_come_in_the_order_of_the_classes(tmp_path):
+    path = tmp_path / "texts.tsv"
+    path.write_text("anger\twhat an enemy brings\njoy\ta bright feeling\n")
+    assert data.class_descriptions(str(path), ("joy", "anger")) == [
+        "a bright feeling",
+        "what an enemy brings",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("joy\n", r"texts\.tsv:1 is not a class name, a tab and a description"),
+        ("joy\t \n", r"texts\.tsv:1 is not a class name, a tab and a description"),
+        (
+            "joy\tbright\nhate\tdark\n",
+            r"texts\.tsv:2 has a description of 'hate', which is none of joy, anger",
+        ),
+        ("joy\tbright\njoy\tlight\n", r"texts\.tsv:2 has a description of 'joy' again"),
+        ("joy\tbright\n", r"texts\.tsv has no description of anger"),
+        ("", r"texts\.tsv is empty"),
+    ],
+)
+def test_a_broken_file(tmp_path, content, message):
+    path = tmp_path / "texts.tsv"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=message):
+        data.class_descriptions(str(path), ("joy", "anger"))
+
+
+def test_weights(tmp_path):
+    path = tmp_path / "weights.tsv"
+    path.write_text("anger\t2\njoy\t0.5\n")
+    weights = data.class_weights(str(path), ("joy", "anger"))
+    assert weights.dtype == np.float32
+    assert weights.tolist() == [0.5, 2.0]
+
+
+@pytest.mark.parametrize("weight", ["much", "-1", "nan", "inf", "1e999"])
+def test_a_bad_weight(tmp_path, weight):
+    path = tmp_path / "weights.tsv"
+    path.write_text(f"joy\t1\nanger\t{weight}\n")
+    with pytest.raises(ValueError, match=rf"weights\.tsv:2 has the weight '{weight}', which is no number of"):
+        data.class_weights(str(path), ("joy", "anger"))
+
+
+def test_balanced_weights_are_scikit_learns():
+    labels = np.repeat([0, 1, 2], [50, 7, 3])
+    expected = sklearn.utils.class_weight.compute_class_weight("balanced", classes=np.arange(3), y=labels)
+    np.testing.assert_allclose(data.balanced_class_weights(np.bincount(labels)), expected, rtol=1e-6)
