@@ -46,8 +46,16 @@ class WordPiece:
         self._start, self._end, self._padding = special["[CLS]"], special["[SEP]"], special["[PAD]"]
         self._max_length = max_length
         lower_case = _lower_case(folder, vocab)
-        self.settings = {"vocab": vocab, "lower_case": lower_case, "max_length": max_length}
-        self._tokenizer = tf_text.BertTokenizer(vocab_path, token_out_type=tf.int32, lower_case=lower_case)
+        self.settings = {
+            "vocab": vocab,
+            "lower_case": lower_case,
+            "max_length": max_length,
+            "words": [_WORD_OF_ITS_OWN, _LONGEST_WORD],
+        }
+        self._lower_case = lower_case
+        self._tokenizer = tf_text.WordpieceTokenizer(
+            vocab_path, token_out_type=tf.int32, max_bytes_per_word=4 * _LONGEST_WORD
+        )
 
     def __call__(self, features):
         text = self._pieces(features["text"])
@@ -71,7 +79,31 @@ class WordPiece:
         }
 
     def _pieces(self, texts):
-        return self._tokenizer.tokenize(texts).merge_dims(1, 2)
+        return self._tokenizer.tokenize(_words(texts, self._lower_case)).merge_dims(1, 2)
+
+
+_LONGEST_WORD = 100  # characters; a longer one is unknown
+_IDEOGRAPHS = (
+    r"\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{20000}-\x{2A6DF}\x{2A700}-\x{2B73F}\x{2B740}-\x{2B81F}"
+    r"\x{2B820}-\x{2CEAF}\x{F900}-\x{FAFF}\x{2F800}-\x{2FA1F}"
+)
+_WORD_OF_ITS_OWN = rf"[!-/:-@\[-`{{-~\p{{P}}{_IDEOGRAPHS}]"
+
+
+def _words(texts, lower_case):
+    """Splits texts into words as BERT's reference does, ragged `[B, words]`.
+
+    tensorflow-text's BertTokenizer differs: it folds compatibility characters (a trade mark sign becomes
+    the letters), puts a space for each control character, and knows the spaces of ASCII only.
+    """
+    texts = tf.strings.regex_replace(texts, r"[\t\n\r\p{Z}]", " ")
+    texts = tf.strings.regex_replace(texts, r"[\p{C}\x{FFFD}]", "")
+    if lower_case:
+        texts = tf_text.normalize_utf8(tf.strings.lower(texts, encoding="utf-8"), "NFD")
+        texts = tf.strings.regex_replace(texts, r"\p{Mn}", "")
+    words = tf_text.regex_split(texts, f" |{_WORD_OF_ITS_OWN}", _WORD_OF_ITS_OWN)
+    too_long = tf.strings.length(words.flat_values, unit="UTF8_CHAR") > _LONGEST_WORD
+    return words.with_flat_values(tf.where(too_long, "\N{REPLACEMENT CHARACTER}", words.flat_values))
 
 
 def _lower_case(folder, vocab):

