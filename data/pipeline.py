@@ -4,6 +4,9 @@ import itertools
 
 import tensorflow as tf
 
+# AutoGraph would read the source of what is mapped when it is traced, and there is nothing to convert.
+_plain = tf.autograph.experimental.do_not_convert
+
 
 def training_batches(
     split, *, batch_size, seed, start_step=0, preprocess=None, class_weights=None, context=None
@@ -41,6 +44,7 @@ def training_batches(
         seeds = tf.stack([tf.fill(tf.shape(positions), tf.cast(seed, tf.int64)), positions], axis=1)
         return preprocess(features, seeds)
 
+    @_plain
     def with_positions(step, indices):
         positions = step * batch_size + tf.range(batch_size, dtype=tf.int64)
         return indices, positions, tf.ones([batch_size])
@@ -54,6 +58,7 @@ def training_indices(size, *, batch_size, seed, start_step=0):
     """Returns a `tf.data.Dataset` of the examples' indices int64 `[B]` in `training_batches`."""
     first_epoch, first_place = divmod(start_step * batch_size, size)
 
+    @_plain
     def order(epoch):
         places = tf.random.experimental.stateless_shuffle(
             tf.range(size, dtype=tf.int64), seed=tf.stack([tf.cast(seed, tf.int64), epoch])
@@ -76,6 +81,7 @@ def evaluation_batches(split, *, batch_size, preprocess=None, context=None):
     """
     size = len(split)
 
+    @_plain
     def indices(first):
         positions = first + tf.range(batch_size, dtype=tf.int64)
         return tf.minimum(positions, size - 1), positions, tf.cast(positions < size, tf.float32)
@@ -144,16 +150,18 @@ def _of_worker(batches, batch_size, context):
     own = replicas // context.num_input_pipelines
     first = own * context.input_pipeline_id
 
-    def of_replicas(values):
-        return tf.reshape(values, [replicas, batch_size // replicas])[first : first + own]
+    @_plain
+    def of_replicas(*batch):
+        return tuple(tf.reshape(x, [replicas, batch_size // replicas])[first : first + own] for x in batch)
 
-    return batches.map(lambda *batch: tuple(map(of_replicas, batch))).unbatch()
+    return batches.map(of_replicas).unbatch()
 
 
 def _gather(index_batches, split, prepare, class_weights=None):
     arrays = {name: tf.convert_to_tensor(array) for name, array in split.features.items()}
     labels = tf.convert_to_tensor(split.labels)
 
+    @_plain
     def batch(indices, positions, weights):
         features = {name: tf.gather(array, indices) for name, array in arrays.items()}
         own = tf.gather(labels, indices)

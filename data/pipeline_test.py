@@ -1,7 +1,10 @@
 """Batches: an order that is a pure function of seed and step, and evaluation that counts everyone once."""
 
+import hypothesis
+import hypothesis.strategies as st
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from rank4class import data
 
@@ -90,3 +93,147 @@ def test_preprocess_runs_on_batches():
     )
     features, labels, _ = next(iter(batches))
     np.testing.assert_array_equal(features["image"][:, 0], labels.numpy() * 2.0)
+
+
+CASES = {
+    "size": st.integers(1, 40),
+    "replicas": st.sampled_from([1, 2, 4, 6]),
+    "per_replica": st.integers(1, 4),
+    "seed": st.integers(0, 2**31),
+    "start": st.integers(0, 50),
+}
+few = hypothesis.settings(max_examples=25, deadline=None, derandomize=True)
+
+
+def contexts(workers, replicas):
+    return [tf.distribute.InputContext(workers, i, replicas) for i in range(workers)]
+
+
+def with_seeds(features, seeds):
+    return {**features, "seeds": seeds}
+
+
+def joined(workers_batches, replicas, steps):
+    """Puts the workers' batches of each step together, replica by replica."""
+    streams = [list(batches.take(steps * replicas // len(workers_batches))) for batches in workers_batches]
+    own = replicas // len(streams)
+    return [
+        tf.nest.map_structure(
+            lambda *parts: np.concatenate(parts),
+            *(batch for stream in streams for batch in stream[step * own : (step + 1) * own]),
+        )
+        for step in range(steps)
+    ]
+
+
+def assert_equal_batches(left, right):
+    for one, other in zip(left, right, strict=True):
+        tf.nest.map_structure(np.testing.assert_array_equal, one, other)
+
+
+@few
+@hypothesis.given(workers=st.sampled_from([1, 2]), **CASES)
+def test_workers_together_have_the_batches_of_one(workers, size, replicas, per_replica, seed, start):
+    hypothesis.assume(replicas % workers == 0)
+    knobs = {
+        "batch_size": replicas * per_replica,
+        "seed": seed,
+        "start_step": start,
+        "preprocess": with_seeds,
+        "class_weights": np.arange(size) + 0.5,
+    }
+    alone = list(data.training_batches(numbered(size), **knobs).take(3))
+    parts = [
+        data.training_batches(numbered(size), **knobs, context=context)
+        for context in contexts(workers, replicas)
+    ]
+    assert_equal_batches(joined(parts, replicas, 3), alone)
+
+
+@few
+@hypothesis.given(workers=st.sampled_from([1, 2]), **CASES)
+def test_workers_together_evaluate_as_one(workers, size, replicas, per_replica, seed, start):
+    hypothesis.assume(replicas % workers == 0)
+    batch_size = replicas * per_replica
+    alone = list(data.evaluation_batches(numbered(size), batch_size=batch_size))
+    parts = [
+        data.evaluation_batches(numbered(size), batch_size=batch_size, context=context)
+        for context in contexts(workers, replicas)
+    ]
+    assert_equal_batches(joined(parts, replicas, len(alone)), alone)
+
+
+@few
+@hypothesis.given(**CASES)
+def test_resumed_at_any_step_the_same_batches_follow(size, replicas, per_replica, seed, start):
+    knobs = {"batch_size": replicas * per_replica, "seed": seed, "preprocess": with_seeds}
+    whole = list(data.training_batches(numbered(size), **knobs).take(start + 2))
+    rest = list(data.training_batches(numbered(size), **knobs, start_step=start).take(2))
+    assert_equal_batches(rest, whole[start:])
+    indices = data.training_indices(size, batch_size=replicas * per_replica, seed=seed, start_step=start)
+    for (_, labels, _), expected in zip(rest, indices.take(2), strict=True):
+        np.testing.assert_array_equal(labels, expected)
+
+
+@few
+@hypothesis.given(**CASES)
+def test_no_two_examples_of_a_training_share_a_seed(size, replicas, per_replica, seed, start):
+    batches = data.training_batches(
+        numbered(size), batch_size=replicas * per_replica, seed=seed, start_step=start, preprocess=with_seeds
+    )
+    seeds = np.concatenate([features["seeds"] for features, _, _ in batches.take(4)])
+    assert len(np.unique(seeds, axis=0)) == len(seeds)
+    assert (seeds[:, 0] == seed).all()
+
+
+def test_replicas_of_a_strategy_get_the_batches_of_one():
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    alone = list(data.training_batches(numbered(10), batch_size=4, seed=1).take(5))
+    batches = strategy.distribute_datasets_from_function(
+        lambda context: data.training_batches(numbered(10), batch_size=4, seed=1, context=context)
+    )
+    iterator = iter(batches)
+    for expected in alone:
+        together = tf.nest.map_structure(
+            lambda value: np.concatenate(strategy.experimental_local_results(value)), next(iterator)
+        )
+        tf.nest.map_structure(np.testing.assert_array_equal, together, expected)
+
+
+def test_replicas_have_to_divide_the_batch():
+    with pytest.raises(ValueError, match="a batch of 6 cannot be divided among 4 replicas"):
+        data.training_batches(numbered(9), batch_size=6, seed=0, context=contexts(2, 4)[0])
+
+
+def test_class_weights_weigh_examples():
+    split = data.Split({"image": np.zeros([6, 1], np.float32)}, np.array([0, 1, 2, 0, 1, 2], np.int32))
+    batches = data.training_batches(split, batch_size=6, seed=0, class_weights=[0.5, 0.0, 2.0])
+    for _, labels, weights in batches.take(2):
+        np.testing.assert_array_equal(weights, np.array([0.5, 0.0, 2.0], np.float32)[labels])
+    for _, _, weights in data.evaluation_batches(split, batch_size=6):
+        np.testing.assert_array_equal(weights, np.ones(6))
+
+
+def refuse_sevens(features):
+    with tf.control_dependencies([tf.debugging.assert_none_equal(features["image"], 7.0, message="a seven")]):
+        return {"image": tf.identity(features["image"])}
+
+
+@pytest.mark.parametrize("origins", [None, np.array([f"row {i}" for i in range(10)], object)])
+def test_an_example_that_cannot_be_read_is_named(origins):
+    split = data.Split(numbered(10).features, numbered(10).labels, origins)
+    name = "example 7" if origins is None else "row 7"
+    batches = data.evaluation_batches(split, batch_size=4, preprocess=refuse_sevens)
+    batches = data.naming_errors(batches, split, lambda n: range(4 * n, 4 * n + 4), refuse_sevens)
+    np.testing.assert_array_equal(next(batches)[1], [0, 1, 2, 3])
+    with pytest.raises(ValueError, match=f"{name} cannot be read: .*a seven"):
+        next(batches)
+    [(index, message)] = data.unreadable(split, refuse_sevens)
+    assert index == 7
+    assert message.startswith(f"{name} cannot be read")
+
+
+def test_what_can_be_read_passes_unchanged():
+    batches = data.evaluation_batches(numbered(10), batch_size=4)
+    assert_equal_batches(data.naming_errors(batches, numbered(10), None, None), batches)
+    assert list(data.unreadable(numbered(6), refuse_sevens)) == []
