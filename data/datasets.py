@@ -5,7 +5,7 @@ import inspect
 
 from absl import logging
 
-from rank4class.data import goemotions, imagenet, mind, small_images
+from rank4class.data import goemotions, imagenet, mind, small_images, synthetic
 
 DATASETS = {
     "digits": small_images.digits,
@@ -13,6 +13,7 @@ DATASETS = {
     "imagenet": imagenet.imagenet,
     "goemotions": goemotions.goemotions,
     "mind": mind.mind,
+    "synthetic": synthetic.synthetic,
 }
 
 

@@ -93,7 +93,8 @@ class Dataset:
         counts = self.splits["train"].class_counts(len(self.class_names)) if "train" in self.splits else ()
         untrained = [name for name, count in zip(self.class_names, counts, strict=False) if not count]
         if untrained:
-            logging.warning("no training example of: %s", ", ".join(untrained))
+            more = f" and {len(untrained) - 10} more" if len(untrained) > 10 else ""
+            logging.warning("no training example of: %s%s", ", ".join(untrained[:10]), more)
 
 
 FEW = 3  # examples of a class that cannot be spread over three splits

@@ -18,13 +18,20 @@ class Identity(tf.keras.layers.Layer):
     """Passes on vectors that are encoded already.
 
     Features: `embedding` float `[B, d]`.
+
+    Args:
+      width: `d`; None takes what the first call brings.
     """
 
     FEATURES = ("embedding",)
 
-    def __init__(self, width, **kwargs):
+    def __init__(self, width=None, **kwargs):
         super().__init__(**kwargs)
         self.width = width
+
+    def build(self, shapes):
+        self.width = self.width or shapes["embedding"][-1]
+        super().build(shapes)
 
     def call(self, features):
         return features["embedding"]

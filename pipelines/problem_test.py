@@ -1,10 +1,12 @@
 """Problems: what a dataset holds decides how its features are prepared."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from rank4class import data, models
+from rank4class import data, losses, models
 from rank4class.pipelines import config, problem, trainer
 
 
@@ -187,3 +189,158 @@ def test_a_run_keeps_to_its_class_texts(tiny_goemotions, tiny_bert, tmp_path):
         (tmp_path / "run" / "results.json").unlink(missing_ok=True)
         with pytest.raises(ValueError, match=r"run was made with other class texts: restore those in"):
             again()
+
+
+def loaded_with(section, **fields):
+    experiment = config.Experiment(data=section, evaluation_batch_size=8, **fields)
+    config.check(experiment)
+    return experiment, problem.load(experiment, cache_dir="unused")
+
+
+def test_a_cap_draws_from_every_split():
+    _, loaded = loaded_with(config.Data(max_examples=300))
+    assert {name: len(split) for name, split in loaded.splits.items()} == dict.fromkeys(loaded.splits, 300)
+    _, whole = loaded_with(config.Data(max_examples=359))
+    assert len(whole.splits["validation"]) == 359
+    known = {image.tobytes() for image in whole.splits["validation"].features["image"]}
+    capped = [image.tobytes() for image in loaded.splits["validation"].features["image"]]
+    assert len(set(capped)) == 300
+    assert set(capped) < known
+    _, other = loaded_with(config.Data(max_examples=300, split_seed=1))
+    assert capped != [image.tobytes() for image in other.splits["validation"].features["image"]]
+
+
+def test_balanced_class_weights_reach_the_training_batches():
+    experiment, loaded = loaded_with(config.Data(class_weights="balanced"), batch_size=1078)
+    [(_, labels, weights)] = loaded.training_batches(experiment).take(1)
+    sums = np.bincount(labels, weights=weights, minlength=10)
+    np.testing.assert_allclose(sums, np.full(10, 107.8), rtol=1e-5)
+    [(_, _, weights)] = loaded.evaluation_batches(experiment, "test").take(1)
+    np.testing.assert_array_equal(weights, np.ones(8))
+
+
+def test_class_weights_of_a_file(tmp_path):
+    (tmp_path / "weights.tsv").write_text("".join(f"{i}\t{i / 2}\n" for i in range(10)))
+    experiment, loaded = loaded_with(config.Data(class_weights=str(tmp_path / "weights.tsv")))
+    for _, labels, weights in loaded.training_batches(experiment).take(2):
+        np.testing.assert_array_equal(weights, labels.numpy() / 2)
+
+
+def test_class_weights_weigh_the_loss():
+    experiment, loaded = loaded_with(config.Data(), encoder=config.Encoder(hidden=(4,)))
+    model = loaded.build_model(experiment)
+    features, labels, _ = next(loaded.read_training(experiment))
+    each = losses.get("softmax", reduction="none")(labels, model(features)).numpy()
+    weights = np.linspace(0.0, 2.0, len(each), dtype=np.float32)
+    step = trainer.build_step(model, model, tf.keras.optimizers.legacy.SGD(0.0), experiment)
+    assert float(step(features, labels, weights)) == pytest.approx(np.mean(weights * each), rel=1e-5)
+
+
+def test_vectors_go_to_the_interaction_as_they_are():
+    section = config.Data(name="synthetic", num_classes=7, num_examples=70, width=5)
+    experiment, loaded = loaded_with(section, encoder=config.Encoder(name="identity"))
+    assert loaded.build_model(experiment)(next(loaded.read(experiment, "train"))[0]).shape == [8, 7]
+
+
+def test_the_cache_holds_what_would_be_preprocessed(image_files, cifar10_files, tiny_goemotions, tiny_bert):
+    for section, encoder in (
+        (config.Data(name="imagenet", path=image_files, image_size=16), config.Encoder(name="small_cnn")),
+        (config.Data(name="cifar10", path=cifar10_files), config.Encoder(name="mlp")),
+        (
+            config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8),
+            config.Encoder(name="bert", path=tiny_bert),
+        ),
+    ):
+        experiment, live = loaded_with(section, encoder=encoder)
+        cached_experiment = config.override(experiment, {"data.cache": True})
+        cached = problem.load(cached_experiment, cache_dir="unused")
+        assert cached.preprocess is None
+        for split in live.splits:
+            for (ours, labels, _), (theirs, _, _) in zip(
+                cached.read(cached_experiment, split), live.read(experiment, split), strict=True
+            ):
+                assert len(labels) == 8
+                tf.nest.map_structure(np.testing.assert_array_equal, ours, theirs)
+
+
+def test_training_images_are_augmented_cached_or_not(cifar10_files):
+    section = config.Data(name="cifar10", path=cifar10_files, augmentation="affine_flip")
+    experiment, live = loaded_with(section)
+    _, cached = loaded_with(dataclasses.replace(section, cache=True))
+    _, plain = loaded_with(dataclasses.replace(section, augmentation="none"))
+    batches = [next(loaded.read_training(experiment))[0]["image"].numpy() for loaded in (live, cached, plain)]
+    np.testing.assert_array_equal(batches[0], batches[1])
+    assert batches[0].shape == (32, 32, 32, 3)
+    # Each image is of one grey, and the border is continued.
+    np.testing.assert_allclose(batches[0], batches[2], atol=1e-6)
+
+
+def test_random_crops_are_of_the_image_size(image_files):
+    section = config.Data(name="imagenet", path=image_files, augmentation="random_crop", image_size=20)
+    experiment, loaded = loaded_with(section)
+    (features, labels, _) = next(loaded.read_training(experiment))
+    assert features["image"].shape == [32, 20, 20, 3]
+    np.testing.assert_allclose(features["image"][:, 0, 0, 0], np.where(labels == 0, 220, 20) / 255, atol=0.01)
+
+
+def test_augmentations_that_do_not_fit(image_files, tiny_goemotions, tiny_bert):
+    text = {"name": "goemotions", "path": str(tiny_goemotions), "max_length": 8}
+    for section, encoder, message in (
+        ({"augmentation": "flip"}, {}, "data.augmentation 'flip' is unknown; there are: none, affine_flip"),
+        ({"augmentation": "random_crop"}, {}, "'random_crop' is for images that come as files"),
+        (
+            {"name": "imagenet", "path": image_files, "augmentation": "random_crop", "cache": True},
+            {},
+            "data.cache keeps no whole images",
+        ),
+        (
+            {**text, "augmentation": "affine_flip"},
+            {"name": "bert", "path": tiny_bert},
+            "'affine_flip' is for images; dataset 'goemotions' has none",
+        ),
+        (
+            {"augmentation": "affine_flip"},
+            {"name": "resnet50", "path": "x", "frozen": True},
+            "a frozen encoder sees them once",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            loaded_with(config.Data(**section), encoder=config.Encoder(**encoder))
+
+
+@pytest.fixture
+def a_corrupt_image(image_files, tmp_path):
+    good = tmp_path / "train" / "dark" / "image.JPEG"
+    path = tmp_path / "train" / "dark" / "cut.JPEG"
+    path.write_bytes(good.read_bytes()[:300])
+    return str(path)
+
+
+def test_a_corrupt_image_is_named_wherever_it_is_read(image_files, a_corrupt_image):
+    section = config.Data(name="imagenet", path=image_files)
+    experiment, loaded = loaded_with(section)
+    for batches in (loaded.read(experiment, "train"), loaded.read_training(experiment)):
+        with pytest.raises(ValueError, match=f"{a_corrupt_image} cannot be read: "):
+            next(batches)
+    assert len(list(loaded.read(experiment, "validation"))) == 1
+
+
+def test_a_corrupt_image_is_left_out_and_reported(image_files, a_corrupt_image, caplog):
+    experiment, loaded = loaded_with(config.Data(name="imagenet", path=image_files, on_bad_row="skip"))
+    assert f"1 examples of the train split left out, the first: {a_corrupt_image} cannot" in caplog.text
+    assert sorted(loaded.splits["train"].labels) == [0, 1]
+    next(loaded.read_training(experiment))
+
+
+def test_examples_of_several_classes_train_and_are_judged(tiny_goemotions, tiny_bert, tmp_path):
+    experiment = config.Experiment(
+        data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8, multi_label=True),
+        encoder=config.Encoder(name="bert", path=tiny_bert),
+        metrics=("ndcg@5", "recall@1"),
+        batch_size=8,
+    )
+    results = trainer.train(experiment, str(tmp_path / "run"), progress=False)
+    assert results["test"]["examples"] == 12
+    assert 0.0 < results["test"]["recall@1"] <= 100.0
+    with pytest.raises(ValueError, match="data.held_out is for single-label data"):
+        problem.load(config.override(experiment, {"data.held_out": ("joy",)}), cache_dir="unused")
