@@ -24,7 +24,7 @@ MIN_REPEATS = 3
 SECONDS_A_STEP = 1.0  # what a step's repeats may take together
 LARGE_MB = 1024  # a step that holds more is timed in a process of its own
 LONG_STEP = 3.0  # seconds; such a step is measured once
-BASELINES = ("softmax_ce", "tensorflow_ranking", "naive", "dot", "floor")
+BASELINES = ("softmax_ce", "tensorflow_ranking", "naive", "dot", "floor", "one_thread", "step")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +36,8 @@ class Row:
       peak_mb: most memory (MiB) that the step held at one time, its arguments included, or None where
         the system does not tell.
       ratio: `seconds / baseline_seconds`.
+      examples_per_second: of a suite whose steps read examples.
+      waiting_share: of the time, how much a training step waited for its batch.
     """
 
     suite: str
@@ -48,6 +50,8 @@ class Row:
     baseline_seconds: float
     baseline_peak_mb: float | None
     ratio: float
+    examples_per_second: float | None = None
+    waiting_share: float | None = None
 
 
 def run(suite, sizes, names=None):
@@ -76,7 +80,9 @@ def run(suite, sizes, names=None):
         peaks = _measure_memory(suite, size, steps)
         large = {step for step, peak in peaks.items() if peak and peak > LARGE_MB}
         seconds = {step: _measure_alone(suite, size, step) for step in large}
-        seconds |= _measure_time({step: _build(suite, size, step) for step in steps if step not in large})
+        functions = {step: _build(suite, size, step) for step in steps if step not in large}
+        seconds |= _measure_time(functions)
+        examples = _examples(suite, size)
         seconds = {step: value for step, value in seconds.items() if value is not None}
         baselines = {step.name: step for step in seconds if not step.against}
         yield [
@@ -91,6 +97,8 @@ def run(suite, sizes, names=None):
                 baseline_seconds=seconds[baselines[baseline]],
                 baseline_peak_mb=peaks[baselines[baseline]],
                 ratio=seconds[step] / seconds[baselines[baseline]],
+                examples_per_second=examples and examples / seconds[step],
+                waiting_share=getattr(functions.get(step), "waiting_share", None),
             )
             for step in steps
             for baseline in step.against
@@ -98,11 +106,19 @@ def run(suite, sizes, names=None):
         ]
 
 
+def _examples(suite, size):
+    count = SUITES[suite].examples
+    return count and count(SUITES[suite].parse(size))
+
+
 def table(rows):
     """Returns the cells of one size's rows: a line a contender, a column for each baseline."""
     present = [b for b in BASELINES if any(row.baseline == b for row in rows)]
     memory_of = present[0]
     header = ["name", "XLA", "ms", *(f"x {b}" for b in present), "peak MB", f"memory x {memory_of}"]
+    reads = rows[0].examples_per_second is not None
+    if reads:
+        header += ["examples/s", "waiting"]
     lines = {}
     for row in rows:
         lines.setdefault((row.name, row.xla), {})[row.baseline] = row
@@ -118,6 +134,9 @@ def table(rows):
             else [f"{peak:.1f}", f"{peak / base:.2f}" if base and base > 1.0 else "-"]
         )
         cells.append([name, "yes" if xla else "no", f"{1e3 * any_row.seconds:.2f}", *ratios, *memory])
+        if reads:
+            share = any_row.waiting_share
+            cells[-1] += [f"{any_row.examples_per_second:,.0f}", "-" if share is None else f"{share:.1%}"]
     return cells
 
 

@@ -1,5 +1,6 @@
 """Rows, tables and the guard on memory; what the figures are is the benchmark's own business."""
 
+import dataclasses
 import importlib
 import json
 import os
@@ -7,7 +8,7 @@ import os
 import numpy as np
 import pytest
 
-from rank4class.pipelines import benchmark, suites
+from rank4class.pipelines import benchmark, suite
 
 
 def row(name="mse", xla=False, baseline="softmax_ce", seconds=2.0, baseline_seconds=4.0):
@@ -34,6 +35,14 @@ def test_a_table_by_hand():
     ]
 
 
+def test_a_table_of_steps_that_read_examples():
+    reading = dataclasses.replace(row("goemotions", baseline="one_thread"), examples_per_second=1234.5)
+    training = dataclasses.replace(reading, name="step", baseline="step", waiting_share=0.0123)
+    header, *rows = benchmark.table([reading, training])
+    assert header[-2:] == ["examples/s", "waiting"]
+    assert [cells[-2:] for cells in rows] == [["1,234", "-"], ["1,234", "1.2%"]]
+
+
 def test_a_row_as_json():
     assert json.loads(benchmark.to_json(row())) == {
         "suite": "losses",
@@ -46,6 +55,8 @@ def test_a_row_as_json():
         "baseline_seconds": 4.0,
         "baseline_peak_mb": 2.0,
         "ratio": 0.5,
+        "examples_per_second": None,
+        "waiting_share": None,
     }
 
 
@@ -57,7 +68,7 @@ def test_nothing_to_measure():
 
 
 def test_the_most_memory_of_a_step():
-    peak = benchmark._measure_memory("losses", "16x100000", [suites.Step("floor")])
+    peak = benchmark._measure_memory("losses", "16x100000", [suite.Step("floor")])
     (megabytes,) = peak.values()
     if megabytes is None:
         pytest.skip("only Linux tells")
@@ -67,7 +78,7 @@ def test_the_most_memory_of_a_step():
 def test_a_step_that_the_system_ends_is_left_out(monkeypatch):
     by_its_name = importlib.import_module("rank4class.pipelines.benchmark_test")  # as the new process sees it
     monkeypatch.setattr(benchmark, "_peak_mb", by_its_name._peak_or_end)
-    steps = [suites.Step("a"), suites.Step("end"), suites.Step("b")]
+    steps = [suite.Step("a"), suite.Step("end"), suite.Step("b")]
     assert benchmark._peaks("losses", "4x6", steps) == dict(zip(steps, (1.0, np.inf, 1.0), strict=True))
     monkeypatch.setattr(benchmark, "_seconds_alone", by_its_name._peak_or_end)
     assert benchmark._measure_alone("losses", "4x6", steps[0]) == 1.0

@@ -5,7 +5,7 @@ import pytest
 
 from rank4class import losses
 from rank4class.models import registry as model_registry
-from rank4class.pipelines import suites
+from rank4class.pipelines import suite, suites
 
 
 @pytest.mark.parametrize("size", ["64", "64x", "x28", "64x1", "0x28", "64x28x2", "-1x28", "64*28"])
@@ -32,7 +32,7 @@ def test_every_loss_is_measured_and_equals_its_baseline():
     assert names >= set(losses.names())
     for name in ("pairwise_logistic", "pairwise_logistic ndcg", "approx_mrr", "ordinal"):
         ours, theirs = (
-            suites._build_loss(suites.Step(kind), (4, 6)) for kind in (name, f"tensorflow_ranking:{name}")
+            suites._build_loss(suite.Step(kind), (4, 6)) for kind in (name, f"tensorflow_ranking:{name}")
         )
         for mine, other in zip(ours.results(), theirs.results(), strict=True):
             np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-7)
@@ -41,7 +41,7 @@ def test_every_loss_is_measured_and_equals_its_baseline():
 @pytest.mark.parametrize("name", suites._METRICS)
 def test_every_metric_equals_its_baselines(name):
     kinds = (name, name + " dense", f"naive:{name}", f"naive:{name} dense", f"tensorflow_ranking:{name}")
-    results = [suites._build_metric(suites.Step(kind), (4, 9)).results() for kind in kinds]
+    results = [suites._build_metric(suite.Step(kind), (4, 9)).results() for kind in kinds]
     for other in results[1:]:
         np.testing.assert_allclose(np.ravel(results[0]), np.ravel(other), rtol=1e-5)
 
@@ -51,7 +51,7 @@ def test_every_interaction_is_measured_and_equals_the_naive_form(name):
     steps = suites.SUITES["interactions"].steps("3x5x4x6", [name])
     assert [step.name for step in steps if step.against] == [name, name]
     ours, naive = (
-        suites._build_interaction(suites.Step(kind), (3, 5, 4, 6)) for kind in (name, f"naive:{name}")
+        suites._build_interaction(suite.Step(kind), (3, 5, 4, 6)) for kind in (name, f"naive:{name}")
     )
     for mine, other in zip(ours.results(), naive.results(), strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-6)

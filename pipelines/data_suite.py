@@ -1,0 +1,190 @@
+"""The benchmark's suite of data: what reads the examples of each dataset, alone and beside a training step.
+
+The files are generated, in the published layouts and about as large an example as the real ones. A step reads
+`BATCHES` batches of a new iterator, so that nothing is read ahead while another step is measured.
+"""
+
+import atexit
+import functools
+import os
+import shutil
+import tempfile
+import time
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class.pipelines import config, problem, trainer
+from rank4class.pipelines.configs import cifar10_vgg16, goemotions_minilm, imagenet_resnet50
+from rank4class.pipelines.suite import Step, Suite
+
+BATCHES = 20
+PHOTOGRAPHS = 200
+
+
+class Reading:
+    """Reads batches, and does nothing with them."""
+
+    arguments_mb = 0.0
+
+    def __init__(self, batches):
+        self._batches = batches.take(BATCHES)
+        self()
+
+    def __call__(self):
+        for _ in self._batches:
+            pass
+
+
+class Training:
+    """Takes training steps: on new batches, measuring how long it waits for them, or on one and the same."""
+
+    arguments_mb = 0.0
+
+    def __init__(self, step, batches, one_batch):
+        self._step = step
+        self._batches = (batches.take(1).cache().repeat() if one_batch else batches).take(BATCHES)
+        self()
+
+    def __call__(self):
+        started, waited = time.perf_counter(), 0.0
+        iterator = iter(self._batches)
+        for _ in range(BATCHES):
+            before = time.perf_counter()
+            batch = next(iterator)
+            waited += time.perf_counter() - before
+            self._step(*batch).numpy()
+        self.waiting_share = waited / (time.perf_counter() - started)
+
+
+def _steps(size):
+    del size  # everything is measured at every size
+    reading = [Step(name, against=(f"one_thread:{name}",)) for name in EXPERIMENTS]
+    return [*reading, Step("minilm_step", against=("step:minilm",))]
+
+
+def _build(step, size):
+    [batch_size] = size
+    kind, _, of = step.name.partition(":")
+    training = step.name == "minilm_step" or kind == "step"
+    name = "goemotions" if training else of or kind
+    experiment = EXPERIMENTS[name]()
+    experiment.batch_size = batch_size
+    loaded = problem.load(experiment, _folder())
+    batches = loaded.training_batches(experiment)
+    if not training:
+        return Reading(batches.with_options(_one_thread()) if kind == "one_thread" else batches)
+    model = loaded.build_model(experiment)
+    optimizer = trainer.build_optimizer(experiment.optimizer, experiment.optimizer.learning_rate)
+    function = trainer.build_step(model, loaded.scorer(model, "train"), optimizer, experiment)
+    return Training(function, batches, one_batch=kind == "step")
+
+
+def _one_thread():
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = 1
+    options.threading.max_intra_op_parallelism = 1
+    return options
+
+
+@functools.cache
+def _folder():
+    path = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, path)
+    return path
+
+
+def _goemotions():
+    experiment = goemotions_minilm.get_config()
+    experiment.data.path = _goemotions_files(os.path.join(experiment.encoder.path, "vocab.txt"))
+    return experiment
+
+
+@functools.cache
+def _goemotions_files(vocab_path):
+    """Writes comments of GoEmotions' length, 12.8 words on average, from words of a vocabulary."""
+    with open(vocab_path, encoding="utf-8") as file:
+        words = np.array([word for word in map(str.strip, file) if word.isalpha() and word.isascii()])
+    folder = os.path.join(_folder(), "goemotions")
+    os.mkdir(folder)
+    rng = np.random.default_rng(0)
+    _write(folder, "emotions.txt", [f"emotion{i}" for i in range(28)])
+    for name, count in (("train", 5000), ("dev", 100), ("test", 100)):
+        comments = [" ".join(rng.choice(words, 1 + rng.poisson(11.8))) for _ in range(count)]
+        _write(folder, f"{name}.tsv", [f"{text}\t{i % 28}\t{name}{i}" for i, text in enumerate(comments)])
+    return folder
+
+
+def _write(folder, name, lines):
+    with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+        file.write("".join(f"{line}\n" for line in lines))
+
+
+def _cifar10(augmentation):
+    experiment = cifar10_vgg16.get_config()
+    experiment.data.path = _cifar10_files()
+    experiment.data.augmentation = augmentation
+    return experiment
+
+
+@functools.cache
+def _cifar10_files():
+    folder = os.path.join(_folder(), "cifar10")
+    os.mkdir(folder)
+    rng = np.random.default_rng(0)
+    _write(folder, "batches.meta.txt", [f"class{i}" for i in range(10)])
+    for name, count in (("data_batch_1.bin", 5000), ("test_batch.bin", 100)):
+        records = rng.integers(0, 256, [count, 3073], dtype=np.uint8)
+        records[:, 0] = np.arange(count) % 10
+        records.tofile(os.path.join(folder, name))
+    return folder
+
+
+def _imagenet(augmentation):
+    experiment = imagenet_resnet50.get_config()
+    experiment.data.path = _imagenet_files()
+    experiment.data.augmentation = augmentation
+    return experiment
+
+
+@functools.cache
+def _imagenet_files():
+    """Writes JPEG files of 500 x 375 pixels and about 110 KB, as ImageNet's are on average."""
+    folder = os.path.join(_folder(), "imagenet")
+    rng = np.random.default_rng(0)
+    for name, count in (("train", PHOTOGRAPHS), ("val", 2)):
+        for i in range(count):
+            synset = os.path.join(folder, name, f"n{i % 2}")
+            os.makedirs(synset, exist_ok=True)
+            path = os.path.join(synset, f"{i}.JPEG")
+            tf.io.write_file(path, tf.io.encode_jpeg(_photograph(rng), quality=95))
+    return folder
+
+
+def _photograph(rng):
+    coarse = tf.image.resize(rng.integers(0, 200, [12, 16, 3]), [375, 500], method="bicubic")
+    return tf.cast(tf.clip_by_value(coarse + rng.normal(scale=12.0, size=[375, 500, 3]), 0, 255), tf.uint8)
+
+
+def _synthetic():
+    return config.Experiment(
+        data=config.Data(name="synthetic", num_examples=50_000), encoder=config.Encoder(name="identity")
+    )
+
+
+EXPERIMENTS = {
+    "synthetic": _synthetic,
+    "goemotions": _goemotions,
+    "cifar10": lambda: _cifar10("none"),
+    "cifar10 affine_flip": lambda: _cifar10("affine_flip"),
+    "imagenet": lambda: _imagenet("none"),
+    "imagenet random_crop": lambda: _imagenet("random_crop"),
+}
+
+SUITE = Suite(
+    axes="BATCH",
+    sizes=("32",),
+    contenders=_steps,
+    build=_build,
+    examples=lambda size: BATCHES * size[0],
+)

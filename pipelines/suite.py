@@ -1,0 +1,74 @@
+"""What a suite of the benchmark is: steps, and how one is made at a size."""
+
+import dataclasses
+from collections.abc import Callable
+
+import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """What is measured: a contender or a baseline. `against` names a contender's baselines."""
+
+    name: str
+    xla: bool = False
+    against: tuple[str, ...] = ()
+
+
+class Compiled:
+    """A function with its arguments, traced, compiled and run once."""
+
+    def __init__(self, function, xla, *arguments):
+        traced = tf.function(function, jit_compile=xla, autograph=False)
+        self._arguments = arguments
+        self._function = traced.get_concrete_function(*arguments)
+        self.arguments_mb = sum(x.shape.num_elements() * x.dtype.size for x in arguments) / 2**20
+        self()
+
+    def __call__(self):
+        for result in self.results():
+            if result.shape.rank < 2:
+                result.numpy()  # waits for the device
+
+    def results(self):
+        return tf.nest.flatten(self._function(*self._arguments))
+
+
+@dataclasses.dataclass(frozen=True)
+class Suite:
+    """Steps that are compared with one another.
+
+    Attributes:
+      axes: what the numbers of a size count, such as "BATCHxCLASSES".
+      sizes: those measured by default.
+      contenders: function of a size, a tuple of ints, to the `Step`s that have baselines.
+      build: function of a step and a size to a `Compiled`, or what is called like it.
+      examples: function of a size to the examples that a step reads, or None where it reads none.
+    """
+
+    axes: str
+    sizes: tuple[str, ...]
+    contenders: Callable
+    build: Callable
+    examples: Callable | None = None
+
+    def parse(self, size):
+        """Returns a size's numbers; raises ValueError where it is not of the suite's form.
+
+        >>> Suite("BATCHxCLASSES", ("64x28",), None, None).parse("64x1000")
+        (64, 1000)
+        """
+        numbers = size.split("x")
+        if (
+            len(numbers) != len(self.axes.split("x"))
+            or not all(number.isdecimal() and int(number) > 0 for number in numbers)
+            or int((*numbers, 2)[1]) < 2  # classes
+        ):
+            raise ValueError(f"size {size!r} is not of the form {self.axes}, such as {self.sizes[0]}")
+        return tuple(map(int, numbers))
+
+    def steps(self, size, names=None):
+        """Returns the contenders at a size, those of the given names, and before them their baselines."""
+        contenders = [s for s in self.contenders(self.parse(size)) if names is None or s.name in names]
+        needed = dict.fromkeys(baseline for step in contenders for baseline in step.against)
+        return [*(Step(name) for name in needed), *contenders]
