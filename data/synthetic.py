@@ -22,7 +22,7 @@ def synthetic(num_classes=100, num_examples=10_000, width=32, spread=0.5, split_
       split_seed: what is drawn hangs on it.
 
     Raises:
-      ValueError: too few classes or examples.
+      ValueError: too few classes or examples, or a negative spread.
 
     >>> dataset = synthetic(num_classes=3, num_examples=20)
     >>> {name: np.bincount(split.labels).tolist() for name, split in dataset.splits.items()}
@@ -32,6 +32,8 @@ def synthetic(num_classes=100, num_examples=10_000, width=32, spread=0.5, split_
         raise ValueError(f"data.num_classes {num_classes} is fewer than 2")
     if num_examples < 5:
         raise ValueError(f"data.num_examples {num_examples} is fewer than 5, and three splits need some each")
+    if spread < 0.0:
+        raise ValueError(f"data.spread {spread} is negative")
     rng = np.random.default_rng(split_seed)
     centres = _normal(rng, num_classes, width)
     splits = {}

@@ -32,7 +32,14 @@ def test_the_seed_decides():
     assert (vectors(1) != vectors(2)).all()
 
 
-@pytest.mark.parametrize(("knob", "message"), [("num_classes", "fewer than 2"), ("num_examples", "than 5")])
-def test_too_few(knob, message):
+@pytest.mark.parametrize(
+    ("knobs", "message"),
+    [
+        ({"num_classes": 1}, "data.num_classes 1 is fewer than 2"),
+        ({"num_examples": 4}, "data.num_examples 4 is fewer than 5"),
+        ({"spread": -1.0}, "data.spread -1.0 is negative"),
+    ],
+)
+def test_what_cannot_be_drawn(knobs, message):
     with pytest.raises(ValueError, match=message):
-        data.get("synthetic", **{knob: 1})
+        data.get("synthetic", **knobs)

@@ -176,7 +176,6 @@ POSITIVE = (
     "data.num_classes",
     "data.num_examples",
     "data.width",
-    "data.spread",
     "encoder.hidden",
     "encoder.filters",
     "encoder.units",
