@@ -16,10 +16,10 @@ demo: $(INSTALLED)
 	$(VENV)/bin/python -m rank4class.scripts.demo
 
 test: lint
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest -n auto --dist worksteal
 
 check: lint
-	$(VENV)/bin/python -m pytest -m "not slow"
+	$(VENV)/bin/python -m pytest -n auto --dist worksteal -m "not slow"
 
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .
