@@ -2,10 +2,11 @@
 
 from rank4class.data.class_tables import balanced_class_weights, class_descriptions, class_weights
 from rank4class.data.datasets import get
-from rank4class.data.image import AUGMENTATIONS, DecodeAndCrop, DecodeAndRandomCrop, Rescale
+from rank4class.data.image import AUGMENTATIONS, ContentAndSize, DecodeAndCrop, DecodeAndRandomCrop, Rescale
 from rank4class.data.pipeline import (
     evaluation_batches,
     naming_errors,
+    read_each,
     training_batches,
     training_indices,
     unreadable,
@@ -15,6 +16,7 @@ from rank4class.data.text import WordPiece
 
 __all__ = [
     "AUGMENTATIONS",
+    "ContentAndSize",
     "Dataset",
     "DecodeAndCrop",
     "DecodeAndRandomCrop",
@@ -28,6 +30,7 @@ __all__ = [
     "evaluation_batches",
     "get",
     "naming_errors",
+    "read_each",
     "training_batches",
     "training_indices",
     "unreadable",

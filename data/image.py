@@ -28,7 +28,7 @@ class DecodeAndCrop:
 
     def __call__(self, features):
         def square(source):
-            return _resized(preprocess_ops.center_crop_image(_decoded(source)), self._size)
+            return _resized(preprocess_ops.center_crop_image(_decoded(_content(source))), self._size)
 
         return {"image": tf.map_fn(square, _sources(features), fn_output_signature=tf.float32)}
 
@@ -50,10 +50,26 @@ class DecodeAndRandomCrop:
     def __call__(self, features, seeds):
         def square(source):
             source, seed = source
-            image = _random_crop(_decoded(source), seed)
+            image = _random_crop(_decoded(_content(source)), seed)
             return _resized(tf.image.stateless_random_flip_left_right(image, [seed[0], ~seed[1]]), self._size)
 
         return {"image": tf.map_fn(square, (_sources(features), seeds), fn_output_signature=tf.float32)}
+
+
+class ContentAndSize:
+    """Image files to what they hold.
+
+    Called on the features of `DecodeAndCrop` it returns `content` string `[B]`, the bytes of each image,
+    and `size` int32 `[B, 2]`, its height and width in pixels.
+    """
+
+    def __call__(self, features):
+        def measure(source):
+            content = _content(source)
+            return {"content": content, "size": tf.shape(_decoded(content))[:2]}
+
+        signature = {"content": tf.string, "size": tf.int32}
+        return tf.map_fn(measure, _sources(features), fn_output_signature=signature)
 
 
 class Rescale:
@@ -141,8 +157,11 @@ def _sources(features):
     return {name: features[name] for name in ("file", "offset") if name in features}
 
 
-def _decoded(source):
-    content = _image_of_record(**source) if "offset" in source else tf.io.read_file(source["file"])
+def _content(source):
+    return _image_of_record(**source) if "offset" in source else tf.io.read_file(source["file"])
+
+
+def _decoded(content):
     return tf.io.decode_image(content, channels=3, expand_animations=False)
 
 

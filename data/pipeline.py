@@ -114,27 +114,44 @@ def naming_errors(batches, split, indices_of, preprocess):
             return
         except _UNREADABLE as error:
             for i in indices_of(number):
-                _check_readable(split, i, preprocess)
+                _read(split, i, preprocess)
             raise ValueError(f"batch {number} cannot be read: {error.message}") from error
         yield batch
 
 
-def unreadable(split, preprocess):
-    """Yields (index, message) for every example that cannot be read; it tries them all."""
+def read_each(split, preprocess):
+    """Reads the examples one by one, in order, past those that cannot be read.
+
+    Args:
+      split: a `splits.Split`.
+      preprocess: function of a batch's features, in the graph.
+
+    Yields:
+      An example's preprocessed features, of a batch of one, and None; or None and what is wrong with it.
+    """
     ones = iter(evaluation_batches(split, batch_size=1, preprocess=preprocess))
     for i in range(len(split)):
+        features = message = None
         try:
-            next(ones)  # an error does not end a dataset's iterator
+            features, _, _ = next(ones)  # an error does not end a dataset's iterator
         except _UNREADABLE:
             try:
-                _check_readable(split, i, preprocess)
+                features = _read(split, i, preprocess)
             except ValueError as error:
-                yield i, str(error)
+                message = str(error)
+        yield features, message
 
 
-def _check_readable(split, i, preprocess):
+def unreadable(split, preprocess):
+    """Yields (index, message) for every example that cannot be read; it tries them all."""
+    for i, (_, message) in enumerate(read_each(split, preprocess)):
+        if message:
+            yield i, message
+
+
+def _read(split, i, preprocess):
     try:
-        preprocess({name: tf.constant(values[i : i + 1]) for name, values in split.features.items()})
+        return preprocess({name: tf.constant(values[i : i + 1]) for name, values in split.features.items()})
     except tf.errors.OpError as error:
         # The op's own words, without where in the graph it stands.
         reason = error.message.partition("{{")[2].partition("}} ")[2].partition(" [Op:")[0] or error.message

@@ -58,17 +58,9 @@ class WordPiece:
         )
 
     def __call__(self, features):
-        text = self._pieces(features["text"])
-        ones = tf.ones([text.nrows(), 1], tf.int32)
-        segments = [tf.concat([self._start * ones, text], axis=1)]
-        if "text_pair" in features:
-            if self._max_length < 5:
-                raise ValueError(f"max_length {self._max_length} leaves no room for a word of each text")
-            # Counting its [SEP] to the pair gives an empty pair no room and the others BERT's shares.
-            pair = self._pieces(features["text_pair"])
-            segments.append(tf.concat([self._end * tf.ones_like(pair[:, :1]), pair], axis=1))
-        segments = tf_text.RoundRobinTrimmer(self._max_length - 1).trim(segments)
-        tokens = tf.concat([*segments, self._end * ones], axis=1)
+        segments = tf_text.RoundRobinTrimmer(self._max_length - 1).trim(self._segments(features))
+        ends = tf.fill([segments[0].nrows(), 1], self._end)
+        tokens = tf.concat([*segments, ends], axis=1)
         shape = [features["text"].shape[0], self._max_length]  # static, as XLA needs it
         mask = tf.ones_like(tokens).to_tensor(shape=shape)
         in_pair = tf.range(self._max_length, dtype=tf.int64) > segments[0].row_lengths()[:, None]
@@ -77,6 +69,22 @@ class WordPiece:
             "input_mask": mask,
             "input_type_ids": tf.ensure_shape(mask * tf.cast(in_pair, tf.int32), shape),
         }
+
+    def lengths(self, features):
+        """Returns how many tokens the examples would have uncut, [CLS] and [SEP] included: int64 `[B]`."""
+        return sum(segment.row_lengths() for segment in self._segments(features)) + 1
+
+    def _segments(self, features):
+        """Returns the ragged tokens of the text, and of its pair where there is one, but the last [SEP]."""
+        text = self._pieces(features["text"])
+        segments = [tf.concat([tf.fill([text.nrows(), 1], self._start), text], axis=1)]
+        if "text_pair" in features:
+            if self._max_length < 5:
+                raise ValueError(f"max_length {self._max_length} leaves no room for a word of each text")
+            # Counting its [SEP] to the pair gives an empty pair no room and the others BERT's shares.
+            pair = self._pieces(features["text_pair"])
+            segments.append(tf.concat([self._end * tf.ones_like(pair[:, :1]), pair], axis=1))
+        return segments
 
     def _pieces(self, texts):
         return self._tokenizer.tokenize(_words(texts, self._lower_case)).merge_dims(1, 2)

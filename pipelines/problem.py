@@ -163,13 +163,13 @@ def load(experiment, cache_dir):
     Raises:
       FileNotFoundError, ValueError: the dataset or the encoder cannot be loaded, or they do not fit.
     """
-    dataset = data.get(experiment.data.name, **config.dataset_knobs(experiment.data))
+    dataset = read_dataset(experiment.data)
     problem = Problem(
         dataset.class_names,
-        {name: _capped(split, experiment.data) for name, split in dataset.splits.items()},
-        _preprocess(experiment, dataset),
+        capped(dataset.splits, experiment.data),
+        preprocess_of(experiment, dataset),
         lambda: models.get("encoder", experiment.encoder.name, **config.knobs(experiment.encoder)),
-        augment=_augment(experiment, dataset),
+        augment=augment_of(experiment, dataset),
     )
     if experiment.data.on_bad_row == "skip":
         problem = dataclasses.replace(problem, splits=_without_unreadable(problem))
@@ -179,10 +179,22 @@ def load(experiment, cache_dir):
     elif experiment.data.cache:
         problem = _preprocessed_once(experiment, problem)
     problem = _hold_out(problem, experiment.data.held_out)
-    return dataclasses.replace(problem, class_weights=_class_weights(experiment.data, problem))
+    seen = problem.class_names if problem.seen is None else [problem.class_names[i] for i in problem.seen]
+    counts = problem.splits["train"].class_counts(len(seen))
+    return dataclasses.replace(problem, class_weights=class_weights(experiment.data, seen, counts))
 
 
-def _capped(split, section):
+def read_dataset(section):
+    """Returns the `data.Dataset` of a `config.Data`, whole."""
+    return data.get(section.name, **config.dataset_knobs(section))
+
+
+def capped(splits, section):
+    """Returns name -> split, at most `max_examples` of each."""
+    return {name: _drawn(split, section) for name, split in splits.items()}
+
+
+def _drawn(split, section):
     if section.max_examples is None or len(split) <= section.max_examples:
         return split
     drawn = np.random.default_rng(section.split_seed).permutation(len(split))[: section.max_examples]
@@ -217,16 +229,23 @@ def _preprocessed_once(experiment, problem):
     return dataclasses.replace(problem, splits=splits, preprocess=None, augment=augment)
 
 
-def _class_weights(section, problem):
+def class_weights(section, class_names, counts):
+    """Returns what a training example weighs by its class, or None.
+
+    Args:
+      section: a `config.Data`.
+      class_names: of the classes that training sees.
+      counts: of their training examples.
+    """
     if section.class_weights == "none":
         return None
-    names = problem.class_names if problem.seen is None else [problem.class_names[i] for i in problem.seen]
     if section.class_weights != "balanced":
-        return data.class_weights(section.class_weights, names)
-    return data.balanced_class_weights(problem.splits["train"].class_counts(len(names)))
+        return data.class_weights(section.class_weights, class_names)
+    return data.balanced_class_weights(counts)
 
 
-def _augment(experiment, dataset):
+def augment_of(experiment, dataset):
+    """Returns the function of a training batch's features and seeds, or None."""
     name = experiment.data.augmentation
     if name == "none":
         return None
@@ -241,11 +260,12 @@ def _augment(experiment, dataset):
         if experiment.data.cache:
             raise ValueError("data.cache keeps no whole images, which data.augmentation 'random_crop' needs")
         return data.DecodeAndRandomCrop(experiment.data.image_size)
-    preprocess, augment = _preprocess(experiment, dataset), data.AUGMENTATIONS[name]
+    preprocess, augment = preprocess_of(experiment, dataset), data.AUGMENTATIONS[name]
     return augment if preprocess is None else lambda features, seeds: augment(preprocess(features), seeds)
 
 
-def _preprocess(experiment, dataset):
+def preprocess_of(experiment, dataset):
+    """Returns the function of a batch's features, or None."""
     features = dataset.splits["train"].features
     if "file" in features or "record" in features:
         return data.DecodeAndCrop(experiment.data.image_size)
