@@ -110,7 +110,7 @@ def write_grid(runs, root):
         "own chance moves the figure. A star marks the best mean; where intervals overlap, the difference "
         "may be chance.",
         "",
-        *_markdown_table(grid_table(runs)),
+        *markdown_table(grid_table(runs)),
         "",
         "![Test metrics](metrics.png)",
         "",
@@ -232,6 +232,7 @@ def _legend_below(figure, axis):
 
 
 def text_table(rows):
+    """Returns rows of cells, the header first, as text for a terminal."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -239,6 +240,7 @@ def text_table(rows):
     return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
 
 
-def _markdown_table(rows):
+def markdown_table(rows):
+    """Returns the lines of rows of cells, the header first, in Markdown."""
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     return [lines[0], "| " + " | ".join("---" for _ in rows[0]) + " |", *lines[1:]]

@@ -1,0 +1,251 @@
+"""What a dataset holds, found out before anyone trains on it."""
+
+import collections
+import dataclasses
+import hashlib
+import sys
+
+import numpy as np
+import sklearn.preprocessing
+import tensorflow as tf
+
+from rank4class import data
+from rank4class.pipelines import problem
+
+
+@dataclasses.dataclass(frozen=True)
+class Repeats:
+    """Examples of a split whose content stands in another split too, or earlier in the same.
+
+    Attributes:
+      split: theirs.
+      of: the split that holds their content too.
+      count: how many.
+      relabelled: how many of them have a label there that is not theirs.
+      pairs: the first few, as (index in `split`, index in `of`).
+    """
+
+    split: str
+    of: str
+    count: int
+    relabelled: int
+    pairs: tuple
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """What a dataset holds.
+
+    Attributes:
+      experiment: the `config.Experiment` that would train on it.
+      dataset: the `data.Dataset`, whole.
+      splits: name -> what was looked at: at most `data.max_examples`, and of image files the readable.
+      unreadable: split -> a message for each image file that cannot be read.
+      lengths: what is counted ("tokens", say) -> split -> int64 `[N]`; empty without texts.
+      sizes: split -> height and width of the image files, int32 `[N, 2]`; empty without them.
+      pixels: mean and standard deviation of each channel over the training images in memory, or None.
+      repeats: a `Repeats` for every split, and for every pair of two.
+      class_weights: class name -> what its training examples weigh; empty where all weigh 1.
+    """
+
+    experiment: object
+    dataset: data.Dataset
+    splits: dict
+    unreadable: dict
+    lengths: dict
+    sizes: dict
+    pixels: tuple | None
+    repeats: tuple
+    class_weights: dict
+
+    @property
+    def class_names(self):
+        return self.dataset.class_names
+
+    @property
+    def multi_label(self):
+        return self.splits["train"].multi_label
+
+    def counts(self, split):
+        """Returns the number of a split's examples of each class, int64 `[n]`."""
+        return self.splits[split].class_counts(len(self.class_names))
+
+    def missing(self, split):
+        """Returns the names of the classes that a split has no example of."""
+        return [self.class_names[i] for i in np.flatnonzero(self.counts(split) == 0)]
+
+    def most_frequent(self):
+        """Returns the id of the class with the most training examples."""
+        return int(self.counts("train").argmax())
+
+    def imbalance(self):
+        """Returns how often the largest class of the training split holds the smallest that is there."""
+        counts = self.counts("train")
+        return counts.max() / counts[counts > 0].min()
+
+    def baseline_error(self, split):
+        """Returns the top-1 error, in [0, 1], of always guessing the most frequent training class."""
+        return 1.0 - self.counts(split)[self.most_frequent()] / len(self.splits[split])
+
+    def classes_of(self, split, i):
+        """Returns the names of an example's classes, as one text."""
+        labels = self.splits[split].labels[i]
+        if not self.multi_label:
+            return self.class_names[labels]
+        return ", ".join(self.class_names[j] for j in np.flatnonzero(labels)) or "no class"
+
+
+def describe(experiment, dataset):
+    """Finds out what a dataset holds. Image files are all read; encoder weights are not.
+
+    `data.held_out` is left aside: the dataset is described as it is.
+
+    Args:
+      experiment: a checked `config.Experiment`.
+      dataset: its `data.Dataset`.
+
+    Returns:
+      A `Description`.
+
+    Raises:
+      FileNotFoundError, ValueError: the tokenizer or the class weights cannot be loaded; a split has no
+        readable image.
+    """
+    section = experiment.data
+    splits, unreadable, sizes = problem.capped(dataset.splits, section), {}, {}
+    if _has_files(dataset):
+        read = {name: _read_images(name, split) for name, split in splits.items()}
+        splits = {name: images.readable for name, images in read.items()}
+        unreadable = {name: images.unreadable for name, images in read.items()}
+        sizes = {name: images.sizes for name, images in read.items()}
+        contents = {name: images.digests for name, images in read.items()}
+    else:
+        contents = {name: _contents(split) for name, split in splits.items()}
+    return Description(
+        experiment,
+        dataset,
+        splits,
+        unreadable,
+        _lengths(experiment, dataset, splits),
+        sizes,
+        _pixels(splits["train"]),
+        tuple(_all_repeats(splits, contents)),
+        _class_weights(section, dataset.class_names, splits["train"]),
+    )
+
+
+def _has_files(dataset):
+    return "file" in dataset.splits["train"].features
+
+
+@dataclasses.dataclass(frozen=True)
+class _Images:
+    readable: data.Split
+    sizes: np.ndarray
+    digests: list
+    unreadable: list
+
+
+def _read_images(name, split):
+    kept, sizes, digests, unreadable = [], [], [], []
+    # A progress bar is for someone who watches.
+    bar = tf.keras.utils.Progbar(len(split), verbose=int(sys.stdout.isatty()), unit_name=f"{name} image")
+    for i, (features, message) in enumerate(data.read_each(split, data.ContentAndSize())):
+        if message is None:
+            kept.append(i)
+            sizes.append(features["size"][0].numpy())
+            digests.append(_digest(features["content"][0].numpy()))
+        else:
+            unreadable.append(message)
+        bar.add(1)
+    if not kept:
+        raise ValueError(f"no image of the {name} split can be read, the first: {unreadable[0]}")
+    return _Images(split.select(kept), np.array(sizes), digests, unreadable)
+
+
+def _digest(content):
+    return hashlib.blake2b(content, digest_size=16).digest()
+
+
+def _contents(split):
+    """Returns for each example what it is compared by."""
+    if "text" in split.features:
+        texts = [split.features[name] for name in ("text", "text_pair") if name in split.features]
+        return ["\n".join(map(_folded, both)) for both in zip(*texts, strict=True)]
+    arrays = list(split.features.values())
+    return [_digest(b"".join(array[i].tobytes() for array in arrays)) for i in range(len(split))]
+
+
+def _folded(text):
+    return " ".join(text.casefold().split())
+
+
+def _all_repeats(splits, contents):
+    names = list(splits)
+    labels = {name: [label.tobytes() for label in split.labels] for name, split in splits.items()}
+    for i, split in enumerate(names):
+        for of in names[: i + 1]:
+            yield _repeats(split, of, contents, labels)
+
+
+FEW = 3  # pairs of repeats that are shown
+
+
+def _repeats(split, of, contents, labels):
+    first, labels_of = {}, collections.defaultdict(set)
+
+    def add(i):
+        first.setdefault(contents[of][i], i)
+        labels_of[contents[of][i]].add(labels[of][i])
+
+    if split != of:
+        for i in range(len(contents[of])):
+            add(i)
+    pairs, relabelled = [], 0
+    for i, (content, label) in enumerate(zip(contents[split], labels[split], strict=True)):
+        if content in first:
+            pairs.append((i, first[content]))
+            relabelled += labels_of[content] != {label}
+        if split == of:
+            add(i)  # within a split only what came before counts
+    return Repeats(split, of, len(pairs), relabelled, tuple(pairs[:FEW]))
+
+
+def _lengths(experiment, dataset, splits):
+    texts = [name for name in ("text", "text_pair") if name in splits["train"].features]
+    lengths = {
+        f"characters of {name}": {
+            split: np.array([len(text) for text in examples.features[name]])
+            for split, examples in splits.items()
+        }
+        for name in texts
+    }
+    if texts and experiment.encoder.path:
+        tokenizer = problem.preprocess_of(experiment, dataset)
+        lengths["tokens"] = {split: _token_counts(tokenizer, part) for split, part in splits.items()}
+    return lengths
+
+
+def _token_counts(tokenizer, split):
+    places = np.arange(0, len(split), 1000)  # a bound on memory
+    batches = ({name: texts[i : i + 1000] for name, texts in split.features.items()} for i in places)
+    return np.concatenate(
+        [tokenizer.lengths({name: tf.constant(texts) for name, texts in batch.items()}) for batch in batches]
+    )
+
+
+def _pixels(split):
+    if "image" not in split.features:
+        return None
+    images = split.features["image"]
+    scaler = sklearn.preprocessing.StandardScaler()
+    for i in range(0, len(images), 1000):
+        scaler.partial_fit(images[i : i + 1000].reshape(-1, images.shape[-1]).astype(np.float64))
+    return scaler.mean_, np.sqrt(scaler.var_)
+
+
+def _class_weights(section, class_names, train):
+    seen = [i for i, name in enumerate(class_names) if name not in section.held_out]
+    names = [class_names[i] for i in seen]
+    weights = problem.class_weights(section, names, train.class_counts(len(class_names))[seen])
+    return {} if weights is None else dict(zip(names, weights.tolist(), strict=True))

@@ -1,0 +1,32 @@
+r"""Describes a dataset before anyone trains on it: classes, lengths or sizes, duplicates, examples.
+
+    python -m rank4class.scripts.data --config=pipelines/configs/goemotions_minilm.py \
+        --config.data.path=FOLDER
+
+--config.data.max_examples=1000 makes it a quick look at a large one.
+"""
+
+import os
+
+from absl import flags
+
+from rank4class.pipelines import config, description, description_report, problem
+from rank4class.scripts import main as door
+
+_CONFIG = door.define_config()
+_OUTPUT = flags.DEFINE_string("output", None, "Folder for the report; by default runs/data/DATASET.")
+
+
+def main():
+    experiment = _CONFIG.value
+    config.check(experiment)
+    dataset = problem.read_dataset(experiment.data)
+    folder = _OUTPUT.value or os.path.join("runs", "data", experiment.data.name)
+    os.makedirs(folder, exist_ok=True)  # what cannot be written is better known now
+    described = description.describe(experiment, dataset)
+    print(description_report.text(described))
+    print(f"\nReport with plots: {description_report.write(described, folder)}")
+
+
+if __name__ == "__main__":
+    door.run(main)
