@@ -13,7 +13,8 @@ from rank4class.pipelines.description import FEW
 ROWS = 50  # of a table or a list in the terminal
 NAMED = 60  # classes that a plot has room to name
 SHOWN_CLASSES = 10  # of which examples are shown
-SHOWN_EXAMPLES = 4  # images of a class, and as many augmented
+SHOWN_IMAGES = 4  # of a class, and as many augmented
+SHOWN_TEXTS = 2  # of a class
 TEXT_WIDTH = 90  # characters of an example
 IMBALANCED = 20  # largest class over smallest, from where a plot takes a log axis
 HELD = (95, 99, 100)  # percent of the texts that a longer `max_length` would hold
@@ -113,7 +114,7 @@ def _source(description):
     if section.held_out:
         paragraphs.append("The classes of data.held_out are counted as all others are.")
     if dataset.skipped:
-        paragraphs.append(f"{len(dataset.skipped):,} bad rows are left out, the first of them below.")
+        paragraphs.append(f"Bad rows left out: {len(dataset.skipped):,}, the first below.")
     lines = [f"{path}  sha256 {digest}" for path, digest in dataset.files.items()]
     return Section("Source", tuple(paragraphs), lines=(*lines, *dataset.skipped[:FEW]))
 
@@ -223,8 +224,8 @@ def _images(description):
     for name, messages in description.unreadable.items():
         if messages:
             paragraphs.append(
-                f"{len(messages):,} images of {name} cannot be read, which ends a training unless "
-                "data.on_bad_row=skip leaves them out. They are in no figure here; the first stand below."
+                f"Images of {name} that cannot be read: {len(messages):,}. They end a training, unless "
+                "data.on_bad_row=skip leaves them out, and are in no figure here; the first stand below."
             )
             lines += messages[:FEW]
     rows = [["split", "sizes", "height", "width", f"a side under {size}"]]
@@ -280,12 +281,18 @@ def _called(description, split, i):
 def _examples(description):
     train = description.splits["train"]
     lines = []
-    for c in _by_frequency(description)[:SHOWN_CLASSES]:
+    for c in _shown_classes(description):
         lines.append(f"{description.class_names[c]}:")
-        for i in _examples_of(train, c, 2):
+        for i in _examples_of(train, c, SHOWN_TEXTS):
             texts = [train.features[name][i] for name in ("text", "text_pair") if name in train.features]
             lines.append("  " + " | ".join(map(_one_line, texts)))
     return Section("Examples", ("Of train, the most frequent classes.",), lines=tuple(lines))
+
+
+def _shown_classes(description):
+    """Returns the ids of the most frequent classes, all of which have an example."""
+    counts = description.counts("train")
+    return [c for c in _by_frequency(description)[:SHOWN_CLASSES] if counts[c]]
 
 
 def _examples_of(split, class_id, count):
@@ -378,9 +385,8 @@ def _plot_shares(panels, marks, path):
 
 def plot_examples(description, path):
     """Shows a few training images of the most frequent classes as a model sees them."""
-    train, shown = description.splits["train"], _by_frequency(description)[:SHOWN_CLASSES]
-    rows = {c: _examples_of(train, c, SHOWN_EXAMPLES) for c in shown}
-    rows = {c: places for c, places in rows.items() if len(places)}
+    train = description.splits["train"]
+    rows = {c: _examples_of(train, c, SHOWN_IMAGES) for c in _shown_classes(description)}
     sides = _seen(description, np.concatenate(list(rows.values())))
     figure, axes = plt.subplots(
         len(rows),
@@ -424,7 +430,7 @@ def _seen(description, places):
 def _strip(images):
     """Returns images side by side, with white between them and where there are fewer than the others have."""
     height, width, channels = images[0].shape
-    strip = np.ones([height, SHOWN_EXAMPLES * (width + 1) - 1, channels])
+    strip = np.ones([height, SHOWN_IMAGES * (width + 1) - 1, channels])
     for i, image in enumerate(images):
         strip[:, i * (width + 1) : i * (width + 1) + width] = image
     return strip

@@ -1,0 +1,218 @@
+"""What a dataset holds, by hand: counts, lengths, sizes, duplicates, and the report of it."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class import data
+from rank4class.pipelines import config, description, description_report
+
+TRAIN = ["great day", "great  Day", "the bad mess", "here", "awful table", "is"]
+TEST = ["GREAT DAY", "bad", "here", "the\tbad mess"]
+
+
+def texts(*texts):
+    return {"text": np.array(texts, object)}
+
+
+@pytest.fixture
+def comments():
+    """Six training and four test texts: two repeats within a split, and three across."""
+    origins = np.array([f"test.tsv:{i + 1}" for i in range(4)], object)
+    splits = {
+        "train": data.Split(texts(*TRAIN), np.array([0, 1, 0, 0, 0, 1], np.int32)),
+        "validation": data.Split(texts("new"), np.array([1], np.int32)),
+        "test": data.Split(texts(*TEST), np.array([0, 1, 1, 0], np.int32), origins),
+    }
+    return data.Dataset(("joy", "a|b", "rest"), splits, ("train.tsv:9 is bad",), {"train.tsv": "abc"})
+
+
+def described(dataset, **section):
+    return description.describe(config.Experiment(data=config.Data(**section)), dataset)
+
+
+def test_counts_by_hand(comments):
+    found = described(comments)
+    assert [found.counts(split).tolist() for split in comments.splits] == [[4, 2, 0], [0, 1, 0], [2, 2, 0]]
+    assert found.missing("train") == ["rest"]
+    assert found.missing("validation") == ["joy", "rest"]
+    assert found.imbalance() == 4 / 2
+    assert found.baseline_error("validation") == 1.0
+    assert found.baseline_error("test") == 1 - 2 / 4
+
+
+def test_duplicates_by_hand(comments):
+    found = {(one.split, one.of): one for one in described(comments).repeats}
+    assert len(found) == 6
+    within = found["train", "train"]  # "great day" twice, the second time of another class
+    assert (within.count, within.relabelled, within.pairs) == (1, 1, ((1, 0),))
+    across = found[
+        "test", "train"
+    ]  # "great day" (0) is 0 and 1 in train, "here" (1) is 0, "the bad mess" agrees
+    assert (across.count, across.relabelled, across.pairs) == (3, 2, ((0, 0), (2, 3), (3, 2)))
+    assert found["test", "validation"].count == found["test", "test"].count == 0
+
+
+def test_lengths_by_hand(comments, tiny_bert):
+    assert list(described(comments).lengths) == ["characters of text"]
+    experiment = config.Experiment(
+        data=config.Data(max_length=4), encoder=config.Encoder(name="bert", path=tiny_bert)
+    )
+    found = description.describe(experiment, comments)
+    assert found.lengths["characters of text"]["train"].tolist() == [9, 10, 12, 4, 11, 2]
+    # [CLS] and [SEP] beside the words.
+    assert found.lengths["tokens"]["train"].tolist() == [4, 4, 5, 3, 4, 3]
+    report = description_report.text(found)
+    assert "data.max_length=4 cuts 16.67% of the training texts. It would have to be 5 for 95%, 5 " in report
+    longer = config.override(experiment, {"data.max_length": 5})
+    report = description_report.text(description.describe(longer, comments))
+    assert "data.max_length=5 cuts no training text; the longest has 5 tokens." in report
+
+
+def test_pairs_of_texts(tiny_bert):
+    features = texts("Great day", "bad") | {"text_pair": np.array(["here is", ""], object)}
+    split = data.Split(features, np.array([0, 1], np.int32))
+    other = data.Split({**features, "text_pair": np.array(["here", ""], object)}, split.labels)
+    experiment = config.Experiment(encoder=config.Encoder(name="bert", path=tiny_bert))
+    found = description.describe(experiment, data.Dataset(("a", "b"), {"train": split, "test": other}))
+    assert {what: lengths["train"].tolist() for what, lengths in found.lengths.items()} == {
+        "characters of text": [9, 3],
+        "characters of text_pair": [7, 0],
+        "tokens": [7, 3],  # with one [SEP] more for a pair that is there
+    }
+    assert found.repeats[1].pairs == ((1, 1),)  # both texts have to be the same
+
+
+def test_multi_label_by_hand(tmp_path):
+    train = data.Split(texts("a", "b", "c"), np.array([[1, 1], [1, 0], [0, 0]], np.float32))
+    test = data.Split(texts("A", "B"), np.array([[1, 0], [1, 0]], np.float32))
+    found = described(data.Dataset(("joy", "anger"), {"train": train, "test": test}))
+    assert found.counts("train").tolist() == [2, 1]
+    assert found.baseline_error("train") == 1 - 2 / 3
+    assert (found.repeats[1].count, found.repeats[1].relabelled) == (2, 1)
+    report = description_report.text(found)
+    assert "mean: 1.00 train, 1.00 test. Examples of no class: 1 train, 0 test." in report
+    assert "test example 0 (joy) = train example 0 (joy, anger): A" in report
+    assert found.classes_of("train", 2) == "no class"
+
+
+def test_images_in_memory_by_hand():
+    train = np.zeros([3, 2, 2, 1], np.uint8)
+    train[0] = 12
+    split = data.Split({"image": train}, np.array([0, 1, 1], np.int32))
+    found = described(data.Dataset(("a", "b"), {"train": split}))
+    mean, deviation = found.pixels
+    np.testing.assert_allclose(mean, [12 / 3])
+    np.testing.assert_allclose(deviation, [np.sqrt((8**2 + 4**2 + 4**2) / 3)])
+    [repeats] = found.repeats
+    assert (repeats.count, repeats.relabelled, repeats.pairs) == (1, 0, ((2, 1),))
+    assert "Images of 2 x 2 x 1 uint8 in memory" in description_report.text(found)
+
+
+@pytest.fixture
+def image_files(tmp_path):
+    """Writes four training images, one of them broken and two of them the same, and a test image."""
+    for i, size in enumerate(([20, 30], [40, 30], [20, 30])):
+        content = tf.io.encode_png(tf.fill([*size, 3], tf.constant(size[0], tf.uint8)))
+        (tmp_path / f"{i}.png").write_bytes(content.numpy())
+    (tmp_path / "broken.png").write_bytes(b"no image")
+
+    def split(names, labels):
+        files = np.array([str(tmp_path / name) for name in names], object)
+        return data.Split({"file": files}, np.array(labels, np.int32), np.array(names, object))
+
+    train = split(["0.png", "broken.png", "1.png", "2.png"], [0, 0, 1, 1])
+    return data.Dataset(("flat", "tall"), {"train": train, "test": split(["1.png"], [1])})
+
+
+def test_image_files_by_hand(image_files, tmp_path):
+    found = described(image_files, image_size=32, augmentation="random_crop")
+    assert found.sizes["train"].tolist() == [[20, 30], [40, 30], [20, 30]]
+    assert found.counts("train").tolist() == [1, 2]  # of the readable
+    [message] = found.unreadable["train"]
+    assert message.startswith("broken.png cannot be read: ")
+    within, across, _ = found.repeats
+    assert (within.count, within.relabelled, within.pairs) == (1, 1, ((2, 0),))
+    assert (across.count, across.relabelled, across.pairs) == (1, 0, ((0, 1),))
+    report = description_report.text(found)
+    assert "Images of train that cannot be read: 1. They end" in report
+    assert "train 2.png (tall) = train 0.png (flat)" in report
+    assert "train      2  20 / 20 / 40  30 / 30 / 30          100.00%" in report
+    description_report.write(found, str(tmp_path))
+    for name in ("classes.png", "sizes.png", "examples.png"):
+        assert (tmp_path / name).stat().st_size > 500
+        assert f"]({name})" in (tmp_path / "data.md").read_text()
+
+
+def test_no_readable_image(image_files):
+    split = image_files.splits["train"].select([1])
+    with pytest.raises(ValueError, match="no image of the test split can be read, the first: broken.png"):
+        described(data.Dataset(image_files.class_names, {**image_files.splits, "test": split}))
+
+
+def test_class_weights(comments):
+    assert described(comments, class_weights="balanced").class_weights == {
+        "joy": 0.75,
+        "a|b": 1.5,
+        "rest": 0.0,
+    }
+    kept = described(comments, class_weights="balanced", held_out=("joy",))
+    assert kept.class_weights == {"a|b": 1.0, "rest": 0.0}
+    rows = description_report.text(kept).splitlines()
+    assert next(row for row in rows if row.startswith("joy ")).endswith("  held out")
+
+
+def test_a_quick_look(comments):
+    found = described(comments, max_examples=2)
+    assert {name: len(split) for name, split in found.splits.items()} == {
+        "train": 2,
+        "validation": 1,
+        "test": 2,
+    }
+    report = description_report.text(found)
+    assert "6 train, 1 validation, 4 test examples of 3 classes." in report
+    assert "looks at 2 examples of a split at most" in report
+
+
+def test_the_report_by_hand(comments, tmp_path):
+    found = described(comments, path="somewhere")
+    report = description_report.text(found)
+    for part in (
+        "Dataset digits from somewhere: 6 train, 1 validation, 4 test examples of 3 classes.",
+        "Bad rows left out: 1, the first below.",
+        "  train.tsv  sha256 abc\n  train.tsv:9 is bad\n",
+        "class  train      %  validation       %  test      %\n"
+        "-----  -----  -----  ----------  ------  ----  -----\n"
+        "joy        4  66.67           0    0.00     2  50.00\n",
+        "the largest class of train (joy, 4) holds 2.0 times the smallest (a|b, 2)",
+        "always guessing joy has the top-1 error 100.00% validation, 50.00% test",
+        "No validation example of 2 classes: joy, rest.",
+        "Set encoder.path to count tokens as well",
+        "3 examples to judge by were trained on",
+        "test test.tsv:3 (a|b) = train example 3 (joy): here",
+        "  a|b:\n    great Day\n    is",
+    ):
+        assert part in report
+    assert "rest:" not in report
+    assert description_report.write(found, str(tmp_path)) == str(tmp_path / "data.md")
+    assert "| a\\|b |     2 | 33.33 |" in (tmp_path / "data.md").read_text()
+    assert {name.name for name in tmp_path.iterdir()} == {"data.md", "classes.png", "lengths.png"}
+
+
+def test_many_classes(tmp_path):
+    labels = np.repeat(np.arange(100), np.arange(1, 101)).astype(np.int32)
+    split = data.Split({"embedding": np.arange(len(labels), dtype=np.float32)[:, None]}, labels)
+    names = tuple(f"class{i}" for i in range(100))
+    found = described(data.Dataset(names, {"train": split}))
+    report = description_report.text(found)
+    assert "class99" in report
+    assert "class1 " not in report
+    assert "... and 52 more, see data.md" in report
+    description_report.write(found, str(tmp_path))
+    assert "| class1 " in (tmp_path / "data.md").read_text()
+
+
+def test_a_long_text_is_one_line():
+    split = data.Split(texts("word\n" * 40), np.array([0], np.int32))
+    report = description_report.text(described(data.Dataset(("a",), {"train": split})))
+    assert f"    {('word ' * 18)[:89]}…" in report
