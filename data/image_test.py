@@ -1,5 +1,7 @@
 """Images: the Model Garden's own evaluation crop, and every format that lies under a .JPEG name."""
 
+import pathlib
+
 import numpy as np
 import PIL.Image
 import pytest
@@ -85,6 +87,45 @@ def test_a_batch_of_many_sizes_and_formats_keeps_its_order(tmp_path):
 def test_a_missing_image_is_named(tmp_path):
     with pytest.raises(tf.errors.NotFoundError, match=r"gone\.JPEG"):
         decoded([str(tmp_path / "gone.JPEG")])
+
+
+def test_content_and_size_of_files(tmp_path):
+    files = [saved(tmp_path, photograph(30, 20)), saved(tmp_path, photograph(8, 9), "PNG", "L")]
+    found = data.ContentAndSize()({"file": tf.constant(files)})
+    assert found["size"].numpy().tolist() == [[30, 20], [8, 9]]
+    assert found["content"].numpy().tolist() == [pathlib.Path(file).read_bytes() for file in files]
+
+
+def test_content_and_size_of_records(tmp_path):
+    path, records, contents = str(tmp_path / "images.tfrecord"), [], []
+    for name, height in (("image", 5), ("image/encoded", 7)):
+        contents.append(tf.io.encode_png(photograph(height, 9)).numpy())
+        value = tf.train.Feature(bytes_list=tf.train.BytesList(value=[contents[-1]]))
+        example = tf.train.Example(features=tf.train.Features(feature={name: value}))
+        records.append(example.SerializeToString())
+    with tf.io.TFRecordWriter(path) as writer:
+        for record in records:
+            writer.write(record)
+    # A record stands between its length with a checksum (12 bytes) and a checksum of its own (4 bytes).
+    found = data.ContentAndSize()(
+        {"file": tf.constant([path] * 2), "offset": tf.constant([0, len(records[0]) + 16], tf.int64)}
+    )
+    assert found["size"].numpy().tolist() == [[5, 9], [7, 9]]
+    assert found["content"].numpy().tolist() == contents
+
+
+def test_reading_goes_on_past_what_cannot_be_read(tmp_path):
+    (tmp_path / "broken.JPEG").write_bytes(b"no image")
+    files = [saved(tmp_path, photograph(8, 9)), str(tmp_path / "broken.JPEG"), str(tmp_path / "nowhere")]
+    files.append(files[0])
+    split = data.Split({"file": np.array(files, object)}, np.zeros(4, np.int32), np.array([*"abcd"], object))
+    features, messages = zip(*data.read_each(split, data.ContentAndSize()), strict=True)
+    assert messages[0] is messages[3] is None
+    assert [features[i]["size"].numpy().tolist() for i in (0, 3)] == [[[8, 9]]] * 2
+    assert messages[1].startswith("b cannot be read: ")
+    assert messages[2].startswith("c cannot be read: ")
+    assert features[1] is features[2] is None
+    assert list(data.unreadable(split, data.DecodeAndCrop())) == [(1, messages[1]), (2, messages[2])]
 
 
 def test_rescale():

@@ -75,6 +75,21 @@ def test_pairs_are_cut_as_bert_cuts_them(folder, max_length):
         assert found == bert(text, pair, max_length), (text, pair)
 
 
+def test_uncut_lengths(folder):
+    features = {"text": tf.constant(["play", "", "ball ball ball"])}
+    pair = tf.constant(["", "ball", "ball!"])
+    for max_length in (5, 12):  # it does not depend on where the texts are cut
+        tokenizer = data.WordPiece(str(folder), max_length)
+        assert tokenizer.lengths(features).numpy().tolist() == [2 + 1, 2, 2 + 3]
+        assert tokenizer.lengths({**features, "text_pair": pair}).numpy().tolist() == [
+            2 + 1,
+            3 + 1,
+            3 + 3 + 2,
+        ]
+    mask = tokenizer({**features, "text_pair": pair})["input_mask"]
+    np.testing.assert_array_equal(tf.reduce_sum(mask, axis=1), [3, 4, 8])
+
+
 def test_an_empty_pair_is_no_pair(folder):
     texts = tf.constant(["Playing ball", "", "ball zzz ball! playing"])
     tokenizer = data.WordPiece(str(folder), 6)

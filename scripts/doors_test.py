@@ -196,3 +196,36 @@ def test_convert_then_train_with_class_names(tmp_path, tiny_goemotions, tiny_ber
     assert trained.returncode == 0, trained.stderr
     assert f"{own}: rank4class folder" in trained.stderr
     assert "test (4 examples)" in trained.stdout
+
+
+@pytest.mark.slow
+def test_data(tmp_path, tiny_goemotions, tiny_bert):
+    goemotions = "--config=" + os.path.join(os.path.dirname(DIGITS.partition("=")[2]), "goemotions_bert.py")
+    path = tmp_path / "described"
+    flags = [goemotions, f"--config.data.path={tiny_goemotions}", f"--config.encoder.path={tiny_bert}"]
+    finished = run("data", *flags, "--config.data.max_length=4", f"--output={path}")
+    assert finished.returncode == 0, finished.stderr
+    assert "40 train, 10 validation, 11 test examples of 3 classes." in finished.stdout
+    assert "cuts 100.00% of the training texts" in finished.stdout
+    assert "test train 11 100.00 0".split() in [line.split() for line in finished.stdout.splitlines()]
+    assert f"Report with plots: {path / 'data.md'}" in finished.stdout
+    for name in ("data.md", "classes.png", "lengths.png"):
+        assert (path / name).stat().st_size > 500
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--config.data.pth=x"], "an experiment has no field 'data.pth', did you mean 'data.path'?"),
+        (["--config.data.name=goemotions", "--config.data.path=nowhere"], "no file nowhere/emotions.txt"),
+        (["--output=FILE"], "FILE"),
+        (["--output=FILE/within"], "FILE/within"),
+    ],
+)
+def test_a_mistake_in_describing_is_one_clear_line(tmp_path, arguments, message):
+    (tmp_path / "FILE").write_text("in the way")
+    flags = [argument.replace("FILE", str(tmp_path / "FILE")) for argument in arguments]
+    line = error_line(run("data", DIGITS, f"--output={tmp_path / 'described'}", *flags))
+    assert message.replace("FILE", str(tmp_path / "FILE")) in line
+    assert not (tmp_path / "described").exists()
