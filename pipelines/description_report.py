@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import textwrap
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -17,7 +18,8 @@ SHOWN_IMAGES = 4  # of a class, and as many augmented
 SHOWN_TEXTS = 2  # of a class
 TEXT_WIDTH = 90  # characters of an example
 IMBALANCED = 20  # largest class over smallest, from where a plot takes a log axis
-HELD = (95, 99, 100)  # percent of the texts that a longer `max_length` would hold
+CUT = {95: "at most 5%", 99: "at most 1%", 100: "none"}  # percentile of the lengths -> what is longer
+WIDTH = 100  # of a paragraph in the terminal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +46,7 @@ def text(description):
     blocks = []
     for section in _sections(description):
         blocks.append(f"{section.title}\n{'=' * len(section.title)}")
-        blocks += section.text
+        blocks += [textwrap.fill(paragraph, WIDTH) for paragraph in section.text]
         if section.table:
             blocks.append(_cut(report.text_table(_aligned(section.table)).splitlines()))
         if section.lines:
@@ -196,15 +198,12 @@ def _cut_texts(description):
         return (
             f"data.max_length={max_length} cuts no training text; the longest has {lengths.max():,} tokens."
         )
-    needed = ", ".join(
-        f"{length:,} for {share}%"
-        for share, length in zip(HELD, np.percentile(lengths, HELD, method="higher"), strict=True)
+    remedies = ", ".join(
+        f"{length:,} would cut {left}"
+        for length, left in zip(np.percentile(lengths, list(CUT), method="higher"), CUT.values(), strict=True)
         if length > max_length
     )
-    return (
-        f"data.max_length={max_length} cuts {cut:.2%} of the training texts. It would have to be {needed} "
-        "of them to stay whole."
-    )
+    return f"data.max_length={max_length} cuts {cut:.2%} of the training texts; {remedies}."
 
 
 def _images(description):
@@ -254,8 +253,8 @@ def _duplicates(description):
     leaks = sum(found.count for found in description.repeats if found.of == "train" != found.split)
     if leaks:
         paragraphs.append(
-            f"{leaks:,} examples to judge by were trained on: what they say of other data is too good. "
-            "With another label they cannot all be right."
+            f"{leaks:,} examples of the other splits stand in train too: there the metrics count what is "
+            "learnt by heart. Where the labels differ, no model is right on both."
         )
     return Section("Duplicates", tuple(paragraphs), tuple(rows), tuple(lines))
 
@@ -338,14 +337,20 @@ def _curves(description, log, path):
     axis.set_xlabel("classes, by their training examples")
     if log:
         axis.set_yscale("log")
+        axis.set_ylim(bottom=0.7)
     _label_counts(axis.yaxis, log)
     _save(figure, [axis], path)
 
 
 def _label_counts(axis, log):
     axis.set_label_text("examples, log scale" if log else "examples")
-    axis.set_major_formatter("{x:,.0f}")
+    _label_numbers(axis)
     axis.grid(alpha=0.3)
+
+
+def _label_numbers(axis):
+    axis.set_major_formatter("{x:,.0f}")
+    axis.set_minor_formatter("")  # a log axis would write powers there
 
 
 def plot_lengths(description, path):
@@ -375,7 +380,7 @@ def _plot_shares(panels, marks, path):
         longest, shortest = (edge([edge(part) for part in values.values()]) for edge in (max, min))
         if longest > 10 * max(shortest, 1):
             axis.set_xscale("log")
-        axis.xaxis.set_major_formatter("{x:,.0f}")
+        _label_numbers(axis.xaxis)
         axis.yaxis.set_major_formatter("{x:.0%}")
         axis.set_xlabel(what)
         axis.grid(alpha=0.3)
@@ -393,7 +398,7 @@ def plot_examples(description, path):
         len(sides),
         figsize=(1 + 3.4 * len(sides), 0.4 + 0.85 * len(rows)),
         squeeze=False,
-        gridspec_kw={"wspace": 0.05},
+        gridspec_kw={"wspace": 0.05, "hspace": 0.05},
     )
     for column, (title, images) in enumerate(sides.items()):
         tiles = iter(images)
@@ -430,9 +435,10 @@ def _seen(description, places):
 def _strip(images):
     """Returns images side by side, with white between them and where there are fewer than the others have."""
     height, width, channels = images[0].shape
-    strip = np.ones([height, SHOWN_IMAGES * (width + 1) - 1, channels])
+    step = width + max(1, width // 32)
+    strip = np.ones([height, SHOWN_IMAGES * step, channels])
     for i, image in enumerate(images):
-        strip[:, i * (width + 1) : i * (width + 1) + width] = image
+        strip[:, i * step : i * step + width] = image
     return strip
 
 

@@ -27,6 +27,11 @@ def comments():
     return data.Dataset(("joy", "a|b", "rest"), splits, ("train.tsv:9 is bad",), {"train.tsv": "abc"})
 
 
+def flowing(report):
+    """Returns a report's words with single spaces between them, however its lines are broken."""
+    return " ".join(report.split())
+
+
 def described(dataset, **section):
     return description.describe(config.Experiment(data=config.Data(**section)), dataset)
 
@@ -62,8 +67,8 @@ def test_lengths_by_hand(comments, tiny_bert):
     assert found.lengths["characters of text"]["train"].tolist() == [9, 10, 12, 4, 11, 2]
     # [CLS] and [SEP] beside the words.
     assert found.lengths["tokens"]["train"].tolist() == [4, 4, 5, 3, 4, 3]
-    report = description_report.text(found)
-    assert "data.max_length=4 cuts 16.67% of the training texts. It would have to be 5 for 95%, 5 " in report
+    report = flowing(description_report.text(found))
+    assert "cuts 16.67% of the training texts; 5 would cut at most 5%, 5 would cut at most 1%, 5 " in report
     longer = config.override(experiment, {"data.max_length": 5})
     report = description_report.text(description.describe(longer, comments))
     assert "data.max_length=5 cuts no training text; the longest has 5 tokens." in report
@@ -188,7 +193,7 @@ def test_the_report_by_hand(comments, tmp_path):
         "always guessing joy has the top-1 error 100.00% validation, 50.00% test",
         "No validation example of 2 classes: joy, rest.",
         "Set encoder.path to count tokens as well",
-        "3 examples to judge by were trained on",
+        "3 examples of the other splits stand in train too",
         "test test.tsv:3 (a|b) = train example 3 (joy): here",
         "  a|b:\n    great Day\n    is",
     ):
