@@ -40,6 +40,7 @@ class Description:
       experiment: the `config.Experiment` that would train on it.
       dataset: the `data.Dataset`, whole.
       splits: name -> what was looked at: at most `data.max_examples`, and of image files the readable.
+      counts: split -> the number of examples of each class, int64 `[n]`.
       unreadable: split -> a message for each image file that cannot be read.
       lengths: what is counted ("tokens", say) -> split -> int64 `[N]`; empty without texts.
       sizes: split -> height and width of the image files, int32 `[N, 2]`; empty without them.
@@ -51,6 +52,7 @@ class Description:
     experiment: object
     dataset: data.Dataset
     splits: dict
+    counts: dict
     unreadable: dict
     lengths: dict
     sizes: dict
@@ -66,26 +68,22 @@ class Description:
     def multi_label(self):
         return self.splits["train"].multi_label
 
-    def counts(self, split):
-        """Returns the number of a split's examples of each class, int64 `[n]`."""
-        return self.splits[split].class_counts(len(self.class_names))
-
     def missing(self, split):
         """Returns the names of the classes that a split has no example of."""
-        return [self.class_names[i] for i in np.flatnonzero(self.counts(split) == 0)]
+        return [self.class_names[i] for i in np.flatnonzero(self.counts[split] == 0)]
 
     def most_frequent(self):
         """Returns the id of the class with the most training examples."""
-        return int(self.counts("train").argmax())
+        return int(self.counts["train"].argmax())
 
     def imbalance(self):
         """Returns how often the largest class of the training split holds the smallest that is there."""
-        counts = self.counts("train")
+        counts = self.counts["train"]
         return counts.max() / counts[counts > 0].min()
 
     def baseline_error(self, split):
         """Returns the top-1 error, in [0, 1], of always guessing the most frequent training class."""
-        return 1.0 - self.counts(split)[self.most_frequent()] / len(self.splits[split])
+        return 1.0 - self.counts[split][self.most_frequent()] / len(self.splits[split])
 
     def classes_of(self, split, i):
         """Returns the names of an example's classes, as one text."""
@@ -121,16 +119,18 @@ def describe(experiment, dataset):
         contents = {name: images.digests for name, images in read.items()}
     else:
         contents = {name: _contents(split) for name, split in splits.items()}
+    counts = {name: split.class_counts(len(dataset.class_names)) for name, split in splits.items()}
     return Description(
         experiment,
         dataset,
         splits,
+        counts,
         unreadable,
         _lengths(experiment, dataset, splits),
         sizes,
         _pixels(splits["train"]),
         tuple(_all_repeats(splits, contents)),
-        _class_weights(section, dataset.class_names, splits["train"]),
+        _class_weights(section, dataset.class_names, counts["train"]),
     )
 
 
@@ -244,8 +244,8 @@ def _pixels(split):
     return scaler.mean_, np.sqrt(scaler.var_)
 
 
-def _class_weights(section, class_names, train):
+def _class_weights(section, class_names, counts):
     seen = [i for i, name in enumerate(class_names) if name not in section.held_out]
     names = [class_names[i] for i in seen]
-    weights = problem.class_weights(section, names, train.class_counts(len(class_names))[seen])
+    weights = problem.class_weights(section, names, counts[seen])
     return {} if weights is None else dict(zip(names, weights.tolist(), strict=True))

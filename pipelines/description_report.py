@@ -145,7 +145,7 @@ def _classes(description):
 
 
 def _imbalance(description):
-    counts, names = description.counts("train"), description.class_names
+    counts, names = description.counts["train"], description.class_names
     present = np.flatnonzero(counts)
     largest, smallest = description.most_frequent(), present[counts[present].argmin()]
     if counts[largest] == counts[smallest]:
@@ -157,14 +157,14 @@ def _imbalance(description):
 
 
 def _by_frequency(description):
-    return np.argsort(-description.counts("train"), kind="stable")
+    return np.argsort(-description.counts["train"], kind="stable")
 
 
 def _class_row(description, i):
     name = description.class_names[i]
     row = [name]
     for split, examples in description.splits.items():
-        count = description.counts(split)[i]
+        count = description.counts[split][i]
         row += [f"{count:,}", f"{100 * count / len(examples):.2f}"]
     if description.class_weights:
         weight = description.class_weights.get(name)
@@ -290,7 +290,7 @@ def _examples(description):
 
 def _shown_classes(description):
     """Returns the ids of the most frequent classes, all of which have an example."""
-    counts = description.counts("train")
+    counts = description.counts["train"]
     return [c for c in _by_frequency(description)[:SHOWN_CLASSES] if counts[c]]
 
 
@@ -317,7 +317,7 @@ def _bars(description, log, path):
     figure, axis = plt.subplots(figsize=(7, 1.4 + 0.26 * n))
     for i, (name, color) in enumerate(zip(description.splits, report.COLORS, strict=False)):
         places = np.arange(n) - 0.4 + (i + 0.5) * height
-        axis.barh(places, description.counts(name)[order], height, color=color, label=name)
+        axis.barh(places, description.counts[name][order], height, color=color, label=name)
     axis.set_yticks(range(n), [description.class_names[i] for i in order])
     axis.set_ylim(n - 0.4, -0.6)
     if log:
@@ -332,7 +332,7 @@ def _curves(description, log, path):
     order = _by_frequency(description)
     figure, axis = plt.subplots(figsize=(7, 4))
     for name, color in zip(description.splits, report.COLORS, strict=False):
-        counts = description.counts(name)[order]
+        counts = description.counts[name][order]
         axis.plot(np.arange(1, len(order) + 1), counts, color=color, label=name, linewidth=1)
     axis.set_xlabel("classes, by their training examples")
     if log:

@@ -38,7 +38,7 @@ def described(dataset, **section):
 
 def test_counts_by_hand(comments):
     found = described(comments)
-    assert [found.counts(split).tolist() for split in comments.splits] == [[4, 2, 0], [0, 1, 0], [2, 2, 0]]
+    assert [found.counts[split].tolist() for split in comments.splits] == [[4, 2, 0], [0, 1, 0], [2, 2, 0]]
     assert found.missing("train") == ["rest"]
     assert found.missing("validation") == ["joy", "rest"]
     assert found.imbalance() == 4 / 2
@@ -92,7 +92,7 @@ def test_multi_label_by_hand(tmp_path):
     train = data.Split(texts("a", "b", "c"), np.array([[1, 1], [1, 0], [0, 0]], np.float32))
     test = data.Split(texts("A", "B"), np.array([[1, 0], [1, 0]], np.float32))
     found = described(data.Dataset(("joy", "anger"), {"train": train, "test": test}))
-    assert found.counts("train").tolist() == [2, 1]
+    assert found.counts["train"].tolist() == [2, 1]
     assert found.baseline_error("train") == 1 - 2 / 3
     assert (found.repeats[1].count, found.repeats[1].relabelled) == (2, 1)
     report = description_report.text(found)
@@ -133,7 +133,7 @@ def image_files(tmp_path):
 def test_image_files_by_hand(image_files, tmp_path):
     found = described(image_files, image_size=32, augmentation="random_crop")
     assert found.sizes["train"].tolist() == [[20, 30], [40, 30], [20, 30]]
-    assert found.counts("train").tolist() == [1, 2]  # of the readable
+    assert found.counts["train"].tolist() == [1, 2]  # of the readable
     [message] = found.unreadable["train"]
     assert message.startswith("broken.png cannot be read: ")
     within, across, _ = found.repeats
