@@ -25,8 +25,8 @@ def define_config():
     return holder
 
 
-def run(main):
-    """Runs `main()` after parsing the flags."""
+def run(main, *, resumes=False):
+    """Runs `main()` after parsing the flags; `resumes` says that an interrupted command goes on."""
 
     def guarded(_):
         logging.set_verbosity(logging.INFO)
@@ -37,7 +37,8 @@ def run(main):
                 raise
             _fail(error)
         except KeyboardInterrupt:
-            print("interrupted: the same command goes on from the last checkpoint", file=sys.stderr)
+            hint = ": the same command goes on from the last checkpoint" if resumes else ""
+            print(f"interrupted{hint}", file=sys.stderr)
             sys.exit(130)
 
     app.run(guarded, flags_parser=_parse)

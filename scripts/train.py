@@ -20,4 +20,4 @@ def main():
 
 
 if __name__ == "__main__":
-    door.run(main)
+    door.run(main, resumes=True)

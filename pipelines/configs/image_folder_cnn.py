@@ -1,0 +1,22 @@
+r"""Your own images, a folder a class, with a small convolutional network.
+
+    python -m rank4class.scripts.train --config=pipelines/configs/image_folder_cnn.py \
+        --config.data.path=FOLDER --workdir=runs/mine
+
+FOLDER holds a folder of images for each class, or `train` with those, and `validation` and `test` as far as
+they are given; what is not is drawn, a tenth each. With the weights of a ResNet50 at hand,
+`--config.encoder.name=resnet50 --config.encoder.path=CHECKPOINT --config.data.image_size=224` starts from them,
+and then `encoder.filters` and `encoder.units` are to be left out of this file.
+"""
+
+from rank4class.pipelines import config
+
+
+def get_config():
+    return config.Experiment(
+        data=config.Data(name="image_folder", image_size=32, augmentation="random_crop"),
+        encoder=config.Encoder(name="small_cnn"),
+        optimizer=config.Optimizer(name="adam", learning_rate=1e-3, decay="linear"),
+        batch_size=32,
+        epochs=20.0,
+    )

