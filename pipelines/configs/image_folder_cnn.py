@@ -4,9 +4,10 @@ r"""Your own images, a folder a class, with a small convolutional network.
         --config.data.path=FOLDER --workdir=runs/mine
 
 FOLDER holds a folder of images for each class, or `train` with those, and `validation` and `test` as far as
-they are given; what is not is drawn, a tenth each. With the weights of a ResNet50 at hand,
-`--config.encoder.name=resnet50 --config.encoder.path=CHECKPOINT --config.data.image_size=224` starts from them,
-and then `encoder.filters` and `encoder.units` are to be left out of this file.
+they are given; what is not is drawn, a tenth each. Who holds the weights of a ResNet50 starts from them with
+`--config.encoder.name=resnet50 --config.encoder.path=CHECKPOINT --config.data.image_size=224`.
+
+Running time: TIME. Expected: EXPECTED.
 """
 
 from rank4class.pipelines import config
