@@ -37,7 +37,7 @@ def tiny_goemotions(tmp_path):
     words = ("great happy day", "awful bad mess", "the table is here")
     for name, size in (("train", 40), ("dev", 10), ("test", 11)):
         rows = [f"{words[i % 3]} {i}\t{i % 3}\tid{name}{i}\n" for i in range(size)]
-        rows.append("both at once\t0,1\tidboth\n")
+        rows.append(f"both at once\t0,1\tid{name}both\n")
         folder.joinpath(f"{name}.tsv").write_text("".join(rows))
     return folder
 

@@ -1,10 +1,34 @@
-"""What a user's file says of each class: a text, or a weight."""
+"""What a file says of each class: its name alone, a text, or a weight."""
 
 import math
 
 import numpy as np
 
 from rank4class.data import sources
+
+
+def class_names(path):
+    """Reads the names of the classes in the order of their ids.
+
+    Args:
+      path: UTF-8 file, a name a line.
+
+    Returns:
+      name -> `path:number`, where it stands.
+
+    Raises:
+      FileNotFoundError: no file.
+      ValueError: an empty line, or a name that comes twice.
+    """
+    places = {}
+    for where, line in sources.lines(path):
+        name = line.strip()
+        if not name:
+            raise ValueError(f"{where} has no class name")
+        if name in places:
+            raise ValueError(f"{where} has the class name {name!r} again")
+        places[name] = where
+    return places
 
 
 def class_descriptions(path, class_names):

@@ -1,6 +1,8 @@
-"""GoEmotions: counts, what is kept, and one clear line for every broken file."""
+"""GoEmotions: counts, what is kept and where it stands, and one clear line for every broken file."""
 
+import hashlib
 import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -21,6 +23,29 @@ def test_goemotions_keeps_comments_with_one_label(tiny_goemotions):
     train = dataset.splits["train"]
     assert train.features["text"][1] == "awful bad mess 1"
     np.testing.assert_array_equal(train.labels[:4], [0, 1, 2, 0])
+    assert train.labels.dtype == np.int32
+
+
+def test_all_comments_with_all_their_labels(tiny_goemotions):
+    single = data.get("goemotions", path=str(tiny_goemotions)).splits["test"]
+    test = data.get("goemotions", path=str(tiny_goemotions), multi_label=True).splits["test"]
+    assert (len(single), len(test)) == (11, 12)
+    assert test.labels.dtype == np.float32
+    np.testing.assert_array_equal(test.labels[:-1], np.eye(3)[single.labels])
+    np.testing.assert_array_equal(test.labels[-1], [1, 1, 0])
+    assert test.features["text"][-1] == "both at once"
+
+
+def test_every_example_names_its_place_and_every_file_its_hash(tiny_goemotions):
+    path = tiny_goemotions / "dev.tsv"
+    path.write_text("both\t0,1\tidfirst\n" + path.read_text())
+    dataset = data.get("goemotions", path=str(tiny_goemotions))
+    assert dataset.splits["validation"].origins.tolist() == [f"{path}:{i}" for i in range(2, 12)]
+    names = ("emotions.txt", "train.tsv", "dev.tsv", "test.tsv")
+    assert dataset.files == {
+        str(tiny_goemotions / name): hashlib.sha256((tiny_goemotions / name).read_bytes()).hexdigest()
+        for name in names
+    }
 
 
 @pytest.mark.parametrize(
@@ -32,14 +57,39 @@ def test_goemotions_keeps_comments_with_one_label(tiny_goemotions):
         (b"text\tjoy\tid\n", r"train\.tsv:42 has the label 'joy', which is not a class id"),
         (b"text\t-1\tid\n", r"train\.tsv:42 has the label '-1', which is not a class id"),
         (b"text\t\tid\n", r"train\.tsv:42 has the label '', which is not a class id"),
+        (b"text\t1,1\tid\n", r"train\.tsv:42 has the label 1 twice"),
+        (b" \t1\tid\n", r"train\.tsv:42 has no text"),
         (b"text \xff\t0\tid\n", r"train\.tsv:42 is not UTF-8: invalid start byte"),
+        (
+            b"text\t0\tidtrain7\n",
+            r"train\.tsv:42 has the comment id 'idtrain7', which .*train\.tsv:8 has already",
+        ),
+        (
+            b"text\t0\tiddevboth\n",
+            r"dev\.tsv:11 has the comment id 'iddevboth', which .*train\.tsv:42 has",
+        ),
     ],
 )
 def test_a_broken_row_is_named(tiny_goemotions, row, message):
     with open(tiny_goemotions / "train.tsv", "ab") as file:
         file.write(row)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=message + r".* \(data\.on_bad_row=skip would leave it out\)"):
         data.get("goemotions", path=str(tiny_goemotions))
+    dataset = data.get("goemotions", path=str(tiny_goemotions), on_bad_row="skip")
+    [skipped] = dataset.skipped
+    assert re.search(message, skipped)
+    assert 39 < len(dataset.splits["train"]) < 42
+
+
+def test_a_file_that_is_cut_short(tiny_goemotions, caplog):
+    path = tiny_goemotions / "test.tsv"
+    path.write_bytes(path.read_bytes()[:-14])
+    with pytest.raises(ValueError, match=r"test\.tsv:12 has 2 tab-separated columns, not 3"):
+        data.get("goemotions", path=str(tiny_goemotions))
+    dataset = data.get("goemotions", path=str(tiny_goemotions), multi_label=True, on_bad_row="skip")
+    assert len(dataset.splits["test"]) == 11
+    assert "test.tsv:12 has no end of line: was the file cut short?" in caplog.text
+    assert "1 bad rows left out, the first: " in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -78,30 +128,56 @@ def test_missing_and_empty_files(tiny_goemotions):
         data.get("goemotions", path=str(tiny_goemotions))
 
 
-def test_goemotions_from_tfds():
-    rows = []
+@pytest.fixture
+def published():
+    """Lets TensorFlow Datasets yield the same five comments for every split of GoEmotions."""
 
-    def examples(builder, *_args, **_kwargs):
-        features = builder.info.features
-        for i in range(4):
-            row = dict.fromkeys(features, False) | {
-                "comment_text": f"comment {i}",
-                "joy": i != 3,
-                "anger": i > 1,
-            }
-            rows.append(row)
-            yield row
+    def as_dataset(builder, *_args, **_kwargs):
+        spec = {name: tf.TensorSpec([], feature.dtype) for name, feature in builder.info.features.items()}
 
-    def as_dataset(self, *args, **kwargs):
-        spec = {name: tf.TensorSpec([], feature.dtype) for name, feature in self.info.features.items()}
-        return tf.data.Dataset.from_generator(lambda: examples(self), output_signature=spec)
+        def examples():
+            for i in range(5):
+                labels = {"joy": i not in (3, 4), "anger": i in (2, 3)}
+                yield dict.fromkeys(spec, False) | labels | {"comment_text": f"comment {i}"}
+
+        return tf.data.Dataset.from_generator(examples, output_signature=spec)
 
     with tfds.testing.mock_data(as_dataset_fn=as_dataset):
-        dataset = data.get("goemotions")
+        yield
+
+
+def test_goemotions_from_tfds(published):
+    with pytest.raises(ValueError, match="goemotions train 4 has no emotion"):
+        data.get("goemotions")
+    dataset = data.get("goemotions", on_bad_row="skip")
     assert len(dataset.class_names) == 28
     train = dataset.splits["train"]
     assert list(train.features["text"]) == ["comment 0", "comment 1", "comment 3"]
     assert [dataset.class_names[label] for label in train.labels] == ["joy", "joy", "anger"]
+    assert train.origins.tolist() == [f"goemotions train {i}" for i in (0, 1, 3)]
+    assert dataset.skipped == tuple(
+        f"goemotions {split} 4 has no emotion" for split in ("train", "validation", "test")
+    )
+    labels = data.get("goemotions", on_bad_row="skip", multi_label=True).splits["test"].labels
+    assert [[dataset.class_names[i] for i in np.flatnonzero(row)] for row in labels] == [
+        ["joy"],
+        ["joy"],
+        ["anger", "joy"],
+        ["anger"],
+    ]
+
+
+def test_the_folder_of_what_is_prepared(published, monkeypatch, tmp_path):
+    folders = []
+    builder = tfds.builder
+
+    def recorded(name, data_dir=None, **knobs):
+        folders.append(data_dir)
+        return builder(name, data_dir=data_dir, **knobs)
+
+    monkeypatch.setattr(tfds, "builder", recorded)
+    data.get("goemotions", on_bad_row="skip", tfds_dir=str(tmp_path))
+    assert folders == [str(tmp_path)]
 
 
 def test_real_goemotions_has_the_papers_counts(real_data):
@@ -114,3 +190,14 @@ def test_real_goemotions_has_the_papers_counts(real_data):
     assert len(dataset.class_names) == 28
     names = pathlib.Path(real_data("goemotions"), "emotions.txt").read_text().split()
     assert dataset.class_names == tuple(names)
+    assert dataset.skipped == ()
+
+
+def test_real_goemotions_with_all_labels(real_data):
+    dataset = data.get("goemotions", path=real_data("goemotions"), multi_label=True)
+    assert {name: split.labels.shape for name, split in dataset.splits.items()} == {
+        "train": (43410, 28),
+        "validation": (5426, 28),
+        "test": (5427, 28),
+    }
+    assert dataset.splits["train"].labels.sum(axis=1).min() == 1.0

@@ -55,19 +55,24 @@ def lines(path, bad_rows=None):
     """
     if not os.path.isfile(path):
         raise FileNotFoundError(f"no file {path}")
+    with open(path, "rb") as file:
+        yield from lines_of(file, path, bad_rows)
+
+
+def lines_of(file, name, bad_rows=None):
+    """Yields (`name:number`, line) for every line of an open file of bytes; see `lines`."""
     bad_rows = bad_rows or BadRows("fail")
     number, line = 0, b""
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, 1):
-            where, text = f"{path}:{number}", None
-            with bad_rows.row():
-                text = _decoded(line, where)
-            if text is not None:
-                yield where, text
+    for number, line in enumerate(file, 1):
+        where, text = f"{name}:{number}", None
+        with bad_rows.row():
+            text = _decoded(line, where)
+        if text is not None:
+            yield where, text
     if not number:
-        raise ValueError(f"{path} is empty")
+        raise ValueError(f"{name} is empty")
     if not line.endswith(b"\n"):
-        logging.warning("%s:%d has no end of line: was the file cut short?", path, number)
+        logging.warning("%s:%d has no end of line: was the file cut short?", name, number)
 
 
 def _decoded(line, where):
