@@ -1,11 +1,21 @@
 """MIND: the union of its files, the split by the id, and one clear line for every broken row."""
 
 import hashlib
+import logging
+import os
+import re
+import shutil
+import zipfile
 
 import numpy as np
 import pytest
 
 from rank4class import data
+from rank4class.data import mind, mind_builder
+
+
+def load(folder, **knobs):
+    return data.get("mind", path=str(folder), tfds_dir=str(folder / "prepared"), **knobs)
 
 
 def article(news_id, category="news", title="a title", abstract="an abstract"):
@@ -26,12 +36,13 @@ def tiny_mind(tmp_path):
 
 
 def test_mind_is_the_union_of_its_files(tiny_mind):
-    dataset = data.get("mind", path=str(tiny_mind))
+    dataset = load(tiny_mind)
     assert dataset.class_names == ("autos", "sports")
     seen = {}
     for split in dataset.splits.values():
         rows = zip(split.features["text"], split.features["text_pair"], split.labels, strict=True)
         seen.update({title: (abstract, label) for title, abstract, label in rows})
+    assert list(dataset.splits) == ["train", "validation", "test"]
     assert sum(len(split) for split in dataset.splits.values()) == 100
     assert seen == {
         f'the "title" {i}': (f"abstract {i}" if i % 3 else "", 1 if i % 2 == 0 else 0) for i in range(100)
@@ -42,19 +53,19 @@ def test_mind_splits_by_the_id_alone(tiny_mind):
     def ids(split):
         return [int(title.rsplit(" ", 1)[1]) for title in split.features["text"]]
 
-    whole = {name: ids(split) for name, split in data.get("mind", path=str(tiny_mind)).splits.items()}
+    whole = {name: ids(split) for name, split in load(tiny_mind).splits.items()}
     for name, found in whole.items():
         percent = [int(hashlib.sha256(f"N{i}".encode()).hexdigest()[:8], 16) % 100 for i in found]
         assert {("train", "validation", "test")[(p >= 60) + (p >= 80)] for p in percent} == {name}
         assert found == sorted(found, key="N{}".format)
-    alone = data.get("mind", path=str(tiny_mind / "MINDlarge_dev")).splits
+    alone = load(tiny_mind / "MINDlarge_dev").splits
     for name, split in alone.items():
         assert ids(split) == [i for i in whole[name] if i >= 50]
 
 
 def test_mind_splits_about_60_20_20(tmp_path):
     (tmp_path / "news.tsv").write_text("".join(article(f"N{i}") for i in range(10000)))
-    sizes = [len(split) for split in data.get("mind", path=str(tmp_path)).splits.values()]
+    sizes = [len(split) for split in load(tmp_path).splits.values()]
     np.testing.assert_allclose(sizes, [6000, 2000, 2000], atol=150)
 
 
@@ -89,8 +100,13 @@ def test_mind_splits_about_60_20_20(tmp_path):
 def test_a_broken_mind_row_is_named(tiny_mind, row, message):
     with open(tiny_mind / "MINDlarge_train" / "news.tsv", "ab") as file:
         file.write(row)
-    with pytest.raises(ValueError, match=message):
-        data.get("mind", path=str(tiny_mind))
+    for _ in range(2):  # before and after a load that skips it
+        with pytest.raises(ValueError, match=message + r".* \(data\.on_bad_row=skip would leave it out\)"):
+            load(tiny_mind)
+        dataset = load(tiny_mind, on_bad_row="skip")
+        [skipped] = dataset.skipped
+        assert re.search(message, skipped)
+        assert sum(len(split) for split in dataset.splits.values()) == 100
 
 
 def test_mind_has_to_be_downloaded_by_hand(tmp_path):
@@ -99,18 +115,157 @@ def test_mind_has_to_be_downloaded_by_hand(tmp_path):
     with pytest.raises(
         FileNotFoundError, match=r"no news\.tsv in .*, nor in its MINDlarge_train, .*MINDsmall"
     ):
-        data.get("mind", path=str(tmp_path))
+        load(tmp_path)
     (tmp_path / "MINDsmall_dev").mkdir()
     (tmp_path / "MINDsmall_dev" / "news.tsv").write_text("")
     with pytest.raises(ValueError, match=r"MINDsmall_dev.news\.tsv is empty"):
-        data.get("mind", path=str(tmp_path))
+        load(tmp_path)
 
 
 def test_mind_names_a_category_that_training_lacks(tiny_mind, caplog):
     with open(tiny_mind / "MINDlarge_train" / "news.tsv", "ab") as file:
         file.write(article("N101", "kids").encode())  # falls into the test split
-    dataset = data.get("mind", path=str(tiny_mind))
+    dataset = load(tiny_mind)
     kids = dataset.class_names.index("kids")
     assert kids in dataset.splits["test"].labels
     assert kids not in dataset.splits["train"].labels
-    assert "no article of the category 'kids' falls into the training split" in caplog.text
+    assert "no training example of: kids" in caplog.text
+
+
+def contents(dataset):
+    """Returns all that a dataset holds, to be compared."""
+    return dataset.class_names, {
+        name: (split.labels.tolist(), *(column.tolist() for column in split.features.values()))
+        for name, split in dataset.splits.items()
+    }
+
+
+def test_every_article_names_its_place_and_every_file_its_hash(tiny_mind, caplog):
+    caplog.set_level(logging.INFO)
+    dataset = load(tiny_mind)
+    for split in dataset.splits.values():
+        assert split.labels.dtype == np.int32
+        for origin, title in zip(split.origins, split.features["text"], strict=True):
+            i = int(title.rsplit(" ", 1)[1])
+            assert origin == (
+                f"MINDlarge_train/news.tsv:{i + 1}" if i < 70 else f"MINDlarge_dev/news.tsv:{i - 49}"
+            )
+    paths = [tiny_mind / f"MINDlarge_{part}" / "news.tsv" for part in ("train", "dev")]
+    hashes = [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths]
+    assert dataset.files == {str(path): hash for path, hash in zip(paths, hashes, strict=True)}
+    for path, hash in dataset.files.items():
+        assert f"{path}: SHA-256 {hash}" in caplog.text
+    assert "MIND has the classes autos, sports" in caplog.text
+    sizes = [len(split) for split in dataset.splits.values()]
+    assert (
+        "MIND has {} train articles, {} validation articles, {} test articles".format(*sizes) in caplog.text
+    )
+
+
+def test_odd_rows_as_they_are_published(tmp_path):
+    entities = r'[{"Label": "A \"B\", C", "WikidataId": "Q1", "SurfaceForms": ["a\tb", "caf\u00e9"]}]'
+    rows = [f'N{i}\tnews\tsub\t"Quoted, it\'s" {i}\t\thttps://x\t{entities}\t\r\n' for i in range(20)]
+    (tmp_path / "news.tsv").write_bytes(b"\xef\xbb\xbf" + "".join(rows).encode())
+    splits = load(tmp_path).splits
+    titles = np.concatenate([split.features["text"] for split in splits.values()])
+    assert set(titles) == {f'"Quoted, it\'s" {i}' for i in range(20)}
+    assert {abstract for split in splits.values() for abstract in split.features["text_pair"]} == {""}
+
+
+@pytest.mark.parametrize("inner", ["", "MINDlarge_train/"])
+def test_zip_files_as_they_are_published(tiny_mind, tmp_path, inner):
+    expected = contents(load(tiny_mind))
+    with zipfile.ZipFile(tmp_path / "MINDlarge_train.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(tmp_path / "MINDlarge_train" / "news.tsv", f"{inner}news.tsv")
+        archive.writestr(f"{inner}behaviors.tsv", "1\tU1\n")
+        archive.writestr("__MACOSX/MINDlarge_train/news.tsv", "not ours")
+    shutil.rmtree(tmp_path / "MINDlarge_train")
+    dataset = load(tiny_mind)
+    assert contents(dataset) == expected
+    assert set(dataset.files) == {
+        str(tmp_path / name) for name in ("MINDlarge_train.zip", "MINDlarge_dev/news.tsv")
+    }
+    origins = np.concatenate([split.origins for split in dataset.splits.values()])
+    assert f"MINDlarge_train.zip/{inner}news.tsv:70" in origins
+
+
+def test_broken_zip_files(tmp_path):
+    path = tmp_path / "MINDsmall_train.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("news.tsv", "".join(article(f"N{i}", title=f"title {i * i}") for i in range(999)))
+    whole = path.read_bytes()
+    broken = bytearray(whole)
+    broken[len(whole) // 2] ^= 255
+    for content in (whole[:-500], broken, b"<html>not found</html>"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"MINDsmall_train\.zip is not a whole zip file .*: download it"):
+            load(tmp_path, on_bad_row="skip")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("behaviors.tsv", "")
+    with pytest.raises(ValueError, match=r"MINDsmall_train\.zip holds no news\.tsv, not one news\.tsv"):
+        load(tmp_path)
+
+
+def test_what_is_prepared_is_not_read_again(tiny_mind, monkeypatch):
+    (tiny_mind / "MINDsmall_dev").mkdir()
+    (tiny_mind / "MINDsmall_dev" / "news.tsv").write_text("N1\n" + article("N200"))
+    first = load(tiny_mind, on_bad_row="skip")
+    assert first.skipped == (
+        "MINDsmall_dev/news.tsv:1 has 1 tab-separated columns, not 8 (" + ", ".join(mind.COLUMNS) + ")",
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(mind, "_articles", None)  # no call survives that
+        again = load(tiny_mind, on_bad_row="skip")
+    assert contents(again) == contents(first)
+    assert (again.skipped, again.files) == (first.skipped, first.files)
+    with open(tiny_mind / "MINDsmall_dev" / "news.tsv", "a") as file:
+        file.write(article("N201"))
+    other = load(tiny_mind, on_bad_row="skip")
+    assert sum(len(split) for split in other.splits.values()) == 102
+    assert len(list(tiny_mind.glob("prepared/mind/*/*"))) == 2
+
+
+def test_a_preparation_that_is_killed_is_not_taken_for_complete(tiny_mind, monkeypatch):
+    generate = mind_builder.Mind._generate_examples
+
+    def killed(builder, articles):
+        yield from generate(builder, articles[:30])
+        shutil.copytree(builder.data_dir, tiny_mind / "remains")  # which a kill leaves there
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mind_builder.Mind, "_generate_examples", killed)
+        with pytest.raises(KeyboardInterrupt):
+            load(tiny_mind)
+    [folder] = tiny_mind.glob("prepared/mind/*")
+    os.rename(tiny_mind / "remains", folder / "1.0.0.incompleteABCDEF")
+    assert sum(len(split) for split in load(tiny_mind).splits.values()) == 100
+
+
+def test_two_programs_prepare_at_once(tiny_mind, monkeypatch):
+    articles = mind._articles
+
+    def overtaken(*args):
+        with monkeypatch.context() as patch:
+            patch.setattr(mind, "_articles", articles)
+            load(tiny_mind)
+        return articles(*args)
+
+    monkeypatch.setattr(mind, "_articles", overtaken)
+    assert sum(len(split) for split in load(tiny_mind).splits.values()) == 100
+
+
+def test_what_is_prepared_is_damaged(tiny_mind):
+    load(tiny_mind)
+    [shard] = tiny_mind.glob("prepared/mind/*/*/mind-train.tfrecord*")
+    shard.write_bytes(shard.read_bytes()[:-9])
+    with pytest.raises(ValueError, match=r"prepared/mind/.* is damaged: remove it, and it is prepared again"):
+        load(tiny_mind)
+
+
+def test_an_empty_split(tmp_path):
+    (tmp_path / "news.tsv").write_text(article("N1"))
+    with pytest.raises(
+        ValueError, match="the validation split has no example"
+    ):
+        load(tmp_path)

@@ -30,9 +30,9 @@ def cifar10_files(tmp_path):
     return str(tmp_path)
 
 
-def batch(dataset, folder, **encoder):
+def batch(dataset, folder, tfds_dir=None, **encoder):
     experiment = config.Experiment(
-        data=config.Data(name=dataset, path=folder, max_length=8),
+        data=config.Data(name=dataset, path=folder, tfds_dir=tfds_dir, max_length=8),
         encoder=config.Encoder(**encoder),
         evaluation_batch_size=8,
     )
@@ -69,7 +69,8 @@ def test_floats_stay_as_they_are():
 def test_titles_and_abstracts_become_two_segments(tmp_path, tiny_bert):
     rows = [f"N{i}\tnews\tsub\tgreat day\t{'bad mess' * (i % 2)}\turl\t[]\t[]\n" for i in range(99)]
     (tmp_path / "news.tsv").write_text("".join(rows))
-    _, _, features, _ = batch("mind", str(tmp_path), name="bert", path=tiny_bert)
+    folders = (str(tmp_path), str(tmp_path / "prepared"))
+    _, _, features, _ = batch("mind", *folders, name="bert", path=tiny_bert)
     types = {tuple(row) for row in features["input_type_ids"].numpy()}
     assert types == {(0, 0, 0, 0, 0, 0, 0, 0), (0, 0, 0, 0, 1, 1, 1, 0)}
 
