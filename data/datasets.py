@@ -5,7 +5,8 @@ import inspect
 
 from absl import logging
 
-from rank4class.data import goemotions, imagenet, mind, small_images, synthetic
+from rank4class.data import goemotions, imagenet, mind, small_images, synthetic, text_file
+
 
 DATASETS = {
     "digits": small_images.digits,
@@ -14,6 +15,7 @@ DATASETS = {
     "goemotions": goemotions.goemotions,
     "mind": mind.mind,
     "synthetic": synthetic.synthetic,
+    "text_file": text_file.text_file,
 }
 
 

@@ -265,7 +265,5 @@ def test_what_is_prepared_is_damaged(tiny_mind):
 
 def test_an_empty_split(tmp_path):
     (tmp_path / "news.tsv").write_text(article("N1"))
-    with pytest.raises(
-        ValueError, match="the validation split has no example"
-    ):
+    with pytest.raises(ValueError, match="the validation split has no example"):
         load(tmp_path)

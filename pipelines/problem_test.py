@@ -75,6 +75,28 @@ def test_titles_and_abstracts_become_two_segments(tmp_path, tiny_bert):
     assert types == {(0, 0, 0, 0, 0, 0, 0, 0), (0, 0, 0, 0, 1, 1, 1, 0)}
 
 
+def test_a_file_of_ones_own(tmp_path, tiny_bert):
+    path = tmp_path / "mine.csv"
+    rows = [f"{('great day', 'bad mess')[i % 2]} {i},{'the table' * (i % 3)},{i % 2}\n" for i in range(80)]
+    path.write_text("".join(rows))
+    columns = {"text_column": "1", "text_pair_column": "2", "label_column": "3"}
+    experiment = config.Experiment(
+        data=config.Data(name="text_file", path=str(path), max_length=8, test_share=0.2, **columns),
+        encoder=config.Encoder(name="bert", path=tiny_bert),
+        batch_size=8,
+    )
+    config.check(experiment)
+    loaded = problem.load(experiment, cache_dir="unused")
+    assert {name: len(split) for name, split in loaded.splits.items()} == {
+        "train": 56,
+        "validation": 8,
+        "test": 16,
+    }
+    features, labels, _ = next(loaded.read_training(experiment))
+    assert loaded.build_model(experiment)(features).shape == [len(labels), 2]
+    assert features["input_type_ids"].numpy().any()
+
+
 def text_problem(folder, encoder, cache_dir="unused", held_out=(), frozen=False, **class_encoder):
     experiment = config.Experiment(
         data=config.Data(name="goemotions", path=str(folder), max_length=8, held_out=held_out),

@@ -1,0 +1,287 @@
+"""A user's own texts and labels: TSV, CSV or JSON lines."""
+
+import csv
+import functools
+import itertools
+import json
+import os
+from typing import NamedTuple
+
+import numpy as np
+
+from rank4class.data import class_tables, sources
+from rank4class.data.splits import Dataset, Split, draw
+
+FILES = {
+    "train": ("train",),
+    "validation": ("validation", "dev", "val", "valid"),
+    "test": ("test",),
+}
+
+
+class Columns(NamedTuple):
+    """What to read of a row; see `text_file`."""
+
+    text: str
+    pair: str | None
+    label: str
+
+
+class Example(NamedTuple):
+    """What is read of a row; the pair is empty where there is no column of it."""
+
+    where: str
+    text: str
+    pair: str
+    label: str
+
+
+def text_file(
+    path=None,
+    text_column="text",
+    text_pair_column=None,
+    label_column="label",
+    classes=None,
+    validation_share=0.1,
+    test_share=0.1,
+    split_seed=0,
+    on_bad_row="fail",
+):
+    """Texts, or pairs of texts, each with one label, from a file of your own.
+
+    The name says the format: `.tsv` (tabs, no quotes), `.csv` (commas, double quotes around a field that
+    holds a comma, a quote or a line end; blank lines are passed over) or `.jsonl` (a JSON object a
+    line). All are UTF-8.
+
+    Splits that are not given are drawn from the training file, each class by the same share. Equal texts
+    (and pairs) stay together: the first is drawn, by its label, and the others follow it.
+
+    Args:
+      path: a file, from which validation and test are drawn; or a folder with `train`, and with any of
+        `validation` (or `dev`, `val`, `valid`) and `test`, each a file of one of the formats.
+      text_column: a column's name in the first line, or the key in each JSON object. A number written
+        in digits is the place of a column, from 1, of a TSV or CSV without such a line.
+      text_pair_column: of a second text, which may be empty; None has none.
+      label_column: of the class, a string, or an integer in JSON; spaces around it do not count.
+      classes: file of the names of all classes, a name a line, in the order of their ids. Without it
+        they are those of the training file, sorted.
+      validation_share, test_share: how much of the different texts to draw, in (0, 1).
+      split_seed: int.
+      on_bad_row: "fail" or "skip", see `sources.BadRows`. A row is bad that has other columns than the
+        first line, is no JSON object or lacks a key, is not UTF-8, has no text or no label, or a label
+        that is none of the classes; and in a given test or validation file one whose text (and pair) a
+        file before it has.
+
+    Returns:
+      A `Dataset` with the features `text`, and `text_pair` with a `text_pair_column`, strings `[N]`.
+
+    Raises:
+      FileNotFoundError: a file is missing.
+      ValueError: a row is bad, the message names file and line; a file has another format, is empty or
+        lacks a column; there are fewer than two classes, or one of `classes` has no training example;
+        the splits cannot be drawn.
+    """
+    if not path:
+        raise ValueError("text_file reads your own file: set data.path to it, or to a folder of its splits")
+    columns = Columns(text_column, text_pair_column, label_column)
+    if len(set(columns)) < len(columns):
+        raise ValueError(f"text, pair and label cannot be in the same column: {columns}")
+    bad_rows = sources.BadRows(on_bad_row)
+    paths = _paths(path)
+    examples = {split: _read(file, columns, bad_rows) for split, file in paths.items()}
+    names = _class_names(classes, examples["train"], paths["train"])
+    examples = _usable(examples, names, classes or paths["train"], bad_rows)
+    parts = {split: _split(rows, names, columns) for split, rows in examples.items()}
+    shares = {"validation": validation_share, "test": test_share}
+    missing = {split: share for split, share in shares.items() if split not in parts}
+    if missing:
+        parts |= _draw(parts["train"], missing, split_seed)
+    files = [*paths.values(), *([classes] if classes else [])]
+    hashes = {file: sources.sha256(file) for file in files}
+    return Dataset(names, parts, tuple(bad_rows.messages), hashes)
+
+
+def _paths(path):
+    """Returns split -> file, of the splits that are given."""
+    if os.path.isfile(path):
+        return {"train": path}
+    if not os.path.isdir(path):
+        raise FileNotFoundError(f"no file or folder {path}")
+    paths = {}
+    for split, names in FILES.items():
+        files = [f"{name}{extension}" for name in names for extension in FORMATS]
+        found = [os.path.join(path, file) for file in files if os.path.isfile(os.path.join(path, file))]
+        if len(found) > 1:
+            raise ValueError(f"{' and '.join(found)} are each a {split} split: keep one of them")
+        if found:
+            paths[split] = found[0]
+        elif split == "train":
+            raise FileNotFoundError(f"no {' or '.join(files)} in {path}")
+    return paths
+
+
+def _read(path, columns, bad_rows):
+    """Returns the `Example`s of a file."""
+    extension = os.path.splitext(path)[1]
+    if extension not in FORMATS:
+        raise ValueError(f"{path} does not end in {', '.join(FORMATS)}, which say the format of a file")
+    before = len(bad_rows.messages)
+    rows, parse = FORMATS[extension](path, columns, bad_rows)
+    examples = []
+    for where, row in rows:
+        with bad_rows.row():
+            examples.append(_example(where, parse(where, row), columns))
+    if not examples:
+        bad = bad_rows.messages[before:]
+        raise ValueError(
+            f"{path} has no example, only {f'bad rows, the first: {bad[0]}' if bad else 'a header'}"
+        )
+    return examples
+
+
+def _tsv(path, columns, bad_rows):
+    """Returns the rows of a file as (`path:number`, what stands there), and how to read one to a dict."""
+    rows = ((where, line.split("\t")) for where, line in sources.lines(path, bad_rows))
+    return _table(path, rows, columns)
+
+
+def _csv(path, columns, bad_rows):
+    return _table(path, _csv_records(path, bad_rows), columns)
+
+
+def _jsonl(path, columns, bad_rows):
+    del columns  # every object says what it has
+    return sources.lines(path, bad_rows), _object
+
+
+FORMATS = {".tsv": _tsv, ".csv": _csv, ".jsonl": _jsonl}
+
+
+def _csv_records(path, bad_rows):
+    """Yields (`path:number`, fields) for every record; the number is of the line where it begins."""
+    # A byte that is not UTF-8 becomes half a surrogate pair, which is refused in the field that has it.
+    with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        reader = csv.reader(file, strict=True)
+        fields = ()
+        while fields is not None:
+            where, fields = f"{path}:{reader.line_num + 1}", ()
+            with bad_rows.row():
+                fields = _csv_record(where, reader)
+            if fields:
+                yield where, fields
+    if not reader.line_num:
+        raise ValueError(f"{path} is empty")
+
+
+def _csv_record(where, reader):
+    """Returns the next record's fields, none of a blank line, and None at the end."""
+    try:
+        return next(reader, None)
+    except csv.Error as error:
+        raise ValueError(f"{where} is not CSV, as far as line {reader.line_num}: {error}") from error
+
+
+def _table(path, rows, columns):
+    """Returns the rows that hold fields, and how to read one to a dict by column."""
+    wanted = [column for column in columns if column is not None]
+    first = next(rows, (path, []))
+    names = first[1]
+    if all(column.isdecimal() for column in wanted):
+        names = [str(i) for i in range(1, len(names) + 1)]
+        rows = itertools.chain([first], rows)
+    for column in wanted:
+        if names.count(column) != 1:
+            count = "several columns" if column in names else "no column"
+            raise ValueError(f"{path} has {count} {column!r}; it has: {', '.join(names)}")
+    return rows, functools.partial(_fields, names)
+
+
+def _fields(names, where, fields):
+    if len(fields) != len(names):
+        raise ValueError(f"{where} has {len(fields)} columns, not {len(names)} as the first line")
+    return dict(zip(names, fields, strict=True))
+
+
+def _object(where, line):
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{where} is not JSON: {error.msg} at column {error.colno}") from error
+    if not isinstance(row, dict):
+        raise ValueError(f"{where} is not a JSON object")
+    return row
+
+
+def _example(where, row, columns):
+    text = _string(where, row, columns.text)
+    pair = "" if columns.pair is None else _string(where, row, columns.pair)
+    if type(row.get(columns.label)) is int:  # which true and false are not
+        row = {**row, columns.label: str(row[columns.label])}
+    label = _string(where, row, columns.label).strip()
+    for column, value in ((columns.text, text.strip()), (columns.label, label)):
+        if not value:
+            raise ValueError(f"{where} has an empty {column!r}")
+    return Example(where, text, pair, label)
+
+
+def _string(where, row, column):
+    if column not in row:
+        raise ValueError(f"{where} has no {column!r}; it has: {', '.join(row)}")
+    if not isinstance(row[column], str):
+        raise ValueError(f"{where} has the {column} {row[column]!r}, which is not a string")
+    try:
+        row[column].encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{where} has the {column} {row[column]!r}, which is not UTF-8") from error
+    return row[column]
+
+
+def _class_names(path, examples, train_path):
+    """Returns the names of the classes by id; each has an example for the training."""
+    present = {example.label for example in examples}
+    places = class_tables.class_names(path) if path else dict.fromkeys(sorted(present))
+    for name, where in places.items():
+        if name not in present:
+            raise ValueError(f"{where} names {name!r}, of which {train_path} has no example")
+    if len(places) < 2:
+        raise ValueError(f"{path or train_path} has the class {', '.join(places)} alone: there must be two")
+    return tuple(places)
+
+
+def _usable(examples, names, names_path, bad_rows):
+    """Leaves out what has another class, and what a split before it has too."""
+    usable, seen, known = {}, {}, set(names)
+    for split, rows in examples.items():
+        usable[split] = []
+        for example in rows:
+            with bad_rows.row():
+                if example.label not in known:
+                    raise ValueError(
+                        f"{example.where} has the class {example.label!r}, which {names_path} does not have"
+                    )
+                first = seen.setdefault((example.text, example.pair), (split, example.where))
+                if first[0] != split:
+                    raise ValueError(
+                        f"{example.where} has the text of {first[1]}: an example belongs to one split"
+                    )
+                usable[split].append(example)
+    return usable
+
+
+def _split(examples, names, columns):
+    where, texts, pairs, labels = (
+        np.array([getattr(example, field) for example in examples], object) for field in Example._fields
+    )
+    features = {"text": texts} if columns.pair is None else {"text": texts, "text_pair": pairs}
+    ids = {name: i for i, name in enumerate(names)}
+    return Split(features, np.array([ids[label] for label in labels], np.int32), where)
+
+
+def _draw(split, shares, seed):
+    """Draws splits as `splits.draw` does, of the first examples of equal texts; the others follow."""
+    groups = {}
+    contents = zip(*split.features.values(), strict=True)
+    group = np.array([groups.setdefault(content, len(groups)) for content in contents])
+    _, firsts = np.unique(group, return_index=True)
+    drawn = draw(Split({"group": np.arange(len(firsts))}, split.labels[firsts]), shares, seed=seed)
+    return {name: split.select(np.isin(group, part.features["group"])) for name, part in drawn.items()}

@@ -1,0 +1,332 @@
+"""Text files: formats, columns, splits and classes, and one clear line for every broken file."""
+
+import csv
+import hashlib
+import io
+import json
+import re
+
+import numpy as np
+import pytest
+
+from rank4class import data
+
+ROWS = [(f"text {i}", f"pair {i}", ("ham", "spam", "jam")[i % 3]) for i in range(60)]
+KEYS = ("text", "other", "label")
+
+
+def tsv(rows, header=KEYS):
+    return "".join("\t".join(row) + "\n" for row in ([header] if header else []) + list(rows))
+
+
+def as_csv(rows, header=KEYS):
+    file = io.StringIO()
+    csv.writer(file).writerows(([header] if header else []) + list(rows))
+    return file.getvalue()
+
+
+def jsonl(rows):
+    return "".join(json.dumps(dict(zip(KEYS, row, strict=True))) + "\n" for row in rows)
+
+
+WRITERS = {"tsv": tsv, "csv": as_csv, "jsonl": jsonl}
+
+
+def load(path, **knobs):
+    return data.get("text_file", path=str(path), **knobs)
+
+
+def examples(dataset, *splits):
+    """Returns (text, class name) of the splits' examples, sorted."""
+    found = []
+    for name in splits or dataset.splits:
+        split = dataset.splits[name]
+        found += zip(split.features["text"], [dataset.class_names[i] for i in split.labels], strict=True)
+    return sorted(found)
+
+
+@pytest.mark.parametrize("extension", WRITERS)
+def test_every_format_says_the_same(tmp_path, extension):
+    path = tmp_path / f"mine.{extension}"
+    path.write_text(WRITERS[extension](ROWS))
+    dataset = load(path, text_pair_column="other")
+    assert dataset.class_names == ("ham", "jam", "spam")
+    assert {name: len(split) for name, split in dataset.splits.items()} == {
+        "train": 48,
+        "validation": 6,
+        "test": 6,
+    }
+    assert examples(dataset) == sorted((text, label) for text, _, label in ROWS)
+    header = extension != "jsonl"
+    for split in dataset.splits.values():
+        assert split.labels.dtype == np.int32
+        for text, pair, origin in zip(*split.features.values(), split.origins, strict=True):
+            i = int(text.removeprefix("text "))
+            assert (pair, origin) == (f"pair {i}", f"{path}:{i + 1 + header}")
+    assert dataset.files == {str(path): hashlib.sha256(path.read_bytes()).hexdigest()}
+    assert dataset.skipped == ()
+
+
+@pytest.mark.parametrize("extension", ["tsv", "csv"])
+def test_columns_by_place(tmp_path, extension):
+    path = tmp_path / f"mine.{extension}"
+    path.write_text(WRITERS[extension](ROWS, header=None))
+    dataset = load(path, text_column="2", label_column="3")
+    assert examples(dataset) == sorted((pair, label) for _, pair, label in ROWS)
+    assert f"{path}:1" in np.concatenate([split.origins for split in dataset.splits.values()])
+    assert list(dataset.splits["train"].features) == ["text"]
+
+
+@pytest.mark.parametrize("extension", WRITERS)
+def test_byte_order_marks_and_windows_line_ends(tmp_path, extension):
+    content = WRITERS[extension](ROWS).replace("\r\n", "\n").replace("\n", "\r\n")
+    (tmp_path / f"mine.{extension}").write_bytes(b"\xef\xbb\xbf" + content.encode())
+    dataset = load(tmp_path / f"mine.{extension}", text_pair_column="other")
+    assert examples(dataset) == sorted((text, label) for text, _, label in ROWS)
+
+
+def test_quotes_commas_and_line_ends_in_a_csv(tmp_path):
+    path = tmp_path / "train.csv"
+    odd = 'a "quote", and\na\nline'
+    rows = [(odd, "", "ham"), ("after", "", "spam"), *ROWS]
+    path.write_text(as_csv(rows) + "\n")  # and a blank line
+    dataset = load(path)
+    origins = {
+        text: origin
+        for split in dataset.splits.values()
+        for text, origin in zip(split.features["text"], split.origins, strict=True)
+    }
+    assert origins[odd] == f"{path}:2"
+    assert origins["after"] == f"{path}:5"
+
+
+def test_a_tsv_has_no_quotes(tmp_path):
+    (tmp_path / "train.tsv").write_text(tsv([('"open', "", "ham"), *ROWS]))
+    assert ('"open', "ham") in examples(load(tmp_path / "train.tsv"))
+
+
+def test_labels_in_json_may_be_integers(tmp_path):
+    rows = [{"text": f"text {i}", "label": i % 2} for i in range(60)]
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    dataset = load(tmp_path / "mine.jsonl")
+    assert dataset.class_names == ("0", "1")
+    assert examples(dataset) == sorted((row["text"], str(row["label"])) for row in rows)
+
+
+@pytest.mark.parametrize("name", ["validation", "dev", "val", "valid"])
+def test_splits_that_are_given(tmp_path, name):
+    for file, part in (("train", ROWS[:40]), (name, ROWS[40:50]), ("test", ROWS[50:])):
+        (tmp_path / f"{file}.tsv").write_text(tsv(part))
+    dataset = load(tmp_path)
+    for split, part in (("train", ROWS[:40]), ("validation", ROWS[40:50]), ("test", ROWS[50:])):
+        assert examples(dataset, split) == sorted((text, label) for text, _, label in part)
+    assert set(dataset.files) == {str(tmp_path / f"{file}.tsv") for file in ("train", name, "test")}
+
+
+def test_a_split_that_is_missing_is_drawn_from_train(tmp_path):
+    (tmp_path / "train.tsv").write_text(tsv(ROWS[:50]))
+    (tmp_path / "test.csv").write_text(as_csv(ROWS[50:]))
+    dataset = load(tmp_path, validation_share=0.2)
+    assert len(dataset.splits["validation"]) == 10
+    assert examples(dataset, "test") == sorted((text, label) for text, _, label in ROWS[50:])
+    assert examples(dataset, "train", "validation") == sorted((text, label) for text, _, label in ROWS[:50])
+
+
+def test_the_draw_is_stratified_and_hangs_on_its_seed(tmp_path):
+    (tmp_path / "mine.tsv").write_text(tsv(ROWS))
+    first, same, other = (load(tmp_path / "mine.tsv", split_seed=seed, test_share=0.2) for seed in (0, 0, 1))
+    assert np.bincount(first.splits["test"].labels).tolist() == [4, 4, 4]
+    assert examples(first, "test") == examples(same, "test")
+    assert examples(first, "test") != examples(other, "test")
+
+
+def test_equal_texts_are_drawn_together(tmp_path):
+    rows = [(f"text {i % 20}", "", ("ham", "spam")[i % 2]) for i in range(80)]
+    rows.append(("text 0", "", "spam"))  # once with another label
+    (tmp_path / "mine.tsv").write_text(tsv(rows))
+    dataset = load(tmp_path / "mine.tsv", validation_share=0.2, test_share=0.2)
+    texts = [set(split.features["text"]) for split in dataset.splits.values()]
+    assert [len(part) for part in texts] == [12, 4, 4]
+    assert len(set.union(*texts)) == 20
+    assert examples(dataset) == sorted((text, label) for text, _, label in rows)
+
+
+def test_equal_texts_with_other_pairs_are_other_examples(tmp_path):
+    rows = [("the same", f"pair {i}", ("ham", "spam")[i % 2]) for i in range(60)]
+    (tmp_path / "mine.tsv").write_text(tsv(rows))
+    dataset = load(tmp_path / "mine.tsv", text_pair_column="other")
+    assert {name: len(split) for name, split in dataset.splits.items()} == {
+        "train": 48,
+        "validation": 6,
+        "test": 6,
+    }
+    with pytest.raises(
+        ValueError, match="cannot draw 10% of 1 examples of 1 classes as the validation split"
+    ):
+        load(tmp_path / "mine.tsv")
+
+
+def test_a_list_of_classes_fixes_ids_and_order(tmp_path):
+    (tmp_path / "mine.tsv").write_text(tsv(ROWS))
+    classes = tmp_path / "classes.txt"
+    classes.write_text("spam\nham\njam\n")
+    dataset = load(tmp_path / "mine.tsv", classes=str(classes))
+    assert dataset.class_names == ("spam", "ham", "jam")
+    assert examples(dataset) == sorted((text, label) for text, _, label in ROWS)
+    assert str(classes) in dataset.files
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ("spam\nham\njam\nham\n", r"classes\.txt:4 has the class name 'ham' again"),
+        ("spam\nham\n\njam\n", r"classes\.txt:3 has no class name"),
+        ("spam\nham\nspan\njam\n", r"classes\.txt:3 names 'span', of which .*mine\.tsv has no example"),
+        ("spam\n", r"classes\.txt has the class spam alone: there must be two"),
+        ("", r"classes\.txt is empty"),
+        (
+            "spam\nham\n",
+            r"mine\.tsv:4 has the class 'jam', which .*classes\.txt does not have .data\.on_bad_row",
+        ),
+    ],
+)
+def test_a_broken_list_of_classes(tmp_path, names, message):
+    (tmp_path / "mine.tsv").write_text(tsv(ROWS))
+    (tmp_path / "classes.txt").write_text(names)
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path / "mine.tsv", classes=str(tmp_path / "classes.txt"))
+
+
+@pytest.mark.parametrize(
+    ("extension", "row", "message"),
+    [
+        ("tsv", b"a text\tham\n", "has 2 columns, not 3 as the first line"),
+        ("tsv", b"a\ttext\twith\tham\n", "has 4 columns, not 3"),
+        ("tsv", b"\n", "has 1 columns, not 3"),
+        ("tsv", b"\t\tham\n", "has an empty 'text'"),
+        ("tsv", b"a text\t\t \n", "has an empty 'label'"),
+        ("tsv", b"caf\xe9\t\tham\n", "is not UTF-8: invalid continuation byte"),
+        ("csv", b"a text,ham\n", "has 2 columns, not 3"),
+        ("csv", b"caf\xe9,,ham\n", r"has the text 'caf\\udce9', which is not UTF-8"),
+        ("csv", b'"a "text"\n",,ham\n', "is not CSV, as far as line 62: ',' expected after '\"'"),
+        ("csv", b'"a text,,ham\n', "is not CSV, as far as line 62: unexpected end of data"),
+        ("jsonl", b'{"text": "a text", "label": \n', "is not JSON: Expecting value at column"),
+        ("jsonl", b'["a text", "ham"]\n', "is not a JSON object"),
+        ("jsonl", b'{"text": "a text"}\n', "has no 'label'; it has: text"),
+        ("jsonl", b'{"text": 1, "label": "ham"}\n', "has the text 1, which is not a string"),
+        ("jsonl", b'{"text": "a text", "label": true}\n', "has the label True, which is not a string"),
+        ("jsonl", b'{"text": "\\ud800", "label": "ham"}\n', r"has the text '\\ud800', which is not UTF-8"),
+        ("jsonl", b'{"text": "a text", "label": ""}\n', "has an empty 'label'"),
+    ],
+)
+def test_a_bad_row_is_named(tmp_path, extension, row, message):
+    path = tmp_path / f"mine.{extension}"
+    path.write_bytes(WRITERS[extension](ROWS).encode() + row)
+    message = rf"mine\.{extension}:{61 if extension == 'jsonl' else 62} " + message
+    with pytest.raises(ValueError, match=message + r".* \(data\.on_bad_row=skip would leave it out\)"):
+        load(path)
+    dataset = load(path, on_bad_row="skip")
+    assert re.search(message, dataset.skipped[0])
+    assert examples(dataset) == sorted((text, label) for text, _, label in ROWS)
+
+
+def test_rows_after_a_broken_csv_record_are_read(tmp_path):
+    rows = as_csv(ROWS).splitlines(keepends=True)
+    (tmp_path / "mine.csv").write_text("".join([*rows[:9], '"a "broken" record,,ham\n', *rows[9:]]))
+    dataset = load(tmp_path / "mine.csv", on_bad_row="skip")
+    assert len(dataset.skipped) == 1
+    assert examples(dataset) == sorted((text, label) for text, _, label in ROWS)
+
+
+def test_a_class_that_training_does_not_have(tmp_path):
+    (tmp_path / "train.tsv").write_text(tsv(ROWS))
+    (tmp_path / "test.tsv").write_text(tsv([("new", "", "ham"), ("strange", "", "clam")]))
+    with pytest.raises(
+        ValueError, match=r"test\.tsv:3 has the class 'clam', which .*train\.tsv does not have"
+    ):
+        load(tmp_path)
+    assert examples(load(tmp_path, on_bad_row="skip"), "test") == [("new", "ham")]
+
+
+def test_an_example_in_two_given_files(tmp_path):
+    (tmp_path / "train.tsv").write_text(tsv(ROWS))
+    (tmp_path / "dev.tsv").write_text(tsv([("new", "", "ham"), ("newer", "", "jam")]))
+    (tmp_path / "test.tsv").write_text(
+        tsv([("newest", "", "ham"), ("new", "", "ham"), ("text 7", "", "ham")])
+    )
+    with pytest.raises(
+        ValueError, match=r"test\.tsv:3 has the text of .*dev\.tsv:2: an example belongs to one"
+    ):
+        load(tmp_path)
+    dataset = load(tmp_path, on_bad_row="skip")
+    assert len(dataset.skipped) == 2
+    assert examples(dataset, "test") == [("newest", "ham")]
+    assert len(load(tmp_path, text_pair_column="other", on_bad_row="skip").splits["test"]) == 2
+
+
+def test_nothing_is_left_of_a_given_split(tmp_path):
+    (tmp_path / "train.tsv").write_text(tsv(ROWS))
+    (tmp_path / "test.tsv").write_text(tsv(ROWS[:3]))
+    with pytest.raises(ValueError, match="the test split has no example"):
+        load(tmp_path, on_bad_row="skip")
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "knobs", "message"),
+    [
+        ("mine.txt", tsv(ROWS), {}, r"mine\.txt does not end in \.tsv, \.csv, \.jsonl, which say the format"),
+        ("mine.tsv", "", {}, r"mine\.tsv is empty"),
+        ("mine.csv", "", {}, r"mine\.csv is empty"),
+        ("mine.tsv", tsv([]), {}, r"mine\.tsv has no example, only a header"),
+        ("mine.csv", as_csv([]), {}, r"mine\.csv has no example, only a header"),
+        (
+            "mine.tsv",
+            tsv(ROWS),
+            {"label_column": "lable"},
+            r"mine\.tsv has no column 'lable'; it has: text, other, label",
+        ),
+        (
+            "mine.csv",
+            as_csv(ROWS, ("text", "text", "label")),
+            {},
+            r"mine\.csv has several columns 'text'; it has: text, text, label",
+        ),
+        (
+            "mine.tsv",
+            tsv(ROWS),
+            {"text_column": "1", "label_column": "4"},
+            r"mine\.tsv has no column '4'; it has: 1, 2, 3",
+        ),
+        ("mine.tsv", tsv(ROWS), {"text_column": "1"}, r"has no column '1'; it has: text, other, label"),
+        ("mine.tsv", tsv(ROWS), {"text_column": "label"}, "cannot be in the same column"),
+        ("mine.tsv", tsv([ROWS[0]] * 9), {}, r"mine\.tsv has the class ham alone: there must be two"),
+        (
+            "mine.jsonl",
+            jsonl(ROWS),
+            {"text_column": "txt", "on_bad_row": "skip"},
+            r"mine\.jsonl has no example, only bad rows, the first: .*:1 has no 'txt'; it has: text, other",
+        ),
+        ("mine.tsv", tsv(ROWS), {"on_bad_row": "drop"}, "on_bad_row 'drop' is not one of fail, skip"),
+        ("mine.tsv", tsv(ROWS[:4]), {}, "cannot draw 10% of 4 examples of 3 classes as the validation split"),
+    ],
+)
+def test_a_file_that_cannot_be_used(tmp_path, file, content, knobs, message):
+    (tmp_path / file).write_text(content)
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path / file, **knobs)
+
+
+def test_missing_files(tmp_path):
+    with pytest.raises(ValueError, match="text_file reads your own file: set data.path to it"):
+        data.get("text_file")
+    with pytest.raises(FileNotFoundError, match=r"no file or folder .*mine\.tsv"):
+        load(tmp_path / "mine.tsv")
+    with pytest.raises(FileNotFoundError, match=r"no train\.tsv or train\.csv or train\.jsonl in "):
+        load(tmp_path)
+    (tmp_path / "train.tsv").write_text(tsv(ROWS))
+    with pytest.raises(FileNotFoundError, match=r"no file .*classes\.txt"):
+        load(tmp_path, classes=str(tmp_path / "classes.txt"))
+    (tmp_path / "dev.tsv").write_text(tsv(ROWS))
+    (tmp_path / "val.csv").write_text(as_csv(ROWS))
+    with pytest.raises(ValueError, match=r"dev\.tsv and .*val\.csv are each a validation split: keep one"):
+        load(tmp_path)
