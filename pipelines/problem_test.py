@@ -93,8 +93,8 @@ def test_a_file_of_ones_own(tmp_path, tiny_bert):
         "test": 16,
     }
     features, labels, _ = next(loaded.read_training(experiment))
-    assert loaded.build_model(experiment)(features).shape == [len(labels), 2]
-    assert features["input_type_ids"].numpy().any()
+    assert set(labels.numpy()) == {0, 1}
+    assert features["input_type_ids"].numpy().any()  # of the second texts
 
 
 def text_problem(folder, encoder, cache_dir="unused", held_out=(), frozen=False, **class_encoder):
