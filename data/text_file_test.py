@@ -87,7 +87,7 @@ def test_byte_order_marks_and_windows_line_ends(tmp_path, extension):
 
 def test_quotes_commas_and_line_ends_in_a_csv(tmp_path):
     path = tmp_path / "train.csv"
-    odd = 'a "quote", and\na\nline'
+    odd = 'a "quote", and\r\na\nline'
     rows = [(odd, "", "ham"), ("after", "", "spam"), *ROWS]
     path.write_text(as_csv(rows) + "\n")  # and a blank line
     dataset = load(path)
@@ -211,6 +211,7 @@ def test_a_broken_list_of_classes(tmp_path, names, message):
         ("csv", b'"a "text"\n",,ham\n', "is not CSV, as far as line 62: ',' expected after '\"'"),
         ("csv", b'"a text,,ham\n', "is not CSV, as far as line 62: unexpected end of data"),
         ("jsonl", b'{"text": "a text", "label": \n', "is not JSON: Expecting value at column"),
+        ("jsonl", b'{"text": "caf\xe9", "label": "ham"}\n', "is not UTF-8: invalid continuation byte"),
         ("jsonl", b'["a text", "ham"]\n', "is not a JSON object"),
         ("jsonl", b'{"text": "a text"}\n', "has no 'label'; it has: text"),
         ("jsonl", b'{"text": 1, "label": "ham"}\n', "has the text 1, which is not a string"),
