@@ -7,7 +7,6 @@ from absl import logging
 
 from rank4class.data import goemotions, imagenet, mind, small_images, synthetic, text_file
 
-
 DATASETS = {
     "digits": small_images.digits,
     "cifar10": small_images.cifar10,
