@@ -9,6 +9,7 @@ from rank4class.data import goemotions, imagenet, mind, small_images, synthetic,
 
 DATASETS = {
     "digits": small_images.digits,
+    "mnist": small_images.mnist,
     "cifar10": small_images.cifar10,
     "imagenet": imagenet.imagenet,
     "goemotions": goemotions.goemotions,

@@ -1,7 +1,9 @@
-"""Datasets of small images, held in memory: scikit-learn's digits and CIFAR-10."""
+"""Datasets of small images, held in memory: scikit-learn's digits, MNIST and CIFAR-10."""
 
+import gzip
 import os
-import pathlib
+import pickle
+import zlib
 
 import numpy as np
 import sklearn.datasets
@@ -37,17 +39,20 @@ def digits():
     return Dataset(tuple(str(name) for name in bunch.target_names), splits)
 
 
-def cifar10(path=None):
+def cifar10(path=None, tfds_dir=None):
     """CIFAR-10, photographs of ten kinds of things, 32 x 32 pixels.
 
     It has no validation split of its own: a tenth of the training images, fixed and stratified, is
     held out for it. The test split is the published one, on which the paper reports.
 
     Args:
-      path: folder of the published binary files, `data_batch_*.bin` (one to five of them),
-        `test_batch.bin` (records of a label byte and 32 x 32 pixels, all red, then all green, then
-        all blue) and `batches.meta.txt` (a name a line, in the order of the ids). Without it the
+      path: folder of the published files, or the one that `cifar-10-batches-bin/` or
+        `cifar-10-batches-py/` was unpacked to. Binary: `data_batch_*.bin` (one to five of them),
+        `test_batch.bin` (records of a label byte and 32 x 32 pixels, all red, then all green, then all
+        blue) and `batches.meta.txt` (a name a line, in the order of the ids). Python: `data_batch_*`,
+        `test_batch` and `batches.meta`, pickles of which nothing but arrays is read. Without a path the
         dataset comes from TensorFlow Datasets, which downloads it once.
+      tfds_dir: folder of what TensorFlow Datasets has prepared; None takes its own.
 
     Returns:
       A `Dataset` with the feature `image` uint8 `[N, 32, 32, 3]`, RGB.
@@ -57,39 +62,128 @@ def cifar10(path=None):
       ValueError: a file is broken, the message names file and record; or a class has too few training
         images to hold a tenth out.
     """
-    class_names, (images, labels), test = _cifar10_from_folder(path) if path else _cifar10_from_tfds()
-    counts = np.bincount(labels, minlength=len(class_names))
+    if not path:
+        return _with_validation("CIFAR-10", *_from_tfds("cifar10", "CIFAR-10", tfds_dir))
+    folder, is_python = _cifar10_layout(path)
+    read = _cifar10_pickle if is_python else _cifar10_records
+    ending = "" if is_python else ".bin"
+    names_path = os.path.join(folder, "batches.meta" if is_python else "batches.meta.txt")
+    class_names = _cifar10_names(names_path, is_python)
+    train_paths = [os.path.join(folder, f"data_batch_{i}{ending}") for i in range(1, 6)]
+    train_paths = [path for path in train_paths if os.path.isfile(path)]
+    if not train_paths:
+        raise FileNotFoundError(f"no file {os.path.join(folder, f'data_batch_*{ending}')}")
+    test_path = os.path.join(folder, f"test_batch{ending}")
+    train, test = _joined([read(path) for path in train_paths]), read(test_path)
+    files = {path: sources.sha256(path) for path in (names_path, *train_paths, test_path)}
+    return _with_validation("CIFAR-10", class_names, train, test, files)
+
+
+MNIST_FILES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
+
+
+def mnist(path=None, tfds_dir=None):
+    """MNIST, handwritten digits, 28 x 28 pixels.
+
+    A tenth of the training images, fixed and stratified, is held out for validation.
+
+    Args:
+      path: folder of the published files, `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`,
+        `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`, each as it is or with `.gz`. Without it
+        the dataset comes from TensorFlow Datasets, which downloads it once.
+      tfds_dir: folder of what TensorFlow Datasets has prepared; None takes its own.
+
+    Returns:
+      A `Dataset` with the feature `image` uint8 `[N, 28, 28, 1]`.
+
+    Raises:
+      FileNotFoundError: a file is missing.
+      ValueError: a file is broken, the message names file and record; or a class has too few training
+        images to hold a tenth out.
+    """
+    if not path:
+        return _with_validation("MNIST", *_from_tfds("mnist", "MNIST", tfds_dir))
+    paths = [_idx_path(path, name) for name in MNIST_FILES]
+    files = {path: sources.sha256(path) for path in paths}
+    return _with_validation(
+        "MNIST", tuple("0123456789"), _mnist_part(*paths[:2]), _mnist_part(*paths[2:]), files
+    )
+
+
+def _with_validation(title, class_names, train, test, files=None):
+    counts = train.class_counts(len(class_names))
     if counts.min() < 10:
         raise ValueError(
-            f"CIFAR-10 has {counts.min()} training images of class {class_names[counts.argmin()]!r}: a "
+            f"{title} has {counts.min()} training images of class {class_names[counts.argmin()]!r}: a "
             "tenth of each class is held out for validation, which takes 10"
         )
-    train, validation = sklearn.model_selection.train_test_split(
-        np.arange(len(labels)), test_size=0.1, random_state=0, stratify=labels
+    kept, held_out = sklearn.model_selection.train_test_split(
+        np.arange(len(train)), test_size=0.1, random_state=0, stratify=train.labels
     )
-    parts = {
-        "train": (images[train], labels[train]),
-        "validation": (images[validation], labels[validation]),
-        "test": test,
-    }
-    return Dataset(class_names, {name: Split({"image": part[0]}, part[1]) for name, part in parts.items()})
+    splits = {"train": train.select(kept), "validation": train.select(held_out), "test": test}
+    return Dataset(class_names, splits, files=files or {})
 
 
-def _cifar10_from_folder(folder):
-    names_path = os.path.join(folder, "batches.meta.txt")
-    class_names = tuple(name.strip() for _, name in sources.lines(names_path) if name.strip())
-    if len(set(class_names)) != 10:
-        raise ValueError(f"{names_path} has {len(set(class_names))} different class names, not 10")
-    train_paths = sorted(pathlib.Path(folder).glob("data_batch_*.bin"))
-    if not train_paths:
-        raise FileNotFoundError(f"no file {os.path.join(folder, 'data_batch_*.bin')}")
-    images, labels = zip(*map(_cifar10_records, train_paths), strict=True)
-    test = _cifar10_records(os.path.join(folder, "test_batch.bin"))
-    return class_names, (np.concatenate(images), np.concatenate(labels)), test
+def _from_tfds(name, title, tfds_dir):
+    """Returns the names of the classes, and the published training and test split."""
+    builder = sources.tfds_builder(name, title, tfds_dir)
+    parts = []
+    for part in ("train", "test"):
+        batches = builder.as_dataset(split=part, shuffle_files=False, batch_size=1000)
+        images, labels = zip(*((b["image"], b["label"]) for b in batches.as_numpy_iterator()), strict=True)
+        parts.append(_split(f"{name} {part}", np.concatenate(images), np.concatenate(labels)))
+    return (tuple(builder.info.features["label"].names), *parts)
+
+
+def _split(source, images, labels):
+    origins = np.array([f"{source} record {i}" for i in range(1, len(labels) + 1)], object)
+    return Split({"image": images}, labels.astype(np.int32), origins)
+
+
+def _joined(parts):
+    images = np.concatenate([part.features["image"] for part in parts])
+    labels, origins = (np.concatenate([getattr(p, name) for p in parts]) for name in ("labels", "origins"))
+    return Split({"image": images}, labels, origins)
+
+
+def _check_labels(path, labels):
+    outside = np.flatnonzero((labels < 0) | (labels > 9))
+    if outside.size:
+        raise ValueError(
+            f"{path}: record {outside[0] + 1} of {len(labels)} has the label {labels[outside[0]]}, outside "
+            "the classes 0..9"
+        )
+
+
+def _cifar10_layout(path):
+    """Returns the folder that holds CIFAR-10's files, and whether they are the Python ones."""
+    batches = ("test_batch", *(f"data_batch_{i}" for i in range(1, 6)))
+    folders = [os.path.join(path, name) for name in ("", "cifar-10-batches-bin", "cifar-10-batches-py")]
+    for folder in folders:
+        for ending in (".bin", ""):
+            if any(os.path.isfile(os.path.join(folder, name + ending)) for name in batches):
+                return folder, not ending
+    raise FileNotFoundError(
+        f"{path} holds neither CIFAR-10's binary files (data_batch_*.bin) nor its Python files (data_batch_*)"
+    )
+
+
+def _cifar10_names(path, is_python):
+    if is_python:
+        names = [name.decode() for name in _of_pickle(path, b"label_names", list)]
+    else:
+        names = [name.strip() for _, name in sources.lines(path) if name.strip()]
+    if len(set(names)) != 10:
+        raise ValueError(f"{path} has {len(set(names))} different class names, not 10")
+    return tuple(names)
 
 
 def _cifar10_records(path):
-    """Returns the images uint8 `[N, 32, 32, 3]` and labels int32 `[N]` of a file."""
     if not os.path.isfile(path):
         raise FileNotFoundError(f"no file {path}")
     content = np.fromfile(path, np.uint8)
@@ -101,21 +195,98 @@ def _cifar10_records(path):
             f"{path} is truncated: {left_over} bytes are left over after {count} records of 3073 bytes"
         )
     records = content.reshape(count, -1)
-    labels = records[:, 0].astype(np.int32)
-    outside = np.flatnonzero(labels > 9)
-    if outside.size:
+    return _cifar10_split(path, records[:, 1:], records[:, 0])
+
+
+def _cifar10_pickle(path):
+    pixels, labels = _of_pickle(path, b"data", np.ndarray), np.array(_of_pickle(path, b"labels", list), int)
+    if pixels.dtype != np.uint8 or pixels.shape != (len(labels), 3 * 32 * 32):
         raise ValueError(
-            f"{path}: record {outside[0] + 1} of {count} has the label {labels[outside[0]]}, outside the "
-            "classes 0..9"
+            f"{path} has data {pixels.dtype} {list(pixels.shape)} for {len(labels)} labels, not uint8 "
+            f"[{len(labels)}, 3072]"
         )
-    return records[:, 1:].reshape(count, 3, 32, 32).transpose(0, 2, 3, 1), labels
+    return _cifar10_split(path, pixels, labels)
 
 
-def _cifar10_from_tfds():
-    builder = sources.tfds_builder("cifar10", "CIFAR-10")
-    parts = []
-    for name in ("train", "test"):
-        batches = builder.as_dataset(split=name, shuffle_files=False, batch_size=1000)
-        images, labels = zip(*((b["image"], b["label"]) for b in batches.as_numpy_iterator()), strict=True)
-        parts.append((np.concatenate(images), np.concatenate(labels).astype(np.int32)))
-    return (tuple(builder.info.features["label"].names), *parts)
+def _cifar10_split(path, pixels, labels):
+    _check_labels(path, labels)
+    images = pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    return _split(os.path.basename(path), images, labels)
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    """Admits what arrays are pickled with and nothing else: a pickle may call any function it names."""
+
+    ADMITTED = (
+        ("numpy", "dtype"),
+        ("numpy", "ndarray"),
+        ("numpy.core.multiarray", "_reconstruct"),
+        ("_codecs", "encode"),  # Python 3 writes bytes with it where the format is that of Python 2
+    )
+
+    def find_class(self, module, name):
+        if (module, name) not in self.ADMITTED:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which arrays do not need")
+        return super().find_class(module, name)
+
+
+# What the bytes of no pickle, or of half a pickle, raise.
+_NO_PICKLE = (
+    pickle.UnpicklingError, EOFError, AttributeError, IndexError, KeyError, MemoryError, OverflowError,
+    TypeError, ValueError,
+)  # fmt: skip
+
+
+def _of_pickle(path, key, kind):
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"no file {path}")
+    try:
+        with open(path, "rb") as file:
+            content = _ArrayUnpickler(file, encoding="bytes").load()
+    except _NO_PICKLE as error:
+        raise ValueError(f"{path} is truncated, or no file of CIFAR-10's: {error}") from error
+    if not isinstance(content, dict) or not isinstance(content.get(key), kind):
+        raise ValueError(f"{path} is no file of CIFAR-10's: it has no {kind.__name__} {key.decode()!r}")
+    return content[key]
+
+
+def _mnist_part(images_path, labels_path):
+    images, labels = _idx(images_path, axes=3), _idx(labels_path, axes=1)
+    if images.shape[1:] != (28, 28):
+        raise ValueError(
+            f"{images_path} has images of {images.shape[1]} x {images.shape[2]} pixels, not 28 x 28"
+        )
+    if len(images) != len(labels):
+        raise ValueError(f"{images_path} has {len(images)} images, but {labels_path} {len(labels)} labels")
+    _check_labels(labels_path, labels)
+    return _split(os.path.basename(images_path), images[..., None], labels)
+
+
+def _idx_path(folder, name):
+    plain = os.path.join(folder, name)
+    for path in (plain, f"{plain}.gz"):
+        if os.path.isfile(path):
+            return path
+    raise FileNotFoundError(f"no file {plain}, nor {plain}.gz")
+
+
+def _idx(path, axes):
+    """Returns the bytes of an IDX file as an array with that many axes."""
+    try:
+        with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
+            content = file.read()
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{path} is truncated, or not gzip: {error}") from error
+    magic, start = bytes([0, 0, 8, axes]), 4 + 4 * axes
+    if content[:4] != magic:
+        raise ValueError(
+            f"{path} begins with the magic number 0x{content[:4].hex()}, not 0x{magic.hex()}: it is no IDX "
+            f"file of bytes with {axes} axes"
+        )
+    shape = np.frombuffer(content[4:start].ljust(4 * axes, b"\0"), ">u4").astype(np.int64)
+    if len(content) != start + shape.prod():
+        raise ValueError(
+            f"{path} is {'truncated' if len(content) < start + shape.prod() else 'too long'}: it has "
+            f"{len(content)} bytes, {start + shape.prod()} by its header"
+        )
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)

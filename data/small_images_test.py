@@ -1,5 +1,11 @@
 """Small images: counts, pixels in their places, and one clear line for every broken file."""
 
+import gzip
+import hashlib
+import os
+import pickle
+import struct
+
 import numpy as np
 import pytest
 import sklearn.datasets
@@ -121,32 +127,300 @@ def test_a_missing_cifar10_file_is_named(tiny_cifar10, pattern, message):
         data.get("cifar10", path=str(tiny_cifar10))
 
 
-def test_cifar10_from_tfds():
+def test_cifar10_says_where_its_images_are_from(tiny_cifar10):
+    dataset = data.get("cifar10", path=str(tiny_cifar10))
+    assert dataset.splits["test"].origin(16) == "test_batch.bin record 17"
+    for name in ("train", "validation"):
+        split = dataset.splits[name]
+        for i in range(len(split)):
+            number = int(split.origin(i).rpartition(" ")[2])
+            assert split.features["image"][i, 0, 0, 2] == number - 1
+    files = {"batches.meta.txt", "data_batch_1.bin", "data_batch_2.bin", "test_batch.bin"}
+    assert {os.path.basename(path) for path in dataset.files} == files
+    for path, digest in dataset.files.items():
+        with open(path, "rb") as file:
+            assert digest == hashlib.sha256(file.read()).hexdigest()
+
+
+def python_2_pickle(array, labels):
+    """Returns the bytes of a published Python batch: Python 2's pickle, whose strings are bytes."""
+    data = b"".join(
+        [
+            b"\x80\x02}(U\x04datacnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\nK\x00\x85U\x01btR",
+            b"(K\x01",
+            *(b"J" + struct.pack("<i", size) for size in array.shape),
+            b"\x86cnumpy\ndtype\n(U\x02u1K\x00K\x01tR(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb",
+            b"\x89T" + struct.pack("<i", array.size) + array.tobytes() + b"tb",
+        ]
+    )
+    return data + b"U\x06labels](" + b"".join(b"K" + bytes([label]) for label in labels) + b"eu."
+
+
+@pytest.fixture
+def python_cifar10(tiny_cifar10):
+    """Writes `tiny_cifar10` again as the published Python files, one in Python 2's own bytes."""
+    folder = tiny_cifar10 / "cifar-10-batches-py"
+    folder.mkdir()
+    names = {b"label_names": [name.encode() for name in CIFAR10_NAMES]}
+    (folder / "batches.meta").write_bytes(pickle.dumps(names, protocol=2))
+    for path in tiny_cifar10.glob("*.bin"):
+        records = np.frombuffer(path.read_bytes(), np.uint8).reshape(-1, 3073)
+        labels = records[:, 0].tolist()
+        content = pickle.dumps({b"data": records[:, 1:].copy(), b"labels": labels}, protocol=2)
+        if path.stem == "data_batch_1":
+            content = python_2_pickle(records[:, 1:], labels)
+        (folder / path.stem).write_bytes(content)
+    return folder
+
+
+def test_cifar10s_python_files_hold_the_same(tiny_cifar10, python_cifar10):
+    binary = data.get("cifar10", path=str(tiny_cifar10))
+    assert os.path.join(tiny_cifar10, "test_batch.bin") in binary.files
+    python = data.get("cifar10", path=str(python_cifar10))
+    assert python.class_names == binary.class_names
+    assert set(python.files) == {str(path) for path in python_cifar10.iterdir()}
+    for name, split in python.splits.items():
+        np.testing.assert_array_equal(split.features["image"], binary.splits[name].features["image"])
+        np.testing.assert_array_equal(split.labels, binary.splits[name].labels)
+        assert split.origin(0) == binary.splits[name].origin(0).replace(".bin", "")
+
+
+@pytest.mark.parametrize("kind", ["bin", "py"])
+def test_cifar10_as_its_archives_unpack(tiny_cifar10, python_cifar10, kind):
+    parent = tiny_cifar10 / "parent"
+    (parent / f"cifar-10-batches-{kind}").mkdir(parents=True)
+    for path in (python_cifar10 if kind == "py" else tiny_cifar10).iterdir():
+        if path.is_file():
+            os.link(path, parent / f"cifar-10-batches-{kind}" / path.name)
+    dataset = data.get("cifar10", path=str(parent))
+    assert len(dataset.splits["train"]) == 135
+    assert f"cifar-10-batches-{kind}" in next(iter(dataset.files))
+
+
+class Exploit:
+    def __reduce__(self):
+        return os.system, ("touch exploited",)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        (
+            "test_batch",
+            pickle.dumps({b"data": Exploit()}),
+            r"test_batch is truncated, or no file of CIFAR-10's: it asks for posix\.system, which arrays",
+        ),
+        (
+            "data_batch_1",
+            python_2_pickle(np.zeros([2, 3072], np.uint8), [1, 2])[:-400],
+            r"data_batch_1 is trunc",
+        ),
+        ("data_batch_1", b"", r"data_batch_1 is truncated"),
+        ("data_batch_1", b"\xff\xd8\xff\xe0", r"data_batch_1 is truncated, or no file of CIFAR-10's"),
+        (
+            "data_batch_1",
+            pickle.dumps([1]),
+            r"data_batch_1 is no file of CIFAR-10's: it has no ndarray 'data'",
+        ),
+        (
+            "data_batch_1",
+            python_2_pickle(np.zeros([2, 3072], np.uint8), [1, 2, 3]),
+            r"data_batch_1 has data uint8 \[2, 3072\] for 3 labels, not uint8 \[3, 3072\]",
+        ),
+        (
+            "data_batch_2",
+            python_2_pickle(np.zeros([2, 3072], np.uint8), [1, 12]),
+            r"data_batch_2: record 2 of 2 has the label 12, outside the classes 0\.\.9",
+        ),
+        ("batches.meta", pickle.dumps({b"labels": []}), r"batches\.meta is no file .* no list 'label_names'"),
+        ("batches.meta", pickle.dumps({b"label_names": [b"cat"]}), r"batches\.meta has 1 different class"),
+    ],
+)
+def test_a_broken_python_file_is_named_and_runs_nothing(python_cifar10, monkeypatch, file, content, message):
+    monkeypatch.chdir(python_cifar10)
+    (python_cifar10 / file).write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        data.get("cifar10", path=str(python_cifar10))
+    assert not os.path.exists("exploited")
+
+
+def test_a_folder_without_cifar10_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"holds neither CIFAR-10's binary .* nor its Python files"):
+        data.get("cifar10", path=str(tmp_path))
+
+
+def test_missing_python_files_are_named(python_cifar10):
+    (python_cifar10 / "test_batch").unlink()
+    with pytest.raises(FileNotFoundError, match=r"no file .*cifar-10-batches-py/test_batch"):
+        data.get("cifar10", path=str(python_cifar10))
+
+
+def idx(array):
+    return (
+        struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
+    )
+
+
+@pytest.fixture
+def tiny_mnist(tmp_path):
+    """Writes a small folder in MNIST's published layout; returns its path.
+
+    In image `i` of a file the pixel of row `r` and column `c` is `r + 2 * c + i`.
+    """
+    rows, columns = np.indices([28, 28])
+    for name, size in (("train", 100), ("t10k", 20)):
+        numbers = np.arange(size)
+        images = rows + 2 * columns + numbers[:, None, None]
+        (tmp_path / f"{name}-images-idx3-ubyte").write_bytes(idx(images))
+        (tmp_path / f"{name}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(numbers % 10)))
+    return tmp_path
+
+
+def test_mnist_by_hand(tiny_mnist):
+    dataset = data.get("mnist", path=str(tiny_mnist))
+    assert dataset.class_names == tuple("0123456789")
+    assert set(dataset.files) == {str(path) for path in tiny_mnist.iterdir()}
+    numbers = {}
+    for name, split in dataset.splits.items():
+        images = split.features["image"]
+        assert images.dtype == np.uint8
+        assert images.shape == (len(split), 28, 28, 1)
+        numbers[name] = images[:, 0, 0, 0].astype(int)
+        np.testing.assert_array_equal(images[:, 20, 3, 0], numbers[name] + 26)
+        np.testing.assert_array_equal(numbers[name] % 10, split.labels)
+        file = "t10k" if name == "test" else "train"
+        assert split.origin(1) == f"{file}-images-idx3-ubyte record {numbers[name][1] + 1}"
+    assert np.bincount(dataset.splits["validation"].labels).tolist() == [1] * 10
+    assert sorted([*numbers["train"], *numbers["validation"]]) == list(range(100))
+    assert numbers["test"].tolist() == list(range(20))
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        (
+            "t10k-images-idx3-ubyte",
+            lambda b: b[:-1],
+            r"idx3-ubyte is truncated: it has 15695 bytes, 15696 by",
+        ),
+        ("t10k-images-idx3-ubyte", lambda b: b + b"a", r"idx3-ubyte is too long: it has 15697 bytes, 15696"),
+        ("t10k-images-idx3-ubyte", lambda b: b[:9], r"t10k-images-idx3-ubyte is truncated: it has 9 bytes"),
+        ("t10k-images-idx3-ubyte", lambda b: b"", r"t10k-images-idx3-ubyte begins with the magic number 0x,"),
+        (
+            "train-images-idx3-ubyte",
+            lambda b: idx(np.arange(100)),
+            r"train-images-idx3-ubyte begins with the magic number 0x00000801, not 0x00000803: it is no IDX",
+        ),
+        (
+            "train-images-idx3-ubyte",
+            lambda b: idx(np.zeros([100, 32, 28])),
+            r"train-images-idx3-ubyte has images of 32 x 28 pixels, not 28 x 28",
+        ),
+        (
+            "t10k-labels-idx1-ubyte.gz",
+            lambda b: b[:-9],
+            r"t10k-labels-idx1-ubyte\.gz is truncated, or not gzip",
+        ),
+        (
+            "t10k-labels-idx1-ubyte.gz",
+            lambda b: b[2:],
+            r"t10k-labels-idx1-ubyte\.gz is truncated, or not gzip",
+        ),
+        (
+            "t10k-labels-idx1-ubyte.gz",
+            lambda b: b[:10] + b"\xff" + b[11:],
+            r"t10k-labels-idx1-ubyte\.gz is truncated, or not gzip",
+        ),
+        (
+            "train-labels-idx1-ubyte.gz",
+            lambda b: gzip.compress(idx(np.arange(101) % 10)),
+            r"train-images-idx3-ubyte has 100 images, but .*train-labels-idx1-ubyte\.gz 101 labels",
+        ),
+        (
+            "t10k-labels-idx1-ubyte.gz",
+            lambda b: gzip.compress(idx(np.arange(20))),
+            r"t10k-labels-idx1-ubyte\.gz: record 11 of 20 has the label 10, outside the classes 0\.\.9",
+        ),
+        (
+            "train-labels-idx1-ubyte.gz",
+            lambda b: gzip.compress(idx(np.arange(100) % 9)),
+            r"MNIST has 0 training images of class '9': a tenth .* takes 10",
+        ),
+    ],
+)
+def test_a_broken_mnist_file_is_named(tiny_mnist, file, change, message):
+    path = tiny_mnist / file
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(ValueError, match=message):
+        data.get("mnist", path=str(tiny_mnist))
+
+
+def test_a_missing_mnist_file_is_named(tiny_mnist):
+    (tiny_mnist / "t10k-labels-idx1-ubyte.gz").unlink()
+    with pytest.raises(FileNotFoundError, match=r"no file .*t10k-labels-idx1-ubyte, nor .*ubyte\.gz"):
+        data.get("mnist", path=str(tiny_mnist))
+
+
+def test_real_mnist(real_data, tmp_path):
+    for part in ("images-idx3-ubyte.gz", "labels-idx1-ubyte.gz"):
+        published = os.path.join(real_data("mnist"), f"t10k-{part}")
+        for name in ("train", "t10k"):
+            os.symlink(os.path.abspath(published), tmp_path / f"{name}-{part}")
+    splits = data.get("mnist", path=str(tmp_path)).splits
+    assert {name: len(split) for name, split in splits.items()} == {
+        "train": 9000,
+        "validation": 1000,
+        "test": 10000,
+    }
+    assert np.bincount(splits["test"].labels).tolist() == [
+        980,
+        1135,
+        1032,
+        1010,
+        982,
+        892,
+        958,
+        1028,
+        974,
+        1009,
+    ]
+    # The nearest mean image names most digits: pixels and labels belong together.
+    means = [splits["train"].features["image"][splits["train"].labels == i].mean(axis=0) for i in range(10)]
+    distances = [np.abs(splits["test"].features["image"][:500] - mean).sum(axis=(1, 2, 3)) for mean in means]
+    assert np.mean(np.argmin(distances, axis=0) == splits["test"].labels[:500]) > 0.6
+
+
+@pytest.mark.parametrize(("name", "shape"), [("cifar10", [32, 32, 3]), ("mnist", [28, 28, 1])])
+def test_from_tfds(name, shape):
     def as_dataset(self, split, **_):
         numbers = np.arange({"train": 100, "test": 20}[split])
-        images = np.tile(numbers.astype(np.uint8)[:, None, None, None], [1, 32, 32, 3])
+        images = np.tile(numbers.astype(np.uint8)[:, None, None, None], [1, *shape])
         return tf.data.Dataset.from_tensor_slices({"image": images, "label": numbers % 10})
 
     with tfds.testing.mock_data(as_dataset_fn=as_dataset):
-        dataset = data.get("cifar10")
+        dataset = data.get(name)
     assert len(dataset.class_names) == 10
     assert {name: len(split) for name, split in dataset.splits.items()} == {
         "train": 90,
         "validation": 10,
         "test": 20,
     }
+    assert dataset.splits["test"].origin(4) == f"{name} test record 5"
     for split in dataset.splits.values():
         assert split.labels.dtype == np.int32
-        np.testing.assert_array_equal(split.features["image"][:, 5, 5, 1] % 10, split.labels)
+        np.testing.assert_array_equal(split.features["image"][:, 5, 5, 0] % 10, split.labels)
 
 
-def test_without_a_network_the_remedy_is_named(monkeypatch):
+def test_without_a_network_the_remedy_is_named(monkeypatch, tmp_path):
     def fail(self):
-        raise ConnectionError("no route")
+        raise ConnectionError(f"no route to {self.data_dir}")
 
     monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", fail)
-    with pytest.raises(OSError, match=r"CIFAR-10 could not be downloaded; set data\.path .* \(no route\)"):
-        data.get("cifar10")
+    for name, title in (("cifar10", "CIFAR-10"), ("mnist", "MNIST")):
+        with pytest.raises(
+            OSError, match=rf"{title} could not .* set data\.path .* \(no route to {tmp_path}/"
+        ):
+            data.get(name, tfds_dir=str(tmp_path))
 
 
 def test_real_cifar10_is_balanced(real_data):
