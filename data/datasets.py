@@ -5,13 +5,14 @@ import inspect
 
 from absl import logging
 
-from rank4class.data import goemotions, imagenet, mind, small_images, synthetic, text_file
+from rank4class.data import goemotions, image_folder, imagenet, mind, small_images, synthetic, text_file
 
 DATASETS = {
     "digits": small_images.digits,
     "mnist": small_images.mnist,
     "cifar10": small_images.cifar10,
     "imagenet": imagenet.imagenet,
+    "image_folder": image_folder.image_folder,
     "goemotions": goemotions.goemotions,
     "mind": mind.mind,
     "synthetic": synthetic.synthetic,

@@ -1,6 +1,15 @@
-"""ImageNet's layout: which files, which classes, and one clear line for every broken folder."""
+"""ImageNet's layouts: which files or records, which classes, and one clear line for all that is broken."""
 
+import io
+import itertools
+import os
+import re
+import tarfile
+
+import numpy as np
 import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
 
 from rank4class import data
 
@@ -62,18 +71,333 @@ def test_broken_imagenet_folders(tiny_imagenet):
         return str(caught.value).replace(str(tiny_imagenet), "FOLDER")
 
     (tiny_imagenet / "val" / "n03").mkdir()
-    assert message() == "FOLDER/val/n03 is a class that FOLDER/train does not have"
+    (tiny_imagenet / "val" / "n03" / "image.jpeg.part").write_bytes(b"")
+    assert message() == "FOLDER/val/n03 has no image *.jpeg"
+    (tiny_imagenet / "val" / "n03" / "image.JPEG").write_bytes(b"")
+    assert message() == "FOLDER/val/n03 is a class without training images"
     (tiny_imagenet / "train" / "n03").mkdir()
-    (tiny_imagenet / "train" / "n03" / "image.jpeg.part").write_bytes(b"")
-    assert message() == "FOLDER/val/n03 has no image *.JPEG"
-    (tiny_imagenet / "val" / "n03").rmdir()
-    assert message() == "FOLDER/train/n03 has no image *.JPEG"
+    assert message() == "FOLDER/train/n03 has no image *.jpeg"
     (tiny_imagenet / "val").rename(tiny_imagenet / "elsewhere")
     assert message() == "no folder FOLDER/val or FOLDER/validation"
     (tiny_imagenet / "val").mkdir()
     (tiny_imagenet / "val" / "image.JPEG").write_bytes(b"")
+    (tiny_imagenet / "train" / "n03").rmdir()
     assert message() == "FOLDER/val has no folders: sort its images into one folder a class"
     (tiny_imagenet / "train").rename(tiny_imagenet / "training")
-    assert message() == "no folder FOLDER/train"
+    assert message() == (
+        "FOLDER is no folder with train/ and val/, with ILSVRC2012_img_train.tar and "
+        "ILSVRC2012_img_val.tar, or with records"
+    )
     with pytest.raises(ValueError, match=r"not downloaded: set data\.path to a folder with train/ and val/"):
         data.get("imagenet")
+    with pytest.raises(ValueError, match=r"on_bad_row 'skp' is not one of fail, skip"):
+        data.get("imagenet", path=str(tiny_imagenet), on_bad_row="skp")
+
+
+SYNSETS = ("n01443537", "n01484850", "n02085620")  # goldfish, great white shark, Chihuahua
+
+
+def grey(value):
+    """Returns a JPEG of one grey."""
+    return tf.io.encode_jpeg(tf.fill([20, 30, 3], tf.constant(value, tf.uint8))).numpy()
+
+
+def greys(dataset, name):
+    """Returns the greys of a split's images, by their files or records, to a multiple of 10."""
+    features = {key: tf.constant(values) for key, values in dataset.splits[name].features.items()}
+    images = data.DecodeAndCrop(8)(features)["image"].numpy()
+    return (images.mean(axis=(1, 2, 3)) * 25.5).round().astype(int) * 10
+
+
+def archive(files):
+    """Returns the bytes of a tar archive."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as tar:
+        for name, value in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(value)
+            tar.addfile(info, io.BytesIO(value))
+    return content.getvalue()
+
+
+def synset_archive(i):
+    """Returns the bytes of the archive of synset `i`: `i + 2` images, of the greys `50 * i + 10 * j`."""
+    return archive({f"{SYNSETS[i]}_{j}.JPEG": grey(50 * i + 10 * j) for j in range(i + 2)})
+
+
+@pytest.fixture
+def archives(tmp_path):
+    """Writes a few images as ImageNet's published archives; returns their folder."""
+    train = {f"{synset}.tar": synset_archive(i) for i, synset in enumerate(SYNSETS)}
+    (tmp_path / "ILSVRC2012_img_train.tar").write_bytes(archive(train))
+    # Not in the order of the names, as in the published archive.
+    validation = {f"ILSVRC2012_val_{i:08}.JPEG": grey(10 * i) for i in (3, 1, 4, 2)}
+    (tmp_path / "ILSVRC2012_img_val.tar").write_bytes(archive(validation))
+    return tmp_path
+
+
+def test_archives_are_prepared_once(archives, tmp_path):
+    tfds_dir = tmp_path / "prepared"
+    dataset = data.get("imagenet", path=str(archives), tfds_dir=str(tfds_dir))
+    assert len(dataset.class_names) == 1000
+    train, validation = dataset.splits["train"], dataset.splits["validation"]
+    assert dataset.splits["test"] is validation
+    names = [dataset.class_names[label] for label in train.labels]
+    expected = [(name, 50 * i + 10 * j) for i, name in enumerate(SYNSETS) for j in range(i + 2)]
+    assert sorted(zip(names, greys(dataset, "train"), strict=True)) == expected
+    # The first lines of the published list: of the images 1 to 4.
+    first = [labels for _, labels in sorted(zip(greys(dataset, "test"), validation.labels, strict=True))]
+    assert [dataset.class_names[i] for i in first] == ["n01751748", "n09193705", "n02105855", "n04263257"]
+    [file] = set(validation.features["file"])
+    assert [validation.origin(i) for i in range(4)] == [f"{file} record {i}" for i in (1, 2, 3, 4)]
+
+    (archives / "ILSVRC2012_img_train.tar").write_bytes(b"")
+    again = data.get("imagenet", path=str(archives), tfds_dir=str(tfds_dir))
+    np.testing.assert_array_equal(again.splits["train"].features["offset"], train.features["offset"])
+
+
+def test_broken_archives(archives, tmp_path):
+    def message():
+        with pytest.raises((ValueError, FileNotFoundError)) as caught:
+            data.get("imagenet", path=str(archives), tfds_dir=str(tmp_path / "prepared"))
+        return str(caught.value).replace(str(archives), "FOLDER")
+
+    train, validation = archives / "ILSVRC2012_img_train.tar", archives / "ILSVRC2012_img_val.tar"
+    whole = validation.read_bytes()
+    for end in (0, 700, 5000, len(whole) // 2, len(whole) - 9000):
+        validation.write_bytes(whole[:end])
+        assert message() == (
+            "FOLDER/ILSVRC2012_img_val.tar is truncated, archives end in zeros: download it again"
+        ), end
+    validation.write_bytes(b"what is no archive" + whole[18:])
+    assert message().startswith("FOLDER/ILSVRC2012_img_val.tar is damaged, download it again: ")
+    names = [f"ILSVRC2012_val_{i:08}.JPEG" for i in (1, 3)]
+    validation.write_bytes(archive(dict.fromkeys(names, b"x")))
+    assert message() == (
+        f"FOLDER/ILSVRC2012_img_val.tar is not as published: it holds {names[1]} where "
+        "ILSVRC2012_val_00000002.JPEG belongs"
+    )
+    validation.unlink()
+    assert message() == "no file FOLDER/ILSVRC2012_img_val.tar"
+    validation.write_bytes(whole)
+    train.write_bytes(archive({"cats.tar": synset_archive(0)}))
+    assert message() == (
+        "FOLDER/ILSVRC2012_img_train.tar is not as published: it holds cats.tar, which is no synset's archive"
+    )
+    train.write_bytes(archive({f"{SYNSETS[0]}.tar": synset_archive(0)[:700]}))
+    expected = r"an archive in FOLDER/ILSVRC2012_img_train\.tar is damaged: .*unexpected end of data"
+    assert re.match(expected, message(), re.DOTALL)
+
+
+def write_records(path, rows):
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for row in rows:
+            example = tf.train.Example()
+            for name, value in row.items():
+                if isinstance(value, int):
+                    example.features.feature[name].int64_list.value.append(value)
+                else:
+                    example.features.feature[name].bytes_list.value.append(value)
+            writer.write(example.SerializeToString())
+
+
+def garden_row(label, value, **changes):
+    return {
+        "image/encoded": grey(value),
+        "image/format": b"JPEG",
+        "image/class/label": label,
+        "image/class/synset": f"n0{label}".encode(),
+        "image/filename": b"image.JPEG",
+        **changes,
+    }
+
+
+@pytest.fixture
+def garden(tmp_path):
+    """Writes a few images as the Model Garden's records; returns their folder."""
+    shards = {
+        "train-00000-of-00002": [(2, 10), (1, 20), (3, 30)],
+        "train-00001-of-00002": [(1, 40), (2, 50)],
+        "validation-00000-of-00001": [(3, 60), (1, 70)],
+    }
+    for name, rows in shards.items():
+        write_records(tmp_path / name, [garden_row(*row) for row in rows])
+    return tmp_path
+
+
+def test_the_model_gardens_records(garden):
+    dataset = data.get("imagenet", path=str(garden))
+    assert dataset.class_names == ("n01", "n02", "n03")
+    assert dataset.splits["train"].labels.tolist() == [1, 0, 2, 0, 1]
+    assert dataset.splits["train"].labels.dtype == np.int32
+    assert greys(dataset, "train").tolist() == [10, 20, 30, 40, 50]
+    assert dataset.splits["validation"].labels.tolist() == [2, 0]
+    assert greys(dataset, "validation").tolist() == [60, 70]
+    assert dataset.splits["test"] is dataset.splits["validation"]
+    assert dataset.splits["train"].features["offset"].dtype == np.int64
+    assert dataset.splits["train"].origin(4) == f"{garden}/train-00001-of-00002 record 2"
+
+
+def test_records_are_read_once(garden, tmp_path, monkeypatch):
+    def indices(folder):
+        return sorted(path.name for path in folder.glob("*records-*.npz"))
+
+    first = data.get("imagenet", path=str(garden))
+    assert len(indices(garden)) == 2
+    elsewhere = tmp_path / "elsewhere" / "tfds"
+    data.get("imagenet", path=str(garden), tfds_dir=str(elsewhere))
+    assert indices(elsewhere) == indices(garden)
+
+    monkeypatch.setattr(tf.data, "TFRecordDataset", None)
+    second = data.get("imagenet", path=str(garden))
+    for name, split in second.splits.items():
+        for key, values in first.splits[name].features.items():
+            np.testing.assert_array_equal(split.features[key], values)
+        np.testing.assert_array_equal(split.labels, first.splits[name].labels)
+    monkeypatch.undo()
+
+    path = garden / "train-00001-of-00002"
+    size = path.stat().st_size
+    write_records(path, [garden_row(2, 40), garden_row(1, 50)])
+    os.utime(path, (0, 0))  # another time, else the same: the clock of these files counts seconds
+    assert path.stat().st_size == size
+    assert data.get("imagenet", path=str(garden)).splits["train"].labels.tolist() == [1, 0, 2, 1, 0]
+    assert len(indices(garden)) == 3
+
+
+def test_a_damaged_index_is_named(garden):
+    data.get("imagenet", path=str(garden))
+    [index, _] = garden.glob("records-*.npz")
+    index.write_bytes(index.read_bytes()[:-30])
+    with pytest.raises(ValueError, match=rf"{index} is damaged: remove it, and it is made again"):
+        data.get("imagenet", path=str(garden))
+
+
+def test_an_index_that_cannot_be_kept_is_made_anew(garden, caplog):
+    (garden / "file").write_text("no folder")
+    for _ in range(2):
+        dataset = data.get("imagenet", path=str(garden), tfds_dir=str(garden / "file" / "folder"))
+        assert greys(dataset, "train").tolist() == [10, 20, 30, 40, 50]
+        assert "made anew each time, it cannot be kept" in caplog.text
+        caplog.clear()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda b: b[:-1], r"train-00000-of-00002: record 3 cannot be read: truncated record at \d+"),
+        (lambda b: b[: 2 * len(b) // 5], r"train-00000-of-00002: record 2 cannot be read: truncated record"),
+        (lambda b: b + b"\x01\x02", r"train-00000-of-00002 is truncated: bytes are left over after record 3"),
+        (lambda b: b[:5], r"train-00000-of-00002 is truncated: it has no record"),
+        (lambda b: b"", r"train-00000-of-00002 is truncated: it has no record"),
+        (lambda b: b[:50] + b"\xff\xff" + b[52:], r"-00002: record 1 cannot be read: corrupted record at 12"),
+        (
+            lambda b: b"no record at all" * 9,
+            r"-00002: record 1 cannot be read: corrupted .*Is this even a TF",
+        ),
+    ],
+)
+def test_a_broken_file_of_records_is_named(garden, change, message):
+    path = garden / "train-00000-of-00002"
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(ValueError, match=rf"^{garden}/.*{message}"):
+        data.get("imagenet", path=str(garden))
+    assert not list(garden.glob("*.npz"))
+
+
+def test_broken_records_of_the_model_garden(garden):
+    times = itertools.count()
+
+    def message(*rows):
+        write_records(garden / "train-00001-of-00002", rows)
+        os.utime(garden / "train-00001-of-00002", 2 * (next(times),))
+        with pytest.raises((ValueError, FileNotFoundError)) as caught:
+            data.get("imagenet", path=str(garden))
+        return str(caught.value).replace(str(garden), "FOLDER")
+
+    row = garden_row(1, 0)
+    del row["image/class/label"]
+    assert message(garden_row(1, 10), row) == (
+        "FOLDER/train-00001-of-00002: record 2 cannot be read: Feature: image/class/label (data type: int64) "
+        "is required but could not be found."
+    )
+    assert message(garden_row(2, 0), garden_row(2, 0, **{"image/class/synset": b"n09"})) == (
+        "FOLDER/train-00001-of-00002 record 2 calls the class 2 n09, but FOLDER/train-00000-of-00002 "
+        "record 1 calls it n02"
+    )
+    assert message(garden_row(5, 0)) == (
+        "FOLDER/train-00001-of-00002 record 1 has the class 5, but none has 4"
+    )
+    assert message(garden_row(0, 0)) == (
+        "FOLDER/train-00001-of-00002 record 1 has the class 0, but the first is 1"
+    )
+    (garden / "train-00001-of-00003").write_bytes(b"")
+    expected = "FOLDER has files train-*-of-* of 2 sets, not one: 00002, 00003"
+    assert message() == expected
+    (garden / "train-00001-of-00003").unlink()
+    (garden / "train-00000-of-00002").unlink()
+    assert message() == "no file FOLDER/train-00000-of-00002"
+    write_records(garden / "train-00000-of-00002", [garden_row(1, 0)])
+    (garden / "validation-00000-of-00001").unlink()
+    assert message() == "FOLDER has files validation-*-of-* of 0 sets, not one: none"
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    """Writes a few images as TensorFlow Datasets prepares them; returns their folder."""
+    features = tfds.features.FeaturesDict(
+        {
+            "image": tfds.features.Image(encoding_format="jpeg"),
+            "label": tfds.features.ClassLabel(names=["n01", "n02"]),
+            "file_name": tfds.features.Text(),
+        }
+    )
+    splits = []
+    for name, lengths in (("train", [2, 1]), ("validation", [1])):
+        template = tfds.core.ShardedFileTemplate(
+            dataset_name="imagenet2012", data_dir=tmp_path, split=name, filetype_suffix="tfrecord"
+        )
+        splits.append(
+            tfds.core.SplitInfo(name=name, shard_lengths=lengths, num_bytes=0, filename_template=template)
+        )
+        for i, length in enumerate(lengths):
+            rows = [
+                {"image": grey(100 * i + 10 * j), "label": (i + j) % 2, "file_name": b"x.JPEG"}
+                for j in range(length)
+            ]
+            write_records(tmp_path / f"imagenet2012-{name}.tfrecord-{i:05}-of-{len(lengths):05}", rows)
+    tfds.folder_dataset.write_metadata(
+        data_dir=tmp_path, features=features, split_infos=splits, check_data=False
+    )
+    return tmp_path
+
+
+def test_records_that_were_prepared(prepared):
+    dataset = data.get("imagenet", path=str(prepared))
+    assert dataset.class_names == ("n01", "n02")
+    assert dataset.splits["train"].labels.tolist() == [0, 1, 1]
+    assert greys(dataset, "train").tolist() == [0, 10, 100]
+    assert dataset.splits["test"].origin(0).endswith("validation.tfrecord-00000-of-00001 record 1")
+    assert len(list(prepared.glob("records-*.npz"))) == 2
+
+
+def test_prepared_records_that_are_cut(prepared):
+    path = prepared / "imagenet2012-train.tfrecord-00000-of-00002"
+    row = {"image": grey(0), "label": 0, "file_name": b"x.JPEG"}
+    write_records(path, [row])
+    with pytest.raises(ValueError, match=rf"{path} is truncated: it has 1 of 2 records"):
+        data.get("imagenet", path=str(prepared))
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=f"no file {path}"):
+        data.get("imagenet", path=str(prepared))
+
+
+def test_objects_in_storage_are_read(garden, monkeypatch):
+    # Stands for gs://: TensorFlow's own file system in memory, which no other reader knows.
+    for path in garden.iterdir():
+        tf.io.gfile.copy(str(path), f"ram://records/{path.name}", overwrite=True)
+    dataset = data.get("imagenet", path="ram://records")
+    assert greys(dataset, "train").tolist() == [10, 20, 30, 40, 50]
+    assert any(name.startswith("records-") for name in tf.io.gfile.listdir("ram://records"))
+    again = data.get("imagenet", path="ram://records")
+    assert again.splits["train"].labels.tolist() == dataset.splits["train"].labels.tolist()

@@ -1,6 +1,7 @@
 """Splits to batches `(features, labels, weights)` of static shape, in an order that repeats."""
 
 import itertools
+import re
 
 import tensorflow as tf
 
@@ -153,9 +154,17 @@ def _read(split, i, preprocess):
     try:
         return preprocess({name: tf.constant(values[i : i + 1]) for name, values in split.features.items()})
     except tf.errors.OpError as error:
-        # The op's own words, without where in the graph it stands.
-        reason = error.message.partition("{{")[2].partition("}} ")[2].partition(" [Op:")[0] or error.message
-        raise ValueError(f"{split.origin(i)} cannot be read: {reason}") from error
+        raise ValueError(f"{split.origin(i)} cannot be read: {op_reason(error)}") from error
+
+
+def op_reason(error):
+    """Returns an op's own words of its error, one line, without where in the graph the op stands.
+
+    >>> op_reason(tf.errors.DataLossError(None, None, "{{function_node a}} {{node b}} cut short [Op:Read]"))
+    'cut short'
+    """
+    words = re.sub(r"^(\{\{.*?\}\} *)+", "", error.message)
+    return re.split(r"\n| \[Op:", words)[0][:200]
 
 
 def _of_worker(batches, batch_size, context):
