@@ -118,7 +118,7 @@ def affine_flip(features, seeds):
         math.radians(ROTATION) * angle,
         SHIFT * height * down,
         SHIFT * width * right,
-        tf.sign(side),
+        tf.where(side < 0.0, -1.0, 1.0),
         image.shape,
     )
     changed = tf.raw_ops.ImageProjectiveTransformV3(

@@ -1,10 +1,14 @@
-"""Images: the Model Garden's own evaluation crop, and every format that lies under a .JPEG name."""
+"""Images: crops read off gradients, changes by hand and by Keras, every format, and broken ones by name."""
+
+import itertools
+import math
 
 import pathlib
 
 import numpy as np
 import PIL.Image
 import pytest
+import scipy.ndimage
 import tensorflow as tf
 from official.vision.ops import preprocess_ops
 
@@ -138,3 +142,292 @@ def test_rescale():
 def test_settings_tell_them_apart():
     assert data.DecodeAndCrop().settings == {"size": 224, "central_crop": 0.875}
     assert data.Rescale().settings == {"divisor": 255}
+
+
+def seeds(*numbers, seed=0):
+    return tf.constant([[seed, number] for number in numbers], tf.int64)
+
+
+def changed(images, *numbers, seed=0):
+    features = {"image": tf.constant(images, tf.float32)}
+    return data.AUGMENTATIONS["affine_flip"](features, seeds(*numbers, seed=seed))["image"].numpy()
+
+
+def noise(*shape):
+    return np.random.default_rng(0).random(shape).astype(np.float32)
+
+
+def draws(number):
+    """Returns angle (radians), shifts (shares of height and width) and side that example draws."""
+    angle, down, right, side = tf.random.stateless_uniform([4], seeds(number)[0], -1.0, 1.0).numpy()
+    return math.radians(15 * angle), 0.1 * down, 0.1 * right, np.sign(side)
+
+
+def test_affine_flip_is_kerass():
+    images = noise(8, 32, 32, 3)
+    sides = set()
+    for number, (image, found) in enumerate(zip(images, changed(images, *range(8)), strict=True)):
+        angle, down, right, side = draws(number)
+        expected = tf.keras.preprocessing.image.apply_affine_transform(
+            image,
+            theta=-math.degrees(angle),
+            tx=32 * right,
+            ty=32 * down,
+            row_axis=0,
+            col_axis=1,
+            channel_axis=2,
+            fill_mode="nearest",
+            order=1,
+        )
+        np.testing.assert_allclose(found, expected if side > 0 else expected[:, ::-1], atol=1e-5)
+        sides.add(side)
+    assert sides == {-1, 1}
+
+
+def test_affine_flip_by_hand_on_images_that_are_not_square():
+    images = noise(4, 12, 30, 2)
+    for number, (image, found) in enumerate(zip(images, changed(images, *range(4)), strict=True)):
+        angle, down, right, side = draws(number)
+        rows, columns = np.indices([12, 30])
+        row, column = rows - 5.5 + 12 * down, columns - 14.5 + 30 * right
+        places = [
+            5.5 + math.cos(angle) * row - math.sin(angle) * column,
+            14.5 + math.sin(angle) * row + math.cos(angle) * column,
+        ]
+        for channel in range(2):
+            expected = scipy.ndimage.map_coordinates(image[..., channel], places, order=1, mode="nearest")
+            expected = expected if side > 0 else expected[:, ::-1]
+            np.testing.assert_allclose(found[..., channel], expected, atol=1e-5)
+
+
+def test_affine_flip_keeps_to_its_ranges():
+    size, height, width = 2000, 21, 41
+    images = np.tile(np.stack(np.indices([height, width]), axis=2), [size, 1, 1, 1])
+    found = changed(images, *range(size))
+    # In the middle the values are the places in the input, linear in those of the output.
+    middle = found[:, 10, 20] - [10, 20]
+    flipped = found[:, 10, 21, 1] < found[:, 10, 20, 1]
+    angle = np.arcsin(found[:, 11, 20, 1] - found[:, 10, 20, 1])
+    down = np.cos(angle) * middle[:, 0] + np.sin(angle) * middle[:, 1]
+    right = np.cos(angle) * middle[:, 1] - np.sin(angle) * middle[:, 0]
+    for values, limit in ((angle, math.radians(15)), (down, 2.1), (right, 4.1)):
+        assert np.abs(values).max() <= limit + 1e-4
+        assert values.max() > 0.98 * limit
+        assert values.min() < -0.98 * limit
+        assert np.abs(values.mean()) < 4 * limit / math.sqrt(3 * size)
+    assert abs(flipped.mean() - 0.5) < 4 * 0.5 / math.sqrt(size)
+    correlations = np.corrcoef([angle, down, right, flipped])
+    assert np.abs(correlations - np.eye(4)).max() < 0.1
+
+
+def test_affine_flip_hangs_on_the_seeds_alone():
+    images = noise(5, 16, 16, 3)
+    together = changed(images, *range(5))
+    np.testing.assert_array_equal(changed(images, *range(5)), together)
+    for i in range(5):
+        np.testing.assert_array_equal(changed(images[i : i + 1], i)[0], together[i])
+    same_image = changed(images[[0] * 5], *range(5))
+    other_seed = changed(images[[0] * 5], *range(5), seed=1)
+    for first, second in itertools.combinations([*same_image, *other_seed], 2):
+        assert np.abs(first - second).max() > 0.01
+
+
+def cropped(features, *numbers, size=8, seed=0):
+    features = {name: tf.constant(values) for name, values in features.items()}
+    crop = tf.function(data.DecodeAndRandomCrop(size))
+    return crop(features, seeds(*numbers, seed=seed))["image"].numpy()
+
+
+@pytest.mark.parametrize(("height", "width"), [(200, 250), (250, 120)])
+def test_random_crops_keep_to_their_ranges(tmp_path, height, width):
+    image = np.stack([*np.indices([height, width]), np.zeros([height, width])], axis=2).astype(np.uint8)
+    count = 300
+    found = 255 * cropped({"file": [saved(tmp_path, image, "PNG")] * count}, *range(count))
+    assert found.shape == (count, 8, 8, 3)
+    # Rows and columns of the output are 1/8 of the crop apart, the first half of that from its edge.
+    first, last = found[:, 0, 0, :2], found[:, 7, 7, :2]
+    flipped = last[:, 1] < first[:, 1]
+    step = np.abs(last - first) / 7
+    crop = 8 * step
+    begin = np.minimum(first, last) + 0.5 - step / 2
+    assert begin.min() > -0.01
+    assert (begin + crop).max(axis=0) == pytest.approx([height, width], abs=1)
+    assert np.all(begin + crop < [height + 0.01, width + 0.01])
+    area, aspect = crop.prod(axis=1) / (height * width), crop[:, 1] / crop[:, 0]
+    assert 0.07 < area.min() < 0.12
+    assert 0.5 < area.max() <= 1.001
+    assert 0.73 < aspect.min() < 0.78
+    assert 1.28 < aspect.max() < 1.37
+    assert abs(flipped.mean() - 0.5) < 4 * 0.5 / math.sqrt(count)
+    # Other columns stand in their order: nothing is turned.
+    np.testing.assert_allclose(found[:, :, 0, 0], found[:, :, 7, 0], atol=0.01)
+
+
+def test_random_crops_hang_on_the_seeds_alone(tmp_path):
+    files = [saved(tmp_path, photograph(90 + i, 100, seed=i)) for i in range(4)]
+    together = cropped({"file": files}, *range(4))
+    np.testing.assert_array_equal(cropped({"file": files}, *range(4)), together)
+    for i, file in enumerate(files):
+        np.testing.assert_array_equal(cropped({"file": [file]}, i)[0], together[i])
+    crops = [
+        *cropped({"file": files[:1] * 4}, *range(4)),
+        *cropped({"file": files[:1] * 4}, *range(4), seed=1),
+    ]
+    for first, second in itertools.combinations(crops, 2):
+        assert np.abs(first - second).max() > 0.01
+
+
+def test_where_no_crop_can_be_drawn_the_centre_is_kept(tmp_path):
+    file = saved(tmp_path, photograph(10, 600), "PNG")  # 8 percent of its area is wider than 4:3
+    [centre] = data.DecodeAndCrop(8)({"file": tf.constant([file])})["image"].numpy()
+    assert np.abs(centre - centre[:, ::-1]).max() > 0.01
+    for found in cropped({"file": [file] * 4}, *range(4)):
+        assert min(np.abs(found - side).max() for side in (centre, centre[:, ::-1])) < 1e-6
+
+
+def write_records(path, rows):
+    """Writes records with one bytes feature each; returns the features to read them by."""
+    contents = [
+        tf.train.Example(
+            features=tf.train.Features(
+                feature={name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))}
+            )
+        ).SerializeToString()
+        for name, value in rows
+    ]
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for content in contents:
+            writer.write(content)
+    offsets = np.cumsum([0, *(len(content) + 16 for content in contents)])[:-1]
+    return {"file": np.array([str(path)] * len(rows), object), "offset": offsets}
+
+
+@pytest.mark.parametrize("name", ["image", "image/encoded"])
+def test_records_give_the_images_of_files(tmp_path, name):
+    files = [
+        saved(tmp_path, photograph(60 + i, 90, seed=i), kind, mode)
+        for i, (kind, mode) in enumerate([("JPEG", "RGB"), ("PNG", "RGB"), ("JPEG", "CMYK"), ("JPEG", "L")])
+    ]
+    contents = [tf.io.read_file(file).numpy() for file in files]
+    # A large one between them: more than is read ahead.
+    contents.insert(2, tf.io.read_file(saved(tmp_path, noise_image(400, 500), "PNG")).numpy())
+    assert len(contents[2]) > 1 << 18
+    records = write_records(tmp_path / "records", [(name, content) for content in contents])
+    shuffled = {key: values[[4, 1, 0, 3]] for key, values in records.items()}
+    files = [files[i] for i in (3, 1, 0, 2)]
+    np.testing.assert_array_equal(
+        data.DecodeAndCrop(16)(shuffled | {"offset": tf.constant(shuffled["offset"])})["image"],
+        data.DecodeAndCrop(16)({"file": tf.constant(files)})["image"],
+    )
+    np.testing.assert_array_equal(cropped(shuffled, *range(4)), cropped({"file": files}, *range(4)))
+
+
+def noise_image(height, width):
+    return (255 * noise(height, width, 3)).astype(np.uint8)
+
+
+def greys(tmp_path, size):
+    """Writes images of greys `10 * i`; returns their split, whose labels are the `i`."""
+    files = []
+    for i in range(size):
+        path = tmp_path / f"image_{i}.JPEG"
+        PIL.Image.new("L", (40, 30), 10 * i).save(path)
+        files.append(str(path))
+    files = np.array(files, object)
+    return data.Split({"file": files}, np.arange(size, dtype=np.int32), files)
+
+
+def in_records(tmp_path, split):
+    rows = [("image", tf.io.read_file(file).numpy()) for file in split.features["file"]]
+    features = write_records(tmp_path / "records", rows)
+    origins = np.array([f"{tmp_path}/records record {i + 1}" for i in range(len(rows))], object)
+    return data.Split(features, split.labels, origins)
+
+
+@pytest.mark.parametrize("kind", ["files", "records"])
+def test_training_batches_of_random_crops(tmp_path, kind):
+    split = greys(tmp_path, 10)
+    if kind == "records":
+        split = in_records(tmp_path, split)
+
+    def batches(start_step, size=8):
+        return data.training_batches(
+            split, batch_size=4, seed=3, start_step=start_step, preprocess=data.DecodeAndRandomCrop(size)
+        )
+
+    assert batches(0).element_spec[0] == {"image": tf.TensorSpec([4, 8, 8, 3], tf.float32)}
+    whole = list(batches(0).take(6))
+    seen = np.concatenate([labels for _, labels, _ in whole])
+    assert sorted(seen[:10]) == sorted(seen[10:20]) == list(range(10))
+    for features, labels, _ in whole:
+        expected = np.broadcast_to(labels[:, None, None, None] * 10 / 255, [4, 8, 8, 3])
+        np.testing.assert_allclose(features["image"], expected, atol=0.02)
+    for (features, labels, _), (whole_features, whole_labels, _) in zip(
+        batches(2).take(4), whole[2:], strict=True
+    ):
+        np.testing.assert_array_equal(labels, whole_labels)
+        np.testing.assert_array_equal(features["image"], whole_features["image"])
+
+
+def test_an_image_is_changed_otherwise_in_every_epoch():
+    image = noise(1, 16, 16, 3)
+    split = data.Split({"image": image}, np.zeros([1], np.int32))
+    batches = data.training_batches(split, batch_size=2, seed=0, preprocess=data.AUGMENTATIONS["affine_flip"])
+    images = [image for features, _, _ in batches.take(3) for image in features["image"].numpy()]
+    for first, second in itertools.combinations(images, 2):
+        assert np.abs(first - second).max() > 0.01
+
+
+BROKEN = {
+    "jpeg::Uncompress failed. Invalid JPEG data or crop window.": lambda content: content[
+        : len(content) // 2
+    ],
+    "Unknown image file format. One of JPEG, PNG, GIF, BMP required.": lambda content: b"<html>404</html>",
+    "Input is empty.": lambda content: b"",
+}
+
+
+def message_of(batches):
+    with pytest.raises(ValueError, match="cannot be read") as caught:
+        list(batches)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"), [*(("files", reason) for reason in BROKEN), ("records", next(iter(BROKEN)))]
+)
+def test_a_broken_image_is_named(tmp_path, kind, reason):
+    split = greys(tmp_path, 10)
+    path = tmp_path / "image_7.JPEG"
+    path.write_bytes(BROKEN[reason](path.read_bytes()))
+    if kind == "records":
+        split = in_records(tmp_path, split)
+    message = f"{split.origins[7]} cannot be read: {reason}"
+    preprocess, crop = data.DecodeAndCrop(8), data.DecodeAndRandomCrop(8)
+    batches = data.evaluation_batches(split, batch_size=4, preprocess=preprocess)
+    named = data.naming_errors(batches, split, lambda i: range(4 * i, 4 * i + 4), preprocess)
+    assert message_of(named) == message
+
+    def indices_of(number):
+        indices = data.training_indices(10, batch_size=4, seed=5, start_step=number)
+        return next(iter(indices)).numpy()
+
+    batches = data.training_batches(split, batch_size=4, seed=5, preprocess=crop)
+    assert message_of(data.naming_errors(batches.take(3), split, indices_of, preprocess)) == message
+    assert list(data.unreadable(split, preprocess)) == [(7, message)]
+
+
+def test_records_that_were_cut_since_are_named(tmp_path):
+    split = in_records(tmp_path, greys(tmp_path, 4))
+    path, preprocess = tmp_path / "records", data.DecodeAndCrop(8)
+    content = path.read_bytes()
+    path.write_bytes(content[:-100])
+    [(i, message)] = data.unreadable(split, preprocess)
+    assert (i, message.partition("read: ")[0]) == (3, f"{path} record 4 cannot be ")
+    path.write_bytes(content[: split.features["offset"][2]])
+    assert [i for i, _ in data.unreadable(split, preprocess)] == [2, 3]
+    path.write_bytes(content[:100] + b"\xff\x00" + content[102:])
+    [(i, message)] = data.unreadable(split, preprocess)
+    assert (i, message) == (0, f"{path} record 1 cannot be read: corrupted record at 12")
+    path.unlink()
+    assert [i for i, _ in data.unreadable(split, preprocess)] == [0, 1, 2, 3]

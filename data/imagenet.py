@@ -131,13 +131,14 @@ def _from_tfds(path, index_folder):
     import tensorflow_datasets as tfds  # slow to import, and not needed for folders
 
     info = tfds.builder_from_directory(path).info
-    splits = []
     for name in ("train", "validation"):
         if name not in info.splits:
             raise ValueError(f"{path} has no {name} split, but {', '.join(info.splits)}")
+    splits = []
+    for name in ("train", "validation"):
         paths = [str(file) for file in info.splits[name].filepaths]
         found = records.index(paths, {"label": tf.io.FixedLenFeature([], tf.int64)}, index_folder)
-        counts = np.bincount(found["shard"], minlength=len(paths))
+        counts = np.bincount(found["shard"])
         for file, count, stated in zip(paths, counts, info.splits[name].shard_lengths, strict=True):
             if count != stated:
                 raise ValueError(f"{file} is truncated: it has {count} of {stated} records")
@@ -151,8 +152,7 @@ def _from_model_garden(path, names, index_folder):
         "image/class/synset": tf.io.FixedLenFeature([], tf.string),
     }
     splits, synsets = [], []
-    for name in ("train", "validation"):
-        paths = _shards(path, name, names)
+    for paths in [_shards(path, name, names) for name in ("train", "validation")]:
         found = records.index(paths, fields, index_folder)
         splits.append(_split(paths, found, found["image/class/label"] - 1))  # theirs begin with 1
         synsets.append(found["image/class/synset"])

@@ -163,8 +163,8 @@ def op_reason(error):
     >>> op_reason(tf.errors.DataLossError(None, None, "{{function_node a}} {{node b}} cut short [Op:Read]"))
     'cut short'
     """
-    words = re.sub(r"^(\{\{.*?\}\} *)+", "", error.message)
-    return re.split(r"\n| \[Op:", words)[0][:200]
+    own = re.search(r"\}\} ([^{\n].*?)(?: \[Op:|\n|$)", error.message)
+    return (own.group(1) if own else error.message.partition("\n")[0])[:200]
 
 
 def _of_worker(batches, batch_size, context):
