@@ -1,7 +1,7 @@
 """Data: files to `tf.data` batches of `(features, labels, weights)`."""
 
 from rank4class.data.class_tables import balanced_class_weights, class_descriptions, class_weights
-from rank4class.data.datasets import get
+from rank4class.data.datasets import get, warn_of_skipped
 from rank4class.data.image import AUGMENTATIONS, ContentAndSize, DecodeAndCrop, DecodeAndRandomCrop, Rescale
 from rank4class.data.pipeline import (
     evaluation_batches,
@@ -34,4 +34,5 @@ __all__ = [
     "training_batches",
     "training_indices",
     "unreadable",
+    "warn_of_skipped",
 ]

@@ -36,11 +36,14 @@ def get(name, **knobs):
     """
     check(name, knobs)
     dataset = DATASETS[name](**knobs)
-    if dataset.skipped:
-        logging.warning(
-            "%d bad rows left out, the first: %s", len(dataset.skipped), "; ".join(dataset.skipped[:3])
-        )
+    warn_of_skipped(dataset.skipped)
     return dataset
+
+
+def warn_of_skipped(messages):
+    """Logs how many bad rows were left out, and what is wrong with the first of them."""
+    if messages:
+        logging.warning("%d bad rows left out, the first: %s", len(messages), "; ".join(messages[:3]))
 
 
 def knobs_of(name):

@@ -164,15 +164,17 @@ def load(experiment, cache_dir):
       FileNotFoundError, ValueError: the dataset or the encoder cannot be loaded, or they do not fit.
     """
     dataset = read_dataset(experiment.data)
+    splits = capped(dataset.splits, experiment.data)
+    preprocess = preprocess_of(experiment, dataset)
+    if experiment.data.on_bad_row == "skip":
+        splits = _without_unreadable(splits, preprocess)
     problem = Problem(
         dataset.class_names,
-        capped(dataset.splits, experiment.data),
-        preprocess_of(experiment, dataset),
+        splits,
+        preprocess,
         lambda: models.get("encoder", experiment.encoder.name, **config.knobs(experiment.encoder)),
         augment=augment_of(experiment, dataset),
     )
-    if experiment.data.on_bad_row == "skip":
-        problem = dataclasses.replace(problem, splits=_without_unreadable(problem))
     problem = dataclasses.replace(problem, **_class_texts(experiment, dataset.class_names))
     if experiment.encoder.frozen:
         problem = _encode(experiment, problem, cache_dir)
@@ -201,19 +203,18 @@ def _drawn(split, section):
     return split.select(np.sort(drawn))
 
 
-def _without_unreadable(problem):
+def _without_unreadable(splits, preprocess):
     """Leaves out the images that cannot be read, which takes reading all; what is held as arrays can be."""
-    kept = {}
-    for name, split in problem.splits.items():
-        kept[name] = split
-        if "image" in split.features or "text" in split.features:
-            continue
-        bad = dict(data.unreadable(split, problem.preprocess))
-        if bad:
-            some = "; ".join(list(bad.values())[:3])
-            logging.warning("%d examples of the %s split left out, the first: %s", len(bad), name, some)
-            kept[name] = split.select(np.setdiff1d(np.arange(len(split)), list(bad)))
-    return kept
+    if "file" not in splits["train"].features:
+        return splits
+    readable, messages = {}, []
+    different = {id(split): split for split in splits.values()}  # one may be two splits
+    for key, split in different.items():
+        bad = dict(data.unreadable(split, preprocess))
+        messages += bad.values()
+        readable[key] = split.select([i for i in range(len(split)) if i not in bad])
+    data.warn_of_skipped(messages)
+    return {name: readable[id(split)] for name, split in splits.items()}
 
 
 def _preprocessed_once(experiment, problem):
@@ -255,7 +256,7 @@ def augment_of(experiment, dataset):
             f"data.augmentation {name!r} is for images; dataset {experiment.data.name!r} has none"
         )
     if name == "random_crop":
-        if "file" not in features and "record" not in features:
+        if "file" not in features:
             raise ValueError("data.augmentation 'random_crop' is for images that come as files")
         if experiment.data.cache:
             raise ValueError("data.cache keeps no whole images, which data.augmentation 'random_crop' needs")
@@ -267,7 +268,7 @@ def augment_of(experiment, dataset):
 def preprocess_of(experiment, dataset):
     """Returns the function of a batch's features, or None."""
     features = dataset.splits["train"].features
-    if "file" in features or "record" in features:
+    if "file" in features:
         return data.DecodeAndCrop(experiment.data.image_size)
     if "embedding" in features:
         return None

@@ -1,6 +1,7 @@
 """Problems: what a dataset holds decides how its features are prepared."""
 
 import dataclasses
+import shutil
 
 import numpy as np
 import pytest
@@ -350,9 +351,65 @@ def test_a_corrupt_image_is_named_wherever_it_is_read(image_files, a_corrupt_ima
 
 def test_a_corrupt_image_is_left_out_and_reported(image_files, a_corrupt_image, caplog):
     experiment, loaded = loaded_with(config.Data(name="imagenet", path=image_files, on_bad_row="skip"))
-    assert f"1 examples of the train split left out, the first: {a_corrupt_image} cannot" in caplog.text
+    assert f"1 bad rows left out, the first: {a_corrupt_image} cannot be read: " in caplog.text
     assert sorted(loaded.splits["train"].labels) == [0, 1]
+    assert loaded.splits["test"] is loaded.splits["validation"]
     next(loaded.read_training(experiment))
+
+
+def test_corrupt_images_in_folders_are_left_out_and_reported(image_files, a_corrupt_image, tmp_path, caplog):
+    (tmp_path / "val" / "dark" / "empty.jpg").write_bytes(b"")
+    (tmp_path / "val" / "notes.txt").write_text("no image")
+    shutil.copytree(tmp_path / "val", tmp_path / "test")
+    for split in ("val", "test"):  # no two splits may share an image
+        for image in (tmp_path / split).glob("*/*"):
+            image.write_bytes(image.read_bytes() + split.encode())
+    experiment, loaded = loaded_with(config.Data(name="image_folder", path=image_files, on_bad_row="skip"))
+    assert f"2 bad rows left out, the first: {tmp_path}/val/notes.txt lies outside" in caplog.text
+    assert f"3 bad rows left out, the first: {a_corrupt_image} cannot be read: " in caplog.text
+    for name, split in loaded.splits.items():
+        assert split.labels.tolist() == [0, 1]
+        assert len(list(loaded.read(experiment, name))) == 1
+
+
+@pytest.fixture
+def records(image_files, tmp_path):
+    """Writes `image_files` as the Model Garden's records, one of them with no image; returns their folder."""
+    folder = tmp_path / "records"
+    folder.mkdir()
+    for split in ("train", "validation"):
+        with tf.io.TFRecordWriter(f"{folder}/{split}-00000-of-00001") as writer:
+            for label, name in ((1, b"dark"), (2, b"bright"), (1, b"dark")):
+                image = (tmp_path / "train" / name.decode() / "image.JPEG").read_bytes()
+                example = tf.train.Example()
+                example.features.feature["image/class/label"].int64_list.value.append(label)
+                example.features.feature["image/class/synset"].bytes_list.value.append(name)
+                example.features.feature["image/encoded"].bytes_list.value.append(image)
+                writer.write(example.SerializeToString())
+                if split == "train" and label == 2:
+                    example.features.feature["image/encoded"].bytes_list.value[0] = image[:300]
+                    writer.write(example.SerializeToString())
+    return str(folder)
+
+
+def test_corrupt_images_in_records(records, caplog):
+    section = config.Data(name="imagenet", path=records, image_size=8, augmentation="random_crop")
+    experiment, loaded = loaded_with(section)
+    with pytest.raises(ValueError, match=f"{records}/train-00000-of-00001 record 3 cannot be read: "):
+        next(loaded.read_training(experiment))
+    experiment, loaded = loaded_with(dataclasses.replace(section, on_bad_row="skip"))
+    assert f"1 bad rows left out, the first: {records}/train-00000-of-00001 record 3 cannot" in caplog.text
+    assert loaded.splits["train"].labels.tolist() == [0, 1, 0]
+    features, labels, _ = next(loaded.read_training(experiment))
+    np.testing.assert_allclose(features["image"][:, 0, 0, 0], np.where(labels == 1, 220, 20) / 255, atol=0.01)
+
+
+def test_a_split_of_corrupt_images_alone(image_files, tmp_path, caplog):
+    for path in (tmp_path / "train").glob("*/*"):
+        path.write_bytes(b"")
+    with pytest.raises(ValueError, match="the train split has no example"):
+        loaded_with(config.Data(name="imagenet", path=image_files, on_bad_row="skip"))
+    assert "2 bad rows left out" in caplog.text
 
 
 def test_examples_of_several_classes_train_and_are_judged(tiny_goemotions, tiny_bert, tmp_path):
