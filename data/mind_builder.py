@@ -69,8 +69,8 @@ def prepared(config, data_dir=None):
       OSError: the folder cannot be written.
       ValueError: what is prepared is damaged; or as `config.read` raises.
     """
-    _prepare(Mind(config=config, data_dir=data_dir))
     builder = Mind(config=config, data_dir=data_dir)
+    _prepare(builder)
     try:
         splits = {split: _in_order(builder, split) for split in builder.info.splits}
     except (tf.errors.DataLossError, tf.errors.NotFoundError) as error:
