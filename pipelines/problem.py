@@ -167,7 +167,7 @@ def load(experiment, cache_dir):
     splits = capped(dataset.splits, experiment.data)
     preprocess = preprocess_of(experiment, dataset)
     if experiment.data.on_bad_row == "skip":
-        splits = _without_unreadable(splits, preprocess)
+        splits = _without_unreadable(dataset.class_names, splits, preprocess)
     problem = Problem(
         dataset.class_names,
         splits,
@@ -203,18 +203,19 @@ def _drawn(split, section):
     return split.select(np.sort(drawn))
 
 
-def _without_unreadable(splits, preprocess):
+def _without_unreadable(class_names, splits, preprocess):
     """Leaves out the images that cannot be read, which takes reading all; what is held as arrays can be."""
     if "file" not in splits["train"].features:
         return splits
     readable, messages = {}, []
-    different = {id(split): split for split in splits.values()}  # one may be two splits
-    for key, split in different.items():
-        bad = dict(data.unreadable(split, preprocess))
-        messages += bad.values()
-        readable[key] = split.select([i for i in range(len(split)) if i not in bad])
+    for split in splits.values():
+        if id(split) not in readable:  # ImageNet's validation and test are one
+            bad = dict(data.unreadable(split, preprocess))
+            messages += bad.values()
+            readable[id(split)] = split.select([i for i in range(len(split)) if i not in bad])
     data.warn_of_skipped(messages)
-    return {name: readable[id(split)] for name, split in splits.items()}
+    # A dataset says what is wrong with a split or a class that is left without an example.
+    return data.Dataset(class_names, {name: readable[id(split)] for name, split in splits.items()}).splits
 
 
 def _preprocessed_once(experiment, problem):
