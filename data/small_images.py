@@ -62,29 +62,8 @@ def cifar10(path=None, tfds_dir=None):
       ValueError: a file is broken, the message names file and record; or a class has too few training
         images to hold a tenth out.
     """
-    if not path:
-        return _with_validation("CIFAR-10", *_from_tfds("cifar10", "CIFAR-10", tfds_dir))
-    folder, is_python = _cifar10_layout(path)
-    read = _cifar10_pickle if is_python else _cifar10_records
-    ending = "" if is_python else ".bin"
-    names_path = os.path.join(folder, "batches.meta" if is_python else "batches.meta.txt")
-    class_names = _cifar10_names(names_path, is_python)
-    train_paths = [os.path.join(folder, f"data_batch_{i}{ending}") for i in range(1, 6)]
-    train_paths = [path for path in train_paths if os.path.isfile(path)]
-    if not train_paths:
-        raise FileNotFoundError(f"no file {os.path.join(folder, f'data_batch_*{ending}')}")
-    test_path = os.path.join(folder, f"test_batch{ending}")
-    train, test = _joined([read(path) for path in train_paths]), read(test_path)
-    files = {path: sources.sha256(path) for path in (names_path, *train_paths, test_path)}
-    return _with_validation("CIFAR-10", class_names, train, test, files)
-
-
-MNIST_FILES = (
-    "train-images-idx3-ubyte",
-    "train-labels-idx1-ubyte",
-    "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte",
-)
+    parts = _cifar10_from_folder(path) if path else _from_tfds("cifar10", "CIFAR-10", tfds_dir)
+    return _with_validation("CIFAR-10", *parts)
 
 
 def mnist(path=None, tfds_dir=None):
@@ -106,13 +85,8 @@ def mnist(path=None, tfds_dir=None):
       ValueError: a file is broken, the message names file and record; or a class has too few training
         images to hold a tenth out.
     """
-    if not path:
-        return _with_validation("MNIST", *_from_tfds("mnist", "MNIST", tfds_dir))
-    paths = [_idx_path(path, name) for name in MNIST_FILES]
-    files = {path: sources.sha256(path) for path in paths}
-    return _with_validation(
-        "MNIST", tuple("0123456789"), _mnist_part(*paths[:2]), _mnist_part(*paths[2:]), files
-    )
+    parts = _mnist_from_folder(path) if path else _from_tfds("mnist", "MNIST", tfds_dir)
+    return _with_validation("MNIST", *parts)
 
 
 def _with_validation(title, class_names, train, test, files=None):
@@ -158,6 +132,22 @@ def _check_labels(path, labels):
             f"{path}: record {outside[0] + 1} of {len(labels)} has the label {labels[outside[0]]}, outside "
             "the classes 0..9"
         )
+
+
+def _cifar10_from_folder(path):
+    folder, is_python = _cifar10_layout(path)
+    read = _cifar10_pickle if is_python else _cifar10_records
+    ending = "" if is_python else ".bin"
+    names_path = os.path.join(folder, "batches.meta" if is_python else "batches.meta.txt")
+    class_names = _cifar10_names(names_path, is_python)
+    train_paths = [os.path.join(folder, f"data_batch_{i}{ending}") for i in range(1, 6)]
+    train_paths = [path for path in train_paths if os.path.isfile(path)]
+    if not train_paths:
+        raise FileNotFoundError(f"no file {os.path.join(folder, f'data_batch_*{ending}')}")
+    test_path = os.path.join(folder, f"test_batch{ending}")
+    train, test = _joined([read(path) for path in train_paths]), read(test_path)
+    files = {path: sources.sha256(path) for path in (names_path, *train_paths, test_path)}
+    return class_names, train, test, files
 
 
 def _cifar10_layout(path):
@@ -248,6 +238,20 @@ def _of_pickle(path, key, kind):
     if not isinstance(content, dict) or not isinstance(content.get(key), kind):
         raise ValueError(f"{path} is no file of CIFAR-10's: it has no {kind.__name__} {key.decode()!r}")
     return content[key]
+
+
+MNIST_FILES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
+
+
+def _mnist_from_folder(folder):
+    paths = [_idx_path(folder, name) for name in MNIST_FILES]
+    files = {path: sources.sha256(path) for path in paths}
+    return tuple("0123456789"), _mnist_part(*paths[:2]), _mnist_part(*paths[2:]), files
 
 
 def _mnist_part(images_path, labels_path):
