@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 
-from rank4class.data import sources
+from rank4class.data import class_tables, sources
 from rank4class.data.splits import Dataset, Split, draw
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
@@ -140,7 +140,7 @@ def _split_folders(path, classes, bad_rows):
 
 
 def _class_names(folder, found, classes):
-    names = found if classes is None else _listed(classes)
+    names = found if classes is None else tuple(class_tables.class_names(classes))
     for name in names:
         if name not in found:
             raise ValueError(f"{classes} lists the class {name!r}, which has no images in {folder}")
@@ -150,17 +150,6 @@ def _class_names(folder, found, classes):
     if len(names) < 2:
         raise ValueError(f"{folder} has the class {names[0]!r} alone: there is nothing to tell apart")
     return names
-
-
-def _listed(path):
-    names = []
-    for where, name in sources.lines(path):
-        if not name.strip() or name in names:
-            raise ValueError(
-                f"{where} has {f'the class {name!r} again' if name.strip() else 'no class name'}"
-            )
-        names.append(name)
-    return tuple(names)
 
 
 def _first_copies(files):

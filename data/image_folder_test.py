@@ -176,7 +176,7 @@ def test_broken_folders(given):
     (given / "test" / "bee" / "image.jpg").write_bytes(b"")
     assert message() == "FOLDER/test/bee is a class without training images"
     (given / "classes").write_text("ant\ncat\nant\n")
-    assert message(classes=str(given / "classes")) == "FOLDER/classes:3 has the class 'ant' again"
+    assert message(classes=str(given / "classes")) == "FOLDER/classes:3 has the class name 'ant' again"
     (given / "classes").write_text("ant\n\n")
     assert message(classes=str(given / "classes")) == "FOLDER/classes:2 has no class name"
     (given / "classes").write_text("ant\n")

@@ -95,7 +95,12 @@ def evaluation_batches(split, *, batch_size, preprocess=None, context=None):
     return _gather(_of_worker(batches, batch_size, context), split, prepare)
 
 
-_UNREADABLE = (tf.errors.InvalidArgumentError, tf.errors.NotFoundError, tf.errors.DataLossError)
+_UNREADABLE = (
+    tf.errors.InvalidArgumentError,
+    tf.errors.NotFoundError,
+    tf.errors.DataLossError,
+    tf.errors.PermissionDeniedError,
+)
 
 
 def naming_errors(batches, split, indices_of, preprocess):
