@@ -349,9 +349,10 @@ def test_a_corrupt_image_is_named_wherever_it_is_read(image_files, a_corrupt_ima
     assert len(list(loaded.read(experiment, "validation"))) == 1
 
 
-def test_a_corrupt_image_is_left_out_and_reported(image_files, a_corrupt_image, caplog):
+def test_a_corrupt_image_is_left_out_and_reported(image_files, a_corrupt_image, tmp_path, caplog):
+    (tmp_path / "val" / "dark" / "empty.JPEG").write_bytes(b"")  # of validation and test, which are one
     experiment, loaded = loaded_with(config.Data(name="imagenet", path=image_files, on_bad_row="skip"))
-    assert f"1 bad rows left out, the first: {a_corrupt_image} cannot be read: " in caplog.text
+    assert f"2 bad rows left out, the first: {a_corrupt_image} cannot be read: " in caplog.text
     assert sorted(loaded.splits["train"].labels) == [0, 1]
     assert loaded.splits["test"] is loaded.splits["validation"]
     next(loaded.read_training(experiment))
