@@ -412,7 +412,7 @@ def test_from_tfds(name, shape):
 
 
 def test_without_a_network_the_remedy_is_named(monkeypatch, tmp_path):
-    def fail(self):
+    def fail(self, download_config):
         raise ConnectionError(f"no route to {self.data_dir}")
 
     monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", fail)

@@ -107,7 +107,8 @@ def tfds_builder(name, title, data_dir=None):
 
     builder = tfds.builder(name, data_dir=data_dir, try_gcs=False)
     try:
-        builder.download_and_prepare()
+        config = tfds.download.DownloadConfig(try_download_gcs=False)  # the publisher, not Google's copy
+        builder.download_and_prepare(download_config=config)
     except OSError as error:
         raise OSError(
             f"{title} could not be downloaded; set data.path to a folder of its files ({error})"
