@@ -17,7 +17,7 @@ def image_folder(
     """Images in a folder a class.
 
     What is not given of validation and test is drawn from the training images, of each class the same
-    share. No image is in two splits: given ones that share one are refused, and copies are drawn
+    share. No image is in two splits: what a given split before has too is a bad row, and copies are drawn
     together. That takes the hash of every file whose size another has, at each start.
 
     Args:
@@ -28,8 +28,8 @@ def image_folder(
       validation_share: share of the training images that is drawn, in (0, 1).
       test_share: likewise.
       split_seed: int, of the draw.
-      on_bad_row: "fail" or "skip": what becomes of an image outside a class folder, and of what is no
-        image; and, as they are read, of images that cannot be read.
+      on_bad_row: "fail" or "skip": what becomes of an image outside a class folder, of what is no image,
+        and of an image that a split before has too; and, as they are read, of images that cannot be read.
 
     Returns:
       A `Dataset` with the feature `file`, strings `[N]`: the paths of the images.
@@ -37,7 +37,7 @@ def image_folder(
     Raises:
       FileNotFoundError: no such folder.
       ValueError: no path; fewer than two classes; a class without an image, or without a training image;
-        a bad row; two given splits that share an image.
+        a bad row.
     """
     if not path:
         raise ValueError("set data.path to a folder with a folder of images for each class")
@@ -49,7 +49,8 @@ def image_folder(
     class_names = _class_names(folders["train"], tuple(images["train"]), classes)
     splits = {name: examples(folder, images[name], class_names) for name, folder in folders.items()}
     first = _first_copies(np.concatenate([split.features["file"] for split in splits.values()]))
-    _check_apart(splits, first)
+    apart = _apart(splits, first, bad_rows)
+    splits = {name: split.select(apart[name]) for name, split in splits.items()}
     shares = {"validation": validation_share, "test": test_share}
     shares = {name: share for name, share in shares.items() if name not in splits}
     splits |= _draw_with_copies(splits["train"], first[: len(splits["train"])], shares, split_seed)
@@ -163,16 +164,15 @@ def _first_copies(files):
     return first
 
 
-def _check_apart(splits, first):
+def _apart(splits, first, bad_rows):
+    """Returns split -> mask of its images that no split before it has."""
     files = np.concatenate([split.features["file"] for split in splits.values()])
     names = np.repeat(list(splits), [len(split) for split in splits.values()])
-    shared = np.flatnonzero(names != names[first])
-    if len(shared):
-        i, j = first[shared[0]], shared[0]
-        raise ValueError(
-            f"{files[i]} and {files[j]} are the same image, one in the {names[i]} split and one in the "
-            f"{names[j]} split ({len(shared)} such): remove one of them"
-        )
+    shared = names != names[first]
+    for i in np.flatnonzero(shared):
+        with bad_rows.row():
+            raise ValueError(f"{files[i]} is the image of {files[first[i]]}: an example belongs to one split")
+    return {name: ~shared[names == name] for name in splits}
 
 
 def _draw_with_copies(split, first, shares, seed):

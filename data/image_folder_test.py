@@ -160,17 +160,24 @@ def test_an_image_beside_the_classes_is_a_bad_row(tmp_path):
         data.get("image_folder", path=str(tmp_path))
 
 
+def test_an_image_that_an_earlier_split_has_is_a_bad_row(given):
+    path = given / "test" / "ant" / "image_1.jpg"
+    path.write_bytes((given / "train" / "cat" / "image_2.jpg").read_bytes())
+    message = f"{path} is the image of {given}/train/cat/image_2.jpg: an example belongs to one split"
+    with pytest.raises(ValueError, match=f"^{message} .data.on_bad_row=skip would"):
+        data.get("image_folder", path=str(given))
+    dataset = data.get("image_folder", path=str(given), on_bad_row="skip")
+    assert dataset.skipped == (message,)
+    assert str(path) not in dataset.splits["test"].features["file"]
+    assert f"{given}/train/cat/image_2.jpg" in dataset.splits["train"].features["file"]
+
+
 def test_broken_folders(given):
     def message(**knobs):
         with pytest.raises((ValueError, FileNotFoundError)) as caught:
             data.get("image_folder", path=str(given), **knobs)
         return str(caught.value).replace(str(given), "FOLDER")
 
-    (given / "test" / "ant" / "image_1.jpg").write_bytes((given / "train/cat/image_2.jpg").read_bytes())
-    assert message() == (
-        "FOLDER/train/cat/image_2.jpg and FOLDER/test/ant/image_1.jpg are the same image, one in the train "
-        "split and one in the test split (1 such): remove one of them"
-    )
     (given / "test" / "bee").mkdir()
     assert message() == "FOLDER/test/bee has no image *.jpg, *.jpeg, *.png, *.gif, *.bmp"
     (given / "test" / "bee" / "image.jpg").write_bytes(b"")
