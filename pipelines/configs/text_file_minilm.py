@@ -7,7 +7,9 @@ FILE is a TSV, CSV or JSON lines file with the columns `text` and `label` (`--co
 `--config.data.label_column=...`), or a folder with such a `train`, and `validation` and `test` as far as they
 are given; what is not is drawn, a tenth each.
 
-Running time: some 0.3 seconds a step on 2 cores, a step being 32 texts.
+Running time: about a second for three steps on 2 cores, a step being 32 texts. Expected on GoEmotions' 4,548
+validation comments as FILE (28 classes, 454 of them drawn for the test, --config.data.max_length=32), percent:
+top-1 error 41.4, NDCG@5 75.5.
 """
 
 from rank4class.pipelines import config
