@@ -425,3 +425,14 @@ def test_examples_of_several_classes_train_and_are_judged(tiny_goemotions, tiny_
     assert 0.0 < results["test"]["recall@1"] <= 100.0
     with pytest.raises(ValueError, match="data.held_out is for single-label data"):
         problem.load(config.override(experiment, {"data.held_out": ("joy",)}), cache_dir="unused")
+
+
+def test_outputs_that_are_kept_are_of_the_same_images(image_files):
+    section = config.Data(name="imagenet", path=image_files, image_size=16)
+    experiment, loaded = loaded_with(section, encoder=config.Encoder(name="small_cnn"))
+    encoder = loaded.build_encoder(experiment)
+    before = problem._fingerprint(experiment, loaded, encoder)
+    assert problem._fingerprint(experiment, loaded, encoder) == before
+    path = f"{image_files}/val/dark/image.JPEG"
+    tf.io.write_file(path, tf.io.read_file(f"{image_files}/val/bright/image.JPEG"))
+    assert problem._fingerprint(experiment, loaded, encoder) != before
