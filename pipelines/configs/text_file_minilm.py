@@ -8,7 +8,7 @@ FILE is a TSV, CSV or JSON lines file with the columns `text` and `label` (`--co
 are given; what is not is drawn, a tenth each.
 
 Running time: about a second for three steps on 2 cores, a step being 32 texts. Expected on GoEmotions' 4,548
-validation comments as FILE (28 classes, 454 of them drawn for the test, --config.data.max_length=32), percent:
+validation comments as FILE (28 classes, 454 drawn for the test, --config.data.max_length=32), percent:
 top-1 error 41.4, NDCG@5 75.5.
 """
 
