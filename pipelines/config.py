@@ -312,6 +312,8 @@ def _check_data(experiment):
         share = getattr(section, name)
         if share is not None and not 0.0 < share < 1.0:
             raise ValueError(f"data.{name} {share} is not in (0, 1)")
+    if section.image_size < 2:
+        raise ValueError(f"data.image_size {section.image_size} is less than 2, which no encoder can take")
     if section.split_seed < 0:
         raise ValueError(f"data.split_seed {section.split_seed} is negative")
 

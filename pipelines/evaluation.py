@@ -70,6 +70,8 @@ def summarize(values, names, *, seed=0):
 
 
 def _interval(draws, values):
+    if draws[0].sum() < 2:  # one example says nothing of the others
+        return [float("nan")] * 2
     if np.isinf(values).any():  # a mean rank that counts an infinite one
         return [float("inf")] * 2
     return np.percentile(draws @ values / draws[0].sum(), [2.5, 97.5]).tolist()
@@ -77,9 +79,10 @@ def _interval(draws, values):
 
 def _information(counts, draws, values):
     # Examples that this metric cannot tell apart fall together.
-    _, group = np.unique(values, return_inverse=True)
-    together = np.eye(group.max() + 1)[group]
-    bits = np.array([_entropy(row) for row in np.vstack([counts, draws]) @ together])
+    order = np.argsort(values, kind="stable")
+    _, starts = np.unique(values[order], return_index=True)
+    together = np.add.reduceat(np.vstack([counts, draws])[:, order], starts, axis=1)
+    bits = np.array([_entropy(row) for row in together])
     return {"bits": float(bits[0]), "interval": np.percentile(bits[1:], [2.5, 97.5]).tolist()}
 
 

@@ -121,3 +121,15 @@ def test_meaningful_and_better():
     for value, best in ((4.0, 4.0), (nan, 4.0), (nan, nan)):
         assert not evaluation.better("ndcg@5", value, best)
         assert not evaluation.better("top1_error", value, best)
+
+
+def test_one_example_has_no_interval():
+    judged = summary([2.0], ["mrr"])
+    assert judged["mrr"] == 50.0
+    assert np.isnan(judged["intervals"]["mrr"]).all()
+
+
+def test_many_different_values():
+    values = np.random.default_rng(0).normal(size=[3000, 1])
+    information = evaluation.summarize(values, ["mean_rank"])["information"]["mean_rank"]
+    assert information["bits"] == pytest.approx(np.log2(3000))

@@ -1,6 +1,7 @@
 """An experiment's dataset and encoder brought together, the frozen encoder's outputs from a cache."""
 
 import dataclasses
+import difflib
 import hashlib
 import json
 import os
@@ -30,6 +31,7 @@ class Problem:
       class_texts: what describes the classes, or None where nothing does.
       class_features: the classes' texts as features of the instance encoder, or None.
       class_vectors: float `[n, e]`, the classes' texts encoded, or None.
+      hashes: of the classes and of each split's examples, by which another run tells other data.
       seen: ids of the classes that training and validation know, whose labels count only these; None
         where they know all.
     """
@@ -43,6 +45,7 @@ class Problem:
     class_texts: tuple | None = None
     class_features: dict | None = None
     class_vectors: np.ndarray | None = None
+    hashes: dict = dataclasses.field(default_factory=dict)
     seen: np.ndarray | None = None
 
     def training_batches(self, experiment, start_step=0):
@@ -174,6 +177,7 @@ def load(experiment, cache_dir):
         preprocess,
         lambda: models.get("encoder", experiment.encoder.name, **config.knobs(experiment.encoder)),
         augment=augment_of(experiment, dataset),
+        hashes=_hashes(dataset.class_names, splits),
     )
     problem = dataclasses.replace(problem, **_class_texts(experiment, dataset.class_names))
     if experiment.encoder.frozen:
@@ -181,9 +185,7 @@ def load(experiment, cache_dir):
     elif experiment.data.cache:
         problem = _preprocessed_once(experiment, problem)
     problem = _hold_out(problem, experiment.data.held_out)
-    seen = problem.class_names if problem.seen is None else [problem.class_names[i] for i in problem.seen]
-    counts = problem.splits["train"].class_counts(len(seen))
-    return dataclasses.replace(problem, class_weights=class_weights(experiment.data, seen, counts))
+    return dataclasses.replace(problem, class_weights=_weights_of_seen(experiment.data, problem))
 
 
 def read_dataset(section):
@@ -193,7 +195,8 @@ def read_dataset(section):
 
 def capped(splits, section):
     """Returns name -> split, at most `max_examples` of each."""
-    return {name: _drawn(split, section) for name, split in splits.items()}
+    drawn = {id(split): _drawn(split, section) for split in splits.values()}  # one may be two splits
+    return {name: drawn[id(split)] for name, split in splits.items()}
 
 
 def _drawn(split, section):
@@ -201,6 +204,27 @@ def _drawn(split, section):
         return split
     drawn = np.random.default_rng(section.split_seed).permutation(len(split))[: section.max_examples]
     return split.select(np.sort(drawn))
+
+
+def _hashes(class_names, splits):
+    hashes = {"classes": hashlib.sha256(repr(class_names).encode()).hexdigest()}
+    for name, split in splits.items():
+        digest = hashlib.sha256(split.labels.tobytes())
+        for part in _contents(split):
+            digest.update(part)
+        for path in _image_files(split):
+            digest.update(str(tf.io.gfile.stat(path).length).encode())
+        hashes[name] = digest.hexdigest()
+    return hashes
+
+
+def _contents(split):
+    for array in split.features.values():
+        yield repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
+
+
+def _image_files(split):
+    return np.unique(split.features.get("file", []))
 
 
 def _without_unreadable(class_names, splits, preprocess):
@@ -232,18 +256,30 @@ def _preprocessed_once(experiment, problem):
 
 
 def class_weights(section, class_names, counts):
-    """Returns what a training example weighs by its class, or None.
+    """Returns what a training example weighs by its class, float32 `[n]`, or None.
 
     Args:
       section: a `config.Data`.
-      class_names: of the classes that training sees.
-      counts: of their training examples.
+      class_names: of all `n` classes.
+      counts: of their training examples, 0 of those that are held out.
     """
     if section.class_weights == "none":
         return None
-    if section.class_weights != "balanced":
-        return data.class_weights(section.class_weights, class_names)
-    return data.balanced_class_weights(counts)
+    if section.class_weights == "balanced":
+        return data.balanced_class_weights(counts)
+    if not os.path.exists(section.class_weights):
+        raise FileNotFoundError(
+            f"data.class_weights {section.class_weights!r} is neither 'none' nor 'balanced' nor a file"
+        )
+    return data.class_weights(section.class_weights, class_names)
+
+
+def _weights_of_seen(section, problem):
+    seen = np.arange(len(problem.class_names)) if problem.seen is None else problem.seen
+    counts = np.zeros(len(problem.class_names), np.int64)
+    counts[seen] = problem.splits["train"].class_counts(len(seen))
+    weights = class_weights(section, problem.class_names, counts)
+    return None if weights is None else weights[seen]
 
 
 def augment_of(experiment, dataset):
@@ -313,12 +349,13 @@ def _class_texts(experiment, class_names):
 
 
 def _warn_of_equal_texts(class_names, ids):
-    same = (ids[:, None] == ids).all(axis=2)
-    for i, name in enumerate(class_names):
-        twins = [class_names[j] for j in np.flatnonzero(same[i]) if j > i]
-        if twins:
+    names_of = {}
+    for name, tokens in zip(class_names, ids, strict=True):
+        names_of.setdefault(tokens.tobytes(), []).append(name)
+    for first, *others in names_of.values():
+        if others:
             logging.warning(
-                "the texts of %s come out as the same tokens as that of %s", ", ".join(twins), name
+                "the texts of %s come out as the same tokens as that of %s", ", ".join(others), first
             )
 
 
@@ -326,11 +363,7 @@ def _hold_out(problem, names):
     """Leaves classes out of training and validation, and the others' examples out of the test split."""
     if not names:
         return problem
-    for name in names:
-        if name not in problem.class_names:
-            raise ValueError(
-                f"data.held_out names {name!r}, which is none of {', '.join(problem.class_names)}"
-            )
+    check_held_out(problem.class_names, names)
     if problem.splits["train"].multi_label:
         raise ValueError(
             "data.held_out is for single-label data: an example of several classes belongs to both"
@@ -349,6 +382,15 @@ def _hold_out(problem, names):
         if not kept.any():
             raise ValueError(f"data.held_out leaves the {split} split without an example")
     return dataclasses.replace(problem, splits=splits, seen=seen)
+
+
+def check_held_out(class_names, names):
+    """Raises ValueError where `data.held_out` names what is no class."""
+    unknown = sorted(set(names) - set(class_names))
+    if unknown:
+        close = difflib.get_close_matches(unknown[0], class_names, n=1)
+        hint = f", did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"data.held_out names {unknown[0]!r}, which is no class{hint}")
 
 
 def _encode(experiment, raw, cache_dir):
@@ -400,9 +442,9 @@ def _fingerprint(experiment, raw, encoder):
     for weight in encoder.get_weights():
         digest.update(weight.tobytes())
     for split in raw.splits.values():
-        for array in split.features.values():
-            digest.update(repr(array.tolist()).encode() if array.dtype == object else array.tobytes())
-        for path in np.unique(split.features.get("file", [])):
+        for part in _contents(split):
+            digest.update(part)
+        for path in _image_files(split):
             state = tf.io.gfile.stat(path)  # to read every image would take as long as to encode it
             digest.update(f"{state.length} {state.mtime_nsec}".encode())
     return digest.hexdigest()[:16]

@@ -52,6 +52,7 @@ def train(experiment, path, *, loaded=None, progress=True):
 
     started = time.monotonic()
     loaded = loaded or problem.load(experiment, path)
+    workdir.check_data(loaded.hashes)
     workdir.check_class_texts(loaded.class_texts)
     num_scored = loaded.num_scored("validation")
     metrics = evaluation.meaningful(experiment.metrics, num_scored)
@@ -63,7 +64,7 @@ def train(experiment, path, *, loaded=None, progress=True):
     evaluation_steps = math.ceil(examples / experiment.batch_size / experiment.evaluations_per_epoch)
 
     model = loaded.build_model(experiment)
-    workdir.claim(experiment, loaded.class_texts)
+    workdir.claim(experiment, loaded.hashes, loaded.class_texts)
     schedule = build_schedule(experiment.optimizer, total_steps)
     optimizer = build_optimizer(experiment.optimizer, schedule)
     optimizer.build(model.trainable_variables)
@@ -141,6 +142,7 @@ def restore(path):
     experiment = workdir.experiment()
     config.check(experiment)
     loaded = problem.load(experiment, path)
+    workdir.check_data(loaded.hashes)
     workdir.check_class_texts(loaded.class_texts)
     model = loaded.build_model(experiment)
     best = tf.train.latest_checkpoint(os.path.join(workdir.checkpoints, "best"))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from rank4class import data
 from rank4class.pipelines import config, evaluation, problem, trainer
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.workdir import Workdir
@@ -336,3 +337,52 @@ def test_weight_decay_leaves_biases_and_norms_alone():
     optimizer.build(variables)
     optimizer.apply_gradients([(tf.zeros([1]), variable) for variable in variables])
     np.testing.assert_allclose([float(v[0]) for v in variables], [0.95, 1.0, 1.0, 1.0])
+
+
+@pytest.fixture
+def vectors_of(monkeypatch):
+    """Returns a function that makes the dataset `synthetic` of a seed."""
+    original = data.get
+
+    def change(**knobs):
+        monkeypatch.setattr(data, "get", lambda name, **known: original(name, **{**known, **knobs}))
+
+    return change
+
+
+def test_a_run_refuses_other_data(tmp_path, vectors_of):
+    experiment = config.Experiment(
+        data=config.Data(name="synthetic", num_classes=6, num_examples=60),
+        encoder=config.Encoder(name="identity"),
+    )
+    path = str(tmp_path / "run")
+    trainer.train(experiment, path, progress=False)
+    trainer.restore(path)
+    os.remove(tmp_path / "run" / "results.json")
+    for change, message in (
+        ({"split_seed": 1}, "other examples of the train split: restore the data, or choose another"),
+        ({"num_classes": 7}, "other classes: restore the data, or choose another --workdir"),
+    ):
+        vectors_of(**change)
+        for action in (trainer.restore, lambda p: trainer.train(experiment, p, progress=False)):
+            with pytest.raises(ValueError, match=f"{path} was made with {message}"):
+                action(path)
+    vectors_of()
+    assert trainer.train(experiment, path, progress=False)["steps"] == 2
+
+
+def test_hashes_are_of_what_the_examples_hold(tmp_path):
+    for name in ("a", "b"):
+        for folder in ("train", "val"):
+            (tmp_path / folder / name).mkdir(parents=True)
+            (tmp_path / folder / name / "image.JPEG").write_bytes(b"x" * (3 if name == "a" else 4))
+    experiment = config.Experiment(data=config.Data(name="imagenet", path=str(tmp_path)))
+    before = problem.load(experiment, "unused").hashes
+    (tmp_path / "val" / "a" / "image.JPEG").write_bytes(b"x" * 5)
+    after = problem.load(experiment, "unused").hashes
+    assert [name for name in before if before[name] != after[name]] == ["validation", "test"]
+
+
+def test_a_folder_that_tensorflow_takes_for_a_pattern(tmp_path):
+    with pytest.raises(ValueError, match=r"run \[1\] has a bracket"):
+        trainer.train(small(), str(tmp_path / "run [1]"))

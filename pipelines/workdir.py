@@ -1,6 +1,7 @@
 """A run's folder: what it holds, whose it is, and what a restart may trust.
 
 config.json      the experiment
+data.json        hashes of the classes and of each split's examples
 class_texts.json what described the classes, where something did
 metrics.jsonl    one line an evaluation: step, training loss, learning rate, validation metrics
 tensorboard/     the same for TensorBoard
@@ -19,10 +20,15 @@ class Workdir:
     """The folder of one experiment's run."""
 
     def __init__(self, path):
+        if "[" in path:
+            raise ValueError(
+                f"{path} has a bracket, by which TensorFlow looks for checkpoints of other names"
+            )
         self.path = path
         self.checkpoints = os.path.join(path, "checkpoints")
         self.tensorboard = os.path.join(path, "tensorboard")
         self._config = os.path.join(path, "config.json")
+        self._data = os.path.join(path, "data.json")
         self._class_texts = os.path.join(path, "class_texts.json")
         self._metrics = os.path.join(path, "metrics.jsonl")
         self._results = os.path.join(path, "results.json")
@@ -39,6 +45,23 @@ class Workdir:
                 "choose another --workdir"
             )
 
+    def check_data(self, hashes):
+        """Raises ValueError where the run was made with other classes or examples.
+
+        Args:
+          hashes: `problem.Problem.hashes`.
+        """
+        if not os.path.exists(self._data):
+            return
+        with open(self._data, encoding="utf-8") as file:
+            kept = _parse(file.read(), self._data)
+        for name, value in hashes.items():
+            if kept.get(name) != value:
+                what = "classes" if name == "classes" else f"examples of the {name} split"
+                raise ValueError(
+                    f"{self.path} was made with other {what}: restore the data, or choose another --workdir"
+                )
+
     def check_class_texts(self, texts):
         """Raises ValueError where the run was made with other texts of the classes."""
         if not os.path.exists(self._class_texts):
@@ -51,10 +74,11 @@ class Workdir:
                 "choose another --workdir"
             )
 
-    def claim(self, experiment, class_texts=None):
+    def claim(self, experiment, hashes, class_texts=None):
         """Makes the folder this experiment's own; raises OSError where it cannot be written."""
         if not os.path.exists(self._config):
             os.makedirs(self.path, exist_ok=True)
+            _write(self._data, json.dumps(hashes, indent=2) + "\n")
             if class_texts is not None:
                 _write(self._class_texts, json.dumps({"texts": class_texts}, indent=2) + "\n")
             _write(self._config, config.to_json(experiment))
