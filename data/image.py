@@ -162,7 +162,11 @@ def _content(source):
 
 
 def _decoded(content):
-    return tf.io.decode_image(content, channels=3, expand_animations=False)
+    image = tf.io.decode_image(content, channels=3, expand_animations=False)
+    # The central crop of one pixel is none.
+    large = tf.reduce_all(tf.shape(image)[:2] > 1)
+    tf.raw_ops.Assert(condition=large, data=["a side of one pixel, two are needed"])
+    return image
 
 
 def _image_of_record(file, offset):

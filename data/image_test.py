@@ -131,6 +131,16 @@ def test_reading_goes_on_past_what_cannot_be_read(tmp_path):
     assert list(data.unreadable(split, data.DecodeAndCrop())) == [(1, messages[1]), (2, messages[2])]
 
 
+@pytest.mark.parametrize(("height", "width"), [(1, 30), (30, 1), (1, 1)])
+def test_a_side_of_one_pixel_cannot_be_read(tmp_path, height, width):
+    files = [saved(tmp_path, photograph(height, width), "PNG"), saved(tmp_path, photograph(2, 2), "PNG")]
+    split = data.Split({"file": np.array(files, object)}, np.zeros(2, np.int32), np.array([*"ab"], object))
+    message = "a cannot be read: assertion failed: [a side of one pixel, two are needed]"
+    crop = data.DecodeAndRandomCrop(8)
+    for preprocess in (data.DecodeAndCrop(8), data.ContentAndSize(), lambda f: crop(f, seeds(0))):
+        assert list(data.unreadable(split, preprocess)) == [(0, message)]
+
+
 def test_rescale():
     image = tf.range(256, dtype=tf.int32)[None, :, None, None]
     features = data.Rescale()({"image": tf.cast(image, tf.uint8)})
