@@ -1,6 +1,7 @@
 """Datasets of small images, held in memory: scikit-learn's digits, MNIST and CIFAR-10."""
 
 import gzip
+import math
 import os
 import pickle
 import zlib
@@ -165,7 +166,11 @@ def _cifar10_layout(path):
 
 def _cifar10_names(path, is_python):
     if is_python:
-        names = [name.decode() for name in _of_pickle(path, b"label_names", list)]
+        names = _of_pickle(path, b"label_names", list)
+        for number, name in enumerate(names, 1):
+            if not isinstance(name, bytes):
+                raise ValueError(f"{path}: class name {number} of {len(names)} is {name!r:.80}, not bytes")
+        names = [name.decode(errors="backslashreplace") for name in names]
     else:
         names = [name.strip() for _, name in sources.lines(path) if name.strip()]
     if len(set(names)) != 10:
@@ -189,13 +194,18 @@ def _cifar10_records(path):
 
 
 def _cifar10_pickle(path):
-    pixels, labels = _of_pickle(path, b"data", np.ndarray), np.array(_of_pickle(path, b"labels", list), int)
+    pixels, labels = _of_pickle(path, b"data", np.ndarray), _of_pickle(path, b"labels", list)
+    for number, label in enumerate(labels, 1):
+        if type(label) is not int:
+            raise ValueError(
+                f"{path}: record {number} of {len(labels)} has the label {label!r:.80}, no integer"
+            )
     if pixels.dtype != np.uint8 or pixels.shape != (len(labels), 3 * 32 * 32):
         raise ValueError(
             f"{path} has data {pixels.dtype} {list(pixels.shape)} for {len(labels)} labels, not uint8 "
             f"[{len(labels)}, 3072]"
         )
-    return _cifar10_split(path, pixels, labels)
+    return _cifar10_split(path, pixels, np.array(labels, object))  # of any size, until they are checked
 
 
 def _cifar10_split(path, pixels, labels):
@@ -211,10 +221,12 @@ class _ArrayUnpickler(pickle.Unpickler):
         ("numpy", "dtype"),
         ("numpy", "ndarray"),
         ("numpy.core.multiarray", "_reconstruct"),
+        ("numpy.core.numeric", "_frombuffer"),  # from protocol 5 on
         ("_codecs", "encode"),  # Python 3 writes bytes with it where the format is that of Python 2
     )
 
     def find_class(self, module, name):
+        module = module.replace("numpy._core", "numpy.core")  # as NumPy 2 calls it
         if (module, name) not in self.ADMITTED:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}, which arrays do not need")
         return super().find_class(module, name)
@@ -287,10 +299,11 @@ def _idx(path, axes):
             f"{path} begins with the magic number 0x{content[:4].hex()}, not 0x{magic.hex()}: it is no IDX "
             f"file of bytes with {axes} axes"
         )
-    shape = np.frombuffer(content[4:start].ljust(4 * axes, b"\0"), ">u4").astype(np.int64)
-    if len(content) != start + shape.prod():
+    shape = np.frombuffer(content[4:start].ljust(4 * axes, b"\0"), ">u4").tolist()
+    size = start + math.prod(shape)
+    if len(content) != size:
         raise ValueError(
-            f"{path} is {'truncated' if len(content) < start + shape.prod() else 'too long'}: it has "
-            f"{len(content)} bytes, {start + shape.prod()} by its header"
+            f"{path} is {'truncated' if len(content) < size else 'too long'}: it has {len(content)} bytes, "
+            f"{size} by its header"
         )
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
