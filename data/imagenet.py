@@ -6,6 +6,7 @@ import tarfile
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf import json_format
 
 from rank4class.data import records, sources
 from rank4class.data.image_folder import examples, images_by_class
@@ -128,15 +129,13 @@ def _names_in_archive(path):
 
 
 def _from_tfds(path, index_folder):
-    import tensorflow_datasets as tfds  # slow to import, and not needed for folders
-
-    info = tfds.builder_from_directory(path).info
-    for name in ("train", "validation"):
-        if name not in info.splits:
-            raise ValueError(f"{path} has no {name} split, but {', '.join(info.splits)}")
+    info, paths_of = _prepared_files(path)
     splits = []
     for name in ("train", "validation"):
-        paths = [str(file) for file in info.splits[name].filepaths]
+        if not paths_of.get(name):
+            there = ", ".join(split for split, paths in paths_of.items() if paths) or "no split"
+            raise ValueError(f"{path} has no records of {name}, but of {there}")
+        paths = paths_of[name]
         found = records.index(paths, {"label": tf.io.FixedLenFeature([], tf.int64)}, index_folder)
         counts = np.bincount(found["shard"])
         for file, count, stated in zip(paths, counts, info.splits[name].shard_lengths, strict=True):
@@ -144,6 +143,21 @@ def _from_tfds(path, index_folder):
                 raise ValueError(f"{file} is truncated: it has {count} of {stated} records")
         splits.append(_split(paths, found, found["label"]))
     return _dataset(tuple(info.features["label"].names), *splits)
+
+
+def _prepared_files(path):
+    """Returns what TensorFlow Datasets says of a folder, and split -> paths of its files."""
+    import tensorflow_datasets as tfds  # slow to import, and not needed for folders
+
+    try:
+        info = tfds.builder_from_directory(path).info
+        return info, {name: [str(file) for file in split.filepaths] for name, split in info.splits.items()}
+    except (ValueError, json_format.ParseError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise ValueError(
+            f"{os.path.join(path, 'dataset_info.json')}, or features.json beside it, is broken: {reason}; "
+            "copy it again, or prepare the records anew"
+        ) from error
 
 
 def _from_model_garden(path, names, index_folder):
@@ -178,6 +192,11 @@ def _class_names(splits, synsets):
     if ids[-1] >= len(ids):
         gap = next(i for i, label in enumerate(ids) if i != label)
         raise ValueError(f"{origins[first[gap]]} has the class {ids[gap] + 1}, but none has {gap + 1}")
+    for i in np.unique(synsets, return_index=True)[1]:
+        try:
+            synsets[i].decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{origins[i]} has the synset {synsets[i]!r}, which is not UTF-8") from error
     differ = np.flatnonzero(synsets != synsets[first][id_of])
     if len(differ):
         i, j = first[id_of[differ[0]]], differ[0]

@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import json
 import os
 import re
 import tarfile
@@ -325,6 +326,12 @@ def test_broken_records_of_the_model_garden(garden):
         "FOLDER/train-00001-of-00002 record 2 calls the class 2 n09, but FOLDER/train-00000-of-00002 "
         "record 1 calls it n02"
     )
+    assert message(garden_row(2, 0), garden_row(4, 0, **{"image/class/synset": b"n\xff"})) == (
+        "FOLDER/train-00001-of-00002 record 2 has the synset b'n\\xff', which is not UTF-8"
+    )
+    assert message(garden_row(2, 0, **{"image/class/synset": b"n\xff"})) == (
+        "FOLDER/train-00001-of-00002 record 1 has the synset b'n\\xff', which is not UTF-8"
+    )
     assert message(garden_row(5, 0)) == (
         "FOLDER/train-00001-of-00002 record 1 has the class 5, but none has 4"
     )
@@ -389,6 +396,35 @@ def test_prepared_records_that_are_cut(prepared):
         data.get("imagenet", path=str(prepared))
     path.unlink()
     with pytest.raises(FileNotFoundError, match=f"no file {path}"):
+        data.get("imagenet", path=str(prepared))
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("dataset_info.json", b""),
+        ("dataset_info.json", b"{"),
+        ("dataset_info.json", b"[]"),
+        ("dataset_info.json", b"{}"),
+        ("dataset_info.json", b"\xff"),
+        ("features.json", b""),
+        ("features.json", b"{}"),
+    ],
+)
+def test_a_broken_description_of_records_is_named(prepared, file, content):
+    (prepared / file).write_bytes(content)
+    with pytest.raises(ValueError, match=f"^{prepared}/dataset_info.json, or features.json beside") as caught:
+        data.get("imagenet", path=str(prepared))
+    assert str(caught.value).endswith("; copy it again, or prepare the records anew")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_split_without_records_is_named(prepared):
+    path = prepared / "dataset_info.json"
+    info = json.loads(path.read_text())
+    info["splits"][0]["shardLengths"] = []
+    path.write_text(json.dumps(info))
+    with pytest.raises(ValueError, match=f"^{prepared} has no records of train, but of validation$"):
         data.get("imagenet", path=str(prepared))
 
 
