@@ -75,6 +75,7 @@ def images_by_class(folder, endings, bad_rows, beside=None):
     images = {}
     for entry in _visible(folder, beside):
         with bad_rows.row():
+            _check_entry(entry)
             if not entry.is_dir():
                 raise ValueError(f"{entry.path} lies outside the folders of the classes")
             images[entry.name] = []
@@ -83,6 +84,7 @@ def images_by_class(folder, endings, bad_rows, beside=None):
     for name, paths in images.items():
         for entry in _visible(os.path.join(folder, name)):
             with bad_rows.row():
+                _check_entry(entry)
                 if not entry.is_file() or not entry.name.lower().endswith(endings):
                     raise ValueError(f"{entry.path} is no image {_pattern(endings)}")
                 paths.append(entry.path)
@@ -114,6 +116,15 @@ def _visible(folder, beside=None):
     return sorted(visible, key=lambda entry: entry.name)
 
 
+def _check_entry(entry):
+    try:
+        entry.path.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{entry.path!r} has a name that is not UTF-8: rename it") from error
+    if not os.path.exists(entry.path):
+        raise ValueError(f"{entry.path} is a link to nothing")
+
+
 def _pattern(endings):
     return ", ".join(f"*{ending}" for ending in endings)
 
@@ -132,21 +143,31 @@ def _split_folders(path, classes, bad_rows):
     if not found:
         return {"train": path}
     if "train" not in found:
-        raise ValueError(f"{path} has the folder {os.path.basename(next(iter(found.values())))} but no train")
+        name = os.path.basename(next(iter(found.values())))
+        raise ValueError(
+            f"{path} has a folder {name!r}, so its folders are taken for splits, but none is 'train': if "
+            f"{name!r} is a class, rename it"
+        )
     for entry in _visible(path, classes):
         with bad_rows.row():
+            _check_entry(entry)
             if entry.path not in found.values():
-                raise ValueError(f"{entry.path} is none of the folders {', '.join(split_of)}")
+                raise ValueError(
+                    f"{path} has a folder 'train', so its folders are taken for splits; {entry.name!r} is none "
+                    "of train, validation (val, valid, dev), test: move it elsewhere, or rename 'train' if that "
+                    "is a class"
+                )
     return {name: found[name] for name in SPLITS if name in found}
 
 
 def _class_names(folder, found, classes):
     names = found if classes is None else tuple(class_tables.class_names(classes))
+    with_images, listed = set(found), set(names)
     for name in names:
-        if name not in found:
+        if name not in with_images:
             raise ValueError(f"{classes} lists the class {name!r}, which has no images in {folder}")
     for name in found:
-        if name not in names:
+        if name not in listed:
             raise ValueError(f"{os.path.join(folder, name)} is a class that {classes} does not list")
     if len(names) < 2:
         raise ValueError(f"{folder} has the class {names[0]!r} alone: there is nothing to tell apart")

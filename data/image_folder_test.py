@@ -1,5 +1,6 @@
 """Folders of images: which image is in which split and class, and one clear line for every broken folder."""
 
+import os
 import re
 
 import numpy as np
@@ -137,8 +138,6 @@ def test_endings_in_any_case_and_hidden_files(tmp_path):
         ),
         ("train/ant/more/image.jpg", r"train/ant/more is no image"),
         ("test/image.jpg", r"test/image\.jpg lies outside the folders of the classes"),
-        ("README.md", r"README\.md is none of the folders train, validation, val, valid, dev, test"),
-        ("Validation/ant/image.jpg", r"Validation is none of the folders"),
     ],
 )
 def test_bad_rows(given, file, message):
@@ -151,6 +150,44 @@ def test_bad_rows(given, file, message):
     assert listed(dataset, given) == before
     [line] = dataset.skipped
     assert re.match(f"{given}/{message}", line)
+
+
+@pytest.mark.parametrize("name", ["README.md", "bus"])
+def test_what_is_no_split_beside_splits_is_a_bad_row(given, name):
+    before = listed(data.get("image_folder", path=str(given)), given)
+    message = (
+        f"{given} has a folder 'train', so its folders are taken for splits; {name!r} is none of train, "
+        "validation (val, valid, dev), test: move it elsewhere, or rename 'train' if that is a class"
+    )
+    (given / name).mkdir()
+    with pytest.raises(ValueError, match=f"^{re.escape(message)} .*on_bad_row=skip would leave it out"):
+        data.get("image_folder", path=str(given))
+    dataset = data.get("image_folder", path=str(given), on_bad_row="skip")
+    assert dataset.skipped == (message,)
+    assert listed(dataset, given) == before
+
+
+@pytest.mark.parametrize("folder", ["train/ant", "train", ""])
+def test_names_that_are_not_utf_8_are_bad_rows(given, folder):
+    before = listed(data.get("image_folder", path=str(given)), given)
+    path = os.path.join(os.fsencode(given / folder), b"caf\xe9.jpg")
+    with open(path, "wb") as file:
+        file.write(b"x")
+    message = f"{os.fsdecode(path)!r} has a name that is not UTF-8: rename it"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)} .data.on_bad_row=skip"):
+        data.get("image_folder", path=str(given))
+    dataset = data.get("image_folder", path=str(given), on_bad_row="skip")
+    assert dataset.skipped == (message,)
+    assert listed(dataset, given) == before
+
+
+@pytest.mark.parametrize("link", ["train/ant/image_9.jpg", "train/bee", "test/bee", "README.md"])
+def test_a_link_to_nothing_is_a_bad_row(given, link):
+    (given / link).symlink_to(given / "gone")
+    with pytest.raises(ValueError, match=f"^{given / link} is a link to nothing .data.on_bad_row"):
+        data.get("image_folder", path=str(given))
+    dataset = data.get("image_folder", path=str(given), on_bad_row="skip")
+    assert dataset.skipped == (f"{given / link} is a link to nothing",)
 
 
 def test_an_image_beside_the_classes_is_a_bad_row(tmp_path):
@@ -196,7 +233,10 @@ def test_broken_folders(given):
     (given / "train" / "bee").mkdir()
     assert message() == "FOLDER/train/bee has no image *.jpg, *.jpeg, *.png, *.gif, *.bmp"
     (given / "train").rename(given / "else")
-    assert message() == "FOLDER has the folder test but no train"
+    assert message() == (
+        "FOLDER has a folder 'test', so its folders are taken for splits, but none is 'train': if 'test' is a "
+        "class, rename it"
+    )
     (given / "train").mkdir()
     assert message(on_bad_row="skip") == (
         "FOLDER/train has no folders: sort its images into one folder a class"
