@@ -121,7 +121,7 @@ def _check_entry(entry):
         entry.path.encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"{entry.path!r} has a name that is not UTF-8: rename it") from error
-    if not os.path.exists(entry.path):
+    if entry.is_symlink() and not os.path.exists(entry.path):
         raise ValueError(f"{entry.path} is a link to nothing")
 
 
@@ -153,9 +153,9 @@ def _split_folders(path, classes, bad_rows):
             _check_entry(entry)
             if entry.path not in found.values():
                 raise ValueError(
-                    f"{path} has a folder 'train', so its folders are taken for splits; {entry.name!r} is none "
-                    "of train, validation (val, valid, dev), test: move it elsewhere, or rename 'train' if that "
-                    "is a class"
+                    f"{path} has a folder 'train', so its folders are taken for splits; {entry.name!r} is "
+                    "none of train, validation (val, valid, dev), test: move it elsewhere, or rename 'train' "
+                    "if that is a class"
                 )
     return {name: found[name] for name in SPLITS if name in found}
 

@@ -234,8 +234,8 @@ def test_broken_folders(given):
     assert message() == "FOLDER/train/bee has no image *.jpg, *.jpeg, *.png, *.gif, *.bmp"
     (given / "train").rename(given / "else")
     assert message() == (
-        "FOLDER has a folder 'test', so its folders are taken for splits, but none is 'train': if 'test' is a "
-        "class, rename it"
+        "FOLDER has a folder 'test', so its folders are taken for splits, but none is 'train': if 'test' is "
+        "a class, rename it"
     )
     (given / "train").mkdir()
     assert message(on_bad_row="skip") == (
