@@ -2,7 +2,9 @@
 
 import collections
 import dataclasses
+import functools
 import hashlib
+import re
 import sys
 
 import numpy as np
@@ -39,6 +41,7 @@ class Description:
     Attributes:
       experiment: the `config.Experiment` that would train on it.
       dataset: the `data.Dataset`, whole.
+      whole: name -> `data.Split`; those that are one, ImageNet's validation and test, under one name.
       splits: name -> what was looked at: at most `data.max_examples`, and of image files the readable.
       counts: split -> the number of examples of each class, int64 `[n]`.
       unreadable: split -> a message for each image file that cannot be read.
@@ -51,6 +54,7 @@ class Description:
 
     experiment: object
     dataset: data.Dataset
+    whole: dict
     splits: dict
     counts: dict
     unreadable: dict
@@ -60,9 +64,10 @@ class Description:
     repeats: tuple
     class_weights: dict
 
-    @property
+    @functools.cached_property
     def class_names(self):
-        return self.dataset.class_names
+        """The names of the classes, as they are shown."""
+        return tuple(map(printable, self.dataset.class_names))
 
     @property
     def multi_label(self):
@@ -93,10 +98,20 @@ class Description:
         return ", ".join(self.class_names[j] for j in np.flatnonzero(labels)) or "no class"
 
 
+def printable(text):
+    """Returns a text whose control characters, ends of lines and broken characters are escaped.
+
+    >>> print(printable("one\\ntwo"))
+    one\\ntwo
+    """
+    control = r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
+    return re.sub(control, lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
 def describe(experiment, dataset):
     """Finds out what a dataset holds. Image files are all read; encoder weights are not.
 
-    `data.held_out` is left aside: the dataset is described as it is.
+    The classes of `data.held_out` are described as all others are.
 
     Args:
       experiment: a checked `config.Experiment`.
@@ -107,10 +122,13 @@ def describe(experiment, dataset):
 
     Raises:
       FileNotFoundError, ValueError: the tokenizer or the class weights cannot be loaded; a split has no
-        readable image.
+        readable image; `data.held_out` or `data.augmentation` does not fit the dataset.
     """
     section = experiment.data
-    splits, unreadable, sizes = problem.capped(dataset.splits, section), {}, {}
+    problem.check_held_out(dataset.class_names, section.held_out)
+    problem.augment_of(experiment, dataset)  # raises where there is nothing to augment
+    whole = _each_once(dataset.splits)
+    splits, unreadable, sizes = problem.capped(whole, section), {}, {}
     if _has_files(dataset):
         read = {name: _read_images(name, split) for name, split in splits.items()}
         splits = {name: images.readable for name, images in read.items()}
@@ -123,6 +141,7 @@ def describe(experiment, dataset):
     return Description(
         experiment,
         dataset,
+        whole,
         splits,
         counts,
         unreadable,
@@ -132,6 +151,13 @@ def describe(experiment, dataset):
         tuple(_all_repeats(splits, contents)),
         _class_weights(section, dataset.class_names, counts["train"]),
     )
+
+
+def _each_once(splits):
+    names = {}
+    for name, split in splits.items():
+        names.setdefault(id(split), []).append(name)
+    return {" and ".join(own): splits[own[0]] for own in names.values()}
 
 
 def _has_files(dataset):

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class.pipelines import problem, report
-from rank4class.pipelines.description import FEW
+from rank4class.pipelines.description import FEW, printable
 
 ROWS = 50  # of a table or a list in the terminal
 NAMED = 60  # classes that a plot has room to name
@@ -30,7 +30,8 @@ class Section:
       title: its heading.
       text: paragraphs.
       table: rows of cells, the header first.
-      lines: to be shown as they are.
+      lines: to be shown as they are, but for control characters.
+      shown: how many of the lines a terminal shows.
       pictures: file name -> function of (description, path) that draws it.
     """
 
@@ -38,6 +39,7 @@ class Section:
     text: tuple = ()
     table: tuple = ()
     lines: tuple = ()
+    shown: int = ROWS
     pictures: dict = dataclasses.field(default_factory=dict)
 
 
@@ -48,9 +50,9 @@ def text(description):
         blocks.append(f"{section.title}\n{'=' * len(section.title)}")
         blocks += [textwrap.fill(paragraph, WIDTH) for paragraph in section.text]
         if section.table:
-            blocks.append(_cut(report.text_table(_aligned(section.table)).splitlines()))
+            blocks.append(_cut(report.text_table(_aligned(section.table)).splitlines(), ROWS))
         if section.lines:
-            blocks.append(_cut([f"  {line}" for line in section.lines]))
+            blocks.append(_cut([f"  {printable(line)}" for line in section.lines], section.shown))
     return "\n\n".join(blocks)
 
 
@@ -64,7 +66,7 @@ def write(description, folder):
             rows = [[cell.replace("|", "\\|") for cell in row] for row in _aligned(section.table)]
             blocks.append("\n".join(report.markdown_table(rows)))
         if section.lines:
-            blocks.append("\n".join(f"    {line}" for line in section.lines))
+            blocks.append("\n".join(f"    {printable(line)}" for line in section.lines))
         for file, draw in section.pictures.items():
             draw(description, os.path.join(folder, file))
             blocks.append(f"![{section.title}]({file})")
@@ -74,9 +76,9 @@ def write(description, folder):
     return path
 
 
-def _cut(lines):
-    more = len(lines) - ROWS
-    return "\n".join([*lines[:ROWS], f"  ... and {more:,} more, see data.md"] if more > 0 else lines)
+def _cut(lines, count):
+    more = len(lines) - count
+    return "\n".join([*lines[:count], f"  ... and {more:,} more, see data.md"] if more > 0 else lines)
 
 
 def _aligned(rows):
@@ -93,6 +95,8 @@ def _flush_right(column):
 
 def _sections(description):
     yield _source(description)
+    if description.dataset.skipped:
+        yield _skipped(description)
     yield _classes(description)
     if description.lengths:
         yield _texts(description)
@@ -105,20 +109,25 @@ def _sections(description):
 
 def _source(description):
     dataset, section = description.dataset, description.experiment.data
-    sizes = ", ".join(f"{len(split):,} {name}" for name, split in dataset.splits.items())
+    sizes = ", ".join(f"{len(split):,} {name}" for name, split in description.whole.items())
     origin = f" from {section.path}" if section.path else ""
     n = len(description.class_names)
     paragraphs = [f"Dataset {section.name}{origin}: {sizes} examples of {n:,} classes."]
     if section.max_examples is not None:
-        paragraphs.append(
-            f"What follows looks at {section.max_examples:,} examples of a split at most (data.max_examples)."
+        looked = ", ".join(
+            f"{min(len(split), section.max_examples):,} of {len(split):,} {name}"
+            for name, split in description.whole.items()
         )
+        paragraphs.append(f"What follows looks at {looked} examples (data.max_examples).")
     if section.held_out:
         paragraphs.append("The classes of data.held_out are counted as all others are.")
-    if dataset.skipped:
-        paragraphs.append(f"Bad rows left out: {len(dataset.skipped):,}, the first below.")
     lines = [f"{path}  sha256 {digest}" for path, digest in dataset.files.items()]
-    return Section("Source", tuple(paragraphs), lines=(*lines, *dataset.skipped[:FEW]))
+    return Section("Source", tuple(paragraphs), lines=tuple(lines))
+
+
+def _skipped(description):
+    skipped = description.dataset.skipped
+    return Section("Bad rows", (f"Left out: {len(skipped):,}.",), lines=skipped, shown=FEW)
 
 
 def _classes(description):
@@ -161,13 +170,12 @@ def _by_frequency(description):
 
 
 def _class_row(description, i):
-    name = description.class_names[i]
-    row = [name]
+    row = [description.class_names[i]]
     for split, examples in description.splits.items():
         count = description.counts[split][i]
         row += [f"{count:,}", f"{100 * count / len(examples):.2f}"]
     if description.class_weights:
-        weight = description.class_weights.get(name)
+        weight = description.class_weights.get(description.dataset.class_names[i])
         row.append("held out" if weight is None else f"{weight:.3g}")
     return row
 
@@ -224,9 +232,9 @@ def _images(description):
         if messages:
             paragraphs.append(
                 f"Images of {name} that cannot be read: {len(messages):,}. They end a training, unless "
-                "data.on_bad_row=skip leaves them out, and are in no figure here; the first stand below."
+                "data.on_bad_row=skip leaves them out, and are in no figure here."
             )
-            lines += messages[:FEW]
+            lines += messages
     rows = [["split", "sizes", "height", "width", f"a side under {size}"]]
     for name, sizes in description.sizes.items():
         ranges = [f"{low:,} / {middle:,} / {high:,}" for low, middle, high in _quantiles(sizes).T]
@@ -234,7 +242,7 @@ def _images(description):
         rows.append([name, f"{len(np.unique(sizes, axis=0)):,}", *ranges, under])
     paragraphs.append("Pixels: smallest / median / largest; sizes: how many different ones.")
     return Section(
-        "Images", tuple(paragraphs), tuple(rows), tuple(lines), {"sizes.png": plot_sizes, **pictures}
+        "Images", tuple(paragraphs), tuple(rows), tuple(lines), FEW, {"sizes.png": plot_sizes, **pictures}
     )
 
 
@@ -318,7 +326,7 @@ def _bars(description, log, path):
     for i, (name, color) in enumerate(zip(description.splits, report.COLORS, strict=False)):
         places = np.arange(n) - 0.4 + (i + 0.5) * height
         axis.barh(places, description.counts[name][order], height, color=color, label=name)
-    axis.set_yticks(range(n), [description.class_names[i] for i in order])
+    axis.set_yticks(range(n), [description.class_names[i] for i in order], parse_math=False)
     axis.set_ylim(n - 0.4, -0.6)
     if log:
         axis.set_xscale("log")
@@ -408,7 +416,13 @@ def plot_examples(description, path):
             axis.set_axis_off()
             if not column:
                 axis.text(
-                    -0.02, 0.5, description.class_names[c], transform=axis.transAxes, ha="right", va="center"
+                    -0.02,
+                    0.5,
+                    description.class_names[c],
+                    transform=axis.transAxes,
+                    ha="right",
+                    va="center",
+                    parse_math=False,
                 )
         axes[0, column].set_title(title, fontsize=10)
     figure.savefig(path, dpi=150, bbox_inches="tight")

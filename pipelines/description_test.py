@@ -176,7 +176,7 @@ def test_a_quick_look(comments):
     }
     report = description_report.text(found)
     assert "6 train, 1 validation, 4 test examples of 3 classes." in report
-    assert "looks at 2 examples of a split at most" in report
+    assert "looks at 2 of 6 train, 1 of 1 validation, 2 of 4 test examples (data.max_examples)" in report
 
 
 def test_the_report_by_hand(comments, tmp_path):
@@ -184,8 +184,8 @@ def test_the_report_by_hand(comments, tmp_path):
     report = description_report.text(found)
     for part in (
         "Dataset digits from somewhere: 6 train, 1 validation, 4 test examples of 3 classes.",
-        "Bad rows left out: 1, the first below.",
-        "  train.tsv  sha256 abc\n  train.tsv:9 is bad\n",
+        "  train.tsv  sha256 abc\n",
+        "Left out: 1.\n\n  train.tsv:9 is bad\n",
         "class  train      %  validation       %  test      %\n"
         "-----  -----  -----  ----------  ------  ----  -----\n"
         "joy        4  66.67           0    0.00     2  50.00\n",
@@ -202,6 +202,76 @@ def test_the_report_by_hand(comments, tmp_path):
     assert description_report.write(found, str(tmp_path)) == str(tmp_path / "data.md")
     assert "| a\\|b |     2 | 33.33 |" in (tmp_path / "data.md").read_text()
     assert {name.name for name in tmp_path.iterdir()} == {"data.md", "classes.png", "lengths.png"}
+
+
+NAMES = ("cost in $_$", "two\nlines", "bell\a | tab\t")
+
+
+def test_names_of_classes_that_break_plots_and_tables(tmp_path):
+    images = np.arange(3, dtype=np.uint8)[:, None, None, None] + np.zeros([1, 4, 4, 3], np.uint8)
+    split = data.Split({"image": images}, np.arange(3, dtype=np.int32))
+    found = described(data.Dataset(NAMES, {"train": split}), class_weights="balanced")
+    report = description_report.text(found)
+    for name in ("cost in $_$", "two\\nlines", "bell\\x07 | tab\\t"):
+        assert f"\n{name:16}      1  33.33       1\n" in report
+    description_report.write(found, str(tmp_path))
+    assert "\n| bell\\x07 \\| tab\\t |" in (tmp_path / "data.md").read_text()
+    assert (tmp_path / "examples.png").stat().st_size > 500
+
+
+def test_lines_hold_no_control_characters(tmp_path):
+    origins = np.array(["a\nb.jpg", "caf\udce9.jpg"], object)
+    split = data.Split(texts("same \x1b[2J", "same \x1b[2J"), np.array([0, 1], np.int32), origins)
+    found = described(data.Dataset(("x", "y"), {"train": split}))
+    line = "train caf\\udce9.jpg (y) = train a\\nb.jpg (x): same \\x1b[2J"
+    assert f"  {line}" in description_report.text(found).splitlines()
+    description_report.write(found, str(tmp_path))
+    assert f"    {line}" in (tmp_path / "data.md").read_text().splitlines()
+
+
+def test_all_that_is_bad_is_in_the_file_alone(image_files, tmp_path):
+    train = image_files.splits["train"].select([0, 1, 1, 1, 1, 2])
+    train = data.Split(train.features, train.labels, np.array([f"image {i}" for i in range(6)], object))
+    skipped = tuple(f"row {i} is bad" for i in range(5))
+    dataset = data.Dataset(image_files.class_names, {**image_files.splits, "train": train}, skipped)
+    found = described(dataset, image_size=32)
+    report = description_report.text(found)
+    description_report.write(found, str(tmp_path))
+    written = (tmp_path / "data.md").read_text()
+    for i in range(1, 5):
+        assert (f"  image {i} cannot be read" in report) == (i < 4)
+        assert f"    image {i} cannot be read" in written
+    for i in range(5):
+        assert (f"  row {i} is bad" in report) == (i < 3)
+        assert f"    row {i} is bad" in written
+    assert "  row 2 is bad\n  ... and 2 more, see data.md\n" in report
+    assert "required.\n  ... and 1 more, see data.md\n" in report
+
+
+@pytest.mark.parametrize("max_examples", [None, 3])
+def test_splits_that_are_one_are_read_once(image_files, monkeypatch, max_examples):
+    read, read_each = [], data.read_each
+    monkeypatch.setattr(data, "read_each", lambda split, f: read.append(len(split)) or read_each(split, f))
+    splits = {name: image_files.splits["train"] for name in ("validation", "test")}
+    dataset = data.Dataset(image_files.class_names, {"train": image_files.splits["test"], **splits})
+    found = described(dataset, max_examples=max_examples, image_size=32)
+    assert read == [1, max_examples or 4]
+    assert list(found.counts) == list(found.sizes) == ["train", "validation and test"]
+    assert [(one.split, one.of) for one in found.repeats] == [
+        ("train", "train"),
+        ("validation and test", "train"),
+        ("validation and test", "validation and test"),
+    ]
+    assert "1 train, 4 validation and test examples of 2 classes." in description_report.text(found)
+
+
+def test_what_training_refuses_is_refused(comments, image_files):
+    with pytest.raises(ValueError, match=r"data\.augmentation 'affine_flip' is for images"):
+        described(comments, augmentation="affine_flip")
+    with pytest.raises(ValueError, match=r"data\.cache keeps no whole images"):
+        described(image_files, augmentation="random_crop", cache=True)
+    with pytest.raises(ValueError, match=r"data\.held_out names 'jy'"):
+        described(comments, held_out=("jy",))
 
 
 def test_many_classes(tmp_path):
