@@ -12,6 +12,7 @@ class DecodeAndCrop:
     Called on features with `file` `[B]`, paths, it returns `image` float32 `[B, size, size, 3]`, RGB in
     `[0, 1]`: of each image the central square, 224/256 of the shorter side, resized bilinearly. The
     content decides the format, whatever the file's name (JPEG, greyscale and CMYK too, PNG, GIF, BMP).
+    An image with a side of one pixel cannot be read.
 
     With `offset` int64 `[B]` beside it, an image is that of the record which starts there in a file of
     TFRecords: a `tf.train.Example` with `image` (TensorFlow Datasets) or `image/encoded` (Model Garden).
