@@ -271,7 +271,8 @@ def _pixels(split):
 
 
 def _class_weights(section, class_names, counts):
-    seen = [i for i, name in enumerate(class_names) if name not in section.held_out]
-    names = [class_names[i] for i in seen]
-    weights = problem.class_weights(section, names, counts[seen])
-    return {} if weights is None else dict(zip(names, weights.tolist(), strict=True))
+    seen = ~np.isin(class_names, section.held_out)
+    weights = problem.class_weights(section, class_names, counts * seen)
+    return (
+        {} if weights is None else {name: float(weights[i]) for i, name in enumerate(class_names) if seen[i]}
+    )
