@@ -13,6 +13,7 @@ from rank4class.data.pipeline import (
 )
 from rank4class.data.splits import Dataset, Split, draw
 from rank4class.data.text import WordPiece
+from rank4class.data.text_file import folded
 
 __all__ = [
     "AUGMENTATIONS",
@@ -28,6 +29,7 @@ __all__ = [
     "class_weights",
     "draw",
     "evaluation_batches",
+    "folded",
     "get",
     "naming_errors",
     "read_each",

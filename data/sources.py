@@ -1,5 +1,6 @@
 """Where datasets come from: lines of text files, other files, TensorFlow Datasets; and rows that are bad."""
 
+import codecs
 import contextlib
 import hashlib
 import os
@@ -27,7 +28,7 @@ class BadRows:
 
     def __init__(self, policy):
         if policy not in POLICIES:
-            raise ValueError(f"on_bad_row {policy!r} is not one of {', '.join(POLICIES)}")
+            raise ValueError(f"data.on_bad_row {policy!r} is not one of {', '.join(POLICIES)}")
         self._policy = policy
         self.messages = []
 
@@ -51,7 +52,7 @@ def lines(path, bad_rows=None):
 
     Raises:
       FileNotFoundError: no file.
-      ValueError: an empty file, or a line that is not UTF-8.
+      ValueError: an empty file, one in UTF-16, or a line that is not UTF-8.
     """
     if not os.path.isfile(path):
         raise FileNotFoundError(f"no file {path}")
@@ -64,6 +65,8 @@ def lines_of(file, name, bad_rows=None):
     bad_rows = bad_rows or BadRows("fail")
     number, line = 0, b""
     for number, line in enumerate(file, 1):
+        if number == 1:
+            refuse_utf16(line, name)
         where, text = f"{name}:{number}", None
         with bad_rows.row():
             text = _decoded(line, where)
@@ -73,6 +76,22 @@ def lines_of(file, name, bad_rows=None):
         raise ValueError(f"{name} is empty")
     if not line.endswith(b"\n"):
         logging.warning("%s:%d has no end of line: was the file cut short?", name, number)
+
+
+def refuse_utf16(start, name):
+    """Raises ValueError of a file that starts with a byte order mark of UTF-16."""
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ValueError(f"{name} is UTF-16: save it as UTF-8")
+
+
+def listed(names):
+    """Returns at most ten names for a message.
+
+    >>> listed("abcdefghijklm")
+    'a, b, c, d, e, f, g, h, i, j and 3 more'
+    """
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return ", ".join(names[:10]) + more
 
 
 def _decoded(line, where):

@@ -25,6 +25,14 @@ def test_a_line_that_is_not_utf8(tmp_path):
     assert bad_rows.messages == [f"{path}:2 is not UTF-8: invalid start byte"]
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf16(tmp_path, encoding):
+    path = tmp_path / "file"
+    path.write_text("\ufeffone\ntwo\n", encoding=encoding)
+    with pytest.raises(ValueError, match=f"^{path} is UTF-16: save it as UTF-8$"):
+        list(sources.lines(str(path), sources.BadRows("skip")))
+
+
 def test_a_file_that_may_be_cut_short(tmp_path, caplog):
     path = tmp_path / "file"
     path.write_text("one\ntwo")
@@ -52,7 +60,7 @@ def test_a_bad_row_is_only_a_value_error():
 
 
 def test_unknown_policy():
-    with pytest.raises(ValueError, match="on_bad_row 'ignore' is not one of fail, skip"):
+    with pytest.raises(ValueError, match="^data.on_bad_row 'ignore' is not one of fail, skip"):
         sources.BadRows("ignore")
 
 

@@ -6,6 +6,8 @@ import numpy as np
 import sklearn.model_selection
 from absl import logging
 
+from rank4class.data import sources
+
 
 @dataclasses.dataclass(frozen=True)
 class Split:
@@ -93,8 +95,7 @@ class Dataset:
         counts = self.splits["train"].class_counts(len(self.class_names)) if "train" in self.splits else ()
         untrained = [name for name, count in zip(self.class_names, counts, strict=False) if not count]
         if untrained:
-            more = f" and {len(untrained) - 10} more" if len(untrained) > 10 else ""
-            logging.warning("no training example of: %s%s", ", ".join(untrained[:10]), more)
+            logging.warning("no training example of: %s", sources.listed(untrained))
 
 
 FEW = 3  # examples of a class that cannot be spread over three splits
@@ -114,25 +115,38 @@ def draw(split, shares, *, seed):
       name -> `Split`, and what is left as "train".
 
     Raises:
-      ValueError: there are too few examples for such a share.
+      ValueError: there are too few examples for such a share, the message names `data.{name}_share`.
 
     >>> split = Split({}, np.repeat([0, 1], 50))
     >>> {name: part.labels.sum() for name, part in draw(split, {"test": 0.2}, seed=0).items()}
     {'test': 10, 'train': 40}
     """
-    counts = np.bincount(split.labels)
-    left = np.flatnonzero(counts[split.labels] >= FEW)
-    rare = np.flatnonzero(counts[split.labels] < FEW)
-    places = {}
+    left, kept, places = np.arange(len(split)), [], {}
+    least = FEW
     for name, share in shares.items():
-        try:
-            left, places[name] = sklearn.model_selection.train_test_split(
-                left, test_size=round(share * len(split)), random_state=seed, stratify=split.labels[left]
-            )
-        except ValueError as error:
-            raise ValueError(
-                f"cannot draw {share:.0%} of {len(split)} examples of {np.count_nonzero(counts)} classes as "
-                f"the {name} split, with each class in it: {error}"
-            ) from error
-    places["train"] = np.concatenate([left, rare])
+        few = np.bincount(split.labels[left])[split.labels[left]] < least
+        kept.append(left[few])
+        left = left[~few]
+        count = _checked_count(name, share, len(split), split.labels[left])
+        left, places[name] = sklearn.model_selection.train_test_split(
+            left, test_size=count, random_state=seed, stratify=split.labels[left]
+        )
+        least = 2  # one for the next split, one for training
+    places["train"] = np.concatenate([left, *kept])
     return {name: split.select(np.sort(part)) for name, part in places.items()}
+
+
+def _checked_count(name, share, total, labels):
+    """Returns how many examples to draw for a split, of those with these labels."""
+    count, classes = round(share * total), len(np.unique(labels))
+    if not classes:
+        raise ValueError(f"no class has examples enough for a {name} split, at least three: give the split")
+    found = f"a {name} split of {share:.0%} of {total} examples is {count}, too"
+    each = f"one of each of {classes} classes"
+    if count < classes:
+        raise ValueError(f"{found} few for {each}: raise data.{name}_share, or give the split")
+    if len(labels) - count < classes:
+        raise ValueError(
+            f"{found} many to leave {each} for training: lower data.{name}_share, or give the split"
+        )
+    return count

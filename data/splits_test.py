@@ -81,5 +81,28 @@ def test_another_seed_draws_others():
 
 
 def test_too_few_examples_to_draw_from():
-    with pytest.raises(ValueError, match="cannot draw 10% of 12 examples of 4 classes as the test split"):
-        data.draw(examples([0, 1, 2, 3] * 3), {"test": 0.1}, seed=0)
+    for labels, share, message in (
+        (
+            np.repeat(np.arange(12), [*[9] * 11, 1]),
+            0.1,
+            "a test split of 10% of 100 examples is 10, too few for one of each of 11 classes: raise "
+            "data.test_share, or give the split",
+        ),
+        (
+            [0, 1, 2, 3] * 3,
+            0.75,
+            "a test split of 75% of 12 examples is 9, too many to leave one of each of 4 classes for "
+            "training: lower data.test_share",
+        ),
+        ([0] * 4 + [1, 1, 2, 2, 3, 3], 0.4, "of 40% of 10 examples is 4, too many"),
+        ([0, 1, 2, 0], 0.1, "no class has examples enough for a test split, at least three: give the split"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            data.draw(examples(labels), {"test": share}, seed=0)
+
+
+def test_a_class_of_which_one_example_is_left_stays_in_training():
+    shares = {"validation": 0.5, "test": 0.25}
+    for seed in range(9):
+        parts = data.draw(examples([0] * 3 + [1] * 9), shares, seed=seed)
+        assert parts["train"].class_counts(2).all()

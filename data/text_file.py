@@ -5,9 +5,13 @@ import functools
 import itertools
 import json
 import os
+import re
+import reprlib
+import sys
 from typing import NamedTuple
 
 import numpy as np
+from absl import logging
 
 from rank4class.data import class_tables, sources
 from rank4class.data.splits import Dataset, Split, draw
@@ -17,6 +21,7 @@ FILES = {
     "validation": ("validation", "dev", "val", "valid"),
     "test": ("test",),
 }
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class Columns(NamedTuple):
@@ -51,16 +56,19 @@ def text_file(
 
     The name says the format: `.tsv` (tabs, no quotes), `.csv` (commas, double quotes around a field that
     holds a comma, a quote or a line end; blank lines are passed over) or `.jsonl` (a JSON object a
-    line). All are UTF-8.
+    line). All are UTF-8. What is not CSV stops the reading, as no one knows where the next row begins.
 
     Splits that are not given are drawn from the training file, each class by the same share. Equal texts
-    (and pairs) stay together: the first is drawn, by its label, and the others follow it.
+    (and pairs) stay together: the first is drawn, by its label, and the others follow it. Texts are
+    equal that differ in case and white space alone.
 
     Args:
       path: a file, from which validation and test are drawn; or a folder with `train`, and with any of
-        `validation` (or `dev`, `val`, `valid`) and `test`, each a file of one of the formats.
+        `validation` (or `dev`, `val`, `valid`) and `test`, each a file of one of the formats. Another
+        file there is a bad row, but for `classes` and hidden ones.
       text_column: a column's name in the first line, or the key in each JSON object. A number written
-        in digits is the place of a column, from 1, of a TSV or CSV without such a line.
+        in digits is the place of a column, from 1, of a TSV or CSV without such a line; one that seems to
+        have it is logged.
       text_pair_column: of a second text, which may be empty; None has none.
       label_column: of the class, a string, or an integer in JSON; spaces around it do not count.
       classes: file of the names of all classes, a name a line, in the order of their ids. Without it
@@ -68,9 +76,9 @@ def text_file(
       validation_share, test_share: how much of the different texts to draw, in (0, 1).
       split_seed: int.
       on_bad_row: "fail" or "skip", see `sources.BadRows`. A row is bad that has other columns than the
-        first line, is no JSON object or lacks a key, is not UTF-8, has no text or no label, or a label
-        that is none of the classes; and in a given test or validation file one whose text (and pair) a
-        file before it has.
+        first line, is no JSON object or lacks a key, is not UTF-8, has no text or no label, a label with
+        a control character or one that is none of the classes; and in a given test or validation file
+        one whose text (and pair) a file before it has.
 
     Returns:
       A `Dataset` with the features `text`, and `text_pair` with a `text_pair_column`, strings `[N]`.
@@ -88,9 +96,10 @@ def text_file(
         raise ValueError(f"text, pair and label cannot be in the same column: {columns}")
     bad_rows = sources.BadRows(on_bad_row)
     paths = _paths(path)
+    _check_others(path, paths, classes, bad_rows)
     examples = {split: _read(file, columns, bad_rows) for split, file in paths.items()}
     names = _class_names(classes, examples["train"], paths["train"])
-    examples = _usable(examples, names, classes or paths["train"], bad_rows)
+    examples = _usable(examples, names, paths, classes or paths["train"], bad_rows)
     parts = {split: _split(rows, names, columns) for split, rows in examples.items()}
     shares = {"validation": validation_share, "test": test_share}
     missing = {split: share for split, share in shares.items() if split not in parts}
@@ -120,6 +129,20 @@ def _paths(path):
     return paths
 
 
+def _check_others(path, paths, classes, bad_rows):
+    """Another file in the folder, such as a split by a mistaken name, is a bad row."""
+    if os.path.isfile(path):
+        return
+    known = {os.path.realpath(file) for file in [*paths.values(), *([classes] if classes else [])]}
+    splits = (f"{first} ({', '.join(others)})" if others else first for first, *others in FILES.values())
+    form = f"{', '.join(splits)} with {', '.join(FORMATS)}"
+    for name in sorted(os.listdir(path)):
+        file = os.path.join(path, name)
+        if os.path.isfile(file) and not name.startswith(".") and os.path.realpath(file) not in known:
+            with bad_rows.row():
+                raise ValueError(f"{file} is none of {form}")
+
+
 def _read(path, columns, bad_rows):
     """Returns the `Example`s of a file."""
     extension = os.path.splitext(path)[1]
@@ -136,7 +159,15 @@ def _read(path, columns, bad_rows):
         raise ValueError(
             f"{path} has no example, only {f'bad rows, the first: {bad[0]}' if bad else 'a header'}"
         )
+    if extension != ".jsonl":
+        _warn_of_header(path, examples)
     return examples
+
+
+def _warn_of_header(path, examples):
+    where, label = examples[0].where, examples[0].label
+    if where == f"{path}:1" and all(example.label != label for example in examples[1:]):
+        logging.warning("%s is the only example of the class %r: is it a line of names?", where, label)
 
 
 def _tsv(path, columns, bad_rows):
@@ -146,7 +177,8 @@ def _tsv(path, columns, bad_rows):
 
 
 def _csv(path, columns, bad_rows):
-    return _table(path, _csv_records(path, bad_rows), columns)
+    del bad_rows  # after what is not CSV no row can be told from the inside of a cell
+    return _table(path, _csv_records(path), columns)
 
 
 def _jsonl(path, columns, bad_rows):
@@ -157,16 +189,17 @@ def _jsonl(path, columns, bad_rows):
 FORMATS = {".tsv": _tsv, ".csv": _csv, ".jsonl": _jsonl}
 
 
-def _csv_records(path, bad_rows):
+def _csv_records(path):
     """Yields (`path:number`, fields) for every record; the number is of the line where it begins."""
     # A byte that is not UTF-8 becomes half a surrogate pair, which is refused in the field that has it.
     with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        sources.refuse_utf16(file.buffer.peek(2), path)
+        csv.field_size_limit(sys.maxsize)  # of the whole process: a cell is as long as it is
         reader = csv.reader(file, strict=True)
         fields = ()
         while fields is not None:
-            where, fields = f"{path}:{reader.line_num + 1}", ()
-            with bad_rows.row():
-                fields = _csv_record(where, reader)
+            where = f"{path}:{reader.line_num + 1}"
+            fields = _csv_record(where, reader)
             if fields:
                 yield where, fields
     if not reader.line_num:
@@ -178,7 +211,9 @@ def _csv_record(where, reader):
     try:
         return next(reader, None)
     except csv.Error as error:
-        raise ValueError(f"{where} is not CSV, as far as line {reader.line_num}: {error}") from error
+        raise ValueError(
+            f"{where} is not CSV, as far as line {reader.line_num}: {error}: mend it there"
+        ) from error
 
 
 def _table(path, rows, columns):
@@ -192,8 +227,24 @@ def _table(path, rows, columns):
     for column in wanted:
         if names.count(column) != 1:
             count = "several columns" if column in names else "no column"
-            raise ValueError(f"{path} has {count} {column!r}; it has: {', '.join(names)}")
+            raise ValueError(f"{path} has {count} {_not_found(column, names)}{_separator(first[1])}")
     return rows, functools.partial(_fields, names)
+
+
+def _not_found(column, names):
+    """Returns what to say of a column that is wanted, and of those that are there."""
+
+    def folded(name):
+        return "".join(name.casefold().split())
+
+    meant = [name for name in names if name != column and folded(name) == folded(column)]
+    hint = f", did you mean {meant[0]!r}" if meant else ""
+    return f"{column!r}{hint}; it has: {sources.listed([repr(name[:40]) for name in names])}"
+
+
+def _separator(fields):
+    mark = next((mark for mark in ";\t," if len(fields) == 1 and mark in fields[0]), None)
+    return f"; it seems to be separated by {mark!r}" if mark else ""
 
 
 def _fields(names, where, fields):
@@ -207,6 +258,10 @@ def _object(where, line):
         row = json.loads(line)
     except json.JSONDecodeError as error:
         raise ValueError(f"{where} is not JSON: {error.msg} at column {error.colno}") from error
+    except RecursionError as error:
+        raise ValueError(f"{where} is nested too deeply") from error
+    except ValueError as error:  # the only other one, of Python's own limit
+        raise ValueError(f"{where} has an integer of too many digits") from error
     if not isinstance(row, dict):
         raise ValueError(f"{where} is not a JSON object")
     return row
@@ -221,18 +276,22 @@ def _example(where, row, columns):
     for column, value in ((columns.text, text.strip()), (columns.label, label)):
         if not value:
             raise ValueError(f"{where} has an empty {column!r}")
+    if CONTROL.search(label):  # no file of classes could name it
+        raise ValueError(f"{where} has the {columns.label} {label!r}, which has a control character")
     return Example(where, text, pair, label)
 
 
 def _string(where, row, column):
     if column not in row:
-        raise ValueError(f"{where} has no {column!r}; it has: {', '.join(row)}")
+        raise ValueError(f"{where} has no {_not_found(column, list(row))}")
     if not isinstance(row[column], str):
-        raise ValueError(f"{where} has the {column} {row[column]!r}, which is not a string")
+        raise ValueError(f"{where} has the {column} {reprlib.repr(row[column])}, which is not a string")
     try:
         row[column].encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"{where} has the {column} {row[column]!r}, which is not UTF-8") from error
+        raise ValueError(
+            f"{where} has the {column} {reprlib.repr(row[column])}, which is not UTF-8"
+        ) from error
     return row[column]
 
 
@@ -248,23 +307,39 @@ def _class_names(path, examples, train_path):
     return tuple(places)
 
 
-def _usable(examples, names, names_path, bad_rows):
+def folded(text):
+    """Returns what texts are compared by: neither case nor white space makes another text.
+
+    >>> folded(" A  Text ")
+    'a text'
+    """
+    return " ".join(text.casefold().split())
+
+
+def _usable(examples, names, paths, names_path, bad_rows):
     """Leaves out what has another class, and what a split before it has too."""
     usable, seen, known = {}, {}, set(names)
     for split, rows in examples.items():
         usable[split] = []
+        before = len(bad_rows.messages)
         for example in rows:
             with bad_rows.row():
                 if example.label not in known:
                     raise ValueError(
                         f"{example.where} has the class {example.label!r}, which {names_path} does not have"
                     )
-                first = seen.setdefault((example.text, example.pair), (split, example.where))
+                content = folded(example.text), folded(example.pair)
+                first = seen.setdefault(content, (split, example.where))
                 if first[0] != split:
                     raise ValueError(
                         f"{example.where} has the text of {first[1]}: an example belongs to one split"
                     )
                 usable[split].append(example)
+        if not usable[split]:
+            raise ValueError(
+                f"the {split} split has no example: {paths[split]} has only bad rows, the first: "
+                f"{bad_rows.messages[before]}"
+            )
     return usable
 
 
@@ -281,7 +356,7 @@ def _draw(split, shares, seed):
     """Draws splits as `splits.draw` does, of the first examples of equal texts; the others follow."""
     groups = {}
     contents = zip(*split.features.values(), strict=True)
-    group = np.array([groups.setdefault(content, len(groups)) for content in contents])
+    group = np.array([groups.setdefault(tuple(map(folded, texts)), len(groups)) for texts in contents])
     _, firsts = np.unique(group, return_index=True)
     drawn = draw(Split({"group": np.arange(len(firsts))}, split.labels[firsts]), shares, seed=seed)
     return {name: split.select(np.isin(group, part.features["group"])) for name, part in drawn.items()}

@@ -161,7 +161,7 @@ def test_equal_texts_with_other_pairs_are_other_examples(tmp_path):
         "test": 6,
     }
     with pytest.raises(
-        ValueError, match="cannot draw 10% of 1 examples of 1 classes as the validation split"
+        ValueError, match="no class has examples enough for a validation split, at least three"
     ):
         load(tmp_path / "mine.tsv")
 
@@ -205,15 +205,20 @@ def test_a_broken_list_of_classes(tmp_path, names, message):
         ("tsv", b"\n", "has 1 columns, not 3"),
         ("tsv", b"\t\tham\n", "has an empty 'text'"),
         ("tsv", b"a text\t\t \n", "has an empty 'label'"),
+        ("tsv", b"a text\t\ta\0b\n", r"has the label 'a\\x00b', which has a control character"),
+        ("csv", b'a text,,"a\tb"\n', r"has the label 'a\\tb', which has a control character"),
+        ("csv", b'a text,,"a\nb"\n', r"has the label 'a\\nb', which has a control character"),
         ("tsv", b"caf\xe9\t\tham\n", "is not UTF-8: invalid continuation byte"),
         ("csv", b"a text,ham\n", "has 2 columns, not 3"),
         ("csv", b"caf\xe9,,ham\n", r"has the text 'caf\\udce9', which is not UTF-8"),
-        ("csv", b'"a "text"\n",,ham\n', "is not CSV, as far as line 62: ',' expected after '\"'"),
-        ("csv", b'"a text,,ham\n', "is not CSV, as far as line 62: unexpected end of data"),
         ("jsonl", b'{"text": "a text", "label": \n', "is not JSON: Expecting value at column"),
         ("jsonl", b'{"text": "caf\xe9", "label": "ham"}\n', "is not UTF-8: invalid continuation byte"),
         ("jsonl", b'["a text", "ham"]\n', "is not a JSON object"),
-        ("jsonl", b'{"text": "a text"}\n', "has no 'label'; it has: text"),
+        ("jsonl", b"[" * 99_999 + b"\n", "is nested too deeply"),
+        ("jsonl", b'{"text": "a text", "label": %s}\n' % (b"1" * 5000), "has an integer of too many digits"),
+        ("jsonl", b'{"text": "a text"}\n', "has no 'label'; it has: 'text'"),
+        ("jsonl", b'{"text": "a text", "Label": ""}\n', "has no 'label', did you mean 'Label'; it has: "),
+        ("jsonl", b'{"text": %s, "label": "ham"}\n' % (b"[" * 900 + b"]" * 900), r"has the text \[\[\["),
         ("jsonl", b'{"text": 1, "label": "ham"}\n', "has the text 1, which is not a string"),
         ("jsonl", b'{"text": "a text", "label": true}\n', "has the label True, which is not a string"),
         ("jsonl", b'{"text": "\\ud800", "label": "ham"}\n', r"has the text '\\ud800', which is not UTF-8"),
@@ -231,12 +236,59 @@ def test_a_bad_row_is_named(tmp_path, extension, row, message):
     assert examples(dataset) == sorted((text, label) for text, _, label in ROWS)
 
 
-def test_rows_after_a_broken_csv_record_are_read(tmp_path):
+@pytest.mark.parametrize("on_bad_row", ["fail", "skip"])
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ('"a "broken" record,,ham\n', """:10 is not CSV, as far as line 10: ',' expected after '"'"""),
+        ('"open,,ham\n', ":10 is not CSV, as far as line 61: unexpected end of data"),
+    ],
+)
+def test_no_row_is_read_after_a_broken_csv_record(tmp_path, on_bad_row, row, message):
     rows = as_csv(ROWS).splitlines(keepends=True)
-    (tmp_path / "mine.csv").write_text("".join([*rows[:9], '"a "broken" record,,ham\n', *rows[9:]]))
-    dataset = load(tmp_path / "mine.csv", on_bad_row="skip")
-    assert len(dataset.skipped) == 1
-    assert examples(dataset) == sorted((text, label) for text, _, label in ROWS)
+    path = tmp_path / "mine.csv"
+    path.write_text("".join([*rows[:9], row, *rows[9:60]]))
+    with pytest.raises(ValueError, match=f"^{re.escape(f'{path}{message}: mend it there')}$"):
+        load(path, on_bad_row=on_bad_row)
+
+
+def test_a_csv_cell_of_any_length(tmp_path):
+    long = "a, b\n" * 50_000
+    (tmp_path / "mine.csv").write_text(as_csv([(long, "", "ham"), *ROWS]))
+    assert (long, "ham") in examples(load(tmp_path / "mine.csv"))
+
+
+@pytest.mark.parametrize("extension", WRITERS)
+def test_utf16(tmp_path, extension):
+    path = tmp_path / f"mine.{extension}"
+    path.write_text(WRITERS[extension](ROWS), encoding="utf-16")
+    with pytest.raises(ValueError, match=rf"^{path} is UTF-16: save it as UTF-8$"):
+        load(path, on_bad_row="skip")
+
+
+def test_a_header_where_columns_are_given_as_numbers(tmp_path, caplog):
+    path = tmp_path / "mine.tsv"
+    for header, warned in ((KEYS, True), (None, False)):
+        caplog.clear()
+        path.write_text(tsv(ROWS, header))
+        load(path, text_column="1", label_column="3")
+        message = f"{path}:1 is the only example of the class 'label': is it a line of names?"
+        assert (message in caplog.text) == warned
+
+
+@pytest.mark.parametrize("name", ["Test.tsv", "evaluation.tsv", "test.csv.gz"])
+def test_a_file_that_is_no_split(tmp_path, name):
+    (tmp_path / "train.tsv").write_text(tsv(ROWS))
+    (tmp_path / "classes.txt").write_text("ham\nspam\njam\n")
+    (tmp_path / ".hidden").write_text("")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / name).write_text("")
+    message = (
+        f"{tmp_path / name} is none of train, validation (dev, val, valid), test with .tsv, .csv, .jsonl"
+    )
+    with pytest.raises(ValueError, match="^" + re.escape(message)):
+        load(tmp_path, classes=str(tmp_path / "classes.txt"))
+    assert load(tmp_path, classes=f"{tmp_path}/./classes.txt", on_bad_row="skip").skipped == (message,)
 
 
 def test_a_class_that_training_does_not_have(tmp_path):
@@ -265,10 +317,30 @@ def test_an_example_in_two_given_files(tmp_path):
     assert len(load(tmp_path, text_pair_column="other", on_bad_row="skip").splits["test"]) == 2
 
 
+def test_copies_that_differ_in_case_and_white_space(tmp_path):
+    (tmp_path / "train.tsv").write_text(tsv([("A  Text", "Its pair", "ham"), ("other", "", "spam"), *ROWS]))
+    (tmp_path / "test.tsv").write_text(tsv([("a text ", "ITS PAIR", "ham"), ("a text", "another", "ham")]))
+    with pytest.raises(ValueError, match=r"test\.tsv:2 has the text of .*train\.tsv:2"):
+        load(tmp_path)
+    dataset = load(tmp_path, text_pair_column="other", on_bad_row="skip")
+    assert examples(dataset, "test") == [("a text", "ham")]
+
+
+def test_copies_that_differ_in_case_are_drawn_together(tmp_path):
+    rows = [(("{}  Text", "{} text")[i // 30].format(i % 30), "", ("ham", "spam")[i % 2]) for i in range(60)]
+    (tmp_path / "mine.tsv").write_text(tsv(rows))
+    splits = load(tmp_path / "mine.tsv", test_share=0.2).splits.values()
+    found = [text.split()[0] for split in splits for text in {data.folded(t) for t in split.features["text"]}]
+    assert len(found) == len(set(found)) == 30
+
+
 def test_nothing_is_left_of_a_given_split(tmp_path):
     (tmp_path / "train.tsv").write_text(tsv(ROWS))
     (tmp_path / "test.tsv").write_text(tsv(ROWS[:3]))
-    with pytest.raises(ValueError, match="the test split has no example"):
+    message = (
+        r"the test split has no example: .*test\.tsv has only bad rows, the first: .*test\.tsv:2 has the text"
+    )
+    with pytest.raises(ValueError, match=message):
         load(tmp_path, on_bad_row="skip")
 
 
@@ -284,31 +356,63 @@ def test_nothing_is_left_of_a_given_split(tmp_path):
             "mine.tsv",
             tsv(ROWS),
             {"label_column": "lable"},
-            r"mine\.tsv has no column 'lable'; it has: text, other, label",
+            r"mine\.tsv has no column 'lable'; it has: 'text', 'other', 'label'$",
+        ),
+        (
+            "mine.tsv",
+            tsv(ROWS, ("Text ", "other", "label")),
+            {},
+            r"has no column 'text', did you mean 'Text '; it has: 'Text ', 'other', 'label'$",
+        ),
+        (
+            "mine.csv",
+            as_csv([], [f"{i} {'x' * 99}" for i in range(12)]),
+            {},
+            rf"has no column 'text'; it has: '0 {'x' * 38}', .*, '9 {'x' * 38}' and 2 more$",
+        ),
+        *(
+            (
+                f"mine.{extension}",
+                f"text{mark}label\na{mark}ham\n",
+                knobs,
+                f"; it seems to be separated by '{said}'$",
+            )
+            for extension, mark, said in (("csv", ";", ";"), ("csv", "\t", r"\\t"), ("tsv", ",", ","))
+            for knobs in ({}, {"text_column": "1", "label_column": "2"})
         ),
         (
             "mine.csv",
             as_csv(ROWS, ("text", "text", "label")),
             {},
-            r"mine\.csv has several columns 'text'; it has: text, text, label",
+            r"mine\.csv has several columns 'text'; it has: 'text', 'text', 'label'$",
         ),
         (
             "mine.tsv",
             tsv(ROWS),
             {"text_column": "1", "label_column": "4"},
-            r"mine\.tsv has no column '4'; it has: 1, 2, 3",
+            r"mine\.tsv has no column '4'; it has: '1', '2', '3'$",
         ),
-        ("mine.tsv", tsv(ROWS), {"text_column": "1"}, r"has no column '1'; it has: text, other, label"),
+        (
+            "mine.tsv",
+            tsv(ROWS),
+            {"text_column": "1"},
+            r"has no column '1'; it has: 'text', 'other', 'label'$",
+        ),
         ("mine.tsv", tsv(ROWS), {"text_column": "label"}, "cannot be in the same column"),
         ("mine.tsv", tsv([ROWS[0]] * 9), {}, r"mine\.tsv has the class ham alone: there must be two"),
         (
             "mine.jsonl",
             jsonl(ROWS),
             {"text_column": "txt", "on_bad_row": "skip"},
-            r"mine\.jsonl has no example, only bad rows, the first: .*:1 has no 'txt'; it has: text, other",
+            r"mine\.jsonl has no example, only bad rows, the first: .*:1 has no 'txt'; it has: 'text'",
         ),
-        ("mine.tsv", tsv(ROWS), {"on_bad_row": "drop"}, "on_bad_row 'drop' is not one of fail, skip"),
-        ("mine.tsv", tsv(ROWS[:4]), {}, "cannot draw 10% of 4 examples of 3 classes as the validation split"),
+        ("mine.tsv", tsv(ROWS), {"on_bad_row": "drop"}, "^data.on_bad_row 'drop' is not one of"),
+        (
+            "mine.tsv",
+            tsv(ROWS[:4]),
+            {},
+            "no class has examples enough for a validation split, at least three: give the split",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_used(tmp_path, file, content, knobs, message):
