@@ -1,6 +1,6 @@
 """What a file says of each class: its name alone, a text, or a weight."""
 
-import math
+import difflib
 
 import numpy as np
 
@@ -52,9 +52,12 @@ def class_weights(path, class_names):
     """Reads a weight for every class, as `class_descriptions` reads its text.
 
     Returns:
-      float32 `[n]`, at least 0.
+      float32 `[n]`, at least 0, not all of them 0.
     """
-    return np.array(_table(path, class_names, "weight", _weight), np.float32)
+    weights = np.array(_table(path, class_names, "weight", _weight), np.float32)
+    if not weights.any():
+        raise ValueError(f"{path} has no weight above 0: give one to a class")
+    return weights
 
 
 def balanced_class_weights(counts):
@@ -73,26 +76,30 @@ def balanced_class_weights(counts):
 
 def _weight(text):
     weight = float(text)
-    if not (math.isfinite(weight) and weight >= 0.0):
+    if not 0.0 <= weight <= np.finfo(np.float32).max:
         raise ValueError
     return weight
 
 
 def _table(path, class_names, what, parse):
-    values = {}
+    values, known = {}, set(class_names)
     for where, line in sources.lines(path):
         name, tab, value = line.partition("\t")
         if not tab or not value.strip():
             raise ValueError(f"{where} is not a class name, a tab and a {what}")
-        if name not in class_names:
-            raise ValueError(f"{where} has a {what} of {name!r}, which is none of {', '.join(class_names)}")
+        if name not in known:
+            close = difflib.get_close_matches(name, class_names, n=1)
+            names = sources.listed(list(dict.fromkeys([*close, *class_names])))  # the closest first
+            raise ValueError(f"{where} has a {what} of {name!r}, which is none of {names}")
         if name in values:
             raise ValueError(f"{where} has a {what} of {name!r} again")
         try:
             values[name] = parse(value)
         except ValueError as error:
-            raise ValueError(f"{where} has the {what} {value!r}, which is no number of at least 0") from error
+            raise ValueError(
+                f"{where} has the {what} {value!r}, which is no number from 0 to 3e38"
+            ) from error
     missing = [name for name in class_names if name not in values]
     if missing:
-        raise ValueError(f"{path} has no {what} of {', '.join(missing)}")
+        raise ValueError(f"{path} has no {what} of {sources.listed(missing)}")
     return [values[name] for name in class_names]

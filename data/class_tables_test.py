@@ -45,12 +45,36 @@ def test_weights(tmp_path):
     assert weights.tolist() == [0.5, 2.0]
 
 
-@pytest.mark.parametrize("weight", ["much", "-1", "nan", "inf", "1e999"])
+@pytest.mark.parametrize("weight", ["much", "-1", "nan", "inf", "1e999", "1e300"])
 def test_a_bad_weight(tmp_path, weight):
     path = tmp_path / "weights.tsv"
     path.write_text(f"joy\t1\nanger\t{weight}\n")
-    with pytest.raises(ValueError, match=rf"weights\.tsv:2 has the weight '{weight}', which is no number of"):
+    with pytest.raises(
+        ValueError, match=rf"weights\.tsv:2 has the weight '{weight}', which is no number from 0"
+    ):
         data.class_weights(str(path), ("joy", "anger"))
+
+
+def test_weights_that_are_all_0(tmp_path):
+    path = tmp_path / "weights.tsv"
+    path.write_text("anger\t0\njoy\t1e-60\n")
+    with pytest.raises(ValueError, match=r"weights\.tsv has no weight above 0: give one to a class"):
+        data.class_weights(str(path), ("joy", "anger"))
+
+
+def test_many_classes(tmp_path):
+    path = tmp_path / "texts.tsv"
+    names = (*(f"name {i}" for i in range(5000)), "other")
+    for content, message in (
+        (
+            "othre\tx\n",
+            "has a description of 'othre', which is none of other, name 0, .*, name 8 and 4991 more$",
+        ),
+        ("name 0\tx\n", "has no description of name 1, .*, name 10 and 4990 more$"),
+    ):
+        path.write_text(content)
+        with pytest.raises(ValueError, match=message):
+            data.class_descriptions(str(path), names)
 
 
 def test_balanced_weights_are_scikit_learns():

@@ -180,6 +180,16 @@ def test_the_folder_of_what_is_prepared(published, monkeypatch, tmp_path):
     assert folders == [str(tmp_path)]
 
 
+def test_a_folder_of_what_is_prepared_that_cannot_be_written(tmp_path):
+    (tmp_path / "prepared").write_text("a file")
+    message = (
+        rf"^GoEmotions could not be downloaded to {tmp_path}/prepared/goemotions/.* \(data\.tfds_dir\) and "
+        r"prepared there; set data\.path to a folder of its files \(.*Not a directory"
+    )
+    with pytest.raises(OSError, match=message):
+        data.get("goemotions", tfds_dir=str(tmp_path / "prepared"))
+
+
 def test_real_goemotions_has_the_papers_counts(real_data):
     dataset = data.get("goemotions", path=real_data("goemotions"))
     assert {name: len(split) for name, split in dataset.splits.items()} == {

@@ -52,8 +52,9 @@ def mind(path=None, on_bad_row="fail", tfds_dir=None):
 
     Raises:
       FileNotFoundError: no `news.tsv`.
-      ValueError: no path; a file is empty or a broken zip file; a row is bad, the message names file and
-        line.
+      OSError: `tfds_dir` cannot be written.
+      ValueError: no path; a file is empty, or a zip file that cannot be read; a row is bad, the message
+        names file and line.
     """
     if not path:
         raise ValueError(
@@ -116,6 +117,8 @@ def _opened(folder, file):
             return io.BytesIO(archive.read(member)), f"{file}/{member}"  # all of it: the end has a checksum
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise ValueError(f"{path} is not a whole zip file ({error}): download it again") from error
+    except RuntimeError as error:  # encrypted, or compressed by another method
+        raise ValueError(f"{path} cannot be read ({error}): unpack it to {path[:-4]}") from error
 
 
 def _member(archive, path):

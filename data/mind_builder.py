@@ -81,9 +81,9 @@ def prepared(config, data_dir=None):
 def _prepare(builder):
     try:
         builder.download_and_prepare(download_config=tfds.download.DownloadConfig(try_download_gcs=False))
-    except OSError:
+    except OSError as error:
         if not builder.data_path.exists():  # else another program has prepared it in the meantime
-            raise
+            raise OSError(f"data.tfds_dir: {builder.data_dir} cannot be written ({error})") from error
 
 
 def _in_order(builder, split):

@@ -207,6 +207,30 @@ def test_broken_zip_files(tmp_path):
         load(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("flags", "compression", "message"),
+    [(1, 0, "is encrypted"), (0, 97, "compression method is not supported")],
+)
+def test_zip_files_that_cannot_be_unpacked(tmp_path, flags, compression, message):
+    path = tmp_path / "MINDsmall_train.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("news.tsv", article("N1"))
+    content = bytearray(path.read_bytes())
+    for header in (content.find(b"PK\3\4") + 6, content.find(b"PK\1\2") + 8):
+        content[header : header + 4] = bytes([flags, 0, compression, 0])
+    path.write_bytes(content)
+    with pytest.raises(
+        ValueError, match=rf"^{path} cannot be read \(.*{message}.*\): unpack it to {path.with_suffix('')}"
+    ):
+        load(tmp_path, on_bad_row="skip")
+
+
+def test_a_folder_of_what_is_prepared_that_cannot_be_written(tiny_mind):
+    (tiny_mind / "prepared").write_text("a file")
+    with pytest.raises(OSError, match=rf"^data\.tfds_dir: {tiny_mind}/prepared/mind/.* cannot be written \("):
+        load(tiny_mind)
+
+
 def test_what_is_prepared_is_not_read_again(tiny_mind, monkeypatch):
     (tiny_mind / "MINDsmall_dev").mkdir()
     (tiny_mind / "MINDsmall_dev" / "news.tsv").write_text("N1\n" + article("N200"))

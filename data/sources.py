@@ -120,7 +120,7 @@ def tfds_builder(name, title, data_dir=None):
       data_dir: folder of what TensorFlow Datasets has prepared; None takes its own.
 
     Raises:
-      OSError: the files are not there and cannot be downloaded.
+      OSError: the files are not there and cannot be downloaded; the message names the folder.
     """
     import tensorflow_datasets as tfds  # slow to import, and not needed for a folder
 
@@ -130,6 +130,7 @@ def tfds_builder(name, title, data_dir=None):
         builder.download_and_prepare(download_config=config)
     except OSError as error:
         raise OSError(
-            f"{title} could not be downloaded; set data.path to a folder of its files ({error})"
+            f"{title} could not be downloaded to {builder.data_dir} (data.tfds_dir) and prepared there; set "
+            f"data.path to a folder of its files ({error})"
         ) from error
     return builder
