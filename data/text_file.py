@@ -233,11 +233,8 @@ def _table(path, rows, columns):
 
 def _not_found(column, names):
     """Returns what to say of a column that is wanted, and of those that are there."""
-
-    def folded(name):
-        return "".join(name.casefold().split())
-
-    meant = [name for name in names if name != column and folded(name) == folded(column)]
+    alike = [name for name in names if folded(name).replace(" ", "") == folded(column).replace(" ", "")]
+    meant = [name for name in alike if name != column]
     hint = f", did you mean {meant[0]!r}" if meant else ""
     return f"{column!r}{hint}; it has: {sources.listed([repr(name[:40]) for name in names])}"
 
