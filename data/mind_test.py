@@ -141,7 +141,7 @@ def contents(dataset):
 
 
 def test_every_article_names_its_place_and_every_file_its_hash(tiny_mind, caplog):
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, logger="absl")
     dataset = load(tiny_mind)
     for split in dataset.splits.values():
         assert split.labels.dtype == np.int32

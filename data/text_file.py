@@ -130,7 +130,7 @@ def _paths(path):
 
 
 def _check_others(path, paths, classes, bad_rows):
-    """Another file in the folder, such as a split by a mistaken name, is a bad row."""
+    """Another file of a format in the folder, such as a split by a mistaken name, is a bad row."""
     if os.path.isfile(path):
         return
     known = {os.path.realpath(file) for file in [*paths.values(), *([classes] if classes else [])]}
@@ -138,7 +138,8 @@ def _check_others(path, paths, classes, bad_rows):
     form = f"{', '.join(splits)} with {', '.join(FORMATS)}"
     for name in sorted(os.listdir(path)):
         file = os.path.join(path, name)
-        if os.path.isfile(file) and not name.startswith(".") and os.path.realpath(file) not in known:
+        looks_like_one = any(extension in name.lower() for extension in FORMATS)
+        if looks_like_one and not name.startswith(".") and os.path.realpath(file) not in known:
             with bad_rows.row():
                 raise ValueError(f"{file} is none of {form}")
 

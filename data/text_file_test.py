@@ -281,6 +281,7 @@ def test_a_file_that_is_no_split(tmp_path, name):
     (tmp_path / "train.tsv").write_text(tsv(ROWS))
     (tmp_path / "classes.txt").write_text("ham\nspam\njam\n")
     (tmp_path / ".hidden").write_text("")
+    (tmp_path / "README.md").write_text("")
     (tmp_path / "folder").mkdir()
     (tmp_path / name).write_text("")
     message = (

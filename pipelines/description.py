@@ -197,13 +197,9 @@ def _contents(split):
     """Returns for each example what it is compared by."""
     if "text" in split.features:
         texts = [split.features[name] for name in ("text", "text_pair") if name in split.features]
-        return ["\n".join(map(_folded, both)) for both in zip(*texts, strict=True)]
+        return ["\n".join(map(data.folded, both)) for both in zip(*texts, strict=True)]
     arrays = list(split.features.values())
     return [_digest(b"".join(array[i].tobytes() for array in arrays)) for i in range(len(split))]
-
-
-def _folded(text):
-    return " ".join(text.casefold().split())
 
 
 def _all_repeats(splits, contents):
