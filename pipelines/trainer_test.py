@@ -39,6 +39,7 @@ def test_a_run_leaves_what_it_promises(tmp_path, capsys):
     assert sorted(os.listdir(path)) == [
         "checkpoints",
         "config.json",
+        "data.json",
         "metrics.jsonl",
         "results.json",
         "tensorboard",
