@@ -4,8 +4,8 @@ from rank4class.data.class_tables import balanced_class_weights, class_descripti
 from rank4class.data.datasets import get, warn_of_skipped
 from rank4class.data.image import AUGMENTATIONS, ContentAndSize, DecodeAndCrop, DecodeAndRandomCrop, Rescale
 from rank4class.data.pipeline import (
+    NamingErrors,
     evaluation_batches,
-    naming_errors,
     read_each,
     training_batches,
     training_indices,
@@ -21,6 +21,7 @@ __all__ = [
     "Dataset",
     "DecodeAndCrop",
     "DecodeAndRandomCrop",
+    "NamingErrors",
     "Rescale",
     "Split",
     "WordPiece",
@@ -31,7 +32,6 @@ __all__ = [
     "evaluation_batches",
     "folded",
     "get",
-    "naming_errors",
     "read_each",
     "training_batches",
     "training_indices",

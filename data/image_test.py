@@ -414,7 +414,7 @@ def test_a_broken_image_is_named(tmp_path, kind, reason):
     message = f"{split.origins[7]} cannot be read: {reason}"
     preprocess, crop = data.DecodeAndCrop(8), data.DecodeAndRandomCrop(8)
     batches = data.evaluation_batches(split, batch_size=4, preprocess=preprocess)
-    named = data.naming_errors(batches, split, lambda i: range(4 * i, 4 * i + 4), preprocess)
+    named = data.NamingErrors(batches, split, lambda i: range(4 * i, 4 * i + 4), preprocess)
     assert message_of(named) == message
 
     def indices_of(number):
@@ -422,7 +422,7 @@ def test_a_broken_image_is_named(tmp_path, kind, reason):
         return next(iter(indices)).numpy()
 
     batches = data.training_batches(split, batch_size=4, seed=5, preprocess=crop)
-    assert message_of(data.naming_errors(batches.take(3), split, indices_of, preprocess)) == message
+    assert message_of(data.NamingErrors(batches.take(3), split, indices_of, preprocess)) == message
     assert list(data.unreadable(split, preprocess)) == [(7, message)]
 
 

@@ -103,8 +103,8 @@ _UNREADABLE = (
 )
 
 
-def naming_errors(batches, split, indices_of, preprocess):
-    """Yields batches; where one cannot be read, raises ValueError with the example that is to blame.
+class NamingErrors:
+    """Iterates over batches; where one cannot be read, raises ValueError with the example that is to blame.
 
     Args:
       batches: a `tf.data.Dataset` of batches of a split.
@@ -112,17 +112,25 @@ def naming_errors(batches, split, indices_of, preprocess):
       indices_of: function of a batch's number, from 0, to the indices of its examples.
       preprocess: what the batches were made with, as a function of features.
     """
-    iterator = iter(batches)
-    for number in itertools.count():
-        try:
-            batch = next(iterator)
-        except StopIteration:
-            return
-        except _UNREADABLE as error:
-            for i in indices_of(number):
-                _read(split, i, preprocess)
-            raise ValueError(f"batch {number} cannot be read: {error.message}") from error
-        yield batch
+
+    def __init__(self, batches, split, indices_of, preprocess):
+        self._batches = batches
+        self._split = split
+        self._indices_of = indices_of
+        self._preprocess = preprocess
+
+    def __iter__(self):
+        iterator = iter(self._batches)
+        for number in itertools.count():
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                return
+            except _UNREADABLE as error:
+                for i in self._indices_of(number):
+                    _read(self._split, i, self._preprocess)
+                raise ValueError(f"batch {number} cannot be read: {error.message}") from error
+            yield batch
 
 
 def read_each(split, preprocess):

@@ -67,7 +67,7 @@ class Problem:
         )
 
     def read_training(self, experiment, start_step=0):
-        """Yields `training_batches`; raises ValueError with the name of an example that cannot be read."""
+        """Returns `training_batches`, that name an example which cannot be read."""
         split = self.splits["train"]
 
         def indices_of(number):
@@ -80,17 +80,17 @@ class Problem:
             return next(iter(indices)).numpy()
 
         batches = self.training_batches(experiment, start_step)
-        return data.naming_errors(batches, split, indices_of, self.preprocess)
+        return data.NamingErrors(batches, split, indices_of, self.preprocess)
 
     def read(self, experiment, split):
-        """Yields `evaluation_batches`; raises ValueError with the name of an example that cannot be read."""
+        """Returns `evaluation_batches`, that name an example which cannot be read."""
         size, examples = experiment.evaluation_batch_size, self.splits[split]
 
         def indices_of(number):
             return range(number * size, min((number + 1) * size, len(examples)))
 
         batches = self.evaluation_batches(experiment, split)
-        return data.naming_errors(batches, examples, indices_of, self.preprocess)
+        return data.NamingErrors(batches, examples, indices_of, self.preprocess)
 
     def build_encoder(self, experiment):
         """Makes a new encoder with its variables created.
@@ -98,7 +98,7 @@ class Problem:
         Raises:
           ValueError: it does not take what the dataset holds.
         """
-        features, _, _ = next(self.read(experiment, "train"))
+        features, _, _ = next(iter(self.read(experiment, "train")))
         encoder = self.make_encoder()
         missing = [name for name in encoder.FEATURES if name not in features]
         if missing:
@@ -118,7 +118,7 @@ class Problem:
             "interaction", experiment.interaction.name, **config.knobs(experiment.interaction)
         )
         model = models.RankModel(encoder, class_encoder, interaction, num_classes=n)
-        features, _, _ = next(self.read(experiment, "train"))
+        features, _, _ = next(iter(self.read(experiment, "train")))
         model(features)
         return model
 

@@ -93,7 +93,7 @@ def test_a_file_of_ones_own(tmp_path, tiny_bert):
         "validation": 8,
         "test": 16,
     }
-    features, labels, _ = next(loaded.read_training(experiment))
+    features, labels, _ = next(iter(loaded.read_training(experiment)))
     assert set(labels.numpy()) == {0, 1}
     assert features["input_type_ids"].numpy().any()  # of the second texts
 
@@ -255,7 +255,7 @@ def test_class_weights_of_a_file(tmp_path):
 def test_class_weights_weigh_the_loss():
     experiment, loaded = loaded_with(config.Data(), encoder=config.Encoder(hidden=(4,)))
     model = loaded.build_model(experiment)
-    features, labels, _ = next(loaded.read_training(experiment))
+    features, labels, _ = next(iter(loaded.read_training(experiment)))
     each = losses.get("softmax", reduction="none")(labels, model(features)).numpy()
     weights = np.linspace(0.0, 2.0, len(each), dtype=np.float32)
     step = trainer.build_step(model, model, tf.keras.optimizers.legacy.SGD(0.0), experiment)
@@ -265,7 +265,7 @@ def test_class_weights_weigh_the_loss():
 def test_vectors_go_to_the_interaction_as_they_are():
     section = config.Data(name="synthetic", num_classes=7, num_examples=70, width=5)
     experiment, loaded = loaded_with(section, encoder=config.Encoder(name="identity"))
-    assert loaded.build_model(experiment)(next(loaded.read(experiment, "train"))[0]).shape == [8, 7]
+    assert loaded.build_model(experiment)(next(iter(loaded.read(experiment, "train")))[0]).shape == [8, 7]
 
 
 def test_the_cache_holds_what_would_be_preprocessed(image_files, cifar10_files, tiny_goemotions, tiny_bert):
@@ -294,7 +294,9 @@ def test_training_images_are_augmented_cached_or_not(cifar10_files):
     experiment, live = loaded_with(section)
     _, cached = loaded_with(dataclasses.replace(section, cache=True))
     _, plain = loaded_with(dataclasses.replace(section, augmentation="none"))
-    batches = [next(loaded.read_training(experiment))[0]["image"].numpy() for loaded in (live, cached, plain)]
+    batches = [
+        next(iter(loaded.read_training(experiment)))[0]["image"].numpy() for loaded in (live, cached, plain)
+    ]
     np.testing.assert_array_equal(batches[0], batches[1])
     assert batches[0].shape == (32, 32, 32, 3)
     # Each image is of one grey, and the border is continued.
@@ -304,7 +306,7 @@ def test_training_images_are_augmented_cached_or_not(cifar10_files):
 def test_random_crops_are_of_the_image_size(image_files):
     section = config.Data(name="imagenet", path=image_files, augmentation="random_crop", image_size=20)
     experiment, loaded = loaded_with(section)
-    (features, labels, _) = next(loaded.read_training(experiment))
+    (features, labels, _) = next(iter(loaded.read_training(experiment)))
     assert features["image"].shape == [32, 20, 20, 3]
     np.testing.assert_allclose(features["image"][:, 0, 0, 0], np.where(labels == 0, 220, 20) / 255, atol=0.01)
 
@@ -347,7 +349,7 @@ def test_a_corrupt_image_is_named_wherever_it_is_read(image_files, a_corrupt_ima
     experiment, loaded = loaded_with(section)
     for batches in (loaded.read(experiment, "train"), loaded.read_training(experiment)):
         with pytest.raises(ValueError, match=f"{a_corrupt_image} cannot be read: "):
-            next(batches)
+            next(iter(batches))
     assert len(list(loaded.read(experiment, "validation"))) == 1
 
 
@@ -357,7 +359,7 @@ def test_a_corrupt_image_is_left_out_and_reported(image_files, a_corrupt_image, 
     assert f"2 bad rows left out, the first: {a_corrupt_image} cannot be read: " in caplog.text
     assert sorted(loaded.splits["train"].labels) == [0, 1]
     assert loaded.splits["test"] is loaded.splits["validation"]
-    next(loaded.read_training(experiment))
+    next(iter(loaded.read_training(experiment)))
 
 
 def test_corrupt_images_in_folders_are_left_out_and_reported(image_files, a_corrupt_image, tmp_path, caplog):
@@ -399,11 +401,11 @@ def test_corrupt_images_in_records(records, caplog):
     section = config.Data(name="imagenet", path=records, image_size=8, augmentation="random_crop")
     experiment, loaded = loaded_with(section)
     with pytest.raises(ValueError, match=f"{records}/train-00000-of-00001 record 3 cannot be read: "):
-        next(loaded.read_training(experiment))
+        next(iter(loaded.read_training(experiment)))
     experiment, loaded = loaded_with(dataclasses.replace(section, on_bad_row="skip"))
     assert f"1 bad rows left out, the first: {records}/train-00000-of-00001 record 3 cannot" in caplog.text
     assert loaded.splits["train"].labels.tolist() == [0, 1, 0]
-    features, labels, _ = next(loaded.read_training(experiment))
+    features, labels, _ = next(iter(loaded.read_training(experiment)))
     np.testing.assert_allclose(features["image"][:, 0, 0, 0], np.where(labels == 1, 220, 20) / 255, atol=0.01)
 
 

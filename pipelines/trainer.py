@@ -75,6 +75,7 @@ def train(experiment, path, *, loaded=None, progress=True):
         logging.info("Going on after step %d of %d", state.step, total_steps)
 
     judges = judge_functions(experiment, loaded, model)
+    validation = loaded.read(experiment, "validation")
     batches = _Timed(loaded.read_training(experiment, state.step))
     writer = tf.summary.create_file_writer(workdir.tensorboard)
     with writer.as_default():
@@ -82,7 +83,7 @@ def train(experiment, path, *, loaded=None, progress=True):
         while state.step < total_steps and not _gave_up(state, experiment):
             until = min(total_steps, (state.step // evaluation_steps + 1) * evaluation_steps)
             train_loss = _train_until(until, step_function, batches, state, schedule, experiment, progress)
-            judged = judge(experiment, loaded, judges, "validation")
+            judged = evaluation.summarize(evaluation.judge(judges["validation"], validation), metrics)
             state.remember(experiment.monitor, judged[experiment.monitor])
             for name in metrics:
                 tf.summary.scalar(f"validation/{name}", judged[name], step=state.step)
