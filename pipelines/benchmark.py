@@ -82,7 +82,6 @@ def run(suite, sizes, names=None):
         seconds = {step: _measure_alone(suite, size, step) for step in large}
         functions = {step: _build(suite, size, step) for step in steps if step not in large}
         seconds |= _measure_time(functions)
-        examples = _examples(suite, size)
         seconds = {step: value for step, value in seconds.items() if value is not None}
         baselines = {step.name: step for step in seconds if not step.against}
         yield [
@@ -97,7 +96,7 @@ def run(suite, sizes, names=None):
                 baseline_seconds=seconds[baselines[baseline]],
                 baseline_peak_mb=peaks[baselines[baseline]],
                 ratio=seconds[step] / seconds[baselines[baseline]],
-                examples_per_second=examples and examples / seconds[step],
+                examples_per_second=_rate(suite, step, size, seconds[step]),
                 waiting_share=getattr(functions.get(step), "waiting_share", None),
             )
             for step in steps
@@ -106,9 +105,9 @@ def run(suite, sizes, names=None):
         ]
 
 
-def _examples(suite, size):
+def _rate(suite, step, size, seconds):
     count = SUITES[suite].examples
-    return count and count(SUITES[suite].parse(size))
+    return None if count is None else count(step, SUITES[suite].parse(size)) / seconds
 
 
 def table(rows):

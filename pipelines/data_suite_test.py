@@ -12,6 +12,7 @@ from rank4class.pipelines.suite import Step
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
     monkeypatch.setattr(data_suite, "BATCHES", 3)
+    monkeypatch.setattr(data_suite, "LARGE_BATCHES", 3)
 
 
 @pytest.mark.parametrize("name", data_suite.EXPERIMENTS)

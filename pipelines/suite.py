@@ -43,7 +43,7 @@ class Suite:
       sizes: those measured by default.
       contenders: function of a size, a tuple of ints, to the `Step`s that have baselines.
       build: function of a step and a size to a `Compiled`, or what is called like it.
-      examples: function of a size to the examples that a step reads, or None where it reads none.
+      examples: function of a step and a size to the examples that it reads, or None where it reads none.
     """
 
     axes: str
