@@ -16,10 +16,10 @@ demo: $(INSTALLED)
 	$(VENV)/bin/python -m rank4class.scripts.demo
 
 test: lint
-	$(VENV)/bin/python -m pytest -n auto --dist worksteal
+	$(VENV)/bin/python -m pytest -n auto --maxprocesses 2 --dist worksteal
 
 check: lint
-	$(VENV)/bin/python -m pytest -n auto --dist worksteal -m "not slow"
+	$(VENV)/bin/python -m pytest -n auto --maxprocesses 2 --dist worksteal -m "not slow"
 
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .
