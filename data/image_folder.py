@@ -5,7 +5,7 @@ import os
 import numpy as np
 
 from rank4class.data import class_tables, sources
-from rank4class.data.splits import Dataset, Split, draw
+from rank4class.data.splits import Dataset, Split, draw_together
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
 SPLITS = {"train": ("train",), "validation": ("validation", "val", "valid", "dev"), "test": ("test",)}
@@ -53,7 +53,7 @@ def image_folder(
     splits = {name: split.select(apart[name]) for name, split in splits.items()}
     shares = {"validation": validation_share, "test": test_share}
     shares = {name: share for name, share in shares.items() if name not in splits}
-    splits |= _draw_with_copies(splits["train"], first[: len(splits["train"])], shares, split_seed)
+    splits |= draw_together(splits["train"], first[: len(splits["train"])], shares, seed=split_seed)
     return Dataset(class_names, {name: splits[name] for name in SPLITS}, skipped=tuple(bad_rows.messages))
 
 
@@ -194,9 +194,3 @@ def _apart(splits, first, bad_rows):
         with bad_rows.row():
             raise ValueError(f"{files[i]} is the image of {files[first[i]]}: an example belongs to one split")
     return {name: ~shared[names == name] for name in splits}
-
-
-def _draw_with_copies(split, first, shares, seed):
-    originals = np.unique(first)
-    parts = draw(Split({"place": originals}, split.labels[originals]), shares, seed=seed)
-    return {name: split.select(np.isin(first, part.features["place"])) for name, part in parts.items()}

@@ -150,3 +150,15 @@ def _checked_count(name, share, total, labels):
             f"{found} many to leave {each} for training: lower data.{name}_share, or give the split"
         )
     return count
+
+
+def draw_together(split, first, shares, *, seed):
+    """Draws splits as `draw` does, of the first of each example's copies; the others follow it.
+
+    Args:
+      split, shares, seed: see `draw`.
+      first: int `[N]`, the place of the first copy of each example; its own where there is none.
+    """
+    originals = np.unique(first)
+    parts = draw(Split({"place": originals}, split.labels[originals]), shares, seed=seed)
+    return {name: split.select(np.isin(first, part.features["place"])) for name, part in parts.items()}

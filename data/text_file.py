@@ -14,7 +14,7 @@ import numpy as np
 from absl import logging
 
 from rank4class.data import class_tables, sources
-from rank4class.data.splits import Dataset, Split, draw
+from rank4class.data.splits import Dataset, Split, draw_together
 
 FILES = {
     "train": ("train",),
@@ -65,7 +65,7 @@ def text_file(
     Args:
       path: a file, from which validation and test are drawn; or a folder with `train`, and with any of
         `validation` (or `dev`, `val`, `valid`) and `test`, each a file of one of the formats. Another
-        file there is a bad row, but for `classes` and hidden ones.
+        file of a format there is a bad row, but for `classes` and hidden ones.
       text_column: a column's name in the first line, or the key in each JSON object. A number written
         in digits is the place of a column, from 1, of a TSV or CSV without such a line; one that seems to
         have it is logged.
@@ -351,10 +351,7 @@ def _split(examples, names, columns):
 
 
 def _draw(split, shares, seed):
-    """Draws splits as `splits.draw` does, of the first examples of equal texts; the others follow."""
-    groups = {}
-    contents = zip(*split.features.values(), strict=True)
-    group = np.array([groups.setdefault(tuple(map(folded, texts)), len(groups)) for texts in contents])
-    _, firsts = np.unique(group, return_index=True)
-    drawn = draw(Split({"group": np.arange(len(firsts))}, split.labels[firsts]), shares, seed=seed)
-    return {name: split.select(np.isin(group, part.features["group"])) for name, part in drawn.items()}
+    places = {}
+    contents = zip(*(map(folded, values) for values in split.features.values()), strict=True)
+    first = np.array([places.setdefault(content, i) for i, content in enumerate(contents)])
+    return draw_together(split, first, shares, seed=seed)

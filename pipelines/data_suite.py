@@ -9,7 +9,6 @@ import functools
 import os
 import shutil
 import tempfile
-import time
 
 import numpy as np
 import tensorflow as tf
@@ -48,14 +47,10 @@ class Training:
         self()
 
     def __call__(self):
-        started, waited = time.perf_counter(), 0.0
-        iterator = iter(self._batches)
+        batches = trainer.Timed(self._batches)
         for _ in range(LARGE_BATCHES):
-            before = time.perf_counter()
-            batch = next(iterator)
-            waited += time.perf_counter() - before
-            self._step(*batch).numpy()
-        self.waiting_share = waited / (time.perf_counter() - started)
+            self._step(*next(batches)).numpy()
+        self.waiting_share = batches.waiting_share()
 
 
 def _steps(size):

@@ -195,7 +195,8 @@ def read_dataset(section):
 
 def capped(splits, section):
     """Returns name -> split, at most `max_examples` of each."""
-    drawn = {id(split): _drawn(split, section) for split in splits.values()}  # one may be two splits
+    different = {id(split): split for split in splits.values()}  # one may be two splits
+    drawn = {key: _drawn(split, section) for key, split in different.items()}
     return {name: drawn[id(split)] for name, split in splits.items()}
 
 
@@ -207,15 +208,19 @@ def _drawn(split, section):
 
 
 def _hashes(class_names, splits):
-    hashes = {"classes": hashlib.sha256(repr(class_names).encode()).hexdigest()}
-    for name, split in splits.items():
-        digest = hashlib.sha256(split.labels.tobytes())
-        for part in _contents(split):
-            digest.update(part)
-        for path in _image_files(split):
-            digest.update(str(tf.io.gfile.stat(path).length).encode())
-        hashes[name] = digest.hexdigest()
-    return hashes
+    different = {id(split): split for split in splits.values()}  # one may be two splits
+    of_split = {key: _hash(split) for key, split in different.items()}
+    classes = hashlib.sha256(repr(class_names).encode()).hexdigest()
+    return {"classes": classes, **{name: of_split[id(split)] for name, split in splits.items()}}
+
+
+def _hash(split):
+    digest = hashlib.sha256(split.labels.tobytes())
+    for part in _contents(split):
+        digest.update(part)
+    for path in _image_files(split):
+        digest.update(str(tf.io.gfile.stat(path).length).encode())
+    return digest.hexdigest()
 
 
 def _contents(split):

@@ -76,7 +76,7 @@ def train(experiment, path, *, loaded=None, progress=True):
 
     judges = judge_functions(experiment, loaded, model)
     validation = loaded.read(experiment, "validation")
-    batches = _Timed(loaded.read_training(experiment, state.step))
+    batches = Timed(loaded.read_training(experiment, state.step))
     writer = tf.summary.create_file_writer(workdir.tensorboard)
     with writer.as_default():
         tf.summary.text("config", f"```\n{config.to_json(experiment)}\n```", step=0)
@@ -259,7 +259,7 @@ def _train_until(until, step_function, batches, state, schedule, experiment, pro
     return total / (until - first)
 
 
-class _Timed:
+class Timed:
     """An iterator that knows which share of the time it was waited for."""
 
     def __init__(self, batches):
