@@ -4,7 +4,9 @@ from rank4class.data.class_tables import balanced_class_weights, class_descripti
 from rank4class.data.datasets import get, warn_of_skipped
 from rank4class.data.image import AUGMENTATIONS, ContentAndSize, DecodeAndCrop, DecodeAndRandomCrop, Rescale
 from rank4class.data.pipeline import (
+    UNREADABLE,
     NamingErrors,
+    blame,
     evaluation_batches,
     read_each,
     training_batches,
@@ -17,6 +19,7 @@ from rank4class.data.text_file import folded
 
 __all__ = [
     "AUGMENTATIONS",
+    "UNREADABLE",
     "ContentAndSize",
     "Dataset",
     "DecodeAndCrop",
@@ -26,6 +29,7 @@ __all__ = [
     "Split",
     "WordPiece",
     "balanced_class_weights",
+    "blame",
     "class_descriptions",
     "class_weights",
     "draw",

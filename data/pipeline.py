@@ -95,7 +95,8 @@ def evaluation_batches(split, *, batch_size, preprocess=None, context=None):
     return _gather(_of_worker(batches, batch_size, context), split, prepare)
 
 
-_UNREADABLE = (
+# What reading and decoding raise.
+UNREADABLE = (
     tf.errors.InvalidArgumentError,
     tf.errors.NotFoundError,
     tf.errors.DataLossError,
@@ -103,11 +104,23 @@ _UNREADABLE = (
 )
 
 
+def blame(split, indices, preprocess):
+    """Raises ValueError on the first of some examples that cannot be read; returns where all can be.
+
+    Args:
+      split: a `splits.Split`.
+      indices: of its examples.
+      preprocess: function of a batch's features, in the graph, or None.
+    """
+    for i in indices if preprocess is not None else ():
+        _read(split, i, preprocess)
+
+
 class NamingErrors:
     """Iterates over batches; where one cannot be read, raises ValueError with the example that is to blame.
 
     Args:
-      batches: a `tf.data.Dataset` of batches of a split.
+      batches: what can be iterated over, the batches of a split.
       split: a `splits.Split`.
       indices_of: function of a batch's number, from 0, to the indices of its examples.
       preprocess: what the batches were made with, as a function of features.
@@ -126,9 +139,8 @@ class NamingErrors:
                 batch = next(iterator)
             except StopIteration:
                 return
-            except _UNREADABLE as error:
-                for i in self._indices_of(number):
-                    _read(self._split, i, self._preprocess)
+            except UNREADABLE as error:
+                blame(self._split, self._indices_of(number), self._preprocess)
                 raise ValueError(f"batch {number} cannot be read: {error.message}") from error
             yield batch
 
@@ -148,7 +160,7 @@ def read_each(split, preprocess):
         features = message = None
         try:
             features, _, _ = next(ones)  # an error does not end a dataset's iterator
-        except _UNREADABLE:
+        except UNREADABLE:
             try:
                 features = _read(split, i, preprocess)
             except ValueError as error:
@@ -181,9 +193,9 @@ def op_reason(error):
 
 
 def _of_worker(batches, batch_size, context):
-    if context is None:
+    replicas = 1 if context is None else context.num_replicas_in_sync
+    if replicas == 1:
         return batches
-    replicas = context.num_replicas_in_sync
     if batch_size % replicas:
         raise ValueError(f"a batch of {batch_size} cannot be divided among {replicas} replicas")
     own = replicas // context.num_input_pipelines

@@ -125,7 +125,9 @@ class Loss:
 class Optimizer:
     """`learning_rate` is the peak: reached after `warmup_share` of all steps, then kept or let fall.
 
-    `decay` is "none" or "linear" (to 0 at the last step).
+    `decay` is "none", "linear" or "cosine" (both to 0 at the last step). `clip_norm` scales gradients of a
+    larger norm, over all weights together, down to it. `ema_momentum` keeps a moving average of the weights,
+    which is what validation, the best checkpoint and the results are of.
     """
 
     name: str = "adam"
@@ -133,6 +135,8 @@ class Optimizer:
     weight_decay: float = 0.0
     warmup_share: float = 0.0
     decay: str = "none"
+    clip_norm: float | None = None
+    ema_momentum: float | None = None
 
 
 @dataclasses.dataclass
@@ -140,7 +144,13 @@ class Experiment:
     """Everything that decides what a run computes.
 
     Attributes:
-      batch_size: examples a step.
+      batch_size: examples a step, of all replicas together.
+      accumulation_steps: parts in which a replica takes its share of a batch, one after the other, where
+        memory is short: the gradient is that of the whole.
+      precision: "float32", "mixed_float16" (the loss is scaled) or "mixed_bfloat16".
+      jit_compile: whether XLA compiles the steps.
+      steps_per_execution: steps that a device takes on its own before it answers; an accelerator wants many.
+      checkpoint_steps: steps between checkpoints, besides the one at every evaluation; None: only those.
       epochs: passes over the training split, not necessarily a whole number.
       steps: how many steps to train; None takes as many as `epochs` make.
       evaluations_per_epoch: how often the validation split is judged and a checkpoint kept.
@@ -157,6 +167,11 @@ class Experiment:
     loss: Loss = dataclasses.field(default_factory=Loss)
     optimizer: Optimizer = dataclasses.field(default_factory=Optimizer)
     batch_size: int = 32
+    accumulation_steps: int = 1
+    precision: str = "float32"
+    jit_compile: bool = False
+    steps_per_execution: int = 1
+    checkpoint_steps: int | None = None
     epochs: float = 1.0
     steps: int | None = None
     evaluations_per_epoch: int = 1
@@ -168,7 +183,8 @@ class Experiment:
 
 
 OPTIMIZERS = ("adam", "adamw", "adagrad")
-DECAYS = ("none", "linear")
+DECAYS = ("none", "linear", "cosine")
+PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
 POSITIVE = (
     "data.max_length",
     "data.image_size",
@@ -186,7 +202,11 @@ POSITIVE = (
     "loss.samples",
     "loss.gumbel_temperature",
     "optimizer.learning_rate",
+    "optimizer.clip_norm",
     "batch_size",
+    "accumulation_steps",
+    "steps_per_execution",
+    "checkpoint_steps",
     "epochs",
     "steps",
     "evaluations_per_epoch",
@@ -274,6 +294,10 @@ def check(experiment):
     loss([0], [[0.0, 0.0]])  # one instance shows whether the loss can make sense of its knobs
     _one_of("optimizer.name", experiment.optimizer.name, OPTIMIZERS)
     _one_of("optimizer.decay", experiment.optimizer.decay, DECAYS)
+    _one_of("precision", experiment.precision, PRECISIONS)
+    momentum = experiment.optimizer.ema_momentum
+    if momentum is not None and not 0.0 < momentum < 1.0:
+        raise ValueError(f"optimizer.ema_momentum {momentum} is not in (0, 1)")
     if not 0.0 <= experiment.optimizer.warmup_share < 1.0:
         raise ValueError(f"optimizer.warmup_share {experiment.optimizer.warmup_share} is not in [0, 1)")
     if experiment.optimizer.weight_decay and experiment.optimizer.name != "adamw":

@@ -1,5 +1,7 @@
 """Judging a model: each example's metrics, their means in percent, and the 95% intervals."""
 
+import dataclasses
+
 import numpy as np
 import tensorflow as tf
 
@@ -8,45 +10,94 @@ from rank4class import losses
 RESAMPLES = 2000
 
 
-def judge_function(model, names):
-    """Compiles a model and metrics of its scores into one function of `(features, labels)`.
+@dataclasses.dataclass(frozen=True)
+class Judged:
+    """What a model made of the `N` examples of a split.
+
+    Attributes:
+      names: of the `M` metrics.
+      values: of each example, float32 `[N, M]`.
+      top_classes: the class of the highest score, int32 `[N]`.
+      ranks: mean rank of the example's classes, float32 `[N]`; infinite where the scores cannot be judged.
+      scores: float32 `[N, n]`, or None where they were not to be kept.
+    """
+
+    names: tuple
+    values: np.ndarray
+    top_classes: np.ndarray
+    ranks: np.ndarray
+    scores: np.ndarray | None = None
+
+    def summarize(self):
+        """Returns `summarize` of the metrics."""
+        return summarize(self.values, self.names)
+
+
+class Judge:
+    """A model and metrics of its scores, compiled into one function.
 
     Args:
-      model: function of features and `training` to scores `[B, n]`.
+      scorer: function of features and `training` to scores `[B, n]`.
       names: of `M` metrics.
-
-    Returns:
-      A function to the examples' values, float32 `[B, M]`.
+      strategy: the `tf.distribute.Strategy` of the model; None is one device.
+      jit_compile: whether XLA compiles it.
     """
-    metrics = [losses.get_metric(name) for name in names]
 
-    @tf.function(autograph=False)
-    def values(features, labels):
-        scores = tf.cast(model(features, training=False), tf.float32)
-        return tf.stack([metric.of_scores(scores, labels) for metric in metrics], axis=1)
+    def __init__(self, scorer, names, *, strategy=None, jit_compile=False):
+        self.names = tuple(names)
+        self._strategy = strategy or tf.distribute.get_strategy()
+        metrics = [losses.get_metric(name) for name in names]
+        mean_rank = losses.get_metric("mean_rank")
 
-    return values
+        def of_replica(features, labels, keep_scores):
+            scores = tf.cast(scorer(features, training=False), tf.float32)
+            figures = {
+                "values": tf.stack([metric.of_scores(scores, labels) for metric in metrics], axis=1),
+                "top_classes": tf.argmax(scores, axis=1, output_type=tf.int32),
+                "ranks": mean_rank.of_scores(scores, labels),
+            }
+            return {**figures, "scores": scores} if keep_scores else figures
 
+        compiled = tf.function(of_replica, autograph=False, jit_compile=jit_compile)
+        placed = tf.function(compiled, autograph=False)  # on the replica's own device
 
-def judge(function, batches):
-    """Judges every example once.
+        @tf.function(autograph=False)
+        def figures(features, labels, keep_scores):
+            return self._strategy.run(placed, args=(features, labels, keep_scores))
 
-    Args:
-      function: from `judge_function`.
-      batches: of `(features, labels, weights)`; an example of weight 0 is padding.
+        self._figures = figures
 
-    Returns:
-      float32 `[N, M]`.
-    """
-    kept = [function(features, labels).numpy()[weights.numpy() > 0] for features, labels, weights in batches]
-    return np.concatenate(kept)
+    def __call__(self, batches, *, keep_scores=False, stopping=lambda: False):
+        """Judges every example once.
+
+        Args:
+          batches: of `(features, labels, weights)`, those of the strategy; an example of weight 0 is
+            padding.
+          keep_scores: whether the result holds the scores.
+          stopping: function that says whether to give up; asked before each batch.
+
+        Returns:
+          A `Judged`, or None where it gave up.
+        """
+        parts = []
+        for features, labels, weights in batches:
+            if stopping():
+                return None
+            kept = self._gathered(weights) > 0
+            figures = self._figures(features, labels, keep_scores)
+            parts.append({name: self._gathered(figure)[kept] for name, figure in figures.items()})
+        return Judged(self.names, **{name: np.concatenate([p[name] for p in parts]) for name in parts[0]})
+
+    def _gathered(self, value):
+        """The values of all replicas, in the order of the examples."""
+        return self._strategy.gather(value, axis=0).numpy()
 
 
 def summarize(values, names, *, seed=0):
     """The mean of each metric over the examples, with a 95% bootstrap interval, and its information.
 
     Args:
-      values: `[N, M]`, from `judge`.
+      values: of the examples, `[N, M]`.
       names: of the `M` metrics.
       seed: of the resampling.
 

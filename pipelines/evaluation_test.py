@@ -14,8 +14,9 @@ def values_of(true_ranks, names, n=12):
     scores = np.tile(np.arange(n, 0, -1.0), [len(true_ranks), 1])
     scores[np.isinf(true_ranks)] = np.nan
     labels = np.where(np.isinf(true_ranks), 1, true_ranks).astype(np.int32) - 1
-    function = evaluation.judge_function(lambda features, training: features, names)
-    return function(tf.constant(scores, tf.float32), labels).numpy()
+    judge = evaluation.Judge(lambda features, training: features, names)
+    batch = tf.constant(scores, tf.float32), labels, tf.ones([len(labels)])
+    return judge([batch]).values
 
 
 def summary(true_ranks, names):
@@ -84,18 +85,21 @@ def test_every_example_is_judged_once_whatever_the_batch(batch_size):
     rng = np.random.default_rng(0)
     scores = rng.normal(size=[10, 6]).astype(np.float32)
     split = data.Split({"image": scores}, rng.integers(6, size=10).astype(np.int32))
-    function = evaluation.judge_function(lambda features, training: features["image"], ["mean_rank", "mrr"])
-    values = evaluation.judge(function, data.evaluation_batches(split, batch_size=batch_size))
+    judge = evaluation.Judge(lambda features, training: features["image"], ["mean_rank", "mrr"])
+    judged = judge(data.evaluation_batches(split, batch_size=batch_size), keep_scores=True)
     ranks = 1 + np.sum(scores > scores[np.arange(10), split.labels][:, None], axis=1)
-    np.testing.assert_allclose(values, np.stack([ranks, 1 / ranks], axis=1), rtol=1e-6)
+    np.testing.assert_allclose(judged.values, np.stack([ranks, 1 / ranks], axis=1), rtol=1e-6)
+    np.testing.assert_array_equal(judged.ranks, ranks)
+    np.testing.assert_array_equal(judged.top_classes, scores.argmax(axis=1))
+    np.testing.assert_array_equal(judged.scores, scores)
 
 
 def test_examples_of_several_classes():
     scores = np.array([[4.0, 3.0, 2.0, 1.0], [1.0, 2.0, 3.0, 4.0]], np.float32)
     split = data.Split({"image": scores}, np.array([[1, 0, 1, 0], [1, 0, 0, 0]], np.float32))
     names = ["ndcg@5", "recall@2", "precision@2"]
-    function = evaluation.judge_function(lambda features, training: features["image"], names)
-    values = evaluation.judge(function, data.evaluation_batches(split, batch_size=3))
+    judge = evaluation.Judge(lambda features, training: features["image"], names)
+    values = judge(data.evaluation_batches(split, batch_size=3)).values
     ndcg = [1.5 / (1 + 1 / np.log2(3)), 1 / np.log2(5)]
     np.testing.assert_allclose(values, [[ndcg[0], 0.5, 0.5], [ndcg[1], 0.0, 0.0]], rtol=1e-6)
     assert evaluation.summarize(values, names)["recall@2"] == 25.0
@@ -103,10 +107,8 @@ def test_examples_of_several_classes():
 
 def test_a_model_of_nan_scores_has_the_worst_figures():
     split = data.Split({"image": np.zeros([5, 1], np.float32)}, np.zeros([5], np.int32))
-    function = evaluation.judge_function(lambda features, training: tf.fill([5, 6], float("nan")), NAMES)
-    judged = evaluation.summarize(
-        evaluation.judge(function, data.evaluation_batches(split, batch_size=5)), NAMES
-    )
+    judge = evaluation.Judge(lambda features, training: tf.fill([5, 6], float("nan")), NAMES)
+    judged = judge(data.evaluation_batches(split, batch_size=5)).summarize()
     assert [judged[name] for name in NAMES] == [100.0, 100.0, 0.0, 0.0]
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import hashlib
+import io
 import json
 import os
 import sys
@@ -14,7 +15,7 @@ import tensorflow as tf
 from absl import logging
 
 from rank4class import data, models
-from rank4class.pipelines import config
+from rank4class.pipelines import config, files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Problem:
     hashes: dict = dataclasses.field(default_factory=dict)
     seen: np.ndarray | None = None
 
-    def training_batches(self, experiment, start_step=0):
+    def training_batches(self, experiment, start_step=0, context=None):
         """Returns the batches of the training from a step on; see `data.training_batches`."""
         preprocess = self.preprocess
         return data.training_batches(
@@ -58,38 +59,45 @@ class Problem:
             start_step=start_step,
             preprocess=self.augment or (preprocess and (lambda features, seeds: preprocess(features))),
             class_weights=self.class_weights,
+            context=context,
         )
 
-    def evaluation_batches(self, experiment, split):
+    def training_examples(self, experiment, step):
+        """Returns the indices of the examples of a training step, from 0."""
+        indices = data.training_indices(
+            len(self.splits["train"]),
+            batch_size=experiment.batch_size,
+            seed=experiment.seed,
+            start_step=step,
+        )
+        return next(iter(indices)).numpy()
+
+    def blame_training(self, experiment, step):
+        """Raises ValueError on the first example of a training step that cannot be read, if any."""
+        data.blame(self.splits["train"], self.training_examples(experiment, step), self.preprocess)
+
+    def evaluation_batches(self, experiment, split, context=None):
         """Returns the batches of a split, every example once; see `data.evaluation_batches`."""
         return data.evaluation_batches(
-            self.splits[split], batch_size=experiment.evaluation_batch_size, preprocess=self.preprocess
+            self.splits[split],
+            batch_size=experiment.evaluation_batch_size,
+            preprocess=self.preprocess,
+            context=context,
         )
 
-    def read_training(self, experiment, start_step=0):
-        """Returns `training_batches`, that name an example which cannot be read."""
-        split = self.splits["train"]
-
-        def indices_of(number):
-            indices = data.training_indices(
-                len(split),
-                batch_size=experiment.batch_size,
-                seed=experiment.seed,
-                start_step=start_step + number,
-            )
-            return next(iter(indices)).numpy()
-
-        batches = self.training_batches(experiment, start_step)
-        return data.NamingErrors(batches, split, indices_of, self.preprocess)
-
-    def read(self, experiment, split):
-        """Returns `evaluation_batches`, that name an example which cannot be read."""
+    def read(self, experiment, split, strategy=None):
+        """Returns `evaluation_batches`, of a strategy's replicas, that name what they cannot read."""
         size, examples = experiment.evaluation_batch_size, self.splits[split]
 
         def indices_of(number):
             return range(number * size, min((number + 1) * size, len(examples)))
 
-        batches = self.evaluation_batches(experiment, split)
+        if strategy is None:
+            batches = self.evaluation_batches(experiment, split)
+        else:
+            batches = strategy.distribute_datasets_from_function(
+                lambda context: self.evaluation_batches(experiment, split, context)
+            )
         return data.NamingErrors(batches, examples, indices_of, self.preprocess)
 
     def build_encoder(self, experiment):
@@ -402,15 +410,15 @@ def _encode(experiment, raw, cache_dir):
     encoder = raw.build_encoder(experiment)
     name = f"features-{_fingerprint(experiment, raw, encoder)}.npz"
     path = os.path.join(cache_dir, name)
-    if not os.path.exists(path):
+    if not files.exists(path):
         print(f"Computing the frozen encoder's outputs, once, to {path}")
         encoded = {split: _outputs(experiment, raw, encoder, split) for split in raw.splits}
-        os.makedirs(cache_dir, exist_ok=True)
-        partial = os.path.join(cache_dir, f"partial-{os.getpid()}-{name}")
-        np.savez(partial, **encoded)
-        os.replace(partial, path)
+        content = io.BytesIO()
+        np.savez(content, **encoded)
+        files.make_folder(cache_dir)
+        files.write(path, content.getvalue())
     try:
-        with np.load(path) as file:
+        with np.load(io.BytesIO(files.read_bytes(path))) as file:
             outputs = {split: file[split] for split in raw.splits}
     except (zipfile.BadZipFile, ValueError, KeyError) as error:
         raise ValueError(f"{path} is damaged: remove it, and it is computed again") from error

@@ -6,6 +6,7 @@ import tensorflow as tf
 tf.keras.backend.experimental.enable_tf_random_generator()
 
 LAYERS_A_SEED = 1 << 20
+A_REPLICAS_DRAWS = 1 << 40
 
 
 def generators(model):
@@ -15,16 +16,19 @@ def generators(model):
     return [layer._random_generator._generator for layer in layers]
 
 
-def reset(generators, seed, step):
+def reset(generators, seed, step, replica=0):
     """Sets every generator to where it stands at a step: called at its start, a step repeats exactly.
 
-    Philox counts in 128 bits: the upper half is the step, the lower half is what a step draws.
+    Philox counts in 128 bits: the upper half is the step, the lower half is what a step draws, each
+    replica its own.
 
     Args:
       generators: from `generators`.
       seed: Python int of at least 0.
       step: int64 scalar.
+      replica: int32 scalar.
     """
+    drawn = tf.cast(replica, tf.int64) * A_REPLICAS_DRAWS
     for i, generator in enumerate(generators):
-        counter = tf.stack([tf.zeros([], tf.int64), tf.cast(step, tf.int64)])
+        counter = tf.stack([drawn, tf.cast(step, tf.int64)])
         generator.reset_from_key_counter(tf.constant(seed * LAYERS_A_SEED + i, tf.int64), counter)

@@ -1,19 +1,24 @@
 """Training: from an experiment to a folder with its best checkpoint and its results."""
 
+import contextlib
+import datetime
 import importlib.metadata
 import math
 import os
+import platform
+import signal
 import subprocess
 import sys
 import time
 
 import tensorflow as tf
 from absl import logging
-from official.modeling.optimization import lr_schedule
 
-from rank4class import losses
-from rank4class.losses import registry as loss_registry
-from rank4class.pipelines import config, evaluation, problem, randomness
+from rank4class import data
+from rank4class.pipelines import config, evaluation, files, optimization, problem, strategies
+from rank4class.pipelines.interruption import Interrupted, Interruption
+from rank4class.pipelines.state import State, best_model
+from rank4class.pipelines.steps import build_steps
 from rank4class.pipelines.workdir import Workdir
 
 PACKAGES = (
@@ -27,12 +32,13 @@ PACKAGES = (
 SUMMARIES_BETWEEN_EVALUATIONS = 20
 
 
-def train(experiment, path, *, loaded=None, progress=True):
+def train(experiment, path, *, strategy=None, loaded=None, progress=True):
     """Trains an experiment, or goes on where an interrupted run of it stopped.
 
     Args:
       experiment: a `config.Experiment`.
-      path: the run's folder, `Workdir`.
+      path: the run's folder, `Workdir`; all workers see the same one.
+      strategy: a `tf.distribute.Strategy`; None is one device.
       loaded: the experiment's `problem.Problem`, if it is there already.
       progress: whether to show a progress bar.
 
@@ -41,103 +47,319 @@ def train(experiment, path, *, loaded=None, progress=True):
 
     Raises:
       ValueError, FileNotFoundError: the experiment cannot run; the message says why.
-      FloatingPointError: the loss was not finite. The checkpoints are those from before.
+      OSError: the folder cannot be written, or another worker was lost. The checkpoints stay.
+      FloatingPointError: the loss or its gradient was not finite. The checkpoints are those from before.
+      Interrupted: SIGTERM or Ctrl-C came; the run has saved, and the same call goes on.
     """
     config.check(experiment)
+    strategy = strategy or tf.distribute.get_strategy()
+    strategies.check_batches(experiment, strategy)
     workdir = Workdir(path)
     workdir.check_owner(experiment)
     if workdir.results():
         logging.info("%s is finished already", path)
         return workdir.results()
+    with contextlib.ExitStack() as stack:
+        stack.callback(workdir.unlock)
+        if strategies.is_chief(strategy) and files.exists(path):
+            workdir.lock()
+        loaded = loaded or problem.load(experiment, path)
+        workdir.check_data(loaded.hashes)
+        workdir.check_class_texts(loaded.class_texts)
+        training = _Training(experiment, strategy, loaded, workdir, progress)
+        interruption = stack.enter_context(Interruption())
+        with strategies.naming_lost_workers(strategy):
+            return training.run(interruption)
 
-    started = time.monotonic()
-    loaded = loaded or problem.load(experiment, path)
-    workdir.check_data(loaded.hashes)
-    workdir.check_class_texts(loaded.class_texts)
+
+class _Training:
+    """A run in progress: its model, its state, its folder."""
+
+    def __init__(self, experiment, strategy, loaded, workdir, progress):
+        self._experiment = experiment
+        self._strategy = strategy
+        self._loaded = loaded
+        self._workdir = workdir
+        self._chief = strategies.is_chief(strategy)
+        self._verbose = progress and self._chief
+        self._metrics = _metrics(experiment, loaded)
+        examples = len(loaded.splits["train"])
+        epoch_steps = examples / experiment.batch_size
+        self._total = experiment.steps or math.ceil(experiment.epochs * epoch_steps)
+        self._evaluation_steps = math.ceil(epoch_steps / experiment.evaluations_per_epoch)
+        self._summary_steps = max(1, self._evaluation_steps // SUMMARIES_BETWEEN_EVALUATIONS)
+
+        tf.keras.utils.set_random_seed(experiment.seed)
+        self._schedule = optimization.build_schedule(experiment.optimizer, self._total)
+        self._model = build_model(experiment, loaded, strategy)
+        with strategy.scope():
+            self._optimizer = optimization.build_optimizer(
+                experiment.optimizer, self._schedule, experiment.precision
+            )
+            self._optimizer.build(self._model.trainable_variables)
+        scorer = loaded.scorer(self._model, "train")
+        self._steps = build_steps(strategy, self._model, scorer, self._optimizer, experiment)
+        self._judges = judges(experiment, loaded, self._model, strategy)
+        if self._chief:
+            workdir.claim(experiment, loaded.hashes, loaded.class_texts)
+        self._state = State(
+            workdir.checkpoints, self._model, self._optimizer, experiment.monitor, writes=self._chief
+        )
+        self._progress = self._state.progress
+
+    def run(self, interruption):
+        """Trains to the end; returns the results."""
+        self._interruption = interruption
+        self._state.restore()
+        strategies.check_agreement(self._strategy, self._progress.step, self._workdir.path)
+        if self._progress.step:
+            logging.info("Going on after step %d of %d", self._progress.step, self._total)
+        self._session = _Session(self._workdir, self._strategy, self._progress.step)
+        writer = tf.summary.create_file_writer(self._workdir.tensorboard) if self._chief else _NO_SUMMARIES
+        with writer.as_default():
+            tf.summary.text("config", f"```\n{config.to_json(self._experiment)}\n```", step=0)
+            self._train()
+            return self._finish()
+
+    def _train(self):
+        batches = self._strategy.distribute_datasets_from_function(
+            lambda context: self._loaded.training_batches(self._experiment, self._progress.step, context)
+        )
+        self._batches = iter(batches)
+        while True:
+            if self._evaluation_due():
+                self._evaluate()
+            if self._progress.step == self._total or self._gave_up():
+                return
+            self._train_until(self._next_stop())
+            if not self._evaluation_due():
+                self._save()
+
+    def _evaluation_due(self):
+        step = self._progress.step
+        at_one = step == self._total or step % self._evaluation_steps == 0
+        return at_one and step > self._progress.evaluated
+
+    def _gave_up(self):
+        return self._progress.gave_up(self._experiment.monitor, self._experiment.patience)
+
+    def _next_stop(self):
+        """The step of the next evaluation or checkpoint."""
+        step = self._progress.step
+        intervals = filter(None, (self._evaluation_steps, self._experiment.checkpoint_steps))
+        return min([self._total, *((step // interval + 1) * interval for interval in intervals)])
+
+    def _train_until(self, until):
+        first = self._progress.step
+        # A log file gets one line, a terminal the moving bar.
+        verbose = 1 if sys.stdout.isatty() else 2
+        bar = tf.keras.utils.Progbar(until - first, verbose=verbose * self._verbose, unit_name="step")
+        if self._verbose:
+            print(f"Steps {first + 1} to {until}")
+        pace = _Pace()
+        while self._progress.step < until:
+            taken = self._take(min(self._experiment.steps_per_execution, until - self._progress.step))
+            pace.add(taken)
+            for loss, norm in zip(taken.losses.tolist(), taken.gradient_norms.tolist(), strict=True):
+                self._progress.step += 1
+                self._progress.loss_sum += loss
+                if self._progress.step % self._summary_steps == 0:
+                    self._summarize_step(loss, norm, pace)
+            bar.update(self._progress.step - first, [("loss", taken.losses.mean())])
+            if taken.stopping:
+                self._stop()
+        if self._verbose:
+            rate = pace.steps_a_second() * self._experiment.batch_size
+            print(f"  {rate:,.0f} examples a second, waited for data {pace.waiting_share():.1%} of the time")
+
+    def _take(self, count):
+        """Takes that many steps; none of them counts if one is not finite."""
+        first = self._progress.step
+        try:
+            taken = self._steps(self._batches, first, count, self._interruption.requested)
+        except data.UNREADABLE:
+            # Reading the examples one by one tells which it is; where all can be read, it was none.
+            for step in range(first, first + count):
+                self._loaded.blame_training(self._experiment, step)
+            raise
+        for i, (loss, norm) in enumerate(zip(taken.losses, taken.gradient_norms, strict=True)):
+            # With float16 the optimizer passes over a step whose gradient is too large.
+            if not math.isfinite(loss + (0.0 if self._experiment.precision == "mixed_float16" else norm)):
+                self._refuse(first + i, float(loss))
+        return taken
+
+    def _refuse(self, step, loss):
+        """Stops the run at a step, from 0, whose loss or gradient is not finite."""
+        split, name = self._loaded.splits["train"], self._experiment.loss.name
+        rate = float(self._schedule(step))
+        examples = [split.origin(i) for i in self._loaded.training_examples(self._experiment, step)]
+        what = "its gradient not finite" if math.isfinite(loss) else str(loss)
+        report = {"step": step + 1, "loss": name, "value": what, "learning_rate": rate, "examples": examples}
+        if self._chief:
+            self._workdir.write_not_finite(report)
+        named = ", ".join(examples[:3]) + (f" and {len(examples) - 3} more" if len(examples) > 3 else "")
+        raise FloatingPointError(
+            f"loss {name!r} is {loss}"
+            + (" but its gradient is not finite" if math.isfinite(loss) else "")
+            + f" at step {step + 1}, learning rate {rate:.3g}: lower optimizer.learning_rate or look at the "
+            f"data ({named}; all in {self._workdir.not_finite}). The last checkpoint is from before"
+        )
+
+    def _summarize_step(self, loss, norm, pace):
+        step = self._progress.step
+        tf.summary.scalar("train/loss", loss, step=step)
+        tf.summary.scalar("train/gradient_norm", norm, step=step)
+        tf.summary.scalar("train/learning_rate", self._schedule(step - 1), step=step)
+        rate = pace.steps_a_second() * self._experiment.batch_size
+        tf.summary.scalar("train/examples_per_second", rate, step=step)
+        tf.summary.scalar("train/waiting_share", pace.waiting_share(), step=step)
+
+    def _evaluate(self):
+        with optimization.averaged(self._model, self._optimizer):
+            judged = self._judge("validation")
+            if judged is None:
+                self._stop()
+            step = self._progress.step
+            figures = judged.summarize()
+            line = {
+                "step": step,
+                "loss": self._progress.loss_sum / (step - self._progress.evaluated),
+                "learning_rate": float(self._schedule(step)),
+                **{name: figures[name] for name in self._metrics},
+            }
+            self._progress.history.append(line)
+            self._progress.loss_sum = 0.0
+            self._state.save_best()
+        self._save()
+        for name in self._metrics:
+            tf.summary.scalar(f"validation/{name}", figures[name], step=step)
+        if self._verbose:
+            print("  validation: " + ", ".join(f"{name} {figures[name]:.2f}" for name in self._metrics))
+
+    def _judge(self, split):
+        batches = self._loaded.read(self._experiment, split, self._strategy)
+        # Several workers would have to agree on where to stop.
+        alone = not strategies.several_workers(self._strategy)
+        return self._judges[split](batches, stopping=lambda: alone and self._interruption.requested)
+
+    def _save(self):
+        self._state.save()
+        if self._chief:
+            self._workdir.write_history(self._progress.history)
+            self._session.write(self._progress.step)
+
+    def _stop(self):
+        self._save()
+        raise Interrupted(self._progress.step, self._interruption.signal or signal.SIGTERM)
+
+    def _finish(self):
+        strategies.check_agreement(self._strategy, self._progress.step, self._workdir.path)
+        self._state.restore_best()
+        judged = {split: self._judge(split) for split in ("validation", "test")}
+        if None in judged.values():
+            raise Interrupted(self._progress.step, self._interruption.signal or signal.SIGTERM)
+        results = {
+            "train_examples": len(self._loaded.splits["train"]),
+            **{split: of_split.summarize() for split, of_split in judged.items()},
+            "best_step": self._state.best_step,
+            "steps": self._progress.step,
+            "seed": self._experiment.seed,
+        }
+        if self._chief:
+            self._session.write(self._progress.step)
+            self._workdir.write_results(results)
+        return results
+
+
+class _Pace:
+    """How fast steps are taken since it was made, and what share of the time they wait for data."""
+
+    def __init__(self):
+        self._started, self._steps, self._waited = time.perf_counter(), 0, 0.0
+
+    def add(self, taken):
+        self._steps += len(taken.losses)
+        self._waited += taken.waited
+
+    def steps_a_second(self):
+        return self._steps / (time.perf_counter() - self._started)
+
+    def waiting_share(self):
+        return self._waited / (time.perf_counter() - self._started)
+
+
+class _Session:
+    """The line of `sessions.jsonl` on this start of the command."""
+
+    def __init__(self, workdir, strategy, step):
+        self._workdir = workdir
+        self._earlier = workdir.sessions()
+        self._started = time.monotonic()
+        self._line = {
+            "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            "command": sys.argv,
+            "git": git_commit(),
+            "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+            "host": platform.node(),
+            "strategy": type(strategy).__name__,
+            "replicas": strategy.num_replicas_in_sync,
+            "from_step": step,
+        }
+
+    def write(self, step):
+        seconds = round(time.monotonic() - self._started, 1)
+        line = {**self._line, "to_step": step, "seconds": seconds}
+        self._workdir.write_sessions([*self._earlier, line])
+
+
+_NO_SUMMARIES = tf.summary.create_noop_writer()
+
+
+def build_model(experiment, loaded, strategy):
+    """Builds a problem's model in an experiment's precision under a strategy."""
+    before = tf.keras.mixed_precision.global_policy()
+    tf.keras.mixed_precision.set_global_policy(experiment.precision)
+    try:
+        with strategy.scope():
+            return loaded.build_model(experiment)
+    finally:
+        tf.keras.mixed_precision.set_global_policy(before)
+
+
+def judges(experiment, loaded, model, strategy):
+    """Returns split -> `evaluation.Judge` of it, one for the splits that score alike."""
+
+    def judge(split):
+        metrics = evaluation.meaningful(experiment.metrics, loaded.num_scored(split))
+        scorer = loaded.scorer(model, split)
+        return evaluation.Judge(scorer, metrics, strategy=strategy, jit_compile=experiment.jit_compile)
+
+    seen = judge("validation")
+    return {"train": seen, "validation": seen, "test": seen if loaded.seen is None else judge("test")}
+
+
+def _metrics(experiment, loaded):
+    """The metrics that say something about the validation split."""
     num_scored = loaded.num_scored("validation")
     metrics = evaluation.meaningful(experiment.metrics, num_scored)
     if experiment.monitor not in metrics:
         raise ValueError(f"monitor {experiment.monitor!r} says nothing about {num_scored} classes")
-    tf.keras.utils.set_random_seed(experiment.seed)
-    examples = len(loaded.splits["train"])
-    total_steps = experiment.steps or math.ceil(experiment.epochs * examples / experiment.batch_size)
-    evaluation_steps = math.ceil(examples / experiment.batch_size / experiment.evaluations_per_epoch)
-
-    model = loaded.build_model(experiment)
-    workdir.claim(experiment, loaded.hashes, loaded.class_texts)
-    schedule = build_schedule(experiment.optimizer, total_steps)
-    optimizer = build_optimizer(experiment.optimizer, schedule)
-    optimizer.build(model.trainable_variables)
-    step_function = build_step(model, loaded.scorer(model, "train"), optimizer, experiment)
-    state = _State(model, optimizer, workdir)
-    history = [line for line in workdir.history() if line["step"] <= state.step]
-    if state.step:
-        logging.info("Going on after step %d of %d", state.step, total_steps)
-
-    judges = judge_functions(experiment, loaded, model)
-    validation = loaded.read(experiment, "validation")
-    batches = Timed(loaded.read_training(experiment, state.step))
-    writer = tf.summary.create_file_writer(workdir.tensorboard)
-    with writer.as_default():
-        tf.summary.text("config", f"```\n{config.to_json(experiment)}\n```", step=0)
-        while state.step < total_steps and not _gave_up(state, experiment):
-            until = min(total_steps, (state.step // evaluation_steps + 1) * evaluation_steps)
-            train_loss = _train_until(until, step_function, batches, state, schedule, experiment, progress)
-            judged = evaluation.summarize(evaluation.judge(judges["validation"], validation), metrics)
-            state.remember(experiment.monitor, judged[experiment.monitor])
-            for name in metrics:
-                tf.summary.scalar(f"validation/{name}", judged[name], step=state.step)
-            rate = float(schedule(state.step))
-            line = {"step": state.step, "loss": train_loss, "learning_rate": rate}
-            history.append({**line, **{name: judged[name] for name in metrics}})
-            workdir.write_history(history)
-            state.save()
-            if progress:
-                print("  validation: " + ", ".join(f"{name} {judged[name]:.2f}" for name in metrics))
-
-    state.restore_best()
-    judged = {split: judge(experiment, loaded, judges, split) for split in ("validation", "test")}
-    results = {
-        "train_examples": examples,
-        **judged,
-        "best_step": state.best_step,
-        "steps": state.step,
-        "seconds": round(time.monotonic() - started, 1),
-        "seed": experiment.seed,
-        "command": sys.argv,
-        "git": git_commit(),
-        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
-    }
-    workdir.write_results(results)
-    return results
+    return metrics
 
 
-def judge_functions(experiment, loaded, model):
-    """Returns split -> function of its batches to the metrics' values, one for splits that score alike."""
-
-    def function(split):
-        metrics = evaluation.meaningful(experiment.metrics, loaded.num_scored(split))
-        return evaluation.judge_function(loaded.scorer(model, split), metrics)
-
-    seen = function("validation")
-    return {"train": seen, "validation": seen, "test": seen if loaded.seen is None else function("test")}
-
-
-def judge(experiment, loaded, judges, split):
-    """Returns a model's metrics on a split, see `evaluation.summarize`; `judges`: from `judge_functions`."""
-    values = evaluation.judge(judges[split], loaded.read(experiment, split))
-    metrics = evaluation.meaningful(experiment.metrics, loaded.num_scored(split))
-    return evaluation.summarize(values, metrics)
-
-
-def restore(path):
+def restore(path, strategy=None):
     """Loads a run's problem and its model with the best weights.
+
+    Args:
+      path: the run's folder.
+      strategy: a `tf.distribute.Strategy`; None is one device.
 
     Returns:
       `(experiment, problem, model)`.
 
     Raises:
       FileNotFoundError: the run has no checkpoint yet.
+      ValueError: its data are others by now, or the checkpoint is damaged.
     """
     workdir = Workdir(path)
     experiment = workdir.experiment()
@@ -145,163 +367,10 @@ def restore(path):
     loaded = problem.load(experiment, path)
     workdir.check_data(loaded.hashes)
     workdir.check_class_texts(loaded.class_texts)
-    model = loaded.build_model(experiment)
-    best = tf.train.latest_checkpoint(os.path.join(workdir.checkpoints, "best"))
-    if best is None:
+    model = build_model(experiment, loaded, strategy or tf.distribute.get_strategy())
+    if best_model(workdir.checkpoints, model).read_newest() is None:
         raise FileNotFoundError(f"{path} has no checkpoint yet: train it first")
-    tf.train.Checkpoint(model=model).restore(best).assert_existing_objects_matched().assert_consumed()
     return experiment, loaded, model
-
-
-def build_schedule(section, total_steps):
-    """Builds the learning rate over the steps that `config.Optimizer` describes."""
-    end = 0.0 if section.decay == "linear" else section.learning_rate
-    schedule = tf.keras.optimizers.schedules.PolynomialDecay(section.learning_rate, total_steps, end)
-    warmup_steps = round(section.warmup_share * total_steps)
-    if not warmup_steps:
-        return schedule
-    return lr_schedule.LinearWarmup(schedule, warmup_steps, warmup_learning_rate=0.0)
-
-
-def build_optimizer(section, schedule):
-    """Builds the Keras optimizer that `config.Optimizer` describes."""
-    if section.name == "adam":
-        return tf.keras.optimizers.Adam(schedule)
-    if section.name == "adagrad":
-        return tf.keras.optimizers.Adagrad(schedule)
-    optimizer = tf.keras.optimizers.AdamW(schedule, weight_decay=section.weight_decay)
-    # Biases and the scales of normalisation have nothing to decay to.
-    optimizer.exclude_from_weight_decay(var_names=["bias", "beta", "gamma"])
-    return optimizer
-
-
-class _State:
-    """What a resumed run needs besides the order of the data and dropout, which are functions of the step."""
-
-    def __init__(self, model, optimizer, workdir):
-        self._iterations = optimizer.iterations
-        self._best_value = tf.Variable(math.nan, dtype=tf.float64)
-        self._best_step = tf.Variable(0, dtype=tf.int64)
-        self._stale = tf.Variable(0, dtype=tf.int64)
-        best, last = (os.path.join(workdir.checkpoints, name) for name in ("best", "last"))
-        self._best_model = tf.train.Checkpoint(model=model)
-        self._best = tf.train.CheckpointManager(self._best_model, best, max_to_keep=1)
-        everything = tf.train.Checkpoint(
-            model=model,
-            optimizer=optimizer,
-            best_value=self._best_value,
-            best_step=self._best_step,
-            stale=self._stale,
-        )
-        self._last = tf.train.CheckpointManager(everything, last, max_to_keep=2)
-        if self._last.latest_checkpoint:
-            everything.restore(self._last.latest_checkpoint).assert_existing_objects_matched()
-
-    @property
-    def step(self):
-        return int(self._iterations)
-
-    @property
-    def best_step(self):
-        return int(self._best_step)
-
-    @property
-    def evaluations_without_a_better_one(self):
-        return int(self._stale)
-
-    def remember(self, monitor, value):
-        """Keeps the model if it is the best so far."""
-        if evaluation.better(monitor, value, float(self._best_value)):
-            self._best_value.assign(value)
-            self._best_step.assign(self.step)
-            self._stale.assign(0)
-            self._best.save(checkpoint_number=self.step)
-        else:
-            self._stale.assign_add(1)
-
-    def save(self):
-        self._last.save(checkpoint_number=self.step)
-
-    def restore_best(self):
-        self._best_model.restore(self._best.latest_checkpoint).assert_existing_objects_matched()
-
-
-def _gave_up(state, experiment):
-    return 0 < experiment.patience <= state.evaluations_without_a_better_one
-
-
-def _train_until(until, step_function, batches, state, schedule, experiment, progress):
-    """Takes the steps up to the next evaluation; returns their mean loss."""
-    first, total = state.step, 0.0
-    batches.restart()
-    summary_steps = max(1, (until - first) // SUMMARIES_BETWEEN_EVALUATIONS)
-    # A log file gets one line an evaluation, a terminal the moving bar.
-    verbose = 1 if sys.stdout.isatty() else 2
-    bar = tf.keras.utils.Progbar(until - first, verbose=verbose, unit_name="step") if progress else None
-    if progress:
-        print(f"Steps {first + 1} to {until}")
-    for step in range(first, until):
-        loss = float(step_function(*next(batches)))
-        if not math.isfinite(loss):
-            raise FloatingPointError(
-                f"loss {experiment.loss.name!r} is {loss} at step {step + 1}, learning rate "
-                f"{float(schedule(step)):.3g}: lower optimizer.learning_rate or look at the data"
-            )
-        total += loss
-        if (step + 1) % summary_steps == 0:
-            tf.summary.scalar("train/loss", loss, step=step + 1)
-            tf.summary.scalar("train/learning_rate", schedule(step), step=step + 1)
-            tf.summary.scalar("train/waiting_share", batches.waiting_share(), step=step + 1)
-        if bar:
-            bar.update(step + 1 - first, [("loss", loss)])
-    if progress:
-        print(f"  waited for data {batches.waiting_share():.1%} of the time")
-    return total / (until - first)
-
-
-class Timed:
-    """An iterator that knows which share of the time it was waited for."""
-
-    def __init__(self, batches):
-        self._batches = iter(batches)
-        self.restart()
-
-    def restart(self):
-        self._started, self._waited = time.perf_counter(), 0.0
-
-    def waiting_share(self):
-        return self._waited / (time.perf_counter() - self._started)
-
-    def __next__(self):
-        before = time.perf_counter()
-        batch = next(self._batches)
-        self._waited += time.perf_counter() - before
-        return batch
-
-
-def build_step(model, scorer, optimizer, experiment):
-    loss = _loss(experiment)
-    generators = randomness.generators(model)
-
-    @tf.function(autograph=False)
-    def step(features, labels, weights):
-        randomness.reset(generators, experiment.seed, optimizer.iterations)
-        with tf.GradientTape() as tape:
-            scores = scorer(features, training=True)
-            value = tf.reduce_sum(loss(labels, scores, sample_weight=weights)) / experiment.batch_size
-            value += sum(model.losses)  # weight decay of an encoder
-        variables = model.trainable_variables
-        optimizer.apply_gradients(zip(tape.gradient(value, variables), variables, strict=True))
-        return value
-
-    return step
-
-
-def _loss(experiment):
-    knobs = config.knobs(experiment.loss)
-    if "seed" in loss_registry.knobs_of(experiment.loss.name):
-        knobs["seed"] = experiment.seed
-    return losses.get(experiment.loss.name, reduction=tf.keras.losses.Reduction.NONE, **knobs)
 
 
 def git_commit():

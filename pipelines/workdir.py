@@ -4,20 +4,25 @@ config.json      the experiment
 data.json        hashes of the classes and of each split's examples
 class_texts.json what described the classes, where something did
 metrics.jsonl    one line an evaluation: step, training loss, learning rate, validation metrics
+sessions.jsonl   one line a start of the command: when, where, with what code, how far it came
 tensorboard/     the same for TensorBoard
 checkpoints/     last/ to resume from, best/ by the monitored metric
 features-*.npz   a frozen encoder's outputs
 results.json     written once, at the end
+not_finite.json  the step that stopped the run, if one did
+lock             held by the process that trains
 """
 
+import fcntl
 import json
 import os
+import platform
 
-from rank4class.pipelines import config
+from rank4class.pipelines import config, files
 
 
 class Workdir:
-    """The folder of one experiment's run."""
+    """The folder of one experiment's run, on disk or in object storage."""
 
     def __init__(self, path):
         if "[" in path:
@@ -31,11 +36,45 @@ class Workdir:
         self._data = os.path.join(path, "data.json")
         self._class_texts = os.path.join(path, "class_texts.json")
         self._metrics = os.path.join(path, "metrics.jsonl")
+        self._sessions = os.path.join(path, "sessions.jsonl")
+        self.not_finite = os.path.join(path, "not_finite.json")
         self._results = os.path.join(path, "results.json")
+        self._lock = None
+
+    def lock(self):
+        """Keeps other processes from training in the folder until `unlock`, or until this one ends.
+
+        Object storage knows no locks: there nobody is kept out.
+
+        Raises:
+          ValueError: another process trains in it.
+          OSError: it cannot be written.
+        """
+        if self._lock or not files.is_local(self.path):
+            return
+        path = os.path.join(self.path, "lock")
+        lock = open(path, "a+", encoding="utf-8")  # noqa: SIM115, it is held while it is open
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            lock.seek(0)
+            raise ValueError(
+                f"another process trains in {self.path} ({lock.read().strip()}): wait for it or choose "
+                "another --workdir"
+            ) from error
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()} on {platform.node()}\n")
+        lock.flush()
+        self._lock = lock
+
+    def unlock(self):
+        if self._lock:
+            self._lock.close()
+            self._lock = None
 
     def check_owner(self, experiment):
         """Raises ValueError where the folder belongs to another experiment."""
-        if not os.path.exists(self._config):
+        if not files.exists(self._config):
             return
         difference = config.first_difference(self.experiment(), experiment)
         if difference:
@@ -51,10 +90,9 @@ class Workdir:
         Args:
           hashes: `problem.Problem.hashes`.
         """
-        if not os.path.exists(self._data):
+        if not files.exists(self._data):
             return
-        with open(self._data, encoding="utf-8") as file:
-            kept = _parse(file.read(), self._data)
+        kept = _read_json(self._data)
         for name, value in hashes.items():
             if kept.get(name) != value:
                 what = "classes" if name == "classes" else f"examples of the {name} split"
@@ -64,10 +102,9 @@ class Workdir:
 
     def check_class_texts(self, texts):
         """Raises ValueError where the run was made with other texts of the classes."""
-        if not os.path.exists(self._class_texts):
+        if not files.exists(self._class_texts):
             return
-        with open(self._class_texts, encoding="utf-8") as file:
-            kept = _parse(file.read(), self._class_texts)["texts"]
+        kept = _read_json(self._class_texts)["texts"]
         if kept != list(texts):
             raise ValueError(
                 f"{self.path} was made with other class texts: restore those in {self._class_texts}, or "
@@ -75,13 +112,20 @@ class Workdir:
             )
 
     def claim(self, experiment, hashes, class_texts=None):
-        """Makes the folder this experiment's own; raises OSError where it cannot be written."""
-        if not os.path.exists(self._config):
-            os.makedirs(self.path, exist_ok=True)
-            _write(self._data, json.dumps(hashes, indent=2) + "\n")
+        """Makes the folder this experiment's own, and locks it.
+
+        Raises:
+          ValueError: another process trains in it, or it has become another experiment's meanwhile.
+          OSError: it cannot be written.
+        """
+        files.make_folder(self.path)
+        self.lock()
+        self.check_owner(experiment)
+        if not files.exists(self._config):
+            files.write(self._data, json.dumps(hashes, indent=2) + "\n")
             if class_texts is not None:
-                _write(self._class_texts, json.dumps({"texts": class_texts}, indent=2) + "\n")
-            _write(self._config, config.to_json(experiment))
+                files.write(self._class_texts, json.dumps({"texts": class_texts}, indent=2) + "\n")
+            files.write(self._config, config.to_json(experiment))
 
     def experiment(self):
         """Returns the experiment that the folder belongs to.
@@ -89,34 +133,48 @@ class Workdir:
         Raises:
           FileNotFoundError, ValueError: there is none, or it is broken.
         """
-        if not os.path.exists(self._config):
+        if not files.exists(self._config):
             raise FileNotFoundError(f"{self.path} is not a run's folder: it has no config.json")
-        with open(self._config, encoding="utf-8") as file:
-            return config.from_json(file.read(), self._config)
+        return config.from_json(files.read_text(self._config), self._config)
 
     def results(self):
         """Returns the finished run's results, or None."""
-        if not os.path.exists(self._results):
-            return None
-        with open(self._results, encoding="utf-8") as file:
-            return _parse(file.read(), self._results)
+        return _read_json(self._results) if files.exists(self._results) else None
 
     def write_results(self, results):
-        _write(self._results, json.dumps(results, indent=2) + "\n")
+        files.write(self._results, json.dumps(results, indent=2) + "\n")
+
+    def write_not_finite(self, report):
+        files.write(self.not_finite, json.dumps(report, indent=2) + "\n")
 
     def history(self):
         """Returns the evaluations so far, oldest first."""
-        if not os.path.exists(self._metrics):
-            return []
-        with open(self._metrics, encoding="utf-8") as file:
-            return [
-                _parse(line, f"{self._metrics}:{number}")
-                for number, line in enumerate(file, 1)
-                if line.endswith("\n")
-            ]
+        return _read_lines(self._metrics)
 
     def write_history(self, history):
-        _write(self._metrics, "".join(json.dumps(line) + "\n" for line in history))
+        _write_lines(self._metrics, history)
+
+    def sessions(self):
+        """Returns the starts of the command so far, oldest first."""
+        return _read_lines(self._sessions)
+
+    def write_sessions(self, sessions):
+        _write_lines(self._sessions, sessions)
+
+
+def _read_json(path):
+    return _parse(files.read_text(path), path)
+
+
+def _read_lines(path):
+    if not files.exists(path):
+        return []
+    lines = files.read_text(path).splitlines()
+    return [_parse(line, f"{path}:{number}") for number, line in enumerate(lines, 1)]
+
+
+def _write_lines(path, values):
+    files.write(path, "".join(json.dumps(value) + "\n" for value in values))
 
 
 def _parse(text, where):
@@ -129,11 +187,3 @@ def _parse(text, where):
     if not isinstance(parsed, dict):
         raise ValueError(f"{where} is damaged (no JSON object): remove it, or choose another --workdir")
     return parsed
-
-
-def _write(path, text):
-    """Writes a whole file or nothing."""
-    partial = f"{path}.partial"
-    with open(partial, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(partial, path)

@@ -8,7 +8,8 @@ import sys
 from absl import app, flags, logging
 from ml_collections import config_flags
 
-from rank4class.pipelines import config
+from rank4class.pipelines import config, strategies
+from rank4class.pipelines.interruption import Interrupted
 
 flags.DEFINE_bool("debug", False, "Show the whole traceback of an error.")
 
@@ -25,6 +26,18 @@ def define_config():
     return holder
 
 
+def define_strategy():
+    """Defines `--strategy` and `--tpu`; returns a function that makes the strategy they name."""
+    name = flags.DEFINE_enum(
+        "strategy",
+        "default",
+        strategies.STRATEGIES,
+        "One device, all of this machine, all of the machines in TF_CONFIG, or a TPU.",
+    )
+    tpu = flags.DEFINE_string("tpu", "local", "For --strategy=tpu: this machine's, or the name of one.")
+    return lambda: strategies.get(name.value, tpu.value)
+
+
 def run(main, *, resumes=False):
     """Runs `main()` after parsing the flags; `resumes` says that an interrupted command goes on."""
 
@@ -36,6 +49,9 @@ def run(main, *, resumes=False):
             if flags.FLAGS.debug:
                 raise
             _fail(error)
+        except Interrupted as error:
+            print(error, file=sys.stderr)
+            sys.exit(128 + error.signal)  # what a shell says of a process that the signal ended
         except KeyboardInterrupt:
             hint = ": the same command goes on from the last checkpoint" if resumes else ""
             print(f"interrupted{hint}", file=sys.stderr)

@@ -9,11 +9,12 @@ from rank4class.pipelines import report, trainer
 from rank4class.scripts import main as door
 
 _CONFIG = door.define_config()
+_STRATEGY = door.define_strategy()
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=True)
 
 
 def main():
-    results = trainer.train(_CONFIG.value, _WORKDIR.value)
+    results = trainer.train(_CONFIG.value, _WORKDIR.value, strategy=_STRATEGY())
     print(report.results_table({split: results[split] for split in ("validation", "test")}))
     print(f"Results, checkpoints and metrics: {_WORKDIR.value}")
     print(f"TensorBoard: tensorboard --logdir {_WORKDIR.value}")

@@ -1,0 +1,76 @@
+"""Files of a run, on disk or in object storage, with errors that name them."""
+
+import contextlib
+import os
+import uuid
+
+import tensorflow as tf
+
+
+@contextlib.contextmanager
+def errors_of(path):
+    """Turns what TensorFlow's file system raises within the block into an `OSError` on `path`."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        raise OSError(f"{path}: {reason(error)}") from error
+
+
+def reason(error):
+    """Returns the first line of an error's own words."""
+    return (getattr(error, "message", None) or str(error)).strip().partition("\n")[0]
+
+
+def exists(path):
+    with errors_of(path):
+        return tf.io.gfile.exists(path)
+
+
+def read_text(path):
+    with errors_of(path), tf.io.gfile.GFile(path) as file:
+        return file.read()
+
+
+def read_bytes(path):
+    with errors_of(path), tf.io.gfile.GFile(path, "rb") as file:
+        return file.read()
+
+
+def write(path, content):
+    """Writes a whole file, of text or bytes, or nothing; raises OSError where it cannot."""
+    partial = f"{path}.partial-{uuid.uuid4().hex}"  # others may be writing the same file
+    with errors_of(path):
+        try:
+            with tf.io.gfile.GFile(partial, "wb") as file:
+                file.write(content)
+            tf.io.gfile.rename(partial, path, overwrite=True)
+        except tf.errors.OpError:
+            remove([partial])
+            raise
+
+
+def names_in(folder):
+    """Returns the names in a folder, folders without a slash at the end; none where it does not exist."""
+    with errors_of(folder):
+        if not tf.io.gfile.exists(folder):
+            return []
+        return sorted(name.rstrip("/") for name in tf.io.gfile.listdir(folder))
+
+
+def make_folder(path):
+    with errors_of(path):
+        tf.io.gfile.makedirs(path)
+
+
+def remove(paths):
+    """Removes files and folders, as many as it can."""
+    for path in paths:
+        with contextlib.suppress(tf.errors.OpError):
+            if tf.io.gfile.isdir(path):
+                tf.io.gfile.rmtree(path)
+            else:
+                tf.io.gfile.remove(path)
+
+
+def is_local(path):
+    return "://" not in os.fspath(path)

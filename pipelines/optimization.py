@@ -1,0 +1,60 @@
+"""Optimizers and learning rates as `config.Optimizer` describes them."""
+
+import contextlib
+
+import tensorflow as tf
+from official.modeling.optimization import lr_schedule
+
+
+def build_schedule(section, total_steps):
+    """Builds the learning rate over the steps that `config.Optimizer` describes."""
+    schedule = _decay(section, total_steps)
+    warmup_steps = round(section.warmup_share * total_steps)
+    if not warmup_steps:
+        return schedule
+    return lr_schedule.LinearWarmup(schedule, warmup_steps, warmup_learning_rate=0.0)
+
+
+def _decay(section, total_steps):
+    if section.decay == "cosine":
+        return tf.keras.optimizers.schedules.CosineDecay(section.learning_rate, total_steps)
+    end = 0.0 if section.decay == "linear" else section.learning_rate
+    return tf.keras.optimizers.schedules.PolynomialDecay(section.learning_rate, total_steps, end)
+
+
+def build_optimizer(section, schedule, precision="float32"):
+    """Builds the Keras optimizer that `config.Optimizer` describes.
+
+    Args:
+      section: a `config.Optimizer`.
+      schedule: the learning rate, a float or a Keras schedule.
+      precision: of the model; float16 needs the loss scaled, which the optimizer then does.
+    """
+    average = {"use_ema": section.ema_momentum is not None, "ema_momentum": section.ema_momentum or 0.0}
+    if section.name == "adam":
+        optimizer = tf.keras.optimizers.Adam(schedule, **average)
+    elif section.name == "adagrad":
+        optimizer = tf.keras.optimizers.Adagrad(schedule, **average)
+    else:
+        optimizer = tf.keras.optimizers.AdamW(schedule, weight_decay=section.weight_decay, **average)
+        # Biases and the scales of normalisation have nothing to decay to.
+        optimizer.exclude_from_weight_decay(var_names=["bias", "beta", "gamma"])
+    if precision == "mixed_float16":
+        return tf.keras.mixed_precision.LossScaleOptimizer(optimizer)
+    return optimizer
+
+
+@contextlib.contextmanager
+def averaged(model, optimizer):
+    """Gives the model the moving averages of its weights within the block, where the optimizer keeps any."""
+    if not optimizer.use_ema:
+        yield
+        return
+    variables = model.trainable_variables
+    kept = [variable.numpy() for variable in variables]
+    optimizer.finalize_variable_values(variables)
+    try:
+        yield
+    finally:
+        for variable, value in zip(variables, kept, strict=True):
+            variable.assign(value)

@@ -1,0 +1,167 @@
+"""Where a training runs: one device, several, several machines, or TPUs."""
+
+import contextlib
+import json
+import os
+
+import tensorflow as tf
+
+from rank4class.pipelines import files
+
+STRATEGIES = ("default", "mirrored", "multi_worker", "tpu")
+_LOST = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.InternalError,
+)
+
+
+def get(name, tpu="local"):
+    """Makes a strategy by name. A process makes one, before it does anything else with TensorFlow.
+
+    Args:
+      name: "default", one device; "mirrored", all devices of this machine; "multi_worker", those of all
+        machines in the environment variable TF_CONFIG; "tpu".
+      tpu: for "tpu": "local", the one of this machine, or the name of one.
+
+    Returns:
+      A `tf.distribute.Strategy`.
+
+    Raises:
+      ValueError: there is no such strategy, TF_CONFIG is wrong, or there is no such TPU.
+    """
+    if name == "default":
+        return tf.distribute.get_strategy()
+    if name == "mirrored":
+        return tf.distribute.MirroredStrategy()
+    if name == "multi_worker":
+        check_tf_config(os.environ.get("TF_CONFIG"))
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    if name == "tpu":
+        return _tpu(tpu)
+    raise ValueError(f"no strategy {name!r}; there are: {', '.join(STRATEGIES)}")
+
+
+def is_chief(strategy):
+    """Whether this process writes what the workers share."""
+    resolver = strategy.cluster_resolver
+    if not several_workers(strategy):
+        return True
+    has_chief = "chief" in resolver.cluster_spec().as_dict()
+    return resolver.task_type == "chief" or (not has_chief and resolver.task_id in (None, 0))
+
+
+def check_batches(experiment, strategy):
+    """Raises ValueError where the replicas cannot share an experiment's batches evenly."""
+    replicas = strategy.num_replicas_in_sync
+    for name in ("batch_size", "evaluation_batch_size"):
+        size = getattr(experiment, name)
+        if size % replicas:
+            raise ValueError(
+                f"{name} {size} cannot be divided among {replicas} replicas: set it to "
+                f"{-(-size // replicas) * replicas}, or use fewer devices"
+            )
+    own = experiment.batch_size // replicas
+    if own % experiment.accumulation_steps:
+        raise ValueError(
+            f"accumulation_steps {experiment.accumulation_steps} does not divide the {own} examples of a "
+            f"replica (batch_size {experiment.batch_size}, {replicas} replicas)"
+        )
+
+
+def several_workers(strategy):
+    return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+
+
+def check_agreement(strategy, step, workdir):
+    """Waits for all workers; raises ValueError where they are not at the same step."""
+    if not several_workers(strategy):
+        return
+    own = strategy.run(lambda: tf.constant([step], tf.int64))
+    steps = strategy.gather(own, axis=0).numpy()
+    if len(set(steps)) > 1:
+        raise ValueError(
+            f"the workers are at different steps ({', '.join(map(str, steps))}): {workdir} has to be one and "
+            "the same folder for all of them"
+        )
+
+
+@contextlib.contextmanager
+def naming_lost_workers(strategy):
+    """Turns the error of a collective operation whose other side has gone into an `OSError` that says so."""
+    try:
+        yield
+    except _LOST as error:
+        if not several_workers(strategy):
+            raise
+        raise OSError(
+            f"another worker was lost ({files.reason(error)}): start all of them again with the same "
+            "command, and the run goes on from its last checkpoint"
+        ) from error
+
+
+def check_tf_config(text):
+    """Raises ValueError where a `TF_CONFIG` does not describe a cluster and this machine's place in it.
+
+    >>> check_tf_config('{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 2}}')
+    Traceback (most recent call last):
+    ...
+    ValueError: TF_CONFIG: task.index is 2, but cluster.worker has 2 machines, 0 to 1
+    """
+    example = (
+        """TF_CONFIG='{"cluster": {"worker": ["host1:2222", "host2:2222"]}, """
+        """"task": {"type": "worker", "index": 0}}'"""
+    )
+    if not text:
+        raise ValueError(f"strategy multi_worker needs the environment variable {example}")
+    try:
+        parsed = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"TF_CONFIG is not JSON ({error}); an example: {example}") from error
+    cluster = parsed.get("cluster") if isinstance(parsed, dict) else None
+    task = parsed.get("task") if isinstance(parsed, dict) else None
+    if not isinstance(cluster, dict) or not isinstance(task, dict):
+        raise ValueError(f"TF_CONFIG needs a cluster and a task; an example: {example}")
+    for kind, addresses in cluster.items():
+        if kind not in ("chief", "worker"):
+            raise ValueError(
+                f"TF_CONFIG: cluster.{kind} is neither chief nor worker, which is all there is here"
+            )
+        _check_addresses(kind, addresses)
+    every = [address for addresses in cluster.values() for address in addresses]
+    if len(set(every)) < len(every):
+        raise ValueError(f"TF_CONFIG: an address stands twice in {', '.join(every)}")
+    kind, index = task.get("type"), task.get("index")
+    if kind not in cluster:
+        raise ValueError(f"TF_CONFIG: task.type is {kind!r}, but the cluster has {', '.join(cluster)}")
+    machines = len(cluster[kind])
+    if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < machines:
+        raise ValueError(
+            f"TF_CONFIG: task.index is {index!r}, but cluster.{kind} has {machines} machines, 0 to "
+            f"{machines - 1}"
+        )
+
+
+def _check_addresses(kind, addresses):
+    if not isinstance(addresses, list) or not addresses:
+        raise ValueError(f"TF_CONFIG: cluster.{kind} is no list of host:port")
+    for address in addresses:
+        host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ValueError(f"TF_CONFIG: cluster.{kind} has {address!r}, which is no host:port")
+
+
+def _tpu(name):
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
+        if name != "local":
+            tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        return tf.distribute.TPUStrategy(resolver)
+    except (tf.errors.OpError, ValueError, RuntimeError, OSError) as error:
+        raise ValueError(
+            f"no TPU {name!r} ({files.reason(error)}): run on a TPU VM with its "
+            "own TensorFlow, or choose another --strategy"
+        ) from error
