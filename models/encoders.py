@@ -185,7 +185,8 @@ class Vgg16(_WithWeightDecay, _ImageEncoder):
 
     def _add(self, layer):
         self.layers += [layer, tf.keras.layers.ReLU()]
-        self.layers.append(tf.keras.layers.BatchNormalization(name=f"{layer.name}_norm"))
+        norm = tf.keras.layers.BatchNormalization(synchronized=_several_replicas(), name=f"{layer.name}_norm")
+        self.layers.append(norm)
 
     def _drop(self, rate):
         self.layers.append(tf.keras.layers.Dropout(rate))
@@ -216,7 +217,7 @@ class ResNet50(_WithWeightDecay):
     normalised as the variant's published weights ask for.
 
     Args:
-      variant: "model_garden" or "keras".
+      variant: "model_garden" or "keras", whose batch norm sees only its own replica's examples.
       weight_decay: times the squares of the kernels, added to the loss.
 
     Raises:
@@ -239,7 +240,8 @@ class ResNet50(_WithWeightDecay):
         else:
             from official.vision.modeling.backbones import resnet  # slow to import, and not needed for texts
 
-            self.network = resnet.ResNet(50, norm_momentum=0.9, norm_epsilon=1e-5)
+            together = _several_replicas()
+            self.network = resnet.ResNet(50, norm_momentum=0.9, norm_epsilon=1e-5, use_sync_bn=together)
 
     @classmethod
     def from_checkpoint(cls, path=None, weight_decay=1e-4):
@@ -285,6 +287,11 @@ class ResNet50(_WithWeightDecay):
 
 # Of ImageNet's training pixels, per channel: what the Model Garden normalises by.
 _IMAGENET_MEAN, _IMAGENET_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def _several_replicas():
+    """Whether batch norm has replicas to meet, so that the batch it normalises by is the whole one."""
+    return tf.distribute.get_strategy().num_replicas_in_sync > 1
 
 
 def _of_layer(layer):

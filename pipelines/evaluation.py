@@ -40,7 +40,7 @@ class Judge:
       scorer: function of features and `training` to scores `[B, n]`.
       names: of `M` metrics.
       strategy: the `tf.distribute.Strategy` of the model; None is one device.
-      jit_compile: whether XLA compiles it.
+      jit_compile: whether XLA compiles it, where there is one replica.
     """
 
     def __init__(self, scorer, names, *, strategy=None, jit_compile=False):
@@ -58,14 +58,20 @@ class Judge:
             }
             return {**figures, "scores": scores} if keep_scores else figures
 
-        compiled = tf.function(of_replica, autograph=False, jit_compile=jit_compile)
-        placed = tf.function(compiled, autograph=False)  # on the replica's own device
+        alone = self._strategy.num_replicas_in_sync == 1
+        if alone:
+            of_replica = tf.function(of_replica, autograph=False, jit_compile=jit_compile)
+
+        def gathered(features, labels, weights, keep_scores):
+            figures = {**of_replica(features, labels, keep_scores), "weights": weights}
+            return figures if alone else tf.distribute.get_replica_context().all_gather(figures, axis=0)
 
         @tf.function(autograph=False)
-        def figures(features, labels, keep_scores):
-            return self._strategy.run(placed, args=(features, labels, keep_scores))
+        def judged(features, labels, weights, keep_scores):
+            figures = self._strategy.run(gathered, args=(features, labels, weights, keep_scores))
+            return {name: self._strategy.experimental_local_results(f)[0] for name, f in figures.items()}
 
-        self._figures = figures
+        self._judged = judged
 
     def __call__(self, batches, *, keep_scores=False, stopping=lambda: False):
         """Judges every example once.
@@ -83,14 +89,10 @@ class Judge:
         for features, labels, weights in batches:
             if stopping():
                 return None
-            kept = self._gathered(weights) > 0
-            figures = self._figures(features, labels, keep_scores)
-            parts.append({name: self._gathered(figure)[kept] for name, figure in figures.items()})
+            figures = self._judged(features, labels, weights, keep_scores)
+            kept = figures.pop("weights").numpy() > 0
+            parts.append({name: figure.numpy()[kept] for name, figure in figures.items()})
         return Judged(self.names, **{name: np.concatenate([p[name] for p in parts]) for name in parts[0]})
-
-    def _gathered(self, value):
-        """The values of all replicas, in the order of the examples."""
-        return self._strategy.gather(value, axis=0).numpy()
 
 
 def summarize(values, names, *, seed=0):

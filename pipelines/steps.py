@@ -42,7 +42,11 @@ def build_steps(strategy, model, scorer, optimizer, experiment):
     Returns:
       A function of an iterator over batches, the first step, the number of steps, and whether this
       worker asks to stop, to a `Taken`.
+
+    Raises:
+      ValueError: batch norm cannot see the whole batch.
     """
+    _check_batch_norm(strategy, model, experiment)
     take = _batch_step(strategy, model, scorer, optimizer, experiment)
 
     @tf.function(autograph=False)
@@ -68,6 +72,19 @@ def build_steps(strategy, model, scorer, optimizer, experiment):
         return Taken(means, norms, float(waited), bool(stops.any()))
 
     return taken
+
+
+def _check_batch_norm(strategy, model, experiment):
+    """Replicas cannot meet in the middle of what is compiled or looped, but on a TPU."""
+    if strategy.num_replicas_in_sync == 1 or isinstance(strategy, tf.distribute.TPUStrategy):
+        return
+    for field, plain in (("jit_compile", False), ("accumulation_steps", 1)):
+        value = getattr(experiment, field)
+        if value != plain and any(getattr(layer, "synchronized", False) for layer in model.submodules):
+            raise ValueError(
+                f"{field} {value} does not go with batch norm over {strategy.num_replicas_in_sync} replicas: "
+                f"set {field} to {plain}, or take one device"
+            )
 
 
 def _batch_step(strategy, model, scorer, optimizer, experiment):
