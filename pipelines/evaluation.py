@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class import losses
+from rank4class.pipelines import strategies
 
 RESAMPLES = 2000
 
@@ -64,7 +65,7 @@ class Judge:
 
         def gathered(features, labels, weights, keep_scores):
             figures = {**of_replica(features, labels, keep_scores), "weights": weights}
-            return figures if alone else tf.distribute.get_replica_context().all_gather(figures, axis=0)
+            return figures if alone else strategies.all_gather(figures)
 
         @tf.function(autograph=False)
         def judged(features, labels, weights, keep_scores):

@@ -75,12 +75,37 @@ def several_workers(strategy):
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
 
+def all_gather(values):
+    """Within a replica, returns the values of all replicas one after another along the first axis.
+
+    TensorFlow's own `all_gather` fails where a worker has one replica, so this adds up what the replicas
+    put in their places among zeros: exact, for numbers that are not finite too.
+
+    Args:
+      values: a structure of tensors, of the same shapes on all replicas.
+    """
+    context = tf.distribute.get_replica_context()
+    replicas, own = context.num_replicas_in_sync, context.replica_id_in_sync_group
+
+    def gather(value):
+        places = tf.reshape(tf.range(replicas), [replicas] + [1] * value.shape.rank)
+        in_place = tf.where(places == own, value, tf.zeros_like(value))
+        return context.all_reduce("SUM", tf.reshape(in_place, [-1, *value.shape[1:]]))
+
+    return tf.nest.map_structure(gather, values)
+
+
 def check_agreement(strategy, step, workdir):
     """Waits for all workers; raises ValueError where they are not at the same step."""
     if not several_workers(strategy):
         return
-    own = strategy.run(lambda: tf.constant([step], tf.int64))
-    steps = strategy.gather(own, axis=0).numpy()
+
+    @tf.function(autograph=False)
+    def of_all(own):
+        gathered = strategy.run(lambda: all_gather(tf.reshape(own, [1])))
+        return strategy.experimental_local_results(gathered)[0]
+
+    steps = of_all(tf.constant(step, tf.int64)).numpy()
     if len(set(steps)) > 1:
         raise ValueError(
             f"the workers are at different steps ({', '.join(map(str, steps))}): {workdir} has to be one and "

@@ -5,6 +5,7 @@ import re
 import runpy
 import sys
 
+import tensorflow as tf
 from absl import app, flags, logging
 from ml_collections import config_flags
 
@@ -43,6 +44,7 @@ def run(main, *, resumes=False):
 
     def guarded(_):
         logging.set_verbosity(logging.INFO)
+        tf.get_logger().setLevel("WARNING")  # else it names every exchange among the workers
         try:
             main()
         except USER_ERRORS as error:
