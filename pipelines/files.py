@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import uuid
 
 import tensorflow as tf
@@ -16,9 +17,18 @@ def errors_of(path):
         raise OSError(f"{path}: {reason(error)}") from error
 
 
+_AROUND = re.compile(r"Graph execution error|Detected at|  File|\s*\[\[|Additional GRPC|:\{|\s*$")
+
+
 def reason(error):
-    """Returns the first line of an error's own words."""
-    return (getattr(error, "message", None) or str(error)).strip().partition("\n")[0]
+    """Returns the first line of an error's own words, past where in a graph it arose.
+
+    >>> message = ["Graph execution error:", "", "Detected at node x", "torn"]
+    >>> reason(tf.errors.DataLossError(None, None, chr(10).join(message)))
+    'torn'
+    """
+    lines = (getattr(error, "message", None) or str(error)).splitlines()
+    return next((line.strip() for line in lines if not _AROUND.match(line)), type(error).__name__)
 
 
 def exists(path):
