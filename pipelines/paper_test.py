@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from rank4class import data
 from rank4class.models import encoders
-from rank4class.pipelines import config, problem, trainer
+from rank4class.pipelines import config, optimization, problem
+from rank4class.pipelines.steps import build_steps
 
 # Classes, weights, and whether to compile with XLA: that takes a minute for twelve layers of transformer, so
 # one of the four stands for them.
@@ -60,13 +61,16 @@ def test_two_steps_at_full_size(name):
     model = loaded.build_model(experiment)
     assert model.count_params() == pytest.approx(about, rel=0.02)
     experiment.optimizer.warmup_share = 0.0  # at full rate, so that two steps show
-    optimizer = trainer.build_optimizer(experiment.optimizer, trainer.build_schedule(experiment.optimizer, 2))
+    experiment.jit_compile = xla
+    schedule = optimization.build_schedule(experiment.optimizer, 2)
+    optimizer = optimization.build_optimizer(experiment.optimizer, schedule)
     optimizer.build(model.trainable_variables)
-    step = trainer.build_step(model, loaded.scorer(model, "train"), optimizer, experiment)
-    step = tf.function(step, jit_compile=xla, autograph=False)
+    strategy = tf.distribute.get_strategy()
+    steps = build_steps(strategy, model, loaded.scorer(model, "train"), optimizer, experiment)
     before = [tf.reduce_sum(variable) for variable in model.trainable_variables]
-    losses = [float(step(*batch)) for batch in loaded.training_batches(experiment, 0).take(2)]
-    assert np.isfinite(losses).all()
+    taken = steps(iter(loaded.training_batches(experiment)), first=0, count=2)
+    assert np.isfinite(taken.losses).all()
+    assert np.isfinite(taken.gradient_norms).all()
     after = [tf.reduce_sum(variable) for variable in model.trainable_variables]
     # Of 30,522 word vectors a step changes few; every kernel changes.
     moved = [not np.array_equal(x, y) for x, y in zip(before, after, strict=True)]

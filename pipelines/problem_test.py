@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from rank4class import data, losses, models
 from rank4class.pipelines import config, problem, trainer
+from rank4class.pipelines.steps import build_steps
 
 
 @pytest.fixture
@@ -93,7 +94,7 @@ def test_a_file_of_ones_own(tmp_path, tiny_bert):
         "validation": 8,
         "test": 16,
     }
-    features, labels, _ = next(iter(loaded.read_training(experiment)))
+    features, labels, _ = next(iter(loaded.training_batches(experiment)))
     assert set(labels.numpy()) == {0, 1}
     assert features["input_type_ids"].numpy().any()  # of the second texts
 
@@ -255,11 +256,13 @@ def test_class_weights_of_a_file(tmp_path):
 def test_class_weights_weigh_the_loss():
     experiment, loaded = loaded_with(config.Data(), encoder=config.Encoder(hidden=(4,)))
     model = loaded.build_model(experiment)
-    features, labels, _ = next(iter(loaded.read_training(experiment)))
+    features, labels, _ = next(iter(loaded.training_batches(experiment)))
     each = losses.get("softmax", reduction="none")(labels, model(features)).numpy()
     weights = np.linspace(0.0, 2.0, len(each), dtype=np.float32)
-    step = trainer.build_step(model, model, tf.keras.optimizers.legacy.SGD(0.0), experiment)
-    assert float(step(features, labels, weights)) == pytest.approx(np.mean(weights * each), rel=1e-5)
+    batches = iter(tf.data.Dataset.from_tensors((features, labels, weights)))
+    step = build_steps(tf.distribute.get_strategy(), model, model, tf.keras.optimizers.SGD(0.0), experiment)
+    [loss] = step(batches, first=0, count=1).losses
+    assert loss == pytest.approx(np.mean(weights * each), rel=1e-5)
 
 
 def test_vectors_go_to_the_interaction_as_they_are():
@@ -295,7 +298,8 @@ def test_training_images_are_augmented_cached_or_not(cifar10_files):
     _, cached = loaded_with(dataclasses.replace(section, cache=True))
     _, plain = loaded_with(dataclasses.replace(section, augmentation="none"))
     batches = [
-        next(iter(loaded.read_training(experiment)))[0]["image"].numpy() for loaded in (live, cached, plain)
+        next(iter(loaded.training_batches(experiment)))[0]["image"].numpy()
+        for loaded in (live, cached, plain)
     ]
     np.testing.assert_array_equal(batches[0], batches[1])
     assert batches[0].shape == (32, 32, 32, 3)
@@ -306,7 +310,7 @@ def test_training_images_are_augmented_cached_or_not(cifar10_files):
 def test_random_crops_are_of_the_image_size(image_files):
     section = config.Data(name="imagenet", path=image_files, augmentation="random_crop", image_size=20)
     experiment, loaded = loaded_with(section)
-    (features, labels, _) = next(iter(loaded.read_training(experiment)))
+    (features, labels, _) = next(iter(loaded.training_batches(experiment)))
     assert features["image"].shape == [32, 20, 20, 3]
     np.testing.assert_allclose(features["image"][:, 0, 0, 0], np.where(labels == 0, 220, 20) / 255, atol=0.01)
 
@@ -344,12 +348,14 @@ def a_corrupt_image(image_files, tmp_path):
     return str(path)
 
 
-def test_a_corrupt_image_is_named_wherever_it_is_read(image_files, a_corrupt_image):
+def test_a_corrupt_image_is_named_wherever_it_is_read(image_files, a_corrupt_image, tmp_path):
     section = config.Data(name="imagenet", path=image_files)
     experiment, loaded = loaded_with(section)
-    for batches in (loaded.read(experiment, "train"), loaded.read_training(experiment)):
-        with pytest.raises(ValueError, match=f"{a_corrupt_image} cannot be read: "):
-            next(iter(batches))
+    with pytest.raises(ValueError, match=f"{a_corrupt_image} cannot be read: "):
+        next(iter(loaded.read(experiment, "train")))
+    one_by_one = config.override(experiment, {"batch_size": 1, "evaluation_batch_size": 1})
+    with pytest.raises(ValueError, match=f"{a_corrupt_image} cannot be read: "):
+        trainer.train(one_by_one, str(tmp_path / "run"), loaded=loaded, progress=False)
     assert len(list(loaded.read(experiment, "validation"))) == 1
 
 
@@ -359,7 +365,7 @@ def test_a_corrupt_image_is_left_out_and_reported(image_files, a_corrupt_image, 
     assert f"2 bad rows left out, the first: {a_corrupt_image} cannot be read: " in caplog.text
     assert sorted(loaded.splits["train"].labels) == [0, 1]
     assert loaded.splits["test"] is loaded.splits["validation"]
-    next(iter(loaded.read_training(experiment)))
+    next(iter(loaded.training_batches(experiment)))
 
 
 def test_corrupt_images_in_folders_are_left_out_and_reported(image_files, a_corrupt_image, tmp_path, caplog):
@@ -401,11 +407,11 @@ def test_corrupt_images_in_records(records, caplog):
     section = config.Data(name="imagenet", path=records, image_size=8, augmentation="random_crop")
     experiment, loaded = loaded_with(section)
     with pytest.raises(ValueError, match=f"{records}/train-00000-of-00001 record 3 cannot be read: "):
-        next(iter(loaded.read_training(experiment)))
+        loaded.blame_training(experiment, step=0)
     experiment, loaded = loaded_with(dataclasses.replace(section, on_bad_row="skip"))
     assert f"1 bad rows left out, the first: {records}/train-00000-of-00001 record 3 cannot" in caplog.text
     assert loaded.splits["train"].labels.tolist() == [0, 1, 0]
-    features, labels, _ = next(iter(loaded.read_training(experiment)))
+    features, labels, _ = next(iter(loaded.training_batches(experiment)))
     np.testing.assert_allclose(features["image"][:, 0, 0, 0], np.where(labels == 1, 220, 20) / 255, atol=0.01)
 
 
