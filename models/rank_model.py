@@ -31,9 +31,13 @@ class RankModel(tf.keras.Model):
 
     def call(self, features, training=None):
         h = self.encoder(features, training=training)
-        encode = functools.partial(self.encoder, training=training)
-        c = self.class_encoder(tf.range(self.num_classes), encode=encode, training=training)
+        c = self.encode_classes(training=training)
         return tf.cast(self.interaction([h, c], training=training), tf.float32)
+
+    def encode_classes(self, training=None):
+        """Returns the vectors of all classes, float `[n, d]`."""
+        encode = functools.partial(self.encoder, training=training)
+        return self.class_encoder(tf.range(self.num_classes), encode=encode, training=training)
 
     def get_config(self):
         parts = {name: getattr(self, name) for name in ("encoder", "class_encoder", "interaction")}

@@ -156,9 +156,15 @@ class Problem:
             return model
         return lambda features, training: tf.gather(model(features, training=training), self.seen, axis=1)
 
+    def scored_names(self, split):
+        """Returns the names of the classes that a split's examples are ranked among."""
+        if self.seen is None or split == "test":
+            return self.class_names
+        return tuple(self.class_names[i] for i in self.seen)
+
     def num_scored(self, split):
         """Returns the number of classes that a split's examples are ranked among."""
-        return len(self.class_names) if self.seen is None or split == "test" else len(self.seen)
+        return len(self.scored_names(split))
 
 
 def load(experiment, cache_dir):

@@ -15,7 +15,16 @@ import tensorflow as tf
 from absl import logging
 
 from rank4class import data
-from rank4class.pipelines import config, evaluation, files, optimization, problem, strategies
+from rank4class.pipelines import (
+    config,
+    evaluation,
+    figures,
+    files,
+    optimization,
+    problem,
+    strategies,
+    tensorboard,
+)
 from rank4class.pipelines.interruption import Interrupted, Interruption
 from rank4class.pipelines.state import State, best_model
 from rank4class.pipelines.steps import build_steps
@@ -30,6 +39,7 @@ PACKAGES = (
     "scikit-learn",
 )
 SUMMARIES_BETWEEN_EVALUATIONS = 20
+SECONDS_BETWEEN_PICTURES = 60.0
 
 
 def train(experiment, path, *, strategy=None, loaded=None, progress=True):
@@ -115,11 +125,24 @@ class _Training:
         if self._progress.step:
             logging.info("Going on after step %d of %d", self._progress.step, self._total)
         self._session = _Session(self._workdir, self._strategy, self._progress.step)
-        writer = tf.summary.create_file_writer(self._workdir.tensorboard) if self._chief else _NO_SUMMARIES
-        with writer.as_default():
-            tf.summary.text("config", f"```\n{config.to_json(self._experiment)}\n```", step=0)
+        with self._summary_writer().as_default():
             self._train()
             return self._finish()
+
+    def _summary_writer(self):
+        if not self._chief:
+            return tf.summary.create_noop_writer()
+        step = self._progress.step
+        tensorboard.purge_after(self._workdir.tensorboard, step)
+        writer = tf.summary.create_file_writer(self._workdir.tensorboard)
+        with writer.as_default():
+            tensorboard.write_hparams(self._experiment)
+            session = self._session.line
+            tensorboard.write_text(
+                self._experiment, session["command"], session["git"], session["packages"], step
+            )
+        self._pictured = time.monotonic()
+        return writer
 
     def _train(self):
         batches = self._strategy.distribute_datasets_from_function(
@@ -220,21 +243,33 @@ class _Training:
             if judged is None:
                 self._stop()
             step = self._progress.step
-            figures = judged.summarize()
+            summary = judged.summarize()
             line = {
                 "step": step,
                 "loss": self._progress.loss_sum / (step - self._progress.evaluated),
                 "learning_rate": float(self._schedule(step)),
-                **{name: figures[name] for name in self._metrics},
+                **{name: summary[name] for name in self._metrics},
             }
             self._progress.history.append(line)
             self._progress.loss_sum = 0.0
             self._state.save_best()
         self._save()
         for name in self._metrics:
-            tf.summary.scalar(f"validation/{name}", figures[name], step=step)
+            tf.summary.scalar(f"validation/{name}", summary[name], step=step)
+        if self._chief and time.monotonic() - self._pictured > SECONDS_BETWEEN_PICTURES:
+            self._write_pictures("validation", judged)
         if self._verbose:
-            print("  validation: " + ", ".join(f"{name} {figures[name]:.2f}" for name in self._metrics))
+            print("  validation: " + ", ".join(f"{name} {summary[name]:.2f}" for name in self._metrics))
+
+    def _write_pictures(self, name, judged):
+        """Writes what a judged split looks like."""
+        step, split, loaded = self._progress.step, self._loaded.splits[name], self._loaded
+        picture = figures.rank_histogram(judged.ranks, loaded.num_scored(name))
+        tf.summary.image(f"{name}/rank_of_the_true_class", picture[None], step=step)
+        if not split.multi_label:
+            picture = figures.confusion_matrix(split.labels, judged.top_classes, loaded.scored_names(name))
+            tf.summary.image(f"{name}/confusion_matrix", picture[None], step=step)
+        self._pictured = time.monotonic()
 
     def _judge(self, split):
         batches = self._loaded.read(self._experiment, split, self._strategy)
@@ -266,6 +301,10 @@ class _Training:
             "seed": self._experiment.seed,
         }
         if self._chief:
+            tensorboard.write_best(results, self._metrics, self._progress.step)
+            self._write_pictures("test", judged["test"])
+            vectors = self._model.encode_classes(training=False)
+            tensorboard.write_projector(self._workdir.tensorboard, self._loaded.class_names, vectors)
             self._session.write(self._progress.step)
             self._workdir.write_results(results)
         return results
@@ -295,9 +334,9 @@ class _Session:
         self._workdir = workdir
         self._earlier = workdir.sessions()
         self._started = time.monotonic()
-        self._line = {
+        self.line = {
             "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            "command": sys.argv,
+            "command": sys.orig_argv,
             "git": git_commit(),
             "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
             "host": platform.node(),
@@ -308,11 +347,8 @@ class _Session:
 
     def write(self, step):
         seconds = round(time.monotonic() - self._started, 1)
-        line = {**self._line, "to_step": step, "seconds": seconds}
+        line = {**self.line, "to_step": step, "seconds": seconds}
         self._workdir.write_sessions([*self._earlier, line])
-
-
-_NO_SUMMARIES = tf.summary.create_noop_writer()
 
 
 def build_model(experiment, loaded, strategy):
