@@ -10,15 +10,16 @@ from absl import logging
 from rank4class.pipelines import files
 
 _INDEX = re.compile(r"step-(\d+)\.index")
+_PARTIAL = "partial-"
 _UNREADABLE = "unreadable-"
 
 
 class Checkpoints:
     """A folder of checkpoints `step-N` of one object.
 
-    TensorFlow writes a checkpoint's data before its index, and each under another name first: a
-    checkpoint is there from the moment its index is. Its tensors carry checksums, which are compared
-    before anything is restored.
+    A checkpoint is written under another name, then its data get their own name, and its index last: it
+    is there from the moment its index is. Its tensors carry checksums, which are compared before
+    anything is restored.
 
     Args:
       folder: on disk or in object storage.
@@ -44,12 +45,14 @@ class Checkpoints:
                 self._checkpoint.write(os.path.join(folder, "thrown-away"))
             return
         files.make_folder(self.folder)
+        partial = _PARTIAL + f"step-{step}"
         try:
             with files.errors_of(f"checkpoint {self._prefix(step)}"):
-                self._checkpoint.write(self._prefix(step))
+                self._checkpoint.write(os.path.join(self.folder, partial))
+                for path in reversed(self._files_of(partial)):
+                    tf.io.gfile.rename(path, path.replace(_PARTIAL, ""), overwrite=True)
         except OSError:
-            if step not in self.steps():
-                files.remove(self._files_of(f"step-{step}"))
+            files.remove(self._files_of(partial))
             raise
 
     def read(self, step):
@@ -63,7 +66,7 @@ class Checkpoints:
             _check_sums(prefix)
             status = self._checkpoint.read(prefix)
             status.assert_existing_objects_matched().assert_consumed()
-        except (tf.errors.OpError, ValueError, AssertionError) as error:
+        except (tf.errors.OpError, AssertionError, IndexError, RuntimeError, ValueError) as error:
             raise ValueError(f"checkpoint {prefix} cannot be used: {files.reason(error)}") from error
 
     def read_newest(self):
@@ -123,6 +126,6 @@ class Checkpoints:
 
 
 def _check_sums(prefix):
-    reader = tf.train.load_checkpoint(prefix)
+    reader = tf.compat.v1.train.NewCheckpointReader(prefix)
     for name in reader.get_variable_to_shape_map():
         reader.get_tensor(name)

@@ -142,21 +142,6 @@ def test_steps_in_place_of_epochs(tmp_path):
     assert trainer.train(small(steps=5), str(tmp_path), progress=False)["steps"] == 5
 
 
-def test_weight_decay_of_an_encoder_joins_the_loss(tmp_path):
-    experiment = small(**{"encoder.dropout": 0.0})
-    loaded = problem.load(experiment, str(tmp_path))
-    batch = next(iter(loaded.training_batches(experiment, 0)))
-    values = []
-    for penalty in (0.0, 7.0):
-        tf.keras.utils.set_random_seed(0)
-        model = loaded.build_model(experiment)
-        model.encoder.add_loss(lambda penalty=penalty: tf.constant(penalty))
-        optimizer = tf.keras.optimizers.SGD()
-        optimizer.build(model.trainable_variables)
-        values.append(float(trainer.build_step(model, model, optimizer, experiment)(*batch)))
-    assert values[1] - values[0] == pytest.approx(7.0, rel=1e-5)
-
-
 def test_a_finished_run_is_not_repeated(tmp_path, monkeypatch):
     first = trainer.train(small(), str(tmp_path), progress=False)
     monkeypatch.setattr(problem, "load", lambda *_: pytest.fail("loaded again"))
@@ -235,34 +220,6 @@ def test_features_that_do_not_fit_the_encoder(tmp_path, tiny_goemotions, tiny_be
         )
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
-@pytest.mark.parametrize("encoder", ["mlp", "small_cnn", "bert"])
-def test_a_training_step_compiles_under_xla(encoder, dropout, tmp_path, tiny_goemotions, tiny_bert):
-    changes = {"encoder.name": encoder, "encoder.hidden": None, "encoder.dropout": dropout}
-    changes["interaction.name"] = "lc_mlp"
-    if encoder == "bert":
-        changes |= {"encoder.path": tiny_bert, "data.name": "goemotions", "data.path": str(tiny_goemotions)}
-    experiment = small(**changes)
-    loaded = problem.load(experiment, str(tmp_path))
-    batches = loaded.training_batches(experiment, 0)
-    assert all(spec.shape.is_fully_defined() for spec in tf.nest.flatten(batches.element_spec))
-    batch = next(iter(batches))
-    losses = []
-    for jit in (False, True):
-        tf.keras.utils.set_random_seed(0)
-        model = loaded.build_model(experiment)
-        optimizer = trainer.build_optimizer(
-            experiment.optimizer, trainer.build_schedule(experiment.optimizer, 10)
-        )
-        optimizer.build(model.trainable_variables)
-        step = tf.function(trainer.build_step(model, model, optimizer, experiment), jit_compile=jit)
-        losses.append([float(step(*batch)) for _ in range(3)])
-    assert np.isfinite(losses).all()
-    if not dropout:  # Keras's generators take another algorithm under XLA
-        assert losses[0][2] < losses[0][0]
-        np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
-
-
 def test_a_frozen_encoder_is_run_once_and_kept_out_of_training(
     tmp_path, tiny_goemotions, tiny_bert, monkeypatch
 ):
@@ -301,43 +258,6 @@ def test_a_frozen_encoder_is_run_once_and_kept_out_of_training(
         cached_file.write_bytes(cached_file.read_bytes()[:100])
     with pytest.raises(ValueError, match="features-.* is damaged: remove it"):
         problem.load(experiment, path)
-
-
-def test_schedules_by_hand():
-    def rates(**fields):
-        schedule = trainer.build_schedule(config.Optimizer(learning_rate=0.1, **fields), total_steps=100)
-        return [float(schedule(step)) for step in (0, 10, 20, 60, 100)]
-
-    np.testing.assert_allclose(rates(), [0.1] * 5)
-    np.testing.assert_allclose(rates(decay="linear"), [0.1, 0.09, 0.08, 0.04, 0.0], atol=1e-7)
-    warm = [0.0, 0.5 * 0.08, 0.08, 0.04, 0.0]
-    np.testing.assert_allclose(rates(decay="linear", warmup_share=0.2), warm, atol=1e-7)
-
-
-@pytest.mark.parametrize("name", config.OPTIMIZERS)
-def test_every_optimizer_follows_its_schedule(name):
-    section = config.Optimizer(name=name, learning_rate=0.1, decay="linear")
-    optimizer = trainer.build_optimizer(section, trainer.build_schedule(section, total_steps=2))
-    variable = tf.Variable([1.0])
-    optimizer.build([variable])
-    moved = []
-    for _ in range(3):
-        before = variable.numpy()[0]
-        optimizer.apply_gradients([(tf.ones([1]), variable)])
-        moved.append(before - variable.numpy()[0])
-    assert moved[0] > moved[1] > 0.0
-    assert moved[2] == 0.0
-
-
-def test_weight_decay_leaves_biases_and_norms_alone():
-    section = config.Optimizer(name="adamw", learning_rate=0.1, weight_decay=0.5)
-    optimizer = trainer.build_optimizer(section, trainer.build_schedule(section, total_steps=10))
-    variables = [
-        tf.Variable([1.0], name=name) for name in ("kernel", "bias", "layer_norm/gamma", "layer_norm/beta")
-    ]
-    optimizer.build(variables)
-    optimizer.apply_gradients([(tf.zeros([1]), variable) for variable in variables])
-    np.testing.assert_allclose([float(v[0]) for v in variables], [0.95, 1.0, 1.0, 1.0])
 
 
 @pytest.fixture
