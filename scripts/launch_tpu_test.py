@@ -452,7 +452,9 @@ def test_an_interrupted_follow_leaves_all_as_it_is_and_says_how_to_go_on(world):
     assert "scripts/launch_tpu.sh follow --name=mine --zone=us-central2-b" in errors
     assert "scripts/launch_tpu.sh delete --name=mine --zone=us-central2-b" in errors
     assert "tpu-vm delete" not in world.verbs()
-    # The training lives on: the same command follows it, from the beginning, and copies nothing over it.
+    pid = int((world.vm / "rank4class/pid").read_text())
+    assert os.getsid(pid) == pid  # what ends the connection's session does not reach the training
+    # The same command follows it, from the beginning, and copies nothing over it.
     world.forget()
     process = started(world, "--delete", again=True)
     (world.path / "hold").unlink()
@@ -506,6 +508,7 @@ def test_a_preempted_vm_is_created_anew(world, state):
     finished = world.launch(*HOST, "--spot", "--", *TRAINING)
     assert finished.returncode == 0, finished.stderr
     assert world.verbs()[:3] == ["tpu-vm describe", "tpu-vm delete", "tpu-vm create"]
+    assert "--spot" in world.call("create")
     assert f"TPU VM mine is {state}: deleting it" in finished.stderr
     assert world.trained()["flags"][-1] == f"--workdir={WORKDIR}"
 
@@ -532,10 +535,10 @@ def test_a_request_that_waits_is_waited_for_and_not_asked_again(world):
 
 def test_a_vm_that_is_being_deleted_is_waited_for(world):
     world.exists("DELETING")
-    world.cloud["tpu-vm"]["states"].append(None)
+    world.cloud["tpu-vm"]["states"] += ["DELETING", None]
     finished = world.launch(*HOST, "--", *TRAINING)
     assert finished.returncode == 0, finished.stderr
-    assert world.verbs()[:3] == ["tpu-vm describe", "tpu-vm describe", "tpu-vm create"]
+    assert world.verbs()[:4] == [*["tpu-vm describe"] * 3, "tpu-vm create"]
 
 
 def test_a_preemption_during_the_training_has_its_own_exit_code(world):
