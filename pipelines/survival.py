@@ -33,7 +33,9 @@ OPTIONAL = ("class_texts.json",)
 EVALUATIONS_A_KILL = 2  # that the run has to make, so that every session has saves before it
 END_SHARE = 1 / 4  # of the kills outside saves: after the last step
 AT_ONCE_SHARE = 1 / 3  # of the kills inside saves: as soon as one is seen
-END_FILLED = 0.8  # of the time from the last save to the results: later, they might be there already
+# Of the undisturbed run's time from its last save to its results, at most so much passes before a kill: with
+# the results there, the run would be over. A session that begins after the last step takes longer.
+END_FILLED, NEW_END_FILLED = 0.4, 0.8
 STARTING_GAP, GAP = 5e-3, 3e-4  # seconds between two looks, before and after training begins
 SHOWN_STDERR = 4000  # characters
 _PART = re.compile(r"(.+)\.(index|data-\d+-of-\d+)")
@@ -62,16 +64,18 @@ class Aim:
     """When a session is to be killed.
 
     Attributes:
-      phase: "start-up": `seconds` after its start, or at the save of `step` where that comes first.
-        "training": `seconds` after the save of `step`. "save": `seconds` into a save after that of `step`.
-        "end": `seconds` after this session has begun and the save of `step`, the last, stands.
-      step: see there.
-      seconds: see there.
+      phase:
+        "start-up": `seconds` after its start, or at the save of `step` where that comes first.
+        "training": `seconds` after the save of `step`.
+        "save": `seconds` into a save, in one of the folders `into`, after that of `step`.
+        "end": `seconds` after it has begun to train and the save of `step`, the last, stands.
+      step, seconds, into: see there.
     """
 
     phase: str
     step: int
     seconds: float
+    into: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -420,9 +424,10 @@ def draw_aim(rng, course, step, left, inside_left, outside):
     Raises:
       ValueError: too little of the run is left.
     """
-    to_come = left - int(outside * END_SHARE)  # before the last step
+    to_come = left - round(outside * END_SHARE)  # before the last step
     if to_come <= 0:
-        seconds = rng.uniform(0, END_FILLED * (course.results - course.last_save))
+        filled = NEW_END_FILLED if step >= course.steps[-1] else END_FILLED
+        seconds = rng.uniform(0, filled * (course.results - course.last_save))
         return Aim("end", course.steps[-1], seconds)
     saved = sum(evaluated <= step for evaluated in course.steps)
     spare = len(course.steps) - 1 - saved - to_come
@@ -431,9 +436,10 @@ def draw_aim(rng, course, step, left, inside_left, outside):
     further = 1 + min(spare, int(rng.random() * 2 * spare / (to_come + 1)))
     target = course.steps[saved + further - 1]
     if rng.random() * to_come < inside_left:
-        into = 0.0 if rng.random() < AT_ONCE_SHARE else rng.uniform(0, course.save_seconds)
+        seconds = 0.0 if rng.random() < AT_ONCE_SHARE else rng.uniform(0, course.save_seconds)
         previous = course.steps[saved + further - 2] if saved + further > 1 else 0
-        return Aim("save", previous, into)
+        # Where both are written, "best" comes first.
+        return Aim("save", previous, seconds, rng.choice([("last",), SAVED]))
     if rng.random() < 0.5:
         return Aim("start-up", target, rng.uniform(0, course.first_save))
     interval = (course.last_save - course.first_save) / max(len(course.steps) - 1, 1)
@@ -447,23 +453,23 @@ def kill_at(session, workdir, aim, number):
       ValueError: the run ended before.
     """
     watch = Watch(workdir)
-    due, into = None, aim.seconds
+    due, delay = None, aim.seconds
     while session.runs():
         writing = watch.look()
         reached = watch.step() >= aim.step
         if aim.phase == "start-up" and (reached or session.seconds >= aim.seconds):
             break
-        ready = {"save": bool(writing), "end": watch.begun()}.get(aim.phase, True)
+        ready = {"save": _any_of(aim.into, writing), "end": watch.begun()}.get(aim.phase, True)
         if due is None and aim.phase != "start-up" and reached and ready:
-            due = session.seconds + into
+            due = session.seconds + delay
         if due is not None and session.seconds >= due:
             if aim.phase != "save":
                 break
             session.pause()  # a save takes milliseconds: whether it is still under way is seen best at rest
-            if watch.look():
+            if _any_of(aim.into, watch.look()):
                 break
             session.resume()
-            due, into = None, into / 2
+            due, delay = None, delay / 2
         watch.rest() if due is None else time.sleep(min(GAP, max(0.0, due - session.seconds)))
     else:
         raise ValueError(f"the run ended after {number - 1} kills: take more steps")
@@ -482,7 +488,7 @@ def kill_at(session, workdir, aim, number):
 
 
 def compare(undisturbed, killed):
-    """Returns the `Difference`s of two finished runs: their texts byte for byte, their tensors bit for bit."""
+    """Returns the `Difference`s of two finished runs: of texts byte for byte, of tensors bit for bit."""
     differences = []
     for name in TEXTS:
         differences += compare_texts(os.path.join(undisturbed, name), os.path.join(killed, name))
@@ -613,6 +619,10 @@ def _tensor_difference(here, there):
 def _only(present):
     """Returns where something is that is not in both; `present`: undisturbed, killed."""
     return {(True, False): "undisturbed", (False, True): "killed"}.get(tuple(present), "in neither")
+
+
+def _any_of(names, found):
+    return not found.keys().isdisjoint(names)
 
 
 def _described(kill):
