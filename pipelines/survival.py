@@ -10,6 +10,7 @@ OUTPUT/sessions       what each process printed: NUMBER.stdout, NUMBER.stderr; 0
 OUTPUT/survival.json  the kills and the differences
 """
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -152,7 +153,7 @@ def survive(arguments, output, *, kills=30, inside_saves=10, seed=0, timeout=360
     """
     if not 0 <= inside_saves <= kills or not kills:
         raise ValueError(
-            f"{kills} kills, {inside_saves} inside a save: take 1 or more, not fewer than inside"
+            f"{kills} kills, {inside_saves} of them inside a save: take 1 kill or more, and not more inside"
         )
     if any(re.match("--?workdir", argument) for argument in arguments):
         raise ValueError("the training's flags are to have no --workdir: its folders are within --output")
@@ -185,9 +186,15 @@ def survive(arguments, output, *, kills=30, inside_saves=10, seed=0, timeout=360
     differences = compare(folders["undisturbed"], folders["killed"])
     left_over = leftovers(folders["undisturbed"], folders["killed"])
     outcome = Outcome(tuple(done), tuple(differences), tuple(left_over))
+    told = {
+        "summary": summary(outcome),
+        "train": arguments,
+        "seed": seed,
+        "undisturbed": dataclasses.asdict(course),
+        **dataclasses.asdict(outcome),
+    }
     with open(os.path.join(output, "survival.json"), "w", encoding="utf-8") as file:
-        json.dump({"summary": summary(outcome), "seed": seed, **dataclasses.asdict(outcome)}, file, indent=2)
-        file.write("\n")
+        file.write(json.dumps(told, indent=2) + "\n")
     return outcome
 
 
@@ -257,14 +264,14 @@ class Session:
 
 
 class Watch:
-    """Sees what a session writes into its run's folder; made before the session starts."""
+    """Sees what a session writes into its run's folder; made as the session starts."""
 
     def __init__(self, workdir):
         self._folders = {name: os.path.join(workdir, "checkpoints", name) for name in SAVED}
         self._logs = os.path.join(workdir, "tensorboard")
         self._logs_before = set(scan(self._logs))
         self._before = {name: scan(folder) for name, folder in self._folders.items()}
-        self._complete = {name: complete(before) for name, before in self._before.items()}
+        self._complete = {name: set() for name in SAVED}
         self._begun = False
 
     def begun(self):
@@ -297,16 +304,18 @@ def scan(folder):
 
     A folder that is not there is empty; a folder's own time says nothing here and is 0.
     """
-    found = {}
     try:
-        for entry in os.scandir(folder):
-            if entry.is_dir():
-                found[entry.name] = (entry.inode(), 0)
-                found |= {f"{entry.name}/{name}": mark for name, mark in scan(entry.path).items()}
-            else:
+        entries = list(os.scandir(folder))
+    except FileNotFoundError:
+        return {}
+    found = {}
+    for entry in entries:
+        if entry.is_dir():
+            found[entry.name] = (entry.inode(), 0)
+            found |= {f"{entry.name}/{name}": mark for name, mark in scan(entry.path).items()}
+        else:
+            with contextlib.suppress(FileNotFoundError):  # gone since
                 found[entry.name] = (entry.inode(), entry.stat().st_mtime_ns)
-    except FileNotFoundError:  # gone since, or never there
-        pass
     return found
 
 
@@ -516,8 +525,8 @@ def compare_texts(here, there):
     differing = [(number, *pair) for number, pair in pairs if pair[0] != pair[1]]
     if not differing:
         return []
-    what = "line {} is {!r} undisturbed and {!r} killed".format(*differing[0])
-    return [Difference(name, what, elements=len(differing))]
+    first = "line {} is {!r} undisturbed and {!r} killed".format(*differing[0])
+    return [Difference(name, f"{len(differing)} lines differ, {first}", len(differing))]
 
 
 def compare_checkpoints(here, there, folder):
@@ -581,9 +590,8 @@ def table(outcome):
 
 def difference_line(difference):
     """Returns a difference in one line."""
-    counted = "" if difference.elements is None else f"; {difference.elements} differ"
     by = "" if difference.largest is None else f", by {difference.largest:g} at most"
-    return f"{difference.file}: {difference.what}{counted}{by}"
+    return f"{difference.file}: {difference.what}{by}"
 
 
 def _tensors(prefix):
@@ -603,7 +611,7 @@ def _tensor_difference(here, there):
         return f"shape {here.shape} undisturbed and {there.shape} killed", None, None
     if here.dtype == object:  # strings
         differ = np.not_equal(here, there)
-        return ("strings", int(differ.sum()), None) if differ.any() else None
+        return ("another string", int(differ.sum()), None) if differ.any() else None
     bits = [
         np.frombuffer(each.tobytes(), np.uint8).reshape(each.size, each.itemsize) for each in (here, there)
     ]
@@ -613,7 +621,8 @@ def _tensor_difference(here, there):
     with np.errstate(invalid="ignore"):
         apart = np.abs(here.astype(np.float64) - there.astype(np.float64)).ravel()[differ]
     apart = apart[~np.isnan(apart)]
-    return f"of {here.size} elements", int(differ.sum()), float(apart.max()) if apart.size else None
+    count = int(differ.sum())
+    return f"{count} of {here.size} elements differ", count, float(apart.max()) if apart.size else None
 
 
 def _only(present):
