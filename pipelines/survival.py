@@ -49,11 +49,13 @@ class Course:
 
     Attributes:
       steps: after which it was evaluated and saved.
+      best_steps: those of them at which the best so far was saved too.
       first_save, last_save, results: when they stood, in seconds after the start of the process.
       save_seconds: how long a save takes, typically.
     """
 
     steps: tuple[int, ...]
+    best_steps: tuple[int, ...]
     first_save: float
     last_save: float
     results: float
@@ -290,9 +292,13 @@ class Watch:
             self._complete[name] |= complete(now)
         return found
 
+    def steps(self, folder):
+        """Returns the steps whose checkpoints in "last" or "best" have been seen complete, in order."""
+        return sorted(map(step_of, self._complete[folder]))
+
     def step(self):
-        """Returns the last step that stood complete in checkpoints/last as of the last look, 0 for none."""
-        return max(map(step_of, self._complete["last"]), default=0)
+        """Returns the last step that was seen complete in "last", 0 for none."""
+        return max(self.steps("last"), default=0)
 
     def rest(self):
         """Waits until the next look is due."""
@@ -402,9 +408,14 @@ def follow(session, workdir):
         watch.rest()
     if not saved or results is None:
         raise OSError(f"{workdir} has no checkpoint or no results.json: there is nothing to compare")
-    steps = tuple(history_steps(workdir))
-    save_seconds = statistics.median(saves) if saves else GAP
-    return Course(steps, min(saved.values()), max(saved.values()), results, save_seconds)
+    return Course(
+        steps=tuple(history_steps(workdir)),
+        best_steps=tuple(watch.steps("best")),
+        first_save=min(saved.values()),
+        last_save=max(saved.values()),
+        results=results,
+        save_seconds=statistics.median(saves) if saves else GAP,
+    )
 
 
 def check_length(course, kills):
@@ -442,13 +453,15 @@ def draw_aim(rng, course, step, left, inside_left, outside):
     spare = len(course.steps) - 1 - saved - to_come
     if spare < 0:
         raise ValueError(f"the run is at step {step} with {left} kills still to come: take more steps")
-    further = 1 + min(spare, int(rng.random() * 2 * spare / (to_come + 1)))
-    target = course.steps[saved + further - 1]
+    reach = course.steps[saved : saved + 1 + min(spare, 2 * spare // (to_come + 1))]
+    target = rng.choice(reach)
     if rng.random() * to_come < inside_left:
         seconds = 0.0 if rng.random() < AT_ONCE_SHARE else rng.uniform(0, course.save_seconds)
-        previous = course.steps[saved + further - 2] if saved + further > 1 else 0
-        # Where both are written, "best" comes first.
-        return Aim("save", previous, seconds, rng.choice([("last",), SAVED]))
+        into = rng.choice([("last",), SAVED])
+        if into == SAVED:  # the best is saved first, where it is saved
+            target = rng.choice([best for best in reach if best in course.best_steps] or [target])
+        previous = max((each for each in course.steps if each < target), default=0)
+        return Aim("save", previous, seconds, into)
     if rng.random() < 0.5:
         return Aim("start-up", target, rng.uniform(0, course.first_save))
     interval = (course.last_save - course.first_save) / max(len(course.steps) - 1, 1)

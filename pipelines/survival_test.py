@@ -245,7 +245,9 @@ def test_the_last_complete_step(tmp_path):
 @pytest.mark.parametrize(("kills", "inside"), [(1, 0), (1, 1), (4, 1), (30, 10), (30, 30), (30, 0)])
 def test_every_kill_finds_its_place(kills, inside):
     steps = tuple(range(7, 7 * (2 * kills + 1), 7))
-    course = survival.Course(steps, first_save=10.0, last_save=30.0, results=32.0, save_seconds=0.01)
+    course = survival.Course(
+        steps, steps[::5], first_save=10.0, last_save=30.0, results=32.0, save_seconds=0.01
+    )
     survival.check_length(course, kills)
     for seed in range(50):
         rng = random.Random(seed)
@@ -264,8 +266,18 @@ def test_every_kill_finds_its_place(kills, inside):
         assert phases[kills - ends :] == ["end"] * ends
 
 
+def test_saves_of_the_best_are_aimed_at():
+    course = survival.Course(tuple(range(1, 101)), (2, 40), 10.0, 30.0, 32.0, 0.01)
+    aims = [survival.draw_aim(random.Random(seed), course, 30, 4, 4, 0) for seed in range(100)]
+    assert {aim.step for aim in aims if aim.into == survival.SAVED} == {39}
+    steps = [aim.step for aim in aims if aim.into == ("last",)]
+    assert 30 < len(steps) < 70
+    assert min(steps) in range(30, 33)
+    assert max(steps) in range(50, 57)
+
+
 def test_a_run_too_short_for_its_kills():
-    course = survival.Course(tuple(range(1, 8)), 1.0, 2.0, 3.0, 0.01)
+    course = survival.Course(tuple(range(1, 8)), (), 1.0, 2.0, 3.0, 0.01)
     survival.check_length(course, 3)
     with pytest.raises(ValueError, match="evaluated 7 times, and 4 kills want 8: take more steps"):
         survival.check_length(course, 4)
@@ -293,6 +305,10 @@ for step in range(done + 1, 21):
     (last / f"step-{step}.data-00000-of-00001").touch()
     temporary.rmdir()
     (last / f"step-{step}.index").touch()
+    if step < 3:
+        (root / "checkpoints" / "best").mkdir(exist_ok=True)
+        (root / "checkpoints" / "best" / f"step-{step}.data-00000-of-00001").touch()
+        (root / "checkpoints" / "best" / f"step-{step}.index").touch()
 time.sleep(0.3)
 (root / "results.json").touch()
 """
@@ -313,6 +329,7 @@ def test_the_course_of_a_run(tmp_path, start):
     with start(FAKE) as session:
         course = survival.follow(session, str(tmp_path / "run"))
     assert course.steps == tuple(range(1, 21))
+    assert course.best_steps == (1, 2)
     assert 0.03 < course.first_save < course.last_save - 0.5 < course.results - 0.5
     assert 0.015 < course.save_seconds < 0.2
 
