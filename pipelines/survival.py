@@ -89,7 +89,8 @@ class Kill:
       number: from 1.
       seconds: after the start of its process.
       phase: what was aimed at, see `Aim`.
-      history_step, checkpoint_step: the last that metrics.jsonl and checkpoints/last then held.
+      history_step: the last that metrics.jsonl then held.
+      checkpoint_step: the last of which checkpoints/last then held every file, the newest perhaps torn.
       inside: the folders whose save was under way.
       unfinished: the files that these saves had written.
     """
