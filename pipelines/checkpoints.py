@@ -10,6 +10,8 @@ from absl import logging
 from rank4class.pipelines import files
 
 _INDEX = re.compile(r"step-(\d+)\.index")
+# What reading and restoring raise where something does not fit.
+_UNUSABLE = (tf.errors.OpError, AssertionError, IndexError, RuntimeError, ValueError)
 _PARTIAL = "partial-"
 _UNREADABLE = "unreadable-"
 
@@ -55,19 +57,29 @@ class Checkpoints:
             files.remove(self._files_of(partial))
             raise
 
+    def check(self, step):
+        """Raises ValueError where the checkpoint of a step is damaged."""
+        prefix = self._prefix(step)
+        try:
+            reader = tf.compat.v1.train.NewCheckpointReader(prefix)
+            for name in reader.get_variable_to_shape_map():
+                reader.get_tensor(name)
+        except _UNUSABLE as error:
+            raise ValueError(f"checkpoint {prefix} is damaged: {files.reason(error)}") from error
+
     def read(self, step):
         """Restores the checkpoint of a step.
 
         Raises:
           ValueError: it is damaged, or of another model; some variables may have taken its values.
         """
+        self.check(step)
         prefix = self._prefix(step)
         try:
-            _check_sums(prefix)
             status = self._checkpoint.read(prefix)
             status.assert_existing_objects_matched().assert_consumed()
-        except (tf.errors.OpError, AssertionError, IndexError, RuntimeError, ValueError) as error:
-            raise ValueError(f"checkpoint {prefix} cannot be used: {files.reason(error)}") from error
+        except _UNUSABLE as error:
+            raise ValueError(f"checkpoint {prefix} is of another model: {files.reason(error)}") from error
 
     def read_newest(self):
         """Restores the newest checkpoint that can be, and says which it passes over.
@@ -123,9 +135,3 @@ class Checkpoints:
         names = [name for name in every if name == f"{stem}_temp" or name.startswith(f"{stem}.")]
         names.sort(key=lambda name: not name.endswith(".index"))
         return [os.path.join(self.folder, name) for name in names]
-
-
-def _check_sums(prefix):
-    reader = tf.compat.v1.train.NewCheckpointReader(prefix)
-    for name in reader.get_variable_to_shape_map():
-        reader.get_tensor(name)

@@ -70,7 +70,7 @@ def test_a_torn_one_is_passed_over_and_set_aside(tmp_path, caplog, suffix, damag
     variable, checkpoints = counter(tmp_path)
     assert checkpoints.read_newest() == 5
     assert float(variable[0]) == 5.0
-    assert "step-20 cannot be used: " in caplog.text
+    assert "step-20 is damaged: " in caplog.text
     assert "going back to the one before" in caplog.text
     assert checkpoints.steps() == [5]
     assert "unreadable-step-20.index" in os.listdir(tmp_path)
@@ -88,8 +88,8 @@ def test_one_of_another_model_is_passed_over(tmp_path, caplog):
     variable, checkpoints = counter(tmp_path)
     assert checkpoints.read_newest() == 5
     assert float(variable[0]) == 5.0
-    assert "step-30 cannot be used" in caplog.text
-    assert "step-40 cannot be used" in caplog.text
+    assert "step-30 is of another model: " in caplog.text
+    assert "step-40 is of another model: " in caplog.text
 
 
 def test_where_none_is_good_nothing_is_begun_anew(tmp_path):

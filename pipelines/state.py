@@ -89,8 +89,14 @@ class State:
         self._best = best_model(folder, model, writes)
 
     def restore(self):
-        """Goes to the newest checkpoint that can be used, if there is any; removes what is half written."""
+        """Goes to the newest checkpoint that can be used, if there is any; removes what is half written.
+
+        Raises:
+          ValueError: there are checkpoints, but none can be used, or the best model so far is damaged.
+        """
         self._last.read_newest()
+        if self.best_step is not None:
+            self._best.check(self.best_step)
         for checkpoints in (self._last, self._best):
             checkpoints.keep(checkpoints.steps())
 

@@ -240,26 +240,32 @@ class _Training:
     def _evaluate(self):
         with optimization.averaged(self._model, self._optimizer):
             judged = self._judge("validation")
-            if judged is None:
-                self._stop()
-            step = self._progress.step
-            summary = judged.summarize()
-            line = {
-                "step": step,
-                "loss": self._progress.loss_sum / (step - self._progress.evaluated),
-                "learning_rate": float(self._schedule(step)),
-                **{name: summary[name] for name in self._metrics},
-            }
-            self._progress.history.append(line)
-            self._progress.loss_sum = 0.0
-            self._state.save_best()
+            if judged is not None:
+                summary = self._remember(judged)
+        if judged is None:
+            self._stop()
         self._save()
         for name in self._metrics:
-            tf.summary.scalar(f"validation/{name}", summary[name], step=step)
+            tf.summary.scalar(f"validation/{name}", summary[name], step=self._progress.step)
         if self._chief and time.monotonic() - self._pictured > SECONDS_BETWEEN_PICTURES:
             self._write_pictures("validation", judged)
         if self._verbose:
             print("  validation: " + ", ".join(f"{name} {summary[name]:.2f}" for name in self._metrics))
+
+    def _remember(self, judged):
+        """Puts an evaluation into the history, and keeps the model if it is the best; returns its figures."""
+        step = self._progress.step
+        summary = judged.summarize()
+        line = {
+            "step": step,
+            "loss": self._progress.loss_sum / (step - self._progress.evaluated),
+            "learning_rate": float(self._schedule(step)),
+            **{name: summary[name] for name in self._metrics},
+        }
+        self._progress.history.append(line)
+        self._progress.loss_sum = 0.0
+        self._state.save_best()
+        return summary
 
     def _write_pictures(self, name, judged):
         """Writes what a judged split looks like."""
@@ -285,14 +291,19 @@ class _Training:
 
     def _stop(self):
         self._save()
-        raise Interrupted(self._progress.step, self._interruption.signal or signal.SIGTERM)
+        raise self._interrupted()
+
+    def _interrupted(self):
+        return Interrupted(self._progress.step, self._interruption.signal or signal.SIGTERM)
 
     def _finish(self):
         strategies.check_agreement(self._strategy, self._progress.step, self._workdir.path)
         self._state.restore_best()
-        judged = {split: self._judge(split) for split in ("validation", "test")}
-        if None in judged.values():
-            raise Interrupted(self._progress.step, self._interruption.signal or signal.SIGTERM)
+        judged = {}
+        for split in ("validation", "test"):
+            judged[split] = self._judge(split)
+            if judged[split] is None:
+                raise self._interrupted()
         results = {
             "train_examples": len(self._loaded.splits["train"]),
             **{split: of_split.summarize() for split, of_split in judged.items()},
