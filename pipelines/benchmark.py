@@ -20,11 +20,10 @@ import time
 from rank4class.pipelines.suites import SUITES
 
 MAX_REPEATS = 101
-MIN_REPEATS = 3
 SECONDS_A_STEP = 1.0  # what a step's repeats may take together
 LARGE_MB = 1024  # a step that holds more is timed in a process of its own
 LONG_STEP = 3.0  # seconds; such a step is measured once
-BASELINES = ("softmax_ce", "tensorflow_ranking", "naive", "dot", "floor", "one_thread", "step")
+BASELINES = ("softmax_ce", "tensorflow_ranking", "naive", "dot", "floor", "one_thread", "step", "bare")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +80,7 @@ def run(suite, sizes, names=None):
         large = {step for step, peak in peaks.items() if peak and peak > LARGE_MB}
         seconds = {step: _measure_alone(suite, size, step) for step in large}
         functions = {step: _build(suite, size, step) for step in steps if step not in large}
-        seconds |= _measure_time(functions)
+        seconds |= _measure_time(functions, SUITES[suite].min_repeats)
         seconds = {step: value for step, value in seconds.items() if value is not None}
         baselines = {step.name: step for step in seconds if not step.against}
         yield [
@@ -147,10 +146,10 @@ def _build(suite, size, step):
     return SUITES[suite].build(step, SUITES[suite].parse(size))
 
 
-def _measure_time(steps):
+def _measure_time(steps, min_repeats):
     """Returns the median seconds of every step; they take turns, in another order every round."""
     times = {step: [_seconds(function)] for step, function in steps.items()}
-    repeats = {step: _repeats(first[0]) for step, first in times.items()}
+    repeats = {step: _repeats(first[0], min_repeats) for step, first in times.items()}
     shuffled = random.Random(0)
     for i in range(max(repeats.values())):
         for step in shuffled.sample(list(steps), len(steps)):
@@ -159,10 +158,10 @@ def _measure_time(steps):
     return {step: statistics.median(values) for step, values in times.items()}
 
 
-def _repeats(seconds):
+def _repeats(seconds, min_repeats):
     if seconds > LONG_STEP:
         return 0
-    return int(min(MAX_REPEATS, max(MIN_REPEATS, SECONDS_A_STEP / seconds)))
+    return int(min(MAX_REPEATS, max(min_repeats, SECONDS_A_STEP / seconds)))
 
 
 def _seconds(function):

@@ -9,12 +9,14 @@ import functools
 import os
 import shutil
 import tempfile
+import time
 
 import numpy as np
 import tensorflow as tf
 
-from rank4class.pipelines import config, problem, trainer
+from rank4class.pipelines import config, optimization, problem
 from rank4class.pipelines.configs import cifar10_vgg16, goemotions_minilm, imagenet_resnet50
+from rank4class.pipelines.steps import build_steps
 from rank4class.pipelines.suite import Step, Suite
 
 BATCHES = 400  # of a step; some 0.2 seconds go to making the iterator
@@ -41,16 +43,16 @@ class Training:
 
     arguments_mb = 0.0
 
-    def __init__(self, step, batches, one_batch):
-        self._step = step
-        self._batches = (batches.take(1).cache().repeat() if one_batch else batches).take(LARGE_BATCHES)
+    def __init__(self, steps, batches, one_batch):
+        self._steps = steps
+        self._batches = batches.take(1).cache().repeat() if one_batch else batches
         self()
 
     def __call__(self):
-        batches = trainer.Timed(self._batches)
+        batches, waited, started = iter(self._batches), 0.0, time.perf_counter()
         for _ in range(LARGE_BATCHES):
-            self._step(*next(batches)).numpy()
-        self.waiting_share = batches.waiting_share()
+            waited += self._steps(batches, first=0, count=1).waited
+        self.waiting_share = waited / (time.perf_counter() - started)
 
 
 def _steps(size):
@@ -72,9 +74,11 @@ def _build(step, size):
         batches = batches.with_options(_one_thread()) if kind == "one_thread" else batches
         return Reading(batches, _count(step))
     model = loaded.build_model(experiment)
-    optimizer = trainer.build_optimizer(experiment.optimizer, experiment.optimizer.learning_rate)
-    function = trainer.build_step(model, loaded.scorer(model, "train"), optimizer, experiment)
-    return Training(function, batches, one_batch=kind == "step")
+    optimizer = optimization.build_optimizer(experiment.optimizer, experiment.optimizer.learning_rate)
+    optimizer.build(model.trainable_variables)
+    strategy = tf.distribute.get_strategy()
+    steps = build_steps(strategy, model, loaded.scorer(model, "train"), optimizer, experiment)
+    return Training(steps, batches, one_batch=kind == "step")
 
 
 def _count(step):

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class.pipelines import data_suite
+from rank4class.pipelines.steps import Taken
 from rank4class.pipelines.suite import Step
 
 
@@ -26,23 +27,15 @@ def test_contenders_and_their_baselines_read_the_same(name, monkeypatch):
     tf.nest.map_structure(lambda a, b: tf.debugging.assert_equal(a, b), ours, theirs)
 
 
-@pytest.mark.parametrize(
-    ("reading", "stepping", "low", "high"), [(0.2, 0.02, 0.5, 1.0), (0.0, 0.2, 0.0, 0.2)]
-)
-def test_waiting_is_what_a_step_waits_for(reading, stepping, low, high):
-    def read(i):
-        time.sleep(reading)
-        return i
+@pytest.mark.parametrize(("one_batch", "positions"), [(False, [0, 1, 2]), (True, [0, 0, 0])])
+def test_steps_are_taken_on_new_batches_or_on_one(one_batch, positions):
+    met = []
 
-    steps = []
+    def steps(batches, first, count):
+        met.extend(int(next(batches)) for _ in range(count))
+        time.sleep(0.01)
+        return Taken(None, None, waited=0.005, stopping=False)
 
-    def step(i):
-        time.sleep(stepping)
-        steps.append(int(i))
-        return i
-
-    numbers = tf.data.Dataset.range(10).map(lambda i: tf.py_function(read, [i], tf.int64))
-    batches = tf.data.Dataset.zip((numbers,))
-    assert low < data_suite.Training(step, batches, one_batch=False).waiting_share < high
-    data_suite.Training(step, batches, one_batch=True)
-    assert steps == [0, 1, 2, 0, 0, 0]
+    training = data_suite.Training(steps, tf.data.Dataset.range(10), one_batch)
+    assert met == positions
+    assert 0.2 < training.waiting_share <= 0.5

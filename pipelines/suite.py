@@ -44,6 +44,7 @@ class Suite:
       contenders: function of a size, a tuple of ints, to the `Step`s that have baselines.
       build: function of a step and a size to a `Compiled`, or what is called like it.
       examples: function of a step and a size to the examples that it reads, or None where it reads none.
+      min_repeats: how often a step is measured at least, unless it is very long.
     """
 
     axes: str
@@ -51,6 +52,7 @@ class Suite:
     contenders: Callable
     build: Callable
     examples: Callable | None = None
+    min_repeats: int = 3
 
     def parse(self, size):
         """Returns a size's numbers; raises ValueError where it is not of the suite's form.

@@ -10,7 +10,7 @@ from tensorflow_ranking.python import metrics_impl
 from rank4class import losses, models
 from rank4class.losses import registry
 from rank4class.models import registry as model_registry
-from rank4class.pipelines import data_suite
+from rank4class.pipelines import data_suite, training_suite
 from rank4class.pipelines.suite import Compiled, Step, Suite
 
 
@@ -278,4 +278,5 @@ SUITES = {
         build=_build_interaction,
     ),
     "data": data_suite.SUITE,
+    "training": training_suite.SUITE,
 }

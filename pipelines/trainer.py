@@ -76,13 +76,13 @@ def train(experiment, path, *, strategy=None, loaded=None, progress=True):
         loaded = loaded or problem.load(experiment, path)
         workdir.check_data(loaded.hashes)
         workdir.check_class_texts(loaded.class_texts)
-        training = _Training(experiment, strategy, loaded, workdir, progress)
+        training = Training(experiment, strategy, loaded, workdir, progress)
         interruption = stack.enter_context(Interruption())
         with strategies.naming_lost_workers(strategy):
             return training.run(interruption)
 
 
-class _Training:
+class Training:
     """A run in progress: its model, its state, its folder."""
 
     def __init__(self, experiment, strategy, loaded, workdir, progress):
@@ -118,16 +118,26 @@ class _Training:
         self._progress = self._state.progress
 
     def run(self, interruption):
-        """Trains to the end; returns the results."""
-        self._interruption = interruption
-        self._state.restore()
-        strategies.check_agreement(self._strategy, self._progress.step, self._workdir.path)
-        if self._progress.step:
-            logging.info("Going on after step %d of %d", self._progress.step, self._total)
-        self._session = _Session(self._workdir, self._strategy, self._progress.step)
-        with self._summary_writer().as_default():
+        """Trains to the end, from where the folder's checkpoint stands; returns the results."""
+        with self.started(interruption).writer.as_default():
             self._train()
             return self._finish()
+
+    def started(self, interruption):
+        """Goes to where the folder's checkpoint stands; returns this training, ready to take steps."""
+        self._interruption = interruption
+        self._state.restore()
+        step = self._progress.step
+        strategies.check_agreement(self._strategy, step, self._workdir.path)
+        if step:
+            logging.info("Going on after step %d of %d", step, self._total)
+        self._session = _Session(self._workdir, self._strategy, step)
+        self.writer = self._summary_writer()
+        batches = self._strategy.distribute_datasets_from_function(
+            lambda context: self._loaded.training_batches(self._experiment, step, context)
+        )
+        self._batches = iter(batches)
+        return self
 
     def _summary_writer(self):
         if not self._chief:
@@ -145,16 +155,12 @@ class _Training:
         return writer
 
     def _train(self):
-        batches = self._strategy.distribute_datasets_from_function(
-            lambda context: self._loaded.training_batches(self._experiment, self._progress.step, context)
-        )
-        self._batches = iter(batches)
         while True:
             if self._evaluation_due():
                 self._evaluate()
             if self._progress.step == self._total or self._gave_up():
                 return
-            self._train_until(self._next_stop())
+            self.take_steps(self._next_stop())
             if not self._evaluation_due():
                 self._save()
 
@@ -172,7 +178,8 @@ class _Training:
         intervals = filter(None, (self._evaluation_steps, self._experiment.checkpoint_steps))
         return min([self._total, *((step // interval + 1) * interval for interval in intervals)])
 
-    def _train_until(self, until):
+    def take_steps(self, until):
+        """Takes the steps up to one."""
         first = self._progress.step
         # A log file gets one line, a terminal the moving bar.
         verbose = 1 if sys.stdout.isatty() else 2

