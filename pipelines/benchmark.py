@@ -210,7 +210,7 @@ def _measure_alone(suite, size, step):
 
 
 def _seconds_alone(suite, step, size):
-    return _measure_time({step: _build(suite, size, step)})[step]
+    return _measure_time({step: _build(suite, size, step)}, SUITES[suite].min_repeats)[step]
 
 
 def _new_process():

@@ -94,8 +94,8 @@ def _peak_or_end(suite, step, size):
 def test_steps_take_turns_and_slow_ones_fewer():
     calls = []
     steps = {name: lambda name=name: calls.append(name) for name in "ab"}
-    seconds = benchmark._measure_time(steps)
+    seconds = benchmark._measure_time(steps, min_repeats=3)
     assert set(seconds) == {"a", "b"}
     assert calls.count("a") == calls.count("b") == 2 * (1 + benchmark.MAX_REPEATS)
-    assert benchmark._repeats(benchmark.LONG_STEP + 1) == 0
-    assert benchmark._repeats(1.0) == benchmark.MIN_REPEATS
+    assert benchmark._repeats(benchmark.LONG_STEP + 1, 3) == 0
+    assert [benchmark._repeats(1.0, minimum) for minimum in (3, 15)] == [3, 15]

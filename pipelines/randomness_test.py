@@ -1,7 +1,7 @@
 import numpy as np
 import tensorflow as tf
 
-from rank4class.pipelines import randomness
+from rank4class.pipelines import randomness, strategies
 
 
 def dropout_model():
@@ -37,3 +37,26 @@ def test_graph_and_eager_draw_the_same():
         return model(tf.ones([4, 64]), training=True)
 
     np.testing.assert_array_equal(step(tf.constant(7, tf.int64)), draw(model, generators, 3, 7))
+
+
+def test_replicas_draw_their_own_and_the_same_again():
+    strategy = strategies.get("mirrored")
+    with strategy.scope():
+        model = tf.keras.Sequential([tf.keras.layers.Dropout(0.5)])
+        model(tf.ones([1, 64]), training=True)
+    generators = randomness.generators(model)
+
+    @tf.function
+    def masks(step):
+        def of_replica():
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            randomness.reset(generators, 7, step, replica)
+            return model(tf.ones([1, 64]), training=True)
+
+        return strategy.experimental_local_results(strategy.run(of_replica))
+
+    first, second = masks(tf.constant(3, tf.int64))
+    assert not np.array_equal(first, second)
+    masks(tf.constant(4, tf.int64))
+    for once, again in zip((first, second), masks(tf.constant(3, tf.int64)), strict=True):
+        np.testing.assert_array_equal(once, again)

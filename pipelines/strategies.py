@@ -1,6 +1,7 @@
 """Where a training runs: one device, several, several machines, or TPUs."""
 
 import contextlib
+import functools
 import json
 import os
 
@@ -19,7 +20,7 @@ _LOST = (
 
 
 def get(name, tpu="local"):
-    """Makes a strategy by name. A process makes one, before it does anything else with TensorFlow.
+    """Makes a strategy by name, before the process does anything else with TensorFlow.
 
     Args:
       name: "default", one device; "mirrored", all devices of this machine; "multi_worker", those of all
@@ -35,13 +36,18 @@ def get(name, tpu="local"):
     if name == "default":
         return tf.distribute.get_strategy()
     if name == "mirrored":
-        return tf.distribute.MirroredStrategy()
+        return _mirrored()
     if name == "multi_worker":
         check_tf_config(os.environ.get("TF_CONFIG"))
         return tf.distribute.MultiWorkerMirroredStrategy()
     if name == "tpu":
         return _tpu(tpu)
     raise ValueError(f"no strategy {name!r}; there are: {', '.join(STRATEGIES)}")
+
+
+@functools.cache  # on CPUs the sums of two such strategies in one process would be mixed up
+def _mirrored():
+    return tf.distribute.MirroredStrategy()
 
 
 def is_chief(strategy):
