@@ -9,6 +9,8 @@ import pytest
 import safetensors.numpy
 import tensorflow as tf
 
+from rank4class.pipelines import strategies
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
@@ -26,6 +28,12 @@ def real_data():
         return str(root / name)
 
     return folder
+
+
+@pytest.fixture(scope="session")
+def mirrored():
+    """Returns the strategy over both logical CPUs, one a process: the sums of two would be mixed up."""
+    return strategies.get("mirrored")
 
 
 @pytest.fixture

@@ -189,8 +189,8 @@ def test_no_two_examples_of_a_training_share_a_seed(size, replicas, per_replica,
     assert (seeds[:, 0] == seed).all()
 
 
-def test_replicas_of_a_strategy_get_the_batches_of_one():
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+def test_replicas_of_a_strategy_get_the_batches_of_one(mirrored):
+    strategy = mirrored
     alone = list(data.training_batches(numbered(10), batch_size=4, seed=1).take(5))
     batches = strategy.distribute_datasets_from_function(
         lambda context: data.training_batches(numbered(10), batch_size=4, seed=1, context=context)

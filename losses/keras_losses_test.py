@@ -77,17 +77,16 @@ class TestEveryLoss:
         model.fit(features, labels, epochs=10, verbose=0)
         assert model.evaluate(features, labels, verbose=0) < first
 
-    def test_two_replicas_sum_to_one(self, name):
+    def test_two_replicas_sum_to_one(self, name, mirrored):
         if len(tf.config.list_logical_devices("CPU")) < 2:
             pytest.skip("one logical CPU: set by conftest.py before TensorFlow starts")
         if "seed" in losses.registry.knobs_of(name):
             pytest.skip("half a batch meets other noise than the whole one")
         loss = losses.get(name)
-        # All of one size: MirroredStrategy does not forget the shapes of its collectives in a process.
         n = 4 if loss.heads else 8
         features, labels = toy(n)
         results = []
-        for strategy in (tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])):
+        for strategy in (tf.distribute.get_strategy(), mirrored):
             with strategy.scope():
                 model = linear(n, heads=loss.heads)
                 metrics = [] if loss.heads else [losses.NDCG(3), losses.MeanRank()]
