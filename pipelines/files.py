@@ -48,13 +48,24 @@ def read_bytes(path):
 
 def write(path, content):
     """Writes a whole file, of text or bytes, or nothing; raises OSError where it cannot."""
+    with writing(path) as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def writing(path):
+    """Gives a file to write text or bytes to; once the block has ended the whole of it is there, or nothing.
+
+    Raises:
+      OSError: it cannot be written.
+    """
     partial = f"{path}.partial-{uuid.uuid4().hex}"  # others may be writing the same file
     with errors_of(path):
         try:
             with tf.io.gfile.GFile(partial, "wb") as file:
-                file.write(content)
+                yield file
             tf.io.gfile.rename(partial, path, overwrite=True)
-        except tf.errors.OpError:
+        except BaseException:
             remove([partial])
             raise
 
