@@ -1,5 +1,6 @@
 """An experiment's dataset and encoder brought together, the frozen encoder's outputs from a cache."""
 
+import contextlib
 import dataclasses
 import difflib
 import hashlib
@@ -156,22 +157,23 @@ class Problem:
             return model
         return lambda features, training: tf.gather(model(features, training=training), self.seen, axis=1)
 
-    def scored_names(self, split):
-        """Returns the names of the classes that a split's examples are ranked among."""
+    def num_scored(self, split):
+        """Returns the number of classes that a split's examples are ranked among."""
+        return len(self.scored_class_names(split))
+
+    def scored_class_names(self, split):
+        """Returns the names of the classes that a split's examples are ranked among, by its labels' ids."""
         if self.seen is None or split == "test":
             return self.class_names
         return tuple(self.class_names[i] for i in self.seen)
-
-    def num_scored(self, split):
-        """Returns the number of classes that a split's examples are ranked among."""
-        return len(self.scored_names(split))
 
 
 def load(experiment, cache_dir):
     """Loads an experiment's problem.
 
     With a frozen encoder the splits hold its outputs, and the encoder passes them on: they are
-    computed once and kept in `cache_dir`, under a name that follows from what they depend on.
+    computed once and kept in `cache_dir`, under a name that follows from what they depend on, unless one of
+    the two folders above it keeps them.
 
     Args:
       experiment: a checked `config.Experiment`.
@@ -415,8 +417,9 @@ def check_held_out(class_names, names):
 def _encode(experiment, raw, cache_dir):
     encoder = raw.build_encoder(experiment)
     name = f"features-{_fingerprint(experiment, raw, encoder)}.npz"
-    path = os.path.join(cache_dir, name)
-    if not files.exists(path):
+    path = _kept(cache_dir, name)
+    if path is None:
+        path = os.path.join(cache_dir, name)
         print(f"Computing the frozen encoder's outputs, once, to {path}")
         encoded = {split: _outputs(experiment, raw, encoder, split) for split in raw.splits}
         content = io.BytesIO()
@@ -439,6 +442,23 @@ def _encode(experiment, raw, cache_dir):
         augment=None,
         make_encoder=lambda: models.get("encoder", "identity", width=encoder.width),
     )
+
+
+def _kept(folder, name):
+    """Returns the path of a file in a folder or the two above it, or None.
+
+    A grid keeps one cache for all of its runs, which are in `ROOT/run` and `ROOT/tuning/run`. The name
+    says what the cache depends on, so it does not matter whose it is.
+    """
+    if files.exists(os.path.join(folder, name)):
+        return os.path.join(folder, name)
+    above = os.path.abspath(folder) if files.is_local(folder) else folder.rstrip("/")
+    for _ in range(2):
+        above = os.path.dirname(above)
+        with contextlib.suppress(OSError):  # what is above a run's folder may be closed to us
+            if files.exists(os.path.join(above, name)):
+                return os.path.join(above, name)
+    return None
 
 
 def _outputs(experiment, raw, encoder, split):

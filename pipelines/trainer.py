@@ -280,7 +280,7 @@ class Training:
         picture = figures.rank_histogram(judged.ranks, loaded.num_scored(name))
         tf.summary.image(f"{name}/rank_of_the_true_class", picture[None], step=step)
         if not split.multi_label:
-            picture = figures.confusion_matrix(split.labels, judged.top_classes, loaded.scored_names(name))
+            picture = figures.confusion_matrix(split.labels, judged.top_classes, loaded.scored_class_names(name))
             tf.summary.image(f"{name}/confusion_matrix", picture[None], step=step)
         self._pictured = time.monotonic()
 
