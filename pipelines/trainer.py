@@ -401,30 +401,65 @@ def _metrics(experiment, loaded):
     return metrics
 
 
-def restore(path, strategy=None):
-    """Loads a run's problem and its model with the best weights.
+CHECKPOINTS = ("best", "last")
 
-    Args:
-      path: the run's folder.
-      strategy: a `tf.distribute.Strategy`; None is one device.
+
+def restore(path, strategy=None):
+    """Loads a run's problem and its model with the best weights; see `restore_checkpoint`.
 
     Returns:
       `(experiment, problem, model)`.
+    """
+    return restore_checkpoint(path, "best", strategy)[:3]
+
+
+def restore_checkpoint(path, which, strategy=None):
+    """Loads a run's problem and its model with the weights of a checkpoint.
+
+    Args:
+      path: the run's folder.
+      which: "best" by the monitored metric, or "last", from which the run would go on; where its
+        optimizer keeps moving averages of the weights, the model gets them, as in training's evaluations.
+      strategy: a `tf.distribute.Strategy`; None is one device.
+
+    Returns:
+      `(experiment, problem, model, step)`, the step that of the checkpoint.
 
     Raises:
       FileNotFoundError: the run has no checkpoint yet.
       ValueError: its data are others by now, or the checkpoint is damaged.
     """
+    strategy = strategy or tf.distribute.get_strategy()
     workdir = Workdir(path)
     experiment = workdir.experiment()
     config.check(experiment)
     loaded = problem.load(experiment, path)
     workdir.check_data(loaded.hashes)
     workdir.check_class_texts(loaded.class_texts)
-    model = build_model(experiment, loaded, strategy or tf.distribute.get_strategy())
-    if best_model(workdir.checkpoints, model).read_newest() is None:
+    model = build_model(experiment, loaded, strategy)
+    read = {"best": _read_best, "last": _read_last}[which]
+    step = read(experiment, workdir, model, strategy)
+    if step is None:
         raise FileNotFoundError(f"{path} has no checkpoint yet: train it first")
-    return experiment, loaded, model
+    return experiment, loaded, model, step
+
+
+def _read_best(experiment, workdir, model, strategy):
+    del experiment, strategy  # the model stands there alone
+    return best_model(workdir.checkpoints, model).read_newest()
+
+
+def _read_last(experiment, workdir, model, strategy):
+    # With the optimizer, which holds the averages: every value in the checkpoint then has its variable.
+    with strategy.scope():
+        schedule = optimization.build_schedule(experiment.optimizer, 1)  # no step will be taken
+        optimizer = optimization.build_optimizer(experiment.optimizer, schedule, experiment.precision)
+        optimizer.build(model.trainable_variables)
+    state = State(workdir.checkpoints, model, optimizer, experiment.monitor, writes=False)
+    state.restore()
+    if optimizer.use_ema:
+        optimizer.finalize_variable_values(model.trainable_variables)
+    return state.progress.step or None  # nothing is saved before the first step
 
 
 def git_commit():
