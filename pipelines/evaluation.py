@@ -18,7 +18,9 @@ class Judged:
     Attributes:
       names: of the `M` metrics.
       values: of each example, float32 `[N, M]`.
-      top_classes: the class of the highest score, int32 `[N]`.
+      top_classes: the class of the highest score, int32 `[N]`; -1 where the scores cannot be judged.
+      right: 1 where a class of the example has the highest score, and no class that is not the example's has
+        it too; else 0. int32 `[N]`.
       ranks: mean rank of the example's classes, float32 `[N]`; infinite where the scores cannot be judged.
       scores: float32 `[N, n]`, or None where they were not to be kept.
     """
@@ -26,6 +28,7 @@ class Judged:
     names: tuple
     values: np.ndarray
     top_classes: np.ndarray
+    right: np.ndarray
     ranks: np.ndarray
     scores: np.ndarray | None = None
 
@@ -48,13 +51,17 @@ class Judge:
         self.names = tuple(names)
         self._strategy = strategy or tf.distribute.get_strategy()
         metrics = [losses.get_metric(name) for name in names]
-        mean_rank = losses.get_metric("mean_rank")
+        mean_rank, first_rank = losses.get_metric("mean_rank"), losses.get_metric("mrr")
 
         def of_replica(features, labels, keep_scores):
             scores = tf.cast(scorer(features, training=False), tf.float32)
+            # 1 / rank, of which the second place has 0.5; in a vector 1 / 1 may come out as 0.99999994.
+            first = first_rank.of_scores(scores, labels) > 0.75
+            sound = tf.reduce_all(tf.math.is_finite(scores), axis=1)
             figures = {
                 "values": tf.stack([metric.of_scores(scores, labels) for metric in metrics], axis=1),
-                "top_classes": tf.argmax(scores, axis=1, output_type=tf.int32),
+                "top_classes": tf.where(sound, tf.argmax(scores, axis=1, output_type=tf.int32), -1),
+                "right": tf.cast(first, tf.int32),
                 "ranks": mean_rank.of_scores(scores, labels),
             }
             return {**figures, "scores": scores} if keep_scores else figures

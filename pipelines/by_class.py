@@ -1,0 +1,136 @@
+"""What a model makes of each class: the metrics of its examples, and what they are taken for."""
+
+import dataclasses
+
+import numpy as np
+import scipy.stats
+
+from rank4class import losses
+
+NO_CLASS = -1
+_Z = scipy.stats.norm.ppf(0.975)
+
+
+@dataclasses.dataclass(frozen=True)
+class ByClass:
+    """Figures of each of `n` classes; NaN where there is nothing to tell them from.
+
+    An example of several classes belongs to each of them: a metric of such an example, and whether its
+    top class is right, is about all of its classes together.
+
+    Attributes:
+      class_names: of the classes.
+      metrics: names of the `M` metrics.
+      examples: how many each class has, int64 `[n]`.
+      means: of the metrics over the class's examples, shares in percent, float64 `[n, M]`.
+      intervals: 95%, of the means that are shares, float64 `[n, M, 2]`; see `wilson`.
+      named: how many examples, of any class, have the class as their top class, int64 `[n]`.
+      precision: how many percent of those are right, float64 `[n]`.
+      precision_intervals: 95%, float64 `[n, 2]`.
+      taken_for: the class that its examples are most often mistaken for, int64 `[n]`; the first of those
+        that are equally often, `NO_CLASS` where there is none.
+      taken: how many of them are, int64 `[n]`.
+    """
+
+    class_names: tuple
+    metrics: tuple
+    examples: np.ndarray
+    means: np.ndarray
+    intervals: np.ndarray
+    named: np.ndarray
+    precision: np.ndarray
+    precision_intervals: np.ndarray
+    taken_for: np.ndarray
+    taken: np.ndarray
+
+    def worst_first(self, metric):
+        """Returns the ids of all classes, the worst mean first, those without an example last."""
+        means = self.means[:, self.metrics.index(metric)]
+        worst = means if losses.get_metric(metric).higher_is_better else -means
+        return np.argsort(worst, kind="stable")  # which puts NaN last
+
+
+def by_class(judged, labels, class_names):
+    """Sums up what was judged for each class.
+
+    Args:
+      judged: an `evaluation.Judged` of `N` examples.
+      labels: their classes' ids, int `[N]`; or `[N, n]`, above 0 for each class that an example has.
+      class_names: of the `n` classes that the examples were ranked among.
+
+    Returns:
+      A `ByClass`.
+    """
+    n = len(class_names)
+    top, right = judged.top_classes, judged.right > 0
+    if labels.ndim == 1:
+        rows, classes = np.arange(len(labels)), labels
+        among_own = top == labels
+    else:
+        rows, classes = np.nonzero(labels > 0)
+        among_own = labels[np.arange(len(labels)), top] > 0
+    # Where one of an example's own classes shares the highest score nobody can say what it is taken for.
+    mistaken = ~right & ~among_own & (top != NO_CLASS)
+    examples = np.bincount(classes, minlength=n)
+    named = np.bincount(top[top != NO_CLASS], minlength=n)
+    precision = _share(np.bincount(top[right], minlength=n), named)
+    sums = [np.bincount(classes, values[rows], minlength=n) for values in judged.values.T]
+    means = np.stack([_share(of_metric, examples) for of_metric in sums], axis=1)
+    percent = np.array([losses.get_metric(name).percent for name in judged.names])
+    intervals = wilson(np.where(percent, means, np.nan), examples[:, None])
+    taken_for, taken = _most_frequent(classes[mistaken[rows]], top[rows][mistaken[rows]], n)
+    return ByClass(
+        tuple(class_names),
+        judged.names,
+        examples,
+        means * np.where(percent, 100.0, 1.0),
+        100.0 * intervals,
+        named,
+        100.0 * precision,
+        100.0 * wilson(precision, named),
+        taken_for,
+        taken,
+    )
+
+
+def wilson(means, counts):
+    """The 95% interval of Wilson for the mean of values in [0, 1].
+
+    For values that are 0 or 1 it is as published. Others of the same mean vary less, so for them, such
+    as NDCG, it is rather too wide. It is never of width 0, not even where all values are alike, which
+    says little where they are few.
+
+    Args:
+      means: float, of any shape; NaN has no interval.
+      counts: of the values, int, of a shape that broadcasts to that of `means`.
+
+    Returns:
+      float64 `[..., 2]`, in [0, 1].
+
+    >>> wilson(np.array([0.5, 1.0, np.nan]), np.array([10, 3, 0])).round(4)
+    array([[0.2366, 0.7634],
+           [0.4385, 1.    ],
+           [   nan,    nan]])
+
+    References:
+      Wilson (1927), "Probable inference, the law of succession, and statistical inference", eq. 5.
+    """
+    pull = _Z**2 / np.maximum(counts, 1)
+    center = (means + pull / 2) / (1 + pull)
+    half = np.sqrt(pull * (means * (1 - means) + pull / 4)) / (1 + pull)
+    return np.clip(np.stack([center - half, center + half], axis=-1), 0.0, 1.0)
+
+
+def _share(parts, wholes):
+    return np.divide(parts, wholes, out=np.full(len(wholes), np.nan), where=wholes > 0)
+
+
+def _most_frequent(classes, mistaken_for, n):
+    """Returns for each class what its examples are most often mistaken for, and how often."""
+    pairs, counts = np.unique(classes.astype(np.int64) * n + mistaken_for, return_counts=True)
+    by_count = np.argsort(-counts, kind="stable")
+    found, first = np.unique(pairs[by_count] // n, return_index=True)
+    most, times = np.full(n, NO_CLASS), np.zeros(n, np.int64)
+    most[found] = pairs[by_count][first] % n
+    times[found] = counts[by_count][first]
+    return most, times
