@@ -1,6 +1,7 @@
 """Problems: what a dataset holds decides how its features are prepared."""
 
 import dataclasses
+import os
 import shutil
 
 import numpy as np
@@ -190,6 +191,25 @@ def test_classes_that_cannot_be_held_out(tiny_goemotions, tiny_bert):
     (tiny_goemotions / "test.tsv").write_text("great\t0\tid\n")
     with pytest.raises(ValueError, match="data.held_out leaves the test split without an example"):
         text_problem(tiny_goemotions, tiny_bert, held_out=("anger",))
+
+
+@pytest.mark.parametrize("run", ["run", "tuning/run/"])
+def test_a_run_of_a_grid_finds_the_grids_features(tiny_goemotions, tiny_bert, tmp_path, monkeypatch, run):
+    _, loaded = text_problem(tiny_goemotions, tiny_bert, tmp_path / "grid", frozen=True)
+    monkeypatch.setattr(problem, "_outputs", lambda *_: pytest.fail("encoded again"))
+    monkeypatch.chdir(tmp_path / "grid")
+    for folder in (os.path.join(tmp_path, "grid", run), run):
+        _, again = text_problem(tiny_goemotions, tiny_bert, folder, frozen=True)
+        features = (of.splits["test"].features["embedding"] for of in (loaded, again))
+        np.testing.assert_array_equal(*features)
+    assert len(list(tmp_path.rglob("features-*"))) == 1
+
+
+@pytest.mark.slow
+def test_features_further_up_are_not_looked_for(tiny_goemotions, tiny_bert, tmp_path, capsys):
+    for folder in ("grid", "grid/a/b/run"):
+        text_problem(tiny_goemotions, tiny_bert, tmp_path / folder, frozen=True)
+        assert f"once, to {tmp_path / folder}/features-" in capsys.readouterr().out
 
 
 def test_texts_that_come_out_the_same_are_named(tiny_goemotions, tiny_bert, tmp_path, caplog):
