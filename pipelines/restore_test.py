@@ -1,0 +1,80 @@
+"""What a run's checkpoints give back: the best one, and the last."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class.pipelines import config, files, trainer
+from rank4class.pipelines.configs import digits_mlp
+from rank4class.pipelines.workdir import Workdir
+
+
+def trained(path, **changes):
+    experiment = config.override(digits_mlp.get_config(), {"epochs": 3.0, "encoder.hidden": (16,), **changes})
+    trainer.train(experiment, path, progress=False)
+    return path
+
+
+def judged(path, which, split="validation", strategy=None):
+    experiment, loaded, model, step = trainer.restore_checkpoint(path, which, strategy)
+    judge = trainer.judges(experiment, loaded, model, strategy)[split]
+    return step, judge(loaded.read(experiment, split, strategy)).summarize()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"optimizer.learning_rate": 1.0, "optimizer.decay": "none"},
+        {"optimizer.ema_momentum": 0.9, "optimizer.warmup_share": 0.1},
+        {"optimizer.ema_momentum": 0.9, "precision": "mixed_float16"},
+    ],
+)
+def test_a_checkpoint_has_the_figures_that_training_saw(tmp_path, changes):
+    path = trained(str(tmp_path / "run"), **changes)
+    history, results = Workdir(path).history(), Workdir(path).results()
+    for which, step in (("best", results["best_step"]), ("last", results["steps"])):
+        (line,) = (line for line in history if line["step"] == step)
+        restored_step, figures = judged(path, which)
+        assert restored_step == step
+        for name in ("top1_error", "top5_error", "ndcg@5"):
+            assert figures[name] == pytest.approx(line[name], abs=1e-9)
+    if "optimizer.decay" in changes:  # the rate is too high: else the two could not be told apart
+        assert results["best_step"] != results["steps"]
+
+
+def test_two_devices_restore_and_judge_as_one(tmp_path):
+    path = trained(str(tmp_path / "run"))
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    for which in trainer.CHECKPOINTS:
+        step, alone = judged(path, which)
+        of_both_step, of_both = judged(path, which, strategy=strategy)
+        assert step == of_both_step
+        np.testing.assert_allclose(of_both["ndcg@5"], alone["ndcg@5"], atol=1e-4)
+
+
+@pytest.mark.parametrize("which", trainer.CHECKPOINTS)
+def test_a_run_without_a_checkpoint_is_told_to_train(tmp_path, which):
+    path = trained(str(tmp_path / "run"))
+    files.remove([Workdir(path).checkpoints])
+    with pytest.raises(FileNotFoundError, match="has no checkpoint yet: train it first"):
+        trainer.restore_checkpoint(path, which)
+
+
+@pytest.mark.parametrize("which", trainer.CHECKPOINTS)
+def test_restoring_changes_nothing_in_the_folder(tmp_path, which):
+    path = trained(str(tmp_path / "run"))
+    (tmp_path / "run" / "checkpoints" / "last" / "step-999.data-00000-of-00001").write_text("half written")
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    trainer.restore_checkpoint(path, which)
+    assert before == {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+
+
+@pytest.mark.parametrize("which", trainer.CHECKPOINTS)
+def test_a_damaged_checkpoint_is_refused(tmp_path, which):
+    path = trained(str(tmp_path / "run"))
+    for file in (tmp_path / "run" / "checkpoints" / which).glob("*.data-*"):
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+    with pytest.raises(ValueError, match="none of the checkpoints in .* can be used"):
+        trainer.restore_checkpoint(path, which)
