@@ -50,7 +50,7 @@ def text(description):
         blocks.append(f"{section.title}\n{'=' * len(section.title)}")
         blocks += [textwrap.fill(paragraph, WIDTH) for paragraph in section.text]
         if section.table:
-            blocks.append(_cut(report.text_table(_aligned(section.table)).splitlines(), ROWS))
+            blocks.append(_cut(report.text_table(report.aligned(section.table)).splitlines(), ROWS))
         if section.lines:
             blocks.append(_cut([f"  {printable(line)}" for line in section.lines], section.shown))
     return "\n\n".join(blocks)
@@ -63,7 +63,7 @@ def write(description, folder):
         blocks.append(f"## {section.title}")
         blocks += section.text
         if section.table:
-            rows = [[cell.replace("|", "\\|") for cell in row] for row in _aligned(section.table)]
+            rows = [[cell.replace("|", "\\|") for cell in row] for row in report.aligned(section.table)]
             blocks.append("\n".join(report.markdown_table(rows)))
         if section.lines:
             blocks.append("\n".join(f"    {printable(line)}" for line in section.lines))
@@ -79,18 +79,6 @@ def write(description, folder):
 def _cut(lines, count):
     more = len(lines) - count
     return "\n".join([*lines[:count], f"  ... and {more:,} more, see data.md"] if more > 0 else lines)
-
-
-def _aligned(rows):
-    """Returns rows with the columns of figures flush right; the first column holds names."""
-    first, *others = zip(*rows, strict=True)
-    return list(zip(first, *map(_flush_right, others), strict=True))
-
-
-def _flush_right(column):
-    width = max(map(len, column))
-    figures = any(cell[:1].isdigit() for cell in column[1:])
-    return [cell.rjust(width) if figures else cell for cell in column]
 
 
 def _sections(description):

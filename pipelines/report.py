@@ -8,6 +8,7 @@ import numpy as np
 import scipy.stats
 
 from rank4class import losses
+from rank4class.pipelines.description import printable
 from rank4class.pipelines.workdir import Workdir
 
 COLORS = ("#1f5a99", "#d9822b", "#3c8d5a", "#8a4f9e", "#b3443f", "#6b6b6b")
@@ -45,6 +46,76 @@ def results_table(judged):
             cells += [f"{split[metric]:.2f}  [{low:.2f}, {high:.2f}]", f"{bits:.2f}"]
         rows.append(cells)
     return text_table(rows)
+
+
+def class_table(table, ids):
+    """Returns some classes of a `by_class.ByClass` as text for a terminal.
+
+    Args:
+      table: the `by_class.ByClass`.
+      ids: of the classes, in the order wanted.
+    """
+    header = ["class", "examples", *(metric + _unit(metric) for metric in table.metrics)]
+    rows = [[*header, "top class of", "right (%)", "taken for"]]
+    for i in ids:
+        metrics = map(_with_interval, table.means[i], table.intervals[i])
+        precision = _with_interval(table.precision[i], table.precision_intervals[i])
+        taken = f"{_class_or_none(table, i)} ({table.taken[i]:,})" if table.taken[i] else "-"
+        counts = f"{table.examples[i]:,}", f"{table.named[i]:,}"
+        rows.append([printable(table.class_names[i]), counts[0], *metrics, counts[1], precision, taken])
+    names, *figures, taken = zip(*aligned(rows), strict=True)
+    return text_table(list(zip(names, *figures, [cell.strip() for cell in taken], strict=True)))
+
+
+def _with_interval(value, interval):
+    if np.isnan(value):
+        return "-"
+    low, high = interval
+    return f"{value:.2f}" if np.isnan(low) else f"{value:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def _class_or_none(table, i):
+    return printable(table.class_names[table.taken_for[i]]) if table.taken[i] else "-"
+
+
+def class_columns(table):
+    """Returns the rows of a `by_class.ByClass`, the header first, as cells for a program to read."""
+    header = ["class", "examples"]
+    for metric in table.metrics:
+        header += [metric + _unit(metric), f"{metric} low", f"{metric} high"]
+    rows = [[*header, "top class of", "right (%)", "right low", "right high", "taken for", "times"]]
+    for i, name in enumerate(table.class_names):
+        cells = [printable(name), str(table.examples[i])]
+        for mean, interval in zip(table.means[i], table.intervals[i], strict=True):
+            cells += map(_figure, (mean, *interval))
+        cells += [str(table.named[i]), *map(_figure, (table.precision[i], *table.precision_intervals[i]))]
+        rows.append([*cells, _class_or_none(table, i), str(table.taken[i])])
+    return rows
+
+
+def _figure(value):
+    return "-" if np.isnan(value) else f"{value:.4f}"
+
+
+VERDICTS = {"first": "A is better", "second": "B is better", "equal": "no difference", None: "may be chance"}
+
+
+def comparison_table(compared):
+    """Returns `comparison.Comparison`s of a run A, the first, and a run B as text for a terminal."""
+    rows = [["metric", "A", "B", "B - A  [95%]", "A better", "B better", "equal", ""]]
+    for one in compared:
+        low, high = one.interval
+        between = "no interval" if np.isnan(low) else f"[{_signed(low)}, {_signed(high)}]"
+        difference = "-" if np.isnan(one.difference) else _signed(one.difference)
+        counts = (f"{count:,}" for count in (one.first_better, one.second_better, one.equal))
+        means = f"{one.first:.2f}", f"{one.second:.2f}"
+        verdict = VERDICTS[one.verdict()]
+        rows.append([one.metric + _unit(one.metric), *means, f"{difference}  {between}", *counts, verdict])
+    return text_table(rows)
+
+
+def _signed(value):
+    return f"{value:+.2f}" if round(value, 2) else "0.00"
 
 
 def mean_and_half_width(values):
@@ -244,3 +315,15 @@ def markdown_table(rows):
     """Returns the lines of rows of cells, the header first, in Markdown."""
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     return [lines[0], "| " + " | ".join("---" for _ in rows[0]) + " |", *lines[1:]]
+
+
+def aligned(rows):
+    """Returns rows with the columns of figures flush right; the first column holds names."""
+    first, *others = zip(*rows, strict=True)
+    return list(zip(first, *map(_flush_right, others), strict=True))
+
+
+def _flush_right(column):
+    width = max(map(len, column))
+    figures = any(cell[:1].isdigit() for cell in column[1:])
+    return [cell.rjust(width) if figures else cell for cell in column]

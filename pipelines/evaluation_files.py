@@ -1,0 +1,184 @@
+"""What an evaluation leaves in a folder, so that runs can be compared example by example.
+
+evaluation.json  what was judged, and the metrics with their intervals; written last
+classes.tsv      the figures of each class, see `by_class.ByClass`
+scores.npz       of each example: scores, label, values of the metrics, where it was read
+"""
+
+import dataclasses
+import json
+import os
+import zipfile
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class.pipelines import files, report
+
+LARGEST_SCORES = 4 * 10**9  # bytes; twice that is held while the batches are joined
+
+
+@dataclasses.dataclass(frozen=True)
+class Scored:
+    """The examples of a `scores.npz`.
+
+    Attributes:
+      labels: as in `data.Split`.
+      class_names: of the `n` classes that they were ranked among, str `[n]`.
+      origins: where each example was read, str `[N]`.
+      metrics: names of the `M` metrics, str `[M]`.
+      values: of the metrics, float32 `[N, M]`.
+      scores: float32 `[N, n]`, or None.
+    """
+
+    labels: np.ndarray
+    class_names: np.ndarray
+    origins: np.ndarray
+    metrics: np.ndarray
+    values: np.ndarray
+    scores: np.ndarray | None = None
+
+
+def check_size(examples, classes):
+    """Raises ValueError where the scores of so many examples and classes are too many to hold.
+
+    >>> check_size(10_000, 1_000_000)
+    Traceback (most recent call last):
+    ...
+    ValueError: the scores of 10,000 examples and 1,000,000 classes take 40.0 GB, and 4.0 GB are the most \
+that is kept: --nokeep_scores leaves them out, and everything else is written
+    """
+    size = 4 * examples * classes
+    if size > LARGEST_SCORES:
+        raise ValueError(
+            f"the scores of {examples:,} examples and {classes:,} classes take {size / 1e9:.1f} GB, and "
+            f"{LARGEST_SCORES / 1e9:.1f} GB are the most that is kept: --nokeep_scores leaves them out, and "
+            "everything else is written"
+        )
+
+
+def prepare(folder):
+    """Makes the folder, and takes an earlier `evaluation.json` away: where there is one, all is there.
+
+    Raises:
+      OSError: it cannot be written.
+    """
+    files.make_folder(folder)
+    files.remove([os.path.join(folder, "evaluation.json")])
+
+
+def write(folder, summary, table, judged, split, class_names):
+    """Writes an evaluation to a folder that is there.
+
+    Args:
+      folder: on disk or in object storage.
+      summary: for `evaluation.json`.
+      table: a `by_class.ByClass`.
+      judged: an `evaluation.Judged`.
+      split: the `data.Split` that was judged.
+      class_names: of the classes that it was ranked among.
+
+    Raises:
+      OSError: it cannot be written.
+    """
+    arrays = {
+        "labels": split.labels,
+        "class_names": np.array(class_names, str),
+        "origins": np.array([split.origin(i) for i in range(len(split))], str),
+        "metrics": np.array(judged.names, str),
+        "values": judged.values,
+        "scores": judged.scores,
+    }
+    with (
+        files.writing(os.path.join(folder, "scores.npz")) as file,
+        zipfile.ZipFile(_Stream(file), "w") as npz,
+    ):
+        for name, array in arrays.items():
+            if array is not None:
+                with npz.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+    lines = ["\t".join(row) + "\n" for row in report.class_columns(table)]
+    files.write(os.path.join(folder, "classes.tsv"), "".join(lines))
+    files.write(os.path.join(folder, "evaluation.json"), json.dumps(summary, indent=2) + "\n")
+
+
+class _Stream:
+    """A file that is written from start to end, as all that object storage takes, in parts of the whole."""
+
+    def __init__(self, file):
+        self._file = file
+
+    def write(self, content):
+        self._file.write(bytes(content))
+        return len(content)
+
+    def flush(self):
+        self._file.flush()
+
+
+def read(path, *, with_scores=False):
+    """Returns the `Scored` of a `scores.npz`, with its scores if they are wanted and there.
+
+    Raises:
+      FileNotFoundError: there is none.
+      ValueError: it is damaged, or no such file.
+    """
+    if not files.exists(path) or tf.io.gfile.isdir(path):
+        raise FileNotFoundError(f"no file {path}: scripts.evaluate --output=FOLDER writes FOLDER/scores.npz")
+    wanted = [field.name for field in dataclasses.fields(Scored) if field.name != "scores" or with_scores]
+    try:
+        with files.errors_of(path), tf.io.gfile.GFile(path, "rb") as file, np.load(file) as npz:
+            arrays = {name: npz[name] for name in wanted if name != "scores" or name in npz.files}
+        _check(**arrays)
+    # NumPy raises TypeError where the file holds a single array, which is no context.
+    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, TypeError) as error:
+        raise ValueError(
+            f"{path} is damaged or was not written by scripts.evaluate ({error}): evaluate again"
+        ) from error
+    return Scored(**arrays)
+
+
+def _check(labels, class_names, origins, metrics, values, scores=None):
+    if values.shape != (len(labels), len(metrics)) or len(origins) != len(labels) or not len(labels):
+        raise ValueError("its arrays do not fit each other")
+    if scores is not None and scores.shape != (len(labels), len(class_names)):
+        raise ValueError("its scores do not fit its examples and classes")
+    if np.isnan(values).any():
+        raise ValueError("it holds values that are NaN")
+
+
+def check_same_examples(first, second, first_name, second_name):
+    """Raises ValueError where two `Scored` are not of the same examples and classes in the same order.
+
+    Args:
+      first, second: each a `Scored`.
+      first_name, second_name: what to call them.
+    """
+    if not np.array_equal(first.class_names, second.class_names):
+        raise ValueError(
+            f"{first_name} and {second_name} are not about the same classes: compare runs of one dataset"
+        )
+    if len(first.labels) != len(second.labels):
+        raise ValueError(
+            f"{first_name} has {len(first.labels):,} examples and {second_name} {len(second.labels):,}: "
+            "compare evaluations of the same split"
+        )
+    if first.labels.ndim != second.labels.ndim:
+        raise ValueError(
+            f"{first_name} and {second_name} do not hold the same examples: in one of them an example may "
+            "have several classes"
+        )
+    equal_labels = (first.labels == second.labels).reshape(len(first.labels), -1).all(axis=1)
+    same = (first.origins == second.origins) & equal_labels
+    if not same.all():
+        i = int(np.argmin(same))
+        raise ValueError(
+            f"{first_name} and {second_name} do not hold the same examples: number {i + 1} is "
+            f"{_called(first, i)} in the one and {_called(second, i)} in the other"
+        )
+
+
+def _called(scored, i):
+    label = scored.labels[i]
+    own = [label] if scored.labels.ndim == 1 else np.flatnonzero(label)
+    return f"{scored.origins[i]} ({', '.join(scored.class_names[own]) or 'no class'})"
