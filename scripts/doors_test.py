@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 DIGITS = "--config=" + os.path.join(os.path.dirname(__file__), "..", "pipelines", "configs", "digits_mlp.py")
@@ -48,6 +49,107 @@ def test_train_then_evaluate(tmp_path):
     assert "finished already" in again.stderr
     other = run("train", DIGITS, *QUICK, "--config.loss.name=mse", f"--workdir={path}")
     assert "holds another experiment: loss.name is 'softmax' there and 'mse' here" in error_line(other)
+
+
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory):
+    """Trains two runs on the digits, evaluates both; returns their folders."""
+    root = tmp_path_factory.mktemp("two")
+    paths = {"softmax": root / "a", "approx_ndcg": root / "b"}
+    for loss, path in paths.items():
+        assert run("train", DIGITS, *QUICK, f"--config.loss.name={loss}", f"--workdir={path}").returncode == 0
+        evaluated = run("evaluate", f"--workdir={path}", f"--output={path / 'test'}", "--classes")
+        assert evaluated.returncode == 0, evaluated.stderr
+        (path / "stdout").write_text(evaluated.stdout)
+    return tuple(paths.values())
+
+
+@pytest.mark.slow
+def test_evaluate_leaves_what_it_found(two_runs):
+    first, _ = two_runs
+    results = json.loads((first / "results.json").read_text())
+    told = json.loads((first / "test" / "evaluation.json").read_text())
+    assert (told["workdir"], told["checkpoint"], told["split"]) == (str(first), "best", "test")
+    assert told["step"] == results["best_step"]
+    assert {name: told[name] for name in results["test"]} == results["test"]
+    assert told["hashes"]["test"] == json.loads((first / "data.json").read_text())["test"]
+    with np.load(first / "test" / "scores.npz") as npz:
+        arrays = dict(npz)
+    assert arrays["scores"].shape == (360, 10)
+    top = arrays["scores"].argmax(axis=1)
+    assert told["top1_error"] == pytest.approx(100 * np.mean(top != arrays["labels"]))
+    assert arrays["origins"][7] == "example 7"
+    assert arrays["metrics"].tolist() == ["top1_error", "top5_error", "ndcg@5"]
+    np.testing.assert_allclose(100 * arrays["values"].mean(axis=0)[2], told["ndcg@5"], rtol=1e-5)
+    rows = [line.split("\t") for line in (first / "test" / "classes.tsv").read_text().splitlines()]
+    right = rows[0].index("right (%)")
+    for row in rows[1:]:
+        own = arrays["labels"][top == int(row[0])]
+        assert row[right] == (f"{100 * np.mean(own == int(row[0])):.4f}" if len(own) else "-")
+    shown = (first / "stdout").read_text()
+    assert "The worst by ndcg@5 first" in shown
+    lines = shown.split("taken for\n")[1].splitlines()[1:11]
+    worst_first = sorted(rows[1:], key=lambda row: float(row[rows[0].index("ndcg@5 (%)")]))
+    assert [line.split()[0] for line in lines] == [row[0] for row in worst_first]
+
+
+@pytest.mark.slow
+def test_evaluate_the_last_checkpoint_of_many_classes_without_their_scores(tmp_path):
+    config = tmp_path / "many.py"
+    config.write_text(
+        "from rank4class.pipelines import config\n"
+        "def get_config():\n"
+        "    return config.Experiment(\n"
+        "        data=config.Data(name='synthetic', num_classes=50, num_examples=500),\n"
+        "        encoder=config.Encoder(name='identity'),\n"
+        "        epochs=2.0,\n"
+        "    )\n"
+    )
+    path, output = tmp_path / "run", tmp_path / "out"
+    assert run("train", f"--config={config}", f"--workdir={path}").returncode == 0
+    flags = [f"--output={output}", "--checkpoint=last", "--classes", "--nokeep_scores", "--split=train"]
+    evaluated = run("evaluate", f"--workdir={path}", *flags)
+    assert evaluated.returncode == 0, evaluated.stderr
+    assert "... and 30 more, see classes.tsv" in evaluated.stdout
+    assert len((output / "classes.tsv").read_text().splitlines()) == 51
+    told = json.loads((output / "evaluation.json").read_text())
+    assert told["step"] == json.loads((path / "results.json").read_text())["steps"]
+    with np.load(output / "scores.npz") as npz:
+        assert "scores" not in npz.files
+        assert len(npz["values"]) == told["examples"]
+
+
+@pytest.mark.slow
+def test_compare(two_runs):
+    paths = [path / "test" / "scores.npz" for path in two_runs]
+    compared = run("compare", *(f"--scores={path}" for path in (*paths, paths[0])))
+    assert compared.returncode == 0, compared.stderr
+    other, same = compared.stdout.split(f"A: {paths[0]}\n")[1:]
+    assert other.startswith(f"B: {paths[1]}\n360 examples\n")
+    told = [json.loads((path / "test" / "evaluation.json").read_text()) for path in two_runs]
+    line = next(line for line in other.splitlines() if line.startswith("top1_error"))
+    first, second = (of["top1_error"] for of in told)
+    assert line.split()[2:5] == [f"{first:.2f}", f"{second:.2f}", f"{second - first:+.2f}"]
+    assert any(verdict in line for verdict in ("A is better", "B is better", "may be chance"))
+    assert same.count("no difference") == 3
+    assert same.count("0.00  [0.00, 0.00]") == 3
+
+
+@pytest.mark.slow
+def test_mistakes_in_comparing_are_one_clear_line(two_runs, tmp_path):
+    first = two_runs[0] / "test" / "scores.npz"
+    assert "--scores" in error_line(run("compare"))
+    assert "give --scores twice or more" in error_line(run("compare", f"--scores={first}"))
+    for content, message in ((None, "no file"), (first.read_bytes()[:-50], "is damaged")):
+        if content:
+            (tmp_path / "scores.npz").write_bytes(content)
+        line = error_line(run("compare", f"--scores={first}", f"--scores={tmp_path / 'scores.npz'}"))
+        assert f"{tmp_path / 'scores.npz'}" in line
+        assert message in line
+    with np.load(first) as npz:
+        np.savez(tmp_path / "scores.npz", **{**npz, "metrics": np.array(["mrr", "ndcg", "map"])})
+    line = error_line(run("compare", f"--scores={first}", f"--scores={tmp_path / 'scores.npz'}"))
+    assert "have no metric in common" in line
 
 
 @pytest.mark.slow
@@ -161,6 +263,10 @@ def test_a_broken_config_is_one_clear_line(tmp_path, program, message):
 def test_evaluate_without_a_run(tmp_path):
     assert "is not a run's folder: it has no config.json" in error_line(
         run("evaluate", f"--workdir={tmp_path}")
+    )
+    (tmp_path / "FILE").write_text("in the way")
+    assert str(tmp_path / "FILE") in error_line(
+        run("evaluate", f"--workdir={tmp_path}", f"--output={tmp_path / 'FILE'}")
     )
 
 

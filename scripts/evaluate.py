@@ -1,24 +1,72 @@
-"""Judges a run's best checkpoint on a split.
+r"""Judges a checkpoint of a run on a split: metrics with intervals, each class, each example.
 
-python -m rank4class.scripts.evaluate --workdir=runs/digits_mlp --split=test
+    python -m rank4class.scripts.evaluate --workdir=runs/digits_mlp --split=test --classes \
+        --output=runs/digits_mlp/test
+
+The folder then holds evaluation.json, classes.tsv and scores.npz; `scripts.compare` compares two such
+scores.npz example by example.
 """
 
 from absl import flags
 
-from rank4class.pipelines import report, trainer
+from rank4class.pipelines import by_class, evaluation_files, report, strategies, trainer
 from rank4class.scripts import main as door
+
+ALL_SHOWN = 40  # classes; of more than these only the worst are shown
+WORST = 20
 
 _STRATEGY = door.define_strategy()
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=True)
 _SPLIT = flags.DEFINE_enum("split", "test", ["train", "validation", "test"], "What to judge it on.")
+_CHECKPOINT = flags.DEFINE_enum(
+    "checkpoint", "best", trainer.CHECKPOINTS, "The best by the monitored metric, or the last."
+)
+_CLASSES = flags.DEFINE_bool("classes", False, "Show the figures of each class, or of the worst of many.")
+_OUTPUT = flags.DEFINE_string("output", None, "Folder for evaluation.json, classes.tsv and scores.npz.")
+_KEEP_SCORES = flags.DEFINE_bool("keep_scores", True, "Whether scores.npz holds the scores of all classes.")
 
 
 def main():
-    strategy = _STRATEGY()
-    experiment, loaded, model = trainer.restore(_WORKDIR.value, strategy)
-    judge = trainer.judges(experiment, loaded, model, strategy)[_SPLIT.value]
-    judged = judge(loaded.read(experiment, _SPLIT.value, strategy))
-    print(report.results_table({_SPLIT.value: judged.summarize()}))
+    strategy, split, output = _STRATEGY(), _SPLIT.value, _OUTPUT.value
+    chief = strategies.is_chief(strategy)
+    if output and chief:
+        evaluation_files.prepare(output)  # what cannot be written is better known now
+    experiment, loaded, model, step = trainer.restore_checkpoint(_WORKDIR.value, _CHECKPOINT.value, strategy)
+    examples, class_names = loaded.splits[split], loaded.scored_class_names(split)
+    keep_scores = bool(output) and _KEEP_SCORES.value
+    if keep_scores:
+        evaluation_files.check_size(len(examples), len(class_names))
+    judge = trainer.judges(experiment, loaded, model, strategy)[split]
+    judged = judge(loaded.read(experiment, split, strategy), keep_scores=keep_scores)
+    if not chief:
+        return
+    summary = judged.summarize()
+    print(report.results_table({split: summary}))
+    table = by_class.by_class(judged, examples.labels, class_names)
+    if _CLASSES.value:
+        _show(table, experiment.monitor)
+    if output:
+        what = {
+            "workdir": _WORKDIR.value,
+            "checkpoint": _CHECKPOINT.value,
+            "step": step,
+            "split": split,
+            "hashes": {name: loaded.hashes[name] for name in ("classes", split)},
+            "git": trainer.git_commit(),
+            **summary,
+        }
+        evaluation_files.write(output, what, table, judged, examples, class_names)
+        print(f"\nEvaluation, classes and scores: {output}")
+
+
+def _show(table, metric):
+    ids = table.worst_first(metric)
+    shown = ids if len(ids) <= ALL_SHOWN else ids[:WORST]
+    print(f"\nThe worst by {metric} first, 95% intervals (Wilson) in brackets:\n")
+    print(report.class_table(table, shown))
+    if len(shown) < len(ids):
+        where = "classes.tsv" if _OUTPUT.value else "FOLDER/classes.tsv with --output=FOLDER"
+        print(f"... and {len(ids) - len(shown):,} more, see {where}")
 
 
 if __name__ == "__main__":
