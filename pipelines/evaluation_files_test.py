@@ -86,7 +86,10 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
     path = written(str(tmp_path), judged, split, class_names)
     before = files.read_bytes(path)
 
+    write = tf.io.gfile.GFile.write
+
     def full(self, content):
+        write(self, content)
         raise tf.errors.ResourceExhaustedError(None, None, "no space left")
 
     evaluation_files.prepare(str(tmp_path))
