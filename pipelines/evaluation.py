@@ -45,6 +45,9 @@ class Judge:
       names: of `M` metrics.
       strategy: the `tf.distribute.Strategy` of the model; None is one device.
       jit_compile: whether XLA compiles it, where there is one replica.
+
+    Attributes:
+      of_batch: the function, of features, labels, weights and `keep_scores`, to tensors by name.
     """
 
     def __init__(self, scorer, names, *, strategy=None, jit_compile=False):
@@ -68,6 +71,8 @@ class Judge:
 
         alone = self._strategy.num_replicas_in_sync == 1
         if alone:
+            # A TPU compiles all it runs.
+            jit_compile = jit_compile and not isinstance(self._strategy, tf.distribute.TPUStrategy)
             of_replica = tf.function(of_replica, autograph=False, jit_compile=jit_compile)
 
         def gathered(features, labels, weights, keep_scores):
@@ -76,10 +81,13 @@ class Judge:
 
         @tf.function(autograph=False)
         def judged(features, labels, weights, keep_scores):
-            figures = self._strategy.run(gathered, args=(features, labels, weights, keep_scores))
+            def of_batch(*batch):
+                return gathered(*batch, keep_scores)  # as an argument a TPU would make a tensor of it
+
+            figures = self._strategy.run(of_batch, args=(features, labels, weights))
             return {name: self._strategy.experimental_local_results(f)[0] for name, f in figures.items()}
 
-        self._judged = judged
+        self.of_batch = judged
 
     def __call__(self, batches, *, keep_scores=False, stopping=lambda: False):
         """Judges every example once.
@@ -97,7 +105,7 @@ class Judge:
         for features, labels, weights in batches:
             if stopping():
                 return None
-            figures = self._judged(features, labels, weights, keep_scores)
+            figures = self.of_batch(features, labels, weights, keep_scores)
             kept = figures.pop("weights").numpy() > 0
             parts.append({name: figure.numpy()[kept] for name, figure in figures.items()})
         return Judged(self.names, **{name: np.concatenate([p[name] for p in parts]) for name in parts[0]})

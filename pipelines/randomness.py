@@ -13,7 +13,12 @@ def generators(model):
     """Returns the generators of a built model's random layers, in a fixed order."""
     layers = [m for m in model.submodules if isinstance(m, tf.keras.__internal__.layers.BaseRandomLayer)]
     # Keras keeps a generator's state out of checkpoints, and has no public way to it.
-    return [layer._random_generator._generator for layer in layers]
+    found = [layer._random_generator._generator for layer in layers]
+    for generator in found:
+        # Left to itself a TPU takes an algorithm that sees the lower half of the counter alone: every step
+        # would drop the same.
+        generator._alg = tf.random.Algorithm.PHILOX.value
+    return found
 
 
 def reset(generators, seed, step, replica=0):

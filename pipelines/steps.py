@@ -47,7 +47,28 @@ def build_steps(strategy, model, scorer, optimizer, experiment):
       ValueError: batch norm cannot see the whole batch.
     """
     _check_batch_norm(strategy, model, experiment)
-    take = _batch_step(strategy, model, scorer, optimizer, experiment)
+    steps = loop(strategy, replica_step(strategy, model, scorer, optimizer, experiment))
+
+    def taken(iterator, first, count, stopping=False):
+        arguments = tf.constant(first, tf.int64), tf.constant(count, tf.int32), tf.constant(stopping)
+        figures, waited = steps(iterator, *arguments)
+        means, norms, stops = figures.numpy().T
+        return Taken(means, norms, float(waited), bool(stops.any()))
+
+    return taken
+
+
+def loop(strategy, take):
+    """Compiles the host's part: steps in a row, each on the iterator's next batch.
+
+    Args:
+      strategy: a `tf.distribute.Strategy`.
+      take: from `replica_step`.
+
+    Returns:
+      A `tf.function` of an iterator, the first step int64, the number of steps int32, and whether to stop,
+      to three figures a step, float32 `[count, 3]`, and the seconds that it waited for batches.
+    """
 
     @tf.function(autograph=False)
     def steps(iterator, first, count, stopping):
@@ -65,13 +86,7 @@ def build_steps(strategy, model, scorer, optimizer, experiment):
         _, figures, waited = tf.while_loop(lambda i, *_: i < count, one, state, parallel_iterations=1)
         return figures.stack(), waited
 
-    def taken(iterator, first, count, stopping=False):
-        arguments = tf.constant(first, tf.int64), tf.constant(count, tf.int32), tf.constant(stopping)
-        figures, waited = steps(iterator, *arguments)
-        means, norms, stops = figures.numpy().T
-        return Taken(means, norms, float(waited), bool(stops.any()))
-
-    return taken
+    return steps
 
 
 def _check_batch_norm(strategy, model, experiment):
@@ -87,8 +102,15 @@ def _check_batch_norm(strategy, model, experiment):
             )
 
 
-def _batch_step(strategy, model, scorer, optimizer, experiment):
-    """Returns one replica's step: step number, whether to stop and a batch to its share of three figures."""
+def replica_step(strategy, model, scorer, optimizer, experiment):
+    """Returns one replica's step: all of it runs on the device, where a TPU can run no op of the host.
+
+    Args: see `build_steps`.
+
+    Returns:
+      A `tf.function` of the step's number int64, whether to stop, and the replica's features, labels and
+      weights, to its shares of the loss, the gradients' norm and the replicas that stop, float32 `[3]`.
+    """
     replicas = strategy.num_replicas_in_sync
     generators = randomness.generators(model)
     differentiate = _differentiate(model, scorer, optimizer, experiment, replicas)

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import json
 import os
+import socket
 
 import tensorflow as tf
 
@@ -184,10 +185,19 @@ def _check_addresses(kind, addresses):
             raise ValueError(f"TF_CONFIG: cluster.{kind} has {address!r}, which is no host:port")
 
 
+def _check_reachable(resolver):
+    """Raises OSError where a worker does not answer, which TensorFlow would wait for without an end."""
+    for addresses in resolver.cluster_spec().as_dict().values():
+        for address in addresses:
+            host, _, port = address.rpartition(":")
+            socket.create_connection((host, int(port)), timeout=10).close()
+
+
 def _tpu(name):
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
         if name != "local":
+            _check_reachable(resolver)
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
