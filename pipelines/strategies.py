@@ -201,7 +201,7 @@ def _tpu(name):
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
-    except (tf.errors.OpError, ValueError, RuntimeError, OSError) as error:
+    except Exception as error:  # Google's clients, which look a name up, have exceptions of their own
         raise ValueError(
             f"no TPU {name!r} ({files.reason(error)}): run on a TPU VM with its "
             "own TensorFlow, or choose another --strategy"

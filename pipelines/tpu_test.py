@@ -1,0 +1,527 @@
+"""What can be known without a TPU: that every config's steps are fit for one, and how one is found.
+
+A TPU runs what XLA compiles, with static shapes, and no op of the host. Each config's training step and
+evaluation step are lowered to XLA's HLO here, where an op without a kernel of XLA's fails and a dynamic shape
+or a call to the host shows in the text. Then both are traced under TensorFlow's own TPUStrategy, whose
+devices are CPUs, which shows what the strategy's Python refuses. What this cannot show:
+
+- The kernels are those of XLA's CPU backend. A few ops have one there and none on a TPU, or less of one: no
+  float64 linear algebra, no complex128, convolutions and sorts of some types alone.
+- A TPU emulates 64 bits: float64 is slow there, and kept out of all steps (a test holds it); int64 is only
+  counters and the states of random generators, a few numbers a step, which is cheap.
+- Left to itself a random op takes another algorithm on a TPU than on a CPU. Those of the steps name theirs,
+  or start from a seed that does; dropout's masks still differ between the two.
+- TensorFlow moves an op without a kernel to the host of a TPU, unasked, where soft placement is on, which is
+  its default: that works, slowly, and only a profile shows it. Hence the first of these tests.
+- Memory, layouts and padding (a TPU pads to 8 x 128), the time that compiling takes, and whether the traced
+  program runs.
+"""
+
+import collections
+import importlib
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.tpu import tpu_system_metadata
+
+from rank4class import losses
+from rank4class.losses import registry as loss_registry
+from rank4class.models import registry as model_registry
+from rank4class.pipelines import config, optimization, problem, randomness, state, steps, strategies, trainer
+from rank4class.pipelines.configs import digits_mlp, goemotions_minilm
+from rank4class.pipelines.workdir import Workdir
+
+FOLDER = os.path.join(os.path.dirname(__file__), "configs")
+CONFIGS = sorted(name[:-3] for name in os.listdir(FOLDER) if name.endswith(".py") and name != "__init__.py")
+CLASSES = ("admiration", "anger", "fear", "gratitude", "joy", "neutral", "sadness", "surprise")
+WORDS = ("great", "happy", "awful", "bad", "the", "table", "is", "here")
+SLOW = {"imagenet_resnet50"}  # a network that cannot be had smaller
+
+
+def configs():
+    return [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in CONFIGS]
+
+
+@pytest.fixture
+def make(tmp_path, monkeypatch, write_bert_folder):
+    """Returns a function from a config's name to its experiment on small files in the published layout."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+
+    def encoder(kind="bert"):
+        write_bert_folder(tmp_path / kind, words=[*special, *CLASSES, *WORDS], kind=kind)
+        return str(tmp_path / kind)
+
+    monkeypatch.setattr(goemotions_minilm, "minilm_folder", encoder)
+
+    def experiment(name, **changes):
+        made = importlib.import_module(f"rank4class.pipelines.configs.{name}").get_config()
+        if made.encoder.name in ("bert", "electra"):
+            made.encoder.path = encoder(made.encoder.name)
+        if made.data.name in WRITERS:
+            made.data.path = str(WRITERS[made.data.name](tmp_path))
+        made.data.tfds_dir = str(tmp_path / "tfds") if made.data.name == "mind" else None
+        made.data.max_length = min(made.data.max_length, 32)  # positions of the small encoder
+        made.batch_size, made.evaluation_batch_size = 8, 16
+        made.jit_compile = True
+        made = config.override(made, changes)
+        config.check(made)
+        return made
+
+    return experiment
+
+
+def texts(count):
+    """Yields texts and the ids of their classes."""
+    for i in range(count):
+        yield f"{WORDS[i % 8]} {WORDS[i % 3]} {CLASSES[i % 8]}", i % 8
+
+
+def write_goemotions(folder):
+    folder.joinpath("emotions.txt").write_text("".join(f"{name}\n" for name in CLASSES))
+    for name in ("train", "dev", "test"):
+        rows = [f"{text}\t{label}\tid{i}{name}\n" for i, (text, label) in enumerate(texts(24))]
+        folder.joinpath(f"{name}.tsv").write_text("".join(rows))
+    return folder
+
+
+def write_mind(folder):
+    rows = [
+        f"N{i}\t{CLASSES[label]}\t\t{text}\t{text}\t\t[]\t[]\n" for i, (text, label) in enumerate(texts(200))
+    ]
+    folder.joinpath("news.tsv").write_text("".join(rows))
+    return folder
+
+
+def write_text_file(folder):
+    rows = [f"{text} {i}\t{CLASSES[label]}\n" for i, (text, label) in enumerate(texts(80))]
+    folder.joinpath("mine.tsv").write_text("".join(["text\tlabel\n", *rows]))
+    return folder / "mine.tsv"
+
+
+def write_cifar10(folder):
+    rng = np.random.default_rng(0)
+    folder.joinpath("batches.meta.txt").write_text("".join(f"class{i}\n" for i in range(10)))
+    for name, count in (("data_batch_1.bin", 120), ("test_batch.bin", 20)):
+        records = rng.integers(0, 256, [count, 3073], dtype=np.uint8)
+        records[:, 0] = np.arange(count) % 10
+        records.tofile(folder / name)
+    return folder
+
+
+def write_images(folder, ending, count):
+    rng = np.random.default_rng(0)
+    for name in CLASSES:
+        (folder / name).mkdir(parents=True)
+        for i in range(count):
+            image = tf.io.encode_jpeg(rng.integers(0, 256, [20, 24, 3], dtype=np.uint8)).numpy()
+            (folder / name / f"{i}.{ending}").write_bytes(image)
+    return folder
+
+
+def write_imagenet(folder):
+    for name in ("train", "val"):
+        write_images(folder / name, "JPEG", 2)
+    return folder
+
+
+WRITERS = {
+    "goemotions": write_goemotions,
+    "mind": write_mind,
+    "text_file": write_text_file,
+    "cifar10": write_cifar10,
+    "image_folder": lambda folder: write_images(folder / "images", "jpg", 12),
+    "imagenet": write_imagenet,
+}
+
+
+class Built:
+    """An experiment's problem, model and optimizer under a strategy, and its steps."""
+
+    def __init__(self, experiment, folder, strategy=None):
+        self.experiment = experiment
+        self.strategy = strategy or tf.distribute.get_strategy()
+        self.problem = problem.load(experiment, str(folder))
+        self.model = trainer.build_model(experiment, self.problem, self.strategy)
+        section = experiment.optimizer
+        with self.strategy.scope():
+            schedule = optimization.build_schedule(section, 10)
+            self.optimizer = optimization.build_optimizer(section, schedule, experiment.precision)
+            self.optimizer.build(self.model.trainable_variables)
+        scorer = self.problem.scorer(self.model, "train")
+        self.step = steps.replica_step(self.strategy, self.model, scorer, self.optimizer, experiment)
+        self.judges = trainer.judges(experiment, self.problem, self.model, self.strategy)
+
+    def judged_splits(self):
+        """The splits that score differently: all but one know the classes that training knows."""
+        return ("test",) if self.problem.seen is None else ("validation", "test")
+
+    def training_batch(self):
+        return next(iter(self.problem.training_batches(self.experiment)))
+
+    def lower_training(self):
+        return lower(self.step, tf.constant(3, tf.int64), tf.constant(False), *self.training_batch())
+
+    def lower_evaluation(self, split):
+        judge = self.judges[split]
+        batch = next(iter(self.problem.evaluation_batches(self.experiment, split)))
+        return lower(lambda *batch: judge.of_batch(*batch, True), *batch)
+
+
+def lower(function, *arguments):
+    """Returns the HLO text of a function that a TPU can run.
+
+    Raises:
+      ValueError: it has an op that XLA has no kernel for.
+      AssertionError: it has a shape that is not static, or talks to the host.
+    """
+    if not isinstance(function, tf.types.experimental.GenericFunction):
+        function = tf.function(function, autograph=False, jit_compile=True)
+    hlo = function.experimental_get_compiler_ir(*arguments)(stage="hlo")
+    check_hlo(hlo)
+    return hlo
+
+
+def check_hlo(hlo):
+    """Raises AssertionError, with the line, where HLO is nothing for a TPU."""
+    opcodes = r" (custom-call|infeed|outfeed|send|send-done|recv|recv-done)\("
+    found = [line for line in hlo.splitlines() if re.search(opcodes, line)]
+    assert not found, f"not for a TPU: {found[0]}"
+    found = [line for line in hlo.splitlines() if "<=" in line]  # as in f32[<=4,3]
+    assert not found, f"the shape is not static: {found[0]}"
+    found = [line for line in hlo.splitlines() if re.search(r"\b(f64|c128)\[", line)]
+    assert not found, f"double precision: {found[0]}"
+
+
+@pytest.mark.parametrize("name", configs())
+def test_the_batches_and_the_steps_of_every_config_are_fit_for_a_tpu(name, make, tmp_path):
+    built = Built(make(name), tmp_path)
+    for replicas in (2, 8):
+        check_batches(built, replicas)
+    assert built.lower_training()
+    for split in built.judged_splits():
+        assert built.lower_evaluation(split)
+
+
+def check_batches(built, replicas):
+    experiment, loaded = built.experiment, built.problem
+    context = tf.distribute.InputContext(
+        num_input_pipelines=1, input_pipeline_id=0, num_replicas_in_sync=replicas
+    )
+    for size, batches in (
+        (experiment.batch_size, loaded.training_batches(experiment, 0, context)),
+        (experiment.evaluation_batch_size, loaded.evaluation_batches(experiment, "validation", context)),
+        (experiment.evaluation_batch_size, loaded.evaluation_batches(experiment, "test", context)),
+    ):
+        specs = tf.nest.flatten(batches.element_spec)
+        assert {spec.shape[0] for spec in specs} == {size // replicas}
+        assert all(spec.shape.is_fully_defined() for spec in specs)
+        assert {spec.dtype for spec in specs} <= {tf.float32, tf.int32}
+
+
+METRICS = ("mrr", "mean_rank", "precision@3", "recall@3", "map", "ndcg")
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("goemotions_bert", {"precision": "mixed_bfloat16"}),
+        ("image_folder_cnn", {"precision": "mixed_bfloat16"}),
+        ("digits_mlp", {"precision": "mixed_bfloat16", "interaction.name": "lc_mlp"}),
+        ("image_folder_cnn", {"accumulation_steps": 2, "encoder.dropout": 0.2}),
+        ("cifar10_vgg16", {"accumulation_steps": 2}),
+        ("image_folder_cnn", {"optimizer.clip_norm": 1.0, "optimizer.ema_momentum": 0.9}),
+        pytest.param("goemotions_minilm", {"class_encoder.name": "text"}, marks=pytest.mark.slow),
+        ("goemotions_zero_shot", {"data.held_out": (), "class_encoder.attention_layers": 1}),
+        ("digits_mlp", {"optimizer.name": "adagrad", "data.class_weights": "balanced"}),
+        ("digits_mlp", {"optimizer.name": "adamw", "metrics": METRICS, "monitor": "mrr"}),
+    ],
+)
+def test_what_a_config_may_ask_for_is_fit_for_a_tpu(name, changes, make, tmp_path):
+    built = Built(make(name, **{"class_encoder.attention_heads": 2, **changes}), tmp_path)
+    hlo = built.lower_training()
+    assert ("bf16[" in hlo) == (built.experiment.precision == "mixed_bfloat16")
+    assert built.lower_evaluation("test")
+
+
+def rank_model_losses():
+    single = [name for name in loss_registry.names() if not losses.get(name).heads]
+    return [*single, "gumbel_softmax", "gumbel_pairwise_logistic"]
+
+
+def small(**changes):
+    base = {"jit_compile": True, "encoder.hidden": (8,), "encoder.dropout": 0.2, "batch_size": 8}
+    return config.override(digits_mlp.get_config(), {**base, **changes})
+
+
+@pytest.mark.parametrize("multi_label", [False, True])
+@pytest.mark.parametrize("name", rank_model_losses())
+def test_every_loss_is_fit_for_a_tpu(name, multi_label):
+    loss = steps._loss(small(**{"loss.name": name}))
+    labels = tf.ones([8, 10]) if multi_label else tf.zeros([8], tf.int32)
+
+    def gradient(scores, labels):
+        with tf.GradientTape() as tape:
+            tape.watch(scores)
+            value = loss(labels, scores)
+        return value, tape.gradient(value, scores)
+
+    assert lower(gradient, tf.ones([8, 10]), labels)
+
+
+@pytest.mark.parametrize("name", model_registry.INTERACTIONS)
+def test_every_interaction_is_fit_for_a_tpu(name, tmp_path):
+    built = Built(small(**{"interaction.name": name}), tmp_path)
+    assert built.lower_training()
+    assert built.lower_evaluation("test")
+
+
+class Spoiled(tf.keras.layers.Layer):
+    """An encoder that does something to its vectors that is nothing for a TPU."""
+
+    def __init__(self, encoder, spoil):
+        super().__init__()
+        self.encoder, self.spoil = encoder, spoil
+
+    def call(self, features, training=None):
+        return self.spoil(self.encoder(features, training=training))
+
+
+def host(h):
+    return tf.ensure_shape(tf.py_function(lambda x: x + 1.0, [h], tf.float32), h.shape)
+
+
+def printed(h):
+    with tf.control_dependencies([tf.print(h[0, 0])]):
+        return tf.identity(h)
+
+
+def masked(h):
+    return h + tf.reduce_sum(tf.boolean_mask(h, h[:, 0] > 0.5))
+
+
+def distinct(h):
+    return h + tf.reduce_sum(tf.unique(tf.reshape(tf.stop_gradient(h), [-1])).y)
+
+
+def double(h):
+    return tf.cast(tf.cast(h, tf.float64) * 2.0, tf.float32)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error", "message"),
+    [
+        (host, ValueError, "No registered 'EagerPyFunc' OpKernel"),
+        (printed, ValueError, "No registered 'StringFormat' OpKernel"),
+        (masked, AssertionError, "the shape is not static"),
+        (distinct, AssertionError, "the shape is not static"),
+        (double, AssertionError, "double precision"),
+    ],
+)
+def test_what_is_nothing_for_a_tpu_is_found(spoil, error, message, tmp_path):
+    built = Built(small(), tmp_path)
+    built.model.encoder = Spoiled(built.model.encoder, spoil)
+    with pytest.raises(error, match=message):
+        built.lower_training()
+    with pytest.raises(error, match=message):
+        built.lower_evaluation("test")
+
+
+def test_a_call_to_the_host_is_found():
+    line = '  %call.1 = f32[2]{0} custom-call(f32[2]{0} %x), custom_call_target="xla_python_cpu_callback"'
+    with pytest.raises(AssertionError, match="not for a TPU: .*xla_python_cpu_callback"):
+        check_hlo(f"HloModule a\n{line}\n")
+
+
+class Assignment:
+    """Two CPUs in the places of two TPU cores."""
+
+    num_replicas, num_cores_per_replica = 2, 1
+    core_assignment = np.array([[[0, 0, 0, 0]], [[1, 0, 0, 0]]])
+    topology = types.SimpleNamespace(serialized=lambda: b"")
+
+    def tpu_device(self, replica, logical_core, job):
+        del logical_core, job
+        return f"/job:localhost/replica:0/task:0/device:CPU:{replica}"
+
+    def host_device(self, replica):
+        return self.tpu_device(0, replica, None)
+
+
+def tpu_strategy():
+    """Makes TensorFlow's TPUStrategy, with variables on CPUs: it traces what only TPUs can run."""
+    names = [f"/job:localhost/replica:0/task:0/device:TPU:{i}" for i in range(2)]
+    devices = [types.SimpleNamespace(name=name) for name in names]
+    metadata = tpu_system_metadata.TPUSystemMetadata(2, 1, 2, None, devices)
+    resolver = types.SimpleNamespace(get_tpu_system_metadata=lambda: metadata)
+    return tf.distribute.TPUStrategy(resolver, experimental_device_assignment=Assignment())
+
+
+def op_types(graph):
+    """Counts the ops of a graph and of all functions that it holds."""
+    definition = graph.as_graph_def()
+    functions = [function.node_def for function in definition.library.function]
+    return collections.Counter(node.op for nodes in (definition.node, *functions) for node in nodes)
+
+
+TRACED = [
+    ("digits_mlp", {"accumulation_steps": 2, "encoder.dropout": 0.2, "optimizer.clip_norm": 1.0}),
+    ("goemotions_minilm", {"optimizer.ema_momentum": 0.9, "precision": "mixed_bfloat16"}),
+    ("goemotions_zero_shot", {}),
+    ("cifar10_vgg16", {}),
+    pytest.param("imagenet_resnet50", {}, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("name", "changes"), TRACED)
+def test_tensorflows_own_tpu_strategy_takes_the_steps(name, changes, make, tmp_path):
+    built = Built(make(name, **changes), tmp_path, tpu_strategy())
+    strategy, loaded, experiment = built.strategy, built.problem, built.experiment
+    batches = strategy.distribute_datasets_from_function(
+        lambda context: loaded.training_batches(experiment, 0, context)
+    )
+    host_loop = steps.loop(strategy, built.step)
+    numbers = tf.constant(0, tf.int64), tf.constant(5), tf.constant(False)
+    traced = host_loop.get_concrete_function(iter(batches), *numbers)
+    assert [output.shape for output in traced.outputs] == [[None, 3], []]
+    ops = op_types(traced.graph)
+    assert ops["TPUReplicateMetadata"] == 1
+    assert ops["CrossReplicaSum"] >= len(built.model.trainable_variables)
+    assert not [op for op in ops if op.startswith(("Collective", "Nccl"))]
+    normalized = [m for m in built.model.submodules if isinstance(m, tf.keras.layers.BatchNormalization)]
+    assert all(layer.synchronized for layer in normalized)
+    for split in built.judged_splits():
+        batch = next(iter(loaded.read(experiment, split, strategy)))
+        for keep_scores in (False, True):
+            judged = built.judges[split].of_batch.get_concrete_function(*batch, keep_scores)
+            assert ("scores" in judged.structured_outputs) == keep_scores
+            assert judged.structured_outputs["values"].shape[0] == experiment.evaluation_batch_size
+
+
+def test_a_models_weights_go_through_a_checkpoint_under_a_tpu_strategy(tmp_path):
+    experiment = small(**{"optimizer.ema_momentum": 0.9})
+    left, right = (Built(experiment, tmp_path, tpu_strategy()) for _ in range(2))
+    for variable in left.model.trainable_variables:
+        variable.assign(tf.fill(variable.shape, 3.0))
+    state.State(str(tmp_path), left.model, left.optimizer, "ndcg@5").save()
+    state.State(str(tmp_path), right.model, right.optimizer, "ndcg@5").restore()
+    assert all((value == 3.0).all() for value in right.model.get_weights())
+    with optimization.averaged(left.model, left.optimizer):
+        assert not any((value == 3.0).all() for value in left.model.get_weights())
+    assert all((value == 3.0).all() for value in left.model.get_weights())
+
+
+def test_dropout_differs_between_steps_by_what_a_tpus_algorithm_sees(tmp_path):
+    model = Built(small(), tmp_path).model
+    (generator,) = randomness.generators(model)
+    seen = []
+    for step in (3, 4):
+        randomness.reset([generator], 0, tf.constant(step, tf.int64))
+        low, high, key = generator.state.numpy().tolist()
+        # XLA's Philox takes the whole counter, what a TPU takes where no algorithm is named its lower half.
+        named = generator.algorithm == tf.random.Algorithm.PHILOX.value
+        seen.append((low, high, key) if named else (low, key))
+    assert seen[0] != seen[1]
+
+
+class Calls:
+    """Stands in for TensorFlow's ways to a TPU, and writes down what is called."""
+
+    def __init__(self, monkeypatch, failing=None):
+        self.made = []
+        self._failing = failing
+        self.resolver = types.SimpleNamespace(
+            cluster_spec=lambda: tf.train.ClusterSpec({"worker": ["10.0.0.2:8470"]})
+        )
+        self.strategy = object()
+        resolvers = tf.distribute.cluster_resolver
+        monkeypatch.setattr(resolvers, "TPUClusterResolver", self._named("resolve", self.resolver))
+        monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", self._named("connect"))
+        monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", self._named("initialize"))
+        monkeypatch.setattr(tf.distribute, "TPUStrategy", self._named("strategy", self.strategy))
+        monkeypatch.setattr(
+            socket, "create_connection", self._named("reach", types.SimpleNamespace(close=int))
+        )
+
+    def _named(self, name, result=None):
+        def call(*arguments, **knobs):
+            self.made.append((name, *arguments, *knobs.values()))
+            if name == self._failing:
+                raise tf.errors.NotFoundError(None, None, "nothing there\nand more")
+            return result
+
+        return call
+
+
+def test_the_tpu_of_this_machine_needs_no_connection(monkeypatch):
+    calls = Calls(monkeypatch)
+    assert strategies.get("tpu") is calls.strategy
+    resolver = calls.resolver
+    assert calls.made == [("resolve", "local"), ("initialize", resolver), ("strategy", resolver)]
+
+
+def test_a_tpu_by_name_is_reached_connected_to_and_initialized(monkeypatch):
+    calls = Calls(monkeypatch)
+    assert strategies.get("tpu", "mine") is calls.strategy
+    resolver = calls.resolver
+    assert calls.made == [
+        ("resolve", "mine"),
+        ("reach", ("10.0.0.2", 8470), 10),
+        ("connect", resolver),
+        ("initialize", resolver),
+        ("strategy", resolver),
+    ]
+
+
+@pytest.mark.parametrize("failing", ["resolve", "reach", "connect", "initialize", "strategy"])
+def test_a_tpu_that_is_not_there_is_one_clear_error(monkeypatch, failing):
+    Calls(monkeypatch, failing)
+    with pytest.raises(ValueError, match=r"^no TPU 'mine' \(nothing there\): run on a TPU VM with") as raised:
+        strategies.get("tpu", "mine")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("local", "TPUs not found in the cluster"), ("grpc://127.0.0.1:1", "refused")]
+)
+def test_a_machine_without_a_tpu_says_so_at_once(name, reason):
+    started = time.monotonic()
+    with pytest.raises(ValueError, match=f"^no TPU '{name}' .*{reason}.*: run on a TPU VM") as raised:
+        strategies.get("tpu", name)
+    assert "\n" not in str(raised.value)
+    assert time.monotonic() - started < 30.0
+
+
+DOOR = """
+import sys
+import tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+from rank4class.pipelines import strategies
+def stand_in(name):
+    assert name == "local"
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+strategies._tpu = stand_in
+from rank4class.scripts import main, train
+main.run(train.main, resumes=True)
+"""
+
+
+@pytest.mark.slow
+def test_the_door_trains_on_what_stands_in_for_a_tpu(tmp_path):
+    config_file = os.path.join(FOLDER, "digits_mlp.py")
+    arguments = ["--strategy=tpu", "--tpu=local", f"--config={config_file}", f"--workdir={tmp_path}/run"]
+    arguments += ["--config.epochs=1", "--config.steps_per_execution=5", "--config.encoder.hidden=(16,)"]
+    command = [sys.executable, "-c", DOOR, *arguments]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert finished.returncode == 0, finished.stderr
+    workdir = Workdir(f"{tmp_path}/run")
+    assert workdir.results()["steps"] == 17
+    assert workdir.sessions()[0]["replicas"] == 2
