@@ -180,6 +180,15 @@ def test_a_torn_best_model_is_noticed_before_anything_is_trained(tmp_path, monke
         trainer.restore(path)
 
 
+def test_a_finished_run_whose_best_model_is_damaged_is_not_judged_by_another(tmp_path):
+    trainer.train(small(), str(tmp_path), progress=False)
+    assert Workdir(str(tmp_path)).results()["best_step"] == 34
+    assert len(list((tmp_path / "checkpoints" / "best").glob("*.index"))) == 2
+    cut(tmp_path / "checkpoints" / "best", "step-34.data*")
+    with pytest.raises(ValueError, match=f"the best model of {tmp_path}, that of step 34, is damaged"):
+        trainer.restore(str(tmp_path))
+
+
 def test_checkpoints_that_are_all_damaged_are_not_overwritten(tmp_path, monkeypatch):
     experiment, path = small(epochs=4.0), str(tmp_path / "torn")
     interrupt(experiment, path, 51, monkeypatch)

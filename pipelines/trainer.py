@@ -279,8 +279,11 @@ class Training:
         step, split, loaded = self._progress.step, self._loaded.splits[name], self._loaded
         picture = figures.rank_histogram(judged.ranks, loaded.num_scored(name))
         tf.summary.image(f"{name}/rank_of_the_true_class", picture[None], step=step)
-        if not split.multi_label:
-            picture = figures.confusion_matrix(split.labels, judged.top_classes, loaded.scored_class_names(name))
+        judgeable = judged.top_classes >= 0  # the ranks show the others
+        if not split.multi_label and judgeable.any():
+            picture = figures.confusion_matrix(
+                split.labels[judgeable], judged.top_classes[judgeable], loaded.scored_class_names(name)
+            )
             tf.summary.image(f"{name}/confusion_matrix", picture[None], step=step)
         self._pictured = time.monotonic()
 
@@ -446,7 +449,11 @@ def restore_checkpoint(path, which, strategy=None):
 
 def _read_best(experiment, workdir, model, strategy):
     del experiment, strategy  # the model stands there alone
-    return best_model(workdir.checkpoints, model).read_newest()
+    step = best_model(workdir.checkpoints, model).read_newest()
+    results = workdir.results()
+    if results and results["best_step"] not in (None, step):
+        raise ValueError(f"the best model of {workdir.path}, that of step {results['best_step']}, is damaged")
+    return step
 
 
 def _read_last(experiment, workdir, model, strategy):
