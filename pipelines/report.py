@@ -171,8 +171,9 @@ def write_grid(runs, root):
     counts = f"{first.results['train_examples']:,} training"
     for split in ("validation", "test"):
         counts += f", {first.results[split]['examples']:,} {split}"
-    packages = ", ".join(f"{name} {version}" for name, version in first.results["packages"].items())
-    code = first.results["git"] or "outside a git checkout"
+    session = Workdir(first.path).sessions()[-1]
+    packages = ", ".join(f"{name} {version}" for name, version in session["packages"].items())
+    code = session["git"] or "outside a git checkout"
     lines = [
         f"# {first.experiment.data.name} with {first.experiment.encoder.name}"
         + (" (frozen)" if first.experiment.encoder.frozen else ""),

@@ -60,8 +60,10 @@ def is_chief(strategy):
     return resolver.task_type == "chief" or (not has_chief and resolver.task_id in (None, 0))
 
 
-def check_batches(experiment, strategy):
-    """Raises ValueError where the replicas cannot share an experiment's batches evenly."""
+def check(experiment, strategy):
+    """Raises ValueError where an experiment's batches or precision do not go with a strategy's replicas."""
+    if experiment.precision == "mixed_float16" and isinstance(strategy, tf.distribute.TPUStrategy):
+        raise ValueError("precision 'mixed_float16' is not for TPUs: set it to 'mixed_bfloat16'")
     replicas = strategy.num_replicas_in_sync
     for name in ("batch_size", "evaluation_batch_size"):
         size = getattr(experiment, name)
@@ -76,6 +78,11 @@ def check_batches(experiment, strategy):
             f"accumulation_steps {experiment.accumulation_steps} does not divide the {own} examples of a "
             f"replica (batch_size {experiment.batch_size}, {replicas} replicas)"
         )
+
+
+def reads_elsewhere(strategy):
+    """Whether the batches are made by the TPU's own servers: they know TensorFlow's operations alone."""
+    return isinstance(strategy, tf.distribute.TPUStrategy) and strategy.cluster_resolver.master() != "local"
 
 
 def several_workers(strategy):

@@ -108,8 +108,8 @@ def test_one_worker_writes(monkeypatch, cluster, kind, index, chief):
 def test_batches_that_replicas_cannot_share(changes, message):
     experiment = config.override(config.Experiment(), changes)
     with pytest.raises(ValueError, match=message):
-        strategies.check_batches(experiment, strategies.get("mirrored"))
-    strategies.check_batches(config.Experiment(), strategies.get("mirrored"))
+        strategies.check(experiment, strategies.get("mirrored"))
+    strategies.check(config.Experiment(), strategies.get("mirrored"))
 
 
 def test_what_all_replicas_have_comes_in_order_and_exact():
@@ -143,3 +143,27 @@ def test_a_lost_worker_is_said_to_be_lost(monkeypatch):
     message = r"another worker was lost \(Connection reset by peer\): start all of them again with the same"
     with pytest.raises(OSError, match=message), strategies.naming_lost_workers(alone):
         raise lost
+
+
+class TpuStandIn(tf.distribute.TPUStrategy):
+    """As much of the strategy as is asked for."""
+
+    def __init__(self, master):
+        self.master = master
+
+    @property
+    def cluster_resolver(self):
+        return type("Resolver", (), {"master": lambda _: self.master})()
+
+    num_replicas_in_sync = 8
+
+
+def test_what_a_tpu_asks_of_an_experiment():
+    experiment = config.override(config.Experiment(), {"precision": "mixed_float16"})
+    with pytest.raises(ValueError, match="'mixed_float16' is not for TPUs: set it to 'mixed_bfloat16'"):
+        strategies.check(experiment, TpuStandIn("local"))
+    strategies.check(config.override(experiment, {"precision": "mixed_bfloat16"}), TpuStandIn("local"))
+    strategies.check(experiment, strategies.get("default"))
+    assert strategies.reads_elsewhere(TpuStandIn("grpc://10.0.0.2:8470"))
+    assert not strategies.reads_elsewhere(TpuStandIn("local"))
+    assert not strategies.reads_elsewhere(strategies.get("mirrored"))

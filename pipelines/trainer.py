@@ -63,7 +63,7 @@ def train(experiment, path, *, strategy=None, loaded=None, progress=True):
     """
     config.check(experiment)
     strategy = strategy or tf.distribute.get_strategy()
-    strategies.check_batches(experiment, strategy)
+    strategies.check(experiment, strategy)
     workdir = Workdir(path)
     workdir.check_owner(experiment)
     if workdir.results():
@@ -76,6 +76,10 @@ def train(experiment, path, *, strategy=None, loaded=None, progress=True):
         loaded = loaded or problem.load(experiment, path)
         workdir.check_data(loaded.hashes)
         workdir.check_class_texts(loaded.class_texts)
+        if strategies.reads_elsewhere(strategy) and isinstance(loaded.preprocess, data.WordPiece):
+            raise ValueError(
+                "the servers of this TPU cannot cut texts into tokens: set data.cache=True, and they get them cut"
+            )
         training = Training(experiment, strategy, loaded, workdir, progress)
         interruption = stack.enter_context(Interruption())
         with strategies.naming_lost_workers(strategy):

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class import data
-from rank4class.pipelines import config, evaluation, problem, survival, trainer
+from rank4class.pipelines import config, evaluation, problem, strategies, survival, trainer
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.workdir import Workdir
 
@@ -297,3 +297,21 @@ def test_hashes_are_of_what_the_examples_hold(tmp_path):
 def test_a_folder_that_tensorflow_takes_for_a_pattern(tmp_path):
     with pytest.raises(ValueError, match=r"run \[1\] has a bracket"):
         trainer.train(small(), str(tmp_path / "run [1]"))
+
+
+def test_texts_go_to_a_remote_tpu_as_tokens_alone(tmp_path, tiny_goemotions, tiny_bert, monkeypatch):
+    monkeypatch.setattr(strategies, "reads_elsewhere", lambda _: True)
+    experiment = config.Experiment(
+        data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8),
+        encoder=config.Encoder(name="bert", path=tiny_bert),
+        batch_size=8,
+        steps=1,
+        metrics=("mrr",),
+        monitor="mrr",
+    )
+    with pytest.raises(
+        ValueError, match="servers of this TPU cannot cut texts into tokens: set data.cache=True"
+    ):
+        trainer.train(experiment, str(tmp_path / "run"), progress=False)
+    cached = config.override(experiment, {"data.cache": True})
+    assert trainer.train(cached, str(tmp_path / "run"), progress=False)["steps"] == 1

@@ -1,0 +1,192 @@
+"""The training binary against what happens to it: signals, full disks, other processes, lost machines."""
+
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from rank4class.pipelines import survival
+
+DIGITS = "--config=" + os.path.join(os.path.dirname(__file__), "..", "pipelines", "configs", "digits_mlp.py")
+SMALL = ("--config.encoder.hidden=(16,)", "--config.encoder.dropout=0.2")
+# Workers reduce in another order than one device does: losses agree to so many parts.
+REPLICAS_RTOL = 1e-5
+
+pytestmark = pytest.mark.slow
+
+
+def start(workdir, *flags, environment=None, **kwargs):
+    command = [
+        sys.executable,
+        "-m",
+        "rank4class.scripts.train",
+        DIGITS,
+        *SMALL,
+        f"--workdir={workdir}",
+        *flags,
+    ]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, **streams, env={**os.environ, **(environment or {})}, **kwargs)
+
+
+def ended(process, timeout=300):
+    """Waits for a process; returns its exit code and its last line of the error stream."""
+    try:
+        _, errors = process.communicate(timeout=timeout)
+    finally:
+        process.kill()
+    lines = [line for line in errors.splitlines() if line.strip()]
+    return process.returncode, lines[-1] if lines else ""
+
+
+def train(workdir, *flags, **kwargs):
+    return ended(start(workdir, *flags, **kwargs))
+
+
+def wait_for(condition, process, timeout=120):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def history(workdir):
+    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_sigterm_saves_and_the_same_command_goes_on(tmp_path):
+    flags = ("--config.epochs=200",)
+    process = start(tmp_path / "run", *flags)
+    wait_for((tmp_path / "run" / "metrics.jsonl").exists, process)
+    process.send_signal(signal.SIGTERM)
+    code, line = ended(process)
+    assert code == 128 + signal.SIGTERM
+    assert line.startswith("saved after step ")
+    assert line.endswith(" and stopped: the same command goes on from there")
+    saved = int(line.split()[3])
+    [session] = map(json.loads, (tmp_path / "run" / "sessions.jsonl").read_text().splitlines())
+    assert session["to_step"] == saved
+    assert (tmp_path / "run" / "checkpoints" / "last" / f"step-{saved}.index").exists()
+    process = start(tmp_path / "run", *flags)
+    wait_for(lambda: history(tmp_path / "run")[-1]["step"] > saved, process)
+    process.send_signal(signal.SIGINT)
+    assert ended(process)[0] == 128 + signal.SIGINT
+
+
+def test_a_disk_that_is_full_loses_nothing(tmp_path):
+    def small_files():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+    flags = ("--config.epochs=3", "--config.encoder.hidden=(64,)")
+    code, line = train(tmp_path / "run", *flags, preexec_fn=small_files)
+    assert code == 1
+    assert line.startswith("error: checkpoint ")
+    assert "File too large" in line
+    assert os.listdir(tmp_path / "run" / "checkpoints" / "last") == []
+    assert train(tmp_path / "run", *flags)[0] == 0
+    assert train(tmp_path / "undisturbed", *flags)[0] == 0
+    assert survival.compare(str(tmp_path / "undisturbed"), str(tmp_path / "run")) == []
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    code, line = train(tmp_path / "file" / "run")
+    assert code == 1
+    assert line == f"error: {tmp_path}/file/run: {tmp_path}/file is not a directory"
+
+
+def test_a_second_process_on_one_folder(tmp_path):
+    first = start(tmp_path / "run", "--config.epochs=400")
+    wait_for((tmp_path / "run" / "config.json").exists, first)
+    code, line = train(tmp_path / "run", "--config.epochs=400")
+    assert code == 1
+    assert line.startswith(f"error: another process trains in {tmp_path / 'run'} (process {first.pid} on ")
+    assert first.poll() is None
+    first.send_signal(signal.SIGTERM)
+    assert ended(first)[0] == 128 + signal.SIGTERM
+
+
+def test_a_cluster_that_is_not_described(tmp_path):
+    for text, message in (
+        ("", "needs the environment variable TF_CONFIG='{"),
+        ("{", "TF_CONFIG is not JSON ("),
+    ):
+        code, line = train(tmp_path, "--strategy=multi_worker", environment={"TF_CONFIG": text})
+        assert (code, line.startswith("error: ")) == (1, True)
+        assert message in line
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def start_workers(workdir, *flags):
+    """Starts two workers on this machine."""
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    processes = []
+    for i in range(2):
+        cluster = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": i}}
+        environment = {"TF_CONFIG": json.dumps(cluster)}
+        processes.append(start(workdir, "--strategy=multi_worker", *flags, environment=environment))
+    return processes
+
+
+@pytest.mark.multi_worker
+def test_two_workers_train_like_one_and_resume_when_one_is_lost(tmp_path):
+    flags = ("--config.epochs=12", "--config.encoder.dropout=0.0", "--config.checkpoint_steps=5")
+    chief, other = start_workers(tmp_path / "two", *flags)
+    wait_for((tmp_path / "two" / "metrics.jsonl").exists, chief)
+    other.kill()
+    code, line = ended(chief)
+    assert code == 1
+    assert line.startswith("error: another worker was lost (")
+    assert line.endswith("and the run goes on from its last checkpoint")
+    ended(other)
+    chief, other = start_workers(tmp_path / "two", *flags)
+    for process in (chief, other):
+        assert ended(process)[0] == 0
+    sessions = (tmp_path / "two" / "sessions.jsonl").read_text().splitlines()
+    first, second = map(json.loads, sessions)
+    assert 0 < second["from_step"] <= first["to_step"]
+    assert (second["strategy"], second["replicas"]) == ("CollectiveAllReduceStrategy", 2)
+
+    assert train(tmp_path / "one", *flags)[0] == 0
+    one, two = history(tmp_path / "one"), history(tmp_path / "two")
+    assert len(one) == len(two) == 12
+    for a, b in zip(one, two, strict=True):
+        assert a["loss"] == pytest.approx(b["loss"], rel=REPLICAS_RTOL)
+        assert a["top1_error"] == pytest.approx(b["top1_error"], abs=0.3)  # of 359 examples, one
+    counts = [json.loads((tmp_path / name / "results.json").read_text()) for name in ("one", "two")]
+    for split in ("validation", "test"):
+        assert counts[0][split]["examples"] == counts[1][split]["examples"]
+    left = [name for name in os.listdir(tmp_path / "two" / "checkpoints" / "last") if "partial" in name]
+    assert left == []
+    assert np.isfinite([line["loss"] for line in two]).all()
+
+
+@pytest.mark.multi_worker
+def test_a_signal_to_one_worker_stops_both(tmp_path):
+    chief, other = start_workers(tmp_path / "two", "--config.epochs=500")
+    wait_for((tmp_path / "two" / "metrics.jsonl").exists, chief)
+    other.send_signal(signal.SIGTERM)
+    lines = []
+    for process in (chief, other):
+        code, line = ended(process)
+        assert code == 128 + signal.SIGTERM
+        lines.append(line)
+    assert lines[0] == lines[1]
+    assert lines[0].startswith("saved after step ")
