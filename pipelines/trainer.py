@@ -78,7 +78,7 @@ def train(experiment, path, *, strategy=None, loaded=None, progress=True):
         workdir.check_class_texts(loaded.class_texts)
         if strategies.reads_elsewhere(strategy) and isinstance(loaded.preprocess, data.WordPiece):
             raise ValueError(
-                "the servers of this TPU cannot cut texts into tokens: set data.cache=True, and they get them cut"
+                "the servers of this TPU cannot cut texts into tokens: set data.cache=True to send them cut"
             )
         training = Training(experiment, strategy, loaded, workdir, progress)
         interruption = stack.enter_context(Interruption())
