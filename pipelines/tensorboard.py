@@ -52,7 +52,8 @@ def _flattened(fields, prefix=""):
         if isinstance(value, dict):
             yield from _flattened(value, f"{prefix}{name}.")
         elif isinstance(value, tuple):
-            yield prefix + name, ", ".join(map(str, value))
+            if value:
+                yield prefix + name, ", ".join(map(str, value))
         elif value is not None:
             yield prefix + name, value
 

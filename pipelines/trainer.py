@@ -326,7 +326,7 @@ class Training:
             "seed": self._experiment.seed,
         }
         if self._chief:
-            tensorboard.write_best(results, self._metrics, self._progress.step)
+            tensorboard.write_best(results, self._metrics, self._state.best_step or self._progress.step)
             self._write_pictures("test", judged["test"])
             vectors = self._model.encode_classes(training=False)
             tensorboard.write_projector(self._workdir.tensorboard, self._loaded.class_names, vectors)
