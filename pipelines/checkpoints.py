@@ -49,13 +49,16 @@ class Checkpoints:
         files.make_folder(self.folder)
         partial = _PARTIAL + f"step-{step}"
         try:
-            with files.errors_of(f"checkpoint {self._prefix(step)}"):
-                self._checkpoint.write(os.path.join(self.folder, partial))
-                for path in reversed(self._files_of(partial)):
-                    tf.io.gfile.rename(path, path.replace(_PARTIAL, ""), overwrite=True)
-        except OSError:
+            self._checkpoint.write(os.path.join(self.folder, partial))
+            for path in reversed(self._files_of(partial)):
+                name = os.path.basename(path).removeprefix(_PARTIAL)
+                tf.io.gfile.rename(path, os.path.join(self.folder, name), overwrite=True)
+        except tf.errors.OpError as error:
             files.remove(self._files_of(partial))
-            raise
+            raise OSError(
+                f"checkpoint {self._prefix(step)} cannot be written ({files.reason(error)}): those before it "
+                "stay, mend that and run the same command again"
+            ) from error
 
     def check(self, step):
         """Raises ValueError where the checkpoint of a step is damaged."""

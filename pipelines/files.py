@@ -21,14 +21,15 @@ _AROUND = re.compile(r"Graph execution error|Detected at|  File|\s*\[\[|Addition
 
 
 def reason(error):
-    """Returns the first line of an error's own words, past where in a graph it arose.
+    """Returns the first line of an error's own words, without the operation and the file of which they are.
 
-    >>> message = ["Graph execution error:", "", "Detected at node x", "torn"]
-    >>> reason(tf.errors.DataLossError(None, None, chr(10).join(message)))
-    'torn'
+    >>> message = ["Graph execution error:", "", "{{node Save}} /a/b; No space left on device [Op:SaveV2]"]
+    >>> reason(tf.errors.ResourceExhaustedError(None, None, chr(10).join(message)))
+    'No space left on device'
     """
     lines = (getattr(error, "message", None) or str(error)).splitlines()
-    return next((line.strip() for line in lines if not _AROUND.match(line)), type(error).__name__)
+    line = next((line.strip() for line in lines if not _AROUND.match(line)), type(error).__name__)
+    return re.sub(r"^(\{\{.*?\}\} )?(\S+; )?(.*?)( \[Op:\w+\])?$", r"\3", line)
 
 
 def exists(path):

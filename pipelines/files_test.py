@@ -39,7 +39,7 @@ def test_a_failed_write_leaves_the_old_content(tmp_path, monkeypatch):
         raise tf.errors.ResourceExhaustedError(None, None, "x; No space left on device")
 
     monkeypatch.setattr(tf.io.gfile, "rename", full)
-    with pytest.raises(OSError, match=r"x\.json: x; No space left on device"):
+    with pytest.raises(OSError, match=r"x\.json: No space left on device$"):
         files.write(path, "new")
     assert files.read_text(path) == "old"
     assert os.listdir(tmp_path) == ["x.json"]

@@ -227,16 +227,15 @@ class Training:
         split, name = self._loaded.splits["train"], self._experiment.loss.name
         rate = float(self._schedule(step))
         examples = [split.origin(i) for i in self._loaded.training_examples(self._experiment, step)]
-        what = "its gradient not finite" if math.isfinite(loss) else str(loss)
+        what = f"{loss} but its gradient is not finite" if math.isfinite(loss) else str(loss)
         report = {"step": step + 1, "loss": name, "value": what, "learning_rate": rate, "examples": examples}
         if self._chief:
             self._workdir.write_not_finite(report)
         named = ", ".join(examples[:3]) + (f" and {len(examples) - 3} more" if len(examples) > 3 else "")
         raise FloatingPointError(
-            f"loss {name!r} is {loss}"
-            + (" but its gradient is not finite" if math.isfinite(loss) else "")
-            + f" at step {step + 1}, learning rate {rate:.3g}: lower optimizer.learning_rate or look at the "
-            f"data ({named}; all in {self._workdir.not_finite}). The last checkpoint is from before"
+            f"loss {name!r} is {what} at step {step + 1}, learning rate {rate:.3g}: lower "
+            f"optimizer.learning_rate or look at the data ({named}; all in {self._workdir.not_finite}). "
+            "The last checkpoint is from before"
         )
 
     def _summarize_step(self, loss, norm, pace):
