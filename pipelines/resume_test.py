@@ -272,3 +272,14 @@ def test_two_processes_cannot_train_in_one_folder(tmp_path):
     workdir.unlock()
     assert trainer.train(small(), str(tmp_path), progress=False)["steps"] == 34
     workdir.lock()  # a run lets go at its end
+
+
+def test_a_run_may_go_on_with_more_replicas(tmp_path, monkeypatch, mirrored):
+    experiment = small(**{"encoder.dropout": 0.0, "epochs": 4.0})
+    alone, both = str(tmp_path / "alone"), str(tmp_path / "both")
+    trainer.train(experiment, alone, progress=False)
+    interrupt(experiment, both, 34, monkeypatch)
+    trainer.train(experiment, both, strategy=mirrored, progress=False)
+    for a, b in zip(Workdir(alone).history(), Workdir(both).history(), strict=True):
+        assert a["loss"] == pytest.approx(b["loss"], rel=1e-5)
+    assert [line["replicas"] for line in Workdir(both).sessions()] == [1, 2]

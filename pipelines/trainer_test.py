@@ -313,3 +313,52 @@ def test_texts_go_to_a_remote_tpu_as_tokens_alone(tmp_path, tiny_goemotions, tin
         trainer.train(experiment, str(tmp_path / "run"), progress=False)
     cached = config.override(experiment, {"data.cache": True})
     assert trainer.train(cached, str(tmp_path / "run"), progress=False)["steps"] == 1
+
+
+# Two replicas add up their halves in another order than one device adds the whole.
+REPLICAS_RTOL = 1e-5
+
+
+def assert_same_curve(experiment, tmp_path, strategy):
+    for name, chosen in (("one", None), ("two", strategy)):
+        trainer.train(experiment, str(tmp_path / name), strategy=chosen, progress=False)
+    one, two = (Workdir(str(tmp_path / name)) for name in ("one", "two"))
+    assert [line["step"] for line in one.history()] == [line["step"] for line in two.history()]
+    for a, b in zip(one.history(), two.history(), strict=True):
+        assert a["loss"] == pytest.approx(b["loss"], rel=REPLICAS_RTOL)
+    for split in ("validation", "test"):
+        a, b = one.results()[split], two.results()[split]
+        assert a["examples"] == b["examples"]
+        assert a[experiment.monitor] == pytest.approx(b[experiment.monitor], abs=0.1)
+
+
+def test_the_curve_of_two_replicas_is_that_of_one(tmp_path, mirrored):
+    assert_same_curve(small(**{"encoder.dropout": 0.0, "epochs": 5.0}), tmp_path, mirrored)
+
+
+def test_the_curve_of_a_text_encoder_on_two_replicas(tmp_path, mirrored, tiny_goemotions, tiny_bert):
+    experiment = config.Experiment(
+        data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8),
+        encoder=config.Encoder(name="bert", path=tiny_bert, dropout=0.0),
+        class_encoder=config.ClassEncoder(name="text"),
+        batch_size=8,
+        evaluation_batch_size=4,
+        epochs=4.0,
+        metrics=("mrr",),
+        monitor="mrr",
+    )
+    assert_same_curve(experiment, tmp_path, mirrored)
+
+
+def test_pictures_of_a_long_training(tmp_path, monkeypatch):
+    monkeypatch.setattr(trainer, "SECONDS_BETWEEN_PICTURES", 0.0)
+    trainer.train(small(), str(tmp_path), progress=False)
+    (events,) = (tmp_path / "tensorboard").glob("events*")
+    pictured = {}
+    for record in tf.compat.v1.train.summary_iterator(str(events)):
+        for value in record.summary.value:
+            pictured.setdefault(value.tag, []).append(record.step)
+    assert (
+        pictured["validation/confusion_matrix"] == pictured["validation/rank_of_the_true_class"] == [17, 34]
+    )
+    assert pictured["test/confusion_matrix"] == [34]
