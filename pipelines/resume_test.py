@@ -101,16 +101,15 @@ EVERYTHING = {
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("number", "changes"),
     [
-        {},
-        {"checkpoint_steps": 4},
-        EVERYTHING,
-        {"precision": "mixed_float16", "accumulation_steps": 2},
-        {"steps_per_execution": 5, "jit_compile": True},
+        (signal.SIGINT, {}),
+        (signal.SIGTERM, {"checkpoint_steps": 4}),
+        (signal.SIGTERM, EVERYTHING),
+        (signal.SIGTERM, {"precision": "mixed_float16", "accumulation_steps": 2}),
+        (signal.SIGTERM, {"steps_per_execution": 5, "jit_compile": True}),
     ],
 )
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_between_two_evaluations_saves_and_stops(tmp_path, monkeypatch, changes, number):
     experiment, path = small(**changes), str(tmp_path / "stopped")
     build_steps = trainer.build_steps
