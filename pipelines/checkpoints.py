@@ -82,7 +82,7 @@ class Checkpoints:
             status = self._checkpoint.read(prefix)
             status.assert_existing_objects_matched().assert_consumed()
         except _UNUSABLE as error:
-            raise ValueError(f"checkpoint {prefix} is of another model: {files.reason(error)}") from error
+            raise ValueError(f"checkpoint {prefix} is of another run: {files.reason(error)}") from error
 
     def read_newest(self):
         """Restores the newest checkpoint that can be, and says which it passes over.
@@ -106,7 +106,7 @@ class Checkpoints:
             return step
         if steps:
             raise ValueError(
-                f"none of the checkpoints in {self.folder} can be used, so nothing is overwritten: restore "
+                f"none of the checkpoints in {self.folder} can be used, and nothing is overwritten: restore "
                 "one of them, or choose another --workdir"
             )
         return None

@@ -88,8 +88,8 @@ def test_one_of_another_model_is_passed_over(tmp_path, caplog):
     variable, checkpoints = counter(tmp_path)
     assert checkpoints.read_newest() == 5
     assert float(variable[0]) == 5.0
-    assert "step-30 is of another model: " in caplog.text
-    assert "step-40 is of another model: " in caplog.text
+    assert "step-30 is of another run: " in caplog.text
+    assert "step-40 is of another run: " in caplog.text
 
 
 def test_where_none_is_good_nothing_is_begun_anew(tmp_path):
@@ -99,7 +99,7 @@ def test_where_none_is_good_nothing_is_begun_anew(tmp_path):
     names = sorted(os.listdir(tmp_path))
     _, checkpoints = counter(tmp_path)
     with pytest.raises(
-        ValueError, match="none of the checkpoints in .* can be used, so nothing is overwritten"
+        ValueError, match="none of the checkpoints in .* can be used, and nothing is overwritten"
     ):
         checkpoints.read_newest()
     assert sorted(os.listdir(tmp_path)) == names

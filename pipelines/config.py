@@ -185,6 +185,7 @@ class Experiment:
 OPTIMIZERS = ("adam", "adamw", "adagrad")
 DECAYS = ("none", "linear", "cosine")
 PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
+SMALLEST, LARGEST = 1e-30, 1e30  # of numbers that go into float32, with room to multiply
 POSITIVE = (
     "data.max_length",
     "data.image_size",
@@ -310,8 +311,8 @@ def check(experiment):
             raise ValueError(f"{section}.weight_decay {decay} is negative")
     if experiment.patience < 0:
         raise ValueError(f"patience {experiment.patience} is negative")
-    if experiment.seed < 0:
-        raise ValueError(f"seed {experiment.seed} is negative")
+    if not 0 <= experiment.seed < 2**32:
+        raise ValueError(f"seed {experiment.seed} is not in 0 .. 2**32 - 1")
     if experiment.monitor not in experiment.metrics:
         raise ValueError(
             f"monitor {experiment.monitor!r} is not among the metrics {', '.join(experiment.metrics)}"
@@ -394,6 +395,20 @@ def first_difference(left, right):
     return None
 
 
+def changed_fields(experiment):
+    """Returns the fields that are not at their defaults, dotted name -> value.
+
+    >>> changed_fields(override(Experiment(), {"loss.name": "mse", "seed": 3}))
+    {'loss.name': 'mse', 'seed': 3}
+    """
+    default, changed = Experiment(), {}
+    for dotted in _field_names(Experiment):
+        value, usual = (functools.reduce(getattr, dotted.split("."), one) for one in (experiment, default))
+        if value != usual:
+            changed[dotted] = value
+    return changed
+
+
 def override(experiment, changes):
     """Returns a copy with dotted fields replaced.
 
@@ -467,3 +482,8 @@ def _check_positive(field, value):
     values = value if isinstance(value, tuple) else (value,)
     if not values or any(one is not None and not one > 0 for one in values):
         raise ValueError(f"{field} {value} is not positive")
+    for one in values:
+        if isinstance(one, int) and one >= 2**31:
+            raise ValueError(f"{field} {one} is not below 2**31")
+        if isinstance(one, float) and not SMALLEST <= one <= LARGEST:
+            raise ValueError(f"{field} {one:g} is not between {SMALLEST:g} and {LARGEST:g}")

@@ -38,8 +38,13 @@ def exists(path):
 
 
 def read_text(path):
-    with errors_of(path), tf.io.gfile.GFile(path) as file:
-        return file.read()
+    """Returns a file's text; raises ValueError where it is not UTF-8."""
+    try:
+        return read_bytes(path).decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path} is damaged (no UTF-8 text): restore it, or choose another --workdir"
+        ) from error
 
 
 def read_bytes(path):

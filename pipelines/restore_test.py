@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from rank4class.pipelines import config, files, trainer
 from rank4class.pipelines.configs import digits_mlp
@@ -42,12 +41,11 @@ def test_a_checkpoint_has_the_figures_that_training_saw(tmp_path, changes):
         assert results["best_step"] != results["steps"]
 
 
-def test_two_devices_restore_and_judge_as_one(tmp_path):
+def test_two_devices_restore_and_judge_as_one(tmp_path, mirrored):
     path = trained(str(tmp_path / "run"))
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     for which in trainer.CHECKPOINTS:
         step, alone = judged(path, which)
-        of_both_step, of_both = judged(path, which, strategy=strategy)
+        of_both_step, of_both = judged(path, which, strategy=mirrored)
         assert step == of_both_step
         np.testing.assert_allclose(of_both["ndcg@5"], alone["ndcg@5"], atol=1e-4)
 

@@ -1,15 +1,44 @@
 """All that a resumed run needs, in one checkpoint: weights, slots, and how far the run has come."""
 
+import hashlib
 import json
 import os
 
 import numpy as np
 import tensorflow as tf
 
-from rank4class.pipelines import evaluation
+from rank4class.pipelines import config, evaluation
 from rank4class.pipelines.checkpoints import Checkpoints
 
 KEPT = 2  # checkpoints to resume from: the newest, and the one before should it be damaged
+
+
+class Owner(tf.train.experimental.PythonState):
+    """Marks a checkpoint as a run's own.
+
+    Args:
+      run: `run_of` an experiment and its data.
+    """
+
+    def __init__(self, run):
+        self._run = run
+
+    def serialize(self):
+        return self._run
+
+    def deserialize(self, string_value):
+        if tf.compat.as_text(string_value) != self._run:
+            raise ValueError("it was made by another experiment or with other data")
+
+
+def run_of(experiment, hashes):
+    """Returns what tells a run from others: a hash of its experiment and of its data's hashes."""
+
+    def plain(value):  # 3 and 3.0 epochs are the same
+        return float(value) if isinstance(value, int | float) else str(value)
+
+    fields = {name: plain(value) for name, value in config.changed_fields(experiment).items()}
+    return hashlib.sha256(json.dumps([fields, hashes], sort_keys=True).encode()).hexdigest()
 
 
 class Progress(tf.train.experimental.PythonState):
@@ -78,15 +107,18 @@ class State:
       model: a built `models.RankModel`.
       optimizer: with its variables created.
       monitor: the metric that tells the best model.
+      run: `run_of` the experiment and its data.
       writes: whether this process's files count; see `Checkpoints`.
     """
 
-    def __init__(self, folder, model, optimizer, monitor, writes=True):
+    def __init__(self, folder, model, optimizer, monitor, run, writes=True):
         self.progress = Progress()
         self._monitor = monitor
-        everything = tf.train.Checkpoint(model=model, optimizer=optimizer, progress=self.progress)
+        everything = tf.train.Checkpoint(
+            model=model, optimizer=optimizer, progress=self.progress, owner=Owner(run)
+        )
         self._last = Checkpoints(os.path.join(folder, "last"), everything, writes)
-        self._best = best_model(folder, model, writes)
+        self._best = best_model(folder, model, run, writes)
 
     def restore(self):
         """Goes to the newest checkpoint that can be used, if there is any; removes what is half written.
@@ -96,7 +128,12 @@ class State:
         """
         self._last.read_newest()
         if self.best_step is not None:
-            self._best.check(self.best_step)
+            try:
+                self._best.check(self.best_step)
+            except ValueError as error:
+                raise ValueError(
+                    f"the best model so far is lost: {error}. Restore it, or choose another --workdir"
+                ) from error
         for checkpoints in (self._last, self._best):
             checkpoints.keep(checkpoints.steps())
 
@@ -122,6 +159,8 @@ class State:
             self._best.read(self.best_step)
 
 
-def best_model(folder, model, writes=True):
+def best_model(folder, model, run, writes=True):
     """Returns the `Checkpoints` of a run's best models."""
-    return Checkpoints(os.path.join(folder, "best"), tf.train.Checkpoint(model=model), writes)
+    return Checkpoints(
+        os.path.join(folder, "best"), tf.train.Checkpoint(model=model, owner=Owner(run)), writes
+    )

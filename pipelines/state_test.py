@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rank4class.pipelines.state import Progress, State
+from rank4class.pipelines import config
+from rank4class.pipelines.state import Progress, State, run_of
 
 
 def progress(*values, name="ndcg@5"):
@@ -52,12 +53,12 @@ def test_progress_is_kept_to_the_bit():
     )
 
 
-def state(folder):
+def state(folder, run="this run"):
     model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
     model.build([None, 1])
     optimizer = tf.keras.optimizers.Adam()
     optimizer.build(model.trainable_variables)
-    made = State(str(folder), model, optimizer, "ndcg@5")
+    made = State(str(folder), model, optimizer, "ndcg@5", run)
     return made, model.layers[0].bias
 
 
@@ -113,3 +114,26 @@ def test_without_a_number_the_model_stays_as_it_is(tmp_path):
     made.restore_best()
     assert float(bias) == 10.0
     assert steps_in(tmp_path / "best") == []
+
+
+def test_a_checkpoint_of_another_run_is_passed_over(tmp_path, caplog):
+    made, bias = state(tmp_path)
+    evaluate(made, bias, 10, 50.0)
+    other, bias = state(tmp_path / "other", run="another")
+    evaluate(other, bias, 20, 60.0)
+    for folder in ("last", "best"):
+        for path in (tmp_path / "other" / folder).iterdir():
+            path.rename(tmp_path / folder / path.name)
+    again, bias = state(tmp_path)
+    again.restore()
+    assert (again.progress.step, float(bias)) == (10, 10.0)
+    assert "step-20 is of another run: it was made by another experiment or with other data" in caplog.text
+
+
+def test_what_tells_runs_apart():
+    experiment, hashes = config.Experiment(epochs=3), {"train": "a", "test": "b"}
+    same = run_of(experiment, hashes)
+    assert run_of(config.Experiment(epochs=3.0), dict(reversed(hashes.items()))) == same
+    assert run_of(config.override(experiment, {"seed": 1}), hashes) != same
+    assert run_of(config.override(experiment, {"loss.name": "mse"}), hashes) != same
+    assert run_of(experiment, {**hashes, "test": "c"}) != same

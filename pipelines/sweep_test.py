@@ -63,7 +63,7 @@ def test_a_rate_that_diverges_loses(tmp_path, capsys):
         ({"seeds": [0, 1, 0]}, "the seeds of a grid repeat 0: a run would count twice"),
         ({"losses": ["mse", "mse"]}, "the losses of a grid repeat 'mse'"),
         ({"losses": []}, "a grid needs losses"),
-        ({"seeds": [0, -1]}, "seed -1 is negative"),
+        ({"seeds": [0, -1]}, r"seed -1 is not in 0 \.\. 2\*\*32 - 1"),
         ({"learning_rates": [0.1, -0.1]}, "optimizer.learning_rate -0.1 is not positive"),
     ],
 )

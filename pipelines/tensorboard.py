@@ -152,9 +152,10 @@ def purge_after(folder, step):
       step: int, the last one to keep.
     """
     paths = tf.io.gfile.glob(os.path.join(folder, "events.out.tfevents.*"))
-    if not paths:
+    times = [int(match[1]) for match in (re.search(r"tfevents\.(\d+)", path) for path in paths) if match]
+    if not times:
         return
-    newest = max(int(re.search(r"tfevents\.(\d+)", path)[1]) for path in paths)
+    newest = max(times)
     time.sleep(min(max(0.0, newest + 1 - time.time()), SKEW))
     start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
     # The shortest name of its second sorts before a writer's.

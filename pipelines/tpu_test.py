@@ -422,8 +422,8 @@ def test_a_models_weights_go_through_a_checkpoint_under_a_tpu_strategy(tmp_path)
     left, right = (Built(experiment, tmp_path, tpu_strategy()) for _ in range(2))
     for variable in left.model.trainable_variables:
         variable.assign(tf.fill(variable.shape, 3.0))
-    state.State(str(tmp_path), left.model, left.optimizer, "ndcg@5").save()
-    state.State(str(tmp_path), right.model, right.optimizer, "ndcg@5").restore()
+    state.State(str(tmp_path), left.model, left.optimizer, "ndcg@5", "run").save()
+    state.State(str(tmp_path), right.model, right.optimizer, "ndcg@5", "run").restore()
     assert all((value == 3.0).all() for value in right.model.get_weights())
     with optimization.averaged(left.model, left.optimizer):
         assert not any((value == 3.0).all() for value in left.model.get_weights())

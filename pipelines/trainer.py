@@ -26,7 +26,7 @@ from rank4class.pipelines import (
     tensorboard,
 )
 from rank4class.pipelines.interruption import Interrupted, Interruption
-from rank4class.pipelines.state import State, best_model
+from rank4class.pipelines.state import State, best_model, run_of
 from rank4class.pipelines.steps import build_steps
 from rank4class.pipelines.workdir import Workdir
 
@@ -100,6 +100,8 @@ class Training:
         examples = len(loaded.splits["train"])
         epoch_steps = examples / experiment.batch_size
         self._total = experiment.steps or math.ceil(experiment.epochs * epoch_steps)
+        if self._total >= 2**31:
+            raise ValueError(f"epochs {experiment.epochs:g} make {self._total:g} steps: set it lower")
         self._evaluation_steps = math.ceil(epoch_steps / experiment.evaluations_per_epoch)
         self._summary_steps = max(1, self._evaluation_steps // SUMMARIES_BETWEEN_EVALUATIONS)
 
@@ -117,7 +119,12 @@ class Training:
         if self._chief:
             workdir.claim(experiment, loaded.hashes, loaded.class_texts)
         self._state = State(
-            workdir.checkpoints, self._model, self._optimizer, experiment.monitor, writes=self._chief
+            workdir.checkpoints,
+            self._model,
+            self._optimizer,
+            experiment.monitor,
+            run_of(experiment, loaded.hashes),
+            writes=self._chief,
         )
         self._progress = self._state.progress
 
@@ -133,6 +140,8 @@ class Training:
         self._state.restore()
         step = self._progress.step
         strategies.check_agreement(self._strategy, step, self._workdir.path)
+        if not self._chief:  # by now the chief has claimed the folder
+            self._workdir.check_shared(self._experiment, self._loaded.hashes)
         if step:
             logging.info("Going on after step %d of %d", step, self._total)
         self._session = _Session(self._workdir, self._strategy, step)
@@ -147,14 +156,15 @@ class Training:
         if not self._chief:
             return tf.summary.create_noop_writer()
         step = self._progress.step
-        tensorboard.purge_after(self._workdir.tensorboard, step)
-        writer = tf.summary.create_file_writer(self._workdir.tensorboard)
-        with writer.as_default():
-            tensorboard.write_hparams(self._experiment)
-            session = self._session.line
-            tensorboard.write_text(
-                self._experiment, session["command"], session["git"], session["packages"], step
-            )
+        with self._logging():
+            tensorboard.purge_after(self._workdir.tensorboard, step)
+            writer = tf.summary.create_file_writer(self._workdir.tensorboard)
+            with writer.as_default():
+                tensorboard.write_hparams(self._experiment)
+                session = self._session.line
+                tensorboard.write_text(
+                    self._experiment, session["command"], session["git"], session["packages"], step
+                )
         self._pictured = time.monotonic()
         return writer
 
@@ -238,14 +248,24 @@ class Training:
             "The last checkpoint is from before"
         )
 
+    def _logging(self):
+        return files.errors_of(self._workdir.tensorboard)
+
+    def _write_scalars(self, scalars):
+        with self._logging():
+            for name, value in scalars.items():
+                tf.summary.scalar(name, value, step=self._progress.step)
+
     def _summarize_step(self, loss, norm, pace):
-        step = self._progress.step
-        tf.summary.scalar("train/loss", loss, step=step)
-        tf.summary.scalar("train/gradient_norm", norm, step=step)
-        tf.summary.scalar("train/learning_rate", self._schedule(step - 1), step=step)
-        rate = pace.steps_a_second() * self._experiment.batch_size
-        tf.summary.scalar("train/examples_per_second", rate, step=step)
-        tf.summary.scalar("train/waiting_share", pace.waiting_share(), step=step)
+        self._write_scalars(
+            {
+                "train/loss": loss,
+                "train/gradient_norm": norm,
+                "train/learning_rate": self._schedule(self._progress.step - 1),
+                "train/examples_per_second": pace.steps_a_second() * self._experiment.batch_size,
+                "train/waiting_share": pace.waiting_share(),
+            }
+        )
 
     def _evaluate(self):
         with optimization.averaged(self._model, self._optimizer):
@@ -255,8 +275,7 @@ class Training:
         if judged is None:
             self._stop()
         self._save()
-        for name in self._metrics:
-            tf.summary.scalar(f"validation/{name}", summary[name], step=self._progress.step)
+        self._write_scalars({f"validation/{name}": summary[name] for name in self._metrics})
         if self._chief and time.monotonic() - self._pictured > SECONDS_BETWEEN_PICTURES:
             self._write_pictures("validation", judged)
         if self._verbose:
@@ -279,15 +298,16 @@ class Training:
 
     def _write_pictures(self, name, judged):
         """Writes what a judged split looks like."""
-        step, split, loaded = self._progress.step, self._loaded.splits[name], self._loaded
-        picture = figures.rank_histogram(judged.ranks, loaded.num_scored(name))
-        tf.summary.image(f"{name}/rank_of_the_true_class", picture[None], step=step)
+        split, loaded = self._loaded.splits[name], self._loaded
+        pictures = {"rank_of_the_true_class": figures.rank_histogram(judged.ranks, loaded.num_scored(name))}
         judgeable = judged.top_classes >= 0  # the ranks show the others
         if not split.multi_label and judgeable.any():
-            picture = figures.confusion_matrix(
+            pictures["confusion_matrix"] = figures.confusion_matrix(
                 split.labels[judgeable], judged.top_classes[judgeable], loaded.scored_class_names(name)
             )
-            tf.summary.image(f"{name}/confusion_matrix", picture[None], step=step)
+        with self._logging():
+            for kind, picture in pictures.items():
+                tf.summary.image(f"{name}/{kind}", picture[None], step=self._progress.step)
         self._pictured = time.monotonic()
 
     def _judge(self, split):
@@ -325,10 +345,12 @@ class Training:
             "seed": self._experiment.seed,
         }
         if self._chief:
-            tensorboard.write_best(results, self._metrics, self._state.best_step or self._progress.step)
             self._write_pictures("test", judged["test"])
             vectors = self._model.encode_classes(training=False)
-            tensorboard.write_projector(self._workdir.tensorboard, self._loaded.class_names, vectors)
+            with self._logging():
+                tensorboard.write_best(results, self._metrics, self._state.best_step or self._progress.step)
+                tensorboard.write_projector(self._workdir.tensorboard, self._loaded.class_names, vectors)
+                self.writer.flush()
             self._session.write(self._progress.step)
             self._workdir.write_results(results)
         return results
@@ -444,28 +466,28 @@ def restore_checkpoint(path, which, strategy=None):
     workdir.check_class_texts(loaded.class_texts)
     model = build_model(experiment, loaded, strategy)
     read = {"best": _read_best, "last": _read_last}[which]
-    step = read(experiment, workdir, model, strategy)
+    step = read(experiment, workdir, model, run_of(experiment, loaded.hashes), strategy)
     if step is None:
         raise FileNotFoundError(f"{path} has no checkpoint yet: train it first")
     return experiment, loaded, model, step
 
 
-def _read_best(experiment, workdir, model, strategy):
+def _read_best(experiment, workdir, model, run, strategy):
     del experiment, strategy  # the model stands there alone
-    step = best_model(workdir.checkpoints, model).read_newest()
+    step = best_model(workdir.checkpoints, model, run).read_newest()
     results = workdir.results()
-    if results and results["best_step"] not in (None, step):
+    if step is not None and results and results["best_step"] not in (None, step):
         raise ValueError(f"the best model of {workdir.path}, that of step {results['best_step']}, is damaged")
     return step
 
 
-def _read_last(experiment, workdir, model, strategy):
+def _read_last(experiment, workdir, model, run, strategy):
     # With the optimizer, which holds the averages: every value in the checkpoint then has its variable.
     with strategy.scope():
         schedule = optimization.build_schedule(experiment.optimizer, 1)  # no step will be taken
         optimizer = optimization.build_optimizer(experiment.optimizer, schedule, experiment.precision)
         optimizer.build(model.trainable_variables)
-    state = State(workdir.checkpoints, model, optimizer, experiment.monitor, writes=False)
+    state = State(workdir.checkpoints, model, optimizer, experiment.monitor, run, writes=False)
     state.restore()
     if optimizer.use_ema:
         optimizer.finalize_variable_values(model.trainable_variables)

@@ -104,8 +104,8 @@ class Workdir:
         """Raises ValueError where the run was made with other texts of the classes."""
         if not files.exists(self._class_texts):
             return
-        kept = _read_json(self._class_texts)["texts"]
-        if kept != list(texts):
+        kept = _read_json(self._class_texts).get("texts")
+        if kept != list(texts or ()):
             raise ValueError(
                 f"{self.path} was made with other class texts: restore those in {self._class_texts}, or "
                 "choose another --workdir"
@@ -126,6 +126,19 @@ class Workdir:
             if class_texts is not None:
                 files.write(self._class_texts, json.dumps({"texts": class_texts}, indent=2) + "\n")
             files.write(self._config, config.to_json(experiment))
+
+    def check_shared(self, experiment, hashes):
+        """Raises ValueError where a worker's folder, flags or data are not those of the chief.
+
+        Args:
+          experiment, hashes: the worker's own; the chief has claimed the folder.
+        """
+        if not files.exists(self._config):
+            raise ValueError(
+                f"{self.path} is not the chief's folder: all workers need one and the same --workdir"
+            )
+        self.check_owner(experiment)
+        self.check_data(hashes)
 
     def experiment(self):
         """Returns the experiment that the folder belongs to.

@@ -134,14 +134,14 @@ def free_ports(count):
     return ports
 
 
-def start_workers(workdir, *flags):
-    """Starts two workers on this machine."""
+def start_workers(workdir, *flags, other_workdir=None, other_flags=()):
+    """Starts two workers on this machine; the second may get a folder and flags of its own."""
     addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
     processes = []
-    for i in range(2):
+    for i, (folder, own) in enumerate(((workdir, ()), (other_workdir or workdir, other_flags))):
         cluster = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": i}}
         environment = {"TF_CONFIG": json.dumps(cluster)}
-        processes.append(start(workdir, "--strategy=multi_worker", *flags, environment=environment))
+        processes.append(start(folder, "--strategy=multi_worker", *flags, *own, environment=environment))
     return processes
 
 
@@ -190,3 +190,34 @@ def test_a_signal_to_one_worker_stops_both(tmp_path):
         lines.append(line)
     assert lines[0] == lines[1]
     assert lines[0].startswith("saved after step ")
+
+
+@pytest.mark.multi_worker
+@pytest.mark.parametrize(
+    ("folder", "flags", "message"),
+    [
+        (
+            "one",
+            ("--config.optimizer.learning_rate=0.3",),
+            "optimizer.learning_rate is 0.003 there and 0.3 here",
+        ),
+        ("another", (), "another is not the chief's folder: all workers need one and the same --workdir"),
+    ],
+)
+def test_workers_that_do_not_belong_together(tmp_path, folder, flags, message):
+    chief, other = start_workers(
+        tmp_path / "one", "--config.epochs=2", other_workdir=tmp_path / folder, other_flags=flags
+    )
+    code, line = ended(other)
+    assert (code, line.startswith("error: ")) == (1, True)
+    assert message in line
+    assert ended(chief)[0] == 1
+    assert not (tmp_path / "one" / "results.json").exists()
+
+
+def test_a_log_that_cannot_be_written(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "tensorboard").write_text("")
+    code, line = train(tmp_path / "run")
+    assert code == 1
+    assert line.startswith(f"error: {tmp_path}/run/tensorboard: ")
