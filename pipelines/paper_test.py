@@ -16,7 +16,7 @@ from rank4class.pipelines.steps import build_steps
 CASES = {
     "goemotions_bert": (28, 110_000_000, False),
     "goemotions_electra": (28, 109_000_000, False),
-    "mind_bert": (18, 110_000_000, True),
+    "mind_bert": (18, 110_000_000, False),
     "mind_electra": (18, 109_000_000, False),
     "imagenet_resnet50": (1000, 25_500_000, True),
     "cifar10_vgg16": (10, 15_000_000, True),

@@ -212,9 +212,10 @@ def interrupt(experiment, path, step, monkeypatch):
             trainer.train(experiment, path, progress=False)
 
 
-def test_lost_histories_are_written_again(tmp_path, monkeypatch):
+@pytest.mark.parametrize("step", [51, 68])  # after the last one nothing is saved any more
+def test_lost_histories_are_written_again(tmp_path, monkeypatch, step):
     experiment, path = small(epochs=4.0), str(tmp_path / "lost")
-    interrupt(experiment, path, 51, monkeypatch)
+    interrupt(experiment, path, step, monkeypatch)
     (tmp_path / "lost" / "metrics.jsonl").write_text("damaged")
     assert_ends_like_an_undisturbed_run(experiment, path, tmp_path)
 

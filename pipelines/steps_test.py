@@ -141,6 +141,17 @@ def test_compiled_or_in_parts_a_step_is_the_same(changes):
     assert_alike(taken(small(**changes)), taken(small()))
 
 
+@pytest.mark.parametrize("encoder", ["small_cnn", "bert"])
+def test_encoders_compiled_take_the_same_step(encoder, tmp_path, tiny_goemotions, tiny_bert):
+    changes = {"encoder.name": encoder, "encoder.hidden": None, "interaction.name": "lc_mlp"}
+    if encoder == "bert":
+        changes |= {"encoder.path": tiny_bert, "data.name": "goemotions", "data.path": str(tiny_goemotions)}
+    experiment = small(**changes)
+    loaded = problem.load(experiment, str(tmp_path))
+    compiled = config.override(experiment, {"jit_compile": True})
+    assert_alike(taken(compiled, loaded=loaded), taken(experiment, loaded=loaded), rtol=1e-4)
+
+
 def test_weight_decay_of_an_encoder_joins_the_loss_once_whatever_the_replicas():
     experiment = small()
     values = []

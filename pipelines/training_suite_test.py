@@ -15,7 +15,7 @@ def few(monkeypatch):
 def test_both_sides_train():
     bare = training_suite._build(Step("bare"), (2,))
     before = float(bare._step())
-    for _ in range(10):
+    for _ in range(4):
         bare()
     assert float(bare._step()) < before
     training = training_suite._build(Step("training"), (2,))
