@@ -11,8 +11,8 @@ from rank4class.models import encoders
 from rank4class.pipelines import config, optimization, problem
 from rank4class.pipelines.steps import build_steps
 
-# Classes, weights, and whether to compile with XLA: that takes a minute for twelve layers of transformer, so
-# one of the four stands for them.
+# Classes, weights, and whether to compile with XLA: that takes a minute for twelve layers of transformer, of
+# which `tpu_test.py` compiles one and `steps_test.py` takes steps with two.
 CASES = {
     "goemotions_bert": (28, 110_000_000, False),
     "goemotions_electra": (28, 109_000_000, False),
