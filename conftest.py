@@ -9,7 +9,7 @@ import pytest
 import safetensors.numpy
 import tensorflow as tf
 
-from rank4class.pipelines import strategies
+from rank4class.pipelines import strategies, trainer
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 tf.config.set_logical_device_configuration(
@@ -34,6 +34,18 @@ def real_data():
 def mirrored():
     """Returns the strategy over both logical CPUs, one a process: the sums of two would be mixed up."""
     return strategies.get("mirrored")
+
+
+@pytest.fixture
+def names_of_a_new_process(monkeypatch):
+    """Lets Keras name layers in each run as in a process of its own: checkpoints hold the names."""
+    train = trainer.train
+
+    def in_a_process_of_its_own(*arguments, **kwargs):
+        tf.keras.backend.clear_session()
+        return train(*arguments, **kwargs)
+
+    monkeypatch.setattr(trainer, "train", in_a_process_of_its_own)
 
 
 @pytest.fixture

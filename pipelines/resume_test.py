@@ -13,17 +13,7 @@ from rank4class.pipelines.interruption import Interrupted
 from rank4class.pipelines.state import State
 from rank4class.pipelines.workdir import Workdir
 
-
-@pytest.fixture(autouse=True)
-def same_names(monkeypatch):
-    """Lets Keras name layers in each run as in a process of its own: checkpoints hold the names."""
-    train = trainer.train
-
-    def in_a_process_of_its_own(*arguments, **kwargs):
-        tf.keras.backend.clear_session()
-        return train(*arguments, **kwargs)
-
-    monkeypatch.setattr(trainer, "train", in_a_process_of_its_own)
+pytestmark = pytest.mark.usefixtures("names_of_a_new_process")
 
 
 def small(**changes):
