@@ -19,7 +19,17 @@ SMALL = ("--config.encoder.hidden=(16,)", "--config.encoder.dropout=0.2")
 # Workers reduce in another order than one device does: losses agree to so many parts.
 REPLICAS_RTOL = 1e-5
 
+STARTED = []
+
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def none_is_left():
+    """Ends what a test that failed has left running."""
+    yield
+    while STARTED:
+        STARTED.pop().kill()
 
 
 def start(workdir, *flags, environment=None, **kwargs):
@@ -33,7 +43,9 @@ def start(workdir, *flags, environment=None, **kwargs):
         *flags,
     ]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, **streams, env={**os.environ, **(environment or {})}, **kwargs)
+    process = subprocess.Popen(command, **streams, env={**os.environ, **(environment or {})}, **kwargs)
+    STARTED.append(process)
+    return process
 
 
 def ended(process, timeout=300):
