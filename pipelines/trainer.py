@@ -144,9 +144,8 @@ class Training:
             self._workdir.check_shared(self._experiment, self._loaded.hashes)
         if step:
             logging.info("Going on after step %d of %d", step, self._total)
-        if (
-            self._chief and step
-        ):  # a kill may have come between the last checkpoint and the copy of its history
+        if self._chief and step:
+            # A kill may have come between the last checkpoint and the copy of its history.
             self._workdir.write_history(self._progress.history)
         self._session = _Session(self._workdir, self._strategy, step)
         self.writer = self._summary_writer()
