@@ -11,7 +11,7 @@ from rank4class.pipelines import files
 
 _INDEX = re.compile(r"step-(\d+)\.index")
 # What reading and restoring raise where something does not fit.
-_UNUSABLE = (tf.errors.OpError, AssertionError, IndexError, RuntimeError, ValueError)
+UNUSABLE = (tf.errors.OpError, AssertionError, IndexError, RuntimeError, ValueError)
 _PARTIAL = "partial-"
 _UNREADABLE = "unreadable-"
 
@@ -67,21 +67,21 @@ class Checkpoints:
             reader = tf.compat.v1.train.NewCheckpointReader(prefix)
             for name in reader.get_variable_to_shape_map():
                 reader.get_tensor(name)
-        except _UNUSABLE as error:
+        except UNUSABLE as error:
             raise ValueError(f"checkpoint {prefix} is damaged: {files.reason(error)}") from error
 
     def read(self, step):
         """Restores the checkpoint of a step.
 
         Raises:
-          ValueError: it is damaged, or of another model; some variables may have taken its values.
+          ValueError: it is damaged, or of another run; some variables may have taken its values.
         """
         self.check(step)
         prefix = self._prefix(step)
         try:
             status = self._checkpoint.read(prefix)
             status.assert_existing_objects_matched().assert_consumed()
-        except _UNUSABLE as error:
+        except UNUSABLE as error:
             raise ValueError(f"checkpoint {prefix} is of another run: {files.reason(error)}") from error
 
     def read_newest(self):

@@ -15,7 +15,7 @@ def trained(path, **changes):
 
 
 def judged(path, which, split="validation", strategy=None):
-    experiment, loaded, model, step = trainer.restore_checkpoint(path, which, strategy)
+    experiment, loaded, model, step = trainer.restore(path, which, strategy)
     judge = trainer.judges(experiment, loaded, model, strategy)[split]
     return step, judge(loaded.read(experiment, split, strategy)).summarize()
 
@@ -55,7 +55,7 @@ def test_a_run_without_a_checkpoint_is_told_to_train(tmp_path, which):
     path = trained(str(tmp_path / "run"))
     files.remove([Workdir(path).checkpoints])
     with pytest.raises(FileNotFoundError, match="has no checkpoint yet: train it first"):
-        trainer.restore_checkpoint(path, which)
+        trainer.restore(path, which)
 
 
 @pytest.mark.parametrize("which", trainer.CHECKPOINTS)
@@ -63,7 +63,7 @@ def test_restoring_changes_nothing_in_the_folder(tmp_path, which):
     path = trained(str(tmp_path / "run"))
     (tmp_path / "run" / "checkpoints" / "last" / "step-999.data-00000-of-00001").write_text("half written")
     before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
-    trainer.restore_checkpoint(path, which)
+    trainer.restore(path, which)
     assert before == {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
 
 
@@ -75,4 +75,4 @@ def test_a_damaged_checkpoint_is_refused(tmp_path, which):
         content[len(content) // 2] ^= 1
         file.write_bytes(content)
     with pytest.raises(ValueError, match="none of the checkpoints in .* can be used"):
-        trainer.restore_checkpoint(path, which)
+        trainer.restore(path, which)

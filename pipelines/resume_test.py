@@ -248,7 +248,7 @@ def test_a_run_in_object_storage(tmp_path):
     trainer.train(small(), path, progress=False)
     assert Workdir(path).results()["steps"] == 34
     assert [line["step"] for line in Workdir(path).history()] == [17, 34]
-    _, _, model = trainer.restore(path)
+    _, _, model, _ = trainer.restore(path)
     assert model.count_params() > 0
 
 

@@ -27,6 +27,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class.pipelines import report
+from rank4class.pipelines.checkpoints import UNUSABLE
 
 SAVED = ("last", "best")  # folders of checkpoints
 TEXTS = ("config.json", "data.json", "class_texts.json", "metrics.jsonl", "results.json")
@@ -563,7 +564,7 @@ def compare_tensors(here, there, file):
     """Returns the `Difference`s of two checkpoints, given by their prefixes; `file` names them."""
     try:
         tensors = [_tensors(path) for path in (here, there)]
-    except (tf.errors.OpError, ValueError) as error:
+    except UNUSABLE as error:
         return [Difference(file, f"cannot be read: {error}")]
     differences = []
     for name in sorted(tensors[0].keys() | tensors[1].keys()):

@@ -148,11 +148,12 @@ def test_another_newest_checkpoint_is_reported(tmp_path):
     ]
 
 
-def test_a_torn_checkpoint_is_reported(tmp_path):
+@pytest.mark.parametrize("torn", ["step-9.index", "step-9.data-00000-of-00001"])
+def test_a_torn_checkpoint_is_reported(tmp_path, torn):
     write_run(tmp_path / "undisturbed")
     write_run(tmp_path / "killed")
-    index = tmp_path / "killed" / "checkpoints" / "last" / "step-9.index"
-    index.write_bytes(index.read_bytes()[:20])
+    path = tmp_path / "killed" / "checkpoints" / "last" / torn
+    path.write_bytes(path.read_bytes()[:20])
     (difference,) = survival.compare(str(tmp_path / "undisturbed"), str(tmp_path / "killed"))
     assert "cannot be read" in difference.what
 

@@ -435,16 +435,7 @@ def _metrics(experiment, loaded):
 CHECKPOINTS = ("best", "last")
 
 
-def restore(path, strategy=None):
-    """Loads a run's problem and its model with the best weights; see `restore_checkpoint`.
-
-    Returns:
-      `(experiment, problem, model)`.
-    """
-    return restore_checkpoint(path, "best", strategy)[:3]
-
-
-def restore_checkpoint(path, which, strategy=None):
+def restore(path, which="best", strategy=None):
     """Loads a run's problem and its model with the weights of a checkpoint.
 
     Args:

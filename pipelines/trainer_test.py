@@ -212,7 +212,7 @@ def test_a_frozen_encoder_is_run_once_and_kept_out_of_training(
     path = str(tmp_path / "run")
     trainer.train(experiment, path, progress=False)
     assert [name for name in os.listdir(path) if name.startswith("features-")]
-    _, loaded, model = trainer.restore(path)
+    _, loaded, model, _ = trainer.restore(path)
     assert model.encoder.weights == []
     assert [v.shape for v in model.weights] == [[3, 8], [3]]
     # The cached outputs are the encoder's own.

@@ -122,9 +122,9 @@ class Workdir:
         self.lock()
         self.check_owner(experiment)
         if not files.exists(self._config):
-            files.write(self._data, json.dumps(hashes, indent=2) + "\n")
+            _write_json(self._data, hashes)
             if class_texts is not None:
-                files.write(self._class_texts, json.dumps({"texts": class_texts}, indent=2) + "\n")
+                _write_json(self._class_texts, {"texts": class_texts})
             files.write(self._config, config.to_json(experiment))
 
     def check_shared(self, experiment, hashes):
@@ -155,10 +155,10 @@ class Workdir:
         return _read_json(self._results) if files.exists(self._results) else None
 
     def write_results(self, results):
-        files.write(self._results, json.dumps(results, indent=2) + "\n")
+        _write_json(self._results, results)
 
     def write_not_finite(self, report):
-        files.write(self.not_finite, json.dumps(report, indent=2) + "\n")
+        _write_json(self.not_finite, report)
 
     def history(self):
         """Returns the evaluations so far, oldest first."""
@@ -177,6 +177,10 @@ class Workdir:
 
 def _read_json(path):
     return _parse(files.read_text(path), path)
+
+
+def _write_json(path, value):
+    files.write(path, json.dumps(value, indent=2) + "\n")
 
 
 def _read_lines(path):

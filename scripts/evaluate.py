@@ -31,7 +31,7 @@ def main():
     chief = strategies.is_chief(strategy)
     if output and chief:
         evaluation_files.prepare(output)  # what cannot be written is better known now
-    experiment, loaded, model, step = trainer.restore_checkpoint(_WORKDIR.value, _CHECKPOINT.value, strategy)
+    experiment, loaded, model, step = trainer.restore(_WORKDIR.value, _CHECKPOINT.value, strategy)
     examples, class_names = loaded.splits[split], loaded.scored_class_names(split)
     keep_scores = bool(output) and _KEEP_SCORES.value
     if keep_scores:
