@@ -50,6 +50,8 @@ class Checkpoints:
         partial = _PARTIAL + f"step-{step}"
         try:
             self._checkpoint.write(os.path.join(self.folder, partial))
+            # One of the same step would stand there with new data under its old index.
+            files.remove(self._files_of(f"step-{step}"))
             for path in reversed(self._files_of(partial)):
                 name = os.path.basename(path).removeprefix(_PARTIAL)
                 tf.io.gfile.rename(path, os.path.join(self.folder, name), overwrite=True)

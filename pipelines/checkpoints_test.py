@@ -129,6 +129,27 @@ def test_a_write_that_fails_leaves_the_others(tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == ["step-5.data-00000-of-00001", "step-5.index"]
 
 
+def test_a_kill_while_one_is_written_again_leaves_the_one_before(tmp_path, monkeypatch):
+    checkpoints = written(tmp_path, 5, 20)
+    renamed, rename = [], tf.io.gfile.rename
+
+    def killed_at_the_second(source, target, **kwargs):
+        renamed.append(target)
+        if len(renamed) == 2:
+            raise KeyboardInterrupt
+        rename(source, target, **kwargs)
+
+    monkeypatch.setattr(tf.io.gfile, "rename", killed_at_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoints.write(20)
+    monkeypatch.undo()
+    variable, checkpoints = counter(tmp_path)
+    assert checkpoints.read_newest() == 5
+    assert float(variable[0]) == 5.0
+    checkpoints.keep([5])
+    assert sorted(os.listdir(tmp_path)) == ["step-5.data-00000-of-00001", "step-5.index"]
+
+
 def test_a_worker_that_does_not_write_leaves_no_file(tmp_path):
     written(tmp_path, 5)
     _, checkpoints = counter(tmp_path, writes=False)

@@ -137,7 +137,7 @@ def naming_lost_workers(strategy):
             raise
         raise OSError(
             f"another worker was lost ({files.reason(error)}): start all of them again with the same "
-            "command, and the run goes on from its last checkpoint"
+            "command; a training goes on from its last checkpoint"
         ) from error
 
 

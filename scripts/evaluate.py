@@ -37,7 +37,8 @@ def main():
     if keep_scores:
         evaluation_files.check_size(len(examples), len(class_names))
     judge = trainer.judges(experiment, loaded, model, strategy)[split]
-    judged = judge(loaded.read(experiment, split, strategy), keep_scores=keep_scores)
+    with strategies.naming_lost_workers(strategy):
+        judged = judge(loaded.read(experiment, split, strategy), keep_scores=keep_scores)
     if not chief:
         return
     summary = judged.summarize()

@@ -166,7 +166,7 @@ def test_two_workers_train_like_one_and_resume_when_one_is_lost(tmp_path):
     code, line = ended(chief)
     assert code == 1
     assert line.startswith("error: another worker was lost (")
-    assert line.endswith("and the run goes on from its last checkpoint")
+    assert line.endswith("a training goes on from its last checkpoint")
     ended(other)
     chief, other = start_workers(tmp_path / "two", *flags)
     for process in (chief, other):
