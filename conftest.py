@@ -17,6 +17,12 @@ tf.config.set_logical_device_configuration(
 )
 
 
+@pytest.fixture(autouse=True)
+def _repeatable():
+    """Makes the draws of a test those of its last run."""
+    tf.keras.utils.set_random_seed(0)
+
+
 @pytest.fixture(scope="session")
 def real_data():
     """Returns a function from a dataset's name to its folder of real files, skipping where it is absent."""

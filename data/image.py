@@ -3,7 +3,6 @@
 import math
 
 import tensorflow as tf
-from official.vision.ops import preprocess_ops
 
 
 class DecodeAndCrop:
@@ -25,11 +24,11 @@ class DecodeAndCrop:
 
     def __init__(self, size=224):
         self._size = size
-        self.settings = {"size": size, "central_crop": preprocess_ops.CENTER_CROP_FRACTION}
+        self.settings = {"size": size, "central_crop": _model_garden().CENTER_CROP_FRACTION}
 
     def __call__(self, features):
         def square(source):
-            return _resized(preprocess_ops.center_crop_image(_decoded(_content(source))), self._size)
+            return _resized(_central_crop(_decoded(_content(source))), self._size)
 
         return {"image": tf.map_fn(square, _sources(features), fn_output_signature=tf.float32)}
 
@@ -162,6 +161,16 @@ def _content(source):
     return _image_of_record(**source) if "offset" in source else tf.io.read_file(source["file"])
 
 
+def _model_garden():
+    from official.vision.ops import preprocess_ops  # a second to import, and only image files need it
+
+    return preprocess_ops
+
+
+def _central_crop(image):
+    return _model_garden().center_crop_image(image)
+
+
 def _decoded(content):
     image = tf.io.decode_image(content, channels=3, expand_animations=False)
     # The central crop of one pixel is none.
@@ -202,7 +211,7 @@ def _random_crop(image, seed):
     # What could not be drawn is the whole image: then the centre, as in evaluation.
     return tf.cond(
         tf.reduce_all(size[:2] == tf.shape(image)[:2]),
-        lambda: preprocess_ops.center_crop_image(image),
+        lambda: _central_crop(image),
         lambda: tf.slice(image, begin, size),
     )
 

@@ -56,8 +56,13 @@ class WordPiece:
         self._tokenizer = tf_text.WordpieceTokenizer(
             vocab_path, token_out_type=tf.int32, max_bytes_per_word=4 * _LONGEST_WORD
         )
+        # Every reading of a split calls it in a graph of its own: it is traced once for all of them.
+        self._inputs = tf.function(self._traced, autograph=False)
 
     def __call__(self, features):
+        return self._inputs(features)
+
+    def _traced(self, features):
         segments = tf_text.RoundRobinTrimmer(self._max_length - 1).trim(self._segments(features))
         ends = tf.fill([segments[0].nrows(), 1], self._end)
         tokens = tf.concat([*segments, ends], axis=1)

@@ -4,9 +4,9 @@ import dataclasses
 import os
 import textwrap
 
-import matplotlib.pyplot as plt
 import numpy as np
 import tensorflow as tf
+from matplotlib.figure import Figure
 
 from rank4class.pipelines import problem, report
 from rank4class.pipelines.description import FEW, printable
@@ -310,7 +310,8 @@ def plot_classes(description, path):
 def _bars(description, log, path):
     order = _by_frequency(description)
     n, height = len(order), 0.8 / len(description.splits)
-    figure, axis = plt.subplots(figsize=(7, 1.4 + 0.26 * n))
+    figure = Figure(figsize=(7, 1.4 + 0.26 * n))
+    axis = figure.subplots()
     for i, (name, color) in enumerate(zip(description.splits, report.COLORS, strict=False)):
         places = np.arange(n) - 0.4 + (i + 0.5) * height
         axis.barh(places, description.counts[name][order], height, color=color, label=name)
@@ -326,7 +327,8 @@ def _bars(description, log, path):
 def _curves(description, log, path):
     """What `_bars` shows where there are too many classes to name."""
     order = _by_frequency(description)
-    figure, axis = plt.subplots(figsize=(7, 4))
+    figure = Figure(figsize=(7, 4))
+    axis = figure.subplots()
     for name, color in zip(description.splits, report.COLORS, strict=False):
         counts = description.counts[name][order]
         axis.plot(np.arange(1, len(order) + 1), counts, color=color, label=name, linewidth=1)
@@ -366,7 +368,8 @@ def plot_sizes(description, path):
 
 
 def _plot_shares(panels, marks, path):
-    figure, axes = plt.subplots(1, len(panels), figsize=(4.2 * len(panels), 3.4), sharey=True, squeeze=False)
+    figure = Figure(figsize=(4.2 * len(panels), 3.4))
+    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)
     for axis, (what, values) in zip(axes[0], panels.items(), strict=True):
         for (split, own), color in zip(values.items(), report.COLORS, strict=False):
             axis.ecdf(own, color=color, label=split)
@@ -389,13 +392,9 @@ def plot_examples(description, path):
     train = description.splits["train"]
     rows = {c: _examples_of(train, c, SHOWN_IMAGES) for c in _shown_classes(description)}
     sides = _seen(description, np.concatenate(list(rows.values())))
-    figure, axes = plt.subplots(
-        len(rows),
-        len(sides),
-        figsize=(1 + 3.4 * len(sides), 0.4 + 0.85 * len(rows)),
-        squeeze=False,
-        gridspec_kw={"wspace": 0.05, "hspace": 0.05},
-    )
+    figure = Figure(figsize=(1 + 3.4 * len(sides), 0.4 + 0.85 * len(rows)))
+    spaces = {"wspace": 0.05, "hspace": 0.05}
+    axes = figure.subplots(len(rows), len(sides), squeeze=False, gridspec_kw=spaces)
     for column, (title, images) in enumerate(sides.items()):
         tiles = iter(images)
         for row, (c, places) in enumerate(rows.items()):
@@ -414,7 +413,6 @@ def plot_examples(description, path):
                 )
         axes[0, column].set_title(title, fontsize=10)
     figure.savefig(path, dpi=150, bbox_inches="tight")
-    plt.close(figure)
 
 
 def _seen(description, places):
@@ -453,4 +451,3 @@ def _save(figure, axes, path):
         handles, labels, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncol=len(labels), frameon=False
     )
     figure.savefig(path, dpi=150, bbox_inches="tight")
-    plt.close(figure)

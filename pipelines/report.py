@@ -3,9 +3,9 @@
 import dataclasses
 import os
 
-import matplotlib.pyplot as plt
 import numpy as np
 import scipy.stats
+from matplotlib.figure import Figure
 
 from rank4class import losses
 from rank4class.pipelines.description import printable
@@ -207,9 +207,8 @@ def plot_metrics(runs, path):
     loss_names = list(dict.fromkeys(loss for loss, _ in cells))
     interactions = list(dict.fromkeys(interaction for _, interaction in cells))
     names = _metrics(runs[0].results["test"])
-    figure, axes = plt.subplots(
-        1, len(names), figsize=(4.2 * len(names), 1.2 + 0.75 * len(loss_names)), sharey=True, squeeze=False
-    )
+    figure = Figure(figsize=(4.2 * len(names), 1.2 + 0.75 * len(loss_names)))
+    axes = figure.subplots(1, len(names), sharey=True, squeeze=False)
     for axis, name in zip(axes[0], names, strict=True):
         for i, interaction in enumerate(interactions):
             offset = (i - (len(interactions) - 1) / 2) * 0.2
@@ -237,7 +236,6 @@ def plot_metrics(runs, path):
     axes[0, 0].invert_yaxis()
     _legend_below(figure, axes[0, 0])
     figure.savefig(path, dpi=150, bbox_inches="tight")
-    plt.close(figure)
 
 
 def plot_curves(runs, path):
@@ -246,9 +244,8 @@ def plot_curves(runs, path):
     loss_names = list(dict.fromkeys(loss for loss, _ in cells))
     interactions = list(dict.fromkeys(interaction for _, interaction in cells))
     monitor = runs[0].experiment.monitor
-    figure, axes = plt.subplots(
-        1, len(interactions), figsize=(4.2 * len(interactions), 3.4), sharey=True, squeeze=False
-    )
+    figure = Figure(figsize=(4.2 * len(interactions), 3.4))
+    axes = figure.subplots(1, len(interactions), sharey=True, squeeze=False)
     for axis, interaction in zip(axes[0], interactions, strict=True):
         for i, loss in enumerate(loss_names):
             group = cells[loss, interaction]
@@ -269,7 +266,6 @@ def plot_curves(runs, path):
     axes[0, 0].set_ylabel(f"validation {monitor}{_unit(monitor)}")
     _legend_below(figure, axes[0, 0])
     figure.savefig(path, dpi=150, bbox_inches="tight")
-    plt.close(figure)
 
 
 def _metrics(judged):

@@ -34,7 +34,9 @@ flags = dict(word.partition("=")[::2] for word in words if word.startswith("--")
 kind, verb = (words[2], words[3]) if words[0] == "compute" else ("config", "get")
 
 def end(code=0, message=""):
-    (here / "cloud.json").write_text(json.dumps(cloud))
+    partial = here / f"cloud.json.{os.getpid()}"
+    partial.write_text(json.dumps(cloud))
+    partial.replace(here / "cloud.json")  # at once: the training may be reading it
     print(message, end="", file=sys.stderr, flush=True)
     sys.exit(code)
 

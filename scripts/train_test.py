@@ -127,13 +127,9 @@ def test_a_second_process_on_one_folder(tmp_path):
 
 
 def test_a_cluster_that_is_not_described(tmp_path):
-    for text, message in (
-        ("", "needs the environment variable TF_CONFIG='{"),
-        ("{", "TF_CONFIG is not JSON ("),
-    ):
-        code, line = train(tmp_path, "--strategy=multi_worker", environment={"TF_CONFIG": text})
-        assert (code, line.startswith("error: ")) == (1, True)
-        assert message in line
+    code, line = train(tmp_path, "--strategy=multi_worker", environment={"TF_CONFIG": "{"})
+    assert code == 1
+    assert line.startswith("error: TF_CONFIG is not JSON (")
 
 
 def free_ports(count):
