@@ -51,10 +51,9 @@ class TestEveryClassEncoder:
     def test_trains_saves_and_loads_in_a_rank_model(self, name, tmp_path):
         model, features = rank_model(name), tokens(12)
         labels = np.arange(12) % N
-        loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(tf.keras.optimizers.Adam(0.02), loss=loss)
-        history = model.fit(features, labels, epochs=8, verbose=0).history["loss"]
-        assert history[-1] < history[0]
+        model.compile("adam", loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        history = model.fit(features, labels, epochs=30, verbose=0).history["loss"]
+        assert np.mean(history[-5:]) < history[0]  # dropout makes it uneven
         scores = model.predict(features, verbose=0)
         assert scores.shape == (12, N)
         model.save(tmp_path / "model.keras")
