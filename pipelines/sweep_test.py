@@ -17,9 +17,9 @@ def grid(root, **changes):
 
 
 def test_a_grid_runs_every_cell_and_reports_it(tmp_path, capsys):
-    runs = grid(tmp_path)
-    assert len(runs) == 8
-    assert "[  8/8] mse-lc_mlp-seed1: top1_error" in capsys.readouterr().out
+    runs = grid(tmp_path, seeds=[1])
+    assert len(runs) == 4
+    assert "[  4/4] mse-lc_mlp-seed1: top1_error" in capsys.readouterr().out
     report.write_grid(runs, str(tmp_path))
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert text.count("| softmax |") == 2
@@ -35,9 +35,9 @@ def test_a_cell_of_a_grid_is_the_run_that_train_makes(tmp_path):
 
 
 def test_finished_cells_are_kept(tmp_path):
-    first = grid(tmp_path, seeds=[0])
+    first = grid(tmp_path, losses=["mse"], seeds=[0])
     stamps = [json.dumps(run.results) for run in first]
-    again = grid(tmp_path)
+    again = grid(tmp_path, losses=["mse"])
     assert [json.dumps(run.results) for run in again if run.experiment.seed == 0] == stamps
 
 

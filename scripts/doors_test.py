@@ -2,7 +2,6 @@
 
 import json
 import os
-import pathlib
 import subprocess
 import sys
 
@@ -12,7 +11,7 @@ import pytest
 DIGITS = "--config=" + os.path.join(os.path.dirname(__file__), "..", "pipelines", "configs", "digits_mlp.py")
 QUICK = ("--config.epochs=1", "--config.encoder.hidden=(16,)")
 
-# Importing TensorFlow takes five seconds: a process that has done so forks one a mistake.
+# Importing TensorFlow takes five seconds: a process that has done so forks one for most doors.
 IMPORTED = """
 import json, os, runpy, sys
 from rank4class.pipelines import comparison, description, evaluation_files, report, trainer
@@ -48,21 +47,24 @@ def imported():
         process.stdin.close()
 
 
-@pytest.fixture
-def mistaken(imported, tmp_path):
-    """Returns a function that opens a door as `run` does, and returns its `error_line`."""
+@pytest.fixture(scope="module")
+def fork(imported, tmp_path_factory):
+    """Returns a function that opens a door as `run` does."""
 
-    def error_line_of(door, *arguments):
-        paths = [str(tmp_path / name) for name in ("stdout", "stderr")]
-        print(json.dumps([door, [*map(str, arguments)], *paths]), file=imported.stdin, flush=True)
+    def opened(door, *arguments):
+        streams = [tmp_path_factory.mktemp("streams") / name for name in ("stdout", "stderr")]
+        asked = [door, [*map(str, arguments)], *map(str, streams)]
+        print(json.dumps(asked), file=imported.stdin, flush=True)
         code = int(imported.stdout.readline())
-        out, err = (pathlib.Path(path) for path in paths)
-        finished = subprocess.CompletedProcess(arguments, code, out.read_text(), err.read_text())
-        out.unlink()
-        err.unlink()
-        return error_line(finished)
+        return subprocess.CompletedProcess(arguments, code, *(path.read_text() for path in streams))
 
-    return error_line_of
+    return opened
+
+
+@pytest.fixture
+def mistaken(fork):
+    """Returns a function that opens a door, and returns its `error_line`."""
+    return lambda door, *arguments: error_line(fork(door, *arguments))
 
 
 def error_line(finished):
@@ -74,7 +76,7 @@ def error_line(finished):
 
 
 @pytest.mark.slow
-def test_train_then_evaluate(tmp_path):
+def test_train_then_evaluate(fork, tmp_path):
     path = tmp_path / "run"
     trained = run("train", DIGITS, *QUICK, f"--workdir={path}")
     assert trained.returncode == 0, trained.stderr
@@ -90,23 +92,25 @@ def test_train_then_evaluate(tmp_path):
         line.split()
         == f"ndcg@5 (%) {results['test']['ndcg@5']:.2f} [{low:.2f}, {high:.2f}] {bits:.2f}".split()
     )
-    on_train = run("evaluate", f"--workdir={path}", "--split=train")
+    on_train = fork("evaluate", f"--workdir={path}", "--split=train")
     assert "train (1,078 examples)" in on_train.stdout
-    again = run("train", DIGITS, *QUICK, f"--workdir={path}")
+    again = fork("train", DIGITS, *QUICK, f"--workdir={path}")
     assert again.returncode == 0
     assert "finished already" in again.stderr
-    other = run("train", DIGITS, *QUICK, "--config.loss.name=mse", f"--workdir={path}")
+    other = fork("train", DIGITS, *QUICK, "--config.loss.name=mse", f"--workdir={path}")
     assert "holds another experiment: loss.name is 'softmax' there and 'mse' here" in error_line(other)
 
 
 @pytest.fixture(scope="module")
-def two_runs(tmp_path_factory):
+def two_runs(fork, tmp_path_factory):
     """Trains two runs on the digits, evaluates both; returns their folders."""
     root = tmp_path_factory.mktemp("two")
     paths = {"softmax": root / "a", "approx_ndcg": root / "b"}
     for loss, path in paths.items():
-        assert run("train", DIGITS, *QUICK, f"--config.loss.name={loss}", f"--workdir={path}").returncode == 0
-        evaluated = run("evaluate", f"--workdir={path}", f"--output={path / 'test'}", "--classes")
+        assert (
+            fork("train", DIGITS, *QUICK, f"--config.loss.name={loss}", f"--workdir={path}").returncode == 0
+        )
+        evaluated = fork("evaluate", f"--workdir={path}", f"--output={path / 'test'}", "--classes")
         assert evaluated.returncode == 0, evaluated.stderr
         (path / "stdout").write_text(evaluated.stdout)
     return tuple(paths.values())
@@ -142,7 +146,7 @@ def test_evaluate_leaves_what_it_found(two_runs):
 
 
 @pytest.mark.slow
-def test_evaluate_the_last_checkpoint_of_many_classes_without_their_scores(tmp_path):
+def test_evaluate_the_last_checkpoint_of_many_classes_without_their_scores(fork, tmp_path):
     config = tmp_path / "many.py"
     config.write_text(
         "from rank4class.pipelines import config\n"
@@ -154,9 +158,9 @@ def test_evaluate_the_last_checkpoint_of_many_classes_without_their_scores(tmp_p
         "    )\n"
     )
     path, output = tmp_path / "run", tmp_path / "out"
-    assert run("train", f"--config={config}", f"--workdir={path}").returncode == 0
+    assert fork("train", f"--config={config}", f"--workdir={path}").returncode == 0
     flags = [f"--output={output}", "--checkpoint=last", "--classes", "--nokeep_scores", "--split=train"]
-    evaluated = run("evaluate", f"--workdir={path}", *flags)
+    evaluated = fork("evaluate", f"--workdir={path}", *flags)
     assert evaluated.returncode == 0, evaluated.stderr
     assert "... and 30 more, see classes.tsv" in evaluated.stdout
     assert len((output / "classes.tsv").read_text().splitlines()) == 51
@@ -168,9 +172,9 @@ def test_evaluate_the_last_checkpoint_of_many_classes_without_their_scores(tmp_p
 
 
 @pytest.mark.slow
-def test_compare(two_runs):
+def test_compare(fork, two_runs):
     paths = [path / "test" / "scores.npz" for path in two_runs]
-    compared = run("compare", *(f"--scores={path}" for path in (*paths, paths[0])))
+    compared = fork("compare", *(f"--scores={path}" for path in (*paths, paths[0])))
     assert compared.returncode == 0, compared.stderr
     other, same = compared.stdout.split(f"A: {paths[0]}\n")[1:]
     assert other.startswith(f"B: {paths[1]}\n360 examples\n")
@@ -211,7 +215,7 @@ def test_demo(tmp_path):
 
 
 @pytest.mark.slow
-def test_sweep_on_a_frozen_encoder(tmp_path, tiny_goemotions, tiny_bert):
+def test_sweep_on_a_frozen_encoder(fork, tmp_path, tiny_goemotions, tiny_bert):
     config = tmp_path / "frozen.py"
     config.write_text(
         "from rank4class.pipelines import config\n"
@@ -223,7 +227,7 @@ def test_sweep_on_a_frozen_encoder(tmp_path, tiny_goemotions, tiny_bert):
         "    )\n"
     )
     path = tmp_path / "grid"
-    finished = run(
+    finished = fork(
         "sweep",
         f"--config={config}",
         f"--workdir={path}",
@@ -317,16 +321,16 @@ def test_flags_that_have_to_be_there(mistaken):
 
 
 @pytest.mark.slow
-def test_convert_then_train_with_class_names(tmp_path, tiny_goemotions, tiny_bert):
+def test_convert_then_train_with_class_names(fork, tmp_path, tiny_goemotions, tiny_bert):
     own = tmp_path / "own"
-    converted = run("convert_checkpoint", f"--checkpoint={tiny_bert}", f"--output={own}")
+    converted = fork("convert_checkpoint", f"--checkpoint={tiny_bert}", f"--output={own}")
     assert converted.returncode == 0, converted.stderr
     assert "Hugging Face BERT folder, " in converted.stdout
     assert f"Use it as --config.encoder.path={own}" in converted.stdout
     assert "choose another folder" in error_line(
-        run("convert_checkpoint", f"--checkpoint={tiny_bert}", f"--output={own}")
+        fork("convert_checkpoint", f"--checkpoint={tiny_bert}", f"--output={own}")
     )
-    trained = run(
+    trained = fork(
         "train",
         "--config=" + os.path.join(os.path.dirname(DIGITS.partition("=")[2]), "goemotions_bert.py"),
         f"--config.data.path={tiny_goemotions}",
@@ -346,11 +350,11 @@ def test_convert_then_train_with_class_names(tmp_path, tiny_goemotions, tiny_ber
 
 
 @pytest.mark.slow
-def test_data(tmp_path, tiny_goemotions, tiny_bert):
+def test_data(fork, tmp_path, tiny_goemotions, tiny_bert):
     goemotions = "--config=" + os.path.join(os.path.dirname(DIGITS.partition("=")[2]), "goemotions_bert.py")
     path = tmp_path / "described"
     flags = [goemotions, f"--config.data.path={tiny_goemotions}", f"--config.encoder.path={tiny_bert}"]
-    finished = run("data", *flags, "--config.data.max_length=4", f"--output={path}")
+    finished = fork("data", *flags, "--config.data.max_length=4", f"--output={path}")
     assert finished.returncode == 0, finished.stderr
     words = " ".join(finished.stdout.split())  # lines break where the folder's name lets them
     assert "40 train, 10 validation, 11 test examples of 3 classes." in words
