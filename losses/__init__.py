@@ -1,10 +1,12 @@
 """Ranking losses and metrics: scores and labels to one value an instance.
 
-`losses.functional` and `losses.metrics` hold the pure functions; the Keras classes stand here.
+`losses.functional`, `losses.metrics` and `losses.projections` hold the pure functions; the Keras classes
+stand here.
 """
 
 from rank4class.losses.keras_losses import (
     MSE,
+    WARP,
     ApproxMRR,
     ApproxNDCG,
     CalibratedSoftmax,
@@ -20,9 +22,11 @@ from rank4class.losses.keras_losses import (
     PairwiseMSE,
     PairwiseSoftZeroOne,
     RankingLoss,
+    Rankmax,
     RescaledMSE,
     SigmoidCrossEntropy,
     Softmax,
+    Sparsemax,
     UniqueSoftmax,
     YetiLogistic,
 )
@@ -44,6 +48,7 @@ __all__ = [
     "MRR",
     "MSE",
     "NDCG",
+    "WARP",
     "ApproxMRR",
     "ApproxNDCG",
     "CalibratedSoftmax",
@@ -62,10 +67,12 @@ __all__ = [
     "Precision",
     "RankingLoss",
     "RankingMetric",
+    "Rankmax",
     "Recall",
     "RescaledMSE",
     "SigmoidCrossEntropy",
     "Softmax",
+    "Sparsemax",
     "TopKAccuracy",
     "TopKError",
     "UniqueSoftmax",

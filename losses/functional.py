@@ -30,7 +30,7 @@ import numbers
 import tensorflow as tf
 
 from rank4class.losses import gumbel as gumbel_noise
-from rank4class.losses import lambda_weights, listwise, multiclass, ranks
+from rank4class.losses import lambda_weights, listwise, multiclass, projections, ranks
 
 NORMALIZERS = ("list", "pairs", "none")
 
@@ -55,6 +55,95 @@ def softmax(scores, labels, *, where=None, weights=None, temperature=1.0):
       Rank4Class, section 4.1.
     """
     forms = (multiclass.softmax, listwise.softmax)
+    return _evaluate(forms, scores, labels, where, weights, temperature=temperature)
+
+
+def rankmax(scores, labels, *, where=None, weights=None, temperature=1.0, k=1):
+    r"""Rankmax cross entropy: the true class against those that come within a margin of it.
+
+    $$\ell = -\log \min(1, \alpha_y (s_y - \mu_y)), \quad \mu_y = \min(s_y, s_{[k]}) - 1$$
+
+    with the `alpha` under which the shares of all classes, between 0 and 1, sum to `k`
+    (`projections.rankmax`). For `k = 1` it is, with margins `m_j = s_j - s_y`,
+
+    $$\ell = \log \sum_j \max(0, 1 + m_j)$$
+
+    Args:
+      scores, labels, where, weights: see the module. Dense labels sum over the relevant classes, each times
+        its label; all together take `O(n log n)`.
+      temperature: `tau > 0`; divides the scores.
+      k: how many classes are selected; class ids take `O(n log k)`. A masked list of no more than `k`
+        classes has the loss 0.
+
+    Returns:
+      float32 `[...]`, at least 0; 0 where the true class is first by a margin of 1, or held at 1.
+
+    Raises:
+      ValueError: `k` is outside `1..n`.
+
+    >>> rankmax([[2.0, 1.5, 0.0]], [1]).numpy().round(4)  # log 2.5
+    array([0.9163], dtype=float32)
+
+    References:
+      Kong, Krichene, Mayoraz, Rendle, Zhang (2020), "Rankmax: an adaptive projection alternative to the
+      softmax function", eq. 14.
+    """
+    projections.check_k(k, tf.convert_to_tensor(scores).shape[-1])
+    forms = (multiclass.rankmax, listwise.rankmax)
+    return _evaluate(forms, scores, labels, where, weights, temperature=temperature, k=k)
+
+
+def sparsemax(scores, labels, *, where=None, weights=None, temperature=1.0):
+    r"""Sparsemax loss: the Fenchel-Young loss of the Euclidean projection `p` on the simplex.
+
+    $$\ell = \sum_j p_j m_j + \tfrac{1}{2} (1 - \lVert p \rVert^2), \quad m_j = s_j - s_y$$
+
+    Its gradient is `p - e_y`, and it is 0 where the true class is first by a margin of 1. `O(n)` a step of
+    the projection's search.
+
+    Args:
+      scores, labels, where, weights: see the module. Dense labels sum over the relevant classes, each times
+        its label.
+      temperature: `tau > 0`; divides the scores.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    >>> sparsemax([[2.0, 1.5, 0.0]], [1]).numpy()  # p is (0.75, 0.25, 0)
+    array([0.5625], dtype=float32)
+
+    References:
+      Martins, Astudillo (2016), "From softmax to sparsemax: a sparse model of attention and multi-label
+      classification", section 4; Blondel, Martins, Niculae (2020), "Learning with Fenchel-Young losses".
+    """
+    forms = (multiclass.sparsemax, listwise.sparsemax)
+    return _evaluate(forms, scores, labels, where, weights, temperature=temperature)
+
+
+def warp(scores, labels, *, where=None, weights=None, temperature=1.0):
+    r"""WARP: hinge loss of the classes within a margin, weighted by how many they are.
+
+    $$\ell = \frac{1}{v} \sum_{i=1}^{v} \frac{1}{i} \sum_{j \ne y} \max(0, 1 + m_j), \quad
+    v = |\{j \ne y : m_j > -1\}|$$
+
+    The weight lets no gradient through.
+
+    Args:
+      scores, labels, where, weights: see the module. Dense labels sum over the relevant classes, each times
+        its label, against the irrelevant ones: `O(n log n)`.
+      temperature: `tau > 0`; divides the scores.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    >>> warp([[2.0, 1.5, 0.0]], [1]).numpy().round(4)
+    array([1.5], dtype=float32)
+
+    References:
+      Weston, Bengio, Usunier (2011), "Wsabie: scaling up to large vocabulary image annotation"; Rankmax,
+      section 3.3, which counts the true class among the `v`.
+    """
+    forms = (multiclass.warp, listwise.warp)
     return _evaluate(forms, scores, labels, where, weights, temperature=temperature)
 
 

@@ -14,6 +14,9 @@ from rank4class import losses
 from rank4class.losses import functional, gumbel, lambda_weights
 
 SHIFT_INVARIANT = {
+    "rankmax",
+    "sparsemax",
+    "warp",
     "softmax",
     "unique_softmax",
     "pairwise_logistic",
@@ -151,7 +154,7 @@ def test_every_keras_loss_of_tf_ranking_has_a_name():
     theirs = {name for name, c in vars(tfr.keras.losses).items() if concrete(c)}
     covered = {"OrdinalLoss"} | {c.__name__ for c in TF_RANKING.values() if inspect.isclass(c)}
     assert theirs == covered
-    assert set(losses.names()) - set(TF_RANKING) == {"rescaled_mse"}
+    assert set(losses.names()) - set(TF_RANKING) == {"rescaled_mse", "rankmax", "sparsemax", "warp"}
 
 
 def same_noise(monkeypatch, name, scores, n):

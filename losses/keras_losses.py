@@ -107,6 +107,39 @@ class Softmax(RankingLoss):
 
 
 @_serializable
+class Rankmax(RankingLoss):
+    """Rankmax cross entropy; see `functional.rankmax`.
+
+    >>> Rankmax()([1], [[2.0, 1.5, 0.0]]).numpy().round(4)
+    0.9163
+    """
+
+    function = staticmethod(functional.rankmax)
+
+
+@_serializable
+class Sparsemax(RankingLoss):
+    """Sparsemax loss; see `functional.sparsemax`.
+
+    >>> Sparsemax()([1], [[2.0, 1.5, 0.0]]).numpy()
+    0.5625
+    """
+
+    function = staticmethod(functional.sparsemax)
+
+
+@_serializable
+class WARP(RankingLoss):
+    """Hinge loss of the classes within a margin, weighted by their number; see `functional.warp`.
+
+    >>> WARP()([1], [[2.0, 1.5, 0.0]]).numpy().round(4)
+    1.5
+    """
+
+    function = staticmethod(functional.warp)
+
+
+@_serializable
 class CalibratedSoftmax(RankingLoss):
     """Softmax cross entropy with one more class, of score 0; see `functional.calibrated_softmax`.
 

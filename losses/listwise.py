@@ -13,12 +13,38 @@ Pairwise forms and `ranks.sigmoid_ranks` take `O(n^2)` time and memory, all othe
 import tensorflow as tf
 from tensorflow_ranking.python import losses_impl
 
-from rank4class.losses import gumbel, lambda_weights, multiclass, ranks
+from rank4class.losses import gumbel, in_order, lambda_weights, multiclass, projections, ranks
 from rank4class.losses.gains import discount, exponential_gains, over_ideal
 
 
 def softmax(scores, labels, where, *, temperature):
     return _softmax(scores / temperature, labels, where)
+
+
+def rankmax(scores, labels, where, *, temperature, k):
+    """Of sorted scores those above a threshold are the first so many: all relevant classes at once."""
+    scores = projections.behind_all(scores / temperature, where)
+    order = tf.argsort(scores, axis=-1, direction="DESCENDING", stable=True)
+    losses = in_order.rankmax(_take(scores, order), _take(labels, order), k)
+    losses = tf.where(ranks.list_size(scores, where) > k, losses, 0.0)
+    return _unless_unsound(losses, scores)
+
+
+def sparsemax(scores, labels, where, *, temperature):
+    scores = projections.behind_all(scores / temperature, where)
+    return _sparsemax(scores, labels)
+
+
+def warp(scores, labels, where, *, temperature):
+    """The violators of a relevant class are irrelevant ones within a margin of it."""
+    scores = projections.behind_all(scores / temperature, where)
+    irrelevant = projections.behind_all(scores, where & (labels == 0.0))
+    falling = tf.sort(irrelevant, axis=-1, direction="DESCENDING")
+    violators = in_order.count_above(falling, scores - 1.0)
+    some = violators > 0
+    total = in_order.excess(falling, tf.maximum(violators, 1), scores - 1.0)
+    each = multiclass.rank_weight(tf.cast(violators, tf.float32)) * tf.where(some, total, 0.0)
+    return _unless_unsound(tf.reduce_sum(labels * each, axis=-1), scores)
 
 
 def calibrated_softmax(scores, labels, where, *, temperature, virtual_label):
@@ -133,6 +159,30 @@ def click_em(scores, labels, where, *, exam_loss_weight, rel_loss_weight):
 
 def mixture_em(scores, labels, where, *, alpha):
     return _tf_ranking(losses_impl.MixtureEMLoss(None, alpha=alpha), scores, labels, where)
+
+
+def _unless_unsound(losses, scores):
+    """A sort puts NaN anywhere: the loss of such a list is NaN."""
+    return tf.where(tf.reduce_all(tf.math.is_finite(scores), axis=-1), losses, float("nan"))
+
+
+def _sparsemax(scores, labels):
+    """The sum of `multiclass.sparsemax` over the relevant classes, each times its label."""
+
+    @tf.custom_gradient
+    def loss(scores):
+        shares = projections.sparsemax(scores)
+        total = tf.reduce_sum(labels, axis=-1)
+        behind = tf.reduce_max(scores, axis=-1, keepdims=True) - scores
+        mean = tf.reduce_sum(shares * (behind + 0.5 * shares), axis=-1, keepdims=True)
+        value = tf.reduce_sum(tf.where(labels > 0.0, labels * (behind - mean + 0.5), 0.0), axis=-1)
+
+        def gradient(upstream):
+            return upstream[..., None] * (total[..., None] * shares - labels)
+
+        return value, gradient
+
+    return loss(scores)
 
 
 def _softmax(scores, labels, where):

@@ -12,7 +12,7 @@ the input and says what each loss means.
 
 import tensorflow as tf
 
-from rank4class.losses import lambda_weights, ranks
+from rank4class.losses import lambda_weights, projections, ranks
 from rank4class.losses.gains import discount
 
 
@@ -70,6 +70,38 @@ def approx_ndcg(scores, labels, where, *, temperature, rank_fn):
 def approx_mrr(scores, labels, where, *, temperature, rank_fn):
     rank = _soft_rank(scores, labels, where, temperature, rank_fn)
     return _zero_without_relevant(-1.0 / rank, labels, where)
+
+
+def rankmax(scores, labels, where, *, temperature, k):
+    scores /= temperature
+    if k == 1:
+        losses = tf.math.log1p(_margin_sum(hinge, scores, labels, where))
+    else:
+        losses = _rankmax(scores if where is None else projections.behind_all(scores, where), labels, k)
+    losses = _zero_without_relevant(losses, labels, where)
+    return losses if where is None else tf.where(ranks.list_size(scores, where) > k, losses, 0.0)
+
+
+def sparsemax(scores, labels, where, *, temperature):
+    if where is not None:
+        scores = projections.behind_all(scores, where)
+    losses = _sparsemax(scores / temperature, labels)
+    return _zero_without_relevant(losses, labels, where)
+
+
+def warp(scores, labels, where, *, temperature):
+    scores /= temperature
+    margins = scores - ranks.true_score(scores, labels)[..., None]
+    violates = ranks.others(scores, labels, where) & (margins > -1.0)
+    violators = tf.reduce_sum(tf.cast(violates, tf.float32), axis=-1)
+    total = _margin_sum(hinge, scores, labels, where)
+    return _zero_without_relevant(rank_weight(violators) * total, labels, where)
+
+
+def rank_weight(violators):
+    """The harmonic number of the violators over the violators: WARP's weight of one of them; constant."""
+    harmonic = tf.math.digamma(violators + 1.0) - tf.math.digamma(1.0)
+    return tf.stop_gradient(tf.math.divide_no_nan(harmonic, violators))
 
 
 def mse(scores, labels, where):
@@ -133,6 +165,50 @@ def _margin_sum(term, scores, labels, where, pair_weights=None):
         return value, gradient
 
     return total(scores)
+
+
+def _rankmax(scores, labels, k):
+    """`-log` of the true class's share; 0 where it is held at 1."""
+
+    @tf.custom_gradient
+    def loss(scores):
+        level, rest, held, last = projections.adaptive_level(scores, labels, k)
+        own = tf.maximum(1.0, ranks.true_score(scores, labels) - level)
+        rest = tf.maximum(own, rest)
+        places = k - held
+        is_held = own * places >= rest
+        value = tf.where(is_held, 0.0, tf.math.log(rest / places) - tf.math.log(own))
+
+        def gradient(upstream):
+            upstream = tf.where(is_held, 0.0, upstream)
+            above = scores - level[..., None]
+            inside = (above > 0.0) & (above * places[..., None] <= rest[..., None])
+            each = tf.where(inside, (upstream / rest)[..., None], 0.0)
+            # The level moves with the lower of the true and the k-th score, against all that lies above it.
+            lift = upstream / own - tf.reduce_sum(each, axis=-1)
+            true = tf.one_hot(labels, tf.shape(scores)[-1]) * (upstream / own)[..., None]
+            return each - true + projections.at_lowest(scores, labels, last, lift)
+
+        return value, gradient
+
+    return loss(scores)
+
+
+def _sparsemax(scores, labels):
+    r"""`<p - e_y, s> + (1 - |p|^2) / 2` of the projection `p`, with the slope `p - e_y`."""
+
+    @tf.custom_gradient
+    def loss(scores):
+        shares = projections.sparsemax(scores)
+        margins = scores - ranks.true_score(scores, labels)[..., None]
+        value = tf.reduce_sum(shares * (margins - 0.5 * shares), axis=-1) + 0.5
+
+        def gradient(upstream):
+            return upstream[..., None] * (shares - tf.one_hot(labels, tf.shape(scores)[-1]))
+
+        return value, gradient
+
+    return loss(scores)
 
 
 def _item_sum(term, scores, labels, where, *, scale, target):

@@ -127,7 +127,7 @@ def all_ranks(scores, where=None):
     in_order = tf.gather(flat, order, batch_dims=1)
     # Every place in a run of equal scores counts as the run's first.
     place = tf.broadcast_to(tf.range(n), tf.shape(flat))
-    first = _running_max(tf.where(_starts_run(in_order), place, 0))
+    first = running(tf.maximum, tf.where(_starts_run(in_order), place, 0))
     row = tf.broadcast_to(tf.range(tf.shape(flat)[0])[:, None], tf.shape(flat))
     ranks = tf.scatter_nd(tf.stack([row, order], axis=-1), first, tf.shape(flat))
     return tf.ensure_shape(1.0 + tf.cast(tf.reshape(ranks, tf.shape(scores)), tf.float32), scores.shape)
@@ -188,11 +188,24 @@ def _starts_run(in_order):
     return tf.concat([tf.ones_like(in_order[:, :1], tf.bool), new], axis=1)
 
 
-def _running_max(values):
-    """Running maximum along the rows, in `log n` steps: XLA takes `O(n^2)` for running sums on CPUs."""
+def running(combine, values):
+    """Runs an associative function along the lists, in `log n` steps.
+
+    XLA takes `O(n^2)` for TensorFlow's own running sums on CPUs, and these lose less to rounding.
+
+    Args:
+      combine: such as `tf.add`.
+      values: `[..., n]`.
+
+    Returns:
+      `[..., n]`: of each place, what those up to it make together.
+
+    >>> running(tf.add, tf.constant([[1, 2, 3]])).numpy()
+    array([[1, 3, 6]], dtype=int32)
+    """
     reach = 1
     while reach < (values.shape[-1] or 2**31):
-        grown = tf.maximum(values[:, reach:], values[:, :-reach])
-        values = tf.concat([values[:, :reach], grown], axis=1)
+        grown = combine(values[..., reach:], values[..., :-reach])
+        values = tf.concat([values[..., :reach], grown], axis=-1)
         reach *= 2
     return values

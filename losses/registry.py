@@ -8,6 +8,9 @@ from rank4class.losses import keras_losses, keras_metrics
 
 LOSSES = {
     "softmax": keras_losses.Softmax,
+    "rankmax": keras_losses.Rankmax,
+    "sparsemax": keras_losses.Sparsemax,
+    "warp": keras_losses.WARP,
     "calibrated_softmax": keras_losses.CalibratedSoftmax,
     "unique_softmax": keras_losses.UniqueSoftmax,
     "pairwise_logistic": keras_losses.PairwiseLogistic,

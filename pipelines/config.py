@@ -119,6 +119,7 @@ class Loss:
     lambda_weight: str | None = None
     virtual_label: float | None = None
     top_k: int | None = None
+    k: int | None = None
 
 
 @dataclasses.dataclass
@@ -292,7 +293,8 @@ def check(experiment):
         raise ValueError(
             f"loss {experiment.loss.name!r} needs several scores a class; a rank model gives one"
         )
-    loss([0], [[0.0, 0.0]])  # one instance shows whether the loss can make sense of its knobs
+    # One instance shows whether the loss can make sense of its knobs.
+    loss([0], [[0.0] * max(2, experiment.loss.k or 0)])
     _one_of("optimizer.name", experiment.optimizer.name, OPTIMIZERS)
     _one_of("optimizer.decay", experiment.optimizer.decay, DECAYS)
     _one_of("precision", experiment.precision, PRECISIONS)

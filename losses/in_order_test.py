@@ -1,0 +1,154 @@
+"""Rankmax, Sparsemax and WARP against their definitions, class by class, and their gradients."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class import losses
+from rank4class.losses import functional, in_order, projections
+
+N = 7
+SCORES = np.random.default_rng(0).normal(scale=1.5, size=[6, N]).astype(np.float32)
+SCORES[1, 2:5] = SCORES[1, 0]  # ties
+SCORES[2] = 0.0
+RELEVANT = (np.random.default_rng(1).random([6, N]) < 0.4).astype(np.float32)
+RELEVANT[0] = 0.0
+RELEVANT[3] *= 2.0  # graded
+
+
+def value_and_gradient(loss, scores, labels, **knobs):
+    x = tf.constant(scores)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        value = loss(x, labels, **knobs)
+    return value.numpy(), tape.gradient(value, x).numpy()
+
+
+def summed(loss, **knobs):
+    """Sums a loss of class ids over the relevant classes; value and gradient."""
+    value, gradient = np.zeros(6), np.zeros([6, N])
+    for y in range(N):
+        own, slope = value_and_gradient(loss, SCORES, np.full(6, y), **knobs)
+        value += RELEVANT[:, y] * own
+        gradient += RELEVANT[:, y, None] * slope
+    return value, gradient
+
+
+@pytest.mark.parametrize("k", [1, 2, 4, N])
+def test_rankmax_is_the_logarithm_of_the_true_classs_share(k):
+    for y in range(N):
+        share = projections.rankmax(SCORES, np.full(6, y), k=k).numpy()[:, y]
+        np.testing.assert_allclose(functional.rankmax(SCORES, np.full(6, y), k=k), -np.log(share), atol=1e-5)
+
+
+@pytest.mark.parametrize("k", [1, 2, 4, N])
+def test_several_relevant_classes_cost_their_sum(k):
+    value, gradient = value_and_gradient(functional.rankmax, SCORES, RELEVANT, k=k)
+    smooth = [0, 3, 4, 5]  # at ties there are several slopes
+    expected, slope = summed(functional.rankmax, k=k)
+    np.testing.assert_allclose(value, expected, atol=2e-5)
+    np.testing.assert_allclose(gradient[smooth], slope[smooth], atol=2e-5)
+    np.testing.assert_allclose(gradient.sum(axis=1), 0.0, atol=2e-5)
+
+
+def test_sparsemax_of_several_relevant_classes_is_their_sum():
+    value, gradient = value_and_gradient(functional.sparsemax, SCORES, RELEVANT)
+    expected, slope = summed(functional.sparsemax)
+    np.testing.assert_allclose(value, expected, atol=2e-5)
+    np.testing.assert_allclose(gradient, slope, atol=2e-5)
+
+
+@pytest.mark.parametrize("loss", [functional.rankmax, functional.sparsemax])
+@pytest.mark.parametrize("k", [1, 2, 4])
+@pytest.mark.parametrize("labels", [np.array([6, 1, 0, 3, 4, 5]), RELEVANT])
+def test_slopes_are_finite_differences(loss, k, labels):
+    knobs = {"k": k} if loss is functional.rankmax else {}
+    _, gradient = value_and_gradient(loss, SCORES, labels, **knobs)
+    checked, step = 0, 4e-3
+    for j in range(N):
+        moved = np.zeros([1, N], np.float32)
+        moved[0, j] = step
+        values = [loss(SCORES + i * moved, labels, **knobs).numpy() for i in (-1, 0, 1)]
+        before, after = np.diff(values, axis=0) / step
+        smooth = np.abs(before - after) < 0.02
+        checked += smooth.sum()
+        np.testing.assert_allclose(gradient[smooth, j], (before + after)[smooth] / 2, atol=2e-2)
+    assert checked > 25
+
+
+def test_rankmax_slope_is_the_papers():
+    y = np.array([0, 1, 2, 3, 4, 5])
+    _, gradient = value_and_gradient(functional.rankmax, SCORES, y)
+    share = projections.rankmax(SCORES, y).numpy()[np.arange(6), y]
+    within = SCORES[np.arange(6), y][:, None] - 1.0 < SCORES
+    expected = np.where(within, share[:, None], 0.0)
+    expected[np.arange(6), y] = -share * (
+        within.sum(axis=1) - 1
+    )  # with s for s - 1, as eq. 16 has it, they would not sum to 0
+    np.testing.assert_allclose(gradient, expected, atol=1e-6)
+
+
+def test_sparsemax_is_the_fenchel_young_loss():
+    shares = projections.sparsemax(SCORES).numpy()
+    conjugate = np.sum(shares * SCORES, axis=1) - 0.5 * np.sum(shares**2, axis=1)
+    for y in range(N):
+        expected = conjugate + 0.5 - SCORES[:, y]
+        np.testing.assert_allclose(functional.sparsemax(SCORES, np.full(6, y)), expected, atol=1e-5)
+
+
+def test_warp_weighs_by_the_harmonic_number_of_the_violators():
+    for y in range(N):
+        margins = 1.0 + np.delete(SCORES, y, axis=1) - SCORES[:, y, None]
+        violators = (margins > 0.0).sum(axis=1)
+        weights = [sum(1.0 / i for i in range(1, v + 1)) / max(v, 1) for v in violators]
+        expected = weights * np.maximum(margins, 0.0).sum(axis=1)
+        np.testing.assert_allclose(functional.warp(SCORES, np.full(6, y)), expected, atol=1e-4)
+    irrelevant = RELEVANT == 0.0
+    expected = np.zeros(6)
+    for y in range(N):
+        margins = np.where(irrelevant, np.maximum(1.0 + SCORES - SCORES[:, y, None], 0.0), 0.0)
+        violators = (margins > 0.0).sum(axis=1)
+        weights = [sum(1.0 / i for i in range(1, v + 1)) / max(v, 1) for v in violators]
+        expected += RELEVANT[:, y] * weights * margins.sum(axis=1)
+    np.testing.assert_allclose(functional.warp(SCORES, RELEVANT), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_class_that_is_first_by_a_margin_costs_nothing():
+    scores = [[5.0, 3.9, 0.0]]
+    for name in ("rankmax", "sparsemax", "warp"):
+        value, gradient = value_and_gradient(lambda s, y, name=name: losses.get(name)(y, s), scores, [0])
+        assert value == 0.0
+        assert not gradient.any()
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 8, 9])
+def test_counts_and_excesses(n):
+    rng = np.random.default_rng(n)
+    falling = -np.sort(-rng.integers(0, 6, size=[3, n]).astype(np.float32), axis=1)
+    thresholds = rng.integers(-1, 7, size=[3, 4]).astype(np.float32)
+    for or_equal, above in ((False, np.greater), (True, np.greater_equal)):
+        expected = above(falling[:, None], thresholds[:, :, None]).sum(axis=2)
+        np.testing.assert_array_equal(in_order.count_above(falling, thresholds, or_equal), expected)
+    for first in (0, 1):
+        counts = np.maximum(in_order.count_above(falling, thresholds).numpy(), 1)
+        expected = [
+            [
+                sum(falling[i, j] - t for j in range(first, c))
+                for c, t in zip(counts[i], thresholds[i], strict=True)
+            ]
+            for i in range(3)
+        ]
+        excess = in_order.excess(tf.constant(falling), tf.constant(counts), thresholds, first)
+        np.testing.assert_allclose(excess, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("k", [0, 4, 1.0])
+def test_a_k_that_makes_no_sense(k):
+    with pytest.raises(ValueError, match="is not a whole number in 1..3"):
+        functional.rankmax([[1.0, 2.0, 3.0]], [0], k=k)
+
+
+def test_a_list_of_no_more_than_k_classes_costs_nothing():
+    where = np.arange(N) < 3
+    for labels in (np.full(6, 1), RELEVANT):
+        np.testing.assert_array_equal(functional.rankmax(SCORES, labels, k=3, where=where), np.zeros(6))

@@ -1,0 +1,312 @@
+r"""Projections on the (n, k)-simplex: shares of the classes that lie between 0 and 1 and sum to `k`.
+
+$$\Delta_k = \{p \in [0, 1]^n : \textstyle\sum_j p_j = k\}, \quad
+p_\alpha(s) = \operatorname{argmin}_{p \in \Delta_k} -\langle s, p \rangle + \tfrac{1}{\alpha} g(p)$$
+
+With `g` the half of the squared norm it is the Euclidean projection, with `g` the negative entropy the
+softmax of `k` places. `rankmax` chooses `alpha` by the class that should win. A higher score never has a
+smaller share, and a shift of all scores changes nothing.
+
+Common arguments:
+  scores: float16, bfloat16, float32 or float64 `[..., n]`, finite; computed in float32.
+  k: int, how many classes are selected, in `1..n`.
+  where: optional bool, broadcastable to `[..., n]`: the classes that take part; the others have share 0.
+    Where no more than `k` take part, each has share 1.
+
+Every function returns float32 `[..., n]`; an instance with a score that is not finite has NaN. The
+derivatives are written by hand: none runs back through a search or a sort.
+
+Common errors:
+  ValueError: `k` is outside `1..n`, `alpha` is not positive, or shapes or dtypes do not fit.
+
+References:
+  Kong, Krichene, Mayoraz, Rendle, Zhang (2020), "Rankmax: an adaptive projection alternative to the softmax
+  function".
+"""
+
+import numbers
+
+import tensorflow as tf
+
+from rank4class.losses import ranks
+
+_SEARCH_STEPS = 100
+_ROUNDING = 2.0**-22
+_FAR = 200.0  # e to the minus 200 is nothing in float32
+
+
+def euclidean(scores, *, k=1, alpha=1.0, where=None):
+    r"""Euclidean projection on the (n, k)-simplex.
+
+    $$p_j = \text{clip}(\alpha s_j - \mu, 0, 1), \quad \textstyle\sum_j p_j = k$$
+
+    `mu` is found by Newton's method within a bracket (Theorem 2): each step takes `O(n)`, and it ends,
+    exactly, with the linear piece that holds the solution.
+
+    Args:
+      scores, k, where: see the module.
+      alpha: positive; the larger, the nearer to the `k` highest scores alone. A number or a tensor
+        broadcastable to `[..., 1]`.
+
+    Returns:
+      float32 `[..., n]`.
+
+    >>> euclidean([[2.0, 1.5, 0.0]]).numpy()
+    array([[0.75, 0.25, 0.  ]], dtype=float32)
+    >>> euclidean([[2.0, 1.5, 1.0, 0.0]], k=2).numpy()
+    array([[1.  , 0.75, 0.25, 0.  ]], dtype=float32)
+
+    References:
+      Rankmax, Theorem 2 and eq. 8.
+    """
+    check_alpha(alpha)
+    return _projected(lambda s: _euclidean(s * alpha, k), scores, k, where)
+
+
+def sparsemax(scores, *, where=None):
+    r"""Euclidean projection on the standard simplex: a softmax that has zeros.
+
+    Args:
+      scores, where: see the module.
+
+    Returns:
+      float32 `[..., n]`, sums 1.
+
+    >>> sparsemax([[2.0, 1.5, 0.0]]).numpy()
+    array([[0.75, 0.25, 0.  ]], dtype=float32)
+
+    References:
+      Martins, Astudillo (2016), "From softmax to sparsemax: a sparse model of attention and multi-label
+      classification".
+    """
+    return euclidean(scores, where=where)
+
+
+def entropy(scores, *, k=1, alpha=1.0, where=None):
+    r"""Entropy projection on the (n, k)-simplex: a softmax of `k` places.
+
+    $$p_j = \min(1, e^{\alpha s_j - c}), \quad \textstyle\sum_j p_j = k$$
+
+    `c` follows from how many classes are held at 1, fewer than `k` of the highest scores: `O(n log k)`.
+
+    Args:
+      scores, k, where: see the module.
+      alpha: see `euclidean`.
+
+    Returns:
+      float32 `[..., n]`.
+
+    >>> entropy([[0.0, 0.0, 0.0, 0.0]], k=2).numpy()
+    array([[0.5, 0.5, 0.5, 0.5]], dtype=float32)
+    >>> entropy([[9.0, 0.0, 0.0]], k=2).numpy()
+    array([[1. , 0.5, 0.5]], dtype=float32)
+
+    References:
+      Rankmax, Theorem 2; Warmuth, Kuzmin (2008), "Randomized online PCA algorithms with regret bounds that
+      are logarithmic in the dimension".
+    """
+    check_alpha(alpha)
+    return _projected(lambda s: _entropy(s * alpha, k), scores, k, where)
+
+
+def rankmax(scores, labels, *, k=1, where=None):
+    r"""Euclidean projection whose `alpha` makes the true class win something, the more the higher it ranks.
+
+    $$p_j = \text{clip}(\alpha_y (s_j - \mu_y), 0, 1), \quad \mu_y = \min(s_y, s_{[k]}) - 1, \quad
+    \textstyle\sum_j p_j = k$$
+
+    For `k = 1` that is `relu(m_j + 1)` over its sum, with margins `m_j = s_j - s_y`. `O(n log k)`.
+
+    Args:
+      scores, k, where: see the module.
+      labels: integer `[...]`, the true classes.
+
+    Returns:
+      float32 `[..., n]`; the true class's is positive.
+
+    >>> rankmax([[2.0, 1.5, 0.0]], [1]).numpy()
+    array([[0.6, 0.4, 0. ]], dtype=float32)
+
+    References:
+      Rankmax, Proposition 3, definition 4 and eq. 15.
+    """
+    labels = tf.convert_to_tensor(labels)
+    if not labels.dtype.is_integer:
+        raise ValueError(f"labels are class ids and must be integers, got {labels.dtype.name}")
+    return _projected(lambda s: _rankmax(s, ranks.widen(labels), k), scores, k, where)
+
+
+def adaptive_level(scores, labels, k):
+    r"""Finds where a Rankmax starts, and how many classes it holds at 1.
+
+    With `mu` the level and `t` the held, the shares are `clip((k - t) (s_j - mu) / r, 0, 1)`, `r` the sum
+    over the classes behind the first `t` of what they have above the level.
+
+    Args:
+      scores: float32 `[..., n]`.
+      labels: int `[...]`.
+      k: int, in `1..n`.
+
+    Returns:
+      level, r, t, float32 `[...]`, and the class of the k-th score, of the labels' type.
+
+    References:
+      Rankmax, eq. 11 and 12.
+    """
+    top, classes = tf.math.top_k(scores, k)
+    last = top[..., -1:]
+    level = tf.minimum(ranks.true_score(scores, labels), last[..., 0]) - 1.0
+    behind = tf.where(scores < last, tf.nn.relu(scores - level[..., None]), 0.0)
+    ties = _count(scores == last) - _count(top == last)
+    behind = tf.reduce_sum(behind, axis=-1) + ties * (last[..., 0] - level)
+    # The t-th is held where its share would be above 1: (k - t) (s_t - mu) above the sum of s_i - mu from it
+    # on. What lies below the k-th score stands on both sides, and is left out.
+    lead = top - last
+    held = places(k) * lead - tf.cumsum(lead, axis=-1, reverse=True) > behind[..., None]
+    t = _count(held)
+    rest = behind + tf.reduce_sum(tf.where(held, 0.0, lead), axis=-1) + (k - t) * (last[..., 0] - level)
+    return level, rest, t, tf.cast(classes[..., -1], labels.dtype)
+
+
+def check_k(k, n):
+    """Raises ValueError where `k` is no number of classes out of `n`; `n` may be None."""
+    if not isinstance(k, int) or isinstance(k, bool) or k < 1 or (n is not None and k > n):
+        raise ValueError(f"k {k!r} is not a whole number in 1..{n or 'n'}")
+
+
+def check_alpha(alpha):
+    if isinstance(alpha, numbers.Real) and not alpha > 0.0:
+        raise ValueError(f"alpha {alpha} is not positive")
+
+
+def behind_all(scores, where):
+    """Puts masked classes so far behind the last one that takes part that they get nothing."""
+    lowest = tf.reduce_min(tf.where(where, scores, float("inf")), axis=-1, keepdims=True)
+    lowest = tf.where(tf.math.is_finite(lowest), lowest, 0.0)
+    return tf.where(where, scores, lowest - tf.abs(lowest) - _FAR)
+
+
+def _projected(project, scores, k, where):
+    scores = tf.convert_to_tensor(scores)
+    if not scores.dtype.is_floating or not scores.shape.rank:
+        raise ValueError(f"scores must be floats of shape [..., n], got {scores.dtype.name} {scores.shape}")
+    check_k(k, scores.shape[-1])
+    scores = tf.cast(scores, tf.float32)
+    if where is not None:
+        where = tf.broadcast_to(tf.cast(where, tf.bool), tf.shape(scores))
+        scores = behind_all(scores, where)
+    shares = project(scores)
+    if where is not None:
+        enough = ranks.list_size(scores, where)[..., None] > k
+        shares = tf.where(where, tf.where(enough, shares, 1.0), 0.0)
+    sound = tf.reduce_all(tf.math.is_finite(scores), axis=-1, keepdims=True)
+    return tf.where(sound, shares, float("nan"))
+
+
+def _euclidean(scores, k):
+    @tf.custom_gradient
+    def project(scores):
+        scores -= tf.math.top_k(scores, k).values[..., -1:]  # near the level there is nothing to round
+        shares = tf.clip_by_value(scores - _level(scores, k)[..., None], 0.0, 1.0)
+
+        def gradient(upstream):
+            inside = tf.cast((shares > 0.0) & (shares < 1.0), tf.float32)
+            total = tf.reduce_sum(inside * upstream, axis=-1)
+            mean = tf.math.divide_no_nan(total, tf.reduce_sum(inside, axis=-1))
+            return inside * (upstream - mean[..., None])
+
+        return shares, gradient
+
+    return project(scores)
+
+
+def _level(scores, k):
+    """Finds `mu` with `sum clip(s - mu, 0, 1) = k`, for scores whose k-th is 0: then it lies in [-1, 0)."""
+    low = -tf.ones_like(scores[..., 0])  # with the first k at 1 the sum is at least k
+    high = tf.zeros_like(low)  # and with k - 1 of them above 0 at most k - 1
+
+    def improve(level, low, high, _):
+        shares = tf.clip_by_value(scores - level[..., None], 0.0, 1.0)
+        excess = tf.reduce_sum(shares, axis=-1) - k
+        low = tf.where(excess >= 0.0, level, low)
+        high = tf.where(excess <= 0.0, level, high)
+        inside = _count((shares > 0.0) & (shares < 1.0))
+        newton = level + tf.math.divide_no_nan(excess, inside)
+        found = tf.abs(excess) <= _ROUNDING * inside * tf.abs(level)
+        better = tf.where(found | ((newton > low) & (newton < high)), newton, (low + high) / 2.0)
+        return better, low, high, ~found & (high - low > _ROUNDING * tf.abs(level))
+
+    state = (low, low, high, tf.ones_like(low, tf.bool))
+    level, _, _, _ = tf.while_loop(
+        lambda *state: tf.reduce_any(state[-1]), improve, state, maximum_iterations=_SEARCH_STEPS
+    )
+    return level
+
+
+def _entropy(scores, k):
+    @tf.custom_gradient
+    def project(scores):
+        log_shares = scores - _entropy_level(scores, k)[..., None]
+        shares = tf.exp(tf.minimum(log_shares, 0.0))
+
+        def gradient(upstream):
+            free = tf.where(log_shares < 0.0, shares, 0.0)
+            total = tf.reduce_sum(free * upstream, axis=-1)
+            mean = tf.math.divide_no_nan(total, tf.reduce_sum(free, axis=-1))
+            return free * (upstream - mean[..., None])
+
+        return shares, gradient
+
+    return project(scores)
+
+
+def _entropy_level(scores, k):
+    """Finds `c` with `sum min(1, e^(s - c)) = k`."""
+    top = tf.math.top_k(scores, k).values
+    last = top[..., -1:]
+    ties = _count(scores == last) - _count(top == last)
+    behind = tf.where(scores < last, scores - last, -float("inf"))
+    behind = tf.math.log(ties + tf.reduce_sum(tf.exp(behind), axis=-1)) + last[..., 0]
+    # With t classes held at 1 the others share k - t; the least t counts under which none is above 1.
+    rest = tf.math.cumulative_logsumexp(tf.concat([top, behind[..., None]], axis=-1), axis=-1, reverse=True)
+    levels = rest[..., :-1] - tf.math.log(places(k))
+    held = _count(top[..., :-1] > levels[..., :-1])
+    return tf.gather(levels, tf.cast(held, tf.int32), batch_dims=held.shape.rank)
+
+
+def _rankmax(scores, labels, k):
+    @tf.custom_gradient
+    def project(scores):
+        level, rest, held, last = adaptive_level(scores, labels, k)
+        above = scores - level[..., None]
+        alpha = (k - held) / rest
+        shares = tf.clip_by_value(alpha[..., None] * above, 0.0, 1.0)
+
+        def gradient(upstream):
+            inside = (shares > 0.0) & (shares < 1.0)
+            upstream = tf.where(inside, upstream, 0.0)
+            # A score that rises lowers alpha; the one that the level hangs on raises all.
+            pull = alpha * tf.reduce_sum(upstream * above, axis=-1) / rest
+            each = alpha[..., None] * upstream - tf.where(inside, pull[..., None], 0.0)
+            lift = _count(inside) * pull - alpha * tf.reduce_sum(upstream, axis=-1)
+            return each + at_lowest(scores, labels, last, lift)
+
+        return shares, gradient
+
+    return project(scores)
+
+
+def at_lowest(scores, labels, last, values):
+    """Puts values `[...]` where the lower of the true and the k-th score stands, among zeros `[..., n]`."""
+    true_is_lower = ranks.true_score(scores, labels) <= ranks.true_score(scores, last)
+    n = scores.shape[-1] or tf.shape(scores)[-1]
+    return tf.one_hot(tf.where(true_is_lower, labels, last), n) * values[..., None]
+
+
+def places(k):
+    """Returns how many of `k` places are left, the i-th taken: `k - i`, from 0."""
+    return tf.range(k, 0, -1, dtype=tf.float32)
+
+
+def _count(marked):
+    return tf.reduce_sum(tf.cast(marked, tf.float32), axis=-1)
