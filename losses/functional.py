@@ -5,8 +5,8 @@ shape `[...]`, or dense, shape `[..., n]` (one-hot, multi-label or graded gains)
 value for the same problem, and every function returns one value an instance, float32 `[...]`.
 
 Class ids take an exact form of `O(n)` time and memory, the gradient included; dense labels take what
-`listwise.py` says. Three kinds of loss have no form of their own for class ids (those that draw an
-order, and those with several scores a class) and see them as one-hot labels.
+`listwise.py` says. Some losses have no form of their own for class ids (`sparsemax`, those that draw
+an order, and those with several scores a class) and see them as one-hot labels.
 
 Common arguments:
   scores: float16, bfloat16, float32 or float64 `[..., n]`, finite; computed in float32. A class is left
@@ -116,8 +116,7 @@ def sparsemax(scores, labels, *, where=None, weights=None, temperature=1.0):
       Martins, Astudillo (2016), "From softmax to sparsemax: a sparse model of attention and multi-label
       classification", section 4; Blondel, Martins, Niculae (2020), "Learning with Fenchel-Young losses".
     """
-    forms = (multiclass.sparsemax, listwise.sparsemax)
-    return _evaluate(forms, scores, labels, where, weights, temperature=temperature)
+    return _evaluate((None, listwise.sparsemax), scores, labels, where, weights, temperature=temperature)
 
 
 def warp(scores, labels, *, where=None, weights=None, temperature=1.0):

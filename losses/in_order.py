@@ -26,12 +26,12 @@ def count_above(falling, thresholds, or_equal=False):
     >>> count_above(tf.constant([[3.0, 2.0, 2.0, 1.0]]), tf.constant([[2.0, 0.0]])).numpy()
     array([[1, 4]], dtype=int32)
     """
-    n = falling.shape[-1] or tf.shape(falling)[-1]
+    n = ranks.length(falling)
     count = tf.zeros(tf.shape(thresholds), tf.int32)
     # Bit by bit from the highest: XLA would compare all with all in a search of TensorFlow's own.
     for bit in reversed(range(int(falling.shape[-1] or 2**31 - 1).bit_length())):
         further = count + 2**bit
-        last = _take(falling, tf.minimum(further, n) - 1)
+        last = ranks.take(falling, tf.minimum(further, n) - 1)
         is_above = last >= thresholds if or_equal else last > thresholds
         count = tf.where(is_above & (further <= n), further, count)
     return count
@@ -53,12 +53,12 @@ def excess(falling, counts, thresholds, first=0):
     """
     gaps = tf.concat([tf.zeros_like(falling[..., :1]), falling[..., :-1] - falling[..., 1:]], axis=-1)
     # The gap between the (i-1)-th and the i-th, from 0, counts for the i - f above it.
-    n = falling.shape[-1] or tf.shape(falling)[-1]
+    n = ranks.length(falling)
     members = tf.cast(tf.maximum(tf.range(n) - first, 0), falling.dtype)
     among = ranks.running(tf.add, members * gaps)
     last = counts - 1
-    beneath = tf.cast(counts - first, falling.dtype) * (_take(falling, last) - thresholds)
-    return _take(among, last) + beneath
+    beneath = tf.cast(counts - first, falling.dtype) * (ranks.take(falling, last) - thresholds)
+    return ranks.take(among, last) + beneath
 
 
 def rankmax(falling, labels, k):
@@ -75,7 +75,7 @@ def rankmax(falling, labels, k):
 
     @tf.custom_gradient
     def loss(falling):
-        n = falling.shape[-1] or tf.shape(falling)[-1]
+        n = ranks.length(falling)
         last = falling[..., k - 1 : k]
         is_lowest = tf.range(n) >= k - 1  # whose level hangs on itself, not on the k-th
         level = tf.minimum(falling, last) - 1.0
@@ -88,7 +88,7 @@ def rankmax(falling, labels, k):
         held = count_above(needed, behind)
         places = tf.cast(k - held, falling.dtype)
         own = tf.where(is_lowest, 1.0, falling - level)
-        rest = tf.maximum(own, behind + _take(led, held) + places * (last - level))
+        rest = tf.maximum(own, behind + ranks.take(led, held) + places * (last - level))
         counted = (labels > 0.0) & (own * places < rest)
         each = tf.where(counted, labels * (tf.math.log(rest / places) - tf.math.log(own)), 0.0)
 
@@ -102,7 +102,7 @@ def rankmax(falling, labels, k):
             start = count_above(level, falling, or_equal=True)
             not_held = n - count_above(behind[..., ::-1], needed, or_equal=True)
             start = tf.maximum(start, tf.concat([not_held, tf.zeros_like(start[..., k:])], axis=-1))
-            pushed = _take(ending, start)
+            pushed = ranks.take(ending, start)
             pulled = weights / own
             lift = pulled - tf.cast(counts - held, falling.dtype) * share
             to_last = tf.reduce_sum(tf.where(is_lowest, 0.0, lift), axis=-1, keepdims=True)
@@ -112,7 +112,3 @@ def rankmax(falling, labels, k):
         return tf.reduce_sum(each, axis=-1), gradient
 
     return loss(falling)
-
-
-def _take(items, places):
-    return tf.gather(items, places, batch_dims=places.shape.rank - 1)

@@ -25,14 +25,28 @@ def rankmax(scores, labels, where, *, temperature, k):
     """Of sorted scores those above a threshold are the first so many: all relevant classes at once."""
     scores = projections.behind_all(scores / temperature, where)
     order = tf.argsort(scores, axis=-1, direction="DESCENDING", stable=True)
-    losses = in_order.rankmax(_take(scores, order), _take(labels, order), k)
+    losses = in_order.rankmax(ranks.take(scores, order), ranks.take(labels, order), k)
     losses = tf.where(ranks.list_size(scores, where) > k, losses, 0.0)
     return _unless_unsound(losses, scores)
 
 
 def sparsemax(scores, labels, where, *, temperature):
-    scores = projections.behind_all(scores / temperature, where)
-    return _sparsemax(scores, labels)
+    """Class ids come as one-hot labels: the projection is what it costs."""
+
+    @tf.custom_gradient
+    def loss(scores):
+        shares = projections.sparsemax(scores)
+        total = tf.reduce_sum(labels, axis=-1)
+        behind = tf.reduce_max(scores, axis=-1, keepdims=True) - scores
+        mean = tf.reduce_sum(shares * (behind + 0.5 * shares), axis=-1, keepdims=True)
+        value = tf.reduce_sum(tf.where(labels > 0.0, labels * (behind - mean + 0.5), 0.0), axis=-1)
+
+        def gradient(upstream):
+            return upstream[..., None] * (total[..., None] * shares - labels)
+
+        return value, gradient
+
+    return loss(projections.behind_all(scores / temperature, where))
 
 
 def warp(scores, labels, where, *, temperature):
@@ -88,7 +102,7 @@ def yeti_logistic(scores, labels, where, *, temperature, normalize):
     """The pairs are the neighbours in the order of the scores."""
     first_masked = tf.where(where, scores, -float("inf"))
     order = tf.argsort(first_masked, axis=-1, direction="DESCENDING", stable=True)
-    scores, labels, where_in_order = (_take(x, order) for x in (scores, labels, where))
+    scores, labels, where_in_order = (ranks.take(x, order) for x in (scores, labels, where))
     gain_gap = tf.pow(2.0, labels[..., :-1]) - tf.pow(2.0, labels[..., 1:])
     margins = tf.sign(gain_gap) * (scores[..., 1:] - scores[..., :-1]) / temperature
     counts = (gain_gap != 0.0) & where_in_order[..., 1:]
@@ -115,9 +129,9 @@ def approx_mrr(scores, labels, where, *, temperature, rank_fn):
 def list_mle(scores, labels, where, *, temperature, seed, top_k=None):
     """Classes of equal label stand in an order drawn from the seed."""
     place = tf.argsort(gumbel.noise(tf.shape(scores), seed), axis=-1)
-    shuffled = _take(tf.where(where, labels, -float("inf")), place)
-    order = _take(place, tf.argsort(shuffled, axis=-1, direction="DESCENDING", stable=True))
-    losses = _plackett_luce(_take(scores / temperature, order), _take(where, order), top_k)
+    shuffled = ranks.take(tf.where(where, labels, -float("inf")), place)
+    order = ranks.take(place, tf.argsort(shuffled, axis=-1, direction="DESCENDING", stable=True))
+    losses = _plackett_luce(ranks.take(scores / temperature, order), ranks.take(where, order), top_k)
     return _zero_without_relevant(losses, labels)
 
 
@@ -127,7 +141,7 @@ def coupled_rank_distil(scores, labels, where, *, temperature, seed, samples, to
     noisy = tf.where(where, labels + gumbel.noise(shape, seed), -float("inf"))
     order = tf.argsort(noisy, axis=-1, direction="DESCENDING", stable=True)
     repeat = [tf.broadcast_to(x, shape) for x in (scores / temperature, where)]
-    losses = _plackett_luce(_take(repeat[0], order), _take(repeat[1], order), top_k)
+    losses = _plackett_luce(ranks.take(repeat[0], order), ranks.take(repeat[1], order), top_k)
     return _zero_without_relevant(tf.reduce_mean(losses, axis=0), labels)
 
 
@@ -166,25 +180,6 @@ def _unless_unsound(losses, scores):
     return tf.where(tf.reduce_all(tf.math.is_finite(scores), axis=-1), losses, float("nan"))
 
 
-def _sparsemax(scores, labels):
-    """The sum of `multiclass.sparsemax` over the relevant classes, each times its label."""
-
-    @tf.custom_gradient
-    def loss(scores):
-        shares = projections.sparsemax(scores)
-        total = tf.reduce_sum(labels, axis=-1)
-        behind = tf.reduce_max(scores, axis=-1, keepdims=True) - scores
-        mean = tf.reduce_sum(shares * (behind + 0.5 * shares), axis=-1, keepdims=True)
-        value = tf.reduce_sum(tf.where(labels > 0.0, labels * (behind - mean + 0.5), 0.0), axis=-1)
-
-        def gradient(upstream):
-            return upstream[..., None] * (total[..., None] * shares - labels)
-
-        return value, gradient
-
-    return loss(scores)
-
-
 def _softmax(scores, labels, where):
     log_shares = tf.nn.log_softmax(tf.where(where, scores, -1e30))  # minus infinity has no gradient
     return -tf.reduce_sum(tf.math.multiply_no_nan(log_shares, labels), axis=-1)
@@ -212,7 +207,7 @@ def _plackett_luce(scores, where, top_k):
 
 def _tf_ranking(impl, scores, labels, where):
     """Sums TF-Ranking's unreduced loss over everything but the instances."""
-    n = _list_length(labels)
+    n = ranks.length(labels)
     heads = scores.shape[labels.shape.rank :]
     losses, weights = impl.compute_unreduced_loss(
         tf.reshape(labels, [-1, n]), tf.reshape(scores, [-1, n, *heads]), mask=tf.reshape(where, [-1, n])
@@ -228,11 +223,3 @@ def _item_mean(total, where):
 
 def _zero_without_relevant(losses, labels):
     return tf.where(tf.reduce_any(labels > 0.0, axis=-1), losses, 0.0)
-
-
-def _list_length(lists):
-    return lists.shape[-1] or tf.shape(lists)[-1]
-
-
-def _take(items, order):
-    return tf.gather(items, order, batch_dims=order.shape.rank - 1)

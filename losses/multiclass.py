@@ -82,13 +82,6 @@ def rankmax(scores, labels, where, *, temperature, k):
     return losses if where is None else tf.where(ranks.list_size(scores, where) > k, losses, 0.0)
 
 
-def sparsemax(scores, labels, where, *, temperature):
-    if where is not None:
-        scores = projections.behind_all(scores, where)
-    losses = _sparsemax(scores / temperature, labels)
-    return _zero_without_relevant(losses, labels, where)
-
-
 def warp(scores, labels, where, *, temperature):
     scores /= temperature
     margins = scores - ranks.true_score(scores, labels)[..., None]
@@ -188,23 +181,6 @@ def _rankmax(scores, labels, k):
             lift = upstream / own - tf.reduce_sum(each, axis=-1)
             true = tf.one_hot(labels, tf.shape(scores)[-1]) * (upstream / own)[..., None]
             return each - true + projections.at_lowest(scores, labels, last, lift)
-
-        return value, gradient
-
-    return loss(scores)
-
-
-def _sparsemax(scores, labels):
-    r"""`<p - e_y, s> + (1 - |p|^2) / 2` of the projection `p`, with the slope `p - e_y`."""
-
-    @tf.custom_gradient
-    def loss(scores):
-        shares = projections.sparsemax(scores)
-        margins = scores - ranks.true_score(scores, labels)[..., None]
-        value = tf.reduce_sum(shares * (margins - 0.5 * shares), axis=-1) + 0.5
-
-        def gradient(upstream):
-            return upstream[..., None] * (shares - tf.one_hot(labels, tf.shape(scores)[-1]))
 
         return value, gradient
 

@@ -210,14 +210,18 @@ def _euclidean(scores, k):
         shares = tf.clip_by_value(scores - _level(scores, k)[..., None], 0.0, 1.0)
 
         def gradient(upstream):
-            inside = tf.cast((shares > 0.0) & (shares < 1.0), tf.float32)
-            total = tf.reduce_sum(inside * upstream, axis=-1)
-            mean = tf.math.divide_no_nan(total, tf.reduce_sum(inside, axis=-1))
-            return inside * (upstream - mean[..., None])
+            return _centred(upstream, tf.cast((shares > 0.0) & (shares < 1.0), tf.float32))
 
         return shares, gradient
 
     return project(scores)
+
+
+def _centred(values, weights):
+    """Weighs values by what they exceed their weighted mean: shares that move keep their sum."""
+    total = tf.reduce_sum(weights * values, axis=-1, keepdims=True)
+    mean = tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=-1, keepdims=True))
+    return weights * (values - mean)
 
 
 def _level(scores, k):
@@ -250,10 +254,7 @@ def _entropy(scores, k):
         shares = tf.exp(tf.minimum(log_shares, 0.0))
 
         def gradient(upstream):
-            free = tf.where(log_shares < 0.0, shares, 0.0)
-            total = tf.reduce_sum(free * upstream, axis=-1)
-            mean = tf.math.divide_no_nan(total, tf.reduce_sum(free, axis=-1))
-            return free * (upstream - mean[..., None])
+            return _centred(upstream, tf.where(log_shares < 0.0, shares, 0.0))
 
         return shares, gradient
 
@@ -299,8 +300,7 @@ def _rankmax(scores, labels, k):
 def at_lowest(scores, labels, last, values):
     """Puts values `[...]` where the lower of the true and the k-th score stands, among zeros `[..., n]`."""
     true_is_lower = ranks.true_score(scores, labels) <= ranks.true_score(scores, last)
-    n = scores.shape[-1] or tf.shape(scores)[-1]
-    return tf.one_hot(tf.where(true_is_lower, labels, last), n) * values[..., None]
+    return tf.one_hot(tf.where(true_is_lower, labels, last), ranks.length(scores)) * values[..., None]
 
 
 def places(k):

@@ -35,6 +35,16 @@ def true_score(scores, labels):
     return tf.gather(scores, inside, batch_dims=labels.shape.rank)
 
 
+def length(lists):
+    """Returns the length of the last axis: an int, or a tensor where only a step tells."""
+    return lists.shape[-1] or tf.shape(lists)[-1]
+
+
+def take(lists, places):
+    """Returns `[..., m]`: of each list `[..., n]` what stands at its places `[..., m]`."""
+    return tf.gather(lists, places, batch_dims=places.shape.rank - 1)
+
+
 def list_size(scores, where):
     """Returns how many classes take part in each list: a scalar, or `[...]` where a mask is given."""
     if where is None:
