@@ -202,6 +202,7 @@ POSITIVE = (
     "interaction.temperature",
     "loss.temperature",
     "loss.samples",
+    "loss.k",
     "loss.gumbel_temperature",
     "optimizer.learning_rate",
     "optimizer.clip_norm",

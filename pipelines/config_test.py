@@ -88,6 +88,7 @@ CONFIGS = pathlib.Path(__file__).parent / "configs"
         ({"metrics": ("top0_error", "ndcg@5")}, "top0_error needs K of at least 1, got 0"),
         ({"optimizer.warmup_share": 1.0}, r"optimizer.warmup_share 1.0 is not in \[0, 1\)"),
         ({"optimizer.weight_decay": 0.1}, "optimizer.weight_decay 0.1 needs optimizer.name='adamw'"),
+        ({"loss.name": "rankmax", "loss.k": 0}, "loss.k 0 is not positive"),
         ({"batch_size": 0}, "batch_size 0 is not positive"),
         ({"batch_size": 2.5}, "batch_size 2.5 is not of type int"),
         ({"epochs": 0.0}, "epochs 0.0 is not positive"),
