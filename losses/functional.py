@@ -58,7 +58,7 @@ def softmax(scores, labels, *, where=None, weights=None, temperature=1.0):
     return _evaluate(forms, scores, labels, where, weights, temperature=temperature)
 
 
-def rankmax(scores, labels, *, where=None, weights=None, temperature=1.0, k=1):
+def rankmax(scores, labels, *, where=None, weights=None, temperature=1.0, k=1, max_relevant=None):
     r"""Rankmax cross entropy: the true class against those that come within a margin of it.
 
     $$\ell = -\log \min(1, \alpha_y (s_y - \mu_y)), \quad \mu_y = \min(s_y, s_{[k]}) - 1$$
@@ -70,16 +70,19 @@ def rankmax(scores, labels, *, where=None, weights=None, temperature=1.0, k=1):
 
     Args:
       scores, labels, where, weights: see the module. Dense labels sum over the relevant classes, each times
-        its label; all together take `O(n log n)`.
+        its label; all together take `O(n log m)`, `m` the `max_relevant`.
       temperature: `tau > 0`; divides the scores.
       k: how many classes are selected; class ids take `O(n log k)`. A masked list of no more than `k`
         classes has the loss 0.
+      max_relevant: how many classes are relevant in a list of dense labels at most; None is all `n`. The
+        smaller, the faster.
 
     Returns:
       float32 `[...]`, at least 0; 0 where the true class is first by a margin of 1, or held at 1.
 
     Raises:
-      ValueError: `k` is outside `1..n`.
+      ValueError: `k` is outside `1..n`, or (in eager mode, else the loss is NaN) a list has more than
+        `max_relevant` relevant classes.
 
     >>> rankmax([[2.0, 1.5, 0.0]], [1]).numpy().round(4)  # log 2.5
     array([0.9163], dtype=float32)
@@ -90,7 +93,8 @@ def rankmax(scores, labels, *, where=None, weights=None, temperature=1.0, k=1):
     """
     projections.check_k(k, tf.convert_to_tensor(scores).shape[-1])
     forms = (multiclass.rankmax, listwise.rankmax)
-    return _evaluate(forms, scores, labels, where, weights, temperature=temperature, k=k)
+    knobs = {"temperature": temperature, "k": k, "max_relevant": max_relevant}
+    return _evaluate(forms, scores, labels, where, weights, **knobs)
 
 
 def sparsemax(scores, labels, *, where=None, weights=None, temperature=1.0):
@@ -119,7 +123,7 @@ def sparsemax(scores, labels, *, where=None, weights=None, temperature=1.0):
     return _evaluate((None, listwise.sparsemax), scores, labels, where, weights, temperature=temperature)
 
 
-def warp(scores, labels, *, where=None, weights=None, temperature=1.0):
+def warp(scores, labels, *, where=None, weights=None, temperature=1.0, max_relevant=None):
     r"""WARP: hinge loss of the classes within a margin, weighted by how many they are.
 
     $$\ell = \frac{1}{v} \sum_{i=1}^{v} \frac{1}{i} \sum_{j \ne y} \max(0, 1 + m_j), \quad
@@ -129,8 +133,9 @@ def warp(scores, labels, *, where=None, weights=None, temperature=1.0):
 
     Args:
       scores, labels, where, weights: see the module. Dense labels sum over the relevant classes, each times
-        its label, against the irrelevant ones: `O(n log n)`.
+        its label, against the irrelevant ones: `O(n log m)`, `m` the `max_relevant`.
       temperature: `tau > 0`; divides the scores.
+      max_relevant: see `rankmax`.
 
     Returns:
       float32 `[...]`, at least 0.
@@ -143,7 +148,8 @@ def warp(scores, labels, *, where=None, weights=None, temperature=1.0):
       section 3.3, which counts the true class among the `v`.
     """
     forms = (multiclass.warp, listwise.warp)
-    return _evaluate(forms, scores, labels, where, weights, temperature=temperature)
+    knobs = {"temperature": temperature, "max_relevant": max_relevant}
+    return _evaluate(forms, scores, labels, where, weights, **knobs)
 
 
 def calibrated_softmax(scores, labels, *, where=None, weights=None, temperature=1.0, virtual_label=0.0):
@@ -729,6 +735,7 @@ def _evaluate(forms, scores, labels, where, weights, heads=False, **knobs):
         form = integer_form or functools.partial(_on_one_hot, dense_form, n)
         losses = _on_ids(form, scores, labels, where, n, knobs)
     else:
+        _check_relevant(labels, where, knobs.get("max_relevant"))
         losses = _on_gains(dense_form, scores, labels, where, knobs)
     return _weighted(losses, weights)
 
@@ -787,6 +794,22 @@ def _checked_gains(labels, shape, where):
             "leave a class out with `where`"
         )
     return labels
+
+
+def _check_relevant(labels, where, most):
+    if most is None:
+        return
+    if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+        raise ValueError(f"max_relevant {most!r} is not a whole number of at least 1")
+    if tf.executing_eagerly():
+        relevant = labels > 0.0 if where is None else (labels > 0.0) & where
+        found = tf.math.count_nonzero(relevant, axis=-1)
+        if bool(tf.reduce_any(found > most)):
+            culprit = tf.where(found > most)[0].numpy().tolist()
+            raise ValueError(
+                f"instance {culprit} has {int(found[tuple(culprit)])} relevant classes: raise max_relevant "
+                f"{most}"
+            )
 
 
 def _known(labels, n):

@@ -27,6 +27,7 @@ def linear(n=4, heads=False):
 
 
 ANOTHER = {
+    "max_relevant": 2,
     "normalize": "none",
     "lambda_weight": "mrr",
     "use_fraction_label": True,

@@ -13,19 +13,21 @@ Pairwise forms and `ranks.sigmoid_ranks` take `O(n^2)` time and memory, all othe
 import tensorflow as tf
 from tensorflow_ranking.python import losses_impl
 
-from rank4class.losses import gumbel, in_order, lambda_weights, multiclass, projections, ranks
+from rank4class.losses import above, gumbel, lambda_weights, multiclass, projections, ranks
 from rank4class.losses.gains import discount, exponential_gains, over_ideal
+
+_MASKED = -1e30  # minus infinity has no gradient
 
 
 def softmax(scores, labels, where, *, temperature):
     return _softmax(scores / temperature, labels, where)
 
 
-def rankmax(scores, labels, where, *, temperature, k):
-    """Of sorted scores those above a threshold are the first so many: all relevant classes at once."""
-    scores = projections.behind_all(scores / temperature, where)
-    order = tf.argsort(scores, axis=-1, direction="DESCENDING", stable=True)
-    losses = in_order.rankmax(ranks.take(scores, order), ranks.take(labels, order), k)
+def rankmax(scores, labels, where, *, temperature, k, max_relevant):
+    scores = tf.where(where, scores / temperature, _MASKED)
+    own, gains = _relevant(scores, labels, max_relevant)
+    each = _rankmax(scores, own, k)
+    losses = tf.reduce_sum(gains * each, axis=-1)
     losses = tf.where(ranks.list_size(scores, where) > k, losses, 0.0)
     return _unless_unsound(losses, scores)
 
@@ -49,16 +51,14 @@ def sparsemax(scores, labels, where, *, temperature):
     return loss(projections.behind_all(scores / temperature, where))
 
 
-def warp(scores, labels, where, *, temperature):
+def warp(scores, labels, where, *, temperature, max_relevant):
     """The violators of a relevant class are irrelevant ones within a margin of it."""
-    scores = projections.behind_all(scores / temperature, where)
-    irrelevant = projections.behind_all(scores, where & (labels == 0.0))
-    falling = tf.sort(irrelevant, axis=-1, direction="DESCENDING")
-    violators = in_order.count_above(falling, scores - 1.0)
-    some = violators > 0
-    total = in_order.excess(falling, tf.maximum(violators, 1), scores - 1.0)
-    each = multiclass.rank_weight(tf.cast(violators, tf.float32)) * tf.where(some, total, 0.0)
-    return _unless_unsound(tf.reduce_sum(labels * each, axis=-1), scores)
+    scores = tf.where(where, scores / temperature, _MASKED)
+    own, gains = _relevant(scores, labels, max_relevant)
+    irrelevant = tf.where(where & (labels == 0.0), scores, -float("inf"))
+    total, violators = above.excess(irrelevant, own - 1.0)
+    losses = tf.reduce_sum(gains * multiclass.rank_weight(violators) * total, axis=-1)
+    return _unless_unsound(losses, scores)
 
 
 def calibrated_softmax(scores, labels, where, *, temperature, virtual_label):
@@ -175,13 +175,62 @@ def mixture_em(scores, labels, where, *, alpha):
     return _tf_ranking(losses_impl.MixtureEMLoss(None, alpha=alpha), scores, labels, where)
 
 
+def _relevant(scores, labels, most):
+    """Returns the scores of the relevant classes, from the highest, and their labels.
+
+    Args:
+      scores, labels: `[..., n]`.
+      most: `m`, how many a list has at most; the labels of one with more are NaN. None is `n`.
+
+    Returns:
+      Two float32 `[..., m]`, or one longer; behind the last the lowest score goes on, with the label 0.
+    """
+    n = ranks.length(scores)
+    if most is None:
+        most = n
+    one_more = min(most + 1, n) if isinstance(n, int) else tf.minimum(most + 1, n)
+    falling, classes = tf.math.top_k(tf.where(labels > 0.0, scores, -float("inf")), one_more)
+    gains = ranks.take(labels, classes)
+    too_many = tf.math.count_nonzero(gains, axis=-1, keepdims=True, dtype=tf.int32) > most
+    lowest = tf.reduce_min(tf.where(gains > 0.0, falling, float("inf")), axis=-1, keepdims=True)
+    lowest = tf.where(tf.math.is_finite(lowest), lowest, 0.0)
+    return tf.where(gains > 0.0, falling, lowest), tf.where(too_many, float("nan"), gains)
+
+
+def _rankmax(scores, own, k):
+    """`-log` of the share that each relevant class has in its own projection; 0 where it is held at 1.
+
+    Args:
+      scores: `[..., n]`.
+      own: of the relevant classes, falling, `[..., m]`.
+      k: int.
+
+    Returns:
+      float32 `[..., m]`.
+    """
+    if k == 1:
+        total, _ = above.excess(scores, own - 1.0)
+        return tf.math.log(tf.maximum(total, 1.0))
+    # See `projections.adaptive_level`; a lower class has a lower level, and holds fewer.
+    top, last, _, is_behind = projections.first(scores, k)
+    level = tf.minimum(own, last) - 1.0
+    behind, _ = above.excess(tf.where(is_behind, scores, -float("inf")), level)
+    lead = top - last
+    led = tf.cumsum(lead, axis=-1, reverse=True)
+    held = above.count(projections.places(k) * lead - led, behind)
+    places = tf.cast(k - held, scores.dtype)
+    rest = behind + ranks.take(led, held) + places * (last - level)
+    share = (own - level) * places / tf.maximum(rest, own - level)
+    return tf.where(share < 1.0, -tf.math.log(share), 0.0)
+
+
 def _unless_unsound(losses, scores):
     """A sort puts NaN anywhere: the loss of such a list is NaN."""
     return tf.where(tf.reduce_all(tf.math.is_finite(scores), axis=-1), losses, float("nan"))
 
 
 def _softmax(scores, labels, where):
-    log_shares = tf.nn.log_softmax(tf.where(where, scores, -1e30))  # minus infinity has no gradient
+    log_shares = tf.nn.log_softmax(tf.where(where, scores, _MASKED))
     return -tf.reduce_sum(tf.math.multiply_no_nan(log_shares, labels), axis=-1)
 
 
@@ -193,12 +242,12 @@ def _higher_pairs(labels, where):
 def _logsumexp_below(scores, labels, where):
     """For every class, logsumexp over the margins of the classes of lower label; no class is -1e30."""
     margins = scores[..., None, :] - scores[..., :, None]
-    return tf.reduce_logsumexp(tf.where(_higher_pairs(labels, where), margins, -1e30), axis=-1)
+    return tf.reduce_logsumexp(tf.where(_higher_pairs(labels, where), margins, _MASKED), axis=-1)
 
 
 def _plackett_luce(scores, where, top_k):
     """Negative log likelihood of the order that the classes stand in, the masked ones last."""
-    still_there = tf.math.cumulative_logsumexp(tf.where(where, scores, -1e30), axis=-1, reverse=True)
+    still_there = tf.math.cumulative_logsumexp(tf.where(where, scores, _MASKED), axis=-1, reverse=True)
     counts = where
     if top_k is not None:
         counts &= tf.range(tf.shape(scores)[-1]) < top_k

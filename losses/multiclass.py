@@ -72,7 +72,8 @@ def approx_mrr(scores, labels, where, *, temperature, rank_fn):
     return _zero_without_relevant(-1.0 / rank, labels, where)
 
 
-def rankmax(scores, labels, where, *, temperature, k):
+def rankmax(scores, labels, where, *, temperature, k, max_relevant):
+    del max_relevant  # it is one
     scores /= temperature
     if k == 1:
         losses = tf.math.log1p(_margin_sum(hinge, scores, labels, where))
@@ -82,7 +83,8 @@ def rankmax(scores, labels, where, *, temperature, k):
     return losses if where is None else tf.where(ranks.list_size(scores, where) > k, losses, 0.0)
 
 
-def warp(scores, labels, where, *, temperature):
+def warp(scores, labels, where, *, temperature, max_relevant):
+    del max_relevant  # it is one
     scores /= temperature
     margins = scores - ranks.true_score(scores, labels)[..., None]
     violates = ranks.others(scores, labels, where) & (margins > -1.0)

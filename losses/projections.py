@@ -153,19 +153,27 @@ def adaptive_level(scores, labels, k):
     References:
       Rankmax, eq. 11 and 12.
     """
-    top, classes = tf.math.top_k(scores, k)
-    last = top[..., -1:]
+    top, last, last_class, is_behind = first(scores, k)
     level = tf.minimum(ranks.true_score(scores, labels), last[..., 0]) - 1.0
-    behind = tf.where(scores < last, tf.nn.relu(scores - level[..., None]), 0.0)
-    ties = _count(scores == last) - _count(top == last)
-    behind = tf.reduce_sum(behind, axis=-1) + ties * (last[..., 0] - level)
+    behind = tf.reduce_sum(tf.where(is_behind, tf.nn.relu(scores - level[..., None]), 0.0), axis=-1)
     # The t-th is held where its share would be above 1: (k - t) (s_t - mu) above the sum of s_i - mu from it
     # on. What lies below the k-th score stands on both sides, and is left out.
     lead = top - last
     held = places(k) * lead - tf.cumsum(lead, axis=-1, reverse=True) > behind[..., None]
     t = _count(held)
     rest = behind + tf.reduce_sum(tf.where(held, 0.0, lead), axis=-1) + (k - t) * (last[..., 0] - level)
-    return level, rest, t, tf.cast(classes[..., -1], labels.dtype)
+    return level, rest, t, tf.cast(last_class, labels.dtype)
+
+
+def first(scores, k):
+    """Returns the `k` highest scores `[..., k]`, the last of them `[..., 1]` and its class `[...]`, and what
+    classes are behind it, bool `[..., n]`."""
+    top, classes = tf.math.top_k(scores, k)
+    last = tf.reduce_min(top, axis=-1, keepdims=True)  # XLA would sort all for a slice of the top
+    # Of equal scores the first come first.
+    last_class = tf.reduce_max(tf.where(top == last, classes, 0), axis=-1)
+    is_later = tf.range(ranks.length(scores)) > last_class[..., None]
+    return top, last, last_class, (scores < last) | (scores == last) & is_later
 
 
 def check_k(k, n):
@@ -206,7 +214,8 @@ def _projected(project, scores, k, where):
 def _euclidean(scores, k):
     @tf.custom_gradient
     def project(scores):
-        scores -= tf.math.top_k(scores, k).values[..., -1:]  # near the level there is nothing to round
+        _, last, _, _ = first(scores, k)
+        scores -= last  # near the level there is nothing to round
         shares = tf.clip_by_value(scores - _level(scores, k)[..., None], 0.0, 1.0)
 
         def gradient(upstream):
@@ -263,15 +272,13 @@ def _entropy(scores, k):
 
 def _entropy_level(scores, k):
     """Finds `c` with `sum min(1, e^(s - c)) = k`."""
-    top = tf.math.top_k(scores, k).values
-    last = top[..., -1:]
-    ties = _count(scores == last) - _count(top == last)
-    behind = tf.where(scores < last, scores - last, -float("inf"))
-    behind = tf.math.log(ties + tf.reduce_sum(tf.exp(behind), axis=-1)) + last[..., 0]
+    top, last, _, is_behind = first(scores, k)
+    behind = tf.where(is_behind, scores - last, -float("inf"))
+    behind = tf.math.log(tf.reduce_sum(tf.exp(behind), axis=-1, keepdims=True)) + last
     # With t classes held at 1 the others share k - t; the least t counts under which none is above 1.
-    rest = tf.math.cumulative_logsumexp(tf.concat([top, behind[..., None]], axis=-1), axis=-1, reverse=True)
+    rest = tf.math.cumulative_logsumexp(tf.concat([top, behind], axis=-1), axis=-1, reverse=True)
     levels = rest[..., :-1] - tf.math.log(places(k))
-    held = _count(top[..., :-1] > levels[..., :-1])
+    held = _count((top > levels) & (places(k) > 1.0))
     return tf.gather(levels, tf.cast(held, tf.int32), batch_dims=held.shape.rank)
 
 

@@ -120,6 +120,7 @@ class Loss:
     virtual_label: float | None = None
     top_k: int | None = None
     k: int | None = None
+    max_relevant: int | None = None
 
 
 @dataclasses.dataclass
@@ -203,6 +204,7 @@ POSITIVE = (
     "loss.temperature",
     "loss.samples",
     "loss.k",
+    "loss.max_relevant",
     "loss.gumbel_temperature",
     "optimizer.learning_rate",
     "optimizer.clip_norm",

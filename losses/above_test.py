@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class import losses
-from rank4class.losses import functional, in_order, projections
+from rank4class.losses import above, functional, projections
 
 N = 7
 SCORES = np.random.default_rng(0).normal(scale=1.5, size=[6, N]).astype(np.float32)
@@ -121,25 +121,80 @@ def test_a_class_that_is_first_by_a_margin_costs_nothing():
         assert not gradient.any()
 
 
+MOST = int((RELEVANT > 0.0).sum(axis=1).max())
+
+
+@pytest.mark.parametrize(
+    ("loss", "knobs"), [(functional.rankmax, {"k": 1}), (functional.rankmax, {"k": 3}), (functional.warp, {})]
+)
+@pytest.mark.parametrize("most", [MOST, MOST + 1, N, 10 * N])
+def test_how_many_are_relevant_at_most_changes_nothing(loss, knobs, most):
+    expected = value_and_gradient(loss, SCORES, RELEVANT, **knobs)
+    ours = value_and_gradient(loss, SCORES, RELEVANT, max_relevant=most, **knobs)
+    for x, y in zip(ours, expected, strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["rankmax", "warp"])
+def test_more_relevant_classes_than_may_be(name):
+    loss = losses.get(name, max_relevant=MOST - 1, reduction="none")
+    crowded = (RELEVANT > 0.0).sum(axis=1) == MOST
+    i = int(np.argmax(crowded))
+    with pytest.raises(
+        ValueError, match=rf"instance \[{i}\] has {MOST} relevant classes: raise max_relevant"
+    ):
+        loss(RELEVANT, SCORES)
+    for jit_compile in (False, True):
+        values = tf.function(lambda s, y: loss(y, s), jit_compile=jit_compile)(SCORES, RELEVANT).numpy()
+        np.testing.assert_array_equal(np.isnan(values), crowded)
+    where = RELEVANT == 0.0  # and a masked class is not relevant
+    assert np.isfinite(functional.rankmax(SCORES, RELEVANT, where=where, max_relevant=1)).all()
+
+
+@pytest.mark.parametrize("most", [0, -1, 1.0, True])
+def test_a_max_relevant_that_makes_no_sense(most):
+    with pytest.raises(ValueError, match=f"max_relevant {most} is not a whole number of at least 1"):
+        functional.rankmax(SCORES, RELEVANT, max_relevant=most)
+
+
 @pytest.mark.parametrize("n", [1, 2, 5, 8, 9])
-def test_counts_and_excesses(n):
+def test_count(n):
     rng = np.random.default_rng(n)
     falling = -np.sort(-rng.integers(0, 6, size=[3, n]).astype(np.float32), axis=1)
     thresholds = rng.integers(-1, 7, size=[3, 4]).astype(np.float32)
-    for or_equal, above in ((False, np.greater), (True, np.greater_equal)):
-        expected = above(falling[:, None], thresholds[:, :, None]).sum(axis=2)
-        np.testing.assert_array_equal(in_order.count_above(falling, thresholds, or_equal), expected)
-    for first in (0, 1):
-        counts = np.maximum(in_order.count_above(falling, thresholds).numpy(), 1)
-        expected = [
-            [
-                sum(falling[i, j] - t for j in range(first, c))
-                for c, t in zip(counts[i], thresholds[i], strict=True)
-            ]
-            for i in range(3)
-        ]
-        excess = in_order.excess(tf.constant(falling), tf.constant(counts), thresholds, first)
-        np.testing.assert_allclose(excess, expected, atol=1e-5)
+    for or_equal, is_above in ((False, np.greater), (True, np.greater_equal)):
+        expected = is_above(falling[:, None], thresholds[:, :, None]).sum(axis=2)
+        np.testing.assert_array_equal(above.count(falling, thresholds, or_equal), expected)
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (3, 2), (2, 3, 8), (9,)])
+@pytest.mark.parametrize("m", [1, 2, 5, 8])
+def test_excess_is_the_sum_of_hinges(shape, m):
+    rng = np.random.default_rng(m)
+    # Of few values: scores stand at thresholds, and thresholds at one another.
+    scores = tf.constant(rng.integers(0, 6, size=shape), tf.float32)
+    thresholds = tf.constant(-np.sort(-rng.integers(-1, 7, size=[*shape[:-1], m])), tf.float32)
+    upstream = rng.normal(size=[*shape[:-1], m]).astype(np.float32)
+
+    def hinges(scores, thresholds):
+        over = tf.nn.relu(scores[..., None, :] - thresholds[..., None])
+        return tf.reduce_sum(over, axis=-1), tf.math.count_nonzero(over, axis=-1, dtype=tf.float32)
+
+    seen = []
+    for form in (above.excess, hinges):
+        with tf.GradientTape() as tape:
+            tape.watch([scores, thresholds])
+            total, count = form(scores, thresholds)
+            value = tf.reduce_sum(upstream * total)
+        seen.append([total, count, *tape.gradient(value, [scores, thresholds])])
+    for ours, expected in zip(*seen, strict=True):
+        np.testing.assert_allclose(ours, expected, atol=1e-5)
+
+
+def test_a_small_excess_of_large_scores_is_not_lost():
+    scores = tf.constant([[1e4 + 0.25, 1e4, 1e4 - 1.0, -1e4]])
+    total, _ = above.excess(scores, tf.constant([[1e4, 1e4 - 2.0]]))
+    np.testing.assert_array_equal(total, [[0.25, 5.25]])
 
 
 @pytest.mark.parametrize("k", [0, 4, 1.0])
