@@ -40,6 +40,47 @@ class Identity(tf.keras.layers.Layer):
         return {**super().get_config(), "width": self.width}
 
 
+@_serializable
+class InstanceEmbedding(tf.keras.layers.Layer):
+    """A learned vector an instance, for instances that are known by their ids alone, such as users.
+
+    Features: `id` int `[B]`, in `0..num_ids-1`.
+
+    Args:
+      num_ids: how many instances there are.
+      units: the encoder's width.
+      dropout: rate.
+
+    >>> InstanceEmbedding(num_ids=5, units=4)({"id": tf.constant([3, 0])}).shape
+    TensorShape([2, 4])
+
+    References:
+      Rankmax, section 4: users and the movies that are relevant to them.
+    """
+
+    FEATURES = ("id",)
+
+    def __init__(self, num_ids=None, units=64, dropout=0.0, **kwargs):
+        super().__init__(**kwargs)
+        self.num_ids, self.units, self.dropout = num_ids, units, dropout
+        self._drop = tf.keras.layers.Dropout(dropout)
+
+    @property
+    def width(self):
+        return self.units
+
+    def build(self, shapes):
+        self.table = self.add_weight("table", [self.num_ids, self.units], initializer="glorot_uniform")
+        super().build(shapes)
+
+    def call(self, features, training=None):
+        return self._drop(tf.gather(self.table, features["id"]), training=training)
+
+    def get_config(self):
+        own = {"num_ids": self.num_ids, "units": self.units, "dropout": self.dropout}
+        return {**super().get_config(), **own}
+
+
 class _ImageEncoder(tf.keras.layers.Layer):
     """Runs the image through `layers`, which a subclass sets, one after the other."""
 

@@ -30,6 +30,10 @@ def images(size=8, channels=1):
 
 CASES = {
     "identity": (lambda: encoders.Identity(width=4), {"embedding": tf.ones([3, 4])}),
+    "embedding": (
+        lambda: encoders.InstanceEmbedding(num_ids=5, units=4, dropout=0.5),
+        {"id": tf.constant([4, 0, 4])},
+    ),
     "mlp": (lambda: encoders.Mlp(hidden=(16, 8), dropout=0.1), images()),
     "small_cnn": (lambda: encoders.SmallCnn(filters=(4, 4), units=8, dropout=0.1), images()),
     "bert": (lambda: encoders.Bert(**TINY, pooling="mean"), tokens()),

@@ -7,6 +7,7 @@ from rank4class.models import class_encoders, encoders, interactions
 
 ENCODERS = {
     "identity": encoders.Identity,
+    "embedding": encoders.InstanceEmbedding,
     "mlp": encoders.Mlp,
     "small_cnn": encoders.SmallCnn,
     "vgg16": encoders.Vgg16.from_checkpoint,

@@ -109,8 +109,11 @@ class Interaction:
 
 @dataclasses.dataclass
 class Loss:
+    """`final_temperature`: the temperature goes there exponentially, from the first step to the last."""
+
     name: str = "softmax"
     temperature: float | None = None
+    final_temperature: float | None = None
     normalize: str | None = None
     samples: int | None = None
     gumbel_temperature: float | None = None
@@ -120,7 +123,6 @@ class Loss:
     virtual_label: float | None = None
     top_k: int | None = None
     k: int | None = None
-    max_relevant: int | None = None
 
 
 @dataclasses.dataclass
@@ -202,9 +204,9 @@ POSITIVE = (
     "interaction.units",
     "interaction.temperature",
     "loss.temperature",
+    "loss.final_temperature",
     "loss.samples",
     "loss.k",
-    "loss.max_relevant",
     "loss.gumbel_temperature",
     "optimizer.learning_rate",
     "optimizer.clip_norm",
@@ -220,11 +222,10 @@ POSITIVE = (
 
 
 def knobs(section):
-    """Returns the fields of a section that are set, all but its name."""
+    """Returns the fields of a section that are set, all but those that say what becomes of the whole."""
     fields = dataclasses.asdict(section)
-    return {
-        name: value for name, value in fields.items() if name not in ("name", "frozen") and value is not None
-    }
+    whole = ("name", "frozen", "final_temperature")
+    return {name: value for name, value in fields.items() if name not in whole and value is not None}
 
 
 def dataset_knobs(section):
@@ -252,6 +253,8 @@ def without_foreign_knobs(experiment):
         foreign |= {
             f"{section}.{knob}": None for knob in knobs(getattr(experiment, section)) if knob not in names
         }
+    if "temperature" not in known["loss"]:
+        foreign["loss.final_temperature"] = None
     return override(experiment, foreign)
 
 
@@ -296,6 +299,8 @@ def check(experiment):
         raise ValueError(
             f"loss {experiment.loss.name!r} needs several scores a class; a rank model gives one"
         )
+    if experiment.loss.final_temperature and "temperature" not in loss.knobs:
+        raise ValueError(f"loss.final_temperature: loss {experiment.loss.name!r} has no temperature")
     # One instance shows whether the loss can make sense of its knobs.
     loss([0], [[0.0] * max(2, experiment.loss.k or 0)])
     _one_of("optimizer.name", experiment.optimizer.name, OPTIMIZERS)

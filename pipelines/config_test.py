@@ -89,6 +89,11 @@ CONFIGS = pathlib.Path(__file__).parent / "configs"
         ({"optimizer.warmup_share": 1.0}, r"optimizer.warmup_share 1.0 is not in \[0, 1\)"),
         ({"optimizer.weight_decay": 0.1}, "optimizer.weight_decay 0.1 needs optimizer.name='adamw'"),
         ({"loss.name": "rankmax", "loss.k": 0}, "loss.k 0 is not positive"),
+        ({"loss.final_temperature": -1.0}, "loss.final_temperature -1.0 is not positive"),
+        (
+            {"loss.name": "mse", "loss.final_temperature": 0.5},
+            "loss.final_temperature: loss 'mse' has no temperature",
+        ),
         ({"batch_size": 0}, "batch_size 0 is not positive"),
         ({"batch_size": 2.5}, "batch_size 2.5 is not of type int"),
         ({"epochs": 0.0}, "epochs 0.0 is not positive"),
@@ -131,11 +136,12 @@ def test_json_round_trip():
 
 
 def test_foreign_knobs_of_a_grid_are_left_out():
-    base = config.override(config.Experiment(), {"interaction.units": 8, "loss.temperature": 0.5})
+    changes = {"interaction.units": 8, "loss.temperature": 0.5, "loss.final_temperature": 0.1}
+    base = config.override(config.Experiment(), changes)
     mlp = config.without_foreign_knobs(config.override(base, {"interaction.name": "lc_mlp"}))
-    assert (mlp.interaction.units, mlp.loss.temperature) == (8, 0.5)
+    assert (mlp.interaction.units, mlp.loss.temperature, mlp.loss.final_temperature) == (8, 0.5, 0.1)
     mse = config.without_foreign_knobs(config.override(base, {"loss.name": "mse"}))
-    assert (mse.interaction.units, mse.loss.temperature) == (None, None)
+    assert (mse.interaction.units, mse.loss.temperature, mse.loss.final_temperature) == (None, None, None)
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("[a-z]*.py")), ids=lambda path: path.stem)

@@ -77,7 +77,9 @@ def _build(step, size):
     optimizer = optimization.build_optimizer(experiment.optimizer, experiment.optimizer.learning_rate)
     optimizer.build(model.trainable_variables)
     strategy = tf.distribute.get_strategy()
-    steps = build_steps(strategy, model, loaded.scorer(model, "train"), optimizer, experiment)
+    loss = optimization.build_loss(experiment, 1)
+    scorer = loaded.scorer(model, "train")
+    steps = build_steps(strategy, model, scorer, loss, optimizer, experiment)
     return Training(steps, batches, one_batch=kind == "step")
 
 

@@ -1,9 +1,48 @@
-"""Optimizers and learning rates as `config.Optimizer` describes them."""
+"""Losses, optimizers and their schedules as an experiment describes them."""
 
 import contextlib
 
 import tensorflow as tf
 from official.modeling.optimization import lr_schedule
+
+from rank4class import losses
+from rank4class.losses import registry as loss_registry
+from rank4class.pipelines import config
+
+
+def build_loss(experiment, total_steps, max_relevant=None):
+    """Builds the loss that `config.Loss` describes.
+
+    Args:
+      experiment: a checked `config.Experiment`.
+      total_steps: over which a temperature changes.
+      max_relevant: how many classes an example has at most, for the losses that ask; None where they are ids.
+
+    Returns:
+      A function of a step's number, from 0, labels, scores `[B, n]` and weights to the losses float32 `[B]`.
+    """
+    name, knobs = experiment.loss.name, config.knobs(experiment.loss)
+    known = loss_registry.knobs_of(name)
+    given = {"seed": experiment.seed, "max_relevant": max_relevant}
+    knobs |= {knob: value for knob, value in given.items() if knob in known}
+    temperature = build_temperature(experiment.loss, total_steps)
+
+    def loss(number, labels, scores, weights):
+        changing = {} if temperature is None else {"temperature": temperature(number)}
+        each = losses.get(name, reduction=tf.keras.losses.Reduction.NONE, **{**knobs, **changing})
+        return each(labels, scores, sample_weight=weights)
+
+    return loss
+
+
+def build_temperature(section, total_steps):
+    """Builds the temperature over the steps: a Keras schedule, or None where `config.Loss` has it stay."""
+    if section.final_temperature is None:
+        return None
+    first = losses.get(section.name, **config.knobs(section)).knobs["temperature"]
+    last_step = max(1, total_steps - 1)
+    rate = section.final_temperature / first
+    return tf.keras.optimizers.schedules.ExponentialDecay(first, last_step, rate)
 
 
 def build_schedule(section, total_steps):

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from rank4class import losses
 from rank4class.pipelines import config, optimization
 
 
@@ -16,6 +17,30 @@ def test_schedules_by_hand():
     np.testing.assert_allclose(rates(decay="cosine"), cosine, atol=1e-7)
     warm = [0.0, 0.5 * 0.08, 0.08, 0.04, 0.0]
     np.testing.assert_allclose(rates(decay="linear", warmup_share=0.2), warm, atol=1e-7)
+
+
+def test_a_temperature_goes_exponentially_from_the_first_step_to_the_last():
+    section = config.Loss(temperature=4.0, final_temperature=0.25)
+    temperature = optimization.build_temperature(section, total_steps=5)
+    np.testing.assert_allclose([float(temperature(step)) for step in range(5)], [4.0, 2.0, 1.0, 0.5, 0.25])
+    assert float(optimization.build_temperature(section, total_steps=1)(0)) == 4.0
+    own = config.Loss(name="gumbel_approx_ndcg", final_temperature=0.4)
+    assert float(optimization.build_temperature(own, total_steps=2)(0)) == pytest.approx(0.1)
+    assert optimization.build_temperature(config.Loss(temperature=4.0), total_steps=5) is None
+
+
+def test_each_step_has_its_temperature():
+    experiment = config.Experiment(loss=config.Loss(temperature=4.0, final_temperature=1.0))
+    loss = optimization.build_loss(experiment, total_steps=3)
+    scores, weights = tf.constant([[0.0, 1.0, 3.0], [2.0, 0.0, -1.0]]), tf.constant([1.0, 0.5])
+    compiled = tf.function(loss, jit_compile=True)
+    for step, temperature in enumerate((4.0, 2.0, 1.0)):
+        expected = weights * losses.functional.softmax(scores, [1, 0], temperature=temperature)
+        number = tf.constant(step, tf.int64)
+        np.testing.assert_allclose(loss(number, tf.constant([1, 0]), scores, weights), expected, rtol=1e-6)
+        np.testing.assert_allclose(
+            compiled(number, tf.constant([1, 0]), scores, weights), expected, rtol=1e-5
+        )
 
 
 @pytest.mark.parametrize("name", config.OPTIMIZERS)

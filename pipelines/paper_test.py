@@ -63,7 +63,9 @@ def test_two_steps_at_full_size(name):
     optimizer = optimization.build_optimizer(experiment.optimizer, schedule)
     optimizer.build(model.trainable_variables)
     strategy = tf.distribute.get_strategy()
-    steps = build_steps(strategy, model, loaded.scorer(model, "train"), optimizer, experiment)
+    loss = optimization.build_loss(experiment, 1)
+    scorer = loaded.scorer(model, "train")
+    steps = build_steps(strategy, model, scorer, loss, optimizer, experiment)
     before = [tf.reduce_sum(variable) for variable in model.trainable_variables]
     taken = steps(iter(loaded.training_batches(experiment)), first=0, count=2)
     assert np.isfinite(taken.losses).all()

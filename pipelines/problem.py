@@ -157,6 +157,11 @@ class Problem:
             return model
         return lambda features, training: tf.gather(model(features, training=training), self.seen, axis=1)
 
+    def max_relevant(self):
+        """Returns how many classes a training example has at most, or None where it has one."""
+        train = self.splits["train"]
+        return int(np.diff(train.labels.indptr).max()) if train.multi_label else None
+
     def num_scored(self, split):
         """Returns the number of classes that a split's examples are ranked among."""
         return len(self.scored_class_names(split))

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class import data, losses, models
-from rank4class.pipelines import config, problem, trainer
+from rank4class.pipelines import config, optimization, problem, trainer
 from rank4class.pipelines.steps import build_steps
 
 
@@ -280,7 +280,9 @@ def test_class_weights_weigh_the_loss():
     each = losses.get("softmax", reduction="none")(labels, model(features)).numpy()
     weights = np.linspace(0.0, 2.0, len(each), dtype=np.float32)
     batches = iter(tf.data.Dataset.from_tensors((features, labels, weights)))
-    step = build_steps(tf.distribute.get_strategy(), model, model, tf.keras.optimizers.SGD(0.0), experiment)
+    loss = optimization.build_loss(experiment, total_steps=1)
+    optimizer, strategy = tf.keras.optimizers.SGD(0.0), tf.distribute.get_strategy()
+    step = build_steps(strategy, model, model, loss, optimizer, experiment)
     [loss] = step(batches, first=0, count=1).losses
     assert loss == pytest.approx(np.mean(weights * each), rel=1e-5)
 

@@ -4,9 +4,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from rank4class import losses
-from rank4class.losses import registry as loss_registry
-from rank4class.pipelines import config, randomness
+from rank4class.pipelines import randomness
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +24,7 @@ class Taken:
     stopping: bool
 
 
-def build_steps(strategy, model, scorer, optimizer, experiment):
+def build_steps(strategy, model, scorer, loss, optimizer, experiment):
     """Compiles training steps.
 
     The loss is the mean over the whole batch, whatever the number of replicas: each contributes its
@@ -36,6 +34,7 @@ def build_steps(strategy, model, scorer, optimizer, experiment):
       strategy: the `tf.distribute.Strategy` under which model and optimizer were made.
       model: a built `models.RankModel`.
       scorer: function of features and `training` to the scores `[B, n]` that the labels count.
+      loss: from `optimization.build_loss`.
       optimizer: with its variables created.
       experiment: a checked `config.Experiment`.
 
@@ -47,7 +46,7 @@ def build_steps(strategy, model, scorer, optimizer, experiment):
       ValueError: batch norm cannot see the whole batch.
     """
     _check_batch_norm(strategy, model, experiment)
-    steps = loop(strategy, replica_step(strategy, model, scorer, optimizer, experiment))
+    steps = loop(strategy, replica_step(strategy, model, scorer, loss, optimizer, experiment))
 
     def taken(iterator, first, count, stopping=False):
         arguments = tf.constant(first, tf.int64), tf.constant(count, tf.int32), tf.constant(stopping)
@@ -102,7 +101,7 @@ def _check_batch_norm(strategy, model, experiment):
             )
 
 
-def replica_step(strategy, model, scorer, optimizer, experiment):
+def replica_step(strategy, model, scorer, loss, optimizer, experiment):
     """Returns one replica's step: all of it runs on the device, where a TPU can run no op of the host.
 
     Args: see `build_steps`.
@@ -113,7 +112,7 @@ def replica_step(strategy, model, scorer, optimizer, experiment):
     """
     replicas = strategy.num_replicas_in_sync
     generators = randomness.generators(model)
-    differentiate = _differentiate(model, scorer, optimizer, experiment, replicas)
+    differentiate = _differentiate(model, scorer, loss, optimizer, experiment, replicas)
     inner = getattr(optimizer, "inner_optimizer", optimizer)  # one that scales the loss has no sum of its own
     alone = replicas == 1
     # A TPU compiles all it runs.
@@ -124,7 +123,7 @@ def replica_step(strategy, model, scorer, optimizer, experiment):
     def step(number, stopping, features, labels, weights):
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         randomness.reset(generators, experiment.seed, number, replica)
-        loss, gradients = differentiate(features, labels, weights)
+        value, gradients = differentiate(number, features, labels, weights)
         pairs = zip(gradients, model.trainable_variables, strict=True)
         pairs = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
         if not alone:
@@ -134,21 +133,21 @@ def replica_step(strategy, model, scorer, optimizer, experiment):
         if experiment.optimizer.clip_norm is not None:
             gradients, _ = tf.clip_by_global_norm(gradients, experiment.optimizer.clip_norm, use_norm=norm)
         optimizer.apply_gradients(zip(gradients, variables, strict=True), skip_gradients_aggregation=True)
-        return tf.stack([loss, norm / replicas, tf.cast(stopping, tf.float32)])
+        return tf.stack([value, norm / replicas, tf.cast(stopping, tf.float32)])
 
     return tf.function(step, jit_compile=jit_compile and alone, autograph=False)
 
 
-def _differentiate(model, scorer, optimizer, experiment, replicas):
-    """Returns a function of a replica's batch to its share of the loss, and the gradients of that."""
-    loss = _loss(experiment)
+def _differentiate(model, scorer, loss, optimizer, experiment, replicas):
+    """Returns a function of a step's number and a replica's batch to its share of the loss, and the gradients
+    of that."""
     parts = experiment.accumulation_steps
     scales = isinstance(optimizer, tf.keras.mixed_precision.LossScaleOptimizer)
 
-    def of_part(features, labels, weights):
+    def of_part(number, features, labels, weights):
         with tf.GradientTape() as tape:
             scores = scorer(features, training=True)
-            value = tf.reduce_sum(loss(labels, scores, sample_weight=weights)) / experiment.batch_size
+            value = tf.reduce_sum(loss(number, labels, scores, weights)) / experiment.batch_size
             value += sum(model.losses) / (replicas * parts)  # weight decay of an encoder
             target = optimizer.get_scaled_loss(value) if scales else value
         gradients = tape.gradient(target, model.trainable_variables)
@@ -157,18 +156,18 @@ def _differentiate(model, scorer, optimizer, experiment, replicas):
         # A table's gradient comes as rows, of which some may be the same: added up, their norm is right.
         return value, [None if g is None else tf.convert_to_tensor(g) for g in gradients]
 
-    def of_batch(*batch):
+    def of_batch(number, *batch):
         if parts == 1:
-            return of_part(*batch)
+            return of_part(number, *batch)
 
         def part(i):
             return tf.nest.map_structure(lambda x: tf.reshape(x, [parts, -1, *x.shape[1:]])[i], batch)
 
-        value, gradients = of_part(*part(0))
+        value, gradients = of_part(number, *part(0))
         used = [i for i, gradient in enumerate(gradients) if gradient is not None]
 
         def add(i, value, sums):
-            next_value, next_gradients = of_part(*part(i))
+            next_value, next_gradients = of_part(number, *part(i))
             return i + 1, value + next_value, [s + next_gradients[j] for s, j in zip(sums, used, strict=True)]
 
         state = (tf.constant(1), value, [gradients[i] for i in used])
@@ -178,10 +177,3 @@ def _differentiate(model, scorer, optimizer, experiment, replicas):
         return value, gradients
 
     return of_batch
-
-
-def _loss(experiment):
-    knobs = config.knobs(experiment.loss)
-    if "seed" in loss_registry.knobs_of(experiment.loss.name):
-        knobs["seed"] = experiment.seed
-    return losses.get(experiment.loss.name, reduction=tf.keras.losses.Reduction.NONE, **knobs)

@@ -159,7 +159,8 @@ class Built:
             self.optimizer = optimization.build_optimizer(section, schedule, experiment.precision)
             self.optimizer.build(self.model.trainable_variables)
         scorer = self.problem.scorer(self.model, "train")
-        self.step = steps.replica_step(self.strategy, self.model, scorer, self.optimizer, experiment)
+        loss = optimization.build_loss(experiment, total_steps=10)
+        self.step = steps.replica_step(self.strategy, self.model, scorer, loss, self.optimizer, experiment)
         self.judges = trainer.judges(experiment, self.problem, self.model, self.strategy)
 
     def judged_splits(self):
@@ -267,13 +268,14 @@ def small(**changes):
 @pytest.mark.parametrize("multi_label", [False, True])
 @pytest.mark.parametrize("name", rank_model_losses())
 def test_every_loss_is_fit_for_a_tpu(name, multi_label):
-    loss = steps._loss(small(**{"loss.name": name}))
+    most = 10 if multi_label else None
+    loss = optimization.build_loss(small(**{"loss.name": name}), total_steps=1, max_relevant=most)
     labels = tf.ones([8, 10]) if multi_label else tf.zeros([8], tf.int32)
 
     def gradient(scores, labels):
         with tf.GradientTape() as tape:
             tape.watch(scores)
-            value = loss(labels, scores)
+            value = loss(tf.constant(0, tf.int64), labels, scores, None)
         return value, tape.gradient(value, scores)
 
     assert lower(gradient, tf.ones([8, 10]), labels)

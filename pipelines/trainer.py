@@ -97,6 +97,7 @@ class Training:
         self._chief = strategies.is_chief(strategy)
         self._verbose = progress and self._chief
         self._metrics = _metrics(experiment, loaded)
+        _check_k(experiment, loaded)
         examples = len(loaded.splits["train"])
         epoch_steps = examples / experiment.batch_size
         self._total = experiment.steps or math.ceil(experiment.epochs * epoch_steps)
@@ -114,7 +115,9 @@ class Training:
             )
             self._optimizer.build(self._model.trainable_variables)
         scorer = loaded.scorer(self._model, "train")
-        self._steps = build_steps(strategy, self._model, scorer, self._optimizer, experiment)
+        self._temperature = optimization.build_temperature(experiment.loss, self._total)
+        loss = optimization.build_loss(experiment, self._total, loaded.max_relevant())
+        self._steps = build_steps(strategy, self._model, scorer, loss, self._optimizer, experiment)
         self._judges = judges(experiment, loaded, self._model, strategy)
         if self._chief:
             workdir.claim(experiment, loaded.hashes, loaded.class_texts)
@@ -260,15 +263,17 @@ class Training:
                 tf.summary.scalar(name, value, step=self._progress.step)
 
     def _summarize_step(self, loss, norm, pace):
-        self._write_scalars(
-            {
-                "train/loss": loss,
-                "train/gradient_norm": norm,
-                "train/learning_rate": self._schedule(self._progress.step - 1),
-                "train/examples_per_second": pace.steps_a_second() * self._experiment.batch_size,
-                "train/waiting_share": pace.waiting_share(),
-            }
-        )
+        last = self._progress.step - 1
+        scalars = {
+            "train/loss": loss,
+            "train/gradient_norm": norm,
+            "train/learning_rate": self._schedule(last),
+            "train/examples_per_second": pace.steps_a_second() * self._experiment.batch_size,
+            "train/waiting_share": pace.waiting_share(),
+        }
+        if self._temperature is not None:
+            scalars["train/temperature"] = self._temperature(last)
+        self._write_scalars(scalars)
 
     def _evaluate(self):
         with optimization.averaged(self._model, self._optimizer):
@@ -430,6 +435,13 @@ def _metrics(experiment, loaded):
     if experiment.monitor not in metrics:
         raise ValueError(f"monitor {experiment.monitor!r} says nothing about {num_scored} classes")
     return metrics
+
+
+def _check_k(experiment, loaded):
+    """A loss that selects `k` classes needs as many."""
+    k, num_classes = experiment.loss.k, loaded.num_scored("train")
+    if k is not None and k > num_classes:
+        raise ValueError(f"loss.k {k} is more than the {num_classes} classes that are trained: lower it")
 
 
 CHECKPOINTS = ("best", "last")

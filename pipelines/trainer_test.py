@@ -126,6 +126,28 @@ def test_nothing_is_left_behind_by_an_experiment_that_cannot_run(tmp_path):
     assert not os.path.exists(path)
 
 
+def test_a_loss_that_selects_more_classes_than_there_are(tmp_path):
+    path = str(tmp_path / "run")
+    message = "loss.k 11 is more than the 10 classes that are trained: lower it"
+    with pytest.raises(ValueError, match=message):
+        trainer.train(small(**{"loss.name": "rankmax", "loss.k": 11}), path)
+    assert Workdir(path).results() is None
+    assert not os.path.exists(os.path.join(path, "config.json"))
+
+
+def test_a_changing_temperature_is_seen(tmp_path):
+    changes = {"loss.temperature": 2.0, "loss.final_temperature": 0.5}
+    trainer.train(small(**changes), str(tmp_path), progress=False)
+    (events,) = (tmp_path / "tensorboard").glob("events*")
+    seen = [
+        float(tf.make_ndarray(value.tensor))
+        for record in tf.compat.v1.train.summary_iterator(str(events))
+        for value in record.summary.value
+        if value.tag == "train/temperature"
+    ]
+    np.testing.assert_allclose(seen, 2.0 * 0.25 ** (np.arange(34) / 33), rtol=1e-5)
+
+
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
     experiment = small(**{"loss.name": "mse", "optimizer.learning_rate": 1e30, "checkpoint_steps": 1})
     with pytest.raises(
