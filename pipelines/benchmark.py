@@ -23,7 +23,17 @@ MAX_REPEATS = 101
 SECONDS_A_STEP = 1.0  # what a step's repeats may take together
 LARGE_MB = 1024  # a step that holds more is timed in a process of its own
 LONG_STEP = 3.0  # seconds; such a step is measured once
-BASELINES = ("softmax_ce", "tensorflow_ranking", "naive", "dot", "floor", "one_thread", "step", "bare")
+BASELINES = (
+    "softmax_ce",
+    "dense_ce",
+    "tensorflow_ranking",
+    "naive",
+    "dot",
+    "floor",
+    "one_thread",
+    "step",
+    "bare",
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -74,3 +74,26 @@ class Suite:
         contenders = [s for s in self.contenders(self.parse(size)) if names is None or s.name in names]
         needed = dict.fromkeys(baseline for step in contenders for baseline in step.against)
         return [*(Step(name) for name in needed), *contenders]
+
+
+def scores_and_labels(batch, n):
+    """Returns normal scores `[batch, n]` and a random class each."""
+    labels = tf.random.stateless_uniform([batch], [3, 4], maxval=n, dtype=tf.int32)
+    return tf.random.stateless_normal([batch, n], [1, 2]), labels
+
+
+def softmax_ce(scores, labels):
+    """TensorFlow's own loss, against which others are measured."""
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores))
+
+
+def value_and_gradient(loss):
+    """Returns the function of scores and labels to a loss and its gradient."""
+
+    def step(scores, labels):
+        with tf.GradientTape() as tape:
+            tape.watch(scores)
+            value = loss(scores, labels)
+        return value, tape.gradient(value, scores)
+
+    return step

@@ -10,8 +10,15 @@ from tensorflow_ranking.python import metrics_impl
 from rank4class import losses, models
 from rank4class.losses import registry
 from rank4class.models import registry as model_registry
-from rank4class.pipelines import data_suite, training_suite
-from rank4class.pipelines.suite import Compiled, Step, Suite
+from rank4class.pipelines import data_suite, projections_suite, training_suite
+from rank4class.pipelines.suite import (
+    Compiled,
+    Step,
+    Suite,
+    scores_and_labels,
+    softmax_ce,
+    value_and_gradient,
+)
 
 
 def _loss_steps(size):
@@ -119,12 +126,12 @@ def _fits_tf_ranking(name, size):
 
 def _build_loss(step, size):
     batch, n = size
-    scores, labels = _scores_and_labels(batch, n)
+    scores, labels = scores_and_labels(batch, n)
     kind, _, of = step.name.partition(":")
     if kind == "floor":
         return Compiled(_read_and_write, step.xla, scores)
     if kind == "softmax_ce":
-        return Compiled(_value_and_gradient(_softmax_ce), step.xla, scores, labels)
+        return Compiled(value_and_gradient(softmax_ce), step.xla, scores, labels)
     name, _ = _loss_of(of or kind)
     if registry.LOSSES[name].heads:
         scores = tf.stack([scores, scores / 2.0], axis=-1)
@@ -132,22 +139,17 @@ def _build_loss(step, size):
         loss, labels = _TF_RANKING_LOSSES[of](), tf.one_hot(labels, n)
     else:
         loss = _our_loss(kind)
-    return Compiled(_value_and_gradient(lambda s, y: loss(y, s)), step.xla, scores, labels)
+    return Compiled(value_and_gradient(lambda s, y: loss(y, s)), step.xla, scores, labels)
 
 
 def _build_metric(step, size):
-    scores, labels = _scores_and_labels(*size)
+    scores, labels = scores_and_labels(*size)
     kind, _, of = step.name.partition(":")
     if kind == "floor":
         return Compiled(_read, step.xla, scores)
     if kind == "tensorflow_ranking" or kind.endswith(_DENSE) or of.endswith(_DENSE):
         labels = tf.one_hot(labels, size[1])
     return Compiled(_metric(kind, of), step.xla, scores, labels)
-
-
-def _scores_and_labels(batch, n):
-    labels = tf.random.stateless_uniform([batch], [3, 4], maxval=n, dtype=tf.int32)
-    return tf.random.stateless_normal([batch, n], [1, 2]), labels
 
 
 def _build_interaction(step, size):
@@ -225,20 +227,6 @@ def _read(scores):
     return tf.reduce_sum(scores, axis=-1)
 
 
-def _softmax_ce(scores, labels):
-    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores))
-
-
-def _value_and_gradient(loss):
-    def step(scores, labels):
-        with tf.GradientTape() as tape:
-            tape.watch(scores)
-            value = loss(scores, labels)
-        return value, tape.gradient(value, scores)
-
-    return step
-
-
 def _metric(kind, of):
     """The mean of a metric over a batch: ours, TF-Ranking's, or the naive one by a sort of all scores."""
     if kind == "tensorflow_ranking":
@@ -277,6 +265,7 @@ SUITES = {
         contenders=_interaction_steps,
         build=_build_interaction,
     ),
+    "projections": projections_suite.SUITE,
     "data": data_suite.SUITE,
     "training": training_suite.SUITE,
 }

@@ -5,7 +5,7 @@ import pytest
 
 from rank4class import losses
 from rank4class.models import registry as model_registry
-from rank4class.pipelines import suite, suites
+from rank4class.pipelines import projections_suite, suite, suites
 
 
 @pytest.mark.parametrize("size", ["64", "64x", "x28", "64x1", "0x28", "64x28x2", "-1x28", "64*28"])
@@ -55,3 +55,17 @@ def test_every_interaction_is_measured_and_equals_the_naive_form(name):
     )
     for mine, other in zip(ours.results(), naive.results(), strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_projections_are_measured_and_equal_their_baselines(k):
+    size = (4, 30, k)
+    steps = suites.SUITES["projections"].steps(f"4x30x{k}")
+    results = {step.name: projections_suite._build(step, size).results() for step in steps}
+    assert all(np.isfinite(result).all() for each in results.values() for result in each)
+    assert results["rankmax relevant"][1].shape == (4, 30)
+    if k == 1:
+        for ours, theirs in zip(results["sparsemax"], results["naive:sparsemax"], strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    with pytest.raises(ValueError, match="a size of 3 classes has no 4 places"):
+        suites.SUITES["projections"].steps("4x3x4")
