@@ -13,7 +13,7 @@ from rank4class.data.pipeline import (
     training_indices,
     unreadable,
 )
-from rank4class.data.splits import Dataset, Split, draw
+from rank4class.data.splits import Dataset, Split, draw, draw_pairs
 from rank4class.data.text import WordPiece
 from rank4class.data.text_file import folded
 
@@ -33,6 +33,7 @@ __all__ = [
     "class_descriptions",
     "class_weights",
     "draw",
+    "draw_pairs",
     "evaluation_batches",
     "folded",
     "get",

@@ -1,8 +1,10 @@
 """GoEmotions: comments by emotion."""
 
+import itertools
 import os
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from rank4class.data import sources
 from rank4class.data.class_tables import class_names
@@ -25,8 +27,8 @@ def goemotions(path=None, multi_label=False, on_bad_row="fail", tfds_dir=None):
       tfds_dir: folder of what TensorFlow Datasets has prepared; None takes its own.
 
     Returns:
-      A `Dataset` with the feature `text`, strings `[N]`, and labels int32 `[N]`, or float32 `[N, 28]`
-      with `multi_label`.
+      A `Dataset` with the feature `text`, strings `[N]`, and labels int32 `[N]`, or sparse
+      float32 `[N, 28]` with `multi_label`.
 
     Raises:
       FileNotFoundError: a file is missing.
@@ -44,9 +46,10 @@ def _split(comments, num_classes, multi_label):
     kept = [comment for comment in comments if multi_label or len(comment[2]) == 1]
     origins, texts = (np.array([comment[i] for comment in kept], object) for i in (0, 1))
     if multi_label:
-        labels = np.zeros([len(kept), num_classes], np.float32)
-        for row, (_, _, ids) in zip(labels, kept, strict=True):
-            row[ids] = 1.0
+        ids = [sorted(ids) for _, _, ids in kept]
+        ends = np.cumsum([0, *map(len, ids)])
+        ids = np.fromiter(itertools.chain.from_iterable(ids), np.int32)
+        labels = csr_array((np.ones(len(ids), np.float32), ids, ends), shape=(len(kept), num_classes))
     else:
         labels = np.array([ids[0] for _, _, ids in kept], np.int32)
     return Split({"text": texts}, labels, origins)

@@ -1,5 +1,6 @@
 """Splits to batches `(features, labels, weights)` of static shape, in an order that repeats."""
 
+import functools
 import itertools
 import re
 
@@ -32,7 +33,7 @@ def training_batches(
 
     Returns:
       A `tf.data.Dataset` of features, labels (int32 `[B]` or float32 `[B, n]`) and weights float32
-      `[B]`.
+      `[B]`. What a split excludes is the feature `excluded`, bool `[B, n]`, which no preprocessing sees.
 
     Raises:
       ValueError: the replicas do not divide the batch.
@@ -210,14 +211,36 @@ def _of_worker(batches, batch_size, context):
 
 def _gather(index_batches, split, prepare, class_weights=None):
     arrays = {name: tf.convert_to_tensor(array) for name, array in split.features.items()}
-    labels = tf.convert_to_tensor(split.labels)
+    labels = split.labels
+    labels_of = (
+        _rows(labels) if split.multi_label else functools.partial(tf.gather, tf.convert_to_tensor(labels))
+    )
+    excluded_of = None if split.excluded is None else _rows(split.excluded)
 
     @_plain
     def batch(indices, positions, weights):
         features = {name: tf.gather(array, indices) for name, array in arrays.items()}
-        own = tf.gather(labels, indices)
+        own = labels_of(indices)
         if class_weights is not None:
             weights *= tf.gather(tf.constant(class_weights, tf.float32), own)
-        return prepare(features, positions), own, weights
+        features = prepare(features, positions)
+        if excluded_of is not None:
+            features = {**features, "excluded": excluded_of(indices)}
+        return features, own, weights
 
     return index_batches.map(batch, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+
+def _rows(matrix):
+    """Returns a function of indices `[B]` to those rows of a CSR array, dense `[B, n]`."""
+    ends, columns = tf.constant(matrix.indptr, tf.int64), tf.constant(matrix.indices)
+    values = tf.constant(matrix.data)
+
+    def rows(indices):
+        places = tf.ragged.range(tf.gather(ends, indices), tf.gather(ends, indices + 1))
+        own = tf.cast(tf.gather(columns, places.flat_values), tf.int64)
+        at = tf.stack([places.value_rowids(), own], axis=1)
+        shape = tf.constant([indices.shape[0], matrix.shape[1]], tf.int64)
+        return tf.scatter_nd(at, tf.gather(values, places.flat_values), shape)
+
+    return rows

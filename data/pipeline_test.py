@@ -5,6 +5,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy.sparse import csr_array
 
 from rank4class import data
 
@@ -215,6 +216,68 @@ def test_class_weights_weigh_examples():
         np.testing.assert_array_equal(weights, np.array([0.5, 0.0, 2.0], np.float32)[labels])
     for _, _, weights in data.evaluation_batches(split, batch_size=6):
         np.testing.assert_array_equal(weights, np.ones(6))
+
+
+def sparse(size, classes=6):
+    """Returns a split of graded labels and exclusions, the second example with none, and both dense."""
+    rng = np.random.default_rng(size)
+    dense = (rng.integers(-3, 4, size=[size, classes]).clip(0) / 2).astype(np.float32)
+    dense[1:2] = 0.0
+    excluded = (rng.random([size, classes]) < 0.3) & (dense == 0.0)
+    split = data.Split({"id": np.arange(size)}, csr_array(dense), None, csr_array(excluded))
+    return split, dense, excluded
+
+
+def assert_are_those(batches, dense, excluded):
+    for features, labels, _ in batches:
+        assert labels.shape == [len(features["id"]), dense.shape[1]]
+        assert (labels.dtype, features["excluded"].dtype) == (tf.float32, tf.bool)
+        np.testing.assert_array_equal(labels, dense[features["id"]])
+        np.testing.assert_array_equal(features["excluded"], excluded[features["id"]])
+
+
+@pytest.mark.parametrize(("size", "batch_size"), [(10, 4), (8, 4), (1, 4), (3, 4), (2, 1)])
+def test_sparse_labels_come_out_dense(size, batch_size):
+    split, dense, excluded = sparse(size)
+    batches = data.evaluation_batches(split, batch_size=batch_size)
+    assert [spec.shape for spec in (batches.element_spec[1], batches.element_spec[0]["excluded"])] == [
+        [batch_size, 6]
+    ] * 2
+    assert_are_those(batches, dense, excluded)
+    weights = np.concatenate([weights for _, _, weights in batches])
+    assert weights.tolist() == [1.0] * size + [0.0] * (-size % batch_size)
+    training = data.training_batches(split, batch_size=batch_size, seed=0, start_step=1)
+    assert training.element_spec[1].shape == [batch_size, 6]
+    assert_are_those(training.take(5), dense, excluded)
+
+
+def test_no_label_at_all():
+    split = data.Split({"id": np.arange(3)}, csr_array((3, 4), dtype=np.float32))
+    for _, labels, _ in data.evaluation_batches(split, batch_size=2):
+        np.testing.assert_array_equal(labels, np.zeros([2, 4]))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_together_have_the_sparse_labels_of_one(workers):
+    split, dense, excluded = sparse(11)
+    parts = [data.training_batches(split, batch_size=8, seed=0, context=c) for c in contexts(workers, 4)]
+    alone = data.training_batches(split, batch_size=8, seed=0)
+    assert_equal_batches(joined(parts, 4, 3), list(alone.take(3)))
+    parts = [data.evaluation_batches(split, batch_size=8, context=c) for c in contexts(workers, 4)]
+    assert parts[0].element_spec[1].shape == [2, 6]
+    alone = list(data.evaluation_batches(split, batch_size=8))
+    assert_equal_batches(joined(parts, 4, 2), alone)
+    assert_are_those(alone, dense, excluded)
+
+
+def test_preprocess_does_not_see_what_is_excluded():
+    split, _, excluded = sparse(4)
+    batches = data.evaluation_batches(
+        split, batch_size=4, preprocess=lambda features: {"names": ",".join(features), **features}
+    )
+    [(features, _, _)] = batches
+    assert features["names"] == b"id"
+    np.testing.assert_array_equal(features["excluded"], excluded)
 
 
 def refuse_sevens(features):

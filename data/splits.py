@@ -1,8 +1,10 @@
 """What a dataset is: a few splits of features and labels, held in memory."""
 
 import dataclasses
+import itertools
 
 import numpy as np
+import scipy.sparse
 import sklearn.model_selection
 from absl import logging
 
@@ -15,16 +17,29 @@ class Split:
 
     Attributes:
       features: name -> array; the first axis of each counts the examples.
-      labels: int32 `[N]`, ids of classes; or float32 `[N, n]`, 1 for each class that an example has.
+      labels: int32 `[N]`, ids of classes; or of examples of several a `scipy.sparse.csr_array`, float32
+        `[N, n]`, sorted and without a zero, of each class that an example has: 1, or what it gains.
       origins: object `[N]`, where each example was read (`train.tsv:17`), or None.
+      excluded: a `scipy.sparse.csr_array`, bool `[N, n]`, of the classes that take no part in the ranking
+        of an example, such as those that it is known to have; or None.
+
+    Raises:
+      ValueError: the labels are a dense matrix.
     """
 
     features: dict
-    labels: np.ndarray
+    labels: np.ndarray | scipy.sparse.csr_array
     origins: np.ndarray | None = None
+    excluded: scipy.sparse.csr_array | None = None
+
+    def __post_init__(self):
+        if self.multi_label and not isinstance(self.labels, scipy.sparse.csr_array):
+            raise ValueError(
+                f"labels of shape {self.labels.shape} are not sparse: give scipy.sparse.csr_array(labels)"
+            )
 
     def __len__(self):
-        return len(self.labels)
+        return self.labels.shape[0]
 
     @property
     def multi_label(self):
@@ -39,7 +54,8 @@ class Split:
         """
         features = {name: values[places] for name, values in self.features.items()}
         origins = None if self.origins is None else self.origins[places]
-        return Split(features, self.labels[places], origins)
+        excluded = None if self.excluded is None else self.excluded[places]
+        return Split(features, self.labels[places], origins, excluded)
 
     def origin(self, i):
         """Returns what to call example `i` in a message."""
@@ -52,7 +68,7 @@ class Split:
         [1, 0, 2, 0]
         """
         if self.multi_label:
-            return self.labels.sum(axis=0).astype(np.int64)
+            return np.bincount(self.labels.indices, minlength=num_classes)
         return np.bincount(self.labels, minlength=num_classes)
 
 
@@ -67,7 +83,7 @@ class Dataset:
       files: path -> SHA-256 of what was read, where that is few files.
 
     Raises:
-      ValueError: a split is empty, or holds a label outside the classes.
+      ValueError: a split is empty, or holds a label outside the classes or one that is excluded.
     """
 
     class_names: tuple
@@ -81,6 +97,8 @@ class Dataset:
                 raise ValueError(f"the {name} split has no example")
             if not split.multi_label:
                 self._check_ids(name, split)
+            if split.excluded is not None:
+                self._check_excluded(name, split)
         self._warn_of_untrained_classes()
 
     def _check_ids(self, name, split):
@@ -89,6 +107,14 @@ class Dataset:
             raise ValueError(
                 f"{split.origin(outside[0])} of the {name} split has label {split.labels[outside[0]]}, "
                 f"outside the classes 0..{len(self.class_names) - 1}"
+            )
+
+    def _check_excluded(self, name, split):
+        both = scipy.sparse.coo_array(split.labels.multiply(split.excluded))
+        if both.nnz:
+            raise ValueError(
+                f"{split.origin(both.row[0])} of the {name} split has {self.class_names[both.col[0]]!r} "
+                "both as a label and excluded"
             )
 
     def _warn_of_untrained_classes(self):
@@ -162,3 +188,83 @@ def draw_together(split, first, shares, *, seed):
     originals = np.unique(first)
     parts = draw(Split({"place": originals}, split.labels[originals]), shares, seed=seed)
     return {name: split.select(np.isin(first, part.features["place"])) for name, part in parts.items()}
+
+
+def draw_pairs(relevant, shares, *, seed, origins=None):
+    """Draws disjoint splits of the pairs of an instance and a class that is relevant to it.
+
+    The first pair of each instance in the order drawn stays in training, so that none is judged that
+    was not trained on; where that leaves fewer pairs than the shares say, they are shared out alike.
+
+    Args:
+      relevant: `scipy.sparse.csr_array`, float32 `[N, n]`, as the labels of a `Split`.
+      shares: name -> share of the pairs, in (0, 1).
+      seed: int.
+      origins: object `[N]`, what to call the instances, or None.
+
+    Returns:
+      name -> `Split` of the instances that have a pair there, "train" before those drawn, with the feature
+      `id` int32, an instance's row in `relevant`. In each split the classes of an instance's pairs in
+      the splits before it are `excluded`; "train" excludes none.
+
+    Raises:
+      ValueError: the shares leave none to train on, or there are too few pairs for a share; the message
+        names `data.{name}_share`.
+
+    >>> relevant = scipy.sparse.csr_array(np.ones([2, 5], np.float32))
+    >>> splits = draw_pairs(relevant, {"validation": 0.2, "test": 0.3}, seed=0)
+    >>> {name: split.labels.nnz for name, split in splits.items()}
+    {'train': 5, 'validation': 2, 'test': 3}
+    >>> np.sum(splits["test"].labels + splits["test"].excluded, axis=1)
+    array([5., 5.], dtype=float32)
+    """
+    part = _parts(relevant, shares, seed)
+    splits = {}
+    for i, name in enumerate(("train", *shares)):
+        own = _where(relevant, part == i)
+        rows = np.flatnonzero(np.diff(own.indptr))
+        whole = Split(
+            {"id": np.arange(relevant.shape[0], dtype=np.int32)},
+            own,
+            origins,
+            _where(relevant, part < i).astype(bool) if i else None,
+        )
+        splits[name] = whole.select(rows)
+    return splits
+
+
+def _parts(relevant, shares, seed):
+    """Returns the split of each pair, int8 `[P]`: 0 for training, then as in `shares`."""
+    total = relevant.nnz
+    place = np.random.default_rng(seed).permutation(total)  # of each pair in the order drawn
+    starts = relevant.indptr[:-1][np.diff(relevant.indptr) > 0]
+    free = np.ones(total, bool)
+    free[np.minimum.reduceat(place, starts)] = False
+    ends = _ends(shares, total, np.count_nonzero(free))
+    of_place = np.zeros(total, np.int8)
+    free = np.flatnonzero(free)
+    for i, (first, end) in enumerate(itertools.pairwise([0, *ends]), 1):
+        of_place[free[first:end]] = i
+    return of_place[place]
+
+
+def _ends(shares, total, free):
+    """Returns where each split ends among the pairs that are free to be drawn."""
+    names = " and ".join(f"data.{name}_share" for name in shares)
+    wanted = np.cumsum(list(shares.values()))
+    if wanted[-1] >= 1.0:
+        raise ValueError(f"{names} leave no pair to train on: lower them")
+    ends = np.round(wanted * min(total, free / wanted[-1])).astype(int)
+    for name, count in zip(shares, np.diff(ends, prepend=0), strict=True):
+        if not count:
+            raise ValueError(
+                f"a {name} split of {shares[name]:.0%} of {total:,} pairs is empty, as {free:,} of them can "
+                f"be spared from training: raise data.{name}_share, or give more pairs"
+            )
+    return ends
+
+
+def _where(matrix, kept):
+    """Returns a CSR array of some of the entries of one, a mask."""
+    indptr = np.append(0, np.cumsum(kept))[matrix.indptr]
+    return scipy.sparse.csr_array((matrix.data[kept], matrix.indices[kept], indptr), shape=matrix.shape)

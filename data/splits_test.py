@@ -4,6 +4,7 @@ import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from rank4class import data
 
@@ -34,9 +35,15 @@ def test_classes_without_a_training_example_are_named(caplog):
 
 
 def test_examples_of_several_classes_are_counted_in_each():
-    split = data.Split({}, np.array([[1, 0, 1], [0, 0, 1]], np.float32))
+    split = data.Split({}, csr_array(np.array([[1, 0, 1], [0, 0, 0.5]], np.float32)))
     assert split.multi_label
+    assert len(split) == 2
     assert split.class_counts(3).tolist() == [1, 0, 2]
+
+
+def test_dense_labels_are_refused():
+    with pytest.raises(ValueError, match=r"labels of shape \(2, 3\) are not sparse: give scipy.sparse.csr_a"):
+        data.Split({}, np.eye(2, 3, dtype=np.float32))
 
 
 def examples(labels):
@@ -51,6 +58,99 @@ def test_selected_examples_stay_together():
     assert chosen.features["image"].tolist() == [1, 3]
     assert chosen.labels.tolist() == [1, 1]
     assert [chosen.origin(i) for i in range(2)] == ["row 1", "row 3"]
+
+
+def test_what_is_excluded_follows_its_examples():
+    labels, excluded = csr_array(np.eye(3, 4, dtype=np.float32)), csr_array(np.eye(3, 4, 1, bool))
+    split = data.Split({"id": np.arange(3)}, labels, None, excluded)
+    for places in ([2, 0], np.array([True, False, True]), [1], []):
+        chosen = split.select(places)
+        assert len(chosen) == len(chosen.features["id"])
+        np.testing.assert_array_equal(chosen.labels.toarray(), labels.toarray()[places])
+        np.testing.assert_array_equal(chosen.excluded.toarray(), excluded.toarray()[places])
+    assert examples([0, 1]).select([0]).excluded is None
+
+
+def test_a_label_that_is_excluded_is_refused():
+    labels, excluded = np.eye(3, dtype=np.float32), np.zeros([3, 3], bool)
+    excluded[2, 1:] = True
+    origins = np.array(["user 4", "user 5", "user 9"], object)
+    split = data.Split({"id": np.arange(3)}, csr_array(labels), origins, csr_array(excluded))
+    with pytest.raises(ValueError, match="^user 9 of the test split has 'c' both as a label and excluded$"):
+        data.Dataset(tuple("abc"), {"test": split})
+
+
+@few
+@hypothesis.given(
+    counts=st.lists(st.integers(0, 12), min_size=1, max_size=30).filter(lambda counts: sum(counts) >= 10),
+    shares=st.tuples(st.floats(0.01, 0.49), st.floats(0.01, 0.49)),
+    seed=st.integers(0, 1000),
+)
+def test_drawn_pairs_are_shared_out(counts, shares, seed):
+    rng = np.random.default_rng(seed)
+    dense = np.zeros([len(counts), 15], np.float32)
+    for row, count in zip(dense, counts, strict=True):
+        row[rng.choice(15, count, replace=False)] = rng.integers(1, 4, size=count)  # graded
+    shares = dict(zip(("validation", "test"), shares, strict=True))
+    origins = np.array([f"user {i}" for i in range(len(counts))], object)
+    free = sum(max(0, count - 1) for count in counts)  # each instance keeps one for training
+    wanted = {name: share * min(sum(counts), free / sum(shares.values())) for name, share in shares.items()}
+    hypothesis.assume(min(wanted.values()) >= 1)
+    splits = data.draw_pairs(csr_array(dense), shares, seed=seed, origins=origins)
+    assert list(splits) == ["train", "validation", "test"]
+    before = np.zeros_like(dense)
+    for name, split in splits.items():
+        ids = split.features["id"]
+        assert split.origins.tolist() == [f"user {i}" for i in ids]
+        assert split.labels.has_canonical_format
+        assert np.diff(split.labels.indptr).min() > 0
+        own = np.zeros_like(dense)
+        own[ids] = split.labels.toarray()
+        assert not (own * before).any()
+        if name == "train":
+            assert split.excluded is None
+            assert ids.tolist() == [i for i, count in enumerate(counts) if count]
+        else:
+            np.testing.assert_array_equal(split.excluded.toarray(), before[ids] > 0)
+            assert abs(split.labels.nnz - wanted[name]) <= 1
+        before += own
+    np.testing.assert_array_equal(before, dense)
+
+
+def test_another_seed_draws_other_pairs():
+    relevant = csr_array(np.ones([20, 10], np.float32))
+    first, again, other = (data.draw_pairs(relevant, {"test": 0.3}, seed=seed)["test"] for seed in (0, 0, 1))
+    assert (first.labels != again.labels).nnz == 0
+    assert first.labels.indices.tolist() != other.labels.indices.tolist()
+
+
+def test_pairs_are_drawn_uniformly():
+    relevant = csr_array(np.ones([4, 5], np.float32))
+    counts = np.zeros([4, 5])
+    for seed in range(2000):
+        split = data.draw_pairs(relevant, {"test": 0.25}, seed=seed)["test"]
+        counts[split.features["id"]] += split.labels.toarray()
+    deviation = np.sqrt(2000 * 0.25 * 0.75)
+    assert np.abs(counts - 500).max() < 4 * deviation
+
+
+@pytest.mark.parametrize(
+    ("shares", "message"),
+    [
+        (
+            {"validation": 0.5, "test": 0.5},
+            "data.validation_share and data.test_share leave no pair to train on: lower them",
+        ),
+        (
+            {"validation": 0.5, "test": 0.1},
+            "a test split of 10% of 4 pairs is empty, as 2 of them can be spared from training: raise "
+            "data.test_share, or give more pairs",
+        ),
+    ],
+)
+def test_pairs_that_cannot_be_drawn(shares, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        data.draw_pairs(csr_array(np.ones([2, 2], np.float32)), shares, seed=0)
 
 
 @few

@@ -55,7 +55,7 @@ def by_class(judged, labels, class_names):
 
     Args:
       judged: an `evaluation.Judged` of `N` examples.
-      labels: their classes' ids, int `[N]`; or `[N, n]`, above 0 for each class that an example has.
+      labels: as in `data.Split`.
       class_names: of the `n` classes that the examples were ranked among.
 
     Returns:
@@ -67,8 +67,8 @@ def by_class(judged, labels, class_names):
         rows, classes = np.arange(len(labels)), labels
         among_own = top == labels
     else:
-        rows, classes = np.nonzero(labels > 0)
-        among_own = labels[np.arange(len(labels)), top] > 0
+        rows, classes = labels.nonzero()
+        among_own = np.bincount(rows[top[rows] == classes], minlength=len(top)) > 0
     # Where one of an example's own classes shares the highest score nobody can say what it is taken for.
     mistaken = ~right & ~among_own & (top != NO_CLASS)
     examples = np.bincount(classes, minlength=n)

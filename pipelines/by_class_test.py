@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import scipy.sparse
 import scipy.stats
 import sklearn.metrics
 import tensorflow as tf
@@ -17,7 +18,8 @@ def judge(scores, labels, names=NAMES):
 
 def table_of(scores, labels, names=NAMES):
     class_names = [f"class {i}" for i in range(np.shape(scores)[1])]
-    return by_class.by_class(judge(scores, labels, names), np.asarray(labels), class_names)
+    own = np.asarray(labels) if np.ndim(labels) == 1 else scipy.sparse.csr_array(labels)
+    return by_class.by_class(judge(scores, labels, names), own, class_names)
 
 
 def drawn(n=7, size=500, seed=0):

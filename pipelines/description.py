@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import functools
 import hashlib
+import itertools
 import re
 import sys
 
@@ -48,7 +49,8 @@ class Description:
       lengths: what is counted ("tokens", say) -> split -> int64 `[N]`; empty without texts.
       sizes: split -> height and width of the image files, int32 `[N, 2]`; empty without them.
       pixels: mean and standard deviation of each channel over the training images in memory, or None.
-      repeats: a `Repeats` for every split, and for every pair of two.
+      repeats: a `Repeats` for every split, and for every pair of two; none where the splits share instances
+        by intent, each with other classes.
       class_weights: class name -> what its training examples weigh; empty where all weigh 1.
     """
 
@@ -92,10 +94,10 @@ class Description:
 
     def classes_of(self, split, i):
         """Returns the names of an example's classes, as one text."""
-        labels = self.splits[split].labels[i]
+        labels = self.splits[split].labels
         if not self.multi_label:
-            return self.class_names[labels]
-        return ", ".join(self.class_names[j] for j in np.flatnonzero(labels)) or "no class"
+            return self.class_names[labels[i]]
+        return ", ".join(self.class_names[j] for j in labels[[i]].indices) or "no class"
 
 
 def printable(text):
@@ -126,6 +128,7 @@ def describe(experiment, dataset):
     """
     section = experiment.data
     problem.check_held_out(dataset.class_names, section.held_out)
+    problem.check_class_weights(section, dataset.splits["train"])
     problem.augment_of(experiment, dataset)  # raises where there is nothing to augment
     whole = _each_once(dataset.splits)
     splits, unreadable, sizes = problem.capped(whole, section), {}, {}
@@ -148,7 +151,7 @@ def describe(experiment, dataset):
         _lengths(experiment, dataset, splits),
         sizes,
         _pixels(splits["train"]),
-        tuple(_all_repeats(splits, contents)),
+        () if _is_retrieval(dataset) else tuple(_all_repeats(splits, contents)),
         _class_weights(section, dataset.class_names, counts["train"]),
     )
 
@@ -162,6 +165,10 @@ def _each_once(splits):
 
 def _has_files(dataset):
     return "file" in dataset.splits["train"].features
+
+
+def _is_retrieval(dataset):
+    return "id" in dataset.splits["train"].features
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,10 +211,18 @@ def _contents(split):
 
 def _all_repeats(splits, contents):
     names = list(splits)
-    labels = {name: [label.tobytes() for label in split.labels] for name, split in splits.items()}
+    labels = {name: _labels(split) for name, split in splits.items()}
     for i, split in enumerate(names):
         for of in names[: i + 1]:
             yield _repeats(split, of, contents, labels)
+
+
+def _labels(split):
+    """Returns for each example what its labels are compared by."""
+    if not split.multi_label:
+        return split.labels.tolist()
+    labels, rows = split.labels, itertools.starmap(slice, itertools.pairwise(split.labels.indptr))
+    return [labels.indices[row].tobytes() + labels.data[row].tobytes() for row in rows]
 
 
 FEW = 3  # pairs of repeats that are shown

@@ -90,7 +90,8 @@ def _sections(description):
         yield _texts(description)
     if description.sizes or description.pixels:
         yield _images(description)
-    yield _duplicates(description)
+    if description.repeats:
+        yield _duplicates(description)
     if description.lengths:
         yield _examples(description)
 
@@ -122,9 +123,14 @@ def _classes(description):
     splits = description.splits
     paragraphs = []
     if description.multi_label:
-        means = ", ".join(f"{split.labels.sum(axis=1).mean():.2f} {name}" for name, split in splits.items())
-        bare = ", ".join(f"{(~split.labels.any(axis=1)).sum():,} {name}" for name, split in splits.items())
+        counts = {name: np.diff(split.labels.indptr) for name, split in splits.items()}
+        means = ", ".join(f"{own.mean():.2f} {name}" for name, own in counts.items())
+        bare = ", ".join(f"{np.sum(own == 0):,} {name}" for name, own in counts.items())
         paragraphs.append(f"Classes an example, mean: {means}. Examples of no class: {bare}.")
+    excluded = {name: split.excluded for name, split in splits.items() if split.excluded is not None}
+    if excluded:
+        means = ", ".join(f"{np.diff(own.indptr).mean():.2f} {name}" for name, own in excluded.items())
+        paragraphs.append(f"Classes excluded from the ranking of an example, mean: {means}.")
     paragraphs.append(_imbalance(description))
     most = description.class_names[description.most_frequent()]
     errors = ", ".join(f"{description.baseline_error(name):.2%} {name}" for name in splits if name != "train")
@@ -292,8 +298,8 @@ def _shown_classes(description):
 
 def _examples_of(split, class_id, count):
     """Returns the first indices of a class's examples."""
-    own = split.labels[:, class_id] > 0 if split.multi_label else split.labels == class_id
-    return np.flatnonzero(own)[:count]
+    own = split.labels[:, [class_id]] if split.multi_label else split.labels == class_id
+    return own.nonzero()[0][:count]
 
 
 def _one_line(words, width=TEXT_WIDTH):

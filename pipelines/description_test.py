@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy.sparse import csr_array
 
 from rank4class import data
 from rank4class.pipelines import config, description, description_report
@@ -89,8 +90,8 @@ def test_pairs_of_texts(tiny_bert):
 
 
 def test_multi_label_by_hand(tmp_path):
-    train = data.Split(texts("a", "b", "c"), np.array([[1, 1], [1, 0], [0, 0]], np.float32))
-    test = data.Split(texts("A", "B"), np.array([[1, 0], [1, 0]], np.float32))
+    train = data.Split(texts("a", "b", "c"), csr_array(np.array([[1, 1], [1, 0], [0, 0]], np.float32)))
+    test = data.Split(texts("A", "B"), csr_array(np.array([[1, 0], [1, 0]], np.float32)))
     found = described(data.Dataset(("joy", "anger"), {"train": train, "test": test}))
     assert found.counts["train"].tolist() == [2, 1]
     assert found.baseline_error("train") == 1 - 2 / 3
@@ -99,6 +100,24 @@ def test_multi_label_by_hand(tmp_path):
     assert "mean: 1.00 train, 1.00 test. Examples of no class: 1 train, 0 test." in report
     assert "test example 0 (joy) = train example 0 (joy, anger): A" in report
     assert found.classes_of("train", 2) == "no class"
+
+
+def test_retrieval_by_hand(tmp_path):
+    relevant = csr_array(np.array([[1, 1, 1, 0, 0], [1, 1, 0, 1, 0]], np.float32))
+    splits = data.draw_pairs(relevant, {"validation": 0.17, "test": 0.3}, seed=1)
+    dataset = data.Dataset(tuple("abcde"), splits)
+    found = described(dataset, name="synthetic_retrieval")
+    assert found.repeats == ()  # the same users stand in all splits by intent
+    report = description_report.text(found)
+    excluded = [splits[name].excluded.toarray().sum(axis=1).mean() for name in ("validation", "test")]
+    expected = f"ranking of an example, mean: {excluded[0]:.2f} validation, {excluded[1]:.2f} test."
+    assert expected in flowing(report)
+    assert "Duplicates" not in report
+    description_report.write(found, str(tmp_path))
+    with pytest.raises(ValueError, match="data.augmentation 'affine_flip' is for images; dataset 'synth"):
+        described(dataset, name="synthetic_retrieval", augmentation="affine_flip")
+    with pytest.raises(ValueError, match="data.class_weights is for single-label data"):
+        described(dataset, class_weights="balanced")
 
 
 def test_images_in_memory_by_hand():

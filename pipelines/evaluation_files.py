@@ -2,7 +2,10 @@
 
 evaluation.json  what was judged, and the metrics with their intervals; written last
 classes.tsv      the figures of each class, see `by_class.ByClass`
-scores.npz       of each example: scores, label, values of the metrics, where it was read
+scores.npz       of each example: scores, labels, values of the metrics, where it was read
+
+In scores.npz the labels of examples of several classes are three arrays, `labels_data`, `labels_indices` and
+`labels_indptr`, those of a `scipy.sparse.csr_array`: as a matrix, those of many classes would not fit.
 """
 
 import dataclasses
@@ -11,6 +14,7 @@ import os
 import zipfile
 
 import numpy as np
+import scipy.sparse
 import tensorflow as tf
 
 from rank4class.pipelines import files, report
@@ -31,7 +35,7 @@ class Scored:
       scores: float32 `[N, n]`, or None.
     """
 
-    labels: np.ndarray
+    labels: np.ndarray | scipy.sparse.csr_array
     class_names: np.ndarray
     origins: np.ndarray
     metrics: np.ndarray
@@ -82,7 +86,7 @@ def write(folder, summary, table, judged, split, class_names):
       OSError: it cannot be written.
     """
     arrays = {
-        "labels": split.labels,
+        **_labels_to_arrays(split),
         "class_names": np.array(class_names, str),
         "origins": np.array([split.origin(i) for i in range(len(split))], str),
         "metrics": np.array(judged.names, str),
@@ -100,6 +104,25 @@ def write(folder, summary, table, judged, split, class_names):
     lines = ["\t".join(row) + "\n" for row in report.class_columns(table)]
     files.write(os.path.join(folder, "classes.tsv"), "".join(lines))
     files.write(os.path.join(folder, "evaluation.json"), json.dumps(summary, indent=2) + "\n")
+
+
+CSR = ("labels_data", "labels_indices", "labels_indptr")
+
+
+def _labels_to_arrays(split):
+    """Returns what of `scores.npz` holds the labels, name -> array."""
+    if not split.multi_label:
+        return {"labels": split.labels}
+    return dict(zip(CSR, (split.labels.data, split.labels.indices, split.labels.indptr), strict=True))
+
+
+def _labels_from_arrays(npz, num_classes):
+    """Returns the labels that `_labels_to_arrays` wrote; raises ValueError where there are none."""
+    if "labels" in npz.files:
+        return npz["labels"]
+    data, indices, indptr = (npz[name] for name in CSR)
+    shape = (len(indptr) - 1, num_classes)
+    return scipy.sparse.csr_array((data, indices, indptr), shape=shape)
 
 
 class _Stream:
@@ -125,10 +148,13 @@ def read(path, *, with_scores=False):
     """
     if not files.exists(path) or tf.io.gfile.isdir(path):
         raise FileNotFoundError(f"no file {path}: scripts.evaluate --output=FOLDER writes FOLDER/scores.npz")
-    wanted = [field.name for field in dataclasses.fields(Scored) if field.name != "scores" or with_scores]
+    wanted = [field.name for field in dataclasses.fields(Scored) if field.name not in ("labels", "scores")]
     try:
         with files.errors_of(path), tf.io.gfile.GFile(path, "rb") as file, np.load(file) as npz:
-            arrays = {name: npz[name] for name in wanted if name != "scores" or name in npz.files}
+            arrays = {name: npz[name] for name in wanted}
+            arrays["labels"] = _labels_from_arrays(npz, len(arrays["class_names"]))
+            if with_scores and "scores" in npz.files:
+                arrays["scores"] = npz["scores"]
         _check(**arrays)
     # NumPy raises TypeError where the file holds a single array, which is no context.
     except (zipfile.BadZipFile, ValueError, KeyError, EOFError, TypeError) as error:
@@ -139,9 +165,12 @@ def read(path, *, with_scores=False):
 
 
 def _check(labels, class_names, origins, metrics, values, scores=None):
-    if values.shape != (len(labels), len(metrics)) or len(origins) != len(labels) or not len(labels):
+    if isinstance(labels, np.ndarray) and labels.ndim != 1:
+        raise ValueError("its labels are a matrix")
+    size = labels.shape[0]
+    if values.shape != (size, len(metrics)) or len(origins) != size or not size:
         raise ValueError("its arrays do not fit each other")
-    if scores is not None and scores.shape != (len(labels), len(class_names)):
+    if scores is not None and scores.shape != (size, len(class_names)):
         raise ValueError("its scores do not fit its examples and classes")
     if np.isnan(values).any():
         raise ValueError("it holds values that are NaN")
@@ -158,9 +187,9 @@ def check_same_examples(first, second, first_name, second_name):
         raise ValueError(
             f"{first_name} and {second_name} are not about the same classes: compare runs of one dataset"
         )
-    if len(first.labels) != len(second.labels):
+    if len(first.origins) != len(second.origins):
         raise ValueError(
-            f"{first_name} has {len(first.labels):,} examples and {second_name} {len(second.labels):,}: "
+            f"{first_name} has {len(first.origins):,} examples and {second_name} {len(second.origins):,}: "
             "compare evaluations of the same split"
         )
     if first.labels.ndim != second.labels.ndim:
@@ -168,8 +197,8 @@ def check_same_examples(first, second, first_name, second_name):
             f"{first_name} and {second_name} do not hold the same examples: in one of them an example may "
             "have several classes"
         )
-    equal_labels = (first.labels == second.labels).reshape(len(first.labels), -1).all(axis=1)
-    same = (first.origins == second.origins) & equal_labels
+    other = first.labels != second.labels
+    same = (first.origins == second.origins) & ~(other if other.ndim == 1 else other.sum(axis=1) > 0)
     if not same.all():
         i = int(np.argmin(same))
         raise ValueError(
@@ -179,6 +208,6 @@ def check_same_examples(first, second, first_name, second_name):
 
 
 def _called(scored, i):
-    label = scored.labels[i]
-    own = [label] if scored.labels.ndim == 1 else np.flatnonzero(label)
+    own = scored.labels[[i]]
+    own = own if own.ndim == 1 else own.indices
     return f"{scored.origins[i]} ({', '.join(scored.class_names[own]) or 'no class'})"

@@ -4,6 +4,7 @@ import os
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy.sparse import csr_array
 
 from rank4class import data
 from rank4class.pipelines import by_class, evaluation, evaluation_files, files, report
@@ -46,6 +47,17 @@ def test_what_is_written_is_read_again(tmp_path, where):
     assert evaluation_files.read(path).scores is None
     assert files.names_in(folder) == ["classes.tsv", "evaluation.json", "scores.npz"]
     assert json.loads(files.read_text(f"{folder}/evaluation.json")) == {"step": 3}
+
+
+def test_labels_of_several_classes_are_read_again(tmp_path):
+    several = csr_array(np.random.default_rng(0).integers(2, size=[30, 4]).astype(np.float32))
+    path = written(str(tmp_path), *drawn(labels=several))
+    labels = evaluation_files.read(path).labels
+    assert labels.dtype == np.float32
+    np.testing.assert_array_equal(labels.toarray(), several.toarray())
+    np.savez(path, labels=several.toarray(), **{k: v for k, v in np.load(path).items() if "label" not in k})
+    with pytest.raises(ValueError, match=r"\(its labels are a matrix\): evaluate again"):
+        evaluation_files.read(path)
 
 
 def test_the_classes_are_a_table_for_programs(tmp_path):
@@ -194,7 +206,7 @@ def scored(**changes):
             r"number 3 is a:3 \(anger\) in the one and b:3 \(anger\) in the other",
         ),
         (
-            {"labels": np.array([[1, 0], [1, 1], [0, 0]], np.float32)},
+            {"labels": csr_array(np.array([[1, 0], [1, 1], [0, 0]], np.float32))},
             "A and B do not hold the same examples: in one of them an example may have several",
         ),
     ],
@@ -206,8 +218,8 @@ def test_other_examples_are_not_compared(changes, message):
 
 def test_the_same_examples_are():
     evaluation_files.check_same_examples(scored(), scored(values=np.zeros([3, 1])), "A", "B")
-    several = np.array([[1, 0], [1, 1], [0, 0]], np.float32)
+    several = csr_array(np.array([[1, 0], [1, 1], [0, 0]], np.float32))
     evaluation_files.check_same_examples(scored(labels=several), scored(labels=several.copy()), "A", "B")
-    other = np.array([[1, 0], [1, 1], [0, 1]], np.float32)
+    other = csr_array(np.array([[1, 0], [1, 1], [0, 1]], np.float32))
     with pytest.raises(ValueError, match=r"number 3 is a:3 \(no class\) in the one and a:3 \(anger\)"):
         evaluation_files.check_same_examples(scored(labels=several), scored(labels=other), "A", "B")

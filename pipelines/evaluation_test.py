@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy.sparse import csr_array
 
 from rank4class import data, losses
 from rank4class.pipelines import evaluation
@@ -96,7 +97,7 @@ def test_every_example_is_judged_once_whatever_the_batch(batch_size):
 
 def test_examples_of_several_classes():
     scores = np.array([[4.0, 3.0, 2.0, 1.0], [1.0, 2.0, 3.0, 4.0]], np.float32)
-    split = data.Split({"image": scores}, np.array([[1, 0, 1, 0], [1, 0, 0, 0]], np.float32))
+    split = data.Split({"image": scores}, csr_array(np.array([[1, 0, 1, 0], [1, 0, 0, 0]], np.float32)))
     names = ["ndcg@5", "recall@2", "precision@2"]
     judge = evaluation.Judge(lambda features, training: features["image"], names)
     values = judge(data.evaluation_batches(split, batch_size=3)).values

@@ -152,10 +152,21 @@ class Problem:
         )
 
     def scorer(self, model, split):
-        """Returns a function of features to the scores that a split's labels count: of the seen classes."""
-        if self.seen is None or split == "test":
-            return model
-        return lambda features, training: tf.gather(model(features, training=training), self.seen, axis=1)
+        """Returns a function of features to the scores that a split's labels count.
+
+        They are of the seen classes. Those that are excluded stand behind all others: a metric is then that
+        of the list without them, where that has more classes than the metric's K.
+        """
+
+        def scores(features, training=False):
+            of_all = model(features, training=training)
+            if "excluded" in features:
+                return excluded_last(of_all, features["excluded"])
+            if self.seen is None or split == "test":
+                return of_all
+            return tf.gather(of_all, self.seen, axis=1)
+
+        return scores
 
     def max_relevant(self):
         """Returns how many classes a training example has at most, or None where it has one."""
@@ -173,6 +184,25 @@ class Problem:
         return tuple(self.class_names[i] for i in self.seen)
 
 
+def excluded_last(scores, excluded):
+    """Scores of excluded classes below all others of their row.
+
+    Args:
+      scores: float `[B, n]`.
+      excluded: bool `[B, n]`.
+
+    Returns:
+      float32 `[B, n]`; a score that is not finite stays so, unless its class is excluded.
+
+    >>> excluded_last(tf.constant([[3.0, 1.0, 2.0]]), [[True, False, False]]).numpy()
+    array([[0., 1., 2.]], dtype=float32)
+    """
+    scores = tf.cast(scores, tf.float32)  # in half precision 1 less may be the same
+    finite = tf.where(tf.math.is_finite(scores), scores, scores.dtype.max)
+    lowest = tf.reduce_min(finite, axis=1, keepdims=True)
+    return tf.where(excluded, lowest - tf.maximum(1.0, 1e-6 * tf.abs(lowest)), scores)
+
+
 def load(experiment, cache_dir):
     """Loads an experiment's problem.
 
@@ -188,6 +218,7 @@ def load(experiment, cache_dir):
       FileNotFoundError, ValueError: the dataset or the encoder cannot be loaded, or they do not fit.
     """
     dataset = read_dataset(experiment.data)
+    check_class_weights(experiment.data, dataset.splits["train"])
     splits = capped(dataset.splits, experiment.data)
     preprocess = preprocess_of(experiment, dataset)
     if experiment.data.on_bad_row == "skip":
@@ -236,12 +267,21 @@ def _hashes(class_names, splits):
 
 
 def _hash(split):
-    digest = hashlib.sha256(split.labels.tobytes())
-    for part in _contents(split):
+    digest = hashlib.sha256()
+    for part in (*_bytes(split.labels), *_bytes(split.excluded), *_contents(split)):
         digest.update(part)
     for path in _image_files(split):
         digest.update(str(tf.io.gfile.stat(path).length).encode())
     return digest.hexdigest()
+
+
+def _bytes(labels):
+    """Yields what tells labels, or what is excluded, from others."""
+    if isinstance(labels, np.ndarray):
+        yield labels.tobytes()
+    elif labels is not None:
+        yield from (repr(labels.shape).encode(), labels.data.tobytes())
+        yield from (ids.astype(np.int64).tobytes() for ids in (labels.indices, labels.indptr))
 
 
 def _contents(split):
@@ -272,13 +312,21 @@ def _preprocessed_once(experiment, problem):
     splits = {}
     for name, split in problem.splits.items():
         parts = [
-            {key: value.numpy()[weights.numpy() > 0] for key, value in features.items()}
+            {key: value.numpy()[weights.numpy() > 0] for key, value in features.items() if key != "excluded"}
             for features, _, weights in problem.read(experiment, name)
         ]
         features = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-        splits[name] = data.Split(features, split.labels, split.origins)
+        splits[name] = dataclasses.replace(split, features=features)
     augment = data.AUGMENTATIONS[experiment.data.augmentation]
     return dataclasses.replace(problem, splits=splits, preprocess=None, augment=augment)
+
+
+def check_class_weights(section, train):
+    """Raises ValueError where `data.class_weights` is to weigh training examples of several classes."""
+    if section.class_weights != "none" and train.multi_label:
+        raise ValueError(
+            "data.class_weights is for single-label data: an example of several classes has several"
+        )
 
 
 def class_weights(section, class_names, counts):
@@ -314,7 +362,7 @@ def augment_of(experiment, dataset):
     if name == "none":
         return None
     features = dataset.splits["train"].features
-    if "text" in features or "embedding" in features:
+    if "image" not in features and "file" not in features:
         raise ValueError(
             f"data.augmentation {name!r} is for images; dataset {experiment.data.name!r} has none"
         )
@@ -333,7 +381,7 @@ def preprocess_of(experiment, dataset):
     features = dataset.splits["train"].features
     if "file" in features:
         return data.DecodeAndCrop(experiment.data.image_size)
-    if "embedding" in features:
+    if "embedding" in features or "id" in features:
         return None
     if "text" not in features:
         return data.Rescale() if features["image"].dtype == np.uint8 else None
@@ -437,8 +485,7 @@ def _encode(experiment, raw, cache_dir):
     except (zipfile.BadZipFile, ValueError, KeyError) as error:
         raise ValueError(f"{path} is damaged: remove it, and it is computed again") from error
     splits = {
-        name: data.Split({"embedding": h}, raw.splits[name].labels, raw.splits[name].origins)
-        for name, h in outputs.items()
+        name: dataclasses.replace(raw.splits[name], features={"embedding": h}) for name, h in outputs.items()
     }
     return dataclasses.replace(
         raw,

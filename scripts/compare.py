@@ -32,7 +32,7 @@ def _compare(first_path, second_path, first, second):
     if not shared:
         raise ValueError(f"{first_path} and {second_path} have no metric in common: train with the same ones")
     compared = [comparison.compare(metric, *(own[metric] for own in values)) for metric in shared]
-    print(f"A: {first_path}\nB: {second_path}\n{len(first.labels):,} examples\n")
+    print(f"A: {first_path}\nB: {second_path}\n{len(first.origins):,} examples\n")
     print(report.comparison_table(compared) + "\n")
 
 
