@@ -2,8 +2,10 @@
 
 import codecs
 import contextlib
+import csv
 import hashlib
 import os
+import sys
 
 from absl import logging
 
@@ -78,6 +80,39 @@ def lines_of(file, name, bad_rows=None):
         logging.warning("%s:%d has no end of line: was the file cut short?", name, number)
 
 
+def csv_records(path):
+    """Yields (`path:number`, fields) for every record of a CSV file; the number is of its first line.
+
+    Double quotes are around a field that holds a comma, a quote or a line end; blank lines are passed over.
+    A byte that is not UTF-8 becomes half a surrogate pair, which is refused in the field that has it.
+
+    Raises:
+      ValueError: an empty file, one in UTF-16, or a record that is not CSV.
+    """
+    with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        refuse_utf16(file.buffer.peek(2), path)
+        csv.field_size_limit(sys.maxsize)  # of the whole process: a cell is as long as it is
+        reader = csv.reader(file, strict=True)
+        fields = ()
+        while fields is not None:
+            where = f"{path}:{reader.line_num + 1}"
+            fields = _csv_record(where, reader)
+            if fields:
+                yield where, fields
+    if not reader.line_num:
+        raise ValueError(f"{path} is empty")
+
+
+def _csv_record(where, reader):
+    """Returns the next record's fields, none of a blank line, and None at the end."""
+    try:
+        return next(reader, None)
+    except csv.Error as error:
+        raise ValueError(
+            f"{where} is not CSV, as far as line {reader.line_num}: {error}: mend it there"
+        ) from error
+
+
 def refuse_utf16(start, name):
     """Raises ValueError of a file that starts with a byte order mark of UTF-16."""
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -123,12 +158,13 @@ def tfds_builder(name, title, data_dir=None):
       OSError: the files are not there and cannot be downloaded; the message names the folder.
     """
     import tensorflow_datasets as tfds  # slow to import, and not needed for a folder
+    from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
 
     builder = tfds.builder(name, data_dir=data_dir, try_gcs=False)
     try:
         config = tfds.download.DownloadConfig(try_download_gcs=False)  # the publisher, not Google's copy
         builder.download_and_prepare(download_config=config)
-    except OSError as error:
+    except (OSError, NonMatchingChecksumError) as error:  # the publisher may have changed them
         raise OSError(
             f"{title} could not be downloaded to {builder.data_dir} (data.tfds_dir) and prepared there; set "
             f"data.path to a folder of its files ({error})"

@@ -1,13 +1,11 @@
 """A user's own texts and labels: TSV, CSV or JSON lines."""
 
-import csv
 import functools
 import itertools
 import json
 import os
 import re
 import reprlib
-import sys
 from typing import NamedTuple
 
 import numpy as np
@@ -179,7 +177,7 @@ def _tsv(path, columns, bad_rows):
 
 def _csv(path, columns, bad_rows):
     del bad_rows  # after what is not CSV no row can be told from the inside of a cell
-    return _table(path, _csv_records(path), columns)
+    return _table(path, sources.csv_records(path), columns)
 
 
 def _jsonl(path, columns, bad_rows):
@@ -188,33 +186,6 @@ def _jsonl(path, columns, bad_rows):
 
 
 FORMATS = {".tsv": _tsv, ".csv": _csv, ".jsonl": _jsonl}
-
-
-def _csv_records(path):
-    """Yields (`path:number`, fields) for every record; the number is of the line where it begins."""
-    # A byte that is not UTF-8 becomes half a surrogate pair, which is refused in the field that has it.
-    with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-        sources.refuse_utf16(file.buffer.peek(2), path)
-        csv.field_size_limit(sys.maxsize)  # of the whole process: a cell is as long as it is
-        reader = csv.reader(file, strict=True)
-        fields = ()
-        while fields is not None:
-            where = f"{path}:{reader.line_num + 1}"
-            fields = _csv_record(where, reader)
-            if fields:
-                yield where, fields
-    if not reader.line_num:
-        raise ValueError(f"{path} is empty")
-
-
-def _csv_record(where, reader):
-    """Returns the next record's fields, none of a blank line, and None at the end."""
-    try:
-        return next(reader, None)
-    except csv.Error as error:
-        raise ValueError(
-            f"{where} is not CSV, as far as line {reader.line_num}: {error}: mend it there"
-        ) from error
 
 
 def _table(path, rows, columns):
