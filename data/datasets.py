@@ -5,7 +5,17 @@ import inspect
 
 from absl import logging
 
-from rank4class.data import goemotions, image_folder, imagenet, mind, small_images, synthetic, text_file
+from rank4class.data import (
+    goemotions,
+    image_folder,
+    imagenet,
+    mind,
+    movielens,
+    small_images,
+    synthetic,
+    synthetic_retrieval,
+    text_file,
+)
 
 DATASETS = {
     "digits": small_images.digits,
@@ -15,7 +25,9 @@ DATASETS = {
     "image_folder": image_folder.image_folder,
     "goemotions": goemotions.goemotions,
     "mind": mind.mind,
+    "movielens": movielens.movielens,
     "synthetic": synthetic.synthetic,
+    "synthetic_retrieval": synthetic_retrieval.synthetic_retrieval,
     "text_file": text_file.text_file,
 }
 

@@ -44,6 +44,7 @@ class Data:
     tfds_dir: str | None = None
     on_bad_row: str | None = None
     multi_label: bool | None = None
+    release: str | None = None
     classes: str | None = None
     text_column: str | None = None
     text_pair_column: str | None = None
@@ -52,6 +53,7 @@ class Data:
     test_share: float | None = None
     num_classes: int | None = None
     num_examples: int | None = None
+    num_relevant: int | None = None
     width: int | None = None
     spread: float | None = None
     max_length: int = 32
@@ -196,6 +198,7 @@ POSITIVE = (
     "data.max_examples",
     "data.num_classes",
     "data.num_examples",
+    "data.num_relevant",
     "data.width",
     "encoder.hidden",
     "encoder.filters",
@@ -339,10 +342,6 @@ def _check_data(experiment):
     _one_of("data.augmentation", section.augmentation, AUGMENTATIONS)
     if section.augmentation != "none" and experiment.encoder.frozen:
         raise ValueError("data.augmentation changes the images every time, a frozen encoder sees them once")
-    if section.multi_label and section.class_weights != "none":
-        raise ValueError(
-            "data.class_weights is for single-label data: an example of several classes has several"
-        )
     for name in ("validation_share", "test_share"):
         share = getattr(section, name)
         if share is not None and not 0.0 < share < 1.0:

@@ -27,10 +27,6 @@ CONFIGS = pathlib.Path(__file__).parent / "configs"
         ({"data.test_share": 0.2}, "dataset 'digits' has no knob 'test_share'"),
         ({"data.name": "synthetic", "data.num_classes": 0}, "data.num_classes 0 is not positive"),
         ({"data.name": "text_file", "data.test_share": 1.0}, r"data.test_share 1.0 is not in \(0, 1\)"),
-        (
-            {"data.name": "goemotions", "data.multi_label": True, "data.class_weights": "balanced"},
-            "data.class_weights is for single-label data",
-        ),
         ({"encoder.name": "mpl"}, "unknown encoder 'mpl', did you mean 'mlp'"),
         ({"encoder.pooling": "mean"}, "encoder 'mlp' has no knob 'pooling'; it has: hidden, dropout"),
         ({"encoder.hidden": (3.5,)}, r"encoder.hidden \(3.5,\) is not of type tuple\[int, ...\]"),

@@ -455,8 +455,12 @@ def test_examples_of_several_classes_train_and_are_judged(tiny_goemotions, tiny_
     results = trainer.train(experiment, str(tmp_path / "run"), progress=False)
     assert results["test"]["examples"] == 12
     assert 0.0 < results["test"]["recall@1"] <= 100.0
-    with pytest.raises(ValueError, match="data.held_out is for single-label data"):
-        problem.load(config.override(experiment, {"data.held_out": ("joy",)}), cache_dir="unused")
+    for changes, what in (
+        ({"data.held_out": ("joy",)}, "held_out"),
+        ({"data.class_weights": "balanced"}, "class_weights"),
+    ):
+        with pytest.raises(ValueError, match=f"data.{what} is for single-label data"):
+            problem.load(config.override(experiment, changes), cache_dir="unused")
 
 
 def test_outputs_that_are_kept_are_of_the_same_images(image_files):
@@ -468,3 +472,101 @@ def test_outputs_that_are_kept_are_of_the_same_images(image_files):
     other = tf.io.encode_jpeg(tf.zeros([40, 40, 3], tf.uint8))
     tf.io.write_file(f"{image_files}/val/dark/image.JPEG", other)
     assert problem._fingerprint(experiment, loaded, encoder) != before
+
+
+def retrieval(**section):
+    """Returns a problem of users and what is relevant to them."""
+    experiment = config.Experiment(
+        data=config.Data(
+            name="synthetic_retrieval", num_classes=30, num_examples=40, num_relevant=6, **section
+        ),
+        evaluation_batch_size=16,
+    )
+    return experiment, problem.load(experiment, cache_dir="unused")
+
+
+METRICS = (
+    "top1_error",
+    "top5_error",
+    "ndcg@5",
+    "mrr",
+    "mean_rank",
+    "precision@3",
+    "recall@5",
+    "map",
+    "map@5",
+)
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
+@pytest.mark.parametrize("scale", [1.0, 1e9])
+def test_excluded_classes_are_left_out_of_every_metric(scale, dtype):
+    experiment, loaded = retrieval()
+    of_all = scale * tf.random.stateless_normal([16, 30], seed=[0, 1])
+    of_all = tf.cast(tf.where(of_all < 0.7 * scale, of_all, 0.0), dtype)  # some are equal
+    rounded, changed = tf.cast(of_all, tf.float32), set()
+    for split in ("validation", "test"):
+        [(features, labels, _)] = loaded.evaluation_batches(experiment, split).take(1)
+        scores = loaded.scorer(lambda features, training: of_all, split)(features, training=False)
+        for name in METRICS:
+            metric = losses.get_metric(name)
+            ranked = {"where": ~features["excluded"], "ties": metric.ties, **metric.knobs}
+            expected = metric.function(rounded, labels, **ranked)
+            np.testing.assert_allclose(metric.of_scores(scores, labels), expected, rtol=1e-6, err_msg=name)
+            if (metric.of_scores(rounded, labels) != expected).numpy().any():
+                changed.add(name)
+    assert changed >= {"ndcg@5", "mrr", "mean_rank", "recall@5", "map"}
+
+
+def test_scores_that_are_not_finite_stay_so():
+    nan, inf = np.nan, np.inf
+    scores = tf.constant([[nan, 1.0, 2.0], [1.0, nan, 2.0], [-inf, 5.0, inf], [nan, nan, nan]])
+    excluded = [[True, False, False], [True, False, False], [False, True, False], [True, True, False]]
+    found = problem.excluded_last(scores, excluded).numpy()
+    np.testing.assert_array_equal(found[0], [0.0, 1.0, 2.0])
+    np.testing.assert_array_equal(found[1], [0.0, nan, 2.0])
+    np.testing.assert_array_equal(found[2], [-inf, 4.0, inf])
+    assert np.isnan(found[3, 2])
+
+
+def test_training_ranks_all_classes():
+    experiment, loaded = retrieval()
+    [(features, _, _)] = loaded.training_batches(experiment).take(1)
+    assert list(features) == ["id"]
+    ones = tf.ones([32, 30])
+    assert loaded.scorer(lambda features, training: ones, "train")(features, training=True) is ones
+
+
+def test_hashes_tell_other_labels_and_exclusions():
+    _, loaded = retrieval()
+    _, again = retrieval()
+    _, other = retrieval(split_seed=1)
+    assert loaded.hashes == again.hashes
+    for split in loaded.splits:
+        assert loaded.hashes[split] != other.hashes[split]
+    split = loaded.splits["test"]
+    hashes = {problem._hash(split)}
+    for part in ("labels", "excluded"):
+        changed = getattr(split, part).copy()
+        changed.indices[0] += 1
+        hashes.add(problem._hash(dataclasses.replace(split, **{part: changed})))
+    hashes.add(problem._hash(dataclasses.replace(split, excluded=None)))
+    assert len(hashes) == 4
+
+
+def test_a_cap_and_a_cache_keep_what_is_excluded():
+    _, loaded = retrieval(max_examples=10, cache=True)
+    _, whole = retrieval()
+    for name in ("validation", "test"):
+        split, expected = loaded.splits[name], whole.splits[name]
+        assert len(split) == 10
+        assert list(split.features) == ["id"]
+        rows = np.searchsorted(expected.features["id"], split.features["id"])
+        np.testing.assert_array_equal(split.excluded.toarray(), expected.excluded.toarray()[rows])
+
+
+def test_an_encoder_of_images_does_not_take_ids():
+    experiment, loaded = retrieval()
+    message = "encoder 'mlp' needs image, but dataset 'synthetic_retrieval' has id"
+    with pytest.raises(ValueError, match=message):
+        loaded.build_model(experiment)

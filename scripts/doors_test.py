@@ -366,9 +366,35 @@ def test_data(fork, tmp_path, tiny_goemotions, tiny_bert):
 
 
 @pytest.mark.slow
+def test_data_of_users(fork, tmp_path):
+    (tmp_path / "u.data").write_text("".join(f"{i % 6}\t{i % 7}\t3\t9\n" for i in range(40)))
+    for name, flag in (("movielens", f"path={tmp_path}"), ("synthetic_retrieval", "num_classes=200")):
+        path = tmp_path / name
+        finished = fork(
+            "data", DIGITS, f"--config.data.name={name}", f"--config.data.{flag}", f"--output={path}"
+        )
+        assert finished.returncode == 0, finished.stderr
+        assert "Classes excluded from the ranking of an example, mean: " in finished.stdout
+        assert "Duplicates" not in finished.stdout
+        assert (path / "classes.png").stat().st_size > 500
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (
+            ["--config.data.name=movielens", "--config.data.path=nowhere"],
+            "nowhere is neither a folder that holds",
+        ),
+        (
+            ["--config.data.name=movielens", "--config.data.release=9m"],
+            "data.release '9m' is not one of latest-",
+        ),
+        (
+            ["--config.data.name=synthetic_retrieval", "--config.data.num_relevant=1"],
+            "data.num_relevant 1 is not from 3 to 500",
+        ),
         (["--config.data.pth=x"], "an experiment has no field 'data.pth', did you mean 'data.path'?"),
         (["--config.data.name=goemotions", "--config.data.path=nowhere"], "no file nowhere/emotions.txt"),
         (["--output=FILE"], "FILE"),

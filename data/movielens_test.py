@@ -1,0 +1,287 @@
+"""MovieLens: its published layouts, the split of the pairs, and one clear line for every broken file."""
+
+import hashlib
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
+
+from rank4class import data
+from rank4class.data import movielens
+
+TITLES = {2: "Toy Story (1995)", 3: "Léon, or so (1994)", 7: "Emma (1996)", 30: "Emma (1996)", 31: "Unseen"}
+USERS, MOVIES = (4, 9, 10, 11, 25), (2, 3, 5, 7, 30)  # movie 5 has no title, 31 no rating
+PAIRS = [(user, movie) for user in USERS for movie in MOVIES if (user + movie) % 6]
+
+
+def rows(separator):
+    return [separator.join((str(u), str(m), f"{(u + m) % 5 + 1}", f"{880000000 + u}")) for u, m in PAIRS]
+
+
+def write(folder, layout):
+    """Writes the pairs and the titles as a release has them; returns the file of ratings."""
+    folder.mkdir(exist_ok=True)
+    if layout == "ratings.csv":
+        quoted = {i: f'"{title}"' if "," in title else title for i, title in TITLES.items()}
+        titles = ["movieId,title,genres", *(f"{i},{title},Drama|War" for i, title in quoted.items())]
+        (folder / "movies.csv").write_text("\r\n".join(titles) + "\r\n", "utf-8", newline="")
+        text = "".join(
+            f"{row}\r\n" for row in ("userId,movieId,rating,timestamp", *rows(",")[::-1])
+        )  # in any order
+    elif layout == "u.data":
+        flags = "|".join("0" * 19)
+        titles = [f"{i}|{title}|01-Jan-1995||http://us.imdb.com/M|{flags}" for i, title in TITLES.items()]
+        (folder / "u.item").write_text("\n".join(titles) + "\n", "latin-1")
+        text = "".join(f"{row}\n" for row in rows("\t"))
+    else:
+        titles = [f"{i}::{title}::Animation|Children's" for i, title in TITLES.items()]
+        (folder / "movies.dat").write_text("\n".join(titles) + "\n", "latin-1")
+        text = "".join(f"{row}\n" for row in rows("::"))
+    (folder / layout).write_text(text, newline="")
+    return folder / layout
+
+
+LAYOUTS = [layout.ratings for layout in movielens.LAYOUTS]
+
+
+def pairs_of(split, dataset):
+    """Returns the (user, movie) of a split's labels and of what it excludes, by origins and names."""
+    return [
+        {
+            (split.origin(row), dataset.class_names[column])
+            for row, column in zip(*part.nonzero(), strict=True)
+        }
+        for part in (split.labels, split.excluded)
+        if part is not None
+    ]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("as_file", [False, True])
+def test_published_layouts(tmp_path, layout, as_file):
+    file = write(tmp_path, layout)
+    dataset = data.get("movielens", path=str(file if as_file else tmp_path))
+    names = ("Toy Story (1995)", "Léon, or so (1994)", "movie 5", "Emma (1996) [7]", "Emma (1996) [30]")
+    assert dataset.class_names == names
+    found = {name: pairs_of(split, dataset) for name, split in dataset.splits.items()}
+    (train,), (validation, before_validation), (test, before_test) = found.values()
+    everything = {(f"user {u}", names[MOVIES.index(m)]) for u, m in PAIRS}
+    assert train | validation | test == everything
+    assert (len(train), len(validation), len(test)) == (16, 2, 2)
+    users = {user for user, _ in validation}
+    assert before_validation == {pair for pair in train if pair[0] in users}
+    users = {user for user, _ in test}
+    assert before_test == {pair for pair in train | validation if pair[0] in users}
+    for split in dataset.splits.values():
+        assert split.features["id"].dtype == np.int32
+        assert [split.origin(i) for i in range(len(split))] == [
+            f"user {USERS[i]}" for i in split.features["id"]
+        ]
+        assert split.labels.dtype == np.float32
+        assert set(split.labels.data) == {1.0}
+    assert dataset.splits["train"].features["id"].tolist() == [0, 1, 2, 3, 4]
+    digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(tmp_path.iterdir())]
+    assert [digest for _, digest in sorted(dataset.files.items())] == digests
+
+
+def test_the_layouts_say_the_same(tmp_path):
+    datasets = []
+    for layout in LAYOUTS:
+        datasets.append(data.get("movielens", path=str(write(tmp_path / layout, layout))))
+    first = datasets[0]
+    for other in datasets[1:]:
+        assert other.class_names == first.class_names
+        for name, split in other.splits.items():
+            assert pairs_of(split, other) == pairs_of(first.splits[name], first)
+
+
+def test_without_titles(tmp_path):
+    write(tmp_path, "u.data")
+    (tmp_path / "u.item").unlink()
+    dataset = data.get("movielens", path=str(tmp_path))
+    assert dataset.class_names == tuple(f"movie {i}" for i in MOVIES)
+    assert list(dataset.files) == [str(tmp_path / "u.data")]
+
+
+def test_shares_and_seed(tmp_path):
+    write(tmp_path, "u.data")
+    knobs = {"path": str(tmp_path), "validation_share": 0.3, "test_share": 0.2}
+    first, again, other = (data.get("movielens", **knobs, split_seed=seed) for seed in (0, 0, 1))
+    assert [split.labels.nnz for split in first.splits.values()] == [10, 6, 4]
+    tests = [pairs_of(dataset.splits["test"], dataset) for dataset in (first, again, other)]
+    assert tests[0] == tests[1] != tests[2]
+
+
+BAD_ROWS = {
+    "4\t2\t3": "has 3 columns separated by '\\t', not 4 (userId, movieId, rating, timestamp)",
+    "4\t2\t3\t8\t9": "has 5 columns separated by '\\t', not 4 (userId, movieId, rating, timestamp)",
+    "4 2 3 8": "has 1 columns separated by '\\t', not 4",
+    "four\t2\t3\t8": "has the user 'four', which is no number from 0 to 2147483647",
+    "4\t2.5\t3\t8": "has the movie '2.5', which is no number from 0 to 2147483647",
+    "4\t-2\t3\t8": "has the movie '-2', which is no number",
+    "2147483648\t2\t3\t8": "has the user '2147483648', which is no number from 0 to 2147483647",
+    "4\t99\tnan\t8": "has the rating 'nan', which is no finite number",
+    "4\t99\t\t8": "has the rating '', which is no finite number",
+    "4\t99\t3\tinf": "has the timestamp 'inf', which is no finite number",
+    "4\t99\t3\tnow": "has the timestamp 'now', which is no finite number",
+    "4\t3\t5\t9": "has user 4 and movie 3, which {file}:1 has already",
+}
+
+
+@pytest.mark.parametrize("row", BAD_ROWS)
+def test_a_bad_row_is_named_or_left_out(tmp_path, row):
+    file = write(tmp_path, "u.data")
+    message = f"{file}:22 {BAD_ROWS[row]}".format(file=file)
+    expected = data.get("movielens", path=str(file))
+    assert len(PAIRS) == 20
+    file.write_text(f"{file.read_text()}\n{row}\n")  # after a blank line, which is passed over
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        data.get("movielens", path=str(file))
+    dataset = data.get("movielens", path=str(file), on_bad_row="skip")
+    assert len(dataset.skipped) == 1
+    assert dataset.skipped[0].startswith(message)
+    for name, split in dataset.splits.items():
+        assert pairs_of(split, dataset) == pairs_of(expected.splits[name], expected)
+
+
+@pytest.mark.parametrize("layout", ["ratings.csv", "ratings.dat"])
+def test_a_bad_row_of_the_other_layouts(tmp_path, layout):
+    file = write(tmp_path, layout)
+    separator = "," if layout == "ratings.csv" else "::"
+    with file.open("a") as opened:
+        opened.write(separator.join("four") + "\n")
+    line = 22 if layout == "ratings.csv" else 21
+    with pytest.raises(ValueError, match=f"^{file}:{line} has the user 'f'"):
+        data.get("movielens", path=str(file))
+    assert len(data.get("movielens", path=str(file), on_bad_row="skip").skipped) == 1
+
+
+TITLE_ROWS = {
+    "5|": "has 2 columns, not a movie, its title and more",
+    "five|Heat|": "has the movie 'five', which is no number from 0 to 2147483647",
+    "5| |": "has no title",
+    "2|Heat|": "has movie 2, which {file}:1 has already",
+}
+
+
+@pytest.mark.parametrize("row", TITLE_ROWS)
+def test_a_bad_title_is_named_or_left_out(tmp_path, row):
+    write(tmp_path, "u.data")
+    file = tmp_path / "u.item"
+    file.write_text(f"{file.read_text('latin-1')}{row}\n", "latin-1")
+    message = f"{file}:6 {TITLE_ROWS[row]}".format(file=file)
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        data.get("movielens", path=str(tmp_path))
+    dataset = data.get("movielens", path=str(tmp_path), on_bad_row="skip")
+    assert dataset.skipped == (message,)
+    assert dataset.class_names[2] == "movie 5"
+
+
+def test_a_title_that_is_not_utf8(tmp_path):
+    write(tmp_path, "ratings.csv")
+    with (tmp_path / "movies.csv").open("ab") as file:
+        file.write(b"5,Am\xe9lie,Comedy\n")
+    with pytest.raises(ValueError, match=r"movies\.csv:7 has the title 'Am\\udce9lie', which is not UTF-8"):
+        data.get("movielens", path=str(tmp_path))
+
+
+def test_files_that_are_not_there(tmp_path):
+    for path in (tmp_path, tmp_path / "u.data", tmp_path / "other.csv"):
+        message = f"{path} is neither a folder that holds one of ratings.csv, u.data, ratings.dat nor one of"
+        with pytest.raises(FileNotFoundError, match=message):
+            data.get("movielens", path=str(path))
+
+
+def test_several_layouts(tmp_path):
+    for layout in ("u.data", "ratings.csv"):
+        write(tmp_path, layout)
+    with pytest.raises(ValueError, match=f"{tmp_path} holds ratings.csv and u.data: set data.path to one of"):
+        data.get("movielens", path=str(tmp_path))
+    assert data.get("movielens", path=str(tmp_path / "u.data")).class_names[2] == "movie 5"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"ratings\.csv is empty"),
+        ("user,movie\n1,2\n", r"ratings\.csv:1 is 'user,movie', not 'userId,movieId,rating,timestamp'"),
+        ("userId,movieId,rating,timestamp\n", r"ratings\.csv has no rating$"),
+        ("\ufeffuserId,movieId,rating,timestamp\n", r"ratings\.csv has no rating$"),
+    ],
+)
+def test_a_file_without_ratings(tmp_path, text, message):
+    (tmp_path / "ratings.csv").write_text(text, "utf-8")
+    with pytest.raises(ValueError, match=message):
+        data.get("movielens", path=str(tmp_path))
+
+
+def test_a_file_of_bad_rows_alone(tmp_path):
+    (tmp_path / "u.data").write_text("one\n")
+    with pytest.raises(
+        ValueError, match=rf"u\.data has no rating, only bad rows, the first: {tmp_path}/u\.d"
+    ):
+        data.get("movielens", path=str(tmp_path), on_bad_row="skip")
+
+
+@pytest.fixture
+def published():
+    """Lets TensorFlow Datasets yield the pairs as a release has them."""
+    asked = []
+
+    def as_dataset(builder, *_args, **_kwargs):
+        asked.append(builder.builder_config.name)
+        titles = [TITLES.get(movie, "Heat (1995)") for _, movie in PAIRS]
+        return tf.data.Dataset.from_tensor_slices(
+            {
+                "user_id": [str(user) for user, _ in PAIRS],
+                "movie_id": [str(movie) for _, movie in PAIRS],
+                "movie_title": titles,
+                "user_rating": np.ones(len(PAIRS), np.float32),
+            }
+        )
+
+    with tfds.testing.mock_data(as_dataset_fn=as_dataset):
+        yield asked
+
+
+def test_from_tfds(published, tmp_path, monkeypatch):
+    monkeypatch.setattr(movielens, "BATCH", 7)
+    dataset = data.get("movielens")
+    data.get("movielens", release="20m")
+    assert published == ["latest-small-ratings", "20m-ratings"]
+    expected = data.get("movielens", path=str(write(tmp_path, "u.data").parent))
+    assert dataset.class_names[2] == "Heat (1995)"
+    for name, split in dataset.splits.items():
+        np.testing.assert_array_equal(split.labels.toarray(), expected.splits[name].labels.toarray())
+    assert dataset.files == {}
+
+
+def test_from_tfds_with_a_pair_twice(published, monkeypatch):
+    monkeypatch.setattr(f"{__name__}.PAIRS", [*PAIRS, PAIRS[3], PAIRS[3]])
+    user, movie = PAIRS[3]
+    message = f"movielens/latest-small-ratings has user {user} and movie {movie} twice"
+    with pytest.raises(ValueError, match=message):
+        data.get("movielens")
+    dataset = data.get("movielens", on_bad_row="skip")
+    assert dataset.skipped == (message,)
+    assert all(set(split.labels.data) == {1.0} for split in dataset.splits.values())
+    assert sum(split.labels.nnz for split in dataset.splits.values()) == 20
+
+
+def test_a_release_that_is_unknown():
+    with pytest.raises(ValueError, match="data.release '10m' is not one of latest-small, 100k, 1m, 20m, 25m"):
+        data.get("movielens", release="10m")
+
+
+@pytest.mark.parametrize("error", [OSError("no route"), NonMatchingChecksumError("no route")])
+def test_a_download_that_fails(monkeypatch, tmp_path, error):
+    def fail(*_args, **_kwargs):
+        raise error
+
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", fail)
+    message = rf"^MovieLens could not be downloaded to {tmp_path}/movielens/.*data\.path .*\(no route\)"
+    with pytest.raises(OSError, match=message):
+        data.get("movielens", tfds_dir=str(tmp_path))
