@@ -48,11 +48,11 @@ def movielens(
     on_bad_row="fail",
     tfds_dir=None,
 ):
-    """MovieLens, users by the movies that they have rated (Rankmax, section 5.2).
+    """MovieLens, users by the movies that they have rated (Rankmax, section 4).
 
-    Every rating says that a movie is relevant to a user, however many stars it gives. The paper's Table 1
-    counts 101 thousand pairs of 600 users and 9 thousand movies, which is the release "latest-small"
-    (100,836 of 610 and 9,724), and not "100k" (100,000 of 943 and 1,682).
+    Every rating says that a movie is relevant to a user, however many stars it gives. What the paper calls
+    Movielens 100k has 101 thousand pairs of 600 users and 9 thousand movies (its Table 1), which is the
+    release "latest-small" (100,836 of 610 and 9,724), and not "100k" (100,000 of 943 and 1,682).
 
     The pairs of a user and a movie are split at random, as `splits.draw_pairs` does. Validation ranks
     the movies without those of the user's training, the test those of its validation either: a movie
@@ -140,7 +140,9 @@ def _ratings(path, layout, bad_rows):
     if layout.header:
         _check_header(path)
     table = _table(path, layout)
-    if table is None:  # line by line takes ten times as long, and tells the lines
+    if table is not None:
+        sources.warn_if_cut_short(path)
+    else:  # line by line takes ten times as long, and tells the lines
         table = np.array(_rows(path, layout, bad_rows), TYPE)
     if not len(table):
         bad = bad_rows.messages

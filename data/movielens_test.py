@@ -203,6 +203,16 @@ def test_several_layouts(tmp_path):
     assert data.get("movielens", path=str(tmp_path / "u.data")).class_names[2] == "movie 5"
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_file_that_may_be_cut_short(tmp_path, caplog, layout):
+    file = write(tmp_path, layout)
+    data.get("movielens", path=str(file))
+    assert "cut short" not in caplog.text
+    file.write_bytes(file.read_bytes().rstrip()[:-2])
+    data.get("movielens", path=str(file))
+    assert f"{file} has no end of line at its end: was the file cut short?" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

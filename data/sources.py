@@ -80,6 +80,14 @@ def lines_of(file, name, bad_rows=None):
         logging.warning("%s:%d has no end of line: was the file cut short?", name, number)
 
 
+def warn_if_cut_short(path):
+    """Logs where a file does not end in an end of line."""
+    with open(path, "rb") as file:
+        file.seek(-1, os.SEEK_END)
+        if file.read() != b"\n":
+            logging.warning("%s has no end of line at its end: was the file cut short?", path)
+
+
 def csv_records(path):
     """Yields (`path:number`, fields) for every record of a CSV file; the number is of its first line.
 
