@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse
+import tensorflow as tf
 
 from rank4class.data import sources
 from rank4class.data.splits import Dataset, draw_pairs
@@ -83,7 +84,8 @@ def movielens(
       FileNotFoundError: no such file.
       OSError: TensorFlow Datasets cannot download it.
       ValueError: the release is unknown; the folder holds several layouts; a file is empty or has another
-        header; a row is bad, the message names file and line; a share is too small or too large.
+        header; a row is bad, the message names file and line; what TensorFlow Datasets has prepared is
+        damaged; a share is too small or too large.
     """
     bad_rows = sources.BadRows(on_bad_row)
     if path:
@@ -273,13 +275,24 @@ def _from_tfds(release, tfds_dir, bad_rows):
     name = f"movielens/{release}-ratings"
     builder = sources.tfds_builder(name, "MovieLens", tfds_dir)
     users, movies, titles = [], [], {}
-    for batch in builder.as_dataset(split="train", shuffle_files=False).batch(BATCH).as_numpy_iterator():
-        users.append(batch["user_id"].astype(np.int32))
-        movies.append(batch["movie_id"].astype(np.int32))
-        own, first = np.unique(movies[-1], return_index=True)
-        titles.update(zip(own.tolist(), map(bytes.decode, batch["movie_title"][first]), strict=True))
+    try:
+        for batch in _batches(builder.info.splits["train"].filepaths):
+            users.append(batch["user_id"].astype(np.int32))
+            movies.append(batch["movie_id"].astype(np.int32))
+            own, first = np.unique(movies[-1], return_index=True)
+            titles.update(zip(own.tolist(), map(bytes.decode, batch["movie_title"][first]), strict=True))
+    except (tf.errors.DataLossError, tf.errors.NotFoundError) as error:
+        raise ValueError(f"{builder.data_dir} is damaged: remove it, and it is prepared again") from error
     users, movies = np.concatenate(users), np.concatenate(movies)
     for user, movie in _repeated(users, movies):
         with bad_rows.row():
             raise ValueError(f"{name} has user {user} and movie {movie} twice")
     return users, movies, titles
+
+
+def _batches(paths):
+    """Yields batches of what TensorFlow Datasets has prepared; decoding one rating at a time, it is slow."""
+    wanted = ("user_id", "movie_id", "movie_title")
+    features = {name: tf.io.FixedLenFeature([], tf.string) for name in wanted}
+    records = tf.data.TFRecordDataset(paths).batch(BATCH)
+    return records.map(lambda batch: tf.io.parse_example(batch, features)).as_numpy_iterator()

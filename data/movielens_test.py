@@ -5,7 +5,6 @@ import re
 
 import numpy as np
 import pytest
-import tensorflow as tf
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
 
@@ -23,7 +22,7 @@ def rows(separator):
 
 def write(folder, layout):
     """Writes the pairs and the titles as a release has them; returns the file of ratings."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     if layout == "ratings.csv":
         quoted = {i: f'"{title}"' if "," in title else title for i, title in TITLES.items()}
         titles = ["movieId,title,genres", *(f"{i},{title},Drama|War" for i, title in quoted.items())]
@@ -237,45 +236,50 @@ def test_a_file_of_bad_rows_alone(tmp_path):
 
 
 @pytest.fixture
-def published():
-    """Lets TensorFlow Datasets yield the pairs as a release has them."""
-    asked = []
+def published(tmp_path, monkeypatch):
+    """Lets TensorFlow Datasets download two releases; returns the folder of what it prepares."""
+    for release in ("latest-small", "20m"):
+        folder = write(tmp_path / "published" / f"ml-{release}", "ratings.csv").parent
+        with (folder / "movies.csv").open("a") as file:
+            file.write("5,Heat (1995),Crime\n")
 
-    def as_dataset(builder, *_args, **_kwargs):
-        asked.append(builder.builder_config.name)
-        titles = [TITLES.get(movie, "Heat (1995)") for _, movie in PAIRS]
-        return tf.data.Dataset.from_tensor_slices(
-            {
-                "user_id": [str(user) for user, _ in PAIRS],
-                "movie_id": [str(movie) for _, movie in PAIRS],
-                "movie_title": titles,
-                "user_rating": np.ones(len(PAIRS), np.float32),
-            }
-        )
+    def download(manager, url):
+        assert url.startswith("https://files.grouplens.org/datasets/movielens/")
+        return str(tmp_path / "published")
 
-    with tfds.testing.mock_data(as_dataset_fn=as_dataset):
-        yield asked
+    monkeypatch.setattr(tfds.download.DownloadManager, "download_and_extract", download)
+    return tmp_path / "prepared"
 
 
 def test_from_tfds(published, tmp_path, monkeypatch):
     monkeypatch.setattr(movielens, "BATCH", 7)
-    dataset = data.get("movielens")
-    data.get("movielens", release="20m")
-    assert published == ["latest-small-ratings", "20m-ratings"]
-    expected = data.get("movielens", path=str(write(tmp_path, "u.data").parent))
-    assert dataset.class_names[2] == "Heat (1995)"
-    for name, split in dataset.splits.items():
-        np.testing.assert_array_equal(split.labels.toarray(), expected.splits[name].labels.toarray())
-    assert dataset.files == {}
+    expected = data.get("movielens", path=str(tmp_path / "published" / "ml-20m"))
+    assert expected.class_names[2] == "Heat (1995)"
+    for release in ("latest-small", "20m"):
+        dataset = data.get("movielens", release=release, tfds_dir=str(published))
+        assert dataset.class_names == expected.class_names
+        for name, split in dataset.splits.items():
+            assert pairs_of(split, dataset) == pairs_of(expected.splits[name], expected)
+        assert dataset.files == {}
+    prepared = sorted(path.name for path in (published / "movielens").glob("*-ratings"))
+    assert prepared == ["20m-ratings", "latest-small-ratings"]
+    [file] = published.rglob("*20m-ratings/*/*tfrecord*")
+    for spoil in (lambda: file.write_bytes(file.read_bytes()[:-9]), file.unlink):
+        spoil()
+        with pytest.raises(
+            ValueError, match=f"^{file.parent} is damaged: remove it, and it is prepared again"
+        ):
+            data.get("movielens", release="20m", tfds_dir=str(published))
 
 
-def test_from_tfds_with_a_pair_twice(published, monkeypatch):
-    monkeypatch.setattr(f"{__name__}.PAIRS", [*PAIRS, PAIRS[3], PAIRS[3]])
+def test_from_tfds_with_a_pair_twice(published, tmp_path):
     user, movie = PAIRS[3]
+    with (tmp_path / "published" / "ml-latest-small" / "ratings.csv").open("a") as file:
+        file.write(2 * f"{user},{movie},1.0,8\n")
     message = f"movielens/latest-small-ratings has user {user} and movie {movie} twice"
     with pytest.raises(ValueError, match=message):
-        data.get("movielens")
-    dataset = data.get("movielens", on_bad_row="skip")
+        data.get("movielens", tfds_dir=str(published))
+    dataset = data.get("movielens", on_bad_row="skip", tfds_dir=str(published))
     assert dataset.skipped == (message,)
     assert all(set(split.labels.data) == {1.0} for split in dataset.splits.values())
     assert sum(split.labels.nnz for split in dataset.splits.values()) == 20
