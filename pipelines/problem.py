@@ -227,7 +227,7 @@ def load(experiment, cache_dir):
         dataset.class_names,
         splits,
         preprocess,
-        lambda: models.get("encoder", experiment.encoder.name, **config.knobs(experiment.encoder)),
+        _encoder_maker(experiment.encoder, splits),
         augment=augment_of(experiment, dataset),
         hashes=_hashes(dataset.class_names, splits),
     )
@@ -238,6 +238,13 @@ def load(experiment, cache_dir):
         problem = _preprocessed_once(experiment, problem)
     problem = _hold_out(problem, experiment.data.held_out)
     return dataclasses.replace(problem, class_weights=_weights_of_seen(experiment.data, problem))
+
+
+def _encoder_maker(section, splits):
+    knobs = config.knobs(section)
+    if section.name == "embedding" and "id" in splits["train"].features:
+        knobs["num_ids"] = 1 + max(int(split.features["id"].max()) for split in splits.values())
+    return lambda: models.get("encoder", section.name, **knobs)
 
 
 def read_dataset(section):

@@ -1,6 +1,7 @@
 """Results for people: tables in the terminal and in Markdown, and plots."""
 
 import dataclasses
+import itertools
 import os
 
 import numpy as np
@@ -11,7 +12,18 @@ from rank4class import losses
 from rank4class.pipelines.description import printable
 from rank4class.pipelines.workdir import Workdir
 
-COLORS = ("#1f5a99", "#d9822b", "#3c8d5a", "#8a4f9e", "#b3443f", "#6b6b6b")
+COLORS = [
+    "#1f5a99",
+    "#d9822b",
+    "#3c8d5a",
+    "#8a4f9e",
+    "#b3443f",
+    "#6b6b6b",
+    "#d4b02f",
+    "#52b0c2",
+    "#c76fa8",
+    "#222222",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,31 +251,36 @@ def plot_metrics(runs, path):
 
 
 def plot_curves(runs, path):
-    """Plots the monitored validation metric over the epochs, mean and range of the seeds, by interaction."""
+    """Plots the validation metrics over the epochs, mean and range of the seeds: a row a metric, a column an
+    interaction."""
     cells = _cells(runs)
     loss_names = list(dict.fromkeys(loss for loss, _ in cells))
     interactions = list(dict.fromkeys(interaction for _, interaction in cells))
-    monitor = runs[0].experiment.monitor
-    figure = Figure(figsize=(4.2 * len(interactions), 3.4))
-    axes = figure.subplots(1, len(interactions), sharey=True, squeeze=False)
-    for axis, interaction in zip(axes[0], interactions, strict=True):
-        for i, loss in enumerate(loss_names):
-            group = cells[loss, interaction]
-            histories = [Workdir(run.path).history() for run in group]
-            length = min(map(len, histories))  # early stopping ends some seeds before others
-            values = np.array([[line[monitor] for line in history[:length]] for history in histories])
-            scale = group[0].experiment.batch_size / group[0].results["train_examples"]
-            epochs = [line["step"] * scale for line in histories[0][:length]]
-            color = COLORS[i % len(COLORS)]
+    names = _metrics(runs[0].results["validation"])
+    figure = Figure(figsize=(4.2 * len(interactions), 0.4 + 3.0 * len(names)))
+    axes = figure.subplots(len(names), len(interactions), sharex="col", sharey="row", squeeze=False)
+    for (i, interaction), (j, loss) in itertools.product(enumerate(interactions), enumerate(loss_names)):
+        group = cells[loss, interaction]
+        histories = [Workdir(run.path).history() for run in group]
+        length = min(map(len, histories))  # early stopping ends some seeds before others
+        scale = group[0].experiment.batch_size / group[0].results["train_examples"]
+        epochs = [line["step"] * scale for line in histories[0][:length]]
+        color = COLORS[j % len(COLORS)]
+        for axis, name in zip(axes[:, i], names, strict=True):
+            values = np.array([[line[name] for line in history[:length]] for history in histories])
             axis.plot(epochs, values.mean(axis=0), color=color, label=loss)
             axis.fill_between(
                 epochs, values.min(axis=0), values.max(axis=0), color=color, alpha=0.15, linewidth=0
             )
-        axis.set_title(interaction, fontsize=10)
-        axis.set_xlabel("epochs")
+    for axis in axes.flat:
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
-    axes[0, 0].set_ylabel(f"validation {monitor}{_unit(monitor)}")
+    for axis, interaction in zip(axes[0], interactions, strict=True):
+        axis.set_title(interaction, fontsize=10)
+    for axis in axes[-1]:
+        axis.set_xlabel("epochs")
+    for axis, name in zip(axes[:, 0], names, strict=True):
+        axis.set_ylabel(f"validation {name}{_unit(name)}")
     _legend_below(figure, axes[0, 0])
     figure.savefig(path, dpi=150, bbox_inches="tight")
 
