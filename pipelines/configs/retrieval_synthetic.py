@@ -1,3 +1,16 @@
+r"""Users and the items that are relevant to them, drawn from a structure that is known: Rankmax's experiment.
+
+    python -m rank4class.scripts.sweep --config=pipelines/configs/retrieval_synthetic.py \
+        --workdir=runs/retrieval --losses=rankmax,softmax,sparsemax,warp --interactions=dot \
+        --learning_rate=0.003 --learning_rate=0.01 --learning_rate=0.03
+
+A user is an id, with a vector to learn; some 48 items of a user are for training, and 6 each for validation and
+test, which rank the 3,000 items without those that are known of the user already.
+
+Running time: half a minute on 2 cores, 20 minutes the whole grid. Expected on the test pairs, percent (seed 0):
+PLACEHOLDER.
+"""
+
 from rank4class.pipelines import config
 
 
@@ -6,10 +19,9 @@ def get_config():
         data=config.Data(name="synthetic_retrieval", num_classes=3000, num_examples=1000, num_relevant=60),
         encoder=config.Encoder(name="embedding", units=32),
         loss=config.Loss(name="rankmax"),
-        optimizer=config.Optimizer(name="adam", learning_rate=3e-3),
+        optimizer=config.Optimizer(name="adam", learning_rate=1e-2),
         batch_size=64,
         epochs=60.0,
-        evaluations_per_epoch=1,
         monitor="map@10",
         metrics=("map@10", "top1_accuracy", "recall@100"),
     )
