@@ -135,7 +135,14 @@ def write_imagenet(folder):
     return folder
 
 
+def write_movielens(folder):
+    rows = [f"{user},{(7 * user + 11 * i) % 130},4.0,9\n" for user in range(30) for i in range(20)]
+    folder.joinpath("ratings.csv").write_text("userId,movieId,rating,timestamp\n" + "".join(rows))
+    return folder
+
+
 WRITERS = {
+    "movielens": write_movielens,
     "goemotions": write_goemotions,
     "mind": write_mind,
     "text_file": write_text_file,
@@ -159,7 +166,7 @@ class Built:
             self.optimizer = optimization.build_optimizer(section, schedule, experiment.precision)
             self.optimizer.build(self.model.trainable_variables)
         scorer = self.problem.scorer(self.model, "train")
-        loss = optimization.build_loss(experiment, total_steps=10)
+        loss = optimization.build_loss(experiment, 10, self.problem.max_relevant())
         self.step = steps.replica_step(self.strategy, self.model, scorer, loss, self.optimizer, experiment)
         self.judges = trainer.judges(experiment, self.problem, self.model, self.strategy)
 
@@ -227,7 +234,7 @@ def check_batches(built, replicas):
         specs = tf.nest.flatten(batches.element_spec)
         assert {spec.shape[0] for spec in specs} == {size // replicas}
         assert all(spec.shape.is_fully_defined() for spec in specs)
-        assert {spec.dtype for spec in specs} <= {tf.float32, tf.int32}
+        assert {spec.dtype for spec in specs} <= {tf.float32, tf.int32, tf.bool}
 
 
 METRICS = ("mrr", "mean_rank", "precision@3", "recall@3", "map", "ndcg")

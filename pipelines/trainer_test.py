@@ -362,6 +362,22 @@ def test_the_curve_of_a_text_encoder_on_two_replicas(tmp_path, mirrored, tiny_go
     assert_same_curve(experiment, tmp_path, mirrored)
 
 
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_the_curve_of_users_on_two_replicas(tmp_path, mirrored, jit_compile):
+    experiment = config.Experiment(
+        data=config.Data(name="synthetic_retrieval", num_classes=60, num_examples=40, num_relevant=10),
+        encoder=config.Encoder(name="embedding", units=4),
+        loss=config.Loss(name="rankmax"),
+        jit_compile=jit_compile,
+        batch_size=8,
+        evaluation_batch_size=4,
+        epochs=4.0,
+        metrics=("map@5",),
+        monitor="map@5",
+    )
+    assert_same_curve(experiment, tmp_path, mirrored)
+
+
 def test_pictures_of_a_long_training(tmp_path, monkeypatch):
     monkeypatch.setattr(trainer, "SECONDS_BETWEEN_PICTURES", 0.0)
     trainer.train(small(), str(tmp_path), progress=False)

@@ -366,6 +366,27 @@ def test_data(fork, tmp_path, tiny_goemotions, tiny_bert):
 
 
 @pytest.mark.slow
+def test_users_are_trained_evaluated_and_compared(fork, mistaken, tmp_path):
+    rows = [f"{user},{(7 * user + 11 * i) % 130},4.0,9\n" for user in range(30) for i in range(20)]
+    (tmp_path / "ratings.csv").write_text("userId,movieId,rating,timestamp\n" + "".join(rows))
+    config = DIGITS.replace("digits_mlp", "movielens_100k")
+    flags = [config, f"--config.data.path={tmp_path}", "--config.epochs=2", "--config.batch_size=8"]
+    for loss in ("rankmax", "softmax"):
+        path = tmp_path / loss
+        trained = fork("train", *flags, f"--config.loss.name={loss}", f"--workdir={path}")
+        assert trained.returncode == 0, trained.stderr
+        assert "recall@100 (%)" in trained.stdout
+        judged = fork("evaluate", f"--workdir={path}", f"--output={path / 'test'}")
+        assert judged.returncode == 0, judged.stderr
+    both = [f"--scores={tmp_path / loss / 'test' / 'scores.npz'}" for loss in ("rankmax", "softmax")]
+    compared = fork("compare", *both)
+    assert compared.returncode == 0, compared.stderr
+    assert "map@10 (%)" in compared.stdout
+    line = mistaken("train", *flags, "--config.loss.k=131", f"--workdir={tmp_path / 'k'}")
+    assert "loss.k 131 is more than the 130 classes that are trained: lower it" in line
+
+
+@pytest.mark.slow
 def test_data_of_users(fork, tmp_path):
     (tmp_path / "u.data").write_text("".join(f"{i % 6}\t{i % 7}\t3\t9\n" for i in range(40)))
     for name, flag in (("movielens", f"path={tmp_path}"), ("synthetic_retrieval", "num_classes=200")):

@@ -5,14 +5,14 @@ r"""MovieLens as the Rankmax paper's "100K" has it: users by the movies that the
         --losses=rankmax,softmax,sparsemax --interactions=dot \
         --learning_rate=0.003 --learning_rate=0.01 --learning_rate=0.03
 
-FOLDER holds `ratings.csv` and `movies.csv` of the release "latest-small" (610 users, 9,724 movies, 100,836
-ratings), which are the paper's numbers; without it TensorFlow Datasets downloads them. A loss joins all movies
-of a user's training; validation and test rank the movies that are not known of the user yet. The metrics are
-those of the paper's Table 2; `map@10` divides by all movies that are relevant, as TF-Ranking's.
+FOLDER holds `ratings.csv` and `movies.csv` of the release "latest-small", whose 610 users, 9,724 movies and
+100,836 ratings are those of the paper; without it TensorFlow Datasets downloads them. The loss is that of all
+movies of a user's training together; validation and test rank the movies that are not known of the user yet.
+The metrics are those of the paper's Table 2; `map@10` divides by all movies that are relevant, as TF-Ranking.
 
-Running time: PLACEHOLDER. Expected on the test pairs, percent: not measured, the ratings could not be had. The
-paper has for Rankmax AP@10 15.4, accuracy 34.2, Recall@100 38.7; what its average precision divides by, and
-whether it leaves known movies out, it does not say.
+Running time: PLACEHOLDER. Expected on the test pairs: not measured, the ratings could not be had. The paper has
+for Rankmax AP@10 15.4, accuracy 34.2, Recall@100 38.7 percent; it does not say what its average precision
+divides by, nor whether known movies are ranked.
 """
 
 from rank4class.pipelines import config
