@@ -167,6 +167,19 @@ def test_count(n):
         np.testing.assert_array_equal(above.count(falling, thresholds, or_equal), expected)
 
 
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
+@pytest.mark.parametrize("shape", [(3, 1), (3, 2), (2, 3, 8), (9,)])
+@pytest.mark.parametrize("m", [1, 2, 5, 8])
+def test_at_or_above(shape, m, dtype):
+    rng = np.random.default_rng(m)
+    scores = rng.integers(0, 6, size=shape).astype(np.float32)
+    thresholds = -np.sort(-rng.integers(-1, 7, size=[*shape[:-1], m]).astype(np.float32))
+    scores[..., 0], thresholds[..., -1] = -np.inf, -np.inf  # what is left out, and where no class is left
+    expected = (scores[..., None, :] >= thresholds[..., None]).sum(axis=-1)
+    actual = above.at_or_above(tf.constant(scores, dtype), tf.constant(thresholds, dtype))
+    np.testing.assert_array_equal(actual, expected)
+
+
 @pytest.mark.parametrize("shape", [(3, 1), (3, 2), (2, 3, 8), (9,)])
 @pytest.mark.parametrize("m", [1, 2, 5, 8])
 def test_excess_is_the_sum_of_hinges(shape, m):

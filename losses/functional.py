@@ -30,7 +30,7 @@ import numbers
 import tensorflow as tf
 
 from rank4class.losses import gumbel as gumbel_noise
-from rank4class.losses import lambda_weights, listwise, multiclass, projections, ranks
+from rank4class.losses import lambda_weights, listwise, multiclass, projections, ranks, relevant
 
 NORMALIZERS = ("list", "pairs", "none")
 
@@ -735,7 +735,7 @@ def _evaluate(forms, scores, labels, where, weights, heads=False, **knobs):
         form = integer_form or functools.partial(_on_one_hot, dense_form, n)
         losses = _on_ids(form, scores, labels, where, n, knobs)
     else:
-        _check_relevant(labels, where, knobs.get("max_relevant"))
+        relevant.check(labels if where is None else tf.where(where, labels, 0.0), knobs.get("max_relevant"))
         losses = _on_gains(dense_form, scores, labels, where, knobs)
     return _weighted(losses, weights)
 
@@ -794,22 +794,6 @@ def _checked_gains(labels, shape, where):
             "leave a class out with `where`"
         )
     return labels
-
-
-def _check_relevant(labels, where, most):
-    if most is None:
-        return
-    if not isinstance(most, int) or isinstance(most, bool) or most < 1:
-        raise ValueError(f"max_relevant {most!r} is not a whole number of at least 1")
-    if tf.executing_eagerly():
-        relevant = labels > 0.0 if where is None else (labels > 0.0) & where
-        found = tf.math.count_nonzero(relevant, axis=-1)
-        if bool(tf.reduce_any(found > most)):
-            culprit = tf.where(found > most)[0].numpy().tolist()
-            raise ValueError(
-                f"instance {culprit} has {int(found[tuple(culprit)])} relevant classes: raise max_relevant "
-                f"{most}"
-            )
 
 
 def _known(labels, n):

@@ -13,7 +13,7 @@ Pairwise forms and `ranks.sigmoid_ranks` take `O(n^2)` time and memory, all othe
 import tensorflow as tf
 from tensorflow_ranking.python import losses_impl
 
-from rank4class.losses import above, gumbel, lambda_weights, multiclass, projections, ranks
+from rank4class.losses import above, gumbel, lambda_weights, multiclass, projections, ranks, relevant
 from rank4class.losses.gains import discount, exponential_gains, over_ideal
 
 _MASKED = -1e30  # minus infinity has no gradient
@@ -183,18 +183,13 @@ def _relevant(scores, labels, most):
       most: `m`, how many a list has at most; the labels of one with more are NaN. None is `n`.
 
     Returns:
-      Two float32 `[..., m]`, or one longer; behind the last the lowest score goes on, with the label 0.
+      Two float32 `[..., m]`; behind the last the lowest score goes on, with the label 0.
     """
-    n = ranks.length(scores)
-    if most is None:
-        most = n
-    one_more = min(most + 1, n) if isinstance(n, int) else tf.minimum(most + 1, n)
-    falling, classes = tf.math.top_k(tf.where(labels > 0.0, scores, -float("inf")), one_more)
-    gains = ranks.take(labels, classes)
-    too_many = tf.math.count_nonzero(gains, axis=-1, keepdims=True, dtype=tf.int32) > most
-    lowest = tf.reduce_min(tf.where(gains > 0.0, falling, float("inf")), axis=-1, keepdims=True)
+    own, gains = relevant.falling(scores, labels, most)
+    lowest = tf.reduce_min(tf.where(gains > 0.0, own, float("inf")), axis=-1, keepdims=True)
     lowest = tf.where(tf.math.is_finite(lowest), lowest, 0.0)
-    return tf.where(gains > 0.0, falling, lowest), tf.where(too_many, float("nan"), gains)
+    too_many = relevant.too_many(labels, most)[..., None]
+    return tf.where(gains > 0.0, own, lowest), tf.where(too_many, float("nan"), gains)
 
 
 def _rankmax(scores, own, k):
