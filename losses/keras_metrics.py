@@ -8,7 +8,7 @@ with scores that are not finite and with examples that have no relevant class.
 
 import tensorflow as tf
 
-from rank4class.losses import metrics
+from rank4class.losses import metrics, relevant
 from rank4class.losses.keras_losses import squeeze_ids
 
 _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
@@ -22,9 +22,11 @@ class RankingMetric(tf.keras.metrics.Mean):
     Args:
       ties: "worst" or "average"; see `metrics`.
       name, dtype: see `tf.keras.metrics.Mean`.
+      max_relevant: how many classes are relevant in a list of dense labels at most; None is all. The smaller,
+        the faster; see `metrics`.
 
     Raises:
-      ValueError: unknown `ties`.
+      ValueError: unknown `ties`, or a `max_relevant` that makes no sense.
     """
 
     function = None
@@ -33,11 +35,13 @@ class RankingMetric(tf.keras.metrics.Mean):
     percent = True  # a share, which the papers report in percent
     higher_is_better = True
 
-    def __init__(self, ties="worst", name=None, dtype=None, **knobs):
+    def __init__(self, ties="worst", name=None, dtype=None, max_relevant=None, **knobs):
         super().__init__(name=name or self.default_name.format(**knobs), dtype=dtype)
         if ties not in metrics.TIES:
             raise ValueError(f"ties={ties!r} is not one of {', '.join(metrics.TIES)}")
+        relevant.check_most(max_relevant)
         self.ties = ties
+        self.max_relevant = max_relevant
         self.knobs = knobs
 
     def of_rank(self, rank):
@@ -46,7 +50,8 @@ class RankingMetric(tf.keras.metrics.Mean):
 
     def of_scores(self, scores, labels):
         """Returns each instance's value from its scores `[B, n]` and its labels, as in `update_state`."""
-        return self.function(scores, labels, ties=self.ties, **self.knobs)
+        given = {"ties": self.ties, "max_relevant": self.max_relevant}
+        return self.function(scores, labels, **given, **self.knobs)
 
     def check_classes(self, num_classes):
         """Raises ValueError where the metric says nothing about so many classes."""
@@ -62,7 +67,8 @@ class RankingMetric(tf.keras.metrics.Mean):
         return super().update_state(values, sample_weight)
 
     def get_config(self):
-        return {**super().get_config(), "ties": self.ties, **self.knobs}
+        own = {"ties": self.ties, "max_relevant": self.max_relevant}
+        return {**super().get_config(), **own, **self.knobs}
 
 
 def _as_values(sample_weight, values):
@@ -75,8 +81,8 @@ def _as_values(sample_weight, values):
 
 
 class _AtK(RankingMetric):
-    def __init__(self, k, ties="worst", name=None, dtype=None):
-        super().__init__(ties, name, dtype, k=k)
+    def __init__(self, k, ties="worst", name=None, dtype=None, max_relevant=None):
+        super().__init__(ties, name, dtype, max_relevant, k=k)
         if k is not None:
             metrics.check_cutoff(self.name, k)
 
@@ -84,8 +90,8 @@ class _AtK(RankingMetric):
 class _AmongK(_AtK):
     """What says nothing of the first K of K classes, and so needs a K."""
 
-    def __init__(self, k, ties="worst", name=None, dtype=None):
-        super().__init__(k, ties, name, dtype)
+    def __init__(self, k, ties="worst", name=None, dtype=None, max_relevant=None):
+        super().__init__(k, ties, name, dtype, max_relevant)
         metrics.check_cutoff(self.name, k)
 
     def check_classes(self, num_classes):
@@ -106,8 +112,8 @@ class TopKAccuracy(_AmongK):
     function_of_rank = staticmethod(metrics.top_k_accuracy_of_rank)
     default_name = "top{k}_accuracy"
 
-    def __init__(self, k=1, ties="worst", name=None, dtype=None):
-        super().__init__(k, ties, name, dtype)
+    def __init__(self, k=1, ties="worst", name=None, dtype=None, max_relevant=None):
+        super().__init__(k, ties, name, dtype, max_relevant)
 
 
 @_serializable
@@ -125,8 +131,8 @@ class TopKError(_AmongK):
     default_name = "top{k}_error"
     higher_is_better = False
 
-    def __init__(self, k=1, ties="worst", name=None, dtype=None):
-        super().__init__(k, ties, name, dtype)
+    def __init__(self, k=1, ties="worst", name=None, dtype=None, max_relevant=None):
+        super().__init__(k, ties, name, dtype, max_relevant)
 
 
 @_serializable
@@ -142,8 +148,8 @@ class NDCG(_AtK):
     function = staticmethod(metrics.ndcg)
     function_of_rank = staticmethod(metrics.ndcg_of_rank)
 
-    def __init__(self, k=None, ties="worst", name=None, dtype=None):
-        super().__init__(k, ties, name or ("ndcg" if k is None else f"ndcg@{k}"), dtype)
+    def __init__(self, k=None, ties="worst", name=None, dtype=None, max_relevant=None):
+        super().__init__(k, ties, name or ("ndcg" if k is None else f"ndcg@{k}"), dtype, max_relevant)
 
 
 @_serializable
@@ -221,5 +227,5 @@ class MAP(_AtK):
     function = staticmethod(metrics.average_precision)
     function_of_rank = staticmethod(metrics.average_precision_of_rank)
 
-    def __init__(self, k=None, ties="worst", name=None, dtype=None):
-        super().__init__(k, ties, name or ("map" if k is None else f"map@{k}"), dtype)
+    def __init__(self, k=None, ties="worst", name=None, dtype=None, max_relevant=None):
+        super().__init__(k, ties, name or ("map" if k is None else f"map@{k}"), dtype, max_relevant)

@@ -1,9 +1,14 @@
-"""Ranking metrics as pure functions: `metric(scores, labels, *, where=None, ties="worst")`.
+"""Ranking metrics as pure functions: `metric(scores, labels, *, where=None, ties="worst", ...)`.
 
 One value an instance, float32 `[...]`. `scores` is `[..., n]`. `labels` is one integer class id an
-instance, `[...]`, which takes `O(n)` and no sort; or dense gains, `[..., n]`, multi-label or graded,
-which take `O(n log n)`. A class is relevant where its gain is above 0. `where` is an optional bool,
-broadcastable to `[..., n]`: the classes that take part.
+instance, `[...]`, which takes `O(n)` and no sort; or dense gains, `[..., n]`, multi-label or graded. A
+class is relevant where its gain is above 0. `where` is an optional bool, broadcastable to `[..., n]`: the
+classes that take part.
+
+Dense gains take sorts of all scores, `O(n log n)`. Where `max_relevant` says that no list has more than
+`m` relevant classes, only these are sorted, and the others counted: `O(n log m)`, unless ties are
+averaged. A list with more is a ValueError in eager mode; a compiled function cannot raise, and there the
+instance has the worst value. Class ids take no notice of it.
 
 What looks bad is bad, always and for every metric:
   - Ties: by default ("worst") the true class stands behind all classes of equal score, and of dense
@@ -23,17 +28,17 @@ import typing
 
 import tensorflow as tf
 
-from rank4class.losses import ranks
+from rank4class.losses import above, ranks, relevant
 from rank4class.losses.gains import discount, exponential_gains
 
 TIES = ("worst", "average")
 
 
-def top_k_accuracy(scores, labels, k, *, where=None, ties="worst"):
+def top_k_accuracy(scores, labels, k, *, where=None, ties="worst", max_relevant=None):
     r"""Top-K accuracy, `[rank <= K]`; of several relevant classes one is enough.
 
     Args:
-      scores, labels, where, ties: see the module.
+      scores, labels, where, ties, max_relevant: see the module.
       k: `K`, less than the number of classes.
 
     Returns:
@@ -52,19 +57,19 @@ def top_k_accuracy(scores, labels, k, *, where=None, ties="worst"):
     """
     check_k(k, tf.convert_to_tensor(scores).shape[-1])
     forms = (top_k_accuracy_of_rank, _top_k_accuracy_of_order)
-    return _evaluate(forms, scores, labels, where, ties, longer_than=k, k=k)
+    return _evaluate(forms, scores, labels, where, ties, max_relevant, longer_than=k, k=k)
 
 
-def top_k_error(scores, labels, k, *, where=None, ties="worst"):
+def top_k_error(scores, labels, k, *, where=None, ties="worst", max_relevant=None):
     """Top-K error, `1 - ` top-K accuracy; see `top_k_accuracy`.
 
     >>> top_k_error([[3., 1., 2.], [3., 1., 2.]], [2, 1], k=2).numpy()
     array([0., 1.], dtype=float32)
     """
-    return 1.0 - top_k_accuracy(scores, labels, k, where=where, ties=ties)
+    return 1.0 - top_k_accuracy(scores, labels, k, where=where, ties=ties, max_relevant=max_relevant)
 
 
-def ndcg(scores, labels, k=None, *, where=None, ties="worst"):
+def ndcg(scores, labels, k=None, *, where=None, ties="worst", max_relevant=None):
     r"""Normalised discounted cumulative gain of the first K places.
 
     $$\text{NDCG@}K = \frac{1}{Z} \sum_{i=1}^{K} \frac{2^{t_{\pi(i)}} - 1}{\log_2(1 + i)}$$
@@ -72,7 +77,7 @@ def ndcg(scores, labels, k=None, *, where=None, ties="worst"):
     `Z` is the value of the best order. For one relevant class: `[rank <= K] / log2(1 + rank)`.
 
     Args:
-      scores, labels, where, ties: see the module.
+      scores, labels, where, ties, max_relevant: see the module.
       k: `K` of at least 1; None counts the whole list.
 
     Returns:
@@ -91,14 +96,14 @@ def ndcg(scores, labels, k=None, *, where=None, ties="worst"):
     """
     if k is not None:
         check_cutoff("NDCG@K", k)
-    return _evaluate((ndcg_of_rank, _ndcg_of_order), scores, labels, where, ties, k=k)
+    return _evaluate((ndcg_of_rank, _ndcg_of_order), scores, labels, where, ties, max_relevant, k=k)
 
 
-def mrr(scores, labels, *, where=None, ties="worst"):
+def mrr(scores, labels, *, where=None, ties="worst", max_relevant=None):
     """Reciprocal rank of the first relevant class.
 
     Args:
-      scores, labels, where, ties: see the module.
+      scores, labels, where, ties, max_relevant: see the module.
 
     Returns:
       float32 `[...]`, in `[0, 1]`.
@@ -106,16 +111,16 @@ def mrr(scores, labels, *, where=None, ties="worst"):
     >>> mrr([[3., 1., 2.]], [2]).numpy()
     array([0.5], dtype=float32)
     """
-    return _evaluate((mrr_of_rank, _mrr_of_order), scores, labels, where, ties)
+    return _evaluate((mrr_of_rank, _mrr_of_order), scores, labels, where, ties, max_relevant)
 
 
-def mean_rank(scores, labels, *, where=None, ties="worst"):
+def mean_rank(scores, labels, *, where=None, ties="worst", max_relevant=None):
     r"""Rank of the true class; of several relevant classes the mean, weighted by gain.
 
     $$\frac{\sum_i i \, t_{\pi(i)}}{\sum_i t_{\pi(i)}}$$
 
     Args:
-      scores, labels, where, ties: see the module.
+      scores, labels, where, ties, max_relevant: see the module.
 
     Returns:
       float32 `[...]`, in `1..n` or infinity; less is better.
@@ -124,14 +129,14 @@ def mean_rank(scores, labels, *, where=None, ties="worst"):
     array([2.], dtype=float32)
     """
     forms = (mean_rank_of_rank, _mean_rank_of_order)
-    return _evaluate(forms, scores, labels, where, ties, worst=float("inf"))
+    return _evaluate(forms, scores, labels, where, ties, max_relevant, worst=float("inf"))
 
 
-def precision(scores, labels, k, *, where=None, ties="worst"):
+def precision(scores, labels, k, *, where=None, ties="worst", max_relevant=None):
     """Share of the first K classes that are relevant.
 
     Args:
-      scores, labels, where, ties: see the module.
+      scores, labels, where, ties, max_relevant: see the module.
       k: `K`, less than the number of classes.
 
     Returns:
@@ -145,14 +150,14 @@ def precision(scores, labels, k, *, where=None, ties="worst"):
     """
     check_k(k, tf.convert_to_tensor(scores).shape[-1])
     forms = (precision_of_rank, _precision_of_order)
-    return _evaluate(forms, scores, labels, where, ties, longer_than=k, k=k)
+    return _evaluate(forms, scores, labels, where, ties, max_relevant, longer_than=k, k=k)
 
 
-def recall(scores, labels, k, *, where=None, ties="worst"):
+def recall(scores, labels, k, *, where=None, ties="worst", max_relevant=None):
     """Share of the relevant classes that are among the first K.
 
     Args:
-      scores, labels, where, ties: see the module.
+      scores, labels, where, ties, max_relevant: see the module.
       k: `K`, less than the number of classes.
 
     Returns:
@@ -166,10 +171,10 @@ def recall(scores, labels, k, *, where=None, ties="worst"):
     """
     check_k(k, tf.convert_to_tensor(scores).shape[-1])
     forms = (recall_of_rank, _recall_of_order)
-    return _evaluate(forms, scores, labels, where, ties, longer_than=k, k=k)
+    return _evaluate(forms, scores, labels, where, ties, max_relevant, longer_than=k, k=k)
 
 
-def average_precision(scores, labels, k=None, *, where=None, ties="worst"):
+def average_precision(scores, labels, k=None, *, where=None, ties="worst", max_relevant=None):
     r"""Average precision, whose mean over the instances is MAP.
 
     $$\text{AP@}K = \frac{1}{R} \sum_{i=1}^{K} [t_{\pi(i)} > 0] \, \text{precision@}i$$
@@ -177,7 +182,7 @@ def average_precision(scores, labels, k=None, *, where=None, ties="worst"):
     `R` is the number of relevant classes, also where it is more than `K`, as in TF-Ranking.
 
     Args:
-      scores, labels, where, ties: see the module.
+      scores, labels, where, ties, max_relevant: see the module.
       k: `K` of at least 1; None counts the whole list.
 
     Returns:
@@ -196,7 +201,7 @@ def average_precision(scores, labels, k=None, *, where=None, ties="worst"):
     if k is not None:
         check_cutoff("MAP@K", k)
     forms = (average_precision_of_rank, _average_precision_of_order)
-    return _evaluate(forms, scores, labels, where, ties, k=k)
+    return _evaluate(forms, scores, labels, where, ties, max_relevant, k=k)
 
 
 def information(values):
@@ -264,12 +269,12 @@ def check_k(k, num_classes):
         raise ValueError(f"top-{k} says nothing about {num_classes} classes: K must lie in 1..n-1")
 
 
-def _evaluate(forms, scores, labels, where, ties, *, worst=0.0, longer_than=0, **knobs):
+def _evaluate(forms, scores, labels, where, ties, max_relevant, *, worst=0.0, longer_than=0, **knobs):
     """Evaluates a metric by the form that fits the labels.
 
     Args:
       forms: `of_rank(rank, **knobs)` for class ids, `of_order(order, **knobs)` for dense labels.
-      scores, labels, where, ties: see the module.
+      scores, labels, where, ties, max_relevant: see the module.
       worst: what an instance has that cannot be judged.
       longer_than: lists that are not longer than this cannot be judged.
       **knobs: for the forms.
@@ -285,8 +290,13 @@ def _evaluate(forms, scores, labels, where, ties, *, worst=0.0, longer_than=0, *
         size = tf.reduce_sum(tf.cast(where, tf.int32), axis=-1)
     if labels.shape.rank == scores.shape.rank:
         labels = tf.reshape(labels, tf.shape(scores))  # shapes known only at run time have to fit, too
-        values = tf.reshape(of_order(_order(scores, labels, where, ties), **knobs), tf.shape(scores)[:-1])
-        judged = _can_be_judged(scores, labels, where)
+        gains = tf.cast(labels, tf.float32)
+        if where is not None:
+            scores, gains = tf.where(where, scores, -float("inf")), tf.where(where, gains, 0.0)
+        relevant.check(gains, max_relevant)
+        order = _order(scores, gains, ties, max_relevant)
+        values = tf.reshape(of_order(order, **knobs), tf.shape(scores)[:-1])
+        judged = _can_be_judged(scores, gains, where, max_relevant)
     else:
         first, last = ranks.tie_range(scores, labels, where)
         of_rank = functools.partial(of_rank, **knobs)
@@ -307,14 +317,13 @@ def _check_shapes(scores, labels):
         )
 
 
-def _can_be_judged(scores, labels, where):
-    """Whether an instance with dense labels has sound scores, sound gains, and a relevant class."""
-    labels = tf.cast(labels, tf.float32)
-    sound = tf.math.is_finite(scores) & tf.math.is_finite(labels) & (labels >= 0.0)
-    relevant = labels > 0.0
+def _can_be_judged(scores, gains, where, max_relevant):
+    """Whether an instance has sound scores, sound gains, and as many relevant classes as it may have."""
+    sound = tf.math.is_finite(scores) & tf.math.is_finite(gains) & (gains >= 0.0)
     if where is not None:
-        sound, relevant = sound | ~where, relevant & where
-    return tf.reduce_all(sound, axis=-1) & tf.reduce_any(relevant, axis=-1)
+        sound |= ~where
+    some = tf.reduce_any(gains > 0.0, axis=-1)
+    return tf.reduce_all(sound, axis=-1) & some & ~relevant.too_many(gains, max_relevant)
 
 
 def _mean_over(of_rank, first, last, scores):
@@ -339,36 +348,47 @@ class _Runs(typing.NamedTuple):
 
 
 class _Order(typing.NamedTuple):
-    """Lists of classes in the order of their scores, `[N, n]`; `runs` is there if ties are averaged."""
+    """Classes of each list in the order of their scores, `[N, m]`, with the relevant ones among them.
+
+    `runs` is there if ties are averaged, and then the classes are all.
+    """
 
     gains: tf.Tensor
     relevant: tf.Tensor  # 1.0 or 0.0
-    place: tf.Tensor  # 1..n
+    place: tf.Tensor  # among all classes, 1..n
     runs: _Runs | None
 
 
-def _order(scores, labels, where, ties):
-    n = tf.shape(scores)[-1]
-    flat = tf.reshape(scores, [-1, n])
-    gains = tf.reshape(tf.cast(labels, tf.float32), [-1, n])
-    if where is not None:
-        mask = tf.reshape(where, [-1, n])
-        flat, gains = tf.where(mask, flat, flat.dtype.min), tf.where(mask, gains, 0.0)
-    flat = tf.where(flat == 0.0, tf.zeros_like(flat), flat)  # XLA sorts -0.0 behind 0.0, which are equal
+def _order(scores, gains, ties, max_relevant):
+    n = ranks.length(scores)
+    if scores.dtype != tf.float64:
+        scores = tf.cast(scores, tf.float32)
+    scores, gains = tf.reshape(scores, [-1, n]), tf.reshape(gains, [-1, n])
+    left_out = None
+    if ties == "worst" and max_relevant is not None:  # of the irrelevant it matters only how many are ahead
+        left_out = tf.where(gains <= 0.0, scores, -float("inf"))
+        scores, gains = relevant.falling(scores, gains, max_relevant)
+    scores, gains = _lesser_first(scores, gains)
+    place = tf.broadcast_to(tf.range(1, ranks.length(scores) + 1), tf.shape(scores))
+    if left_out is not None:
+        place += above.at_or_above(left_out, scores)
+    place = tf.cast(place, tf.float32)
+    is_relevant = tf.cast(gains > 0.0, tf.float32)
+    runs = None if ties == "worst" else _runs(scores, is_relevant, place)
+    return _Order(gains, is_relevant, place, runs)
+
+
+def _lesser_first(scores, gains):
+    """Puts scores and gains in the order of the scores; of equal scores the lower gain stands first."""
+    scores = tf.where(scores == 0.0, tf.zeros_like(scores), scores)  # XLA sorts -0.0 behind 0.0: equal
     # By gain first: the sort by score leaves classes of equal score as they stand.
-    lesser_first = tf.argsort(gains, axis=-1, stable=True)
-    by_score = tf.argsort(
-        tf.gather(flat, lesser_first, batch_dims=1), axis=-1, direction="DESCENDING", stable=True
-    )
-    order = tf.gather(lesser_first, by_score, batch_dims=1)
-    gains = tf.gather(gains, order, batch_dims=1)
-    relevant = tf.cast(gains > 0.0, tf.float32)
-    place = tf.broadcast_to(tf.range(1, n + 1, dtype=tf.float32), tf.shape(gains))
-    runs = None if ties == "worst" else _runs(tf.gather(flat, order, batch_dims=1), relevant, place)
-    return _Order(gains, relevant, place, runs)
+    by_gain = tf.argsort(gains, axis=-1, stable=True)
+    by_score = tf.argsort(ranks.take(scores, by_gain), axis=-1, direction="DESCENDING", stable=True)
+    order = ranks.take(by_gain, by_score)
+    return ranks.take(scores, order), ranks.take(gains, order)
 
 
-def _runs(scores, relevant, place):
+def _runs(scores, is_relevant, place):
     run = ranks.number_runs(scores)
 
     def gather_runs(reduce, values):
@@ -380,9 +400,9 @@ def _runs(scores, relevant, place):
     size = total(tf.ones_like(place))
     return _Runs(
         before=least(place) - 1.0,
-        relevant_before=least(tf.cumsum(relevant, axis=-1, exclusive=True)),
+        relevant_before=least(ranks.running(tf.add, is_relevant) - is_relevant),
         size=size,
-        relevant=total(relevant),
+        relevant=total(is_relevant),
         mean=lambda values: total(values) / size,
     )
 
@@ -394,9 +414,8 @@ def _expected(values, order):
 
 def _first_relevant(order):
     """The probability that the first relevant class stands at each place."""
-    seen = tf.cumsum(order.relevant, axis=-1, exclusive=True)
     if order.runs is None:
-        return tf.where(seen == 0.0, order.relevant, 0.0)
+        return tf.where(ranks.running(tf.add, order.relevant) == 1.0, order.relevant, 0.0)
     # Of m relevant among t classes, the first is the x-th with probability C(t - x, m - 1) / C(t, m).
     runs = order.runs
     t, m = (tf.cast(x, tf.float64) for x in (runs.size, runs.relevant))
@@ -420,11 +439,15 @@ def _mrr_of_order(order):
 
 
 def _ndcg_of_order(order, k=None):
-    counted = tf.where(_counted(order.place, k), discount(order.place), 0.0)
+    def collected(gains, place):
+        return tf.reduce_sum(tf.where(_counted(place, k), gains * discount(place), 0.0), axis=-1)
+
     gains = exponential_gains(order.gains)
     ideal = tf.sort(gains, axis=-1, direction="DESCENDING")
-    dcg = tf.reduce_sum(_expected(gains, order) * counted, axis=-1)
-    return tf.math.divide_no_nan(dcg, tf.reduce_sum(ideal * counted, axis=-1))
+    first_places = tf.range(1, ranks.length(gains) + 1, dtype=tf.float32)
+    return tf.math.divide_no_nan(
+        collected(_expected(gains, order), order.place), collected(ideal, first_places)
+    )
 
 
 def _mean_rank_of_order(order):
@@ -444,7 +467,7 @@ def _recall_of_order(order, k):
 
 def _average_precision_of_order(order, k=None):
     if order.runs is None:
-        hits = order.relevant * tf.cumsum(order.relevant, axis=-1)
+        hits = order.relevant * ranks.running(tf.add, order.relevant)
     else:
         runs = order.runs
         others = tf.math.divide_no_nan(runs.relevant - 1.0, runs.size - 1.0)

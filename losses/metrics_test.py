@@ -370,9 +370,10 @@ def test_config_round_trip(name):
     metric = losses.get_metric(name)
     again = type(metric).from_config(metric.get_config())
     assert (again.name, again.get_config()) == (name, metric.get_config())
-    average = losses.get_metric(name, "average")
+    average = losses.get_metric(name, "average", max_relevant=3)
     restored = tf.keras.metrics.deserialize(tf.keras.metrics.serialize(average))
     assert restored.get_config() == average.get_config()
+    assert restored.max_relevant == 3
 
 
 def test_a_top_k_that_says_nothing_is_refused():
@@ -381,6 +382,110 @@ def test_a_top_k_that_says_nothing_is_refused():
             metrics.top_k_error(tf.zeros([1, 3]), tf.constant([0]), k)
     with pytest.raises(ValueError, match="K of at least 1, got 0"):
         metrics.ndcg(tf.zeros([1, 3]), tf.constant([0]), 0)
+
+
+def few_relevant(n=23):
+    """Scores with ties and zeros of both signs, graded labels, a mask; some lists cannot be judged."""
+    rng = np.random.default_rng(3)
+    scores = rng.integers(-3, 4, size=[20, n]) * rng.choice([-1.0, 1.0], size=[20, n])
+    scores[:5] = rng.normal(size=[5, n])
+    labels = rng.choice([1.0, 2.0, 3.0], size=[20, n]) * (rng.random([20, n]) < 0.2)
+    labels[:, 3] = 2.0
+    labels[5:8] = labels[5:8] > 0  # multi-label
+    where = rng.random([20, n]) < 0.8
+    where[:, 3] = True
+    where[9] = False
+    scores[10, 3], scores[11, 3] = np.nan, np.inf
+    labels[12] = 0.0
+    scores[13, 0], scores[14, 0], labels[15, 0], labels[16, 0] = np.nan, -np.inf, np.nan, -1.0
+    where[13:17, 0] = [True, False, True, False]  # a masked class may be anything
+    return scores.astype(np.float32), labels.astype(np.float32), where
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("masked", [False, True])
+def test_how_many_are_relevant_at_most_changes_nothing(name, masked):
+    metric, (scores, labels, where) = losses.get_metric(name), few_relevant()
+    knobs = {**metric.knobs, "where": where if masked else None}
+    expected = metric.function(scores, labels, **knobs)
+    assert len(np.unique(expected)) > 2 or "top" in name
+    most = int((labels > 0.0).sum(axis=1).max())
+    for max_relevant in (most, most + 1, scores.shape[1], 100):
+        values = functools.partial(metric.function, **knobs, max_relevant=max_relevant)
+        np.testing.assert_allclose(values(scores, labels), expected, rtol=1e-6)
+    compiled = tf.function(functools.partial(metric.function, **knobs, max_relevant=most), jit_compile=True)
+    np.testing.assert_allclose(compiled(tf.constant(scores), tf.constant(labels)), expected, rtol=1e-6)
+
+
+def test_places_are_those_of_the_full_sort():
+    scores, labels, _ = few_relevant()
+    scores, labels = scores[:9], labels[:9]  # the others cannot be judged
+    by_score_then_gain = np.lexsort([labels, -scores])
+    full = np.argsort(by_score_then_gain, axis=1) + 1
+    most = int((labels > 0.0).sum(axis=1).max())
+    order = metrics._order(tf.constant(scores), tf.constant(labels), "worst", most)
+    for i in range(9):
+        is_relevant = order.relevant[i] > 0.0
+        np.testing.assert_array_equal(np.sort(order.place[i][is_relevant]), np.sort(full[i][labels[i] > 0.0]))
+        places = order.place[i][is_relevant].numpy().astype(int)
+        np.testing.assert_array_equal(
+            order.gains[i][is_relevant], labels[i][by_score_then_gain[i][places - 1]]
+        )
+
+
+@pytest.mark.parametrize("name", IN_ORDER)
+def test_max_relevant_of_any_shape_and_type(name):
+    scores, labels, _ = few_relevant()
+    scores, labels = scores[:9], labels[:9]
+    knobs = {} if name in ("mrr", "mean_rank") else {"k": 3}
+    metric = functools.partial(getattr(metrics, name), **knobs)
+    few = functools.partial(metric, max_relevant=12)
+    expected = metric(scores, labels)
+    unknown = tf.function(few, input_signature=[tf.TensorSpec([None, None])] * 2)
+    np.testing.assert_allclose(unknown(scores, labels), expected, rtol=1e-6)
+    more_axes = few(scores.reshape(3, 3, -1), labels.reshape(3, 3, -1))
+    np.testing.assert_allclose(tf.reshape(more_axes, [9]), expected, rtol=1e-6)
+    for dtype in (tf.float16, tf.bfloat16, tf.float64):
+        rounded = tf.cast(scores, dtype)
+        compiled = tf.function(few, jit_compile=True)
+        np.testing.assert_allclose(compiled(rounded, tf.constant(labels)), metric(rounded, labels), rtol=1e-6)
+
+
+def test_float64_scores_of_few_relevant_classes_are_compared_as_they_are():
+    scores = tf.constant([[1.0, 1.0 + 1e-9, 0.0]], tf.float64)
+    for labels, rank in (([[1, 0, 0]], 2.0), ([[0, 1, 0]], 1.0)):
+        np.testing.assert_array_equal(metrics.mean_rank(scores, labels, max_relevant=1), [rank])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("ties", metrics.TIES)
+def test_more_relevant_classes_than_may_be(name, ties):
+    metric = losses.get_metric(name, ties, max_relevant=2)
+    scores = tf.constant(np.arange(21.0, dtype=np.float32).reshape(3, 7))
+    labels = np.zeros([3, 7], np.float32)
+    labels[0, 5:], labels[1, 4:], labels[2, 6] = 1.0, 1.0, 1.0
+    message = r"instance \[1\] has 3 relevant classes: raise max_relevant 2"
+    with pytest.raises(ValueError, match=message):
+        metric.update_state(labels, scores)
+    for jit in (False, True):
+        values = tf.function(lambda s, y: metric.of_scores(s, y), jit_compile=jit)(
+            scores, tf.constant(labels)
+        )
+        assert values[1] == WORST.get(name, 0)
+        np.testing.assert_allclose(values[::2], metric.of_scores(scores[::2], labels[::2]), rtol=1e-6)
+        assert (values[::2] != WORST.get(name, 0)).numpy().all()
+    where = np.arange(7) != 5  # a masked class is not relevant
+    assert np.isfinite(metric.function(scores, labels, where=where, max_relevant=2, **metric.knobs)).all()
+    assert metric.of_scores(scores, tf.constant([6, 6, 6])).shape == [3]  # class ids take no notice
+
+
+@pytest.mark.parametrize("most", [0, -1, 1.0, True])
+def test_a_max_relevant_that_makes_no_sense(most):
+    message = f"max_relevant {most} is not a whole number of at least 1"
+    with pytest.raises(ValueError, match=message):
+        metrics.mrr([[1.0, 2.0]], [[0.0, 1.0]], max_relevant=most)
+    with pytest.raises(ValueError, match=message):
+        losses.get_metric("mrr", max_relevant=most)
 
 
 def test_class_ids_have_to_be_integers():

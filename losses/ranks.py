@@ -156,7 +156,7 @@ def number_runs(in_order):
     array([[0, 1, 1],
            [3, 3, 4]], dtype=int32)
     """
-    run = tf.cumsum(tf.cast(_starts_run(in_order), tf.int32), axis=-1) - 1
+    run = running(tf.add, tf.cast(_starts_run(in_order), tf.int32)) - 1
     lists, n = tf.unstack(tf.shape(in_order))
     return run + n * tf.range(lists)[:, None]
 

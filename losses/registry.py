@@ -88,15 +88,16 @@ def knobs_of(name):
     return tuple(_build(name, {}).knobs)
 
 
-def get_metric(name, ties="worst"):
+def get_metric(name, ties="worst", max_relevant=None):
     """Returns the Keras metric of that name, such as `top1_error`, `ndcg@5` or `map`.
 
     Args:
       name: one of `METRICS`, with a number for K.
       ties: "worst" or "average"; see `metrics`.
+      max_relevant: how many classes are relevant in a list of dense labels at most, or None; see `metrics`.
 
     Raises:
-      ValueError: an unknown name.
+      ValueError: an unknown name, or a knob that makes no sense.
 
     >>> get_metric("ndcg@5").name
     'ndcg@5'
@@ -104,7 +105,7 @@ def get_metric(name, ties="worst"):
     for pattern, metric in METRICS.items():
         match = re.fullmatch(pattern, name)
         if match:
-            return metric(*map(int, match.groups()), ties=ties)
+            return metric(*map(int, match.groups()), ties=ties, max_relevant=max_relevant)
     known = ", ".join(pattern.replace(r"(\d+)", "K") for pattern in METRICS)
     raise ValueError(f"unknown metric {name!r}; there are: {known}")
 
