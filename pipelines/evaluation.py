@@ -43,6 +43,8 @@ class Judge:
     Args:
       scorer: function of features and `training` to scores `[B, n]`.
       names: of `M` metrics.
+      max_relevant: how many classes an example has at most, the fewer, the faster; None where they are ids,
+        or nobody knows.
       strategy: the `tf.distribute.Strategy` of the model; None is one device.
       jit_compile: whether XLA compiles it, where there is one replica.
 
@@ -50,11 +52,12 @@ class Judge:
       of_batch: the function, of features, labels, weights and `keep_scores`, to tensors by name.
     """
 
-    def __init__(self, scorer, names, *, strategy=None, jit_compile=False):
+    def __init__(self, scorer, names, *, max_relevant=None, strategy=None, jit_compile=False):
         self.names = tuple(names)
         self._strategy = strategy or tf.distribute.get_strategy()
-        metrics = [losses.get_metric(name) for name in names]
-        mean_rank, first_rank = losses.get_metric("mean_rank"), losses.get_metric("mrr")
+        *metrics, mean_rank, first_rank = (
+            losses.get_metric(name, max_relevant=max_relevant) for name in (*names, "mean_rank", "mrr")
+        )
 
         def of_replica(features, labels, keep_scores):
             scores = tf.cast(scorer(features, training=False), tf.float32)

@@ -106,6 +106,23 @@ def test_examples_of_several_classes():
     assert evaluation.summarize(values, names)["recall@2"] == 25.0
 
 
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_examples_of_at_most_so_many_classes(jit_compile):
+    scores = np.random.default_rng(0).integers(6, size=[8, 20]).astype(np.float32)
+    labels = np.eye(20, dtype=np.float32)[:8] + np.eye(20, k=9, dtype=np.float32)[:8]
+    batch = tf.constant(scores), tf.constant(labels), tf.ones([8])
+    names = ["top1_accuracy", "map@10", "recall@5"]
+
+    def judged(**knobs):
+        return evaluation.Judge(lambda s, training: s, names, jit_compile=jit_compile, **knobs)([batch])
+
+    expected, ours, too_few = judged(), judged(max_relevant=2), judged(max_relevant=1)
+    for figure in ("values", "ranks", "right"):
+        np.testing.assert_allclose(getattr(ours, figure), getattr(expected, figure), rtol=1e-6)
+    assert not too_few.values.any()
+    assert np.isinf(too_few.ranks).all()
+
+
 def test_a_model_of_nan_scores_has_the_worst_figures():
     split = data.Split({"image": np.zeros([5, 1], np.float32)}, np.zeros([5], np.int32))
     judge = evaluation.Judge(lambda features, training: tf.fill([5, 6], float("nan")), NAMES)

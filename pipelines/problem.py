@@ -168,10 +168,10 @@ class Problem:
 
         return scores
 
-    def max_relevant(self):
-        """Returns how many classes a training example has at most, or None where it has one."""
-        train = self.splits["train"]
-        return int(np.diff(train.labels.indptr).max()) if train.multi_label else None
+    def max_relevant(self, *splits):
+        """Returns how many classes an example of these splits has at most, or None where it has one."""
+        labels = [self.splits[split].labels for split in splits if self.splits[split].multi_label]
+        return max((int(np.diff(rows.indptr).max()) for rows in labels), default=None)
 
     def num_scored(self, split):
         """Returns the number of classes that a split's examples are ranked among."""

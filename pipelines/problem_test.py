@@ -485,6 +485,22 @@ def retrieval(**section):
     return experiment, problem.load(experiment, cache_dir="unused")
 
 
+def test_how_many_classes_an_example_has_at_most():
+    _, loaded = retrieval()
+    most = {
+        name: split.labels.toarray().astype(bool).sum(axis=1).max() for name, split in loaded.splits.items()
+    }
+    assert len(set(most.values())) > 1
+    for splits in (("train",), ("validation",), ("test", "train", "validation")):
+        assert loaded.max_relevant(*splits) == max(most[name] for name in splits)
+    single = dataclasses.replace(
+        loaded.splits["train"], labels=np.zeros(len(loaded.splits["train"]), np.int32)
+    )
+    loaded = dataclasses.replace(loaded, splits={**loaded.splits, "train": single})
+    assert loaded.max_relevant("train") is None
+    assert loaded.max_relevant("train", "test") == most["test"]
+
+
 METRICS = (
     "top1_error",
     "top5_error",

@@ -116,7 +116,7 @@ class Training:
             self._optimizer.build(self._model.trainable_variables)
         scorer = loaded.scorer(self._model, "train")
         self._temperature = optimization.build_temperature(experiment.loss, self._total)
-        loss = optimization.build_loss(experiment, self._total, loaded.max_relevant())
+        loss = optimization.build_loss(experiment, self._total, loaded.max_relevant("train"))
         self._steps = build_steps(strategy, self._model, scorer, loss, self._optimizer, experiment)
         self._judges = judges(experiment, loaded, self._model, strategy)
         if self._chief:
@@ -419,13 +419,19 @@ def build_model(experiment, loaded, strategy):
 def judges(experiment, loaded, model, strategy):
     """Returns split -> `evaluation.Judge` of it, one for the splits that score alike."""
 
-    def judge(split):
-        metrics = evaluation.meaningful(experiment.metrics, loaded.num_scored(split))
-        scorer = loaded.scorer(model, split)
-        return evaluation.Judge(scorer, metrics, strategy=strategy, jit_compile=experiment.jit_compile)
+    def judge(*splits):
+        metrics = evaluation.meaningful(experiment.metrics, loaded.num_scored(splits[0]))
+        return evaluation.Judge(
+            loaded.scorer(model, splits[0]),
+            metrics,
+            max_relevant=loaded.max_relevant(*splits),
+            strategy=strategy,
+            jit_compile=experiment.jit_compile,
+        )
 
-    seen = judge("validation")
-    return {"train": seen, "validation": seen, "test": seen if loaded.seen is None else judge("test")}
+    alike = ("train", "validation", "test") if loaded.seen is None else ("train", "validation")
+    seen = dict.fromkeys(alike, judge(*alike))
+    return seen if loaded.seen is None else {**seen, "test": judge("test")}
 
 
 def _metrics(experiment, loaded):

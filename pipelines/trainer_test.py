@@ -390,3 +390,14 @@ def test_pictures_of_a_long_training(tmp_path, monkeypatch):
         pictured["validation/confusion_matrix"] == pictured["validation/rank_of_the_true_class"] == [17, 34]
     )
     assert pictured["test/confusion_matrix"] == [34]
+
+
+def test_a_judge_of_several_splits_takes_the_most_classes_of_an_example(tmp_path):
+    section = config.Data(name="synthetic_retrieval", num_classes=30, num_examples=40, num_relevant=6)
+    experiment = config.Experiment(data=section, metrics=("recall@5", "mrr"), evaluation_batch_size=64)
+    loaded = problem.load(experiment, tmp_path)
+    judges = trainer.judges(experiment, loaded, lambda features, training: tf.random.normal([64, 30]), None)
+    most = {name: loaded.max_relevant(name) for name in loaded.splits}
+    assert len(set(most.values())) > 1
+    for name in loaded.splits:
+        assert np.isfinite(judges[name](loaded.read(experiment, name)).ranks).all()
