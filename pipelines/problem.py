@@ -171,7 +171,7 @@ class Problem:
     def max_relevant(self, *splits):
         """Returns how many classes an example of these splits has at most, or None where it has one."""
         labels = [self.splits[split].labels for split in splits if self.splits[split].multi_label]
-        return max((int(np.diff(rows.indptr).max()) for rows in labels), default=None)
+        return max((max(1, int(np.diff(rows.indptr).max())) for rows in labels), default=None)
 
     def num_scored(self, split):
         """Returns the number of classes that a split's examples are ranked among."""

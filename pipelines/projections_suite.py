@@ -41,7 +41,8 @@ def _build(step, size):
     batch, n, k = size
     scores, labels = scores_and_labels(batch, n)
     many = max(1, min(100, n // 10))
-    if step.name.endswith(_RELEVANT) or step.name == "dense_ce":
+    several = step.name.endswith(_RELEVANT)
+    if several or step.name == "dense_ce":
         labels = _relevant(batch, n, many)
     function = {
         "softmax_ce": softmax_ce,
@@ -52,8 +53,8 @@ def _build(step, size):
     }.get(step.name)
     if function is None:
         name = step.name.removesuffix(_RELEVANT)
-        knobs = {"k": k, "max_relevant": many} if name == "rankmax" else {}
-        loss = losses.get(name, **knobs)
+        knobs = {"k": k} if name == "rankmax" else {}
+        loss = losses.get(name, **knobs, **({"max_relevant": many} if several else {}))
         function = lambda s, y: loss(y, s)  # noqa: E731
     return Compiled(value_and_gradient(function), step.xla, scores, labels)
 

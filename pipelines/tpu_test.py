@@ -166,7 +166,7 @@ class Built:
             self.optimizer = optimization.build_optimizer(section, schedule, experiment.precision)
             self.optimizer.build(self.model.trainable_variables)
         scorer = self.problem.scorer(self.model, "train")
-        loss = optimization.build_loss(experiment, 10, self.problem.max_relevant())
+        loss = optimization.build_loss(experiment, 10, self.problem.max_relevant("train"))
         self.step = steps.replica_step(self.strategy, self.model, scorer, loss, self.optimizer, experiment)
         self.judges = trainer.judges(experiment, self.problem, self.model, self.strategy)
 

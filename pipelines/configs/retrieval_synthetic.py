@@ -4,11 +4,10 @@ r"""Users and the items that are relevant to them, drawn from a structure that i
         --workdir=runs/retrieval --losses=rankmax,softmax,sparsemax,warp --interactions=dot \
         --learning_rate=0.003 --learning_rate=0.01 --learning_rate=0.03
 
-A user is an id, with a vector to learn. Some 48 items of a user are for training and 6 each for validation and
-test, which rank the 3,000 items without those that are known of the user already.
+A user is an id, with a vector to learn. Some 48 items of a user are for training and 6 each for validation
+and test, which rank the 3,000 items without those that are known of the user already.
 
-Running time: half a minute on 2 cores, 20 minutes the whole grid. Expected on the test pairs, percent (seed 0):
-PLACEHOLDER.
+Running time: PLACEHOLDER
 """
 
 from rank4class.pipelines import config
