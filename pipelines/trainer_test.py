@@ -362,13 +362,11 @@ def test_the_curve_of_a_text_encoder_on_two_replicas(tmp_path, mirrored, tiny_go
     assert_same_curve(experiment, tmp_path, mirrored)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_the_curve_of_users_on_two_replicas(tmp_path, mirrored, jit_compile):
+def test_the_curve_of_users_on_two_replicas(tmp_path, mirrored):
     experiment = config.Experiment(
         data=config.Data(name="synthetic_retrieval", num_classes=60, num_examples=40, num_relevant=10),
         encoder=config.Encoder(name="embedding", units=4),
         loss=config.Loss(name="rankmax"),
-        jit_compile=jit_compile,
         batch_size=8,
         evaluation_batch_size=4,
         epochs=4.0,
