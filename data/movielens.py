@@ -19,8 +19,6 @@ RELEASES = ("latest-small", "100k", "1m", "20m", "25m")
 COLUMNS = ("userId", "movieId", "rating", "timestamp")
 TYPE = np.dtype(list(zip(COLUMNS, (np.int32, np.int32, np.float32, np.float64), strict=True)))
 LARGEST_ID = np.iinfo(np.int32).max
-
-
 BATCH = 10_000  # ratings that are read from TensorFlow Datasets at a time
 
 

@@ -42,8 +42,10 @@ def too_many(labels, most):
 def check(labels, most):
     """Raises ValueError where `max_relevant` makes no sense or, in eager mode, where a list has more."""
     check_most(most)
+    if most is None or not tf.executing_eagerly():
+        return
     exceeding = too_many(labels, most)
-    if tf.executing_eagerly() and bool(tf.reduce_any(exceeding)):
+    if bool(tf.reduce_any(exceeding)):
         culprit = tf.where(exceeding)[0].numpy().tolist()
         raise ValueError(
             f"instance {culprit} has {int(_found(labels)[tuple(culprit)])} relevant classes: raise "
