@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from rank4class.losses import ranks
 
+_SELECTED_BITS = 6  # processors select eight at a time, but look up one by one
+
 
 def excess(scores, thresholds):
     r"""Returns by how much the classes above each threshold exceed it, together.
@@ -31,16 +33,16 @@ def excess(scores, thresholds):
 
     @tf.custom_gradient
     def sums(scores, thresholds):
-        first = _first_beneath(scores, thresholds)
-        amounts, counts = _beside(scores, thresholds, first)
-        counts = ranks.running(tf.add, counts)
+        beside = _first_beneath(scores, thresholds)
+        amounts = _excess_beside(scores, thresholds, beside)
+        counts = ranks.running(tf.add, _count_beside(thresholds, beside))
         # Those above one threshold are above the next by the step between the two as well.
         steps = counts[..., :-1] * (thresholds[..., :-1] - thresholds[..., 1:])
         amounts += tf.concat([tf.zeros_like(amounts[..., :1]), steps], axis=-1)
 
         def gradient(upstream, _):
             from_each_on = ranks.running(tf.add, upstream[..., ::-1])[..., ::-1]
-            return _take_from(from_each_on, first), -counts * upstream
+            return _take(from_each_on, beside), -counts * upstream
 
         return (ranks.running(tf.add, amounts), counts), gradient
 
@@ -67,11 +69,23 @@ def count(falling, thresholds, or_equal=False):
     ends = tf.concat([falling, tf.fill(tf.shape(falling[..., :1]), lowest)], axis=-1)
     counted = tf.zeros(tf.shape(thresholds), tf.int32)
     # Bit by bit from the highest: XLA would compare all with all in a search of TensorFlow's own.
+    steps = []
     for bit in reversed(range(bits)):
-        further = counted + 2**bit
-        last = ranks.take(ends, tf.minimum(further - 1, n))
-        counted = tf.where(last >= thresholds if or_equal else last > thresholds, further, counted)
+        if isinstance(n, int) and len(steps) < _SELECTED_BITS:
+            lasts = range(2**bit - 1, 2**bits - 1, 2 ** (bit + 1))  # one for each way taken so far
+            last = _select([ends[..., min(last, n), None] for last in lasts], steps)
+        else:
+            last = ranks.take(ends, tf.minimum(counted + 2**bit - 1, n))
+        steps.append(last >= thresholds if or_equal else last > thresholds)
+        counted += tf.where(steps[-1], 2**bit, 0)
     return tf.minimum(counted, n)  # minus infinity is not above itself, but equal
+
+
+def _select(choices, bits):
+    """Returns the one of `2^b` tensors whose number has these `b` bits, bool tensors from the highest."""
+    for bit in reversed(bits):
+        choices = [tf.where(bit, odd, even) for even, odd in zip(choices[::2], choices[1::2], strict=True)]
+    return choices[0]
 
 
 # XLA makes one pass over the classes of what TensorFlow takes dozens for.
@@ -91,32 +105,51 @@ def at_or_above(scores, thresholds):
     >>> at_or_above(tf.constant([[3.0, 0.0, 2.0]]), tf.constant([[2.5, 2.0]])).numpy()
     array([[1, 2]], dtype=int32)
     """
-    first = count(thresholds, scores)
-    return ranks.running(tf.add, _binned(tf.ones_like(first), first, ranks.length(thresholds)))
+    beside = _among_all(thresholds, count(thresholds, scores))
+    return ranks.running(tf.add, _sum(tf.ones_like(beside), thresholds, beside))
 
 
 @tf.function(jit_compile=True, autograph=False)
 def _first_beneath(scores, thresholds):
-    """Returns the first threshold that each class is above, `m` for none, int32 `[..., n]`."""
-    return count(thresholds, scores, or_equal=True)
+    """Returns the first threshold that each class is above, among all lists', int32 `[..., n]`."""
+    first = tf.cast(count(thresholds, scores, or_equal=True), tf.float32)
+    # XLA repeats whatever it takes for cheap, such as this search, in all that reads it; a division is dear.
+    one = tf.where(tf.math.is_nan(thresholds[..., :1]), 2.0, 1.0)
+    first = tf.cast(first / one, tf.int32)
+    return _among_all(thresholds, first)
 
 
 @tf.function(jit_compile=True, autograph=False)
-def _beside(scores, thresholds, first):
-    """Returns by how much the classes beside each threshold exceed it together, and how many they are."""
-    m = ranks.length(thresholds)
-    amounts = tf.nn.relu(scores - _take_from(thresholds, first, float("inf")))
-    return _binned(amounts, first, m), _binned(tf.ones_like(scores), first, m)
+def _excess_beside(scores, thresholds, beside):
+    """Returns by how much the classes beside each threshold exceed it together."""
+    amounts = tf.nn.relu(scores - _take(thresholds, beside, end=float("inf")))
+    return _sum(amounts, thresholds, beside)
 
 
 @tf.function(jit_compile=True, autograph=False)
-def _take_from(lists, places, beyond=0.0):
-    """Returns what stands at the places of the lists `[..., m]`, of which `m` is beyond the end."""
-    return ranks.take(tf.concat([lists, tf.fill(tf.shape(lists[..., :1]), beyond)], axis=-1), places)
+def _count_beside(thresholds, beside):
+    return _sum(tf.ones(tf.shape(beside)), thresholds, beside)
 
 
-def _binned(values, bins, m):
-    """Sums the values `[..., n]` of each of the bins `0..m-1`, `[..., m]`; those of bin `m` are left out."""
-    lists = tf.reshape(tf.range(tf.size(bins) // ranks.length(bins)), tf.shape(bins[..., :1]))
-    sums = tf.math.unsorted_segment_sum(values, lists * (m + 1) + bins, tf.size(lists) * (m + 1))
-    return tf.reshape(sums, tf.concat([tf.shape(lists)[:-1], [m + 1]], axis=0))[..., :-1]
+@tf.function(jit_compile=True, autograph=False)
+def _take(lists, places, end=0.0):
+    """Returns what stands at the places among all lists `[..., m]`, each with its end."""
+    return tf.gather(tf.reshape(_with_end(lists, end), [-1]), places)
+
+
+def _sum(values, lists, places):
+    """Sums the values `[..., n]` by their places among all lists `[..., m]`; those of an end are left out."""
+    shape = tf.shape(_with_end(lists, 0.0))
+    sums = tf.math.unsorted_segment_sum(values, places, tf.reduce_prod(shape))
+    return tf.reshape(sums, shape)[..., :-1]
+
+
+def _among_all(lists, places):
+    """Turns places in each list `[..., m]`, or at its end, into places among all lists, each with its end."""
+    first = lists[..., :1]
+    of_list = tf.reshape(tf.range(tf.size(first)), tf.shape(first))
+    return of_list * (ranks.length(lists) + 1) + places
+
+
+def _with_end(lists, end):
+    return tf.concat([lists, tf.fill(tf.shape(lists[..., :1]), tf.cast(end, lists.dtype))], axis=-1)

@@ -817,9 +817,8 @@ def _on_one_hot(form, n, scores, labels, where, **knobs):
 
 def _on_gains(form, scores, labels, where, knobs):
     sound = _sound(labels, where)
-    if where is None:
-        where = tf.ones_like(labels, tf.bool)
-    losses = form(scores, tf.where(where & sound, labels, 0.0), where, **knobs)
+    where = sound if where is None else where & sound
+    losses = form(scores, tf.where(where, labels, 0.0), where, **knobs)
     return tf.where(tf.reduce_all(sound, axis=-1), losses, float("nan"))
 
 

@@ -60,4 +60,4 @@ def check_most(most):
 
 
 def _found(labels):
-    return tf.math.count_nonzero(labels > 0.0, axis=-1)
+    return tf.reduce_sum(tf.cast(labels > 0.0, tf.int32), axis=-1)
