@@ -157,14 +157,20 @@ def test_a_max_relevant_that_makes_no_sense(most):
         functional.rankmax(SCORES, RELEVANT, max_relevant=most)
 
 
-@pytest.mark.parametrize("n", [1, 2, 5, 8, 9])
-def test_count(n):
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("n", [1, 2, 5, 8, 9, 63, 64, 300])  # beyond 63 the last steps look up
+def test_count(n, known):
     rng = np.random.default_rng(n)
-    falling = -np.sort(-rng.integers(0, 6, size=[3, n]).astype(np.float32), axis=1)
-    thresholds = rng.integers(-1, 7, size=[3, 4]).astype(np.float32)
+    falling = -np.sort(-rng.integers(0, max(6, n // 2), size=[3, n]).astype(np.float32), axis=1)
+    thresholds = rng.integers(-1, max(7, n // 2 + 1), size=[3, 40]).astype(np.float32)
+    count = tf.function(
+        above.count, input_signature=[tf.TensorSpec([3, n if known else None]), tf.TensorSpec([3, 40])]
+    )
     for or_equal, is_above in ((False, np.greater), (True, np.greater_equal)):
         expected = is_above(falling[:, None], thresholds[:, :, None]).sum(axis=2)
         np.testing.assert_array_equal(above.count(falling, thresholds, or_equal), expected)
+        if not or_equal:
+            np.testing.assert_array_equal(count(falling, thresholds), expected)
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
@@ -181,7 +187,7 @@ def test_at_or_above(shape, m, dtype):
 
 
 @pytest.mark.parametrize("shape", [(3, 1), (3, 2), (2, 3, 8), (9,)])
-@pytest.mark.parametrize("m", [1, 2, 5, 8])
+@pytest.mark.parametrize("m", [1, 2, 5, 8, 100])
 def test_excess_is_the_sum_of_hinges(shape, m):
     rng = np.random.default_rng(m)
     # Of few values: scores stand at thresholds, and thresholds at one another.
