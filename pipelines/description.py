@@ -13,7 +13,9 @@ import sklearn.preprocessing
 import tensorflow as tf
 
 from rank4class import data
-from rank4class.pipelines import problem
+from rank4class.pipelines import evaluation, problem
+
+BASELINE_EXAMPLES = 20_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,9 +90,30 @@ class Description:
         counts = self.counts["train"]
         return counts.max() / counts[counts > 0].min()
 
-    def baseline_error(self, split):
-        """Returns the top-1 error, in [0, 1], of always guessing the most frequent training class."""
-        return 1.0 - self.counts[split][self.most_frequent()] / len(self.splits[split])
+    def baseline(self, split):
+        """Returns the experiment's metrics, in percent, of one ranking for every example of a split.
+
+        The classes stand in the order of their training examples, the most frequent first; what is excluded
+        for an example stands behind. Of a larger split `BASELINE_EXAMPLES` are drawn.
+        """
+        counts = self.counts["train"]
+        places = np.empty(len(counts), np.float32)
+        places[np.argsort(counts, kind="stable")] = np.arange(len(counts))
+
+        def popularity(features, training):
+            scores = tf.broadcast_to(places, [tf.shape(features["place"])[0], len(places)])
+            return problem.excluded_last(scores, features["excluded"]) if "excluded" in features else scores
+
+        examples = self.splits[split]
+        if len(examples) > BASELINE_EXAMPLES:
+            drawn = np.random.default_rng(0).choice(len(examples), BASELINE_EXAMPLES, replace=False)
+            examples = examples.select(np.sort(drawn))
+        examples = dataclasses.replace(examples, features={"place": np.arange(len(examples))})
+        most = int(np.diff(examples.labels.indptr).max()) if self.multi_label else None
+        names = evaluation.meaningful(self.experiment.metrics, len(counts))
+        judge = evaluation.Judge(popularity, names, max_relevant=most and max(1, most))
+        batches = data.evaluation_batches(examples, batch_size=self.experiment.evaluation_batch_size)
+        return judge(batches).summarize()
 
     def classes_of(self, split, i):
         """Returns the names of an example's classes, as one text."""

@@ -132,9 +132,7 @@ def _classes(description):
         means = ", ".join(f"{np.diff(own.indptr).mean():.2f} {name}" for name, own in excluded.items())
         paragraphs.append(f"Classes excluded from the ranking of an example, mean: {means}.")
     paragraphs.append(_imbalance(description))
-    most = description.class_names[description.most_frequent()]
-    errors = ", ".join(f"{description.baseline_error(name):.2%} {name}" for name in splits if name != "train")
-    paragraphs.append(f"Baseline: always guessing {most} has the top-1 error {errors}.")
+    paragraphs.append(_baseline(description))
     for name in splits:
         missing = description.missing(name)
         if missing:
@@ -161,6 +159,13 @@ def _imbalance(description):
 
 def _by_frequency(description):
     return np.argsort(-description.counts["train"], kind="stable")
+
+
+def _baseline(description):
+    most = description.class_names[description.most_frequent()]
+    judged = {name: description.baseline(name) for name in description.splits if name != "train"}
+    figures = "; ".join(f"{name} {report.one_line(figures)}" for name, figures in judged.items())
+    return f"Baseline, to rank the classes by their training examples, {most} first: {figures}."
 
 
 def _class_row(description, i):

@@ -43,8 +43,8 @@ def test_counts_by_hand(comments):
     assert found.missing("train") == ["rest"]
     assert found.missing("validation") == ["joy", "rest"]
     assert found.imbalance() == 4 / 2
-    assert found.baseline_error("validation") == 1.0
-    assert found.baseline_error("test") == 1 - 2 / 4
+    assert found.baseline("validation")["top1_error"] == 100.0
+    assert found.baseline("test")["top1_error"] == 50.0
 
 
 def test_duplicates_by_hand(comments):
@@ -89,12 +89,30 @@ def test_pairs_of_texts(tiny_bert):
     assert found.repeats[1].pairs == ((1, 1),)  # both texts have to be the same
 
 
+def test_the_baseline_leaves_out_what_is_excluded(monkeypatch):
+    train = data.Split(
+        {"id": np.arange(4)}, csr_array(np.array([[1, 0, 1], [1, 1, 0], [1, 1, 0], [1, 0, 0]]))
+    )
+    of_test = [[0, 1, 0], [0, 0, 1], [1, 0, 0], [0, 1, 1]]
+    known = [[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 0]]
+    known = csr_array(np.array(known, bool))
+    test = data.Split({"id": np.arange(4)}, csr_array(np.array(of_test, np.float32)), excluded=known)
+    found = described(data.Dataset(("a", "b", "c"), {"train": train, "test": test}))
+    assert found.baseline("test")["top1_error"] == 50.0  # b after a is gone; c; a; and a, which is no label
+    report = " ".join(description_report.text(found).split())
+    assert (
+        "Baseline, to rank the classes by their training examples, a first: test top1_error 50.00%" in report
+    )
+    monkeypatch.setattr(description, "BASELINE_EXAMPLES", 2)
+    assert found.baseline("test")["examples"] == 2
+
+
 def test_multi_label_by_hand(tmp_path):
     train = data.Split(texts("a", "b", "c"), csr_array(np.array([[1, 1], [1, 0], [0, 0]], np.float32)))
     test = data.Split(texts("A", "B"), csr_array(np.array([[1, 0], [1, 0]], np.float32)))
     found = described(data.Dataset(("joy", "anger"), {"train": train, "test": test}))
     assert found.counts["train"].tolist() == [2, 1]
-    assert found.baseline_error("train") == 1 - 2 / 3
+    assert found.baseline("train")["top1_error"] == pytest.approx(100 / 3)
     assert (found.repeats[1].count, found.repeats[1].relabelled) == (2, 1)
     report = description_report.text(found)
     assert "mean: 1.00 train, 1.00 test. Examples of no class: 1 train, 0 test." in report
@@ -209,7 +227,7 @@ def test_the_report_by_hand(comments, tmp_path):
         "-----  -----  -----  ----------  ------  ----  -----\n"
         "joy        4  66.67           0    0.00     2  50.00\n",
         "the largest class of train (joy, 4) holds 2.0 times the smallest (a|b, 2)",
-        "always guessing joy has the top-1 error 100.00% validation, 50.00% test",
+        "to rank the classes by their training examples, joy first: validation top1_error 100.00%",
         "No validation example of 2 classes: joy, rest.",
         "Set encoder.path to count tokens as well",
         "3 examples of the other splits stand in train too",

@@ -21,7 +21,7 @@ class Judged:
       top_classes: the class of the highest score, int32 `[N]`; -1 where the scores cannot be judged.
       right: 1 where a class of the example has the highest score, and no class that is not the example's has
         it too; else 0. int32 `[N]`.
-      ranks: mean rank of the example's classes, float32 `[N]`; infinite where the scores cannot be judged.
+      ranks: rank of the first of the example's classes, float32 `[N]`; infinite where it cannot be judged.
       scores: float32 `[N, n]`, or None where they were not to be kept.
     """
 
@@ -55,20 +55,18 @@ class Judge:
     def __init__(self, scorer, names, *, max_relevant=None, strategy=None, jit_compile=False):
         self.names = tuple(names)
         self._strategy = strategy or tf.distribute.get_strategy()
-        *metrics, mean_rank, first_rank = (
-            losses.get_metric(name, max_relevant=max_relevant) for name in (*names, "mean_rank", "mrr")
-        )
+        *metrics, mrr = (losses.get_metric(name, max_relevant=max_relevant) for name in (*names, "mrr"))
 
         def of_replica(features, labels, keep_scores):
             scores = tf.cast(scorer(features, training=False), tf.float32)
-            # 1 / rank, of which the second place has 0.5; in a vector 1 / 1 may come out as 0.99999994.
-            first = first_rank.of_scores(scores, labels) > 0.75
+            # In a vector 1 / 1 may come out as 0.99999994.
+            ranks = tf.math.round(1.0 / mrr.of_scores(scores, labels))
             sound = tf.reduce_all(tf.math.is_finite(scores), axis=1)
             figures = {
                 "values": tf.stack([metric.of_scores(scores, labels) for metric in metrics], axis=1),
                 "top_classes": tf.where(sound, tf.argmax(scores, axis=1, output_type=tf.int32), -1),
-                "right": tf.cast(first, tf.int32),
-                "ranks": mean_rank.of_scores(scores, labels),
+                "right": tf.cast(ranks == 1.0, tf.int32),
+                "ranks": ranks,
             }
             return {**figures, "scores": scores} if keep_scores else figures
 

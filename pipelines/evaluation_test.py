@@ -100,7 +100,10 @@ def test_examples_of_several_classes():
     split = data.Split({"image": scores}, csr_array(np.array([[1, 0, 1, 0], [1, 0, 0, 0]], np.float32)))
     names = ["ndcg@5", "recall@2", "precision@2"]
     judge = evaluation.Judge(lambda features, training: features["image"], names)
-    values = judge(data.evaluation_batches(split, batch_size=3)).values
+    judged = judge(data.evaluation_batches(split, batch_size=3))
+    assert judged.ranks.tolist() == [1.0, 4.0]
+    assert judged.right.tolist() == [1, 0]
+    values = judged.values
     ndcg = [1.5 / (1 + 1 / np.log2(3)), 1 / np.log2(5)]
     np.testing.assert_allclose(values, [[ndcg[0], 0.5, 0.5], [ndcg[1], 0.0, 0.0]], rtol=1e-6)
     assert evaluation.summarize(values, names)["recall@2"] == 25.0

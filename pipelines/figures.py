@@ -156,8 +156,8 @@ def confusions(labels, predicted, num_classes, count):
     return [(*map(int, divmod(pairs[i], num_classes)), int(examples[i])) for i in order]
 
 
-def rank_histogram(ranks, num_classes):
-    """Draws the ranks of the true class.
+def rank_histogram(ranks, num_classes, several=False):
+    """Draws the ranks of the true class, or of the first of several.
 
     Each rank has a bar where there are few classes, `rank_edges`. A rank that is not finite, of an example
     that could not be judged, counts in a bar of its own.
@@ -165,6 +165,7 @@ def rank_histogram(ranks, num_classes):
     Args:
       ranks: float `[N]`, in `1..n`, 1 where the example is right; or infinity.
       num_classes: `n`.
+      several: whether an example may have several classes.
 
     Returns:
       uint8 `[height, width, 3]`.
@@ -193,7 +194,8 @@ def rank_histogram(ranks, num_classes):
     axis.yaxis.set_major_locator(MaxNLocator(5))
     axis.yaxis.set_major_formatter("{x:.0%}")
     axis.set_ylabel("examples", fontsize=9)
-    axis.set_xlabel(f"rank of the true class among {num_classes:,}", fontsize=9)
+    whose = "the first of an example's classes" if several else "the true class"
+    axis.set_xlabel(f"rank of {whose} among {num_classes:,}", fontsize=9)
     axis.grid(axis="y", alpha=0.3)
     axis.set_axisbelow(True)
     axis.spines[["top", "right"]].set_visible(False)

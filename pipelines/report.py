@@ -1,6 +1,7 @@
 """Results for people: tables in the terminal and in Markdown, and plots."""
 
 import dataclasses
+import glob
 import itertools
 import os
 
@@ -35,9 +36,16 @@ class Run:
     path: str
 
 
-def one_line(results):
-    """Returns the test metrics of a run in one line."""
-    return ", ".join(f"{name} {results['test'][name]:.2f}" for name in _metrics(results["test"]))
+def one_line(judged):
+    """Returns the metrics of a judged split in one line.
+
+    >>> one_line({"top1_error": 12.5, "mean_rank": 2.0, "examples": 8})
+    'top1_error 12.50%, mean_rank 2.00'
+    """
+    return ", ".join(
+        f"{name} {judged[name]:.2f}{'%' if losses.get_metric(name).percent else ''}"
+        for name in _metrics(judged)
+    )
 
 
 def results_table(judged):
@@ -178,8 +186,6 @@ def write_grid(runs, root):
     plot_curves(runs, os.path.join(root, "curves.png"))
     first = runs[0]
     seeds = sorted({run.experiment.seed for run in runs})
-    rates = {cell: group[0].experiment.optimizer.learning_rate for cell, group in _cells(runs).items()}
-    rates = ", ".join(f"{rate:g} ({' '.join(cell)})" for cell, rate in rates.items())
     counts = f"{first.results['train_examples']:,} training"
     for split in ("validation", "test"):
         counts += f", {first.results[split]['examples']:,} {split}"
@@ -190,9 +196,8 @@ def write_grid(runs, root):
         f"# {first.experiment.data.name} with {first.experiment.encoder.name}"
         + (" (frozen)" if first.experiment.encoder.frozen else ""),
         "",
-        f"Test set, percent; mean and 95% interval over {len(seeds)} seeds (Student's t): how much a run's "
-        "own chance moves the figure. A star marks the best mean; where intervals overlap, the difference "
-        "may be chance.",
+        f"Test set, percent; mean over {len(seeds)} seeds and its 95% interval (Student's t). A star marks "
+        "the best mean; where intervals overlap, the difference may be chance.",
         "",
         *markdown_table(grid_table(runs)),
         "",
@@ -200,10 +205,14 @@ def write_grid(runs, root):
         "",
         "![Validation curves](curves.png)",
         "",
+        "The curves are means over the seeds, the bands reach from the lowest seed to the highest.",
+        "",
+        *markdown_table(training_table(runs, root)),
+        "",
         f"- Examples: {counts}.",
-        f"- Batches of {first.experiment.batch_size}, {first.experiment.epochs:g} epochs; best checkpoint by "
-        f"validation {first.experiment.monitor}.",
-        f"- {first.experiment.optimizer.name.capitalize()} with learning rates {rates}.",
+        f"- {first.experiment.optimizer.name.capitalize()}, batches of {first.experiment.batch_size}, "
+        f"{first.experiment.epochs:g} epochs at most; the best checkpoint and learning rate by validation "
+        f"{first.experiment.monitor}.",
         f"- Seeds {', '.join(map(str, seeds))}; code {code}; {packages}.",
         "",
     ]
@@ -211,6 +220,45 @@ def write_grid(runs, root):
     with open(path, "w", encoding="utf-8") as file:
         file.write("\n".join(lines))
     return path
+
+
+def training_table(runs, root):
+    """Returns the rows of how a grid was trained: learning rates, the best epochs, and what was tried.
+
+    A cell's best epochs are those of its first and last seed by them. What was tried is each learning rate
+    with the validation value of the monitored metric.
+    """
+    monitor = runs[0].experiment.monitor
+    rows = [["loss", "interaction", "learning rate", "best epoch", "epochs", f"tried: validation {monitor}"]]
+    for (loss, interaction), group in _cells(runs).items():
+        experiment = group[0].experiment
+        in_epochs = experiment.batch_size / group[0].results["train_examples"]
+        best, trained = (
+            _span([run.results[key] * in_epochs for run in group]) for key in ("best_step", "steps")
+        )
+        tried = _tried(root, f"{loss}-{interaction}", monitor)
+        rows.append(
+            [
+                loss,
+                interaction,
+                f"{experiment.optimizer.learning_rate:g}",
+                best,
+                trained,
+                ", ".join(tried) or "-",
+            ]
+        )
+    return rows
+
+
+def _span(values):
+    low, high = (f"{value:.3g}" for value in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"
+
+
+def _tried(root, cell, monitor):
+    paths = glob.glob(glob.escape(os.path.join(root, "tuning", f"{cell}-rate")) + "*")
+    found = {float(path.rpartition("-rate")[2]): Workdir(path).results() for path in paths}
+    return [f"{rate:g}: {found[rate]['validation'][monitor]:.2f}" for rate in sorted(found) if found[rate]]
 
 
 def plot_metrics(runs, path):

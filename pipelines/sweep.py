@@ -43,7 +43,7 @@ def run_grid(base, root, *, losses, interactions, seeds, learning_rates=()):
     counter = itertools.count(1)
     total = len(cells) * (len(seeds) + (len(rates) if len(rates) > 1 else 0))
 
-    def train(changes, folder):
+    def train(changes, folder, split="test"):
         experiment = _experiment(base, changes)
         path = os.path.join(root, folder)
         line = f"[{next(counter):3d}/{total}] {folder}: "
@@ -52,7 +52,7 @@ def run_grid(base, root, *, losses, interactions, seeds, learning_rates=()):
         except FloatingPointError as error:
             print(line + str(error), flush=True)
             raise
-        print(line + report.one_line(results), flush=True)
+        print(f"{line}{split} {report.one_line(results[split])}", flush=True)
         return report.Run(experiment, results, path)
 
     def best_rate(cell, name):
@@ -63,14 +63,20 @@ def run_grid(base, root, *, losses, interactions, seeds, learning_rates=()):
             changes = {**cell, "seed": seeds[0], "optimizer.learning_rate": rate}
             # A rate that diverges has lost.
             with contextlib.suppress(FloatingPointError):
-                run = train(changes, os.path.join("tuning", f"{name}-rate{rate!r}"))
+                run = train(changes, os.path.join("tuning", f"{name}-rate{rate!r}"), "validation")
                 values[rate] = run.results["validation"][base.monitor]
         if not values:
             raise FloatingPointError(f"{name} diverges at every learning rate: give lower ones")
-        return functools.reduce(
+        best = functools.reduce(
             lambda best, rate: rate if evaluation.better(base.monitor, values[rate], values[best]) else best,
             values,
         )
+        for end, beyond in ((min(rates), "lower"), (max(rates), "higher")):
+            if best == end:
+                print(
+                    f"  {name}: learning rate {best:g} by validation {base.monitor}; {beyond} may be better"
+                )
+        return best
 
     runs = []
     for cell in cells:

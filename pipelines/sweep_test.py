@@ -19,10 +19,10 @@ def grid(root, **changes):
 def test_a_grid_runs_every_cell_and_reports_it(tmp_path, capsys):
     runs = grid(tmp_path, seeds=[1])
     assert len(runs) == 4
-    assert "[  4/4] mse-lc_mlp-seed1: top1_error" in capsys.readouterr().out
+    assert "[  4/4] mse-lc_mlp-seed1: test top1_error" in capsys.readouterr().out
     report.write_grid(runs, str(tmp_path))
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert text.count("| softmax |") == 2
+    assert text.count("| softmax |") == 4  # a row of figures and one of the training for each interaction
     assert "1,078 training, 359 validation, 360 test" in text
     for name in ("metrics.png", "curves.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
@@ -41,11 +41,19 @@ def test_finished_cells_are_kept(tmp_path):
     assert [json.dumps(run.results) for run in again if run.experiment.seed == 0] == stamps
 
 
-def test_the_learning_rate_is_chosen_on_the_validation_set(tmp_path):
+def test_the_learning_rate_is_chosen_on_the_validation_set(tmp_path, capsys):
     runs = grid(tmp_path, losses=["softmax"], interactions=["dot"], learning_rates=[1e-6, 1e-2])
     assert [run.experiment.optimizer.learning_rate for run in runs] == [1e-2, 1e-2]
     tried = [Workdir(str(path)).results() for path in sorted((tmp_path / "tuning").iterdir())]
     assert len(tried) == 2
+    printed = capsys.readouterr().out
+    values = [f"{results['validation']['ndcg@5']:.2f}" for results in tried]
+    for number, rate, value in ((1, "1e-06", values[1]), (2, "0.01", values[0])):
+        assert f"[  {number}/4] tuning/softmax-dot-rate{rate}: validation top1_error" in printed
+        assert f"ndcg@5 {value}%" in printed
+    assert "softmax-dot: learning rate 0.01 by validation ndcg@5; higher may be better" in printed
+    (row,) = report.training_table(runs, str(tmp_path))[1:]
+    assert row == ["softmax", "dot", "0.01", "1.01", "1.01", f"1e-06: {values[1]}, 0.01: {values[0]}"]
 
 
 def test_a_rate_that_diverges_loses(tmp_path, capsys):

@@ -22,6 +22,7 @@ from rank4class.pipelines import (
     files,
     optimization,
     problem,
+    report,
     strategies,
     tensorboard,
 )
@@ -244,9 +245,9 @@ class Training:
         rate = float(self._schedule(step))
         examples = [split.origin(i) for i in self._loaded.training_examples(self._experiment, step)]
         what = f"{loss} but its gradient is not finite" if math.isfinite(loss) else str(loss)
-        report = {"step": step + 1, "loss": name, "value": what, "learning_rate": rate, "examples": examples}
+        refused = {"step": step + 1, "loss": name, "value": what, "learning_rate": rate, "examples": examples}
         if self._chief:
-            self._workdir.write_not_finite(report)
+            self._workdir.write_not_finite(refused)
         named = ", ".join(examples[:3]) + (f" and {len(examples) - 3} more" if len(examples) > 3 else "")
         raise FloatingPointError(
             f"loss {name!r} is {what} at step {step + 1}, learning rate {rate:.3g}: lower "
@@ -287,7 +288,7 @@ class Training:
         if self._chief and time.monotonic() - self._pictured > SECONDS_BETWEEN_PICTURES:
             self._write_pictures("validation", judged)
         if self._verbose:
-            print("  validation: " + ", ".join(f"{name} {summary[name]:.2f}" for name in self._metrics))
+            print("  validation: " + report.one_line({name: summary[name] for name in self._metrics}))
 
     def _remember(self, judged):
         """Puts an evaluation into the history, and keeps the model if it is the best; returns its figures."""
@@ -307,7 +308,11 @@ class Training:
     def _write_pictures(self, name, judged):
         """Writes what a judged split looks like."""
         split, loaded = self._loaded.splits[name], self._loaded
-        pictures = {"rank_of_the_true_class": figures.rank_histogram(judged.ranks, loaded.num_scored(name))}
+        pictures = {
+            "rank_of_the_true_class": figures.rank_histogram(
+                judged.ranks, loaded.num_scored(name), several=split.multi_label
+            )
+        }
         judgeable = judged.top_classes >= 0  # the ranks show the others
         if not split.multi_label and judgeable.any():
             pictures["confusion_matrix"] = figures.confusion_matrix(

@@ -208,7 +208,7 @@ def test_mistakes_in_comparing_are_one_clear_line(two_runs, tmp_path, mistaken):
 def test_demo(tmp_path):
     finished = run("demo", f"--workdir={tmp_path}", "--seeds=1")
     assert finished.returncode == 0, finished.stderr
-    assert "[  9/9] approx_ndcg-concat_mlp-seed0: top1_error" in finished.stdout
+    assert "[  9/9] approx_ndcg-concat_mlp-seed0: test top1_error" in finished.stdout
     assert "tensorboard --logdir" in finished.stdout
     for name in ("report.md", "metrics.png", "curves.png"):
         assert (tmp_path / name).stat().st_size > 500
