@@ -1,7 +1,7 @@
 """Ranking losses and metrics: scores and labels to one value an instance.
 
-`losses.functional`, `losses.metrics` and `losses.projections` hold the pure functions; the Keras classes
-stand here.
+`losses.functional`, `losses.metrics`, `losses.projections` and `losses.n_choose_k` hold the pure functions; the
+Keras classes stand here.
 """
 
 from rank4class.losses.keras_losses import (
@@ -16,6 +16,7 @@ from rank4class.losses.keras_losses import (
     GumbelApproxNDCG,
     ListMLE,
     MixtureEM,
+    NChooseK,
     Ordinal,
     PairwiseHinge,
     PairwiseLogistic,
@@ -27,6 +28,7 @@ from rank4class.losses.keras_losses import (
     SigmoidCrossEntropy,
     Softmax,
     Sparsemax,
+    TopKGain,
     UniqueSoftmax,
     YetiLogistic,
 )
@@ -59,6 +61,7 @@ __all__ = [
     "ListMLE",
     "MeanRank",
     "MixtureEM",
+    "NChooseK",
     "Ordinal",
     "PairwiseHinge",
     "PairwiseLogistic",
@@ -75,6 +78,7 @@ __all__ = [
     "Sparsemax",
     "TopKAccuracy",
     "TopKError",
+    "TopKGain",
     "UniqueSoftmax",
     "YetiLogistic",
     "get",

@@ -152,6 +152,78 @@ def warp(scores, labels, *, where=None, weights=None, temperature=1.0, max_relev
     return _evaluate(forms, scores, labels, where, weights, **knobs)
 
 
+def n_choose_k(scores, labels, *, where=None, weights=None, temperature=1.0, levels=2):
+    r"""Negative log-likelihood of the relevant classes among all sets of as many (n-choose-k).
+
+    $$\ell = \log Z_k(s) - \sum_{t_j = 1} s_j, \quad Z_k(s) = \sum_{|c| = k} \exp \sum_{j \in c} s_j$$
+
+    with `k` the number of relevant classes, which is taken as known: how likely a count is, is another
+    model's matter. Graded labels are levels, of which the highest chooses its classes first and each other
+    among those that are left: `L - 1` such terms. One class a level makes it the Plackett-Luce model of
+    `list_mle`, one relevant class softmax.
+
+    Args:
+      scores, labels, where, weights: see the module. Dense labels are whole numbers in `0..levels - 1`:
+        `O(L n)`. Not every level needs a class; a list without a relevant one has the loss 0.
+      temperature: `tau > 0`; divides the scores.
+      levels: `L`, at least 2.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    Raises:
+      ValueError: a dense label is no whole number in `0..levels - 1` (in eager mode, else the loss is NaN).
+
+    >>> n_choose_k([[0.0, 0.0, 0.0, 0.0]], [[1.0, 1.0, 0.0, 0.0]]).numpy().round(4)  # log 6
+    array([1.7918], dtype=float32)
+    >>> n_choose_k([[0.0, 0.0, 0.0]], [[2.0, 1.0, 0.0]], levels=3).numpy().round(4)  # log 3 + log 2
+    array([1.7918], dtype=float32)
+
+    References:
+      Swersky, Tarlow, Adams, Zemel, Frey (2012), "Probabilistic n-choose-k models for classification and
+      ranking", eq. 4 and 6.
+    """
+    _check_count("levels", levels, 2)
+    softmax_of_ids = lambda s, y, where, temperature, levels: multiclass.softmax(  # noqa: E731
+        s, y, where, temperature=temperature
+    )
+    knobs = {"temperature": temperature, "levels": levels}
+    return _evaluate((softmax_of_ids, listwise.n_choose_k), scores, labels, where, weights, **knobs)
+
+
+def top_k_gain(scores, labels, *, where=None, weights=None, temperature=1.0, k=1):
+    r"""Negative logarithm of how likely the true class is among `K` that are chosen.
+
+    $$\ell = -\log \frac{\sum_j t_j \pi_j}{\sum_{j \le K} t_{[j]}}, \quad \pi_j = p(j \in c \mid K)$$
+
+    under the n-choose-k model (`n_choose_k.marginals`), over what the `K` highest labels give. Of one
+    relevant class it is the probability that it is chosen, of several the expected precision; `K = 1` is
+    softmax.
+
+    Args:
+      scores, labels, where, weights: see the module. `O(n)`. Of dense labels the gain is taken as at least
+        1e-24: where the scores rule all relevant classes out, by gaps beyond 50, there is no gradient. They
+        have a first derivative, class ids a second too.
+      temperature: `tau > 0`; divides the scores.
+      k: how many classes are chosen. A masked list of no more than `k` classes has the loss 0.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    Raises:
+      ValueError: `k` is outside `1..n`.
+
+    >>> top_k_gain([[0.0, 0.0, 0.0, 0.0]], [2], k=3).numpy().round(4)  # -log 3/4
+    array([0.2877], dtype=float32)
+
+    References:
+      Swersky, Tarlow, Adams, Zemel, Frey (2012), eq. 8.
+    """
+    projections.check_k(k, tf.convert_to_tensor(scores).shape[-1])
+    forms = (multiclass.top_k_gain, listwise.top_k_gain)
+    return _evaluate(forms, scores, labels, where, weights, temperature=temperature, k=k)
+
+
 def calibrated_softmax(scores, labels, *, where=None, weights=None, temperature=1.0, virtual_label=0.0):
     r"""Softmax cross entropy with one more class, of score 0: scores become log odds against it.
 
@@ -735,7 +807,9 @@ def _evaluate(forms, scores, labels, where, weights, heads=False, **knobs):
         form = integer_form or functools.partial(_on_one_hot, dense_form, n)
         losses = _on_ids(form, scores, labels, where, n, knobs)
     else:
-        relevant.check(labels if where is None else tf.where(where, labels, 0.0), knobs.get("max_relevant"))
+        counted = labels if where is None else tf.where(where, labels, 0.0)
+        relevant.check(counted, knobs.get("max_relevant"))
+        _check_levels(counted, knobs.get("levels"))
         losses = _on_gains(dense_form, scores, labels, where, knobs)
     return _weighted(losses, weights)
 
@@ -855,6 +929,23 @@ def _check_seed(seed):
 def _check_positive(name, value):
     if isinstance(value, numbers.Real) and not value > 0:
         raise ValueError(f"{name} {value} is not positive")
+
+
+def _check_count(name, value, least):
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} {value!r} is not a whole number of at least {least}")
+
+
+def _check_levels(labels, levels):
+    if levels is None or not tf.executing_eagerly():
+        return
+    wrong = ~listwise.are_levels(labels, levels)
+    if bool(tf.reduce_any(wrong)):
+        culprit = tf.where(wrong)[0].numpy().tolist()
+        raise ValueError(
+            f"label {float(labels[tuple(culprit)]):g} at {culprit} is no whole number in 0..{levels - 1}: "
+            "raise levels, or number them from 0"
+        )
 
 
 def _check_choice(name, value, choices):

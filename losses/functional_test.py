@@ -17,6 +17,8 @@ SHIFT_INVARIANT = {
     "rankmax",
     "sparsemax",
     "warp",
+    "n_choose_k",
+    "top_k_gain",
     "softmax",
     "unique_softmax",
     "pairwise_logistic",
@@ -95,6 +97,11 @@ def pure(name):
             1.5 * np.log(1 + np.exp(1) + 1 + np.exp(3)) - 1,
         ),
         ("unique_softmax", {}, np.log(1 + np.exp(-1) + np.exp(2))),
+        ("n_choose_k", {}, np.log(1 + np.exp(-1) + np.exp(2))),
+        ("top_k_gain", {}, np.log(1 + np.exp(-1) + np.exp(2))),
+        # The pairs weigh e^1, e^4 and e^3, and the true class is in the first two.
+        ("top_k_gain", {"k": 2}, np.log(np.exp(1) + np.exp(4) + np.exp(3)) - np.log(np.exp(1) + np.exp(4))),
+        ("top_k_gain", {"k": 3}, 0.0),
         (
             "sigmoid_cross_entropy",
             {},
@@ -154,7 +161,8 @@ def test_every_keras_loss_of_tf_ranking_has_a_name():
     theirs = {name for name, c in vars(tfr.keras.losses).items() if concrete(c)}
     covered = {"OrdinalLoss"} | {c.__name__ for c in TF_RANKING.values() if inspect.isclass(c)}
     assert theirs == covered
-    assert set(losses.names()) - set(TF_RANKING) == {"rescaled_mse", "rankmax", "sparsemax", "warp"}
+    ours = {"rescaled_mse", "rankmax", "sparsemax", "warp", "n_choose_k", "top_k_gain"}
+    assert set(losses.names()) - set(TF_RANKING) == ours
 
 
 def same_noise(monkeypatch, name, scores, n):
@@ -480,6 +488,10 @@ class TestEveryLoss:
                 along = tf.reduce_sum(inner.gradient(value, scores) * direction)
             return outer.gradient(along, scores, unconnected_gradients="zero").numpy()
 
+        if name == "top_k_gain":
+            with pytest.raises(LookupError, match="can be differentiated only once"):
+                curvature(tf.one_hot(labels, 5))
+            return
         np.testing.assert_allclose(curvature(labels), curvature(tf.one_hot(labels, 5)), rtol=1e-4, atol=1e-5)
 
     def test_gradient_equals_finite_differences(self, name):

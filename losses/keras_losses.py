@@ -129,6 +129,28 @@ class Sparsemax(RankingLoss):
 
 
 @_serializable
+class NChooseK(RankingLoss):
+    """Likelihood of the relevant classes among all sets of as many; see `functional.n_choose_k`.
+
+    >>> NChooseK()([[1.0, 1.0, 0.0, 0.0]], [[0.0, 0.0, 0.0, 0.0]]).numpy().round(4)
+    1.7918
+    """
+
+    function = staticmethod(functional.n_choose_k)
+
+
+@_serializable
+class TopKGain(RankingLoss):
+    """How likely the true class is among `k`; see `functional.top_k_gain`.
+
+    >>> TopKGain(k=3)([2], [[0.0, 0.0, 0.0, 0.0]]).numpy().round(4)
+    0.2877
+    """
+
+    function = staticmethod(functional.top_k_gain)
+
+
+@_serializable
 class WARP(RankingLoss):
     """Hinge loss of the classes within a margin, weighted by their number; see `functional.warp`.
 

@@ -14,9 +14,11 @@ import tensorflow as tf
 from tensorflow_ranking.python import losses_impl
 
 from rank4class.losses import above, gumbel, lambda_weights, multiclass, projections, ranks, relevant
+from rank4class.losses import n_choose_k as models
 from rank4class.losses.gains import discount, exponential_gains, over_ideal
 
 _MASKED = -1e30  # minus infinity has no gradient
+_NO_GAIN = 1e-24
 
 
 def softmax(scores, labels, where, *, temperature):
@@ -59,6 +61,35 @@ def warp(scores, labels, where, *, temperature, max_relevant):
     total, violators = above.excess(irrelevant, own - 1.0)
     losses = tf.reduce_sum(gains * multiclass.rank_weight(violators) * total, axis=-1)
     return _unless_unsound(losses, scores)
+
+
+def n_choose_k(scores, labels, where, *, temperature, levels):
+    """The highest level chooses its classes first, then the next among those that are left."""
+    scores, left, total = tf.cast(scores / temperature, tf.float64), where, 0.0
+    for level in range(levels - 1, 0, -1):
+        chosen = left & (labels == level)
+        k = tf.math.count_nonzero(chosen, axis=-1, dtype=tf.int32)
+        own = tf.reduce_sum(tf.where(chosen, scores, 0.0), axis=-1)
+        total += tf.cast(models.log_z(scores, k, where=left) - own, tf.float32)
+        left &= ~chosen
+    sound = tf.reduce_all(are_levels(labels, levels), axis=-1)
+    return tf.where(sound, tf.maximum(total, 0.0), float("nan"))
+
+
+def are_levels(labels, levels):
+    """Returns whether labels are whole numbers in `0..levels - 1`, bool `[..., n]`."""
+    return (labels == tf.math.floor(labels)) & (labels >= 0.0) & (labels < levels)
+
+
+def top_k_gain(scores, labels, where, *, temperature, k):
+    size = tf.math.count_nonzero(where, axis=-1, dtype=tf.int32)
+    scores = tf.cast(scores / temperature, tf.float64)
+    shares = models.marginals(scores, tf.minimum(k, size), where=where)
+    labels = tf.cast(labels, tf.float64)
+    most = tf.reduce_sum(tf.math.top_k(labels, k).values, axis=-1)
+    gain = tf.math.divide_no_nan(tf.reduce_sum(labels * shares, axis=-1), most)
+    gain = tf.where(most > 0.0, tf.clip_by_value(gain, _NO_GAIN, 1.0), 1.0)
+    return _unless_unsound(-tf.cast(tf.math.log(gain), tf.float32), scores)
 
 
 def calibrated_softmax(scores, labels, where, *, temperature, virtual_label):

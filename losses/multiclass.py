@@ -12,7 +12,7 @@ the input and says what each loss means.
 
 import tensorflow as tf
 
-from rank4class.losses import lambda_weights, projections, ranks
+from rank4class.losses import lambda_weights, n_choose_k, projections, ranks
 from rank4class.losses.gains import discount
 
 
@@ -23,6 +23,18 @@ def softmax(scores, labels, where, *, temperature):
         scores = tf.where(keep, scores, -float("inf"))
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores / temperature)
     return _zero_without_relevant(losses, labels, where)
+
+
+def top_k_gain(scores, labels, where, *, temperature, k):
+    """How likely the true class is not among the first k: the others hold k - 1 where it is."""
+    scores = tf.cast(scores / temperature, tf.float64)
+    others = ranks.others(scores, labels, where)
+    all_classes = tf.ones_like(others) if where is None else where
+    k = tf.minimum(k, tf.math.count_nonzero(all_classes, axis=-1, dtype=tf.int32))
+    held = tf.maximum(k - 1, 0)
+    with_it = ranks.true_score(scores, labels) + n_choose_k.log_z(scores, held, where=others)
+    losses = tf.cast(n_choose_k.log_z(scores, k, where=all_classes) - with_it, tf.float32)
+    return _zero_without_relevant(tf.maximum(losses, 0.0), labels, where)
 
 
 def calibrated_softmax(scores, labels, where, *, temperature, virtual_label):

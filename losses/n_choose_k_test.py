@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rank4class.losses import n_choose_k
+from rank4class.losses import functional, n_choose_k
 
 SPREADS = (0.0, 1.0, 10.0, 100.0)
 
@@ -197,3 +197,95 @@ def test_there_is_no_third_derivative():
         slope = inner.gradient(n_choose_k.marginals(scores, 1)[0, 0], scores)
     with pytest.raises(LookupError, match="can be differentiated only once"):
         outer.gradient(slope, scores)
+
+
+GRADED = np.array([[2, 0, 1, 0, 2, 1, 0], [0, 0, 0, 2, 0, 0, 0], [1, 1, 1, 1, 1, 1, 1], [0] * 7], np.float32)
+
+
+def random_scores():
+    return np.random.default_rng(0).normal(size=GRADED.shape).astype(np.float32) * 2.0
+
+
+def test_the_likelihood_of_levels_is_that_of_their_sets_in_turn():
+    """Of the 7 classes of the first list 2 are chosen, then 2 of the other 5."""
+    expected = []
+    for scores, labels in zip(random_scores(), GRADED, strict=True):
+        total, left = 0.0, np.ones(7, bool)
+        for level in (2, 1):
+            chosen = labels == level
+            total += by_all_sets(scores[left], int(chosen.sum()))[0] - scores[chosen].sum()
+            left &= ~chosen
+        expected.append(total)
+    assert expected[2] == pytest.approx(0.0, abs=1e-6)
+    np.testing.assert_allclose(
+        functional.n_choose_k(random_scores(), GRADED, levels=3), expected, rtol=1e-5, atol=1e-6
+    )
+    # A level of which there is none changes nothing.
+    higher = functional.n_choose_k(random_scores(), GRADED + (GRADED == 2), levels=4)
+    np.testing.assert_allclose(higher, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_one_class_a_level_is_plackett_luce():
+    order = np.array([[3.0, 1.0, 0.0, 2.0]], np.float32)
+    scores = random_scores()[:1, :4]
+    np.testing.assert_allclose(
+        functional.n_choose_k(scores, order, levels=4),
+        functional.list_mle(scores, order, seed=[0, 0]),
+        rtol=1e-5,
+    )
+
+
+def test_the_poisson_binomial_prior_makes_it_logistic_regression():
+    """Eq. 2: with p(k) = Z_k / sum Z the classes are independent."""
+    scores = random_scores()
+    labels = (GRADED > 0).astype(np.float32)
+    k = labels.sum(axis=1).astype(int)
+    log_sums = np.stack([n_choose_k.log_z(scores, i) for i in range(8)], axis=1)
+    log_prior = log_sums[np.arange(4), k] - np.logaddexp.reduce(log_sums, axis=1)
+    independent = tf.nn.sigmoid_cross_entropy_with_logits(labels, scores)
+    np.testing.assert_allclose(
+        functional.n_choose_k(scores, labels) - log_prior, tf.reduce_sum(independent, axis=1), rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("k", [1, 2, 5, 7])
+def test_the_gain_of_k_is_the_share_of_the_labels_that_sets_of_k_have(k):
+    sets = all_sets(7, k)
+    expected = []
+    for scores, labels in zip(random_scores(), GRADED, strict=True):
+        chances = np.exp(sets @ scores - np.logaddexp.reduce(sets @ scores))
+        best = np.sort(labels)[-k:].sum()
+        expected.append(-np.log(chances @ (sets @ labels) / best) if best else 0.0)
+    np.testing.assert_allclose(
+        functional.top_k_gain(random_scores(), GRADED, k=k), expected, rtol=1e-5, atol=1e-6
+    )
+
+
+def test_a_hopeless_gain_is_finite_and_of_a_class_id_exact():
+    scores = np.array([[200.0, 150.0, 0.0, -90.0]], np.float32)
+    np.testing.assert_allclose(functional.top_k_gain(scores, [3], k=2), [240.0], rtol=1e-6)
+    value = functional.top_k_gain(scores, [[0.0, 0.0, 0.0, 1.0]], k=2)
+    np.testing.assert_allclose(value, [-np.log(1e-24)], rtol=1e-6)
+    slope = gradient(lambda s: functional.top_k_gain(s, [[0.0, 0.0, 0.0, 1.0]], k=2), scores)
+    assert np.isfinite(slope).all()
+
+
+@pytest.mark.parametrize(
+    ("labels", "levels", "message"),
+    [
+        (
+            [[0.0, 2.0]],
+            2,
+            r"label 2 at \[0, 1\] is no whole number in 0..1: raise levels, or number them from 0",
+        ),
+        ([[0.5, 1.0]], 3, r"label 0.5 at \[0, 0\] is no whole number in 0..2"),
+        ([[0.0, 1.0]], 1, "levels 1 is not a whole number of at least 2"),
+        ([[0.0, 1.0]], 2.0, "levels 2.0 is not a whole number of at least 2"),
+    ],
+)
+def test_labels_that_are_no_levels(labels, levels, message):
+    with pytest.raises(ValueError, match=message):
+        functional.n_choose_k([[0.0, 0.0]], labels, levels=levels)
+    if levels == 2 and labels[0][1] == 2.0:
+        compiled = tf.function(functional.n_choose_k)
+        assert np.isnan(compiled(tf.zeros([1, 2]), tf.constant(labels))).all()

@@ -11,6 +11,8 @@ LOSSES = {
     "rankmax": keras_losses.Rankmax,
     "sparsemax": keras_losses.Sparsemax,
     "warp": keras_losses.WARP,
+    "n_choose_k": keras_losses.NChooseK,
+    "top_k_gain": keras_losses.TopKGain,
     "calibrated_softmax": keras_losses.CalibratedSoftmax,
     "unique_softmax": keras_losses.UniqueSoftmax,
     "pairwise_logistic": keras_losses.PairwiseLogistic,

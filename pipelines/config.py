@@ -125,6 +125,7 @@ class Loss:
     virtual_label: float | None = None
     top_k: int | None = None
     k: int | None = None
+    levels: int | None = None
 
 
 @dataclasses.dataclass
