@@ -1,7 +1,7 @@
 """Ranking losses and metrics: scores and labels to one value an instance.
 
-`losses.functional`, `losses.metrics`, `losses.projections` and `losses.n_choose_k` hold the pure functions; the
-Keras classes stand here.
+`losses.functional`, `losses.metrics`, `losses.projections` and `losses.n_choose_k` hold the pure functions;
+the Keras classes stand here.
 """
 
 from rank4class.losses.keras_losses import (
