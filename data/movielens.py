@@ -226,9 +226,10 @@ def _pair(where, line, separator):
 
 
 def _id(what, field, where):
-    if not field.strip().isdecimal() or int(field) > LARGEST_ID:
-        raise ValueError(f"{where} has the {what} {field!r}, which is no number from 0 to {LARGEST_ID}")
-    return int(field)
+    number = float(field) if field.strip().isdecimal() else math.nan  # int() refuses thousands of digits
+    if not number <= LARGEST_ID:
+        raise ValueError(f"{where} has the {what} {field[:80]!r}, which is no number from 0 to {LARGEST_ID}")
+    return int(number)
 
 
 def _check_number(what, field, where):

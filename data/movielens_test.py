@@ -122,6 +122,7 @@ BAD_ROWS = {
     "4\t2.5\t3\t8": "has the movie '2.5', which is no number from 0 to 2147483647",
     "4\t-2\t3\t8": "has the movie '-2', which is no number",
     "2147483648\t2\t3\t8": "has the user '2147483648', which is no number from 0 to 2147483647",
+    f"{'9' * 5000}\t2\t3\t8": f"has the user '{'9' * 80}', which is no number from 0 to 2147483647",
     "4\t99\tnan\t8": "has the rating 'nan', which is no finite number",
     "4\t99\t\t8": "has the rating '', which is no finite number",
     "4\t99\t3\tinf": "has the timestamp 'inf', which is no finite number",
@@ -130,7 +131,7 @@ BAD_ROWS = {
 }
 
 
-@pytest.mark.parametrize("row", BAD_ROWS)
+@pytest.mark.parametrize("row", BAD_ROWS, ids=BAD_ROWS.values())
 def test_a_bad_row_is_named_or_left_out(tmp_path, row):
     file = write(tmp_path, "u.data")
     message = f"{file}:22 {BAD_ROWS[row]}".format(file=file)
