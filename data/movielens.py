@@ -2,6 +2,7 @@
 
 import array
 import collections
+import io
 import itertools
 import math
 import os
@@ -244,7 +245,10 @@ def _check_number(what, field, where):
 def _titles(path, layout, bad_rows):
     """Returns movie -> title."""
     if layout.header:
-        records = itertools.islice(sources.csv_records(path), 1, None)
+        records = sources.csv_records(path)
+        where, header = next(records, (path, []))
+        if header[:2] != ["movieId", "title"]:
+            raise ValueError(f"{where} is {','.join(header)[:80]!r}, not 'movieId,title,genres'")
     else:
         records = _records(path, layout.names_separator)
     titles, places = {}, {}
@@ -259,8 +263,14 @@ def _titles(path, layout, bad_rows):
 
 
 def _records(path, separator):
-    with open(path, encoding="latin-1", newline="\n") as file:
-        for number, line in enumerate(file, 1):
+    with open(path, "rb") as file:
+        content = file.read()
+    try:
+        text = content.decode("utf-8-sig")  # as 10M is published; 100K and 1M are Latin-1
+    except UnicodeDecodeError:
+        text = content.decode("latin-1")
+    for number, line in enumerate(io.StringIO(text), 1):
+        if line.strip():
             yield f"{path}:{number}", line.rstrip("\r\n").split(separator)
 
 

@@ -188,6 +188,30 @@ def test_a_title_that_is_not_utf8(tmp_path):
         data.get("movielens", path=str(tmp_path))
 
 
+@pytest.mark.parametrize("layout", ["u.data", "ratings.dat"])
+def test_titles_in_the_encoding_of_either_release(tmp_path, layout):
+    file = write(tmp_path, layout).parent / {"u.data": "u.item", "ratings.dat": "movies.dat"}[layout]
+    text = file.read_text("latin-1")
+    for encoding in ("latin-1", "utf-8", "utf-8-sig"):
+        file.write_text(text + "\n", encoding)  # a blank line is passed over
+        assert data.get("movielens", path=str(tmp_path)).class_names[1] == "Léon, or so (1994)"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "movies.csv is empty"),
+        ("\n\n", "movies.csv is '', not 'movieId,title,genres'"),
+        ("2,Heat (1995),Crime\n", "movies.csv:1 is '2,Heat (1995),Crime', not 'movieId,title,genres'"),
+    ],
+)
+def test_a_file_of_titles_without_its_header(tmp_path, text, message):
+    write(tmp_path, "ratings.csv")
+    (tmp_path / "movies.csv").write_text(text)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        data.get("movielens", path=str(tmp_path))
+
+
 def test_files_that_are_not_there(tmp_path):
     for path in (tmp_path, tmp_path / "u.data", tmp_path / "other.csv"):
         message = f"{path} is neither a folder that holds one of ratings.csv, u.data, ratings.dat nor one of"
