@@ -32,7 +32,8 @@ class Data:
       augmentation: "none", "affine_flip" or "random_crop", of the training images; see `data.image`.
       class_weights: "none", "balanced" (every class weighs the same), or a file: a class a line, name,
         tab, weight. The weight of an example in the training loss.
-      max_examples: draws that many of each split where it has more.
+      max_examples: draws that many of each split where it has more; of users, who are known by their ids
+        alone, validation and test keep those that training does.
       split_seed: what is drawn of the dataset (splits, `max_examples`) hangs on it.
       cache: whether to preprocess every example once and keep it in memory.
       held_out: classes that training and validation know nothing of; the test split is then their

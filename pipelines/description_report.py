@@ -104,7 +104,8 @@ def _source(description):
     paragraphs = [f"Dataset {section.name}{origin}: {sizes} examples of {n:,} classes."]
     if section.max_examples is not None:
         looked = ", ".join(
-            f"{min(len(split), section.max_examples):,} of {len(split):,} {name}"
+            f"{len(description.splits[name]) + len(description.unreadable.get(name, ())):,} of "
+            f"{len(split):,} {name}"
             for name, split in description.whole.items()
         )
         paragraphs.append(f"What follows looks at {looked} examples (data.max_examples).")

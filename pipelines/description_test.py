@@ -214,6 +214,12 @@ def test_a_quick_look(comments):
     report = description_report.text(found)
     assert "6 train, 1 validation, 4 test examples of 3 classes." in report
     assert "looks at 2 of 6 train, 1 of 1 validation, 2 of 4 test examples (data.max_examples)" in report
+    users = data.get("synthetic_retrieval", num_examples=60, num_classes=50, num_relevant=6)
+    found = described(users, name="synthetic_retrieval", max_examples=20)
+    judged = [
+        f"{len(found.splits[name])} of {len(users.splits[name])} {name}" for name in ("validation", "test")
+    ]
+    assert f"looks at 20 of 60 train, {', '.join(judged)} examples" in description_report.text(found)
 
 
 def test_the_report_by_hand(comments, tmp_path):

@@ -253,10 +253,29 @@ def read_dataset(section):
 
 
 def capped(splits, section):
-    """Returns name -> split, at most `max_examples` of each."""
+    """Returns name -> split, at most `max_examples` of each.
+
+    Of instances that are known by their ids alone the other splits keep those that training does: of the
+    others nothing is learnt.
+
+    Raises:
+      ValueError: that leaves a split without an example.
+    """
+    if section.max_examples is not None and "id" in splits["train"].features:
+        return _of_trained(splits, section)
     different = {id(split): split for split in splits.values()}  # one may be two splits
     drawn = {key: _drawn(split, section) for key, split in different.items()}
     return {name: drawn[id(split)] for name, split in splits.items()}
+
+
+def _of_trained(splits, section):
+    trained = _drawn(splits["train"], section).features["id"]
+    kept = {name: split.select(np.isin(split.features["id"], trained)) for name, split in splits.items()}
+    for name, split in kept.items():
+        if not len(split):
+            most = section.max_examples
+            raise ValueError(f"data.max_examples {most} leaves the {name} split without an example: raise it")
+    return kept
 
 
 def _drawn(split, section):

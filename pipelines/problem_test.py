@@ -575,10 +575,22 @@ def test_a_cap_and_a_cache_keep_what_is_excluded():
     _, whole = retrieval()
     for name in ("validation", "test"):
         split, expected = loaded.splits[name], whole.splits[name]
-        assert len(split) == 10
         assert list(split.features) == ["id"]
         rows = np.searchsorted(expected.features["id"], split.features["id"])
         np.testing.assert_array_equal(split.excluded.toarray(), expected.excluded.toarray()[rows])
+
+
+def test_a_cap_judges_the_users_that_are_trained():
+    _, loaded = retrieval(max_examples=10)
+    _, whole = retrieval()
+    trained = loaded.splits["train"].features["id"]
+    assert len(trained) == 10
+    for name in ("validation", "test"):
+        expected = np.intersect1d(whole.splits[name].features["id"], trained)
+        assert 0 < len(expected) < len(whole.splits[name])
+        np.testing.assert_array_equal(loaded.splits[name].features["id"], expected)
+    with pytest.raises(ValueError, match="data.max_examples 1 leaves the test split without an example"):
+        retrieval(max_examples=1)
 
 
 def test_an_encoder_of_images_does_not_take_ids():
