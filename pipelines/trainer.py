@@ -449,10 +449,10 @@ def _metrics(experiment, loaded):
 
 
 def _check_k(experiment, loaded):
-    """A loss that selects `k` classes needs as many."""
+    """A loss that selects `k` classes needs more: of all of them it is always 0."""
     k, num_classes = experiment.loss.k, loaded.num_scored("train")
-    if k is not None and k > num_classes:
-        raise ValueError(f"loss.k {k} is more than the {num_classes} classes that are trained: lower it")
+    if k is not None and k >= num_classes:
+        raise ValueError(f"loss.k {k} selects all of the {num_classes} classes that are trained: lower it")
 
 
 CHECKPOINTS = ("best", "last")

@@ -126,11 +126,12 @@ def test_nothing_is_left_behind_by_an_experiment_that_cannot_run(tmp_path):
     assert not os.path.exists(path)
 
 
-def test_a_loss_that_selects_more_classes_than_there_are(tmp_path):
+@pytest.mark.parametrize("k", [10, 11])
+def test_a_loss_that_selects_all_classes(tmp_path, k):
     path = str(tmp_path / "run")
-    message = "loss.k 11 is more than the 10 classes that are trained: lower it"
+    message = f"loss.k {k} selects all of the 10 classes that are trained: lower it"
     with pytest.raises(ValueError, match=message):
-        trainer.train(small(**{"loss.name": "rankmax", "loss.k": 11}), path)
+        trainer.train(small(**{"loss.name": "rankmax", "loss.k": k}), path)
     assert Workdir(path).results() is None
     assert not os.path.exists(os.path.join(path, "config.json"))
 

@@ -383,7 +383,7 @@ def test_users_are_trained_evaluated_and_compared(fork, mistaken, tmp_path):
     assert compared.returncode == 0, compared.stderr
     assert "map@10 (%)" in compared.stdout
     line = mistaken("train", *flags, "--config.loss.k=131", f"--workdir={tmp_path / 'k'}")
-    assert "loss.k 131 is more than the 130 classes that are trained: lower it" in line
+    assert "loss.k 131 selects all of the 130 classes that are trained: lower it" in line
 
 
 @pytest.mark.slow
