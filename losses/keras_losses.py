@@ -13,6 +13,16 @@ from rank4class.losses import functional, gumbel
 AUTO = tf.keras.losses.Reduction.AUTO
 
 
+class _OfTheClass:
+    """An attribute that instances lack: theirs would hide the signature of `__call__` from `tf.function`."""
+
+    def __init__(self, value):
+        self._value = value
+
+    def __get__(self, instance, owner=None):
+        return self._value if instance is None else None
+
+
 class RankingLoss(tf.keras.losses.Loss):
     """A pure function of `functional.py` in Keras's dialect.
 
@@ -40,7 +50,8 @@ class RankingLoss(tf.keras.losses.Loss):
         if callable(cls.function):
             cls.defaults = _knobs_of(cls.function)
             own = [_keyword(knob, default) for knob, default in cls.defaults.items()]
-            cls.__signature__ = inspect.Signature([*own, _keyword("reduction", AUTO), _keyword("name", None)])
+            own += [_keyword("reduction", AUTO), _keyword("name", None)]
+            cls.__signature__ = _OfTheClass(inspect.Signature(own))
 
     def __init__(self, *, reduction=AUTO, name=None, **knobs):
         unknown = sorted(set(knobs) - set(self.defaults))

@@ -141,6 +141,13 @@ def test_a_knob_that_a_loss_does_not_have():
     with pytest.raises(TypeError, match="MSE has no knob 'temperature'; it has: none"):
         losses.MSE(temperature=1.0)
     assert "temperature=0.1" in str(inspect.signature(losses.ApproxNDCG))
+    assert str(inspect.signature(losses.ApproxNDCG())) == "(y_true, y_pred, sample_weight=None)"
+
+
+def test_a_loss_is_compiled_as_it_is():
+    labels, scores = tf.constant([0, 2]), tf.constant([[1.0, 0.0, 3.0], [0.0, 2.0, 1.0]])
+    for loss in (losses.Softmax(), losses.Gumbel(losses.Softmax())):
+        np.testing.assert_allclose(tf.function(loss)(labels, scores), loss(labels, scores), rtol=1e-6)
 
 
 def test_a_rank_function_of_ones_own():
