@@ -157,6 +157,33 @@ def test_a_max_relevant_that_makes_no_sense(most):
         functional.rankmax(SCORES, RELEVANT, max_relevant=most)
 
 
+@pytest.mark.parametrize(("name", "knobs"), [("rankmax", {"k": 1}), ("rankmax", {"k": 3}), ("warp", {})])
+@pytest.mark.parametrize("labels", [RELEVANT, np.arange(6)])
+def test_integers_of_numpy(tmp_path, name, knobs, labels):
+    knobs = {**knobs, "max_relevant": MOST}
+    loss = losses.get(name, **{knob: np.int64(value) for knob, value in knobs.items()})
+    expected = losses.get(name, **knobs)(labels, SCORES)
+    for call in (loss, tf.function(loss), tf.function(loss, jit_compile=True)):
+        np.testing.assert_allclose(call(labels, tf.constant(SCORES)), expected, rtol=1e-6)
+    model = tf.keras.Sequential([tf.keras.layers.Dense(N)])
+    model.compile(loss=loss, metrics=[losses.MAP(max_relevant=np.int64(MOST))])
+    model.fit(SCORES, labels, verbose=0)
+    model.save(tmp_path / "model.keras")
+    restored = tf.keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(*(m.evaluate(SCORES, labels, verbose=0) for m in (model, restored)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_projections_take_integers_of_numpy(k):
+    labels = np.arange(6)
+    for project in (
+        projections.euclidean,
+        projections.entropy,
+        lambda scores, k: projections.rankmax(scores, labels, k=k),
+    ):
+        np.testing.assert_array_equal(project(SCORES, k=np.int64(k)), project(SCORES, k=k))
+
+
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("n", [1, 2, 5, 8, 9, 63, 64, 300])  # beyond 63 the last steps look up
 def test_count(n, known):

@@ -178,8 +178,8 @@ def first(scores, k):
 
 def check_k(k, n):
     """Raises ValueError where `k` is no number of classes out of `n`; `n` may be None."""
-    if not isinstance(k, int) or isinstance(k, bool) or k < 1 or (n is not None and k > n):
-        raise ValueError(f"k {k!r} is not a whole number in 1..{n or 'n'}")
+    if not isinstance(k, numbers.Integral) or isinstance(k, bool) or k < 1 or (n is not None and k > n):
+        raise ValueError(f"k {k!r} is not a whole number in 1..{'n' if n is None else n}")
 
 
 def check_alpha(alpha):
