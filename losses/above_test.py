@@ -121,6 +121,17 @@ def test_a_class_that_is_first_by_a_margin_costs_nothing():
         assert not gradient.any()
 
 
+@pytest.mark.parametrize("k", [1, 2, 3])
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_nan_spoils_its_own_list_alone(k, place):
+    scores = np.tile([2.0, 1.0, 0.0, -1.0], [2, 1]).astype(np.float32)
+    scores[0, place] = np.nan
+    for labels in (tf.constant([1, 1]), tf.one_hot([1, 1], 4)):
+        value = functional.rankmax(scores, labels, k=k).numpy()
+        assert np.isnan(value[0])
+        assert np.isfinite(value[1])
+
+
 MOST = int((RELEVANT > 0.0).sum(axis=1).max())
 
 

@@ -91,6 +91,8 @@ def rankmax(scores, labels, where, *, temperature, k, max_relevant):
         losses = tf.math.log1p(_margin_sum(hinge, scores, labels, where))
     else:
         losses = _rankmax(scores if where is None else projections.behind_all(scores, where), labels, k)
+        # A search for the k highest may pass over NaN.
+        losses = tf.where(tf.reduce_all(tf.math.is_finite(scores), axis=-1), losses, float("nan"))
     losses = _zero_without_relevant(losses, labels, where)
     return losses if where is None else tf.where(ranks.list_size(scores, where) > k, losses, 0.0)
 
