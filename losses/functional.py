@@ -827,7 +827,7 @@ def _checked(scores, labels, where, heads=False):
         raise ValueError("labels need a known rank: give them one with tf.ensure_shape")
     lists = scores[..., 0] if heads else scores
     if where is not None:
-        where = _broadcast("where", tf.cast(where, tf.bool), lists)
+        where = ranks.broadcast("where", tf.cast(where, tf.bool), lists)
         # A masked score may be anything; infinity or NaN would reach the gradient through 0 * NaN.
         scores = tf.where(where[..., None] if heads else where, scores, 0.0)
     if labels.shape.is_compatible_with(lists.shape[:-1]):
@@ -899,17 +899,7 @@ def _on_gains(form, scores, labels, where, knobs):
 def _weighted(losses, weights):
     if weights is None:
         return losses
-    return losses * _broadcast("weights", tf.cast(weights, tf.float32), losses)
-
-
-def _broadcast(name, tensor, to):
-    try:
-        fits = tf.broadcast_static_shape(tensor.shape, to.shape).rank == to.shape.rank
-    except ValueError:
-        fits = False
-    if not fits:
-        raise ValueError(f"{name} of shape {tensor.shape} cannot be broadcast to {to.shape}")
-    return tf.broadcast_to(tensor, tf.shape(to))
+    return losses * ranks.broadcast("weights", tf.cast(weights, tf.float32), losses)
 
 
 def _noise(seed, samples, gumbel_temperature):

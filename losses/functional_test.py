@@ -569,6 +569,7 @@ def test_input_that_does_not_fit_is_named():
             r"where of shape \(2,\) cannot be broadcast",
         ),
         (lambda: functional.mse(scores, ids, weights=[[1.0], [2.0]]), r"weights of shape \(2, 1\) cannot be"),
+        (lambda: functional.mse(scores[:1], [0], weights=[1.0, 2.0]), r"weights of shape \(2,\) cannot be"),
         (lambda: functional.list_mle(scores, ids, seed=3), r"seed must be two integers, int32 \[2\]"),
         (
             lambda: functional.softmax(scores, ids, temperature=np.float32(-1)),

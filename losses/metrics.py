@@ -286,7 +286,7 @@ def _evaluate(forms, scores, labels, where, ties, max_relevant, *, worst=0.0, lo
     _check_shapes(scores, labels)
     size = tf.shape(scores)[-1]
     if where is not None:
-        where = tf.broadcast_to(tf.cast(where, tf.bool), tf.shape(scores))
+        where = ranks.broadcast("where", tf.cast(where, tf.bool), scores)
         size = tf.reduce_sum(tf.cast(where, tf.int32), axis=-1)
     if labels.shape.rank == scores.shape.rank:
         labels = tf.reshape(labels, tf.shape(scores))  # shapes known only at run time have to fit, too

@@ -499,6 +499,9 @@ def test_what_the_built_in_metrics_accept():
     assert result("mrr", tf.constant([2, 0]), scores, [[1.0], [3.0]]) == 3.5 / 4
     with pytest.raises(ValueError, match=r"labels of shape \(2, 1\) do not fit scores of shape \(2, 3\)"):
         metrics.mrr(scores, [[2], [0]])
+    for labels in ([0], [[1.0, 0.0, 0.0]]):
+        with pytest.raises(ValueError, match=r"where of shape \(2, 3\) cannot be broadcast to \(1, 3\)"):
+            metrics.mrr(tf.zeros([1, 3]), labels, where=tf.ones([2, 3], tf.bool))
     for name in ("ndcg@0", "top0_error", "map@0", "precision@0"):
         with pytest.raises(ValueError, match="needs K of at least 1, got 0"):
             losses.get_metric(name)

@@ -122,7 +122,7 @@ def rankmax(scores, labels, *, k=1, where=None):
       labels: integer `[...]`, the true classes.
 
     Returns:
-      float32 `[..., n]`; the true class's is positive.
+      float32 `[..., n]`; the true class's is positive. NaN where the label is outside the classes.
 
     >>> rankmax([[2.0, 1.5, 0.0]], [1]).numpy()
     array([[0.6, 0.4, 0. ]], dtype=float32)
@@ -130,10 +130,15 @@ def rankmax(scores, labels, *, k=1, where=None):
     References:
       Rankmax, Proposition 3, definition 4 and eq. 15.
     """
-    labels = tf.convert_to_tensor(labels)
+    scores, labels = tf.convert_to_tensor(scores), tf.convert_to_tensor(labels)
     if not labels.dtype.is_integer:
         raise ValueError(f"labels are class ids and must be integers, got {labels.dtype.name}")
-    return _projected(lambda s: _rankmax(s, ranks.widen(labels), k), scores, k, where)
+    if not labels.shape.is_compatible_with(scores.shape[:-1]):
+        raise ValueError(f"labels of shape {labels.shape} do not fit scores of shape {scores.shape}")
+    labels = ranks.widen(labels)
+    known = (labels >= 0) & (labels < tf.cast(tf.shape(scores)[-1], labels.dtype))
+    shares = _projected(lambda s: _rankmax(s, labels, k), scores, k, where)
+    return tf.where(known[..., None], shares, float("nan"))
 
 
 def adaptive_level(scores, labels, k):
@@ -201,7 +206,7 @@ def _projected(project, scores, k, where):
     check_k(k, scores.shape[-1])
     scores = tf.cast(scores, tf.float32)
     if where is not None:
-        where = tf.broadcast_to(tf.cast(where, tf.bool), tf.shape(scores))
+        where = ranks.broadcast("where", tf.cast(where, tf.bool), scores)
         scores = behind_all(scores, where)
     shares = project(scores)
     if where is not None:

@@ -200,6 +200,14 @@ def test_one_bad_score_spoils_its_own_list_alone():
         assert np.isfinite(shares[[0, 3]]).all()
 
 
+@pytest.mark.parametrize("k", [1, 2])
+def test_a_label_outside_the_classes_spoils_its_own_list_alone(k):
+    for call in (projections.rankmax, tf.function(projections.rankmax, jit_compile=True)):
+        shares = call(some_scores(5), tf.constant([0, 5, -1, 4]), k=k).numpy()
+        assert np.isnan(shares[1:3]).all()
+        assert np.isfinite(shares[[0, 3]]).all()
+
+
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float64])
 def test_other_precisions_are_computed_in_float32(dtype):
     scores = tf.cast(some_scores(5), dtype)
@@ -237,6 +245,12 @@ def test_compiled_they_are_the_same(k):
         (lambda: projections.entropy([[1.0, 2.0]], alpha=float("nan")), "alpha nan is not positive"),
         (lambda: projections.euclidean([[1, 2]]), "scores must be floats"),
         (lambda: projections.rankmax([[1.0, 2.0]], [0.0]), "labels are class ids and must be integers"),
+        (lambda: projections.rankmax([[1.0, 2.0]], [0, 1]), r"labels of shape \(2,\) do not fit scores of"),
+        (
+            lambda: projections.entropy([[1.0, 2.0]], where=[[True], [False]]),
+            r"where of shape \(2, 1\) cannot",
+        ),
+        (lambda: projections.sparsemax([[1.0, 2.0]], where=[True] * 3), r"where of shape \(3,\) cannot be"),
     ],
 )
 def test_what_makes_no_sense_is_refused(call, message):

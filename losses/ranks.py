@@ -40,6 +40,21 @@ def length(lists):
     return lists.shape[-1] or tf.shape(lists)[-1]
 
 
+def broadcast(name, tensor, to):
+    """Returns a tensor in the shape of another one; raises ValueError, naming it, where it does not fit.
+
+    >>> broadcast("where", tf.constant([True, False]), tf.zeros([3, 2])).shape
+    TensorShape([3, 2])
+    """
+    try:
+        fits = tf.broadcast_static_shape(tensor.shape, to.shape).is_compatible_with(to.shape)
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(f"{name} of shape {tensor.shape} cannot be broadcast to {to.shape}")
+    return tf.broadcast_to(tensor, tf.shape(to))
+
+
 def take(lists, places):
     """Returns `[..., m]`: of each list `[..., n]` what stands at its places `[..., m]`."""
     return tf.gather(lists, places, batch_dims=places.shape.rank - 1)
@@ -100,7 +115,7 @@ def tie_range(scores, labels, where=None):
         raise ValueError(f"class ids of shape {labels.shape} do not fit scores of shape {scores.shape}")
     labels = widen(labels)
     if where is not None:
-        where = tf.broadcast_to(tf.cast(where, tf.bool), tf.shape(scores))
+        where = broadcast("where", tf.cast(where, tf.bool), scores)
     competes = others(scores, labels, where)
     true = true_score(scores, labels)[..., None]
     sound = tf.math.is_finite(scores) if where is None else tf.math.is_finite(scores) | ~where
