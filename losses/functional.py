@@ -922,7 +922,7 @@ def _check_positive(name, value):
 
 
 def _check_count(name, value, least):
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
         raise ValueError(f"{name} {value!r} is not a whole number of at least {least}")
 
 

@@ -225,11 +225,13 @@ def _checked(scores, k, where):
     if k.shape.rank and not k.shape.is_compatible_with(scores.shape[:-1]):
         raise ValueError(f"k of shape {k.shape} is neither a number nor one an instance, {scores.shape[:-1]}")
     dtype = tf.float64 if scores.dtype == tf.float64 else tf.float32
-    shape = tf.shape(scores)
-    where = tf.ones(shape, tf.bool) if where is None else tf.broadcast_to(tf.cast(where, tf.bool), shape)
+    if where is None:
+        where = tf.ones(tf.shape(scores), tf.bool)
+    where = ranks.broadcast("where", tf.cast(where, tf.bool), scores)
+    k = tf.broadcast_to(k, tf.shape(scores)[:-1])
     if tf.executing_eagerly():
-        _check_k(tf.broadcast_to(k, shape[:-1]), where)
-    return tf.cast(scores, tf.float64), tf.broadcast_to(tf.cast(k, tf.float64), shape[:-1]), where, dtype
+        _check_k(k, where)
+    return tf.cast(scores, tf.float64), tf.cast(k, tf.float64), where, dtype
 
 
 def _check_k(k, where):
