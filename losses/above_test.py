@@ -121,6 +121,20 @@ def test_a_class_that_is_first_by_a_margin_costs_nothing():
         assert not gradient.any()
 
 
+@pytest.mark.parametrize("shift", [1e5, -3e7])
+@pytest.mark.parametrize(
+    ("loss", "knobs"), [(functional.rankmax, {"k": 1}), (functional.rankmax, {"k": 3}), (functional.warp, {})]
+)
+def test_a_shift_of_all_scores_changes_nothing(loss, knobs, shift):
+    scores = 16.0 * np.random.default_rng(0).integers(0, 3, [6, N]).astype(np.float32)
+    scores[1] = 0.0
+    for labels in (np.arange(6), RELEVANT):
+        expected = value_and_gradient(loss, scores, labels, **knobs)
+        shifted = value_and_gradient(loss, scores + np.float32(shift), labels, **knobs)
+        for x, y in zip(shifted, expected, strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("k", [1, 2, 3])
 @pytest.mark.parametrize("place", [0, 1, 3])
 def test_nan_spoils_its_own_list_alone(k, place):

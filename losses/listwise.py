@@ -26,7 +26,7 @@ def softmax(scores, labels, where, *, temperature):
 
 
 def rankmax(scores, labels, where, *, temperature, k, max_relevant):
-    scores = tf.where(where, scores / temperature, _MASKED)
+    scores = _from_highest(tf.where(where, scores / temperature, _MASKED))
     own, gains = _relevant(scores, labels, max_relevant)
     each = _rankmax(scores, own, k)
     losses = tf.reduce_sum(gains * each, axis=-1)
@@ -55,7 +55,7 @@ def sparsemax(scores, labels, where, *, temperature):
 
 def warp(scores, labels, where, *, temperature, max_relevant):
     """The violators of a relevant class are irrelevant ones within a margin of it."""
-    scores = tf.where(where, scores / temperature, _MASKED)
+    scores = _from_highest(tf.where(where, scores / temperature, _MASKED))
     own, gains = _relevant(scores, labels, max_relevant)
     irrelevant = tf.where(where & (labels == 0.0), scores, -float("inf"))
     total, violators = above.excess(irrelevant, own - 1.0)
@@ -204,6 +204,11 @@ def click_em(scores, labels, where, *, exam_loss_weight, rel_loss_weight):
 
 def mixture_em(scores, labels, where, *, alpha):
     return _tf_ranking(losses_impl.MixtureEMLoss(None, alpha=alpha), scores, labels, where)
+
+
+def _from_highest(scores):
+    """Shifts the highest score of each list to 0: of large ones 1 less would be the same."""
+    return scores - tf.stop_gradient(tf.reduce_max(scores, axis=-1, keepdims=True))
 
 
 def _relevant(scores, labels, most):

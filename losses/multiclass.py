@@ -181,8 +181,9 @@ def _rankmax(scores, labels, k):
 
     @tf.custom_gradient
     def loss(scores):
+        scores -= ranks.true_score(scores, labels)[..., None]  # near the level there is nothing to round
         level, rest, held, last = projections.adaptive_level(scores, labels, k)
-        own = tf.maximum(1.0, ranks.true_score(scores, labels) - level)
+        own = tf.maximum(1.0, -level)
         rest = tf.maximum(own, rest)
         places = k - held
         is_held = own * places >= rest

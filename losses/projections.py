@@ -264,7 +264,8 @@ def _level(scores, k):
 def _entropy(scores, k):
     @tf.custom_gradient
     def project(scores):
-        log_shares = scores - _entropy_level(scores, k)[..., None]
+        last, level = _entropy_level(scores, k)
+        log_shares = scores - last - level[..., None]
         shares = tf.exp(tf.minimum(log_shares, 0.0))
 
         def gradient(upstream):
@@ -276,20 +277,22 @@ def _entropy(scores, k):
 
 
 def _entropy_level(scores, k):
-    """Finds `c` with `sum min(1, e^(s - c)) = k`."""
+    """Returns the k-th score `[..., 1]`, and `c` above it `[...]` with `sum min(1, e^(s - s_k - c)) = k`."""
     top, last, _, is_behind = first(scores, k)
+    top -= last  # near the level there is nothing to round
     behind = tf.where(is_behind, scores - last, -float("inf"))
-    behind = tf.math.log(tf.reduce_sum(tf.exp(behind), axis=-1, keepdims=True)) + last
+    behind = tf.math.log(tf.reduce_sum(tf.exp(behind), axis=-1, keepdims=True))
     # With t classes held at 1 the others share k - t; the least t counts under which none is above 1.
     rest = tf.math.cumulative_logsumexp(tf.concat([top, behind], axis=-1), axis=-1, reverse=True)
     levels = rest[..., :-1] - tf.math.log(places(k))
     held = _count((top > levels) & (places(k) > 1.0))
-    return tf.gather(levels, tf.cast(held, tf.int32), batch_dims=held.shape.rank)
+    return last, tf.gather(levels, tf.cast(held, tf.int32), batch_dims=held.shape.rank)
 
 
 def _rankmax(scores, labels, k):
     @tf.custom_gradient
     def project(scores):
+        scores -= ranks.true_score(scores, labels)[..., None]  # near the level there is nothing to round
         level, rest, held, last = adaptive_level(scores, labels, k)
         above = scores - level[..., None]
         alpha = (k - held) / rest

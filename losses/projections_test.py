@@ -200,6 +200,15 @@ def test_one_bad_score_spoils_its_own_list_alone():
         assert np.isfinite(shares[[0, 3]]).all()
 
 
+@pytest.mark.parametrize("shift", [1e5, -3e7])
+@pytest.mark.parametrize("k", [1, 3])
+def test_a_shift_of_all_scores_changes_nothing(k, shift):
+    scores = 16.0 * np.random.default_rng(0).integers(0, 3, [4, 6]).astype(np.float32)
+    scores[0] = 0.0
+    for project in every_projection(k):
+        np.testing.assert_allclose(project(scores + np.float32(shift)), project(scores), atol=1e-6)
+
+
 @pytest.mark.parametrize("k", [1, 2])
 def test_a_label_outside_the_classes_spoils_its_own_list_alone(k):
     for call in (projections.rankmax, tf.function(projections.rankmax, jit_compile=True)):
