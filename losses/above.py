@@ -13,14 +13,16 @@ from rank4class.losses import ranks
 _SELECTED_BITS = 6  # processors select eight at a time, but look up one by one
 
 
-def excess(scores, thresholds):
+def excess(scores, thresholds, origin=0.0):
     r"""Returns by how much the classes above each threshold exceed it, together.
 
-    $$e_i = \sum_j \max(0, s_j - \theta_i)$$
+    $$e_i = \sum_j \max(0, s_j - o - \theta_i)$$
 
     Args:
       scores: float32 `[..., n]`.
-      thresholds: float32 `[..., m]`, from the highest to the lowest.
+      thresholds: float32 `[..., m]`, from the highest to the lowest, counted from the origin.
+      origin: `o`, float32 `[..., 1]`, near the thresholds: of scores far from 0 their differences would else
+        be rounded off.
 
     Returns:
       `e`, float32 `[..., m]`, and how many classes they are, float32 `[..., m]`, in `0..n`, which lets no
@@ -32,9 +34,9 @@ def excess(scores, thresholds):
     """
 
     @tf.custom_gradient
-    def sums(scores, thresholds):
-        beside = _first_beneath(scores, thresholds)
-        amounts = _excess_beside(scores, thresholds, beside)
+    def sums(scores, thresholds, origin):
+        beside = _first_beneath(scores, thresholds, origin)
+        amounts = _excess_beside(scores, thresholds, beside, origin)
         counts = ranks.running(tf.add, _count_beside(thresholds, beside))
         # Those above one threshold are above the next by the step between the two as well.
         steps = counts[..., :-1] * (thresholds[..., :-1] - thresholds[..., 1:])
@@ -42,11 +44,13 @@ def excess(scores, thresholds):
 
         def gradient(upstream, _):
             from_each_on = ranks.running(tf.add, upstream[..., ::-1])[..., ::-1]
-            return _take(from_each_on, beside), -counts * upstream
+            of_thresholds = -counts * upstream
+            of_origin = tf.reduce_sum(of_thresholds, axis=-1, keepdims=True)
+            return _take(from_each_on, beside), of_thresholds, of_origin
 
         return (ranks.running(tf.add, amounts), counts), gradient
 
-    return sums(scores, thresholds)
+    return sums(scores, thresholds, origin + tf.zeros_like(scores[..., :1]))
 
 
 def count(falling, thresholds, or_equal=False):
@@ -110,9 +114,9 @@ def at_or_above(scores, thresholds):
 
 
 @tf.function(jit_compile=True, autograph=False)
-def _first_beneath(scores, thresholds):
+def _first_beneath(scores, thresholds, origin):
     """Returns the first threshold that each class is above, among all lists', int32 `[..., n]`."""
-    first = tf.cast(count(thresholds, scores, or_equal=True), tf.float32)
+    first = tf.cast(count(thresholds, scores - origin, or_equal=True), tf.float32)
     # XLA repeats whatever it takes for cheap, such as this search, in all that reads it; a division is dear.
     one = tf.where(tf.math.is_nan(thresholds[..., :1]), 2.0, 1.0)
     first = tf.cast(first / one, tf.int32)
@@ -120,9 +124,9 @@ def _first_beneath(scores, thresholds):
 
 
 @tf.function(jit_compile=True, autograph=False)
-def _excess_beside(scores, thresholds, beside):
+def _excess_beside(scores, thresholds, beside, origin):
     """Returns by how much the classes beside each threshold exceed it together."""
-    amounts = tf.nn.relu(scores - _take(thresholds, beside, end=float("inf")))
+    amounts = tf.nn.relu(scores - origin - _take(thresholds, beside, end=float("inf")))
     return _sum(amounts, thresholds, beside)
 
 

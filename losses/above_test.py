@@ -246,18 +246,19 @@ def test_excess_is_the_sum_of_hinges(shape, m):
     scores = tf.constant(rng.integers(0, 6, size=shape), tf.float32)
     thresholds = tf.constant(-np.sort(-rng.integers(-1, 7, size=[*shape[:-1], m])), tf.float32)
     upstream = rng.normal(size=[*shape[:-1], m]).astype(np.float32)
+    origin = tf.constant(rng.integers(-1, 2, size=[*shape[:-1], 1]), tf.float32)
 
-    def hinges(scores, thresholds):
-        over = tf.nn.relu(scores[..., None, :] - thresholds[..., None])
+    def hinges(scores, thresholds, origin):
+        over = tf.nn.relu((scores - origin)[..., None, :] - thresholds[..., None])
         return tf.reduce_sum(over, axis=-1), tf.math.count_nonzero(over, axis=-1, dtype=tf.float32)
 
     seen = []
     for form in (above.excess, hinges):
         with tf.GradientTape() as tape:
-            tape.watch([scores, thresholds])
-            total, count = form(scores, thresholds)
+            tape.watch([scores, thresholds, origin])
+            total, count = form(scores, thresholds, origin)
             value = tf.reduce_sum(upstream * total)
-        seen.append([total, count, *tape.gradient(value, [scores, thresholds])])
+        seen.append([total, count, *tape.gradient(value, [scores, thresholds, origin])])
     for ours, expected in zip(*seen, strict=True):
         np.testing.assert_allclose(ours, expected, atol=1e-5)
 

@@ -26,7 +26,7 @@ def softmax(scores, labels, where, *, temperature):
 
 
 def rankmax(scores, labels, where, *, temperature, k, max_relevant):
-    scores = _from_highest(tf.where(where, scores / temperature, _MASKED))
+    scores = tf.where(where, scores / temperature, _MASKED)
     own, gains = _relevant(scores, labels, max_relevant)
     each = _rankmax(scores, own, k)
     losses = tf.reduce_sum(gains * each, axis=-1)
@@ -55,10 +55,11 @@ def sparsemax(scores, labels, where, *, temperature):
 
 def warp(scores, labels, where, *, temperature, max_relevant):
     """The violators of a relevant class are irrelevant ones within a margin of it."""
-    scores = _from_highest(tf.where(where, scores / temperature, _MASKED))
+    scores = tf.where(where, scores / temperature, _MASKED)
     own, gains = _relevant(scores, labels, max_relevant)
     irrelevant = tf.where(where & (labels == 0.0), scores, -float("inf"))
-    total, violators = above.excess(irrelevant, own - 1.0)
+    origin = own[..., :1]
+    total, violators = above.excess(irrelevant, own - origin - 1.0, origin)
     losses = tf.reduce_sum(gains * multiclass.rank_weight(violators) * total, axis=-1)
     return _unless_unsound(losses, scores)
 
@@ -206,11 +207,6 @@ def mixture_em(scores, labels, where, *, alpha):
     return _tf_ranking(losses_impl.MixtureEMLoss(None, alpha=alpha), scores, labels, where)
 
 
-def _from_highest(scores):
-    """Shifts the highest score of each list to 0: of large ones 1 less would be the same."""
-    return scores - tf.stop_gradient(tf.reduce_max(scores, axis=-1, keepdims=True))
-
-
 def _relevant(scores, labels, most):
     """Returns the scores of the relevant classes, from the highest, and their labels.
 
@@ -240,17 +236,19 @@ def _rankmax(scores, own, k):
       float32 `[..., m]`.
     """
     if k == 1:
-        total, _ = above.excess(scores, own - 1.0)
+        origin = own[..., :1]
+        total, _ = above.excess(scores, own - origin - 1.0, origin)
         return tf.math.log(tf.maximum(total, 1.0))
     # See `projections.adaptive_level`; a lower class has a lower level, and holds fewer.
     top, last, _, is_behind = projections.first(scores, k)
-    level = tf.minimum(own, last) - 1.0
-    behind, _ = above.excess(tf.where(is_behind, scores, -float("inf")), level)
+    own -= last
+    level = tf.minimum(own, 0.0) - 1.0
+    behind, _ = above.excess(tf.where(is_behind, scores, -float("inf")), level, last)
     lead = top - last
     led = tf.cumsum(lead, axis=-1, reverse=True)
     held = above.count(projections.places(k) * lead - led, behind)
     places = tf.cast(k - held, scores.dtype)
-    rest = behind + ranks.take(led, held) + places * (last - level)
+    rest = behind + ranks.take(led, held) - places * level
     share = (own - level) * places / tf.maximum(rest, own - level)
     return tf.where(share < 1.0, -tf.math.log(share), 0.0)
 
