@@ -28,6 +28,7 @@ BASELINES = (
     "dense_ce",
     "tensorflow_ranking",
     "naive",
+    "fft",
     "dot",
     "floor",
     "one_thread",

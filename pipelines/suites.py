@@ -10,7 +10,7 @@ from tensorflow_ranking.python import metrics_impl
 from rank4class import losses, models
 from rank4class.losses import registry
 from rank4class.models import registry as model_registry
-from rank4class.pipelines import data_suite, projections_suite, training_suite
+from rank4class.pipelines import data_suite, n_choose_k_suite, projections_suite, training_suite
 from rank4class.pipelines.suite import (
     Compiled,
     Step,
@@ -266,6 +266,7 @@ SUITES = {
         build=_build_interaction,
     ),
     "projections": projections_suite.SUITE,
+    "n_choose_k": n_choose_k_suite.SUITE,
     "data": data_suite.SUITE,
     "training": training_suite.SUITE,
 }

@@ -5,7 +5,7 @@ import pytest
 
 from rank4class import losses
 from rank4class.models import registry as model_registry
-from rank4class.pipelines import projections_suite, suite, suites
+from rank4class.pipelines import n_choose_k_suite, projections_suite, suite, suites
 
 
 @pytest.mark.parametrize("size", ["64", "64x", "x28", "64x1", "0x28", "64x28x2", "-1x28", "64*28"])
@@ -55,6 +55,25 @@ def test_every_interaction_is_measured_and_equals_the_naive_form(name):
     )
     for mine, other in zip(ours.results(), naive.results(), strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("n", [5, 32])
+def test_the_ways_to_the_sum_over_all_sets_agree(n):
+    steps = suites.SUITES["n_choose_k"].steps(f"4x{n}x3")
+    results = {(s.name, s.xla): n_choose_k_suite._build(s, (4, n, 3)).results() for s in steps}
+    ours = results["log_z", True]
+    for way in (("log_z", False), ("naive", False), ("fft", False)):
+        for mine, other in zip(ours, results[way], strict=True):
+            np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-7)
+    far = suites.SUITES["n_choose_k"].steps("8x100000x10000")
+    assert [step.name for step in far] == [
+        "softmax_ce",
+        "fft",
+        "log_z",
+        "log_z",
+    ]  # the programme does not fit
+    with pytest.raises(ValueError, match="a size of 3 classes has no 4 to choose"):
+        suites.SUITES["n_choose_k"].steps("4x3x4")
 
 
 @pytest.mark.parametrize("k", [1, 3])
