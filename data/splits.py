@@ -71,6 +71,14 @@ class Split:
             return np.bincount(self.labels.indices, minlength=num_classes)
         return np.bincount(self.labels, minlength=num_classes)
 
+    def max_relevant(self):
+        """Returns how many classes an example has at most, at least 1, or None where each has one.
+
+        >>> Split({}, scipy.sparse.csr_array([[1.0, 1.0], [0.0, 1.0]])).max_relevant()
+        2
+        """
+        return max(1, int(np.diff(self.labels.indptr).max())) if self.multi_label else None
+
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:

@@ -183,12 +183,10 @@ def n_choose_k(scores, labels, *, where=None, weights=None, temperature=1.0, lev
       Swersky, Tarlow, Adams, Zemel, Frey (2012), "Probabilistic n-choose-k models for classification and
       ranking", eq. 4 and 6.
     """
-    _check_count("levels", levels, 2)
-    softmax_of_ids = lambda s, y, where, temperature, levels: multiclass.softmax(  # noqa: E731
-        s, y, where, temperature=temperature
-    )
+    ranks.check_count("levels", levels, least=2)
+    forms = (multiclass.n_choose_k, listwise.n_choose_k)
     knobs = {"temperature": temperature, "levels": levels}
-    return _evaluate((softmax_of_ids, listwise.n_choose_k), scores, labels, where, weights, **knobs)
+    return _evaluate(forms, scores, labels, where, weights, **knobs)
 
 
 def top_k_gain(scores, labels, *, where=None, weights=None, temperature=1.0, k=1):
@@ -919,11 +917,6 @@ def _check_seed(seed):
 def _check_positive(name, value):
     if isinstance(value, numbers.Real) and not value > 0:
         raise ValueError(f"{name} {value} is not positive")
-
-
-def _check_count(name, value, least):
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name} {value!r} is not a whole number of at least {least}")
 
 
 def _check_levels(labels, levels):

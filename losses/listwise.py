@@ -14,8 +14,8 @@ import tensorflow as tf
 from tensorflow_ranking.python import losses_impl
 
 from rank4class.losses import above, gumbel, lambda_weights, multiclass, projections, ranks, relevant
-from rank4class.losses import n_choose_k as models
 from rank4class.losses.gains import discount, exponential_gains, over_ideal
+from rank4class.losses.n_choose_k import log_z, marginals
 
 _MASKED = -1e30  # minus infinity has no gradient
 _NO_GAIN = 1e-24
@@ -31,7 +31,7 @@ def rankmax(scores, labels, where, *, temperature, k, max_relevant):
     each = _rankmax(scores, own, k)
     losses = tf.reduce_sum(gains * each, axis=-1)
     losses = tf.where(ranks.list_size(scores, where) > k, losses, 0.0)
-    return _unless_unsound(losses, scores)
+    return multiclass.unless_unsound(losses, scores)
 
 
 def sparsemax(scores, labels, where, *, temperature):
@@ -58,10 +58,9 @@ def warp(scores, labels, where, *, temperature, max_relevant):
     scores = tf.where(where, scores / temperature, _MASKED)
     own, gains = _relevant(scores, labels, max_relevant)
     irrelevant = tf.where(where & (labels == 0.0), scores, -float("inf"))
-    origin = own[..., :1]
-    total, violators = above.excess(irrelevant, own - origin - 1.0, origin)
+    total, violators = _within_margin(irrelevant, own)
     losses = tf.reduce_sum(gains * multiclass.rank_weight(violators) * total, axis=-1)
-    return _unless_unsound(losses, scores)
+    return multiclass.unless_unsound(losses, scores)
 
 
 def n_choose_k(scores, labels, where, *, temperature, levels):
@@ -71,7 +70,7 @@ def n_choose_k(scores, labels, where, *, temperature, levels):
         chosen = left & (labels == level)
         k = tf.math.count_nonzero(chosen, axis=-1, dtype=tf.int32)
         own = tf.reduce_sum(tf.where(chosen, scores, 0.0), axis=-1)
-        total += tf.cast(models.log_z(scores, k, where=left) - own, tf.float32)
+        total += tf.cast(log_z(scores, k, where=left) - own, tf.float32)
         left &= ~chosen
     sound = tf.reduce_all(are_levels(labels, levels), axis=-1)
     return tf.where(sound, tf.maximum(total, 0.0), float("nan"))
@@ -85,12 +84,12 @@ def are_levels(labels, levels):
 def top_k_gain(scores, labels, where, *, temperature, k):
     size = tf.math.count_nonzero(where, axis=-1, dtype=tf.int32)
     scores = tf.cast(scores / temperature, tf.float64)
-    shares = models.marginals(scores, tf.minimum(k, size), where=where)
+    shares = marginals(scores, tf.minimum(k, size), where=where)
     labels = tf.cast(labels, tf.float64)
     most = tf.reduce_sum(tf.math.top_k(labels, k).values, axis=-1)
     gain = tf.math.divide_no_nan(tf.reduce_sum(labels * shares, axis=-1), most)
     gain = tf.where(most > 0.0, tf.clip_by_value(gain, _NO_GAIN, 1.0), 1.0)
-    return _unless_unsound(-tf.cast(tf.math.log(gain), tf.float32), scores)
+    return multiclass.unless_unsound(-tf.cast(tf.math.log(gain), tf.float32), scores)
 
 
 def calibrated_softmax(scores, labels, where, *, temperature, virtual_label):
@@ -224,6 +223,12 @@ def _relevant(scores, labels, most):
     return tf.where(gains > 0.0, own, lowest), tf.where(too_many, float("nan"), gains)
 
 
+def _within_margin(scores, own):
+    """Returns by how much classes come within 1 of each relevant one, together, and how many they are."""
+    origin = own[..., :1]
+    return above.excess(scores, own - origin - 1.0, origin)
+
+
 def _rankmax(scores, own, k):
     """`-log` of the share that each relevant class has in its own projection; 0 where it is held at 1.
 
@@ -236,8 +241,7 @@ def _rankmax(scores, own, k):
       float32 `[..., m]`.
     """
     if k == 1:
-        origin = own[..., :1]
-        total, _ = above.excess(scores, own - origin - 1.0, origin)
+        total, _ = _within_margin(scores, own)
         return tf.math.log(tf.maximum(total, 1.0))
     # See `projections.adaptive_level`; a lower class has a lower level, and holds fewer.
     top, last, _, is_behind = projections.first(scores, k)
@@ -251,11 +255,6 @@ def _rankmax(scores, own, k):
     rest = behind + ranks.take(led, held) - places * level
     share = (own - level) * places / tf.maximum(rest, own - level)
     return tf.where(share < 1.0, -tf.math.log(share), 0.0)
-
-
-def _unless_unsound(losses, scores):
-    """A sort puts NaN anywhere: the loss of such a list is NaN."""
-    return tf.where(tf.reduce_all(tf.math.is_finite(scores), axis=-1), losses, float("nan"))
 
 
 def _softmax(scores, labels, where):

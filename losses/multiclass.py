@@ -12,8 +12,9 @@ the input and says what each loss means.
 
 import tensorflow as tf
 
-from rank4class.losses import lambda_weights, n_choose_k, projections, ranks
+from rank4class.losses import lambda_weights, projections, ranks
 from rank4class.losses.gains import discount
+from rank4class.losses.n_choose_k import log_z
 
 
 def softmax(scores, labels, where, *, temperature):
@@ -25,6 +26,11 @@ def softmax(scores, labels, where, *, temperature):
     return _zero_without_relevant(losses, labels, where)
 
 
+def n_choose_k(scores, labels, where, *, temperature, levels):
+    del levels  # one class stands in one level
+    return softmax(scores, labels, where, temperature=temperature)
+
+
 def top_k_gain(scores, labels, where, *, temperature, k):
     """How likely the true class is not among the first k: the others hold k - 1 where it is."""
     scores = tf.cast(scores / temperature, tf.float64)
@@ -32,8 +38,8 @@ def top_k_gain(scores, labels, where, *, temperature, k):
     all_classes = tf.ones_like(others) if where is None else where
     k = tf.minimum(k, tf.math.count_nonzero(all_classes, axis=-1, dtype=tf.int32))
     held = tf.maximum(k - 1, 0)
-    with_it = ranks.true_score(scores, labels) + n_choose_k.log_z(scores, held, where=others)
-    losses = tf.cast(n_choose_k.log_z(scores, k, where=all_classes) - with_it, tf.float32)
+    with_it = ranks.true_score(scores, labels) + log_z(scores, held, where=others)
+    losses = tf.cast(log_z(scores, k, where=all_classes) - with_it, tf.float32)
     return _zero_without_relevant(tf.maximum(losses, 0.0), labels, where)
 
 
@@ -91,8 +97,7 @@ def rankmax(scores, labels, where, *, temperature, k, max_relevant):
         losses = tf.math.log1p(_margin_sum(hinge, scores, labels, where))
     else:
         losses = _rankmax(scores if where is None else projections.behind_all(scores, where), labels, k)
-        # A search for the k highest may pass over NaN.
-        losses = tf.where(tf.reduce_all(tf.math.is_finite(scores), axis=-1), losses, float("nan"))
+        losses = unless_unsound(losses, scores)
     losses = _zero_without_relevant(losses, labels, where)
     return losses if where is None else tf.where(ranks.list_size(scores, where) > k, losses, 0.0)
 
@@ -123,6 +128,11 @@ def rescaled_mse(scores, labels, where, *, kappa, target):
 
 def sigmoid_cross_entropy(scores, labels, where, *, temperature):
     return _list_mean_of(logistic, scores / temperature, labels, where, scale=-1.0, target=0.0)
+
+
+def unless_unsound(losses, scores):
+    """The loss of a list with NaN or infinity is NaN: a search for the highest may pass over it."""
+    return tf.where(tf.reduce_all(tf.math.is_finite(scores), axis=-1), losses, float("nan"))
 
 
 def normalized(total, normalize, size, num_pairs):

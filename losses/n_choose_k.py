@@ -225,8 +225,7 @@ def _checked(scores, k, where):
     if k.shape.rank and not k.shape.is_compatible_with(scores.shape[:-1]):
         raise ValueError(f"k of shape {k.shape} is neither a number nor one an instance, {scores.shape[:-1]}")
     dtype = tf.float64 if scores.dtype == tf.float64 else tf.float32
-    if where is None:
-        where = tf.ones(tf.shape(scores), tf.bool)
+    where = True if where is None else where
     where = ranks.broadcast("where", tf.cast(where, tf.bool), scores)
     k = tf.broadcast_to(k, tf.shape(scores)[:-1])
     if tf.executing_eagerly():

@@ -1,5 +1,7 @@
 """Ranks, hard (what metrics count) and soft (what losses follow); 1 is the best."""
 
+import numbers
+
 import tensorflow as tf
 
 _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
@@ -53,6 +55,12 @@ def broadcast(name, tensor, to):
     if not fits:
         raise ValueError(f"{name} of shape {tensor.shape} cannot be broadcast to {to.shape}")
     return tf.broadcast_to(tensor, tf.shape(to))
+
+
+def check_count(name, value, least=1):
+    """Raises ValueError, naming it, where a value is no whole number of at least so many."""
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} {value!r} is not a whole number of at least {least}")
 
 
 def take(lists, places):

@@ -1,7 +1,5 @@
 """The relevant classes of dense labels, of which a list has few: what needs only them sorts only them."""
 
-import numbers
-
 import tensorflow as tf
 
 from rank4class.losses import ranks
@@ -57,9 +55,8 @@ def check(labels, most):
 
 def check_most(most):
     """Raises ValueError where `max_relevant` is neither None nor a whole number of at least 1."""
-    whole = isinstance(most, numbers.Integral) and not isinstance(most, bool)
-    if most is not None and not (whole and most >= 1):
-        raise ValueError(f"max_relevant {most!r} is not a whole number of at least 1")
+    if most is not None:
+        ranks.check_count("max_relevant", most)
 
 
 def _found(labels):

@@ -104,14 +104,10 @@ class Description:
             scores = tf.broadcast_to(places, [tf.shape(features["place"])[0], len(places)])
             return problem.excluded_last(scores, features["excluded"]) if "excluded" in features else scores
 
-        examples = self.splits[split]
-        if len(examples) > BASELINE_EXAMPLES:
-            drawn = np.random.default_rng(0).choice(len(examples), BASELINE_EXAMPLES, replace=False)
-            examples = examples.select(np.sort(drawn))
+        examples = problem.drawn(self.splits[split], BASELINE_EXAMPLES, seed=0)
         examples = dataclasses.replace(examples, features={"place": np.arange(len(examples))})
-        most = int(np.diff(examples.labels.indptr).max()) if self.multi_label else None
         names = evaluation.meaningful(self.experiment.metrics, len(counts))
-        judge = evaluation.Judge(popularity, names, max_relevant=most and max(1, most))
+        judge = evaluation.Judge(popularity, names, max_relevant=examples.max_relevant())
         batches = data.evaluation_batches(examples, batch_size=self.experiment.evaluation_batch_size)
         return judge(batches).summarize()
 

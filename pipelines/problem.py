@@ -170,8 +170,8 @@ class Problem:
 
     def max_relevant(self, *splits):
         """Returns how many classes an example of these splits has at most, or None where it has one."""
-        labels = [self.splits[split].labels for split in splits if self.splits[split].multi_label]
-        return max((max(1, int(np.diff(rows.indptr).max())) for rows in labels), default=None)
+        each = [self.splits[split].max_relevant() for split in splits]
+        return max((most for most in each if most is not None), default=None)
 
     def num_scored(self, split):
         """Returns the number of classes that a split's examples are ranked among."""
@@ -264,12 +264,12 @@ def capped(splits, section):
     if section.max_examples is not None and "id" in splits["train"].features:
         return _of_trained(splits, section)
     different = {id(split): split for split in splits.values()}  # one may be two splits
-    drawn = {key: _drawn(split, section) for key, split in different.items()}
-    return {name: drawn[id(split)] for name, split in splits.items()}
+    kept = {key: drawn(split, section.max_examples, section.split_seed) for key, split in different.items()}
+    return {name: kept[id(split)] for name, split in splits.items()}
 
 
 def _of_trained(splits, section):
-    trained = _drawn(splits["train"], section).features["id"]
+    trained = drawn(splits["train"], section.max_examples, section.split_seed).features["id"]
     kept = {name: split.select(np.isin(split.features["id"], trained)) for name, split in splits.items()}
     for name, split in kept.items():
         if not len(split):
@@ -278,11 +278,11 @@ def _of_trained(splits, section):
     return kept
 
 
-def _drawn(split, section):
-    if section.max_examples is None or len(split) <= section.max_examples:
+def drawn(split, most, seed):
+    """Returns a split of at most so many examples, drawn where it has more; None keeps all."""
+    if most is None or len(split) <= most:
         return split
-    drawn = np.random.default_rng(section.split_seed).permutation(len(split))[: section.max_examples]
-    return split.select(np.sort(drawn))
+    return split.select(np.sort(np.random.default_rng(seed).permutation(len(split))[:most]))
 
 
 def _hashes(class_names, splits):

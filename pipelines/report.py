@@ -257,8 +257,11 @@ def _span(values):
 
 def _tried(root, cell, monitor):
     paths = glob.glob(glob.escape(os.path.join(root, "tuning", f"{cell}-rate")) + "*")
-    found = {float(path.rpartition("-rate")[2]): Workdir(path).results() for path in paths}
-    return [f"{rate:g}: {found[rate]['validation'][monitor]:.2f}" for rate in sorted(found) if found[rate]]
+    finished = [run for run in map(Workdir, paths) if run.results()]
+    found = {
+        run.experiment().optimizer.learning_rate: run.results()["validation"][monitor] for run in finished
+    }
+    return [f"{rate:g}: {found[rate]:.2f}" for rate in sorted(found)]
 
 
 def plot_metrics(runs, path):

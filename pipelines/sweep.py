@@ -73,9 +73,8 @@ def run_grid(base, root, *, losses, interactions, seeds, learning_rates=()):
         )
         for end, beyond in ((min(rates), "lower"), (max(rates), "higher")):
             if best == end:
-                print(
-                    f"  {name}: learning rate {best:g} by validation {base.monitor}; {beyond} may be better"
-                )
+                by = f"validation {base.monitor}"
+                print(f"  {name}: learning rate {best:g} by {by}; {beyond} may be better")
         return best
 
     runs = []
