@@ -63,8 +63,11 @@ class RankingLoss(tf.keras.losses.Loss):
 
     def call(self, y_true, y_pred):
         y_pred = tf.convert_to_tensor(y_pred)
-        labels = squeeze_ids(y_true, y_pred[..., 0] if self.heads else y_pred)
-        return self.function(y_pred, labels, **with_seed(self.knobs, y_pred))
+        return self.of_scores(y_pred, squeeze_ids(y_true, y_pred[..., 0] if self.heads else y_pred))
+
+    def of_scores(self, scores, labels, *, where=None, weights=None):
+        """Returns each instance's loss from its scores and its labels; see `functional` for all four."""
+        return self.function(scores, labels, where=where, weights=weights, **with_seed(self.knobs, scores))
 
     def get_config(self):
         return {**super().get_config(), **self.knobs}

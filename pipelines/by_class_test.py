@@ -6,12 +6,13 @@ import sklearn.metrics
 import tensorflow as tf
 
 from rank4class.pipelines import by_class, evaluation
+from rank4class.pipelines.problem import Outputs
 
 NAMES = ("top1_error", "ndcg@2", "mean_rank")
 
 
 def judge(scores, labels, names=NAMES):
-    scorer = evaluation.Judge(lambda features, training: features, names)
+    scorer = evaluation.Judge(lambda features, training: Outputs(features), names)
     labels = np.asarray(labels, np.int32 if np.ndim(labels) == 1 else np.float32)
     return scorer([(tf.constant(scores, tf.float32), labels, tf.ones([len(labels)]))])
 

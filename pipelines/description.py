@@ -102,7 +102,7 @@ class Description:
 
         def popularity(features, training):
             scores = tf.broadcast_to(places, [tf.shape(features["place"])[0], len(places)])
-            return problem.excluded_last(scores, features["excluded"]) if "excluded" in features else scores
+            return problem.Outputs(scores, ~features["excluded"] if "excluded" in features else None)
 
         examples = problem.drawn(self.splits[split], BASELINE_EXAMPLES, seed=0)
         examples = dataclasses.replace(examples, features={"place": np.arange(len(examples))})

@@ -41,7 +41,9 @@ class Judge:
     """A model and metrics of its scores, compiled into one function.
 
     Args:
-      scorer: function of features and `training` to scores `[B, n]`.
+      scorer: function of features and `training` to `problem.Outputs`. Classes that take no part stand
+        behind all others: a metric is then that of the list without them, where that has more classes than
+        the metric's K.
       names: of `M` metrics.
       max_relevant: how many classes an example has at most, the fewer, the faster; None where they are ids,
         or nobody knows.
@@ -58,7 +60,10 @@ class Judge:
         *metrics, mrr = (losses.get_metric(name, max_relevant=max_relevant) for name in (*names, "mrr"))
 
         def of_replica(features, labels, keep_scores):
-            scores = tf.cast(scorer(features, training=False), tf.float32)
+            outputs = scorer(features, training=False)
+            scores = tf.cast(outputs.scores, tf.float32)  # in half precision 1 less may be the same
+            if outputs.where is not None:
+                scores = others_last(scores, outputs.where)
             # In a vector 1 / 1 may come out as 0.99999994.
             ranks = tf.math.round(1.0 / mrr.of_scores(scores, labels))
             sound = tf.reduce_all(tf.math.is_finite(scores), axis=1)
@@ -110,6 +115,24 @@ class Judge:
             kept = figures.pop("weights").numpy() > 0
             parts.append({name: figure.numpy()[kept] for name, figure in figures.items()})
         return Judged(self.names, **{name: np.concatenate([p[name] for p in parts]) for name in parts[0]})
+
+
+def others_last(scores, where):
+    """Scores of the classes that take no part below all others of their row.
+
+    Args:
+      scores: float32 `[B, n]`.
+      where: bool `[B, n]`, the classes that take part.
+
+    Returns:
+      float32 `[B, n]`; a score that is not finite stays so, unless its class takes no part.
+
+    >>> others_last(tf.constant([[3.0, 1.0, 2.0]]), [[False, True, True]]).numpy()
+    array([[0., 1., 2.]], dtype=float32)
+    """
+    finite = tf.where(tf.math.is_finite(scores), scores, scores.dtype.max)
+    lowest = tf.reduce_min(finite, axis=1, keepdims=True)
+    return tf.where(where, scores, lowest - tf.maximum(1.0, 1e-6 * tf.abs(lowest)))
 
 
 def summarize(values, names, *, seed=0):

@@ -8,6 +8,7 @@ from scipy.sparse import csr_array
 
 from rank4class import data
 from rank4class.pipelines import by_class, evaluation, evaluation_files, files, report
+from rank4class.pipelines.problem import Outputs
 
 NAMES = ("top1_error", "mean_rank")
 
@@ -19,7 +20,7 @@ def drawn(n=4, size=30, labels=None, origins=True):
     scores = rng.normal(size=[size, n]).astype(np.float32)
     origins = np.array([f"test.tsv:{i}" for i in range(1, size + 1)], object) if origins else None
     split = data.Split({"image": scores}, labels, origins)
-    judge = evaluation.Judge(lambda features, training: features["image"], NAMES)
+    judge = evaluation.Judge(lambda features, training: Outputs(features["image"]), NAMES)
     judged = judge(data.evaluation_batches(split, batch_size=7), keep_scores=True)
     return judged, split, tuple(f"class\t{i}" for i in range(n))
 

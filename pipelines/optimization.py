@@ -19,7 +19,8 @@ def build_loss(experiment, total_steps, max_relevant=None):
       max_relevant: how many classes an example has at most, for the losses that ask; None where they are ids.
 
     Returns:
-      A function of a step's number, from 0, labels, scores `[B, n]` and weights to the losses float32 `[B]`.
+      A function of a step's number, from 0, labels, `problem.Outputs` and weights to the losses, float32
+      `[B]`.
     """
     name, knobs = experiment.loss.name, config.knobs(experiment.loss)
     known = loss_registry.knobs_of(name)
@@ -27,10 +28,10 @@ def build_loss(experiment, total_steps, max_relevant=None):
     knobs |= {knob: value for knob, value in given.items() if knob in known}
     temperature = build_temperature(experiment.loss, total_steps)
 
-    def loss(number, labels, scores, weights):
+    def loss(number, labels, outputs, weights):
         changing = {} if temperature is None else {"temperature": temperature(number)}
-        each = losses.get(name, reduction=tf.keras.losses.Reduction.NONE, **{**knobs, **changing})
-        return each(labels, scores, sample_weight=weights)
+        each = losses.get(name, **{**knobs, **changing})
+        return each.of_scores(outputs.scores, labels, where=outputs.where, weights=weights)
 
     return loss
 

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class import losses
-from rank4class.pipelines import config, optimization
+from rank4class.pipelines import config, optimization, problem
 
 
 def test_schedules_by_hand():
@@ -33,14 +33,22 @@ def test_each_step_has_its_temperature():
     experiment = config.Experiment(loss=config.Loss(temperature=4.0, final_temperature=1.0))
     loss = optimization.build_loss(experiment, total_steps=3)
     scores, weights = tf.constant([[0.0, 1.0, 3.0], [2.0, 0.0, -1.0]]), tf.constant([1.0, 0.5])
+    outputs = problem.Outputs(scores)
     compiled = tf.function(loss, jit_compile=True)
     for step, temperature in enumerate((4.0, 2.0, 1.0)):
         expected = weights * losses.functional.softmax(scores, [1, 0], temperature=temperature)
         number = tf.constant(step, tf.int64)
-        np.testing.assert_allclose(loss(number, tf.constant([1, 0]), scores, weights), expected, rtol=1e-6)
+        np.testing.assert_allclose(loss(number, tf.constant([1, 0]), outputs, weights), expected, rtol=1e-6)
         np.testing.assert_allclose(
-            compiled(number, tf.constant([1, 0]), scores, weights), expected, rtol=1e-5
+            compiled(number, tf.constant([1, 0]), outputs, weights), expected, rtol=1e-5
         )
+
+
+def test_classes_that_take_no_part_are_not_in_the_loss():
+    loss = optimization.build_loss(config.Experiment(), total_steps=1)
+    scores, where = tf.constant([[0.0, 1.0, 9.0]]), tf.constant([[True, True, False]])
+    found = loss(0, tf.constant([1]), problem.Outputs(scores, where), tf.constant([2.0]))
+    np.testing.assert_allclose(found, 2.0 * np.log1p(np.exp([-1.0])), rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", config.OPTIMIZERS)

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import sys
+import typing
 import zipfile
 from collections.abc import Callable
 
@@ -17,6 +18,18 @@ from absl import logging
 
 from rank4class import data, models
 from rank4class.pipelines import config, files
+
+
+class Outputs(typing.NamedTuple):
+    """What a model makes of a batch.
+
+    Attributes:
+      scores: `[B, n]`.
+      where: bool `[B, n]`, the classes that take part in the ranking, or None where all do.
+    """
+
+    scores: tf.Tensor
+    where: tf.Tensor | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,21 +165,15 @@ class Problem:
         )
 
     def scorer(self, model, split):
-        """Returns a function of features to the scores that a split's labels count.
+        """Returns a function of features to the `Outputs` that a split's labels are about."""
 
-        They are of the seen classes. Those that are excluded stand behind all others: a metric is then that
-        of the list without them, where that has more classes than the metric's K.
-        """
+        def outputs(features, training=False):
+            scores = model(features, training=training)
+            if self.seen is not None and split != "test":
+                scores = tf.gather(scores, self.seen, axis=1)
+            return Outputs(scores, ~features["excluded"] if "excluded" in features else None)
 
-        def scores(features, training=False):
-            of_all = model(features, training=training)
-            if "excluded" in features:
-                return excluded_last(of_all, features["excluded"])
-            if self.seen is None or split == "test":
-                return of_all
-            return tf.gather(of_all, self.seen, axis=1)
-
-        return scores
+        return outputs
 
     def max_relevant(self, *splits):
         """Returns how many classes an example of these splits has at most, or None where it has one."""
@@ -182,25 +189,6 @@ class Problem:
         if self.seen is None or split == "test":
             return self.class_names
         return tuple(self.class_names[i] for i in self.seen)
-
-
-def excluded_last(scores, excluded):
-    """Scores of excluded classes below all others of their row.
-
-    Args:
-      scores: float `[B, n]`.
-      excluded: bool `[B, n]`.
-
-    Returns:
-      float32 `[B, n]`; a score that is not finite stays so, unless its class is excluded.
-
-    >>> excluded_last(tf.constant([[3.0, 1.0, 2.0]]), [[True, False, False]]).numpy()
-    array([[0., 1., 2.]], dtype=float32)
-    """
-    scores = tf.cast(scores, tf.float32)  # in half precision 1 less may be the same
-    finite = tf.where(tf.math.is_finite(scores), scores, scores.dtype.max)
-    lowest = tf.reduce_min(finite, axis=1, keepdims=True)
-    return tf.where(excluded, lowest - tf.maximum(1.0, 1e-6 * tf.abs(lowest)), scores)
 
 
 def load(experiment, cache_dir):

@@ -33,7 +33,7 @@ def build_steps(strategy, model, scorer, loss, optimizer, experiment):
     Args:
       strategy: the `tf.distribute.Strategy` under which model and optimizer were made.
       model: a built `models.RankModel`.
-      scorer: function of features and `training` to the scores `[B, n]` that the labels count.
+      scorer: function of features and `training` to `problem.Outputs`.
       loss: from `optimization.build_loss`.
       optimizer: with its variables created.
       experiment: a checked `config.Experiment`.
@@ -146,8 +146,8 @@ def _differentiate(model, scorer, loss, optimizer, experiment, replicas):
 
     def of_part(number, features, labels, weights):
         with tf.GradientTape() as tape:
-            scores = scorer(features, training=True)
-            value = tf.reduce_sum(loss(number, labels, scores, weights)) / experiment.batch_size
+            outputs = scorer(features, training=True)
+            value = tf.reduce_sum(loss(number, labels, outputs, weights)) / experiment.batch_size
             value += sum(model.losses) / (replicas * parts)  # weight decay of an encoder
             target = optimizer.get_scaled_loss(value) if scales else value
         gradients = tape.gradient(target, model.trainable_variables)

@@ -38,7 +38,7 @@ def made(experiment, strategy="default", loaded=None, make_optimizer=None):
         optimizer = make_optimizer() if make_optimizer else build_optimizer(experiment)
         optimizer.build(model.trainable_variables)
     loss = optimization.build_loss(experiment, total_steps=1)
-    steps = build_steps(strategy, model, model, loss, optimizer, experiment)
+    steps = build_steps(strategy, model, loaded.scorer(model, "train"), loss, optimizer, experiment)
     batches = strategy.distribute_datasets_from_function(
         lambda context: loaded.training_batches(experiment, context=context)
     )

@@ -287,7 +287,7 @@ def test_every_loss_is_fit_for_a_tpu(name, multi_label):
     def gradient(scores, labels):
         with tf.GradientTape() as tape:
             tape.watch(scores)
-            value = loss(tf.constant(0, tf.int64), labels, scores, None)
+            value = loss(tf.constant(0, tf.int64), labels, problem.Outputs(scores), None)
         return value, tape.gradient(value, scores)
 
     assert lower(gradient, tf.ones([8, 10]), labels, double=name in IN_DOUBLE_PRECISION)
