@@ -15,7 +15,7 @@ from tensorflow_ranking.python import losses_impl
 
 from rank4class.losses import above, gumbel, lambda_weights, multiclass, projections, ranks, relevant
 from rank4class.losses.gains import discount, exponential_gains, over_ideal
-from rank4class.losses.n_choose_k import log_z, marginals
+from rank4class.losses.n_choose_k import log_likelihood, marginals
 
 _MASKED = -1e30  # minus infinity has no gradient
 _NO_GAIN = 1e-24
@@ -68,12 +68,10 @@ def n_choose_k(scores, labels, where, *, temperature, levels):
     scores, left, total = tf.cast(scores / temperature, tf.float64), where, 0.0
     for level in range(levels - 1, 0, -1):
         chosen = left & (labels == level)
-        k = tf.math.count_nonzero(chosen, axis=-1, dtype=tf.int32)
-        own = tf.reduce_sum(tf.where(chosen, scores, 0.0), axis=-1)
-        total += tf.cast(log_z(scores, k, where=left) - own, tf.float32)
+        total -= tf.cast(log_likelihood(scores, chosen, where=left), tf.float32)
         left &= ~chosen
     sound = tf.reduce_all(are_levels(labels, levels), axis=-1)
-    return tf.where(sound, tf.maximum(total, 0.0), float("nan"))
+    return tf.where(sound, total, float("nan"))
 
 
 def are_levels(labels, levels):
