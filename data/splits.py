@@ -77,7 +77,11 @@ class Split:
         >>> Split({}, scipy.sparse.csr_array([[1.0, 1.0], [0.0, 1.0]])).max_relevant()
         2
         """
-        return max(1, int(np.diff(self.labels.indptr).max())) if self.multi_label else None
+        return max(1, int(self.num_relevant().max())) if self.multi_label else None
+
+    def num_relevant(self):
+        """Returns how many classes each example of several has, int `[N]`."""
+        return np.diff(self.labels.indptr)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Ranking losses and metrics: scores and labels to one value an instance.
 
-`losses.functional`, `losses.metrics`, `losses.projections` and `losses.n_choose_k` hold the pure functions;
-the Keras classes stand here.
+`losses.functional`, `losses.metrics`, `losses.projections`, `losses.n_choose_k`, `losses.counts` and
+`losses.set_metrics` hold the pure functions; the Keras classes stand here.
 """
 
 from rank4class.losses.keras_losses import (
@@ -11,6 +11,7 @@ from rank4class.losses.keras_losses import (
     ApproxNDCG,
     CalibratedSoftmax,
     ClickEM,
+    CountLikelihood,
     CoupledRankDistil,
     Gumbel,
     GumbelApproxNDCG,
@@ -55,6 +56,7 @@ __all__ = [
     "ApproxNDCG",
     "CalibratedSoftmax",
     "ClickEM",
+    "CountLikelihood",
     "CoupledRankDistil",
     "Gumbel",
     "GumbelApproxNDCG",

@@ -101,15 +101,30 @@ def log_likelihood(scores, chosen, log_prior, *, where=None):
     scores, where, dtype = n_choose_k.checked(scores, where)
     chosen = where & ranks.broadcast("chosen", tf.cast(chosen, tf.bool), scores)
     log_prior = _checked_prior(log_prior, scores, where)
-    of_count = of_size(log_prior, tf.math.count_nonzero(chosen, axis=-1, dtype=tf.int32))
+    of_count = _of_size(log_prior, tf.math.count_nonzero(chosen, axis=-1, dtype=tf.int32))
     return tf.cast(of_count + n_choose_k.log_likelihood(scores, chosen, where=where), dtype)
 
 
-def of_size(log_prior, k):
-    """Returns a prior's `log p(k)` of the counts `k`, `[...]`; minus infinity beyond its last count."""
-    last = ranks.length(log_prior) - 1
-    found = tf.gather(log_prior, tf.minimum(k, last), batch_dims=k.shape.rank)
-    return tf.where(k <= last, found, -float("inf"))
+def count_nll(log_prior, labels, *, where=None):
+    """Negative log-likelihood of the number of classes: what a count prior learns from.
+
+    Args:
+      log_prior: float `[..., m + 1]`, see the module.
+      labels: one gain a class, `[..., n]`, of which those above 0 count; or class ids `[...]`.
+      where: see the module.
+
+    Returns:
+      float32 `[...]`; infinite where the prior leaves such a count no chance.
+
+    >>> count_nll(tf.math.log([[0.25, 0.5, 0.25]]), [[0.0, 1.0, 1.0, 0.0]]).numpy().round(4)
+    array([1.3863], dtype=float32)
+    """
+    log_prior, labels = tf.cast(log_prior, tf.float32), tf.convert_to_tensor(labels)
+    if labels.shape.rank == log_prior.shape.rank - 1:
+        return -_of_size(log_prior, tf.ones_like(labels, tf.int32))
+    is_relevant = labels > 0
+    is_relevant = is_relevant if where is None else is_relevant & where
+    return -_of_size(log_prior, tf.math.count_nonzero(is_relevant, axis=-1, dtype=tf.int32))
 
 
 def marginals(scores, log_prior, *, where=None):
@@ -200,6 +215,13 @@ def _at(places, values, shape):
     of_rows = tf.reshape(values, tf.shape(lists))
     found = tf.scatter_nd(tf.stack([rows, lists], axis=-1), of_rows, [tf.shape(lists)[0], shape[-1]])
     return tf.reshape(found, shape)
+
+
+def _of_size(log_prior, k):
+    """Returns `log p(k)` of the counts `k`, `[...]`; minus infinity beyond the last."""
+    last = ranks.length(log_prior) - 1
+    found = tf.gather(log_prior, tf.minimum(k, last), batch_dims=k.shape.rank)
+    return tf.where(k <= last, found, -float("inf"))
 
 
 def _checked_most(most, scores):

@@ -8,7 +8,7 @@ import inspect
 
 import tensorflow as tf
 
-from rank4class.losses import functional, gumbel
+from rank4class.losses import counts, functional, gumbel
 
 AUTO = tf.keras.losses.Reduction.AUTO
 
@@ -408,3 +408,22 @@ class Gumbel(RankingLoss):
 
     def get_config(self):
         return {**tf.keras.losses.Loss.get_config(self), "loss": self.loss, **self.noise}
+
+
+@_serializable
+class CountLikelihood(tf.keras.losses.Loss):
+    """How likely the number of classes is under a count prior: `counts.count_nll`.
+
+    It is the loss of a model's output `log_counts`, beside `NChooseK` for its `scores`: their sum is the
+    likelihood of the set. `y_pred` is `[B, m + 1]`, the log-probabilities of the counts, and `y_true` what
+    the loss of the scores takes, `[B, n]` or class ids `[B]`.
+
+    >>> CountLikelihood()([[1.0, 0.0, 1.0]], [[-9.0, -9.0, -0.5, -1.0]]).numpy()
+    0.5
+    """
+
+    def __init__(self, *, reduction=AUTO, name="count_likelihood"):
+        super().__init__(reduction=reduction, name=name)
+
+    def call(self, y_true, y_pred):
+        return counts.count_nll(y_pred, y_true)

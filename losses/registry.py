@@ -4,7 +4,7 @@ import difflib
 import inspect
 import re
 
-from rank4class.losses import keras_losses, keras_metrics
+from rank4class.losses import keras_losses, keras_metrics, set_metrics
 
 LOSSES = {
     "softmax": keras_losses.Softmax,
@@ -44,6 +44,11 @@ METRICS = {
     r"recall@(\d+)": keras_metrics.Recall,
     r"map@(\d+)": keras_metrics.MAP,
     r"map": keras_metrics.MAP,
+}
+
+SET_METRICS = {
+    "nll": set_metrics.SetMetric(set_metrics.nll, percent=False, higher_is_better=False),
+    "exact_match": set_metrics.SetMetric(set_metrics.exact_match, percent=True, higher_is_better=True),
 }
 
 
@@ -91,10 +96,11 @@ def knobs_of(name):
 
 
 def get_metric(name, ties="worst", max_relevant=None):
-    """Returns the Keras metric of that name, such as `top1_error`, `ndcg@5` or `map`.
+    """Returns the Keras metric of that name, such as `top1_error`, `ndcg@5` or `map`, or a `SetMetric`.
 
     Args:
-      name: one of `METRICS`, with a number for K.
+      name: one of `METRICS`, with a number for K, or of `SET_METRICS`, which the other arguments say nothing
+        about.
       ties: "worst" or "average"; see `metrics`.
       max_relevant: how many classes are relevant in a list of dense labels at most, or None; see `metrics`.
 
@@ -108,7 +114,9 @@ def get_metric(name, ties="worst", max_relevant=None):
         match = re.fullmatch(pattern, name)
         if match:
             return metric(*map(int, match.groups()), ties=ties, max_relevant=max_relevant)
-    known = ", ".join(pattern.replace(r"(\d+)", "K") for pattern in METRICS)
+    if name in SET_METRICS:
+        return SET_METRICS[name]
+    known = ", ".join(pattern.replace(r"(\d+)", "K") for pattern in (*METRICS, *SET_METRICS))
     raise ValueError(f"unknown metric {name!r}; there are: {known}")
 
 

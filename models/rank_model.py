@@ -9,30 +9,39 @@ import tensorflow as tf
 class RankModel(tf.keras.Model):
     r"""Scores all classes for an instance: $s_i = I(H(x), C(i))$.
 
-    Called on a dict of features it returns scores, float32 `[B, n]`. It is a Keras model like any
-    other: `compile` it with a ranking loss, or hand it to `pipelines.trainer`.
+    Called on a dict of features it returns scores, float32 `[B, n]`; with a count prior a dict of these,
+    "scores", and "log_counts", float32 `[B, m + 1]`, the log-probabilities that an instance has `0..m`
+    classes. It is a Keras model like any other: `compile` it with a ranking loss (with a count prior one for
+    each output, see `losses.CountLikelihood`), or hand it to `pipelines.trainer`.
 
     Args:
       encoder: instance encoder, features to `h` `[B, d]`.
       class_encoder: ids of all classes, and the encoder for their texts, to `c` `[n, d]`.
       interaction: the pair of `h` and `c` to scores `[B, n]`.
       num_classes: `n`.
+      count_prior: `h` to `log_counts`, see `count_priors`; or None.
 
     References:
       Rank4Class, Figure 2.
     """
 
-    def __init__(self, encoder, class_encoder, interaction, num_classes, **kwargs):
+    PARTS = ("encoder", "class_encoder", "interaction", "count_prior")
+
+    def __init__(self, encoder, class_encoder, interaction, num_classes, count_prior=None, **kwargs):
         super().__init__(**kwargs)
         self.encoder = encoder
         self.class_encoder = class_encoder
         self.interaction = interaction
         self.num_classes = num_classes
+        self.count_prior = count_prior
 
     def call(self, features, training=None):
         h = self.encoder(features, training=training)
         c = self.encode_classes(training=training)
-        return tf.cast(self.interaction([h, c], training=training), tf.float32)
+        scores = tf.cast(self.interaction([h, c], training=training), tf.float32)
+        if self.count_prior is None:
+            return scores
+        return {"scores": scores, "log_counts": self.count_prior(h)}
 
     def encode_classes(self, training=None):
         """Returns the vectors of all classes, float `[n, d]`."""
@@ -40,8 +49,8 @@ class RankModel(tf.keras.Model):
         return self.class_encoder(tf.range(self.num_classes), encode=encode, training=training)
 
     def get_config(self):
-        parts = {name: getattr(self, name) for name in ("encoder", "class_encoder", "interaction")}
-        serialized = {name: tf.keras.layers.serialize(part) for name, part in parts.items()}
+        parts = {name: getattr(self, name) for name in self.PARTS}
+        serialized = {name: part and tf.keras.layers.serialize(part) for name, part in parts.items()}
         return {**super().get_config(), **serialized, "num_classes": self.num_classes}
 
     def get_build_config(self):
@@ -59,6 +68,6 @@ class RankModel(tf.keras.Model):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        parts = ("encoder", "class_encoder", "interaction")
-        built = {name: tf.keras.layers.deserialize(config[name], custom_objects) for name in parts}
+        parts = {name: config[name] for name in cls.PARTS if config.get(name)}
+        built = {name: tf.keras.layers.deserialize(part, custom_objects) for name, part in parts.items()}
         return cls(**{**config, **built})

@@ -1,9 +1,9 @@
-"""Every encoder, class encoder and interaction by name, in one place."""
+"""Every encoder, class encoder, interaction and count prior by name, in one place."""
 
 import difflib
 import inspect
 
-from rank4class.models import class_encoders, encoders, interactions
+from rank4class.models import class_encoders, count_priors, encoders, interactions
 
 ENCODERS = {
     "identity": encoders.Identity,
@@ -31,14 +31,24 @@ INTERACTIONS = {
     "cosine": interactions.Cosine,
 }
 
-PARTS = {"encoder": ENCODERS, "class encoder": CLASS_ENCODERS, "interaction": INTERACTIONS}
+COUNT_PRIORS = {
+    "learned": count_priors.LearnedCounts,
+    "fixed": count_priors.FixedCounts,
+}
+
+PARTS = {
+    "encoder": ENCODERS,
+    "class encoder": CLASS_ENCODERS,
+    "interaction": INTERACTIONS,
+    "count prior": COUNT_PRIORS,
+}
 
 
 def get(part, name, **knobs):
     """Returns a part of a rank model by name.
 
     Args:
-      part: "encoder", "class encoder" or "interaction".
+      part: "encoder", "class encoder", "interaction" or "count prior".
       name: see `PARTS[part]`.
       **knobs: the part's own.
 

@@ -16,6 +16,7 @@ import typing
 from rank4class import losses
 from rank4class.data import datasets
 from rank4class.losses import registry as loss_registry
+from rank4class.models import count_priors
 from rank4class.models import registry as model_registry
 
 
@@ -130,6 +131,25 @@ class Loss:
 
 
 @dataclasses.dataclass
+class CountPrior:
+    """How many classes an example has: what an n-choose-k model knows beside its scores.
+
+    Attributes:
+      name: "none"; "learned" from the instance, its likelihood added to the loss; "empirical", the training
+        examples' shares; "fixed"; or "poisson_binomial", what the scores say if each class comes on its own,
+        which with the loss `sigmoid_cross_entropy` is logistic regression.
+      most: the largest count of a learned one; None is the training examples'.
+      hidden: widths of the dense layers of a learned one, before its last.
+      probabilities: of a fixed one, of 0, 1, ... classes.
+    """
+
+    name: str = "none"
+    most: int | None = None
+    hidden: tuple[int, ...] | None = None
+    probabilities: tuple[float, ...] | None = None
+
+
+@dataclasses.dataclass
 class Optimizer:
     """`learning_rate` is the peak: reached after `warmup_share` of all steps, then kept or let fall.
 
@@ -173,6 +193,7 @@ class Experiment:
     class_encoder: ClassEncoder = dataclasses.field(default_factory=ClassEncoder)
     interaction: Interaction = dataclasses.field(default_factory=Interaction)
     loss: Loss = dataclasses.field(default_factory=Loss)
+    count_prior: CountPrior = dataclasses.field(default_factory=CountPrior)
     optimizer: Optimizer = dataclasses.field(default_factory=Optimizer)
     batch_size: int = 32
     accumulation_steps: int = 1
@@ -213,6 +234,8 @@ POSITIVE = (
     "loss.samples",
     "loss.k",
     "loss.gumbel_temperature",
+    "count_prior.most",
+    "count_prior.hidden",
     "optimizer.learning_rate",
     "optimizer.clip_norm",
     "batch_size",
@@ -334,6 +357,7 @@ def check(experiment):
         )
     for name in experiment.metrics:
         losses.get_metric(name)
+    _check_count_prior(experiment)
 
 
 AUGMENTATIONS = ("none", "affine_flip", "random_crop")
@@ -378,6 +402,42 @@ def _check_class_encoder(experiment):
     if section.name == "text" and experiment.encoder.frozen:
         raise ValueError(
             "class_encoder.name 'text' shares the instance encoder, which is frozen: set it to 'frozen_text'"
+        )
+
+
+COUNT_PRIORS = {
+    "none": (),
+    "learned": ("most", "hidden"),
+    "empirical": (),
+    "fixed": ("probabilities",),
+    "poisson_binomial": (),
+}
+
+
+def _check_count_prior(experiment):
+    section = experiment.count_prior
+    _one_of("count_prior.name", section.name, COUNT_PRIORS)
+    for knob in knobs(section):
+        if knob not in COUNT_PRIORS[section.name]:
+            raise ValueError(f"count_prior.name {section.name!r} has no count_prior.{knob}")
+    if section.name == "fixed":
+        if section.probabilities is None:
+            raise ValueError("count_prior.name 'fixed' needs count_prior.probabilities, of 0, 1, ... classes")
+        try:
+            count_priors.check_probabilities(section.probabilities)
+        except ValueError as error:
+            raise ValueError(f"count_prior.probabilities: {error}") from error
+    if section.name == "none":
+        needing = [name for name in experiment.metrics if name in loss_registry.SET_METRICS]
+        if needing:
+            others = ", ".join(name for name in COUNT_PRIORS if name != "none")
+            raise ValueError(
+                f"metric {needing[0]!r} needs a prior of the count: set count_prior.name: {others}"
+            )
+    elif experiment.loss.levels not in (None, 2):
+        raise ValueError(
+            f"count_prior.name {section.name!r} counts the classes of one level, loss.levels "
+            f"{experiment.loss.levels} has more"
         )
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class import losses
+from rank4class.losses.set_metrics import SetMetric
 from rank4class.pipelines import strategies
 
 RESAMPLES = 2000
@@ -23,6 +24,8 @@ class Judged:
         it too; else 0. int32 `[N]`.
       ranks: rank of the first of the example's classes, float32 `[N]`; infinite where it cannot be judged.
       scores: float32 `[N, n]`, or None where they were not to be kept.
+      log_counts: of each example the log-probabilities of `0..m` classes, float32 `[N, m + 1]`, or None where
+        they were not to be kept or the model has no count prior.
     """
 
     names: tuple
@@ -31,6 +34,7 @@ class Judged:
     right: np.ndarray
     ranks: np.ndarray
     scores: np.ndarray | None = None
+    log_counts: np.ndarray | None = None
 
     def summarize(self):
         """Returns `summarize` of the metrics."""
@@ -67,13 +71,24 @@ class Judge:
             # In a vector 1 / 1 may come out as 0.99999994.
             ranks = tf.math.round(1.0 / mrr.of_scores(scores, labels))
             sound = tf.reduce_all(tf.math.is_finite(scores), axis=1)
+            values = []
+            for metric in metrics:
+                if isinstance(metric, SetMetric):
+                    of_sets = (outputs.scores, labels, outputs.log_counts)
+                    values.append(metric.function(*of_sets, where=outputs.where))
+                else:
+                    values.append(metric.of_scores(scores, labels))
             figures = {
-                "values": tf.stack([metric.of_scores(scores, labels) for metric in metrics], axis=1),
+                "values": tf.stack(values, axis=1),
                 "top_classes": tf.where(sound, tf.argmax(scores, axis=1, output_type=tf.int32), -1),
                 "right": tf.cast(ranks == 1.0, tf.int32),
                 "ranks": ranks,
             }
-            return {**figures, "scores": scores} if keep_scores else figures
+            if keep_scores:
+                figures["scores"] = scores
+                if outputs.log_counts is not None:
+                    figures["log_counts"] = outputs.log_counts
+            return figures
 
         alone = self._strategy.num_replicas_in_sync == 1
         if alone:

@@ -2,7 +2,8 @@
 
 evaluation.json  what was judged, and the metrics with their intervals; written last
 classes.tsv      the figures of each class, see `by_class.ByClass`
-scores.npz       of each example: scores, labels, values of the metrics, where it was read
+scores.npz       of each example: scores, labels, values of the metrics, where it was read; and the
+                 log-probabilities of its counts, if there is a prior of them
 
 In scores.npz the labels of examples of several classes are three arrays, `labels_data`, `labels_indices` and
 `labels_indptr`, those of a `scipy.sparse.csr_array`: as a matrix, those of many classes would not fit.
@@ -92,6 +93,7 @@ def write(folder, summary, table, judged, split, class_names):
         "metrics": np.array(judged.names, str),
         "values": judged.values,
         "scores": judged.scores,
+        "log_counts": judged.log_counts,
     }
     with (
         files.writing(os.path.join(folder, "scores.npz")) as file,

@@ -21,6 +21,7 @@ WHOLE = 1_000  # classes up to which all are drawn
 LISTED = 20  # confusions that are told in words where not all classes are named
 TOLD_APART = 5  # ranks that have a bar of their own with any number of classes
 LOG_BINS = 6  # of the ranks beyond
+SHOWN = 4  # examples that have a law of their own
 NAME_WIDTH = 28  # characters
 DPI = 100
 SIDE, ABOVE, BESIDE = 260, 60, 620  # pixels for the names, the title, and what stands to the right
@@ -240,6 +241,57 @@ def rank_shares(ranks, edges):
         raise ValueError(f"a rank of {outside[0]:g} among {edges[-1] - 1:,} classes")
     counts = np.histogram(judged, edges)[0]
     return np.append(counts, len(ranks) - len(judged)) / len(ranks)
+
+
+def count_laws(laws, sizes, known):
+    """Draws how many classes a model gives to examples: the first `SHOWN` of them, and all together.
+
+    The bars are the law of the number, orange where no training example has so many classes. A dark line is
+    the true number, of all examples together the shares of the true numbers. Beyond the largest number that
+    training knows, and a third more, the bars are summed up.
+
+    Args:
+      laws: probabilities of `0..m` classes, float `[N, m + 1]`; an example's may be NaN.
+      sizes: true numbers, int `[N]`.
+      known: those of the training examples, int.
+
+    Returns:
+      uint8 `[height, width, 3]`.
+    """
+    laws, sizes = np.asarray(laws, np.float64), np.asarray(sizes)
+    last = max(*sizes, *known)
+    last = min(laws.shape[1] - 1, last + max(2, last // 3))
+    is_known = np.isin(np.arange(last + 1), known)
+    shown = np.concatenate([laws[:, :last], laws[:, last:].sum(axis=1, keepdims=True)], axis=1)
+    judged = np.isfinite(shown).all(axis=1)
+    outside = shown[judged][:, ~is_known].sum() / max(1, judged.sum())
+    few = min(SHOWN, len(laws))
+    panels = [(f"example {i + 1}", shown[i], np.arange(last + 1) == sizes[i]) for i in range(few)]
+    shares = np.bincount(sizes, minlength=last + 1)[: last + 1] / len(sizes)
+    mean = shown[judged].mean(axis=0) if judged.any() else np.full(last + 1, np.nan)
+    panels.append((f"mean of {len(laws):,}", mean, shares))
+
+    width = 2.2 * len(panels)
+    figure = Figure(figsize=(width, 3.0), dpi=DPI)
+    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    colors = [RIGHT if one else WRONG for one in is_known]
+    for axis, (title, law, truth) in zip(axes, panels, strict=True):
+        axis.bar(range(last + 1), np.nan_to_num(law), 0.85, color=colors)
+        axis.bar(range(last + 1), truth, 0.85, fill=False, edgecolor="0.2", linewidth=np.where(truth, 1.2, 0))
+        axis.set_title(title, fontsize=8)
+        axis.set_ylim(0.0, 1.05)
+        axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        axis.yaxis.set_major_formatter("{x:.0%}")
+        axis.tick_params(labelsize=8)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0].set_ylabel("probability", fontsize=9)
+    figure.supxlabel(f"number of classes ({last} is that and more)", fontsize=9)
+    told = f"on numbers that no training example has: {_percent(outside)}"
+    if not judged.all():
+        told += f"      not judged: {np.count_nonzero(~judged):,}"
+    figure.suptitle(told, fontsize=9)
+    figure.tight_layout()
+    return _pixels(figure)
 
 
 def _check_ids(labels, predicted, num_classes):

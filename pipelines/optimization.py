@@ -6,6 +6,7 @@ import tensorflow as tf
 from official.modeling.optimization import lr_schedule
 
 from rank4class import losses
+from rank4class.losses import counts
 from rank4class.losses import registry as loss_registry
 from rank4class.pipelines import config
 
@@ -31,7 +32,10 @@ def build_loss(experiment, total_steps, max_relevant=None):
     def loss(number, labels, outputs, weights):
         changing = {} if temperature is None else {"temperature": temperature(number)}
         each = losses.get(name, **{**knobs, **changing})
-        return each.of_scores(outputs.scores, labels, where=outputs.where, weights=weights)
+        value = each.of_scores(outputs.scores, labels, where=outputs.where, weights=weights)
+        if experiment.count_prior.name != "learned":
+            return value
+        return value + weights * counts.count_nll(outputs.log_counts, labels, where=outputs.where)
 
     return loss
 

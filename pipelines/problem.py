@@ -17,6 +17,7 @@ import tensorflow as tf
 from absl import logging
 
 from rank4class import data, models
+from rank4class.losses import counts
 from rank4class.pipelines import config, files
 
 
@@ -26,10 +27,12 @@ class Outputs(typing.NamedTuple):
     Attributes:
       scores: `[B, n]`.
       where: bool `[B, n]`, the classes that take part in the ranking, or None where all do.
+      log_counts: log-probabilities that an example has `0..m` classes, `[B, m + 1]`, or None.
     """
 
     scores: tf.Tensor
     where: tf.Tensor | None = None
+    log_counts: tf.Tensor | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,7 +142,8 @@ class Problem:
         interaction = models.get(
             "interaction", experiment.interaction.name, **config.knobs(experiment.interaction)
         )
-        model = models.RankModel(encoder, class_encoder, interaction, num_classes=n)
+        count_prior = self._count_prior(experiment.count_prior)
+        model = models.RankModel(encoder, class_encoder, interaction, num_classes=n, count_prior=count_prior)
         features, _, _ = next(iter(self.read(experiment, "train")))
         model(features)
         return model
@@ -164,14 +168,37 @@ class Problem:
             dropout=section.attention_dropout,
         )
 
-    def scorer(self, model, split):
-        """Returns a function of features to the `Outputs` that a split's labels are about."""
+    def _count_prior(self, section):
+        if section.name == "fixed":
+            return models.get("count prior", "fixed", probabilities=section.probabilities)
+        if section.name == "empirical":
+            shares = np.bincount(self.splits["train"].num_relevant()) / len(self.splits["train"])
+            return models.get("count prior", "fixed", probabilities=shares)
+        if section.name == "learned":
+            most = section.most or self.max_relevant("train")
+            return models.get("count prior", "learned", **{**config.knobs(section), "most": most})
+        return None
+
+    def scorer(self, model, split, count_prior="none"):
+        """Returns a function of features to the `Outputs` that a split's labels are about.
+
+        Args:
+          model: a `models.RankModel`.
+          split: name.
+          count_prior: name; the Poisson-binomial one is not the model's own, and training does without it.
+        """
 
         def outputs(features, training=False):
-            scores = model(features, training=training)
+            made = model(features, training=training)
+            scores, log_counts = (
+                (made["scores"], made["log_counts"]) if isinstance(made, dict) else (made, None)
+            )
             if self.seen is not None and split != "test":
                 scores = tf.gather(scores, self.seen, axis=1)
-            return Outputs(scores, ~features["excluded"] if "excluded" in features else None)
+            where = ~features["excluded"] if "excluded" in features else None
+            if count_prior == "poisson_binomial" and not training:
+                log_counts = counts.poisson_binomial(scores, where=where)
+            return Outputs(scores, where, log_counts)
 
         return outputs
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -23,6 +24,7 @@ from rank4class.pipelines import (
     optimization,
     problem,
     report,
+    sets,
     strategies,
     tensorboard,
 )
@@ -99,6 +101,7 @@ class Training:
         self._verbose = progress and self._chief
         self._metrics = _metrics(experiment, loaded)
         _check_k(experiment, loaded)
+        sets.check(experiment, loaded.splits["train"])
         examples = len(loaded.splits["train"])
         epoch_steps = examples / experiment.batch_size
         self._total = experiment.steps or math.ceil(experiment.epochs * epoch_steps)
@@ -115,7 +118,7 @@ class Training:
                 experiment.optimizer, self._schedule, experiment.precision
             )
             self._optimizer.build(self._model.trainable_variables)
-        scorer = loaded.scorer(self._model, "train")
+        scorer = loaded.scorer(self._model, "train", experiment.count_prior.name)
         self._temperature = optimization.build_temperature(experiment.loss, self._total)
         loss = optimization.build_loss(experiment, self._total, loaded.max_relevant("train"))
         self._steps = build_steps(strategy, self._model, scorer, loss, self._optimizer, experiment)
@@ -318,10 +321,20 @@ class Training:
             pictures["confusion_matrix"] = figures.confusion_matrix(
                 split.labels[judgeable], judged.top_classes[judgeable], loaded.scored_class_names(name)
             )
+        if self._experiment.count_prior.name != "none":
+            pictures["number_of_classes"] = self._picture_counts(name)
         with self._logging():
             for kind, picture in pictures.items():
                 tf.summary.image(f"{name}/{kind}", picture[None], step=self._progress.step)
         self._pictured = time.monotonic()
+
+    def _picture_counts(self, name):
+        """Draws what the model takes for the number of classes of a split's first batch."""
+        features, _, weights = next(iter(self._loaded.evaluation_batches(self._experiment, name)))
+        scorer = self._loaded.scorer(self._model, name, self._experiment.count_prior.name)
+        laws = np.exp(scorer(features).log_counts.numpy()[weights.numpy() > 0])
+        known = self._loaded.splits["train"].num_relevant()
+        return figures.count_laws(laws, self._loaded.splits[name].num_relevant()[: len(laws)], known)
 
     def _judge(self, split):
         batches = self._loaded.read(self._experiment, split, self._strategy)
@@ -427,7 +440,7 @@ def judges(experiment, loaded, model, strategy):
     def judge(*splits):
         metrics = evaluation.meaningful(experiment.metrics, loaded.num_scored(splits[0]))
         return evaluation.Judge(
-            loaded.scorer(model, splits[0]),
+            loaded.scorer(model, splits[0], experiment.count_prior.name),
             metrics,
             max_relevant=loaded.max_relevant(*splits),
             strategy=strategy,

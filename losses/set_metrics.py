@@ -1,0 +1,85 @@
+"""Metrics of sets: how well a model knows which classes an example has, and how many.
+
+Unlike the ranking metrics they need the prior of the count beside the scores; see `counts`.
+
+Common arguments:
+  scores: floats `[..., n]`.
+  labels: one gain a class, `[..., n]`, of which those above 0 make the set; or class ids `[...]`.
+  log_prior: see `counts`.
+  where: optional bool, broadcastable to `[..., n]`: the classes that take part.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from rank4class.losses import counts
+
+
+def nll(scores, labels, log_prior, *, where=None):
+    r"""Negative log-likelihood of the set, in nats.
+
+    $$-\log p(k) - \log p(c \mid k)$$
+
+    Args:
+      scores, labels, log_prior, where: see the module.
+
+    Returns:
+      float32 `[...]`, at least 0; infinite where the prior leaves such a count no chance, and where a score
+      or the prior is not finite.
+
+    References:
+      Swersky, Tarlow, Adams, Zemel, Frey (2012), eq. 3, and section 5.1.
+
+    >>> nll([[0.0, 0.0]], [[1.0, 0.0]], tf.math.log([[0.25, 0.5, 0.25]])).numpy().round(4)
+    array([1.3863], dtype=float32)
+    """
+    scores = tf.convert_to_tensor(scores)
+    value = -counts.log_likelihood(scores, _chosen(scores, labels), log_prior, where=where)
+    return tf.cast(tf.where(tf.math.is_nan(value), float("inf"), value), tf.float32)
+
+
+def exact_match(scores, labels, log_prior, *, where=None):
+    """Whether the most probable set, its size included, is the true one.
+
+    Args:
+      scores, labels, log_prior, where: see the module.
+
+    Returns:
+      float32 `[...]`, 0 or 1; 0 where a score is not finite.
+
+    >>> exact_match([[3.0, 1.0, 2.0]], [[1.0, 0.0, 1.0]], tf.math.log([[0.0, 0.2, 0.8]])).numpy()
+    array([1.], dtype=float32)
+    """
+    scores = tf.convert_to_tensor(scores)
+    chosen = _chosen(scores, labels)
+    chosen = chosen if where is None else chosen & where
+    same = tf.reduce_all(counts.most_probable(scores, log_prior, where=where) == chosen, axis=-1)
+    sound = tf.reduce_all(tf.math.is_finite(scores) | (False if where is None else ~where), axis=-1)
+    return tf.cast(same & sound, tf.float32)
+
+
+def _chosen(scores, labels):
+    labels = tf.convert_to_tensor(labels)
+    if labels.dtype.is_integer and labels.shape.rank == scores.shape.rank - 1:
+        return tf.one_hot(labels, tf.shape(scores)[-1], True, False)
+    return tf.cast(labels, tf.float32) > 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class SetMetric:
+    """A metric of sets with what is known of a ranking metric (`keras_metrics.RankingMetric`).
+
+    Attributes:
+      function: of `scores, labels, log_prior` and `where`, to one value an instance.
+      percent: whether it is a share, which is reported in percent.
+      higher_is_better: whether it is.
+    """
+
+    function: Callable
+    percent: bool
+    higher_is_better: bool
+
+    def check_classes(self, num_classes):
+        """A set of any number of classes can be judged."""

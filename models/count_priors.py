@@ -1,0 +1,82 @@
+"""Count priors: how many classes an instance has, as log-probabilities of the counts `0..m`.
+
+Each is a Keras layer that is called on the instance encoder's `h`, `[B, d]`.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+_serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
+
+
+@_serializable
+class LearnedCounts(tf.keras.layers.Layer):
+    """A law of the count that hangs on the instance: dense layers with ReLU, then a softmax.
+
+    Args:
+      most: `m`, the largest count.
+      hidden: widths of the layers before the last.
+
+    Raises:
+      ValueError: `most` is less than 1.
+
+    >>> LearnedCounts(most=4)(tf.zeros([2, 8])).shape
+    TensorShape([2, 5])
+
+    References:
+      Swersky, Tarlow, Adams, Zemel, Frey (2012), "Probabilistic n-choose-k models for classification and
+      ranking", section 5.1.
+    """
+
+    def __init__(self, most, hidden=(), **kwargs):
+        super().__init__(**kwargs)
+        if most < 1:
+            raise ValueError(f"most {most} is less than 1: a single count needs no law")
+        self.most, self.hidden = most, tuple(hidden)
+        self._layers_before = [tf.keras.layers.Dense(units, activation="relu") for units in self.hidden]
+        self._last = tf.keras.layers.Dense(most + 1)
+
+    def call(self, h):
+        for layer in self._layers_before:
+            h = layer(h)
+        return tf.nn.log_softmax(tf.cast(self._last(h), tf.float32))
+
+    def get_config(self):
+        return {**super().get_config(), "most": self.most, "hidden": self.hidden}
+
+
+@_serializable
+class FixedCounts(tf.keras.layers.Layer):
+    """The same law for every instance.
+
+    Args:
+      probabilities: of the counts `0, 1, ...`; 0 for one that never comes.
+
+    Raises:
+      ValueError: they are no probabilities, or do not sum to 1.
+
+    >>> tf.exp(FixedCounts([0.0, 0.75, 0.25])(tf.zeros([1, 8]))).numpy()
+    array([[0.  , 0.75, 0.25]], dtype=float32)
+    """
+
+    def __init__(self, probabilities, **kwargs):
+        super().__init__(**kwargs)
+        self.probabilities = tuple(map(float, probabilities))
+        check_probabilities(self.probabilities)
+
+    def call(self, h):
+        with np.errstate(divide="ignore"):
+            law = np.log(np.array(self.probabilities)).astype(np.float32)
+        return tf.broadcast_to(law, [tf.shape(h)[0], len(law)])
+
+    def get_config(self):
+        return {**super().get_config(), "probabilities": self.probabilities}
+
+
+def check_probabilities(probabilities):
+    """Raises ValueError, naming the culprit, where numbers are no probabilities of the counts `0, 1, ...`."""
+    for count, probability in enumerate(probabilities):
+        if not 0.0 <= probability <= 1.0:
+            raise ValueError(f"probability {probability} of the count {count} is not in [0, 1]")
+    if not abs(sum(probabilities) - 1.0) < 1e-6:
+        raise ValueError(f"the probabilities of the counts sum to {sum(probabilities):g}, not to 1")
