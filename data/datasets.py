@@ -6,6 +6,7 @@ import inspect
 from absl import logging
 
 from rank4class.data import (
+    embedded_digits,
     goemotions,
     image_folder,
     imagenet,
@@ -20,6 +21,7 @@ from rank4class.data import (
 DATASETS = {
     "digits": small_images.digits,
     "mnist": small_images.mnist,
+    "embedded_digits": embedded_digits.embedded_digits,
     "cifar10": small_images.cifar10,
     "imagenet": imagenet.imagenet,
     "image_folder": image_folder.image_folder,

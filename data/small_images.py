@@ -252,21 +252,26 @@ def _of_pickle(path, key, kind):
     return content[key]
 
 
-MNIST_FILES = (
-    "train-images-idx3-ubyte",
-    "train-labels-idx1-ubyte",
-    "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte",
-)
-
-
 def _mnist_from_folder(folder):
-    paths = [_idx_path(folder, name) for name in MNIST_FILES]
-    files = {path: sources.sha256(path) for path in paths}
-    return tuple("0123456789"), _mnist_part(*paths[:2]), _mnist_part(*paths[2:]), files
+    (train, train_files), (test, test_files) = (mnist_part(folder, part) for part in ("train", "t10k"))
+    return tuple("0123456789"), train, test, train_files | test_files
 
 
-def _mnist_part(images_path, labels_path):
+def mnist_part(folder, part):
+    """Reads the images and labels of a part of MNIST from the published files.
+
+    Args:
+      folder: where the part's two files are, each as it is or with `.gz`.
+      part: "train" or "t10k".
+
+    Returns:
+      A `Split` with the feature `image` uint8 `[N, 28, 28, 1]`, and path -> SHA-256 of the files.
+
+    Raises:
+      FileNotFoundError, ValueError: as `mnist`.
+    """
+    images_path = _idx_path(folder, f"{part}-images-idx3-ubyte")
+    labels_path = _idx_path(folder, f"{part}-labels-idx1-ubyte")
     images, labels = _idx(images_path, axes=3), _idx(labels_path, axes=1)
     if images.shape[1:] != (28, 28):
         raise ValueError(
@@ -275,7 +280,8 @@ def _mnist_part(images_path, labels_path):
     if len(images) != len(labels):
         raise ValueError(f"{images_path} has {len(images)} images, but {labels_path} {len(labels)} labels")
     _check_labels(labels_path, labels)
-    return _split(os.path.basename(images_path), images[..., None], labels)
+    files = {path: sources.sha256(path) for path in (images_path, labels_path)}
+    return _split(os.path.basename(images_path), images[..., None], labels), files
 
 
 def _idx_path(folder, name):

@@ -56,6 +56,7 @@ class Data:
     num_classes: int | None = None
     num_examples: int | None = None
     num_relevant: int | None = None
+    features: str | None = None
     width: int | None = None
     spread: float | None = None
     max_length: int = 32
