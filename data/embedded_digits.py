@@ -21,7 +21,7 @@ FEWEST = 10  # digits of a class, so that there are some for each split
 SPLITS = ("train", "validation", "test")
 FEATURES = ("image", "pixels", "rbm")
 UNITS = 1000
-LEARNING_RATE, BATCH, PASSES = 0.05, 10, 4
+LEARNING_RATE, BATCH, PASSES = 0.1, 20, 5  # of the Boltzmann machine
 
 
 def embedded_digits(
@@ -38,7 +38,9 @@ def embedded_digits(
     path, what there is is shared out 60/20/20, stratified.
 
     The paper does not say how large a digit is or how far it moves, nor how the Boltzmann machine was
-    trained: those are our choice.
+    trained: those are our choice. So is that the splits share no digit.
+
+    30,000 images take 2 s; a machine of 1000 units, fitted to 10,000 images, two minutes of one core.
 
     Args:
       path: folder of MNIST's published files, see `small_images.mnist`; those of `t10k` alone will do.

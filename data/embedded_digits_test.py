@@ -35,7 +35,7 @@ def write_part(folder, part, brightness, whole=False, labels=None):
 
 
 @pytest.fixture
-def test_digits(tmp_path):
+def tiny_t10k(tmp_path):
     """Writes a folder with the files of MNIST's test digits alone, 200 digits; returns its path."""
     write_part(tmp_path, "t10k", range(1, 201))
     return str(tmp_path)
@@ -50,10 +50,10 @@ def records_of(split):
     return [[int(one) for one in re.findall(r"(\d+)(?:,|$)", origins)] for origins in split.origins]
 
 
-def test_the_digits_shown_are_those_of_the_labels(test_digits):
-    dataset = load(test_digits)
+def test_the_digits_shown_are_those_of_the_labels(tiny_t10k):
+    dataset = load(tiny_t10k)
     assert dataset.class_names == tuple("0123456789")
-    assert {os.path.basename(path) for path in dataset.files} == set(os.listdir(test_digits))
+    assert {os.path.basename(path) for path in dataset.files} == set(os.listdir(tiny_t10k))
     for split in dataset.splits.values():
         images = split.features["image"]
         assert images.shape == (300, 60, 60, 1)
@@ -73,8 +73,8 @@ def test_counts_and_classes_are_uniform():
         np.testing.assert_allclose(split.class_counts(10) / split.labels.nnz, 0.1, atol=0.012)
 
 
-def test_places_are_those_of_a_grid_with_jitter(test_digits):
-    images = load(test_digits, num_examples=3000).splits["train"].features["image"][..., 0]
+def test_places_are_those_of_a_grid_with_jitter(tiny_t10k):
+    images = load(tiny_t10k, num_examples=3000).splits["train"].features["image"][..., 0]
     numbers, *at = np.nonzero(images)
     corners = np.stack(at, axis=1) - 14
     assert corners.min() == 0
@@ -105,8 +105,8 @@ def all_records(split):
     return {record for records in records_of(split) for record in records}
 
 
-def test_no_digit_is_shown_in_two_splits(test_digits):
-    splits = load(test_digits, num_examples=1000).splits
+def test_no_digit_is_shown_in_two_splits(tiny_t10k):
+    splits = load(tiny_t10k, num_examples=1000).splits
     shown = {name: all_records(split) for name, split in splits.items()}
     assert {name: len(records) for name, records in shown.items()} == {
         "train": 120,
@@ -195,7 +195,7 @@ def test_pixels_are_the_images_as_vectors():
 
 
 def test_the_machine_is_fitted_to_the_training_images_alone():
-    size = embedded_digits.BATCH + 30  # the last batch is not full
+    size = embedded_digits.BATCH + 7  # the last batch is not full
     pixels = load(num_examples=size, features="pixels", split_seed=3).splits
     splits = load(num_examples=size, features="rbm", width=7, split_seed=3).splits
     machine = sklearn.neural_network.BernoulliRBM(
