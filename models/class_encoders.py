@@ -18,6 +18,7 @@ class Embedding(tf.keras.layers.Layer):
     Args:
       num_classes: `n`.
       width: `d`.
+      weight_decay: times the squares of the vectors, added to the layer's losses.
 
     >>> Embedding(num_classes=3, width=4)(tf.range(3)).shape
     TensorShape([3, 4])
@@ -26,9 +27,11 @@ class Embedding(tf.keras.layers.Layer):
       Rank4Class, section 3.2.
     """
 
-    def __init__(self, num_classes, width, **kwargs):
+    def __init__(self, num_classes, width, weight_decay=0.0, **kwargs):
         super().__init__(**kwargs)
-        self.num_classes, self.width = num_classes, width
+        self.num_classes, self.width, self.weight_decay = num_classes, width, weight_decay
+        if weight_decay:
+            self.add_loss(lambda: self.weight_decay * tf.reduce_sum(tf.square(self.table)))
 
     def build(self, input_shape):
         self.table = self.add_weight("table", [self.num_classes, self.width], initializer="glorot_uniform")
@@ -39,7 +42,8 @@ class Embedding(tf.keras.layers.Layer):
         return tf.convert_to_tensor(self.table)
 
     def get_config(self):
-        return {**super().get_config(), "num_classes": self.num_classes, "width": self.width}
+        own = {"num_classes": self.num_classes, "width": self.width, "weight_decay": self.weight_decay}
+        return {**super().get_config(), **own}
 
 
 @_serializable

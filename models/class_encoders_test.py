@@ -133,3 +133,13 @@ def test_a_model_that_was_never_called_is_not_saved(tmp_path):
         ValueError, match="this RankModel has no weights to save yet: call it on features first"
     ):
         rank_model("embedding").save(tmp_path / "model.keras")
+
+
+def test_weight_decay_is_half_the_gradient_over_the_vectors():
+    encoder = models.get("class encoder", "embedding", num_classes=N, width=3, weight_decay=0.25)
+    with tf.GradientTape() as tape:
+        encoder(tf.range(N))
+        [penalty] = encoder.losses
+    np.testing.assert_allclose(penalty, 0.25 * tf.reduce_sum(tf.square(encoder.table)), rtol=1e-6)
+    np.testing.assert_allclose(tape.gradient(penalty, encoder.table), 0.5 * encoder.table, rtol=1e-6)
+    assert models.get("class encoder", "embedding", num_classes=N, width=3).losses == []

@@ -92,12 +92,14 @@ class ClassEncoder:
     "text" sends the classes' names through the instance encoder, which learns from them; "frozen_text"
     sends them once through the encoder as it is at the start, or that of `path`, and learns a linear map.
     `texts` is a file of descriptions in place of the names: a class a line, name, tab, description.
+    `weight_decay` times the squares of the vectors of an "embedding" is added to the loss.
     `attention_layers` counts the blocks on top.
     """
 
     name: str = "embedding"
     texts: str | None = None
     path: str | None = None
+    weight_decay: float | None = None
     attention_layers: int = 0
     attention_heads: int = 4
     attention_dropout: float = 0.0
@@ -344,7 +346,7 @@ def check(experiment):
         raise ValueError(
             f"optimizer.weight_decay {experiment.optimizer.weight_decay} needs optimizer.name='adamw'"
         )
-    for section in ("encoder", "optimizer"):
+    for section in ("encoder", "class_encoder", "optimizer"):
         decay = getattr(experiment, section).weight_decay
         if decay is not None and decay < 0.0:
             raise ValueError(f"{section}.weight_decay {decay} is negative")
@@ -396,6 +398,8 @@ def _check_class_encoder(experiment):
         raise ValueError("class_encoder.texts needs class_encoder.name='text' or 'frozen_text'")
     if section.path and section.name != "frozen_text":
         raise ValueError("class_encoder.path needs class_encoder.name='frozen_text'")
+    if section.weight_decay and section.name != "embedding":
+        raise ValueError("class_encoder.weight_decay needs class_encoder.name='embedding'")
     if section.attention_layers and experiment.data.held_out:
         raise ValueError(
             "class_encoder.attention_layers lets the other classes see those of data.held_out: use only one"

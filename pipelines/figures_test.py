@@ -134,3 +134,30 @@ def test_drawing_leaves_no_figure_behind():
     figures.confusion_matrix([0], [0], names(2))
     figures.rank_histogram(np.array([1.0]), 2)
     assert plt.get_fignums() == before
+
+
+LAWS = np.array([[0.0, 0.7, 0.3, 0.0, 0.0], [0.0, 0.1, 0.9, 0.0, 0.0], [0.0, 0.5, 0.5, 0.0, 0.0]])
+
+
+def test_counts_that_training_does_not_know_stand_out():
+    known = np.array([1, 2, 2])
+    pixels = figures.count_laws(LAWS, [1, 2, 1], known)
+    assert has_color(pixels, figures.RIGHT)
+    assert not has_color(pixels, figures.WRONG)
+    assert has_color(figures.count_laws(np.roll(LAWS, 1, axis=1), [1, 2, 1], known), figures.WRONG)
+    np.testing.assert_array_equal(pixels, figures.count_laws(LAWS, [1, 2, 1], known))
+
+
+def test_a_law_that_cannot_be_judged_is_told():
+    broken = np.where([[True], [False], [False]], np.nan, LAWS)
+    pixels = figures.count_laws(broken, [1, 2, 1], np.array([1, 2]))
+    assert (pixels.shape != figures.count_laws(LAWS, [1, 2, 1], np.array([1, 2])).shape) or (
+        pixels != figures.count_laws(LAWS, [1, 2, 1], np.array([1, 2]))
+    ).any()
+    assert figures.count_laws(np.full([2, 5], np.nan), [1, 2], np.array([1])).any()
+
+
+def test_many_counts_are_summed_up():
+    laws = np.full([2, 1001], 1 / 1001)
+    assert figures.count_laws(laws, [1, 3], np.array([1, 3])).shape[1] < 1500
+    assert figures.count_laws(LAWS[:1, :2] / 0.7, [1], np.array([1])).any()

@@ -150,7 +150,8 @@ class Problem:
 
     def _class_encoder(self, section, width):
         if section.name == "embedding":
-            knobs = {"num_classes": len(self.class_names), "width": width}
+            decay = section.weight_decay or 0.0
+            knobs = {"num_classes": len(self.class_names), "width": width, "weight_decay": decay}
         elif section.name == "text":
             knobs = {"features": self.class_features}
         else:

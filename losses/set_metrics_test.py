@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class import losses
+from rank4class.losses import counts, set_metrics
+
+SCORES = np.random.default_rng(0).normal(size=[40, 5]).astype(np.float32) * 2.0
+LABELS = (np.random.default_rng(1).random([40, 5]) < 0.4).astype(np.float32)
+PRIOR = np.log(np.random.default_rng(2).dirichlet(np.ones(6), size=40)).astype(np.float32)
+
+
+def test_the_likelihood_is_that_of_the_size_and_of_the_set_given_its_size():
+    expected = counts.count_nll(PRIOR, LABELS) + losses.functional.n_choose_k(SCORES, LABELS)
+    np.testing.assert_allclose(set_metrics.nll(SCORES, LABELS, PRIOR), expected, rtol=1e-5)
+
+
+def test_logistic_regression_is_a_poisson_binomial_prior():
+    found = set_metrics.nll(SCORES, LABELS, counts.poisson_binomial(SCORES))
+    expected = tf.reduce_sum(tf.nn.sigmoid_cross_entropy_with_logits(LABELS, SCORES), axis=1)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_array_equal(
+        set_metrics.exact_match(SCORES, LABELS, counts.poisson_binomial(SCORES)),
+        ((SCORES > 0.0) == LABELS).all(axis=1),
+    )
+
+
+def test_a_class_id_is_a_set_of_one():
+    ids = np.arange(40) % 5
+    one_hot = np.eye(5, dtype=np.float32)[ids]
+    for metric in (set_metrics.nll, set_metrics.exact_match):
+        np.testing.assert_allclose(metric(SCORES, ids, PRIOR), metric(SCORES, one_hot, PRIOR), rtol=1e-6)
+    np.testing.assert_allclose(counts.count_nll(PRIOR, ids), -PRIOR[:, 1])
+
+
+def test_grades_count_as_one_and_masked_classes_not_at_all():
+    prior = np.where(np.arange(6) < 5, PRIOR, -np.inf)
+    where = np.arange(5) < 4
+    for metric in (set_metrics.nll, set_metrics.exact_match):
+        np.testing.assert_allclose(
+            metric(SCORES, 3.0 * LABELS, prior, where=where),
+            metric(SCORES[:, :4], LABELS[:, :4], prior[:, :5]),
+            rtol=1e-5,
+        )
+    np.testing.assert_allclose(
+        counts.count_nll(PRIOR, LABELS, where=where), counts.count_nll(PRIOR, LABELS[:, :4])
+    )
+
+
+def test_exact_matches_by_hand():
+    prior = np.log([0.1, 0.2, 0.7])
+    assert set_metrics.exact_match([[5.0, 4.0, 0.0]], [[1.0, 1.0, 0.0]], prior).numpy() == [1.0]
+    assert set_metrics.exact_match([[5.0, 4.0, 0.0]], [[1.0, 0.0, 0.0]], prior).numpy() == [0.0]
+    assert set_metrics.exact_match([[5.0, 4.0, 0.0]], [[1.0, 0.0, 1.0]], prior).numpy() == [0.0]
+
+
+def test_what_cannot_be_judged_looks_bad():
+    scores = np.array([[np.nan, 0.0], [0.0, np.inf], [0.0, 1.0]], np.float32)
+    labels = [[0.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
+    prior = np.log([0.4, 0.4, 0.2])
+    assert np.isinf(set_metrics.nll(scores, labels, prior)).tolist() == [True, True, False]
+    assert set_metrics.exact_match(scores, labels, prior).numpy().tolist() == [0.0, 0.0, 1.0]
+    compiled = tf.function(set_metrics.nll)
+    assert np.isinf(compiled(tf.zeros([1, 2]), tf.ones([1, 2]), tf.constant([[0.0, np.nan, 0.0]]))).all()
+
+
+def test_by_name():
+    for name in losses.registry.SET_METRICS:
+        metric = losses.get_metric(name, max_relevant=3)
+        assert metric.function(SCORES, LABELS, PRIOR).shape == [40]
+        assert metric.percent != (name == "nll")
+        assert metric.higher_is_better != (name == "nll")
+    with pytest.raises(ValueError, match="unknown metric 'nl'; there are: .*map, nll, exact_match"):
+        losses.get_metric("nl")
+
+
+def test_the_count_prior_as_a_keras_loss():
+    loss = losses.CountLikelihood()
+    np.testing.assert_allclose(loss(LABELS, PRIOR), tf.reduce_mean(counts.count_nll(PRIOR, LABELS)))
+    again = tf.keras.losses.deserialize(tf.keras.losses.serialize(loss))
+    np.testing.assert_allclose(again(LABELS, PRIOR), loss(LABELS, PRIOR))
+    weights = np.arange(40, dtype=np.float32)
+    np.testing.assert_allclose(
+        loss(LABELS, PRIOR, sample_weight=weights),
+        tf.reduce_mean(weights * counts.count_nll(PRIOR, LABELS)),
+        rtol=1e-6,
+    )

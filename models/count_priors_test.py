@@ -1,0 +1,80 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class import models
+
+N, WIDTH = 5, 8
+
+
+def rank_model(count_prior):
+    return models.RankModel(
+        models.get("encoder", "identity"),
+        models.get("class encoder", "embedding", num_classes=N, width=WIDTH),
+        models.get("interaction", "dot"),
+        num_classes=N,
+        count_prior=count_prior,
+    )
+
+
+def embedded(size=64):
+    return {"embedding": np.random.default_rng(0).normal(size=[size, WIDTH]).astype(np.float32)}
+
+
+def test_a_learned_law_is_one():
+    layer = models.get("count prior", "learned", most=3, hidden=(4,))
+    law = tf.exp(layer(tf.constant(embedded()["embedding"])))
+    assert law.shape == [64, 4]
+    np.testing.assert_allclose(tf.reduce_sum(law, axis=1), 1.0, rtol=1e-5)
+    assert len(layer.trainable_variables) == 4
+
+
+def test_a_fixed_law_is_every_instances():
+    law = models.get("count prior", "fixed", probabilities=(0.25, 0.0, 0.75))(tf.zeros([2, WIDTH]))
+    np.testing.assert_allclose(tf.exp(law), [[0.25, 0.0, 0.75]] * 2)
+
+
+@pytest.mark.parametrize(
+    "prior", [("learned", {"most": 4, "hidden": (6,)}), ("fixed", {"probabilities": (0.5, 0.25, 0.25)})]
+)
+def test_in_a_rank_model_saved_and_loaded(tmp_path, prior):
+    name, knobs = prior
+    model = rank_model(models.get("count prior", name, **knobs))
+    outputs = model(embedded())
+    assert outputs["scores"].shape == [64, N]
+    assert outputs["log_counts"].shape == [64, 5 if name == "learned" else 3]
+    path = str(tmp_path / "model.keras")
+    model.save(path)
+    again = tf.keras.models.load_model(path)(embedded())
+    for part in outputs:
+        np.testing.assert_array_equal(again[part], outputs[part])
+
+
+def test_without_one_a_rank_model_gives_scores_alone():
+    assert rank_model(None)(embedded()).shape == [64, N]
+
+
+def test_half_precision_gives_a_law_in_full():
+    tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    try:
+        outputs = rank_model(models.get("count prior", "learned", most=4))(embedded())
+    finally:
+        tf.keras.mixed_precision.set_global_policy("float32")
+    assert outputs["log_counts"].dtype == tf.float32
+    np.testing.assert_allclose(tf.reduce_sum(tf.exp(outputs["log_counts"]), axis=1), 1.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "knobs", "message"),
+    [
+        ("learned", {"most": 0}, "most 0 is less than 1"),
+        ("fixed", {"probabilities": (0.5, 0.4)}, "the probabilities of the counts sum to 0.9, not to 1"),
+        ("fixed", {"probabilities": (1.5, -0.5)}, r"probability 1.5 of the count 0 is not in \[0, 1\]"),
+        ("fixed", {"probabilities": (0.5, float("nan"))}, "probability nan of the count 1 is not in"),
+        ("fixd", {}, "unknown count prior 'fixd', did you mean 'fixed'?"),
+        ("learned", {}, "count prior 'learned' needs 'most'"),
+    ],
+)
+def test_what_is_no_prior(name, knobs, message):
+    with pytest.raises(ValueError, match=message):
+        models.get("count prior", name, **knobs)

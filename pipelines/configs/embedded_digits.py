@@ -1,0 +1,31 @@
+r"""Images of one to four digits: which are shown, and how many (n-choose-k, section 5.1).
+
+    python -m rank4class.scripts.train --config=pipelines/configs/embedded_digits.py \
+        --config.data.path=FOLDER --workdir=runs/embedded_digits
+
+FOLDER holds MNIST's files (those of `t10k` alone will do); without it the digits are scikit-learn's. The
+scores and the law of the count are linear in 1000 features of a restricted Boltzmann machine. Logistic
+regression on the same features, as the paper has it beside:
+
+    python -m rank4class.scripts.train --config=pipelines/configs/embedded_digits.py \
+        --config.data.path=FOLDER --workdir=runs/embedded_digits_logistic \
+        --config.loss.name=sigmoid_cross_entropy --config.count_prior.name=poisson_binomial
+"""
+
+from rank4class.pipelines import config
+
+
+def get_config():
+    return config.Experiment(
+        data=config.Data(name="embedded_digits", features="rbm"),
+        encoder=config.Encoder(name="identity"),
+        class_encoder=config.ClassEncoder(weight_decay=1e-4),
+        interaction=config.Interaction(use_bias=True),
+        loss=config.Loss(name="n_choose_k"),
+        count_prior=config.CountPrior(name="learned"),
+        optimizer=config.Optimizer(name="adam", learning_rate=3e-3, decay="linear"),
+        batch_size=100,
+        epochs=30.0,
+        monitor="nll",
+        metrics=("nll", "exact_match", "precision@1"),
+    )
