@@ -3,6 +3,10 @@
 import json
 import os
 import pathlib
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -12,6 +16,8 @@ import tensorflow as tf
 from rank4class.pipelines import strategies, trainer
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# TensorFlow's own pool would keep what the largest test took to the end: gigabytes in each worker.
+os.environ.setdefault("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
@@ -40,6 +46,86 @@ def real_data():
 def mirrored():
     """Returns the strategy over both logical CPUs, one a process: the sums of two would be mixed up."""
     return strategies.get("mirrored")
+
+
+# Importing TensorFlow takes five seconds: a process that has done so forks one for most doors.
+IMPORTED = """
+import json, os, resource, runpy, sys
+from rank4class.pipelines import comparison, description, evaluation_files, report, trainer
+
+for line in sys.stdin:
+    asked = json.loads(line)
+    if pid := asked.get("pid"):
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        answer = os.waitstatus_to_exitcode(status) if ended else None
+    elif not (answer := os.fork()):
+        for stream, path in zip((0, 1, 2), (os.devnull, *asked["streams"])):
+            os.dup2(os.open(path, os.O_RDWR | os.O_CREAT), stream)
+        os.environ |= asked["environment"]
+        if size := asked["largest_file"]:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+        exec(asked["first"])
+        sys.argv = asked["arguments"]
+        runpy.run_module(f"rank4class.scripts.{sys.argv[0]}", run_name="__main__", alter_sys=True)
+        sys.exit()
+    print(json.dumps(answer), flush=True)
+"""
+
+
+class Forked:
+    """What `subprocess.Popen` would be of a process that another one has forked."""
+
+    def __init__(self, ask, pid, streams):
+        self.pid, self.returncode = pid, None
+        self._ask, self._streams = ask, streams
+
+    def poll(self):
+        if self.returncode is None:
+            self.returncode = self._ask(pid=self.pid)
+        return self.returncode
+
+    def send_signal(self, number):
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self):
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self, timeout=300):
+        deadline = time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() > deadline:
+                self.kill()
+                raise TimeoutError(f"{timeout} s have passed")
+            time.sleep(0.01)
+        return tuple(path.read_text() for path in self._streams)
+
+
+@pytest.fixture(scope="session")
+def imported(tmp_path_factory):
+    """Returns a function that opens a door as `python -m` does; it returns the `Forked` process."""
+    command = [sys.executable, "-c", IMPORTED]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, **pipes, text=True) as server:
+
+        def ask(**what):
+            print(json.dumps(what), file=server.stdin, flush=True)
+            return json.loads(server.stdout.readline())
+
+        def opened(door, *arguments, environment=None, largest_file=None, first=""):
+            """Runs the program `first` before; a file of more bytes than `largest_file` fills the disk."""
+            streams = [tmp_path_factory.mktemp("streams") / name for name in ("stdout", "stderr")]
+            pid = ask(
+                arguments=[door, *map(str, arguments)],
+                streams=[*map(str, streams)],
+                environment=environment or {},
+                largest_file=largest_file,
+                first=first,
+            )
+            return Forked(ask, pid, streams)
+
+        yield opened
+        server.stdin.close()
 
 
 @pytest.fixture

@@ -11,22 +11,6 @@ import pytest
 DIGITS = "--config=" + os.path.join(os.path.dirname(__file__), "..", "pipelines", "configs", "digits_mlp.py")
 QUICK = ("--config.epochs=1", "--config.encoder.hidden=(16,)")
 
-# Importing TensorFlow takes five seconds: a process that has done so forks one for most doors.
-IMPORTED = """
-import json, os, runpy, sys
-from rank4class.pipelines import comparison, description, evaluation_files, report, trainer
-
-for line in sys.stdin:
-    door, arguments, out, err = json.loads(line)
-    if not (child := os.fork()):
-        for stream, path in ((1, out), (2, err)):
-            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), stream)
-        sys.argv = [door, *arguments]
-        runpy.run_module(f"rank4class.scripts.{door}", run_name="__main__", alter_sys=True)
-        sys.exit()
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
-
 
 def run(door, *arguments):
     command = [sys.executable, "-m", f"rank4class.scripts.{door}", *map(str, arguments)]
@@ -34,29 +18,13 @@ def run(door, *arguments):
 
 
 @pytest.fixture(scope="module")
-def imported():
-    """Starts the process that forks the doors."""
-    with subprocess.Popen(
-        [sys.executable, "-c", IMPORTED],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        yield process
-        process.stdin.close()
-
-
-@pytest.fixture(scope="module")
-def fork(imported, tmp_path_factory):
+def fork(imported):
     """Returns a function that opens a door as `run` does."""
 
-    def opened(door, *arguments):
-        streams = [tmp_path_factory.mktemp("streams") / name for name in ("stdout", "stderr")]
-        asked = [door, [*map(str, arguments)], *map(str, streams)]
-        print(json.dumps(asked), file=imported.stdin, flush=True)
-        code = int(imported.stdout.readline())
-        return subprocess.CompletedProcess(arguments, code, *(path.read_text() for path in streams))
+    def opened(door, *arguments, **kwargs):
+        process = imported(door, *arguments, **kwargs)
+        out, err = process.communicate()
+        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
     return opened
 
@@ -83,7 +51,7 @@ def test_train_then_evaluate(fork, tmp_path):
     assert "17/17" in trained.stdout
     assert "TensorBoard: tensorboard --logdir" in trained.stdout
     results = json.loads((path / "results.json").read_text())
-    evaluated = run("evaluate", f"--workdir={path}", "--split=test")
+    evaluated = fork("evaluate", f"--workdir={path}", "--split=test")
     assert evaluated.returncode == 0, evaluated.stderr
     line = next(line for line in evaluated.stdout.splitlines() if line.startswith("ndcg@5"))
     low, high = results["test"]["intervals"]["ndcg@5"]
@@ -204,9 +172,18 @@ def test_mistakes_in_comparing_are_one_clear_line(two_runs, tmp_path, mistaken):
     assert "have no metric in common" in line
 
 
+# The demo takes no flags of a config.
+SHORT_DEMO = """
+from rank4class.pipelines import config
+from rank4class.pipelines.configs import digits_mlp
+whole = digits_mlp.get_config()
+digits_mlp.get_config = lambda: config.override(whole, {"epochs": 2.0})
+"""
+
+
 @pytest.mark.slow
-def test_demo(tmp_path):
-    finished = run("demo", f"--workdir={tmp_path}", "--seeds=1")
+def test_demo(fork, tmp_path):
+    finished = fork("demo", f"--workdir={tmp_path}", "--seeds=1", first=SHORT_DEMO)
     assert finished.returncode == 0, finished.stderr
     assert "[  9/9] approx_ndcg-concat_mlp-seed0: test top1_error" in finished.stdout
     assert "tensorboard --logdir" in finished.stdout

@@ -2,11 +2,8 @@
 
 import json
 import os
-import resource
 import signal
 import socket
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -19,33 +16,27 @@ SMALL = ("--config.encoder.hidden=(16,)", "--config.encoder.dropout=0.2")
 # Workers reduce in another order than one device does: losses agree to so many parts.
 REPLICAS_RTOL = 1e-5
 
-STARTED = []
-
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(autouse=True)
-def none_is_left():
-    """Ends what a test that failed has left running."""
-    yield
-    while STARTED:
-        STARTED.pop().kill()
+@pytest.fixture
+def start(imported):
+    """Returns a function that starts a training; what a test that failed has left running is ended."""
+    started = []
+
+    def start(workdir, *flags, **kwargs):
+        started.append(imported("train", DIGITS, *SMALL, f"--workdir={workdir}", *flags, **kwargs))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
 
 
-def start(workdir, *flags, environment=None, **kwargs):
-    command = [
-        sys.executable,
-        "-m",
-        "rank4class.scripts.train",
-        DIGITS,
-        *SMALL,
-        f"--workdir={workdir}",
-        *flags,
-    ]
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen(command, **streams, env={**os.environ, **(environment or {})}, **kwargs)
-    STARTED.append(process)
-    return process
+@pytest.fixture
+def train(start):
+    """Returns a function that trains to the end; it returns what `ended` does."""
+    return lambda workdir, *flags, **kwargs: ended(start(workdir, *flags, **kwargs))
 
 
 def ended(process, timeout=300):
@@ -56,10 +47,6 @@ def ended(process, timeout=300):
         process.kill()
     lines = [line for line in errors.splitlines() if line.strip()]
     return process.returncode, lines[-1] if lines else ""
-
-
-def train(workdir, *flags, **kwargs):
-    return ended(start(workdir, *flags, **kwargs))
 
 
 def wait_for(condition, process, timeout=120):
@@ -74,7 +61,7 @@ def history(workdir):
     return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_sigterm_saves_and_the_same_command_goes_on(tmp_path):
+def test_sigterm_saves_and_the_same_command_goes_on(start, tmp_path):
     flags = ("--config.epochs=200",)
     process = start(tmp_path / "run", *flags)
     wait_for((tmp_path / "run" / "metrics.jsonl").exists, process)
@@ -93,12 +80,9 @@ def test_sigterm_saves_and_the_same_command_goes_on(tmp_path):
     assert ended(process)[0] == 128 + signal.SIGINT
 
 
-def test_a_disk_that_is_full_loses_nothing(tmp_path):
-    def small_files():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-
+def test_a_disk_that_is_full_loses_nothing(train, tmp_path):
     flags = ("--config.epochs=3", "--config.encoder.hidden=(64,)")
-    code, line = train(tmp_path / "run", *flags, preexec_fn=small_files)
+    code, line = train(tmp_path / "run", *flags, largest_file=20_000)
     assert code == 1
     assert line.startswith("error: checkpoint ")
     assert "File too large" in line
@@ -108,14 +92,14 @@ def test_a_disk_that_is_full_loses_nothing(tmp_path):
     assert survival.compare(str(tmp_path / "undisturbed"), str(tmp_path / "run")) == []
 
 
-def test_a_folder_that_cannot_be_written(tmp_path):
+def test_a_folder_that_cannot_be_written(train, tmp_path):
     (tmp_path / "file").write_text("")
     code, line = train(tmp_path / "file" / "run")
     assert code == 1
     assert line == f"error: {tmp_path}/file/run: {tmp_path}/file is not a directory"
 
 
-def test_a_second_process_on_one_folder(tmp_path):
+def test_a_second_process_on_one_folder(start, train, tmp_path):
     first = start(tmp_path / "run", "--config.epochs=400")
     wait_for((tmp_path / "run" / "config.json").exists, first)
     code, line = train(tmp_path / "run", "--config.epochs=400")
@@ -126,7 +110,7 @@ def test_a_second_process_on_one_folder(tmp_path):
     assert ended(first)[0] == 128 + signal.SIGTERM
 
 
-def test_a_cluster_that_is_not_described(tmp_path):
+def test_a_cluster_that_is_not_described(train, tmp_path):
     code, line = train(tmp_path, "--strategy=multi_worker", environment={"TF_CONFIG": "{"})
     assert code == 1
     assert line.startswith("error: TF_CONFIG is not JSON (")
@@ -142,19 +126,24 @@ def free_ports(count):
     return ports
 
 
-def start_workers(workdir, *flags, other_workdir=None, other_flags=()):
-    """Starts two workers on this machine; the second may get a folder and flags of its own."""
-    addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
-    processes = []
-    for i, (folder, own) in enumerate(((workdir, ()), (other_workdir or workdir, other_flags))):
-        cluster = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": i}}
-        environment = {"TF_CONFIG": json.dumps(cluster)}
-        processes.append(start(folder, "--strategy=multi_worker", *flags, *own, environment=environment))
-    return processes
+@pytest.fixture
+def start_workers(start):
+    """Returns a function that starts two workers on this machine; the second may get a folder and flags."""
+
+    def start_workers(workdir, *flags, other_workdir=None, other_flags=()):
+        addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
+        processes = []
+        for i, (folder, own) in enumerate(((workdir, ()), (other_workdir or workdir, other_flags))):
+            cluster = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": i}}
+            environment = {"TF_CONFIG": json.dumps(cluster)}
+            processes.append(start(folder, "--strategy=multi_worker", *flags, *own, environment=environment))
+        return processes
+
+    return start_workers
 
 
 @pytest.mark.multi_worker
-def test_two_workers_train_like_one_and_resume_when_one_is_lost(tmp_path):
+def test_two_workers_train_like_one_and_resume_when_one_is_lost(train, start_workers, tmp_path):
     flags = ("--config.epochs=12", "--config.encoder.dropout=0.0", "--config.checkpoint_steps=5")
     chief, other = start_workers(tmp_path / "two", *flags)
     wait_for((tmp_path / "two" / "metrics.jsonl").exists, chief)
@@ -187,7 +176,7 @@ def test_two_workers_train_like_one_and_resume_when_one_is_lost(tmp_path):
 
 
 @pytest.mark.multi_worker
-def test_a_signal_to_one_worker_stops_both(tmp_path):
+def test_a_signal_to_one_worker_stops_both(start_workers, tmp_path):
     chief, other = start_workers(tmp_path / "two", "--config.epochs=500")
     wait_for((tmp_path / "two" / "metrics.jsonl").exists, chief)
     other.send_signal(signal.SIGTERM)
@@ -212,7 +201,7 @@ def test_a_signal_to_one_worker_stops_both(tmp_path):
         ("another", (), "another is not the chief's folder: all workers need one and the same --workdir"),
     ],
 )
-def test_workers_that_do_not_belong_together(tmp_path, folder, flags, message):
+def test_workers_that_do_not_belong_together(start_workers, tmp_path, folder, flags, message):
     chief, other = start_workers(
         tmp_path / "one", "--config.epochs=2", other_workdir=tmp_path / folder, other_flags=flags
     )
@@ -223,7 +212,7 @@ def test_workers_that_do_not_belong_together(tmp_path, folder, flags, message):
     assert not (tmp_path / "one" / "results.json").exists()
 
 
-def test_a_log_that_cannot_be_written(tmp_path):
+def test_a_log_that_cannot_be_written(train, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "tensorboard").write_text("")
     code, line = train(tmp_path / "run")
