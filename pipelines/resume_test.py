@@ -1,6 +1,5 @@
 """Runs that are interrupted, killed, or find their files damaged end as if nothing had been."""
 
-import json
 import os
 import signal
 
@@ -21,20 +20,37 @@ def small(**changes):
     return config.override(digits_mlp.get_config(), {**base, **changes})
 
 
-def assert_ends_like_an_undisturbed_run(experiment, path, tmp_path):
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """Returns a function from an experiment to the folder of its run in peace, which tests share."""
+    folders = {}
+
+    def trained(experiment):
+        if repr(experiment) not in folders:
+            folder = str(tmp_path_factory.mktemp("undisturbed") / "run")
+            trainer.train(experiment, folder, progress=False)
+            folders[repr(experiment)] = folder
+        return folders[repr(experiment)]
+
+    return trained
+
+
+def assert_ends_like_an_undisturbed_run(experiment, path, undisturbed):
     trainer.train(experiment, path, progress=False)
-    undisturbed = str(tmp_path / "undisturbed")
-    trainer.train(experiment, undisturbed, progress=False)
-    assert survival.compare(undisturbed, path) == []
+    assert survival.compare(undisturbed(experiment), path) == []
 
 
 @pytest.mark.parametrize("loss", ["softmax", "gumbel_approx_ndcg"])
 @pytest.mark.parametrize("moment", ["before the save", "after the save"])
-def test_an_interrupted_run_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch, moment, loss):
-    interrupt_and_compare(small(**{"loss.name": loss, "epochs": 4.0}), 34, tmp_path, monkeypatch, moment)
+def test_an_interrupted_run_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch, undisturbed, moment, loss):
+    interrupt_and_compare(
+        small(**{"loss.name": loss, "epochs": 4.0}), 34, tmp_path, monkeypatch, undisturbed, moment
+    )
 
 
-def test_a_run_with_dropout_in_every_part_goes_on(tmp_path, monkeypatch, tiny_goemotions, tiny_bert):
+def test_a_run_with_dropout_in_every_part_goes_on(
+    tmp_path, monkeypatch, undisturbed, tiny_goemotions, tiny_bert
+):
     experiment = config.Experiment(
         data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8),
         encoder=config.Encoder(name="bert", path=tiny_bert, dropout=0.2, output_dropout=0.2),
@@ -45,10 +61,10 @@ def test_a_run_with_dropout_in_every_part_goes_on(tmp_path, monkeypatch, tiny_go
         metrics=("top1_error", "mrr"),
         monitor="mrr",
     )
-    interrupt_and_compare(experiment, 5, tmp_path, monkeypatch, "before the save")
+    interrupt_and_compare(experiment, 5, tmp_path, monkeypatch, undisturbed, "before the save")
 
 
-def interrupt_and_compare(experiment, step, tmp_path, monkeypatch, moment):
+def interrupt_and_compare(experiment, step, tmp_path, monkeypatch, undisturbed, moment):
     killed = str(tmp_path / "killed")
     save = State.save
 
@@ -65,7 +81,7 @@ def interrupt_and_compare(experiment, step, tmp_path, monkeypatch, moment):
         with pytest.raises(KeyboardInterrupt):
             trainer.train(experiment, killed, progress=False)
     assert Workdir(killed).results() is None
-    assert_ends_like_an_undisturbed_run(experiment, killed, tmp_path)
+    assert_ends_like_an_undisturbed_run(experiment, killed, undisturbed)
 
 
 EVERYTHING = {
@@ -90,7 +106,9 @@ EVERYTHING = {
         (signal.SIGTERM, {"steps_per_execution": 5, "jit_compile": True}),
     ],
 )
-def test_a_signal_between_two_evaluations_saves_and_stops(tmp_path, monkeypatch, changes, number):
+def test_a_signal_between_two_evaluations_saves_and_stops(
+    tmp_path, monkeypatch, undisturbed, changes, number
+):
     experiment, path = small(**changes), str(tmp_path / "stopped")
     build_steps = trainer.build_steps
 
@@ -111,12 +129,12 @@ def test_a_signal_between_two_evaluations_saves_and_stops(tmp_path, monkeypatch,
     assert caught.value.signal == number
     [session] = Workdir(path).sessions()
     assert (session["from_step"], 10 < session["to_step"] <= 17) == (0, True)
-    assert_ends_like_an_undisturbed_run(experiment, path, tmp_path)
+    assert_ends_like_an_undisturbed_run(experiment, path, undisturbed)
     assert [line["from_step"] for line in Workdir(path).sessions()] == [0, session["to_step"]]
 
 
 @pytest.mark.parametrize("call", [1, 2, 3])
-def test_a_signal_while_a_split_is_judged(tmp_path, monkeypatch, call):
+def test_a_signal_while_a_split_is_judged(tmp_path, monkeypatch, undisturbed, call):
     """The first two are evaluations, the third is of the results."""
     experiment, path = small(**{"optimizer.ema_momentum": 0.9}), str(tmp_path / "stopped")
     judge, calls = evaluation.Judge.__call__, []
@@ -132,14 +150,14 @@ def test_a_signal_while_a_split_is_judged(tmp_path, monkeypatch, call):
         with pytest.raises(Interrupted, match=f"saved after step {17 * min(call, 2)} and stopped"):
             trainer.train(experiment, path, progress=False)
     assert len(calls) == call
-    assert_ends_like_an_undisturbed_run(experiment, path, tmp_path)
+    assert_ends_like_an_undisturbed_run(experiment, path, undisturbed)
 
 
-def test_a_torn_checkpoint_costs_the_steps_since_the_one_before(tmp_path, monkeypatch, caplog):
+def test_a_torn_checkpoint_costs_the_steps_since_the_one_before(tmp_path, monkeypatch, undisturbed, caplog):
     experiment, path = small(epochs=4.0), str(tmp_path / "torn")
     interrupt(experiment, path, 51, monkeypatch)
     cut(tmp_path / "torn" / "checkpoints" / "last", "step-51.data*")
-    assert_ends_like_an_undisturbed_run(experiment, path, tmp_path)
+    assert_ends_like_an_undisturbed_run(experiment, path, undisturbed)
     assert "step-51 is damaged" in caplog.text
     assert Workdir(path).sessions()[1]["from_step"] == 34
 
@@ -193,11 +211,11 @@ def interrupt(experiment, path, step, monkeypatch):
 
 
 @pytest.mark.parametrize("step", [51, 68])  # after the last one nothing is saved any more
-def test_lost_histories_are_written_again(tmp_path, monkeypatch, step):
+def test_lost_histories_are_written_again(tmp_path, monkeypatch, undisturbed, step):
     experiment, path = small(epochs=4.0), str(tmp_path / "lost")
     interrupt(experiment, path, step, monkeypatch)
     (tmp_path / "lost" / "metrics.jsonl").write_text("damaged")
-    assert_ends_like_an_undisturbed_run(experiment, path, tmp_path)
+    assert_ends_like_an_undisturbed_run(experiment, path, undisturbed)
 
 
 def test_tensorboard_takes_back_what_will_be_repeated(tmp_path, monkeypatch):
@@ -221,15 +239,12 @@ def test_how_many_steps_are_taken_at_once_changes_nothing(tmp_path):
     assert len(set(histories)) == 1
 
 
-def test_checkpoints_between_evaluations_change_nothing(tmp_path):
-    histories = []
-    for steps in (None, 4):
-        path = tmp_path / str(steps)
-        trainer.train(small(checkpoint_steps=steps), str(path), progress=False)
-        histories.append((path / "metrics.jsonl").read_bytes())
-    assert histories[0] == histories[1]
-    assert [line["step"] for line in map(json.loads, histories[0].splitlines())] == [17, 34]
-    names = sorted(path.name for path in (tmp_path / "4" / "checkpoints" / "last").glob("*.index"))
+def test_checkpoints_between_evaluations_change_nothing(tmp_path, undisturbed):
+    trainer.train(small(checkpoint_steps=4), str(tmp_path), progress=False)
+    history = Workdir(str(tmp_path)).history()
+    assert history == Workdir(undisturbed(small())).history()
+    assert [line["step"] for line in history] == [17, 34]
+    names = sorted(path.name for path in (tmp_path / "checkpoints" / "last").glob("*.index"))
     assert names == ["step-32.index", "step-34.index"]
 
 

@@ -35,9 +35,9 @@ def test_a_cell_of_a_grid_is_the_run_that_train_makes(tmp_path):
 
 
 def test_finished_cells_are_kept(tmp_path):
-    first = grid(tmp_path, losses=["mse"], seeds=[0])
+    first = grid(tmp_path, losses=["mse"], interactions=["dot"], seeds=[0])
     stamps = [json.dumps(run.results) for run in first]
-    again = grid(tmp_path, losses=["mse"])
+    again = grid(tmp_path, losses=["mse"], interactions=["dot"])
     assert [json.dumps(run.results) for run in again if run.experiment.seed == 0] == stamps
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -19,6 +20,22 @@ pytestmark = pytest.mark.usefixtures("names_of_a_new_process")
 def small(**changes):
     base = {"epochs": 2.0, "encoder.hidden": (16,), "encoder.dropout": 0.2}
     return config.override(digits_mlp.get_config(), {**base, **changes})
+
+
+@pytest.fixture(scope="module")
+def finished_once(tmp_path_factory):
+    """Trains `small()`; returns the folder, which is not to be changed."""
+    path = str(tmp_path_factory.mktemp("finished") / "run")
+    tf.keras.backend.clear_session()
+    trainer.train(small(), path, progress=False)
+    return path
+
+
+@pytest.fixture
+def finished(finished_once, tmp_path):
+    """Returns the folder of a finished run of `small()`, a copy for this test."""
+    shutil.copytree(finished_once, tmp_path / "run")
+    return tmp_path / "run"
 
 
 def assert_same_run(left, right):
@@ -55,9 +72,8 @@ def test_a_run_leaves_what_it_promises(tmp_path, capsys):
     assert "17/17" in capsys.readouterr().out  # Keras's bar
 
 
-def test_tensorboard_holds_losses_metrics_and_the_config(tmp_path):
-    trainer.train(small(), str(tmp_path), progress=False)
-    (events,) = (tmp_path / "tensorboard").glob("events*")
+def test_tensorboard_holds_losses_metrics_and_the_config(finished):
+    (events,) = (finished / "tensorboard").glob("events*")
     tags = set()
     for record in tf.compat.v1.train.summary_iterator(str(events)):
         tags |= {value.tag for value in record.summary.value}
@@ -79,43 +95,40 @@ def test_tensorboard_holds_losses_metrics_and_the_config(tmp_path):
     }
 
 
-def test_the_same_seed_is_the_same_run_and_another_is_not(tmp_path):
-    paths = [str(tmp_path / name) for name in "abc"]
-    trainer.train(small(), paths[0], progress=False)
+def test_the_same_seed_is_the_same_run_and_another_is_not(tmp_path, finished_once):
+    paths = [str(tmp_path / name) for name in "ab"]
     np.random.default_rng(0)
     tf.random.normal([3])
-    trainer.train(small(), paths[1], progress=False)
-    assert_same_run(paths[0], paths[1])
-    trainer.train(small(seed=1), paths[2], progress=False)
-    assert Workdir(paths[0]).history() != Workdir(paths[2]).history()
+    trainer.train(small(), paths[0], progress=False)
+    assert_same_run(finished_once, paths[0])
+    trainer.train(small(seed=1), paths[1], progress=False)
+    assert Workdir(paths[0]).history() != Workdir(paths[1]).history()
 
 
 def test_steps_in_place_of_epochs(tmp_path):
     assert trainer.train(small(steps=5), str(tmp_path), progress=False)["steps"] == 5
 
 
-def test_a_finished_run_is_not_repeated(tmp_path, monkeypatch):
-    first = trainer.train(small(), str(tmp_path), progress=False)
+def test_a_finished_run_is_not_repeated(finished, monkeypatch):
     monkeypatch.setattr(problem, "load", lambda *_: pytest.fail("loaded again"))
-    assert trainer.train(small(), str(tmp_path), progress=False) == first
+    first = json.loads((finished / "results.json").read_text())
+    assert trainer.train(small(), str(finished), progress=False) == first
 
 
-def test_a_folder_of_another_experiment_is_refused(tmp_path):
-    trainer.train(small(), str(tmp_path / "run"), progress=False)
+def test_a_folder_of_another_experiment_is_refused(finished):
     with pytest.raises(
         ValueError, match="run holds another experiment: loss.name is 'softmax' there and 'mse' here"
     ):
-        trainer.train(small(**{"loss.name": "mse"}), str(tmp_path / "run"), progress=False)
+        trainer.train(small(**{"loss.name": "mse"}), str(finished), progress=False)
 
 
 @pytest.mark.parametrize("name", ["results.json", "sessions.jsonl", "data.json"])
 @pytest.mark.parametrize("content", ["{\n", "3\n"])
-def test_a_damaged_file_is_named(tmp_path, name, content):
-    trainer.train(small(), str(tmp_path), progress=False)
-    (tmp_path / "results.json").unlink()
-    (tmp_path / name).write_text(content)
+def test_a_damaged_file_is_named(finished, name, content):
+    (finished / "results.json").unlink()
+    (finished / name).write_text(content)
     with pytest.raises(ValueError, match=f"{name}.* is damaged .*: remove it, or choose another --workdir"):
-        trainer.train(small(), str(tmp_path), progress=False)
+        trainer.train(small(), str(finished), progress=False)
 
 
 def test_nothing_is_left_behind_by_an_experiment_that_cannot_run(tmp_path):
