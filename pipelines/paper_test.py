@@ -1,5 +1,6 @@
 """The paper's settings at full size: two training steps on generated examples."""
 
+import gc
 import importlib
 
 import numpy as np
@@ -47,6 +48,14 @@ def generated(experiment, num_classes, examples=2):
         preprocess=None,
         make_encoder=lambda: MAKERS[experiment.encoder.name](**knobs),
     )
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left():
+    """Lets go of a model and its optimizer, 2 GB, before the next is built: each refers to itself."""
+    yield
+    tf.keras.backend.clear_session()
+    gc.collect()
 
 
 @pytest.mark.slow
