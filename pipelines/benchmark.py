@@ -48,6 +48,7 @@ class Row:
       ratio: `seconds / baseline_seconds`.
       examples_per_second: of a suite whose steps read examples.
       waiting_share: of the time, how much a training step waited for its batch.
+      error, baseline_error: by how much the values are wrong, relative to them, of a suite that can tell.
     """
 
     suite: str
@@ -62,6 +63,8 @@ class Row:
     ratio: float
     examples_per_second: float | None = None
     waiting_share: float | None = None
+    error: float | None = None
+    baseline_error: float | None = None
 
 
 def run(suite, sizes, names=None):
@@ -94,6 +97,7 @@ def run(suite, sizes, names=None):
         seconds |= _measure_time(functions, SUITES[suite].min_repeats)
         seconds = {step: value for step, value in seconds.items() if value is not None}
         baselines = {step.name: step for step in seconds if not step.against}
+        errors = _errors(suite, size, seconds)
         yield [
             Row(
                 suite=suite,
@@ -108,6 +112,8 @@ def run(suite, sizes, names=None):
                 ratio=seconds[step] / seconds[baselines[baseline]],
                 examples_per_second=_rate(suite, step, size, seconds[step]),
                 waiting_share=getattr(functions.get(step), "waiting_share", None),
+                error=errors[step.name],
+                baseline_error=errors[baseline],
             )
             for step in steps
             for baseline in step.against
@@ -120,6 +126,12 @@ def _rate(suite, step, size, seconds):
     return None if count is None else count(step, SUITES[suite].parse(size)) / seconds
 
 
+def _errors(suite, size, steps):
+    """Returns name -> the error of its value, or None; with XLA or without, the value is the same."""
+    error, size = SUITES[suite].error, SUITES[suite].parse(size)
+    return {step.name: error and error(step, size) for step in steps}
+
+
 def table(rows):
     """Returns the cells of one size's rows: a line a contender, a column for each baseline."""
     present = [b for b in BASELINES if any(row.baseline == b for row in rows)]
@@ -128,6 +140,9 @@ def table(rows):
     reads = rows[0].examples_per_second is not None
     if reads:
         header += ["examples/s", "waiting"]
+    known = {row.baseline: row.baseline_error for row in rows if row.baseline_error is not None}
+    if rows[0].error is not None:
+        header += ["error", *(f"error {baseline}" for baseline in known)]
     lines = {}
     for row in rows:
         lines.setdefault((row.name, row.xla), {})[row.baseline] = row
@@ -146,6 +161,8 @@ def table(rows):
         if reads:
             share = any_row.waiting_share
             cells[-1] += [f"{any_row.examples_per_second:,.0f}", "-" if share is None else f"{share:.1%}"]
+        if any_row.error is not None:
+            cells[-1] += [f"{error:.0e}" for error in (any_row.error, *known.values())]
     return cells
 
 

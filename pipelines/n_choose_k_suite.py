@@ -1,5 +1,7 @@
 """The benchmark's suite of n-choose-k: the sum over all sets of k classes against two other ways to it.
 
+`log_z_by_count` finds `log Z` of all counts of `0..k` in one call.
+
 "naive" is the dynamic programme over the classes, in the logarithm, `O(n k)`; "fft" multiplies the classes'
 polynomials two by two, by Fourier transforms, `O(n log^2 n)`, of coins shifted as ours are, for in the linear
 domain it would overflow.
@@ -8,9 +10,10 @@ domain it would overflow.
 import functools
 import math
 
+import numpy as np
 import tensorflow as tf
 
-from rank4class.losses import n_choose_k
+from rank4class.losses import counts, n_choose_k
 from rank4class.pipelines.suite import (
     Compiled,
     Step,
@@ -30,19 +33,37 @@ def _steps(size):
     against = ["softmax_ce", "fft"]
     if batch * n * (k + 1.0) <= _MOST_STATES:
         against.append("naive")
-    return [Step("log_z", xla, tuple(against)) for xla in (False, True)]
+    names = ("log_z", "log_z_by_count")
+    return [Step(name, xla, tuple(against)) for name in names for xla in (False, True)]
 
 
 def _build(step, size):
     batch, n, k = size
     scores, labels = scores_and_labels(batch, n)
-    function = {
-        "softmax_ce": softmax_ce,
-        "log_z": functools.partial(_mean, n_choose_k.log_z, k),
-        "naive": functools.partial(_mean, programme, k),
-        "fft": functools.partial(_mean, polynomials, k),
-    }[step.name]
+    way = _WAYS.get(step.name)
+    function = functools.partial(_mean, way, k) if way else softmax_ce
     return Compiled(value_and_gradient(function), step.xla, scores, labels)
+
+
+def _error(step, size):
+    """By how much a way's value for one list is wrong, against `programme` in longer floats."""
+    _, n, k = size
+    if step.name not in _WAYS or n * (k + 1) > _MOST_STATES:
+        return None
+    scores = tf.cast(scores_and_labels(1, n)[0], tf.float64)
+    exact = _exact(scores[0].numpy().tobytes(), k)
+    value = np.ravel(_WAYS[step.name](scores, k)[0])[-1]
+    return abs(float(value / exact - 1.0))
+
+
+@functools.lru_cache(maxsize=1)
+def _exact(scores, k):
+    """`programme` in the processor's longest floats, of the bytes of a list in float64."""
+    sums = np.full(k + 1, -np.inf, np.longdouble)
+    sums[0] = 0.0
+    for score in np.frombuffer(scores):
+        sums[1:] = np.logaddexp(sums[1:], sums[:-1] + score)
+    return sums[k]
 
 
 def _mean(log_z, k, scores, labels):
@@ -100,6 +121,13 @@ def _shift(scores, k):
     return tf.stop_gradient(low)
 
 
+_WAYS = {
+    "log_z": n_choose_k.log_z,
+    "log_z_by_count": counts.log_z_by_count,
+    "naive": programme,
+    "fft": polynomials,
+}
+
 SUITE = Suite(
     axes="BATCHxCLASSESxK",
     sizes=(
@@ -110,4 +138,5 @@ SUITE = Suite(
     ),
     contenders=_steps,
     build=_build,
+    error=_error,
 )

@@ -44,6 +44,8 @@ class Suite:
       contenders: function of a size, a tuple of ints, to the `Step`s that have baselines.
       build: function of a step and a size to a `Compiled`, or what is called like it.
       examples: function of a step and a size to the examples that it reads, or None where it reads none.
+      error: function of a step and a size to by how much its value is wrong, relative to it, or None where
+        nobody knows; None where all are right but for rounding.
       min_repeats: how often a step is measured at least, unless it is very long.
     """
 
@@ -52,6 +54,7 @@ class Suite:
     contenders: Callable
     build: Callable
     examples: Callable | None = None
+    error: Callable | None = None
     min_repeats: int = 3
 
     def parse(self, size):
