@@ -111,7 +111,8 @@ class Dataset:
                 self._check_ids(name, split)
             if split.excluded is not None:
                 self._check_excluded(name, split)
-        self._warn_of_untrained_classes()
+        if "train" in self.splits and "items" not in self.splits["train"].features:
+            self._warn_of_untrained_classes()  # a place in a list of items need not have been the best once
 
     def _check_ids(self, name, split):
         outside = np.flatnonzero((split.labels < 0) | (split.labels >= len(self.class_names)))
@@ -130,8 +131,8 @@ class Dataset:
             )
 
     def _warn_of_untrained_classes(self):
-        counts = self.splits["train"].class_counts(len(self.class_names)) if "train" in self.splits else ()
-        untrained = [name for name, count in zip(self.class_names, counts, strict=False) if not count]
+        counts = self.splits["train"].class_counts(len(self.class_names))
+        untrained = [name for name, count in zip(self.class_names, counts, strict=True) if not count]
         if untrained:
             logging.warning("no training example of: %s", sources.listed(untrained))
 

@@ -1,7 +1,8 @@
 """Models: features to scores of all classes."""
 
 from rank4class.models.checkpoints import encoder_of, vocabulary_folder
+from rank4class.models.item_model import ItemModel
 from rank4class.models.rank_model import RankModel
 from rank4class.models.registry import get
 
-__all__ = ["RankModel", "encoder_of", "get", "vocabulary_folder"]
+__all__ = ["ItemModel", "RankModel", "encoder_of", "get", "vocabulary_folder"]

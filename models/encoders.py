@@ -93,7 +93,7 @@ class _ImageEncoder(tf.keras.layers.Layer):
         return h
 
 
-class _WithWeightDecay(tf.keras.layers.Layer):
+class WithWeightDecay(tf.keras.layers.Layer):
     """Adds `weight_decay` times the squares of all kernels to the layer's losses."""
 
     def __init__(self, weight_decay, **kwargs):
@@ -176,7 +176,7 @@ class SmallCnn(_ImageEncoder):
 
 
 @_serializable
-class Vgg16(_WithWeightDecay, _ImageEncoder):
+class Vgg16(WithWeightDecay, _ImageEncoder):
     """VGG16 for images of 32 x 32: batch norm after each ReLU, dropout, and one dense layer of 512.
 
     Features: `image` float `[B, 32, 32, 3]`, RGB in `[0, 1]`; it is normalised by the mean and the
@@ -247,7 +247,7 @@ class Vgg16(_WithWeightDecay, _ImageEncoder):
 
 
 @_serializable
-class ResNet50(_WithWeightDecay):
+class ResNet50(WithWeightDecay):
     """ResNet50 up to its last pooling.
 
     There are two networks of that name, whose weights do not fit one another: the Model Garden's, which

@@ -3,7 +3,7 @@
 import difflib
 import inspect
 
-from rank4class.models import class_encoders, count_priors, encoders, interactions
+from rank4class.models import class_encoders, count_priors, encoders, interactions, item_model
 
 ENCODERS = {
     "identity": encoders.Identity,
@@ -14,6 +14,7 @@ ENCODERS = {
     "resnet50": encoders.ResNet50.from_checkpoint,
     "bert": encoders.Bert.from_checkpoint,
     "electra": encoders.Electra.from_checkpoint,
+    "items": item_model.ItemModel,  # the whole of a model: it scores the items that an instance brings
 }
 
 CLASS_ENCODERS = {

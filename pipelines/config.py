@@ -71,7 +71,11 @@ class Data:
 
 @dataclasses.dataclass
 class Encoder:
-    """Instance encoder. `frozen` keeps its weights and trains on its outputs, which are computed once."""
+    """Instance encoder. `frozen` keeps its weights and trains on its outputs, which are computed once.
+
+    "items" is a model of its own, of instances that bring the items to be ranked, such as a query its
+    documents: the class encoder and the interaction stay as they are, and do nothing.
+    """
 
     name: str = "mlp"
     frozen: bool = False
@@ -311,6 +315,7 @@ def check(experiment):
     model_registry.check("encoder", experiment.encoder.name, knobs(experiment.encoder))
     _check_data(experiment)
     _check_class_encoder(experiment)
+    _check_items(experiment)
     model_registry.check("interaction", experiment.interaction.name, knobs(experiment.interaction))
     for name in POSITIVE:
         _check_positive(name, functools.reduce(getattr, name.split("."), experiment))
@@ -446,6 +451,24 @@ def _check_count_prior(experiment):
         )
 
 
+def _check_items(experiment):
+    section = experiment.encoder
+    if section.name != "items":
+        if section.hidden == ():
+            raise ValueError(f"encoder.hidden () leaves encoder {section.name!r} without a layer")
+        return
+    if section.frozen:
+        raise ValueError("encoder.name 'items' is a model of its own: frozen, it would learn nothing")
+    for name in ("class_encoder", "interaction", "count_prior"):
+        difference = first_difference(getattr(experiment, name), getattr(Experiment(), name))
+        if difference:
+            field, value, _ = difference
+            raise ValueError(
+                f"encoder.name 'items' is a model of its own, in which {name}.{field} {value!r} does "
+                "nothing: leave it out"
+            )
+
+
 def to_json(experiment):
     return json.dumps(dataclasses.asdict(experiment), indent=2) + "\n"
 
@@ -556,7 +579,8 @@ def _one_of(field, value, known):
 
 def _check_positive(field, value):
     values = value if isinstance(value, tuple) else (value,)
-    if not values or any(one is not None and not one > 0 for one in values):
+    none = not values and field != "encoder.hidden"  # which `_check_items` is about
+    if none or any(one is not None and not one > 0 for one in values):
         raise ValueError(f"{field} {value} is not positive")
     for one in values:
         if isinstance(one, int) and one >= 2**31:

@@ -135,9 +135,14 @@ class Problem:
         return encoder
 
     def build_model(self, experiment):
-        """Joins a new encoder, class encoder and interaction to a `models.RankModel` with its variables."""
+        """Joins a new encoder, class encoder and interaction to a `models.RankModel` with its variables.
+
+        Where instances bring the items to be ranked, the encoder "items" is the whole model.
+        """
         n = len(self.class_names)
         encoder = self.build_encoder(experiment)
+        if isinstance(encoder, models.ItemModel):
+            return encoder
         class_encoder = self._class_encoder(experiment.class_encoder, encoder.width)
         interaction = models.get(
             "interaction", experiment.interaction.name, **config.knobs(experiment.interaction)
@@ -423,7 +428,7 @@ def preprocess_of(experiment, dataset):
     features = dataset.splits["train"].features
     if "file" in features:
         return data.DecodeAndCrop(experiment.data.image_size)
-    if "embedding" in features or "id" in features:
+    if not features.keys().isdisjoint({"embedding", "id", "items"}):
         return None
     if "text" not in features:
         return data.Rescale() if features["image"].dtype == np.uint8 else None

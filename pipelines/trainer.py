@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from rank4class import data
+from rank4class import data, models
 from rank4class.pipelines import (
     config,
     evaluation,
@@ -102,6 +102,7 @@ class Training:
         self._metrics = _metrics(experiment, loaded)
         _check_k(experiment, loaded)
         sets.check(experiment, loaded.splits["train"])
+        _check_levels(experiment, loaded)
         examples = len(loaded.splits["train"])
         epoch_steps = examples / experiment.batch_size
         self._total = experiment.steps or math.ceil(experiment.epochs * epoch_steps)
@@ -372,10 +373,11 @@ class Training:
         }
         if self._chief:
             self._write_pictures("test", judged["test"])
-            vectors = self._model.encode_classes(training=False)
             with self._logging():
                 tensorboard.write_best(results, self._metrics, self._state.best_step or self._progress.step)
-                tensorboard.write_projector(self._workdir.tensorboard, self._loaded.class_names, vectors)
+                if isinstance(self._model, models.RankModel):  # items have no vectors of their own
+                    vectors = self._model.encode_classes(training=False)
+                    tensorboard.write_projector(self._workdir.tensorboard, self._loaded.class_names, vectors)
                 self.writer.flush()
             self._session.write(self._progress.step)
             self._workdir.write_results(results)
@@ -466,6 +468,19 @@ def _check_k(experiment, loaded):
     k, num_classes = experiment.loss.k, loaded.num_scored("train")
     if k is not None and k >= num_classes:
         raise ValueError(f"loss.k {k} selects all of the {num_classes} classes that are trained: lower it")
+
+
+def _check_levels(experiment, loaded):
+    """The loss of grades that are no level is NaN, which says less than this."""
+    train = loaded.splits["train"]
+    if experiment.loss.name != "n_choose_k" or not train.multi_label:
+        return
+    levels, needed = experiment.loss.levels or 2, int(train.labels.data.max()) + 1
+    if levels < needed:
+        raise ValueError(
+            f"loss.levels {levels} are fewer than the training labels have, which go from 0 to {needed - 1}: "
+            f"set it to {needed}"
+        )
 
 
 CHECKPOINTS = ("best", "last")

@@ -1,0 +1,89 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class import models
+from rank4class.models.item_model import ItemModel
+
+M, D = 5, 3
+
+
+def items(batch=4):
+    return {"items": np.random.default_rng(0).normal(size=[batch, M, D]).astype(np.float32)}
+
+
+def test_linear_scores_by_hand():
+    model, features = ItemModel(), items()
+    model(features)
+    [kernel] = model.weights
+    kernel.assign([[1.0], [-2.0], [0.5]])
+    expected = features["items"] @ np.array([1.0, -2.0, 0.5], np.float32)
+    np.testing.assert_allclose(model(features), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_hidden_layers_by_hand():
+    model, features = ItemModel(hidden=(4,), dropout=0.5), items()
+    model(features)
+    first, bias, last = model.get_weights()
+    bias = np.linspace(-1.0, 1.0, 4, dtype=np.float32)
+    model.set_weights([first, bias, last])
+    expected = np.maximum(features["items"] @ first + bias, 0.0) @ last[:, 0]
+    np.testing.assert_allclose(model(features), expected, rtol=1e-5, atol=1e-6)
+    assert not np.allclose(model(features, training=True), expected)
+
+
+def test_an_items_score_hangs_on_nothing_but_the_item():
+    model, features = ItemModel(hidden=(4,)), items()
+    order = np.array([3, 0, 4, 1, 2])
+    moved = {"items": features["items"][:, order]}
+    np.testing.assert_allclose(model(moved), model(features).numpy()[:, order], rtol=1e-6)
+
+
+@pytest.mark.parametrize("hidden", [(), (4,)])
+def test_weight_decay_is_of_all_kernels(hidden):
+    model = ItemModel(hidden=hidden, weight_decay=0.25)
+    model(items())
+    kernels = [v.numpy() for v in model.trainable_variables if "kernel" in v.name]
+    assert len(kernels) == len(hidden) + 1
+    np.testing.assert_allclose(model.losses, [0.25 * sum(np.square(k).sum() for k in kernels)], rtol=1e-6)
+    assert ItemModel(hidden=hidden).losses == []
+
+
+@pytest.mark.parametrize("hidden", [(), (4,)])
+def test_it_fits_saves_and_loads(hidden, tmp_path):
+    features = items(32)
+    labels = np.argmax(features["items"][..., 0], axis=1)
+    model = models.get("encoder", "items", hidden=hidden, weight_decay=1e-4)
+    model.compile("adam", loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    history = model.fit(features, labels, epochs=5, verbose=0).history["loss"]
+    assert history[-1] < history[0]
+    scores = model.predict(features, verbose=0)
+    model.save(tmp_path / "model.keras")
+    again = tf.keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(again.predict(features, verbose=0), scores, rtol=1e-6)
+    assert again.losses == model.losses
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_half_precision(policy):
+    tf.keras.mixed_precision.set_global_policy(policy)
+    try:
+        model = ItemModel(hidden=(4,))
+        scores = model(items())
+    finally:
+        tf.keras.mixed_precision.set_global_policy("float32")
+    assert scores.dtype == tf.float32
+    assert model.chain.compute_dtype in ("float16", "bfloat16")
+    assert model.trainable_variables[0].dtype == tf.float32
+
+
+def test_xla():
+    model, features = ItemModel(hidden=(4,)), items()
+    scores = model(features)
+    compiled = tf.function(model, jit_compile=True)
+    np.testing.assert_allclose(compiled(features), scores, rtol=1e-5, atol=1e-6)
+
+
+def test_dropout_of_no_layer_is_refused():
+    with pytest.raises(ValueError, match=r"dropout 0\.5 is of hidden layers, and there is none"):
+        ItemModel(dropout=0.5)
