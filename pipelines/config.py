@@ -308,6 +308,39 @@ def check_field(dotted):
         raise ValueError(f"an experiment has no field {dotted!r}{hint}")
 
 
+def number_type(dotted):
+    """Returns int or float, what a field takes; raises ValueError where it is no field or takes no number.
+
+    >>> number_type("loss.top_k")
+    <class 'int'>
+    """
+    check_field(dotted)
+    *sections, name = dotted.split(".")
+    owner = Experiment
+    for section in sections:
+        owner = {field.name: field.type for field in dataclasses.fields(owner)}[section]
+    kind = {field.name: field.type for field in dataclasses.fields(owner)}[name]
+    kinds = typing.get_args(kind) or (kind,)
+    for number in (int, float):
+        if number in kinds and typing.get_origin(kind) is not tuple:
+            return number
+    raise ValueError(f"{dotted} is not a field of one number")
+
+
+def parse_number(dotted, text):
+    """Returns the value of a field of a number from its text; raises ValueError where it is none.
+
+    >>> parse_number("optimizer.learning_rate", "0.1")
+    0.1
+    """
+    kind = number_type(dotted)
+    try:
+        return kind(text)
+    except ValueError as error:
+        what = "whole number" if kind is int else "number"
+        raise ValueError(f"{dotted} {text!r} is no {what}") from error
+
+
 def check(experiment):
     """Raises ValueError, naming the field and the remedy, where an experiment cannot run."""
     _check_types(experiment)

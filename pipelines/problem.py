@@ -268,6 +268,11 @@ def _encoder_maker(section, splits):
     return lambda: models.get("encoder", section.name, **knobs)
 
 
+def with_encoder(problem, section):
+    """Returns a problem, of an encoder that is not frozen, with one of other knobs."""
+    return dataclasses.replace(problem, make_encoder=_encoder_maker(section, problem.splits))
+
+
 def read_dataset(section):
     """Returns the `data.Dataset` of a `config.Data`, whole."""
     return data.get(section.name, **config.dataset_knobs(section))

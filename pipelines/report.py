@@ -1,6 +1,7 @@
 """Results for people: tables in the terminal and in Markdown, and plots."""
 
 import dataclasses
+import functools
 import glob
 import itertools
 import os
@@ -180,8 +181,26 @@ def grid_text(runs):
     return text_table(grid_table(runs))
 
 
-def write_grid(runs, root):
-    """Writes `report.md`, `metrics.png` and `curves.png` for a grid; returns the report's path."""
+TUNING = "tuning"  # the folder of a grid's runs that were to choose by
+
+
+def tuning_name(cell, choice):
+    """Returns the name of the folder of a run that tries a cell with a choice, field -> value.
+
+    >>> tuning_name("mse-dot", {"optimizer.learning_rate": 0.01, "batch_size": 8})
+    'mse-dot-optimizer.learning_rate=0.01,batch_size=8'
+    """
+    return f"{cell}-" + ",".join(f"{field}={value!r}" for field, value in choice.items())
+
+
+def write_grid(runs, root, tune=()):
+    """Writes `report.md`, `metrics.png` and `curves.png` for a grid; returns the report's path.
+
+    Args:
+      runs: the grid's `Run`s.
+      root: its folder.
+      tune: the fields that were tuned.
+    """
     plot_metrics(runs, os.path.join(root, "metrics.png"))
     plot_curves(runs, os.path.join(root, "curves.png"))
     first = runs[0]
@@ -207,12 +226,12 @@ def write_grid(runs, root):
         "",
         "The curves are means over the seeds, the bands reach from the lowest seed to the highest.",
         "",
-        *markdown_table(training_table(runs, root)),
+        *markdown_table(training_table(runs, root, tune)),
         "",
         f"- Examples: {counts}.",
         f"- {first.experiment.optimizer.name.capitalize()}, batches of {first.experiment.batch_size}, "
-        f"{first.experiment.epochs:g} epochs at most; the best checkpoint and learning rate by validation "
-        f"{first.experiment.monitor}.",
+        f"{first.experiment.epochs:g} epochs at most; the best checkpoint"
+        f"{' and values of what was tuned' if tune else ''} by validation {first.experiment.monitor}.",
         f"- Seeds {', '.join(map(str, seeds))}; code {code}; {packages}.",
         "",
     ]
@@ -222,26 +241,28 @@ def write_grid(runs, root):
     return path
 
 
-def training_table(runs, root):
-    """Returns the rows of how a grid was trained: learning rates, the best epochs, and what was tried.
+def training_table(runs, root, tune=()):
+    """Returns the rows of how a grid was trained: what was tuned, the best epochs, and what was tried.
 
-    A cell's best epochs are those of its first and last seed by them. What was tried is each learning rate
-    with the validation value of the monitored metric.
+    A cell's best epochs are those of its first and last seed by them. What was tried is each combination of
+    values, in the order of the fields, with the validation value of the monitored metric.
     """
     monitor = runs[0].experiment.monitor
-    rows = [["loss", "interaction", "learning rate", "best epoch", "epochs", f"tried: validation {monitor}"]]
+    fields = tuple(tune) or ("optimizer.learning_rate",)
+    rows = [["loss", "interaction", *fields, "best epoch", "epochs", f"tried: validation {monitor}"]]
     for (loss, interaction), group in _cells(runs).items():
         experiment = group[0].experiment
         in_epochs = experiment.batch_size / group[0].results["train_examples"]
         best, trained = (
             _span([run.results[key] * in_epochs for run in group]) for key in ("best_step", "steps")
         )
-        tried = _tried(root, f"{loss}-{interaction}", monitor)
+        tried = _tried(root, f"{loss}-{interaction}", fields, monitor)
+        values = (functools.reduce(getattr, field.split("."), experiment) for field in fields)
         rows.append(
             [
                 loss,
                 interaction,
-                f"{experiment.optimizer.learning_rate:g}",
+                *("-" if value is None else f"{value:g}" for value in values),
                 best,
                 trained,
                 ", ".join(tried) or "-",
@@ -255,13 +276,14 @@ def _span(values):
     return low if low == high else f"{low} to {high}"
 
 
-def _tried(root, cell, monitor):
-    paths = glob.glob(glob.escape(os.path.join(root, "tuning", f"{cell}-rate")) + "*")
-    finished = [run for run in map(Workdir, paths) if run.results()]
-    found = {
-        run.experiment().optimizer.learning_rate: run.results()["validation"][monitor] for run in finished
-    }
-    return [f"{rate:g}: {found[rate]:.2f}" for rate in sorted(found)]
+def _tried(root, cell, fields, monitor):
+    found = {}
+    for path in glob.glob(glob.escape(os.path.join(root, TUNING, f"{cell}-")) + "*"):
+        choice = dict(part.split("=") for part in os.path.basename(path).removeprefix(f"{cell}-").split(","))
+        results = Workdir(path).results()
+        if tuple(choice) == fields and results:
+            found[tuple(map(float, choice.values()))] = results["validation"][monitor]
+    return [f"{' '.join(f'{value:g}' for value in values)}: {found[values]:.2f}" for values in sorted(found)]
 
 
 def plot_metrics(runs, path):

@@ -8,83 +8,149 @@ import os
 from rank4class.pipelines import config, evaluation, problem, report, trainer
 
 
-def run_grid(base, root, *, losses, interactions, seeds, learning_rates=()):
+def parse_tune(texts):
+    """Reads what is to be tuned.
+
+    Args:
+      texts: of the flags `--tune`, each `FIELD=VALUE,VALUE,...`.
+
+    Returns:
+      Field -> tuple of numbers.
+
+    Raises:
+      ValueError: a text is no such thing, names no field that holds a number, or one that another names; the
+        message names the flag.
+
+    >>> parse_tune(["optimizer.learning_rate=0.003,0.01", "batch_size=32"])
+    {'optimizer.learning_rate': (0.003, 0.01), 'batch_size': (32,)}
+    """
+    tune = {}
+    for text in texts:
+        field, mark, values = text.partition("=")
+        try:
+            if not mark:
+                raise ValueError("give FIELD=VALUE,VALUE")
+            if field in tune:
+                raise ValueError(f"another --tune has {field} already: give all its values in one")
+            tune[field] = tuple(config.parse_number(field, value) for value in values.split(","))
+        except ValueError as error:
+            raise ValueError(f"--tune={text}: {error}") from error
+    return tune
+
+
+def run_grid(base, root, *, losses, interactions, seeds, tune=None):
     """Trains every combination; runs that are finished already are not repeated.
 
-    With several learning rates each cell is trained once with each, with the first seed, and the
-    one with the best validation value of the monitored metric is used for all seeds.
+    What is to be tuned is chosen for each cell: it is trained once with each combination of the values, with
+    the first seed, and the one with the best validation value of the monitored metric is used for all
+    seeds. Of combinations that are the same to a cell, such as temperatures of a loss without one, the first
+    is tried.
 
     Args:
       base: the `config.Experiment` that the combinations change.
       root: folder of the grid; a run's folder is named after its loss, interaction and seed.
       losses, interactions: names.
       seeds: ints.
-      learning_rates: floats to choose from; empty keeps the experiment's own.
+      tune: field, of a number -> values to choose from; None keeps the experiment's own.
 
     Returns:
       The finished `report.Run`s.
 
     Raises:
       ValueError: a combination cannot run, or stands there twice; found before anything runs.
-      FloatingPointError: a run diverged, or all learning rates of a cell did. What is finished stays.
+      FloatingPointError: a run diverged, or all that were to be chosen from did. What is finished stays.
     """
-    axes = {"losses": losses, "interactions": interactions, "seeds": seeds, "learning rates": learning_rates}
-    for name, values in axes.items():
-        repeated = [value for i, value in enumerate(values) if value in values[:i]]
-        if repeated:
-            raise ValueError(f"the {name} of a grid repeat {repeated[0]!r}: a run would count twice")
-        if not values and name != "learning rates":
-            raise ValueError(f"a grid needs {name}")
+    tune = tune or {}
+    _check_axes({"losses": losses, "interactions": interactions, "seeds": seeds})
+    _check_axes({f"values of {field}": values for field, values in tune.items()})
+    _check_tunable(base, tune)
     cells = [{"loss.name": loss, "interaction.name": name} for loss in losses for name in interactions]
-    rates = list(learning_rates) or [base.optimizer.learning_rate]
-    for cell, seed, rate in itertools.product(cells, seeds, rates):
-        config.check(_experiment(base, {**cell, "seed": seed, "optimizer.learning_rate": rate}))
+    choices = [dict(zip(tune, values, strict=True)) for values in itertools.product(*tune.values())]
+    for cell, seed, choice in itertools.product(cells, seeds, choices):
+        config.check(_experiment(base, {**cell, "seed": seed, **choice}))
+    tried = [_different(base, cell, choices) for cell in cells]
     loaded = problem.load(base, root)
     counter = itertools.count(1)
-    total = len(cells) * (len(seeds) + (len(rates) if len(rates) > 1 else 0))
+    total = len(cells) * len(seeds) + sum(len(choices) for choices in tried if len(choices) > 1)
 
     def train(changes, folder, split="test"):
         experiment = _experiment(base, changes)
         path = os.path.join(root, folder)
         line = f"[{next(counter):3d}/{total}] {folder}: "
+        own = problem.with_encoder(loaded, experiment.encoder) if experiment.encoder != base.encoder else loaded
         try:
-            results = trainer.train(experiment, path, loaded=loaded, progress=False)
+            results = trainer.train(experiment, path, loaded=own, progress=False)
         except FloatingPointError as error:
             print(line + str(error), flush=True)
             raise
         print(f"{line}{split} {report.one_line(results[split])}", flush=True)
         return report.Run(experiment, results, path)
 
-    def best_rate(cell, name):
-        if len(rates) == 1:
-            return rates[0]
+    def best_of(choices, cell, name):
+        if len(choices) == 1:
+            return choices[0]
         values = {}
-        for rate in rates:
-            changes = {**cell, "seed": seeds[0], "optimizer.learning_rate": rate}
-            # A rate that diverges has lost.
+        for i, choice in enumerate(choices):
+            changes = {**cell, "seed": seeds[0], **choice}
+            # A choice that diverges has lost.
             with contextlib.suppress(FloatingPointError):
-                run = train(changes, os.path.join("tuning", f"{name}-rate{rate!r}"), "validation")
-                values[rate] = run.results["validation"][base.monitor]
+                run = train(changes, os.path.join(report.TUNING, report.tuning_name(name, choice)), "validation")
+                values[i] = run.results["validation"][base.monitor]
         if not values:
-            raise FloatingPointError(f"{name} diverges at every learning rate: give lower ones")
+            raise FloatingPointError(f"{name} diverges with all values of {', '.join(tune)}: give other ones")
         best = functools.reduce(
-            lambda best, rate: rate if evaluation.better(base.monitor, values[rate], values[best]) else best,
-            values,
+            lambda best, i: i if evaluation.better(base.monitor, values[i], values[best]) else best, values
         )
-        for end, beyond in ((min(rates), "lower"), (max(rates), "higher")):
-            if best == end:
-                by = f"validation {base.monitor}"
-                print(f"  {name}: learning rate {best:g} by {by}; {beyond} may be better")
-        return best
+        _tell_of_edges(name, choices, choices[best], base.monitor)
+        return choices[best]
 
     runs = []
-    for cell in cells:
+    for cell, choices in zip(cells, tried, strict=True):
         name = f"{cell['loss.name']}-{cell['interaction.name']}"
-        rate = best_rate(cell, name)
+        choice = best_of(choices, cell, name)
         for seed in seeds:
-            changes = {**cell, "seed": seed, "optimizer.learning_rate": rate}
-            runs.append(train(changes, f"{name}-seed{seed}"))
+            runs.append(train({**cell, "seed": seed, **choice}, f"{name}-seed{seed}"))
     return runs
+
+
+def _check_axes(axes):
+    for name, values in axes.items():
+        repeated = [value for i, value in enumerate(values) if value in values[:i]]
+        if repeated:
+            raise ValueError(f"the {name} of a grid repeat {repeated[0]!r}: a run would count twice")
+        if not values:
+            raise ValueError(f"a grid needs {name}")
+
+
+def _check_tunable(base, fields):
+    for field in fields:
+        config.number_type(field)
+        section = field.partition(".")[0]
+        if field == "seed":
+            raise ValueError("seed cannot be tuned: a grid's seeds tell how much chance there is in its figures")
+        if section == "data":
+            raise ValueError(f"{field} cannot be tuned: a grid's runs share the data, which are read once")
+        if section == "encoder" and base.encoder.frozen:
+            raise ValueError(f"{field} cannot be tuned: the encoder is frozen, and its outputs are shared")
+
+
+def _different(base, cell, choices):
+    """Returns the first of the choices of each experiment that they come to."""
+    first = []
+    for choice in choices:
+        experiment = _experiment(base, {**cell, **choice})
+        if experiment not in [known for known, _ in first]:
+            first.append((experiment, choice))
+    return [choice for _, choice in first]
+
+
+def _tell_of_edges(name, choices, best, monitor):
+    """Prints for which fields the best of the values is the lowest or the highest that was tried."""
+    for field, value in best.items():
+        values = {choice[field] for choice in choices}
+        for end, beyond in ((min(values), "lower"), (max(values), "higher")):
+            if len(values) > 1 and value == end and (value or beyond == "higher"):  # below 0 there is nothing
+                print(f"  {name}: {field} {value:g} by validation {monitor}; {beyond} may be better")
 
 
 def _experiment(base, changes):

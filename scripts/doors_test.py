@@ -213,8 +213,7 @@ def test_sweep_on_a_frozen_encoder(fork, tmp_path, tiny_goemotions, tiny_bert):
         "--config.interaction.units=4",
         "--seed=0",
         "--seed=1",
-        "--learning_rate=0.01",
-        "--learning_rate=0.001",
+        "--tune=optimizer.learning_rate=0.01,0.001",
     )
     assert finished.returncode == 0, finished.stderr
     assert "[  8/8] rescaled_mse-lc_mlp-seed1" in finished.stdout

@@ -1,7 +1,8 @@
-"""Trains the grid of losses, interactions and seeds, and reports it.
+r"""Trains the grid of losses, interactions and seeds, and reports it.
 
     python -m rank4class.scripts.sweep --config=pipelines/configs/goemotions_minilm_frozen.py \
-        --config.data.path=FOLDER --workdir=runs/goemotions_grid
+        --config.data.path=FOLDER --workdir=runs/goemotions_grid \
+        --tune=optimizer.learning_rate=0.001,0.003,0.01,0.03
 """
 
 from absl import flags
@@ -16,21 +17,25 @@ _LOSSES = flags.DEFINE_list(
 )
 _INTERACTIONS = flags.DEFINE_list("interactions", ["dot", "lc_mlp", "concat_mlp"], "Interactions.")
 _SEEDS = flags.DEFINE_multi_integer("seed", [0, 1, 2, 3, 4], "A seed; repeat the flag for more.")
-_RATES = flags.DEFINE_multi_float(
-    "learning_rate", [], "A learning rate to choose from on the validation set; repeat the flag for more."
+_TUNE = flags.DEFINE_multi_string(
+    "tune",
+    [],
+    "FIELD=VALUE,VALUE: numbers to choose from on the validation set, for each loss and interaction; repeat the "
+    "flag for more fields, whose values are then combined.",
 )
 
 
 def main():
+    tune = sweep.parse_tune(_TUNE.value)
     runs = sweep.run_grid(
         _CONFIG.value,
         _WORKDIR.value,
         losses=_LOSSES.value,
         interactions=_INTERACTIONS.value,
         seeds=_SEEDS.value,
-        learning_rates=_RATES.value,
+        tune=tune,
     )
-    path = report.write_grid(runs, _WORKDIR.value)
+    path = report.write_grid(runs, _WORKDIR.value, tune)
     print(f"\nTest set, percent, mean and 95% interval over the seeds:\n\n{report.grid_text(runs)}\n")
     print(f"Report with plots: {path}")
     print(f"TensorBoard: tensorboard --logdir {_WORKDIR.value}")

@@ -2,7 +2,7 @@ r"""GoEmotions with the frozen MiniLM encoder: encoded once, then every loss tra
 
     python -m rank4class.scripts.sweep --config=pipelines/configs/goemotions_minilm_frozen.py \
         --config.data.path=FOLDER --workdir=runs/goemotions_grid \
-        --learning_rate=0.001 --learning_rate=0.003 --learning_rate=0.01 --learning_rate=0.03
+        --tune=optimizer.learning_rate=0.001,0.003,0.01,0.03
 
 Running time: about half an hour on 2 cores for the whole grid of 135 runs, 2 to 15 seconds a run after
 two minutes for the encoder. Expected on the 4,590 test comments, percent, softmax with dot over 5 seeds:

@@ -3,7 +3,7 @@ r"""MovieLens as the Rankmax paper's "100K" has it: users by the movies that the
     python -m rank4class.scripts.sweep --config=pipelines/configs/movielens_100k.py \
         --config.data.path=FOLDER --workdir=runs/movielens_100k \
         --losses=rankmax,softmax,sparsemax --interactions=dot \
-        --learning_rate=0.003 --learning_rate=0.01 --learning_rate=0.03
+        --tune=optimizer.learning_rate=0.003,0.01,0.03
 
 FOLDER holds `ratings.csv` and `movies.csv` of the release "latest-small", whose 610 users, 9,724 movies and
 100,836 ratings are those of the paper; without it TensorFlow Datasets downloads them. The loss is that of all

@@ -2,7 +2,7 @@ r"""Users and the items that are relevant to them, drawn from a structure that i
 
     python -m rank4class.scripts.sweep --config=pipelines/configs/retrieval_synthetic.py \
         --workdir=runs/retrieval --losses=rankmax,softmax,sparsemax,warp --interactions=dot \
-        --learning_rate=0.003 --learning_rate=0.01 --learning_rate=0.03
+        --tune=optimizer.learning_rate=0.003,0.01,0.03
 
 A user is an id, with a vector to learn. Some 48 items of a user are for training and 6 each for validation
 and test, which rank the 3,000 items without those that are known of the user already.
