@@ -10,9 +10,9 @@ def get_config():
         data=config.Data(name="letor"),
         encoder=config.Encoder(name="items", hidden=(), weight_decay=1e-3),
         loss=config.Loss(name="n_choose_k", levels=5),
-        optimizer=config.Optimizer(name="adam", learning_rate=1e-2),
-        batch_size=32,
-        epochs=100.0,
+        optimizer=config.Optimizer(name="adam", learning_rate=2e-2, decay="linear"),
+        batch_size=4,
+        epochs=10.0,
         monitor="ndcg@10",
         metrics=CUTOFFS,
     )
