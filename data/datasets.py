@@ -57,9 +57,9 @@ def get(name, **knobs):
 
 
 def warn_of_skipped(messages):
-    """Logs how many bad rows were left out, and what is wrong with the first of them."""
+    """Logs how many rows or examples were left out, and what is wrong with the first of them."""
     if messages:
-        logging.warning("%d bad rows left out, the first: %s", len(messages), "; ".join(messages[:3]))
+        logging.warning("%d left out, the first: %s", len(messages), "; ".join(messages[:3]))
 
 
 def knobs_of(name):

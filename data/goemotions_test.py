@@ -88,7 +88,7 @@ def test_a_file_that_is_cut_short(tiny_goemotions, caplog):
     dataset = data.get("goemotions", path=str(tiny_goemotions), multi_label=True, on_bad_row="skip")
     assert len(dataset.splits["test"]) == 11
     assert "test.tsv:12 has no end of line: was the file cut short?" in caplog.text
-    assert "1 bad rows left out, the first: " in caplog.text
+    assert "1 left out, the first: " in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,8 @@ def _table(path):
     except (ValueError, OverflowError) as error:
         _blame(path, by_id)
         raise ValueError(f"{path} is no SVMlight file: {error}") from error
-    grades = grades.astype(np.float32)
+    with np.errstate(over="ignore"):  # which is infinite, and no grade
+        grades = grades.astype(np.float32)
     sound = np.isfinite(values.data).all() and np.isfinite(grades).all() and np.min(grades) >= 0.0
     if not sound or (grades != np.floor(grades)).any() or any(len(each) != len(grades) for each in ids):
         _blame(path, by_id)

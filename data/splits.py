@@ -91,7 +91,7 @@ class Dataset:
     Attributes:
       class_names: the names of the classes, by id.
       splits: "train", "validation" and "test".
-      skipped: a line for every row that was left out because it could not be used.
+      skipped: a line for every row or example that was left out because it could not be used.
       files: path -> SHA-256 of what was read, where that is few files.
 
     Raises:

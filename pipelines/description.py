@@ -12,7 +12,7 @@ import numpy as np
 import sklearn.preprocessing
 import tensorflow as tf
 
-from rank4class import data
+from rank4class import data, losses
 from rank4class.pipelines import evaluation, problem
 
 BASELINE_EXAMPLES = 20_000
@@ -110,6 +110,21 @@ class Description:
         judge = evaluation.Judge(popularity, names, max_relevant=examples.max_relevant())
         batches = data.evaluation_batches(examples, batch_size=self.experiment.evaluation_batch_size)
         return judge(batches).summarize()
+
+    @property
+    def lists(self):
+        """Whether the classes of an example are the places in its list of items."""
+        return "items" in self.splits["train"].features
+
+    def random_order(self, split):
+        """Returns the experiment's metrics, in percent, of a split's items in a random order, the mean over all
+        orders."""
+        examples = self.splits[split]
+        labels, where = examples.labels.toarray(), ~examples.excluded.toarray()
+        scores = evaluation.others_last(tf.zeros(labels.shape), where)
+        names = evaluation.meaningful(self.experiment.metrics, labels.shape[1])
+        metrics = [losses.get_metric(name, ties="average") for name in names]
+        return evaluation.summarize(np.stack([m.of_scores(scores, labels) for m in metrics], axis=1), names)
 
     def classes_of(self, split, i):
         """Returns the names of an example's classes, as one text."""

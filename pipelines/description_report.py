@@ -85,7 +85,7 @@ def _sections(description):
     yield _source(description)
     if description.dataset.skipped:
         yield _skipped(description)
-    yield _classes(description)
+    yield _lists(description) if description.lists else _classes(description)
     if description.lengths:
         yield _texts(description)
     if description.sizes or description.pixels:
@@ -100,8 +100,11 @@ def _source(description):
     dataset, section = description.dataset, description.experiment.data
     sizes = ", ".join(f"{len(split):,} {name}" for name, split in description.whole.items())
     origin = f" from {section.path}" if section.path else ""
-    n = len(description.class_names)
-    paragraphs = [f"Dataset {section.name}{origin}: {sizes} examples of {n:,} classes."]
+    what = f"{len(description.class_names):,} classes"
+    if description.lists:
+        _, most, width = description.splits["train"].features["items"].shape
+        what = f"lists of up to {most:,} items with {width:,} features each"
+    paragraphs = [f"Dataset {section.name}{origin}: {sizes} examples of {what}."]
     if section.max_examples is not None:
         looked = ", ".join(
             f"{len(description.splits[name]) + len(description.unreadable.get(name, ())):,} of "
@@ -115,9 +118,35 @@ def _source(description):
     return Section("Source", tuple(paragraphs), lines=tuple(lines))
 
 
+def _lists(description):
+    splits = description.splits
+    sizes = {name: np.sum(~split.excluded.toarray(), axis=1) for name, split in splits.items()}
+    spread = ", ".join(
+        f"{name} {' / '.join(f'{size:,}' for size in _quantiles(own))}" for name, own in sizes.items()
+    )
+    bare = ", ".join(
+        f"{np.sum(np.diff(split.labels.indptr) == 0):,} {name}" for name, split in splits.items()
+    )
+    judged = {name: description.random_order(name) for name in splits if name != "train"}
+    figures = "; ".join(f"{name} {report.one_line(figures)}" for name, figures in judged.items())
+    paragraphs = (
+        f"Items a list, least / median / most: {spread}. Lists without a relevant item: {bare}.",
+        f"Baseline, a random order (the mean over all): {figures}.",
+    )
+    rows = [["grade", *(cell for name in splits for cell in (name, "%"))]]
+    for grade in np.unique(np.concatenate([[0.0], *(split.labels.data for split in splits.values())])):
+        row = [f"{grade:g}"]
+        for name, split in splits.items():
+            relevant, total = split.labels.data, sizes[name].sum()
+            count = np.sum(relevant == grade) if grade else total - len(relevant)
+            row += [f"{count:,}", f"{100 * count / total:.2f}"]
+        rows.append(row)
+    return Section("Lists", paragraphs, tuple(rows))
+
+
 def _skipped(description):
     skipped = description.dataset.skipped
-    return Section("Bad rows", (f"Left out: {len(skipped):,}.",), lines=skipped, shown=FEW)
+    return Section("Left out", (f"Of the files: {len(skipped):,}.",), lines=skipped, shown=FEW)
 
 
 def _classes(description):

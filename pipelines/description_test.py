@@ -228,7 +228,7 @@ def test_the_report_by_hand(comments, tmp_path):
     for part in (
         "Dataset digits from somewhere: 6 train, 1 validation, 4 test examples of 3 classes.",
         "  train.tsv  sha256 abc\n",
-        "Left out: 1.\n\n  train.tsv:9 is bad\n",
+        "Of the files: 1.\n\n  train.tsv:9 is bad\n",
         "class  train      %  validation       %  test      %\n"
         "-----  -----  -----  ----------  ------  ----  -----\n"
         "joy        4  66.67           0    0.00     2  50.00\n",

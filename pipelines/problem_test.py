@@ -384,7 +384,7 @@ def test_a_corrupt_image_is_named_wherever_it_is_read(image_files, a_corrupt_ima
 def test_a_corrupt_image_is_left_out_and_reported(image_files, a_corrupt_image, tmp_path, caplog):
     (tmp_path / "val" / "dark" / "empty.JPEG").write_bytes(b"")  # of validation and test, which are one
     experiment, loaded = loaded_with(config.Data(name="imagenet", path=image_files, on_bad_row="skip"))
-    assert f"2 bad rows left out, the first: {a_corrupt_image} cannot be read: " in caplog.text
+    assert f"2 left out, the first: {a_corrupt_image} cannot be read: " in caplog.text
     assert sorted(loaded.splits["train"].labels) == [0, 1]
     assert loaded.splits["test"] is loaded.splits["validation"]
     next(iter(loaded.training_batches(experiment)))
@@ -398,8 +398,8 @@ def test_corrupt_images_in_folders_are_left_out_and_reported(image_files, a_corr
         for image in (tmp_path / split).glob("*/*"):
             image.write_bytes(image.read_bytes() + split.encode())
     experiment, loaded = loaded_with(config.Data(name="image_folder", path=image_files, on_bad_row="skip"))
-    assert f"2 bad rows left out, the first: {tmp_path}/val/notes.txt lies outside" in caplog.text
-    assert f"3 bad rows left out, the first: {a_corrupt_image} cannot be read: " in caplog.text
+    assert f"2 left out, the first: {tmp_path}/val/notes.txt lies outside" in caplog.text
+    assert f"3 left out, the first: {a_corrupt_image} cannot be read: " in caplog.text
     for name, split in loaded.splits.items():
         assert split.labels.tolist() == [0, 1]
         assert len(list(loaded.read(experiment, name))) == 1
@@ -431,7 +431,7 @@ def test_corrupt_images_in_records(records, caplog):
     with pytest.raises(ValueError, match=f"{records}/train-00000-of-00001 record 3 cannot be read: "):
         loaded.blame_training(experiment, step=0)
     experiment, loaded = loaded_with(dataclasses.replace(section, on_bad_row="skip"))
-    assert f"1 bad rows left out, the first: {records}/train-00000-of-00001 record 3 cannot" in caplog.text
+    assert f"1 left out, the first: {records}/train-00000-of-00001 record 3 cannot" in caplog.text
     assert loaded.splits["train"].labels.tolist() == [0, 1, 0]
     features, labels, _ = next(iter(loaded.training_batches(experiment)))
     np.testing.assert_allclose(features["image"][:, 0, 0, 0], np.where(labels == 1, 220, 20) / 255, atol=0.01)
@@ -442,7 +442,7 @@ def test_a_split_of_corrupt_images_alone(image_files, tmp_path, caplog):
         path.write_bytes(b"")
     with pytest.raises(ValueError, match="the train split has no example"):
         loaded_with(config.Data(name="imagenet", path=image_files, on_bad_row="skip"))
-    assert "2 bad rows left out" in caplog.text
+    assert "2 left out" in caplog.text
 
 
 def test_examples_of_several_classes_train_and_are_judged(tiny_goemotions, tiny_bert, tmp_path):

@@ -77,7 +77,9 @@ def run_grid(base, root, *, losses, interactions, seeds, tune=None):
         experiment = _experiment(base, changes)
         path = os.path.join(root, folder)
         line = f"[{next(counter):3d}/{total}] {folder}: "
-        own = problem.with_encoder(loaded, experiment.encoder) if experiment.encoder != base.encoder else loaded
+        own = (
+            problem.with_encoder(loaded, experiment.encoder) if experiment.encoder != base.encoder else loaded
+        )
         try:
             results = trainer.train(experiment, path, loaded=own, progress=False)
         except FloatingPointError as error:
@@ -94,7 +96,9 @@ def run_grid(base, root, *, losses, interactions, seeds, tune=None):
             changes = {**cell, "seed": seeds[0], **choice}
             # A choice that diverges has lost.
             with contextlib.suppress(FloatingPointError):
-                run = train(changes, os.path.join(report.TUNING, report.tuning_name(name, choice)), "validation")
+                run = train(
+                    changes, os.path.join(report.TUNING, report.tuning_name(name, choice)), "validation"
+                )
                 values[i] = run.results["validation"][base.monitor]
         if not values:
             raise FloatingPointError(f"{name} diverges with all values of {', '.join(tune)}: give other ones")
@@ -127,7 +131,9 @@ def _check_tunable(base, fields):
         config.number_type(field)
         section = field.partition(".")[0]
         if field == "seed":
-            raise ValueError("seed cannot be tuned: a grid's seeds tell how much chance there is in its figures")
+            raise ValueError(
+                "seed cannot be tuned: a grid's seeds tell how much chance there is in its figures"
+            )
         if section == "data":
             raise ValueError(f"{field} cannot be tuned: a grid's runs share the data, which are read once")
         if section == "encoder" and base.encoder.frozen:

@@ -115,7 +115,10 @@ def test_a_field_of_one_value_is_set(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("optimizer.learning_rte=1", "no field 'optimizer.learning_rte', did you mean 'optimizer.learning_rate'?"),
+        (
+            "optimizer.learning_rte=1",
+            "no field 'optimizer.learning_rte', did you mean 'optimizer.learning_rate'?",
+        ),
         ("optimizer.learning_rate=0.1,x", "optimizer.learning_rate 'x' is no number"),
         ("optimizer.learning_rate=0.1,", "optimizer.learning_rate '' is no number"),
         ("batch_size=8.5", "batch_size '8.5' is no whole number"),
@@ -130,6 +133,7 @@ def test_what_cannot_be_tuned_is_named(text, message):
     with pytest.raises(ValueError, match=re.escape(f"--tune={text}: ") + ".*" + re.escape(message)):
         sweep.parse_tune(["epochs=1", text])
 
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -140,7 +144,10 @@ def test_what_cannot_be_tuned_is_named(text, message):
         ({"tune": {RATE: (0.1, -0.1)}}, "optimizer.learning_rate -0.1 is not positive"),
         ({"tune": {RATE: (0.1, 0.2, 0.1)}}, "the values of optimizer.learning_rate of a grid repeat 0.1"),
         ({"tune": {"seed": (0, 1)}}, "seed cannot be tuned: a grid's seeds tell"),
-        ({"tune": {"data.validation_share": (0.1, 0.2)}}, "data.validation_share cannot be tuned: a grid's runs"),
+        (
+            {"tune": {"data.validation_share": (0.1, 0.2)}},
+            "data.validation_share cannot be tuned: a grid's runs",
+        ),
         ({"tune": {"loss.name": ("mse",)}}, "loss.name is not a field of one number"),
     ],
 )

@@ -20,8 +20,8 @@ _SEEDS = flags.DEFINE_multi_integer("seed", [0, 1, 2, 3, 4], "A seed; repeat the
 _TUNE = flags.DEFINE_multi_string(
     "tune",
     [],
-    "FIELD=VALUE,VALUE: numbers to choose from on the validation set, for each loss and interaction; repeat the "
-    "flag for more fields, whose values are then combined.",
+    "FIELD=VALUE,VALUE: numbers to choose from on the validation set, of each cell; repeat the flag for "
+    "more fields, whose values are then combined.",
 )
 
 

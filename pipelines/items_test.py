@@ -1,0 +1,213 @@
+"""Instances that bring the items to be ranked, from the files of queries to the doors."""
+
+import dataclasses
+import pathlib
+
+import numpy as np
+import pytest
+import scipy.sparse
+import sklearn.metrics
+import tensorflow as tf
+
+from rank4class import models
+from rank4class.pipelines import (
+    config,
+    description,
+    description_report,
+    evaluation,
+    optimization,
+    problem,
+    trainer,
+)
+from rank4class.pipelines.configs import letor_linear
+from rank4class.pipelines.workdir import Workdir
+
+
+@pytest.fixture
+def queries(tmp_path):
+    """Writes a fold of LETOR's layout whose grades follow from a feature; returns its folder."""
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "fold"
+    folder.mkdir()
+    for name, size in (("train", 24), ("vali", 8), ("test", 9)):
+        rows = []
+        for query in range(size):
+            for _ in range(rng.integers(2, 8)):
+                x = rng.random(4)
+                fields = " ".join(f"{i}:{value:.3f}" for i, value in enumerate(x, 1))
+                rows.append(f"{int(5 * x[1])} qid:{query} {fields} #docid = {query}\n")
+        (folder / f"{name}.txt").write_text("".join(rows))
+    return str(folder)
+
+
+def experiment_on(path, **changes):
+    base = {"data.path": path, "epochs": 2.0, "metrics": ("ndcg@1", "ndcg@5"), "monitor": "ndcg@5"}
+    return config.override(letor_linear.get_config(), {**base, **changes})
+
+
+def padded(split, more):
+    """Returns a split whose lists are longer by so many places that hold what is no document."""
+    size, length, width = split.features["items"].shape
+    rubbish = np.random.default_rng(1).normal(size=[size, more, width]).astype(np.float32)
+    items = np.concatenate([split.features["items"], rubbish], axis=1)
+    labels = scipy.sparse.csr_array((split.labels.data, split.labels.indices, split.labels.indptr))
+    labels.resize(size, length + more)
+    excluded = np.pad(split.excluded.toarray(), [(0, 0), (0, more)], constant_values=True)
+    return dataclasses.replace(
+        split, features={"items": items}, labels=labels, excluded=scipy.sparse.csr_array(excluded)
+    )
+
+
+def step(experiment, loaded, weights):
+    """Returns a batch's losses, their gradients, and the metrics of the validation split."""
+    model = loaded.build_model(experiment)
+    model.set_weights(weights)
+    loss = optimization.build_loss(experiment, 1, loaded.max_relevant("train"))
+    features, labels, example_weights = next(iter(loaded.training_batches(experiment)))
+    with tf.GradientTape() as tape:
+        outputs = loaded.scorer(model, "train")(features, training=True)
+        values = loss(tf.constant(0, tf.int64), labels, outputs, example_weights)
+    gradients = tape.gradient(values, model.trainable_variables)
+    judge = evaluation.Judge(loaded.scorer(model, "validation"), ("ndcg@3", "map", "mrr", "precision@1"))
+    return values, gradients, judge(loaded.read(experiment, "validation")).values
+
+
+@pytest.mark.parametrize(
+    "loss", ["n_choose_k", "softmax", "pairwise_logistic", "approx_ndcg", "rankmax", "mse"]
+)
+def test_what_pads_a_list_has_no_part_in_loss_gradient_or_metric(queries, loss):
+    knobs = {"loss.name": loss, "loss.levels": 5 if loss == "n_choose_k" else None, "batch_size": 24}
+    experiment = experiment_on(queries, **{**knobs, "encoder.hidden": (3,)})
+    loaded = problem.load(experiment, "")
+    splits = {name: padded(split, 4) for name, split in loaded.splits.items()}
+    names = (*loaded.class_names, "a", "b", "c", "d")
+    longer = dataclasses.replace(loaded, splits=splits, class_names=names)
+    rng = np.random.default_rng(0)
+    weights = [rng.normal(size=w.shape) for w in loaded.build_model(experiment).get_weights()]
+    for ours, theirs in zip(
+        step(experiment, loaded, weights), step(experiment, longer, weights), strict=True
+    ):
+        for one, other in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_ndcg_of_a_padded_list_is_that_of_scikit_learn(queries):
+    experiment = experiment_on(queries)
+    loaded = problem.load(experiment, "")
+    model = loaded.build_model(experiment)
+    judged = evaluation.Judge(loaded.scorer(model, "test"), ("ndcg@3",))(loaded.read(experiment, "test"))
+    split = loaded.splits["test"]
+    scores = split.features["items"] @ model.get_weights()[0][:, 0]
+    for i, there in enumerate(~split.excluded.toarray()):
+        gains = 2.0 ** split.labels.toarray()[i] - 1.0
+        expected = sklearn.metrics.ndcg_score([gains[there]], [scores[i][there]], k=3)
+        np.testing.assert_allclose(judged.values[i], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"encoder.hidden": (8,), "encoder.dropout": 0.2, "jit_compile": True},
+        {"precision": "mixed_bfloat16", "accumulation_steps": 2},
+        {"data.cache": True, "data.max_examples": 8},
+    ],
+)
+def test_it_trains_to_the_end_and_is_found_again(queries, tmp_path, changes):
+    experiment = experiment_on(queries, **changes)
+    path = str(tmp_path / "run")
+    results = trainer.train(experiment, path, progress=False)
+    _, loaded, model, step = trainer.restore(path)
+    assert isinstance(model, models.ItemModel)
+    assert step == results["best_step"]
+    judged = trainer.judges(experiment, loaded, model, None)["test"](loaded.read(experiment, "test"))
+    assert judged.summarize()["ndcg@5"] == pytest.approx(results["test"]["ndcg@5"], abs=1e-4)
+
+
+def test_it_learns_which_feature_tells_the_grade(queries, tmp_path):
+    results = trainer.train(experiment_on(queries, epochs=20.0), str(tmp_path / "run"), progress=False)
+    assert results["test"]["ndcg@5"] > 95.0
+
+
+def test_an_interrupted_run_goes_on_to_the_same_weights(queries, tmp_path, names_of_a_new_process):
+    experiment = experiment_on(queries, checkpoint_steps=1)
+    whole, part = str(tmp_path / "whole"), str(tmp_path / "part")
+    trainer.train(experiment, whole, progress=False)
+    trainer.train(experiment, part, progress=False)
+    for name in ("results.json", "metrics.jsonl"):
+        (tmp_path / "part" / name).unlink()
+    newest = sorted((tmp_path / "part" / "checkpoints" / "last").glob("step-12*"))
+    for file in newest:  # it stopped before its last step
+        file.unlink()
+    trainer.train(experiment, part, progress=False)
+    assert Workdir(part).sessions()[-1]["from_step"] == 11
+    assert Workdir(part).history() == Workdir(whole).history()
+    assert Workdir(part).results() == Workdir(whole).results()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"encoder.name": "mlp", "encoder.weight_decay": None, "encoder.hidden": (4,)},
+            "encoder 'mlp' needs image, but dataset 'letor' has items",
+        ),
+        (
+            {"data.name": "digits", "data.path": None},
+            "encoder 'items' needs items, but dataset 'digits' has image",
+        ),
+        ({"encoder.dropout": 0.5}, "dropout 0.5 is of hidden layers, and there is none"),
+        (
+            {"loss.levels": None},
+            "loss.levels 2 are fewer than the training labels have, which go from 0 to 4",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_one_clear_error(queries, tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        trainer.train(experiment_on(queries, **changes), str(tmp_path / "run"), progress=False)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"interaction.name": "lc_mlp"}, "interaction.name 'lc_mlp' does nothing: leave it out"),
+        ({"interaction.use_bias": False}, "interaction.use_bias False does nothing"),
+        ({"class_encoder.attention_layers": 1}, "class_encoder.attention_layers 1 does nothing"),
+        ({"encoder.frozen": True}, "frozen, it would learn nothing"),
+        ({"encoder.units": 3}, "encoder 'items' has no knob 'units'"),
+    ],
+)
+def test_what_would_do_nothing_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        config.check(experiment_on("nowhere", **changes))
+
+
+def test_the_real_files_are_learnt_beyond_chance(real_data, tmp_path):
+    experiment = experiment_on(real_data("ltr"), **{"encoder.weight_decay": 0.1})
+    results = trainer.train(experiment, str(tmp_path / "run"), progress=False)
+    described = description.describe(experiment, problem.read_dataset(experiment.data))
+    assert results["test"]["intervals"]["ndcg@5"][0] > described.random_order("test")["ndcg@5"]
+
+
+def test_what_a_file_of_queries_holds_by_hand(tmp_path):
+    rows = "2 qid:1 1:1\n0 qid:1 1:2\n1 qid:2 2:1\n0 qid:2 3:1\n0 qid:2 3:2\n"
+    for name, content in (("train", rows), ("vali", "0 qid:3 1:1\n"), ("test", "1 qid:4 1:5\n0 qid:4 1:6\n")):
+        (tmp_path / f"{name}.txt").write_text(content)
+    experiment = experiment_on(str(tmp_path))
+    described = description.describe(experiment, problem.read_dataset(experiment.data))
+    text = " ".join(description_report.text(described).split())
+    for part in (
+        "2 train, 1 validation, 1 test examples of lists of up to 3 items with 3 features each.",
+        "Items a list, least / median / most: train 2 / 3 / 3, validation 1 / 1 / 1, test 2 / 2 / 2.",
+        "Lists without a relevant item: 0 train, 1 validation, 0 test.",
+        "grade train % validation % test % ----- ----- ----- ---------- ------ ---- ----- "
+        "0 3 60.00 1 100.00 1 50.00 1 1 20.00 0 0.00 1 50.00 2 1 20.00 0 0.00 0 0.00",
+        "validation ndcg@1 0.00%, ndcg@5 0.00%; test ndcg@1 50.00%, ndcg@5 81.55%.",
+    ):
+        assert part in text, text
+    (tmp_path / "report").mkdir()
+    assert (
+        "## Lists" in pathlib.Path(description_report.write(described, str(tmp_path / "report"))).read_text()
+    )
