@@ -70,9 +70,9 @@ def letor(path=None, validation_share=0.2, split_seed=0):
 
     Raises:
       FileNotFoundError: no such folder or file.
-      ValueError: the folder holds both layouts; a file is empty; a row is bad or away from its query's others,
-        the message names file and line; the sizes are not those of the rows; the share leaves no query; the
-        lists take more memory than they may.
+      ValueError: the folder holds both layouts; a file is empty; a row is bad or not with its query's others,
+        and the message names file and line; the sizes are not those of the rows; the share leaves no query;
+        the lists take more memory than they may.
     """
     paths = _paths(path)
     queries = {split: _read(file) for split, file in paths.items()}
@@ -251,8 +251,8 @@ def _size(queries):
     size = 4 * total * int(length) * width
     if size > MOST_BYTES:
         raise ValueError(
-            f"{total:,} queries of up to {length:,} documents with {width:,} features take {size / 1e9:.1f} GB, "
-            f"more than {MOST_BYTES / 1e9:.0f} GB: shorten the longest lists, or give fewer queries or features"
+            f"{total:,} queries of up to {length:,} documents with {width:,} features take {size / 1e9:.1f} "
+            f"GB, more than {MOST_BYTES / 1e9:.0f} GB: shorten the longest lists, or give fewer queries"
         )
     return int(length), width
 

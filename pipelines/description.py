@@ -117,8 +117,7 @@ class Description:
         return "items" in self.splits["train"].features
 
     def random_order(self, split):
-        """Returns the experiment's metrics, in percent, of a split's items in a random order, the mean over all
-        orders."""
+        """Returns the experiment's metrics, in percent, of a split's items, mean over all their orders."""
         examples = self.splits[split]
         labels, where = examples.labels.toarray(), ~examples.excluded.toarray()
         scores = evaluation.others_last(tf.zeros(labels.shape), where)

@@ -154,26 +154,34 @@ def mean_and_half_width(values):
 
 
 def grid_table(runs):
-    """Returns the rows of a grid: loss, interaction, and each test metric's mean and interval over the seeds.
+    """Returns the rows of a grid: loss, interaction, and each test metric's mean and interval.
 
-    The best mean of each metric carries a star.
+    The interval is that over the seeds, or of one seed, in brackets, that over the examples. The best mean of
+    each metric carries a star.
     """
     cells = _cells(runs)
     names = _metrics(runs[0].results["test"])
-    means = {
-        key: {name: mean_and_half_width([run.results["test"][name] for run in group]) for name in names}
-        for key, group in cells.items()
-    }
+    means = {key: {name: _mean_and_interval(group, name) for name in names} for key, group in cells.items()}
     best = {name: _best_of(name)(round(mean[name][0], 2) for mean in means.values()) for name in names}
     rows = [["loss", "interaction", *names]]
     for (loss, interaction), mean in means.items():
         figures = []
         for name in names:
-            value, half = mean[name]
+            value, low, high = mean[name]
             star = "*" if round(value, 2) == best[name] else ""
-            figures.append(f"{value:.2f}{star}" if np.isnan(half) else f"{value:.2f}{star} ± {half:.2f}")
+            one = len(cells[loss, interaction]) == 1
+            interval = f"[{low:.2f}, {high:.2f}]" if one else f"± {high - value:.2f}"
+            figures.append(f"{value:.2f}{star} {interval}")
         rows.append([loss, interaction, *figures])
     return rows
+
+
+def _mean_and_interval(runs, name):
+    """Returns a test metric's mean and the ends of its interval: over the seeds, of one over the examples."""
+    mean, half = mean_and_half_width([run.results["test"][name] for run in runs])
+    if len(runs) > 1:
+        return mean, mean - half, mean + half
+    return mean, *runs[0].results["test"]["intervals"][name]
 
 
 def grid_text(runs):
@@ -194,14 +202,21 @@ def tuning_name(cell, choice):
 
 
 def write_grid(runs, root, tune=()):
-    """Writes `report.md`, `metrics.png` and `curves.png` for a grid; returns the report's path.
+    """Writes `report.md` and its plots for a grid; returns the report's path.
 
     Args:
       runs: the grid's `Run`s.
       root: its folder.
       tune: the fields that were tuned.
     """
-    plot_metrics(runs, os.path.join(root, "metrics.png"))
+    plots = []
+    alone, by_cutoff = _families(_metrics(runs[0].results["test"]))
+    if alone:
+        plots += ["![Test metrics](metrics.png)", ""]
+        plot_metrics(runs, alone, os.path.join(root, "metrics.png"))
+    if by_cutoff:
+        plots += ["![Test metrics by cut-off](cutoffs.png)", ""]
+        plot_cutoffs(runs, by_cutoff, os.path.join(root, "cutoffs.png"))
     plot_curves(runs, os.path.join(root, "curves.png"))
     first = runs[0]
     seeds = sorted({run.experiment.seed for run in runs})
@@ -215,13 +230,12 @@ def write_grid(runs, root, tune=()):
         f"# {first.experiment.data.name} with {first.experiment.encoder.name}"
         + (" (frozen)" if first.experiment.encoder.frozen else ""),
         "",
-        f"Test set, percent; mean over {len(seeds)} seeds and its 95% interval (Student's t). A star marks "
-        "the best mean; where intervals overlap, the difference may be chance.",
+        f"Test set, percent; {_of_what(seeds)}. A star marks the best mean; where intervals overlap, the "
+        "difference may be chance.",
         "",
         *markdown_table(grid_table(runs)),
         "",
-        "![Test metrics](metrics.png)",
-        "",
+        *plots,
         "![Validation curves](curves.png)",
         "",
         "The curves are means over the seeds, the bands reach from the lowest seed to the highest.",
@@ -239,6 +253,31 @@ def write_grid(runs, root, tune=()):
     with open(path, "w", encoding="utf-8") as file:
         file.write("\n".join(lines))
     return path
+
+
+def _of_what(seeds):
+    """What the figures of a grid are, and their intervals."""
+    if len(seeds) == 1:
+        return "one seed, with the 95% interval over the examples (bootstrap)"
+    return f"mean over {len(seeds)} seeds and its 95% interval (Student's t)"
+
+
+FEW_CUTOFFS = 2  # of one metric, which are plotted as metrics of their own
+
+
+def _families(names):
+    """Returns the metrics that are plotted alone, and those of many cut-offs: name -> cut-offs.
+
+    >>> _families(["mrr", "ndcg@1", "ndcg@5", "ndcg@10", "map@5"])
+    (['mrr', 'map@5'], {'ndcg': [1, 5, 10]})
+    """
+    cutoffs = {}
+    for name in names:
+        base, mark, cutoff = name.partition("@")
+        if mark:
+            cutoffs.setdefault(base, []).append(int(cutoff))
+    by_cutoff = {base: sorted(own) for base, own in cutoffs.items() if len(own) > FEW_CUTOFFS}
+    return [name for name in names if name.partition("@")[0] not in by_cutoff], by_cutoff
 
 
 def training_table(runs, root, tune=()):
@@ -286,27 +325,26 @@ def _tried(root, cell, fields, monitor):
     return [f"{' '.join(f'{value:g}' for value in values)}: {found[values]:.2f}" for values in sorted(found)]
 
 
-def plot_metrics(runs, path):
-    """Plots every cell's test metrics with their intervals over the seeds, one panel a metric."""
+def plot_metrics(runs, names, path):
+    """Plots some of every cell's test metrics with their intervals, one panel a metric."""
     cells = _cells(runs)
     loss_names = list(dict.fromkeys(loss for loss, _ in cells))
     interactions = list(dict.fromkeys(interaction for _, interaction in cells))
-    names = _metrics(runs[0].results["test"])
     figure = Figure(figsize=(4.2 * len(names), 1.2 + 0.75 * len(loss_names)))
     axes = figure.subplots(1, len(names), sharey=True, squeeze=False)
     for axis, name in zip(axes[0], names, strict=True):
         for i, interaction in enumerate(interactions):
             offset = (i - (len(interactions) - 1) / 2) * 0.2
             for j, loss in enumerate(loss_names):
-                values = [run.results["test"][name] for run in cells[loss, interaction]]
-                mean, half = mean_and_half_width(values)
+                group = cells[loss, interaction]
+                values = [run.results["test"][name] for run in group]
+                mean, low, high = _mean_and_interval(group, name)
                 place, color = j + offset, COLORS[i % len(COLORS)]
                 axis.scatter(values, [place] * len(values), s=9, color=color, alpha=0.35, linewidths=0)
-                half = 0.0 if np.isnan(half) else half
                 axis.errorbar(
                     mean,
                     place,
-                    xerr=[[min(half, mean)], [min(half, _highest(name) - mean)]],  # a percentage stays one
+                    xerr=_error_bar(mean, low, high, _highest(name)),
                     fmt="o",
                     ms=6,
                     color=color,
@@ -323,13 +361,63 @@ def plot_metrics(runs, path):
     figure.savefig(path, dpi=150, bbox_inches="tight")
 
 
+def _error_bar(mean, low, high, highest):
+    """Returns how far an interval goes down and up, of shape `[2, 1]`; a percentage stays one."""
+    ends = np.clip([low, high], 0.0, highest)
+    return np.nan_to_num(np.abs(ends - mean))[:, None]
+
+
+def plot_cutoffs(runs, cutoffs, path):
+    """Plots test metrics over their cut-offs with their intervals, a line a cell, one panel a metric.
+
+    Args:
+      runs: of the grid.
+      cutoffs: name -> the metric's cut-offs.
+      path: of the file.
+    """
+    cells = _cells(runs)
+    several = len({interaction for _, interaction in cells}) > 1
+    figure = Figure(figsize=(7.0 * len(cutoffs), 4.5))
+    axes = figure.subplots(1, len(cutoffs), squeeze=False)[0]
+    for axis, (base, own) in zip(axes, cutoffs.items(), strict=True):
+        names = [f"{base}@{k}" for k in own]
+        for i, ((loss, interaction), group) in enumerate(cells.items()):
+            mean, low, high = np.array([_mean_and_interval(group, name) for name in names]).T
+            bars = [_error_bar(*each, _highest(names[0]))[:, 0] for each in zip(mean, low, high, strict=True)]
+            axis.errorbar(
+                np.array(own) + 0.5 * ((i + 0.5) / len(cells) - 0.5),  # side by side
+                mean,
+                yerr=np.transpose(bars),
+                marker="o",
+                ms=4,
+                color=COLORS[i % len(COLORS)],
+                capsize=2,
+                elinewidth=0.8,
+                label=f"{loss}, {interaction}" if several else loss,
+            )
+        direction = "higher" if _best_of(names[0]) is max else "lower"
+        axis.set_title(f"{base}@K{_unit(names[0])}, {direction} is better", fontsize=10)
+        axis.set_xlabel("K")
+        axis.set_xticks(own)
+        axis.grid(axis="y", alpha=0.3)
+        axis.spines[["top", "right"]].set_visible(False)
+    _legend_below(figure, axes[0])
+    figure.savefig(path, dpi=150, bbox_inches="tight")
+
+
 def plot_curves(runs, path):
     """Plots the validation metrics over the epochs, mean and range of the seeds: a row a metric, a column an
-    interaction."""
+    interaction. Of a metric's many cut-offs it shows the monitored one, or the last."""
     cells = _cells(runs)
     loss_names = list(dict.fromkeys(loss for loss, _ in cells))
     interactions = list(dict.fromkeys(interaction for _, interaction in cells))
-    names = _metrics(runs[0].results["validation"])
+    alone, by_cutoff = _families(_metrics(runs[0].results["validation"]))
+    monitor = runs[0].experiment.monitor
+    shown = (
+        monitor if monitor.partition("@")[0] == base else f"{base}@{own[-1]}"
+        for base, own in by_cutoff.items()
+    )
+    names = [*alone, *shown]
     figure = Figure(figsize=(4.2 * len(interactions), 0.4 + 3.0 * len(names)))
     axes = figure.subplots(len(names), len(interactions), sharex="col", sharey="row", squeeze=False)
     for (i, interaction), (j, loss) in itertools.product(enumerate(interactions), enumerate(loss_names)):

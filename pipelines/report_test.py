@@ -1,5 +1,6 @@
 import numpy as np
 import scipy.stats
+from matplotlib.figure import Figure
 
 from rank4class.pipelines import config, report
 
@@ -34,7 +35,7 @@ def test_a_grids_table_by_hand():
     assert report.grid_table(runs) == [
         ["loss", "interaction", "top1_error", "ndcg@5"],
         ["mse", "dot", f"4.00 ± {half:.2f}", f"90.50* ± {half / 2:.2f}"],
-        ["softmax", "dot", "2.00*", "80.00"],
+        ["softmax", "dot", "2.00* [1.00, 3.00]", "80.00 [78.00, 82.00]"],  # of one seed over the examples
     ]
 
 
@@ -47,4 +48,31 @@ def test_the_interval_is_scipys():
 
 def test_equal_means_share_the_star():
     rows = report.grid_table([run("mse", 0, 2.001, 80.0), run("softmax", 0, 1.999, 70.0)])
-    assert [row[2] for row in rows[1:]] == ["2.00*", "2.00*"]
+    assert [row[2].split()[0] for row in rows[1:]] == ["2.00*", "2.00*"]
+
+
+def test_what_a_figure_says_of_its_interval_is_drawn(tmp_path, monkeypatch):
+    """The points and bars by hand: of two seeds those over the seeds, of one those over the examples."""
+    names = [f"ndcg@{k}" for k in (1, 2, 5)]
+
+    def of(loss, seed, *values):
+        judged = {**dict(zip(names, values, strict=True)), "examples": 9}
+        judged["intervals"] = {
+            name: [value - 3, value + 30] for name, value in zip(names, values, strict=True)
+        }
+        experiment = config.override(config.Experiment(), {"loss.name": loss, "seed": seed})
+        return report.Run(experiment, {"validation": judged, "test": judged}, "nowhere")
+
+    figures = []
+    monkeypatch.setattr(report, "Figure", lambda **kwargs: figures.append(Figure(**kwargs)) or figures[-1])
+    runs = [of("mse", 0, 50, 60, 80), of("softmax", 0, 10, 20, 30), of("softmax", 1, 12, 20, 30)]
+    report.plot_cutoffs(runs, {"ndcg": [1, 2, 5]}, str(tmp_path / "cutoffs.png"))
+    (axis,) = figures[0].axes
+    assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["mse", "softmax"]
+    assert axis.get_xticks().tolist() == [1, 2, 5]
+    half = scipy.stats.t.ppf(0.975, 1)
+    drawn = [[(low, high) for (_, low), (_, high) in bars.get_segments()] for bars in axis.collections]
+    expected = [[(47, 80), (57, 90), (77, 100)], [(max(0, 11 - half), 11 + half), (20, 20), (30, 30)]]
+    np.testing.assert_allclose(drawn, expected)
+    means = [line.get_ydata().tolist() for line in axis.lines if len(line.get_ydata()) == 3][::3]
+    assert means == [[50, 60, 80], [11, 20, 30]]
