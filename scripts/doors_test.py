@@ -172,6 +172,40 @@ def test_mistakes_in_comparing_are_one_clear_line(two_runs, tmp_path, mistaken):
     assert "have no metric in common" in line
 
 
+@pytest.mark.slow
+def test_queries_and_their_documents(fork, mistaken, tmp_path):
+    folder = tmp_path / "fold"
+    folder.mkdir()
+    for name, count in (("train", 12), ("vali", 5), ("test", 6)):
+        rows = [f"{(i + j) % 5} qid:{i} 1:{(i + j) % 5} 2:{j}\n" for i in range(count) for j in range(4)]
+        (folder / f"{name}.txt").write_text("".join(rows))
+    configured = os.path.join(os.path.dirname(DIGITS.removeprefix("--config=")), "letor_linear.py")
+    flags = [f"--config={configured}", f"--config.data.path={folder}", "--config.epochs=2"]
+    path = tmp_path / "run"
+    trained = fork("train", *flags, f"--workdir={path}")
+    assert trained.returncode == 0, trained.stderr
+    judged = fork("evaluate", f"--workdir={path}", f"--output={path / 'test'}")
+    [line] = (line for line in judged.stdout.splitlines() if line.startswith("ndcg@10"))
+    assert line.split("  ")[-2] in trained.stdout  # the same interval
+    assert "Lists" in fork("data", *flags, f"--output={tmp_path / 'data'}").stdout
+    cells = [
+        "--losses=softmax,n_choose_k",
+        "--interactions=dot",
+        "--seed=0",
+        f"--workdir={tmp_path / 'grid'}",
+    ]
+    swept = fork("sweep", *flags, *cells, "--tune=encoder.weight_decay=0.01,0.1")
+    assert "[  6/6] n_choose_k-dot-seed0" in swept.stdout, swept.stderr
+    assert (tmp_path / "grid" / "cutoffs.png").exists()
+    assert not (tmp_path / "grid" / "metrics.png").exists()
+    line = mistaken("sweep", *flags, *cells, "--tune=encoder.weight_decay=0.01,lots")
+    assert line.startswith(
+        "error: --tune=encoder.weight_decay=0.01,lots: encoder.weight_decay 'lots' is no number"
+    )
+    line = mistaken("sweep", *flags, *cells[:1], *cells[2:], "--interactions=lc_mlp")
+    assert "interaction.name 'lc_mlp' does nothing: leave it out" in line
+
+
 # The demo takes no flags of a config.
 SHORT_DEMO = """
 from rank4class.pipelines import config
