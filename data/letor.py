@@ -52,7 +52,7 @@ def letor(path=None, validation_share=0.2, split_seed=0):
     documents each query has, one number a line. A query's rows stand together.
 
     Lists are padded to the longest of all splits, which takes `4 N m d` bytes for `N` queries of at most `m`
-    documents with `d` features; more than 8 GB are refused.
+    documents with `d` features, and in a training as much again; more than 8 GB are refused.
 
     A training query without a relevant document, of a grade above 0, is left out: no ranking loss learns from
     it. Validation and test keep theirs. There the metrics have their worst value, an NDCG of 0, as in LETOR's

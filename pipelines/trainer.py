@@ -475,7 +475,7 @@ def _check_levels(experiment, loaded):
     train = loaded.splits["train"]
     if experiment.loss.name != "n_choose_k" or not train.multi_label:
         return
-    levels, needed = experiment.loss.levels or 2, int(train.labels.data.max()) + 1
+    levels, needed = experiment.loss.levels or 2, int(train.labels.data.max(initial=0.0)) + 1
     if levels < needed:
         raise ValueError(
             f"loss.levels {levels} are fewer than the training labels have, which go from 0 to {needed - 1}: "
