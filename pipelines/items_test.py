@@ -159,7 +159,7 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(queries, tmp_path, names
         ({"encoder.dropout": 0.5}, "dropout 0.5 is of hidden layers, and there is none"),
         (
             {"loss.levels": None},
-            "loss.levels 2 are fewer than the training labels have, which go from 0 to 4",
+            r"train.txt query \d+ \(line \d+\) has a label of \d, .* below loss.levels 2: set it to 5",
         ),
     ],
 )

@@ -51,7 +51,7 @@ def _check_levels(levels, train):
         i = np.searchsorted(train.labels.indptr, outside[0], side="right") - 1
         raise ValueError(
             f"{train.origin(i)} has a label of {grades[outside[0]]:g}, which is no whole number below "
-            f"loss.levels {levels}: raise it, or number the levels from 0"
+            f"loss.levels {levels}: set it to {np.floor(grades.max()) + 1:g}, or number the levels from 0"
         )
     used = set(grades.astype(int))
     missing = sorted(set(range(1, max(used, default=0))) - used)

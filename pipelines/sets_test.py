@@ -130,7 +130,7 @@ def of_sets(*rows):
         (
             {"count_prior": config.CountPrior()},
             ([1, 0], [0, 2]),
-            "file:2 has a label of 2, which is no whole number below loss.levels 2: raise it",
+            "file:2 has a label of 2, which is no whole number below loss.levels 2: set it to 3",
         ),
         (
             {"count_prior": config.CountPrior(), "loss": config.Loss(name="n_choose_k", levels=4)},

@@ -102,7 +102,6 @@ class Training:
         self._metrics = _metrics(experiment, loaded)
         _check_k(experiment, loaded)
         sets.check(experiment, loaded.splits["train"])
-        _check_levels(experiment, loaded)
         examples = len(loaded.splits["train"])
         epoch_steps = examples / experiment.batch_size
         self._total = experiment.steps or math.ceil(experiment.epochs * epoch_steps)
@@ -468,19 +467,6 @@ def _check_k(experiment, loaded):
     k, num_classes = experiment.loss.k, loaded.num_scored("train")
     if k is not None and k >= num_classes:
         raise ValueError(f"loss.k {k} selects all of the {num_classes} classes that are trained: lower it")
-
-
-def _check_levels(experiment, loaded):
-    """The loss of grades that are no level is NaN, which says less than this."""
-    train = loaded.splits["train"]
-    if experiment.loss.name != "n_choose_k" or not train.multi_label:
-        return
-    levels, needed = experiment.loss.levels or 2, int(train.labels.data.max(initial=0.0)) + 1
-    if levels < needed:
-        raise ValueError(
-            f"loss.levels {levels} are fewer than the training labels have, which go from 0 to {needed - 1}: "
-            f"set it to {needed}"
-        )
 
 
 CHECKPOINTS = ("best", "last")
