@@ -285,7 +285,8 @@ def count_laws(laws, sizes, known):
         axis.tick_params(labelsize=8)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("probability", fontsize=9)
-    figure.supxlabel(f"number of classes ({last} is that and more)", fontsize=9)
+    rest = f" ({last} is that and more)" if last < laws.shape[1] - 1 else ""
+    figure.supxlabel(f"number of classes{rest}", fontsize=9)
     told = f"on numbers that no training example has: {_percent(outside)}"
     if not judged.all():
         told += f"      not judged: {np.count_nonzero(~judged):,}"

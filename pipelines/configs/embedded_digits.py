@@ -22,10 +22,10 @@ def get_config():
         class_encoder=config.ClassEncoder(weight_decay=1e-4),
         interaction=config.Interaction(use_bias=True),
         loss=config.Loss(name="n_choose_k"),
-        count_prior=config.CountPrior(name="learned"),
+        count_prior=config.CountPrior(name="learned", most=10),  # of all counts; that it is 1 to 4 it learns
         optimizer=config.Optimizer(name="adam", learning_rate=3e-3, decay="linear"),
         batch_size=100,
-        epochs=30.0,
+        epochs=20.0,
         monitor="nll",
         metrics=("nll", "exact_match", "precision@1"),
     )
