@@ -1,0 +1,19 @@
+r"""Images of one to four digits by logistic regression, beside `embedded_digits` (n-choose-k, section 5.1).
+
+    python -m rank4class.scripts.train --config=pipelines/configs/embedded_digits_logistic.py \
+        --config.data.path=FOLDER --workdir=runs/embedded_digits_logistic
+
+Each digit comes on its own; the law of their number is what follows from that, the Poisson-binomial one.
+"""
+
+from rank4class.pipelines import config
+from rank4class.pipelines.configs import embedded_digits
+
+
+def get_config():
+    independent = {
+        "loss.name": "sigmoid_cross_entropy",
+        "count_prior.name": "poisson_binomial",
+        "count_prior.most": None,
+    }
+    return config.override(embedded_digits.get_config(), independent)
