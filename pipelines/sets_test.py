@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 from scipy.sparse import csr_array
 
-from rank4class import data, losses
+from rank4class import data, losses, models
+from rank4class.losses import counts, set_metrics
 from rank4class.pipelines import config, problem, sets, trainer
 
 summary_iterator = tf.compat.v1.train.summary_iterator
@@ -207,3 +208,27 @@ def test_scores_without_excluded_classes(loaded):
     np.testing.assert_allclose(judged.values[:, 0], expected, rtol=1e-4)
     assert judged.log_counts.shape == (60, 11)
     assert (judged.log_counts[:, 10] == -np.inf).all()
+
+
+def test_a_keras_program_of_ones_own():
+    rng = np.random.default_rng(0)
+    features = {"embedding": rng.normal(size=[256, 6]).astype(np.float32)}
+    labels = (features["embedding"][:, :4] > 0.5).astype(np.float32)
+    model = models.RankModel(
+        models.get("encoder", "identity"),
+        models.get("class encoder", "embedding", num_classes=4, width=6),
+        models.get("interaction", "dot"),
+        num_classes=4,
+        count_prior=models.get("count prior", "learned", most=4),
+    )
+    parts = {"scores": losses.NChooseK(), "log_counts": losses.CountLikelihood()}
+    model.compile(tf.keras.optimizers.Adam(0.03), loss=parts)
+    targets = {"scores": labels, "log_counts": labels}
+    history = model.fit(features, targets, epochs=20, verbose=0).history
+    outputs = model(features)
+    whole = set_metrics.nll(outputs["scores"], labels, outputs["log_counts"])
+    evaluated = model.evaluate(features, targets, return_dict=True, verbose=0)
+    assert evaluated["loss"] == pytest.approx(np.mean(whole), rel=1e-4)
+    assert evaluated["loss"] < 0.6 * history["loss"][0]
+    found = counts.most_probable(outputs["scores"], outputs["log_counts"])
+    assert np.mean(np.all(found.numpy() == labels, axis=1)) > 0.5
