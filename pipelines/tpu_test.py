@@ -72,6 +72,9 @@ def make(tmp_path, monkeypatch, write_bert_folder):
         if made.data.name in WRITERS:
             made.data.path = str(WRITERS[made.data.name](tmp_path))
         made.data.tfds_dir = str(tmp_path / "tfds") if made.data.name == "mind" else None
+        if made.data.name == "embedded_digits":
+            made.data.num_examples = 20
+            made.data.width = 8 if made.data.features == "rbm" else None
         made.data.max_length = min(made.data.max_length, 32)  # positions of the small encoder
         made.batch_size, made.evaluation_batch_size = 8, 16
         made.jit_compile = True
@@ -142,7 +145,15 @@ def write_movielens(folder):
     return folder
 
 
+def write_letor(folder):
+    for name in ("train", "vali", "test"):
+        rows = [f"{(i + j) % 5} qid:{i} 1:0.{j} 2:{i}\n" for i in range(12) for j in range(12)]
+        folder.joinpath(f"{name}.txt").write_text("".join(rows))
+    return folder
+
+
 WRITERS = {
+    "letor": write_letor,
     "movielens": write_movielens,
     "goemotions": write_goemotions,
     "mind": write_mind,
@@ -166,7 +177,7 @@ class Built:
             schedule = optimization.build_schedule(section, 10)
             self.optimizer = optimization.build_optimizer(section, schedule, experiment.precision)
             self.optimizer.build(self.model.trainable_variables)
-        scorer = self.problem.scorer(self.model, "train")
+        scorer = self.problem.scorer(self.model, "train", experiment.count_prior.name)
         loss = optimization.build_loss(experiment, 10, self.problem.max_relevant("train"))
         self.step = steps.replica_step(self.strategy, self.model, scorer, loss, self.optimizer, experiment)
         self.judges = trainer.judges(experiment, self.problem, self.model, self.strategy)
@@ -179,12 +190,15 @@ class Built:
         return next(iter(self.problem.training_batches(self.experiment)))
 
     def lower_training(self):
-        return lower(self.step, tf.constant(3, tf.int64), tf.constant(False), *self.training_batch())
+        double = self.experiment.loss.name in IN_DOUBLE_PRECISION
+        number, stopping = tf.constant(3, tf.int64), tf.constant(False)
+        return lower(self.step, number, stopping, *self.training_batch(), double=double)
 
     def lower_evaluation(self, split):
         judge = self.judges[split]
         batch = next(iter(self.problem.evaluation_batches(self.experiment, split)))
-        return lower(lambda *batch: judge.of_batch(*batch, True), *batch)
+        double = self.experiment.count_prior.name != "none"  # metrics of sets are n-choose-k models
+        return lower(lambda *batch: judge.of_batch(*batch, True), *batch, double=double)
 
 
 IN_DOUBLE_PRECISION = ("n_choose_k", "top_k_gain")
