@@ -125,7 +125,11 @@ def test_it_trains_to_the_end_and_is_found_again(queries, tmp_path, changes):
 
 
 def test_it_learns_which_feature_tells_the_grade(queries, tmp_path):
-    results = trainer.train(experiment_on(queries, epochs=20.0), str(tmp_path / "run"), progress=False)
+    results = trainer.train(
+        experiment_on(queries, **{"epochs": 20.0, "encoder.weight_decay": 1e-3}),
+        str(tmp_path / "run"),
+        progress=False,
+    )
     assert results["test"]["ndcg@5"] > 95.0
 
 
