@@ -343,6 +343,9 @@ def _over_counts(scores, most, where, visit, state):
     counts = tf.range(most + 1, dtype=tf.float64)
     size = circle.size_of(where)
     end = tf.minimum(size, float(most + 1))  # of the counts that are wanted
+    # An instance that cannot be judged is left to the caller; its search must end.
+    can_be_judged = tf.math.is_finite(n_choose_k.unsound(scores, where))
+    scores = tf.where(can_be_judged[..., None], scores, 0.0)
 
     def draw(first, reach, state):
         """`first` is the lowest count that is missing; the circle's own lies `reach` above."""
@@ -356,11 +359,14 @@ def _over_counts(scores, most, where, visit, state):
         near = tf.abs(away) <= 3.0 * tf.sqrt(own.variance)[..., None] + 1.0
         sound = near & (ratio >= _LEAST)
         holds_first = tf.reduce_any(sound & (counts == first[..., None]), axis=-1) & wanted
+        lost = wanted & ~holds_first & (reach == 0.0)  # nowhere nearer to search
+        ratio = tf.where(sound, ratio, float("nan"))
         kept = sound & holds_first[..., None] & (counts >= first[..., None]) & (counts < end[..., None])
+        kept |= lost[..., None] & (counts == first[..., None])
         last = tf.reduce_max(tf.where(kept, counts, -1.0), axis=-1)
         state = visit(own, away, ratio, kept, state)
         reach = tf.where(holds_first, last - middle, tf.floor(reach / 2.0))
-        return tf.where(holds_first, last + 1.0, first), tf.maximum(reach, 0.0), state
+        return tf.where(holds_first | lost, last + 1.0, first), tf.maximum(reach, 0.0), state
 
     start = (tf.ones_like(size), tf.zeros_like(size), state)
     return tf.while_loop(lambda first, *_: tf.reduce_any(first < end), draw, start)[2]

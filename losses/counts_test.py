@@ -18,7 +18,7 @@ def log_chances(scores, prior):
     return prior[sizes] + values - log_z[sizes]
 
 
-@pytest.mark.parametrize("spread", [0.0, 1.0, 30.0, 100.0])
+@pytest.mark.parametrize("spread", [0.0, 1.0, 30.0, 100.0, 1e6, 1e30])
 @pytest.mark.parametrize("n", [1, 2, 3, 12, 200])
 def test_all_counts_against_the_programme(n, spread):
     scores = np.random.default_rng(n).uniform(-spread, spread, size=n)
@@ -139,9 +139,10 @@ def test_a_count_that_the_prior_leaves_out_has_no_chance():
     assert not counts.most_probable([[0.0, 0.0]], np.zeros(1)).numpy().any()
 
 
-def test_an_instance_that_cannot_be_judged_spoils_no_other():
+@pytest.mark.parametrize("spoiled", [2, slice(None), slice(1, 6)])
+def test_an_instance_that_cannot_be_judged_spoils_no_other(spoiled):
     scores = SCORES.copy()
-    scores[1, 2] = np.nan
+    scores[1, spoiled] = np.nan
     for found, expected in (
         (counts.log_z_by_count(scores), counts.log_z_by_count(SCORES)),
         (counts.marginals(scores, PRIOR), counts.marginals(SCORES, PRIOR)),

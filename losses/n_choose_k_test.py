@@ -44,7 +44,7 @@ def gradient(function, scores):
 
 
 @pytest.mark.parametrize("spread", SPREADS)
-@pytest.mark.parametrize("n", range(1, 9))
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 12])
 def test_all_sets(n, spread):
     scores = spread * np.random.default_rng(n).normal(size=[3, n])
     vector = np.random.default_rng(9).normal(size=[3, n])
