@@ -13,11 +13,11 @@ Common arguments:
     `m` at most `n`; minus infinity for counts that never come. A count above `m` never comes.
 
 What is computed is computed in float64, and returned in float64 where the scores have it, else in float32. An
-instance with a score that is not finite has NaN.
+instance with a score that is not finite, or beyond 1e12, has NaN.
 
 Common errors:
-  ValueError: shapes or dtypes do not fit; or (in eager mode, else the result is NaN) a prior has NaN, no
-    count of any chance, or a chance for more classes than take part.
+  ValueError: shapes or dtypes do not fit, there is no class; or (in eager mode, else the result is NaN) a
+    prior has NaN, no count of any chance, or a chance for more classes than take part.
 
 References:
   Swersky, Tarlow, Adams, Zemel, Frey (2012), "Probabilistic n-choose-k models for classification and
@@ -77,7 +77,8 @@ def poisson_binomial(scores, most=None, *, where=None):
     """
     scores, where, dtype = n_choose_k.checked(scores, where)
     total = tf.reduce_sum(tf.where(where, tf.math.softplus(scores), 0.0), axis=-1, keepdims=True)
-    return tf.cast(log_z_by_count(scores, most, where=where) - total, dtype)
+    # Above 0 it can be by rounding alone, where both are large.
+    return tf.cast(tf.minimum(log_z_by_count(scores, most, where=where) - total, 0.0), dtype)
 
 
 def log_likelihood(scores, chosen, log_prior, *, where=None):
@@ -109,17 +110,26 @@ def count_nll(log_prior, labels, *, where=None):
     """Negative log-likelihood of the number of classes: what a count prior learns from.
 
     Args:
-      log_prior: float `[..., m + 1]`, see the module.
+      log_prior: float `[..., m + 1]`, one an instance; see the module.
       labels: one gain a class, `[..., n]`, of which those above 0 count; or class ids `[...]`.
       where: see the module.
 
     Returns:
-      float32 `[...]`; infinite where the prior leaves such a count no chance.
+      float32 `[...]`; infinite where the prior leaves such a count no chance, NaN where it has NaN there.
+
+    Raises:
+      ValueError: the labels are neither.
 
     >>> count_nll(tf.math.log([[0.25, 0.5, 0.25]]), [[0.0, 1.0, 1.0, 0.0]]).numpy().round(4)
     array([1.3863], dtype=float32)
     """
     log_prior, labels = tf.cast(log_prior, tf.float32), tf.convert_to_tensor(labels)
+    if labels.shape.rank not in (log_prior.shape.rank - 1, log_prior.shape.rank) or not (
+        labels.shape[: log_prior.shape.rank - 1].is_compatible_with(log_prior.shape[:-1])
+    ):
+        raise ValueError(
+            f"labels of shape {labels.shape} do not go with log_prior of shape {log_prior.shape}"
+        )
     if labels.shape.rank == log_prior.shape.rank - 1:
         return -_of_size(log_prior, tf.ones_like(labels, tf.int32))
     is_relevant = labels > 0

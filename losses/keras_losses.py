@@ -416,7 +416,7 @@ class CountLikelihood(tf.keras.losses.Loss):
 
     It is the loss of a model's output `log_counts`, beside `NChooseK` for its `scores`: their sum is the
     likelihood of the set. `y_pred` is `[B, m + 1]`, the log-probabilities of the counts, and `y_true` what
-    the loss of the scores takes, `[B, n]` or class ids `[B]`.
+    the loss of the scores takes, `[B, n]` or class ids `[B]` or `[B, 1]`.
 
     >>> CountLikelihood()([[1.0, 0.0, 1.0]], [[-9.0, -9.0, -0.5, -1.0]]).numpy()
     0.5
@@ -426,4 +426,6 @@ class CountLikelihood(tf.keras.losses.Loss):
         super().__init__(reduction=reduction, name=name)
 
     def call(self, y_true, y_pred):
-        return counts.count_nll(y_pred, y_true)
+        y_true = tf.convert_to_tensor(y_true)
+        are_ids = y_true.shape.rank == 2 and y_true.shape[1] == 1
+        return counts.count_nll(y_pred, tf.squeeze(y_true, axis=1) if are_ids else y_true)

@@ -15,16 +15,17 @@ modulus is at most `exp(-2 v sin^2(w / 2))`, so nodes count only where that is m
 close enough there to keep the copies of the law, `sqrt(v)` wide, at least 12 widths apart.
 
 Common arguments:
-  scores: float16, bfloat16, float32 or float64 `[..., n]`, finite.
+  scores: float16, bfloat16, float32 or float64 `[..., n]`, of at most 1e12.
   k: how many classes are chosen: an int, or integers `[...]`, in `0..n`; of a masked list in 0 to the
     number of classes that take part.
   where: optional bool, broadcastable to `[..., n]`: the classes that take part.
 
 What is computed is computed in float64, and returned in float64 where the scores have it, else in float32. An
-instance with a score that is not finite has NaN.
+instance with a score that is not finite, or beyond 1e12, has NaN.
 
 Common errors:
-  ValueError: shapes or dtypes do not fit, or (in eager mode, else the result is NaN) `k` is outside `0..n`.
+  ValueError: shapes or dtypes do not fit, there is no class, or (in eager mode, else the result is NaN) `k`
+    is outside `0..n`.
 
 References:
   Swersky, Tarlow, Adams, Zemel, Frey (2012), "Probabilistic n-choose-k models for classification and
@@ -36,7 +37,9 @@ import tensorflow as tf
 
 from rank4class.losses import circle, ranks
 
-_TRIES = 8
+_LARGEST = 1e12  # beyond, float64 cannot tell the scores from one another well enough to shift them
+_TRIES = 8  # at a time
+_MOST_TRIES = 20_000
 
 
 def log_z(scores, k, *, where=None):
@@ -122,7 +125,7 @@ def sample(scores, k, seed, *, where=None):
       seed: int32 `[2]`; the same seed draws the same sets.
 
     Returns:
-      bool `[..., n]`, `k` of each list True.
+      bool `[..., n]`, `k` of each list True; none of an instance that has NaN elsewhere.
 
     >>> sample([[0.0, 50.0, 0.0, 50.0]], 2, [0, 0]).numpy()
     array([[False,  True, False,  True]])
@@ -148,7 +151,8 @@ def sample(scores, k, seed, *, where=None):
         tf.zeros(tf.shape(chances), tf.bool),
         ~tf.math.is_finite(k + unsound(scores, where)),
     )
-    return tf.while_loop(lambda i, _, done: ~tf.reduce_all(done), toss, state)[1]
+    tossing = lambda i, _, done: ~tf.reduce_all(done)  # noqa: E731
+    return tf.while_loop(tossing, toss, state, maximum_iterations=_MOST_TRIES)[1]
 
 
 # XLA keeps what would be thousands of small steps, and tensors of all nodes, in few passes over the classes.
@@ -209,6 +213,8 @@ def checked(scores, where):
     scores = tf.convert_to_tensor(scores)
     if not scores.dtype.is_floating or not scores.shape.rank:
         raise ValueError(f"scores must be floats of shape [..., n], got {scores.dtype.name} {scores.shape}")
+    if scores.shape[-1] == 0:
+        raise ValueError(f"scores of shape {scores.shape} are of no class")
     where = ranks.broadcast("where", tf.cast(True if where is None else where, tf.bool), scores)
     return tf.cast(scores, tf.float64), where, tf.float64 if scores.dtype == tf.float64 else tf.float32
 
@@ -237,8 +243,8 @@ def _check_k(k, where):
 
 
 def unsound(scores, where):
-    """Returns 0, or NaN for an instance with a score that is not finite, `[...]`."""
-    sound = tf.reduce_all(tf.math.is_finite(scores) | ~where, axis=-1)
+    """Returns 0, or NaN for an instance with a score that is not finite or too large, `[...]`."""
+    sound = tf.reduce_all((tf.abs(scores) <= _LARGEST) | ~where, axis=-1)
     return tf.where(sound, tf.zeros_like(scores[..., 0]), float("nan"))
 
 

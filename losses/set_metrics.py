@@ -27,7 +27,7 @@ def nll(scores, labels, log_prior, *, where=None):
 
     Returns:
       float32 `[...]`, at least 0; infinite where the prior leaves such a count no chance, and where a score
-      or the prior is not finite.
+      or the prior makes no sense (in eager mode the prior raises ValueError, see `counts`).
 
     References:
       Swersky, Tarlow, Adams, Zemel, Frey (2012), eq. 3, and section 5.1.
@@ -47,7 +47,7 @@ def exact_match(scores, labels, log_prior, *, where=None):
       scores, labels, log_prior, where: see the module.
 
     Returns:
-      float32 `[...]`, 0 or 1; 0 where a score is not finite.
+      float32 `[...]`, 0 or 1; 0 where a score or the prior makes no sense.
 
     >>> exact_match([[3.0, 1.0, 2.0]], [[1.0, 0.0, 1.0]], tf.math.log([[0.0, 0.2, 0.8]])).numpy()
     array([1.], dtype=float32)
@@ -55,9 +55,12 @@ def exact_match(scores, labels, log_prior, *, where=None):
     scores = tf.convert_to_tensor(scores)
     chosen = _chosen(scores, labels)
     chosen = chosen if where is None else chosen & where
-    same = tf.reduce_all(counts.most_probable(scores, log_prior, where=where) == chosen, axis=-1)
-    sound = tf.reduce_all(tf.math.is_finite(scores) | (False if where is None else ~where), axis=-1)
-    return tf.cast(same & sound, tf.float32)
+    found = counts.most_probable(scores, log_prior, where=where)
+    likelihood = counts.log_likelihood(
+        scores, found, log_prior, where=where
+    )  # which knows what makes no sense
+    same = tf.reduce_all(found == chosen, axis=-1)
+    return tf.cast(same & tf.math.is_finite(likelihood), tf.float32)
 
 
 def _chosen(scores, labels):

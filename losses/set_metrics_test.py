@@ -60,8 +60,9 @@ def test_what_cannot_be_judged_looks_bad():
     prior = np.log([0.1, 0.8, 0.1])
     assert np.isinf(set_metrics.nll(scores, labels, prior)).tolist() == [True, True, False]
     assert set_metrics.exact_match(scores, labels, prior).numpy().tolist() == [0.0, 0.0, 1.0]
-    compiled = tf.function(set_metrics.nll)
-    assert np.isinf(compiled(tf.zeros([1, 2]), tf.ones([1, 2]), tf.constant([[0.0, np.nan, 0.0]]))).all()
+    broken = tf.zeros([1, 2]), tf.zeros([1, 2]), tf.constant([[0.0, np.nan, 0.0]])
+    assert np.isinf(tf.function(set_metrics.nll)(*broken)).all()
+    assert tf.function(set_metrics.exact_match)(*broken).numpy().tolist() == [0.0]
 
 
 def test_by_name():
@@ -79,6 +80,8 @@ def test_the_count_prior_as_a_keras_loss():
     np.testing.assert_allclose(loss(LABELS, PRIOR), tf.reduce_mean(counts.count_nll(PRIOR, LABELS)))
     again = tf.keras.losses.deserialize(tf.keras.losses.serialize(loss))
     np.testing.assert_allclose(again(LABELS, PRIOR), loss(LABELS, PRIOR))
+    ids = tf.constant([[0], [4]] * 20)
+    np.testing.assert_allclose(loss(ids, PRIOR), -np.mean(PRIOR[:, 1]), rtol=1e-6)
     weights = np.arange(40, dtype=np.float32)
     np.testing.assert_allclose(
         loss(LABELS, PRIOR, sample_weight=weights),

@@ -3,6 +3,8 @@
 Each is a Keras layer that is called on the instance encoder's `h`, `[B, d]`.
 """
 
+import numbers
+
 import numpy as np
 import tensorflow as tf
 
@@ -18,7 +20,7 @@ class LearnedCounts(tf.keras.layers.Layer):
       hidden: widths of the layers before the last.
 
     Raises:
-      ValueError: `most` is less than 1.
+      ValueError: `most` is not a whole number of at least 1.
 
     >>> LearnedCounts(most=4)(tf.zeros([2, 8])).shape
     TensorShape([2, 5])
@@ -30,8 +32,8 @@ class LearnedCounts(tf.keras.layers.Layer):
 
     def __init__(self, most, hidden=(), **kwargs):
         super().__init__(**kwargs)
-        if most < 1:
-            raise ValueError(f"most {most} is less than 1: a single count needs no law")
+        if not isinstance(most, numbers.Integral) or isinstance(most, bool) or most < 1:
+            raise ValueError(f"most {most!r} is not a whole number of at least 1")
         self.most, self.hidden = most, tuple(hidden)
         self._layers_before = [tf.keras.layers.Dense(units, activation="relu") for units in self.hidden]
         self._last = tf.keras.layers.Dense(most + 1)

@@ -28,19 +28,26 @@ def _check_counts(experiment, train):
     section, sizes = experiment.count_prior, train.num_relevant()
     if section.name == "none":
         if experiment.loss.name in CONDITIONED and not sizes.all():
+            origin, loss = train.origin(np.argmin(sizes)), experiment.loss.name
             raise ValueError(
-                f"{train.origin(np.argmin(sizes))} has no class: loss {experiment.loss.name!r} is about "
-                "which classes an example has, given how many, and nothing follows from none. Leave it out, "
-                "or have the number learnt too: count_prior.name=learned"
+                f"the example of {origin} has no class: loss {loss!r} is about which classes an example has, "
+                "given how many, and nothing follows from none. Leave it out, or have the number learnt too: "
+                "count_prior.name=learned"
             )
     elif section.name in ("learned", "fixed"):
         chances = np.array(section.probabilities or np.ones((section.most or sizes.max()) + 1))
+        knob = "probabilities" if section.name == "fixed" else "most"
+        if len(chances) > train.labels.shape[1] + 1:
+            raise ValueError(
+                f"count_prior.{knob} goes up to {len(chances) - 1} classes, and there are "
+                f"{train.labels.shape[1]}"
+            )
         chances = np.append(chances, np.zeros(max(0, sizes.max() + 1 - len(chances))))
         if not chances[sizes].all():
             i = np.argmin(chances[sizes])
-            knob = "probabilities" if section.name == "fixed" else "most"
             raise ValueError(
-                f"{train.origin(i)} has {sizes[i]} classes, to which count_prior.{knob} leaves no chance"
+                f"the example of {train.origin(i)} has {sizes[i]} classes, to which count_prior.{knob} "
+                "leaves no chance"
             )
 
 
@@ -50,8 +57,8 @@ def _check_levels(levels, train):
     if outside.size:
         i = np.searchsorted(train.labels.indptr, outside[0], side="right") - 1
         raise ValueError(
-            f"{train.origin(i)} has a label of {grades[outside[0]]:g}, which is no whole number below "
-            f"loss.levels {levels}: set it to {np.floor(grades.max()) + 1:g}, or number the levels from 0"
+            f"the example of {train.origin(i)} has a label of {grades[outside[0]]:g}, which is no whole "
+            f"number below loss.levels {levels}: set it to {np.floor(grades.max()) + 1:g}, or number the levels from 0"
         )
     used = set(grades.astype(int))
     missing = sorted(set(range(1, max(used, default=0))) - used)

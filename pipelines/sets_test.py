@@ -124,6 +124,16 @@ def of_sets(*rows):
             "file:2 has 2 classes, to which count_prior.most leaves no chance",
         ),
         (
+            {"count_prior": config.CountPrior(name="learned", most=3)},
+            ([1, 0], [1, 1]),
+            "count_prior.most goes up to 3 classes, and there are 2",
+        ),
+        (
+            {"count_prior": config.CountPrior(name="fixed", probabilities=(0.0, 0.5, 0.5, 0.0))},
+            ([1, 0], [1, 1]),
+            "count_prior.probabilities goes up to 3 classes, and there are 2",
+        ),
+        (
             {"count_prior": config.CountPrior(name="fixed", probabilities=(0.0, 1.0))},
             ([1, 0], [0, 0]),
             "file:2 has 0 classes, to which count_prior.probabilities leaves no chance",
