@@ -58,7 +58,8 @@ def _check_levels(levels, train):
         i = np.searchsorted(train.labels.indptr, outside[0], side="right") - 1
         raise ValueError(
             f"the example of {train.origin(i)} has a label of {grades[outside[0]]:g}, which is no whole "
-            f"number below loss.levels {levels}: set it to {np.floor(grades.max()) + 1:g}, or number the levels from 0"
+            f"number below loss.levels {levels}: set it to {np.floor(grades.max()) + 1:g}, or number the "
+            "levels from 0"
         )
     used = set(grades.astype(int))
     missing = sorted(set(range(1, max(used, default=0))) - used)
