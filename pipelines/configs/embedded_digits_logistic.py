@@ -4,6 +4,9 @@ r"""Images of one to four digits by logistic regression, beside `embedded_digits
         --config.data.path=FOLDER --workdir=runs/embedded_digits_logistic
 
 Each digit comes on its own; the law of their number is what follows from that, the Poisson-binomial one.
+
+Running time: 4 minutes on 2 cores that had other work. Expected on 10,000 test images of MNIST's digits, over
+3 seeds: nll 4.19, exact match 12.9 percent. The paper has 2.84, see `embedded_digits`.
 """
 
 from rank4class.pipelines import config
@@ -15,5 +18,6 @@ def get_config():
         "loss.name": "sigmoid_cross_entropy",
         "count_prior.name": "poisson_binomial",
         "count_prior.most": None,
+        "class_encoder.weight_decay": 1e-6,
     }
     return config.override(embedded_digits.get_config(), independent)
