@@ -230,8 +230,8 @@ def write_grid(runs, root, tune=()):
         f"# {first.experiment.data.name} with {first.experiment.encoder.name}"
         + (" (frozen)" if first.experiment.encoder.frozen else ""),
         "",
-        f"Test set, shares in percent; {_of_what(seeds)}. A star marks the best mean; where intervals overlap, "
-        "the difference may be chance.",
+        f"Test set, shares in percent; {_of_what(seeds)}. A star marks the best mean; where intervals "
+        "overlap, the difference may be chance.",
         "",
         *markdown_table(grid_table(runs)),
         "",
