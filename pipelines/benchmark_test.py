@@ -59,6 +59,8 @@ def test_a_row_as_json():
         "ratio": 0.5,
         "examples_per_second": None,
         "waiting_share": None,
+        "error": None,
+        "baseline_error": None,
     }
 
 
@@ -106,3 +108,14 @@ def test_steps_take_turns_and_slow_ones_fewer():
     assert calls.count("a") == calls.count("b") == 2 * (1 + benchmark.MAX_REPEATS)
     assert benchmark._repeats(benchmark.LONG_STEP + 1, 3) == 0
     assert [benchmark._repeats(1.0, minimum) for minimum in (3, 15)] == [3, 15]
+
+
+def test_how_wrong_a_value_is_stands_beside_it():
+    row = benchmark.Row("n_choose_k", "log_z", "8x9x2", False, 1.0, None, "fft", 2.0, None, 0.5)
+    assert "error" not in benchmark.table([row])[0]
+    known = dataclasses.replace(row, error=2e-16, baseline_error=3e-9)
+    header, cells = benchmark.table([known])
+    assert header[-2:] == ["error", "error fft"]
+    assert cells[-2:] == ["2e-16", "3e-09"]
+    [(first, *_)] = benchmark.run("n_choose_k", ["2x5x2"], ["log_z"])
+    assert first.error < 1e-14

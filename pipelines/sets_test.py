@@ -74,7 +74,7 @@ def test_every_prior_trains_and_is_judged(tmp_path, loaded, name):
 
 
 def test_the_learned_prior_learns(loaded, tmp_path):
-    experiment = digits(epochs=30.0, optimizer=config.Optimizer(learning_rate=1e-2))
+    experiment = digits(epochs=10.0, optimizer=config.Optimizer(learning_rate=3e-2))
     trainer.train(experiment, str(tmp_path / "run"), loaded=loaded, progress=False)
     first, *_, last = trainer.Workdir(str(tmp_path / "run")).history()
     assert last["loss"] < 0.5 * first["loss"]
