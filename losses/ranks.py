@@ -216,6 +216,82 @@ def sigmoid_ranks(scores, where=None):
     return 1.0 - own + tf.reduce_sum(ahead, axis=-1)
 
 
+@_serializable
+def neural_sort_ranks(scores, where=None):
+    r"""Soft rank of every class from NeuralSort's relaxed permutation matrix.
+
+    $$P_{ij} = \operatorname{softmax}_j \Big( (n + 1 - 2i) s_j - \sum_k |s_j - s_k| \Big), \quad
+    r_j = \sum_i i P_{ij}$$
+
+    Takes `O(n^2)` time and memory. The lower the temperature that the scores are divided by, the nearer the
+    ranks are to the hard ones of scores that differ. A list's ranks sum to `1 + ... + n`, and one of them
+    alone may be outside `1..n`.
+
+    Args:
+      scores: float32 `[..., n]`.
+      where: optional bool `[..., n]`; a class that takes no part ranks behind all that do.
+
+    Returns:
+      float32 `[..., n]`.
+
+    References:
+      Grover, Wang, Zweig, Ermon (2019), "Stochastic optimization of sorting networks via continuous
+      relaxations", eq. 5.
+
+    >>> neural_sort_ranks(tf.constant([[0., 9., -9.]])).numpy().round(3)
+    array([[2., 1., 3.]], dtype=float32)
+    """
+    gaps = tf.abs(scores[..., :, None] - scores[..., None, :])
+    gaps = gaps if where is None else tf.where(where[..., None, :], gaps, 0.0)
+    size = list_size(scores, where)
+    place = 1.0 + tf.range(tf.shape(scores)[-1], dtype=scores.dtype)
+    slope = size[..., None] + 1.0 - 2.0 * place
+    logits = slope[..., :, None] * scores[..., None, :] - tf.reduce_sum(gaps, axis=-1)[..., None, :]
+    return _ranks_of_places(logits, where)
+
+
+@_serializable
+def soft_sort_ranks(scores, where=None):
+    r"""Soft rank of every class from SoftSort's relaxed permutation matrix.
+
+    $$P_{ij} = \operatorname{softmax}_j(-|s_{(i)} - s_j|), \quad r_j = \sum_i i P_{ij}$$
+
+    with `s_(i)` the i-th highest score. `O(n^2)`; see `neural_sort_ranks` for what both have in common.
+
+    Args:
+      scores, where: see `neural_sort_ranks`.
+
+    Returns:
+      float32 `[..., n]`.
+
+    References:
+      Prillo, Eisenschlos (2020), "SoftSort: a continuous relaxation for the argsort operator", eq. 2.
+
+    >>> soft_sort_ranks(tf.constant([[0., 99., -99.]])).numpy()
+    array([[2., 1., 3.]], dtype=float32)
+    """
+    taking_part = scores
+    if where is not None:  # the others stand at the end, with the last
+        last = tf.reduce_min(tf.where(where, scores, scores.dtype.max), axis=-1, keepdims=True)
+        taking_part = tf.where(where, scores, last)
+    in_order = tf.sort(taking_part, axis=-1, direction="DESCENDING")
+    return _ranks_of_places(-tf.abs(in_order[..., :, None] - scores[..., None, :]), where)
+
+
+def _ranks_of_places(logits, where):
+    """Returns the mean place of each class, `[..., n]`, where one takes a place by softmax, `[..., n, n]`."""
+    n = tf.shape(logits)[-1]
+    if where is not None:
+        logits = tf.where(where[..., None, :], logits, -1e30)
+    shares = tf.nn.softmax(logits)
+    place = 1.0 + tf.range(n, dtype=logits.dtype)
+    if where is None:
+        return tf.einsum("...ij,i->...j", shares, place)
+    size = list_size(shares[..., 0, :], where)[..., None]
+    own = tf.einsum("...ij,...i->...j", shares, tf.where(place <= size, place, 0.0))
+    return tf.where(where, own, size + 1.0)
+
+
 def _starts_run(in_order):
     new = in_order[:, 1:] != in_order[:, :-1]
     return tf.concat([tf.ones_like(in_order[:, :1], tf.bool), new], axis=1)
