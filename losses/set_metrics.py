@@ -56,9 +56,8 @@ def exact_match(scores, labels, log_prior, *, where=None):
     chosen = _chosen(scores, labels)
     chosen = chosen if where is None else chosen & where
     found = counts.most_probable(scores, log_prior, where=where)
-    likelihood = counts.log_likelihood(
-        scores, found, log_prior, where=where
-    )  # which knows what makes no sense
+    # Of what makes no sense the likelihood is not finite.
+    likelihood = counts.log_likelihood(scores, found, log_prior, where=where)
     same = tf.reduce_all(found == chosen, axis=-1)
     return tf.cast(same & tf.math.is_finite(likelihood), tf.float32)
 

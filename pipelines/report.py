@@ -185,8 +185,8 @@ def _mean_and_interval(runs, name):
 
 
 def grid_text(runs):
-    """Returns `grid_table` as text for a terminal."""
-    return text_table(grid_table(runs))
+    """Returns `grid_table` as text for a terminal, under what its figures are."""
+    return f"Test set, shares in percent; {_of_what(_seeds(runs))}:\n\n{text_table(grid_table(runs))}"
 
 
 TUNING = "tuning"  # the folder of a grid's runs that were to choose by
@@ -219,7 +219,7 @@ def write_grid(runs, root, tune=()):
         plot_cutoffs(runs, by_cutoff, os.path.join(root, "cutoffs.png"))
     plot_curves(runs, os.path.join(root, "curves.png"))
     first = runs[0]
-    seeds = sorted({run.experiment.seed for run in runs})
+    seeds = _seeds(runs)
     counts = f"{first.results['train_examples']:,} training"
     for split in ("validation", "test"):
         counts += f", {first.results[split]['examples']:,} {split}"
@@ -253,6 +253,10 @@ def write_grid(runs, root, tune=()):
     with open(path, "w", encoding="utf-8") as file:
         file.write("\n".join(lines))
     return path
+
+
+def _seeds(runs):
+    return sorted({run.experiment.seed for run in runs})
 
 
 def _of_what(seeds):

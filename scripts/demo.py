@@ -27,9 +27,7 @@ def main():
         seeds=range(_SEEDS.value),
     )
     path = report.write_grid(runs, _WORKDIR.value)
-    print(
-        f"\nTest set, shares in percent, mean and 95% interval over the seeds:\n\n{report.grid_text(runs)}\n"
-    )
+    print(f"\n{report.grid_text(runs)}\n")
     print("A star marks the best mean; where intervals overlap, the difference may be chance.")
     print(f"\n{len(runs)} runs in {time.monotonic() - started:.0f} s.")
     print(f"Report with plots: {path}")

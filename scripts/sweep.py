@@ -36,9 +36,7 @@ def main():
         tune=tune,
     )
     path = report.write_grid(runs, _WORKDIR.value, tune)
-    print(
-        f"\nTest set, shares in percent, mean and 95% interval over the seeds:\n\n{report.grid_text(runs)}\n"
-    )
+    print(f"\n{report.grid_text(runs)}\n")
     print(f"Report with plots: {path}")
     print(f"TensorBoard: tensorboard --logdir {_WORKDIR.value}")
 

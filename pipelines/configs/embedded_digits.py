@@ -7,7 +7,7 @@ FOLDER holds MNIST's files (those of `t10k` alone will do); without it the digit
 scores and the law of the count are linear in 1000 features of a restricted Boltzmann machine. What logistic
 regression makes of the same features is in `embedded_digits_logistic`.
 
-Running time: 4 minutes on 2 cores that had other work, of which the machine takes two or three. Expected on
+Running time: 95 to 112 s a run on 2 cores that had other work, after 4 minutes for the machine. Expected on
 10,000 test images of MNIST's digits, over 3 seeds: nll 3.27, exact match 25.8 percent. The paper has 1.95,
 with digits and a machine that it does not describe.
 """

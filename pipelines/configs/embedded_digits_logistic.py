@@ -5,8 +5,9 @@ r"""Images of one to four digits by logistic regression, beside `embedded_digits
 
 Each digit comes on its own; the law of their number is what follows from that, the Poisson-binomial one.
 
-Running time: 4 minutes on 2 cores that had other work. Expected on 10,000 test images of MNIST's digits, over
-3 seeds: nll 4.19, exact match 12.9 percent. The paper has 2.84, see `embedded_digits`.
+Running time: 72 to 104 s a run on 2 cores that had other work, after 4 minutes for the features. Expected on
+10,000 test images of MNIST's digits, over 3 seeds: nll 4.19, exact match 12.9 percent. The paper has 2.84,
+see `embedded_digits`.
 """
 
 from rank4class.pipelines import config
