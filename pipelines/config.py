@@ -243,8 +243,6 @@ POSITIVE = (
     "loss.gumbel_temperature",
     "count_prior.most",
     "count_prior.hidden",
-    "optimizer.learning_rate",
-    "optimizer.clip_norm",
     "batch_size",
     "accumulation_steps",
     "steps_per_execution",
@@ -372,19 +370,9 @@ def check(experiment):
         raise ValueError(f"loss.final_temperature: loss {experiment.loss.name!r} has no temperature")
     # One instance shows whether the loss can make sense of its knobs.
     loss([0], [[0.0] * max(2, experiment.loss.k or 0)])
-    _one_of("optimizer.name", experiment.optimizer.name, OPTIMIZERS)
-    _one_of("optimizer.decay", experiment.optimizer.decay, DECAYS)
+    check_optimizer(experiment.optimizer)
     _one_of("precision", experiment.precision, PRECISIONS)
-    momentum = experiment.optimizer.ema_momentum
-    if momentum is not None and not 0.0 < momentum < 1.0:
-        raise ValueError(f"optimizer.ema_momentum {momentum} is not in (0, 1)")
-    if not 0.0 <= experiment.optimizer.warmup_share < 1.0:
-        raise ValueError(f"optimizer.warmup_share {experiment.optimizer.warmup_share} is not in [0, 1)")
-    if experiment.optimizer.weight_decay and experiment.optimizer.name != "adamw":
-        raise ValueError(
-            f"optimizer.weight_decay {experiment.optimizer.weight_decay} needs optimizer.name='adamw'"
-        )
-    for section in ("encoder", "class_encoder", "optimizer"):
+    for section in ("encoder", "class_encoder"):
         decay = getattr(experiment, section).weight_decay
         if decay is not None and decay < 0.0:
             raise ValueError(f"{section}.weight_decay {decay} is negative")
@@ -399,6 +387,23 @@ def check(experiment):
     for name in experiment.metrics:
         losses.get_metric(name)
     _check_count_prior(experiment)
+
+
+def check_optimizer(section):
+    """Raises ValueError, naming the field, where a `config.Optimizer` makes no sense."""
+    _one_of("optimizer.name", section.name, OPTIMIZERS)
+    _one_of("optimizer.decay", section.decay, DECAYS)
+    for name in ("learning_rate", "clip_norm"):
+        _check_positive(f"optimizer.{name}", getattr(section, name))
+    momentum = section.ema_momentum
+    if momentum is not None and not 0.0 < momentum < 1.0:
+        raise ValueError(f"optimizer.ema_momentum {momentum} is not in (0, 1)")
+    if not 0.0 <= section.warmup_share < 1.0:
+        raise ValueError(f"optimizer.warmup_share {section.warmup_share} is not in [0, 1)")
+    if section.weight_decay and section.name != "adamw":
+        raise ValueError(f"optimizer.weight_decay {section.weight_decay} needs optimizer.name='adamw'")
+    if section.weight_decay < 0.0:
+        raise ValueError(f"optimizer.weight_decay {section.weight_decay} is negative")
 
 
 AUGMENTATIONS = ("none", "affine_flip", "random_crop")
@@ -506,10 +511,10 @@ def to_json(experiment):
     return json.dumps(dataclasses.asdict(experiment), indent=2) + "\n"
 
 
-def from_json(text, path):
-    """Rebuilds an experiment; raises ValueError where `path` does not hold one."""
+def from_json(text, path, kind=Experiment):
+    """Rebuilds an experiment of a kind; raises ValueError where `path` does not hold one."""
     try:
-        return _build(Experiment, json.loads(text), path)
+        return _build(kind, json.loads(text), path)
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}:{error.lineno} is not JSON: {error.msg}") from error
 
@@ -533,8 +538,8 @@ def changed_fields(experiment):
     >>> changed_fields(override(Experiment(), {"loss.name": "mse", "seed": 3}))
     {'loss.name': 'mse', 'seed': 3}
     """
-    default, changed = Experiment(), {}
-    for dotted in _field_names(Experiment):
+    default, changed = type(experiment)(), {}
+    for dotted in _field_names(type(experiment)):
         value, usual = (functools.reduce(getattr, dotted.split("."), one) for one in (experiment, default))
         if value != usual:
             changed[dotted] = value

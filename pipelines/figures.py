@@ -97,6 +97,31 @@ def confusion_counts(labels, predicted, shown):
     return cells.reshape(k, k + 1)
 
 
+def rank_sweep(scores, ranks, exact):
+    """Draws the rank of one score of a list as it moves, and the ranks that it has in truth.
+
+    Args:
+      scores: float `[N]`, ascending.
+      ranks, exact: float `[N]`, in `(0, 1]`.
+
+    Returns:
+      uint8 `[height, width, 3]`.
+
+    References:
+      Engilberge, Chevallier, Perez, Cord (2019), "SoDeep: a sorting deep net to learn ranking loss
+      surrogates", figure 5.
+    """
+    figure = Figure(figsize=(6.4, 4.0), dpi=DPI, layout="constrained")
+    FigureCanvasAgg(figure)
+    axis = figure.subplots()
+    axis.plot(scores, exact, color=COLORS[5], linewidth=3, label="exact")
+    axis.plot(scores, ranks, color=COLORS[0], label="sorter")
+    axis.set(xlabel="score", ylabel="rank / n")
+    axis.set_title("one score moves, the others are evenly spaced from -1 to 1", fontsize=9, loc="left")
+    axis.legend(frameon=False)
+    return _pixels(figure)
+
+
 def _places(ids, shown):
     """Returns the places of ids among those shown, `len(shown)` for the others."""
     places = np.searchsorted(shown, ids)

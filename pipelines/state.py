@@ -71,11 +71,11 @@ class Progress(tf.train.experimental.PythonState):
         """Returns the place in the history of the best evaluation up to a step, or None.
 
         Args:
-          monitor: the metric that tells.
+          monitor: the metric that tells; None: there is none.
           until: a step; None looks at all.
         """
         best = None
-        for i, line in enumerate(self.history):
+        for i, line in enumerate(self.history if monitor else ()):
             if until is not None and line["step"] > until:
                 break
             value = np.nan if best is None else self.history[best][monitor]
@@ -104,9 +104,9 @@ class State:
 
     Args:
       folder: of the checkpoints.
-      model: a built `models.RankModel`.
+      model: built.
       optimizer: with its variables created.
-      monitor: the metric that tells the best model.
+      monitor: the metric that tells the best model; None keeps none.
       run: `run_of` the experiment and its data.
       writes: whether this process's files count; see `Checkpoints`.
     """

@@ -61,7 +61,7 @@ class Training:
         self._folder = tempfile.TemporaryDirectory()
         workdir = Workdir(self._folder.name)
         strategy = tf.distribute.get_strategy()
-        training = trainer.Training(experiment, strategy, loaded, workdir, progress=False)
+        training = trainer.RankTraining(experiment, strategy, loaded, workdir, progress=False)
         self._training = training.started(Interruption())
         self._ends = itertools.count(STEPS, STEPS)
         self()

@@ -22,14 +22,19 @@ from rank4class.pipelines import config, files
 
 
 class Workdir:
-    """The folder of one experiment's run, on disk or in object storage."""
+    """The folder of one experiment's run, on disk or in object storage.
 
-    def __init__(self, path):
+    Args:
+      path: of the folder.
+      kind: the experiment's dataclass.
+    """
+
+    def __init__(self, path, kind=config.Experiment):
         if "[" in path:
             raise ValueError(
                 f"{path} has a bracket, by which TensorFlow looks for checkpoints of other names"
             )
-        self.path = path
+        self.path, self._kind = path, kind
         self.checkpoints = os.path.join(path, "checkpoints")
         self.tensorboard = os.path.join(path, "tensorboard")
         self._config = os.path.join(path, "config.json")
@@ -148,7 +153,7 @@ class Workdir:
         """
         if not files.exists(self._config):
             raise FileNotFoundError(f"{self.path} is not a run's folder: it has no config.json")
-        return config.from_json(files.read_text(self._config), self._config)
+        return config.from_json(files.read_text(self._config), self._config, self._kind)
 
     def results(self):
         """Returns the finished run's results, or None."""

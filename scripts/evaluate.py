@@ -9,7 +9,7 @@ scores.npz example by example.
 
 from absl import flags
 
-from rank4class.pipelines import by_class, evaluation_files, report, strategies, trainer
+from rank4class.pipelines import by_class, evaluation_files, report, strategies, trainer, training
 from rank4class.scripts import main as door
 
 ALL_SHOWN = 40  # classes; of more than these only the worst are shown
@@ -53,7 +53,7 @@ def main():
             "step": step,
             "split": split,
             "hashes": {name: loaded.hashes[name] for name in ("classes", split)},
-            "git": trainer.git_commit(),
+            "git": training.git_commit(),
             **summary,
         }
         evaluation_files.write(output, what, table, judged, examples, class_names)

@@ -1,0 +1,507 @@
+r"""Sorters: differentiable stand-ins for the ranks of a list, $f(s) \approx \text{rank}(s) / n$.
+
+Each is a Keras layer from scores `[..., n]` to ranks in `(0, 1]`: the highest score's is near `1 / n`, the
+lowest's near 1. Its method `places` gives them in `1..n`, as a rank function of the losses does. A learned
+sorter sees the scores with mean 0 and variance 1, which changes no rank: any scale and offset is what it was
+trained on, and a list of equal scores is one of zeros.
+"""
+
+import inspect
+import math
+import os
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+import tensorflow as tf
+
+_serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
+SHIPPED = "shipped"
+_FOLDER = os.path.join(os.path.dirname(__file__), "sorter_weights")
+
+
+class Sorter(tf.keras.layers.Layer):
+    """What all sorters have in common.
+
+    It computes in float32, whatever the policy, and takes every class of a list without a mask.
+
+    Args:
+      n: length of the lists, None where it takes any.
+      trained: "shipped", a file that `save` wrote, or None for weights to be trained.
+    """
+
+    def __init__(self, n=None, trained=None, name=None, **kwargs):
+        super().__init__(name=name, **{**kwargs, "dtype": "float32"})
+        self.n, self.trained = n, trained
+
+    def call(self, scores, where=None, training=False):
+        """Returns the soft ranks of scores.
+
+        Args:
+          scores: float `[..., n]`, finite.
+          where: optional bool, broadcastable to `[..., n]`, the classes that take part. The ranks are then of
+            the list of these alone; the others rank behind it, one place after its end.
+
+        Returns:
+          float32 `[..., n]`.
+        """
+        shape = tf.shape(scores)
+        flat = tf.reshape(scores, [-1, scores.shape[-1] or shape[-1]])
+        if where is None:
+            ranks = self.sort(flat, None, training) / tf.cast(shape[-1], tf.float32)
+        else:
+            where = tf.reshape(tf.broadcast_to(where, shape), tf.shape(flat))
+            size = tf.reduce_sum(tf.cast(where, tf.float32), axis=1, keepdims=True)
+            ranks = tf.where(where, self.sort(flat, where, training), size + 1.0) / tf.maximum(size, 1.0)
+        return tf.ensure_shape(tf.reshape(ranks, shape), scores.shape)
+
+    def places(self, scores, where=None):
+        """Returns the soft ranks in `1..n`, float32 `[..., n]`; see `call`."""
+        ranks = self(scores, where=where)
+        if where is None:
+            return ranks * tf.cast(tf.shape(scores)[-1], tf.float32)
+        where = tf.broadcast_to(where, tf.shape(scores))
+        return ranks * tf.reduce_sum(tf.cast(where, tf.float32), axis=-1, keepdims=True)
+
+    def sort(self, scores, where, training=False):
+        """Returns the soft ranks in `1..n` of float32 scores `[N, n]`, with a mask like them or None."""
+        raise NotImplementedError
+
+    def build(self, shape):
+        super().build(shape)
+        if self.trained is not None:
+            _restore(self)
+
+    def get_config(self):
+        return {**super().get_config(), "n": self.n, "trained": self.trained}
+
+
+@_serializable
+class Exact(Sorter):
+    """The ranks themselves, those of ties their mean. `O(n log n)`; nothing can be learnt through it.
+
+    >>> Exact()(tf.constant([[7.0, 1.0, 7.0, 9.0]])).numpy()
+    array([[0.625, 1.   , 0.625, 0.25 ]], dtype=float32)
+    """
+
+    def sort(self, scores, where, training=False):
+        def ranks(in_order, where):
+            return _ranks_of_decays(tf.cast(_gaps(-in_order, where) == 0.0, tf.float32))
+
+        return tf.stop_gradient(_in_order(scores, where, ranks))
+
+
+@_serializable
+class Handcrafted(Sorter):
+    r"""Comparisons by sigmoids, without parameters: `O(n^2)` time and memory.
+
+    $$f_i = \frac{1}{n} \Big( 1 + \sum_{j \ne i} \sigma(\lambda (s_j - s_i)) \Big)$$
+
+    Args:
+      sharpness: `lambda`; of the scores as they are.
+
+    >>> Handcrafted()(tf.constant([[9.0, 0.0, -9.0]])).numpy().round(3)
+    array([[0.333, 0.667, 1.   ]], dtype=float32)
+
+    References:
+      Engilberge, Chevallier, Perez, Cord (2019), "SoDeep: a sorting deep net to learn ranking loss
+      surrogates", section 4.1.
+    """
+
+    def __init__(self, sharpness=10.0, **kwargs):
+        super().__init__(**kwargs)
+        self.sharpness = sharpness
+
+    def sort(self, scores, where, training=False):
+        ahead = tf.sigmoid(self.sharpness * (scores[:, None, :] - scores[:, :, None]))
+        if where is not None:
+            ahead = tf.where(where[:, None, :], ahead, 0.0)
+        return 0.5 + tf.reduce_sum(ahead, axis=2)
+
+    def get_config(self):
+        return {**super().get_config(), "sharpness": self.sharpness}
+
+
+@_serializable
+class Equivariant(Sorter):
+    r"""Ranks of ranks: layers that compare neighbours less and less sharply than they can tell them apart.
+
+    A layer with sharpness `lambda` takes a list to its soft ranks under the comparison
+    `c(x) = exp(lambda x) / 2` for `x < 0`, else `1 - exp(-lambda x) / 2`:
+
+    $$r_i = \frac{1}{2} + \sum_j c(x_j - x_i)$$
+
+    The first takes the scores, scaled so that an evenly spread list of them has steps of about 1, every other
+    one the ranks of the one before, in which crowded scores stand as far apart as the others. Each is the
+    mean of several such ranks, with learned sharpnesses and shares.
+
+    The comparison is one whose sums over a sorted list follow from one neighbour to the next, and a layer
+    keeps the order: it takes one sort and `O(n log n)` time, `O(n)` memory, in any number of layers. Higher
+    scores never rank behind lower ones, equal ones have equal ranks, the ranks of a list sum to
+    `1 + ... + n`, and to permute the scores permutes the ranks, bit for bit.
+
+    Args:
+      layers, heads: number of layers, and of the ranks whose mean each is.
+      sharpest: the largest sharpness that can be learnt, a place. Without such a bound sharper comparisons
+        always make the ranks more exact, until they have no gradient left.
+
+    >>> get("equivariant")(tf.constant([[9.0, 0.0, -9.0]])).numpy().round(1)
+    array([[0.3, 0.7, 1. ]], dtype=float32)
+    """
+
+    def __init__(self, layers=2, heads=2, sharpest=2.0, **kwargs):
+        super().__init__(**kwargs)
+        self.layers, self.heads, self.sharpest = layers, heads, sharpest
+
+    def build(self, shape):
+        # From a tenth of the sharpest to nearly all of it.
+        first = np.linspace(-2.2, 2.2, self.heads) if self.heads > 1 else [0.0]
+        init = tf.constant_initializer(np.tile(first, [self.layers, 1]))
+        self._sharpness = self.add_weight("sharpness", [self.layers, self.heads], initializer=init)
+        self._shares = self.add_weight("shares", [self.layers, self.heads], initializer="zeros")
+        super().build(shape)
+
+    def sort(self, scores, where, training=False):
+        sharpness, shares = self.sharpest * tf.sigmoid(self._sharpness), tf.nn.softmax(self._shares)
+
+        def ranks_in_order(in_order, where):
+            ranks = standardize(in_order, where) * _list_size(in_order, where) / -math.sqrt(12.0)
+            for layer in range(self.layers):
+                decays = tf.exp(_gaps(ranks, where)[..., None] * -sharpness[layer])
+                ranks = tf.linalg.matvec(_ranks_of_decays(decays), shares[layer])
+            return ranks
+
+        return _in_order(scores, where, ranks_in_order)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "layers": self.layers,
+            "heads": self.heads,
+            "sharpest": self.sharpest,
+        }
+
+
+class _OfLength(Sorter):
+    """A sorter of lists of one length, which takes what takes no part for lower than all that does."""
+
+    def __init__(self, n, **kwargs):
+        super().__init__(n=n, **kwargs)
+        if n is not None and (not isinstance(n, int) or isinstance(n, bool) or n < 2):
+            raise ValueError(f"n {n!r} is not a whole number of at least 2")
+
+    def sort(self, scores, where, training=False):
+        if None not in (self.n, scores.shape[-1]) and scores.shape[-1] != self.n:
+            raise ValueError(
+                f"sorter {self.name!r} is for lists of {self.n} scores, these have {scores.shape[-1]}"
+            )
+        if where is not None:
+            scores = _behind(scores, where)
+        ranks = self.net(standardize(scores, None)[..., None], training=training)
+        return ranks * tf.cast(tf.shape(scores)[1], tf.float32)
+
+    def build(self, shape):
+        self.net.build([None, self.n, 1])
+        super().build(shape)
+
+
+@_serializable
+class Cnn(_OfLength):
+    """Eight blocks of convolution, batch norm and ReLU, which shrink the list to one place of `n` channels.
+
+    Args:
+      n: length of the lists.
+      filters: of the first seven blocks.
+
+    >>> Cnn(n=10)(tf.zeros([2, 10])).shape
+    TensorShape([2, 10])
+
+    References:
+      Engilberge et al. (2019), section 3.1.1.
+    """
+
+    def __init__(self, n, filters=(8, 16, 32, 64, 64, 64, 64), **kwargs):
+        super().__init__(n, **kwargs)
+        self.filters = tuple(filters)
+        lengths = np.linspace(n, 1, len(self.filters) + 2).round().astype(int)
+        self.net = tf.keras.Sequential(name="net")
+        for i, channels in enumerate((*self.filters, n)):
+            width = int(lengths[i] - lengths[i + 1]) + 1
+            layers = tf.keras.layers
+            self.net.add(layers.Conv1D(channels, width, use_bias=False, name=f"convolution_{i}"))
+            self.net.add(layers.BatchNormalization(name=f"norm_{i}"))
+            self.net.add(layers.ReLU(name=f"relu_{i}"))
+        self.net.add(tf.keras.layers.Flatten(name="ranks"))
+
+    def get_config(self):
+        return {**super().get_config(), "filters": self.filters}
+
+
+@_serializable
+class Lstm(_OfLength):
+    """Bidirectional LSTMs over the list, and a linear read-out of each place.
+
+    Args:
+      n: length of the lists; None trains one for several.
+      units: of each direction.
+      layers: how many stand on one another.
+
+    >>> Lstm(n=10, units=4)(tf.zeros([2, 10])).shape
+    TensorShape([2, 10])
+
+    References:
+      Engilberge et al. (2019), section 3.1.1.
+    """
+
+    def __init__(self, n=None, units=128, layers=2, **kwargs):
+        super().__init__(n, **kwargs)
+        self.units, self.layers = units, layers
+        self.net = tf.keras.Sequential(name="net")
+        for i in range(layers):
+            lstm = tf.keras.layers.LSTM(units, return_sequences=True, name=f"lstm_{i}")
+            self.net.add(tf.keras.layers.Bidirectional(lstm, name=f"both_{i}"))
+        self.net.add(tf.keras.layers.Dense(1, name="readout"))
+        self.net.add(tf.keras.layers.Reshape([-1], name="ranks"))
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.units, "layers": self.layers}
+
+
+SORTERS = {
+    "exact": Exact,
+    "handcrafted": Handcrafted,
+    "cnn": Cnn,
+    "lstm": Lstm,
+    "equivariant": Equivariant,
+}
+LEARNED = ("cnn", "lstm", "equivariant")
+
+
+def get(name, n=None, trained=SHIPPED, **knobs):
+    """Returns a sorter by name, with its variables created.
+
+    Args:
+      name: one of `SORTERS`.
+      n: length of the lists; needed by those that take one only.
+      trained: "shipped", a file that `save` wrote, or None for weights yet to be trained.
+      **knobs: the class's own.
+
+    Raises:
+      ValueError: an unknown name, a sorter that lacks `n`, or for which there are no such weights.
+
+    >>> get("handcrafted", sharpness=1.0)(tf.zeros([4])).numpy()
+    array([0.625, 0.625, 0.625, 0.625], dtype=float32)
+    """
+    if name not in SORTERS:
+        raise ValueError(f"unknown sorter {name!r}; there are: {', '.join(SORTERS)}")
+    kind = SORTERS[name]
+    if issubclass(kind, _OfLength):
+        if n is None:
+            raise ValueError(f"sorter {name!r} needs n, the length of the lists")
+        knobs["n"] = n
+    known = inspect.signature(kind.__init__).parameters
+    for knob in knobs:
+        if knob not in known:
+            raise ValueError(f"sorter {name!r} has no knob {knob!r}")
+    if name in LEARNED:
+        knobs["trained"] = trained
+    sorter = kind(name=name, **knobs)
+    sorter(tf.zeros([1, n or 2]))
+    return sorter
+
+
+def standardize(scores, where=None):
+    """Shifts and scales lists to mean 0 and variance 1; a list of equal scores becomes zeros.
+
+    Args:
+      scores: float `[N, n]`, of any scale.
+      where: optional bool `[N, n]`; what takes no part counts for nothing.
+
+    Returns:
+      float32 `[N, n]`.
+
+    >>> standardize(tf.constant([[1e4, 1e4 + 2.0], [7.0, 7.0]])).numpy()
+    array([[-1.,  1.],
+           [ 0.,  0.]], dtype=float32)
+    """
+    size = _list_size(scores, where)
+    taking_part = scores if where is None else tf.where(where, scores, tf.float32.max)
+    # Equal scores differ from their lowest by exactly nothing, which cannot be said of their mean.
+    lowest = tf.stop_gradient(tf.reduce_min(taking_part, axis=1, keepdims=True))
+    above = scores - lowest if where is None else tf.where(where, scores - lowest, 0.0)
+    centred = above - tf.reduce_sum(above, axis=1, keepdims=True) / size
+    centred = centred if where is None else tf.where(where, centred, 0.0)
+    largest = tf.stop_gradient(tf.reduce_max(tf.abs(centred), axis=1, keepdims=True))
+    differ = largest > 0.0
+    centred /= tf.where(differ, largest, 1.0)  # whose squares are neither too large nor too small
+    variance = tf.reduce_sum(tf.square(centred), axis=1, keepdims=True) / size
+    return centred / tf.sqrt(tf.where(differ, variance, 1.0))
+
+
+def _list_size(scores, where):
+    """Returns how many classes take part: a scalar, or `[N, 1]` and at least 1 where a mask is given."""
+    if where is None:
+        return tf.cast(tf.shape(scores)[1], tf.float32)
+    return tf.maximum(1.0, tf.reduce_sum(tf.cast(where, tf.float32), axis=1, keepdims=True))
+
+
+def _behind(scores, where):
+    """Puts what takes no part below what does, one after the other in its average steps."""
+    size = _list_size(scores, where)
+    lowest = tf.reduce_min(tf.where(where, scores, tf.float32.max), axis=1, keepdims=True)
+    highest = tf.reduce_max(tf.where(where, scores, tf.float32.min), axis=1, keepdims=True)
+    behind = tf.cumsum(tf.cast(~where, tf.float32), axis=1)
+    return tf.where(where, scores, tf.stop_gradient(lowest - behind * (highest - lowest) / size))
+
+
+def _in_order(scores, where, ranks_in_order):
+    """Ranks lists by a function of their order: the same numbers whatever order they came in.
+
+    Args:
+      scores: float32 `[N, n]`.
+      where: bool `[N, n]` or None.
+      ranks_in_order: function of the scores from the highest to the lowest, those that take no part at the
+        end, and their mask or None, to their ranks.
+
+    Returns:
+      float32 `[N, n]`, the ranks in the order of the scores; equal scores have equal ranks.
+    """
+    keys = scores if where is None else tf.where(where, scores, -float("inf"))
+    order = tf.argsort(keys, axis=1, direction="DESCENDING", stable=True)
+    in_order = tf.gather(scores, order, batch_dims=1)
+    taking_part = None if where is None else tf.gather(where, order, batch_dims=1)
+    ranks = ranks_in_order(in_order, taking_part)
+    # Rounding must not tell ties apart: each takes the value of their first, and keeps its own gradient.
+    first = _first_of_run(_gaps(-in_order, taking_part) == 0.0)
+    ranks += tf.stop_gradient(tf.gather(ranks, first, batch_dims=1) - ranks)
+    return tf.gather(ranks, tf.argsort(order, axis=1), batch_dims=1)
+
+
+_FAR = 1e6  # in places: no comparison reaches so far
+
+
+def _gaps(ascending, where):
+    """Returns the distances of neighbours, `[N, n - 1]`; what takes no part is far from all."""
+    gaps = ascending[:, 1:] - ascending[:, :-1]
+    return gaps if where is None else tf.where(where[:, 1:], gaps, _FAR)
+
+
+def _first_of_run(same):
+    """Returns the place of the first of each run, int32 `[N, n]`, where `same [N, n - 1]` ties neighbours."""
+    place = tf.range(1, tf.shape(same)[1] + 1)
+    starts = tf.pad(tf.where(same, 0, place), [[0, 0], [1, 0]])
+    return _running(tf.maximum, starts)
+
+
+def _ranks_of_decays(decays):
+    r"""Soft ranks of sorted lists from how much of a comparison is left from a neighbour to the next.
+
+    $$r_i = i + \frac{1}{2} (B_i - A_i), \quad A_i = d_i (A_{i-1} + 1), \quad B_i = d_{i+1} (B_{i+1} + 1)$$
+
+    Args:
+      decays: `[N, n - 1, ...]`, in `[0, 1]`.
+
+    Returns:
+      float32 `[N, n, ...]`.
+    """
+    above, below = _discounted(decays), tf.reverse(_discounted(tf.reverse(decays, [1])), [1])
+    place = tf.range(1, tf.shape(above)[1] + 1, dtype=tf.float32)
+    place = tf.reshape(place, [-1] + [1] * (decays.shape.rank - 2))
+    return place + 0.5 * (below - above)
+
+
+def _discounted(decays):
+    """Returns `A` of `A_i = d_i (A_{i-1} + 1)` from `A_0 = 0`, `[N, n, ...]`."""
+    factor = tf.pad(decays, [[0, 0], [1, 0]] + [[0, 0]] * (decays.shape.rank - 2))
+    _, total = _running(lambda new, old: (new[0] * old[0], new[0] * old[1] + new[1]), (factor, factor))
+    return total
+
+
+def _running(combine, values):
+    """Runs an associative function along the lists, in `log n` steps.
+
+    Args:
+      combine: of what stands at a place and what stands before it, each like `values`.
+      values: `[N, n, ...]`, or a tuple of such.
+
+    Returns:
+      Like `values`: of each place, what those up to it make together.
+    """
+    reach = 1
+    while reach < (tf.nest.flatten(values)[0].shape[1] or 2**31):
+        grown = combine(
+            tf.nest.map_structure(lambda x: x[:, reach:], values),  # noqa: B023, it is called at once
+            tf.nest.map_structure(lambda x: x[:, :-reach], values),  # noqa: B023
+        )
+        values = tf.nest.map_structure(
+            lambda x, y: tf.concat([x[:, :reach], y], axis=1),  # noqa: B023
+            values,
+            grown,
+        )
+        reach *= 2
+    return values
+
+
+def save(sorter, path, **about):
+    """Writes a sorter's weights in half precision, which halves the file and costs a sorter little.
+
+    Args:
+      sorter: with its variables created.
+      path: of the file, safetensors.
+      **about: texts to keep beside them.
+    """
+    tensors = {name: weight.numpy().astype(np.float16) for name, weight in _named_weights(sorter)}
+    with open(path, "wb") as file:
+        file.write(safetensors.numpy.save(tensors, metadata={"sorter": sorter.name, **about}))
+
+
+def about(name, n=None):
+    """Returns what is known of a sorter's shipped weights, name -> text.
+
+    >>> sorted(about("equivariant"))
+    ['command', 'l1', 'sizes', 'sorter']
+    """
+    with safetensors.safe_open(_shipped(name, n), "np") as file:
+        return file.metadata()
+
+
+def _shipped(name, n):
+    """Returns the file of a sorter's shipped weights for lists of a length, None: any."""
+    sizes = []
+    for file in sorted(os.listdir(_FOLDER)):
+        if file.split(".")[0].split("-")[0] != name or not file.endswith(".safetensors"):
+            continue
+        path = os.path.join(_FOLDER, file)
+        with safetensors.safe_open(path, "np") as opened:
+            own = [int(size) for size in opened.metadata()["sizes"].split(",")]
+        if n is None or n in own:
+            return path
+        sizes += own
+    known = ", ".join(map(str, sorted(set(sizes)))) or "none"
+    raise ValueError(
+        f"no weights of sorter {name!r} for lists of {n} are shipped; there are those for: {known}. Train "
+        "some with scripts.train_sorter, or take the sorter 'equivariant', which takes any length"
+    )
+
+
+def _restore(sorter):
+    kind = next(name for name, kind in SORTERS.items() if type(sorter) is kind)
+    path = _shipped(kind, sorter.n) if sorter.trained == SHIPPED else sorter.trained
+    try:
+        with safetensors.safe_open(path, "np") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, it is no dict
+    except (OSError, safetensors.SafetensorError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    named = dict(_named_weights(sorter))
+    if {name: weight.shape for name, weight in named.items()} != {
+        name: tensor.shape for name, tensor in tensors.items()
+    }:
+        raise ValueError(f"{path} holds other weights than those of sorter {kind!r} with n {sorter.n}")
+    for name, weight in named.items():
+        weight.assign(tensors[name].astype(np.float32))
+
+
+def _named_weights(sorter):
+    """Yields (name, variable), of the same name in every process."""
+    for weight in sorter.weights:
+        yield weight.name.removeprefix(f"{sorter.name}/").removesuffix(":0"), weight

@@ -1,0 +1,243 @@
+"""Training a sorter on vectors that are drawn fresh at every step."""
+
+import contextlib
+import dataclasses
+import math
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class.data import score_vectors
+from rank4class.models import sorters
+from rank4class.pipelines import config, figures, report, strategies
+from rank4class.pipelines.interruption import Interruption
+from rank4class.pipelines.training import Training
+from rank4class.pipelines.workdir import Workdir
+
+EPOCH = 100_000  # vectors
+LEARNED = sorters.LEARNED
+
+
+@dataclasses.dataclass
+class SorterExperiment:
+    """All that decides what the training of a sorter computes.
+
+    Attributes:
+      sorter: one of `sorters.LEARNED`.
+      sizes: lengths of the vectors, of one step after the other, then again from the first.
+      sharpest: of the sorter "equivariant"; None is its own.
+      epochs: of 100,000 vectors each; an evaluation and a checkpoint after each.
+      batch_size, accumulation_steps, precision, jit_compile, steps_per_execution, checkpoint_steps, seed: see
+        `config.Experiment`.
+    """
+
+    sorter: str = "equivariant"
+    sizes: tuple[int, ...] = (100,)
+    sharpest: float | None = None
+    optimizer: config.Optimizer = dataclasses.field(default_factory=config.Optimizer)
+    epochs: float = 10.0
+    batch_size: int = 512
+    accumulation_steps: int = 1
+    precision: str = "float32"
+    jit_compile: bool = False
+    steps_per_execution: int = 1
+    checkpoint_steps: int | None = None
+    seed: int = 0
+
+    @property
+    def command(self):
+        """The command that trains it."""
+        flags = []
+        for dotted, value in config.changed_fields(self).items():
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else value
+            flags.append(f" --{dotted.removeprefix('optimizer.')}={text}")
+        return "python -m rank4class.scripts.train_sorter" + "".join(flags)
+
+
+def check(experiment):
+    """Raises ValueError, naming the flag, where a sorter cannot be trained so."""
+    if experiment.sorter not in sorters.LEARNED:
+        raise ValueError(f"sorter {experiment.sorter!r} learns nothing: {', '.join(sorters.LEARNED)} do")
+    if not experiment.sizes or min(experiment.sizes) < 2:
+        raise ValueError(f"sizes {experiment.sizes} are not whole numbers of at least 2")
+    if experiment.sorter == "cnn" and len(set(experiment.sizes)) > 1:
+        raise ValueError(f"sorter 'cnn' takes lists of one length, sizes has {experiment.sizes}")
+    if experiment.sharpest is not None and experiment.sorter != "equivariant":
+        raise ValueError(f"sharpest is the sorter 'equivariant's, {experiment.sorter!r} has none")
+    for name in ("epochs", "batch_size", "steps_per_execution", "checkpoint_steps", "sharpest"):
+        value = getattr(experiment, name)
+        if value is not None and not 0 < value < 2**31:
+            raise ValueError(f"{name} {value} is not positive")
+    if not 0 <= experiment.seed < 2**32:
+        raise ValueError(f"seed {experiment.seed} is not in 0 .. 2**32 - 1")
+    config.check_optimizer(experiment.optimizer)
+
+
+def train(experiment, path, *, strategy=None, progress=True):
+    """Trains a sorter, or goes on where an interrupted training of it stopped.
+
+    Args:
+      experiment: a `SorterExperiment`.
+      path: the run's folder, a `Workdir`; at the end it holds the weights, `sorter.safetensors`.
+      strategy, progress: see `trainer.train`.
+
+    Returns:
+      The results, as they stand in `results.json`: those of the weights as they are written.
+
+    Raises:
+      ValueError, OSError, FloatingPointError, Interrupted: see `trainer.train`.
+    """
+    check(experiment)
+    strategy = strategy or tf.distribute.get_strategy()
+    strategies.check(experiment, strategy)
+    workdir = Workdir(path, SorterExperiment)
+    workdir.check_owner(experiment)
+    if workdir.results():
+        return workdir.results()
+    with contextlib.ExitStack() as stack:
+        stack.callback(workdir.unlock)
+        training = SorterTraining(experiment, strategy, workdir, progress)
+        interruption = stack.enter_context(Interruption())
+        with strategies.naming_lost_workers(strategy):
+            return training.run(interruption)
+
+
+class SorterTraining(Training):
+    """A training of a sorter; see `Training`. What it judges is the mean absolute error of the ranks."""
+
+    loss_name = "l1"
+
+    def __init__(self, experiment, strategy, workdir, progress):
+        sizes = sorted(set(experiment.sizes))
+        self._sizes = sizes
+        self.metrics = tuple(f"l1@{n}" for n in sizes)
+        self.train_examples = round(experiment.epochs * EPOCH)
+        epoch_steps = math.ceil(EPOCH / experiment.batch_size)
+        total = math.ceil(experiment.epochs * EPOCH / experiment.batch_size)
+        super().__init__(
+            experiment,
+            strategy,
+            workdir,
+            progress,
+            total=total,
+            evaluation_steps=min(total, epoch_steps),
+            hashes={},
+        )
+
+    def build_model(self):
+        knobs = {} if self._experiment.sharpest is None else {"sharpest": self._experiment.sharpest}
+        one = self._sizes[0] if len(self._sizes) == 1 else None
+        with self._strategy.scope():
+            return sorters.get(self._experiment.sorter, n=one, trained=None, **knobs)
+
+    def build_scorer(self):
+        return lambda features, training: self._model(features["scores"], training=training)
+
+    def build_loss(self):
+        return lambda number, ranks, outputs, weights: weights * tf.reduce_mean(abs(outputs - ranks), axis=1)
+
+    def build_judges(self):
+        self._ranks = tf.function(lambda scores: self._model(scores), autograph=False, reduce_retracing=True)
+
+    def batches(self, step, context):
+        experiment = self._experiment
+        return score_vectors.training_batches(
+            experiment.sizes,
+            batch_size=experiment.batch_size,
+            seed=experiment.seed,
+            start_step=step,
+            context=context,
+        )
+
+    def judge(self, split, stopping):
+        errors = {}
+        for name, n in zip(self.metrics, self._sizes, strict=True):
+            scores, ranks = score_vectors.held_out(split, n)
+            parts = []
+            for first in range(0, len(scores), 500):
+                if stopping():
+                    return None
+                parts.append(self._ranks(scores[first : first + 500]))
+            errors[name] = np.abs(np.concatenate(parts) - ranks).mean(axis=1)
+        return Errors(errors)
+
+    def examples(self, step):
+        return [f"the vectors of step {step + 1}"]
+
+    def pictures(self, split, judged):
+        n = self._sizes[-1]
+        moved, ranks = sweep(lambda scores: self._ranks(scores), n)
+        exact = sorters.get("exact")(moved).numpy()
+        return {f"sweep_{n}": figures.rank_sweep(moved[:, 0], ranks[:, 0], exact[:, 0])}
+
+    def one_line(self, summary):
+        return ", ".join(f"{name} {value:.5f}" for name, value in summary.items())
+
+    def settle(self):
+        if self._optimizer.use_ema:
+            self._optimizer.finalize_variable_values(self._model.trainable_variables)
+        # The results are of the weights as they are written.
+        for weight in self._model.weights:
+            weight.assign(tf.cast(tf.cast(weight, tf.float16), tf.float32))
+
+    def finish(self, results):
+        path = os.path.join(self._workdir.path, "sorter.safetensors")
+        test = {name: f"{results['test'][name]:.5f}" for name in self.metrics}
+        sorters.save(
+            self._model,
+            path,
+            sizes=",".join(map(str, self._sizes)),
+            l1=", ".join(f"{name} {value}" for name, value in test.items()),
+            command=self._experiment.command,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Errors:
+    """Mean absolute errors of the ranks.
+
+    Attributes:
+      of: name -> float32 `[N]`, one a vector.
+    """
+
+    of: dict
+
+    def summarize(self):
+        """Returns name -> mean, and "intervals", their 95% intervals over the vectors."""
+        means = {name: float(errors.mean()) for name, errors in self.of.items()}
+        margins = {name: 1.96 * errors.std() / math.sqrt(len(errors)) for name, errors in self.of.items()}
+        intervals = {name: [means[name] - m, means[name] + m] for name, m in margins.items()}
+        return {**means, "intervals": intervals}
+
+
+def parse_sizes(texts):
+    """Returns the numbers of the flag `--sizes`; raises ValueError where they are none."""
+    try:
+        return tuple(map(int, texts))
+    except ValueError as error:
+        raise ValueError(f"--sizes={','.join(texts)}: {error}") from error
+
+
+def results_table(results):
+    """Returns the errors of a trained sorter with their intervals, as text for a terminal."""
+    rows = [["mean absolute error of the ranks", "validation", "test"]]
+    for name in results["test"]["intervals"]:
+        cells = []
+        for split in ("validation", "test"):
+            low, high = results[split]["intervals"][name]
+            cells.append(f"{results[split][name]:.5f}  [{low:.5f}, {high:.5f}]")
+        rows.append([name, *cells])
+    return report.text_table(rows)
+
+
+def sweep(sorter, n, points=401):
+    """Ranks a list again and again as its first score moves from -1 to 1, past evenly spaced others.
+
+    Returns:
+      The lists, float32 `[points, n]`, and what the sorter makes of them.
+    """
+    others = np.random.default_rng(0).permutation(np.linspace(-1.0, 1.0, n + 1)[1:-1])
+    lists = np.tile(np.concatenate([[0.0], others]).astype(np.float32), [points, 1])
+    lists[:, 0] = np.linspace(-1.0, 1.0, points)
+    return lists, np.asarray(sorter(lists))
