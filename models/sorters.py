@@ -197,8 +197,10 @@ class _OfLength(Sorter):
             )
         if where is not None:
             scores = _behind(scores, where)
-        ranks = self.net(standardize(scores, None)[..., None], training=training)
-        return ranks * tf.cast(tf.shape(scores)[1], tf.float32)
+        n = tf.cast(tf.shape(scores)[1], tf.float32)
+        ranks = n * self.net(standardize(scores, None)[..., None], training=training)
+        # What is out of bounds comes to their value, and keeps the gradient that leads back.
+        return ranks + tf.stop_gradient(tf.clip_by_value(ranks, 1.0, n) - ranks)
 
     def build(self, shape):
         self.net.build([None, self.n, 1])
@@ -257,9 +259,13 @@ class Lstm(_OfLength):
         super().__init__(n, **kwargs)
         self.units, self.layers = units, layers
         self.net = tf.keras.Sequential(name="net")
+        # The first gates open and close at scores all over their range, which takes long to learn.
+        spread = tf.keras.initializers.RandomUniform(-6.0, 6.0)
+        init = {"kernel_initializer": spread, "bias_initializer": spread, "unit_forget_bias": False}
         for i in range(layers):
-            lstm = tf.keras.layers.LSTM(units, return_sequences=True, name=f"lstm_{i}")
+            lstm = tf.keras.layers.LSTM(units, return_sequences=True, name=f"lstm_{i}", **init)
             self.net.add(tf.keras.layers.Bidirectional(lstm, name=f"both_{i}"))
+            init = {}
         self.net.add(tf.keras.layers.Dense(1, name="readout"))
         self.net.add(tf.keras.layers.Reshape([-1], name="ranks"))
 
