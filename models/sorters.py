@@ -302,7 +302,7 @@ def get(name, n=None, trained=SHIPPED, **knobs):
         raise ValueError(f"unknown sorter {name!r}; there are: {', '.join(SORTERS)}")
     kind = SORTERS[name]
     if issubclass(kind, _OfLength):
-        if n is None:
+        if n is None and (kind is Cnn or trained == SHIPPED):
             raise ValueError(f"sorter {name!r} needs n, the length of the lists")
         knobs["n"] = n
     known = inspect.signature(kind.__init__).parameters
