@@ -13,7 +13,8 @@ def generators(model):
     """Returns the generators of a built model's random layers, in a fixed order."""
     layers = [m for m in model.submodules if isinstance(m, tf.keras.__internal__.layers.BaseRandomLayer)]
     # Keras keeps a generator's state out of checkpoints, and has no public way to it.
-    found = [layer._random_generator._generator for layer in layers]
+    found = [getattr(layer._random_generator, "_generator", None) for layer in layers]
+    found = list(filter(None, found))  # an LSTM without dropout makes none
     for generator in found:
         # Left to itself a TPU takes an algorithm that sees the lower half of the counter alone: every step
         # would drop the same.
