@@ -1,5 +1,8 @@
 """Vectors of random numbers with their ranks, drawn fresh at every step: what sorters learn from."""
 
+import functools
+import math
+
 import tensorflow as tf
 
 _plain = tf.autograph.experimental.do_not_convert
@@ -57,19 +60,38 @@ def ranks(scores):
     return tf.cast(1 + tf.argsort(order, axis=-1), tf.float32) / tf.cast(n, tf.float32)
 
 
-def training_batches(sizes, *, batch_size, seed, start_step=0, context=None):
+def moves(scores, seed, most):
+    """Draws how far each score of some vectors may move, normal.
+
+    Args:
+      scores: float32 `[N, n]`.
+      seed: int `[2]`.
+      most: a vector's standard deviation is drawn from 0 to so many places, a place being how far the scores
+        would be apart if they were evenly spread with the variance that they have.
+
+    Returns:
+      float32 `[N, n]`.
+    """
+    place = tf.math.reduce_std(scores, axis=1, keepdims=True) * math.sqrt(12.0) / scores.shape[1]
+    size_seed, own_seed = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
+    size = tf.random.stateless_uniform([tf.shape(scores)[0], 1], size_seed, 0.0, most)
+    return place * size * tf.random.stateless_normal(tf.shape(scores), own_seed)
+
+
+def training_batches(sizes, *, batch_size, seed, move=0.0, start_step=0, context=None):
     """Batches of vectors without end, each drawn from `seed` and its step alone.
 
     Args:
       sizes: lengths of the vectors, of one step after the other; then again from the first.
       batch_size: `B`, of all workers together.
       seed: int.
+      move: how far the scores move at most, see `moves`; the ranks are those they have then.
       start_step: the first batch's step, from 0.
       context: `tf.distribute.InputContext` of a worker, which then gets its replicas' batches alone.
 
     Returns:
-      A `tf.data.Dataset` of features (`scores` float32 `[B, n]`), their ranks float32 `[B, n]` and weights
-      float32 `[B]`, all 1. `n` is static where there is one length.
+      A `tf.data.Dataset` of features (`scores` and `moves`, float32 `[B, n]`), the ranks float32 `[B, n]` and
+      weights float32 `[B]`, all 1. `n` is static where there is one length.
     """
     replicas = 1 if context is None else context.num_replicas_in_sync
     own = 1 if context is None else replicas // context.num_input_pipelines
@@ -77,13 +99,23 @@ def training_batches(sizes, *, batch_size, seed, start_step=0, context=None):
 
     @_plain
     def batches(step):
-        key = tf.stack([tf.cast(seed, tf.int64), step])
-        branches = [lambda n=n: draw(batch_size, n, key) for n in sizes]
-        scores = tf.switch_case(tf.cast(step % len(sizes), tf.int32), branches)
-        n = sizes[0] if len(set(sizes)) == 1 else tf.shape(scores)[1]
-        scores = tf.reshape(scores, [replicas, batch_size // replicas, n])[first : first + own]
+        draw_seed, move_seed = tf.unstack(
+            tf.random.experimental.stateless_split(tf.stack([tf.cast(seed, tf.int64), step]), 2)
+        )
+
+        def with_moves(n):
+            scores = draw(batch_size, n, draw_seed)
+            return scores, moves(scores, move_seed, move)
+
+        branches = [functools.partial(with_moves, n) for n in sizes]
+        both = tf.switch_case(tf.cast(step % len(sizes), tf.int32), branches)
+        n = sizes[0] if len(set(sizes)) == 1 else tf.shape(both[0])[1]
+        scores, moved = (
+            tf.reshape(x, [replicas, batch_size // replicas, n])[first : first + own] for x in both
+        )
         weights = tf.ones([own, batch_size // replicas])
-        return tf.data.Dataset.from_tensor_slices(({"scores": scores}, ranks(scores), weights))
+        features = {"scores": scores, "moves": moved}
+        return tf.data.Dataset.from_tensor_slices((features, ranks(scores + moved), weights))
 
     steps = tf.data.Dataset.counter(tf.cast(start_step, tf.int64))
     return steps.flat_map(batches).prefetch(tf.data.AUTOTUNE)

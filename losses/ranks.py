@@ -166,6 +166,23 @@ def all_ranks(scores, where=None):
     return tf.ensure_shape(1.0 + tf.cast(tf.reshape(ranks, tf.shape(scores)), tf.float32), scores.shape)
 
 
+def mean_ranks(scores, where=None):
+    """Rank of every class, ties sharing the mean of their places. `O(n log n)`.
+
+    Args:
+      scores, where: see `all_ranks`.
+
+    Returns:
+      float32 `[..., n]`, in `1..n`.
+
+    >>> mean_ranks(tf.constant([[5., 7., 7., 1.]])).numpy()
+    array([[3. , 1.5, 1.5, 4. ]], dtype=float32)
+    """
+    size = list_size(scores, where)
+    size = size if where is None else size[..., None]
+    return 0.5 * (all_ranks(scores, where) + size + 1.0 - all_ranks(-scores, where))
+
+
 def number_runs(in_order):
     """Numbers the runs of equal neighbours in sorted lists.
 

@@ -27,7 +27,7 @@ class Sorter(tf.keras.layers.Layer):
 
     Args:
       n: length of the lists, None where it takes any.
-      trained: "shipped", a file that `save` wrote, or None for weights to be trained.
+      trained: "shipped", a file of `to_bytes`, or None for weights to be trained.
     """
 
     def __init__(self, n=None, trained=None, name=None, **kwargs):
@@ -124,62 +124,34 @@ class Handcrafted(Sorter):
 
 @_serializable
 class Equivariant(Sorter):
-    r"""Ranks of ranks: layers that compare neighbours less and less sharply than they can tell them apart.
+    r"""Comparisons of one learned sharpness `lambda`, of lists of any length.
 
-    A layer with sharpness `lambda` takes a list to its soft ranks under the comparison
-    `c(x) = exp(lambda x) / 2` for `x < 0`, else `1 - exp(-lambda x) / 2`:
+    $$r_i = \frac{1}{2} + \sum_j c(\lambda (u_j - u_i)), \quad
+    c(x) = \frac{1}{2} e^x \text{ for } x < 0, \text{ else } 1 - \frac{1}{2} e^{-x}$$
 
-    $$r_i = \frac{1}{2} + \sum_j c(x_j - x_i)$$
+    with `u` the scores scaled so that evenly spread ones are 1 apart: `lambda` says how many places a score
+    has to be ahead of another for the comparison to be sure. The sums over a sorted list follow from one
+    neighbour to the next, so all it takes is to sort once: `O(n log n)` time, `O(n)` memory.
 
-    The first takes the scores, scaled so that an evenly spread list of them has steps of about 1, every other
-    one the ranks of the one before, in which crowded scores stand as far apart as the others. Each is the
-    mean of several such ranks, with learned sharpnesses and shares.
-
-    The comparison is one whose sums over a sorted list follow from one neighbour to the next, and a layer
-    keeps the order: it takes one sort and `O(n log n)` time, `O(n)` memory, in any number of layers. Higher
-    scores never rank behind lower ones, equal ones have equal ranks, the ranks of a list sum to
+    A higher score never ranks behind a lower one, equal ones have equal ranks, the ranks of a list sum to
     `1 + ... + n`, and to permute the scores permutes the ranks, bit for bit.
 
-    Args:
-      layers, heads: number of layers, and of the ranks whose mean each is.
-      sharpest: the largest sharpness that can be learnt, a place. Without such a bound sharper comparisons
-        always make the ranks more exact, until they have no gradient left.
-
     >>> get("equivariant")(tf.constant([[9.0, 0.0, -9.0]])).numpy().round(1)
-    array([[0.3, 0.7, 1. ]], dtype=float32)
+    array([[0.4, 0.7, 0.9]], dtype=float32)
     """
 
-    def __init__(self, layers=2, heads=2, sharpest=2.0, **kwargs):
-        super().__init__(**kwargs)
-        self.layers, self.heads, self.sharpest = layers, heads, sharpest
-
     def build(self, shape):
-        # From a tenth of the sharpest to nearly all of it.
-        first = np.linspace(-2.2, 2.2, self.heads) if self.heads > 1 else [0.0]
-        init = tf.constant_initializer(np.tile(first, [self.layers, 1]))
-        self._sharpness = self.add_weight("sharpness", [self.layers, self.heads], initializer=init)
-        self._shares = self.add_weight("shares", [self.layers, self.heads], initializer="zeros")
+        self._log_sharpness = self.add_weight("log_sharpness", [], initializer="zeros")
         super().build(shape)
 
     def sort(self, scores, where, training=False):
-        sharpness, shares = self.sharpest * tf.sigmoid(self._sharpness), tf.nn.softmax(self._shares)
+        sharpness = tf.exp(self._log_sharpness)
 
-        def ranks_in_order(in_order, where):
-            ranks = standardize(in_order, where) * _list_size(in_order, where) / -math.sqrt(12.0)
-            for layer in range(self.layers):
-                decays = tf.exp(_gaps(ranks, where)[..., None] * -sharpness[layer])
-                ranks = tf.linalg.matvec(_ranks_of_decays(decays), shares[layer])
-            return ranks
+        def ranks(in_order, where):
+            places = standardize(in_order, where) * _list_size(in_order, where) / -math.sqrt(12.0)
+            return _ranks_of_decays(tf.exp(-sharpness * _gaps(places, where)))
 
-        return _in_order(scores, where, ranks_in_order)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "layers": self.layers,
-            "heads": self.heads,
-            "sharpest": self.sharpest,
-        }
+        return _in_order(scores, where, ranks)
 
 
 class _OfLength(Sorter):
@@ -289,7 +261,7 @@ def get(name, n=None, trained=SHIPPED, **knobs):
     Args:
       name: one of `SORTERS`.
       n: length of the lists; needed by those that take one only.
-      trained: "shipped", a file that `save` wrote, or None for weights yet to be trained.
+      trained: "shipped", a file of `to_bytes`, or None for weights yet to be trained.
       **knobs: the class's own.
 
     Raises:
@@ -405,20 +377,19 @@ def _ranks_of_decays(decays):
     $$r_i = i + \frac{1}{2} (B_i - A_i), \quad A_i = d_i (A_{i-1} + 1), \quad B_i = d_{i+1} (B_{i+1} + 1)$$
 
     Args:
-      decays: `[N, n - 1, ...]`, in `[0, 1]`.
+      decays: `[N, n - 1]`, in `[0, 1]`.
 
     Returns:
-      float32 `[N, n, ...]`.
+      float32 `[N, n]`.
     """
     above, below = _discounted(decays), tf.reverse(_discounted(tf.reverse(decays, [1])), [1])
-    place = tf.range(1, tf.shape(above)[1] + 1, dtype=tf.float32)
-    place = tf.reshape(place, [-1] + [1] * (decays.shape.rank - 2))
+    place = 1.0 + tf.range(tf.shape(above)[1], dtype=tf.float32)
     return place + 0.5 * (below - above)
 
 
 def _discounted(decays):
-    """Returns `A` of `A_i = d_i (A_{i-1} + 1)` from `A_0 = 0`, `[N, n, ...]`."""
-    factor = tf.pad(decays, [[0, 0], [1, 0]] + [[0, 0]] * (decays.shape.rank - 2))
+    """Returns `A` of `A_i = d_i (A_{i-1} + 1)` from `A_0 = 0`, `[N, n]`."""
+    factor = tf.pad(decays, [[0, 0], [1, 0]])
     _, total = _running(lambda new, old: (new[0] * old[0], new[0] * old[1] + new[1]), (factor, factor))
     return total
 
@@ -448,17 +419,15 @@ def _running(combine, values):
     return values
 
 
-def save(sorter, path, **about):
-    """Writes a sorter's weights in half precision, which halves the file and costs a sorter little.
+def to_bytes(sorter, **about):
+    """Returns a sorter's weights in half precision, as a safetensors file holds them.
 
     Args:
       sorter: with its variables created.
-      path: of the file, safetensors.
-      **about: texts to keep beside them.
+      **about: texts to keep beside them, such as the `sizes` of the lists that it is for.
     """
-    tensors = {name: weight.numpy().astype(np.float16) for name, weight in _named_weights(sorter)}
-    with open(path, "wb") as file:
-        file.write(safetensors.numpy.save(tensors, metadata={"sorter": sorter.name, **about}))
+    tensors = {name: np.array(weight, np.float16) for name, weight in _named_weights(sorter)}
+    return safetensors.numpy.save(tensors, metadata={"sorter": sorter.name, **about})
 
 
 def about(name, n=None):

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from rank4class.data import score_vectors
 from rank4class.models import sorters
-from rank4class.pipelines import config, figures, report, strategies
+from rank4class.pipelines import config, figures, files, report, strategies
 from rank4class.pipelines.interruption import Interruption
 from rank4class.pipelines.training import Training
 from rank4class.pipelines.workdir import Workdir
@@ -26,7 +26,7 @@ class SorterExperiment:
     Attributes:
       sorter: one of `sorters.LEARNED`.
       sizes: lengths of the vectors, of one step after the other, then again from the first.
-      sharpest: of the sorter "equivariant"; None is its own.
+      move: how far, in places, the scores move at most to where the sorter is to rank them; 0 lets them stay.
       epochs: of 100,000 vectors each; an evaluation and a checkpoint after each.
       batch_size, accumulation_steps, precision, jit_compile, steps_per_execution, checkpoint_steps, seed: see
         `config.Experiment`.
@@ -34,7 +34,7 @@ class SorterExperiment:
 
     sorter: str = "equivariant"
     sizes: tuple[int, ...] = (100,)
-    sharpest: float | None = None
+    move: float = 0.0
     optimizer: config.Optimizer = dataclasses.field(default_factory=config.Optimizer)
     epochs: float = 10.0
     batch_size: int = 512
@@ -63,9 +63,14 @@ def check(experiment):
         raise ValueError(f"sizes {experiment.sizes} are not whole numbers of at least 2")
     if experiment.sorter == "cnn" and len(set(experiment.sizes)) > 1:
         raise ValueError(f"sorter 'cnn' takes lists of one length, sizes has {experiment.sizes}")
-    if experiment.sharpest is not None and experiment.sorter != "equivariant":
-        raise ValueError(f"sharpest is the sorter 'equivariant's, {experiment.sorter!r} has none")
-    for name in ("epochs", "batch_size", "steps_per_execution", "checkpoint_steps", "sharpest"):
+    if not 0.0 <= experiment.move < 100.0:
+        raise ValueError(f"move {experiment.move} is not in [0, 100)")
+    if experiment.sorter == "equivariant" and not experiment.move:
+        raise ValueError(
+            "sorter 'equivariant' needs a move, such as 1: where the scores stay, sharper comparisons always "
+            "rank them better, until there is no gradient left"
+        )
+    for name in ("epochs", "batch_size", "steps_per_execution", "checkpoint_steps"):
         value = getattr(experiment, name)
         if value is not None and not 0 < value < 2**31:
             raise ValueError(f"{name} {value} is not positive")
@@ -126,13 +131,20 @@ class SorterTraining(Training):
         )
 
     def build_model(self):
-        knobs = {} if self._experiment.sharpest is None else {"sharpest": self._experiment.sharpest}
         one = self._sizes[0] if len(self._sizes) == 1 else None
         with self._strategy.scope():
-            return sorters.get(self._experiment.sorter, n=one, trained=None, **knobs)
+            return sorters.get(self._experiment.sorter, n=one, trained=None)
 
     def build_scorer(self):
-        return lambda features, training: self._model(features["scores"], training=training)
+        def ranks(features, training):
+            def sorter(scores):
+                return self._model(scores, training=training)
+
+            if not self._experiment.move:
+                return sorter(features["scores"])
+            return extrapolate(sorter, features["scores"], features["moves"])
+
+        return ranks
 
     def build_loss(self):
         return lambda number, ranks, outputs, weights: weights * tf.reduce_mean(abs(outputs - ranks), axis=1)
@@ -146,6 +158,7 @@ class SorterTraining(Training):
             experiment.sizes,
             batch_size=experiment.batch_size,
             seed=experiment.seed,
+            move=experiment.move,
             start_step=step,
             context=context,
         )
@@ -184,13 +197,13 @@ class SorterTraining(Training):
     def finish(self, results):
         path = os.path.join(self._workdir.path, "sorter.safetensors")
         test = {name: f"{results['test'][name]:.5f}" for name in self.metrics}
-        sorters.save(
+        weights = sorters.to_bytes(
             self._model,
-            path,
             sizes=",".join(map(str, self._sizes)),
             l1=", ".join(f"{name} {value}" for name, value in test.items()),
             command=self._experiment.command,
         )
+        files.write(path, weights)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,6 +222,27 @@ class Errors:
         margins = {name: 1.96 * errors.std() / math.sqrt(len(errors)) for name, errors in self.of.items()}
         intervals = {name: [means[name] - m, means[name] + m] for name, m in margins.items()}
         return {**means, "intervals": intervals}
+
+
+def extrapolate(sorter, scores, moves):
+    """Ranks scores where they will be, by what the sorter and its gradient say of where they are.
+
+    Args:
+      sorter: function of scores `[B, n]` to ranks `[B, n]`.
+      scores, moves: float32 `[B, n]`.
+
+    Returns:
+      float32 `[B, n]`: the ranks, and the moves times their derivatives.
+    """
+    with tf.GradientTape() as outer:
+        with tf.GradientTape() as inner:
+            inner.watch(scores)
+            ranks = sorter(scores)
+        seen = tf.zeros_like(ranks)
+        outer.watch(seen)
+        # Backwards is linear in what it starts from, and the derivative of that is the way forwards.
+        back = inner.gradient(ranks, scores, output_gradients=seen)
+    return ranks + outer.gradient(back, seen, output_gradients=moves)
 
 
 def parse_sizes(texts):

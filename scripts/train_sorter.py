@@ -1,6 +1,6 @@
 """Trains a sorter on random vectors, or goes on where it was interrupted.
 
-python -m rank4class.scripts.train_sorter --sorter=equivariant --workdir=runs/equivariant
+python -m rank4class.scripts.train_sorter --sorter=equivariant --move=1 --workdir=runs/equivariant
 """
 
 from absl import flags
@@ -13,7 +13,9 @@ _SORTER = flags.DEFINE_enum("sorter", _USUAL.sorter, sorter_training.LEARNED, "W
 _SIZES = flags.DEFINE_list(
     "sizes", list(map(str, _USUAL.sizes)), "Lengths of the vectors, of one step after the other."
 )
-_SHARPEST = flags.DEFINE_float("sharpest", _USUAL.sharpest, "Of the equivariant one; see models/sorters.py.")
+_MOVE = flags.DEFINE_float(
+    "move", _USUAL.move, "How far, in places, the scores move at most to where they are to be ranked."
+)
 _EPOCHS = flags.DEFINE_float("epochs", _USUAL.epochs, "How long, in epochs of 100,000 vectors.")
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", _USUAL.batch_size, "Vectors a step.")
 _LEARNING_RATE = flags.DEFINE_float("learning_rate", _USUAL.optimizer.learning_rate, "Adam's, its peak.")
@@ -32,7 +34,7 @@ def main():
     experiment = sorter_training.SorterExperiment(
         sorter=_SORTER.value,
         sizes=sorter_training.parse_sizes(_SIZES.value),
-        sharpest=_SHARPEST.value,
+        move=_MOVE.value,
         optimizer=config.Optimizer(
             learning_rate=_LEARNING_RATE.value,
             decay=_DECAY.value,
