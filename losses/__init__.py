@@ -1,7 +1,7 @@
 """Ranking losses and metrics: scores and labels to one value an instance.
 
-`losses.functional`, `losses.metrics`, `losses.projections`, `losses.n_choose_k`, `losses.counts` and
-`losses.set_metrics` hold the pure functions; the Keras classes stand here.
+`losses.functional`, `losses.sorting`, `losses.metrics`, `losses.projections`, `losses.n_choose_k`,
+`losses.counts` and `losses.set_metrics` hold the pure functions; the Keras classes stand here.
 """
 
 from rank4class.losses.keras_losses import (
@@ -16,6 +16,7 @@ from rank4class.losses.keras_losses import (
     Gumbel,
     GumbelApproxNDCG,
     ListMLE,
+    MeanAveragePrecision,
     MixtureEM,
     NChooseK,
     Ordinal,
@@ -25,10 +26,13 @@ from rank4class.losses.keras_losses import (
     PairwiseSoftZeroOne,
     RankingLoss,
     Rankmax,
+    RecallTriplet,
     RescaledMSE,
     SigmoidCrossEntropy,
     Softmax,
+    SortingLoss,
     Sparsemax,
+    Spearman,
     TopKGain,
     UniqueSoftmax,
     YetiLogistic,
@@ -61,6 +65,7 @@ __all__ = [
     "Gumbel",
     "GumbelApproxNDCG",
     "ListMLE",
+    "MeanAveragePrecision",
     "MeanRank",
     "MixtureEM",
     "NChooseK",
@@ -74,10 +79,13 @@ __all__ = [
     "RankingMetric",
     "Rankmax",
     "Recall",
+    "RecallTriplet",
     "RescaledMSE",
     "SigmoidCrossEntropy",
     "Softmax",
+    "SortingLoss",
     "Sparsemax",
+    "Spearman",
     "TopKAccuracy",
     "TopKError",
     "TopKGain",

@@ -8,7 +8,7 @@ import inspect
 
 import tensorflow as tf
 
-from rank4class.losses import counts, functional, gumbel
+from rank4class.losses import counts, functional, gumbel, sorting
 
 AUTO = tf.keras.losses.Reduction.AUTO
 
@@ -408,6 +408,61 @@ class Gumbel(RankingLoss):
 
     def get_config(self):
         return {**tf.keras.losses.Loss.get_config(self), "loss": self.loss, **self.noise}
+
+
+class SortingLoss(RankingLoss):
+    """A loss of whole batches on a given rank function; see `sorting`.
+
+    The instances of a batch, on several devices those of each replica, are ranked among one another.
+    """
+
+
+@_serializable
+class Spearman(SortingLoss):
+    """One less Spearman's rank correlation; see `sorting.spearman`. `y_true`, `y_pred`: `[B]` or `[B, 1]`.
+
+    >>> from rank4class.losses import ranks
+    >>> loss = Spearman(rank_fn=ranks.mean_ranks)
+    >>> loss([[5.0], [9.0], [1.0]], [[0.1], [0.3], [0.2]]).numpy()
+    0.5
+    """
+
+    function = staticmethod(sorting.spearman)
+
+    def call(self, y_true, y_pred):
+        return self.of_scores(tf.reshape(y_pred, [-1]), tf.reshape(y_true, [-1]))
+
+
+@_serializable
+class MeanAveragePrecision(SortingLoss):
+    """Ranks of each class's instances; see `sorting.mean_average_precision`.
+
+    >>> from rank4class.losses import ranks
+    >>> loss = MeanAveragePrecision(rank_fn=ranks.mean_ranks, form="precision")
+    >>> loss([[1.0], [1.0], [0.0]], [[0.9], [0.1], [0.5]]).numpy().round(4)
+    -0.8333
+    """
+
+    function = staticmethod(sorting.mean_average_precision)
+
+
+@_serializable
+class RecallTriplet(SortingLoss):
+    """Triplet loss of ranks, both ways; see `sorting.recall_triplet`.
+
+    `y_pred` is the scores of all pairs, `[B, B]`, those that belong together on the diagonal; `y_true` says
+    nothing.
+
+    >>> from rank4class.losses import ranks
+    >>> RecallTriplet(rank_fn=ranks.mean_ranks)([0.0, 0.0], [[0.1, 0.3], [0.2, 0.4]]).numpy()
+    1.0
+    """
+
+    function = staticmethod(sorting.recall_triplet)
+
+    def call(self, y_true, y_pred):
+        del y_true
+        return self.function(y_pred, **self.knobs)
 
 
 @_serializable

@@ -33,6 +33,13 @@ LOSSES = {
     "click_em": keras_losses.ClickEM,
 }
 
+# Losses of a whole batch on a rank function, which they need.
+SORTING_LOSSES = {
+    "spearman": keras_losses.Spearman,
+    "mean_average_precision": keras_losses.MeanAveragePrecision,
+    "recall_triplet": keras_losses.RecallTriplet,
+}
+
 METRICS = {
     r"top(\d+)_error": keras_metrics.TopKError,
     r"top(\d+)_accuracy": keras_metrics.TopKAccuracy,
@@ -65,7 +72,8 @@ def get(name, **knobs):
     """Returns the Keras loss of that name.
 
     Args:
-      name: one of `names()`, or `gumbel_` and the name of one that draws no noise itself.
+      name: one of `names()`, `gumbel_` and the name of one that draws no noise itself, or one of
+        `SORTING_LOSSES`.
       **knobs: the loss's own, such as `temperature`, and Keras's `reduction` and `name`.
 
     Raises:
@@ -121,14 +129,15 @@ def get_metric(name, ties="worst", max_relevant=None):
 
 
 def _build(name, knobs):
-    if name in LOSSES:
-        return LOSSES[name](**knobs)
+    table = {**LOSSES, **SORTING_LOSSES}
+    if name in table:
+        return table[name](**knobs)
     base = name.removeprefix("gumbel_")
     if base != name and base in LOSSES:
         own = inspect.signature(keras_losses.Gumbel).parameters
         around = {knob: knobs[knob] for knob in knobs if knob in own}
         inner = {knob: knobs[knob] for knob in knobs if knob not in own}
         return keras_losses.Gumbel(LOSSES[base](**inner), **around)
-    close = difflib.get_close_matches(name, LOSSES, n=1)
+    close = difflib.get_close_matches(name, table, n=1)
     hint = f", did you mean {close[0]!r}?" if close else ""
-    raise ValueError(f"unknown loss {name!r}{hint}; there are: {', '.join(LOSSES)}")
+    raise ValueError(f"unknown loss {name!r}{hint}; there are: {', '.join(table)}")

@@ -15,12 +15,13 @@ def test_every_loss_and_metric_class_is_registered():
             if inspect.isclass(c) and issubclass(c, base) and not c.__name__.startswith("_")
         }
 
-    registered = set(registry.LOSSES.values()) | {losses.RankingLoss, losses.Gumbel}
+    tables = registry.LOSSES | registry.SORTING_LOSSES
+    registered = set(tables.values()) | {losses.RankingLoss, losses.SortingLoss, losses.Gumbel}
     assert public(keras_losses, losses.RankingLoss) == registered
     assert public(keras_metrics, losses.RankingMetric) - {losses.RankingMetric} == set(
         registry.METRICS.values()
     )
-    for name, loss in registry.LOSSES.items():
+    for name, loss in tables.items():
         assert loss().name == name
 
 

@@ -26,7 +26,7 @@ from rank4class.losses import ranks
 FORMS = ("ranks", "precision")
 
 
-def spearman(scores, labels, *, rank_fn, where=None, weights=None, l1=0.0):
+def spearman(scores, labels, *, where=None, weights=None, rank_fn=None, l1=0.0):
     r"""One less Spearman's rank correlation of scores and targets, over the batch.
 
     $$\ell_i = \frac{6}{m^2 - 1} (r(s)_i - r(t)_i)^2$$
@@ -55,7 +55,7 @@ def spearman(scores, labels, *, rank_fn, where=None, weights=None, l1=0.0):
     return _finished(losses, scores, where, weights)
 
 
-def mean_average_precision(scores, labels, *, rank_fn, where=None, weights=None, form="ranks", l1=0.0):
+def mean_average_precision(scores, labels, *, where=None, weights=None, rank_fn=None, form="ranks", l1=0.0):
     r"""Ranks of each class's instances among the batch, after which mean average precision goes.
 
     $$\ell_i = \sum_{c: t_{ic} = 1} \frac{r_c(s)_i}{m_c}$$
@@ -115,7 +115,7 @@ def mean_average_precision(scores, labels, *, rank_fn, where=None, weights=None,
     return _finished(losses, scores, where, weights)
 
 
-def recall_triplet(scores, *, rank_fn, where=None, weights=None, margin=1.0):
+def recall_triplet(scores, *, where=None, weights=None, rank_fn=None, margin=1.0):
     r"""How far the hardest other item comes before an instance's own, by ranks, in both directions.
 
     $$\ell_i = \frac{1}{B} \max(0, \mu + r_{ii} - \min_{j \ne i} r_{ij})$$
@@ -180,7 +180,9 @@ def _checked(scores, labels, where, rank):
 
 def _ranks(rank_fn, scores, where):
     if not callable(rank_fn):
-        raise ValueError(f"rank_fn {rank_fn!r} is no function, such as sorters.get('equivariant').places")
+        raise ValueError(
+            f"rank_fn {rank_fn!r} is no function, such as sorters.get('equivariant').places: give one"
+        )
     return rank_fn(scores, where)
 
 

@@ -6,6 +6,7 @@ sorter sees the scores with mean 0 and variance 1, which changes no rank: any sc
 trained on, and a list of equal scores is one of zeros.
 """
 
+import base64
 import inspect
 import math
 import os
@@ -55,13 +56,10 @@ class Sorter(tf.keras.layers.Layer):
             ranks = tf.where(where, self.sort(flat, where, training), size + 1.0) / tf.maximum(size, 1.0)
         return tf.ensure_shape(tf.reshape(ranks, shape), scores.shape)
 
-    def places(self, scores, where=None):
-        """Returns the soft ranks in `1..n`, float32 `[..., n]`; see `call`."""
-        ranks = self(scores, where=where)
-        if where is None:
-            return ranks * tf.cast(tf.shape(scores)[-1], tf.float32)
-        where = tf.broadcast_to(where, tf.shape(scores))
-        return ranks * tf.reduce_sum(tf.cast(where, tf.float32), axis=-1, keepdims=True)
+    @property
+    def places(self):
+        """The sorter as the rank function of a loss, `Places`."""
+        return Places(self)
 
     def sort(self, scores, where, training=False):
         """Returns the soft ranks in `1..n` of float32 scores `[N, n]`, with a mask like them or None."""
@@ -74,6 +72,43 @@ class Sorter(tf.keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), "n": self.n, "trained": self.trained}
+
+
+@_serializable
+class Places:
+    """A sorter as the rank function of a loss: `[..., n]` scores to soft ranks in `1..n`.
+
+    It is saved with a loss: where its sorter has other weights than what it was `trained` with, these too.
+
+    >>> Places(get("exact"))(tf.constant([[7.0, 1.0, 7.0, 9.0]])).numpy()
+    array([[2.5, 4. , 2.5, 1. ]], dtype=float32)
+    """
+
+    def __init__(self, sorter):
+        self.sorter = sorter
+
+    def __call__(self, scores, where=None):
+        scores = tf.convert_to_tensor(scores)
+        ranks = self.sorter(scores, where=where)
+        if where is None:
+            return ranks * tf.cast(tf.shape(scores)[-1], tf.float32)
+        where = tf.broadcast_to(where, tf.shape(scores))
+        return ranks * tf.reduce_sum(tf.cast(where, tf.float32), axis=-1, keepdims=True)
+
+    def get_config(self):
+        own = tf.keras.utils.serialize_keras_object(self.sorter)
+        if not self.sorter.weights or _is_as_trained(self.sorter):
+            return {"sorter": own}
+        return {"sorter": own, "weights": base64.b64encode(to_bytes(self.sorter)).decode()}
+
+    @classmethod
+    def from_config(cls, config):
+        sorter = tf.keras.utils.deserialize_keras_object(config["sorter"])
+        if sorter.n or isinstance(sorter, Equivariant):
+            sorter(tf.zeros([1, sorter.n or 2]))
+        if "weights" in config:
+            _assign(sorter, safetensors.numpy.load(base64.b64decode(config["weights"])), "the saved loss")
+        return cls(sorter)
 
 
 @_serializable
@@ -137,7 +172,7 @@ class Equivariant(Sorter):
     `1 + ... + n`, and to permute the scores permutes the ranks, bit for bit.
 
     >>> get("equivariant")(tf.constant([[9.0, 0.0, -9.0]])).numpy().round(1)
-    array([[0.4, 0.7, 0.9]], dtype=float32)
+    array([[0.4, 0.7, 1. ]], dtype=float32)
     """
 
     def build(self, shape):
@@ -459,21 +494,38 @@ def _shipped(name, n):
     )
 
 
-def _restore(sorter):
+def _file_of(sorter):
     kind = next(name for name, kind in SORTERS.items() if type(sorter) is kind)
-    path = _shipped(kind, sorter.n) if sorter.trained == SHIPPED else sorter.trained
+    return _shipped(kind, sorter.n) if sorter.trained == SHIPPED else sorter.trained
+
+
+def _read(sorter):
+    """Returns what the file of a sorter's weights holds, name -> array."""
+    path = _file_of(sorter)
     try:
-        with safetensors.safe_open(path, "np") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, it is no dict
+        return safetensors.numpy.load_file(path)
     except (OSError, safetensors.SafetensorError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
+
+
+def _restore(sorter):
+    _assign(sorter, _read(sorter), _file_of(sorter))
+
+
+def _assign(sorter, tensors, path):
     named = dict(_named_weights(sorter))
-    if {name: weight.shape for name, weight in named.items()} != {
-        name: tensor.shape for name, tensor in tensors.items()
-    }:
-        raise ValueError(f"{path} holds other weights than those of sorter {kind!r} with n {sorter.n}")
+    shapes, theirs = ({name: tuple(x.shape) for name, x in of.items()} for of in (named, tensors))
+    if shapes != theirs:
+        raise ValueError(f"{path} holds other weights than those of sorter {sorter.name!r} with n {sorter.n}")
     for name, weight in named.items():
         weight.assign(tensors[name].astype(np.float32))
+
+
+def _is_as_trained(sorter):
+    if sorter.trained is None:
+        return False
+    tensors = _read(sorter)
+    return all(np.array_equal(w, tensors[name].astype(np.float32)) for name, w in _named_weights(sorter))
 
 
 def _named_weights(sorter):

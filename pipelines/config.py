@@ -15,9 +15,11 @@ import typing
 
 from rank4class import losses
 from rank4class.data import datasets
+from rank4class.losses import ranks
 from rank4class.losses import registry as loss_registry
 from rank4class.models import count_priors
 from rank4class.models import registry as model_registry
+from rank4class.pipelines import rank_functions
 
 
 @dataclasses.dataclass
@@ -120,9 +122,25 @@ class Interaction:
 
 @dataclasses.dataclass
 class Loss:
-    """`final_temperature`: the temperature goes there exponentially, from the first step to the last."""
+    """What is minimised.
+
+    Attributes:
+      name: of the loss; its knobs are fields of their own.
+      final_temperature: the temperature goes there exponentially, from the first step to the last.
+      rank_fn: of a loss that takes one: "sigmoid", "neural_sort", "soft_sort", or a sorter, "exact",
+        "handcrafted", "cnn", "lstm" or "equivariant".
+      sorter: file of a sorter's weights; None is those that are shipped.
+      fine_tune: whether the sorter goes on learning: with the model, and to rank the model's scores.
+      l1_epochs: how long the mean absolute error runs beside the loss, with the weight `l1`; None: always.
+    """
 
     name: str = "softmax"
+    rank_fn: str | None = None
+    sorter: str | None = None
+    fine_tune: bool = False
+    form: str | None = None
+    l1: float | None = None
+    l1_epochs: float | None = None
     temperature: float | None = None
     final_temperature: float | None = None
     normalize: str | None = None
@@ -241,6 +259,8 @@ POSITIVE = (
     "loss.samples",
     "loss.k",
     "loss.gumbel_temperature",
+    "loss.l1",
+    "loss.l1_epochs",
     "count_prior.most",
     "count_prior.hidden",
     "batch_size",
@@ -257,8 +277,27 @@ POSITIVE = (
 def knobs(section):
     """Returns the fields of a section that are set, all but those that say what becomes of the whole."""
     fields = dataclasses.asdict(section)
-    whole = ("name", "frozen", "final_temperature")
+    whole = ("name", "frozen", "final_temperature", "rank_fn", "sorter", "fine_tune", "l1_epochs")
     return {name: value for name, value in fields.items() if name not in whole and value is not None}
+
+
+def title(section):
+    """Returns what a `config.Loss` is called in a grid: its name, and its rank function's where it has one.
+
+    >>> title(Loss("approx_ndcg", rank_fn="lstm")), title(Loss("mse"))
+    ('approx_ndcg@lstm', 'mse')
+    """
+    return section.name if section.rank_fn is None else f"{section.name}@{section.rank_fn}"
+
+
+def parse_title(text):
+    """Returns the changes to an experiment that make its loss one of such a title.
+
+    >>> parse_title("approx_ndcg@lstm")
+    {'loss.name': 'approx_ndcg', 'loss.rank_fn': 'lstm'}
+    """
+    name, mark, rank_fn = text.partition("@")
+    return {"loss.name": name, "loss.rank_fn": rank_fn} if mark else {"loss.name": name}
 
 
 def dataset_knobs(section):
@@ -288,6 +327,13 @@ def without_foreign_knobs(experiment):
         }
     if "temperature" not in known["loss"]:
         foreign["loss.final_temperature"] = None
+    if "rank_fn" not in known["loss"]:
+        foreign |= {
+            "loss.rank_fn": None,
+            "loss.sorter": None,
+            "loss.fine_tune": False,
+            "loss.l1_epochs": None,
+        }
     return override(experiment, foreign)
 
 
@@ -361,7 +407,13 @@ def check(experiment):
             raise ValueError(f"{name} {rate} is not in [0, 1)")
     if experiment.encoder.frozen and not experiment.encoder.path:
         raise ValueError("encoder.frozen needs encoder.path: random weights are not worth keeping")
-    loss = losses.get(experiment.loss.name, **knobs(experiment.loss))
+    rank_functions.check(experiment.loss)
+    given = {} if experiment.loss.rank_fn is None else {"rank_fn": ranks.sigmoid_ranks}
+    loss = losses.get(experiment.loss.name, **knobs(experiment.loss), **given)
+    if experiment.loss.name in ("spearman", "recall_triplet"):
+        raise ValueError(
+            f"loss {experiment.loss.name!r} is for scores of no classes: compile a Keras model with it"
+        )
     if loss.heads:
         raise ValueError(
             f"loss {experiment.loss.name!r} needs several scores a class; a rank model gives one"

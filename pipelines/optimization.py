@@ -8,16 +8,19 @@ from official.modeling.optimization import lr_schedule
 from rank4class import losses
 from rank4class.losses import counts
 from rank4class.losses import registry as loss_registry
+from rank4class.models import sorters
 from rank4class.pipelines import config
 
 
-def build_loss(experiment, total_steps, max_relevant=None):
+def build_loss(experiment, total_steps, max_relevant=None, rank_fn=None, l1_steps=None):
     """Builds the loss that `config.Loss` describes.
 
     Args:
       experiment: a checked `config.Experiment`.
       total_steps: over which a temperature changes.
       max_relevant: how many classes an example has at most, for the losses that ask; None where they are ids.
+      rank_fn: of a loss that takes one, or None for its own.
+      l1_steps: how many steps the mean absolute error runs beside the loss; None: all.
 
     Returns:
       A function of a step's number, from 0, labels, `problem.Outputs` and weights to the losses, float32
@@ -25,19 +28,31 @@ def build_loss(experiment, total_steps, max_relevant=None):
     """
     name, knobs = experiment.loss.name, config.knobs(experiment.loss)
     known = loss_registry.knobs_of(name)
-    given = {"seed": experiment.seed, "max_relevant": max_relevant}
+    given = {"seed": experiment.seed, "max_relevant": max_relevant, "rank_fn": rank_fn}
     knobs |= {knob: value for knob, value in given.items() if knob in known}
     temperature = build_temperature(experiment.loss, total_steps)
 
     def loss(number, labels, outputs, weights):
         changing = {} if temperature is None else {"temperature": temperature(number)}
+        if l1_steps is not None:
+            changing["l1"] = tf.where(number < l1_steps, knobs["l1"], 0.0)
         each = losses.get(name, **{**knobs, **changing})
         value = each.of_scores(outputs.scores, labels, where=outputs.where, weights=weights)
+        if experiment.loss.fine_tune:
+            value += weights * _sorting_error(rank_fn.sorter, outputs, name)
         if experiment.count_prior.name != "learned":
             return value
         return value + weights * counts.count_nll(outputs.log_counts, labels, where=outputs.where)
 
     return loss
+
+
+def _sorting_error(sorter, outputs, loss_name):
+    """Returns how far a sorter's ranks of a model's scores are off, from which the sorter alone learns."""
+    lists, where = tf.stop_gradient(outputs.scores), outputs.where
+    if loss_name in loss_registry.SORTING_LOSSES:
+        lists, where = tf.transpose(lists), None if where is None else tf.transpose(where)
+    return tf.reduce_mean(tf.abs(sorter(lists, where=where) - sorters.Exact()(lists, where=where)))
 
 
 def build_temperature(section, total_steps):

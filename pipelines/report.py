@@ -11,6 +11,7 @@ import scipy.stats
 from matplotlib.figure import Figure
 
 from rank4class import losses
+from rank4class.pipelines import config
 from rank4class.pipelines.description import printable
 from rank4class.pipelines.workdir import Workdir
 
@@ -469,7 +470,7 @@ def _best_of(metric):
 def _cells(runs):
     cells = {}
     for run in runs:
-        cells.setdefault((run.experiment.loss.name, run.experiment.interaction.name), []).append(run)
+        cells.setdefault((config.title(run.experiment.loss), run.experiment.interaction.name), []).append(run)
     return cells
 
 

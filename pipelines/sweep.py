@@ -49,7 +49,7 @@ def run_grid(base, root, *, losses, interactions, seeds, tune=None):
     Args:
       base: the `config.Experiment` that the combinations change.
       root: folder of the grid; a run's folder is named after its loss, interaction and seed.
-      losses, interactions: names.
+      losses, interactions: names; of a loss with `@` and the name of its rank function, where it takes one.
       seeds: ints.
       tune: field, of a number -> values to choose from; None keeps the experiment's own.
 
@@ -64,7 +64,9 @@ def run_grid(base, root, *, losses, interactions, seeds, tune=None):
     _check_axes({"losses": losses, "interactions": interactions, "seeds": seeds})
     _check_axes({f"values of {field}": values for field, values in tune.items()})
     _check_tunable(base, tune)
-    cells = [{"loss.name": loss, "interaction.name": name} for loss in losses for name in interactions]
+    cells = [
+        {**config.parse_title(loss), "interaction.name": name} for loss in losses for name in interactions
+    ]
     choices = [dict(zip(tune, values, strict=True)) for values in itertools.product(*tune.values())]
     for cell, seed, choice in itertools.product(cells, seeds, choices):
         config.check(_experiment(base, {**cell, "seed": seed, **choice}))
@@ -110,7 +112,8 @@ def run_grid(base, root, *, losses, interactions, seeds, tune=None):
 
     runs = []
     for cell, choices in zip(cells, tried, strict=True):
-        name = f"{cell['loss.name']}-{cell['interaction.name']}"
+        experiment = _experiment(base, cell)
+        name = f"{config.title(experiment.loss)}-{experiment.interaction.name}"
         choice = best_of(choices, cell, name)
         for seed in seeds:
             runs.append(train({**cell, "seed": seed, **choice}, f"{name}-seed{seed}"))

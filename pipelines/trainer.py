@@ -8,6 +8,7 @@ import tensorflow as tf
 from absl import logging
 
 from rank4class import data, models
+from rank4class.losses import registry as loss_registry
 from rank4class.pipelines import (
     config,
     evaluation,
@@ -15,6 +16,7 @@ from rank4class.pipelines import (
     files,
     optimization,
     problem,
+    rank_functions,
     sets,
     strategies,
     tensorboard,
@@ -110,7 +112,19 @@ class RankTraining(Training):
         return self._loaded.scorer(self._model, "train", self._experiment.count_prior.name)
 
     def build_loss(self):
-        return optimization.build_loss(self._experiment, self._total, self._loaded.max_relevant("train"))
+        section, epoch_steps = self._experiment.loss, self.train_examples / self._experiment.batch_size
+        rank_fn = getattr(self._model, "rank_sorter", None)  # one that is fine-tuned
+        if rank_fn is not None:
+            rank_fn = rank_fn.places
+        elif section.rank_fn is not None:
+            rank_fn = build_rank_fn(self._experiment, self._loaded, self._strategy)
+        return optimization.build_loss(
+            self._experiment,
+            self._total,
+            self._loaded.max_relevant("train"),
+            rank_fn,
+            None if section.l1_epochs is None else math.ceil(section.l1_epochs * epoch_steps),
+        )
 
     def build_judges(self):
         self._judges = judges(self._experiment, self._loaded, self._model, self._strategy)
@@ -168,9 +182,22 @@ def build_model(experiment, loaded, strategy):
     tf.keras.mixed_precision.set_global_policy(experiment.precision)
     try:
         with strategy.scope():
-            return loaded.build_model(experiment)
+            model = loaded.build_model(experiment)
     finally:
         tf.keras.mixed_precision.set_global_policy(before)
+    if experiment.loss.fine_tune:
+        model.rank_sorter = build_rank_fn(experiment, loaded, strategy).sorter
+    return model
+
+
+def build_rank_fn(experiment, loaded, strategy):
+    """Builds the rank function of an experiment's loss, for lists of its classes or of a replica's batch."""
+    section = experiment.loss
+    n = loaded.num_scored("train")
+    if section.name in loss_registry.SORTING_LOSSES:
+        n = experiment.batch_size // strategy.num_replicas_in_sync // experiment.accumulation_steps
+    with strategy.scope():
+        return rank_functions.get(section.rank_fn, n, section.sorter)
 
 
 def judges(experiment, loaded, model, strategy):
