@@ -1,0 +1,323 @@
+"""Sorters and the losses on them, put to the test: accuracy, and training against the plain loss.
+
+Each task trains a small model with each loss and several seeds, at the learning rate that is best on its
+validation part, and judges its test part by the measure that the loss is about.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import scipy.stats
+import sklearn.metrics
+import tensorflow as tf
+
+from rank4class import losses
+from rank4class.data import sorting_tasks
+from rank4class.pipelines import config, problem, rank_functions, report
+
+LIST = 100  # instances that are ranked together
+SEEDS = (0, 1, 2, 3, 4)
+L1_SHARE = 0.1  # of the epochs, in which the mean absolute error runs beside a loss on ranks
+RANK_FNS = ("handcrafted", "cnn", "lstm", "equivariant", "neural_sort", "soft_sort")
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """Something to train and to measure.
+
+    Attributes:
+      plain: names of the losses that know no ranks; the first is what the others are compared to.
+      ranked: names of the losses on a rank function.
+      learning_rates: to choose from.
+      epochs: how long to train.
+      measures: names of what is measured; the first chooses the learning rate.
+      load: function of a seed to split -> arrays.
+      build: function of the arrays to a Keras model.
+      loss: function of a loss's name, a rank function or None, and the weight of the mean absolute error, to
+        a Keras loss.
+      judge: function of a model and a split's arrays to measure -> value, the higher the better.
+    """
+
+    plain: tuple
+    ranked: tuple
+    learning_rates: tuple
+    epochs: int
+    measures: tuple
+    load: Callable
+    build: Callable
+    loss: Callable
+    judge: Callable
+
+
+def run(task, rank_fns, *, seeds=SEEDS, tell=print):
+    """Trains a task's model with each of its losses.
+
+    Args:
+      task: a `Task`.
+      rank_fns: names, for the losses on ranks.
+      seeds: of data, weights and the order of the examples.
+      tell: is told of each line of figures as it is there.
+
+    Returns:
+      Title of a loss -> measure -> one figure a seed, of the test part.
+    """
+    titles = [(name, None) for name in task.plain] + list(itertools.product(task.ranked, rank_fns))
+    loaded = {seed: task.load(seed) for seed in seeds}
+    found = {}
+    for name, rank_fn in titles:
+        title = name if rank_fn is None else f"{name}@{rank_fn}"
+        of_rates = {}
+        for rate in task.learning_rates:
+            of_rates[rate] = [_trained(task, name, rank_fn, loaded[seed], rate, seed) for seed in seeds]
+        first = task.measures[0]
+        best = max(
+            of_rates, key=lambda rate: np.mean([judged["validation"][first] for judged in of_rates[rate]])
+        )
+        found[title] = {m: [judged["test"][m] for judged in of_rates[best]] for m in task.measures}
+        means = ", ".join(f"{m} {np.mean(values):.2f}" for m, values in found[title].items())
+        tell(f"{title}, learning rate {best:g}: {means}")
+    return found
+
+
+def table(task, found):
+    """Returns the rows of what `run` found: means with 95% intervals over the seeds, and the differences to
+    the first loss, seed by seed."""
+    rows = [["loss", *task.measures, f"{task.measures[0]} against {task.plain[0]}"]]
+    first = np.array(found[task.plain[0]][task.measures[0]])
+    for title, measures in found.items():
+        cells = [_with_interval(values) for values in measures.values()]
+        difference = np.array(measures[task.measures[0]]) - first
+        rows.append([title, *cells, "-" if title == task.plain[0] else _with_interval(difference, "+.2f")])
+    return rows
+
+
+def _with_interval(values, form=".2f"):
+    mean, half = report.mean_and_half_width(values)
+    return f"{mean:{form}} ± {half:.2f}"
+
+
+def _trained(task, name, rank_fn, parts, rate, seed):
+    """Trains one model; returns split -> measures of it, at its best epoch in validation."""
+    tf.keras.utils.set_random_seed(seed)
+    model = task.build(parts["train"])
+    # Until the scores are such as the sorter knows, their error runs beside the ranks.
+    l1 = tf.Variable(0.0 if rank_fn is None else 1.0, trainable=False)
+    ranks = None if rank_fn is None else rank_functions.get(rank_fn, LIST)
+    loss = task.loss(name, ranks, l1)
+    model.compile(tf.keras.optimizers.Adam(rate), loss=loss)
+    *features, labels = parts["train"]
+    order = np.random.default_rng(seed)
+    best = None
+    for epoch in range(task.epochs):
+        if epoch >= L1_SHARE * task.epochs:
+            l1.assign(0.0)
+        for batch in np.split(
+            order.permutation(len(labels))[: len(labels) // LIST * LIST], len(labels) // LIST
+        ):
+            model.train_on_batch([x[batch] for x in features], labels[batch])
+        judged = {split: task.judge(model, parts[split]) for split in ("validation", "test")}
+        first = task.measures[0]
+        if best is None or judged["validation"][first] > best["validation"][first]:
+            best = judged
+    return best
+
+
+def _mlp(width, units, outputs):
+    def build(arrays):
+        del arrays
+        return tf.keras.Sequential(
+            [
+                tf.keras.layers.Input([width]),
+                tf.keras.layers.Dense(units, activation="relu"),
+                tf.keras.layers.Dense(outputs),
+            ]
+        )
+
+    return build
+
+
+def _spearman_loss(name, rank_fn, l1):
+    if name == "mse":
+        return tf.keras.losses.MeanSquaredError()
+    if name == "l1":
+        return tf.keras.losses.MeanAbsoluteError()
+    return losses.Spearman(rank_fn=rank_fn, l1=l1)
+
+
+def _judge_spearman(model, arrays):
+    features, targets = arrays
+    correlation = scipy.stats.spearmanr(model(features)[:, 0], targets).statistic
+    return {"spearman": 100.0 * correlation}
+
+
+def _precision_loss(name, rank_fn, l1):
+    """The ranks' loss runs beside the plain one, as in the paper."""
+    if name == "sigmoid_cross_entropy":
+        return losses.SigmoidCrossEntropy()
+    if name == "hinge_ap":
+        return lambda labels, scores: hinge_ap(scores[:, 0], labels[:, 0])
+    form = name.removeprefix("map_")
+    return losses.MeanAveragePrecision(rank_fn=rank_fn, form=form, l1=l1)
+
+
+def _judge_precision(model, arrays):
+    features, labels = arrays
+    return {"map": 100.0 * sklearn.metrics.average_precision_score(labels, model(features), average="macro")}
+
+
+def _load_relevant(seed):
+    parts = sorting_tasks.relevant_vectors(seed)
+    return {name: (vectors, relevant[:, None]) for name, (vectors, relevant) in parts.items()}
+
+
+def _beside_loss(name, rank_fn, l1):
+    """Cross entropy, and beside it the loss on ranks, in a share with which both weigh about the same."""
+    plain = losses.SigmoidCrossEntropy()
+    if name == "sigmoid_cross_entropy":
+        return plain
+    ranked = _precision_loss(name, rank_fn, l1)
+    return lambda labels, scores: plain(labels, scores) + 0.1 * ranked(labels, scores)
+
+
+def _pair_model(arrays):
+    views = [tf.keras.layers.Input([view.shape[1]]) for view in arrays[:2]]
+    codes = []
+    for view in views:
+        hidden = tf.keras.layers.Dense(128, activation="relu")(view)
+        codes.append(tf.keras.layers.UnitNormalization()(tf.keras.layers.Dense(32)(hidden)))
+    return tf.keras.Model(views, tf.matmul(*codes, transpose_b=True))
+
+
+def _load_pairs(seed):
+    parts = sorting_tasks.pairs(seed)
+    return {name: (*views, np.zeros(len(views[0]), np.float32)) for name, views in parts.items()}
+
+
+def _recall_loss(name, rank_fn, l1):
+    del l1  # pairs have no scores to come near to
+    if name == "triplet":
+        return lambda labels, scores: score_triplet(scores)
+    return losses.RecallTriplet(rank_fn=rank_fn)
+
+
+def _judge_recall(model, arrays):
+    scores = model(arrays[:2]).numpy()
+    ranks = np.concatenate([(s >= np.diag(s)[:, None]).sum(axis=1) for s in (scores, scores.T)])
+    return {"recall@1": 100.0 * np.mean(ranks <= 1), "recall@5": 100.0 * np.mean(ranks <= 5)}
+
+
+def score_triplet(scores, margin=0.2):
+    """Triplet loss of the scores with the hardest negative, of rows and columns.
+
+    Args:
+      scores: float32 `[B, B]`, those that belong together on the diagonal.
+
+    Returns:
+      float32 `[B]`.
+    """
+    own = tf.linalg.diag_part(scores)
+    others = tf.linalg.set_diag(scores, tf.fill(tf.shape(own), -float("inf")))
+    return sum(tf.nn.relu(margin + tf.reduce_max(others, axis=axis) - own) for axis in (0, 1))
+
+
+def hinge_ap(scores, labels):
+    r"""Structured hinge loss of average precision, which the margin of every ranking bounds.
+
+    $$\max_{\hat y} \; 1 - AP(\hat y) + F(\hat y) - F(y), \quad
+    F(y) = \frac{1}{P N} \sum_{i, j} y_{ij} (s_i - s_j)$$
+
+    over all rankings, with `i` a relevant one and `j` not, and `y_ij` 1 where `i` comes before `j`, else -1.
+    The best place of each irrelevant score does not hang on the others', so it takes `O(B^2)`.
+
+    Args:
+      scores: float32 `[B]`.
+      labels: 0 or 1, `[B]`.
+
+    Returns:
+      A float32 scalar.
+
+    References:
+      Yue, Finley, Radlinski, Joachims (2007), "A support vector method for optimizing average precision".
+    """
+    positive = labels > 0.0
+    relevant = tf.sort(tf.where(positive, scores, -float("inf")), direction="DESCENDING")
+    others = tf.sort(tf.where(positive, -float("inf"), scores), direction="DESCENDING")
+    place = 1.0 + tf.range(tf.shape(scores)[0], dtype=tf.float32)
+    num_relevant = tf.reduce_sum(tf.cast(positive, tf.float32))
+    num_others = tf.cast(tf.shape(scores)[0], tf.float32) - num_relevant
+    both = (place[:, None] <= num_others) & (place[None, :] <= num_relevant)
+    k, j = place[None, :], place[:, None]
+    lost = (k / (k + j - 1.0) - k / (k + j)) / num_relevant
+    apart = tf.where(both, relevant[None, :], 0.0) - tf.where(both, others[:, None], 0.0)
+    each = tf.where(both, lost - 2.0 * apart / (num_relevant * num_others), 0.0)
+    before = tf.cumsum(each, axis=1, reverse=True)  # of coming before the k-th relevant one and those after
+    total = tf.reduce_sum(tf.nn.relu(tf.reduce_max(before, axis=1)))
+    return tf.where((num_relevant > 0.0) & (num_others > 0.0), total, 0.0)
+
+
+TASKS = {
+    "spearman": Task(
+        plain=("mse", "l1"),
+        ranked=("spearman",),
+        learning_rates=(0.001, 0.003, 0.01),
+        epochs=100,
+        measures=("spearman",),
+        load=sorting_tasks.diabetes,
+        build=_mlp(10, 32, 1),
+        loss=_spearman_loss,
+        judge=_judge_spearman,
+    ),
+    "map": Task(
+        plain=("sigmoid_cross_entropy", "hinge_ap"),
+        ranked=("map_ranks", "map_precision"),
+        learning_rates=(0.001, 0.003, 0.01),
+        epochs=20,
+        measures=("map",),
+        load=_load_relevant,
+        build=_mlp(20, 64, 1),
+        loss=_precision_loss,
+        judge=_judge_precision,
+    ),
+    "recall": Task(
+        plain=("triplet",),
+        ranked=("recall_triplet",),
+        learning_rates=(0.001, 0.003, 0.01),
+        epochs=20,
+        measures=("recall@1", "recall@5"),
+        load=_load_pairs,
+        build=_pair_model,
+        loss=_recall_loss,
+        judge=_judge_recall,
+    ),
+}
+
+
+def multi_label_task(experiment, cache_dir):
+    """Returns the `Task` of a multi-label problem with a linear model of its features.
+
+    Args:
+      experiment: a `config.Experiment` whose features are vectors, a frozen encoder's or its own.
+      cache_dir: folder for a frozen encoder's outputs.
+    """
+    config.check(experiment)
+    loaded = problem.load(experiment, cache_dir)
+    parts = {
+        name: (split.features["embedding"], split.labels.toarray().astype(np.float32))
+        for name, split in loaded.splits.items()
+    }
+    width, classes = parts["train"][0].shape[1], len(loaded.class_names)
+    return Task(
+        plain=("sigmoid_cross_entropy",),
+        ranked=("map_ranks", "map_precision"),
+        learning_rates=(0.001, 0.01),
+        epochs=10,
+        measures=("map",),
+        load=lambda seed: parts,
+        build=lambda arrays: tf.keras.Sequential(
+            [tf.keras.layers.Input([width]), tf.keras.layers.Dense(classes)]
+        ),
+        loss=_beside_loss,
+        judge=_judge_precision,
+    )
