@@ -1,0 +1,273 @@
+"""Sorters against the exact ranks, arithmetic written out, and what a rank function has to keep."""
+
+import numpy as np
+import pytest
+import scipy.stats
+import tensorflow as tf
+
+from rank4class.models import sorters
+
+rng = np.random.default_rng(0)
+SCORES = rng.normal(size=[8, 10]).astype(np.float32)
+TIED = np.round(SCORES)
+
+
+def made(name, n=10):
+    """A sorter that is as shipped where one is, and small and untrained otherwise."""
+    if name == "lstm":
+        return sorters.get(name, n=n, trained=None, units=4)
+    return sorters.get(name, n=n, trained=None) if name == "cnn" else sorters.get(name, n=n)
+
+
+def true_ranks(scores):
+    return scipy.stats.rankdata(-scores, axis=1)
+
+
+@pytest.mark.parametrize("name", sorters.SORTERS)
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_every_sorter_gives_ranks_and_finite_gradients_for_any_scores(name, jit_compile):
+    sorter = made(name)
+    cases = [SCORES, TIED, np.zeros_like(SCORES), 1e4 * SCORES, 1e4 + SCORES, -1e4 * TIED, 1e-20 * SCORES]
+
+    @tf.function(jit_compile=jit_compile)
+    def ranks_and_gradient(scores):
+        with tf.GradientTape() as tape:
+            tape.watch(scores)
+            ranks = sorter(scores)
+            loss = tf.reduce_sum(ranks * tf.range(10.0))
+        return ranks, tape.gradient(loss, scores, unconnected_gradients="zero")
+
+    for scores in cases:
+        ranks, gradient = ranks_and_gradient(tf.constant(scores))
+        assert ranks.dtype == tf.float32
+        assert ((ranks.numpy() > 0.0) & (ranks.numpy() < 1.0 + 1e-6)).all(), scores
+        assert np.isfinite(gradient).all(), scores
+
+
+@pytest.mark.parametrize("name", sorters.SORTERS)
+def test_shapes_and_places(name):
+    sorter = made(name)
+    lists = tf.constant(SCORES.reshape(2, 4, 10))
+    ranks = sorter(lists)
+    assert ranks.shape == [2, 4, 10]
+    np.testing.assert_array_equal(tf.reshape(ranks, [8, 10]), sorter(SCORES))
+    np.testing.assert_allclose(sorter.places(lists), 10.0 * ranks, rtol=1e-6)
+    assert sorter(SCORES[0]).shape == [10]
+    half = sorter(tf.cast(lists, tf.float16))
+    assert half.dtype == tf.float32
+
+
+def test_exact_ranks_share_places_among_ties():
+    exact = sorters.get("exact")
+    for scores in (SCORES, TIED, np.zeros_like(SCORES)):
+        np.testing.assert_allclose(exact.places(scores), true_ranks(scores), rtol=1e-6)
+    with tf.GradientTape() as tape:
+        scores = tf.constant(SCORES)
+        tape.watch(scores)
+        ranks = exact(scores)
+    assert tape.gradient(ranks, scores) is None
+
+
+def test_handcrafted_written_out():
+    found = sorters.get("handcrafted", sharpness=3.0)(SCORES).numpy()
+    for scores, ranks in zip(SCORES.astype(float), found, strict=True):
+        for i in range(10):
+            ahead = sum(1 / (1 + np.exp(-3.0 * (scores[j] - scores[i]))) for j in range(10) if j != i)
+            assert ranks[i] == pytest.approx((1 + ahead) / 10, rel=1e-5)
+
+
+def written_out(scores, sharpness):
+    """The equivariant sorter's definition, a pair at a time."""
+    n = len(scores)
+    places = (scores - scores.mean()) / scores.std() * n / np.sqrt(12)
+    ranks = np.full(n, 0.5)
+    for i in range(n):
+        for j in range(n):
+            x = sharpness * (places[j] - places[i])
+            ranks[i] += 0.5 * np.exp(x) if x < 0 else 1 - 0.5 * np.exp(-x)
+    return ranks
+
+
+def test_equivariant_written_out():
+    sorter = sorters.get("equivariant")
+    sharpness = float(np.exp(sorter.weights[0].numpy()))
+    expected = [written_out(scores.astype(float), sharpness) for scores in SCORES]
+    np.testing.assert_allclose(sorter.places(SCORES), expected, rtol=1e-5)
+    assert sorter.count_params() == 1
+
+
+@pytest.mark.parametrize("name", ["exact", "equivariant"])
+@pytest.mark.parametrize("n", [2, 10, 100, 1000])
+@pytest.mark.parametrize("digits", [0, 6])
+def test_to_permute_the_scores_permutes_the_ranks_bit_for_bit(name, n, digits):
+    sorter = sorters.get(name)
+    scores = rng.normal(size=[4, n]).round(digits).astype(np.float32)  # with ties, and with hardly any
+    ranks = sorter(scores).numpy()
+    for _ in range(5):
+        order = rng.permutation(n)
+        np.testing.assert_array_equal(sorter(scores[:, order]).numpy(), ranks[:, order])
+
+
+def test_equivariant_keeps_the_order_and_the_sum_and_knows_no_scale():
+    sorter = sorters.get("equivariant")
+    for scores in (SCORES, TIED, rng.standard_cauchy(size=[20, 300]).astype(np.float32)):
+        n = scores.shape[1]
+        ranks = sorter.places(scores).numpy()
+        np.testing.assert_allclose(ranks.sum(axis=1), n * (n + 1) / 2, rtol=1e-5)
+        order = np.argsort(-scores, axis=1, kind="stable")
+        assert (np.diff(np.take_along_axis(ranks, order, axis=1), axis=1) >= 0).all()
+        for of_list, own in zip(scores, ranks, strict=True):
+            assert all(np.ptp(own[of_list == score]) == 0.0 for score in of_list)
+        np.testing.assert_allclose(sorter.places(1e4 * scores - 7e3), ranks, rtol=1e-2)
+    np.testing.assert_array_equal(sorter.places(np.full([1, 5], 7.0, np.float32)), [[3.0] * 5])
+
+
+def test_the_gradient_is_the_derivative():
+    for name in ("handcrafted", "equivariant"):
+        sorter = sorters.get(name)
+        scores = SCORES[:2].astype(np.float32)
+        weights = rng.normal(size=scores.shape).astype(np.float32)
+        with tf.GradientTape() as tape:
+            watched = tf.constant(scores)
+            tape.watch(watched)
+            total = tf.reduce_sum(sorter(watched) * weights)
+        gradient = tape.gradient(total, watched).numpy()
+        for i in range(10):
+            step = np.zeros_like(scores)
+            step[:, i] = 1e-3
+            ends = [(sorter(scores + sign * step).numpy() * weights).sum(axis=1) for sign in (1, -1)]
+            np.testing.assert_allclose(gradient[:, i], (ends[0] - ends[1]) / 2e-3, atol=2e-3)
+
+
+def test_ties_have_the_gradient_of_either_side():
+    """The comparison's derivative is continuous: nothing jumps where two scores meet."""
+    sorter = sorters.get("equivariant")
+
+    def gradient(second):
+        scores = tf.constant([[1.0, second, 0.0, -1.0]])
+        with tf.GradientTape() as tape:
+            tape.watch(scores)
+            first = sorter(scores)[0, 0]
+        return tape.gradient(first, scores).numpy()
+
+    at = gradient(1.0)
+    assert abs(at[0, 0]) > 0.1
+    for nearby in (1.0 - 1e-4, 1.0 + 1e-4):
+        np.testing.assert_allclose(gradient(nearby), at, atol=2e-3)
+
+
+@pytest.mark.parametrize("name", ["exact", "handcrafted", "equivariant"])
+def test_the_ranks_of_those_that_take_part_are_those_of_the_list_without_the_others(name):
+    sorter = sorters.get(name)
+    where = np.arange(10) < 6
+    spoiled = np.where(where, SCORES, 1e9).astype(np.float32)
+    found = sorter.places(spoiled, where).numpy()
+    np.testing.assert_allclose(found[:, :6], sorter.places(SCORES[:, :6]), rtol=1e-5)
+    np.testing.assert_allclose(found[:, 6:], 7.0, rtol=1e-6)
+    none = sorter(SCORES, np.zeros_like(SCORES, bool))
+    assert np.isfinite(none).all()
+    one = sorter.places(SCORES, np.arange(10) == 3)
+    np.testing.assert_allclose(one[:, 3], 1.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["cnn", "lstm"])
+def test_a_sorter_of_one_length_takes_the_others_for_lower_than_all(name):
+    sorter = made(name)
+    where = np.arange(10) < 6
+    other = np.where(where, SCORES, rng.normal(size=SCORES.shape)).astype(np.float32)
+    np.testing.assert_array_equal(sorter.places(SCORES, where), sorter.places(other, where))
+    np.testing.assert_allclose(sorter.places(SCORES, where)[:, 6:], 7.0, rtol=1e-6)
+    low, gap = SCORES[:, :6].min(axis=1, keepdims=True), np.ptp(SCORES[:, :6], axis=1, keepdims=True) / 6
+    filled = np.concatenate([SCORES[:, :6], low - gap * np.arange(1, 5)], axis=1).astype(np.float32)
+    np.testing.assert_allclose(sorter.places(SCORES, where)[:, :6], sorter.places(filled)[:, :6], rtol=1e-4)
+
+
+def test_what_is_out_of_bounds_comes_to_them_and_keeps_its_gradient():
+    sorter = made("lstm")
+    readout = sorter.net.get_layer("readout")
+    readout.bias.assign([9.0])
+    scores = tf.constant(SCORES)
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        ranks = sorter(scores)
+        total = tf.reduce_sum(ranks * tf.range(10.0))
+    np.testing.assert_array_equal(ranks, np.ones_like(SCORES))
+    assert np.abs(tape.gradient(total, scores)).max() > 0
+
+
+def test_standardize():
+    found = sorters.standardize(tf.constant(1e4 + SCORES))
+    np.testing.assert_allclose(tf.reduce_mean(found, axis=1), 0.0, atol=1e-5)
+    np.testing.assert_allclose(tf.math.reduce_std(found, axis=1), 1.0, rtol=1e-5)
+    huge = sorters.standardize(tf.constant([[1e30, -1e30, 0.0]]))
+    np.testing.assert_allclose(huge, [[1.2247, -1.2247, 0.0]], atol=1e-4)
+    where = tf.constant([[True, True, False]])
+    np.testing.assert_allclose(sorters.standardize(tf.constant([[3.0, 1.0, 9.0]]), where), [[1.0, -1.0, 0.0]])
+
+
+@pytest.mark.parametrize("name", ["lstm", "cnn", "equivariant"])
+def test_weights_come_back_from_their_file(name, tmp_path):
+    sorter = made(name)
+    for weight in sorter.weights:
+        weight.assign(rng.normal(size=weight.shape).astype(np.float16).astype(np.float32) ** 2)
+    path = tmp_path / "mine.safetensors"
+    path.write_bytes(sorters.to_bytes(sorter, sizes="10"))
+    knobs = {"units": 4} if name == "lstm" else {}
+    again = sorters.get(name, n=10, trained=str(path), **knobs)
+    for ours, theirs in zip(sorter.get_weights(), again.get_weights(), strict=True):
+        np.testing.assert_array_equal(np.asarray(ours, np.float16), np.asarray(theirs, np.float16))
+    other = {"lstm": "cnn", "cnn": "equivariant", "equivariant": "cnn"}[name]
+    with pytest.raises(ValueError, match="mine.safetensors holds other weights than those of sorter"):
+        sorters.get(other, n=10, trained=str(path))
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(ValueError, match="mine.safetensors cannot be read"):
+        sorters.get(name, n=10, trained=str(path), **knobs)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"name": "bubble"},
+            "unknown sorter 'bubble'; there are: exact, handcrafted, cnn, lstm, equivariant",
+        ),
+        ({"name": "lstm"}, "sorter 'lstm' needs n, the length of the lists"),
+        ({"name": "cnn", "trained": None}, "sorter 'cnn' needs n"),
+        ({"name": "lstm", "n": 57}, "no weights of sorter 'lstm' for lists of 57 are shipped.*train_sorter"),
+        ({"name": "cnn", "n": 1, "trained": None}, "n 1 is not a whole number of at least 2"),
+        ({"name": "exact", "sharpness": 2.0}, "sorter 'exact' has no knob 'sharpness'"),
+        ({"name": "lstm", "n": 9, "trained": "nowhere"}, "nowhere cannot be read"),
+    ],
+)
+def test_mistakes(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        sorters.get(**arguments)
+
+
+def test_another_length():
+    with pytest.raises(ValueError, match="sorter 'cnn' is for lists of 10 scores, these have 9"):
+        made("cnn")(SCORES[:, :9])
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_rank_function_is_saved_with_its_sorter(changed):
+    sorter = sorters.get("equivariant")
+    if changed:
+        sorter.weights[0].assign(0.25)
+    config = tf.keras.utils.serialize_keras_object(sorter.places)
+    assert ("weights" in config["config"]) == changed
+    again = tf.keras.utils.deserialize_keras_object(config)
+    np.testing.assert_array_equal(again(SCORES), sorter.places(SCORES))
+
+
+def test_an_untrained_rank_function_is_saved_with_its_weights():
+    places = made("lstm").places
+    again = tf.keras.utils.deserialize_keras_object(tf.keras.utils.serialize_keras_object(places))
+    np.testing.assert_allclose(again(SCORES), places(SCORES), rtol=1e-2)  # the weights in half precision
+
+
+def test_the_cnn_shrinks_any_length_to_one_place():
+    for n in (2, 5, 10, 28, 101):
+        sorter = sorters.get("cnn", n=n, trained=None)
+        assert sorter(tf.zeros([3, n])).shape == [3, n]
+        assert sum(isinstance(layer, tf.keras.layers.Conv1D) for layer in sorter.net.layers) == 8
