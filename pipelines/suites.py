@@ -10,7 +10,13 @@ from tensorflow_ranking.python import metrics_impl
 from rank4class import losses, models
 from rank4class.losses import registry
 from rank4class.models import registry as model_registry
-from rank4class.pipelines import data_suite, n_choose_k_suite, projections_suite, training_suite
+from rank4class.pipelines import (
+    data_suite,
+    n_choose_k_suite,
+    projections_suite,
+    sorters_suite,
+    training_suite,
+)
 from rank4class.pipelines.suite import (
     Compiled,
     Step,
@@ -267,6 +273,7 @@ SUITES = {
     ),
     "projections": projections_suite.SUITE,
     "n_choose_k": n_choose_k_suite.SUITE,
+    "sorters": sorters_suite.SUITE,
     "data": data_suite.SUITE,
     "training": training_suite.SUITE,
 }

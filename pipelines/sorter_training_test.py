@@ -1,0 +1,159 @@
+"""Training a sorter: what it learns, what it leaves, and a resume to the bit."""
+
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import tensorflow as tf
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from rank4class.models import sorters
+from rank4class.pipelines import config, sorter_training, survival
+from rank4class.pipelines.interruption import Interrupted
+from rank4class.pipelines.state import State
+
+pytestmark = pytest.mark.usefixtures("names_of_a_new_process")
+
+
+def small(**changes):
+    values = {"sorter": "equivariant", "sizes": (10,), "move": 1.0, "epochs": 0.02, "batch_size": 100}
+    optimizer = config.Optimizer(learning_rate=0.05)
+    return sorter_training.SorterExperiment(**{"optimizer": optimizer, **values, **changes})
+
+
+@pytest.fixture(autouse=True)
+def _few_vectors(monkeypatch):
+    monkeypatch.setattr(sorter_training, "EPOCH", 1_000)
+    monkeypatch.setattr(sorter_training.score_vectors, "HELD_OUT", {"validation": 50, "test": 100})
+
+
+def test_it_learns_and_leaves_what_it_learnt(tmp_path):
+    experiment = small(epochs=3.0)
+    results = sorter_training.train(experiment, str(tmp_path / "run"), progress=False)
+    history = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in history] == [10, 20, 30]
+    assert history[-1]["loss"] < history[0]["loss"]
+    assert results["steps"] == 30
+    again = sorters.get("equivariant", trained=str(tmp_path / "run" / "sorter.safetensors"))
+    scores, ranks = sorter_training.score_vectors.held_out("test", 10)
+    assert results["test"]["l1@10"] == pytest.approx(np.abs(again(scores) - ranks).mean(), rel=1e-4)
+    low, high = results["test"]["intervals"]["l1@10"]
+    assert low < results["test"]["l1@10"] < high
+    assert sorter_training.train(experiment, str(tmp_path / "run")) == results  # finished already
+    assert "l1@10" in sorter_training.results_table(results)
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    assert "test/sweep_10" in events.Tags()["tensors"]
+
+
+@pytest.mark.parametrize(
+    "experiment",
+    [
+        small(),
+        small(sorter="cnn", move=0.0),
+        small(sorter="lstm", move=0.0, sizes=(4, 6)),
+        small(sorter="cnn", move=1.0),
+    ],
+    ids=lambda experiment: f"{experiment.sorter} {experiment.sizes} {experiment.move}",
+)
+def test_a_run_that_is_interrupted_goes_on_to_the_same_end(tmp_path, monkeypatch, experiment):
+    experiment.epochs = 1.0
+    experiment.checkpoint_steps = 3
+    whole, killed = str(tmp_path / "whole"), str(tmp_path / "killed")
+    sorter_training.train(experiment, whole, progress=False)
+    save = State.save
+
+    def save_and_stop(state):
+        save(state)
+        if state.progress.step == 6:
+            signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(State, "save", save_and_stop)
+        with pytest.raises(Interrupted):
+            sorter_training.train(experiment, killed, progress=False)
+    sorter_training.train(experiment, killed, progress=False)
+    last = os.path.join("checkpoints", "last")  # there is no best: the last is the model
+    folders = (os.path.join(path, last) for path in (whole, killed))
+    assert survival.compare_checkpoints(*folders, last) == []
+    for name in ("metrics.jsonl", "results.json"):
+        kept = [(tmp_path / folder / name).read_bytes() for folder in ("whole", "killed")]
+        assert kept[0] == kept[1], name
+    kept = [safetensors.numpy.load_file(os.path.join(path, "sorter.safetensors")) for path in (whole, killed)]
+    assert kept[0].keys() == kept[1].keys()
+    for name, tensor in kept[0].items():
+        np.testing.assert_array_equal(tensor, kept[1][name])
+
+
+def test_replicas_learn_as_one_device(tmp_path, mirrored):
+    one = sorter_training.train(small(), str(tmp_path / "one"), progress=False)
+    two = sorter_training.train(small(), str(tmp_path / "two"), strategy=mirrored, progress=False)
+    assert two["test"]["l1@10"] == pytest.approx(one["test"]["l1@10"], rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["equivariant", "handcrafted"])
+def test_what_value_and_gradient_foretell(name):
+    sorter = sorters.get(name)
+    rng = np.random.default_rng(0)
+    scores, moves = rng.normal(size=[2, 5, 7]).astype(np.float32)
+    found = sorter_training.extrapolate(sorter, tf.constant(scores), tf.constant(moves))
+    step = 1e-3
+    slope = (sorter(scores + step * moves) - sorter(scores - step * moves)) / (2 * step)
+    np.testing.assert_allclose(found, sorter(scores) + slope, atol=5e-3)
+
+
+def test_the_sweep_moves_one_score_past_the_others():
+    lists, ranks = sorter_training.sweep(sorters.get("exact"), 9, points=101)
+    assert (lists[:, 1:] == lists[:1, 1:]).all()
+    np.testing.assert_allclose(lists[:, 0], np.linspace(-1, 1, 101), rtol=1e-6)
+    assert (ranks[0, 0], ranks[-1, 0]) == (1.0, pytest.approx(1 / 9))
+    assert (np.diff(ranks[:, 0]) <= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sorter": "handcrafted"}, "sorter 'handcrafted' learns nothing"),
+        ({"sizes": (1,)}, r"sizes \(1,\) are not whole numbers of at least 2"),
+        ({"sizes": ()}, "sizes"),
+        ({"sorter": "cnn", "sizes": (10, 20)}, "sorter 'cnn' takes lists of one length"),
+        ({"move": 0.0}, "sorter 'equivariant' needs a move, such as 1"),
+        ({"move": -1.0}, "move -1.0 is not in"),
+        ({"epochs": 0.0}, "epochs 0.0 is not positive"),
+        ({"batch_size": -1}, "batch_size -1 is not positive"),
+        ({"seed": -1}, "seed -1"),
+        ({"optimizer": config.Optimizer(learning_rate=0.0)}, "optimizer.learning_rate 0.0 is not positive"),
+    ],
+)
+def test_mistakes(changes, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        sorter_training.train(small(**changes), str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_folder_of_another_sorter(tmp_path):
+    path = str(tmp_path / "run")
+    sorter_training.train(small(), path, progress=False)
+    with pytest.raises(ValueError, match="holds another experiment: move is 1.0 there and 2.0 here"):
+        sorter_training.train(small(move=2.0), path)
+
+
+def test_its_command_trains_the_same():
+    experiment = small(sizes=(10, 28), sorter="lstm", move=0.0)
+    assert experiment.command == (
+        "python -m rank4class.scripts.train_sorter --sorter=lstm --sizes=10,28 --learning_rate=0.05 "
+        "--epochs=0.02 --batch_size=100"
+    )
+
+
+def test_a_diverging_sorter_says_so(tmp_path):
+    experiment = small(optimizer=config.Optimizer(learning_rate=1e30), epochs=1.0)
+    with pytest.raises(FloatingPointError, match="loss 'l1' is nan at step 2, .*the vectors of step 2"):
+        sorter_training.train(experiment, str(tmp_path / "run"), progress=False)
+
+
+def test_the_table_is_for_people():
+    results = {split: {"l1@10": 0.5, "intervals": {"l1@10": [0.4, 0.6]}} for split in ("validation", "test")}
+    assert "0.50000  [0.40000, 0.60000]" in sorter_training.results_table(results)
