@@ -91,7 +91,17 @@ def expected_rule(path):
                 deps.add(label(target, path.parent))
         elif top not in PYTHON_OWN:
             deps.add(f"@pip//{PIP.get(top, top)}")
-    return {**rule, "deps": sorted(deps)} if deps else rule
+    files = sorted(itertools.chain(*map(files_of, filter(lambda name: f'"{name}"' in source, DATA_FOLDERS))))
+    own = [file.relative_to(path.parent).as_posix() for file in files if path.parent in file.parents]
+    return {**rule, **({"data": own} if own else {}), **({"deps": sorted(deps)} if deps else {})}
+
+
+DATA_FOLDERS = ("sorter_weights", "testdata")
+
+
+def files_of(name):
+    """Returns the files that are no programs in all folders of a name."""
+    return (f for room in ROOMS for f in (ROOT / room / name).glob("*") if f.suffix not in ("", ".py"))
 
 
 def label(target, from_package):
@@ -104,8 +114,8 @@ def label(target, from_package):
 def rendered(rule):
     lines = [f"{rule['kind']}("]
     for field, value in rule.items():
-        if field == "deps":
-            lines += ["    deps = [", *(f'        "{dep}",' for dep in value), "    ],"]
+        if field in ("data", "deps"):
+            lines += [f"    {field} = [", *(f'        "{item}",' for item in value), "    ],"]
         elif field != "kind":
             lines.append(f"    {field} = {value!r},".replace("'", '"'))
     return "\n".join([*lines, ")"])
@@ -159,6 +169,14 @@ def test_every_package_is_listed():
     assert set(listed) == {
         ".".join(["rank4class", *package.relative_to(ROOT).parts]) for package in build_packages()
     }
+
+
+def test_weights_are_shipped_in_the_package_and_small():
+    shipped = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    [pattern] = shipped["rank4class.models"]
+    files = set((ROOT / "models").glob(pattern))
+    assert files == set((ROOT / "models" / "sorter_weights").iterdir())
+    assert 0 < sum(file.stat().st_size for file in files) < 2_000_000
 
 
 def test_the_lock_holds_every_requirement():

@@ -216,34 +216,39 @@ class _OfLength(Sorter):
 
 @_serializable
 class Cnn(_OfLength):
-    """Eight blocks of convolution, batch norm and ReLU, which shrink the list to one place of `n` channels.
+    """Eight blocks of convolution, batch norm and ReLU that keep the length of the list, the last a read-out.
 
     Args:
-      n: length of the lists.
-      filters: of the first seven blocks.
+      n: length of the lists; None trains one for several.
+      filters: of the blocks before the last.
+      width: of the convolutions after the first, which sees one score at a time.
 
     >>> Cnn(n=10)(tf.zeros([2, 10])).shape
     TensorShape([2, 10])
 
     References:
-      Engilberge et al. (2019), section 3.1.1.
+      Engilberge et al. (2019), section 3.1.1; theirs end in one place of `n` channels.
     """
 
-    def __init__(self, n, filters=(8, 16, 32, 64, 64, 64, 64), **kwargs):
+    def __init__(self, n=None, filters=32, width=25, **kwargs):
         super().__init__(n, **kwargs)
-        self.filters = tuple(filters)
-        lengths = np.linspace(n, 1, len(self.filters) + 2).round().astype(int)
+        self.filters, self.width = filters, width
+        layers = tf.keras.layers
         self.net = tf.keras.Sequential(name="net")
-        for i, channels in enumerate((*self.filters, n)):
-            width = int(lengths[i] - lengths[i + 1]) + 1
-            layers = tf.keras.layers
-            self.net.add(layers.Conv1D(channels, width, use_bias=False, name=f"convolution_{i}"))
-            self.net.add(layers.BatchNormalization(name=f"norm_{i}"))
+        for i in range(_BLOCKS - 1):
+            # The first ReLUs bend at scores all over their range, which takes long to learn.
+            beta = tf.keras.initializers.RandomUniform(-2.0, 2.0) if i == 0 else "zeros"
+            own_width = 1 if i == 0 else width
+            self.net.add(
+                layers.Conv1D(filters, own_width, padding="same", use_bias=False, name=f"convolution_{i}")
+            )
+            self.net.add(layers.BatchNormalization(beta_initializer=beta, name=f"norm_{i}"))
             self.net.add(layers.ReLU(name=f"relu_{i}"))
-        self.net.add(tf.keras.layers.Flatten(name="ranks"))
+        self.net.add(layers.Conv1D(1, width, padding="same", name="readout"))
+        self.net.add(layers.Reshape([-1], name="ranks"))
 
     def get_config(self):
-        return {**super().get_config(), "filters": self.filters}
+        return {**super().get_config(), "filters": self.filters, "width": self.width}
 
 
 @_serializable
@@ -288,6 +293,7 @@ SORTERS = {
     "equivariant": Equivariant,
 }
 LEARNED = ("cnn", "lstm", "equivariant")
+_BLOCKS = 8  # of the sorter "cnn"
 
 
 def get(name, n=None, trained=SHIPPED, **knobs):
@@ -309,7 +315,7 @@ def get(name, n=None, trained=SHIPPED, **knobs):
         raise ValueError(f"unknown sorter {name!r}; there are: {', '.join(SORTERS)}")
     kind = SORTERS[name]
     if issubclass(kind, _OfLength):
-        if n is None and (kind is Cnn or trained == SHIPPED):
+        if n is None and trained == SHIPPED:
             raise ValueError(f"sorter {name!r} needs n, the length of the lists")
         knobs["n"] = n
     known = inspect.signature(kind.__init__).parameters

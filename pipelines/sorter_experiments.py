@@ -106,17 +106,24 @@ def _trained(task, name, rank_fn, parts, rate, seed):
     l1 = tf.Variable(0.0 if rank_fn is None else 1.0, trainable=False)
     ranks = None if rank_fn is None else rank_functions.get(rank_fn, LIST)
     loss = task.loss(name, ranks, l1)
-    model.compile(tf.keras.optimizers.Adam(rate), loss=loss)
-    *features, labels = parts["train"]
+    optimizer = tf.keras.optimizers.Adam(rate)
+    *features, labels = map(tf.constant, parts["train"])
+
+    @tf.function
+    def pass_over(batches):
+        for batch in batches:
+            with tf.GradientTape() as tape:
+                scores = model([tf.gather(x, batch) for x in features], training=True)
+                value = tf.reduce_mean(loss(tf.gather(labels, batch), scores))
+            optimizer.minimize(value, model.trainable_variables, tape=tape)
+
+    steps = len(labels) // LIST
     order = np.random.default_rng(seed)
     best = None
     for epoch in range(task.epochs):
         if epoch >= L1_SHARE * task.epochs:
             l1.assign(0.0)
-        for batch in np.split(
-            order.permutation(len(labels))[: len(labels) // LIST * LIST], len(labels) // LIST
-        ):
-            model.train_on_batch([x[batch] for x in features], labels[batch])
+        pass_over(order.permutation(len(labels))[: steps * LIST].reshape(steps, LIST))
         judged = {split: task.judge(model, parts[split]) for split in ("validation", "test")}
         first = task.measures[0]
         if best is None or judged["validation"][first] > best["validation"][first]:

@@ -61,8 +61,6 @@ def check(experiment):
         raise ValueError(f"sorter {experiment.sorter!r} learns nothing: {', '.join(sorters.LEARNED)} do")
     if not experiment.sizes or min(experiment.sizes) < 2:
         raise ValueError(f"sizes {experiment.sizes} are not whole numbers of at least 2")
-    if experiment.sorter == "cnn" and len(set(experiment.sizes)) > 1:
-        raise ValueError(f"sorter 'cnn' takes lists of one length, sizes has {experiment.sizes}")
     if not 0.0 <= experiment.move < 100.0:
         raise ValueError(f"move {experiment.move} is not in [0, 100)")
     if experiment.sorter == "equivariant" and not experiment.move:

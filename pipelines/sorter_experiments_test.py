@@ -1,0 +1,84 @@
+"""Tasks for losses on ranks: the baseline by brute force, and each task from its data to its table."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class.data import score_vectors
+from rank4class.models import sorters
+from rank4class.pipelines import sorter_experiments
+
+
+def hinge_by_brute_force(scores, labels):
+    """The highest over all rankings of what the definition says."""
+    relevant, others = (np.flatnonzero(labels == value) for value in (1, 0))
+    pairs = len(relevant) * len(others)
+    worst = -np.inf
+    for ranking in itertools.permutations(range(len(scores))):
+        place = np.argsort(ranking)
+        hits = np.cumsum(labels[list(ranking)])
+        precision = np.mean([hits[place[i]] / (place[i] + 1) for i in relevant])
+        wrong = sum(scores[i] - scores[j] for i in relevant for j in others if place[i] > place[j])
+        worst = max(worst, 1 - precision - 2 * wrong / pairs)
+    return worst
+
+
+def test_hinge_ap_by_brute_force():
+    rng = np.random.default_rng(0)
+    for labels in ([1, 0, 0, 1, 0, 0], [0, 0, 0, 0, 1], [1, 1, 1, 0]):
+        labels = np.array(labels, np.float32)
+        scores = rng.normal(size=len(labels)).astype(np.float32)
+        found = sorter_experiments.hinge_ap(tf.constant(scores), tf.constant(labels))
+        assert float(found) == pytest.approx(hinge_by_brute_force(scores, labels), rel=1e-5)
+    assert float(sorter_experiments.hinge_ap(tf.zeros([3]), tf.zeros([3]))) == 0.0
+
+
+@pytest.mark.parametrize(("name", "n"), [("lstm", 10), ("lstm", 28), ("equivariant", 100)])
+def test_what_is_shipped_ranks_as_well_as_its_file_says(name, n):
+    scores, ranks = score_vectors.held_out("test", n)
+    error = np.abs(sorters.get(name, n=n)(scores) - ranks).mean()
+    told = dict(line.split() for line in sorters.about(name, n)["l1"].split(", "))
+    assert error == pytest.approx(float(told[f"l1@{n}"]), abs=1.1e-5)
+
+
+def test_the_triplet_of_scores():
+    scores = tf.constant([[0.9, 0.1], [0.8, 0.5]])
+    # Rows: 0.1 is far below 0.9, 0.8 is above 0.5. Columns: 0.8 comes near 0.9, 0.1 is far below 0.5.
+    found = sorter_experiments.score_triplet(scores)
+    np.testing.assert_allclose(found, [0.0 + 0.1, 0.5 + 0.0], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", sorter_experiments.TASKS)
+def test_each_task_from_its_data_to_its_table(name):
+    task = dataclasses.replace(sorter_experiments.TASKS[name], learning_rates=(0.01,), epochs=2)
+    told = []
+    found = sorter_experiments.run(task, ["equivariant"], seeds=(0, 1), tell=told.append)
+    assert list(found) == [*task.plain, *(f"{loss}@equivariant" for loss in task.ranked)]
+    assert len(told) == len(found)
+    header, first, *others = sorter_experiments.table(task, found)
+    assert header[1] == task.measures[0]
+    assert first[-1] == "-"
+    for row in others:
+        assert "±" in row[-1]
+    for measures in found.values():
+        for values in measures.values():
+            assert len(values) == 2
+            assert np.isfinite(values).all()
+
+
+def test_training_helps_every_task():
+    for name, loss, rank_fn in [
+        ("spearman", "spearman", "equivariant"),
+        ("map", "map_precision", "equivariant"),
+        ("recall", "recall_triplet", "equivariant"),
+    ]:
+        task = sorter_experiments.TASKS[name]
+        parts = task.load(0)
+        tf.keras.utils.set_random_seed(0)
+        untrained = task.judge(task.build(parts["train"]), parts["test"])[task.measures[0]]
+        short = dataclasses.replace(task, epochs=6)
+        trained = sorter_experiments._trained(short, loss, rank_fn, parts, 0.01, 0)["test"][task.measures[0]]
+        assert trained > untrained + 5, name
