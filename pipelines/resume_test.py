@@ -6,7 +6,7 @@ import signal
 import pytest
 import tensorflow as tf
 
-from rank4class.pipelines import config, evaluation, survival, trainer
+from rank4class.pipelines import config, evaluation, survival, trainer, training
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.interruption import Interrupted
 from rank4class.pipelines.state import State
@@ -110,7 +110,7 @@ def test_a_signal_between_two_evaluations_saves_and_stops(
     tmp_path, monkeypatch, undisturbed, changes, number
 ):
     experiment, path = small(**changes), str(tmp_path / "stopped")
-    build_steps = trainer.build_steps
+    build_steps = training.build_steps
 
     def signalling(*arguments):
         steps = build_steps(*arguments)
@@ -123,7 +123,7 @@ def test_a_signal_between_two_evaluations_saves_and_stops(
         return one_with_a_signal
 
     with monkeypatch.context() as patch:
-        patch.setattr(trainer, "build_steps", signalling)
+        patch.setattr(training, "build_steps", signalling)
         with pytest.raises(Interrupted, match="saved after step 1[0-9] and stopped") as caught:
             trainer.train(experiment, path, progress=False)
     assert caught.value.signal == number

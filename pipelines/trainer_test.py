@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class import data
-from rank4class.pipelines import config, evaluation, problem, strategies, survival, trainer
+from rank4class.pipelines import config, evaluation, problem, strategies, survival, trainer, training
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.workdir import Workdir
 
@@ -391,7 +391,7 @@ def test_the_curve_of_users_on_two_replicas(tmp_path, mirrored):
 
 
 def test_pictures_of_a_long_training(tmp_path, monkeypatch):
-    monkeypatch.setattr(trainer, "SECONDS_BETWEEN_PICTURES", 0.0)
+    monkeypatch.setattr(training, "SECONDS_BETWEEN_PICTURES", 0.0)
     trainer.train(small(), str(tmp_path), progress=False)
     (events,) = (tmp_path / "tensorboard").glob("events*")
     pictured = {}
