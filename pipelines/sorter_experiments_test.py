@@ -69,6 +69,14 @@ def test_each_task_from_its_data_to_its_table(name):
             assert np.isfinite(values).all()
 
 
+def test_a_rank_function_that_is_not_there_is_told_before_anything_is_trained():
+    task = dataclasses.replace(sorter_experiments.TASKS["spearman"], load=None)
+    with pytest.raises(ValueError, match="unknown sorter 'bubble'; there are: exact, handcrafted"):
+        sorter_experiments.run(task, ["equivariant", "bubble"])
+    with pytest.raises(ValueError, match="no weights of sorter 'cnn' for lists of 100 are shipped"):
+        sorter_experiments.run(task, ["cnn"])
+
+
 def test_training_helps_every_task():
     for name, loss, rank_fn in [
         ("spearman", "spearman", "equivariant"),
