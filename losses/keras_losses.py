@@ -44,6 +44,7 @@ class RankingLoss(tf.keras.losses.Loss):
 
     function = None
     heads = False  # whether the scores have one more axis, `[B, n, H]`
+    of_classes = True  # whether the scores are of classes, `[B, n]`
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -428,6 +429,7 @@ class Spearman(SortingLoss):
     """
 
     function = staticmethod(sorting.spearman)
+    of_classes = False
 
     def call(self, y_true, y_pred):
         return self.of_scores(tf.reshape(y_pred, [-1]), tf.reshape(y_true, [-1]))
@@ -459,6 +461,7 @@ class RecallTriplet(SortingLoss):
     """
 
     function = staticmethod(sorting.recall_triplet)
+    of_classes = False
 
     def call(self, y_true, y_pred):
         del y_true

@@ -505,9 +505,8 @@ def _file_of(sorter):
     return _shipped(kind, sorter.n) if sorter.trained == SHIPPED else sorter.trained
 
 
-def _read(sorter):
-    """Returns what the file of a sorter's weights holds, name -> array."""
-    path = _file_of(sorter)
+def _read(path):
+    """Returns what a file of weights holds, name -> array."""
     try:
         return safetensors.numpy.load_file(path)
     except (OSError, safetensors.SafetensorError) as error:
@@ -515,7 +514,8 @@ def _read(sorter):
 
 
 def _restore(sorter):
-    _assign(sorter, _read(sorter), _file_of(sorter))
+    path = _file_of(sorter)
+    _assign(sorter, _read(path), path)
 
 
 def _assign(sorter, tensors, path):
@@ -530,7 +530,7 @@ def _assign(sorter, tensors, path):
 def _is_as_trained(sorter):
     if sorter.trained is None:
         return False
-    tensors = _read(sorter)
+    tensors = _read(_file_of(sorter))
     return all(np.array_equal(w, tensors[name].astype(np.float32)) for name, w in _named_weights(sorter))
 
 

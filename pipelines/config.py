@@ -410,7 +410,7 @@ def check(experiment):
     rank_functions.check(experiment.loss)
     given = {} if experiment.loss.rank_fn is None else {"rank_fn": ranks.sigmoid_ranks}
     loss = losses.get(experiment.loss.name, **knobs(experiment.loss), **given)
-    if experiment.loss.name in ("spearman", "recall_triplet"):
+    if not loss.of_classes:
         raise ValueError(
             f"loss {experiment.loss.name!r} is for scores of no classes: compile a Keras model with it"
         )

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from rank4class import losses
 from rank4class.data import sorting_tasks
-from rank4class.pipelines import config, problem, rank_functions, report
+from rank4class.pipelines import rank_functions, report
 
 LIST = 100  # instances that are ranked together
 SEEDS = (0, 1, 2, 3, 4)
@@ -126,10 +126,10 @@ def _trained(task, name, rank_fn, parts, rate, seed):
         if epoch >= L1_SHARE * task.epochs:
             l1.assign(0.0)
         pass_over(order.permutation(len(labels))[: steps * LIST].reshape(steps, LIST))
-        judged = {split: task.judge(model, parts[split]) for split in ("validation", "test")}
+        judged = task.judge(model, parts["validation"])
         first = task.measures[0]
-        if best is None or judged["validation"][first] > best["validation"][first]:
-            best = judged
+        if best is None or judged[first] > best["validation"][first]:
+            best = {"validation": judged, "test": task.judge(model, parts["test"])}
     return best
 
 
@@ -162,7 +162,6 @@ def _judge_spearman(model, arrays):
 
 
 def _precision_loss(name, rank_fn, l1):
-    """The ranks' loss runs beside the plain one, as in the paper."""
     if name == "sigmoid_cross_entropy":
         return losses.SigmoidCrossEntropy()
     if name == "hinge_ap":
@@ -179,15 +178,6 @@ def _judge_precision(model, arrays):
 def _load_relevant(seed):
     parts = sorting_tasks.relevant_vectors(seed)
     return {name: (vectors, relevant[:, None]) for name, (vectors, relevant) in parts.items()}
-
-
-def _beside_loss(name, rank_fn, l1):
-    """Cross entropy, and beside it the loss on ranks, in a share with which both weigh about the same."""
-    plain = losses.SigmoidCrossEntropy()
-    if name == "sigmoid_cross_entropy":
-        return plain
-    ranked = _precision_loss(name, rank_fn, l1)
-    return lambda labels, scores: plain(labels, scores) + 0.1 * ranked(labels, scores)
 
 
 def _pair_model(arrays):
@@ -301,32 +291,3 @@ TASKS = {
         judge=_judge_recall,
     ),
 }
-
-
-def multi_label_task(experiment, cache_dir):
-    """Returns the `Task` of a multi-label problem with a linear model of its features.
-
-    Args:
-      experiment: a `config.Experiment` whose features are vectors, a frozen encoder's or its own.
-      cache_dir: folder for a frozen encoder's outputs.
-    """
-    config.check(experiment)
-    loaded = problem.load(experiment, cache_dir)
-    parts = {
-        name: (split.features["embedding"], split.labels.toarray().astype(np.float32))
-        for name, split in loaded.splits.items()
-    }
-    width, classes = parts["train"][0].shape[1], len(loaded.class_names)
-    return Task(
-        plain=("sigmoid_cross_entropy",),
-        ranked=("map_ranks", "map_precision"),
-        learning_rates=(0.001, 0.01),
-        epochs=10,
-        measures=("map",),
-        load=lambda seed: parts,
-        build=lambda arrays: tf.keras.Sequential(
-            [tf.keras.layers.Input([width]), tf.keras.layers.Dense(classes)]
-        ),
-        loss=_beside_loss,
-        judge=_judge_precision,
-    )

@@ -7,11 +7,11 @@ import os
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from rank4class.data import score_vectors
 from rank4class.models import sorters
 from rank4class.pipelines import config, figures, files, report, strategies
-from rank4class.pipelines.interruption import Interruption
 from rank4class.pipelines.training import Training
 from rank4class.pipelines.workdir import Workdir
 
@@ -28,8 +28,8 @@ class SorterExperiment:
       sizes: lengths of the vectors, of one step after the other, then again from the first.
       move: how far, in places, the scores move at most to where the sorter is to rank them; 0 lets them stay.
       epochs: of 100,000 vectors each; an evaluation and a checkpoint after each.
-      batch_size, accumulation_steps, precision, jit_compile, steps_per_execution, checkpoint_steps, seed: see
-        `config.Experiment`.
+      batch_size, accumulation_steps, precision, jit_compile, steps_per_execution, checkpoint_steps,
+        evaluation_batch_size, seed: see `config.Experiment`.
     """
 
     sorter: str = "equivariant"
@@ -43,6 +43,7 @@ class SorterExperiment:
     jit_compile: bool = False
     steps_per_execution: int = 1
     checkpoint_steps: int | None = None
+    evaluation_batch_size: int = 500
     seed: int = 0
 
     @property
@@ -97,13 +98,11 @@ def train(experiment, path, *, strategy=None, progress=True):
     workdir = Workdir(path, SorterExperiment)
     workdir.check_owner(experiment)
     if workdir.results():
+        logging.info("%s is finished already", path)
         return workdir.results()
     with contextlib.ExitStack() as stack:
         stack.callback(workdir.unlock)
-        training = SorterTraining(experiment, strategy, workdir, progress)
-        interruption = stack.enter_context(Interruption())
-        with strategies.naming_lost_workers(strategy):
-            return training.run(interruption)
+        return SorterTraining(experiment, strategy, workdir, progress).run()
 
 
 class SorterTraining(Training):
@@ -166,10 +165,11 @@ class SorterTraining(Training):
         for name, n in zip(self.metrics, self._sizes, strict=True):
             scores, ranks = score_vectors.held_out(split, n)
             parts = []
-            for first in range(0, len(scores), 500):
+            size = self._experiment.evaluation_batch_size
+            for first in range(0, len(scores), size):
                 if stopping():
                     return None
-                parts.append(self._ranks(scores[first : first + 500]))
+                parts.append(self._ranks(scores[first : first + size]))
             errors[name] = np.abs(np.concatenate(parts) - ranks).mean(axis=1)
         return Errors(errors)
 
@@ -178,7 +178,7 @@ class SorterTraining(Training):
 
     def pictures(self, split, judged):
         n = self._sizes[-1]
-        moved, ranks = sweep(lambda scores: self._ranks(scores), n)
+        moved, ranks = sweep(self._ranks, n)
         exact = sorters.get("exact")(moved).numpy()
         return {f"sweep_{n}": figures.rank_sweep(moved[:, 0], ranks[:, 0], exact[:, 0])}
 

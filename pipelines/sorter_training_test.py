@@ -121,6 +121,7 @@ def test_the_sweep_moves_one_score_past_the_others():
         ({"move": 0.0}, "sorter 'equivariant' needs a move, such as 1"),
         ({"move": -1.0}, "move -1.0 is not in"),
         ({"epochs": 0.0}, "epochs 0.0 is not positive"),
+        ({"epochs": 1e9}, r"epochs 1e\+09 make 1e\+10 steps: set it lower"),
         ({"batch_size": -1}, "batch_size -1 is not positive"),
         ({"seed": -1}, "seed -1"),
         ({"optimizer": config.Optimizer(learning_rate=0.0)}, "optimizer.learning_rate 0.0 is not positive"),

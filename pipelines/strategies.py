@@ -66,7 +66,7 @@ def check(experiment, strategy):
         raise ValueError("precision 'mixed_float16' is not for TPUs: set it to 'mixed_bfloat16'")
     replicas = strategy.num_replicas_in_sync
     for name in ("batch_size", "evaluation_batch_size"):
-        size = getattr(experiment, name, 0)  # the training of a sorter has but one
+        size = getattr(experiment, name)
         if size % replicas:
             raise ValueError(
                 f"{name} {size} cannot be divided among {replicas} replicas: set it to "

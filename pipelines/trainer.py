@@ -21,7 +21,6 @@ from rank4class.pipelines import (
     strategies,
     tensorboard,
 )
-from rank4class.pipelines.interruption import Interruption
 from rank4class.pipelines.state import State, best_model, run_of
 from rank4class.pipelines.training import Training
 from rank4class.pipelines.workdir import Workdir
@@ -65,10 +64,7 @@ def train(experiment, path, *, strategy=None, loaded=None, progress=True):
             raise ValueError(
                 "the servers of this TPU cannot cut texts into tokens: set data.cache=True to send them cut"
             )
-        training = RankTraining(experiment, strategy, loaded, workdir, progress)
-        interruption = stack.enter_context(Interruption())
-        with strategies.naming_lost_workers(strategy):
-            return training.run(interruption)
+        return RankTraining(experiment, strategy, loaded, workdir, progress).run()
 
 
 class RankTraining(Training):
@@ -90,8 +86,6 @@ class RankTraining(Training):
         sets.check(experiment, loaded.splits["train"])
         epoch_steps = self.train_examples / experiment.batch_size
         total = experiment.steps or math.ceil(experiment.epochs * epoch_steps)
-        if total >= 2**31:
-            raise ValueError(f"epochs {experiment.epochs:g} make {total:g} steps: set it lower")
         self._temperature = optimization.build_temperature(experiment.loss, total)
         super().__init__(
             experiment,

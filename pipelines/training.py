@@ -18,7 +18,7 @@ from absl import logging
 
 from rank4class import data
 from rank4class.pipelines import files, optimization, report, strategies, tensorboard
-from rank4class.pipelines.interruption import Interrupted
+from rank4class.pipelines.interruption import Interrupted, Interruption
 from rank4class.pipelines.state import State, run_of
 from rank4class.pipelines.steps import build_steps
 
@@ -73,6 +73,8 @@ class Training:
         class_texts=None,
         monitor=None,
     ):
+        if total >= 2**31:
+            raise ValueError(f"epochs {experiment.epochs:g} make {total:g} steps: set it lower")
         self._experiment = experiment
         self._strategy = strategy
         self._workdir = workdir
@@ -160,9 +162,17 @@ class Training:
     def finish(self, results):
         """Writes what else is left of a run, before its results."""
 
-    def run(self, interruption):
-        """Trains to the end, from where the folder's checkpoint stands; returns the results."""
-        with self.started(interruption).writer.as_default():
+    def run(self):
+        """Trains to the end, from where the folder's checkpoint stands; returns the results.
+
+        Raises:
+          OSError, FloatingPointError, Interrupted: see `trainer.train`.
+        """
+        with (
+            Interruption() as interruption,
+            strategies.naming_lost_workers(self._strategy),
+            self.started(interruption).writer.as_default(),
+        ):
             self._train()
             return self._finish()
 
