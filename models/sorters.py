@@ -230,7 +230,7 @@ class Cnn(_OfLength):
       Engilberge et al. (2019), section 3.1.1; theirs end in one place of `n` channels.
     """
 
-    def __init__(self, n=None, filters=32, width=25, **kwargs):
+    def __init__(self, n=None, filters=24, width=25, **kwargs):
         super().__init__(n, **kwargs)
         self.filters, self.width = filters, width
         layers = tf.keras.layers
