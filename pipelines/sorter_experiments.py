@@ -1,4 +1,4 @@
-"""Sorters and the losses on them, put to the test: accuracy, and training against the plain loss.
+"""The losses on ranks, put to the test: training with them against training with the plain loss.
 
 Each task trains a small model with each loss and several seeds, at the learning rate that is best on its
 validation part, and judges its test part by the measure that the loss is about.
@@ -15,12 +15,13 @@ import tensorflow as tf
 
 from rank4class import losses
 from rank4class.data import sorting_tasks
-from rank4class.pipelines import rank_functions, report
+from rank4class.pipelines import config, problem, rank_functions, report
 
 LIST = 100  # instances that are ranked together
 SEEDS = (0, 1, 2, 3, 4)
+BESIDE = 0.1  # of a loss on ranks, beside the cross entropy
 L1_SHARE = 0.1  # of the epochs, in which the mean absolute error runs beside a loss on ranks
-RANK_FNS = ("handcrafted", "lstm", "equivariant", "neural_sort", "soft_sort")
+RANK_FNS = ("handcrafted", "cnn", "lstm", "equivariant", "neural_sort", "soft_sort")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,8 +85,8 @@ def run(task, rank_fns, *, seeds=SEEDS, tell=print):
 
 
 def table(task, found):
-    """Returns the rows of what `run` found: means with 95% intervals over the seeds, and the differences to
-    the first loss, seed by seed."""
+    """Returns the rows of what `run` found: means with 95% intervals over the seeds where there are
+    several, and the differences to the first loss, seed by seed."""
     rows = [["loss", *task.measures, f"{task.measures[0]} against {task.plain[0]}"]]
     first = np.array(found[task.plain[0]][task.measures[0]])
     for title, measures in found.items():
@@ -97,6 +98,8 @@ def table(task, found):
 
 def _with_interval(values, form=".2f"):
     mean, half = report.mean_and_half_width(values)
+    if len(values) < 2:
+        return f"{mean:{form}}"
     return f"{mean:{form}} ± {half:.2f}"
 
 
@@ -173,6 +176,15 @@ def _precision_loss(name, rank_fn, l1):
 def _judge_precision(model, arrays):
     features, labels = arrays
     return {"map": 100.0 * sklearn.metrics.average_precision_score(labels, model(features), average="macro")}
+
+
+def _beside_loss(name, rank_fn, l1):
+    """Cross entropy, and beside it the loss on ranks."""
+    plain = losses.SigmoidCrossEntropy()
+    if name == "sigmoid_cross_entropy":
+        return plain
+    ranked = _precision_loss(name, rank_fn, l1)
+    return lambda labels, scores: plain(labels, scores) + BESIDE * ranked(labels, scores)
 
 
 def _load_relevant(seed):
@@ -291,3 +303,41 @@ TASKS = {
         judge=_judge_recall,
     ),
 }
+
+
+def multi_label(experiment, cache_dir):
+    """Returns the `Task` of a multi-label problem with a linear model of its features.
+
+    Args:
+      experiment: a `config.Experiment` whose features are vectors, a frozen encoder's or the dataset's own.
+      cache_dir: folder for a frozen encoder's outputs.
+
+    Raises:
+      FileNotFoundError, ValueError: see `problem.load`; or the labels or the features are of another kind.
+    """
+    config.check(experiment)
+    loaded = problem.load(experiment, cache_dir)
+    train = loaded.splits["train"]
+    if "embedding" not in train.features or not train.multi_label:
+        raise ValueError(
+            f"dataset {experiment.data.name!r} has no vectors with several labels: set "
+            "--config.data.multi_label=True, and an encoder that is frozen or features that are vectors"
+        )
+    parts = {
+        name: (split.features["embedding"], split.labels.toarray().astype(np.float32))
+        for name, split in loaded.splits.items()
+    }
+    width, classes = train.features["embedding"].shape[1], len(loaded.class_names)
+    return Task(
+        plain=("sigmoid_cross_entropy",),
+        ranked=("map_ranks", "map_precision"),
+        learning_rates=(0.001, 0.003, 0.01),
+        epochs=10,
+        measures=("map",),
+        load=lambda seed: parts,
+        build=lambda arrays: tf.keras.Sequential(
+            [tf.keras.layers.Input([width]), tf.keras.layers.Dense(classes)]
+        ),
+        loss=_beside_loss,
+        judge=_judge_precision,
+    )

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from rank4class import losses
 from rank4class.data import score_vectors
 from rank4class.models import sorters
-from rank4class.pipelines import sorter_experiments
+from rank4class.pipelines import config, rank_functions, sorter_experiments
 
 
 def hinge_by_brute_force(scores, labels):
@@ -75,6 +76,43 @@ def test_a_rank_function_that_is_not_there_is_told_before_anything_is_trained():
         sorter_experiments.run(task, ["equivariant", "bubble"])
     with pytest.raises(ValueError, match="no weights of sorter 'cnn' for lists of 100 are shipped"):
         sorter_experiments.run(task, ["cnn"])
+
+
+def test_one_seed_has_no_interval():
+    task = dataclasses.replace(sorter_experiments.TASKS["spearman"], learning_rates=(0.01,), epochs=1)
+    found = sorter_experiments.run(task, [], seeds=(0,), tell=lambda line: None)
+    for row in sorter_experiments.table(task, found):
+        assert not any("nan" in cell or "±" in cell for cell in row)
+
+
+def test_several_labels_of_vectors(tmp_path):
+    experiment = config.Experiment(
+        data=config.Data(name="embedded_digits", features="rbm", num_examples=300),
+        encoder=config.Encoder(name="identity"),
+        monitor="precision@1",
+        metrics=("precision@1",),
+    )
+    task = sorter_experiments.multi_label(experiment, str(tmp_path))
+    _, labels = task.load(0)["train"]
+    assert labels.shape == (300, 10)
+    assert 1 <= labels.sum(axis=1).min() < labels.sum(axis=1).max() <= 4
+    short = dataclasses.replace(task, learning_rates=(0.01,), epochs=2)
+    found = sorter_experiments.run(short, ["equivariant"], seeds=(0,), tell=lambda line: None)
+    chance = 100 * labels.mean()
+    for measures in found.values():
+        assert measures["map"][0] > chance + 5
+    # Beside the cross entropy, a loss on ranks weighs its share.
+    scores, some = tf.random.normal([100, 10], seed=0), tf.constant(labels[:100])
+    rank_fn = rank_functions.get("equivariant", 100)
+    plain = task.loss("sigmoid_cross_entropy", None, 0.0)(some, scores)
+    both = task.loss("map_ranks", rank_fn, 0.0)(some, scores)
+    ranked = losses.MeanAveragePrecision(rank_fn=rank_fn)(some, scores)
+    assert float(both - plain) == pytest.approx(sorter_experiments.BESIDE * float(ranked), rel=1e-4)
+    experiment.data.multi_label = False
+    with pytest.raises(
+        ValueError, match="'embedded_digits' has no vectors with several labels: set --config"
+    ):
+        sorter_experiments.multi_label(experiment, str(tmp_path))
 
 
 def test_training_helps_every_task():

@@ -239,8 +239,8 @@ def extrapolate(sorter, scores, moves):
         seen = tf.zeros_like(ranks)
         outer.watch(seen)
         # Backwards is linear in what it starts from, and the derivative of that is the way forwards.
-        back = inner.gradient(ranks, scores, output_gradients=seen)
-    return ranks + outer.gradient(back, seen, output_gradients=moves)
+        back = inner.gradient(ranks, scores, output_gradients=seen, unconnected_gradients="zero")
+    return ranks + outer.gradient(back, seen, output_gradients=moves, unconnected_gradients="zero")
 
 
 def parse_sizes(texts):

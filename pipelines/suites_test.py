@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from rank4class import losses
 from rank4class.models import registry as model_registry
-from rank4class.pipelines import n_choose_k_suite, projections_suite, suite, suites
+from rank4class.pipelines import n_choose_k_suite, projections_suite, sorters_suite, suite, suites
 
 
 @pytest.mark.parametrize("size", ["64", "64x", "x28", "64x1", "0x28", "64x28x2", "-1x28", "64*28"])
@@ -92,3 +93,26 @@ def test_projections_are_measured_and_equal_their_baselines(k):
             np.testing.assert_allclose(ours, theirs, atol=1e-6)
     with pytest.raises(ValueError, match="a size of 3 classes has no 4 places"):
         suites.SUITES["projections"].steps("4x3x4")
+
+
+def test_sorters_are_measured_and_rank_the_same_under_xla():
+    steps = suites.SUITES["sorters"].steps("4x12")
+    results = {}
+    for step in steps:
+        tf.keras.utils.set_random_seed(0)  # for those with random weights
+        results[step.name, step.xla] = sorters_suite._build(step, (4, 12)).results()
+    assert {name for name, _ in results} == {
+        *("sort", "handcrafted", "cnn", "lstm", "equivariant", "neural_sort", "soft_sort")
+    }
+    scores, labels = suite.scores_and_labels(4, 12)
+    true = np.take_along_axis(np.asarray(scores), np.asarray(labels)[:, None], axis=1)
+    rank = 1 + (np.asarray(scores) > true).sum(axis=1).mean()
+    for name in ("handcrafted", "equivariant", "neural_sort", "soft_sort"):
+        value, gradient = results[name, False]
+        assert float(value) == pytest.approx(rank, abs=1.0)
+        assert (gradient != 0).any()
+    for name in ("handcrafted", "cnn", "equivariant", "neural_sort", "soft_sort"):
+        for plain, compiled in zip(results[name, False], results[name, True], strict=True):
+            np.testing.assert_allclose(plain, compiled, rtol=1e-3, atol=1e-5)
+    of_long_lists = {step.name for step in suites.SUITES["sorters"].steps("16x100000")}
+    assert of_long_lists == {"sort", "equivariant"}  # pairs do not fit, the others take one length

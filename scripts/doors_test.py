@@ -438,3 +438,49 @@ def test_a_mistake_in_describing_is_one_clear_line(tmp_path, mistaken, arguments
     line = mistaken("data", DIGITS, f"--output={tmp_path / 'described'}", *flags)
     assert message.replace("FILE", str(tmp_path / "FILE")) in line
     assert not (tmp_path / "described").exists()
+
+
+@pytest.mark.slow
+def test_a_sorter_is_trained_and_used(fork, mistaken, tmp_path):
+    flags = [
+        "--sizes=5",
+        "--epochs=0.01",
+        "--batch_size=100",
+        "--learning_rate=0.1",
+        f"--workdir={tmp_path}/run",
+    ]
+    first = fork("train_sorter", "--move=1", *flags)
+    assert first.returncode == 0, first.stderr
+    row = next(line for line in first.stdout.splitlines() if line.startswith("l1@5"))
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert row.split()[1] == f"{results['validation']['l1@5']:.5f}"
+    assert (tmp_path / "run" / "sorter.safetensors").exists()
+    again = fork("train_sorter", "--move=1", *flags)
+    assert again.stdout.splitlines()[-4:] == first.stdout.splitlines()[-4:]
+    assert "needs a move, such as 1" in mistaken("train_sorter", *flags)
+    assert "--sizes=five: invalid literal" in mistaken("train_sorter", "--sizes=five", "--workdir=x")
+    trained = f"--config.loss.sorter={tmp_path}/run/sorter.safetensors"
+    used = fork(
+        *("train", DIGITS, *QUICK, "--config.loss.name=approx_ndcg", "--config.loss.rank_fn=equivariant"),
+        *(trained, f"--workdir={tmp_path}/used"),
+    )
+    assert used.returncode == 0, used.stderr
+    other = mistaken(
+        *("train", DIGITS, *QUICK, "--config.loss.name=approx_ndcg", "--config.loss.rank_fn=lstm"),
+        *(trained, f"--workdir={tmp_path}/other"),
+    )
+    assert "sorter.safetensors holds other weights than those of sorter 'lstm'" in other
+
+
+@pytest.mark.slow
+def test_losses_on_ranks_are_put_to_the_test(fork, mistaken, tmp_path):
+    finished = fork("sorter_experiments", "--task=spearman", "--rank_fns=equivariant", "--seed=0")
+    assert finished.returncode == 0, finished.stderr
+    rows = [line.split() for line in finished.stdout.splitlines()[-3:]]
+    assert [row[0] for row in rows] == ["mse", "l1", "spearman@equivariant"]
+    for row in rows:
+        assert 30.0 < float(row[1]) < 70.0
+    assert "unknown sorter 'bubble'" in mistaken("sorter_experiments", "--task=map", "--rank_fns=bubble")
+    assert "needs --config and --workdir" in mistaken("sorter_experiments", "--task=multi_label")
+    line = mistaken("sorter_experiments", "--task=multi_label", DIGITS, f"--workdir={tmp_path}")
+    assert "dataset 'digits' has no vectors with several labels" in line

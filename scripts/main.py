@@ -18,12 +18,13 @@ flags.DEFINE_bool("debug", False, "Show the whole traceback of an error.")
 USER_ERRORS = (ValueError, OSError, FloatingPointError)
 
 
-def define_config():
+def define_config(required=True):
     """Defines `--config=FILE` with `--config.FIELD=VALUE`; returns the flag's holder."""
     holder = config_flags.DEFINE_config_file(
         "config", None, "Python file with get_config(); see pipelines/configs."
     )
-    flags.mark_flag_as_required("config")
+    if required:
+        flags.mark_flag_as_required("config")
     return holder
 
 
