@@ -12,11 +12,8 @@ SCORES = rng.normal(size=[8, 10]).astype(np.float32)
 TIED = np.round(SCORES)
 
 
-def made(name, n=10):
-    """A sorter that is as shipped where one is, and small and untrained otherwise."""
-    if name == "lstm":
-        return sorters.get(name, n=n, trained=None, units=4)
-    return sorters.get(name, n=n, trained=None) if name == "cnn" else sorters.get(name, n=n)
+def made(name):
+    return sorters.get(name, n=10)
 
 
 def true_ranks(scores):
@@ -207,12 +204,12 @@ def test_standardize():
 
 @pytest.mark.parametrize("name", ["lstm", "cnn", "equivariant"])
 def test_weights_come_back_from_their_file(name, tmp_path):
-    sorter = made(name)
+    knobs = {"units": 4} if name == "lstm" else {}
+    sorter = sorters.get(name, n=10, trained=None, **knobs)
     for weight in sorter.weights:
         weight.assign(rng.normal(size=weight.shape).astype(np.float16).astype(np.float32) ** 2)
     path = tmp_path / "mine.safetensors"
     path.write_bytes(sorters.to_bytes(sorter, sizes="10"))
-    knobs = {"units": 4} if name == "lstm" else {}
     again = sorters.get(name, n=10, trained=str(path), **knobs)
     for ours, theirs in zip(sorter.get_weights(), again.get_weights(), strict=True):
         np.testing.assert_array_equal(np.asarray(ours, np.float16), np.asarray(theirs, np.float16))
@@ -260,7 +257,7 @@ def test_a_rank_function_is_saved_with_its_sorter(changed):
 
 
 def test_an_untrained_rank_function_is_saved_with_its_weights():
-    places = made("lstm").places
+    places = sorters.get("lstm", n=10, trained=None, units=4).places
     again = tf.keras.utils.deserialize_keras_object(tf.keras.utils.serialize_keras_object(places))
     np.testing.assert_allclose(again(SCORES), places(SCORES), rtol=1e-2)  # the weights in half precision
 

@@ -58,6 +58,6 @@ def test_tables():
 
 def test_the_commands_of_what_is_shipped():
     commands = sorter_accuracy.commands(["handcrafted", "lstm", "equivariant"])
-    assert list(commands) == ["lstm, n = 10,18,28,100", "equivariant, n = 100"]
+    assert list(commands) == ["lstm, n = 10,18,28,100", "equivariant, n = 100"]  # each once
     for command in commands.values():
         assert command.startswith("python -m rank4class.scripts.train_sorter ")
