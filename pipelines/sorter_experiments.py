@@ -272,7 +272,7 @@ TASKS = {
     "spearman": Task(
         plain=("mse", "l1"),
         ranked=("spearman",),
-        learning_rates=(0.001, 0.003, 0.01),
+        learning_rates=(0.003, 0.01, 0.03),
         epochs=100,
         measures=("spearman",),
         load=sorting_tasks.diabetes,

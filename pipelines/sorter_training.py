@@ -218,7 +218,7 @@ class Errors:
         """Returns name -> mean, and "intervals", their 95% intervals over the vectors."""
         means = {name: float(errors.mean()) for name, errors in self.of.items()}
         margins = {name: 1.96 * errors.std() / math.sqrt(len(errors)) for name, errors in self.of.items()}
-        intervals = {name: [means[name] - m, means[name] + m] for name, m in margins.items()}
+        intervals = {name: [max(0.0, means[name] - m), means[name] + m] for name, m in margins.items()}
         return {**means, "intervals": intervals}
 
 
