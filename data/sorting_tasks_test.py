@@ -36,8 +36,8 @@ def test_diabetes_is_scikit_learns():
     # But for scale and offset, which are those of the training part.
     assert scipy.stats.pearsonr(np.sort(ours), np.sort(targets)).statistic == pytest.approx(1.0)
     for values in parts["train"]:
-        np.testing.assert_allclose(values.mean(axis=0), 0.0, atol=1e-6)
-        np.testing.assert_allclose(values.std(axis=0), 1.0, atol=1e-6)
+        np.testing.assert_allclose(values.mean(axis=0, dtype=np.float64), 0.0, atol=1e-6)
+        np.testing.assert_allclose(values.std(axis=0, dtype=np.float64), 1.0, atol=1e-6)
     assert sum(len(t) for _, t in parts.values()) == len(features)
 
 
