@@ -41,17 +41,17 @@ def test_what_is_foretold_of_a_move_is_the_value_and_the_gradient(name):
 
 def test_tables():
     told = []
-    tables = sorter_accuracy.tables(["lstm", "equivariant", "exact"], (10, 11), told.append)
+    tables = sorter_accuracy.tables(["cnn", "equivariant", "exact"], (10, 11), told.append)
     assert len(told) == 6
     for rows in tables.values():
-        assert [row[0] for row in rows[1:]] == ["exact", "lstm", "equivariant"]
-        assert [row[1] for row in rows[1:]] == ["0", "527,617", "1"]
-        assert rows[2][3] == "-"  # there is no LSTM for 11
+        assert [row[0] for row in rows[1:]] == ["exact", "cnn", "equivariant"]
+        assert [row[1] for row in rows[1:]] == ["0", "87,361", "1"]
+        assert rows[2][3] == "-"  # there is no CNN for 11
     (ranks, moved) = tables.values()
     assert ranks[1][2] == "0.00000 [0.00000, 0.00000]"
     assert float(moved[3][2].split()[0]) < float(moved[1][2].split()[0])  # the gradient tells something
-    with pytest.raises(ValueError, match="no weights of sorter 'lstm' for lists of 11 are shipped"):
-        sorter_accuracy.tables(["lstm"], (11,))
+    with pytest.raises(ValueError, match="no weights of sorter 'cnn' for lists of 11 are shipped"):
+        sorter_accuracy.tables(["cnn"], (11,))
     with pytest.raises(ValueError, match="unknown sorter 'bubble'"):
         sorter_accuracy.tables(["bubble"])
 

@@ -283,7 +283,7 @@ TASKS = {
     "map": Task(
         plain=("sigmoid_cross_entropy", "hinge_ap"),
         ranked=("map_ranks", "map_precision"),
-        learning_rates=(0.003, 0.01),
+        learning_rates=(0.003, 0.01, 0.03),
         epochs=20,
         measures=("map",),
         load=_load_relevant,
@@ -294,7 +294,7 @@ TASKS = {
     "recall": Task(
         plain=("triplet",),
         ranked=("recall_triplet",),
-        learning_rates=(0.003, 0.01),
+        learning_rates=(0.001, 0.003, 0.01),
         epochs=20,
         measures=("recall@1", "recall@5"),
         load=_load_pairs,
@@ -331,7 +331,7 @@ def multi_label(experiment, cache_dir):
     return Task(
         plain=("sigmoid_cross_entropy",),
         ranked=("map_ranks", "map_precision"),
-        learning_rates=(0.003, 0.01),
+        learning_rates=(0.003, 0.01, 0.03),
         epochs=10,
         measures=("map",),
         load=lambda seed: parts,
