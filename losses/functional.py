@@ -30,7 +30,15 @@ import numbers
 import tensorflow as tf
 
 from rank4class.losses import gumbel as gumbel_noise
-from rank4class.losses import lambda_weights, listwise, multiclass, projections, ranks, relevant
+from rank4class.losses import (
+    label_checks,
+    lambda_weights,
+    listwise,
+    multiclass,
+    projections,
+    ranks,
+    relevant,
+)
 
 NORMALIZERS = ("list", "pairs", "none")
 
@@ -792,11 +800,8 @@ def _evaluate(forms, scores, labels, where, weights, heads=False, **knobs):
     for name in ("temperature", "kappa", "alpha"):
         _check_positive(name, knobs.get(name, 1.0))
     rank_fn = knobs.get("rank_fn")
-    if rank_fn is not None and not callable(rank_fn):
-        raise ValueError(
-            f"rank_fn {rank_fn!r} is no function; one of your own is saved and loaded with a loss "
-            "if it is registered: tf.keras.utils.register_keras_serializable"
-        )
+    if rank_fn is not None:
+        ranks.check_rank_fn(rank_fn)
     integer_form, dense_form = forms
     scores, labels, where, are_ids = _checked(scores, labels, where, heads)
     if are_ids:
@@ -829,56 +834,17 @@ def _checked(scores, labels, where, heads=False):
         # A masked score may be anything; infinity or NaN would reach the gradient through 0 * NaN.
         scores = tf.where(where[..., None] if heads else where, scores, 0.0)
     if labels.shape.is_compatible_with(lists.shape[:-1]):
-        return scores, _checked_ids(labels, tf.shape(lists)[-1]), where, True
+        return scores, label_checks.ids(labels, tf.shape(lists)[-1]), where, True
     if labels.shape.is_compatible_with(lists.shape):
-        return scores, _checked_gains(labels, tf.shape(lists), where), where, False
+        return scores, label_checks.gains(labels, tf.shape(lists), where), where, False
     raise ValueError(
         f"labels of shape {labels.shape} do not fit scores of shape {scores.shape}: give one integer "
         f"an instance, {lists.shape[:-1]}, or one value a class, {lists.shape}"
     )
 
 
-def _checked_ids(labels, n):
-    if not labels.dtype.is_integer:
-        raise ValueError(
-            f"labels of shape {labels.shape} are class ids and must be integers, got {labels.dtype.name}"
-        )
-    labels = ranks.widen(labels)
-    known = _known(labels, n)
-    if tf.executing_eagerly() and not bool(tf.reduce_all(known)):
-        culprit = tf.where(~known)[0].numpy().tolist()
-        label = int(labels[tuple(culprit)])
-        raise ValueError(f"label {label} of instance {culprit} is outside the classes 0..{int(n) - 1}")
-    return labels
-
-
-def _checked_gains(labels, shape, where):
-    labels = tf.cast(labels, tf.float32)
-    if not labels.shape.is_fully_defined():
-        message = "dense labels need the shape of the scores; class ids need a static shape of [B] or [B, 1]"
-        with tf.control_dependencies([tf.debugging.assert_equal(tf.shape(labels), shape, message)]):
-            labels = tf.reshape(labels, shape)  # XLA drops the assertion, and stops here
-    sound = _sound(labels, where)
-    if tf.executing_eagerly() and not bool(tf.reduce_all(sound)):
-        culprit = tf.where(~sound)[0].numpy().tolist()
-        raise ValueError(
-            f"label {float(labels[tuple(culprit)])} at {culprit} is not a finite gain of at least 0; "
-            "leave a class out with `where`"
-        )
-    return labels
-
-
-def _known(labels, n):
-    return (labels >= 0) & (labels < tf.cast(n, labels.dtype))
-
-
-def _sound(labels, where):
-    sound = tf.math.is_finite(labels) & (labels >= 0.0)
-    return sound if where is None else sound | ~where
-
-
 def _on_ids(form, scores, labels, where, n, knobs):
-    known = _known(labels, n)
+    known = label_checks.known(labels, n)
     losses = form(scores, tf.where(known, labels, 0), where, **knobs)
     return tf.where(known, losses, float("nan"))
 
@@ -888,7 +854,7 @@ def _on_one_hot(form, n, scores, labels, where, **knobs):
 
 
 def _on_gains(form, scores, labels, where, knobs):
-    sound = _sound(labels, where)
+    sound = label_checks.sound(labels, where)
     where = sound if where is None else where & sound
     losses = form(scores, tf.where(where, labels, 0.0), where, **knobs)
     return tf.where(tf.reduce_all(sound, axis=-1), losses, float("nan"))

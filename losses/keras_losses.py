@@ -418,6 +418,14 @@ class SortingLoss(RankingLoss):
     """
 
 
+def _one_each(name, values):
+    """Returns `[B]` of `[B]` or `[B, 1]`."""
+    values = tf.convert_to_tensor(values)
+    if values.shape.rank != 1 and not values.shape.is_compatible_with([None, 1]):
+        raise ValueError(f"{name} of shape {values.shape} are not one an instance, [B] or [B, 1]")
+    return tf.reshape(values, [-1])
+
+
 @_serializable
 class Spearman(SortingLoss):
     """One less Spearman's rank correlation; see `sorting.spearman`. `y_true`, `y_pred`: `[B]` or `[B, 1]`.
@@ -432,7 +440,7 @@ class Spearman(SortingLoss):
     of_classes = False
 
     def call(self, y_true, y_pred):
-        return self.of_scores(tf.reshape(y_pred, [-1]), tf.reshape(y_true, [-1]))
+        return self.of_scores(_one_each("scores", y_pred), _one_each("targets", y_true))
 
 
 @_serializable

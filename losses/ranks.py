@@ -63,6 +63,19 @@ def check_count(name, value, least=1):
         raise ValueError(f"{name} {value!r} is not a whole number of at least {least}")
 
 
+def check_rank_fn(rank_fn):
+    """Raises ValueError where a rank function is none."""
+    if hasattr(rank_fn, "places"):
+        raise ValueError(
+            f"rank_fn is the sorter {rank_fn.name!r}, whose ranks are in (0, 1]: give its .places"
+        )
+    if not callable(rank_fn):
+        raise ValueError(
+            f"rank_fn {rank_fn!r} is no function, such as sorters.get('equivariant').places; one of your own "
+            "is saved and loaded with a loss if it is registered: tf.keras.utils.register_keras_serializable"
+        )
+
+
 def take(lists, places):
     """Returns `[..., m]`: of each list `[..., n]` what stands at its places `[..., m]`."""
     return tf.gather(lists, places, batch_dims=places.shape.rank - 1)
@@ -166,6 +179,7 @@ def all_ranks(scores, where=None):
     return tf.ensure_shape(1.0 + tf.cast(tf.reshape(ranks, tf.shape(scores)), tf.float32), scores.shape)
 
 
+@_serializable
 def mean_ranks(scores, where=None):
     """Rank of every class, ties sharing the mean of their places. `O(n log n)`.
 

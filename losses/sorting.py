@@ -21,7 +21,7 @@ References:
 
 import tensorflow as tf
 
-from rank4class.losses import ranks
+from rank4class.losses import label_checks, ranks
 
 FORMS = ("ranks", "precision")
 
@@ -52,6 +52,7 @@ def spearman(scores, labels, *, where=None, weights=None, rank_fn=None, l1=0.0):
     size = ranks.list_size(scores, where)
     off = tf.square(_ranks(rank_fn, scores, where) - ranks.mean_ranks(labels, where))
     losses = tf.math.divide_no_nan(6.0 * off, tf.square(size) - 1.0) + l1 * tf.abs(scores - labels)
+    losses = tf.where(tf.reduce_all(tf.math.is_finite(labels)), losses, float("nan"))
     return _finished(losses, scores, where, weights)
 
 
@@ -92,9 +93,15 @@ def mean_average_precision(scores, labels, *, where=None, weights=None, rank_fn=
         raise ValueError(f"form {form!r} is unknown; there are: {', '.join(FORMS)}")
     scores = tf.convert_to_tensor(scores)
     labels = tf.convert_to_tensor(labels)
-    if labels.shape.rank == 1 and labels.dtype.is_integer:
-        labels = tf.one_hot(labels, ranks.length(scores))
+    sound = True
+    if labels.shape.rank == 1:
+        n = ranks.length(scores)
+        labels = label_checks.ids(labels, n)
+        sound = label_checks.known(labels, n)
+        labels = tf.one_hot(labels, n)
     scores, labels, where = _checked(scores, labels, where, rank=2)
+    labels = label_checks.gains(labels, tf.shape(scores), where)
+    sound &= tf.reduce_all(label_checks.sound(labels, where), axis=1)
     positive = labels > 0.0 if where is None else (labels > 0.0) & where
     of_class, own = tf.transpose(scores), tf.transpose(positive)
     all_ranks = _ranks(rank_fn, of_class, None if where is None else tf.transpose(where))
@@ -112,6 +119,7 @@ def mean_average_precision(scores, labels, *, where=None, weights=None, rank_fn=
     losses = tf.reduce_sum(values, axis=0)
     errors = tf.abs(scores - tf.cast(labels > 0.0, tf.float32))
     losses += l1 * tf.reduce_mean(errors if where is None else tf.where(where, errors, 0.0), axis=1)
+    losses = tf.where(sound, losses, float("nan"))
     return _finished(losses, scores, where, weights)
 
 
@@ -146,6 +154,11 @@ def recall_triplet(scores, *, where=None, weights=None, rank_fn=None, margin=1.0
     scores, _, where = _checked(scores, None, where, rank=2)
     if not scores.shape[:1].is_compatible_with(scores.shape[1:]):
         raise ValueError(f"scores of shape {scores.shape} are not one for each pair of B queries and B items")
+    if not scores.shape.is_fully_defined():
+        message = "scores are not one for each pair of B queries and B items"
+        rows, columns = tf.unstack(tf.shape(scores))
+        with tf.control_dependencies([tf.debugging.assert_equal(rows, columns, message)]):
+            scores = tf.identity(scores)
 
     def of_rows(scores, where):
         places = _ranks(rank_fn, scores, where)
@@ -179,10 +192,7 @@ def _checked(scores, labels, where, rank):
 
 
 def _ranks(rank_fn, scores, where):
-    if not callable(rank_fn):
-        raise ValueError(
-            f"rank_fn {rank_fn!r} is no function, such as sorters.get('equivariant').places: give one"
-        )
+    ranks.check_rank_fn(rank_fn)
     return rank_fn(scores, where)
 
 

@@ -1,6 +1,7 @@
 """Losses on a rank function: values against SciPy, scikit-learn and arithmetic; masks, optima, saving."""
 
 import functools
+import types
 
 import numpy as np
 import pytest
@@ -199,11 +200,56 @@ def test_weights_multiply():
             lambda: sorting.spearman([1.0, 2.0], [1.0, 2.0], where=[True] * 3, rank_fn=abs),
             r"where of shape \(3,\) cannot be broadcast to \(2,\)",
         ),
+        (
+            lambda: sorting.mean_average_precision([[1.0], [2.0]], [0, 1], rank_fn=abs),
+            r"label 1 of instance \[1\] is outside the classes 0..0",
+        ),
+        (
+            lambda: sorting.mean_average_precision([[1.0], [2.0]], [[0.0], [float("nan")]], rank_fn=abs),
+            r"label nan at \[1, 0\] is not a finite gain",
+        ),
+        (
+            lambda: losses.Spearman(rank_fn=abs)([[1.0, 2.0]], [[1.0, 2.0]]),
+            r"scores of shape \(1, 2\) are not one an instance, \[B\] or \[B, 1\]",
+        ),
+        (
+            lambda: sorting.spearman([1.0], [1.0], rank_fn=types.SimpleNamespace(places=abs, name="mine")),
+            r"rank_fn is the sorter 'mine', whose ranks are in \(0, 1\]: give its .places",
+        ),
     ],
 )
 def test_mistakes(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_labels_that_are_none_have_no_loss_in_compiled_code():
+    compiled = tf.function(functools.partial(sorting.mean_average_precision, rank_fn=ranks.mean_ranks))
+    scores = tf.constant([[0.9, 0.1], [0.5, 0.5], [0.1, 0.9]])
+    found = compiled(scores, tf.constant([0, 1, 2]))
+    np.testing.assert_array_equal(np.isnan(found), [False, False, True])
+    found = compiled(scores, tf.constant([[1.0, 0.0], [-1.0, 0.0], [0.0, np.nan]]))
+    np.testing.assert_array_equal(np.isnan(found), [False, True, True])
+    found = sorting.spearman(scores[:, 0], [1.0, np.nan, 2.0], rank_fn=ranks.mean_ranks)
+    assert np.isnan(found).all()
+
+
+def test_pairs_of_a_length_that_a_step_tells():
+    loss = functools.partial(sorting.recall_triplet, rank_fn=ranks.sigmoid_ranks)
+    compiled = tf.function(loss, input_signature=[tf.TensorSpec([None, None])])
+    scores = rng.normal(size=[4, 4]).astype(np.float32)
+    np.testing.assert_allclose(compiled(scores), loss(scores), rtol=1e-5)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="not one for each pair of B queries and B items"
+    ):
+        compiled(scores[:3])
+
+
+@pytest.mark.parametrize("rank_fn", [ranks.mean_ranks, ranks.all_ranks, ranks.soft_sort_ranks])
+def test_a_loss_is_saved_with_its_rank_function(rank_fn):
+    loss = losses.Spearman(rank_fn=rank_fn)
+    again = tf.keras.losses.deserialize(tf.keras.losses.serialize(loss))
+    assert again.knobs["rank_fn"] is rank_fn
 
 
 def test_as_keras_losses(tmp_path):

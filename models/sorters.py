@@ -45,7 +45,16 @@ class Sorter(tf.keras.layers.Layer):
 
         Returns:
           float32 `[..., n]`.
+
+        Raises:
+          ValueError: the scores are no floats, or not of the length that the sorter is for.
         """
+        scores = tf.convert_to_tensor(scores)
+        if not scores.dtype.is_floating or not scores.shape.rank:
+            raise ValueError(
+                f"scores must be floats of shape [..., n], got {scores.dtype.name} {scores.shape}"
+            )
+        scores = tf.cast(scores, tf.float32)
         shape = tf.shape(scores)
         flat = tf.reshape(scores, [-1, scores.shape[-1] or shape[-1]])
         if where is None:
@@ -78,7 +87,7 @@ class Sorter(tf.keras.layers.Layer):
 class Places:
     """A sorter as the rank function of a loss: `[..., n]` scores to soft ranks in `1..n`.
 
-    It is saved with a loss: where its sorter has other weights than what it was `trained` with, these too.
+    It is saved with a loss, and with it its sorter's weights where they are not those that are shipped.
 
     >>> Places(get("exact"))(tf.constant([[7.0, 1.0, 7.0, 9.0]])).numpy()
     array([[2.5, 4. , 2.5, 1. ]], dtype=float32)
@@ -93,19 +102,22 @@ class Places:
         if where is None:
             return ranks * tf.cast(tf.shape(scores)[-1], tf.float32)
         where = tf.broadcast_to(where, tf.shape(scores))
-        return ranks * tf.reduce_sum(tf.cast(where, tf.float32), axis=-1, keepdims=True)
+        size = tf.reduce_sum(tf.cast(where, tf.float32), axis=-1, keepdims=True)
+        return ranks * tf.maximum(size, 1.0)
 
     def get_config(self):
-        own = tf.keras.utils.serialize_keras_object(self.sorter)
-        if not self.sorter.weights or _is_as_trained(self.sorter):
-            return {"sorter": own}
-        return {"sorter": own, "weights": base64.b64encode(to_bytes(self.sorter)).decode()}
+        kind, own = _kind_of(self.sorter), self.sorter.get_config()
+        if not self.sorter.weights or _is_as_shipped(self.sorter):
+            return {"kind": kind, "sorter": own}
+        # A file may change or go; what a loss was saved with may not.
+        tensors = {name: np.array(weight) for name, weight in _named_weights(self.sorter)}
+        weights = base64.b64encode(safetensors.numpy.save(tensors)).decode()
+        return {"kind": kind, "sorter": {**own, "trained": None}, "weights": weights}
 
     @classmethod
     def from_config(cls, config):
-        sorter = tf.keras.utils.deserialize_keras_object(config["sorter"])
-        if sorter.n or isinstance(sorter, Equivariant):
-            sorter(tf.zeros([1, sorter.n or 2]))
+        sorter = SORTERS[config["kind"]].from_config(config["sorter"])
+        sorter(tf.zeros([1, sorter.n or 2]))
         if "weights" in config:
             _assign(sorter, safetensors.numpy.load(base64.b64decode(config["weights"])), "the saved loss")
         return cls(sorter)
@@ -148,6 +160,8 @@ class Handcrafted(Sorter):
         self.sharpness = sharpness
 
     def sort(self, scores, where, training=False):
+        if where is not None:
+            scores = tf.where(where, scores, 0.0)  # NaN there would reach the gradient through 0 * NaN
         ahead = tf.sigmoid(self.sharpness * (scores[:, None, :] - scores[:, :, None]))
         if where is not None:
             ahead = tf.where(where[:, None, :], ahead, 0.0)
@@ -198,16 +212,28 @@ class _OfLength(Sorter):
             raise ValueError(f"n {n!r} is not a whole number of at least 2")
 
     def sort(self, scores, where, training=False):
-        if None not in (self.n, scores.shape[-1]) and scores.shape[-1] != self.n:
-            raise ValueError(
-                f"sorter {self.name!r} is for lists of {self.n} scores, these have {scores.shape[-1]}"
-            )
+        if self.n is not None:
+            scores = self._checked(scores)
+        size = _list_size(scores, where)
         if where is not None:
             scores = _behind(scores, where)
         n = tf.cast(tf.shape(scores)[1], tf.float32)
         ranks = n * self.net(standardize(scores, None)[..., None], training=training)
         # What is out of bounds comes to their value, and keeps the gradient that leads back.
-        return ranks + tf.stop_gradient(tf.clip_by_value(ranks, 1.0, n) - ranks)
+        ranks += tf.stop_gradient(tf.clip_by_value(ranks, 1.0, size) - ranks)
+        return ranks if where is None else tf.where(size > 1.0, ranks, 1.0)
+
+    def _checked(self, scores):
+        """Returns the scores of lists of the sorter's own length; where that is not static, a step checks."""
+        if scores.shape[1] is None:
+            message = f"sorter {self.name!r} is for lists of {self.n} scores"
+            with tf.control_dependencies([tf.debugging.assert_equal(tf.shape(scores)[1], self.n, message)]):
+                return tf.reshape(scores, [-1, self.n])  # XLA drops the assertion, and stops here
+        if scores.shape[1] != self.n:
+            raise ValueError(
+                f"sorter {self.name!r} is for lists of {self.n} scores, these have {scores.shape[1]}"
+            )
+        return scores
 
     def build(self, shape):
         self.net.build([None, self.n, 1])
@@ -311,22 +337,33 @@ def get(name, n=None, trained=SHIPPED, **knobs):
     >>> get("handcrafted", sharpness=1.0)(tf.zeros([4])).numpy()
     array([0.625, 0.625, 0.625, 0.625], dtype=float32)
     """
-    if name not in SORTERS:
-        raise ValueError(f"unknown sorter {name!r}; there are: {', '.join(SORTERS)}")
-    kind = SORTERS[name]
-    if issubclass(kind, _OfLength):
-        if n is None and trained == SHIPPED:
-            raise ValueError(f"sorter {name!r} needs n, the length of the lists")
-        knobs["n"] = n
+    kind = _kind(name)
     known = inspect.signature(kind.__init__).parameters
     for knob in knobs:
         if knob not in known:
             raise ValueError(f"sorter {name!r} has no knob {knob!r}")
+    if issubclass(kind, _OfLength):
+        if trained == SHIPPED:
+            _check_length(name, n)
+            if knobs:
+                raise ValueError(f"sorter {name!r} with {', '.join(knobs)} of your own needs trained=None")
+        knobs["n"] = n
     if name in LEARNED:
         knobs["trained"] = trained
     sorter = kind(name=name, **knobs)
-    sorter(tf.zeros([1, n or 2]))
+    sorter(tf.zeros([1, knobs.get("n") or 2]))
     return sorter
+
+
+def _kind(name):
+    if name not in SORTERS:
+        raise ValueError(f"unknown sorter {name!r}; there are: {', '.join(SORTERS)}")
+    return SORTERS[name]
+
+
+def _check_length(name, n):
+    if n is None:
+        raise ValueError(f"sorter {name!r} needs n, the length of the lists")
 
 
 def standardize(scores, where=None):
@@ -468,7 +505,7 @@ def to_bytes(sorter, **about):
       **about: texts to keep beside them, such as the `sizes` of the lists that it is for.
     """
     tensors = {name: np.array(weight, np.float16) for name, weight in _named_weights(sorter)}
-    return safetensors.numpy.save(tensors, metadata={"sorter": sorter.name, **about})
+    return safetensors.numpy.save(tensors, metadata={"sorter": _kind_of(sorter), **about})
 
 
 def about(name, n=None):
@@ -477,8 +514,10 @@ def about(name, n=None):
     >>> sorted(about("equivariant"))
     ['command', 'l1', 'sizes', 'sorter']
     """
-    with safetensors.safe_open(_shipped(name, n), "np") as file:
-        return file.metadata()
+    if not issubclass(_kind(name), _OfLength):
+        return _metadata(_shipped(name, None))
+    _check_length(name, n)
+    return _metadata(_shipped(name, n))
 
 
 def _shipped(name, n):
@@ -488,8 +527,7 @@ def _shipped(name, n):
         if file.split(".")[0].split("-")[0] != name or not file.endswith(".safetensors"):
             continue
         path = os.path.join(_FOLDER, file)
-        with safetensors.safe_open(path, "np") as opened:
-            own = [int(size) for size in opened.metadata()["sizes"].split(",")]
+        own = [int(size) for size in _metadata(path)["sizes"].split(",")]
         if n is None or n in own:
             return path
         sizes += own
@@ -500,9 +538,20 @@ def _shipped(name, n):
     )
 
 
-def _file_of(sorter):
-    kind = next(name for name, kind in SORTERS.items() if type(sorter) is kind)
-    return _shipped(kind, sorter.n) if sorter.trained == SHIPPED else sorter.trained
+def _kind_of(sorter):
+    for name, kind in SORTERS.items():
+        if type(sorter) is kind:
+            return name
+    raise ValueError(f"{type(sorter).__name__} is none of the sorters {', '.join(SORTERS)}")
+
+
+def _metadata(path):
+    """Returns what a file of weights says of itself, name -> text."""
+    try:
+        with safetensors.safe_open(path, "np") as file:
+            return file.metadata() or {}
+    except (OSError, safetensors.SafetensorError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
 
 
 def _read(path):
@@ -514,7 +563,14 @@ def _read(path):
 
 
 def _restore(sorter):
-    path = _file_of(sorter)
+    kind = _kind_of(sorter)
+    path = _shipped(kind, sorter.n) if sorter.trained == SHIPPED else sorter.trained
+    known = _metadata(path)
+    sizes = known.get("sizes")
+    if known.get("sorter", kind) != kind:
+        raise ValueError(f"{path} holds a sorter {known['sorter']!r}, not {kind!r}")
+    if sorter.n is not None and sizes and str(sorter.n) not in sizes.split(","):
+        raise ValueError(f"{path} is for lists of {sizes} scores, not of {sorter.n}")
     _assign(sorter, _read(path), path)
 
 
@@ -527,10 +583,10 @@ def _assign(sorter, tensors, path):
         weight.assign(tensors[name].astype(np.float32))
 
 
-def _is_as_trained(sorter):
-    if sorter.trained is None:
+def _is_as_shipped(sorter):
+    if sorter.trained != SHIPPED:
         return False
-    tensors = _read(_file_of(sorter))
+    tensors = _read(_shipped(_kind_of(sorter), sorter.n))
     return all(np.array_equal(w, tensors[name].astype(np.float32)) for name, w in _named_weights(sorter))
 
 

@@ -176,7 +176,8 @@ def test_a_sorter_of_one_length_takes_the_others_for_lower_than_all(name):
     np.testing.assert_allclose(sorter.places(SCORES, where)[:, 6:], 7.0, rtol=1e-6)
     low, gap = SCORES[:, :6].min(axis=1, keepdims=True), np.ptp(SCORES[:, :6], axis=1, keepdims=True) / 6
     filled = np.concatenate([SCORES[:, :6], low - gap * np.arange(1, 5)], axis=1).astype(np.float32)
-    np.testing.assert_allclose(sorter.places(SCORES, where)[:, :6], sorter.places(filled)[:, :6], rtol=1e-4)
+    expected = np.minimum(6.0, sorter.places(filled)[:, :6])
+    np.testing.assert_allclose(sorter.places(SCORES, where)[:, :6], expected, rtol=1e-4)
 
 
 def test_what_is_out_of_bounds_comes_to_them_and_keeps_its_gradient():
@@ -214,8 +215,13 @@ def test_weights_come_back_from_their_file(name, tmp_path):
     for ours, theirs in zip(sorter.get_weights(), again.get_weights(), strict=True):
         np.testing.assert_array_equal(np.asarray(ours, np.float16), np.asarray(theirs, np.float16))
     other = {"lstm": "cnn", "cnn": "equivariant", "equivariant": "cnn"}[name]
-    with pytest.raises(ValueError, match="mine.safetensors holds other weights than those of sorter"):
+    with pytest.raises(ValueError, match=f"mine.safetensors holds a sorter '{name}', not '{other}'"):
         sorters.get(other, n=10, trained=str(path))
+    if name != "equivariant":
+        with pytest.raises(ValueError, match="mine.safetensors is for lists of 10 scores, not of 11"):
+            sorters.get(name, n=11, trained=str(path), **knobs)
+        with pytest.raises(ValueError, match="mine.safetensors holds other weights than those of sorter"):
+            sorters.get(name, n=10, trained=str(path), **({"units": 5} if knobs else {"filters": 3}))
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(ValueError, match="mine.safetensors cannot be read"):
         sorters.get(name, n=10, trained=str(path), **knobs)
@@ -233,6 +239,7 @@ def test_weights_come_back_from_their_file(name, tmp_path):
         ({"name": "cnn", "n": 1, "trained": None}, "n 1 is not a whole number of at least 2"),
         ({"name": "exact", "sharpness": 2.0}, "sorter 'exact' has no knob 'sharpness'"),
         ({"name": "lstm", "n": 9, "trained": "nowhere"}, "nowhere cannot be read"),
+        ({"name": "lstm", "n": 10, "units": 4}, "sorter 'lstm' with units of your own needs trained=None"),
     ],
 )
 def test_mistakes(arguments, message):
@@ -240,9 +247,68 @@ def test_mistakes(arguments, message):
         sorters.get(**arguments)
 
 
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        ([[1, 2]], r"scores must be floats of shape \[..., n\], got int32 \(1, 2\)"),
+        (0.5, r"scores must be floats of shape \[..., n\], got float32 \(\)"),
+    ],
+)
+def test_scores_that_are_none(scores, message):
+    with pytest.raises(ValueError, match=message):
+        made("equivariant")(scores)
+    assert made("equivariant")([0.5, 0.1]).shape == [2]
+
+
 def test_another_length():
+    sorter = made("cnn")
     with pytest.raises(ValueError, match="sorter 'cnn' is for lists of 10 scores, these have 9"):
-        made("cnn")(SCORES[:, :9])
+        sorter(SCORES[:, :9])
+    of_any = tf.function(sorter, input_signature=[tf.TensorSpec([None, None])])
+    np.testing.assert_allclose(of_any(SCORES), sorter(SCORES), rtol=1e-5)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="is for lists of 10 scores"):
+        of_any(SCORES[:5, :4])
+
+
+def test_what_is_known_of_what_ships():
+    assert sorters.about("cnn", 28)["sizes"] == "28"
+    assert sorters.about("equivariant", 28)["sizes"] == "100"
+    with pytest.raises(ValueError, match="sorter 'cnn' needs n"):
+        sorters.about("cnn")
+    with pytest.raises(ValueError, match="unknown sorter 'bubble'"):
+        sorters.about("bubble")
+
+
+@pytest.mark.parametrize("name", sorters.SORTERS)
+def test_a_short_list_ends_where_it_ends(name):
+    """A sorter of one length sees little of such a list; its ranks still are within it."""
+    sorter = made(name)
+    alone = np.eye(10)[[3] * 8] > 0
+    scores = tf.constant(SCORES)
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        places = sorter.places(scores, alone)
+    np.testing.assert_allclose(places[:, 3], 1.0, rtol=1e-6)
+    gradient = tape.gradient(places, scores, unconnected_gradients="zero")
+    np.testing.assert_array_equal(gradient, np.zeros([8, 10]))
+    where = rng.random(SCORES.shape) < 0.4
+    size = where.sum(axis=1, keepdims=True)
+    places = sorter.places(SCORES, where).numpy()
+    assert (np.where(where, places, 1.0) > 0.0).all()
+    assert (places <= np.where(where, size, size + 1) * (1 + 1e-6)).all()
+    np.testing.assert_array_equal(sorter.places(SCORES, np.zeros([8, 10], bool)), np.ones([8, 10]))
+
+
+@pytest.mark.parametrize("name", sorters.SORTERS)
+def test_what_takes_no_part_may_be_anything(name):
+    sorter = made(name)
+    where = np.arange(10) < 7
+    scores = tf.constant(np.where(where, SCORES, np.nan))
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        places = sorter.places(scores, where)
+    np.testing.assert_allclose(places, sorter.places(np.where(where, SCORES, 0.0), where), rtol=1e-6)
+    assert np.isfinite(tape.gradient(places, scores, unconnected_gradients="zero")).all()
 
 
 @pytest.mark.parametrize("changed", [False, True])
@@ -259,7 +325,23 @@ def test_a_rank_function_is_saved_with_its_sorter(changed):
 def test_an_untrained_rank_function_is_saved_with_its_weights():
     places = sorters.get("lstm", n=10, trained=None, units=4).places
     again = tf.keras.utils.deserialize_keras_object(tf.keras.utils.serialize_keras_object(places))
-    np.testing.assert_allclose(again(SCORES), places(SCORES), rtol=1e-2)  # the weights in half precision
+    np.testing.assert_array_equal(again(SCORES), places(SCORES))
+
+
+def test_a_saved_rank_function_outlives_the_file_of_its_weights(tmp_path):
+    trained = sorters.get("equivariant")
+    trained.weights[0].assign(0.7)
+    path = tmp_path / "mine.safetensors"
+    path.write_bytes(sorters.to_bytes(trained, sizes="10"))
+    places = sorters.get("equivariant", trained=str(path)).places
+    before = places(SCORES)
+    config = tf.keras.utils.serialize_keras_object(places)
+    path.unlink()
+    again = tf.keras.utils.deserialize_keras_object(config)
+    np.testing.assert_array_equal(again(SCORES), before)
+    np.testing.assert_array_equal(
+        tf.keras.utils.deserialize_keras_object(tf.keras.utils.serialize_keras_object(again))(SCORES), before
+    )
 
 
 @pytest.mark.parametrize("name", ["cnn", "lstm"])

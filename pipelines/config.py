@@ -441,21 +441,21 @@ def check(experiment):
     _check_count_prior(experiment)
 
 
-def check_optimizer(section):
+def check_optimizer(section, prefix="optimizer."):
     """Raises ValueError, naming the field, where a `config.Optimizer` makes no sense."""
-    _one_of("optimizer.name", section.name, OPTIMIZERS)
-    _one_of("optimizer.decay", section.decay, DECAYS)
+    _one_of(f"{prefix}name", section.name, OPTIMIZERS)
+    _one_of(f"{prefix}decay", section.decay, DECAYS)
     for name in ("learning_rate", "clip_norm"):
-        _check_positive(f"optimizer.{name}", getattr(section, name))
+        _check_positive(f"{prefix}{name}", getattr(section, name))
     momentum = section.ema_momentum
     if momentum is not None and not 0.0 < momentum < 1.0:
-        raise ValueError(f"optimizer.ema_momentum {momentum} is not in (0, 1)")
+        raise ValueError(f"{prefix}ema_momentum {momentum} is not in (0, 1)")
     if not 0.0 <= section.warmup_share < 1.0:
-        raise ValueError(f"optimizer.warmup_share {section.warmup_share} is not in [0, 1)")
+        raise ValueError(f"{prefix}warmup_share {section.warmup_share} is not in [0, 1)")
     if section.weight_decay and section.name != "adamw":
-        raise ValueError(f"optimizer.weight_decay {section.weight_decay} needs optimizer.name='adamw'")
+        raise ValueError(f"{prefix}weight_decay {section.weight_decay} needs {prefix}name='adamw'")
     if section.weight_decay < 0.0:
-        raise ValueError(f"optimizer.weight_decay {section.weight_decay} is negative")
+        raise ValueError(f"{prefix}weight_decay {section.weight_decay} is negative")
 
 
 AUGMENTATIONS = ("none", "affine_flip", "random_crop")

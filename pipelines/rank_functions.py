@@ -21,11 +21,13 @@ def get(name, n, trained=None):
       trained: file of a sorter's weights; None is those that are shipped.
 
     Raises:
-      ValueError: there are no weights for such lists.
+      ValueError: an unknown name, or there are no weights for such lists.
 
     >>> get("exact", 4)([[7.0, 1.0, 7.0, 9.0]]).numpy()
     array([[2.5, 4. , 2.5, 1. ]], dtype=float32)
     """
+    if name not in NAMES:
+        raise ValueError(f"rank function {name!r} is unknown; there are: {', '.join(NAMES)}")
     if name in FORMULAS:
         return FORMULAS[name]
     return sorters.get(name, n=n, trained=trained or sorters.SHIPPED).places
@@ -45,6 +47,10 @@ def check(section):
         raise ValueError(f"loss {section.name!r} has no knob 'rank_fn'; it has: {', '.join(knobs) or 'none'}")
     if section.rank_fn not in NAMES:
         raise ValueError(f"loss.rank_fn {section.rank_fn!r} is unknown; there are: {', '.join(NAMES)}")
+    if section.rank_fn == "exact":
+        raise ValueError(
+            "loss.rank_fn 'exact' has no gradient to learn by: take another, such as 'equivariant'"
+        )
     learned = section.rank_fn in sorters.LEARNED
     for field in ("fine_tune", "sorter"):
         if getattr(section, field) and not learned:

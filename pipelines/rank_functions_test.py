@@ -99,6 +99,7 @@ def test_a_grid_of_rank_functions(tmp_path):
     ("changes", "message"),
     [
         ({"loss.rank_fn": "bubble"}, "loss.rank_fn 'bubble' is unknown; there are: sigmoid, neural_sort"),
+        ({"loss.rank_fn": "exact"}, "loss.rank_fn 'exact' has no gradient to learn by"),
         ({"loss.name": "mse"}, "loss 'mse' has no knob 'rank_fn'"),
         (
             {"loss.name": "mean_average_precision", "loss.rank_fn": None},
@@ -122,6 +123,21 @@ def test_a_grid_of_rank_functions(tmp_path):
 def test_mistakes(changes, message):
     with pytest.raises(ValueError, match=message):
         config.check(small(**changes))
+
+
+@pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [*((name, "keras") for name in rank_functions.NAMES if name != "exact"), ("equivariant", "h5")],
+)
+def test_a_keras_model_keeps_the_rank_function_of_its_loss(tmp_path, name, form):
+    features, labels = np.eye(10, dtype=np.float32), np.arange(10)
+    model = tf.keras.Sequential([tf.keras.layers.Input([10]), tf.keras.layers.Dense(10)])
+    model.compile("sgd", loss=losses.ApproxNDCG(rank_fn=rank_functions.get(name, 10)))
+    before = model.evaluate(features, labels, verbose=0)
+    model.save(tmp_path / f"model.{form}")
+    again = tf.keras.models.load_model(tmp_path / f"model.{form}")
+    assert again.evaluate(features, labels, verbose=0) == pytest.approx(before, rel=1e-5)
 
 
 def test_a_sorter_for_which_there_are_no_weights(tmp_path):

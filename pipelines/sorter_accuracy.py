@@ -56,7 +56,7 @@ def commands(names, sizes=SIZES):
     for name in names:
         for n in sizes:
             if name in sorters.LEARNED and _rank_fn(name, n) is not None:
-                about = sorters.about(name, None if name == "equivariant" else n)
+                about = sorters.about(name, n)
                 found[f"{name}, n = {about['sizes']}"] = about["command"]
     return found
 

@@ -52,7 +52,7 @@ def test_tables():
     assert float(moved[3][2].split()[0]) < float(moved[1][2].split()[0])  # the gradient tells something
     with pytest.raises(ValueError, match="no weights of sorter 'cnn' for lists of 11 are shipped"):
         sorter_accuracy.tables(["cnn"], (11,))
-    with pytest.raises(ValueError, match="unknown sorter 'bubble'"):
+    with pytest.raises(ValueError, match="rank function 'bubble' is unknown"):
         sorter_accuracy.tables(["bubble"])
 
 

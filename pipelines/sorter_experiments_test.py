@@ -72,8 +72,10 @@ def test_each_task_from_its_data_to_its_table(name):
 
 def test_a_rank_function_that_is_not_there_is_told_before_anything_is_trained(monkeypatch):
     task = dataclasses.replace(sorter_experiments.TASKS["spearman"], load=None)
-    with pytest.raises(ValueError, match="unknown sorter 'bubble'; there are: exact, handcrafted"):
+    with pytest.raises(ValueError, match="rank function 'bubble' is unknown; there are: sigmoid, neural"):
         sorter_experiments.run(task, ["equivariant", "bubble"])
+    with pytest.raises(ValueError, match="seed -1 is not in 0"):
+        sorter_experiments.run(task, ["equivariant"], seeds=(0, -1))
     monkeypatch.setattr(sorter_experiments, "LIST", 57)
     with pytest.raises(ValueError, match="no weights of sorter 'cnn' for lists of 57 are shipped"):
         sorter_experiments.run(task, ["cnn"])

@@ -16,6 +16,7 @@ from rank4class.pipelines.training import Training
 from rank4class.pipelines.workdir import Workdir
 
 EPOCH = 100_000  # vectors
+_LONGEST = 10_000  # scores: all vectors of the held-out test are drawn at once
 LEARNED = sorters.LEARNED
 
 
@@ -60,8 +61,8 @@ def check(experiment):
     """Raises ValueError, naming the flag, where a sorter cannot be trained so."""
     if experiment.sorter not in sorters.LEARNED:
         raise ValueError(f"sorter {experiment.sorter!r} learns nothing: {', '.join(sorters.LEARNED)} do")
-    if not experiment.sizes or min(experiment.sizes) < 2:
-        raise ValueError(f"sizes {experiment.sizes} are not whole numbers of at least 2")
+    if not experiment.sizes or min(experiment.sizes) < 2 or max(experiment.sizes) > _LONGEST:
+        raise ValueError(f"sizes {experiment.sizes} are not whole numbers in 2 .. {_LONGEST}")
     if not 0.0 <= experiment.move < 100.0:
         raise ValueError(f"move {experiment.move} is not in [0, 100)")
     if experiment.sorter == "equivariant" and not experiment.move:
@@ -75,7 +76,7 @@ def check(experiment):
             raise ValueError(f"{name} {value} is not positive")
     if not 0 <= experiment.seed < 2**32:
         raise ValueError(f"seed {experiment.seed} is not in 0 .. 2**32 - 1")
-    config.check_optimizer(experiment.optimizer)
+    config.check_optimizer(experiment.optimizer, prefix="")
 
 
 def train(experiment, path, *, strategy=None, progress=True):
@@ -248,7 +249,7 @@ def parse_sizes(texts):
     try:
         return tuple(map(int, texts))
     except ValueError as error:
-        raise ValueError(f"--sizes={','.join(texts)}: {error}") from error
+        raise ValueError(f"--sizes={','.join(texts)} are not whole numbers, such as 10,100") from error
 
 
 def results_table(results):

@@ -116,15 +116,16 @@ def test_the_sweep_moves_one_score_past_the_others():
     ("changes", "message"),
     [
         ({"sorter": "handcrafted"}, "sorter 'handcrafted' learns nothing"),
-        ({"sizes": (1,)}, r"sizes \(1,\) are not whole numbers of at least 2"),
+        ({"sizes": (1,)}, r"sizes \(1,\) are not whole numbers in 2 .. 10000"),
         ({"sizes": ()}, "sizes"),
+        ({"sizes": (10, 10_001)}, r"sizes \(10, 10001\) are not whole numbers in 2 .. 10000"),
         ({"move": 0.0}, "sorter 'equivariant' needs a move, such as 1"),
         ({"move": -1.0}, "move -1.0 is not in"),
         ({"epochs": 0.0}, "epochs 0.0 is not positive"),
         ({"epochs": 1e9}, r"epochs 1e\+09 make 1e\+10 steps: set it lower"),
         ({"batch_size": -1}, "batch_size -1 is not positive"),
         ({"seed": -1}, "seed -1"),
-        ({"optimizer": config.Optimizer(learning_rate=0.0)}, "optimizer.learning_rate 0.0 is not positive"),
+        ({"optimizer": config.Optimizer(learning_rate=0.0)}, "^learning_rate 0.0 is not positive"),
     ],
 )
 def test_mistakes(changes, message, tmp_path):
@@ -138,6 +139,11 @@ def test_the_folder_of_another_sorter(tmp_path):
     sorter_training.train(small(), path, progress=False)
     with pytest.raises(ValueError, match="holds another experiment: move is 1.0 there and 2.0 here"):
         sorter_training.train(small(move=2.0), path)
+    (tmp_path / "run" / "config.json").write_text('{"data": {}}')
+    with pytest.raises(ValueError, match="has the field 'data', which .*; choose another --workdir"):
+        sorter_training.train(small(), path)
+    with pytest.raises(ValueError, match="--workdir is empty"):
+        sorter_training.train(small(), "")
 
 
 def test_its_command_trains_the_same():

@@ -294,7 +294,7 @@ class Training:
         named = ", ".join(examples[:3]) + (f" and {len(examples) - 3} more" if len(examples) > 3 else "")
         raise FloatingPointError(
             f"loss {self.loss_name!r} is {what} at step {step + 1}, learning rate {rate:.3g}: lower "
-            f"optimizer.learning_rate or look at the data ({named}; all in {self._workdir.not_finite}). "
+            f"the learning rate or look at the data ({named}; all in {self._workdir.not_finite}). "
             "The last checkpoint is from before"
         )
 

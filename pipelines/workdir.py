@@ -30,6 +30,8 @@ class Workdir:
     """
 
     def __init__(self, path, kind=config.Experiment):
+        if not path:
+            raise ValueError("--workdir is empty: name a folder")
         if "[" in path:
             raise ValueError(
                 f"{path} has a bracket, by which TensorFlow looks for checkpoints of other names"
@@ -81,7 +83,11 @@ class Workdir:
         """Raises ValueError where the folder belongs to another experiment."""
         if not files.exists(self._config):
             return
-        difference = config.first_difference(self.experiment(), experiment)
+        try:
+            there = self.experiment()
+        except ValueError as error:
+            raise ValueError(f"{error}; choose another --workdir") from error
+        difference = config.first_difference(there, experiment)
         if difference:
             field, there, here = difference
             raise ValueError(

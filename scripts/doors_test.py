@@ -458,7 +458,9 @@ def test_a_sorter_is_trained_and_used(fork, mistaken, tmp_path):
     again = fork("train_sorter", "--move=1", *flags)
     assert again.stdout.splitlines()[-4:] == first.stdout.splitlines()[-4:]
     assert "needs a move, such as 1" in mistaken("train_sorter", *flags)
-    assert "--sizes=five: invalid literal" in mistaken("train_sorter", "--sizes=five", "--workdir=x")
+    assert "--sizes=five are not whole numbers, such as 10,100" in mistaken(
+        "train_sorter", "--sizes=five", "--workdir=x"
+    )
     trained = f"--config.loss.sorter={tmp_path}/run/sorter.safetensors"
     used = fork(
         *("train", DIGITS, *QUICK, "--config.loss.name=approx_ndcg", "--config.loss.rank_fn=equivariant"),
@@ -469,7 +471,7 @@ def test_a_sorter_is_trained_and_used(fork, mistaken, tmp_path):
         *("train", DIGITS, *QUICK, "--config.loss.name=approx_ndcg", "--config.loss.rank_fn=lstm"),
         *(trained, f"--workdir={tmp_path}/other"),
     )
-    assert "sorter.safetensors holds other weights than those of sorter 'lstm'" in other
+    assert "sorter.safetensors holds a sorter 'equivariant', not 'lstm'" in other
 
 
 @pytest.mark.slow
@@ -480,7 +482,9 @@ def test_losses_on_ranks_are_put_to_the_test(fork, mistaken, tmp_path):
     assert [row[0] for row in rows] == ["mse", "l1", "spearman@equivariant"]
     for row in rows:
         assert 30.0 < float(row[1]) < 70.0
-    assert "unknown sorter 'bubble'" in mistaken("sorter_experiments", "--task=map", "--rank_fns=bubble")
+    assert "rank function 'bubble' is unknown" in mistaken(
+        "sorter_experiments", "--task=map", "--rank_fns=bubble"
+    )
     assert "needs --config and --workdir" in mistaken("sorter_experiments", "--task=multi_label")
     line = mistaken("sorter_experiments", "--task=multi_label", DIGITS, f"--workdir={tmp_path}")
     assert "dataset 'digits' has no vectors with several labels" in line
