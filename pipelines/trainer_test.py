@@ -167,7 +167,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
     with pytest.raises(
         FloatingPointError,
         match=r"loss 'mse' is (inf|nan|[\d.e+]+ but its gradient is not finite) at step \d+, learning rate "
-        r"[\d.]+e\+\d+: lower optimizer.learning_rate or look at the data \(example \d+, example \d+, "
+        r"[\d.]+e\+\d+: lower the learning rate or look at the data \(example \d+, example \d+, "
         r"example \d+ and 61 more; all in .*not_finite.json\). The last checkpoint is from before",
     ):
         trainer.train(experiment, str(tmp_path), progress=False)
