@@ -29,6 +29,7 @@ BASELINES = (
     "tensorflow_ranking",
     "naive",
     "fft",
+    "sort",
     "dot",
     "floor",
     "one_thread",

@@ -10,7 +10,7 @@ import os
 import numpy as np
 import pytest
 
-from rank4class.pipelines import benchmark, suite
+from rank4class.pipelines import benchmark, suite, suites
 
 
 def row(name="mse", xla=False, baseline="softmax_ce", seconds=2.0, baseline_seconds=4.0):
@@ -119,3 +119,11 @@ def test_how_wrong_a_value_is_stands_beside_it():
     assert cells[-2:] == ["2e-16", "3e-09"]
     [(first, *_)] = benchmark.run("n_choose_k", ["2x5x2"], ["log_z"])
     assert first.error < 1e-14
+
+
+@pytest.mark.parametrize("name", suites.SUITES)
+def test_every_baseline_has_its_column(name):
+    for size in suites.SUITES[name].sizes:
+        for step in suites.SUITES[name].steps(size):
+            for baseline in step.against:
+                assert baseline.partition(":")[0] in benchmark.BASELINES
