@@ -467,9 +467,25 @@ def _ranks_of_decays(decays):
 
 def _discounted(decays):
     """Returns `A` of `A_i = d_i (A_{i-1} + 1)` from `A_0 = 0`, `[N, n]`."""
-    factor = tf.pad(decays, [[0, 0], [1, 0]])
-    _, total = _running(lambda new, old: (new[0] * old[0], new[0] * old[1] + new[1]), (factor, factor))
-    return total
+    factors = tf.pad(decays, [[0, 0], [1, 0]])
+    return _recurrence(factors, factors)
+
+
+@tf.custom_gradient
+def _recurrence(factors, terms):
+    """Returns `x` of `x_i = f_i x_{i-1} + t_i`, all `[N, n]`.
+
+    Its gradient is such a recurrence from the end, so that nothing is kept of the steps between.
+    """
+    _, values = _running(lambda new, old: (new[0] * old[0], new[0] * old[1] + new[1]), (factors, terms))
+
+    def gradient(upstream):
+        following = tf.pad(factors[:, 1:], [[0, 0], [0, 1]])
+        of_terms = tf.reverse(_recurrence(tf.reverse(following, [1]), tf.reverse(upstream, [1])), [1])
+        before = tf.pad(values[:, :-1], [[0, 0], [1, 0]])
+        return of_terms * before, of_terms
+
+    return values, gradient
 
 
 def _running(combine, values):

@@ -354,3 +354,28 @@ def test_one_may_be_trained_for_several_lengths(name):
 def test_the_cnn_has_eight_convolutions():
     sorter = sorters.get("cnn", trained=None)
     assert sum(isinstance(layer, tf.keras.layers.Conv1D) for layer in sorter.net.layers) == 8
+
+
+def test_the_recurrence_and_its_derivatives():
+    factors = tf.constant(rng.random((3, 9)))
+    terms = tf.constant(rng.normal(size=(3, 9)))
+
+    def one_after_the_other(factors, terms):
+        values = [terms[:, 0]]
+        for i in range(1, 9):
+            values.append(factors[:, i] * values[-1] + terms[:, i])
+        return tf.stack(values, axis=1)
+
+    def value_and_derivatives(recurrence):
+        with tf.GradientTape() as outer:
+            outer.watch([factors, terms])
+            with tf.GradientTape() as inner:
+                inner.watch([factors, terms])
+                value = tf.reduce_sum(tf.sin(recurrence(factors, terms)))
+            first = inner.gradient(value, [factors, terms])
+            mixed = tf.reduce_sum(first[0] ** 2) + tf.reduce_sum(first[1] ** 3)
+        return [value, *first, *outer.gradient(mixed, [factors, terms])]
+
+    expected = value_and_derivatives(one_after_the_other)
+    for found, sought in zip(value_and_derivatives(sorters._recurrence), expected, strict=True):
+        np.testing.assert_allclose(found, sought, atol=1e-12)
