@@ -430,8 +430,7 @@ def check(experiment):
             raise ValueError(f"{section}.weight_decay {decay} is negative")
     if experiment.patience < 0:
         raise ValueError(f"patience {experiment.patience} is negative")
-    if not 0 <= experiment.seed < 2**32:
-        raise ValueError(f"seed {experiment.seed} is not in 0 .. 2**32 - 1")
+    check_seed(experiment.seed)
     if experiment.monitor not in experiment.metrics:
         raise ValueError(
             f"monitor {experiment.monitor!r} is not among the metrics {', '.join(experiment.metrics)}"
@@ -439,6 +438,12 @@ def check(experiment):
     for name in experiment.metrics:
         losses.get_metric(name)
     _check_count_prior(experiment)
+
+
+def check_seed(seed):
+    """Raises ValueError where a seed is out of bounds."""
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"seed {seed} is not in 0 .. 2**32 - 1")
 
 
 def check_optimizer(section, prefix="optimizer."):

@@ -31,8 +31,9 @@ def tables(names, sizes=SIZES, tell=print):
       ValueError: a rank function is not known, or there are no weights of it for any of the sizes.
     """
     names = ("exact", *(name for name in names if name != "exact"))
-    for name in names:
-        if all(_rank_fn(name, n) is None for n in sizes):
+    of_sizes = {name: [_rank_fn(name, n) for n in sizes] for name in names}
+    for name, rank_fns in of_sizes.items():
+        if all(rank_fn is None for rank_fn in rank_fns):
             rank_functions.get(name, sizes[0])
     found = {}
     for title, move in (
@@ -40,8 +41,7 @@ def tables(names, sizes=SIZES, tell=print):
         (f"of the ranks after a move of up to {MOVE:g} place, foretold", MOVE),
     ):
         rows = [[title, "parameters", *(f"n = {n}" for n in sizes)]]
-        for name in names:
-            rank_fns = [_rank_fn(name, n) for n in sizes]
+        for name, rank_fns in of_sizes.items():
             counts = sorted({_num_parameters(rank_fn) for rank_fn in rank_fns if rank_fn is not None})
             cells = [_cell(rank_fn, n, move) for rank_fn, n in zip(rank_fns, sizes, strict=True)]
             tell(f"{name}: {', '.join(cells)}")

@@ -65,8 +65,7 @@ def run(task, rank_fns, *, seeds=SEEDS, tell=print):
       Title of a loss -> measure -> one figure a seed, of the test part.
     """
     for seed in seeds:
-        if not 0 <= seed < 2**32:
-            raise ValueError(f"seed {seed} is not in 0 .. 2**32 - 1")
+        config.check_seed(seed)
     for rank_fn in rank_fns:
         rank_functions.get(rank_fn, LIST)  # what is not there is better known now
     titles = [(name, None) for name in task.plain] + list(itertools.product(task.ranked, rank_fns))

@@ -74,8 +74,7 @@ def check(experiment):
         value = getattr(experiment, name)
         if value is not None and not 0 < value < 2**31:
             raise ValueError(f"{name} {value} is not positive")
-    if not 0 <= experiment.seed < 2**32:
-        raise ValueError(f"seed {experiment.seed} is not in 0 .. 2**32 - 1")
+    config.check_seed(experiment.seed)
     config.check_optimizer(experiment.optimizer, prefix="")
 
 
