@@ -189,13 +189,13 @@ def test_queries_and_their_documents(fork, mistaken, tmp_path):
     assert line.split("  ")[-2] in trained.stdout  # the same interval
     assert "Lists" in fork("data", *flags, f"--output={tmp_path / 'data'}").stdout
     cells = [
-        "--losses=softmax,n_choose_k",
+        "--losses=n_choose_k",
         "--interactions=dot",
         "--seed=0",
         f"--workdir={tmp_path / 'grid'}",
     ]
     swept = fork("sweep", *flags, *cells, "--tune=encoder.weight_decay=0.01,0.1")
-    assert "[  6/6] n_choose_k-dot-seed0" in swept.stdout, swept.stderr
+    assert "[  3/3] n_choose_k-dot-seed0" in swept.stdout, swept.stderr
     assert (tmp_path / "grid" / "cutoffs.png").exists()
     assert not (tmp_path / "grid" / "metrics.png").exists()
     line = mistaken("sweep", *flags, *cells, "--tune=encoder.weight_decay=0.01,lots")
