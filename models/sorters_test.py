@@ -344,6 +344,13 @@ def test_a_saved_rank_function_outlives_the_file_of_its_weights(tmp_path):
     )
 
 
+def test_a_rank_function_of_a_length_that_is_not_shipped_is_saved():
+    places = sorters.get("cnn", n=5, trained=None).places
+    again = tf.keras.utils.deserialize_keras_object(tf.keras.utils.serialize_keras_object(places))
+    scores = tf.constant([[0.3, -1.0, 2.0, 0.1, 0.7]])
+    np.testing.assert_array_equal(again(scores), places(scores))
+
+
 @pytest.mark.parametrize("name", ["cnn", "lstm"])
 def test_one_may_be_trained_for_several_lengths(name):
     sorter = sorters.get(name, trained=None)
