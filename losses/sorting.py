@@ -132,7 +132,8 @@ def recall_triplet(scores, *, where=None, weights=None, rank_fn=None, margin=1.0
 
     Args:
       scores: float `[B, B]`, of each query (row) and each item (column); the pairs stand on the diagonal.
-      where: optional bool `[B, B]`, what takes part: a query's other true items should not.
+      where: optional bool `[B, B]`, what takes part: a query's other true items should not, and where its own
+        does not, its row and column have no loss.
       margin: in places, at least 0; with 1 the loss of exact ranks is 0 where the pairs are first.
       rank_fn, weights: see the module.
 

@@ -57,6 +57,10 @@ def test_the_triplet_written_out():
     np.testing.assert_allclose(found, [0.0, 2 / 3, 2 / 3], rtol=1e-6)
     found = sorting.recall_triplet(scores, rank_fn=ranks.mean_ranks, margin=2.0)
     np.testing.assert_allclose(found, [2 / 3, (3 + 1) / 3, (1 + 3) / 3], rtol=1e-6)
+    # Where a pair itself takes no part, its row and its column ask for nothing.
+    where = ~np.diag([False, True, False])
+    found = sorting.recall_triplet(scores, where=where, rank_fn=ranks.mean_ranks)
+    np.testing.assert_allclose(found, [0.0, 0.0, 2 / 3], rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", SOFT)
