@@ -327,6 +327,17 @@ class TestEveryLoss:
                 np.testing.assert_allclose(actual[0], expected[0], rtol=1e-6)
                 np.testing.assert_allclose(actual[1], expected[1], rtol=1e-6, atol=1e-7)
 
+    def test_a_masked_label_may_be_anything(self, name):
+        scores, labels = random_problem(6, 9, name)
+        where = np.arange(9) != 8
+        dense = tf.one_hot(labels % 8, 9)
+        expected = value_and_gradient(lambda s, y: pure(name)(s, y, where=where), scores, dense)
+        for hidden in (np.nan, -1.0):
+            masked = tf.where(where, dense, hidden)
+            actual = value_and_gradient(lambda s, y: pure(name)(s, y, where=where), scores, masked)
+            np.testing.assert_allclose(actual[0], expected[0], rtol=1e-6)
+            np.testing.assert_allclose(actual[1], expected[1], rtol=1e-6, atol=1e-7)
+
     def test_gradients_agree_for_equal_scores(self, name):
         labels = tf.constant([2, 0])
         scores = with_heads(name, tf.zeros([2, 3]))
