@@ -132,11 +132,8 @@ def test_gradient_descent_comes_to_the_known_optimum(name, loss):
     assert np.isfinite(scores.numpy()).all()
 
 
-@pytest.mark.parametrize(
-    "scores", [np.zeros([6, 6]), 1e4 * rng.normal(size=[6, 6]), rng.integers(0, 2, [6, 6])]
-)
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_gradients_are_finite_for_ties_and_extremes(scores, jit_compile):
+def test_gradients_are_finite_for_ties_and_extremes(jit_compile):
     targets = tf.range(6.0)
     labels = tf.eye(6)
 
@@ -153,9 +150,10 @@ def test_gradients_are_finite_for_ties_and_extremes(scores, jit_compile):
         return value, tape.gradient(value, scores)
 
     for rank_fn in SOFT.values():
-        value, gradient = value_and_gradient(tf.constant(scores, tf.float32), rank_fn)
-        assert np.isfinite(value)
-        assert np.isfinite(gradient).all()
+        for scores in (np.zeros([6, 6]), 1e4 * rng.normal(size=[6, 6]), rng.integers(0, 2, [6, 6])):
+            value, gradient = value_and_gradient(tf.constant(scores, tf.float32), rank_fn)
+            assert np.isfinite(value)
+            assert np.isfinite(gradient).all()
 
 
 def test_nan_never_looks_good():
