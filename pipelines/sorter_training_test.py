@@ -54,11 +54,12 @@ def test_it_learns_and_leaves_what_it_learnt(tmp_path):
         small(),
         small(sorter="lstm", move=0.0, sizes=(4, 6)),
         small(sorter="cnn"),
+        small(sorter="cnn", move=0.0, sizes=(4, 6)),
     ],
     ids=lambda experiment: f"{experiment.sorter} {experiment.sizes} {experiment.move}",
 )
 def test_a_run_that_is_interrupted_goes_on_to_the_same_end(tmp_path, monkeypatch, experiment):
-    experiment.epochs = 1.0
+    experiment.epochs, experiment.batch_size = 0.1, 10
     experiment.checkpoint_steps = 3
     whole, killed = str(tmp_path / "whole"), str(tmp_path / "killed")
     sorter_training.train(experiment, whole, progress=False)
