@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from rank4class.data import score_vectors
 from rank4class.models import sorters
-from rank4class.pipelines import rank_functions, sorter_training
+from rank4class.pipelines import evaluation_files, rank_functions, sorter_training
 
 SIZES = (10, 28, 100, 1_000)
 MOVE = 1.0  # at most, in places
@@ -50,6 +50,41 @@ def tables(names, sizes=SIZES, tell=print):
     return found
 
 
+def table_of_run(names, path):
+    """Measures rank functions on what a run scored, which a sorter need not be made for.
+
+    Args:
+      names: of the rank functions.
+      path: a `scores.npz` of scripts.evaluate.
+
+    Returns:
+      The rows of a table: by how many places the classes in place 1, in 2 and 3, in 4 to 7 and so on are
+      ranked wrong, the mean over the examples with a 95% interval. "-" is where there are no weights for
+      such lists, or where ties leave no class in such a place.
+
+    Raises:
+      FileNotFoundError, ValueError: see `evaluation_files.read`; or there are no scores in it, one of them is
+        not finite, or a rank function is not known.
+    """
+    scored = evaluation_files.read(path, with_scores=True)
+    if scored.scores is None:
+        raise ValueError(f"{path} holds no scores: evaluate again without --nokeep_scores")
+    finite = np.isfinite(scored.scores).all(axis=1)
+    if not finite.all():
+        i = int(np.argmin(finite))
+        raise ValueError(f"{path}: the scores of example {i + 1} ({scored.origins[i]}) are not all finite")
+    n = len(scored.class_names)
+    firsts = _first_places(n)
+    lasts = [min(2 * first - 1, n) for first in firsts]
+    ranges = [f"{a}" if a == b else f"{a}-{b}" for a, b in zip(firsts, lasts, strict=True)]
+    rows = [["places off, of classes in place", *ranges]]
+    for name in names:
+        rank_fn = _rank_fn(name, n)
+        off = np.full([1, len(firsts)], np.nan) if rank_fn is None else places_off(rank_fn, scored.scores)
+        rows.append([name, *(_with_interval(column[~np.isnan(column)], ".2f") for column in off.T)])
+    return rows
+
+
 def commands(names, sizes=SIZES):
     """Returns the commands that trained what is shipped, name and sizes -> command."""
     found = {}
@@ -80,17 +115,58 @@ def errors(rank_fn, n, move=0.0):
         ranks = sorter_training.extrapolate(rank_fn, scores, moves) if move else rank_fn(scores)
         return tf.reduce_mean(abs(ranks / n - score_vectors.ranks(scores + moves)), axis=1)
 
-    size = int(min(500, max(1, _PAIRS // n**2)))
-    parts = range(0, len(scores), size)
-    return np.concatenate([error(scores[i : i + size], moves[i : i + size]) for i in parts])
+    return np.concatenate([error(scores[part], moves[part]) for part in _parts(scores)])
+
+
+def places_off(rank_fn, scores):
+    """Returns how far the ranks of some lists are from the exact ones, in places.
+
+    Args:
+      rank_fn: function of scores `[B, n]` to ranks in `1..n`.
+      scores: float32 `[N, n]`, finite.
+
+    Returns:
+      float32 `[N, P]`: the mean distance of a list's items in place 1, in 2 and 3, in 4 to 7 and so on; NaN
+      where ties leave no item there.
+
+    >>> places_off(lambda scores: tf.constant([[1.0, 2.5, 2.5]]), np.array([[5.0, 0.0, -5.0]], np.float32))
+    array([[0. , 0.5]], dtype=float32)
+    """
+
+    exact_ranks = rank_functions.get("exact", scores.shape[1])
+
+    @functools.partial(tf.function, autograph=False)
+    def off(scores):
+        exact = exact_ranks(scores)
+        distance = abs(rank_fn(scores) - exact)
+        first = tf.constant(_first_places(scores.shape[1]), tf.float32)[:, None]
+        inside = tf.cast((exact[:, None] >= first) & (exact[:, None] < 2.0 * first), tf.float32)
+        return tf.linalg.matvec(inside, distance) / tf.reduce_sum(inside, axis=-1)
+
+    return np.concatenate([off(scores[part]) for part in _parts(scores)])
+
+
+def _first_places(n):
+    """1, 2, 4, 8 and so on, to `n` at most."""
+    return [2**i for i in range(n.bit_length())]
+
+
+def _parts(scores):
+    """Slices of lists, of which all pairs of scores can be held."""
+    size = int(min(500, max(1, _PAIRS // scores.shape[1] ** 2)))
+    return [slice(i, i + size) for i in range(0, len(scores), size)]
 
 
 def _cell(rank_fn, n, move):
-    if rank_fn is None:
+    return "-" if rank_fn is None else _with_interval(errors(rank_fn, n, move), ".5f")
+
+
+def _with_interval(values, form):
+    if not len(values):
         return "-"
-    summary = sorter_training.Errors({"l1": errors(rank_fn, n, move)}).summarize()
-    low, high = summary["intervals"]["l1"]
-    return f"{summary['l1']:.5f} [{low:.5f}, {high:.5f}]"
+    summary = sorter_training.Errors({"of": values}).summarize()
+    low, high = summary["intervals"]["of"]
+    return f"{summary['of']:{form}} [{low:{form}}, {high:{form}}]"
 
 
 def _rank_fn(name, n):
@@ -98,6 +174,8 @@ def _rank_fn(name, n):
     try:
         return rank_functions.get(name, n)
     except ValueError:
+        if name not in rank_functions.NAMES:
+            raise
         return None
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.stats
 import tensorflow as tf
 
 from rank4class.data import score_vectors
@@ -54,6 +55,82 @@ def test_tables():
         sorter_accuracy.tables(["cnn"], (11,))
     with pytest.raises(ValueError, match="rank function 'bubble' is unknown"):
         sorter_accuracy.tables(["bubble"])
+
+
+def test_places_off_are_those_of_the_definition():
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=[600, 11]).astype(np.float32)
+    scores[0, :6], scores[1] = 9.0, 1.0  # ties in place 3.5, and in 6
+    rank_fn = rank_functions.get("soft_sort", 11)
+    found = sorter_accuracy.places_off(rank_fn, scores)
+    off = np.abs(rank_fn(scores).numpy() - scipy.stats.rankdata(-scores, axis=1))
+    places = scipy.stats.rankdata(-scores, axis=1)
+    expected = [
+        [
+            np.mean(o[(a <= p) & (p < 2 * a)]) if ((a <= p) & (p < 2 * a)).any() else np.nan
+            for a in (1, 2, 4, 8)
+        ]
+        for o, p in zip(off, places, strict=True)
+    ]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert np.isnan(found[:2]).tolist() == [[True, False, False, False], [True, True, False, True]]
+
+
+def write_scores(path, drawn, **changes):
+    """Writes what scripts.evaluate writes of scores."""
+    size, n = np.shape(drawn)
+    arrays = {
+        "scores": np.array(drawn, np.float32),
+        "labels": np.zeros([size], np.int32),
+        "class_names": np.array([f"class {i}" for i in range(n)]),
+        "origins": np.array([f"test.tsv:{i + 1}" for i in range(size)]),
+        "metrics": np.array(["mrr"]),
+        "values": np.ones([size, 1], np.float32),
+        **changes,
+    }
+    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
+    return str(path)
+
+
+def test_the_table_of_a_run(tmp_path):
+    scores = np.random.default_rng(0).normal(size=[50, 28])
+    path = write_scores(tmp_path / "scores.npz", scores)
+    rows = sorter_accuracy.table_of_run(["exact", "cnn", "equivariant"], path)
+    assert rows[0][1:] == ["1", "2-3", "4-7", "8-15", "16-28"]
+    assert rows[1] == ["exact"] + ["0.00 [0.00, 0.00]"] * 5
+    off = sorter_accuracy.places_off(rank_functions.get("cnn", 28), scores.astype(np.float32))
+    for cell, column in zip(rows[2][1:], off.T, strict=True):
+        assert cell.split()[0] == f"{column.mean():.2f}"
+    path = write_scores(tmp_path / "constant.npz", np.ones([3, 4]))
+    rows = sorter_accuracy.table_of_run(["exact", "cnn"], path)
+    assert rows[0][1:] == ["1", "2-3", "4"]
+    assert rows[1:] == [["exact", "-", "0.00 [0.00, 0.00]", "-"], ["cnn", "-", "-", "-"]]  # no CNN for 4
+
+
+@pytest.mark.parametrize(
+    ("scores", "changes", "message"),
+    [
+        (np.ones([2, 3]), {"scores": None}, "holds no scores: evaluate again without --nokeep_scores"),
+        (
+            [[1.0, 2.0], [1.0, np.nan]],
+            {},
+            r"the scores of example 2 \(test.tsv:2\) are not all finite",
+        ),
+        (np.ones([2, 3]), {"metrics": None}, "is damaged"),
+    ],
+)
+def test_scores_that_say_nothing(tmp_path, scores, changes, message):
+    path = write_scores(tmp_path / "scores.npz", scores, **changes)
+    with pytest.raises(ValueError, match=message):
+        sorter_accuracy.table_of_run(["exact"], path)
+
+
+def test_a_table_of_what_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match="scripts.evaluate --output=FOLDER writes"):
+        sorter_accuracy.table_of_run(["exact"], str(tmp_path / "scores.npz"))
+    path = write_scores(tmp_path / "scores.npz", np.ones([2, 3]))
+    with pytest.raises(ValueError, match="rank function 'bubble' is unknown"):
+        sorter_accuracy.table_of_run(["bubble"], path)
 
 
 def test_the_commands_of_what_is_shipped():

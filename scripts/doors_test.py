@@ -486,5 +486,10 @@ def test_losses_on_ranks_are_put_to_the_test(fork, mistaken, tmp_path):
         "sorter_experiments", "--task=map", "--rank_fns=bubble"
     )
     assert "needs --config and --workdir" in mistaken("sorter_experiments", "--task=multi_label")
+    assert "--scores is for --task=sorting, not for --task=map" in mistaken(
+        "sorter_experiments", "--task=map", "--scores=x"
+    )
+    assert "--workdir is for --task=multi_label" in mistaken("sorter_experiments", "--workdir=x")
+    assert "no file x: scripts.evaluate --output=FOLDER" in mistaken("sorter_experiments", "--scores=x")
     line = mistaken("sorter_experiments", "--task=multi_label", DIGITS, f"--workdir={tmp_path}")
     assert "dataset 'digits' has no vectors with several labels" in line

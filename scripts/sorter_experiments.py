@@ -3,9 +3,10 @@ r"""Puts sorters and the losses on ranks to the test.
     python -m rank4class.scripts.sorter_experiments --task=sorting
     python -m rank4class.scripts.sorter_experiments --task=spearman
 
-"sorting" measures the rank functions themselves, on 10,000 vectors of the held-out test. The other tasks
-train with each loss on ranks and with the plain one: means over the seeds, with their intervals.
-"multi_label" does so on the features of a config:
+"sorting" measures the rank functions themselves, on 10,000 vectors of the held-out test, or with
+--scores=FOLDER/scores.npz on what a run has scored (scripts.evaluate --output=FOLDER). The other tasks train
+with each loss on ranks and with the plain one: means over the seeds, with their intervals. "multi_label" does
+so on the features of a config:
 
     python -m rank4class.scripts.sorter_experiments --task=multi_label --workdir=runs/multi_label \
         --config=pipelines/configs/goemotions_minilm_frozen.py --config.data.path=FOLDER \
@@ -21,6 +22,7 @@ _TASK = flags.DEFINE_enum(
     "task", "sorting", ["sorting", *sorter_experiments.TASKS, "multi_label"], "What to measure, or to train."
 )
 _RANK_FNS = flags.DEFINE_list("rank_fns", list(sorter_experiments.RANK_FNS), "Rank functions.")
+_SCORES = flags.DEFINE_string("scores", None, "Of --task=sorting: a scores.npz of scripts.evaluate.")
 _SEEDS = flags.DEFINE_multi_integer(
     "seed", list(sorter_experiments.SEEDS), "A seed of the training; repeat the flag for more."
 )
@@ -31,6 +33,13 @@ _WORKDIR = flags.DEFINE_string(
 
 
 def main():
+    for flag, task in ((_SCORES, "sorting"), (_CONFIG, "multi_label"), (_WORKDIR, "multi_label")):
+        if flag.value is not None and _TASK.value != task:
+            raise ValueError(f"--{flag.name} is for --task={task}, not for --task={_TASK.value}")
+    if _SCORES.value is not None:
+        rows = sorter_accuracy.table_of_run(_RANK_FNS.value, _SCORES.value)
+        print(f"\n{report.text_table(rows)}")
+        return
     if _TASK.value == "sorting":
         for rows in sorter_accuracy.tables(_RANK_FNS.value).values():
             print(f"\n{report.text_table(rows)}")
