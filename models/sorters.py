@@ -204,7 +204,7 @@ class Equivariant(Sorter):
 
 
 class _OfLength(Sorter):
-    """A sorter of lists of one length, which takes what takes no part for lower than all that does."""
+    """A sorter of lists of one length, in which what takes no part is spread among what does."""
 
     def __init__(self, n, **kwargs):
         super().__init__(n=n, **kwargs)
@@ -216,9 +216,11 @@ class _OfLength(Sorter):
             scores = self._checked(scores)
         size = _list_size(scores, where)
         if where is not None:
-            scores = _behind(scores, where)
+            scores = _spread(scores, where)
         n = tf.cast(tf.shape(scores)[1], tf.float32)
         ranks = n * self.net(standardize(scores, None)[..., None], training=training)
+        if where is not None:
+            ranks = _without_others(ranks, where)
         # What is out of bounds comes to their value, and keeps the gradient that leads back.
         ranks += tf.stop_gradient(tf.clip_by_value(ranks, 1.0, size) - ranks)
         return ranks if where is None else tf.where(size > 1.0, ranks, 1.0)
@@ -401,13 +403,44 @@ def _list_size(scores, where):
     return tf.maximum(1.0, tf.reduce_sum(tf.cast(where, tf.float32), axis=1, keepdims=True))
 
 
-def _behind(scores, where):
-    """Puts what takes no part below what does, one after the other in its average steps."""
-    size = _list_size(scores, where)
-    lowest = tf.reduce_min(tf.where(where, scores, tf.float32.max), axis=1, keepdims=True)
-    highest = tf.reduce_max(tf.where(where, scores, tf.float32.min), axis=1, keepdims=True)
-    behind = tf.cumsum(tf.cast(~where, tf.float32), axis=1)
-    return tf.where(where, scores, tf.stop_gradient(lowest - behind * (highest - lowest) / size))
+def _spread(scores, where):
+    """Spreads what takes no part evenly among what does: a list like those that a sorter knows.
+
+    Of `f` that take no part the `j`-th has the score at place `(j - 1/6) m / f + 1/2` of the `m` that do,
+    between its neighbours': a third of a step past the middle, where it hardly ever meets one of them.
+    """
+    scores = tf.where(where, scores, 0.0)
+    order = tf.argsort(tf.where(where, scores, -float("inf")), axis=1, direction="DESCENDING", stable=True)
+    in_order = tf.gather(scores, order, batch_dims=1)
+    size, others = _list_size(scores, where), _num_others(where)
+    # Multiples of the golden ratio put them in an order that is even and yet like a random one.
+    key = tf.cumsum(tf.cast(~where, tf.int32), axis=1) * 40_503 % 65_536
+    mixed = tf.argsort(tf.argsort(tf.where(where, 65_536, key), axis=1, stable=True), axis=1)
+    place = (tf.cast(mixed, tf.float32) + 5 / 6) * size / tf.maximum(others, 1.0) + 0.5
+    above = tf.clip_by_value(tf.floor(place), 1.0, tf.maximum(size - 1.0, 1.0))
+    higher, lower = (
+        tf.gather(in_order, tf.cast(neighbour, tf.int32) - 1, batch_dims=1)
+        for neighbour in (above, tf.minimum(above + 1.0, size))
+    )
+    return tf.where(where, scores, higher + (place - above) * (lower - higher))
+
+
+def _without_others(ranks, where):
+    """Turns soft ranks in a list of `_spread` into those among what takes part: exact ones stay exact."""
+    size, others = _list_size(ranks, where), _num_others(where)
+
+    def in_list(place):
+        return place + tf.floor((place - 0.5) * others / size + 1 / 6)
+
+    # Its inverse, linear between whole places, of which one of three is the last that is not behind.
+    about = tf.floor(0.5 + (ranks - 1 / 6) * size / (size + others))
+    place = about - 1.0 + sum(tf.cast(in_list(about + i) <= ranks, tf.float32) for i in (0, 1))
+    place = tf.stop_gradient(tf.clip_by_value(place, 1.0, tf.maximum(size - 1.0, 1.0)))
+    return place + (ranks - in_list(place)) / (in_list(place + 1.0) - in_list(place))
+
+
+def _num_others(where):
+    return tf.reduce_sum(tf.cast(~where, tf.float32), axis=1, keepdims=True)
 
 
 def _in_order(scores, where, ranks_in_order):

@@ -167,17 +167,67 @@ def test_the_ranks_of_those_that_take_part_are_those_of_the_list_without_the_oth
     np.testing.assert_allclose(one[:, 3], 1.0, rtol=1e-6)
 
 
+def spread(scores, where):
+    """What `_spread` says, one list and one score at a time; and the exact ranks before and after."""
+    scores = np.where(where, scores, 0.0).astype(np.float64)
+    size, others = where.sum(), (~where).sum()
+    in_order = np.sort(scores[where])[::-1]
+    keys = np.arange(1, others + 1) * 40_503 % 65_536
+    for i, j in zip(np.flatnonzero(~where), np.argsort(np.argsort(keys)) + 1, strict=True):
+        place = (j - 1 / 6) * size / others + 0.5
+        above = min(max(int(place), 1), size - 1)
+        scores[i] = in_order[above - 1] + (place - above) * (in_order[above] - in_order[above - 1])
+    before = scipy.stats.rankdata(-scores[where])
+    after = scipy.stats.rankdata(-scores)[where]
+    return scores.astype(np.float32), before, after
+
+
 @pytest.mark.parametrize("name", ["cnn", "lstm"])
-def test_a_sorter_of_one_length_takes_the_others_for_lower_than_all(name):
+def test_a_sorter_of_one_length_sees_the_others_among_those_that_take_part(name):
     sorter = made(name)
-    where = np.arange(10) < 6
+    where = np.arange(10) % 5 < 3
     other = np.where(where, SCORES, rng.normal(size=SCORES.shape)).astype(np.float32)
     np.testing.assert_array_equal(sorter.places(SCORES, where), sorter.places(other, where))
-    np.testing.assert_allclose(sorter.places(SCORES, where)[:, 6:], 7.0, rtol=1e-6)
-    low, gap = SCORES[:, :6].min(axis=1, keepdims=True), np.ptp(SCORES[:, :6], axis=1, keepdims=True) / 6
-    filled = np.concatenate([SCORES[:, :6], low - gap * np.arange(1, 5)], axis=1).astype(np.float32)
-    expected = np.minimum(6.0, sorter.places(filled)[:, :6])
-    np.testing.assert_allclose(sorter.places(SCORES, where)[:, :6], expected, rtol=1e-4)
+    np.testing.assert_allclose(sorter.places(SCORES, where).numpy()[:, ~where], 7.0, rtol=1e-6)
+    for scores, found in zip(SCORES, sorter.places(SCORES, where).numpy(), strict=True):
+        filled, before, after = spread(scores, where)
+        in_filled = sorter.places(filled[None]).numpy()[0, where]
+        inner = (in_filled > after.min()) & (
+            in_filled < after.max()
+        )  # linear between; at the ends it goes on
+        expected = np.interp(in_filled, np.sort(after), np.sort(before))
+        np.testing.assert_allclose(found[where][inner], expected[inner], rtol=1e-4)
+        assert inner.sum() >= 3
+
+
+@pytest.mark.parametrize(
+    ("n", "size"), [(3, 2), (10, 1), (10, 2), (10, 5), (10, 8), (28, 20), (100, 20), (100, 98)]
+)
+def test_exact_ranks_among_the_others_are_exact_without_them(n, size):
+    where = np.argsort(rng.random([20, n]), axis=1) < size
+    scores = tf.constant(rng.normal(size=[20, n]), tf.float32)
+    filled = sorters._spread(scores, tf.constant(where))
+    for found, own, mask in zip(filled.numpy(), scores.numpy(), where, strict=True):
+        if size > 1:
+            np.testing.assert_allclose(found, spread(own, mask)[0], rtol=1e-4, atol=1e-6)
+    exact = sorters.get("exact")
+    ranks = sorters._without_others(exact.places(filled), tf.constant(where))
+    if size > 1:
+        np.testing.assert_allclose(ranks[where], exact.places(scores, where)[where], rtol=1e-5)
+    assert np.isfinite(ranks).all()
+
+
+@pytest.mark.parametrize("name", ["cnn", "lstm"])
+@pytest.mark.parametrize(("n", "size"), [(28, 5), (100, 20), (100, 60)])
+def test_few_of_a_list_are_ranked_about_as_well_as_a_whole_one(name, n, size):
+    """A sorter knows lists of the length and the spread that it was trained on."""
+    sorter = sorters.get(name, n=n)
+    where = np.argsort(rng.random([100, n]), axis=1) < size
+    scores = rng.normal(size=[100, n]).astype(np.float32)
+    exact = sorters.get("exact")
+    whole = np.abs(sorter.places(scores) - exact.places(scores)).mean() / n
+    few = np.abs(sorter.places(scores, where) - exact.places(scores, where))[where].mean() / size
+    assert few < 3.0 * whole
 
 
 def test_what_is_out_of_bounds_comes_to_them_and_keeps_its_gradient():
