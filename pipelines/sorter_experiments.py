@@ -5,6 +5,7 @@ validation part, and judges its test part by the measure that the loss is about.
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable
 
@@ -20,6 +21,7 @@ from rank4class.pipelines import config, problem, rank_functions, report
 LIST = 100  # instances that are ranked together
 SEEDS = (0, 1, 2, 3, 4)
 BESIDE = 0.1  # of a loss on ranks, beside the cross entropy
+LEARNING_RATES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)  # to climb, from the middle
 L1_SHARE = 0.1  # of the epochs, in which the mean absolute error runs beside a loss on ranks
 RANK_FNS = ("handcrafted", "cnn", "lstm", "equivariant", "neural_sort", "soft_sort")
 
@@ -31,7 +33,6 @@ class Task:
     Attributes:
       plain: names of the losses that know no ranks; the first is what the others are compared to.
       ranked: names of the losses on a rank function.
-      learning_rates: to choose from.
       epochs: how long to train.
       measures: names of what is measured; the first chooses the learning rate.
       load: function of a seed to split -> arrays.
@@ -43,7 +44,6 @@ class Task:
 
     plain: tuple
     ranked: tuple
-    learning_rates: tuple
     epochs: int
     measures: tuple
     load: Callable
@@ -73,17 +73,44 @@ def run(task, rank_fns, *, seeds=SEEDS, tell=print):
     found = {}
     for name, rank_fn in titles:
         title = name if rank_fn is None else f"{name}@{rank_fn}"
-        of_rates = {}
-        for rate in task.learning_rates:
-            of_rates[rate] = [_trained(task, name, rank_fn, loaded[seed], rate, seed) for seed in seeds]
-        first = task.measures[0]
-        best = max(
-            of_rates, key=lambda rate: np.mean([judged["validation"][first] for judged in of_rates[rate]])
-        )
-        found[title] = {m: [judged["test"][m] for judged in of_rates[best]] for m in task.measures}
+        of_rate = functools.partial(_of_seeds, task, name, rank_fn, loaded)
+        rate, best = climb(of_rate, functools.partial(_in_validation, task), LEARNING_RATES)
+        found[title] = {m: [judged["test"][m] for judged in best] for m in task.measures}
         means = ", ".join(f"{m} {np.mean(values):.2f}" for m, values in found[title].items())
-        tell(f"{title}, learning rate {best:g}: {means}")
+        tell(f"{title}, learning rate {rate:g}: {means}")
     return found
+
+
+def climb(of_rate, value, rates):
+    """Tries learning rates from the middle on, until the best has neighbours on both sides.
+
+    Args:
+      of_rate: function of a rate to what it leads to.
+      value: function of that to a number, the higher the better.
+      rates: in order; the best may be the first or the last of them.
+
+    Returns:
+      The best rate, and what it leads to.
+
+    >>> climb(lambda rate: -abs(rate - 6), float, range(10))
+    (6, 0)
+    """
+    tried, at, best = {}, None, len(rates) // 2
+    while best != at:
+        at = best
+        for i in range(max(at - 1, 0), min(at + 2, len(rates))):
+            if i not in tried:
+                tried[i] = of_rate(rates[i])
+        best = max(tried, key=lambda i: value(tried[i]))
+    return rates[best], tried[best]
+
+
+def _of_seeds(task, name, rank_fn, loaded, rate):
+    return [_trained(task, name, rank_fn, parts, rate, seed) for seed, parts in loaded.items()]
+
+
+def _in_validation(task, trained):
+    return np.mean([judged["validation"][task.measures[0]] for judged in trained])
 
 
 def table(task, found):
@@ -126,14 +153,17 @@ def _trained(task, name, rank_fn, parts, rate, seed):
 
     steps = len(labels) // LIST
     order = np.random.default_rng(seed)
-    best = None
+    worst = dict.fromkeys(task.measures, -np.inf)
+    best = {"validation": worst, "test": worst}
     for epoch in range(task.epochs):
         if epoch >= L1_SHARE * task.epochs:
             l1.assign(0.0)
         pass_over(order.permutation(len(labels))[: steps * LIST].reshape(steps, LIST))
+        if not all(np.isfinite(weight).all() for weight in model.get_weights()):
+            break  # the rate was too high
         judged = task.judge(model, parts["validation"])
         first = task.measures[0]
-        if best is None or judged[first] > best["validation"][first]:
+        if judged[first] > best["validation"][first]:
             best = {"validation": judged, "test": task.judge(model, parts["test"])}
     return best
 
@@ -274,7 +304,6 @@ TASKS = {
     "spearman": Task(
         plain=("mse", "l1"),
         ranked=("spearman",),
-        learning_rates=(0.003, 0.01, 0.03),
         epochs=100,
         measures=("spearman",),
         load=sorting_tasks.diabetes,
@@ -285,7 +314,6 @@ TASKS = {
     "map": Task(
         plain=("sigmoid_cross_entropy", "hinge_ap"),
         ranked=("map_ranks", "map_precision"),
-        learning_rates=(0.003, 0.01, 0.03),
         epochs=20,
         measures=("map",),
         load=_load_relevant,
@@ -296,7 +324,6 @@ TASKS = {
     "recall": Task(
         plain=("triplet",),
         ranked=("recall_triplet",),
-        learning_rates=(0.001, 0.003, 0.01),
         epochs=20,
         measures=("recall@1", "recall@5"),
         load=_load_pairs,
@@ -333,7 +360,6 @@ def multi_label(experiment, cache_dir):
     return Task(
         plain=("sigmoid_cross_entropy",),
         ranked=("map_ranks", "map_precision"),
-        learning_rates=(0.003, 0.01, 0.03),
         epochs=10,
         measures=("map",),
         load=lambda seed: parts,

@@ -13,6 +13,11 @@ from rank4class.models import sorters
 from rank4class.pipelines import config, rank_functions, sorter_experiments
 
 
+@pytest.fixture(autouse=True)
+def _one_rate(monkeypatch):
+    monkeypatch.setattr(sorter_experiments, "LEARNING_RATES", (0.01,))
+
+
 def hinge_by_brute_force(scores, labels):
     """The highest over all rankings of what the definition says."""
     relevant, others = (np.flatnonzero(labels == value) for value in (1, 0))
@@ -59,7 +64,7 @@ def test_each_task_from_its_data_to_its_table(name):
     def some(seed):
         return {part: tuple(x[:200] for x in arrays) for part, arrays in whole.load(seed).items()}
 
-    task = dataclasses.replace(whole, learning_rates=(0.01,), epochs=2, load=some)
+    task = dataclasses.replace(whole, epochs=2, load=some)
     told = []
     found = sorter_experiments.run(task, ["handcrafted"], seeds=(0, 1), tell=told.append)
     assert list(found) == [*task.plain, *(f"{loss}@handcrafted" for loss in task.ranked)]
@@ -86,8 +91,41 @@ def test_a_rank_function_that_is_not_there_is_told_before_anything_is_trained(mo
         sorter_experiments.run(task, ["cnn"])
 
 
+@pytest.mark.parametrize(
+    ("values", "tried", "best"),
+    [
+        ([0, 1, 2, 5, 4, 3, 9], [2, 3, 4], 3),  # what is not beside the best is not tried
+        ([0, 6, 5, 4, 3, 2, 1], [0, 1, 2, 3, 4], 1),
+        ([0, 1, 2, 3, 4, 5, 6], [2, 3, 4, 5, 6], 6),  # the end is the end
+        ([-np.inf] * 4 + [1, -np.inf, 0], [2, 3, 4, 5], 4),
+        ([7], [0], 0),
+    ],
+)
+def test_a_learning_rate_is_climbed_to(values, tried, best):
+    seen = []
+
+    def of_rate(i):
+        seen.append(i)
+        return values[i]
+
+    assert sorter_experiments.climb(of_rate, float, range(len(values))) == (best, values[best])
+    assert sorted(seen) == tried
+
+
+def test_a_rate_that_leads_nowhere_loses(monkeypatch):
+    monkeypatch.setattr(sorter_experiments, "LEARNING_RATES", (0.01, 1e30))
+    task = dataclasses.replace(sorter_experiments.TASKS["spearman"], plain=("mse",), ranked=(), epochs=2)
+    told = []
+    found = sorter_experiments.run(task, [], seeds=(0,), tell=told.append)
+    assert told[0].startswith("mse, learning rate 0.01: ")
+    assert found["mse"]["spearman"][0] > 0.0
+    monkeypatch.setattr(sorter_experiments, "LEARNING_RATES", (1e30,))
+    found = sorter_experiments.run(task, [], seeds=(0,), tell=told.append)
+    assert found["mse"]["spearman"] == [-np.inf]
+
+
 def test_one_seed_has_no_interval():
-    task = dataclasses.replace(sorter_experiments.TASKS["spearman"], learning_rates=(0.01,), epochs=1)
+    task = dataclasses.replace(sorter_experiments.TASKS["spearman"], epochs=1)
     found = sorter_experiments.run(task, [], seeds=(0,), tell=lambda line: None)
     for row in sorter_experiments.table(task, found):
         assert not any("nan" in cell or "±" in cell for cell in row)
@@ -104,7 +142,7 @@ def test_several_labels_of_vectors(tmp_path):
     _, labels = task.load(0)["train"]
     assert labels.shape == (300, 10)
     assert 1 <= labels.sum(axis=1).min() < labels.sum(axis=1).max() <= 4
-    short = dataclasses.replace(task, learning_rates=(0.01,), epochs=2)
+    short = dataclasses.replace(task, epochs=2)
     found = sorter_experiments.run(short, ["equivariant"], seeds=(0,), tell=lambda line: None)
     chance = 100 * labels.mean()
     for measures in found.values():
