@@ -127,6 +127,20 @@ elif words[1] == "rank4class.scripts.train":
     sys.exit(cloud["training"])
 """
 
+# What a machine's first process does for orphans: a training that ended is gone at once. That of a container
+# may take its time, and until then a training looks alive to who follows it.
+REAPER = """
+import ctypes, os, subprocess, sys
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+child = subprocess.Popen(sys.argv[1:])
+while True:
+    pid, status = os.wait()
+    if pid == child.pid:
+        child.returncode = os.waitstatus_to_exitcode(status)
+        sys.exit(child.returncode)
+"""
+
 RECORDER = """#!/bin/bash
 (printf '["%s"' "${{0##*/}}" && printf ', "%s"' "$@" && echo ']') >>"$STAND_IN/calls"
 exec {program} "$@"
@@ -208,7 +222,7 @@ class World:
         if not again:
             self.set_up(**cloud)
         return subprocess.run(
-            self.command(*words),
+            [sys.executable, "-E", "-S", "-c", REAPER, *self.command(*words)],
             **{"capture_output": True, "text": True, "timeout": 60, "check": False},
             **{"env": self.environment, "cwd": folder or self.checkout},
         )
