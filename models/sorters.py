@@ -410,8 +410,7 @@ def _spread(scores, where):
     between its neighbours': a third of a step past the middle, where it hardly ever meets one of them.
     """
     scores = tf.where(where, scores, 0.0)
-    order = tf.argsort(tf.where(where, scores, -float("inf")), axis=1, direction="DESCENDING", stable=True)
-    in_order = tf.gather(scores, order, batch_dims=1)
+    in_order = tf.gather(scores, _descending(scores, where), batch_dims=1)
     size, others = _list_size(scores, where), _num_others(where)
     # Multiples of the golden ratio put them in an order that is even and yet like a random one.
     key = tf.cumsum(tf.cast(~where, tf.int32), axis=1) * 40_503 % 65_536
@@ -443,6 +442,12 @@ def _num_others(where):
     return tf.reduce_sum(tf.cast(~where, tf.float32), axis=1, keepdims=True)
 
 
+def _descending(scores, where):
+    """Returns the order from the highest score to the lowest, what takes no part at the end."""
+    keys = scores if where is None else tf.where(where, scores, -float("inf"))
+    return tf.argsort(keys, axis=1, direction="DESCENDING", stable=True)
+
+
 def _in_order(scores, where, ranks_in_order):
     """Ranks lists by a function of their order: the same numbers whatever order they came in.
 
@@ -455,8 +460,7 @@ def _in_order(scores, where, ranks_in_order):
     Returns:
       float32 `[N, n]`, the ranks in the order of the scores; equal scores have equal ranks.
     """
-    keys = scores if where is None else tf.where(where, scores, -float("inf"))
-    order = tf.argsort(keys, axis=1, direction="DESCENDING", stable=True)
+    order = _descending(scores, where)
     in_order = tf.gather(scores, order, batch_dims=1)
     taking_part = None if where is None else tf.gather(where, order, batch_dims=1)
     ranks = ranks_in_order(in_order, taking_part)

@@ -74,12 +74,12 @@ def table_of_run(names, path):
         i = int(np.argmin(finite))
         raise ValueError(f"{path}: the scores of example {i + 1} ({scored.origins[i]}) are not all finite")
     n = len(scored.class_names)
+    rank_fns = {name: _rank_fn(name, n) for name in names}
     firsts = _first_places(n)
     lasts = [min(2 * first - 1, n) for first in firsts]
     ranges = [f"{a}" if a == b else f"{a}-{b}" for a, b in zip(firsts, lasts, strict=True)]
     rows = [["places off, of classes in place", *ranges]]
-    for name in names:
-        rank_fn = _rank_fn(name, n)
+    for name, rank_fn in rank_fns.items():
         off = np.full([1, len(firsts)], np.nan) if rank_fn is None else places_off(rank_fn, scored.scores)
         rows.append([name, *(_with_interval(column[~np.isnan(column)], ".2f") for column in off.T)])
     return rows
