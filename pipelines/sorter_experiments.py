@@ -6,7 +6,9 @@ validation part, and judges its test part by the measure that the loss is about.
 
 import dataclasses
 import functools
+import hashlib
 import itertools
+import os
 from collections.abc import Callable
 
 import numpy as np
@@ -16,7 +18,8 @@ import tensorflow as tf
 
 from rank4class import losses
 from rank4class.data import sorting_tasks
-from rank4class.pipelines import config, problem, rank_functions, report
+from rank4class.pipelines import config, files, problem, rank_functions, report
+from rank4class.pipelines.workdir import read_json, write_json
 
 LIST = 100  # instances that are ranked together
 SEEDS = (0, 1, 2, 3, 4)
@@ -52,31 +55,40 @@ class Task:
     judge: Callable
 
 
-def run(task, rank_fns, *, seeds=SEEDS, tell=print):
-    """Trains a task's model with each of its losses.
+def run(task, rank_fns, folder, *, seeds=SEEDS, tell=print):
+    """Trains a task's model with each of its losses; trainings that are finished already are not repeated.
 
     Args:
       task: a `Task`.
       rank_fns: names, for the losses on ranks.
+      folder: for what each training came to, in a file of its own.
       seeds: of data, weights and the order of the examples.
       tell: is told of each line of figures as it is there.
 
     Returns:
-      Title of a loss -> measure -> one figure a seed, of the test part.
+      Title of a loss -> measure -> one figure a seed, of the test part; minus infinity where the training
+      came to no figure, at any learning rate.
+
+    Raises:
+      ValueError: a rank function or a seed is none, or the folder holds trainings on other data.
+      OSError: the folder cannot be written.
     """
+    if not folder:
+        raise ValueError("--workdir is empty: name a folder")
     for seed in seeds:
         config.check_seed(seed)
     for rank_fn in rank_fns:
         rank_functions.get(rank_fn, LIST)  # what is not there is better known now
     titles = [(name, None) for name in task.plain] + list(itertools.product(task.ranked, rank_fns))
+    files.make_folder(folder)
     loaded = {seed: task.load(seed) for seed in seeds}
     found = {}
     for name, rank_fn in titles:
-        title = name if rank_fn is None else f"{name}@{rank_fn}"
-        of_rate = functools.partial(_of_seeds, task, name, rank_fn, loaded)
+        of_rate = functools.partial(_of_seeds, task, name, rank_fn, loaded, folder, tell)
         rate, best = climb(of_rate, functools.partial(_in_validation, task), LEARNING_RATES)
+        title = _title(name, rank_fn)
         found[title] = {m: [judged["test"][m] for judged in best] for m in task.measures}
-        means = ", ".join(f"{m} {np.mean(values):.2f}" for m, values in found[title].items())
+        means = ", ".join(f"{m} {_mean(values)}" for m, values in found[title].items())
         tell(f"{title}, learning rate {rate:g}: {means}")
     return found
 
@@ -105,12 +117,45 @@ def climb(of_rate, value, rates):
     return rates[best], tried[best]
 
 
-def _of_seeds(task, name, rank_fn, loaded, rate):
-    return [_trained(task, name, rank_fn, parts, rate, seed) for seed, parts in loaded.items()]
+def _title(name, rank_fn):
+    return config.title(config.Loss(name, rank_fn=rank_fn))
+
+
+def _of_seeds(task, name, rank_fn, loaded, folder, tell, rate):
+    """Trains a model with each seed where that has not been done; returns what each came to."""
+    trained = []
+    for seed, parts in loaded.items():
+        path = os.path.join(folder, f"{_title(name, rank_fn)}-rate{rate:g}-seed{seed}.json")
+        data = _hash(parts)
+        if not files.exists(path):
+            write_json(path, {"data": data, **_trained(task, name, rank_fn, parts, rate, seed)})
+        kept = read_json(path)
+        if kept.get("data") != data:
+            raise ValueError(f"{path} is of a training on other data: choose another --workdir")
+        trained.append(kept)
+    measure = task.measures[0]
+    of_validation = _mean([judged["validation"][measure] for judged in trained])
+    tell(f"  {_title(name, rank_fn)}, learning rate {rate:g}: validation {measure} {of_validation}")
+    return trained
+
+
+def _hash(parts):
+    """Returns the SHA-256 of what a model is trained on and judged by."""
+    digest = hashlib.sha256()
+    for name, arrays in parts.items():
+        digest.update(name.encode())
+        for array in arrays:
+            digest.update(f"{array.dtype} {array.shape}".encode())
+            digest.update(np.ascontiguousarray(array))
+    return digest.hexdigest()
 
 
 def _in_validation(task, trained):
     return np.mean([judged["validation"][task.measures[0]] for judged in trained])
+
+
+def _mean(values):
+    return _with_interval([np.mean(values)])
 
 
 def table(task, found):
@@ -120,12 +165,15 @@ def table(task, found):
     first = np.array(found[task.plain[0]][task.measures[0]])
     for title, measures in found.items():
         cells = [_with_interval(values) for values in measures.values()]
-        difference = np.array(measures[task.measures[0]]) - first
+        with np.errstate(invalid="ignore"):  # of two that diverged
+            difference = np.array(measures[task.measures[0]]) - first
         rows.append([title, *cells, "-" if title == task.plain[0] else _with_interval(difference, "+.2f")])
     return rows
 
 
 def _with_interval(values, form=".2f"):
+    if not np.isfinite(values).all():
+        return "diverged"
     mean, half = report.mean_and_half_width(values)
     if len(values) < 2:
         return f"{mean:{form}}"

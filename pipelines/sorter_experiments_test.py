@@ -58,7 +58,7 @@ def test_the_triplet_of_scores():
 
 
 @pytest.mark.parametrize("name", sorter_experiments.TASKS)
-def test_each_task_from_its_data_to_its_table(name):
+def test_each_task_from_its_data_to_its_table(name, tmp_path):
     whole = sorter_experiments.TASKS[name]
 
     def some(seed):
@@ -66,9 +66,9 @@ def test_each_task_from_its_data_to_its_table(name):
 
     task = dataclasses.replace(whole, epochs=2, load=some)
     told = []
-    found = sorter_experiments.run(task, ["handcrafted"], seeds=(0, 1), tell=told.append)
+    found = sorter_experiments.run(task, ["handcrafted"], str(tmp_path), seeds=(0, 1), tell=told.append)
     assert list(found) == [*task.plain, *(f"{loss}@handcrafted" for loss in task.ranked)]
-    assert len(told) == len(found)
+    assert len(told) == 2 * len(found)  # a line for the rate that was tried, and one for the best
     header, first, *others = sorter_experiments.table(task, found)
     assert header[1] == task.measures[0]
     assert first[-1] == "-"
@@ -83,12 +83,12 @@ def test_each_task_from_its_data_to_its_table(name):
 def test_a_rank_function_that_is_not_there_is_told_before_anything_is_trained(monkeypatch):
     task = dataclasses.replace(sorter_experiments.TASKS["spearman"], load=None)
     with pytest.raises(ValueError, match="rank function 'bubble' is unknown; there are: sigmoid, neural"):
-        sorter_experiments.run(task, ["equivariant", "bubble"])
+        sorter_experiments.run(task, ["equivariant", "bubble"], "nowhere")
     with pytest.raises(ValueError, match="seed -1 is not in 0"):
-        sorter_experiments.run(task, ["equivariant"], seeds=(0, -1))
+        sorter_experiments.run(task, ["equivariant"], "nowhere", seeds=(0, -1))
     monkeypatch.setattr(sorter_experiments, "LIST", 57)
     with pytest.raises(ValueError, match="no weights of sorter 'cnn' for lists of 57 are shipped"):
-        sorter_experiments.run(task, ["cnn"])
+        sorter_experiments.run(task, ["cnn"], "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -112,21 +112,62 @@ def test_a_learning_rate_is_climbed_to(values, tried, best):
     assert sorted(seen) == tried
 
 
-def test_a_rate_that_leads_nowhere_loses(monkeypatch):
+def test_what_is_trained_is_not_trained_again(monkeypatch, tmp_path):
+    task = dataclasses.replace(sorter_experiments.TASKS["spearman"], epochs=1)
+    whole = sorter_experiments.run(
+        task, ["handcrafted"], str(tmp_path / "whole"), seeds=(0, 1), tell=[].append
+    )
+    trained, train = [], sorter_experiments._trained
+
+    def killed_at_the_fourth(task, name, rank_fn, parts, rate, seed):
+        trained.append((name, seed))
+        if len(trained) == 4:
+            raise KeyboardInterrupt
+        return train(task, name, rank_fn, parts, rate, seed)
+
+    monkeypatch.setattr(sorter_experiments, "_trained", killed_at_the_fourth)
+    folder = str(tmp_path / "killed")
+    with pytest.raises(KeyboardInterrupt):
+        sorter_experiments.run(task, ["handcrafted"], folder, seeds=(0, 1), tell=[].append)
+    found = sorter_experiments.run(task, ["handcrafted"], folder, seeds=(0, 1), tell=[].append)
+    assert found == whole
+    assert trained == [
+        *[("mse", 0), ("mse", 1), ("l1", 0), ("l1", 1)],
+        *[("l1", 1), ("spearman", 0), ("spearman", 1)],
+    ]
+
+    def shifted(seed):
+        return {
+            part: (x + 1.0, y) for part, (x, y) in sorter_experiments.TASKS["spearman"].load(seed).items()
+        }
+
+    other = dataclasses.replace(task, load=shifted)
+    with pytest.raises(ValueError, match=r"mse-rate0.01-seed0.json is of a training on other data: choose"):
+        sorter_experiments.run(other, [], folder, seeds=(0,), tell=[].append)
+    (tmp_path / "killed" / "mse-rate0.01-seed0.json").write_text("{")
+    with pytest.raises(ValueError, match=r"mse-rate0.01-seed0.json is damaged .*: remove it, or choose"):
+        sorter_experiments.run(task, [], folder, seeds=(0,), tell=[].append)
+    with pytest.raises(ValueError, match="--workdir is empty"):
+        sorter_experiments.run(task, [], "")
+
+
+def test_a_rate_that_leads_nowhere_loses(monkeypatch, tmp_path):
     monkeypatch.setattr(sorter_experiments, "LEARNING_RATES", (0.01, 1e30))
     task = dataclasses.replace(sorter_experiments.TASKS["spearman"], plain=("mse",), ranked=(), epochs=2)
     told = []
-    found = sorter_experiments.run(task, [], seeds=(0,), tell=told.append)
-    assert told[0].startswith("mse, learning rate 0.01: ")
+    found = sorter_experiments.run(task, [], str(tmp_path), seeds=(0,), tell=told.append)
+    assert "  mse, learning rate 1e+30: validation spearman diverged" in told
+    assert told[-1].startswith("mse, learning rate 0.01: ")
     assert found["mse"]["spearman"][0] > 0.0
     monkeypatch.setattr(sorter_experiments, "LEARNING_RATES", (1e30,))
-    found = sorter_experiments.run(task, [], seeds=(0,), tell=told.append)
+    found = sorter_experiments.run(task, [], str(tmp_path), seeds=(0,), tell=told.append)
     assert found["mse"]["spearman"] == [-np.inf]
+    assert sorter_experiments.table(task, found)[1] == ["mse", "diverged", "-"]
 
 
-def test_one_seed_has_no_interval():
+def test_one_seed_has_no_interval(tmp_path):
     task = dataclasses.replace(sorter_experiments.TASKS["spearman"], epochs=1)
-    found = sorter_experiments.run(task, [], seeds=(0,), tell=lambda line: None)
+    found = sorter_experiments.run(task, [], str(tmp_path), seeds=(0,), tell=[].append)
     for row in sorter_experiments.table(task, found):
         assert not any("nan" in cell or "±" in cell for cell in row)
 
@@ -143,7 +184,7 @@ def test_several_labels_of_vectors(tmp_path):
     assert labels.shape == (300, 10)
     assert 1 <= labels.sum(axis=1).min() < labels.sum(axis=1).max() <= 4
     short = dataclasses.replace(task, epochs=2)
-    found = sorter_experiments.run(short, ["equivariant"], seeds=(0,), tell=lambda line: None)
+    found = sorter_experiments.run(short, ["equivariant"], str(tmp_path), seeds=(0,), tell=[].append)
     chance = 100 * labels.mean()
     for measures in found.values():
         assert measures["map"][0] > chance + 5

@@ -103,7 +103,7 @@ class Workdir:
         """
         if not files.exists(self._data):
             return
-        kept = _read_json(self._data)
+        kept = read_json(self._data)
         for name, value in hashes.items():
             if kept.get(name) != value:
                 what = "classes" if name == "classes" else f"examples of the {name} split"
@@ -115,7 +115,7 @@ class Workdir:
         """Raises ValueError where the run was made with other texts of the classes."""
         if not files.exists(self._class_texts):
             return
-        kept = _read_json(self._class_texts).get("texts")
+        kept = read_json(self._class_texts).get("texts")
         if kept != list(texts or ()):
             raise ValueError(
                 f"{self.path} was made with other class texts: restore those in {self._class_texts}, or "
@@ -133,9 +133,9 @@ class Workdir:
         self.lock()
         self.check_owner(experiment)
         if not files.exists(self._config):
-            _write_json(self._data, hashes)
+            write_json(self._data, hashes)
             if class_texts is not None:
-                _write_json(self._class_texts, {"texts": class_texts})
+                write_json(self._class_texts, {"texts": class_texts})
             files.write(self._config, config.to_json(experiment))
 
     def check_shared(self, experiment, hashes):
@@ -163,13 +163,13 @@ class Workdir:
 
     def results(self):
         """Returns the finished run's results, or None."""
-        return _read_json(self._results) if files.exists(self._results) else None
+        return read_json(self._results) if files.exists(self._results) else None
 
     def write_results(self, results):
-        _write_json(self._results, results)
+        write_json(self._results, results)
 
     def write_not_finite(self, report):
-        _write_json(self.not_finite, report)
+        write_json(self.not_finite, report)
 
     def history(self):
         """Returns the evaluations so far, oldest first."""
@@ -186,11 +186,12 @@ class Workdir:
         _write_lines(self._sessions, sessions)
 
 
-def _read_json(path):
+def read_json(path):
+    """Returns the object that a file holds; raises ValueError, with a remedy, where it is damaged."""
     return _parse(files.read_text(path), path)
 
 
-def _write_json(path, value):
+def write_json(path, value):
     files.write(path, json.dumps(value, indent=2) + "\n")
 
 

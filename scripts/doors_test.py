@@ -476,20 +476,24 @@ def test_a_sorter_is_trained_and_used(fork, mistaken, tmp_path):
 
 @pytest.mark.slow
 def test_losses_on_ranks_are_put_to_the_test(fork, mistaken, tmp_path):
-    finished = fork("sorter_experiments", "--task=spearman", "--rank_fns=equivariant", "--seed=0")
+    finished = fork(
+        *("sorter_experiments", "--task=spearman", "--rank_fns=equivariant", "--seed=0"),
+        f"--workdir={tmp_path}/spearman",
+    )
     assert finished.returncode == 0, finished.stderr
     rows = [line.split() for line in finished.stdout.splitlines()[-3:]]
     assert [row[0] for row in rows] == ["mse", "l1", "spearman@equivariant"]
     for row in rows:
         assert 30.0 < float(row[1]) < 70.0
     assert "rank function 'bubble' is unknown" in mistaken(
-        "sorter_experiments", "--task=map", "--rank_fns=bubble"
+        "sorter_experiments", "--task=map", "--rank_fns=bubble", f"--workdir={tmp_path}"
     )
-    assert "needs --config and --workdir" in mistaken("sorter_experiments", "--task=multi_label")
+    assert "--task=multi_label needs --config" in mistaken("sorter_experiments", "--task=multi_label")
+    assert "--task=map needs --workdir" in mistaken("sorter_experiments", "--task=map")
     assert "--scores is for --task=sorting, not for --task=map" in mistaken(
-        "sorter_experiments", "--task=map", "--scores=x"
+        "sorter_experiments", "--task=map", "--scores=x", "--workdir=x"
     )
-    assert "--workdir is for --task=multi_label" in mistaken("sorter_experiments", "--workdir=x")
+    assert "--workdir is not for --task=sorting" in mistaken("sorter_experiments", "--workdir=x")
     assert "no file x: scripts.evaluate --output=FOLDER" in mistaken("sorter_experiments", "--scores=x")
     line = mistaken("sorter_experiments", "--task=multi_label", DIGITS, f"--workdir={tmp_path}")
     assert "dataset 'digits' has no vectors with several labels" in line

@@ -41,7 +41,7 @@ def define_strategy():
 
 
 def run(main, *, resumes=False):
-    """Runs `main()` after parsing the flags; `resumes` says that an interrupted command goes on."""
+    """Runs `main()` after parsing the flags; `resumes`: an interrupted command goes on in its --workdir."""
 
     def guarded(_):
         logging.set_verbosity(logging.INFO)
@@ -56,7 +56,7 @@ def run(main, *, resumes=False):
             print(error, file=sys.stderr)
             sys.exit(128 + error.signal)  # what a shell says of a process that the signal ended
         except KeyboardInterrupt:
-            hint = ": the same command goes on from the last checkpoint" if resumes else ""
+            hint = ": the same command goes on where it stopped" if resumes and flags.FLAGS.workdir else ""
             print(f"interrupted{hint}", file=sys.stderr)
             sys.exit(130)
 

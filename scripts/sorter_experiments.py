@@ -1,12 +1,13 @@
 r"""Puts sorters and the losses on ranks to the test.
 
     python -m rank4class.scripts.sorter_experiments --task=sorting
-    python -m rank4class.scripts.sorter_experiments --task=spearman
+    python -m rank4class.scripts.sorter_experiments --task=spearman --workdir=runs/spearman
 
 "sorting" measures the rank functions themselves, on 10,000 vectors of the held-out test, or with
 --scores=FOLDER/scores.npz on what a run has scored (scripts.evaluate --output=FOLDER). The other tasks train
-with each loss on ranks and with the plain one: means over the seeds, with their intervals. "multi_label" does
-so on the features of a config:
+with each loss on ranks and with the plain one: means over the seeds, with their intervals. What is trained
+already, by a command that was stopped or with other rank functions, is taken from --workdir. "multi_label"
+trains on the features of a config:
 
     python -m rank4class.scripts.sorter_experiments --task=multi_label --workdir=runs/multi_label \
         --config=pipelines/configs/goemotions_minilm_frozen.py --config.data.path=FOLDER \
@@ -28,14 +29,12 @@ _SEEDS = flags.DEFINE_multi_integer(
 )
 _CONFIG = door.define_config(required=False)
 _WORKDIR = flags.DEFINE_string(
-    "workdir", None, "Of --task=multi_label: the folder for a frozen encoder's outputs."
+    "workdir", None, "Of all tasks that train: the folder for what the trainings come to."
 )
 
 
 def main():
-    for flag, task in ((_SCORES, "sorting"), (_CONFIG, "multi_label"), (_WORKDIR, "multi_label")):
-        if flag.value is not None and _TASK.value != task:
-            raise ValueError(f"--{flag.name} is for --task={task}, not for --task={_TASK.value}")
+    _check_flags()
     if _SCORES.value is not None:
         rows = sorter_accuracy.table_of_run(_RANK_FNS.value, _SCORES.value)
         print(f"\n{report.text_table(rows)}")
@@ -47,16 +46,24 @@ def main():
         for title, command in sorter_accuracy.commands(_RANK_FNS.value).items():
             print(f"{title}: {command}")
         return
-    task = _multi_label() if _TASK.value == "multi_label" else sorter_experiments.TASKS[_TASK.value]
-    found = sorter_experiments.run(task, _RANK_FNS.value, seeds=_SEEDS.value)
+    if _TASK.value == "multi_label":
+        task = sorter_experiments.multi_label(_CONFIG.value, _WORKDIR.value)
+    else:
+        task = sorter_experiments.TASKS[_TASK.value]
+    found = sorter_experiments.run(task, _RANK_FNS.value, _WORKDIR.value, seeds=_SEEDS.value)
     print(f"\n{report.text_table(sorter_experiments.table(task, found))}")
 
 
-def _multi_label():
-    if _CONFIG.value is None or _WORKDIR.value is None:
-        raise ValueError("--task=multi_label needs --config and --workdir")
-    return sorter_experiments.multi_label(_CONFIG.value, _WORKDIR.value)
+def _check_flags():
+    task = _TASK.value
+    for flag, wanted in ((_CONFIG, task == "multi_label"), (_WORKDIR, task != "sorting")):
+        if wanted and flag.value is None:
+            raise ValueError(f"--task={task} needs --{flag.name}")
+        if flag.value is not None and not wanted:
+            raise ValueError(f"--{flag.name} is not for --task={task}")
+    if _SCORES.value is not None and task != "sorting":
+        raise ValueError(f"--{_SCORES.name} is for --task=sorting, not for --task={task}")
 
 
 if __name__ == "__main__":
-    door.run(main)
+    door.run(main, resumes=True)
