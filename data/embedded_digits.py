@@ -44,7 +44,9 @@ def embedded_digits(
     3 and 5 in 34, 65 and 83 percent (with the border, and up to two pixels: 24, 51 and 70). That the splits
     share no digit is our choice too.
 
-    30,000 images take 2 s; a machine of 1000 units, fitted to 10,000 images, two minutes of one core.
+    30,000 images take 2 s; a machine of 1000 units, fitted to 10,000 images, two minutes of one core. Its fit
+    goes by draws that hang on the last bits of sums: with another number of threads, or on another kind of
+    processor, the features are others, and a run that was started with those does not go on.
 
     Args:
       path: folder of MNIST's published files, see `small_images.mnist`; those of `t10k` alone will do.
