@@ -1,4 +1,4 @@
-"""Fixtures, and two logical CPUs for the tests of replicas, which TensorFlow has to be told at its start."""
+"""Fixtures, and what TensorFlow has to be told at its start: two logical CPUs, for the tests of replicas."""
 
 import json
 import os
@@ -18,6 +18,9 @@ from rank4class.pipelines import strategies, trainer
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # TensorFlow's own pool would keep what the largest test took to the end: gigabytes in each worker.
 os.environ.setdefault("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")
+# Small tensors gain nothing by threads, and pytest's workers share the cores. The doors, in processes of
+# their own, run as they do for a user.
+tf.config.threading.set_intra_op_parallelism_threads(1)
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
