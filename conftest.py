@@ -51,6 +51,17 @@ def mirrored():
     return strategies.get("mirrored")
 
 
+@pytest.fixture
+def with_four_threads():
+    """Returns a function of a program to what it prints where an operation takes four threads, here one."""
+    threads = "import tensorflow as tf; tf.config.threading.set_intra_op_parallelism_threads(4)\n"
+
+    def run(program):
+        return subprocess.check_output([sys.executable, "-c", threads + program], text=True).strip()
+
+    return run
+
+
 # Importing TensorFlow takes five seconds: a process that has done so forks one for most doors.
 IMPORTED = """
 import json, os, resource, runpy, sys

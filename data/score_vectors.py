@@ -42,8 +42,10 @@ def draw(count, n, seed):
     shuffled = tf.gather(ordered, order, batch_dims=1)
     # Shares from a flat Dirichlet distribution.
     shares = tf.random.stateless_gamma([count, 3], share_seed, alpha=1.0)
-    pick = tf.random.stateless_categorical(tf.math.log(shares), n, pick_seed)
-    mixed = tf.where(pick == 0, uniform, tf.where(pick == 1, normal, shuffled))
+    ends = tf.cumsum(shares, axis=1)
+    # `stateless_categorical` would draw others with another number of threads.
+    pick = ends[:, 2:] * tf.random.stateless_uniform([count, n], pick_seed)
+    mixed = tf.where(pick < ends[:, :1], uniform, tf.where(pick < ends[:, 1:2], normal, shuffled))
     kinds = tf.stack([uniform, normal, ordered, shuffled, mixed], axis=1)
     kind = tf.random.stateless_uniform([count], kind_seed, 0, len(KINDS), tf.int32)
     return tf.gather(kinds, kind, batch_dims=1)

@@ -1,3 +1,5 @@
+import hashlib
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -34,6 +36,15 @@ def test_the_five_kinds_come_equally_often():
     assert np.sum(~bounded & (p_normal > 1e-3)) / len(DRAWN) > 0.19
     neither = (p_uniform < 1e-3) & (p_normal < 1e-3)
     assert 0.01 < np.sum(neither) / len(DRAWN) < 0.2  # the mixtures that can be told
+
+
+def test_the_held_out_vectors_are_the_same_on_any_machine(with_four_threads):
+    program = (
+        "from rank4class.data import score_vectors; import hashlib\n"
+        "print(hashlib.sha256(score_vectors.held_out('test', 10)[1].tobytes()).hexdigest())"
+    )
+    here = score_vectors.held_out("test", 10)[1]
+    assert with_four_threads(program) == hashlib.sha256(here.tobytes()).hexdigest()
 
 
 def test_ranks():

@@ -176,7 +176,10 @@ def sample(scores, log_prior, seed, *, where=None):
     log_prior = _checked_prior(log_prior, scores, where)
     of_count, of_set = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
     lists = tf.reshape(log_prior, [-1, ranks.length(log_prior)])
-    k = tf.random.stateless_categorical(lists, 1, of_count, dtype=tf.int32)
+    # `stateless_categorical` would draw others with another number of threads.
+    ends = tf.cumsum(tf.nn.softmax(lists), axis=1)
+    pick = ends[:, -1:] * tf.random.stateless_uniform([tf.shape(lists)[0], 1], of_count, dtype=ends.dtype)
+    k = tf.reduce_sum(tf.cast(ends <= pick, tf.int32), axis=1)
     return n_choose_k.sample(scores, tf.reshape(k, tf.shape(scores)[:-1]), of_set, where=where)
 
 

@@ -130,6 +130,16 @@ def test_draws_have_the_models_frequencies():
     assert (counts.sample(scores, prior, [1, 3]).numpy() != drawn).any()
 
 
+def test_draws_are_the_same_on_any_machine(with_four_threads):
+    program = (
+        "from rank4class.losses import counts; import numpy as np\n"
+        "sets = counts.sample(tf.zeros([5000, 3]), tf.zeros([4]), [1, 2])\n"
+        "print(np.packbits(sets).tobytes().hex())"
+    )
+    here = counts.sample(tf.zeros([5000, 3]), tf.zeros([4]), [1, 2])
+    assert with_four_threads(program) == np.packbits(here).tobytes().hex()
+
+
 def test_a_count_that_the_prior_leaves_out_has_no_chance():
     prior = np.log([0.5, 0.5])
     assert counts.log_likelihood([[0.0, 0.0]], [[True, True]], prior).numpy() == -np.inf

@@ -73,8 +73,6 @@ def run(task, rank_fns, folder, *, seeds=SEEDS, tell=print):
       ValueError: a rank function or a seed is none, or the folder holds trainings on other data.
       OSError: the folder cannot be written.
     """
-    if not folder:
-        raise ValueError("--workdir is empty: name a folder")
     for seed in seeds:
         config.check_seed(seed)
     for rank_fn in rank_fns:

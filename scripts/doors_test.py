@@ -498,6 +498,7 @@ def test_losses_on_ranks_are_put_to_the_test(fork, mistaken, tmp_path):
     )
     assert "--task=multi_label needs --config" in mistaken("sorter_experiments", "--task=multi_label")
     assert "--task=map needs --workdir" in mistaken("sorter_experiments", "--task=map")
+    assert "--task=map needs --workdir" in mistaken("sorter_experiments", "--task=map", "--workdir=")
     assert "--scores is for --task=sorting, not for --task=map" in mistaken(
         "sorter_experiments", "--task=map", "--scores=x", "--workdir=x"
     )

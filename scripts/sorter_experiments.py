@@ -57,7 +57,7 @@ def main():
 def _check_flags():
     task = _TASK.value
     for flag, wanted in ((_CONFIG, task == "multi_label"), (_WORKDIR, task != "sorting")):
-        if wanted and flag.value is None:
+        if wanted and not flag.value:
             raise ValueError(f"--task={task} needs --{flag.name}")
         if flag.value is not None and not wanted:
             raise ValueError(f"--{flag.name} is not for --task={task}")
