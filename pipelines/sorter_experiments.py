@@ -79,7 +79,10 @@ def run(task, rank_fns, folder, *, seeds=SEEDS, tell=print):
         rank_functions.get(rank_fn, LIST)  # what is not there is better known now
     titles = [(name, None) for name in task.plain] + list(itertools.product(task.ranked, rank_fns))
     files.make_folder(folder)
-    loaded = {seed: task.load(seed) for seed in seeds}
+    loaded = {}
+    for seed in seeds:
+        parts = task.load(seed)
+        loaded[seed] = parts, _hash(parts)
     found = {}
     for name, rank_fn in titles:
         of_rate = functools.partial(_of_seeds, task, name, rank_fn, loaded, folder, tell)
@@ -122,9 +125,8 @@ def _title(name, rank_fn):
 def _of_seeds(task, name, rank_fn, loaded, folder, tell, rate):
     """Trains a model with each seed where that has not been done; returns what each came to."""
     trained = []
-    for seed, parts in loaded.items():
+    for seed, (parts, data) in loaded.items():
         path = os.path.join(folder, f"{_title(name, rank_fn)}-rate{rate:g}-seed{seed}.json")
-        data = _hash(parts)
         if not files.exists(path):
             write_json(path, {"data": data, **_trained(task, name, rank_fn, parts, rate, seed)})
         kept = read_json(path)
