@@ -244,7 +244,7 @@ def ndcg_of_rank(rank, k=None):
 
 
 def mrr_of_rank(rank):
-    return 1.0 / rank
+    return _reciprocal(rank)
 
 
 def mean_rank_of_rank(rank):
@@ -260,7 +260,7 @@ def recall_of_rank(rank, k):
 
 
 def average_precision_of_rank(rank, k=None):
-    return tf.where(_counted(rank, k), 1.0 / rank, 0.0)
+    return tf.where(_counted(rank, k), _reciprocal(rank), 0.0)
 
 
 def check_k(k, num_classes):
@@ -491,3 +491,8 @@ def check_cutoff(name, k):
         raise ValueError(f"{name}: K must be an integer, got {k!r}")
     if k < 1:
         raise ValueError(f"{name} needs K of at least 1, got {k}")
+
+
+def _reciprocal(rank):
+    # A graph turns 1.0 / rank into an approximation, which is 0.99999994 for some ranks of 1.
+    return tf.math.divide_no_nan(1.0, rank)

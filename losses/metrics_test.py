@@ -509,3 +509,10 @@ def test_what_the_built_in_metrics_accept():
 
 def test_float64_scores_are_compared_as_they_are():
     np.testing.assert_array_equal(ranks.hard_rank(np.array([[1.0, 1.0 + 1e-9]]), [1]), [1])
+
+
+@pytest.mark.parametrize("name", ["mrr", "map", "map@5"])
+def test_a_perfect_ranking_of_many_instances_has_the_value_1_in_a_graph(name):
+    scores = np.tile([2.0, 1.0, 0.0, 0.0, 0.0, 0.0], [359, 1])
+    metric = tf.function(losses.get_metric(name).of_scores)
+    np.testing.assert_array_equal(metric(tf.constant(scores), tf.zeros([359], tf.int32)), np.ones(359))

@@ -8,7 +8,6 @@ Absolute times say little: a figure is the ratio to a baseline.
 import concurrent.futures
 import dataclasses
 import gc
-import json
 import math
 import multiprocessing
 import os
@@ -17,6 +16,7 @@ import statistics
 import sys
 import time
 
+from rank4class.pipelines import files
 from rank4class.pipelines.suites import SUITES
 
 MAX_REPEATS = 101
@@ -168,7 +168,7 @@ def table(rows):
 
 
 def to_json(row):
-    return json.dumps(dataclasses.asdict(row))
+    return files.to_json(dataclasses.asdict(row))
 
 
 def _build(suite, size, step):

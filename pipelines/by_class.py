@@ -3,12 +3,11 @@
 import dataclasses
 
 import numpy as np
-import scipy.stats
 
 from rank4class import losses
+from rank4class.pipelines.statistics import wilson
 
 NO_CLASS = -1
-_Z = scipy.stats.norm.ppf(0.975)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +22,7 @@ class ByClass:
       metrics: names of the `M` metrics.
       examples: how many each class has, int64 `[n]`.
       means: of the metrics over the class's examples, shares in percent, float64 `[n, M]`.
-      intervals: 95%, of the means that are shares, float64 `[n, M, 2]`; see `wilson`.
+      intervals: 95%, of the means that are shares, float64 `[n, M, 2]`; see `statistics.wilson`.
       named: how many examples, of any class, have the class as their top class, int64 `[n]`.
       precision: how many percent of those are right, float64 `[n]`.
       precision_intervals: 95%, float64 `[n, 2]`.
@@ -91,34 +90,6 @@ def by_class(judged, labels, class_names):
         taken_for,
         taken,
     )
-
-
-def wilson(means, counts):
-    """The 95% interval of Wilson for the mean of values in [0, 1].
-
-    For values that are 0 or 1 it is as published. Others of the same mean vary less, so for them, such
-    as NDCG, it is rather too wide. It is never of width 0, not even where all values are alike, which
-    says little where they are few.
-
-    Args:
-      means: float, of any shape; NaN has no interval.
-      counts: of the values, int, of a shape that broadcasts to that of `means`.
-
-    Returns:
-      float64 `[..., 2]`, in [0, 1].
-
-    >>> wilson(np.array([0.5, 1.0, np.nan]), np.array([10, 3, 0])).round(4)
-    array([[0.2366, 0.7634],
-           [0.4385, 1.    ],
-           [   nan,    nan]])
-
-    References:
-      Wilson (1927), "Probable inference, the law of succession, and statistical inference", eq. 5.
-    """
-    pull = _Z**2 / np.maximum(counts, 1)
-    center = (means + pull / 2) / (1 + pull)
-    half = np.sqrt(pull * (means * (1 - means) + pull / 4)) / (1 + pull)
-    return np.clip(np.stack([center - half, center + half], axis=-1), 0.0, 1.0)
 
 
 def _share(parts, wholes):

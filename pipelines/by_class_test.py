@@ -5,7 +5,7 @@ import scipy.stats
 import sklearn.metrics
 import tensorflow as tf
 
-from rank4class.pipelines import by_class, evaluation
+from rank4class.pipelines import by_class, evaluation, statistics
 from rank4class.pipelines.problem import Outputs
 
 NAMES = ("top1_error", "ndcg@2", "mean_rank")
@@ -114,7 +114,7 @@ def test_scores_that_cannot_be_judged_name_no_class():
 def test_the_interval_of_a_share_is_wilsons():
     for right, count in ((0, 5), (3, 7), (40, 40), (199, 500)):
         theirs = scipy.stats.binomtest(right, count).proportion_ci(method="wilson")
-        ours = by_class.wilson(np.array(right / count), np.array(count))
+        ours = statistics.wilson(np.array(right / count), np.array(count))
         np.testing.assert_allclose(ours, [theirs.low, theirs.high], atol=1e-12)
 
 
@@ -125,6 +125,6 @@ def test_the_interval_of_graded_values_holds_the_mean_often_enough():
     true = share @ of_rank
     for _ in range(1000):
         values = rng.choice(of_rank, p=share, size=15)
-        low, high = by_class.wilson(values.mean(), np.array(15))
+        low, high = statistics.wilson(values.mean(), np.array(15))
         held += low <= true <= high
     assert held >= 950

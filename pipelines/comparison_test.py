@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rank4class.pipelines import comparison
+from rank4class.pipelines import comparison, statistics
 
 
 def runs(size=300, shared=0.9, better=0.0, seed=0):
@@ -23,11 +23,12 @@ def test_the_interval_is_that_of_resampled_pairs():
 
 
 def test_by_hand():
-    # Of four examples one is worse by 1. It is drawn Binomial(4, 1/4) times: never with probability 0.32,
+    # Of four examples one is worse by 3/4. It is drawn Binomial(4, 1/4) times: never with probability 0.32,
     # at most twice 0.949, at most three times 0.996.
-    compared = comparison.compare("mrr", [1.0, 1.0, 0.5, 1.0], [1.0, 0.0, 0.5, 1.0])
-    assert (compared.first, compared.second, compared.difference) == (87.5, 62.5, -25.0)
-    assert compared.interval == (-75.0, 0.0)
+    compared = comparison.compare("mrr", [1.0, 1.0, 0.5, 1.0], [1.0, 0.25, 0.5, 1.0])
+    assert (compared.first, compared.second, compared.difference) == (87.5, 68.75, -18.75)
+    assert compared.interval == (-56.25, 0.0)
+    assert compared.p_value == 1.0  # of two sign patterns both are as extreme
     assert (compared.first_better, compared.second_better, compared.equal) == (1, 0, 3)
     assert compared.verdict() is None
 
@@ -45,7 +46,9 @@ def test_equal_runs_differ_by_nothing_at_all():
     first, _ = runs()
     compared = comparison.compare("ndcg@5", first, first.copy())
     assert compared.difference == 0.0
-    assert compared.interval == (0.0, 0.0)
+    assert compared.p_value == 1.0
+    low, high = compared.interval  # (1 + 1) / 302 pairs differ, by the adjusted counts
+    np.testing.assert_allclose([low, high], [-0.918, 0.918], atol=1e-3)
     assert (compared.first_better, compared.second_better, compared.equal) == (0, 0, 300)
     assert compared.verdict() == "equal"
 
@@ -94,5 +97,54 @@ def test_one_example_has_no_interval():
 def test_many_different_values_are_drawn_in_parts(monkeypatch):
     first, second = runs(better=0.1)
     whole = comparison.compare("ndcg@5", first, second)
-    monkeypatch.setattr(comparison, "_BLOCK", 7 * 300)
+    monkeypatch.setattr(statistics, "_BLOCK", 7 * 300)
     assert comparison.compare("ndcg@5", first, second) == whole
+
+
+def differing(metric, more, less, size=360):
+    """Compares two runs of which the first is wrong on `more` examples alone, the second on `less`."""
+    first, second = np.zeros(size), np.zeros(size)
+    first[:more], second[more : more + less] = 1.0, 1.0
+    return comparison.compare(metric, first, second)
+
+
+@pytest.mark.parametrize(
+    ("more", "less", "p_value", "verdict"),
+    [
+        (5, 0, 2 / 2**5, None),
+        (7, 1, 2 * 9 / 2**8, None),
+        (9, 2, 2 * 67 / 2**11, None),
+        (17, 7, 0.0639, None),  # the interval excludes 0, the test does not
+        (6, 0, 2 / 2**6, "second"),
+        (8, 1, 2 * 10 / 2**9, "second"),
+        (1, 8, 2 * 10 / 2**9, "first"),
+        (0, 0, 1.0, "equal"),
+    ],
+)
+def test_few_errors_are_judged_by_mcnemars_exact_test(more, less, p_value, verdict):
+    compared = differing("top1_error", more, less)
+    assert compared.p_value == pytest.approx(p_value, abs=1e-4)
+    assert compared.verdict() == verdict
+    low, high = compared.interval
+    assert low < high
+    assert low <= compared.difference <= high
+
+
+def test_graded_differences_in_few_examples_may_be_chance():
+    first, second = np.ones(360), np.ones(360)
+    first[:5] = 1 / np.log2([3, 4, 5, 6, 3])  # the paired bootstrap alone excludes 0
+    compared = comparison.compare("ndcg@5", first, second)
+    assert compared.interval[0] > 0.0
+    assert compared.p_value == pytest.approx(2 / 2**5, abs=0.01)
+    assert compared.verdict() is None
+
+
+def test_the_test_rejects_equal_runs_as_seldom_as_it_claims():
+    rng = np.random.default_rng(0)
+    rejected = {"binary": 0, "graded": 0}
+    for _ in range(400):
+        differences = rng.choice([-1.0, 1.0], size=14)
+        rejected["binary"] += statistics.sign_test(differences) <= statistics.LEVEL
+        rejected["graded"] += statistics.sign_test(differences * rng.random(14)) <= statistics.LEVEL
+    assert 0 < rejected["binary"] <= 0.05 * 400
+    assert 0.02 * 400 <= rejected["graded"] <= 0.08 * 400

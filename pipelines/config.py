@@ -310,31 +310,42 @@ def dataset_knobs(section):
     return given
 
 
-def without_foreign_knobs(experiment):
-    """Returns a copy in which a loss and an interaction keep only the knobs that they have.
+def foreign_fields(experiment):
+    """Returns the fields that are set although the loss or the interaction does not take them.
 
-    A grid runs many losses and interactions from one experiment: a knob that is set there goes to
-    those that have it.
+    A grid combines many losses and interactions with one experiment, whose fields apply to some of them.
+
+    Returns:
+      Dotted name -> the field's default.
+
+    >>> foreign_fields(override(Experiment(), {"loss.name": "mse", "loss.temperature": 0.5}))
+    {'loss.temperature': None}
     """
-    foreign = {}
     known = {
         "loss": loss_registry.knobs_of(experiment.loss.name),
         "interaction": model_registry.knobs_of("interaction", experiment.interaction.name),
     }
-    for section, names in known.items():
-        foreign |= {
-            f"{section}.{knob}": None for knob in knobs(getattr(experiment, section)) if knob not in names
-        }
+    foreign = [
+        f"{section}.{option}"
+        for section, options in known.items()
+        for option in knobs(getattr(experiment, section))
+        if option not in options
+    ]
     if "temperature" not in known["loss"]:
-        foreign["loss.final_temperature"] = None
+        foreign.append("loss.final_temperature")
     if "rank_fn" not in known["loss"]:
-        foreign |= {
-            "loss.rank_fn": None,
-            "loss.sorter": None,
-            "loss.fine_tune": False,
-            "loss.l1_epochs": None,
-        }
-    return override(experiment, foreign)
+        foreign += ["loss.rank_fn", "loss.sorter", "loss.fine_tune", "loss.l1_epochs"]
+    defaults = {field: value_of(Experiment(), field) for field in foreign}
+    return {field: value for field, value in defaults.items() if value_of(experiment, field) != value}
+
+
+def value_of(experiment, dotted):
+    """Returns the value of a field.
+
+    >>> value_of(Experiment(), "loss.name")
+    'softmax'
+    """
+    return functools.reduce(getattr, dotted.split("."), experiment)
 
 
 def check_field(dotted):
@@ -395,14 +406,14 @@ def check(experiment):
     _check_items(experiment)
     model_registry.check("interaction", experiment.interaction.name, knobs(experiment.interaction))
     for name in POSITIVE:
-        _check_positive(name, functools.reduce(getattr, name.split("."), experiment))
+        _check_positive(name, value_of(experiment, name))
     for name in (
         "encoder.dropout",
         "encoder.output_dropout",
         "class_encoder.attention_dropout",
         "interaction.dropout",
     ):
-        rate = functools.reduce(getattr, name.split("."), experiment)
+        rate = value_of(experiment, name)
         if rate is not None and not 0.0 <= rate < 1.0:
             raise ValueError(f"{name} {rate} is not in [0, 1)")
     if experiment.encoder.frozen and not experiment.encoder.path:
@@ -597,7 +608,7 @@ def changed_fields(experiment):
     """
     default, changed = type(experiment)(), {}
     for dotted in _field_names(type(experiment)):
-        value, usual = (functools.reduce(getattr, dotted.split("."), one) for one in (experiment, default))
+        value, usual = (value_of(one, dotted) for one in (experiment, default))
         if value != usual:
             changed[dotted] = value
     return changed

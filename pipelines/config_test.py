@@ -132,13 +132,26 @@ def test_json_round_trip():
         config.from_json("{\n", "config.json")
 
 
-def test_foreign_knobs_of_a_grid_are_left_out():
-    changes = {"interaction.units": 8, "loss.temperature": 0.5, "loss.final_temperature": 0.1}
+def test_fields_that_a_loss_or_an_interaction_does_not_take():
+    changes = {
+        "interaction.units": 8,
+        "loss.temperature": 0.5,
+        "loss.final_temperature": 0.1,
+        "loss.l1_epochs": 1,
+    }
     base = config.override(config.Experiment(), changes)
-    mlp = config.without_foreign_knobs(config.override(base, {"interaction.name": "lc_mlp"}))
-    assert (mlp.interaction.units, mlp.loss.temperature, mlp.loss.final_temperature) == (8, 0.5, 0.1)
-    mse = config.without_foreign_knobs(config.override(base, {"loss.name": "mse"}))
-    assert (mse.interaction.units, mse.loss.temperature, mse.loss.final_temperature) == (None, None, None)
+    lc_mlp = config.override(base, {"interaction.name": "lc_mlp"})
+    assert config.foreign_fields(lc_mlp) == {"loss.l1_epochs": None}
+    fine_tuned = config.override(base, {"loss.name": "mse", "loss.rank_fn": "cnn", "loss.fine_tune": True})
+    assert config.foreign_fields(fine_tuned) == {
+        "loss.temperature": None,
+        "interaction.units": None,
+        "loss.final_temperature": None,
+        "loss.rank_fn": None,
+        "loss.fine_tune": False,
+        "loss.l1_epochs": None,
+    }
+    assert config.foreign_fields(config.Experiment()) == {}
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("[a-z]*.py")), ids=lambda path: path.stem)

@@ -7,9 +7,7 @@ import tensorflow as tf
 
 from rank4class import losses
 from rank4class.losses.set_metrics import SetMetric
-from rank4class.pipelines import strategies
-
-RESAMPLES = 2000
+from rank4class.pipelines import statistics, strategies
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +66,7 @@ class Judge:
             scores = tf.cast(outputs.scores, tf.float32)  # in half precision 1 less may be the same
             if outputs.where is not None:
                 scores = others_last(scores, outputs.where)
-            # In a vector 1 / 1 may come out as 0.99999994.
+            # A reciprocal has rounding errors.
             ranks = tf.math.round(1.0 / mrr.of_scores(scores, labels))
             sound = tf.reduce_all(tf.math.is_finite(scores), axis=1)
             values = []
@@ -151,47 +149,45 @@ def others_last(scores, where):
 
 
 def summarize(values, names, *, seed=0):
-    """The mean of each metric over the examples, with a 95% bootstrap interval, and its information.
+    """Returns the mean of each metric over the examples, with its 95% interval and its information.
 
     Args:
-      values: of the examples, `[N, M]`.
-      names: of the `M` metrics.
-      seed: of the resampling.
+      values: per-example values, `[N, M]`.
+      names: names of the `M` metrics.
+      seed: seed of the bootstrap.
 
     Returns:
-      A dict of the metrics (shares in percent), "examples", "intervals": name -> [low, high], and
-      "information": name -> {"bits", "interval"}, the entropy of `losses.metrics.information`.
+      A dict of the metrics (shares in percent), "examples", "intervals": name -> [low, high], or None where
+      there is none (see `statistics.mean_interval`), and "information": name -> {"bits", "interval"}, the
+      entropy of `losses.metrics.information`; its interval is None if all values are equal.
     """
-    # Examples of the same values are alike to every metric, so resampling the counts of the distinct
-    # values is resampling the examples.
-    distinct, counts = np.unique(np.asarray(values, np.float64), axis=0, return_counts=True)
-    size = len(values)
-    draws = np.random.default_rng(seed).multinomial(size, counts / size, size=RESAMPLES)
-    percent = np.array([100.0 if losses.get_metric(name).percent else 1.0 for name in names])
-    columns = dict(zip(names, (distinct * percent).T, strict=True))
-    return {
-        **{name: float(counts @ value / size) for name, value in columns.items()},
-        "examples": size,
-        "intervals": {name: _interval(draws, value) for name, value in columns.items()},
-        "information": {name: _information(counts, draws, value) for name, value in columns.items()},
-    }
+    rows, counts = np.unique(np.asarray(values, np.float64), axis=0, return_counts=True)
+    draws = statistics.resample(counts, seed=seed)
+    result, intervals, information = {}, {}, {}
+    for name, column in zip(names, rows.T, strict=True):
+        percent = losses.get_metric(name).percent
+        scale = 100.0 if percent else 1.0
+        distinct, of_value, resampled = _merge_equal(column, counts, draws)
+        interval = statistics.mean_interval(distinct, of_value, resampled, bounded=percent)
+        result[name] = float(counts @ column / len(values) * scale)
+        intervals[name] = interval and [scale * end for end in interval]
+        information[name] = _information(of_value, resampled)
+    return {**result, "examples": len(values), "intervals": intervals, "information": information}
 
 
-def _interval(draws, values):
-    if draws[0].sum() < 2:  # one example says nothing of the others
-        return [float("nan")] * 2
-    if np.isinf(values).any():  # a mean rank that counts an infinite one
-        return [float("inf")] * 2
-    return np.percentile(draws @ values / draws[0].sum(), [2.5, 97.5]).tolist()
-
-
-def _information(counts, draws, values):
-    # Examples that this metric cannot tell apart fall together.
+def _merge_equal(values, counts, draws):
+    """Returns the distinct values of a metric, their counts, and their counts in each resample."""
     order = np.argsort(values, kind="stable")
-    _, starts = np.unique(values[order], return_index=True)
-    together = np.add.reduceat(np.vstack([counts, draws])[:, order], starts, axis=1)
-    bits = np.array([_entropy(row) for row in together])
-    return {"bits": float(bits[0]), "interval": np.percentile(bits[1:], [2.5, 97.5]).tolist()}
+    distinct, starts = np.unique(values[order], return_index=True)
+    of_value, *resampled = np.add.reduceat(np.vstack([counts, draws])[:, order], starts, axis=1)
+    return distinct, of_value, np.array(resampled)
+
+
+def _information(counts, draws):
+    if len(counts) == 1:
+        return {"bits": 0.0, "interval": None}
+    ends = np.percentile([_entropy(row) for row in draws], [2.5, 97.5])
+    return {"bits": float(_entropy(counts)), "interval": ends.tolist()}
 
 
 def _entropy(counts):

@@ -10,7 +10,6 @@ In scores.npz the labels of examples of several classes are three arrays, `label
 """
 
 import dataclasses
-import json
 import os
 import zipfile
 
@@ -18,8 +17,10 @@ import numpy as np
 import scipy.sparse
 import tensorflow as tf
 
+from rank4class import losses
 from rank4class.pipelines import files, report
 
+_ROUNDING = 1e-5  # of a metric in float32
 LARGEST_SCORES = 4 * 10**9  # bytes; twice that is held while the batches are joined
 
 
@@ -105,7 +106,7 @@ def write(folder, summary, table, judged, split, class_names):
                     np.lib.format.write_array(member, array, allow_pickle=False)
     lines = ["\t".join(row) + "\n" for row in report.class_columns(table)]
     files.write(os.path.join(folder, "classes.tsv"), "".join(lines))
-    files.write(os.path.join(folder, "evaluation.json"), json.dumps(summary, indent=2) + "\n")
+    files.write(os.path.join(folder, "evaluation.json"), files.to_json(summary, indent=2) + "\n")
 
 
 CSR = ("labels_data", "labels_indices", "labels_indptr")
@@ -155,7 +156,7 @@ def read(path, *, with_scores=False):
         with files.errors_of(path), tf.io.gfile.GFile(path, "rb") as file, np.load(file) as npz:
             arrays = {name: npz[name] for name in wanted}
             arrays["labels"] = _labels_from_arrays(npz, len(arrays["class_names"]))
-            if with_scores and "scores" in npz.files:
+            if "scores" in npz.files:
                 arrays["scores"] = npz["scores"]
         _check(**arrays)
     # NumPy raises TypeError where the file holds a single array, which is no context.
@@ -163,6 +164,8 @@ def read(path, *, with_scores=False):
         raise ValueError(
             f"{path} is damaged or was not written by scripts.evaluate ({error}): evaluate again"
         ) from error
+    if not with_scores:
+        arrays.pop("scores", None)
     return Scored(**arrays)
 
 
@@ -174,8 +177,17 @@ def _check(labels, class_names, origins, metrics, values, scores=None):
         raise ValueError("its arrays do not fit each other")
     if scores is not None and scores.shape != (size, len(class_names)):
         raise ValueError("its scores do not fit its examples and classes")
-    if np.isnan(values).any():
-        raise ValueError("it holds values that are NaN")
+    if isinstance(labels, np.ndarray) and (labels.min() < 0 or labels.max() >= len(class_names)):
+        raise ValueError(f"a label is outside the classes 0..{len(class_names) - 1}")
+    finite = np.full(size, True) if scores is None else np.isfinite(scores).all(axis=1)
+    for name, column in zip(metrics.tolist(), values.T, strict=True):
+        metric = losses.get_metric(name)
+        highest = 1.0 if metric.percent else np.inf
+        if not ((column >= 0.0) & (column <= highest + _ROUNDING)).all():  # NaN is neither
+            raise ValueError(f"a value of {name} is outside [0, {highest:g}]")
+        worst = 0.0 if metric.higher_is_better else highest
+        if not np.isclose(column[~finite], worst, atol=_ROUNDING).all():
+            raise ValueError(f"{name} of an example whose scores are not finite is not the worst value")
 
 
 def check_same_examples(first, second, first_name, second_name):

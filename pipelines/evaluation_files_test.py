@@ -153,8 +153,22 @@ def test_a_damaged_file_is_refused(tmp_path, what):
     ("changes", "message"),
     [
         ({"values": np.zeros([3, 2], np.float32)}, "its arrays do not fit each other"),
-        ({"values": np.full([30, 2], np.nan, np.float32)}, "it holds values that are NaN"),
+        ({"values": np.full([30, 2], np.nan, np.float32)}, r"a value of top1_error is outside \[0, 1\]"),
+        ({"values": np.full([30, 2], 32.74, np.float32)}, r"a value of top1_error is outside \[0, 1\]"),
+        ({"values": np.full([30, 2], -0.5, np.float32)}, r"a value of top1_error is outside \[0, 1\]"),
+        ({"values": np.full([30, 2], np.inf, np.float32)}, r"a value of top1_error is outside \[0, 1\]"),
+        ({"metrics": np.array(["mean_rank", "speed"])}, "unknown metric 'speed'"),
+        ({"labels": np.full([30], 4, np.int32)}, r"a label is outside the classes 0\.\.3"),
+        ({"labels": np.full([30], -1, np.int32)}, r"a label is outside the classes 0\.\.3"),
         ({"scores": np.zeros([30, 3], np.float32)}, "its scores do not fit its examples and classes"),
+        (
+            {"scores": np.full([30, 4], np.inf, np.float32)},
+            "top1_error of an example whose scores are not finite",
+        ),
+        (
+            {"scores": np.full([30, 4], np.nan, np.float32)},
+            "top1_error of an example whose scores are not finite",
+        ),
         ({"labels": None}, "labels"),
     ],
 )
@@ -164,7 +178,17 @@ def test_arrays_that_cannot_be_are_refused(tmp_path, changes, message):
         arrays = {**npz, **changes}
     np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
     with pytest.raises(ValueError, match=message):
-        evaluation_files.read(path, with_scores=True)
+        evaluation_files.read(path)
+
+
+def test_scores_that_are_not_finite_have_the_worst_values(tmp_path):
+    _, split, class_names = drawn()
+    broken = split.features["image"].copy()
+    broken[3, 1] = np.inf
+    judge = evaluation.Judge(lambda features, training: Outputs(features["image"]), NAMES)
+    batches = data.evaluation_batches(data.Split({"image": broken}, split.labels), batch_size=7)
+    path = written(str(tmp_path), judge(batches, keep_scores=True), split, class_names)
+    assert evaluation_files.read(path).values[3].tolist() == [1.0, np.inf]
 
 
 def test_a_single_array_is_no_such_file(tmp_path):

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import scipy.stats
 import tensorflow as tf
 from scipy.sparse import csr_array
 
@@ -41,7 +42,7 @@ def test_a_mean_rank_is_no_share_and_may_be_infinite():
     assert 1.0 <= low < 3.0 < high <= 6.0
     judged = summary([1.0, 2.0, np.inf], ["mean_rank", "mrr"])
     assert judged["mean_rank"] == np.inf
-    assert judged["intervals"]["mean_rank"] == [np.inf, np.inf]
+    assert judged["intervals"]["mean_rank"] is None
     assert judged["information"]["mean_rank"]["bits"] == pytest.approx(np.log2(3))
 
 
@@ -71,7 +72,7 @@ def test_intervals_are_those_of_the_bootstrap_over_examples():
     values = 100 * values_of(ranks, ["ndcg@5"])[:, 0]
     plain = [rng.choice(values, size=400).mean() for _ in range(2000)]
     np.testing.assert_allclose([low, high], np.percentile(plain, [2.5, 97.5]), atol=0.35)
-    # For an error rate the interval is close to the normal approximation of the binomial.
+    # For an error the interval is close to the normal approximation of the binomial.
     low, high = summary(ranks, NAMES)["intervals"]["top5_error"]
     share = np.mean(ranks > 5)
     np.testing.assert_allclose(high - low, 2 * 196 * np.sqrt(share * (1 - share) / 400), rtol=0.08)
@@ -160,10 +161,41 @@ def test_meaningful_and_better():
         assert not evaluation.better("top1_error", value, best)
 
 
-def test_one_example_has_no_interval():
-    judged = summary([2.0], ["mrr"])
+@pytest.mark.parametrize("wrong", [0, 1, 40, 359, 360])
+def test_a_share_of_examples_has_wilsons_interval(wrong):
+    ranks = np.repeat([2.0, 1.0], [wrong, 360 - wrong])
+    interval = scipy.stats.binomtest(wrong, 360).proportion_ci(method="wilson")
+    expected = 100 * np.array([interval.low, interval.high])
+    intervals = summary(ranks, ["top1_error", "top1_accuracy"])["intervals"]
+    np.testing.assert_allclose(intervals["top1_error"], expected, atol=1e-9)
+    np.testing.assert_allclose(intervals["top1_accuracy"], 100 - expected[::-1], atol=1e-9)
+
+
+def test_a_metric_with_one_value_for_all_examples_is_not_certain():
+    judged = summary([1.0] * 359, ["top1_error", "ndcg@5", "mrr", "mean_rank"])
+    for name, expected in (("top1_error", [0.0, 1.06]), ("ndcg@5", [98.94, 100.0]), ("mrr", [98.94, 100.0])):
+        np.testing.assert_allclose(judged["intervals"][name], expected, atol=0.01)
+    assert judged["intervals"]["mean_rank"] is None  # it has no bound
+    assert judged["information"]["ndcg@5"] == {"bits": 0.0, "interval": None}
+
+
+def test_intervals_cover_a_rare_error_as_often_as_they_claim():
+    rng, share, covered = np.random.default_rng(0), 0.003, {"top1_error": 0, "ndcg@5": 0}
+    truth = {"top1_error": 100 * share, "ndcg@5": 100 * (1 - share * (1 - 1 / np.log2(3)))}
+    for _ in range(300):
+        wrong = rng.random(360) < share
+        values = np.stack([wrong, np.where(wrong, 1 / np.log2(3), 1.0)], axis=1)
+        intervals = evaluation.summarize(values, list(covered))["intervals"]
+        for name, (low, high) in intervals.items():
+            covered[name] += low <= truth[name] <= high
+    assert min(covered.values()) >= 0.92 * 300, covered  # the bootstrap covers the error 66% of the time
+
+
+def test_one_example_has_the_interval_of_a_share_or_none():
+    judged = summary([2.0], ["mrr", "top1_error", "mean_rank"])
     assert judged["mrr"] == 50.0
-    assert np.isnan(judged["intervals"]["mrr"]).all()
+    np.testing.assert_allclose(judged["intervals"]["top1_error"], [20.65, 100.0], atol=0.01)
+    assert judged["intervals"]["mean_rank"] is None
 
 
 def test_many_different_values():

@@ -1,6 +1,8 @@
 """Files of a run, on disk or in object storage, with errors that name them."""
 
 import contextlib
+import json
+import math
 import os
 import re
 import uuid
@@ -101,3 +103,20 @@ def remove(paths):
 
 def is_local(path):
     return "://" not in os.fspath(path)
+
+
+def to_json(value, *, indent=None):
+    """Returns a value as JSON; numbers that are not finite, which JSON cannot hold, become null.
+
+    >>> to_json({"mean_rank": math.inf, "interval": [1.0, math.nan]})
+    '{"mean_rank": null, "interval": [1.0, null]}'
+    """
+    return json.dumps(_finite(value), indent=indent, allow_nan=False)
+
+
+def _finite(value):
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

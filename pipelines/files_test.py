@@ -1,3 +1,4 @@
+import json
 import os
 
 import pytest
@@ -56,3 +57,9 @@ def test_errors_name_the_file(tmp_path):
 def test_what_is_local():
     assert files.is_local("runs/x")
     assert not files.is_local("gs://bucket/x")
+
+
+def test_json_holds_no_number_that_is_not_finite():
+    value = {"a": [1.5, float("nan"), {"b": -float("inf")}], "c": (1, None, "Infinity"), "d": True}
+    expected = {"a": [1.5, None, {"b": None}], "c": [1, None, "Infinity"], "d": True}
+    assert json.loads(files.to_json(value, indent=2), parse_constant=pytest.fail) == expected

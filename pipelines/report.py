@@ -1,17 +1,15 @@
 """Results for people: tables in the terminal and in Markdown, and plots."""
 
 import dataclasses
-import functools
 import glob
 import itertools
 import os
 
 import numpy as np
-import scipy.stats
 from matplotlib.figure import Figure
 
 from rank4class import losses
-from rank4class.pipelines import config
+from rank4class.pipelines import config, statistics
 from rank4class.pipelines.description import printable
 from rank4class.pipelines.workdir import Workdir
 
@@ -31,11 +29,19 @@ COLORS = [
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A finished run: its experiment, its results and its folder."""
+    """A finished run of a grid.
+
+    Attributes:
+      experiment: its `config.Experiment`.
+      results: see `trainer.train`.
+      path: its folder.
+      ignored: names of the fields of the grid's config that its loss or its interaction does not take.
+    """
 
     experiment: object
     results: dict
     path: str
+    ignored: tuple = ()
 
 
 def one_line(judged):
@@ -63,11 +69,15 @@ def results_table(judged):
     for metric in _metrics(next(iter(judged.values()))):
         cells = [metric + _unit(metric)]
         for split in judged.values():
-            low, high = split["intervals"][metric]
+            interval = _brackets(split["intervals"][metric])
             bits = split["information"][metric]["bits"]
-            cells += [f"{split[metric]:.2f}  [{low:.2f}, {high:.2f}]", f"{bits:.2f}"]
+            cells += [f"{split[metric]:.2f}  {interval}", f"{bits:.2f}"]
         rows.append(cells)
     return text_table(rows)
+
+
+def _brackets(interval):
+    return "no interval" if interval is None else "[{:.2f}, {:.2f}]".format(*interval)
 
 
 def class_table(table, ids):
@@ -124,7 +134,7 @@ VERDICTS = {"first": "A is better", "second": "B is better", "equal": "no differ
 
 def comparison_table(compared):
     """Returns `comparison.Comparison`s of a run A, the first, and a run B as text for a terminal."""
-    rows = [["metric", "A", "B", "B - A  [95%]", "A better", "B better", "equal", ""]]
+    rows = [["metric", "A", "B", "B - A  [95%]", "A better", "B better", "equal", "p", ""]]
     for one in compared:
         low, high = one.interval
         between = "no interval" if np.isnan(low) else f"[{_signed(low)}, {_signed(high)}]"
@@ -132,7 +142,9 @@ def comparison_table(compared):
         counts = (f"{count:,}" for count in (one.first_better, one.second_better, one.equal))
         means = f"{one.first:.2f}", f"{one.second:.2f}"
         verdict = VERDICTS[one.verdict()]
-        rows.append([one.metric + _unit(one.metric), *means, f"{difference}  {between}", *counts, verdict])
+        p_value = "-" if np.isnan(one.p_value) else f"{one.p_value:.3f}"
+        cells = one.metric + _unit(one.metric), *means, f"{difference}  {between}", *counts, p_value, verdict
+        rows.append(cells)
     return text_table(rows)
 
 
@@ -140,54 +152,59 @@ def _signed(value):
     return f"{value:+.2f}" if round(value, 2) else "0.00"
 
 
-def mean_and_half_width(values):
-    """Returns the mean of a figure over seeds and half of its 95% interval (Student's t).
-
-    >>> mean, half = mean_and_half_width([1.0, 2.0, 3.0])
-    >>> round(mean, 2), round(half, 2)  # 4.303 standard errors of 1 / sqrt(3)
-    (2.0, 2.48)
-    """
-    values = np.asarray(values, np.float64)
-    if len(values) < 2:
-        return float(values.mean()), float("nan")
-    half = scipy.stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
-    return float(values.mean()), float(half)
-
-
 def grid_table(runs):
     """Returns the rows of a grid: loss, interaction, and each test metric's mean and interval.
 
-    The interval is that over the seeds, or of one seed, in brackets, that over the examples. The best mean of
-    each metric carries a star.
+    The interval is that over the seeds. For one seed, or if all seeds have the same value, it is the interval
+    over the examples, in brackets. The best mean of each metric of several rows carries a star.
     """
     cells = _cells(runs)
     names = _metrics(runs[0].results["test"])
-    means = {key: {name: _mean_and_interval(group, name) for name in names} for key, group in cells.items()}
+    means = {
+        cell: {name: statistics.mean_and_half_width(_test_values(group, name)) for name in names}
+        for cell, group in cells.items()
+    }
     best = {name: _best_of(name)(round(mean[name][0], 2) for mean in means.values()) for name in names}
     rows = [["loss", "interaction", *names]]
     for (loss, interaction), mean in means.items():
         figures = []
         for name in names:
-            value, low, high = mean[name]
-            star = "*" if round(value, 2) == best[name] else ""
-            one = len(cells[loss, interaction]) == 1
-            interval = f"[{low:.2f}, {high:.2f}]" if one else f"± {high - value:.2f}"
+            value, half = mean[name]
+            star = "*" if len(cells) > 1 and round(value, 2) == best[name] else ""
+            interval = (
+                f"± {half:.2f}"
+                if half > 0.0
+                else _brackets(_examples_interval(cells[loss, interaction], name))
+            )
             figures.append(f"{value:.2f}{star} {interval}")
         rows.append([loss, interaction, *figures])
     return rows
 
 
+def _test_values(runs, name):
+    return [run.results["test"][name] for run in runs]
+
+
+def _examples_interval(runs, name):
+    """Returns the interval over the examples that covers the interval of each run; None if one has none."""
+    intervals = [run.results["test"]["intervals"][name] for run in runs]
+    if None in intervals:
+        return None
+    lows, highs = zip(*intervals, strict=True)
+    return min(lows), max(highs)
+
+
 def _mean_and_interval(runs, name):
-    """Returns a test metric's mean and the ends of its interval: over the seeds, of one over the examples."""
-    mean, half = mean_and_half_width([run.results["test"][name] for run in runs])
-    if len(runs) > 1:
+    """Returns a test metric's mean and the ends of its interval, NaN if it has none; see `grid_table`."""
+    mean, half = statistics.mean_and_half_width(_test_values(runs, name))
+    if half > 0.0:
         return mean, mean - half, mean + half
-    return mean, *runs[0].results["test"]["intervals"][name]
+    return mean, *(_examples_interval(runs, name) or (np.nan, np.nan))
 
 
 def grid_text(runs):
-    """Returns `grid_table` as text for a terminal, under what its figures are."""
-    return f"Test set, shares in percent; {_of_what(_seeds(runs))}:\n\n{text_table(grid_table(runs))}"
+    """Returns `grid_table` as text for a terminal, below a line that explains its figures."""
+    return f"{_explanation(runs)}:\n\n{text_table(grid_table(runs))}"
 
 
 TUNING = "tuning"  # the folder of a grid's runs that were to choose by
@@ -202,14 +219,15 @@ def tuning_name(cell, choice):
     return f"{cell}-" + ",".join(f"{field}={value!r}" for field, value in choice.items())
 
 
-def write_grid(runs, root, tune=()):
+def write_grid(runs, root, tune=None):
     """Writes `report.md` and its plots for a grid; returns the report's path.
 
     Args:
       runs: the grid's `Run`s.
       root: its folder.
-      tune: the fields that were tuned.
+      tune: tuned field -> its values.
     """
+    tune = tune or {}
     plots = []
     alone, by_cutoff = _families(_metrics(runs[0].results["test"]))
     if alone:
@@ -231,8 +249,8 @@ def write_grid(runs, root, tune=()):
         f"# {first.experiment.data.name} with {first.experiment.encoder.name}"
         + (" (frozen)" if first.experiment.encoder.frozen else ""),
         "",
-        f"Test set, shares in percent; {_of_what(seeds)}. A star marks the best mean; where intervals "
-        "overlap, the difference may be chance.",
+        f"{_explanation(runs)}. A star marks the best mean; where intervals overlap, the difference may be "
+        "chance.",
         "",
         *markdown_table(grid_table(runs)),
         "",
@@ -247,6 +265,7 @@ def write_grid(runs, root, tune=()):
         f"- {first.experiment.optimizer.name.capitalize()}, batches of {first.experiment.batch_size}, "
         f"{first.experiment.epochs:g} epochs at most; the best checkpoint"
         f"{' and values of what was tuned' if tune else ''} by validation {first.experiment.monitor}.",
+        *_notes(runs, tune),
         f"- Seeds {', '.join(map(str, seeds))}; code {code}; {packages}.",
         "",
     ]
@@ -260,11 +279,45 @@ def _seeds(runs):
     return sorted({run.experiment.seed for run in runs})
 
 
-def _of_what(seeds):
-    """What the figures of a grid are, and their intervals."""
+def _explanation(runs):
+    """Returns a line on the figures of `grid_table` and their intervals."""
+    seeds = _seeds(runs)
     if len(seeds) == 1:
-        return "one seed, with the 95% interval over the examples (bootstrap)"
-    return f"mean over {len(seeds)} seeds and its 95% interval (Student's t)"
+        return "Test set, shares in percent; one seed, with the 95% interval over the examples"
+    return (
+        f"Test set, shares in percent; mean over {len(seeds)} seeds and its 95% interval (Student's t), or "
+        "the interval over the examples in brackets if all seeds have the same value"
+    )
+
+
+def _notes(runs, tune):
+    """Returns the lines of a report on the choice of tuned values and on ignored fields."""
+    lines = []
+    tuned = [field for field, values in tune.items() if len(values) > 1]
+    if tuned:
+        lines.append(f"- Tuned on the first seed alone ({runs[0].experiment.seed}): {', '.join(tuned)}.")
+    for (loss, interaction), group in _cells(runs).items():
+        lines += [f"- {loss}-{interaction}: {note}." for note in boundary_notes(group[0].experiment, tune)]
+        if group[0].ignored:
+            lines.append(f"- {loss}-{interaction} has no {', '.join(group[0].ignored)}: ignored.")
+    return lines
+
+
+def boundary_notes(experiment, tune):
+    """Returns a sentence for each tuned field whose chosen value is the lowest or the highest that was tried.
+
+    Args:
+      experiment: the `config.Experiment` with the chosen values.
+      tune: field -> values.
+    """
+    notes = []
+    for field, values in tune.items():
+        value = config.value_of(experiment, field)
+        if len(values) > 1 and value == min(values) and value:  # no value is lower than 0
+            notes.append(f"{field}={value:g} is the lowest value tried; try lower values")
+        if len(values) > 1 and value == max(values):
+            notes.append(f"{field}={value:g} is the highest value tried; try higher values")
+    return notes
 
 
 FEW_CUTOFFS = 2  # of one metric, which are plotted as metrics of their own
@@ -285,14 +338,14 @@ def _families(names):
     return [name for name in names if name.partition("@")[0] not in by_cutoff], by_cutoff
 
 
-def training_table(runs, root, tune=()):
+def training_table(runs, root, tune=None):
     """Returns the rows of how a grid was trained: what was tuned, the best epochs, and what was tried.
 
     A cell's best epochs are those of its first and last seed by them. What was tried is each combination of
     values, in the order of the fields, with the validation value of the monitored metric.
     """
     monitor = runs[0].experiment.monitor
-    fields = tuple(tune) or ("optimizer.learning_rate",)
+    fields = tuple(tune or ("optimizer.learning_rate",))
     rows = [["loss", "interaction", *fields, "best epoch", "epochs", f"tried: validation {monitor}"]]
     for (loss, interaction), group in _cells(runs).items():
         experiment = group[0].experiment
@@ -301,7 +354,7 @@ def training_table(runs, root, tune=()):
             _span([run.results[key] * in_epochs for run in group]) for key in ("best_step", "steps")
         )
         tried = _tried(root, f"{loss}-{interaction}", fields, monitor)
-        values = (functools.reduce(getattr, field.split("."), experiment) for field in fields)
+        values = (config.value_of(experiment, field) for field in fields)
         rows.append(
             [
                 loss,

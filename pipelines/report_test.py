@@ -2,7 +2,7 @@ import numpy as np
 import scipy.stats
 from matplotlib.figure import Figure
 
-from rank4class.pipelines import config, report
+from rank4class.pipelines import config, report, statistics
 
 
 def run(loss, seed, top1, ndcg):
@@ -39,9 +39,25 @@ def test_a_grids_table_by_hand():
     ]
 
 
+def test_seeds_of_one_value_have_the_interval_over_the_examples():
+    runs = [run("mse", 0, 0.0, 90.0), run("mse", 1, 0.0, 91.0)]
+    runs[1].results["test"]["intervals"]["top1_error"] = [-0.5, 1.5]
+    table = report.grid_table(runs)
+    half = scipy.stats.t.ppf(0.975, 1) / 2
+    assert table[1] == ["mse", "dot", "0.00 [-1.00, 1.50]", f"90.50 ± {half:.2f}"]  # one row has no best
+    runs[1].results["test"]["intervals"]["top1_error"] = None
+    assert report.grid_table(runs)[1][2] == "0.00 no interval"
+
+
+def test_a_metric_without_an_interval_says_so():
+    one = run("mse", 0, 3.25, 90.0)
+    one.results["test"]["intervals"]["top1_error"] = None
+    assert "3.25  no interval      1.23" in report.results_table({"test": one.results["test"]})
+
+
 def test_the_interval_is_scipys():
     values = np.random.default_rng(0).normal(size=5)
-    mean, half = report.mean_and_half_width(values)
+    mean, half = statistics.mean_and_half_width(values)
     low, high = scipy.stats.t.interval(0.95, 4, loc=values.mean(), scale=scipy.stats.sem(values))
     np.testing.assert_allclose([mean - half, mean + half], [low, high])
 
@@ -65,14 +81,15 @@ def test_what_a_figure_says_of_its_interval_is_drawn(tmp_path, monkeypatch):
 
     figures = []
     monkeypatch.setattr(report, "Figure", lambda **kwargs: figures.append(Figure(**kwargs)) or figures[-1])
-    runs = [of("mse", 0, 50, 60, 80), of("softmax", 0, 10, 20, 30), of("softmax", 1, 12, 20, 30)]
+    runs = [of("mse", 0, 50, 60, 80), of("softmax", 0, 10, 20, 30), of("softmax", 1, 12, 20, 34)]
     report.plot_cutoffs(runs, {"ndcg": [1, 2, 5]}, str(tmp_path / "cutoffs.png"))
     (axis,) = figures[0].axes
     assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["mse", "softmax"]
     assert axis.get_xticks().tolist() == [1, 2, 5]
     half = scipy.stats.t.ppf(0.975, 1)
     drawn = [[(low, high) for (_, low), (_, high) in bars.get_segments()] for bars in axis.collections]
-    expected = [[(47, 80), (57, 90), (77, 100)], [(max(0, 11 - half), 11 + half), (20, 20), (30, 30)]]
+    of_seeds = [(max(0, 11 - half), 11 + half), (17, 50), (32 - 2 * half, 32 + 2 * half)]
+    expected = [[(47, 80), (57, 90), (77, 100)], np.clip(of_seeds, 0, 100)]
     np.testing.assert_allclose(drawn, expected)
     means = [line.get_ydata().tolist() for line in axis.lines if len(line.get_ydata()) == 3][::3]
-    assert means == [[50, 60, 80], [11, 20, 30]]
+    assert means == [[50, 60, 80], [11, 20, 32]]

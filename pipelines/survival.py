@@ -28,6 +28,7 @@ import tensorflow as tf
 
 from rank4class.pipelines import report
 from rank4class.pipelines.checkpoints import UNUSABLE
+from rank4class.pipelines.files import to_json
 
 SAVED = ("last", "best")  # folders of checkpoints
 TEXTS = ("config.json", "data.json", "class_texts.json", "metrics.jsonl", "results.json")
@@ -198,7 +199,7 @@ def survive(arguments, output, *, kills=30, inside_saves=10, seed=0, timeout=360
         **dataclasses.asdict(outcome),
     }
     with open(os.path.join(output, "survival.json"), "w", encoding="utf-8") as file:
-        file.write(json.dumps(told, indent=2) + "\n")
+        file.write(to_json(told, indent=2) + "\n")
     return outcome
 
 

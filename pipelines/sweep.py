@@ -41,10 +41,10 @@ def parse_tune(texts):
 def run_grid(base, root, *, losses, interactions, seeds, tune=None):
     """Trains every combination; runs that are finished already are not repeated.
 
-    What is to be tuned is chosen for each cell: it is trained once with each combination of the values, with
+    Tuned fields are chosen for each cell: it is trained once with each combination of the values, with
     the first seed, and the one with the best validation value of the monitored metric is used for all
-    seeds. Of combinations that are the same to a cell, such as temperatures of a loss without one, the first
-    is tried.
+    seeds. Combinations that make no difference to a cell, such as temperatures of a loss without one, are
+    tried once. A cell leaves out the fields of `base` that it does not take; its runs list them as `ignored`.
 
     Args:
       base: the `config.Experiment` that the combinations change.
@@ -57,19 +57,20 @@ def run_grid(base, root, *, losses, interactions, seeds, tune=None):
       The finished `report.Run`s.
 
     Raises:
-      ValueError: a combination cannot run, or stands there twice; found before anything runs.
+      ValueError: a combination cannot run, two combinations are the same experiment, or no cell takes a tuned
+        field. Nothing has run then.
       FloatingPointError: a run diverged, or all that were to be chosen from did. What is finished stays.
     """
     tune = tune or {}
     _check_axes({"losses": losses, "interactions": interactions, "seeds": seeds})
     _check_axes({f"values of {field}": values for field, values in tune.items()})
     _check_tunable(base, tune)
-    cells = [
-        {**config.parse_title(loss), "interaction.name": name} for loss in losses for name in interactions
-    ]
+    cells = _cells(losses, interactions)
+    _check_applicable(base, cells, tune)
     choices = [dict(zip(tune, values, strict=True)) for values in itertools.product(*tune.values())]
     for cell, seed, choice in itertools.product(cells, seeds, choices):
         config.check(_experiment(base, {**cell, "seed": seed, **choice}))
+    _check_different(base, cells)
     tried = [_different(base, cell, choices) for cell in cells]
     loaded = problem.load(base, root)
     counter = itertools.count(1)
@@ -88,7 +89,7 @@ def run_grid(base, root, *, losses, interactions, seeds, tune=None):
             print(line + str(error), flush=True)
             raise
         print(f"{line}{split} {report.one_line(results[split])}", flush=True)
-        return report.Run(experiment, results, path)
+        return report.Run(experiment, results, path, ignored(base, changes))
 
     def best_of(choices, cell, name):
         if len(choices) == 1:
@@ -107,17 +108,41 @@ def run_grid(base, root, *, losses, interactions, seeds, tune=None):
         best = functools.reduce(
             lambda best, i: i if evaluation.better(base.monitor, values[i], values[best]) else best, values
         )
-        _tell_of_edges(name, choices, choices[best], base.monitor)
+        for note in report.boundary_notes(_experiment(base, {**cell, **choices[best]}), tune):
+            print(f"  {name}: {note}")
         return choices[best]
 
     runs = []
     for cell, choices in zip(cells, tried, strict=True):
         experiment = _experiment(base, cell)
-        name = f"{config.title(experiment.loss)}-{experiment.interaction.name}"
+        name = _name(experiment)
         choice = best_of(choices, cell, name)
         for seed in seeds:
             runs.append(train({**cell, "seed": seed, **choice}, f"{name}-seed{seed}"))
     return runs
+
+
+def check_overrides(fields, base, *, losses, interactions, tune):
+    """Raises ValueError for a field set on the command line that has no effect on any run of a grid.
+
+    Args:
+      fields: dotted names.
+      base, losses, interactions, tune: see `run_grid`.
+    """
+    flags = {"loss.name": "--losses", "interaction.name": "--interactions", "seed": "--seed"}
+    for field in fields:
+        cells = _cells(losses, interactions)
+        if field in tune or field == "seed" or all(field in cell for cell in cells):
+            flag = "--tune" if field in tune else flags.get(field, "--losses")
+            raise ValueError(f"config.{field}: {flag} of the grid sets this field. Leave one of the two out.")
+        if all(field in cell or field in ignored(base, cell) for cell in cells):
+            raise ValueError(f"config.{field}: no loss or interaction of this grid has it. Leave it out.")
+
+
+def _cells(losses, interactions):
+    return [
+        {**config.parse_title(loss), "interaction.name": name} for loss in losses for name in interactions
+    ]
 
 
 def _check_axes(axes):
@@ -143,6 +168,32 @@ def _check_tunable(base, fields):
             raise ValueError(f"{field} cannot be tuned: the encoder is frozen, and its outputs are shared")
 
 
+def _check_applicable(base, cells, tune):
+    """Raises ValueError for a rank function that its loss does not take, or a tuned field no cell takes."""
+    for cell in cells:
+        if "loss.rank_fn" in cell and "loss.rank_fn" in ignored(base, cell):
+            raise ValueError(
+                f"losses={cell['loss.name']}@{cell['loss.rank_fn']}: this loss takes no rank function. Use "
+                f"{cell['loss.name']!r}, or a loss that takes one, such as 'approx_ndcg'."
+            )
+    for field, values in tune.items():
+        if all(field in ignored(base, {**cell, field: values[0]}) for cell in cells):
+            raise ValueError(f"tune={field}: no loss or interaction of this grid has it. Leave it out.")
+
+
+def _check_different(base, cells):
+    """Raises ValueError if two cells are the same experiment, such as by a rank function set in `base`."""
+    names = []
+    for cell in cells:
+        experiment = _experiment(base, cell)
+        names.append(f"{config.title(experiment.loss)}-{experiment.interaction.name}")
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(
+                f"{name}: the grid has this cell twice, so its runs would count twice. Remove one."
+            )
+
+
 def _different(base, cell, choices):
     """Returns the first of the choices of each experiment that they come to."""
     first = []
@@ -153,14 +204,16 @@ def _different(base, cell, choices):
     return [choice for _, choice in first]
 
 
-def _tell_of_edges(name, choices, best, monitor):
-    """Prints for which fields the best of the values is the lowest or the highest that was tried."""
-    for field, value in best.items():
-        values = {choice[field] for choice in choices}
-        for end, beyond in ((min(values), "lower"), (max(values), "higher")):
-            if len(values) > 1 and value == end and (value or beyond == "higher"):  # below 0 there is nothing
-                print(f"  {name}: {field} {value:g} by validation {monitor}; {beyond} may be better")
+def _name(experiment):
+    """Returns the name of an experiment's cell, with which the names of its runs' folders begin."""
+    return f"{config.title(experiment.loss)}-{experiment.interaction.name}"
 
 
 def _experiment(base, changes):
-    return config.without_foreign_knobs(config.override(base, changes))
+    experiment = config.override(base, changes)
+    return config.override(experiment, config.foreign_fields(experiment))
+
+
+def ignored(base, changes):
+    """Returns the names of the set fields that an experiment's loss and interaction do not take."""
+    return tuple(config.foreign_fields(config.override(base, changes)))

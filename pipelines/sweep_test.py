@@ -55,7 +55,11 @@ def test_the_learning_rate_is_chosen_on_the_validation_set(tmp_path, capsys):
     for number, rate, value in ((1, "1e-06", values[1]), (2, "0.01", values[0])):
         assert f"[  {number}/4] tuning/softmax-dot-{RATE}={rate}: validation top1_error" in printed
         assert f"ndcg@5 {value}%" in printed
-    assert f"softmax-dot: {RATE} 0.01 by validation ndcg@5; higher may be better" in printed
+    note = f"softmax-dot: {RATE}=0.01 is the highest value tried; try higher values"
+    assert f"  {note}\n" in printed
+    report.write_grid(runs, str(tmp_path), {RATE: (1e-6, 1e-2)})
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert f"- Tuned on the first seed alone (0): {RATE}.\n- {note}.\n" in text
     header, row = report.training_table(runs, str(tmp_path), (RATE,))
     assert header[2] == RATE
     assert row == ["softmax", "dot", "0.01", "1.01", "1.01", f"1e-06: {values[1]}, 0.01: {values[0]}"]
@@ -85,8 +89,8 @@ def test_several_fields_are_tuned_together(tmp_path, capsys):
     assert max(values, key=values.get) == (1e-2, 0.0)
     for run in runs:
         assert (run.experiment.optimizer.learning_rate, run.experiment.encoder.dropout) == (1e-2, 0.0)
-    assert f"  softmax-dot: {RATE} 0.01 by validation ndcg@5; higher may be better\n" in printed
-    assert "encoder.dropout 0 by" not in printed  # nothing is lower
+    assert f"  softmax-dot: {RATE}=0.01 is the highest value tried; try higher values\n" in printed
+    assert "encoder.dropout=0 is" not in printed  # nothing is lower
     header, row = report.training_table(runs, str(tmp_path), tuple(tune))
     assert header[2:4] == list(tune)
     assert row[2:4] == ["0.01", "0"]
@@ -103,13 +107,17 @@ def test_a_knob_that_a_loss_lacks_is_not_tried(tmp_path, capsys):
     assert len(list((tmp_path / "tuning").iterdir())) == 2
     rows = report.training_table(runs, str(tmp_path), ("loss.temperature",))[1:]
     assert [row[2] for row in rows][1] == rows[1][-1] == "-"
+    report.write_grid(runs, str(tmp_path), {"loss.temperature": (0.5, 1.0)})
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "\n- mse-dot has no loss.temperature: ignored.\n" in text
+    assert "softmax-dot has no" not in text
 
 
 def test_a_field_of_one_value_is_set(tmp_path, capsys):
     (run,) = grid(tmp_path, losses=["mse"], interactions=["dot"], seeds=[0], tune={RATE: (0.02,)})
     assert run.experiment.optimizer.learning_rate == 0.02
     assert not (tmp_path / "tuning").exists()
-    assert "may be better" not in capsys.readouterr().out
+    assert "value tried" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -149,12 +157,52 @@ def test_what_cannot_be_tuned_is_named(text, message):
             "data.validation_share cannot be tuned: a grid's runs",
         ),
         ({"tune": {"loss.name": ("mse",)}}, "loss.name is not a field of one number"),
+        (
+            {"losses": ["softmax", "softmax@cnn"]},
+            "losses=softmax@cnn: this loss takes no rank function. Use 'softmax', or",
+        ),
+        (
+            {"losses": ["mse", "softmax"], "tune": {"loss.kappa": (1.0, 2.0)}},
+            "tune=loss.kappa: no loss or interaction of this grid has it",
+        ),
     ],
 )
 def test_a_bad_axis_is_refused_before_anything_runs(tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
         grid(tmp_path / "grid", **changes)
     assert not (tmp_path / "grid").exists()
+
+
+def test_cells_that_are_the_same_experiment_are_refused(tmp_path):
+    ranked = config.override(base(), {"loss.rank_fn": "handcrafted"})
+    axes = {"losses": ["approx_ndcg", "approx_ndcg@handcrafted"], "interactions": ["dot"], "seeds": [0]}
+    with pytest.raises(ValueError, match="approx_ndcg@handcrafted-dot: the grid has this cell twice"):
+        sweep.run_grid(ranked, str(tmp_path / "grid"), **axes)
+    assert not (tmp_path / "grid").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"loss.name": "mse"}, "config.loss.name: --losses of the grid sets this field"),
+        ({"interaction.name": "dot"}, "config.interaction.name: --interactions of the grid sets"),
+        ({"seed": 3}, "config.seed: --seed of the grid sets"),
+        ({RATE: 0.1}, f"config.{RATE}: --tune of the grid sets"),
+        ({"loss.kappa": 3.0}, "config.loss.kappa: no loss or interaction of this grid has it"),
+        ({"interaction.units": 8}, "config.interaction.units: no loss or interaction of this grid has it"),
+        ({"loss.rank_fn": "cnn"}, "config.loss.rank_fn: no loss or interaction of this grid has it"),
+    ],
+)
+def test_a_field_of_the_command_line_without_effect_is_refused(changes, message):
+    axes = {"losses": ["softmax", "mse"], "interactions": ["dot"], "tune": {RATE: (0.1, 0.2)}}
+    with pytest.raises(ValueError, match=message):
+        sweep.check_overrides(changes, config.override(base(), changes), **axes)
+
+
+def test_a_field_of_the_command_line_may_apply_to_some_cells():
+    changes = {"loss.temperature": 0.5, "loss.rank_fn": "cnn", "epochs": 2.0, "interaction.units": 8}
+    axes = {"losses": ["approx_ndcg", "mse"], "interactions": ["dot", "lc_mlp"], "tune": {}}
+    sweep.check_overrides(changes, config.override(base(), changes), **axes)
 
 
 def test_knobs_of_a_frozen_encoder_cannot_be_tuned(tmp_path):

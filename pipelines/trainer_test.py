@@ -72,6 +72,28 @@ def test_a_run_leaves_what_it_promises(tmp_path, capsys):
     assert "17/17" in capsys.readouterr().out  # Keras's bar
 
 
+def test_a_split_of_one_example_writes_json(tmp_path):
+    metrics = ("top1_error", "mean_rank", "ndcg@5")
+    experiment = small(**{"data.max_examples": 1, "metrics": metrics, "epochs": 1.0})
+    results = trainer.train(experiment, str(tmp_path / "run"), progress=False)
+    assert results["test"]["intervals"]["mean_rank"] is None
+    for path in (tmp_path / "run").glob("*.json*"):
+        for line in [path.read_text()] if path.suffix == ".json" else path.read_text().splitlines():
+            json.loads(line, parse_constant=lambda name, path=path: pytest.fail(f"{path} holds {name}"))
+    assert trainer.train(experiment, str(tmp_path / "run")) == results
+
+
+def test_metrics_that_are_not_finite_are_read_again(tmp_path):
+    workdir = Workdir(str(tmp_path))
+    split = {"mean_rank": np.inf, "nll": 2.0, "examples": 3, "intervals": {"mean_rank": None}}
+    results = {"validation": split, "test": split, "best_step": None}
+    workdir.write_results(results)
+    workdir.write_history([{"step": 3, "loss": 1.5, "mean_rank": np.inf}])
+    assert "Infinity" not in "".join(path.read_text() for path in tmp_path.iterdir())
+    assert workdir.results() == results
+    assert workdir.history() == [{"step": 3, "loss": 1.5, "mean_rank": np.inf}]
+
+
 def test_tensorboard_holds_losses_metrics_and_the_config(finished):
     (events,) = (finished / "tensorboard").glob("events*")
     tags = set()

@@ -15,6 +15,7 @@ lock             held by the process that trains
 
 import fcntl
 import json
+import math
 import os
 import platform
 
@@ -163,7 +164,12 @@ class Workdir:
 
     def results(self):
         """Returns the finished run's results, or None."""
-        return read_json(self._results) if files.exists(self._results) else None
+        if not files.exists(self._results):
+            return None
+        results = read_json(self._results)
+        return {
+            name: _restored(value) if isinstance(value, dict) else value for name, value in results.items()
+        }
 
     def write_results(self, results):
         write_json(self._results, results)
@@ -173,7 +179,7 @@ class Workdir:
 
     def history(self):
         """Returns the evaluations so far, oldest first."""
-        return _read_lines(self._metrics)
+        return [_restored(line) for line in _read_lines(self._metrics)]
 
     def write_history(self, history):
         _write_lines(self._metrics, history)
@@ -192,7 +198,12 @@ def read_json(path):
 
 
 def write_json(path, value):
-    files.write(path, json.dumps(value, indent=2) + "\n")
+    files.write(path, files.to_json(value, indent=2) + "\n")
+
+
+def _restored(metrics):
+    """Returns metrics as they were written: those that are not finite, null in JSON, are infinite."""
+    return {name: math.inf if value is None else value for name, value in metrics.items()}
 
 
 def _read_lines(path):
@@ -203,7 +214,7 @@ def _read_lines(path):
 
 
 def _write_lines(path, values):
-    files.write(path, "".join(json.dumps(value) + "\n" for value in values))
+    files.write(path, "".join(files.to_json(value) + "\n" for value in values))
 
 
 def _parse(text, where):

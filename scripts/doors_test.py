@@ -152,7 +152,7 @@ def test_compare(fork, two_runs):
     assert line.split()[2:5] == [f"{first:.2f}", f"{second:.2f}", f"{second - first:+.2f}"]
     assert any(verdict in line for verdict in ("A is better", "B is better", "may be chance"))
     assert same.count("no difference") == 3
-    assert same.count("0.00  [0.00, 0.00]") == 3
+    assert same.count("0.00  [-0.77, +0.77]") == 3
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ r"""Trains the grid of losses, interactions and seeds, and reports it.
 """
 
 from absl import flags
+from ml_collections import config_flags
 
 from rank4class.pipelines import report, sweep
 from rank4class.scripts import main as door
@@ -27,14 +28,10 @@ _TUNE = flags.DEFINE_multi_string(
 
 def main():
     tune = sweep.parse_tune(_TUNE.value)
-    runs = sweep.run_grid(
-        _CONFIG.value,
-        _WORKDIR.value,
-        losses=_LOSSES.value,
-        interactions=_INTERACTIONS.value,
-        seeds=_SEEDS.value,
-        tune=tune,
-    )
+    axes = {"losses": _LOSSES.value, "interactions": _INTERACTIONS.value, "tune": tune}
+    overrides = config_flags.get_override_values(flags.FLAGS["config"])
+    sweep.check_overrides(overrides, _CONFIG.value, **axes)
+    runs = sweep.run_grid(_CONFIG.value, _WORKDIR.value, seeds=_SEEDS.value, **axes)
     path = report.write_grid(runs, _WORKDIR.value, tune)
     print(f"\n{report.grid_text(runs)}\n")
     print(f"Report with plots: {path}")

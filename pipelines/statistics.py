@@ -1,0 +1,183 @@
+"""Confidence intervals and tests for the figures of evaluations, sweeps and comparisons.
+
+All intervals are 95% intervals.
+"""
+
+import numpy as np
+import scipy.stats
+
+RESAMPLES = 2000  # of a bootstrap
+FLIPS = 10_000  # random sign patterns of a permutation test
+LEVEL = 0.05  # of a test
+_Z = scipy.stats.norm.ppf(0.975)
+_BLOCK = 1 << 22  # numbers in memory at a time
+
+
+def mean_and_half_width(values):
+    """Returns the mean of a figure over seeds and half the width of its interval (Student's t).
+
+    Args:
+      values: one figure per seed, `[S]`.
+
+    Returns:
+      Two floats. The half width of a single value is NaN.
+
+    >>> mean, half = mean_and_half_width([1.0, 2.0, 3.0])
+    >>> round(mean, 2), round(half, 2)  # 4.303 standard errors of 1 / sqrt(3)
+    (2.0, 2.48)
+    """
+    values = np.asarray(values, np.float64)
+    if len(values) < 2:
+        return float(values.mean()), float("nan")
+    half = scipy.stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    return float(values.mean()), float(half)
+
+
+def wilson(means, counts):
+    """Returns Wilson's interval for the mean of values in [0, 1].
+
+    The interval is Wilson's as published for values that are 0 or 1. Other values of the same mean vary
+    less, so their interval is conservative. Its width is never 0, even if all values are equal.
+
+    Args:
+      means: float array of any shape; NaN gives NaN.
+      counts: number of values, int array that broadcasts to the shape of `means`.
+
+    Returns:
+      float64 `[..., 2]`, in [0, 1].
+
+    >>> wilson(np.array([0.5, 1.0, np.nan]), np.array([10, 3, 0])).round(4)
+    array([[0.2366, 0.7634],
+           [0.4385, 1.    ],
+           [   nan,    nan]])
+
+    References:
+      Wilson (1927), "Probable inference, the law of succession, and statistical inference", eq. 5.
+    """
+    pull = _Z**2 / np.maximum(counts, 1)
+    center = (means + pull / 2) / (1 + pull)
+    half = np.sqrt(pull * (means * (1 - means) + pull / 4)) / (1 + pull)
+    return np.clip(np.stack([center - half, center + half], axis=-1), 0.0, 1.0)
+
+
+def mean_interval(values, counts, draws, *, bounded):
+    """Returns the interval of the mean of a metric over the examples.
+
+    Values that are all 0 or 1 have Wilson's interval. So have equal values in [0, 1]: every resample of
+    them has the same mean, so a bootstrap would claim certainty. Other values have the bootstrap's.
+
+    Args:
+      values: distinct values of the metric, float `[V]`.
+      counts: number of examples of each, int `[V]`.
+      draws: resampled counts, int `[R, V]`; see `resample`.
+      bounded: whether the metric is in [0, 1].
+
+    Returns:
+      `[low, high]`; None if there is no interval, for an infinite value or for equal values without a
+      bound.
+
+    >>> values, counts = np.array([0.0, 1.0]), np.array([359, 1])
+    >>> low, high = mean_interval(values, counts, resample(counts), bounded=True)
+    >>> round(100 * low, 2), round(100 * high, 2)
+    (0.05, 1.56)
+    """
+    size = counts.sum()
+    if bounded and (len(values) == 1 or np.isin(values, [0.0, 1.0]).all()):
+        return wilson(counts @ values / size, size).tolist()
+    if len(values) == 1 or np.isinf(values).any():
+        return None
+    return np.percentile(draws @ values / size, [2.5, 97.5]).tolist()
+
+
+def resample(counts, *, seed=0):
+    """Returns the counts of distinct values in each resample of a bootstrap, int `[RESAMPLES, V]`.
+
+    Examples with equal values are interchangeable, so resampling their counts resamples the examples.
+    """
+    size = counts.sum()
+    return np.random.default_rng(seed).multinomial(size, counts / size, size=RESAMPLES)
+
+
+def difference_interval(differences, *, bounded, seed=0):
+    """Returns the interval of the mean of paired differences over the examples.
+
+    Differences of metrics that are right or wrong are -1, 0 or 1: their interval is Bonett and Price's, whose
+    width is never 0. Other differences have the interval of the paired bootstrap.
+
+    Args:
+      differences: float `[N]`, finite or infinite.
+      bounded: whether the metric is in [0, 1].
+      seed: seed of the resampling.
+
+    Returns:
+      `(low, high)`; NaN if there is none: for one example, for an infinite difference, or for equal
+      differences without a bound.
+
+    >>> low, high = difference_interval(np.array([1.0] * 5 + [0.0] * 355), bounded=True)
+    >>> round(100 * low, 2), round(100 * high, 2)
+    (-0.04, 2.81)
+
+    References:
+      Bonett & Price (2012), "Adjusted Wald confidence interval for a difference of binomial proportions
+      based on paired data".
+    """
+    size = len(differences)
+    if size < 2 or not np.isfinite(differences).all():
+        return float("nan"), float("nan")
+    if bounded and np.isin(differences, [-1.0, 0.0, 1.0]).all():
+        lower, higher = ((np.sum(differences == sign) + 1) / (size + 2) for sign in (-1.0, 1.0))
+        center = higher - lower
+        half = _Z * np.sqrt((lower + higher - center**2) / (size + 2))
+        return float(max(center - half, -1.0)), float(min(center + half, 1.0))
+    if np.ptp(differences) == 0.0:
+        return float("nan"), float("nan")
+    distinct, counts = np.unique(differences, return_counts=True)
+    rng = np.random.default_rng(seed)
+    means = [
+        rng.multinomial(size, counts / size, size=rows) @ distinct / size
+        for rows in _blocks(RESAMPLES, len(distinct))
+    ]
+    low, high = np.percentile(np.concatenate(means), [2.5, 97.5])
+    # Differences that cancel out may leave 1e-16, which would not be 0.
+    return round(float(low), 9), round(float(high), 9)
+
+
+def sign_test(differences, *, seed=0):
+    """Returns the two-sided p-value of the hypothesis that paired differences have random signs.
+
+    It is the permutation test of the mean difference: in each permutation the two runs change places on a
+    random half of the examples. For differences of one size, such as those of errors, it is McNemar's exact
+    test. Otherwise `FLIPS` permutations are drawn.
+
+    Args:
+      differences: float `[N]`.
+      seed: seed of the permutations.
+
+    Returns:
+      A float in (0, 1]; NaN if a difference is not finite.
+
+    >>> round(sign_test(np.array([1.0] * 7 + [-1.0] + [0.0] * 352)), 4)  # 2 (1 + 8) / 2^8
+    0.0703
+    """
+    if not np.isfinite(differences).all():
+        return float("nan")
+    sizes, counts = np.unique(np.abs(differences[differences != 0.0]), return_counts=True)
+    if not len(sizes):
+        return 1.0
+    if len(sizes) == 1:
+        positive = int(np.sum(differences > 0.0))
+        return float(scipy.stats.binomtest(positive, int(counts[0])).pvalue)
+    rng = np.random.default_rng(seed)
+    observed = abs(differences.sum()) * (1.0 - 1e-9)  # sums of other orders differ in the last bits
+    extreme = 0
+    for rows in _blocks(FLIPS, len(sizes)):
+        sums = (2 * rng.binomial(counts, 0.5, size=[rows, len(sizes)]) - counts) @ sizes
+        extreme += int(np.sum(np.abs(sums) >= observed))
+    return (1 + extreme) / (1 + FLIPS)
+
+
+def _blocks(rows, columns):
+    """Yields numbers of rows that sum to `rows`, of at most `_BLOCK` numbers each."""
+    most = max(1, _BLOCK // columns)
+    for start in range(0, rows, most):
+        yield min(most, rows - start)
