@@ -169,7 +169,7 @@ def summarize(values, names, *, seed=0):
         scale = 100.0 if percent else 1.0
         distinct, of_value, resampled = _merge_equal(column, counts, draws)
         interval = statistics.mean_interval(distinct, of_value, resampled, bounded=percent)
-        result[name] = float(counts @ column / len(values) * scale)
+        result[name] = float(counts @ (scale * column) / len(values))
         intervals[name] = interval and [scale * end for end in interval]
         information[name] = _information(of_value, resampled)
     return {**result, "examples": len(values), "intervals": intervals, "information": information}
