@@ -33,6 +33,7 @@ PIP = {
     "sklearn": "scikit_learn",
 }
 PYTHON_OWN = sys.stdlib_module_names | {"tomllib"}  # from 3.11 on
+CONFIGS = ROOT / "pipelines" / "configs"
 FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 
 
@@ -87,7 +88,9 @@ def expected_rule(path):
         top = module.split(".")[0]
         if top == "rank4class":
             target = file_of(module)
-            if target and target != path:
+            if target == CONFIGS / "__init__.py":  # the package itself: its files are found by name
+                deps |= {label(file, path.parent) for file in CONFIGS.glob("*.py")}
+            elif target and target != path:
                 deps.add(label(target, path.parent))
         elif top not in PYTHON_OWN:
             deps.add(f"@pip//{PIP.get(top, top)}")

@@ -2,6 +2,9 @@
 
 A field that is None leaves the choice to what it configures (a loss's own temperature, say); a field
 set to a value that its owner does not know is an error.
+
+The checks import TensorFlow when they are called: a command reports a wrong flag, and lists the fields,
+without the seconds that this import takes.
 """
 
 import copy
@@ -10,16 +13,9 @@ import difflib
 import functools
 import json
 import math
+import os
 import types
 import typing
-
-from rank4class import losses
-from rank4class.data import datasets
-from rank4class.losses import ranks
-from rank4class.losses import registry as loss_registry
-from rank4class.models import count_priors
-from rank4class.models import registry as model_registry
-from rank4class.pipelines import rank_functions
 
 
 @dataclasses.dataclass
@@ -239,6 +235,8 @@ class Experiment:
 OPTIMIZERS = ("adam", "adamw", "adagrad")
 DECAYS = ("none", "linear", "cosine")
 PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
+STRATEGIES = ("default", "mirrored", "multi_worker", "tpu")  # of `strategies.get`
+CHECKPOINTS = ("best", "last")  # of `trainer.restore`
 SMALLEST, LARGEST = 1e-30, 1e30  # of numbers that go into float32, with room to multiply
 POSITIVE = (
     "data.max_length",
@@ -302,6 +300,8 @@ def parse_title(text):
 
 def dataset_knobs(section):
     """Returns the fields of a `Data` section that its dataset takes."""
+    from rank4class.data import datasets
+
     own = [field.name for field in dataclasses.fields(Data) if field.default is None]
     given = {name: getattr(section, name) for name in own if name != "max_examples"}
     given = {name: value for name, value in given.items() if value is not None}
@@ -321,6 +321,9 @@ def foreign_fields(experiment):
     >>> foreign_fields(override(Experiment(), {"loss.name": "mse", "loss.temperature": 0.5}))
     {'loss.temperature': None}
     """
+    from rank4class.losses import registry as loss_registry
+    from rank4class.models import registry as model_registry
+
     known = {
         "loss": loss_registry.knobs_of(experiment.loss.name),
         "interaction": model_registry.knobs_of("interaction", experiment.interaction.name),
@@ -398,7 +401,17 @@ def parse_number(dotted, text):
 
 def check(experiment):
     """Raises ValueError, naming the field and the remedy, where an experiment cannot run."""
-    _check_types(experiment)
+    from rank4class import losses
+    from rank4class.data import datasets
+    from rank4class.losses import ranks
+    from rank4class.models import registry as model_registry
+    from rank4class.pipelines import rank_functions
+
+    check_types(experiment)
+    for section in ("encoder", "class_encoder"):
+        decay = getattr(experiment, section).weight_decay
+        if decay is not None and decay < 0.0:
+            raise ValueError(f"{section}.weight_decay {decay} is negative")
     datasets.check(experiment.data.name, dataset_knobs(experiment.data))
     model_registry.check("encoder", experiment.encoder.name, knobs(experiment.encoder))
     _check_data(experiment)
@@ -435,13 +448,13 @@ def check(experiment):
     loss([0], [[0.0] * max(2, experiment.loss.k or 0)])
     check_optimizer(experiment.optimizer)
     _one_of("precision", experiment.precision, PRECISIONS)
-    for section in ("encoder", "class_encoder"):
-        decay = getattr(experiment, section).weight_decay
-        if decay is not None and decay < 0.0:
-            raise ValueError(f"{section}.weight_decay {decay} is negative")
     if experiment.patience < 0:
         raise ValueError(f"patience {experiment.patience} is negative")
     check_seed(experiment.seed)
+    if not experiment.metrics:
+        raise ValueError(
+            f"metrics=(): there is nothing to report. Name a metric, such as {experiment.monitor!r}."
+        )
     if experiment.monitor not in experiment.metrics:
         raise ValueError(
             f"monitor {experiment.monitor!r} is not among the metrics {', '.join(experiment.metrics)}"
@@ -468,10 +481,10 @@ def check_optimizer(section, prefix="optimizer."):
         raise ValueError(f"{prefix}ema_momentum {momentum} is not in (0, 1)")
     if not 0.0 <= section.warmup_share < 1.0:
         raise ValueError(f"{prefix}warmup_share {section.warmup_share} is not in [0, 1)")
-    if section.weight_decay and section.name != "adamw":
-        raise ValueError(f"{prefix}weight_decay {section.weight_decay} needs {prefix}name='adamw'")
     if section.weight_decay < 0.0:
         raise ValueError(f"{prefix}weight_decay {section.weight_decay} is negative")
+    if section.weight_decay and section.name != "adamw":
+        raise ValueError(f"{prefix}weight_decay {section.weight_decay} needs {prefix}name='adamw'")
 
 
 AUGMENTATIONS = ("none", "affine_flip", "random_crop")
@@ -531,6 +544,9 @@ COUNT_PRIORS = {
 
 
 def _check_count_prior(experiment):
+    from rank4class.losses import registry as loss_registry
+    from rank4class.models import count_priors
+
     section = experiment.count_prior
     _one_of("count_prior.name", section.name, COUNT_PRIORS)
     for knob in knobs(section):
@@ -606,12 +622,18 @@ def changed_fields(experiment):
     >>> changed_fields(override(Experiment(), {"loss.name": "mse", "seed": 3}))
     {'loss.name': 'mse', 'seed': 3}
     """
-    default, changed = type(experiment)(), {}
-    for dotted in _field_names(type(experiment)):
-        value, usual = (value_of(one, dotted) for one in (experiment, default))
-        if value != usual:
-            changed[dotted] = value
-    return changed
+    defaults = values(type(experiment)())
+    return {name: value for name, value in values(experiment).items() if value != defaults[name]}
+
+
+def values(experiment):
+    """Returns the value of every field, dotted name -> value.
+
+    >>> values(Experiment())["loss.name"]
+    'softmax'
+    """
+    names = _field_names(type(experiment))
+    return {name: value_of(experiment, name) for name in names}
 
 
 def override(experiment, changes):
@@ -654,16 +676,23 @@ def _field_names(cls, prefix=""):
     return names
 
 
-def _check_types(section, prefix=""):
+def check_types(section, prefix=""):
+    """Raises ValueError where a field of an experiment, or of one of its sections, has another type."""
     for field in dataclasses.fields(section):
-        value = getattr(section, field.name)
+        name, value = prefix + field.name, getattr(section, field.name)
         if dataclasses.is_dataclass(field.type):
-            _check_types(value, f"{prefix}{field.name}.")
+            if not isinstance(value, field.type):
+                kind = f"config.{field.type.__name__}"
+                argument = f"name={value!r}" if isinstance(value, str) else "..."
+                raise ValueError(f"{name}={value!r}: expected {kind}. Write {kind}({argument}).")
+            check_types(value, f"{name}.")
+        elif isinstance(value, os.PathLike) and _fits("", field.type):
+            raise ValueError(f"{name}={value!r}: expected str. Write {os.fspath(value)!r}.")
         elif not _fits(value, field.type):
             wanted = getattr(field.type, "__name__", None) if isinstance(field.type, type) else None
-            raise ValueError(f"{prefix}{field.name} {value!r} is not of type {wanted or field.type}")
+            raise ValueError(f"{name} {value!r} is not of type {wanted or field.type}")
         elif isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"{prefix}{field.name} {value} is not a finite number")
+            raise ValueError(f"{name} {value} is not a finite number")
 
 
 def _fits(value, kind):

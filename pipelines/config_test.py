@@ -60,6 +60,10 @@ CONFIGS = pathlib.Path(__file__).parent / "configs"
             {"optimizer.name": "adamw", "optimizer.weight_decay": -0.1},
             "optimizer.weight_decay -0.1 is negative",
         ),
+        ({"optimizer.weight_decay": -0.1}, "optimizer.weight_decay -0.1 is negative"),
+        ({"encoder.weight_decay": -0.1}, "encoder.weight_decay -0.1 is negative"),
+        ({"metrics": ()}, "metrics=..: there is nothing to report. Name a metric, such as 'ndcg@5'."),
+        ({"data.path": pathlib.Path("x")}, r"data.path=PosixPath.'x'.: expected str. Write 'x'."),
         ({"steps": 0}, "steps 0 is not positive"),
         ({"encoder.name": "vgg16", "encoder.weight_decay": -1.0}, "encoder.weight_decay -1.0 is negative"),
         ({"interaction.units": 3}, "interaction 'dot' has no knob 'units'"),
@@ -104,6 +108,20 @@ def test_what_cannot_run_is_refused(changes, message):
     config.check(config.Experiment())
     with pytest.raises(ValueError, match=message):
         config.check(config.override(config.Experiment(), changes))
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"loss": "softmax"}, r"^loss='softmax': expected config.Loss. Write config.Loss.name='softmax'.\.$"),
+        ({"data": None}, r"^data=None: expected config.Data. Write config.Data.....\.$"),
+        ({"encoder": {"name": "mlp"}}, r"^encoder=..name.: 'mlp'.: expected config.Encoder. Write config."),
+        ({"optimizer": config.Loss()}, r"^optimizer=Loss.*: expected config.Optimizer. Write config."),
+    ],
+)
+def test_a_section_of_another_type_is_named(sections, message):
+    with pytest.raises(ValueError, match=message):
+        config.check(config.Experiment(**sections))
 
 
 def test_override_leaves_the_original_alone():
@@ -165,7 +183,7 @@ def test_every_config_is_sound_and_says_how_to_run_it(path):
     if "--config.encoder.path=CHECKPOINT" in namespace["__doc__"]:
         experiment.encoder.path = "CHECKPOINT"  # which the command gives
     config.check(experiment)
-    for word in (f"--config=pipelines/configs/{path.name}", "Running time:", "Expected"):
+    for word in (f"--config={path.stem} ", "Running time:", "Expected"):
         assert word in namespace["__doc__"], f"{path.name} does not say {word}"
 
 

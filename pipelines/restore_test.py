@@ -43,14 +43,14 @@ def test_a_checkpoint_has_the_figures_that_training_saw(tmp_path, changes):
 
 def test_two_devices_restore_and_judge_as_one(tmp_path, mirrored):
     path = trained(str(tmp_path / "run"))
-    for which in trainer.CHECKPOINTS:
+    for which in config.CHECKPOINTS:
         step, alone = judged(path, which)
         of_both_step, of_both = judged(path, which, strategy=mirrored)
         assert step == of_both_step
         np.testing.assert_allclose(of_both["ndcg@5"], alone["ndcg@5"], atol=1e-4)
 
 
-@pytest.mark.parametrize("which", trainer.CHECKPOINTS)
+@pytest.mark.parametrize("which", config.CHECKPOINTS)
 def test_a_run_without_a_checkpoint_is_told_to_train(tmp_path, which):
     path = trained(str(tmp_path / "run"))
     files.remove([Workdir(path).checkpoints])
@@ -58,7 +58,7 @@ def test_a_run_without_a_checkpoint_is_told_to_train(tmp_path, which):
         trainer.restore(path, which)
 
 
-@pytest.mark.parametrize("which", trainer.CHECKPOINTS)
+@pytest.mark.parametrize("which", config.CHECKPOINTS)
 def test_restoring_changes_nothing_in_the_folder(tmp_path, which):
     path = trained(str(tmp_path / "run"))
     (tmp_path / "run" / "checkpoints" / "last" / "step-999.data-00000-of-00001").write_text("half written")
@@ -67,7 +67,7 @@ def test_restoring_changes_nothing_in_the_folder(tmp_path, which):
     assert before == {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
 
 
-@pytest.mark.parametrize("which", trainer.CHECKPOINTS)
+@pytest.mark.parametrize("which", config.CHECKPOINTS)
 def test_a_damaged_checkpoint_is_refused(tmp_path, which):
     path = trained(str(tmp_path / "run"))
     for file in (tmp_path / "run" / "checkpoints" / which).glob("*.data-*"):

@@ -11,8 +11,9 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rank4class.models import sorters
-from rank4class.pipelines import config, sorter_training, survival
+from rank4class.pipelines import config, sorter_config, sorter_training, survival
 from rank4class.pipelines.interruption import Interrupted
+from rank4class.pipelines.sorter_config import SorterExperiment
 from rank4class.pipelines.state import State
 
 pytestmark = pytest.mark.usefixtures("names_of_a_new_process")
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("names_of_a_new_process")
 def small(**changes):
     values = {"sorter": "equivariant", "sizes": (10,), "move": 1.0, "epochs": 0.02, "batch_size": 100}
     optimizer = config.Optimizer(learning_rate=0.05)
-    return sorter_training.SorterExperiment(**{"optimizer": optimizer, **values, **changes})
+    return SorterExperiment(**{"optimizer": optimizer, **values, **changes})
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +47,12 @@ def test_it_learns_and_leaves_what_it_learnt(tmp_path):
     assert "l1@10" in sorter_training.results_table(results)
     events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
     assert "test/sweep_10" in events.Tags()["tensors"]
+
+
+@pytest.mark.parametrize("sorter", sorters.LEARNED)
+def test_the_defaults_of_the_command_can_be_trained(sorter):
+    sorter_config.check(SorterExperiment(sorter=sorter, move=sorter_config.default_move(sorter)))
+    assert sorter_config.LEARNED == sorters.LEARNED
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,8 @@ import socket
 
 import tensorflow as tf
 
-from rank4class.pipelines import files
+from rank4class.pipelines import config, files
 
-STRATEGIES = ("default", "mirrored", "multi_worker", "tpu")
 _LOST = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
@@ -43,7 +42,7 @@ def get(name, tpu="local"):
         return tf.distribute.MultiWorkerMirroredStrategy()
     if name == "tpu":
         return _tpu(tpu)
-    raise ValueError(f"no strategy {name!r}; there are: {', '.join(STRATEGIES)}")
+    raise ValueError(f"no strategy {name!r}; there are: {', '.join(config.STRATEGIES)}")
 
 
 @functools.cache  # on CPUs the sums of two such strategies in one process would be mixed up

@@ -228,9 +228,6 @@ def _check_k(experiment, loaded):
         raise ValueError(f"loss.k {k} selects all of the {num_classes} classes that are trained: lower it")
 
 
-CHECKPOINTS = ("best", "last")
-
-
 def restore(path, which="best", strategy=None):
     """Loads a run's problem and its model with the weights of a checkpoint.
 

@@ -5,16 +5,28 @@ python -m rank4class.scripts.benchmark --suite=losses --json=losses.jsonl
 
 from absl import flags
 
-from rank4class.pipelines import benchmark, report, suites
 from rank4class.scripts import main as door
 
-_SUITE = flags.DEFINE_enum("suite", "losses", list(suites.SUITES), "What to measure.")
+SUITES = (  # of `pipelines.suites`
+    "losses",
+    "metrics",
+    "interactions",
+    "projections",
+    "n_choose_k",
+    "sorters",
+    "data",
+    "training",
+)
+
+_SUITE = flags.DEFINE_enum("suite", "losses", SUITES, "What to measure.")
 _SIZES = flags.DEFINE_list("sizes", None, "Sizes such as 64x1000; by default the suite's own.")
 _NAMES = flags.DEFINE_list("names", None, "What of the suite to measure; all by default.")
 _JSON = flags.DEFINE_string("json", None, "File for one JSON object a row and line.")
 
 
 def main():
+    from rank4class.pipelines import benchmark, report, suites
+
     sizes = suites.SUITES[_SUITE.value].sizes if _SIZES.value is None else _SIZES.value
     lines = []
     if _JSON.value:

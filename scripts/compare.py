@@ -7,7 +7,6 @@ python -m rank4class.scripts.compare --scores=runs/a/test/scores.npz --scores=ru
 
 from absl import flags
 
-from rank4class.pipelines import comparison, evaluation_files, report
 from rank4class.scripts import main as door
 
 _SCORES = flags.DEFINE_multi_string(
@@ -16,6 +15,8 @@ _SCORES = flags.DEFINE_multi_string(
 
 
 def main():
+    from rank4class.pipelines import evaluation_files
+
     if len(_SCORES.value) < 2:
         raise ValueError("one scores.npz has nothing to be compared with: give --scores twice or more")
     first, *others = _SCORES.value
@@ -27,6 +28,8 @@ def main():
 
 
 def _compare(first_path, second_path, first, second):
+    from rank4class.pipelines import comparison, report
+
     values = [dict(zip(run.metrics.tolist(), run.values.T, strict=True)) for run in (first, second)]
     shared = [metric for metric in values[0] if metric in values[1]]
     if not shared:

@@ -1,6 +1,6 @@
 r"""Describes a dataset before anyone trains on it: classes, lengths or sizes, duplicates, examples.
 
-    python -m rank4class.scripts.data --config=pipelines/configs/goemotions_minilm.py \
+    python -m rank4class.scripts.data --config=goemotions_minilm \
         --config.data.path=FOLDER
 
 --config.data.max_examples=1000 makes it a quick look at a large one.
@@ -10,7 +10,7 @@ import os
 
 from absl import flags
 
-from rank4class.pipelines import config, description, description_report, problem
+from rank4class.pipelines import config
 from rank4class.scripts import main as door
 
 _CONFIG = door.define_config()
@@ -18,6 +18,8 @@ _OUTPUT = flags.DEFINE_string("output", None, "Folder for the report; by default
 
 
 def main():
+    from rank4class.pipelines import description, description_report, problem
+
     experiment = _CONFIG.value
     config.check(experiment)
     dataset = problem.read_dataset(experiment.data)

@@ -7,8 +7,6 @@ import time
 
 from absl import flags
 
-from rank4class.pipelines import report, sweep
-from rank4class.pipelines.configs import digits_mlp
 from rank4class.scripts import main as door
 
 _WORKDIR = flags.DEFINE_string("workdir", "runs/demo", "The grid's folder.")
@@ -16,6 +14,9 @@ _SEEDS = flags.DEFINE_integer("seeds", 5, "How many seeds.", lower_bound=1)
 
 
 def main():
+    from rank4class.pipelines import report, sweep
+    from rank4class.pipelines.configs import digits_mlp
+
     print("rank4class: multiclass classification as ranking, on scikit-learn's handwritten digits.")
     print(f"3 losses x 3 interactions x {_SEEDS.value} seeds; the figures are test metrics in percent.\n")
     started = time.monotonic()

@@ -9,7 +9,7 @@ scores.npz example by example.
 
 from absl import flags
 
-from rank4class.pipelines import by_class, evaluation_files, report, strategies, trainer, training
+from rank4class.pipelines import config
 from rank4class.scripts import main as door
 
 ALL_SHOWN = 40  # classes; of more than these only the worst are shown
@@ -19,7 +19,7 @@ _STRATEGY = door.define_strategy()
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=True)
 _SPLIT = flags.DEFINE_enum("split", "test", ["train", "validation", "test"], "What to judge it on.")
 _CHECKPOINT = flags.DEFINE_enum(
-    "checkpoint", "best", trainer.CHECKPOINTS, "The best by the monitored metric, or the last."
+    "checkpoint", "best", config.CHECKPOINTS, "The best by the monitored metric, or the last."
 )
 _CLASSES = flags.DEFINE_bool("classes", False, "Show the figures of each class, or of the worst of many.")
 _OUTPUT = flags.DEFINE_string("output", None, "Folder for evaluation.json, classes.tsv and scores.npz.")
@@ -27,6 +27,8 @@ _KEEP_SCORES = flags.DEFINE_bool("keep_scores", True, "Whether scores.npz holds 
 
 
 def main():
+    from rank4class.pipelines import by_class, evaluation_files, report, strategies, trainer, training
+
     strategy, split, output = _STRATEGY(), _SPLIT.value, _OUTPUT.value
     chief = strategies.is_chief(strategy)
     if output and chief:
@@ -61,6 +63,8 @@ def main():
 
 
 def _show(table, metric):
+    from rank4class.pipelines import report
+
     ids = table.worst_first(metric)
     shown = ids if len(ids) <= ALL_SHOWN else ids[:WORST]
     print(f"\nThe worst by {metric} first, 95% intervals (Wilson) in brackets:\n")

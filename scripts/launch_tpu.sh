@@ -6,7 +6,7 @@ usage() {
 Trains on a Cloud TPU:
 
   scripts/launch_tpu.sh [all] --name=NAME --zone=ZONE --type=v3-8 [FLAG...] -- \
-      --config=pipelines/configs/FILE.py --workdir=gs://BUCKET/FOLDER [FLAG OF train...]
+      --config=NAME --workdir=gs://BUCKET/FOLDER [FLAG OF train...]
 
 creates the TPU VM, copies this checkout's last commit to it, installs, starts the training and follows its
 log. The same command again goes on: it follows a training that runs; after a preemption it creates the VM
@@ -118,8 +118,8 @@ case $action in
     git rev-parse --verify --quiet HEAD >/dev/null 2>&1 ||
       fail "$root is not a git checkout: clone it with git, for what git tracks is copied"
     copy=$(git rev-parse --git-dir)/launch-$name
-    [ -n "$config" ] || fail "--config is missing after --: --config=pipelines/configs/FILE.py"
-    git cat-file -e "HEAD:${config%%:*}" 2>/dev/null ||
+    [ -n "$config" ] || fail "--config is missing after --: --config=NAME, of a file in pipelines/configs"
+    git cat-file -e "HEAD:$config" 2>/dev/null || git cat-file -e "HEAD:pipelines/configs/$config.py" 2>/dev/null ||
       fail "--config=$config is not in the last commit: commit it, and give its path from the checkout's root"
     [ -z "$(git status --porcelain)" ] ||
       echo "warning: uncommitted changes are not copied, the VM gets the last commit" >&2

@@ -644,6 +644,11 @@ def test_a_queued_vm_is_deleted_with_its_request(world):
     ]
 
 
+def test_a_config_may_be_named(world):
+    finished = world.launch(*HOST, "--", "--config=digits_mlp", TRAINING[1])
+    assert finished.returncode == 0, finished.stderr
+
+
 @pytest.mark.parametrize(("code", "expected"), [(0, 1), (7, 7)])
 def test_a_deletion_that_fails_is_told(world, code, expected):
     finished = world.launch(*HOST, "--delete", "--", *TRAINING, training=code, fails={"delete": 1})
@@ -682,7 +687,7 @@ def test_the_zone_may_come_from_gcloud(world):
         ([*HOST, "--", f"--config={CONFIG}"], "--workdir is missing after --: --workdir=gs://"),
         ([*HOST, "--", TRAINING[0], "--workdir=runs/x"], "--workdir=runs/x would be lost with the VM"),
         ([*HOST, "--", *TRAINING, "--workdir", "/x"], "--workdir=/x would be lost with the VM"),
-        ([*HOST, "--", TRAINING[1]], "--config is missing after --: --config=pipelines"),
+        ([*HOST, "--", TRAINING[1]], "--config is missing after --: --config=NAME"),
         (
             [*HOST, "--", TRAINING[1], "--config=mine.py"],
             "--config=mine.py is not in the last commit: commit it",

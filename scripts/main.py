@@ -1,28 +1,39 @@
-"""What every door shares: flags, and one clear line instead of a traceback for a user's mistake."""
+"""The part that all commands share: flags, help, and one line instead of a traceback for a user's mistake.
 
+Nothing here imports TensorFlow before the flags are parsed: a wrong flag or `--help` is answered at once.
+"""
+
+import difflib
 import os
 import re
 import runpy
 import sys
+import textwrap
 
-import tensorflow as tf
 from absl import app, flags, logging
 from ml_collections import config_flags
+from ml_collections.config_flags.config_flags import ConfigFileFlagParser
 
-from rank4class.pipelines import config, strategies
+from rank4class.pipelines import config, configs
 from rank4class.pipelines.interruption import Interrupted
 
 flags.DEFINE_bool("debug", False, "Show the whole traceback of an error.")
 
 # What a wrong file, flag, class or number raises; anything else is a bug and keeps its traceback.
 USER_ERRORS = (ValueError, OSError, FloatingPointError)
+WIDTH = 100  # of the help
+HELP = re.compile("--?(help|helpshort|h|\\?)")
+MISSING = re.compile(r"flag --(\w+)=None: Flag --\1 must have a value other than None\.")
 
 
 def define_config(required=True):
-    """Defines `--config=FILE` with `--config.FIELD=VALUE`; returns the flag's holder."""
+    """Defines `--config=NAME` with `--config.FIELD=VALUE`; returns the flag's holder."""
     holder = config_flags.DEFINE_config_file(
-        "config", None, "Python file with get_config(); see pipelines/configs."
+        "config",
+        None,
+        f"A packaged config ({', '.join(packaged_configs())}) or a Python file with get_config().",
     )
+    flags.FLAGS["config"].parser = _ConfigParser("config")
     if required:
         flags.mark_flag_as_required("config")
     return holder
@@ -33,11 +44,17 @@ def define_strategy():
     name = flags.DEFINE_enum(
         "strategy",
         "default",
-        strategies.STRATEGIES,
+        config.STRATEGIES,
         "One device, all of this machine, all of the machines in TF_CONFIG, or a TPU.",
     )
     tpu = flags.DEFINE_string("tpu", "local", "For --strategy=tpu: this machine's, or the name of one.")
-    return lambda: strategies.get(name.value, tpu.value)
+
+    def get():
+        from rank4class.pipelines import strategies
+
+        return strategies.get(name.value, tpu.value)
+
+    return get
 
 
 def run(main, *, resumes=False):
@@ -45,8 +62,10 @@ def run(main, *, resumes=False):
 
     def guarded(_):
         logging.set_verbosity(logging.INFO)
-        tf.get_logger().setLevel("WARNING")  # else it names every exchange among the workers
         try:
+            import tensorflow as tf
+
+            tf.get_logger().setLevel("WARNING")  # else it names every exchange among the workers
             main()
         except USER_ERRORS as error:
             if flags.FLAGS.debug:
@@ -63,36 +82,95 @@ def run(main, *, resumes=False):
     app.run(guarded, flags_parser=_parse)
 
 
+def packaged_configs():
+    """Returns the names of the configs in `pipelines/configs`."""
+    [folder] = configs.__path__
+    files = (os.path.splitext(file) for file in sorted(os.listdir(folder)))
+    return [name for name, ending in files if ending == ".py" and name != "__init__"]
+
+
+def load_config(name):
+    """Returns the experiment of `--config=NAME`: of the file of that path, or else of a packaged config.
+
+    Raises:
+      FileNotFoundError: there is neither; the message lists the packaged configs.
+      flags.IllegalFlagValueError: the file's program fails, or returns no experiment.
+    """
+    path = name
+    if not os.path.isfile(path):
+        packaged = packaged_configs()
+        if name not in packaged:
+            stem = os.path.splitext(os.path.basename(name))[0]
+            close = difflib.get_close_matches(stem, packaged, n=1)
+            hint = f"Did you mean --config={close[0]}? " if close else ""
+            raise FileNotFoundError(
+                f"--config={name}: neither a file nor a packaged config. {hint}"
+                f"Packaged: {', '.join(packaged)}."
+            )
+        path = os.path.join(configs.__path__[0], f"{name}.py")
+    try:
+        experiment = runpy.run_path(path)["get_config"]()
+        if not isinstance(experiment, config.Experiment):
+            raise TypeError(f"get_config() returns {type(experiment).__name__}, not config.Experiment")
+        config.check_types(experiment)
+    except Exception as error:  # the file is the user's program, which can raise anything
+        raise flags.IllegalFlagValueError(
+            f"{path} cannot be used: {type(error).__name__}: {error}"
+        ) from error
+    return experiment
+
+
+class _ConfigParser(ConfigFileFlagParser):
+    """Finds packaged configs by name, and reports an error of the file's program when it is parsed."""
+
+    def parse(self, path):
+        return load_config(path)
+
+
 def _parse(argv):
     try:
-        _check_config_flags(argv)
+        if any(HELP.fullmatch(argument) for argument in argv[1:]):
+            print(_help(argv))
+            sys.exit()
+        _check_config_fields(argv)
         rest = flags.FLAGS(argv)[1:]
         if rest:
             raise ValueError(f"there are no positional arguments: {' '.join(rest)}")
     except (flags.Error, *USER_ERRORS) as error:
-        _fail(error)
+        _fail(MISSING.sub(r"--\1: missing. Set --\1=VALUE; --help shows all flags.", str(error)))
     return argv[:1]
 
 
-def _check_config_flags(argv):
-    """Says what is wrong with a config's file or field better than its parser would."""
+def _check_config_fields(argv):
+    """Raises ValueError where a flag names a field that an experiment does not have."""
     for argument in argv[1:]:
-        name, _, value = argument.lstrip("-").partition("=")
-        if name == "config" and value:
-            _check_config_file(value)
-        if name.startswith("config."):
-            config.check_field(name.removeprefix("config."))
+        match = re.match(r"--?(?:no)?config\.([^=]*)", argument)
+        if match:
+            config.check_field(match[1])
 
 
-def _check_config_file(path):
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"no config file {path}")
-    try:
-        experiment = runpy.run_path(path)["get_config"]()
-    except Exception as error:  # it is the user's own program: it can raise anything
-        raise ValueError(f"{path} cannot be used: {type(error).__name__}: {error}") from error
-    if not isinstance(experiment, config.Experiment):
-        raise ValueError(f"{path}: get_config() returns {type(experiment).__name__}, not config.Experiment")
+def _help(argv):
+    """Returns the help of the command that runs: its flags and the fields of its config, with defaults."""
+    lines = [sys.modules["__main__"].__doc__.strip(), "", "Flags:"]
+    defined = [
+        flag for module in (sys.argv[0], __name__) for flag in flags.FLAGS.get_flags_for_module(module)
+    ]
+    for flag in sorted(defined, key=lambda flag: flag.name):
+        # Only `required=True` and `mark_flag_as_required` add validators here.
+        usual = "required" if flag.validators else f"default: {flag.default_as_str or None}"
+        text = f"{flag.help} ({usual})"
+        lines += [f"  --{flag.name}", textwrap.indent(textwrap.fill(text, WIDTH - 6), 6 * " ")]
+    if "config" in flags.FLAGS:
+        named = [match[1] for match in (re.fullmatch("--?config=(.*)", a) for a in argv) if match]
+        experiment = load_config(named[-1]) if named else config.Experiment()
+        values = config.values(experiment)
+        width = max(map(len, values))
+        lines += [
+            "",
+            f"Fields of the config, with the values of {named[-1] if named else 'config.Experiment()'}:",
+        ]
+        lines += [f"  --config.{name:{width}}  {value!r}" for name, value in values.items()]
+    return "\n".join(lines)
 
 
 def _fail(error):

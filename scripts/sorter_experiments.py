@@ -10,23 +10,25 @@ already, by a command that was stopped or with other rank functions, is taken fr
 trains on the features of a config:
 
     python -m rank4class.scripts.sorter_experiments --task=multi_label --workdir=runs/multi_label \
-        --config=pipelines/configs/goemotions_minilm_frozen.py --config.data.path=FOLDER \
+        --config=goemotions_minilm_frozen --config.data.path=FOLDER \
         --config.data.multi_label=True
 """
 
 from absl import flags
 
-from rank4class.pipelines import report, sorter_accuracy, sorter_experiments
 from rank4class.scripts import main as door
 
+# Of `pipelines.sorter_experiments`.
+TASKS = ("spearman", "map", "recall")
+RANK_FNS = ("handcrafted", "cnn", "lstm", "equivariant", "neural_sort", "soft_sort")
+SEEDS = (0, 1, 2, 3, 4)
+
 _TASK = flags.DEFINE_enum(
-    "task", "sorting", ["sorting", *sorter_experiments.TASKS, "multi_label"], "What to measure, or to train."
+    "task", "sorting", ["sorting", *TASKS, "multi_label"], "What to measure, or to train."
 )
-_RANK_FNS = flags.DEFINE_list("rank_fns", list(sorter_experiments.RANK_FNS), "Rank functions.")
+_RANK_FNS = flags.DEFINE_list("rank_fns", list(RANK_FNS), "Rank functions.")
 _SCORES = flags.DEFINE_string("scores", None, "Of --task=sorting: a scores.npz of scripts.evaluate.")
-_SEEDS = flags.DEFINE_multi_integer(
-    "seed", list(sorter_experiments.SEEDS), "A seed of the training; repeat the flag for more."
-)
+_SEEDS = flags.DEFINE_multi_integer("seed", list(SEEDS), "A seed of the training; repeat the flag for more.")
 _CONFIG = door.define_config(required=False)
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Of all tasks that train: the folder for what the trainings come to."
@@ -34,6 +36,8 @@ _WORKDIR = flags.DEFINE_string(
 
 
 def main():
+    from rank4class.pipelines import report, sorter_accuracy, sorter_experiments
+
     _check_flags()
     if _SCORES.value is not None:
         rows = sorter_accuracy.table_of_run(_RANK_FNS.value, _SCORES.value)

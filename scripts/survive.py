@@ -1,7 +1,7 @@
 """Kills a training again and again, inside its saves too, and proves that it ends as if nothing had been.
 
     python -m rank4class.scripts.survive --output=runs/survive --kills=30 --inside_saves=10 \
-        --train="--config=pipelines/configs/digits_mlp.py --config.epochs=100"
+        --train="--config=digits_mlp --config.epochs=100"
 
 The training's flags are those of `train`, all but --workdir. Running time: one training, and for every kill
 another start.
@@ -13,7 +13,6 @@ import sys
 
 from absl import flags
 
-from rank4class.pipelines import survival
 from rank4class.scripts import main as door
 
 _TRAIN = flags.DEFINE_string("train", None, "The training's flags, in one string.", required=True)
@@ -25,6 +24,8 @@ _TIMEOUT = flags.DEFINE_float("timeout", 3600.0, "Seconds that one start may run
 
 
 def main():
+    from rank4class.pipelines import survival
+
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by an exception: what it started ends with it
     outcome = survival.survive(
         shlex.split(_TRAIN.value),

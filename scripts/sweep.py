@@ -1,6 +1,6 @@
 r"""Trains the grid of losses, interactions and seeds, and reports it.
 
-    python -m rank4class.scripts.sweep --config=pipelines/configs/goemotions_minilm_frozen.py \
+    python -m rank4class.scripts.sweep --config=goemotions_minilm_frozen \
         --config.data.path=FOLDER --workdir=runs/goemotions_grid \
         --tune=optimizer.learning_rate=0.001,0.003,0.01,0.03
 """
@@ -8,7 +8,6 @@ r"""Trains the grid of losses, interactions and seeds, and reports it.
 from absl import flags
 from ml_collections import config_flags
 
-from rank4class.pipelines import report, sweep
 from rank4class.scripts import main as door
 
 _CONFIG = door.define_config()
@@ -27,6 +26,8 @@ _TUNE = flags.DEFINE_multi_string(
 
 
 def main():
+    from rank4class.pipelines import report, sweep
+
     tune = sweep.parse_tune(_TUNE.value)
     axes = {"losses": _LOSSES.value, "interactions": _INTERACTIONS.value, "tune": tune}
     overrides = config_flags.get_override_values(flags.FLAGS["config"])

@@ -1,11 +1,10 @@
 """Trains one experiment, or goes on where it was interrupted.
 
-python -m rank4class.scripts.train --config=pipelines/configs/digits_mlp.py --workdir=runs/digits_mlp
+python -m rank4class.scripts.train --config=digits_mlp --workdir=runs/digits_mlp
 """
 
 from absl import flags
 
-from rank4class.pipelines import report, trainer
 from rank4class.scripts import main as door
 
 _CONFIG = door.define_config()
@@ -14,6 +13,8 @@ _WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=Tr
 
 
 def main():
+    from rank4class.pipelines import report, trainer
+
     results = trainer.train(_CONFIG.value, _WORKDIR.value, strategy=_STRATEGY())
     print(report.results_table({split: results[split] for split in ("validation", "test")}))
     print(f"Results, checkpoints and metrics: {_WORKDIR.value}")

@@ -1,20 +1,24 @@
 """Trains a sorter on random vectors, or goes on where it was interrupted.
 
-python -m rank4class.scripts.train_sorter --sorter=equivariant --move=1 --workdir=runs/equivariant
+python -m rank4class.scripts.train_sorter --sorter=equivariant --workdir=runs/equivariant
 """
 
 from absl import flags
 
-from rank4class.pipelines import config, sorter_training
+from rank4class.pipelines import config, sorter_config
 from rank4class.scripts import main as door
 
-_USUAL = sorter_training.SorterExperiment()
-_SORTER = flags.DEFINE_enum("sorter", _USUAL.sorter, sorter_training.LEARNED, "What to train.")
+_USUAL = sorter_config.SorterExperiment()
+_SORTER = flags.DEFINE_enum("sorter", _USUAL.sorter, sorter_config.LEARNED, "What to train.")
 _SIZES = flags.DEFINE_list(
     "sizes", list(map(str, _USUAL.sizes)), "Lengths of the vectors, of one step after the other."
 )
 _MOVE = flags.DEFINE_float(
-    "move", _USUAL.move, "How far, in places, the scores move at most to where they are to be ranked."
+    "move",
+    None,
+    "How far, in places, the scores move at most to where they are to be ranked; by default "
+    + ", ".join(f"{sorter_config.default_move(sorter):g} for {sorter}" for sorter in sorter_config.LEARNED)
+    + ".",
 )
 _EPOCHS = flags.DEFINE_float("epochs", _USUAL.epochs, "How long, in epochs of 100,000 vectors.")
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", _USUAL.batch_size, "Vectors a step.")
@@ -31,10 +35,12 @@ _WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=Tr
 
 
 def main():
-    experiment = sorter_training.SorterExperiment(
+    from rank4class.pipelines import sorter_training
+
+    experiment = sorter_config.SorterExperiment(
         sorter=_SORTER.value,
-        sizes=sorter_training.parse_sizes(_SIZES.value),
-        move=_MOVE.value,
+        sizes=sorter_config.parse_sizes(_SIZES.value),
+        move=sorter_config.default_move(_SORTER.value) if _MOVE.value is None else _MOVE.value,
         optimizer=config.Optimizer(
             learning_rate=_LEARNING_RATE.value,
             decay=_DECAY.value,

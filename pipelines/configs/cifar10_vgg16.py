@@ -1,6 +1,6 @@
 r"""CIFAR-10 with VGG16 for 32 x 32 images (Rank4Class, Table 12).
 
-    python -m rank4class.scripts.train --config=pipelines/configs/cifar10_vgg16.py \
+    python -m rank4class.scripts.train --config=cifar10_vgg16 \
         --config.data.path=FOLDER --workdir=runs/cifar10_vgg16
 
 FOLDER holds the published files, binary or Python; without it TensorFlow Datasets downloads them.

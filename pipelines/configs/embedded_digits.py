@@ -1,6 +1,6 @@
 r"""Images of one to four digits: which are shown, and how many (n-choose-k, section 5.1).
 
-    python -m rank4class.scripts.train --config=pipelines/configs/embedded_digits.py \
+    python -m rank4class.scripts.train --config=embedded_digits \
         --config.data.path=FOLDER --workdir=runs/embedded_digits
 
 FOLDER holds MNIST's files (those of `t10k` alone will do); without it the digits are scikit-learn's. The

@@ -1,6 +1,6 @@
 r"""Images of one to four digits by logistic regression, beside `embedded_digits` (n-choose-k, section 5.1).
 
-    python -m rank4class.scripts.train --config=pipelines/configs/embedded_digits_logistic.py \
+    python -m rank4class.scripts.train --config=embedded_digits_logistic \
         --config.data.path=FOLDER --workdir=runs/embedded_digits_logistic
 
 Each digit comes on its own; the law of their number is what follows from that, the Poisson-binomial one.

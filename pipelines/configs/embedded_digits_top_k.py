@@ -1,6 +1,6 @@
 r"""Images of several digits with one label: is it among the first K? (n-choose-k, section 5.3)
 
-    python -m rank4class.scripts.sweep --config=pipelines/configs/embedded_digits_top_k.py \
+    python -m rank4class.scripts.sweep --config=embedded_digits_top_k \
         --config.data.path=FOLDER --config.loss.k=3 --workdir=runs/embedded_digits_top_3 \
         --losses=top_k_gain --interactions=dot --seed=0 \
         --tune=class_encoder.weight_decay=0.00003,0.0003,0.003,0.03

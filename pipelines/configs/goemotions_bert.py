@@ -1,6 +1,6 @@
 r"""GoEmotions with BERT base (Rank4Class, Table 7).
 
-    python -m rank4class.scripts.train --config=pipelines/configs/goemotions_bert.py \
+    python -m rank4class.scripts.train --config=goemotions_bert \
         --config.data.path=FOLDER --config.encoder.path=CHECKPOINT --workdir=runs/goemotions_bert
 
 FOLDER holds the published TSV files; without it TensorFlow Datasets downloads them. CHECKPOINT is BERT-Base

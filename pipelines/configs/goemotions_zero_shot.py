@@ -1,6 +1,6 @@
 r"""GoEmotions with an emotion that training never saw: its name alone ranks it.
 
-    python -m rank4class.scripts.train --config=pipelines/configs/goemotions_zero_shot.py \
+    python -m rank4class.scripts.train --config=goemotions_zero_shot \
         --config.data.path=FOLDER --config.data.held_out="('gratitude',)" --workdir=runs/zero_shot
 
 FOLDER holds the published TSV files; without it TensorFlow Datasets downloads them. Comments and names go

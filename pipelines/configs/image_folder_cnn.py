@@ -1,6 +1,6 @@
 r"""Your own images, a folder a class, with a small convolutional network.
 
-    python -m rank4class.scripts.train --config=pipelines/configs/image_folder_cnn.py \
+    python -m rank4class.scripts.train --config=image_folder_cnn \
         --config.data.path=FOLDER --workdir=runs/mine
 
 FOLDER holds a folder of images for each class, or `train` with those, and `validation` and `test` as far as

@@ -1,6 +1,6 @@
 r"""ImageNet with the Model Garden's ResNet50, fine-tuned (Rank4Class, Table 11).
 
-    python -m rank4class.scripts.train --config=pipelines/configs/imagenet_resnet50.py \
+    python -m rank4class.scripts.train --config=imagenet_resnet50 \
         --config.data.path=FOLDER --config.encoder.path=CHECKPOINT --workdir=runs/imagenet_resnet50
 
 FOLDER holds `train/<synset>/*.JPEG` and `val/<synset>/*.JPEG`, the two published archives, or records of

@@ -1,6 +1,6 @@
 r"""Learning to rank with scores that are linear in a document's features (n-choose-k paper, section 5.2).
 
-    python -m rank4class.scripts.sweep --config=pipelines/configs/letor_linear.py \
+    python -m rank4class.scripts.sweep --config=letor_linear \
         --config.data.path=FOLDER --workdir=runs/letor \
         --losses=n_choose_k,softmax,pairwise_logistic,approx_ndcg --interactions=dot \
         --tune=encoder.weight_decay=0.001,0.01,0.1,1,10

@@ -1,6 +1,6 @@
 r"""MIND with BERT base (Rank4Class, Table 9).
 
-    python -m rank4class.scripts.train --config=pipelines/configs/mind_bert.py \
+    python -m rank4class.scripts.train --config=mind_bert \
         --config.data.path=FOLDER --config.encoder.path=CHECKPOINT --workdir=runs/mind_bert
 
 FOLDER holds MIND's published folders.

@@ -1,6 +1,6 @@
 r"""MIND with ELECTRA base (Rank4Class, Table 10).
 
-    python -m rank4class.scripts.train --config=pipelines/configs/mind_electra.py \
+    python -m rank4class.scripts.train --config=mind_electra \
         --config.data.path=FOLDER --config.encoder.path=CHECKPOINT --workdir=runs/mind_electra
 
 FOLDER holds MIND's published folders.

@@ -1,6 +1,6 @@
 r"""MovieLens as the Rankmax paper's "100K" has it: users by the movies that they have rated.
 
-    python -m rank4class.scripts.sweep --config=pipelines/configs/movielens_100k.py \
+    python -m rank4class.scripts.sweep --config=movielens_100k \
         --config.data.path=FOLDER --workdir=runs/movielens_100k \
         --losses=rankmax,softmax,sparsemax --interactions=dot \
         --tune=optimizer.learning_rate=0.003,0.01,0.03

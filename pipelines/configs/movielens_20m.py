@@ -1,6 +1,6 @@
 r"""MovieLens 20M: users by the movies that they have rated (Rankmax, section 4).
 
-    python -m rank4class.scripts.train --config=pipelines/configs/movielens_20m.py \
+    python -m rank4class.scripts.train --config=movielens_20m \
         --config.data.path=FOLDER --workdir=runs/movielens_20m
 
 FOLDER holds `ratings.csv` and `movies.csv` (138,493 users, 26,744 movies, 20,000,263 ratings); without it

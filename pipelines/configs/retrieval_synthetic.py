@@ -1,6 +1,6 @@
 r"""Users and the items that are relevant to them, drawn from a structure that is known: Rankmax's experiment.
 
-    python -m rank4class.scripts.sweep --config=pipelines/configs/retrieval_synthetic.py \
+    python -m rank4class.scripts.sweep --config=retrieval_synthetic \
         --workdir=runs/retrieval --losses=rankmax,softmax,sparsemax,warp --interactions=dot \
         --tune=optimizer.learning_rate=0.003,0.01,0.03
 

