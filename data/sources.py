@@ -4,6 +4,7 @@ import codecs
 import contextlib
 import csv
 import hashlib
+import json
 import os
 import sys
 
@@ -119,6 +120,43 @@ def _csv_record(where, reader):
         raise ValueError(
             f"{where} is not CSV, as far as line {reader.line_num}: {error}: mend it there"
         ) from error
+
+
+def parse_json(text):
+    """Returns the value of a JSON text.
+
+    Raises:
+      json.JSONDecodeError: it is not JSON.
+      ValueError: it is not read, though it may be JSON; the message goes on after the name of the file.
+
+    >>> parse_json('{"a": 1, "a": 2}')
+    Traceback (most recent call last):
+    ...
+    ValueError: has the field 'a' twice
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_once_each)
+    except json.JSONDecodeError:
+        raise
+    except RecursionError as error:
+        raise ValueError("is nested too deeply") from error
+    except _Repeated:
+        raise
+    except ValueError as error:  # the only other one, of Python's own limit
+        raise ValueError("has an integer of too many digits") from error
+
+
+class _Repeated(ValueError):
+    pass
+
+
+def _once_each(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise _Repeated(f"has the field {repeated!r} twice")
+    return fields
 
 
 def refuse_utf16(start, name):

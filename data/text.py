@@ -1,6 +1,5 @@
 """Text to BERT's inputs, in the graph."""
 
-import json
 import os
 
 import tensorflow as tf
@@ -130,7 +129,7 @@ def _lower_case(folder, vocab):
 def _stated_lower_case(path):
     try:
         with open(path, encoding="utf-8-sig") as file:
-            lower_case = json.load(file).get("do_lower_case", True)
+            lower_case = sources.parse_json(file.read()).get("do_lower_case", True)
     except (ValueError, AttributeError) as error:  # no UTF-8, no JSON or no object
         raise ValueError(f"{path} is not a tokenizer's JSON object: {error}") from error
     if not isinstance(lower_case, bool):

@@ -224,13 +224,11 @@ def _fields(names, where, fields):
 
 def _object(where, line):
     try:
-        row = json.loads(line)
+        row = sources.parse_json(line)
     except json.JSONDecodeError as error:
         raise ValueError(f"{where} is not JSON: {error.msg} at column {error.colno}") from error
-    except RecursionError as error:
-        raise ValueError(f"{where} is nested too deeply") from error
-    except ValueError as error:  # the only other one, of Python's own limit
-        raise ValueError(f"{where} has an integer of too many digits") from error
+    except ValueError as error:
+        raise ValueError(f"{where} {error}") from error
     if not isinstance(row, dict):
         raise ValueError(f"{where} is not a JSON object")
     return row

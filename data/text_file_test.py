@@ -216,6 +216,7 @@ def test_a_broken_list_of_classes(tmp_path, names, message):
         ("jsonl", b'["a text", "ham"]\n', "is not a JSON object"),
         ("jsonl", b"[" * 99_999 + b"\n", "is nested too deeply"),
         ("jsonl", b'{"text": "a text", "label": %s}\n' % (b"1" * 5000), "has an integer of too many digits"),
+        ("jsonl", b'{"text": "a text", "text": "", "label": "ham"}\n', "has the field 'text' twice"),
         ("jsonl", b'{"text": "a text"}\n', "has no 'label'; it has: 'text'"),
         ("jsonl", b'{"text": "a text", "Label": ""}\n', "has no 'label', did you mean 'Label'; it has: "),
         ("jsonl", b'{"text": %s, "label": "ham"}\n' % (b"[" * 900 + b"]" * 900), r"has the text \[\[\["),

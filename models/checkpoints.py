@@ -494,14 +494,30 @@ def _read_json(path):
         raise FileNotFoundError(f"no {path}")
     try:
         with open(path, encoding="utf-8-sig") as file:
-            published = json.load(file)
+            published = json.load(file, object_pairs_hook=_once_each, parse_constant=_no_number)
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}:{error.lineno} is not JSON: {error.msg}") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8: {error.reason}") from error
+    except RecursionError as error:
+        raise ValueError(f"{path} is nested too deeply") from error
+    except ValueError as error:
+        raise ValueError(f"{path} is not read: {error}") from error
     if not isinstance(published, dict):
         raise ValueError(f"{path} has no JSON object")
     return published
+
+
+def _once_each(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"it has the field {max(names, key=names.count)!r} twice")
+    return fields
+
+
+def _no_number(constant):
+    raise ValueError(f"it has {constant}, which is no number of JSON")
 
 
 def _splits_into(shape, finer):

@@ -467,6 +467,25 @@ def test_files_that_are_missing_or_cut_short(tmp_path, write_bert_folder):
         models.get("encoder", "bert", path=str(tmp_path))
 
 
+@pytest.mark.parametrize("name", ["config.json", "encoder.json"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[" * 100_000, "is nested too deeply"),
+        ('{"model_type": "bert", "model_type": "electra"}', "it has the field 'model_type' twice"),
+        ('{"vocab_size": NaN}', "it has NaN, which is no number of JSON"),
+        ('{"vocab_size": -Infinity}', "it has -Infinity, which is no number of JSON"),
+        ('{"vocab_size": %s}' % ("1" * 5000), "is not read: Exceeds the limit"),
+        ("3", "has no JSON object"),
+    ],
+)
+def test_json_that_is_not_read_is_named(tmp_path, name, content, message):
+    (tmp_path / "model.safetensors").touch()
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=f"{tmp_path / name}.*{message}"):
+        checkpoints.find(str(tmp_path))
+
+
 def test_tensors_of_odd_types_and_ranks(layouts, tmp_path, write_bert_folder):
     prefix = checkpoints.find(layouts["google"]).path
     tensors = read_tensorflow(prefix)

@@ -597,10 +597,15 @@ def to_json(experiment):
 
 def from_json(text, path, kind=Experiment):
     """Rebuilds an experiment of a kind; raises ValueError where `path` does not hold one."""
+    from rank4class.data import sources
+
     try:
-        return _build(kind, json.loads(text), path)
+        values = sources.parse_json(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}:{error.lineno} is not JSON: {error.msg}") from error
+    except ValueError as error:
+        raise ValueError(f"{path} {error}") from error
+    return _build(kind, values, path)
 
 
 def first_difference(left, right):

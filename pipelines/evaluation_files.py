@@ -69,7 +69,7 @@ def prepare(folder):
     Raises:
       OSError: it cannot be written.
     """
-    files.make_folder(folder)
+    files.make_writable(folder)
     files.remove([os.path.join(folder, "evaluation.json")])
 
 

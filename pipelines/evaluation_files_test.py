@@ -248,3 +248,17 @@ def test_the_same_examples_are():
     other = csr_array(np.array([[1, 0], [1, 1], [0, 1]], np.float32))
     with pytest.raises(ValueError, match=r"number 3 is a:3 \(no class\) in the one and a:3 \(anger\)"):
         evaluation_files.check_same_examples(scored(labels=several), scored(labels=other), "A", "B")
+
+
+@pytest.mark.parametrize("folder", ["/proc/self", "FILE", "FILE/below"])
+def test_a_folder_that_cannot_be_written_is_refused_before_evaluating(tmp_path, folder):
+    (tmp_path / "FILE").touch()
+    folder = folder.replace("FILE", str(tmp_path / "FILE"))
+    with pytest.raises(OSError, match=f"^{folder}: "):
+        evaluation_files.prepare(folder)
+
+
+def test_preparing_a_folder_leaves_nothing_in_it(tmp_path):
+    evaluation_files.prepare(tmp_path / "new")
+    assert list(tmp_path.iterdir()) == [tmp_path / "new"]
+    assert list((tmp_path / "new").iterdir()) == []

@@ -91,6 +91,18 @@ def make_folder(path):
         tf.io.gfile.makedirs(path)
 
 
+def make_writable(path):
+    """Makes a folder and writes to it once; raises OSError where that fails."""
+    make_folder(path)
+    probe = os.path.join(path, f"partial-{uuid.uuid4().hex}")
+    with errors_of(path):
+        try:
+            with tf.io.gfile.GFile(probe, "wb") as file:
+                file.write(b"\n")
+        finally:
+            remove([probe])
+
+
 def remove(paths):
     """Removes files and folders, as many as it can."""
     for path in paths:

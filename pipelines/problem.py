@@ -525,11 +525,11 @@ def _encode(experiment, raw, cache_dir):
     path = _kept(cache_dir, name)
     if path is None:
         path = os.path.join(cache_dir, name)
+        files.make_writable(cache_dir)
         print(f"Computing the frozen encoder's outputs, once, to {path}")
         encoded = {split: _outputs(experiment, raw, encoder, split) for split in raw.splits}
         content = io.BytesIO()
         np.savez(content, **encoded)
-        files.make_folder(cache_dir)
         files.write(path, content.getvalue())
     try:
         with np.load(io.BytesIO(files.read_bytes(path))) as file:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from rank4class import losses
 from rank4class.pipelines import config, statistics
 from rank4class.pipelines.description import printable
-from rank4class.pipelines.workdir import Workdir
+from rank4class.pipelines.workdir import TUNING, Workdir
 
 COLORS = [
     "#1f5a99",
@@ -205,9 +205,6 @@ def _mean_and_interval(runs, name):
 def grid_text(runs):
     """Returns `grid_table` as text for a terminal, below a line that explains its figures."""
     return f"{_explanation(runs)}:\n\n{text_table(grid_table(runs))}"
-
-
-TUNING = "tuning"  # the folder of a grid's runs that were to choose by
 
 
 def tuning_name(cell, choice):

@@ -51,9 +51,17 @@ def test_two_devices_restore_and_judge_as_one(tmp_path, mirrored):
 
 
 @pytest.mark.parametrize("which", config.CHECKPOINTS)
-def test_a_run_without_a_checkpoint_is_told_to_train(tmp_path, which):
+def test_a_run_without_a_checkpoint_is_named(tmp_path, which):
     path = trained(str(tmp_path / "run"))
     files.remove([Workdir(path).checkpoints])
+    with pytest.raises(FileNotFoundError, match=f"the run is finished, but .* Restore {path}/check.*{which}"):
+        trainer.restore(path, which)
+    results = Workdir(path).results()
+    Workdir(path).write_results({**results, "best_step": None})  # no metric was ever a number
+    remedy = {"best": "--checkpoint=last", "last": "Restore"}[which]
+    with pytest.raises(FileNotFoundError, match=remedy):
+        trainer.restore(path, which)
+    files.remove([tmp_path / "run" / "results.json"])
     with pytest.raises(FileNotFoundError, match="has no checkpoint yet: train it first"):
         trainer.restore(path, which)
 

@@ -19,7 +19,7 @@ import tensorflow as tf
 from rank4class import losses
 from rank4class.data import sorting_tasks
 from rank4class.pipelines import config, files, problem, rank_functions, report
-from rank4class.pipelines.workdir import read_json, write_json
+from rank4class.pipelines.workdir import check_folder, read_json, write_json
 
 LIST = 100  # instances that are ranked together
 SEEDS = (0, 1, 2, 3, 4)
@@ -78,7 +78,8 @@ def run(task, rank_fns, folder, *, seeds=SEEDS, tell=print):
     for rank_fn in rank_fns:
         rank_functions.get(rank_fn, LIST)  # what is not there is better known now
     titles = [(name, None) for name in task.plain] + list(itertools.product(task.ranked, rank_fns))
-    files.make_folder(folder)
+    folder = check_folder(folder, "study of sorters")
+    files.make_writable(folder)
     loaded = {}
     for seed in seeds:
         parts = task.load(seed)

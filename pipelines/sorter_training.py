@@ -14,7 +14,7 @@ from rank4class.models import sorters
 from rank4class.pipelines import figures, files, report, strategies
 from rank4class.pipelines.sorter_config import SorterExperiment, check
 from rank4class.pipelines.training import Training
-from rank4class.pipelines.workdir import Workdir
+from rank4class.pipelines.workdir import Workdir, check_folder
 
 EPOCH = 100_000  # vectors
 
@@ -36,6 +36,7 @@ def train(experiment, path, *, strategy=None, progress=True):
     check(experiment)
     strategy = strategy or tf.distribute.get_strategy()
     strategies.check(experiment, strategy)
+    path = check_folder(path, "training")
     workdir = Workdir(path, SorterExperiment)
     workdir.check_owner(experiment)
     if workdir.results():

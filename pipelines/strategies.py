@@ -2,12 +2,12 @@
 
 import contextlib
 import functools
-import json
 import os
 import socket
 
 import tensorflow as tf
 
+from rank4class.data import sources
 from rank4class.pipelines import config, files
 
 _LOST = (
@@ -155,8 +155,8 @@ def check_tf_config(text):
     if not text:
         raise ValueError(f"strategy multi_worker needs the environment variable {example}")
     try:
-        parsed = json.loads(text)
-    except json.JSONDecodeError as error:
+        parsed = sources.parse_json(text)
+    except ValueError as error:
         raise ValueError(f"TF_CONFIG is not JSON ({error}); an example: {example}") from error
     cluster = parsed.get("cluster") if isinstance(parsed, dict) else None
     task = parsed.get("task") if isinstance(parsed, dict) else None

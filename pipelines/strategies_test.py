@@ -32,6 +32,11 @@ def test_a_cluster_that_is_well_described(text):
         (None, "strategy multi_worker needs the environment variable TF_CONFIG="),
         ("", "needs the environment variable TF_CONFIG="),
         ("{", r"TF_CONFIG is not JSON \(Expecting property name.*an example: "),
+        ("[" * 100_000, r"TF_CONFIG is not JSON \(is nested too deeply\); an example: "),
+        (
+            '{"cluster": {}, "cluster": {}}',
+            r"TF_CONFIG is not JSON \(has the field 'cluster' twice\); an example",
+        ),
         ("[]", "TF_CONFIG needs a cluster and a task; an example: "),
         ('{"cluster": {"worker": ["a:1"]}}', "needs a cluster and a task"),
         ('{"cluster": "a:1", "task": {}}', "needs a cluster and a task"),

@@ -14,6 +14,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import math
 import os
 import random
 import re
@@ -26,7 +27,7 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from rank4class.pipelines import report
+from rank4class.pipelines import config, report
 from rank4class.pipelines.checkpoints import UNUSABLE
 from rank4class.pipelines.files import to_json
 
@@ -160,6 +161,14 @@ def survive(arguments, output, *, kills=30, inside_saves=10, seed=0, timeout=360
         raise ValueError(
             f"{kills} kills, {inside_saves} of them inside a save: take 1 kill or more, and not more inside"
         )
+    if not 0.0 < timeout < math.inf:
+        raise ValueError(
+            f"timeout={timeout}: not a positive, finite number of seconds. Set one, such as 3600."
+        )
+    config.check_seed(seed)
+    output = os.fspath(output)
+    if not output:
+        raise ValueError("--output is empty: name a folder")
     if any(re.match("--?workdir", argument) for argument in arguments):
         raise ValueError("the training's flags are to have no --workdir: its folders are within --output")
     if os.path.isdir(output) and os.listdir(output):

@@ -430,3 +430,15 @@ def test_a_killed_run_ends_as_an_undisturbed_one(tmp_path):
     written = json.loads((tmp_path / "survival.json").read_text())
     assert written["summary"] == survival.summary(outcome)
     assert [kill["seconds"] for kill in written["kills"]] == [kill.seconds for kill in outcome.kills]
+
+
+@pytest.mark.parametrize("timeout", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_timeout_that_is_no_time_is_refused(tmp_path, timeout):
+    with pytest.raises(ValueError, match=f"timeout={timeout}: not a positive, finite number of seconds"):
+        survival.survive([], tmp_path / "out", timeout=timeout)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_negative_seed_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="seed -1 is not in 0"):
+        survival.survive([], tmp_path / "out", seed=-1)

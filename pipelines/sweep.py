@@ -6,6 +6,7 @@ import itertools
 import os
 
 from rank4class.pipelines import config, evaluation, problem, report, trainer
+from rank4class.pipelines.workdir import check_folder
 
 
 def parse_tune(texts):
@@ -62,6 +63,8 @@ def run_grid(base, root, *, losses, interactions, seeds, tune=None):
       FloatingPointError: a run diverged, or all that were to be chosen from did. What is finished stays.
     """
     tune = tune or {}
+    root = check_folder(root, "sweep")
+    config.check_types(base)
     _check_axes({"losses": losses, "interactions": interactions, "seeds": seeds})
     _check_axes({f"values of {field}": values for field, values in tune.items()})
     _check_tunable(base, tune)

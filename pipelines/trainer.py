@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 
 import numpy as np
 import tensorflow as tf
@@ -23,7 +24,7 @@ from rank4class.pipelines import (
 )
 from rank4class.pipelines.state import State, best_model, run_of
 from rank4class.pipelines.training import Training
-from rank4class.pipelines.workdir import Workdir
+from rank4class.pipelines.workdir import Workdir, check_folder
 
 
 def train(experiment, path, *, strategy=None, loaded=None, progress=True):
@@ -48,6 +49,7 @@ def train(experiment, path, *, strategy=None, loaded=None, progress=True):
     config.check(experiment)
     strategy = strategy or tf.distribute.get_strategy()
     strategies.check(experiment, strategy)
+    path = check_folder(path, "training")
     workdir = Workdir(path)
     workdir.check_owner(experiment)
     if workdir.results():
@@ -241,22 +243,35 @@ def restore(path, which="best", strategy=None):
       `(experiment, problem, model, step)`, the step that of the checkpoint.
 
     Raises:
-      FileNotFoundError: the run has no checkpoint yet.
+      FileNotFoundError: the run has no such checkpoint yet, or it has been removed.
       ValueError: its data are others by now, or the checkpoint is damaged.
     """
     strategy = strategy or tf.distribute.get_strategy()
     workdir = Workdir(path)
     experiment = workdir.experiment()
     config.check(experiment)
-    loaded = problem.load(experiment, path)
+    loaded = problem.load(experiment, workdir.path)
     workdir.check_data(loaded.hashes)
     workdir.check_class_texts(loaded.class_texts)
     model = build_model(experiment, loaded, strategy)
     read = {"best": _read_best, "last": _read_last}[which]
     step = read(experiment, workdir, model, run_of(experiment, loaded.hashes), strategy)
     if step is None:
-        raise FileNotFoundError(f"{path} has no checkpoint yet: train it first")
+        raise FileNotFoundError(_without_checkpoint(workdir, which))
     return experiment, loaded, model, step
+
+
+def _without_checkpoint(workdir, which):
+    results = workdir.results()
+    if results is None:
+        return f"{workdir.path} has no checkpoint yet: train it first"
+    if which == "best" and results["best_step"] is None:
+        return f"{workdir.path}: no evaluation gave a best checkpoint. Read the last one: --checkpoint=last."
+    folder = os.path.join(workdir.checkpoints, which)
+    return (
+        f"{workdir.path}: the run is finished, but its checkpoints are missing. Restore {folder}, or train "
+        "again in another --workdir."
+    )
 
 
 def _read_best(experiment, workdir, model, run, strategy):

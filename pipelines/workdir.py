@@ -18,7 +18,9 @@ import json
 import math
 import os
 import platform
+import re
 
+from rank4class.data import sources
 from rank4class.pipelines import config, files
 
 
@@ -31,6 +33,7 @@ class Workdir:
     """
 
     def __init__(self, path, kind=config.Experiment):
+        path = os.fspath(path)
         if not path:
             raise ValueError("--workdir is empty: name a folder")
         if "[" in path:
@@ -167,9 +170,9 @@ class Workdir:
         if not files.exists(self._results):
             return None
         results = read_json(self._results)
-        return {
-            name: _restored(value) if isinstance(value, dict) else value for name, value in results.items()
-        }
+        if not all(isinstance(results.get(split), dict) for split in ("validation", "test")):
+            raise ValueError(f"{self._results}: no results of a finished run. Restore it, or remove it.")
+        return results | {split: _restored(results[split]) for split in ("validation", "test")}
 
     def write_results(self, results):
         write_json(self._results, results)
@@ -190,6 +193,50 @@ class Workdir:
 
     def write_sessions(self, sessions):
         _write_lines(self._sessions, sessions)
+
+
+TUNING = "tuning"  # the folder of a grid's runs that were to choose by
+RUN = ("config.json", "data.json")  # files that every run's folder has
+_SORTER_STUDY = re.compile(r".+-rate.+-seed\d+\.json")
+
+
+def check_folder(path, kind):
+    """Returns the path of a folder to write to, as a string.
+
+    Args:
+      path: of the folder, which need not exist.
+      kind: of what is to be written: "training", "sweep" or "study of sorters".
+
+    Raises:
+      ValueError: the path is empty, or the folder holds what another command has written.
+    """
+    path = os.fspath(path)
+    if not path:
+        raise ValueError("--workdir is empty: name a folder")
+    present = _kind_in(path)
+    if present not in (None, kind):
+        raise ValueError(f"{path}: the folder holds a {present}. Choose another --workdir.")
+    return path
+
+
+def _kind_in(path):
+    names = files.names_in(path)
+    if set(names) >= set(RUN):
+        return "training"
+    if {"sessions", "undisturbed"} <= set(names):
+        return "survival trial"
+    if any(map(_SORTER_STUDY.fullmatch, names)):
+        return "study of sorters"
+    if any(_holds_run(os.path.join(path, name)) for name in names):
+        return "sweep"
+    tuning = os.path.join(path, TUNING)
+    if TUNING in names and any(_holds_run(os.path.join(tuning, name)) for name in files.names_in(tuning)):
+        return "sweep"
+    return None
+
+
+def _holds_run(path):
+    return all(files.exists(os.path.join(path, name)) for name in RUN)
 
 
 def read_json(path):
@@ -219,11 +266,9 @@ def _write_lines(path, values):
 
 def _parse(text, where):
     try:
-        parsed = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{where} is damaged ({error.msg}): remove it, or choose another --workdir"
-        ) from error
+        parsed = sources.parse_json(text)
+    except ValueError as error:
+        raise ValueError(f"{where} is damaged ({error}): remove it, or choose another --workdir") from error
     if not isinstance(parsed, dict):
         raise ValueError(f"{where} is damaged (no JSON object): remove it, or choose another --workdir")
     return parsed

@@ -18,13 +18,13 @@ _OUTPUT = flags.DEFINE_string("output", None, "Folder for the report; by default
 
 
 def main():
-    from rank4class.pipelines import description, description_report, problem
+    from rank4class.pipelines import description, description_report, files, problem
 
     experiment = _CONFIG.value
     config.check(experiment)
     dataset = problem.read_dataset(experiment.data)
     folder = _OUTPUT.value or os.path.join("runs", "data", experiment.data.name)
-    os.makedirs(folder, exist_ok=True)  # what cannot be written is better known now
+    files.make_writable(folder)  # before all the data are looked at
     described = description.describe(experiment, dataset)
     print(description_report.text(described))
     print(f"\nReport with plots: {description_report.write(described, folder)}")
