@@ -71,6 +71,25 @@ def test_nothing_to_measure():
         next(benchmark.run("losses", ["4x6"], ["mes"]))
 
 
+@pytest.mark.parametrize("name", suites.SUITES)
+def test_a_size_that_does_not_fit_is_refused_before_it_is_built(name, monkeypatch):
+    axes = len(suites.SUITES[name].axes.split("x"))
+    for size in suites.SUITES[name].sizes:
+        assert suites.SUITES[name].parse(size) == tuple(map(int, size.split("x")))
+    monkeypatch.setattr(suite.tf.random, "stateless_normal", lambda *_: pytest.fail("allocated"))
+    for number in ("100000000000", "9" * 30):
+        with pytest.raises(ValueError, match="needs .* GB or more of .* GB of memory. Choose a smaller size"):
+            next(benchmark.run(name, ["x".join([number] * axes)]))
+
+
+@pytest.mark.parametrize(
+    "size", ["0x5", "-1x3", "abc", "5x5x5", "5", "5x1", "", "5x", "1e3x5", "nanx5", "5x5.0"]
+)
+def test_a_size_of_another_form_is_refused(size):
+    with pytest.raises(ValueError, match=f"size '{size}' is not of the form BATCHxCLASSES, such as 64x28"):
+        next(benchmark.run("losses", [size]))
+
+
 def test_the_most_memory_of_a_step():
     peak = benchmark._measure_memory("losses", "16x100000", [suite.Step("floor")])
     (megabytes,) = peak.values()

@@ -246,4 +246,5 @@ SUITE = Suite(
     contenders=_steps,
     build=_build,
     examples=lambda step, size: _count(step) * size[0],
+    values=lambda size: size[0] * 224 * 224 * 3,
 )

@@ -1,9 +1,18 @@
 """What a suite of the benchmark is: steps, and how one is made at a size."""
 
 import dataclasses
+import math
+import os
 from collections.abc import Callable
 
 import tensorflow as tf
+
+TENSORS = 3  # of a step's largest size that are in memory at one time: scores, dense labels, a gradient
+
+
+def memory_bytes():
+    """Returns how much memory a benchmark may take: most of this machine's."""
+    return 0.7 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +56,7 @@ class Suite:
       error: function of a step and a size to by how much its value is wrong, relative to it, or None where
         nobody knows; None where all are right but for rounding.
       min_repeats: how often a step is measured at least, unless it is very long.
+      values: function of a size to the float32 values of the largest tensor that a step reads.
     """
 
     axes: str
@@ -56,9 +66,10 @@ class Suite:
     examples: Callable | None = None
     error: Callable | None = None
     min_repeats: int = 3
+    values: Callable = lambda size: math.prod(size[:2])
 
     def parse(self, size):
-        """Returns a size's numbers; raises ValueError where it is not of the suite's form.
+        """Returns a size's numbers; raises ValueError where it is not of the suite's form, or too large.
 
         >>> Suite("BATCHxCLASSES", ("64x28",), None, None).parse("64x1000")
         (64, 1000)
@@ -70,7 +81,14 @@ class Suite:
             or int((*numbers, 2)[1]) < 2  # classes
         ):
             raise ValueError(f"size {size!r} is not of the form {self.axes}, such as {self.sizes[0]}")
-        return tuple(map(int, numbers))
+        parsed = tuple(map(int, numbers))
+        needed, memory = TENSORS * 4 * self.values(parsed), memory_bytes()
+        if needed > memory:
+            raise ValueError(
+                f"size {size!r} needs {needed / 2**30:,.0f} GB or more of {memory / 2**30:,.0f} GB of "
+                "memory. Choose a smaller size."
+            )
+        return parsed
 
     def steps(self, size, names=None):
         """Returns the contenders at a size, those of the given names, and before them their baselines."""

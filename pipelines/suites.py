@@ -1,7 +1,7 @@
 """What is measured: each suite's contenders and baselines, as steps that a benchmark can run."""
 
 import functools
-import os
+import math
 
 import tensorflow as tf
 import tensorflow_ranking as tfr
@@ -21,6 +21,7 @@ from rank4class.pipelines.suite import (
     Compiled,
     Step,
     Suite,
+    memory_bytes,
     scores_and_labels,
     softmax_ce,
     value_and_gradient,
@@ -127,7 +128,7 @@ def _fits_tf_ranking(name, size):
     lists = batch * losses.get(_loss_of(name)[0]).knobs.get("samples", 1)
     items = lists * n if name in _LINEAR_IN_TF_RANKING else lists * n * n
     alive = 9 if name in _TF_RANKING_PAIRS else 20  # tensors of that size, as seen
-    return alive * 4 * items < 0.7 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return alive * 4 * items < memory_bytes()
 
 
 def _build_loss(step, size):
@@ -270,6 +271,7 @@ SUITES = {
         sizes=("32x28x768x256", "64x1000x512x64", "64x1000x2048x256"),
         contenders=_interaction_steps,
         build=_build_interaction,
+        values=lambda size: math.prod(size[:3]),  # the pairs of the naive ones
     ),
     "projections": projections_suite.SUITE,
     "n_choose_k": n_choose_k_suite.SUITE,

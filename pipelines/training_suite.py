@@ -91,5 +91,6 @@ SUITE = Suite(
     contenders=_steps,
     build=_build,
     examples=lambda step, size: STEPS * size[0],
+    values=lambda size: size[0] * 3 * 32,
     min_repeats=15,
 )
