@@ -14,7 +14,6 @@ lock             held by the process that trains
 """
 
 import fcntl
-import json
 import math
 import os
 import platform
