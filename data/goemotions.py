@@ -22,8 +22,8 @@ def goemotions(path=None, multi_label=False, on_bad_row="fail", tfds_dir=None):
         dataset comes from TensorFlow Datasets, which downloads it once.
       multi_label: whether to keep the comments of several emotions too.
       on_bad_row: "fail" or "skip", see `sources.BadRows`. A row is bad that has other columns, is not
-        UTF-8, has no text, a label that is no class id or comes twice, or a comment id that a row
-        before it has, in whichever file.
+        UTF-8, has a NUL character, has no text, a label that is no class id or comes twice, or a comment id
+        that a row before it has, in whichever file.
       tfds_dir: folder of what TensorFlow Datasets has prepared; None takes its own.
 
     Returns:

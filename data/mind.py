@@ -41,8 +41,8 @@ def mind(path=None, on_bad_row="fail", tfds_dir=None):
         `news.tsv` or a zip file of it (the folder, where there are both), or with one `news.tsv`
         (`COLUMNS`, neither header nor quotes). Files are named from there: `MINDsmall_dev/news.tsv:17`.
       on_bad_row: "fail" or "skip", see `sources.BadRows`. A row is bad that has other columns, is not
-        UTF-8, has no id, category or title, or has another title or category than a row before it of
-        the same article, in whichever file.
+        UTF-8, has a NUL character, has no id, category or title, is a header line, or has another title or
+        category than a row before it of the same article, in whichever file.
       tfds_dir: folder of what TensorFlow Datasets has prepared; None takes its own.
 
     Returns:
@@ -136,6 +136,8 @@ def _article(where, line):
             f"{where} has {len(columns)} tab-separated columns, not {len(COLUMNS)} ({', '.join(COLUMNS)})"
         )
     row = dict(zip(COLUMNS, columns, strict=True))
+    if (row["category"].strip().lower(), row["title"].strip().lower()) == ("category", "title"):
+        raise ValueError(f"{where}: this row is a header line. Remove it.")
     for column in ("id", "category", "title"):
         if not row[column].strip():
             raise ValueError(f"{where} has no {column}")

@@ -85,6 +85,11 @@ def test_mind_splits_about_60_20_20(tmp_path):
         (article("N100", title=" ").encode(), r"news\.tsv:71 has no title"),
         (article("N100", category="").encode(), r"news\.tsv:71 has no category"),
         (article("").encode(), r"news\.tsv:71 has no id"),
+        (article("N100", title="a \0 title").encode(), r"train.news\.tsv:71: the line has a NUL character"),
+        (
+            b"News ID\tCategory\tSubCategory\tTitle\tAbstract\tURL\tTitle Entities\tAbstract Entities\n",
+            r"train.news\.tsv:71: this row is a header line\. Remove it",
+        ),
         (
             article("N3", "autos", "other").encode(),
             r"train.news\.tsv:71 has article N3 with the title 'other', but .*train.news\.tsv:4 has it with "

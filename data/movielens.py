@@ -18,6 +18,7 @@ from rank4class.data.splits import Dataset, draw_pairs
 
 RELEASES = ("latest-small", "100k", "1m", "20m", "25m")
 COLUMNS = ("userId", "movieId", "rating", "timestamp")
+TITLE_COLUMNS = ("movieId", "title")
 TYPE = np.dtype(list(zip(COLUMNS, (np.int32, np.int32, np.float32, np.float64), strict=True)))
 LARGEST_ID = np.iinfo(np.int32).max
 BATCH = 10_000  # ratings that are read from TensorFlow Datasets at a time
@@ -64,15 +65,17 @@ def movielens(
 
     Args:
       path: a folder that holds `ratings.csv` (latest, 20M, 25M), `u.data` (100K) or `ratings.dat` (1M, 10M)
-        as published, or that file. The titles are those of `movies.csv`, `u.item` or `movies.dat` beside
-        it, if it is there; a movie without one is `movie 17`. Without a path the dataset comes from
-        TensorFlow Datasets, which downloads it once.
+        as published, or that file. `ratings.csv` may lack the column of timestamps, and its header may be
+        in other case. The titles are those of `movies.csv`, `u.item` or `movies.dat` beside it, if it is
+        there; a movie without one is `movie 17`. Without a path the dataset comes from TensorFlow
+        Datasets, which downloads it once.
       release: one of `RELEASES`, without a path.
       validation_share, test_share: how many of the pairs to draw, in (0, 1).
       split_seed: int.
       on_bad_row: "fail" or "skip", see `sources.BadRows`. A row is bad that has other columns, an id that is
         no number, a rating or a time that is no finite one, or a user and a movie that a row before it has;
-        and in the file of titles one without a title, or with a movie that a row before it has.
+        in the file of titles one without a title, or with a movie that a row before it has; and in either
+        one that repeats the header line.
       tfds_dir: folder of what TensorFlow Datasets has prepared; None takes its own.
 
     Returns:
@@ -139,31 +142,38 @@ def _files(path):
 
 def _ratings(path, layout, bad_rows):
     """Returns the users and the movies of a file of ratings, int32 `[P]`."""
-    if layout.header:
-        _check_header(path)
-    table = _table(path, layout)
+    columns = _columns(path) if layout.header else COLUMNS
+    table = _table(path, layout, TYPE[list(columns)])
     if table is None:
-        return _line_by_line(path, layout, bad_rows)
+        return _line_by_line(path, layout, columns, bad_rows)
     sources.warn_if_cut_short(path)
     return table["userId"], table["movieId"]
 
 
-def _check_header(path):
+def _columns(path):
+    """Returns the columns of a file with a header: all, or those without the timestamp."""
     with open(path, "rb") as file:
         _, header = next(sources.lines_of(file, path))
-    if header != ",".join(COLUMNS):
-        raise ValueError(f"{path}:1 is {header[:80]!r}, not {','.join(COLUMNS)!r}")
+    for columns in (COLUMNS, COLUMNS[:3]):
+        if _is_header(header.split(","), columns):
+            return columns
+    raise ValueError(f"{path}:1 is {header[:80]!r}, not {','.join(COLUMNS)!r}")
 
 
-def _table(path, layout):
-    """Returns the rows of a file, `[P]` of `TYPE`, or None where not every one can be used."""
+def _is_header(fields, columns):
+    """Returns whether fields are the names of columns, in any case, quoted or not."""
+    return [field.strip('\ufeff" ').lower() for field in fields] == [column.lower() for column in columns]
+
+
+def _table(path, layout, dtype):
+    """Returns the rows of a file, `[P]` of a type, or None where not every one can be used."""
     with open(path, encoding="latin-1") as file, warnings.catch_warnings():
         warnings.simplefilter("error")  # NumPy warns of an integer that is none, and of no row
         one_mark = len(layout.separator) == 1
         try:
             table = np.loadtxt(
                 file if one_mark else (line.replace(layout.separator, "\t") for line in file),
-                TYPE,
+                dtype,
                 delimiter=layout.separator if one_mark else "\t",
                 comments=None,
                 skiprows=int(layout.header),
@@ -172,7 +182,7 @@ def _table(path, layout):
         except (ValueError, UserWarning):
             return None
     users, movies = table["userId"], table["movieId"]
-    finite = np.isfinite(table["rating"]).all() and np.isfinite(table["timestamp"]).all()
+    finite = all(np.isfinite(table[column]).all() for column in dtype.names[2:])
     sound = finite and min(users.min(), movies.min()) >= 0 and not len(_repeated(users, movies))
     return table if sound else None
 
@@ -188,14 +198,14 @@ def _repeated(users, movies):
     return np.stack([again >> 32, again & LARGEST_ID], axis=1)
 
 
-def _line_by_line(path, layout, bad_rows):
+def _line_by_line(path, layout, columns, bad_rows):
     """Returns what `_ratings` does in several times the time, and tells the lines that are bad."""
     users, movies, numbers = (array.array(kind) for kind in "iiq")
     lines = sources.lines(path, bad_rows)
     for where, line in itertools.islice(lines, int(layout.header), None):
         if line:
             with bad_rows.row():
-                user, movie = _pair(where, line, layout.separator)
+                user, movie = _pair(where, line, layout.separator, columns)
                 users.append(user)
                 movies.append(movie)
                 numbers.append(int(where.rpartition(":")[2]))
@@ -213,16 +223,18 @@ def _line_by_line(path, layout, bad_rows):
     return users, movies
 
 
-def _pair(where, line, separator):
+def _pair(where, line, separator, columns):
     fields = line.split(separator)
-    if len(fields) != len(COLUMNS):
+    if _is_header(fields[:3], COLUMNS[:3]):
+        raise ValueError(f"{where}: this row repeats the header line. Remove it.")
+    if len(fields) != len(columns):
         raise ValueError(
-            f"{where} has {len(fields)} columns separated by {separator!r}, not 4 ({', '.join(COLUMNS)})"
+            f"{where} has {len(fields)} columns separated by {separator!r}, not {len(columns)} "
+            f"({', '.join(columns)})"
         )
-    user, movie, rating, time = fields
-    pair = _id("user", user, where), _id("movie", movie, where)
-    _check_number("rating", rating, where)
-    _check_number("timestamp", time, where)
+    pair = _id("user", fields[0], where), _id("movie", fields[1], where)
+    for column, field in zip(columns[2:], fields[2:], strict=True):
+        _check_number(column, field, where)
     return pair
 
 
@@ -245,16 +257,16 @@ def _check_number(what, field, where):
 def _titles(path, layout, bad_rows):
     """Returns movie -> title."""
     if layout.header:
-        records = sources.csv_records(path)
+        records = sources.csv_records(path, bad_rows)
         where, header = next(records, (path, []))
-        if header[:2] != ["movieId", "title"]:
+        if not _is_header(header[:2], TITLE_COLUMNS):
             raise ValueError(f"{where} is {','.join(header)[:80]!r}, not 'movieId,title,genres'")
     else:
-        records = _records(path, layout.names_separator)
+        records, header = _records(path, layout.names_separator), None
     titles, places = {}, {}
     for where, fields in records:
         with bad_rows.row():
-            movie, title = _title(where, fields)
+            movie, title = _title(where, fields, header)
             first = places.setdefault(movie, where)
             if first != where:
                 raise ValueError(f"{where} has movie {movie}, which {first} has already")
@@ -274,8 +286,15 @@ def _records(path, separator):
             yield f"{path}:{number}", line.rstrip("\r\n").split(separator)
 
 
-def _title(where, fields):
-    if len(fields) < 3:
+def _title(where, fields, header):
+    if _is_header(fields[:2], TITLE_COLUMNS):
+        raise ValueError(f"{where}: this row repeats the header line. Remove it.")
+    if header and len(fields) != len(header):
+        raise ValueError(
+            f"{where}: the row has {len(fields)} columns, not {len(header)} as the header line. Put double "
+            "quotes around a title that holds a comma."
+        )
+    if not header and len(fields) < 3:
         raise ValueError(f"{where} has {len(fields)} columns, not a movie, its title and more")
     title = fields[1].strip()
     if not title:

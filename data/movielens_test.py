@@ -86,6 +86,41 @@ def test_published_layouts(tmp_path, layout, as_file):
     assert [digest for _, digest in sorted(dataset.files.items())] == digests
 
 
+@pytest.mark.parametrize("columns", [3, 4])
+@pytest.mark.parametrize("change", [str.lower, str.upper, '"{}"'.format])
+def test_ratings_and_titles_under_other_headers(tmp_path, monkeypatch, columns, change):
+    expected = data.get("movielens", path=str(write(tmp_path / "published", "ratings.csv")))
+    file = write(tmp_path, "ratings.csv")
+    titles = file.parent / "movies.csv"
+    for path, names in ((file, movielens.COLUMNS[:columns]), (titles, ("movieId", "title", "genres"))):
+        lines = path.read_text().splitlines()
+        if path == file:
+            lines = [",".join(line.split(",")[:columns]) for line in lines]
+        path.write_text("".join(f"{line}\n" for line in [",".join(map(change, names)), *lines[1:]]))
+    with monkeypatch.context() as patch:
+        patch.setattr(movielens, "_line_by_line", None)  # which takes several times the time
+        dataset = data.get("movielens", path=str(tmp_path))
+    assert dataset.class_names == expected.class_names
+    for name, split in dataset.splits.items():
+        assert pairs_of(split, dataset) == pairs_of(expected.splits[name], expected)
+    for row in ("4,99", "4,99,3,8,9", "4,99,3" if columns == 4 else "4,99,3,8"):
+        before = file.read_text()
+        file.write_text(f"{before}{row}\n")
+        message = (
+            f"{file}:22 has {row.count(',') + 1} columns separated by ',', not {columns} (userId, movieId, "
+        )
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+            data.get("movielens", path=str(tmp_path))
+        file.write_text(before)
+
+
+def test_titles_without_genres(tmp_path):
+    file = write(tmp_path, "ratings.csv").parent / "movies.csv"
+    file.write_text("movieId,title\n2,Heat (1995)\n3,Emma (1996)\n")
+    names = ("Heat (1995)", "Emma (1996)", "movie 5", "movie 7", "movie 30")
+    assert data.get("movielens", path=str(tmp_path)).class_names == names
+
+
 def test_the_layouts_say_the_same(tmp_path):
     datasets = []
     for layout in LAYOUTS:
@@ -159,6 +194,21 @@ def test_a_bad_row_of_the_other_layouts(tmp_path, layout):
     assert len(data.get("movielens", path=str(file), on_bad_row="skip").skipped) == 1
 
 
+def test_files_that_were_joined(tmp_path):
+    file, titles = write(tmp_path, "ratings.csv"), tmp_path / "movies.csv"
+    expected = data.get("movielens", path=str(file))
+    with file.open("a") as opened:
+        opened.write("\ufeffuserId,movieId,rating,timestamp\n")
+    with titles.open("a") as opened:
+        opened.write("movieId,title,genres\n")
+    message = "{}:{}: this row repeats the header line. Remove it."
+    with pytest.raises(ValueError, match=f"^{re.escape(message.format(file, 22))}"):
+        data.get("movielens", path=str(file))
+    dataset = data.get("movielens", path=str(file), on_bad_row="skip")
+    assert dataset.skipped == (message.format(file, 22), message.format(titles, 7))
+    assert dataset.class_names == expected.class_names
+
+
 TITLE_ROWS = {
     "5|": "has 2 columns, not a movie, its title and more",
     "five|Heat|": "has the movie 'five', which is no number from 0 to 2147483647",
@@ -178,6 +228,17 @@ def test_a_bad_title_is_named_or_left_out(tmp_path, row):
     dataset = data.get("movielens", path=str(tmp_path), on_bad_row="skip")
     assert dataset.skipped == (message,)
     assert dataset.class_names[2] == "movie 5"
+
+
+@pytest.mark.parametrize(("row", "columns"), [("5,Heat, The,Crime", 4), ("5,Heat", 2)])
+def test_a_title_with_a_comma_and_no_quotes(tmp_path, row, columns):
+    file = write(tmp_path, "ratings.csv").parent / "movies.csv"
+    with file.open("a") as opened:
+        opened.write(f"{row}\n")
+    message = f"{file}:7: the row has {columns} columns, not 3 as the header line. Put double quotes around"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        data.get("movielens", path=str(tmp_path))
+    assert data.get("movielens", path=str(tmp_path), on_bad_row="skip").class_names[2] == "movie 5"
 
 
 def test_a_title_that_is_not_utf8(tmp_path):
@@ -241,6 +302,12 @@ def test_a_file_that_may_be_cut_short(tmp_path, caplog, layout):
     ("text", "message"),
     [
         ("", r"ratings\.csv is empty"),
+        (
+            "userId,movieId\n1,2\n",
+            r"ratings\.csv:1 is 'userId,movieId', not 'userId,movieId,rating,timestamp'",
+        ),
+        ("movieId,userId,rating\n1,2,3\n", r"ratings\.csv:1 is 'movieId,userId,rating', not 'userId,movieId"),
+        ("userId;movieId;rating\n1;2;3\n", r"ratings\.csv:1 is 'userId;movieId;rating', not 'userId,movieId"),
         ("user,movie\n1,2\n", r"ratings\.csv:1 is 'user,movie', not 'userId,movieId,rating,timestamp'"),
         ("userId,movieId,rating,timestamp\n", r"ratings\.csv has no rating$"),
         ("\ufeffuserId,movieId,rating,timestamp\n", r"ratings\.csv has no rating$"),

@@ -1,6 +1,7 @@
 """Where datasets come from: lines of text files, other files, TensorFlow Datasets; and rows that are bad."""
 
 import codecs
+import collections
 import contextlib
 import csv
 import hashlib
@@ -51,11 +52,11 @@ def lines(path, bad_rows=None):
 
     Args:
       path: of the file.
-      bad_rows: a `BadRows` for lines that are not UTF-8; without it they raise.
+      bad_rows: a `BadRows` for lines that are not UTF-8 or have a NUL character; without it they raise.
 
     Raises:
       FileNotFoundError: no file.
-      ValueError: an empty file, one in UTF-16, or a line that is not UTF-8.
+      ValueError: an empty file, one in UTF-16, or a line that is not UTF-8 or has a NUL character.
     """
     if not os.path.isfile(path):
         raise FileNotFoundError(f"no file {path}")
@@ -89,27 +90,40 @@ def warn_if_cut_short(path):
             logging.warning("%s has no end of line at its end: was the file cut short?", path)
 
 
-def csv_records(path):
+def csv_records(path, bad_rows):
     """Yields (`path:number`, fields) for every record of a CSV file; the number is of its first line.
 
     Double quotes are around a field that holds a comma, a quote or a line end; blank lines are passed over.
     A byte that is not UTF-8 becomes half a surrogate pair, which is refused in the field that has it.
 
+    Args:
+      path: of the file.
+      bad_rows: a `BadRows` for records with a NUL character.
+
     Raises:
-      ValueError: an empty file, one in UTF-16, or a record that is not CSV.
+      ValueError: an empty file, one in UTF-16, or a record that is not CSV: the next record has no known
+        start then.
     """
     with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         refuse_utf16(file.buffer.peek(2), path)
         csv.field_size_limit(sys.maxsize)  # of the whole process: a cell is as long as it is
-        reader = csv.reader(file, strict=True)
+        # Python 3.10's reader takes a NUL for a broken file, later ones for a character.
+        reader = csv.reader((line.replace("\0", _NUL) for line in file), strict=True)
         fields = ()
         while fields is not None:
             where = f"{path}:{reader.line_num + 1}"
             fields = _csv_record(where, reader)
-            if fields:
+            if any(_NUL in field for field in fields or ()):
+                with bad_rows.row():
+                    raise ValueError(f"{where}: the row has a NUL character. {_NUL_REMEDY}")
+            elif fields:
                 yield where, fields
     if not reader.line_num:
         raise ValueError(f"{path} is empty")
+
+
+_NUL_REMEDY = "Remove it, or save the file as UTF-8 if it is in UTF-16."
+_NUL = "\udc00"  # which no byte becomes by surrogateescape
 
 
 def _csv_record(where, reader):
@@ -132,7 +146,7 @@ def parse_json(text):
     >>> parse_json('{"a": 1, "a": 2}')
     Traceback (most recent call last):
     ...
-    ValueError: has the field 'a' twice
+    ValueError: has the key 'a' twice
     """
     try:
         return json.loads(text, object_pairs_hook=_once_each)
@@ -146,6 +160,29 @@ def parse_json(text):
         raise ValueError("has an integer of too many digits") from error
 
 
+def json_object(where, text):
+    """Parses a JSON object; errors call it `where`.
+
+    Raises:
+      ValueError: it is no JSON object, or has a key twice.
+
+    >>> json_object("file.jsonl:3", '{"label": 1, "label": 2}')
+    Traceback (most recent call last):
+    ...
+    ValueError: file.jsonl:3 has the key 'label' twice
+    """
+    try:
+        parsed = parse_json(text)
+    except json.JSONDecodeError as error:
+        line = f"line {error.lineno}, " if error.lineno > 1 else ""
+        raise ValueError(f"{where} is not JSON: {error.msg} at {line}column {error.colno}") from error
+    except ValueError as error:
+        raise ValueError(f"{where} {error}") from error
+    if not isinstance(parsed, dict):
+        raise ValueError(f"{where} is not a JSON object")
+    return parsed
+
+
 class _Repeated(ValueError):
     pass
 
@@ -153,9 +190,8 @@ class _Repeated(ValueError):
 def _once_each(pairs):
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
-        raise _Repeated(f"has the field {repeated!r} twice")
+        [(repeated, _)] = collections.Counter(name for name, _ in pairs).most_common(1)
+        raise _Repeated(f"has the key {repeated[:80]!r} twice")
     return fields
 
 
@@ -178,9 +214,12 @@ def listed(names):
 def _decoded(line, where):
     try:
         # utf-8-sig: some editors put a byte order mark before the first line.
-        return line.decode("utf-8-sig" if where.endswith(":1") else "utf-8").rstrip("\r\n")
+        text = line.decode("utf-8-sig" if where.endswith(":1") else "utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"{where} is not UTF-8: {error.reason}") from error
+    if "\0" in text:
+        raise ValueError(f"{where}: the line has a NUL character. {_NUL_REMEDY}")
+    return text
 
 
 def sha256(path):

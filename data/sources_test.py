@@ -25,6 +25,30 @@ def test_a_line_that_is_not_utf8(tmp_path):
     assert bad_rows.messages == [f"{path}:2 is not UTF-8: invalid start byte"]
 
 
+def test_a_line_with_a_nul_character(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"one\nt\0wo\nthree\n")
+    message = (
+        f"{path}:2: the line has a NUL character. Remove it, or save the file as UTF-8 if it is in UTF-16."
+    )
+    with pytest.raises(ValueError, match=f"^{message} .data.on_bad_row=skip would leave it out"):
+        list(sources.lines(str(path)))
+    bad_rows = sources.BadRows("skip")
+    assert [line for _, line in sources.lines(str(path), bad_rows)] == ["one", "three"]
+    assert bad_rows.messages == [message]
+
+
+def test_a_csv_record_with_a_nul_character(tmp_path):
+    path = tmp_path / "file.csv"
+    path.write_bytes(b'one,a\n"t\nw\0o",b\nthree,\xff\n')
+    with pytest.raises(ValueError, match=f"^{path}:2: the row has a NUL character"):
+        list(sources.csv_records(str(path), sources.BadRows("fail")))
+    bad_rows = sources.BadRows("skip")
+    rows = list(sources.csv_records(str(path), bad_rows))
+    assert rows == [(f"{path}:1", ["one", "a"]), (f"{path}:4", ["three", "\udcff"])]
+    assert len(bad_rows.messages) == 1
+
+
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 def test_utf16(tmp_path, encoding):
     path = tmp_path / "file"

@@ -129,9 +129,10 @@ def _lower_case(folder, vocab):
 def _stated_lower_case(path):
     try:
         with open(path, encoding="utf-8-sig") as file:
-            lower_case = sources.parse_json(file.read()).get("do_lower_case", True)
-    except (ValueError, AttributeError) as error:  # no UTF-8, no JSON or no object
-        raise ValueError(f"{path} is not a tokenizer's JSON object: {error}") from error
+            settings = sources.json_object(path, file.read())
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8: {error.reason}") from error
+    lower_case = settings.get("do_lower_case", True)
     if not isinstance(lower_case, bool):
         raise ValueError(f"{path} has do_lower_case {lower_case!r}, which is not true or false")
     return lower_case

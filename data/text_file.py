@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import json
 import os
 import re
 import reprlib
@@ -20,6 +19,13 @@ FILES = {
     "test": ("test",),
 }
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+MARK = "\ufeff"  # the byte order mark
+# Usual names of columns: a cell of each in one row says that the row is a header line.
+TEXT_NAMES = (
+    "text", "texts", "sentence", "sentence1", "sentence_1", "document", "content", "body", "title",
+    "question", "query", "review", "comment", "message", "utterance", "input", "premise",
+)  # fmt: skip
+LABEL_NAMES = ("label", "labels", "label_id", "class", "category", "target", "tag", "intent", "sentiment")
 
 
 class Columns(NamedTuple):
@@ -65,8 +71,9 @@ def text_file(
         `validation` (or `dev`, `val`, `valid`) and `test`, each a file of one of the formats. Another
         file of a format there is a bad row, but for `classes` and hidden ones.
       text_column: a column's name in the first line, or the key in each JSON object. A number written
-        in digits is the place of a column, from 1, of a TSV or CSV without such a line; one that seems to
-        have it is logged.
+        in digits is the place of a column, from 1, of a TSV or CSV without a header line. A line with the
+        usual names of columns, such as text and label, is refused there; a first line that only seems to be
+        a header is logged.
       text_pair_column: of a second text, which may be empty; None has none.
       label_column: of the class, a string, or an integer in JSON; spaces around it do not count.
       classes: file of the names of all classes, a name a line, in the order of their ids. Without it
@@ -74,9 +81,10 @@ def text_file(
       validation_share, test_share: how much of the different texts to draw, in (0, 1).
       split_seed: int.
       on_bad_row: "fail" or "skip", see `sources.BadRows`. A row is bad that has other columns than the
-        first line, is no JSON object or lacks a key, is not UTF-8, has no text or no label, a label with
-        a control character or one that is none of the classes; and in a given test or validation file
-        one whose text (and pair) a file before it has.
+        first line, is no JSON object, lacks a key or has one twice, is not UTF-8, has a NUL character, has
+        no text or no label, a label with a control character or one that is none of the classes; a row that
+        repeats the header line; and in a given test or validation file one whose text (and pair) a file
+        before it has.
 
     Returns:
       A `Dataset` with the features `text`, and `text_pair` with a `text_pair_column`, strings `[N]`.
@@ -128,15 +136,18 @@ def _paths(path):
 
 
 def _check_others(path, paths, classes, bad_rows):
-    """Another file of a format in the folder, such as a split by a mistaken name, is a bad row."""
+    """Another file of a format, or of a split, in the folder is a bad row: its name is mistaken."""
     if os.path.isfile(path):
         return
     known = {os.path.realpath(file) for file in [*paths.values(), *([classes] if classes else [])]}
+    split_names = set().union(*FILES.values())
     splits = (f"{first} ({', '.join(others)})" if others else first for first, *others in FILES.values())
     form = f"{', '.join(splits)} with {', '.join(FORMATS)}"
     for name in sorted(os.listdir(path)):
         file = os.path.join(path, name)
-        looks_like_one = any(extension in name.lower() for extension in FORMATS)
+        looks_like_one = any(extension in name.lower() for extension in FORMATS) or (
+            name.lower().partition(".")[0] in split_names and os.path.isfile(file)
+        )
         if looks_like_one and not name.startswith(".") and os.path.realpath(file) not in known:
             with bad_rows.row():
                 raise ValueError(f"{file} is none of {form}")
@@ -145,6 +156,11 @@ def _check_others(path, paths, classes, bad_rows):
 def _read(path, columns, bad_rows):
     """Returns the `Example`s of a file."""
     extension = os.path.splitext(path)[1]
+    if extension == ".txt":
+        raise ValueError(
+            f"{path}: a .txt file has texts without labels. Give a file with a column of each, as "
+            f"{', '.join(FORMATS)}."
+        )
     if extension not in FORMATS:
         raise ValueError(f"{path} does not end in {', '.join(FORMATS)}, which say the format of a file")
     before = len(bad_rows.messages)
@@ -159,14 +175,22 @@ def _read(path, columns, bad_rows):
             f"{path} has no example, only {f'bad rows, the first: {bad[0]}' if bad else 'a header'}"
         )
     if extension != ".jsonl":
-        _warn_of_header(path, examples)
+        _check_first_line(path, examples)
     return examples
 
 
-def _warn_of_header(path, examples):
+def _check_first_line(path, examples):
     where, label = examples[0].where, examples[0].label
-    if where == f"{path}:1" and all(example.label != label for example in examples[1:]):
-        logging.warning("%s is the only example of the class %r: is it a line of names?", where, label)
+    # A header may be there several times, once for each of the files that were joined.
+    others = (example for example in examples if example.text != examples[0].text)
+    if where != f"{path}:1" or any(example.label == label for example in others):
+        return
+    if folded(label) in LABEL_NAMES:
+        raise ValueError(
+            f"{where}: this line seems to be a header, as no other example has the class {label!r}. Set "
+            "data.text_column and data.label_column to the names in it; if it is an example, move it down."
+        )
+    logging.warning("%s is the only example of the class %r: is it a line of names?", where, label)
 
 
 def _tsv(path, columns, bad_rows):
@@ -176,13 +200,12 @@ def _tsv(path, columns, bad_rows):
 
 
 def _csv(path, columns, bad_rows):
-    del bad_rows  # after what is not CSV no row can be told from the inside of a cell
-    return _table(path, sources.csv_records(path), columns)
+    return _table(path, sources.csv_records(path, bad_rows), columns)
 
 
 def _jsonl(path, columns, bad_rows):
     del columns  # every object says what it has
-    return sources.lines(path, bad_rows), _object
+    return sources.lines(path, bad_rows), sources.json_object
 
 
 FORMATS = {".tsv": _tsv, ".csv": _csv, ".jsonl": _jsonl}
@@ -192,15 +215,15 @@ def _table(path, rows, columns):
     """Returns the rows that hold fields, and how to read one to a dict by column."""
     wanted = [column for column in columns if column is not None]
     first = next(rows, (path, []))
-    names = first[1]
+    names, check_header = first[1], _check_repeated_header
     if all(column.isdecimal() for column in wanted):
-        names = [str(i) for i in range(1, len(names) + 1)]
+        names, check_header = [str(i) for i in range(1, len(names) + 1)], _check_usual_header
         rows = itertools.chain([first], rows)
     for column in wanted:
         if names.count(column) != 1:
             count = "several columns" if column in names else "no column"
             raise ValueError(f"{path} has {count} {_not_found(column, names)}{_separator(first[1])}")
-    return rows, functools.partial(_fields, names)
+    return rows, functools.partial(_fields, names, columns, check_header)
 
 
 def _not_found(column, names):
@@ -216,22 +239,38 @@ def _separator(fields):
     return f"; it seems to be separated by {mark!r}" if mark else ""
 
 
-def _fields(names, where, fields):
+def _fields(names, columns, check_header, where, fields):
     if len(fields) != len(names):
         raise ValueError(f"{where} has {len(fields)} columns, not {len(names)} as the first line")
-    return dict(zip(names, fields, strict=True))
-
-
-def _object(where, line):
-    try:
-        row = sources.parse_json(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{where} is not JSON: {error.msg} at column {error.colno}") from error
-    except ValueError as error:
-        raise ValueError(f"{where} {error}") from error
-    if not isinstance(row, dict):
-        raise ValueError(f"{where} is not a JSON object")
+    row = dict(zip(names, fields, strict=True))
+    check_header(where, row, columns)
     return row
+
+
+def _check_repeated_header(where, row, columns):
+    """Raises ValueError for a row with the names of the columns, as joined files have it."""
+    names = sorted(map(_bare, row))
+    if _bare(row[columns.label]) not in names:  # nearly every row
+        return
+    in_place = all(_bare(row[column]) == _bare(column) for column in (columns.text, columns.label))
+    if in_place or sorted(map(_bare, row.values())) == names:
+        raise ValueError(f"{where}: this row repeats the header line. Remove it.")
+
+
+def _check_usual_header(where, row, columns):
+    """Raises ValueError for a row with usual names of columns, where columns are given by place."""
+    text, label = row[columns.text], row[columns.label]
+    if _bare(text) in TEXT_NAMES and _bare(label) in LABEL_NAMES:
+        text, label = text.lstrip(MARK), label.lstrip(MARK)
+        raise ValueError(
+            f"{where}: this row is a header line, but data.text_column={columns.text} is a place in a file "
+            f"without one. Set data.text_column={text!r} and data.label_column={label!r}, or remove the row."
+        )
+
+
+def _bare(cell):
+    """Returns a cell as names of columns are compared, without the byte order mark of a joined file."""
+    return folded(cell.strip(f'{MARK}"'))
 
 
 def _example(where, row, columns):
@@ -259,6 +298,8 @@ def _string(where, row, column):
         raise ValueError(
             f"{where} has the {column} {reprlib.repr(row[column])}, which is not UTF-8"
         ) from error
+    if "\0" in row[column]:
+        raise ValueError(f"{where}: the {column} has a NUL character. Remove it.")
     return row[column]
 
 

@@ -205,7 +205,16 @@ def test_a_broken_list_of_classes(tmp_path, names, message):
         ("tsv", b"\n", "has 1 columns, not 3"),
         ("tsv", b"\t\tham\n", "has an empty 'text'"),
         ("tsv", b"a text\t\t \n", "has an empty 'label'"),
-        ("tsv", b"a text\t\ta\0b\n", r"has the label 'a\\x00b', which has a control character"),
+        ("tsv", b"a text\t\ta\1b\n", r"has the label 'a\\x01b', which has a control character"),
+        ("tsv", b"a \0 text\t\tham\n", "the line has a NUL character"),
+        ("tsv", b"text\tother\tlabel\n", "this row repeats the header line"),
+        ("tsv", b"\xef\xbb\xbftext\tother\tlabel\n", "this row repeats the header line"),
+        ("tsv", b"text\tpair\tlabel\n", "this row repeats the header line"),  # of a file with other columns
+        ("csv", b"text,other,label\n", "this row repeats the header line"),
+        ("csv", b'\xef\xbb\xbf"text","other","label"\n', "this row repeats the header line"),
+        ("csv", b"Label,TEXT ,other\n", "this row repeats the header line"),
+        ("csv", b"a \0 text,,ham\n", "the row has a NUL character"),
+        ("csv", b"a text,,h\0am\n", "the row has a NUL character"),
         ("csv", b'a text,,"a\tb"\n', r"has the label 'a\\tb', which has a control character"),
         ("csv", b'a text,,"a\nb"\n', r"has the label 'a\\nb', which has a control character"),
         ("tsv", b"caf\xe9\t\tham\n", "is not UTF-8: invalid continuation byte"),
@@ -224,12 +233,17 @@ def test_a_broken_list_of_classes(tmp_path, names, message):
         ("jsonl", b'{"text": "a text", "label": true}\n', "has the label True, which is not a string"),
         ("jsonl", b'{"text": "\\ud800", "label": "ham"}\n', r"has the text '\\ud800', which is not UTF-8"),
         ("jsonl", b'{"text": "a text", "label": ""}\n', "has an empty 'label'"),
+        ("jsonl", b'{"text": "a \\u0000 text", "label": "ham"}\n', "the text has a NUL character"),
+        ("jsonl", b'{"text": "a text", "label": "h\\u0000am"}\n', "the label has a NUL character"),
+        ("jsonl", b'{"text": "a \0 text", "label": "ham"}\n', "the line has a NUL character"),
+        ("jsonl", b'{"text": "a", "label": "ham", "label": "spam"}\n', "the key 'label' is there twice"),
+        ("jsonl", b'{"text": "a", "label": "ham", "x": {"y": 1, "y": 1}}\n', "the key 'y' is there twice"),
     ],
 )
 def test_a_bad_row_is_named(tmp_path, extension, row, message):
     path = tmp_path / f"mine.{extension}"
     path.write_bytes(WRITERS[extension](ROWS).encode() + row)
-    message = rf"mine\.{extension}:{61 if extension == 'jsonl' else 62} " + message
+    message = rf"mine\.{extension}:{61 if extension == 'jsonl' else 62}:? " + message
     with pytest.raises(ValueError, match=message + r".* \(data\.on_bad_row=skip would leave it out\)"):
         load(path)
     dataset = load(path, on_bad_row="skip")
@@ -267,17 +281,57 @@ def test_utf16(tmp_path, extension):
         load(path, on_bad_row="skip")
 
 
-def test_a_header_where_columns_are_given_as_numbers(tmp_path, caplog):
+def test_what_may_be_a_header_where_columns_are_given_as_numbers(tmp_path, caplog):
     path = tmp_path / "mine.tsv"
-    for header, warned in ((KEYS, True), (None, False)):
+    header = ("utterance_raw", "other", "kind")
+    for rows, warned in (([header, *ROWS], True), ([header, *ROWS, header], True), (ROWS, False)):
         caplog.clear()
-        path.write_text(tsv(ROWS, header))
+        path.write_text(tsv(rows, None))
         load(path, text_column="1", label_column="3")
-        message = f"{path}:1 is the only example of the class 'label': is it a line of names?"
+        message = f"{path}:1 is the only example of the class 'kind': is it a line of names?"
         assert (message in caplog.text) == warned
 
 
-@pytest.mark.parametrize("name", ["Test.tsv", "evaluation.tsv", "test.csv.gz"])
+@pytest.mark.parametrize("extension", ["tsv", "csv"])
+@pytest.mark.parametrize("line", [1, 31])
+@pytest.mark.parametrize("header", [KEYS, ("Sentence", "other", "CLASS"), ("\ufefftext", "other", "label ")])
+def test_a_header_where_columns_are_given_as_numbers(tmp_path, extension, line, header):
+    path = tmp_path / f"mine.{extension}"
+    rows = [*ROWS[: line - 1], header, *ROWS[line - 1 :]]
+    path.write_text(WRITERS[extension](rows, None))
+    columns = {"text_column": "1", "label_column": "3"}
+    message = (
+        f"{path}:{line}: this row is a header line, but data.text_column=1 is a place in a file without one"
+    )
+    names = [name.removeprefix("\ufeff") for name in header]
+    remedy = f"Set data.text_column={names[0]!r} and data.label_column={names[2]!r}, or remove the row."
+    with pytest.raises(ValueError, match=f"^{re.escape(f'{message}. {remedy}')} .data.on_bad_row=skip"):
+        load(path, **columns)
+    dataset = load(path, **columns, on_bad_row="skip")
+    assert examples(dataset) == sorted((text, label) for text, _, label in ROWS)
+    assert len(dataset.skipped) == 1
+
+
+def test_a_first_line_whose_label_is_a_usual_name_of_a_column(tmp_path):
+    path, columns = tmp_path / "mine.tsv", {"text_column": "1", "label_column": "3"}
+    path.write_text(tsv(ROWS, ("utterance_raw", "other", "Label")))
+    message = (
+        f"{path}:1: this line seems to be a header, as no other example has the class 'Label'. Set data.te"
+    )
+    for policy in ("fail", "skip"):
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+            load(path, **columns, on_bad_row=policy)
+    path.write_text(tsv([*ROWS, ("another", "", "Label")], ("utterance_raw", "other", "Label")))
+    assert "Label" in load(path, **columns).class_names
+
+
+def test_rows_that_are_no_header(tmp_path):
+    rows = [("text", "", "ham"), ("a text", "", "label"), ("label", "text", "ham"), *ROWS]
+    (tmp_path / "mine.tsv").write_text(tsv(rows))
+    assert examples(load(tmp_path / "mine.tsv")) == sorted((text, label) for text, _, label in rows)
+
+
+@pytest.mark.parametrize("name", ["Test.tsv", "evaluation.tsv", "test.csv.gz", "test.txt", "dev.json"])
 def test_a_file_that_is_no_split(tmp_path, name):
     (tmp_path / "train.tsv").write_text(tsv(ROWS))
     (tmp_path / "classes.txt").write_text("ham\nspam\njam\n")
@@ -349,7 +403,18 @@ def test_nothing_is_left_of_a_given_split(tmp_path):
 @pytest.mark.parametrize(
     ("file", "content", "knobs", "message"),
     [
-        ("mine.txt", tsv(ROWS), {}, r"mine\.txt does not end in \.tsv, \.csv, \.jsonl, which say the format"),
+        (
+            "mine.xlsx",
+            tsv(ROWS),
+            {},
+            r"mine\.xlsx does not end in \.tsv, \.csv, \.jsonl, which say the format",
+        ),
+        (
+            "mine.txt",
+            "".join(f"{text}\n" for text, _, _ in ROWS),
+            {},
+            r"mine\.txt: a \.txt file has texts without labels\. Give a file with a column of each, as \.tsv",
+        ),
         ("mine.tsv", "", {}, r"mine\.tsv is empty"),
         ("mine.csv", "", {}, r"mine\.csv is empty"),
         ("mine.tsv", tsv([]), {}, r"mine\.tsv has no example, only a header"),

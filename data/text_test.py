@@ -168,8 +168,14 @@ def test_comments_give_the_ids_of_the_reference(minilm, real_data):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[]", r"tokenizer_config\.json is not a tokenizer's JSON object"),
-        ("{", r"tokenizer_config\.json is not a tokenizer's JSON object"),
+        ("[]", r"tokenizer_config\.json is not a JSON object"),
+        ("{\n\n", r"tokenizer_config\.json is not JSON: Expecting property name .* at line 3, column 1$"),
+        (b'{"a": "\xe9"}', r"tokenizer_config\.json is not UTF-8: "),
+        ("[" * 99_999, r"tokenizer_config\.json is nested too deeply"),
+        (
+            '{"do_lower_case": true, "do_lower_case": false}',
+            r"tokenizer_config\.json: the key 'do_lower_case' is there twice",
+        ),
         (
             '{"do_lower_case": "false"}',
             r"tokenizer_config\.json has do_lower_case 'false', which is not true or",
@@ -180,7 +186,8 @@ def test_comments_give_the_ids_of_the_reference(minilm, real_data):
     ],
 )
 def test_a_tokenizer_config_that_says_nothing(folder, content, message):
-    (folder / "tokenizer_config.json").write_text(content)
+    content = content if isinstance(content, bytes) else content.encode()
+    (folder / "tokenizer_config.json").write_bytes(content)
     with pytest.raises(ValueError, match=message):
         data.WordPiece(str(folder), 6)
 
