@@ -11,7 +11,7 @@ class DecodeAndCrop:
     Called on features with `file` `[B]`, paths, it returns `image` float32 `[B, size, size, 3]`, RGB in
     `[0, 1]`: of each image the central square, 224/256 of the shorter side, resized bilinearly. The
     content decides the format, whatever the file's name (JPEG, greyscale and CMYK too, PNG, GIF, BMP).
-    An image with a side of one pixel cannot be read.
+    A JPEG is turned upright as its EXIF orientation says. An image with a side of one pixel cannot be read.
 
     With `offset` int64 `[B]` beside it, an image is that of the record which starts there in a file of
     TFRecords: a `tf.train.Example` with `image` (TensorFlow Datasets) or `image/encoded` (Model Garden).
@@ -24,7 +24,11 @@ class DecodeAndCrop:
 
     def __init__(self, size=224):
         self._size = size
-        self.settings = {"size": size, "central_crop": _model_garden().CENTER_CROP_FRACTION}
+        self.settings = {
+            "size": size,
+            "central_crop": _model_garden().CENTER_CROP_FRACTION,
+            "orientation": "exif",
+        }
 
     def __call__(self, features):
         def square(source):
@@ -60,7 +64,7 @@ class ContentAndSize:
     """Image files to what they hold.
 
     Called on the features of `DecodeAndCrop` it returns `content` string `[B]`, the bytes of each image,
-    and `size` int32 `[B, 2]`, its height and width in pixels.
+    and `size` int32 `[B, 2]`, its height and width in pixels once it is upright.
     """
 
     def __call__(self, features):
@@ -172,11 +176,74 @@ def _central_crop(image):
 
 
 def _decoded(content):
-    image = tf.io.decode_image(content, channels=3, expand_animations=False)
+    image = _upright(tf.io.decode_image(content, channels=3, expand_animations=False), _orientation(content))
     # The central crop of one pixel is none.
     large = tf.reduce_all(tf.shape(image)[:2] > 1)
     tf.raw_ops.Assert(condition=large, data=["a side of one pixel, two are needed"])
     return image
+
+
+# A function of its own, so that it is traced once and not for every pipeline.
+@tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
+def _orientation(content):
+    """Returns the EXIF orientation of an image file, int64 1 to 8; 1 where none can be read."""
+    start, size = _exif(content)
+    upright = tf.constant(1, tf.int64)
+    return tf.cond(
+        size > 0, lambda: _stated_orientation(tf.strings.substr(content, start, size)), lambda: upright
+    )
+
+
+def _upright(image, orientation):
+    """Turns and mirrors an image as its EXIF orientation says."""
+
+    def turned():
+        transposed = tf.transpose(image, tf.where(orientation >= 5, [1, 0, 2], [0, 1, 2]))
+        down, across = (tf.reduce_any(orientation == values) for values in ([3, 4, 7, 8], [2, 3, 6, 7]))
+        return tf.reverse(transposed, tf.boolean_mask([0, 1], tf.stack([down, across])))
+
+    return tf.ensure_shape(tf.cond(orientation > 1, turned, lambda: image), [None, None, 3])
+
+
+def _exif(content):
+    """Returns where the EXIF block of a JPEG begins and its size, at most 0 where there is none."""
+    length = tf.strings.length(content)
+
+    def is_before(position, size):
+        return (size == 0) & (position + 10 <= length)
+
+    def next_segment(position, size):
+        head = tf.io.decode_raw(tf.strings.substr(content, position, 4), tf.uint16, little_endian=False)
+        marker, size = tf.unstack(tf.cast(head, tf.int32), num=2)
+        is_exif = (marker == 0xFFE1) & (tf.strings.substr(content, position + 4, 6) == b"Exif\0\0")
+        # Application data and comments may come before EXIF, all else comes after it.
+        after = tf.where(marker >= 0xFFE0, position + 2 + size, length)
+        return tf.where(is_exif, position + 10, after), tf.where(is_exif, size - 8, 0)
+
+    is_jpeg = tf.strings.substr(content, 0, 2) == b"\xff\xd8"
+    return tf.while_loop(is_before, next_segment, [tf.where(is_jpeg, 2, length), 0])
+
+
+def _stated_orientation(exif):
+    """Returns the orientation in an EXIF block, which is a TIFF file, as `_orientation` does."""
+    size = tf.cast(tf.strings.length(exif), tf.int64)
+    # The zeros behind it are a directory without entries: a directory that is not there begins at `size`.
+    numbers = tf.cast(tf.io.decode_raw(tf.strings.join([exif, bytes(8)]), tf.uint8), tf.int64)
+    magic = tf.strings.substr(exif, 0, 4)
+    is_little = magic == b"II*\0"
+    low_first, high_first = tf.constant([1, 256], tf.int64), tf.constant([256, 1], tf.int64)
+
+    def short(pairs):
+        return tf.reduce_sum(pairs * tf.where(is_little, low_first, high_first), axis=-1)
+
+    first, second = tf.unstack(short(tf.reshape(numbers[4:8], [2, 2])))
+    start = tf.where(is_little, first + 65536 * second, 65536 * first + second)
+    start = tf.where(is_little | (magic == b"MM\0*"), tf.minimum(start, size), size)
+    count = tf.clip_by_value(short(numbers[start : start + 2]), 0, tf.maximum((size - start - 2) // 12, 0))
+    entries = tf.reshape(numbers[start + 2 : start + 2 + 12 * count], [-1, 12])
+    tag, kind, value = (short(entries[:, i : i + 2]) for i in (0, 2, 8))
+    is_stated = (tag == 0x0112) & (kind == 3) & (value >= 1) & (value <= 8)
+    return tf.concat([value[is_stated], [1]], axis=0)[0]
 
 
 def _image_of_record(file, offset):

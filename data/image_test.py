@@ -1,11 +1,14 @@
 """Images: crops read off gradients, changes by hand and by Keras, every format, and broken ones by name."""
 
+import io
 import itertools
 import math
 import pathlib
+import struct
 
 import numpy as np
 import PIL.Image
+import PIL.ImageOps
 import pytest
 import scipy.ndimage
 import tensorflow as tf
@@ -117,6 +120,142 @@ def test_content_and_size_of_records(tmp_path):
     assert found["content"].numpy().tolist() == contents
 
 
+def exif(orientation, order="<", kind=3, others=1):
+    """Returns an EXIF block with its tag of the orientation between others."""
+    value = struct.pack(f"{order}HH", orientation, 0)
+    entries = [struct.pack(f"{order}HHI4s", 0x010F + i, 2, 3, b"ab\0\0") for i in range(others)]
+    entries.append(struct.pack(f"{order}HHI", 0x0112, kind, 1) + value)
+    entries.append(struct.pack(f"{order}HHII", 0x0131, 4, 1, 6))
+    head = {"<": b"II*\0", ">": b"MM\0*"}[order] + struct.pack(f"{order}I", 8)
+    return head + struct.pack(f"{order}H", len(entries)) + b"".join(entries) + bytes(4)
+
+
+def segment(kind, content):
+    return b"\xff" + bytes([kind]) + struct.pack(">H", 2 + len(content)) + content
+
+
+JFIF = segment(0xE0, b"JFIF\0\1\1\0\0\1\0\1\0\0")
+
+
+def jpeg(image, *segments):
+    """Returns a JPEG file with segments in place of its JFIF segment."""
+    file = io.BytesIO()
+    PIL.Image.fromarray(image).save(file, format="JPEG", quality=95)
+    content = file.getvalue()
+    assert content.startswith(b"\xff\xd8" + JFIF)
+    return b"".join([content[:2], *segments, content[2 + len(JFIF) :]])
+
+
+def with_exif(image, block):
+    return jpeg(image, JFIF, segment(0xE1, b"Exif\0\0" + block))
+
+
+def written(folder, contents):
+    """Writes files; returns the feature of them."""
+    files = [folder / f"{i}.jpg" for i in range(len(contents))]
+    for file, content in zip(files, contents, strict=True):
+        file.write_bytes(content)
+    return {"file": tf.constant([str(file) for file in files])}
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_exif_orientations_are_pillows(tmp_path, order):
+    """A phone's photograph gives what the file gives that Pillow has turned upright."""
+    image, contents, uprights = photograph(60, 100), [], []
+    for orientation in range(1, 9):
+        contents.append(with_exif(image, exif(orientation, order)))
+        with PIL.Image.open(io.BytesIO(contents[-1])) as opened:
+            assert opened.getexif()[0x0112] == orientation
+            upright = np.asarray(PIL.ImageOps.exif_transpose(opened))
+        assert upright.shape[:2] == ((100, 60) if orientation >= 5 else (60, 100))
+        uprights.append(tf.io.encode_png(upright).numpy())
+    for folder in ("stored", "upright"):
+        (tmp_path / folder).mkdir()
+    stored, upright = written(tmp_path / "stored", contents), written(tmp_path / "upright", uprights)
+    records = write_records(tmp_path / "records", [("image", content) for content in contents])
+    size = data.ContentAndSize()(stored)["size"].numpy().tolist()
+    assert (
+        size == data.ContentAndSize()(upright)["size"].numpy().tolist() == [[60, 100]] * 4 + [[100, 60]] * 4
+    )
+    centre, expected = (data.DecodeAndCrop(32)(features)["image"].numpy() for features in (stored, upright))
+    np.testing.assert_allclose(centre, expected, atol=0.03)
+    np.testing.assert_array_equal(data.DecodeAndCrop(32)(records)["image"], centre)
+    crops = cropped(stored, *range(8), size=32)
+    np.testing.assert_allclose(crops, cropped(upright, *range(8), size=32), atol=0.03)
+    np.testing.assert_array_equal(cropped(records, *range(8), size=32), crops)
+    for first, second in itertools.combinations(expected, 2):
+        assert np.abs(first - second).max() > 0.1
+
+
+def test_exif_wherever_it_stands(tmp_path):
+    block, comment = segment(0xE1, b"Exif\0\0" + exif(6)), segment(0xFE, b"Exif\0\0")
+    xmp = segment(0xE1, b"http://ns.adobe.com/xap/1.0/\0<x/>")
+    profile = segment(0xE2, b"ICC_PROFILE\0" + bytes(60_000))
+    image = photograph(20, 30)
+    contents = [
+        jpeg(image, block),
+        jpeg(image, block, JFIF),
+        jpeg(image, JFIF, block, xmp),
+        jpeg(image, JFIF, comment, xmp, profile, profile, block),
+        jpeg(image, segment(0xE1, b"Exif\0\0" + exif(6, others=0))),
+        jpeg(image, segment(0xE1, b"Exif\0\0" + exif(6, ">", others=20) + bytes(50_000))),  # a small preview
+        jpeg(image, JFIF, segment(0xE1, b"Exif\0\0" + exif(3)), block),  # the first counts
+    ]
+    sizes = data.ContentAndSize()(written(tmp_path, contents))["size"].numpy().tolist()
+    assert sizes == [[30, 20]] * 6 + [[20, 30]]
+
+
+UNREADABLE_EXIF = {
+    "none": b"",
+    "only a byte order": b"II",
+    "no directory": b"II*\0",
+    "no byte order": b"XX*\0" + exif(6)[4:],
+    "an order of its own": b"IM*\0" + exif(6)[4:],
+    "no orientation": exif(6).replace(b"\x12\x01", b"\x13\x01"),
+    "orientation 0": exif(0),
+    "orientation 9": exif(9),
+    "orientation 65535": exif(65535),
+    "orientation as text": exif(6, kind=2),
+    "directory beyond the end": b"II*\0\xff\xff\0\0" + exif(6)[8:],
+    "directory far beyond the end": b"II*\0\xff\xff\xff\xff" + exif(6)[8:],
+    "directory at the last byte": b"II*\0" + bytes([len(exif(6)) - 1, 0, 0, 0]) + exif(6)[8:],
+    "cut within the entry": exif(6)[:30],
+}
+
+
+def test_exif_that_cannot_be_read_turns_nothing(tmp_path):
+    image = photograph(20, 30)
+    contents = [with_exif(image, block) for block in UNREADABLE_EXIF.values()]
+    plain = jpeg(image, JFIF)
+    contents += [plain, jpeg(image, JFIF, segment(0xE1, b"Exif")), jpeg(image, JFIF, segment(0xE1, b""))]
+    found = data.DecodeAndCrop(16)(written(tmp_path, contents))["image"].numpy()
+    for image, name in zip(found, [*UNREADABLE_EXIF, "plain", "Exif", "empty"], strict=True):
+        np.testing.assert_array_equal(image, found[len(UNREADABLE_EXIF)], err_msg=name)
+
+
+def test_damaged_exif_is_read_or_passed_over(tmp_path):
+    image, contents = photograph(4, 6), []
+    for order in "<>":
+        block = exif(6, order)
+        changes = ((i, value) for i in range(len(block)) for value in (0, 1, 7, 127, 128, 255))
+        contents += [with_exif(image, block[:i] + bytes([value]) + block[i + 1 :]) for i, value in changes]
+        contents += [with_exif(image, block[:size]) for size in range(len(block))]
+    read = tf.function(data.ContentAndSize(), autograph=False)
+    sizes = {tuple(size) for size in read(written(tmp_path, contents))["size"].numpy().tolist()}
+    assert sizes == {(4, 6), (6, 4)}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"\xff\xd8", b"\xff\xd8\xff", b"\xff\xd8\xff\xe1\0\0Exif\0\0", b"\xff\xd8\xff\xe1\0 Exif\0\0", b"\xff"],
+)
+def test_a_jpeg_that_ends_in_its_head_is_named(tmp_path, content):
+    files = written(tmp_path, [content])["file"].numpy()
+    split = data.Split({"file": files}, np.zeros(1, np.int32), files.astype(str))
+    [(_, message)] = data.unreadable(split, data.DecodeAndCrop(8))
+    assert message.startswith(f"{tmp_path}/0.jpg cannot be read: ")
+
+
 def test_reading_goes_on_past_what_cannot_be_read(tmp_path):
     (tmp_path / "broken.JPEG").write_bytes(b"no image")
     files = [saved(tmp_path, photograph(8, 9)), str(tmp_path / "broken.JPEG"), str(tmp_path / "nowhere")]
@@ -149,7 +288,7 @@ def test_rescale():
 
 
 def test_settings_tell_them_apart():
-    assert data.DecodeAndCrop().settings == {"size": 224, "central_crop": 0.875}
+    assert data.DecodeAndCrop().settings == {"size": 224, "central_crop": 0.875, "orientation": "exif"}
     assert data.Rescale().settings == {"divisor": 255}
 
 
