@@ -1,9 +1,11 @@
 """Datasets of small images, held in memory: scikit-learn's digits, MNIST and CIFAR-10."""
 
+import dataclasses
 import gzip
 import math
 import os
-import pickle
+import pickletools
+import reprlib
 import zlib
 
 import numpy as np
@@ -166,10 +168,12 @@ def _cifar10_layout(path):
 
 def _cifar10_names(path, is_python):
     if is_python:
-        names = _of_pickle(path, b"label_names", list)
-        for number, name in enumerate(names, 1):
-            if not isinstance(name, bytes):
-                raise ValueError(f"{path}: class name {number} of {len(names)} is {name!r:.80}, not bytes")
+        listed = _list(path, _unpickled(path), b"label_names")
+        names = [_bytes(name) for name in listed]
+        if None in names:
+            i = names.index(None)
+            shown = reprlib.repr(listed[i])  # short, however many lists there are in lists
+            raise ValueError(f"{path}: class name {i + 1} of {len(names)} is {shown}, not bytes")
         names = [name.decode(errors="backslashreplace") for name in names]
     else:
         names = [name.strip() for _, name in sources.lines(path) if name.strip()]
@@ -194,15 +198,16 @@ def _cifar10_records(path):
 
 
 def _cifar10_pickle(path):
-    pixels, labels = _of_pickle(path, b"data", np.ndarray), _of_pickle(path, b"labels", list)
+    content = _unpickled(path)
+    pixels, labels = _pixels(path, content.get(b"data")), _list(path, content, b"labels")
     for number, label in enumerate(labels, 1):
         if type(label) is not int:
             raise ValueError(
-                f"{path}: record {number} of {len(labels)} has the label {label!r:.80}, no integer"
+                f"{path}: record {number} of {len(labels)} has the label {reprlib.repr(label)}, no integer"
             )
-    if pixels.dtype != np.uint8 or pixels.shape != (len(labels), 3 * 32 * 32):
+    if len(pixels) != len(labels):
         raise ValueError(
-            f"{path} has data {pixels.dtype} {list(pixels.shape)} for {len(labels)} labels, not uint8 "
+            f"{path} has data uint8 {list(pixels.shape)} for {len(labels)} labels, not uint8 "
             f"[{len(labels)}, 3072]"
         )
     return _cifar10_split(path, pixels, np.array(labels, object))  # of any size, until they are checked
@@ -214,42 +219,161 @@ def _cifar10_split(path, pixels, labels):
     return _split(os.path.basename(path), images, labels)
 
 
-class _ArrayUnpickler(pickle.Unpickler):
-    """Admits what arrays are pickled with and nothing else: a pickle may call any function it names."""
-
-    ADMITTED = (
-        ("numpy", "dtype"),
-        ("numpy", "ndarray"),
-        ("numpy.core.multiarray", "_reconstruct"),
-        ("numpy.core.numeric", "_frombuffer"),  # from protocol 5 on
-        ("_codecs", "encode"),  # Python 3 writes bytes with it where the format is that of Python 2
+def _pixels(path, array):
+    """Returns the array uint8 `[N, 3072]` that an `_Object` describes."""
+    raw = shape = dtype = is_fortran = None
+    function, arguments, state = (getattr(array, name, None) for name in ("function", "arguments", "state"))
+    if function == "numpy.core.multiarray._reconstruct" and isinstance(state, tuple) and len(state) == 5:
+        _, shape, dtype, is_fortran, raw = state
+    elif function == "numpy.core.numeric._frombuffer" and len(arguments) == 4:
+        raw, dtype, shape, is_fortran = *arguments[:3], arguments[3] == "F"
+    else:
+        raise ValueError(f"{path} is no file of CIFAR-10's: it has no ndarray 'data'")
+    raw = _bytes(raw)
+    is_uint8 = (
+        isinstance(dtype, _Object) and dtype.function == "numpy.dtype" and dtype.arguments[:1] == ("u1",)
     )
-
-    def find_class(self, module, name):
-        module = module.replace("numpy._core", "numpy.core")  # as NumPy 2 calls it
-        if (module, name) not in self.ADMITTED:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which arrays do not need")
-        return super().find_class(module, name)
+    if not is_uint8 or raw is None or shape != (len(raw) // 3072, 3072) or len(raw) % 3072:
+        raise ValueError(f"{path}: data is no array uint8 [N, 3072] with its bytes. Download the file again.")
+    return np.frombuffer(raw, np.uint8).reshape([-1, 3072], order="F" if is_fortran else "C")
 
 
-# What the bytes of no pickle, or of half a pickle, raise.
-_NO_PICKLE = (
-    pickle.UnpicklingError, EOFError, AttributeError, IndexError, KeyError, MemoryError, OverflowError,
-    TypeError, ValueError,
+def _list(path, content, key):
+    if not isinstance(content.get(key), list):
+        raise ValueError(f"{path} is no file of CIFAR-10's: it has no list {key.decode()!r}")
+    return content[key]
+
+
+class _Global(str):
+    """The name of a function or a class in a pickle."""
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class _Object:
+    """The result of a call in a pickle, which is recorded and never made."""
+
+    function: _Global
+    arguments: tuple
+    state: object = None
+
+    def __post_init__(self):
+        if not isinstance(self.function, _Global) or not isinstance(self.arguments, tuple):
+            raise ValueError("it calls what is no function")
+
+
+# The names that arrays are pickled with.
+_GLOBALS = (
+    "numpy.dtype",
+    "numpy.ndarray",
+    "numpy.core.multiarray._reconstruct",
+    "numpy.core.numeric._frombuffer",  # from protocol 5 on
+    "_codecs.encode",  # Python 3 writes bytes with it where the format is that of Python 2
+)
+_LITERALS = (
+    "BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT", "BINSTRING", "SHORT_BINSTRING",
+    "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8",
 )  # fmt: skip
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
+_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
 
-def _of_pickle(path, key, kind):
+def _unpickled(path):
+    """Returns the dict in a pickle, its keys as bytes, with an `_Object` for each array or encoded string."""
     if not os.path.isfile(path):
         raise FileNotFoundError(f"no file {path}")
+    with open(path, "rb") as file:
+        content = file.read()
     try:
-        with open(path, "rb") as file:
-            content = _ArrayUnpickler(file, encoding="bytes").load()
-    except _NO_PICKLE as error:
+        content = _run(pickletools.genops(content))
+    except (ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is truncated, or no file of CIFAR-10's: {error}") from error
-    if not isinstance(content, dict) or not isinstance(content.get(key), kind):
-        raise ValueError(f"{path} is no file of CIFAR-10's: it has no {kind.__name__} {key.decode()!r}")
-    return content[key]
+    return content if isinstance(content, dict) else {}
+
+
+def _run(operations):
+    """Returns the value that a pickle's operations describe.
+
+    Python's unpickler calls the functions that a pickle names. Even where they are NumPy's alone, a crafted
+    state of theirs reads from any address, and a few bytes take gigabytes. Here nothing is called, and the
+    memory is at most some dozen times the file's size.
+    """
+    stack, marks, memo = [], [], {}
+
+    def popped(start):
+        values = stack[start:]
+        del stack[start:]
+        return values
+
+    for operation, argument, _ in operations:
+        name = operation.name
+        if name in _LITERALS:
+            stack.append(argument)
+        elif name in _CONSTANTS:
+            stack.append(_CONSTANTS[name])
+        elif name in ("EMPTY_LIST", "EMPTY_DICT"):
+            stack.append([] if name == "EMPTY_LIST" else {})
+        elif name == "MARK":
+            marks.append(len(stack))
+        elif name == "TUPLE":
+            stack.append(tuple(popped(marks.pop())))
+        elif name in _TUPLES:
+            stack.append(tuple(popped(-_TUPLES[name])))
+        elif name in ("APPEND", "APPENDS"):
+            values = popped(marks.pop() if name == "APPENDS" else -1)
+            stack[-1].extend(values)
+        elif name in ("SETITEM", "SETITEMS"):
+            values = popped(marks.pop() if name == "SETITEMS" else -2)
+            stack[-1].update(zip(map(_key, values[::2]), values[1::2], strict=True))
+        elif name in ("BINPUT", "LONG_BINPUT", "MEMOIZE"):
+            memo[len(memo) if name == "MEMOIZE" else argument] = stack[-1]
+        elif name in ("BINGET", "LONG_BINGET"):
+            stack.append(memo[argument])
+        elif name == "GLOBAL":
+            stack.append(_global(*argument.split(" ", 1)))
+        elif name == "STACK_GLOBAL":
+            stack.append(_global(*popped(-2)))
+        elif name == "REDUCE":
+            stack.append(_Object(*popped(-2)))
+        elif name == "BUILD":
+            [state] = popped(-1)
+            if not isinstance(stack[-1], _Object):
+                raise ValueError("it sets the state of what it has not called for")
+            stack[-1].state = state
+        elif name == "STOP":
+            return stack.pop()
+        elif name not in ("PROTO", "FRAME"):
+            raise ValueError(f"it has the operation {name}, which arrays do not need")
+    raise ValueError("it has no end")
+
+
+def _global(module, name):
+    if not isinstance(module, str) or not isinstance(name, str):
+        raise ValueError("it asks for a name that is no string")
+    dotted = f"{module}.{name}".replace("numpy._core", "numpy.core")  # as NumPy 2 calls it
+    if dotted not in _GLOBALS:
+        raise ValueError(f"it asks for {dotted:.80}, which arrays do not need")
+    return _Global(dotted)
+
+
+def _key(value):
+    """Returns a string as the key of a dict, as bytes: those of Python 2 are read as str."""
+    encoded = _bytes(value)
+    if encoded is None:
+        raise ValueError("it has a dict with a key that is no string")
+    return encoded
+
+
+def _bytes(value):
+    """Returns the bytes that a value in a pickle says, or None."""
+    if isinstance(value, _Object) and value.function == "_codecs.encode":
+        is_latin_1 = len(value.arguments) == 2 and value.arguments[1] in ("latin1", "latin-1")
+        value = value.arguments[0] if is_latin_1 else None
+    if isinstance(value, str):
+        try:
+            return value.encode("latin-1")
+        except UnicodeEncodeError:
+            return None
+    return bytes(value) if isinstance(value, bytes | bytearray) else None
 
 
 def _mnist_from_folder(folder):

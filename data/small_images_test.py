@@ -1,10 +1,12 @@
 """Small images: counts, pixels in their places, and one clear line for every broken file."""
 
+import codecs
 import gzip
 import hashlib
 import os
 import pickle
 import struct
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from rank4class import data
+from rank4class.data import small_images
 
 CIFAR10_NAMES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
@@ -282,6 +285,126 @@ def test_a_broken_python_file_is_named_and_runs_nothing(python_cifar10, monkeypa
     with pytest.raises(ValueError, match=message):
         data.get("cifar10", path=str(python_cifar10))
     assert not os.path.exists("exploited")
+
+
+class Call:
+    """Becomes a call in a pickle, of any arguments and with any state after it."""
+
+    def __init__(self, function, arguments, state=None):
+        self._call = function, arguments, state
+
+    def __reduce__(self):
+        return self._call
+
+
+UINT8 = Call(np.dtype, ("u1", False, True), (3, "|", None, None, None, -1, -1, 0))
+
+
+def array(dtype=UINT8, shape=(2, 3072), raw=bytes(6144), is_fortran=False, version=1):
+    empty = (np.ndarray, (0,), b"b")
+    state = (version, shape, dtype, is_fortran, raw)
+    return Call(np.core.multiarray._reconstruct, empty, state)
+
+
+def batch(pixels, labels=(1, 2), protocol=4):
+    return pickle.dumps({b"data": pixels, b"labels": list(labels)}, protocol)
+
+
+def dtype(name, *state):
+    return Call(np.dtype, (name, False, True), state or (3, "|", None, None, None, -1, -1, 0))
+
+
+def encoded(*arguments):
+    return Call(codecs.encode, arguments)
+
+
+# Of two pairs the one before, sixty times: as text, or as the key of a dict, it would never end.
+PAIRS = b")" + b"q\xffh\xff\x86" * 60
+HIDDEN = 3, "|", None, ("a",), {"a": (dtype("O8"), 0)}
+FIELDS = dtype("V16", *HIDDEN, 16, 1, 27)
+FROMBUFFER = np.core.numeric._frombuffer
+NO_ARRAY = r"data is no array uint8 \[N, 3072\] with its bytes\. Download"
+NO_DATA = "it has no ndarray 'data'"
+CRAFTED = {
+    "objects": (batch(array(dtype("O8"), (768,))), NO_ARRAY),
+    "objects of the right shape": (batch(array(dtype("O8"), (2, 3072), b"A" * 8 * 6144)), NO_ARRAY),
+    "objects as a list": (batch(array(dtype("O8"), (2, 3072), [None] * 6144)), NO_ARRAY),
+    "fields": (batch(array(FIELDS, (384,))), NO_ARRAY),
+    "fields that deny their objects": (
+        batch(Call(FROMBUFFER, (b"A" * 6144, dtype("V8", *HIDDEN, 8, 1, 0), (768,), "C"))),
+        NO_ARRAY,
+    ),
+    "an array over objects": (batch(Call(np.ndarray, ((2, 3072), dtype("O8"), b"A" * 8 * 6144))), NO_DATA),
+    "floats": (batch(array(dtype("f8", 3, "<", None, None, None, -1, -1, 0), (2, 384))), NO_ARRAY),
+    "a dtype's name": (batch(array("u1")), NO_ARRAY),
+    "an array as dtype": (batch(array(array())), NO_ARRAY),
+    "a dtype without a name": (batch(array(Call(np.dtype, ()))), NO_ARRAY),
+    "a huge shape": (batch(array(shape=(2**40, 3072))), NO_ARRAY),
+    "a shape beyond 64 bits": (batch(array(shape=(2**70, 3072))), NO_ARRAY),
+    "a shape of more axes": (batch(array(shape=(2, 3, 32, 32))), NO_ARRAY),
+    "a negative shape": (batch(array(shape=(-1, 3072))), NO_ARRAY),
+    "two negative sizes": (batch(array(shape=(-2, -3072))), NO_ARRAY),
+    "a shape that is a list": (batch(array(shape=[2, 3072])), NO_ARRAY),
+    "too few bytes": (batch(array(raw=bytes(6143))), NO_ARRAY),
+    "no bytes": (batch(array(raw=None)), NO_ARRAY),
+    "an array as bytes": (batch(array(raw=array())), NO_ARRAY),
+    "a short state": (batch(Call(np.core.multiarray._reconstruct, (), (1, (2, 3072)))), NO_DATA),
+    "no state": (batch(Call(np.core.multiarray._reconstruct, (np.ndarray, (2**40,), b"b"))), NO_DATA),
+    "an array that is called for": (batch(Call(np.ndarray, ((2**36,), UINT8))), NO_DATA),
+    "a dtype for an array": (batch(UINT8), NO_DATA),
+    "a buffer of objects": (batch(Call(FROMBUFFER, (bytes(6144), dtype("O8"), (768,), "C"))), NO_ARRAY),
+    "a buffer of too few arguments": (batch(Call(FROMBUFFER, (bytes(6144), UINT8))), NO_DATA),
+    "zlib": (batch(array(raw=encoded("a", "zlib"))), NO_ARRAY),
+    "unicode_escape": (batch(array(raw=encoded("a" * 6144, "unicode_escape"))), NO_ARRAY),
+    "an encoding that is a number": (batch(array(raw=encoded("a" * 6144, 7))), NO_ARRAY),
+    "bytes to encode": (batch(array(raw=encoded(b"a" * 6144, "hex"))), NO_ARRAY),
+    "what is not Latin-1": (batch(array(raw=encoded("\u20ac" * 6144, "latin1"))), NO_ARRAY),
+    "no arguments to encode": (batch(array(raw=encoded())), NO_ARRAY),
+    "three arguments to encode": (batch(array(raw=encoded("a", "latin1", "strict"))), NO_ARRAY),
+    "a key of another encoding": (pickle.dumps({encoded("data", "zlib"): 1}, 4), "a key that is no string"),
+    "no call": (b"\x80\x02}U\x04dataNNRs.", "it calls what is no function"),
+    "a state of a list": (b"\x80\x02}U\x04data]Nbs.", "it sets the state of what it has not called for"),
+    "a state of a function": (b"\x80\x02cnumpy\ndtype\n}b.", "it sets the state of what"),
+    "a name in lists": (b"\x80\x04]]\x93.", "it asks for a name that is no string"),
+    "a name that is not there": (b"\x80\x04\x93.", "missing"),
+    "a list of a number": (b"\x80\x02K\x01K\x02a.", "has no attribute 'extend'"),
+    "too small a stack": (b"\x80\x02s.", "list index out of range"),
+    "no mark": (b"\x80\x02(tt.", "pop from empty list"),
+    "a memo that is not there": (b"\x80\x02h\x07.", "7"),
+    "an instance": (b"\x80\x02cnumpy\nndarray\n)\x81.", "the operation NEWOBJ, which arrays do not need"),
+    "a number in text": (b"I" + b"1" * 9999 + b"\n.", "is truncated, or no file of CIFAR-10's"),
+    "a huge place in the memo": (b"\x80\x02]r\xff\xff\xff\x7f.", NO_DATA),
+    "a huge frame": (b"\x80\x04\x95" + struct.pack("<Q", 2**40) + b"}.", NO_DATA),
+    "huge bytes": (b"\x80\x04\x8e" + struct.pack("<Q", 2**33) + b"a.", "is truncated"),
+    "a huge byte array": (b"\x80\x05\x96" + struct.pack("<Q", 2**33) + b"a.", "is truncated"),
+    "a huge string": (b"\x80\x02T" + struct.pack("<i", 2**31 - 1) + b"a.", "is truncated"),
+    "pairs of pairs": (
+        # data as `batch` writes it, and in its labels the pairs
+        batch(array())[:-1].replace(b"K\x01K\x02", PAIRS + b"K\x02") + b".",
+        "has the label \\(\\(",
+    ),
+    "pairs of pairs as a key": (
+        b"\x80\x04}" + PAIRS + b"Ns.",
+        "a key that is no string",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def traced_memory():
+    """Returns a function to the most bytes that Python's objects have taken since the test began."""
+    tracemalloc.start()
+    yield lambda: tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", CRAFTED)
+def test_a_crafted_pickle_is_named_and_takes_no_memory(tmp_path, traced_memory, kind):
+    path, (content, message) = tmp_path / "test_batch", CRAFTED[kind]
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"^{path}.*{message}"):
+        small_images._cifar10_pickle(str(path))
+    assert traced_memory() < 4e6
 
 
 def test_a_folder_without_cifar10_is_named(tmp_path):
