@@ -225,7 +225,7 @@ def test_a_broken_list_of_classes(tmp_path, names, message):
         ("jsonl", b'["a text", "ham"]\n', "is not a JSON object"),
         ("jsonl", b"[" * 99_999 + b"\n", "is nested too deeply"),
         ("jsonl", b'{"text": "a text", "label": %s}\n' % (b"1" * 5000), "has an integer of too many digits"),
-        ("jsonl", b'{"text": "a text", "text": "", "label": "ham"}\n', "has the field 'text' twice"),
+        ("jsonl", b'{"text": "a text", "text": "", "label": "ham"}\n', "has the key 'text' twice"),
         ("jsonl", b'{"text": "a text"}\n', "has no 'label'; it has: 'text'"),
         ("jsonl", b'{"text": "a text", "Label": ""}\n', "has no 'label', did you mean 'Label'; it has: "),
         ("jsonl", b'{"text": %s, "label": "ham"}\n' % (b"[" * 900 + b"]" * 900), r"has the text \[\[\["),
@@ -236,8 +236,8 @@ def test_a_broken_list_of_classes(tmp_path, names, message):
         ("jsonl", b'{"text": "a \\u0000 text", "label": "ham"}\n', "the text has a NUL character"),
         ("jsonl", b'{"text": "a text", "label": "h\\u0000am"}\n', "the label has a NUL character"),
         ("jsonl", b'{"text": "a \0 text", "label": "ham"}\n', "the line has a NUL character"),
-        ("jsonl", b'{"text": "a", "label": "ham", "label": "spam"}\n', "the key 'label' is there twice"),
-        ("jsonl", b'{"text": "a", "label": "ham", "x": {"y": 1, "y": 1}}\n', "the key 'y' is there twice"),
+        ("jsonl", b'{"text": "a", "label": "ham", "label": "spam"}\n', "has the key 'label' twice"),
+        ("jsonl", b'{"text": "a", "label": "ham", "x": {"y": 1, "y": 1}}\n', "has the key 'y' twice"),
     ],
 )
 def test_a_bad_row_is_named(tmp_path, extension, row, message):

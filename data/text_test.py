@@ -174,14 +174,12 @@ def test_comments_give_the_ids_of_the_reference(minilm, real_data):
         ("[" * 99_999, r"tokenizer_config\.json is nested too deeply"),
         (
             '{"do_lower_case": true, "do_lower_case": false}',
-            r"tokenizer_config\.json: the key 'do_lower_case' is there twice",
+            r"tokenizer_config\.json has the key 'do_lower_case' twice",
         ),
         (
             '{"do_lower_case": "false"}',
             r"tokenizer_config\.json has do_lower_case 'false', which is not true or",
         ),
-        ("[" * 100_000, "is not a tokenizer's JSON object: is nested too deeply"),
-        ('{"do_lower_case": true, "do_lower_case": false}', "has the field 'do_lower_case' twice"),
         ('{"do_lower_case": null}', r"has do_lower_case None, which is not true or false"),
     ],
 )

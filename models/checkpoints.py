@@ -4,6 +4,7 @@ The reader assigns every variable or raises; a tensor that no variable takes has
 to be unused in the source's name map.
 """
 
+import collections
 import dataclasses
 import functools
 import glob
@@ -511,8 +512,8 @@ def _read_json(path):
 def _once_each(pairs):
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"it has the field {max(names, key=names.count)!r} twice")
+        [(repeated, _)] = collections.Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"it has the key {repeated[:80]!r} twice")
     return fields
 
 

@@ -472,7 +472,7 @@ def test_files_that_are_missing_or_cut_short(tmp_path, write_bert_folder):
     ("content", "message"),
     [
         ("[" * 100_000, "is nested too deeply"),
-        ('{"model_type": "bert", "model_type": "electra"}', "it has the field 'model_type' twice"),
+        ('{"model_type": "bert", "model_type": "electra"}', "it has the key 'model_type' twice"),
         ('{"vocab_size": NaN}', "it has NaN, which is no number of JSON"),
         ('{"vocab_size": -Infinity}', "it has -Infinity, which is no number of JSON"),
         ('{"vocab_size": %s}' % ("1" * 5000), "is not read: Exceeds the limit"),

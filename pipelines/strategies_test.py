@@ -35,7 +35,7 @@ def test_a_cluster_that_is_well_described(text):
         ("[" * 100_000, r"TF_CONFIG is not JSON \(is nested too deeply\); an example: "),
         (
             '{"cluster": {}, "cluster": {}}',
-            r"TF_CONFIG is not JSON \(has the field 'cluster' twice\); an example",
+            r"TF_CONFIG is not JSON \(has the key 'cluster' twice\); an example",
         ),
         ("[]", "TF_CONFIG needs a cluster and a task; an example: "),
         ('{"cluster": {"worker": ["a:1"]}}', "needs a cluster and a task"),

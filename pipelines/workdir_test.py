@@ -14,7 +14,7 @@ DAMAGES = {
     "nested": ("[" * 100_000, "is nested too deeply"),
     "nested objects": ('{"a":' * 100_000, "is nested too deeply"),
     "cut short": ('{"a": ', "Expecting value|is not JSON"),
-    "twice": ('{"a": 1, "a": 2}', "has the field 'a' twice"),
+    "twice": ('{"a": 1, "a": 2}', "has the key 'a' twice"),
     "digits": ('{"a": %s}' % ("1" * 5000), "has an integer of too many digits"),
     "no object": ("NaN", "no JSON object|where the fields of"),
 }
