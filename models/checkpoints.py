@@ -113,12 +113,17 @@ def find(path):
                 _check_vocabulary(source)
             return source
     if not os.path.exists(path):
-        raise FileNotFoundError(f"no {path}: it should be an encoder's checkpoint")
-    raise ValueError(
-        f"{path} holds no checkpoint of a known format: a Hugging Face folder (config.json, "
-        "model.safetensors, vocab.txt), a TensorFlow checkpoint (*.index), Keras's ResNet50 weights (.h5) or "
-        "a converted folder (encoder.json)"
-    )
+        raise FileNotFoundError(
+            f"{path}: no such file or folder, and nothing is downloaded. Download the checkpoint yourself "
+            f"and give the path of {_FORMATS}."
+        )
+    raise ValueError(f"{path} holds no checkpoint of a known format: {_FORMATS}")
+
+
+_FORMATS = (
+    "a Hugging Face folder (config.json, model.safetensors, vocab.txt), a TensorFlow checkpoint (*.index, "
+    "and vocab.txt of a text encoder), Keras's ResNet50 weights (.h5) or a converted folder (encoder.json)"
+)
 
 
 def _without_file(path):

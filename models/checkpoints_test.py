@@ -364,7 +364,7 @@ def test_a_save_is_whole_or_not_there(tmp_path, monkeypatch):
 
 
 def test_paths_that_are_no_checkpoint(tmp_path, layouts):
-    with pytest.raises(FileNotFoundError, match="no /nowhere: it should be an encoder's checkpoint"):
+    with pytest.raises(FileNotFoundError, match="^/nowhere: no such file or folder, and nothing is downl"):
         checkpoints.find("/nowhere")
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -499,3 +499,17 @@ def test_tensors_of_odd_types_and_ranks(layouts, tmp_path, write_bert_folder):
     write_tensorflow(tmp_path / "flat" / "model.ckpt", published)
     with pytest.raises(ValueError, match=r"electra/embeddings/word_embeddings has shape \[80\]"):
         checkpoints.find(str(tmp_path / "flat"))
+
+
+@pytest.mark.parametrize(
+    "path", ["bert-base-uncased", "google/electra-small", "sentence-transformers/all-MiniLM-L6-v2"]
+)
+def test_a_published_name_is_not_downloaded(path):
+    with pytest.raises(
+        FileNotFoundError, match=f"^{path}: no such file or folder, and nothing is downloaded"
+    ):
+        checkpoints.find(path)
+    with pytest.raises(
+        FileNotFoundError, match="Hugging Face folder .config.json, model.safetensors, vocab.t"
+    ):
+        models.get("encoder", "bert", path=path)

@@ -2,6 +2,7 @@
 
 import difflib
 import inspect
+import re
 
 from rank4class.models import class_encoders, count_priors, encoders, interactions, item_model
 
@@ -74,8 +75,13 @@ def knobs_of(part, name):
     """
     table = PARTS[part]
     if name not in table:
-        close = difflib.get_close_matches(name, table, n=1)
+        close = difflib.get_close_matches(name.replace("-", "_"), table, n=1)
         hint = f", did you mean {close[0]!r}?" if close else ""
+        if part == "encoder" and not close and re.search("[-/]", name):  # as published checkpoints are named
+            hint = (
+                ", and nothing is downloaded. Set encoder.name to 'bert' or 'electra', and encoder.path to "
+                "the folder of a checkpoint (config.json, model.safetensors, vocab.txt)"
+            )
         raise ValueError(f"unknown {part} {name!r}{hint}; there are: {', '.join(table)}")
     return tuple(_parameters(table[name]))
 

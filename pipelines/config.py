@@ -399,8 +399,13 @@ def parse_number(dotted, text):
         raise ValueError(f"{dotted} {text!r} is no {what}") from error
 
 
-def check(experiment):
-    """Raises ValueError, naming the field and the remedy, where an experiment cannot run."""
+def check(experiment, *, trains=True):
+    """Raises ValueError, naming the field and the remedy, where an experiment cannot run.
+
+    Args:
+      experiment: an `Experiment`.
+      trains: whether it needs the weights of its encoder; a description of its data does without.
+    """
     from rank4class import losses
     from rank4class.data import datasets
     from rank4class.losses import ranks
@@ -413,7 +418,10 @@ def check(experiment):
         if decay is not None and decay < 0.0:
             raise ValueError(f"{section}.weight_decay {decay} is negative")
     datasets.check(experiment.data.name, dataset_knobs(experiment.data))
-    model_registry.check("encoder", experiment.encoder.name, knobs(experiment.encoder))
+    encoder_knobs = knobs(experiment.encoder)
+    if not trains and "path" in model_registry.knobs_of("encoder", experiment.encoder.name):
+        encoder_knobs.setdefault("path", None)
+    model_registry.check("encoder", experiment.encoder.name, encoder_knobs)
     _check_data(experiment)
     _check_class_encoder(experiment)
     _check_items(experiment)
@@ -429,7 +437,7 @@ def check(experiment):
         rate = value_of(experiment, name)
         if rate is not None and not 0.0 <= rate < 1.0:
             raise ValueError(f"{name} {rate} is not in [0, 1)")
-    if experiment.encoder.frozen and not experiment.encoder.path:
+    if trains and experiment.encoder.frozen and not experiment.encoder.path:
         raise ValueError("encoder.frozen needs encoder.path: random weights are not worth keeping")
     rank_functions.check(experiment.loss)
     given = {} if experiment.loss.rank_fn is None else {"rank_fn": ranks.sigmoid_ranks}

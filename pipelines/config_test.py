@@ -27,6 +27,15 @@ CONFIGS = pathlib.Path(__file__).parent / "configs"
         ({"data.test_share": 0.2}, "dataset 'digits' has no knob 'test_share'"),
         ({"data.name": "synthetic", "data.num_classes": 0}, "data.num_classes 0 is not positive"),
         ({"data.name": "text_file", "data.test_share": 1.0}, r"data.test_share 1.0 is not in \(0, 1\)"),
+        (
+            {"encoder.name": "bert-base-uncased"},
+            "unknown encoder 'bert-base-uncased', and nothing is downloaded. Set encoder.name to 'bert' or ",
+        ),
+        (
+            {"encoder.name": "google/electra-small"},
+            r"encoder.path to the folder of a checkpoint \(config.json",
+        ),
+        ({"encoder.name": "small-cnn"}, "unknown encoder 'small-cnn', did you mean 'small_cnn'"),
         ({"encoder.name": "mpl"}, "unknown encoder 'mpl', did you mean 'mlp'"),
         ({"encoder.pooling": "mean"}, "encoder 'mlp' has no knob 'pooling'; it has: hidden, dropout"),
         ({"encoder.hidden": (3.5,)}, r"encoder.hidden \(3.5,\) is not of type tuple\[int, ...\]"),
@@ -108,6 +117,16 @@ def test_what_cannot_run_is_refused(changes, message):
     config.check(config.Experiment())
     with pytest.raises(ValueError, match=message):
         config.check(config.override(config.Experiment(), changes))
+
+
+@pytest.mark.parametrize("changes", [{"encoder.name": "bert"}, {"encoder.frozen": True}])
+def test_a_description_of_the_data_needs_no_weights(changes):
+    experiment = config.override(config.Experiment(), changes)
+    config.check(experiment, trains=False)
+    with pytest.raises(ValueError, match="needs '?(encoder.)?path"):
+        config.check(experiment)
+    with pytest.raises(ValueError, match="encoder 'bert' has no knob 'units'"):
+        config.check(config.override(experiment, {"encoder.name": "bert", "encoder.units": 3}), trains=False)
 
 
 @pytest.mark.parametrize(

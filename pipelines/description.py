@@ -13,6 +13,8 @@ import sklearn.preprocessing
 import tensorflow as tf
 
 from rank4class import data, losses
+from rank4class.losses import registry
+from rank4class.models import checkpoints
 from rank4class.pipelines import evaluation, problem
 
 BASELINE_EXAMPLES = 20_000
@@ -49,6 +51,7 @@ class Description:
       counts: split -> the number of examples of each class, int64 `[n]`.
       unreadable: split -> a message for each image file that cannot be read.
       lengths: what is counted ("tokens", say) -> split -> int64 `[N]`; empty without texts.
+      most_tokens: of a text that the encoder takes, or None where no tokens are counted.
       sizes: split -> height and width of the image files, int32 `[N, 2]`; empty without them.
       pixels: mean and standard deviation of each channel over the training images in memory, or None.
       repeats: a `Repeats` for every split, and for every pair of two; none where the splits share instances
@@ -63,6 +66,7 @@ class Description:
     counts: dict
     unreadable: dict
     lengths: dict
+    most_tokens: int | None
     sizes: dict
     pixels: tuple | None
     repeats: tuple
@@ -90,8 +94,13 @@ class Description:
         counts = self.counts["train"]
         return counts.max() / counts[counts > 0].min()
 
+    def rank_metrics(self, num_classes):
+        """Returns the experiment's metrics of a ranking of so many classes; those of sets need a model."""
+        names = [name for name in self.experiment.metrics if name not in registry.SET_METRICS]
+        return evaluation.meaningful(names, num_classes)
+
     def baseline(self, split):
-        """Returns the experiment's metrics, in percent, of one ranking for every example of a split.
+        """Returns the `rank_metrics`, in percent, of one ranking for every example of a split.
 
         The classes stand in the order of their training examples, the most frequent first; what is excluded
         for an example stands behind. Of a larger split `BASELINE_EXAMPLES` are drawn.
@@ -106,7 +115,7 @@ class Description:
 
         examples = problem.drawn(self.splits[split], BASELINE_EXAMPLES, seed=0)
         examples = dataclasses.replace(examples, features={"place": np.arange(len(examples))})
-        names = evaluation.meaningful(self.experiment.metrics, len(counts))
+        names = self.rank_metrics(len(counts))
         judge = evaluation.Judge(popularity, names, max_relevant=examples.max_relevant())
         batches = data.evaluation_batches(examples, batch_size=self.experiment.evaluation_batch_size)
         return judge(batches).summarize()
@@ -117,11 +126,11 @@ class Description:
         return "items" in self.splits["train"].features
 
     def random_order(self, split):
-        """Returns the experiment's metrics, in percent, of a split's items, mean over all their orders."""
+        """Returns the `rank_metrics`, in percent, of a split's items, mean over all their orders."""
         examples = self.splits[split]
         labels, where = examples.labels.toarray(), ~examples.excluded.toarray()
         scores = evaluation.others_last(tf.zeros(labels.shape), where)
-        names = evaluation.meaningful(self.experiment.metrics, labels.shape[1])
+        names = self.rank_metrics(labels.shape[1])
         metrics = [losses.get_metric(name, ties="average") for name in names]
         return evaluation.summarize(np.stack([m.of_scores(scores, labels) for m in metrics], axis=1), names)
 
@@ -149,7 +158,7 @@ def describe(experiment, dataset):
     The classes of `data.held_out` are described as all others are.
 
     Args:
-      experiment: a checked `config.Experiment`.
+      experiment: a checked `config.Experiment`; without `encoder.path` no tokens are counted.
       dataset: its `data.Dataset`.
 
     Returns:
@@ -182,6 +191,7 @@ def describe(experiment, dataset):
         counts,
         unreadable,
         _lengths(experiment, dataset, splits),
+        _most_tokens(experiment, dataset),
         sizes,
         _pixels(splits["train"]),
         () if _is_retrieval(dataset) else tuple(_all_repeats(splits, contents)),
@@ -294,6 +304,12 @@ def _lengths(experiment, dataset, splits):
         tokenizer = problem.preprocess_of(experiment, dataset)
         lengths["tokens"] = {split: _token_counts(tokenizer, part) for split, part in splits.items()}
     return lengths
+
+
+def _most_tokens(experiment, dataset):
+    if "text" not in dataset.splits["train"].features or not experiment.encoder.path:
+        return None
+    return checkpoints.find(experiment.encoder.path).settings.get("max_positions", sys.maxsize)
 
 
 def _token_counts(tokenizer, split):

@@ -162,7 +162,8 @@ def _classes(description):
         means = ", ".join(f"{np.diff(own.indptr).mean():.2f} {name}" for name, own in excluded.items())
         paragraphs.append(f"Classes excluded from the ranking of an example, mean: {means}.")
     paragraphs.append(_imbalance(description))
-    paragraphs.append(_baseline(description))
+    if description.rank_metrics(len(description.class_names)):
+        paragraphs.append(_baseline(description))
     for name in splits:
         missing = description.missing(name)
         if missing:
@@ -228,19 +229,26 @@ def _texts(description):
 def _cut_texts(description):
     max_length = description.experiment.data.max_length
     if "tokens" not in description.lengths:
-        return "Set encoder.path to count tokens as well: data.max_length cuts by them."
+        return (
+            "No tokens are counted: encoder.path is not set. Set it to see which texts data.max_length cuts."
+        )
     lengths = description.lengths["tokens"]["train"]
     cut = np.mean(lengths > max_length)
     if not cut:
         return (
             f"data.max_length={max_length} cuts no training text; the longest has {lengths.max():,} tokens."
         )
-    remedies = ", ".join(
-        f"{length:,} would cut {left}"
-        for length, left in zip(np.percentile(lengths, list(CUT), method="higher"), CUT.values(), strict=True)
-        if length > max_length
-    )
-    return f"data.max_length={max_length} cuts {cut:.2%} of the training texts; {remedies}."
+    most = description.most_tokens
+    # Of equal lengths the last stays: none is longer than the longest.
+    left = dict(zip(np.percentile(lengths, list(CUT), method="higher"), CUT.values(), strict=True))
+    remedies = [f"{n:,} would cut {share}" for n, share in left.items() if max_length < n <= most]
+    if lengths.max() > most:
+        remedies.append(
+            f"{most:,}, the most that the encoder takes, would cut {np.mean(lengths > most):.2%}"
+            if max_length < most
+            else f"{most:,} is the most that the encoder takes"
+        )
+    return f"data.max_length={max_length} cuts {cut:.2%} of the training texts; {', '.join(remedies)}."
 
 
 def _images(description):

@@ -47,6 +47,14 @@ def test_counts_by_hand(comments):
     assert found.baseline("test")["top1_error"] == 50.0
 
 
+@pytest.mark.parametrize("metrics", [("nll", "exact_match", "top1_error"), ("nll",)])
+def test_metrics_of_sets_need_a_model(comments, metrics):
+    experiment = config.Experiment(metrics=metrics)
+    report = flowing(description_report.text(description.describe(experiment, comments)))
+    assert ("validation top1_error 100.00%" in report) == ("Baseline" in report) == ("top1_error" in metrics)
+    assert "nll" not in report
+
+
 def test_duplicates_by_hand(comments):
     found = {(one.split, one.of): one for one in described(comments).repeats}
     assert len(found) == 6
@@ -69,10 +77,42 @@ def test_lengths_by_hand(comments, tiny_bert):
     # [CLS] and [SEP] beside the words.
     assert found.lengths["tokens"]["train"].tolist() == [4, 4, 5, 3, 4, 3]
     report = flowing(description_report.text(found))
-    assert "cuts 16.67% of the training texts; 5 would cut at most 5%, 5 would cut at most 1%, 5 " in report
+    assert "cuts 16.67% of the training texts; 5 would cut none." in report
     longer = config.override(experiment, {"data.max_length": 5})
     report = description_report.text(description.describe(longer, comments))
     assert "data.max_length=5 cuts no training text; the longest has 5 tokens." in report
+
+
+@pytest.mark.parametrize(
+    ("max_length", "words", "expected"),
+    [
+        (
+            6,
+            [3] * 60 + [5] * 30 + [4_000],
+            "34.07% of the training texts; 7 would cut at most 5%, 32, the most that the encoder takes, "
+            "would cut 1.10%.",
+        ),
+        (32, [3] * 10 + [40], "cuts 9.09% of the training texts; 32 is the most that the encoder takes."),
+        (4, [3] * 10, "cuts 100.00% of the training texts; 5 would cut none."),
+        (
+            4,
+            [40],
+            "cuts 100.00% of the training texts; 32, the most that the encoder takes, would cut 100.00%.",
+        ),
+    ],
+)
+def test_lengths_that_are_proposed_fit_the_encoder(tiny_bert, max_length, words, expected):
+    split = data.Split(texts(*["bad " * count for count in words]), np.arange(len(words), dtype=np.int32) % 2)
+    rest = {name: split.select([0]) for name in ("validation", "test")}
+    dataset = data.Dataset(("joy", "anger"), {"train": split, **rest})
+    experiment = config.Experiment(
+        data=config.Data(max_length=max_length), encoder=config.Encoder(name="bert", path=tiny_bert)
+    )
+    found = description.describe(experiment, dataset)
+    assert found.most_tokens == 32
+    report = flowing(description_report.text(found))
+    assert expected in report
+    assert "4,002 would" not in report
 
 
 def test_pairs_of_texts(tiny_bert):
@@ -235,7 +275,7 @@ def test_the_report_by_hand(comments, tmp_path):
         "the largest class of train (joy, 4) holds 2.0 times the smallest (a|b, 2)",
         "to rank the classes by their training examples, joy first: validation top1_error 100.00%",
         "No validation example of 2 classes: joy, rest.",
-        "Set encoder.path to count tokens as well",
+        "No tokens are counted: encoder.path is not set.",
         "3 examples of the other splits stand in train too",
         "test test.tsv:3 (a|b) = train example 3 (joy): here",
         "  a|b:\n    great Day\n    is",

@@ -221,7 +221,7 @@ def test_texts_that_come_out_the_same_are_named(tiny_goemotions, tiny_bert, tmp_
 
 
 def test_a_path_that_is_misspelt(tiny_goemotions, tiny_bert):
-    with pytest.raises(FileNotFoundError, match=f"no {tiny_bert}x: it should be an encoder's checkpoint"):
+    with pytest.raises(FileNotFoundError, match=f"{tiny_bert}x: no such file or folder, and nothing is"):
         text_problem(tiny_goemotions, tiny_bert + "x")
 
 

@@ -21,7 +21,7 @@ def main():
     from rank4class.pipelines import description, description_report, files, problem
 
     experiment = _CONFIG.value
-    config.check(experiment)
+    config.check(experiment, trains=False)
     dataset = problem.read_dataset(experiment.data)
     folder = _OUTPUT.value or os.path.join("runs", "data", experiment.data.name)
     files.make_writable(folder)  # before all the data are looked at
