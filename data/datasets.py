@@ -2,6 +2,7 @@
 
 import difflib
 import inspect
+import os
 
 from absl import logging
 
@@ -51,6 +52,7 @@ def get(name, **knobs):
     10
     """
     check(name, knobs)
+    knobs = {knob: os.fspath(v) if isinstance(v, os.PathLike) else v for knob, v in knobs.items()}
     dataset = DATASETS[name](**knobs)
     warn_of_skipped(dataset.skipped)
     return dataset

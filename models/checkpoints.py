@@ -105,7 +105,7 @@ def find(path):
       FileNotFoundError: nothing is there, or a file is missing.
       ValueError: it is of no known format, or its parts do not fit one another.
     """
-    path = _without_file(path)
+    path = _without_file(os.fspath(path))
     for recognize in (_own, _hugging_face, _tensorflow, _keras_resnet):
         source = recognize(path)
         if source is not None:
@@ -140,6 +140,7 @@ def encoder_of(path):
 
 def vocabulary_folder(path):
     """Returns the folder of what lies beside a checkpoint, which may be named by its prefix."""
+    path = os.fspath(path)
     return path if os.path.isdir(path) else os.path.dirname(path) or "."
 
 

@@ -1,0 +1,218 @@
+"""Every public function that takes a path takes a `pathlib.Path`, and does as with a string."""
+
+import gzip
+import pathlib
+import struct
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class import data, models
+from rank4class.data import class_tables, datasets
+from rank4class.models import checkpoints, sorters
+from rank4class.pipelines import (
+    by_class,
+    config,
+    conversion,
+    description,
+    description_report,
+    evaluation_files,
+    problem,
+    rank_functions,
+    report,
+    sorter_accuracy,
+    sorter_experiments,
+    sorter_training,
+    sweep,
+    trainer,
+    workdir,
+)
+from rank4class.pipelines.configs import digits_mlp
+from rank4class.pipelines.sorter_config import SorterExperiment
+
+
+def write_mind(path):
+    (path / "MINDlarge_train").mkdir()
+    rows = [f"N{i}\tcat{i % 3}\tsub\ttitle {i}\tabstract\turl\t[]\t[]\n" for i in range(60)]
+    (path / "MINDlarge_train" / "news.tsv").write_text("".join(rows))
+
+
+def write_movielens(path):
+    rows = [f"{user},{(7 * user + 11 * i) % 130},4.0,9\n" for user in range(30) for i in range(20)]
+    (path / "ratings.csv").write_text("userId,movieId,rating,timestamp\n" + "".join(rows))
+
+
+def write_letor(path):
+    for name in ("train", "vali", "test"):
+        rows = [f"{(i + j) % 5} qid:{i} 1:{i} 2:{j}\n" for i in range(5) for j in range(4)]
+        (path / f"{name}.txt").write_text("".join(rows))
+
+
+def write_goemotions(path):
+    (path / "emotions.txt").write_text("joy\nanger\n")
+    for name in ("train", "dev", "test"):
+        (path / f"{name}.tsv").write_text("".join(f"text {i}\t{i % 2}\tid{name}{i}\n" for i in range(8)))
+
+
+def write_text_file(path):
+    (path / "train.tsv").write_text(
+        "text\tlabel\n" + "".join(f"text {i}\t{'ab'[i % 2]}\n" for i in range(60))
+    )
+
+
+def write_image_folder(path, splits=("train",), ending="png"):
+    encode = {"png": tf.io.encode_png, "JPEG": tf.io.encode_jpeg}[ending]
+    for split in splits:
+        for name in ("n1", "n2"):
+            (path / split / name).mkdir(parents=True)
+            for i in range(20):
+                image = np.full([4, 4, 3], 10 * i, np.uint8)
+                (path / split / name / f"{name}{split}{i}.{ending}").write_bytes(encode(image).numpy())
+
+
+def write_cifar10(path):
+    record = bytes(range(256)) * 12
+    for name in ("data_batch_1", "test_batch"):
+        records = b"".join(bytes([i % 10]) + bytes([i]) + record[1:] for i in range(200))
+        (path / f"{name}.bin").write_bytes(records)
+    (path / "batches.meta.txt").write_text("".join(f"class{i}\n" for i in range(10)))
+
+
+def write_mnist(path):
+    for part, count in (("train", 200), ("t10k", 100)):
+        pixels = np.arange(count * 28 * 28).astype(np.uint8).tobytes()
+        images = struct.pack(">IIII", 2051, count, 28, 28) + pixels
+        labels = struct.pack(">II", 2049, count) + bytes(i % 10 for i in range(count))
+        (path / f"{part}-images-idx3-ubyte.gz").write_bytes(gzip.compress(images))
+        (path / f"{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(labels))
+
+
+WRITERS = {
+    "mnist": write_mnist,
+    "embedded_digits": write_mnist,
+    "cifar10": write_cifar10,
+    "imagenet": lambda path: write_image_folder(path, ("train", "val"), "JPEG"),
+    "image_folder": write_image_folder,
+    "goemotions": write_goemotions,
+    "mind": write_mind,
+    "movielens": write_movielens,
+    "letor": write_letor,
+    "text_file": write_text_file,
+}
+
+
+def same(first, second):
+    """Whether two datasets hold the same."""
+    return problem._hashes(first.class_names, first.splits) == problem._hashes(
+        second.class_names, second.splits
+    )
+
+
+def test_all_datasets_of_files_are_here():
+    assert set(WRITERS) == {name for name in datasets.DATASETS if "path" in datasets.knobs_of(name)}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_datasets(tmp_path, name):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    WRITERS[name](folder)
+    knobs = {"num_examples": 100} if name == "embedded_digits" else {}
+    if "tfds_dir" in datasets.knobs_of(name):
+        knobs["tfds_dir"] = tmp_path / "tfds"
+    if "classes" in datasets.knobs_of(name):
+        (tmp_path / "classes").write_text("n1\nn2\n" if name == "image_folder" else "a\nb\n")
+        knobs["classes"] = tmp_path / "classes"
+    dataset = data.get(name, path=folder, **knobs)
+    assert same(dataset, data.get(name, path=str(folder), **knobs))
+    assert all(isinstance(path, str) for path in dataset.files)
+
+
+def test_tables_of_classes(tmp_path):
+    (tmp_path / "names").write_text("a\nb\n")
+    (tmp_path / "weights").write_text("a\t1\nb\t2\n")
+    assert list(class_tables.class_names(tmp_path / "names")) == ["a", "b"]
+    assert data.class_weights(tmp_path / "weights", ("a", "b")).tolist() == [1.0, 2.0]
+    assert data.class_descriptions(tmp_path / "weights", ("a", "b")) == ["1", "2"]
+
+
+def test_encoders_and_their_checkpoints(tmp_path, tiny_bert):
+    folder = tmp_path / "encoder"
+    assert str(folder) == tiny_bert
+    for path in (folder, folder / "config.json", folder / "model.safetensors"):
+        assert checkpoints.find(path).path == str(folder / "model.safetensors")
+        assert models.encoder_of(path) == "bert"
+    assert models.vocabulary_folder(folder) == tiny_bert
+    assert models.vocabulary_folder(folder / "bert_model.ckpt") == tiny_bert
+    assert models.get("encoder", "bert", path=folder).width == 8
+    assert data.WordPiece(folder, 8)({"text": tf.constant(["bad"])})["input_word_ids"].shape == [1, 8]
+    assert conversion.convert(folder, tmp_path / "own")[0] == "Hugging Face BERT folder"
+    assert checkpoints.find(tmp_path / "own").format == "rank4class folder"
+    with pytest.raises(FileNotFoundError, match=f"^{tmp_path}/nowhere: no such file"):
+        checkpoints.find(tmp_path / "nowhere")
+
+
+def small(**changes):
+    return config.override(digits_mlp.get_config(), {"epochs": 1.0, "encoder.hidden": (4,), **changes})
+
+
+def test_a_training_and_its_evaluation(tmp_path):
+    path = tmp_path / "run"
+    results = trainer.train(small(), path, progress=False)
+    assert trainer.train(small(), str(path), progress=False) == results
+    experiment, loaded, model, _ = trainer.restore(path)
+    assert workdir.Workdir(path).results() == results
+    assert report.write_grid([report.Run(experiment, results, path)], tmp_path) == str(tmp_path / "report.md")
+    judged = trainer.judges(experiment, loaded, model, None)["test"](
+        loaded.read(experiment, "test"), keep_scores=True
+    )
+    evaluation_files.prepare(tmp_path / "test")
+    names = loaded.class_names
+    table = by_class.by_class(judged, loaded.splits["test"].labels, names)
+    evaluation_files.write(tmp_path / "test", {}, table, judged, loaded.splits["test"], names)
+    assert evaluation_files.read(tmp_path / "test" / "scores.npz").class_names.tolist() == list(names)
+    rows = sorter_accuracy.table_of_run(["soft_sort"], tmp_path / "test" / "scores.npz")
+    assert rows[1][0] == "soft_sort"
+
+
+def test_a_sweep(tmp_path):
+    [run] = sweep.run_grid(small(), tmp_path, losses=["mse"], interactions=["dot"], seeds=[0])
+    assert run.path == str(tmp_path / "mse-dot-seed0")
+
+
+def test_a_frozen_encoder(tmp_path, tiny_goemotions, tiny_bert):
+    experiment = config.Experiment(
+        data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8, multi_label=True),
+        encoder=config.Encoder(name="bert", path=tiny_bert, frozen=True),
+    )
+    assert "embedding" in problem.load(experiment, tmp_path / "cache").splits["train"].features
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+    assert sorter_experiments.multi_label(experiment, tmp_path / "cache").measures == ("map",)
+
+
+def test_a_sorter(tmp_path, monkeypatch):
+    monkeypatch.setattr(sorter_training, "EPOCH", 100)
+    monkeypatch.setattr(sorter_training.score_vectors, "HELD_OUT", {"validation": 5, "test": 5})
+    experiment = SorterExperiment(sizes=(4,), move=1.0, epochs=1.0, batch_size=50)
+    results = sorter_training.train(experiment, tmp_path / "sorter", progress=False)
+    assert sorter_training.train(experiment, tmp_path / "sorter") == results
+    weights = tmp_path / "sorter" / "sorter.safetensors"
+    assert sorters.get("equivariant", trained=weights)([[1.0, 2.0]]).shape == [1, 2]
+    assert rank_functions.get("equivariant", 4, weights)(tf.constant([[1.0, 2.0]])).shape == [1, 2]
+    with pytest.raises(ValueError, match="holds a training"):
+        sorter_experiments.run(sorter_experiments.TASKS["map"], [], tmp_path / "sorter")
+
+
+def test_a_description(tmp_path):
+    experiment = small()
+    described = description.describe(experiment, problem.read_dataset(experiment.data))
+    assert description_report.write(described, tmp_path) == str(tmp_path / "data.md")
+
+
+def test_what_is_empty_or_no_path_is_refused(tmp_path):
+    for path in ("", pathlib.Path("x[1]")):
+        with pytest.raises(ValueError, match="--workdir is empty: name a folder|has a bracket"):
+            trainer.train(small(), path)
+    with pytest.raises(ValueError, match=r"data.path=PosixPath.'x'.: expected str. Write 'x'."):
+        trainer.train(small(**{"data.path": pathlib.Path("x")}), tmp_path)
