@@ -1,5 +1,6 @@
 """Fixtures, and what TensorFlow has to be told at its start: two logical CPUs, for the tests of replicas."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -49,6 +51,22 @@ def real_data():
 def mirrored():
     """Returns the strategy over both logical CPUs, one a process: the sums of two would be mixed up."""
     return strategies.get("mirrored")
+
+
+@pytest.fixture
+def memory_below():
+    """Returns a function of a number of bytes to a context in which Python's objects have to take fewer."""
+
+    @contextlib.contextmanager
+    def below(size):
+        tracemalloc.start()
+        try:
+            yield
+            assert tracemalloc.get_traced_memory()[1] < size
+        finally:
+            tracemalloc.stop()
+
+    return below
 
 
 @pytest.fixture

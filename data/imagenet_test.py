@@ -13,6 +13,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from rank4class import data
+from rank4class.data import records
 
 
 @pytest.fixture
@@ -264,6 +265,13 @@ def test_records_are_read_once(garden, tmp_path, monkeypatch):
     assert path.stat().st_size == size
     assert data.get("imagenet", path=str(garden)).splits["train"].labels.tolist() == [1, 0, 2, 1, 0]
     assert len(indices(garden)) == 3
+
+
+def test_an_index_that_would_take_too_much_memory_is_refused(garden, monkeypatch):
+    data.get("imagenet", path=str(garden))
+    monkeypatch.setattr(records, "MOST_BYTES", 30)
+    with pytest.raises(ValueError, match=r"records-\w*\.npz is damaged: remove it, and it is made again"):
+        data.get("imagenet", path=str(garden))
 
 
 def test_a_damaged_index_is_named(garden):

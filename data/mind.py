@@ -14,6 +14,7 @@ from rank4class.data import sources
 from rank4class.data.splits import Dataset, Split
 
 SPLITS = ("train", "validation", "test")
+MOST_BYTES = 10**9  # of a news.tsv in a zip file; that of MINDlarge has 85 million
 PARTS = ("MINDlarge_train", "MINDlarge_dev", "MINDlarge_test", "MINDsmall_train", "MINDsmall_dev")
 COLUMNS = (
     "id",
@@ -39,7 +40,8 @@ def mind(path=None, on_bad_row="fail", tfds_dir=None):
     Args:
       path: folder with any of the published `MIND{large,small}_{train,dev,test}`, each a folder with
         `news.tsv` or a zip file of it (the folder, where there are both), or with one `news.tsv`
-        (`COLUMNS`, neither header nor quotes). Files are named from there: `MINDsmall_dev/news.tsv:17`.
+        (`COLUMNS`, neither header nor quotes). In a zip file it may have up to 1 GB, some ten times the
+        published size. Files are named from there: `MINDsmall_dev/news.tsv:17`.
       on_bad_row: "fail" or "skip", see `sources.BadRows`. A row is bad that has other columns, is not
         UTF-8, has a NUL character, has no id, category or title, is a header line, or has another title or
         category than a row before it of the same article, in whichever file.
@@ -114,7 +116,10 @@ def _opened(folder, file):
     try:
         with zipfile.ZipFile(path) as archive:
             member = _member(archive, path)
-            return io.BytesIO(archive.read(member)), f"{file}/{member}"  # all of it: the end has a checksum
+            sources.check_inflated_size(path, member, MOST_BYTES)
+            with archive.open(member) as news:
+                content = news.read(member.file_size)  # all of it: the end has a checksum
+            return io.BytesIO(content), f"{file}/{member.filename}"
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise ValueError(f"{path} is not a whole zip file ({error}): download it again") from error
     except RuntimeError as error:  # encrypted, or compressed by another method
@@ -122,10 +127,11 @@ def _opened(folder, file):
 
 
 def _member(archive, path):
-    """Returns the name of the only news.tsv at the top of a zip file or in a folder there."""
-    members = [name for name in archive.namelist() if re.fullmatch(r"([^/]+/)?news\.tsv", name)]
+    """Returns the `ZipInfo` of the only news.tsv at the top of a zip file or in a folder there."""
+    members = [info for info in archive.infolist() if re.fullmatch(r"([^/]+/)?news\.tsv", info.filename)]
     if len(members) != 1:
-        raise ValueError(f"{path} holds {' and '.join(members) or 'no news.tsv'}, not one news.tsv")
+        names = " and ".join(info.filename for info in members)
+        raise ValueError(f"{path} holds {names or 'no news.tsv'}, not one news.tsv")
     return members[0]
 
 

@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import shutil
+import struct
 import zipfile
 
 import numpy as np
@@ -214,7 +215,11 @@ def test_broken_zip_files(tmp_path):
 
 @pytest.mark.parametrize(
     ("flags", "compression", "message"),
-    [(1, 0, "is encrypted"), (0, 97, "compression method is not supported")],
+    [
+        (1, 0, "is encrypted"),
+        (0, 97, "compression method is not supported"),
+        (0, 12, "compression method is not supported"),  # bzip2, which Python would inflate whole
+    ],
 )
 def test_zip_files_that_cannot_be_unpacked(tmp_path, flags, compression, message):
     path = tmp_path / "MINDsmall_train.zip"
@@ -228,6 +233,30 @@ def test_zip_files_that_cannot_be_unpacked(tmp_path, flags, compression, message
         ValueError, match=rf"^{path} cannot be read \(.*{message}.*\): unpack it to {path.with_suffix('')}"
     ):
         load(tmp_path, on_bad_row="skip")
+
+
+def test_a_small_zip_file_of_a_large_one_is_not_inflated(tmp_path, monkeypatch, memory_below):
+    path = tmp_path / "MINDsmall_train.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("behaviors.tsv", bytes(10))
+        archive.writestr("news.tsv", bytes(30_000_000))
+    monkeypatch.setattr(mind, "MOST_BYTES", 29_999_999)
+    with (
+        memory_below(4e6),
+        pytest.raises(
+            ValueError, match=f"^{path}: news.tsv has 0.0 GB when it is unpacked, more than 0.03 GB"
+        ),
+    ):
+        mind._opened(str(tmp_path), path.name)
+    content = path.read_bytes()
+    size = struct.pack("<I", 30_000_000)
+    assert content.count(size) == 2
+    path.write_bytes(content.replace(size, struct.pack("<I", 1000)))  # which is not true
+    with (
+        memory_below(4e6),
+        pytest.raises(ValueError, match=f"^{path} is not a whole zip file .Bad CRC-32 for file 'news.tsv'"),
+    ):
+        mind._opened(str(tmp_path), path.name)
 
 
 def test_a_folder_of_what_is_prepared_that_cannot_be_written(tiny_mind):

@@ -7,15 +7,18 @@ import json
 import multiprocessing.pool
 import os
 import zipfile
+import zlib
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from rank4class.data import sources
 from rank4class.data.pipeline import op_reason
 
 FRAME = 16  # bytes of a record beside its content: its length, and a checksum of each
 THREADS = 16
+MOST_BYTES = 10**9  # of a column of an index, 8 for each record
 
 
 def index(paths, fields, folder):
@@ -83,8 +86,19 @@ def _load(path):
         content = file.read()
     try:
         with np.load(io.BytesIO(content)) as arrays:
+            for member in arrays.zip.infolist():
+                sources.check_inflated_size(path, member, MOST_BYTES)
             return dict(arrays)
-    except (zipfile.BadZipFile, ValueError, EOFError) as error:
+    # A single array is no context, which is a TypeError.
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        ValueError,
+        EOFError,
+        TypeError,
+        NotImplementedError,
+        MemoryError,
+    ) as error:
         raise ValueError(f"{path} is damaged: remove it, and it is made again") from error
 
 

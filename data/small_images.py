@@ -15,6 +15,8 @@ import sklearn.model_selection
 from rank4class.data import sources
 from rank4class.data.splits import Dataset, Split
 
+MOST_IDX_BYTES = 10**9  # some twenty times the training images of MNIST
+
 
 def digits():
     """Handwritten digits, 8 x 8 pixels in `[0, 1]`, embedded in scikit-learn.
@@ -76,8 +78,8 @@ def mnist(path=None, tfds_dir=None):
 
     Args:
       path: folder of the published files, `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`,
-        `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`, each as it is or with `.gz`. Without it
-        the dataset comes from TensorFlow Datasets, which downloads it once.
+        `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`, each as it is or with `.gz`, and of at most
+        1 GB. Without it the dataset comes from TensorFlow Datasets, which downloads it once.
       tfds_dir: folder of what TensorFlow Datasets has prepared; None takes its own.
 
     Returns:
@@ -420,20 +422,34 @@ def _idx(path, axes):
     """Returns the bytes of an IDX file as an array with that many axes."""
     try:
         with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
-            content = file.read()
+            head = file.read(4 + 4 * axes)
+            shape = _idx_shape(path, head, axes)
+            size = math.prod(shape)
+            content = file.read(size + 1)  # a small gzip file may hold a large one
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path} is truncated, or not gzip: {error}") from error
-    magic, start = bytes([0, 0, 8, axes]), 4 + 4 * axes
-    if content[:4] != magic:
+    if len(content) > size:
+        raise ValueError(f"{path} is too long: it has more than the {len(head) + size} bytes by its header")
+    if len(content) < size:
         raise ValueError(
-            f"{path} begins with the magic number 0x{content[:4].hex()}, not 0x{magic.hex()}: it is no IDX "
+            f"{path} is truncated: it has {len(head) + len(content)} bytes, {len(head) + size} by its header"
+        )
+    return np.frombuffer(content, np.uint8).reshape(shape)
+
+
+def _idx_shape(path, head, axes):
+    magic = bytes([0, 0, 8, axes])
+    if head[:4] != magic:
+        raise ValueError(
+            f"{path} begins with the magic number 0x{head[:4].hex()}, not 0x{magic.hex()}: it is no IDX "
             f"file of bytes with {axes} axes"
         )
-    shape = np.frombuffer(content[4:start].ljust(4 * axes, b"\0"), ">u4").tolist()
-    size = start + math.prod(shape)
-    if len(content) != size:
+    if len(head) < 4 + 4 * axes:
+        raise ValueError(f"{path} is truncated: it has {len(head)} bytes, {4 + 4 * axes} in its header alone")
+    shape = np.frombuffer(head[4:], ">u4").tolist()
+    if math.prod(shape) > MOST_IDX_BYTES:
         raise ValueError(
-            f"{path} is {'truncated' if len(content) < size else 'too long'}: it has {len(content)} bytes, "
-            f"{size} by its header"
+            f"{path}: its header says that {math.prod(shape):,} bytes follow, more than {MOST_IDX_BYTES:,}. "
+            "Download it again."
         )
-    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+    return shape

@@ -6,7 +6,6 @@ import hashlib
 import os
 import pickle
 import struct
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -390,21 +389,12 @@ CRAFTED = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def traced_memory():
-    """Returns a function to the most bytes that Python's objects have taken since the test began."""
-    tracemalloc.start()
-    yield lambda: tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-
-
 @pytest.mark.parametrize("kind", CRAFTED)
-def test_a_crafted_pickle_is_named_and_takes_no_memory(tmp_path, traced_memory, kind):
+def test_a_crafted_pickle_is_named_and_takes_no_memory(tmp_path, memory_below, kind):
     path, (content, message) = tmp_path / "test_batch", CRAFTED[kind]
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=f"^{path}.*{message}"):
+    with memory_below(4e6), pytest.raises(ValueError, match=f"^{path}.*{message}"):
         small_images._cifar10_pickle(str(path))
-    assert traced_memory() < 4e6
 
 
 def test_a_folder_without_cifar10_is_named(tmp_path):
@@ -466,12 +456,25 @@ def test_mnist_by_hand(tiny_mnist):
             lambda b: b[:-1],
             r"idx3-ubyte is truncated: it has 15695 bytes, 15696 by",
         ),
-        ("t10k-images-idx3-ubyte", lambda b: b + b"a", r"idx3-ubyte is too long: it has 15697 bytes, 15696"),
-        ("t10k-images-idx3-ubyte", lambda b: b[:9], r"t10k-images-idx3-ubyte is truncated: it has 9 bytes"),
+        (
+            "t10k-images-idx3-ubyte",
+            lambda b: b + b"a",
+            r"idx3-ubyte is too long: it has more than the 15696 bytes by",
+        ),
+        (
+            "t10k-images-idx3-ubyte",
+            lambda b: b[:9],
+            r"t10k-images-idx3-ubyte is truncated: it has 9 bytes, 16 in",
+        ),
         (
             "t10k-images-idx3-ubyte",
             lambda b: b[:4] + struct.pack(">3I", 2**31, 2**31, 4),
-            r"t10k-images-idx3-ubyte is truncated: it has 16 bytes, 18446744073709551632 by its header",
+            r"t10k-images-idx3-ubyte: its header says that 18,446,744,073,709,551,616 bytes follow",
+        ),
+        (
+            "t10k-images-idx3-ubyte",
+            lambda b: b[:4] + struct.pack(">3I", 10**9 // 784, 28, 28),
+            r"t10k-images-idx3-ubyte is truncated: it has 16 bytes, 999999856 by its header",
         ),
         ("t10k-images-idx3-ubyte", lambda b: b"", r"t10k-images-idx3-ubyte begins with the magic number 0x,"),
         (
@@ -521,6 +524,19 @@ def test_a_broken_mnist_file_is_named(tiny_mnist, file, change, message):
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(ValueError, match=message):
         data.get("mnist", path=str(tiny_mnist))
+
+
+def test_a_small_gzip_file_of_a_large_one_is_not_inflated(tiny_mnist, memory_below):
+    path = tiny_mnist / "t10k-labels-idx1-ubyte.gz"
+    path.write_bytes(gzip.compress(idx(np.arange(20) % 10)) + gzip.compress(bytes(30_000_000)))
+    assert path.stat().st_size < 100_000
+    with (
+        memory_below(4e6),
+        pytest.raises(
+            ValueError, match="^.*t10k-labels-idx1-ubyte.gz is too long: it has more than the 28 byt"
+        ),
+    ):
+        small_images.mnist_part(str(tiny_mnist), "t10k")
 
 
 def test_a_missing_mnist_file_is_named(tiny_mnist):

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import sys
+import zipfile
 
 from absl import logging
 
@@ -220,6 +221,23 @@ def _decoded(line, where):
     if "\0" in text:
         raise ValueError(f"{where}: the line has a NUL character. {_NUL_REMEDY}")
     return text
+
+
+def check_inflated_size(path, member, most_bytes):
+    """Raises ValueError for a member of a zip file that would take too much memory to read.
+
+    Args:
+      path: of the zip file.
+      member: a `zipfile.ZipInfo`. Its size may be wrong: read at most as many bytes.
+      most_bytes: how many bytes it may have.
+    """
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # the others inflate at once
+        raise NotImplementedError("that compression method is not supported")
+    if member.file_size > most_bytes:
+        raise ValueError(
+            f"{path}: {member.filename} has {member.file_size / 1e9:,.1f} GB when it is unpacked, more than "
+            f"{most_bytes / 1e9:g} GB. Download it again."
+        )
 
 
 def sha256(path):

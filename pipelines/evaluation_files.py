@@ -154,13 +154,14 @@ def read(path, *, with_scores=False):
     wanted = [field.name for field in dataclasses.fields(Scored) if field.name not in ("labels", "scores")]
     try:
         with files.errors_of(path), tf.io.gfile.GFile(path, "rb") as file, np.load(file) as npz:
+            files.check_stored(npz)
             arrays = {name: npz[name] for name in wanted}
             arrays["labels"] = _labels_from_arrays(npz, len(arrays["class_names"]))
             if "scores" in npz.files:
                 arrays["scores"] = npz["scores"]
         _check(**arrays)
     # NumPy raises TypeError where the file holds a single array, which is no context.
-    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, TypeError) as error:
+    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, TypeError, MemoryError) as error:
         raise ValueError(
             f"{path} is damaged or was not written by scripts.evaluate ({error}): evaluate again"
         ) from error

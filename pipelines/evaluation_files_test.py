@@ -1,5 +1,7 @@
+import io
 import json
 import os
+import zipfile
 
 import numpy as np
 import pytest
@@ -189,6 +191,28 @@ def test_scores_that_are_not_finite_have_the_worst_values(tmp_path):
     batches = data.evaluation_batches(data.Split({"image": broken}, split.labels), batch_size=7)
     path = written(str(tmp_path), judge(batches, keep_scores=True), split, class_names)
     assert evaluation_files.read(path).values[3].tolist() == [1.0, np.inf]
+
+
+def test_compressed_arrays_are_refused(tmp_path):
+    """They may hold gigabytes in a few megabytes."""
+    path = written(str(tmp_path), *drawn())
+    with np.load(path) as npz:
+        arrays = dict(npz)
+    np.savez_compressed(path, **arrays)
+    with pytest.raises(
+        ValueError, match=r"was not written by scripts.evaluate \(its arrays are compressed\)"
+    ):
+        evaluation_files.read(path)
+
+
+def test_an_array_that_says_to_be_huge_is_refused(tmp_path):
+    path, content = str(tmp_path / "scores.npz"), io.BytesIO()
+    header = {"descr": "<f4", "fortran_order": False, "shape": (10**15,)}
+    np.lib.format.write_array_header_1_0(content, header)
+    with zipfile.ZipFile(path, "w") as npz:
+        npz.writestr("class_names.npy", content.getvalue())
+    with pytest.raises(ValueError, match="scores.npz is damaged or was not written by scripts.evaluate"):
+        evaluation_files.read(path)
 
 
 def test_a_single_array_is_no_such_file(tmp_path):

@@ -6,6 +6,7 @@ import math
 import os
 import re
 import uuid
+import zipfile
 
 import tensorflow as tf
 
@@ -52,6 +53,12 @@ def read_text(path):
 def read_bytes(path):
     with errors_of(path), tf.io.gfile.GFile(path, "rb") as file:
         return file.read()
+
+
+def check_stored(npz):
+    """Raises ValueError where arrays of `np.load` are compressed: a small file may take gigabytes to read."""
+    if any(member.compress_type != zipfile.ZIP_STORED for member in npz.zip.infolist()):
+        raise ValueError("its arrays are compressed")
 
 
 def write(path, content):

@@ -533,8 +533,10 @@ def _encode(experiment, raw, cache_dir):
         files.write(path, content.getvalue())
     try:
         with np.load(io.BytesIO(files.read_bytes(path))) as file:
+            files.check_stored(file)
             outputs = {split: file[split] for split in raw.splits}
-    except (zipfile.BadZipFile, ValueError, KeyError) as error:
+    # A single array is no context, which is a TypeError.
+    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, TypeError, MemoryError) as error:
         raise ValueError(f"{path} is damaged: remove it, and it is computed again") from error
     splits = {
         name: dataclasses.replace(raw.splits[name], features={"embedding": h}) for name, h in outputs.items()

@@ -206,6 +206,17 @@ def test_a_run_of_a_grid_finds_the_grids_features(tiny_goemotions, tiny_bert, tm
 
 
 @pytest.mark.slow
+def test_features_that_were_compressed_are_refused(tiny_goemotions, tiny_bert, tmp_path):
+    text_problem(tiny_goemotions, tiny_bert, tmp_path, frozen=True)
+    [path] = tmp_path.glob("features-*")
+    with np.load(path) as npz:
+        arrays = dict(npz)
+    np.savez_compressed(path, **arrays)
+    with pytest.raises(ValueError, match=f"^{path} is damaged: remove it, and it is computed again"):
+        text_problem(tiny_goemotions, tiny_bert, tmp_path, frozen=True)
+
+
+@pytest.mark.slow
 def test_features_further_up_are_not_looked_for(tiny_goemotions, tiny_bert, tmp_path, capsys):
     for folder in ("grid", "grid/a/b/run"):
         text_problem(tiny_goemotions, tiny_bert, tmp_path / folder, frozen=True)
