@@ -1,5 +1,7 @@
 """Learning to rank: queries with graded documents, in LETOR's layout or in that of LightGBM's example."""
 
+import functools
+import io
 import itertools
 import math
 import os
@@ -49,7 +51,8 @@ def letor(path=None, validation_share=0.2, split_seed=0):
     Two layouts are told apart by the names of the files. LETOR's (MSLR's too) has `train.txt`, `vali.txt` and
     `test.txt` with rows `grade qid:ID 1:value 2:value ... # comment`. LightGBM's example has `rank.train` and
     `rank.test`, whose rows have no `qid`, and beside them `rank.train.query` and `rank.test.query`: how many
-    documents each query has, one number a line. A query's rows stand together.
+    documents each query has, one number a line. A query's rows stand together. A row's features may be in any
+    order; one that is there twice has to have the same value.
 
     Lists are padded to the longest of all splits, which takes `4 N m d` bytes for `N` queries of at most `m`
     documents with `d` features, and in a training as much again; more than 8 GB are refused.
@@ -149,47 +152,54 @@ def _rows(path):
 def _table(path):
     """Returns the features' values `[R, d]`, the grades and the ids of the queries, `[R]` or empty."""
     by_id = _sizes_path(path) is None
+    load = functools.partial(
+        sklearn.datasets.load_svmlight_file, dtype=np.float32, zero_based=False, query_id=by_id
+    )
     try:
-        values, grades, *ids = sklearn.datasets.load_svmlight_file(
-            path, dtype=np.float32, zero_based=False, query_id=by_id
-        )
-    except (ValueError, OverflowError) as error:
-        _blame(path, by_id)
-        raise ValueError(f"{path} is no SVMlight file: {error}") from error
+        values, grades, *ids = load(path)
+    except (ValueError, OverflowError):  # a row is bad, or has its features in any order
+        content = io.BytesIO(b"\n".join(_sound_rows(path, by_id)))
+        try:
+            values, grades, *ids = load(content)
+        except (ValueError, OverflowError) as error:
+            raise ValueError(f"{path} is no SVMlight file: {error}") from error
     with np.errstate(over="ignore"):  # which is infinite, and no grade
         grades = grades.astype(np.float32)
     sound = np.isfinite(values.data).all() and np.isfinite(grades).all() and np.min(grades) >= 0.0
     if not sound or (grades != np.floor(grades)).any() or any(len(each) != len(grades) for each in ids):
-        _blame(path, by_id)
+        for _ in _sound_rows(path, by_id):  # which raises on the first that is bad
+            pass
     return values, grades, *(ids or [None])
 
 
-def _blame(path, by_id):
-    """Raises ValueError on the first row of a file that is bad, if any."""
+def _sound_rows(path, by_id):
+    """Yields the rows of a file, their features in order and each once; raises ValueError on a bad row."""
     for number, row in _rows(path):
-        _check_row(f"{path}:{number}", row, by_id)
+        yield _sound_row(f"{path}:{number}", row, by_id).encode()
 
 
-def _check_row(where, row, by_id):
+def _sound_row(where, row, by_id):
     grade, *fields = row.split()
     number = _number(grade)
     if not (0.0 <= number < math.inf and number == math.floor(number)):
         raise ValueError(f"{where} has the grade {grade!r}, which is no whole number of at least 0")
-    has_id = bool(fields) and re.fullmatch(r"qid:\d+", fields[0])
+    has_id = bool(fields and re.fullmatch(r"qid:\d+", fields[0]))
     if by_id and not has_id:
         raise ValueError(f"{where} has no qid:NUMBER behind its grade, which says what query it is of")
-    before = 0
-    for field in fields[1 if has_id else 0 :]:
+    head, fields = fields[:has_id], fields[has_id:]
+    values = {}
+    for field in fields:
         feature, mark, value = field.partition(":")
         if not (mark and re.fullmatch(r"\d{1,9}", feature) and int(feature)):
             raise ValueError(f"{where} has {field!r}, which is no feature:value, the features counted from 1")
-        if int(feature) <= before:
-            raise ValueError(
-                f"{where} has feature {int(feature)} after {before}: a row's features have to rise"
-            )
         if not math.isfinite(_number(value)):
             raise ValueError(f"{where} has feature {feature} of value {value!r}, which is no finite number")
-        before = int(feature)
+        first = values.setdefault(int(feature), value)
+        if _number(first) != _number(value):
+            raise ValueError(
+                f"{where}: feature {int(feature)} has the values {first} and {value}. Remove one of them."
+            )
+    return " ".join([grade, *head, *(f"{feature}:{values[feature]}" for feature in sorted(values))])
 
 
 def _number(text):

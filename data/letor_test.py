@@ -137,6 +137,18 @@ def test_it_reads_what_scikit_learn_writes(tmp_path):
         assert not split.excluded.nnz
 
 
+@pytest.mark.parametrize("write", [write_letor, write_lightgbm])
+def test_features_in_any_order_and_twice_the_same(tmp_path, write):
+    id_of = {write_letor: " qid:10", write_lightgbm: ""}[write]
+    name = {write_letor: "test", write_lightgbm: "rank.test"}[write]
+    sizes = {"rank.test.query": "3\n"} if write == write_lightgbm else {}
+    rows = ["2 3:-1.5 1:0.5 # a comment", "0", "1 2:0.25 4:8 2:2.5e-1 1:1 1:1.0"]
+    content = "".join(f"{row[0]}{id_of}{row[1:]}\n\n" for row in rows)
+    dataset = letor.letor(write(tmp_path, **{name: content}, **sizes), validation_share=0.4)
+    [items] = dataset.splits["test"].features["items"]
+    assert items[:3, :4].tolist() == [[0.5, 0, -1.5, 0], [0, 0, 0, 0], [1, 0.25, 0, 8]]
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
@@ -150,8 +162,10 @@ def test_it_reads_what_scikit_learn_writes(tmp_path):
         ("1 qid:1 -2:1", "has '-2:1', which is no feature:value, the features counted from 1"),
         ("1 qid:1 0:1", "has '0:1', which is no feature:value, the features counted from 1"),
         ("1 qid:1 99999999999:1", "has '99999999999:1', which is no feature:value"),
-        ("1 qid:1 3:1 2:1", "has feature 2 after 3: a row's features have to rise"),
-        ("1 qid:1 3:1 3:1", "has feature 3 after 3: a row's features have to rise"),
+        ("1 qid:1 3:1 3:2", ": feature 3 has the values 1 and 2. Remove one of them."),
+        ("1 qid:1 3:1 2:1 3:1.5", ": feature 3 has the values 1 and 1.5. Remove one of them."),
+        ("1 qid:1 3:1 2:1 3:x", "has feature 3 of value 'x', which is no finite number"),
+        ("1 qid:1 3:1 2:1 qid:1", "has 'qid:1', which is no feature:value"),
         ("1 qid:1 2:nan", "has feature 2 of value 'nan', which is no finite number"),
         ("1 qid:1 2:inf", "has feature 2 of value 'inf', which is no finite number"),
         ("1 qid:1 2:1e39", "has feature 2 of value '1e39', which is no finite number"),
@@ -162,7 +176,8 @@ def test_it_reads_what_scikit_learn_writes(tmp_path):
 )
 def test_a_broken_row_is_named(tmp_path, row, message):
     path = write_letor(tmp_path, train=f"{TRAIN}{row}\n1 qid:99 1:1\n")
-    with pytest.raises(ValueError, match=f"^{re.escape(f'{tmp_path}/train.txt:9 {message}')}"):
+    message = f"{tmp_path}/train.txt:9 {message}".replace(" :", ":")
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         letor.letor(path)
 
 
