@@ -166,4 +166,9 @@ class Attention(tf.keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        return cls(**{**config, "base": tf.keras.layers.deserialize(config["base"])})
+        attention = cls(**{**config, "base": tf.keras.layers.deserialize(config["base"])})
+        # Keras's attention makes its variables in its first call. Without this call, a reloaded SavedModel
+        # would make new ones in the place of those it has read.
+        for block in attention.blocks:
+            block(tf.zeros([1, 1, attention.width]))
+        return attention

@@ -4,6 +4,8 @@ An encoder is a Keras layer that is called on the features of `data/` (a dict of
 those it takes in `FEATURES`, and its `d` is the property `width`.
 """
 
+from collections.abc import Mapping
+
 import tensorflow as tf
 from absl import logging
 from official.nlp.modeling import networks
@@ -11,6 +13,31 @@ from official.nlp.modeling import networks
 from rank4class.models import checkpoints
 
 _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
+
+
+def check_features(encoder, features):
+    """Raises ValueError where features lack what an encoder takes.
+
+    Args:
+      encoder: a layer; one without `FEATURES` takes anything.
+      features: tensors, or their shapes, as a call gets them.
+
+    >>> check_features(Identity(), tf.zeros([2, 4]))
+    Traceback (most recent call last):
+    ...
+    ValueError: features=(2, 4): Identity takes a dict of features. Pass {"embedding": ...}.
+    """
+    expected = getattr(encoder, "FEATURES", ())
+    name = type(encoder).__name__
+    if expected and not isinstance(features, Mapping):
+        shape = getattr(features, "shape", features)
+        wanted = ", ".join(f'"{feature}": ...' for feature in expected)
+        raise ValueError(f"features={shape}: {name} takes a dict of features. Pass {{{wanted}}}.")
+    for feature in expected:
+        if feature not in features:
+            raise ValueError(
+                f"features={sorted(features)}: {name} needs the feature {feature!r}. Add it to the dict."
+            )
 
 
 @_serializable
@@ -470,6 +497,12 @@ class Bert(tf.keras.layers.Layer):
                 "max_length"
             )
         return self.drop(self._pool(features, self.network(features, training=training)), training=training)
+
+    def build(self, shapes):
+        # Keras's attention makes its variables in its first call. Without this call, a reloaded SavedModel
+        # would make new ones in the place of those it has read.
+        self.network({name: tf.zeros([1, 1], tf.int32) for name in self.FEATURES})
+        super().build(shapes)
 
     def _pool(self, features, outputs):
         if self.pooling == "pooler":

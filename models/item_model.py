@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rank4class.models.encoders import WithWeightDecay
+from rank4class.models.encoders import WithWeightDecay, check_features
 
 
 @tf.keras.utils.register_keras_serializable(package="rank4class")
@@ -23,7 +23,7 @@ class ItemModel(WithWeightDecay, tf.keras.Model):
       weight_decay: times the squares of the kernels, added to the loss.
 
     Raises:
-      ValueError: a dropout without a layer to act on.
+      ValueError: a dropout without a layer to act on; or, raised by a call, features without `items`.
 
     >>> ItemModel()({"items": tf.ones([2, 5, 3])}).shape
     TensorShape([2, 5])
@@ -46,10 +46,12 @@ class ItemModel(WithWeightDecay, tf.keras.Model):
         self.chain.add(tf.keras.layers.Dense(1, use_bias=False))
 
     def build(self, shapes):
+        check_features(self, shapes)
         self.chain.build(shapes["items"])
         super().build(shapes)
 
     def call(self, features, training=None):
+        check_features(self, features)
         scores = self.chain(features["items"], training=training)
         return tf.cast(tf.squeeze(scores, axis=-1), tf.float32)
 

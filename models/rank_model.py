@@ -1,8 +1,11 @@
 """The rank model: instance encoder, class encoder and interaction joined."""
 
 import functools
+from collections.abc import Mapping
 
 import tensorflow as tf
+
+from rank4class.models.encoders import check_features
 
 
 @tf.keras.utils.register_keras_serializable(package="rank4class")
@@ -12,14 +15,19 @@ class RankModel(tf.keras.Model):
     Called on a dict of features it returns scores, float32 `[B, n]`; with a count prior a dict of these,
     "scores", and "log_counts", float32 `[B, m + 1]`, the log-probabilities that an instance has `0..m`
     classes. It is a Keras model like any other: `compile` it with a ranking loss (with a count prior one for
-    each output, see `losses.CountLikelihood`), or hand it to `pipelines.trainer`.
+    each output, see `losses.CountLikelihood`), or hand it to `pipelines.trainer`. Save it as `.keras` or as a
+    SavedModel folder; Keras refuses to write such a model as `.h5`.
 
     Args:
-      encoder: instance encoder, features to `h` `[B, d]`.
+      encoder: instance encoder, features to `h` `[B, d]`. Those of `encoders` take a dict of features; if
+        another Keras layer takes one tensor, so does the model.
       class_encoder: ids of all classes, and the encoder for their texts, to `c` `[n, d]`.
       interaction: the pair of `h` and `c` to scores `[B, n]`.
       num_classes: `n`.
       count_prior: `h` to `log_counts`, see `count_priors`; or None.
+
+    Raises:
+      ValueError: raised by a call on features that the encoder does not take.
 
     References:
       Rank4Class, Figure 2.
@@ -36,6 +44,7 @@ class RankModel(tf.keras.Model):
         self.count_prior = count_prior
 
     def call(self, features, training=None):
+        check_features(self.encoder, features)
         h = self.encoder(features, training=training)
         c = self.encode_classes(training=training)
         scores = tf.cast(self.interaction([h, c], training=training), tf.float32)
@@ -48,6 +57,15 @@ class RankModel(tf.keras.Model):
         encode = functools.partial(self.encoder, training=training)
         return self.class_encoder(tf.range(self.num_classes), encode=encode, training=training)
 
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None):
+        # Keras pairs one tensor of labels, or one loss, with whichever output is the first by name.
+        if self.count_prior is not None and (tf.is_tensor(y) or not isinstance(self.loss, Mapping)):
+            raise ValueError(
+                "a RankModel with a count prior has two outputs, which labels and losses must name. Pass "
+                'y={"scores": y, "log_counts": y} and compile with loss={"scores": ..., "log_counts": ...}.'
+            )
+        return super().compute_loss(x, y, y_pred, sample_weight)
+
     def get_config(self):
         parts = {name: getattr(self, name) for name in self.PARTS}
         serialized = {name: part and tf.keras.layers.serialize(part) for name, part in parts.items()}
@@ -58,13 +76,22 @@ class RankModel(tf.keras.Model):
         if self.save_spec() is None:
             raise ValueError("this RankModel has no weights to save yet: call it on features first")
         (features, *_), _ = self.save_spec()
+        if isinstance(features, tf.TensorSpec):
+            return {"shape": features.shape.as_list(), "dtype": features.dtype.name}
+        if not isinstance(features, dict):
+            raise ValueError(
+                f"features={features}: a .keras file describes a dict of features or one tensor. Use a dict."
+            )
         return {name: (spec.shape.as_list(), spec.dtype.name) for name, spec in features.items()}
 
     def build_from_config(self, config):
         def empty(shape, dtype):
             return tf.zeros([1 if size is None else size for size in shape], dtype)
 
-        self({name: empty(*spec) for name, spec in config.items()})
+        if isinstance(config.get("dtype"), str):  # of a feature with that name it would be a pair
+            self(empty(**config))
+        else:
+            self({name: empty(*spec) for name, spec in config.items()})
 
     @classmethod
     def from_config(cls, config, custom_objects=None):

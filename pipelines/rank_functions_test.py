@@ -128,12 +128,15 @@ def test_mistakes(changes, message):
 @pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
 @pytest.mark.parametrize(
     ("name", "form"),
-    [*((name, "keras") for name in rank_functions.NAMES if name != "exact"), ("equivariant", "h5")],
+    [
+        *((name, "keras") for name in rank_functions.NAMES if name != "exact"),
+        *(("equivariant", form) for form in ("h5", "folder")),
+    ],
 )
-def test_a_keras_model_keeps_the_rank_function_of_its_loss(tmp_path, name, form):
+def test_a_keras_model_keeps_its_metrics_and_the_rank_function_of_its_loss(tmp_path, name, form):
     features, labels = np.eye(10, dtype=np.float32), np.arange(10)
     model = tf.keras.Sequential([tf.keras.layers.Input([10]), tf.keras.layers.Dense(10)])
-    model.compile("sgd", loss=losses.ApproxNDCG(rank_fn=rank_functions.get(name, 10)))
+    model.compile("sgd", loss=losses.ApproxNDCG(rank_fn=rank_functions.get(name, 10)), metrics=[losses.MRR()])
     before = model.evaluate(features, labels, verbose=0)
     model.save(tmp_path / f"model.{form}")
     again = tf.keras.models.load_model(tmp_path / f"model.{form}")

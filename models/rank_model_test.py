@@ -1,0 +1,231 @@
+"""The rank model as a Keras model: every part in every format of Keras, and the features it takes."""
+
+import pickle
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class import models
+from rank4class.models import class_encoders, count_priors, encoders, interactions, registry
+
+B, N, D = 3, 5, 4
+TINY = {"vocab_size": 20, "hidden_size": D, "num_layers": 1, "num_heads": 2, "inner_size": 4}
+
+
+def tokens(rows=B):
+    ids = np.arange(1, 1 + 4 * rows, dtype=np.int32).reshape(rows, 4) % 20
+    return {"input_word_ids": ids, "input_mask": np.ones_like(ids), "input_type_ids": np.zeros_like(ids)}
+
+
+def images(size, channels=1):
+    shape = [B, size, size, channels]
+    return {"image": np.random.default_rng(0).uniform(size=shape).astype(np.float32)}
+
+
+def rank_model(encoder, class_encoder=None, interaction=None, count_prior=None):
+    class_encoder = class_encoder or class_encoders.Embedding(N, encoder.width)
+    return models.RankModel(encoder, class_encoder, interaction or interactions.Dot(), N, count_prior)
+
+
+VECTORS = np.random.default_rng(0).normal(size=[N, D]).astype(np.float32)
+MODELS = {
+    "identity": (lambda: rank_model(encoders.Identity(D)), {"embedding": VECTORS[:B]}),
+    "embedding": (lambda: rank_model(encoders.InstanceEmbedding(5, D)), {"id": np.array([4, 0, 4])}),
+    "mlp": (lambda: rank_model(encoders.Mlp((D,))), images(2)),
+    "small_cnn": (lambda: rank_model(encoders.SmallCnn((2,), D)), images(4)),
+    "bert": (lambda: rank_model(encoders.Bert(**TINY)), tokens()),
+    "electra": (lambda: rank_model(encoders.Electra(**TINY, embedding_size=2)), tokens()),
+    "vgg16": (lambda: rank_model(encoders.Vgg16()), images(32, 3)),
+    "resnet50": (lambda: rank_model(encoders.ResNet50()), images(32, 3)),
+    "resnet50 of Keras": (lambda: rank_model(encoders.ResNet50("keras")), images(32, 3)),
+    "items": (lambda: models.ItemModel(hidden=(4,)), {"items": np.ones([B, N, 2], np.float32)}),
+    "an encoder of one tensor": (
+        lambda: rank_model(tf.keras.layers.Dense(D), class_encoders.Embedding(N, D)),
+        VECTORS[:B],
+    ),
+    "text, bilinear": (
+        lambda: rank_model(encoders.Bert(**TINY), class_encoders.Text(tokens(N)), interactions.Bilinear()),
+        tokens(),
+    ),
+    "frozen_text, cosine, learned": (
+        lambda: rank_model(
+            encoders.Mlp((D,)),
+            class_encoders.FrozenText([N, D], D, VECTORS),
+            interactions.Cosine(),
+            count_priors.LearnedCounts(2, (3,)),
+        ),
+        images(2),
+    ),
+    "attention, lc_mlp, fixed": (
+        lambda: rank_model(
+            encoders.Mlp((D,)),
+            class_encoders.Attention(class_encoders.Embedding(N, D), D, num_heads=2),
+            interactions.LatentCrossMlp(4),
+            count_priors.FixedCounts([0.25, 0.75]),
+        ),
+        images(2),
+    ),
+    "attention, concat_mlp": (
+        lambda: rank_model(
+            encoders.Bert(**TINY),
+            class_encoders.Attention(class_encoders.Text(tokens(N)), D, num_heads=2),
+            interactions.ConcatMlp(4),
+        ),
+        tokens(),
+    ),
+}
+FORMATS = {
+    "keras": lambda model, path: model.save(path + ".keras"),
+    "folder": lambda model, path: model.save(path, save_format="tf"),
+    # As the last, but without the graphs, of which a large network has many.
+    "lean folder": lambda model, path: model.save(path, save_format="tf", save_traces=False),
+    "weights": lambda model, path: model.save_weights(path + ".weights.h5"),
+    "old weights": lambda model, path: model.save_weights(path + ".old.h5", save_format="h5"),
+    "checkpoint": lambda model, path: model.save_weights(path),
+    "serving": lambda model, path: tf.saved_model.save(model, path),
+    "export": lambda model, path: model.export(path),
+}
+IN_ALL = ("mlp", "bert", "items", "an encoder of one tensor")
+LARGE = {"resnet50": "lean folder", "resnet50 of Keras": "keras"}
+CASES = [(name, form) for name in IN_ALL for form in FORMATS if form != "lean folder"]
+OTHERS = [name for name in MODELS if name not in {*IN_ALL, *LARGE}]
+CASES += [(name, form) for name in OTHERS for form in ("keras", "lean folder")]
+CASES += LARGE.items()
+# Weights are loaded into the model of the `.keras` file, once it has lost its own.
+IN_A_NEW_PROCESS = """
+import pickle, sys
+import numpy as np
+import tensorflow as tf
+from rank4class import models
+
+path = sys.argv[1]
+with open(path + "/cases.pickle", "rb") as file:
+    cases, features = pickle.load(file)
+outputs = {}
+for name, form in cases:
+    to, inputs = f"{path}/{name} {form}", features[name]
+    tensors = tf.nest.map_structure(tf.constant, inputs)
+    if form == "keras":
+        model = tf.keras.models.load_model(to + ".keras")
+        outputs[name, form] = model(inputs)
+    elif "folder" in form:
+        outputs[name, form] = tf.keras.models.load_model(to)(inputs)
+    elif form == "serving":
+        loaded = tf.saved_model.load(to)
+        serve = loaded.signatures["serving_default"]
+        outputs[name, form] = serve(**tensors) if isinstance(inputs, dict) else serve(tensors)
+    elif form == "export":
+        loaded = tf.saved_model.load(to)
+        outputs[name, form] = loaded.serve(tensors)
+    else:
+        model.set_weights([np.zeros_like(weight) for weight in model.get_weights()])
+        model.load_weights(to + {"weights": ".weights.h5", "old weights": ".old.h5", "checkpoint": ""}[form])
+        outputs[name, form] = model(inputs)
+with open(path + "/outputs.pickle", "wb") as file:
+    pickle.dump({key: tf.nest.map_structure(np.asarray, value) for key, value in outputs.items()}, file)
+"""
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Returns two dicts `(name, form)` -> outputs: of the models, and of what a new process loads of them."""
+    path = str(tmp_path_factory.mktemp("saved"))
+    before, built = {}, {}
+    for name, form in CASES:
+        if name not in built:
+            tf.keras.utils.set_random_seed(0)
+            make, features = MODELS[name]
+            built[name] = make()
+            built[name](features)
+        before[name, form] = built[name](MODELS[name][1])
+        FORMATS[form](built[name], f"{path}/{name} {form}")
+    with open(path + "/cases.pickle", "wb") as file:
+        pickle.dump((CASES, {name: features for name, (_, features) in MODELS.items()}), file)
+    subprocess.run([sys.executable, "-c", IN_A_NEW_PROCESS, path], check=True)
+    with open(path + "/outputs.pickle", "rb") as file:
+        return before, pickle.load(file)
+
+
+def test_every_part_has_a_case():
+    parts = {part for name in MODELS for part in name.split(", ")}
+    known = {*registry.ENCODERS, *registry.CLASS_ENCODERS, *registry.INTERACTIONS, *registry.COUNT_PRIORS}
+    assert known - {"dot"} <= parts  # with which all others are
+
+
+@pytest.mark.parametrize(("name", "form"), CASES)
+def test_a_new_process_loads_the_same_model(saved, name, form):
+    before, after = (outputs[name, form] for outputs in saved)
+    if form == "serving" and not isinstance(before, dict):
+        (after,) = after.values()
+    tf.nest.map_structure(lambda x, y: np.testing.assert_allclose(y, x, rtol=1e-5, atol=1e-6), before, after)
+
+
+@pytest.mark.parametrize("name", ["mlp", "items"])
+def test_h5_is_refused_when_it_is_written(name, tmp_path):
+    make, features = MODELS[name]
+    model = make()
+    model(features)
+    with pytest.raises(NotImplementedError, match="HDF5 format requires the model to be a Functional model"):
+        model.save(tmp_path / "model.h5", save_format="h5")
+
+
+def test_a_text_encoder_in_a_users_model(tmp_path):
+    inputs = {name: tf.keras.Input([4], dtype=tf.int32) for name in encoders.Bert.FEATURES}
+    model = tf.keras.Model(inputs, encoders.Bert(**TINY)(inputs))
+    model.save(tmp_path / "model", save_traces=False)
+    again = tf.keras.models.load_model(tmp_path / "model")
+    np.testing.assert_array_equal(again(tokens()), model(tokens()))
+
+
+@pytest.mark.parametrize("method", ["call", "fit"])
+@pytest.mark.parametrize(
+    ("name", "features", "message"),
+    [
+        ("mlp", np.ones([B, 2, 2, 1]), '2, 2, 1): Mlp takes a dict of features. Pass {"image": ...}.'),
+        ("items", np.ones([B, N, 2]), '5, 2): ItemModel takes a dict of features. Pass {"items": ...}.'),
+        ("mlp", {"pixels": np.ones([B, 4])}, "features=['pixels']: Mlp needs the feature 'image'. Add it to"),
+        ("items", {"x": np.ones([B, 4])}, "features=['x']: ItemModel needs the feature 'items'. Add it to"),
+        (
+            "bert",
+            {"input_word_ids": np.ones([B, 4])},
+            "features=['input_word_ids']: Bert needs the feature 'input_mask'. Add it to the dict.",
+        ),
+    ],
+)
+def test_features_that_the_encoder_does_not_take(name, features, message, method):
+    model = MODELS[name][0]()
+    model.compile("sgd", loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    with pytest.raises(ValueError, match=re.escape(message)):
+        model(features) if method == "call" else model.fit(features, np.arange(B), verbose=0)
+
+
+def test_a_keras_file_describes_a_dict_or_one_tensor(tmp_path):
+    @tf.keras.utils.register_keras_serializable(package="rank_model_test")
+    class Sum(tf.keras.layers.Layer):
+        def call(self, pair):
+            return pair[0] + pair[1]
+
+    model = rank_model(Sum(), class_encoders.Embedding(N, D))
+    model((VECTORS, VECTORS))
+    with pytest.raises(ValueError, match=r"a \.keras file describes a dict of features or one tensor"):
+        model.save(tmp_path / "model.keras")
+
+
+@pytest.mark.parametrize("named", [(), ("loss",), ("y",)])
+def test_a_model_of_two_outputs_takes_labels_and_losses_by_name(named):
+    model = rank_model(encoders.Identity(D), count_prior=count_priors.LearnedCounts(N - 1))
+    loss, labels = tf.keras.losses.MeanSquaredError(), np.ones([B, N], np.float32)
+    both = ("scores", "log_counts")
+    model.compile("sgd", loss=dict.fromkeys(both, loss) if "loss" in named else loss)
+    with pytest.raises(
+        ValueError, match="RankModel with a count prior has two outputs, which labels and losses"
+    ):
+        model.fit(
+            {"embedding": VECTORS[:B]}, dict.fromkeys(both, labels) if "y" in named else labels, verbose=0
+        )
+    model.compile("sgd", loss=dict.fromkeys(both, loss))
+    model.fit({"embedding": VECTORS[:B]}, dict.fromkeys(both, labels), verbose=0)
