@@ -165,6 +165,43 @@ def test_comments_give_the_ids_of_the_reference(minilm, real_data):
     np.testing.assert_array_equal(found, golden["crc32"])
 
 
+LITERALS = {
+    "[CLS]": ["[", "cl", "##s", "]"],
+    "a [SEP] b": ["a", "[", "sep", "]", "b"],
+    "x[SEP]y": ["x", "[", "sep", "]", "y"],
+    "[UNK]": ["[", "un", "##k", "]"],
+    "[PAD]": ["[", "pad", "]"],
+    "[MASK]": ["[", "mask", "]"],
+    "[unused5]": ["[", "unused", "##5", "]"],
+    "[\u200bCLS]": ["[", "cl", "##s", "]"],  # a space of no width is left out
+    "\uff3bCLS\uff3d": [
+        "[UNK]",
+        "cl",
+        "##s",
+        "[UNK]",
+    ],  # brackets of full width, which are not in the vocabulary
+    "\uff3b\uff23\uff2c\uff33\uff3d": ["[UNK]", "[UNK]", "[UNK]"],  # nor are the letters
+}
+
+
+@pytest.mark.parametrize("text", LITERALS, ids=ascii)
+def test_no_text_makes_a_special_token(minilm, text):
+    vocab = (pathlib.Path(minilm) / "vocab.txt").read_text().split("\n")
+    pieces = [vocab.index(piece) if piece in vocab else vocab.index("[UNK]") for piece in LITERALS[text]]
+    tokenizer = data.WordPiece(minilm, 16)
+    features = {"text": tf.constant([text]), "text_pair": tf.constant([text])}
+    start, end = vocab.index("[CLS]"), vocab.index("[SEP]")
+    expected = [start, *pieces, end, *pieces, end]
+    ids, mask = (tokenizer(features)[name][0].numpy() for name in ("input_word_ids", "input_mask"))
+    assert ids[: len(expected)].tolist() == expected
+    assert mask.sum() == len(expected)
+
+
+def test_punctuation_is_that_of_unicode_15(minilm):
+    ids = data.WordPiece(minilm, 8)({"text": tf.constant(["a\u061db", "\u061d"])})["input_word_ids"]
+    assert ids.numpy().tolist() == [[101, 1037, 100, 1038, 102, 0, 0, 0], [101, 100, 102, 0, 0, 0, 0, 0]]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
