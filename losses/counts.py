@@ -100,7 +100,7 @@ def log_likelihood(scores, chosen, log_prior, *, where=None):
     array([-1.3863], dtype=float32)
     """
     scores, where, dtype = n_choose_k.checked(scores, where)
-    chosen = where & ranks.broadcast("chosen", tf.cast(chosen, tf.bool), scores)
+    chosen = where & ranks.broadcast("chosen", chosen, tf.bool, scores)
     log_prior = _checked_prior(log_prior, scores, where)
     of_count = _of_size(log_prior, tf.math.count_nonzero(chosen, axis=-1, dtype=tf.int32))
     return tf.cast(of_count + n_choose_k.log_likelihood(scores, chosen, where=where), dtype)
@@ -123,7 +123,8 @@ def count_nll(log_prior, labels, *, where=None):
     >>> count_nll(tf.math.log([[0.25, 0.5, 0.25]]), [[0.0, 1.0, 1.0, 0.0]]).numpy().round(4)
     array([1.3863], dtype=float32)
     """
-    log_prior, labels = tf.cast(log_prior, tf.float32), tf.convert_to_tensor(labels)
+    log_prior = tf.cast(ranks.dense("log_prior", log_prior), tf.float32)
+    labels = ranks.dense("labels", labels)
     if labels.shape.rank not in (log_prior.shape.rank - 1, log_prior.shape.rank) or not (
         labels.shape[: log_prior.shape.rank - 1].is_compatible_with(log_prior.shape[:-1])
     ):
@@ -251,7 +252,7 @@ def _checked_most(most, scores):
 
 def _checked_prior(log_prior, scores, where):
     """Returns the prior in float64, one an instance, `[..., m + 1]`; NaN where it makes no sense."""
-    log_prior = tf.convert_to_tensor(log_prior)
+    log_prior = ranks.dense("log_prior", log_prior)
     if not log_prior.dtype.is_floating or not log_prior.shape.rank or not log_prior.shape[-1]:
         raise ValueError(
             f"log_prior must be floats of shape [..., m + 1], got {log_prior.dtype.name} {log_prior.shape}"

@@ -19,8 +19,12 @@ Common arguments:
   weights: optional, broadcastable to `[...]`; multiplies each instance's loss.
 
 Common errors:
-  ValueError: shapes or dtypes do not fit, a knob has no meaning, or (in eager mode) a label is outside
-    the classes or no gain. A compiled function cannot raise: there such an instance has the loss NaN.
+  ValueError: shapes or dtypes do not fit, an argument is no dense tensor of numbers, a knob has no meaning,
+    or (in eager mode) a label is outside the classes or no gain. A compiled function cannot raise: there such
+    an instance has the loss NaN.
+
+Ragged lists, which TF-Ranking takes with `ragged=True`, are made dense first: `scores.to_tensor()`,
+`labels.to_tensor()` and `where=tf.sequence_mask(labels.row_lengths())`.
 """
 
 import functools
@@ -99,7 +103,7 @@ def rankmax(scores, labels, *, where=None, weights=None, temperature=1.0, k=1, m
       Kong, Krichene, Mayoraz, Rendle, Zhang (2020), "Rankmax: an adaptive projection alternative to the
       softmax function", eq. 14.
     """
-    projections.check_k(k, tf.convert_to_tensor(scores).shape[-1])
+    projections.check_k(k, ranks.dense("scores", scores).shape[-1])
     forms = (multiclass.rankmax, listwise.rankmax)
     knobs = {"temperature": temperature, "k": k, "max_relevant": max_relevant}
     return _evaluate(forms, scores, labels, where, weights, **knobs)
@@ -225,7 +229,7 @@ def top_k_gain(scores, labels, *, where=None, weights=None, temperature=1.0, k=1
     References:
       Swersky, Tarlow, Adams, Zemel, Frey (2012), eq. 8.
     """
-    projections.check_k(k, tf.convert_to_tensor(scores).shape[-1])
+    projections.check_k(k, ranks.dense("scores", scores).shape[-1])
     forms = (multiclass.top_k_gain, listwise.top_k_gain)
     return _evaluate(forms, scores, labels, where, weights, temperature=temperature, k=k)
 
@@ -772,7 +776,7 @@ def click_em(scores, labels, *, where=None, weights=None, exam_loss_weight=1.0, 
       Wang, Golbandi, Bendersky, Metzler, Najork (2018), "Position bias estimation for unbiased
       learning to rank in personal search"; TF-Ranking, `ClickEMLoss`.
     """
-    shape = tf.convert_to_tensor(scores).shape
+    shape = ranks.dense("scores", scores).shape
     if shape[-1] not in (2, None):
         raise ValueError(f"click_em needs two scores a class, got scores of shape {shape}")
     knobs = {"exam_loss_weight": exam_loss_weight, "rel_loss_weight": rel_loss_weight}
@@ -819,7 +823,7 @@ def _evaluate(forms, scores, labels, where, weights, heads=False, **knobs):
 
 def _checked(scores, labels, where, heads=False):
     """Returns the scores in float32, the labels, the mask `[..., n]` or None, and whether labels are ids."""
-    scores, labels = tf.convert_to_tensor(scores), tf.convert_to_tensor(labels)
+    scores, labels = ranks.dense("scores", scores), ranks.dense("labels", labels)
     axes = ("n", "H") if heads else ("n",)
     if not scores.dtype.is_floating or scores.shape.rank is None or scores.shape.rank < len(axes):
         raise ValueError(
@@ -830,7 +834,7 @@ def _checked(scores, labels, where, heads=False):
         raise ValueError("labels need a known rank: give them one with tf.ensure_shape")
     lists = scores[..., 0] if heads else scores
     if where is not None:
-        where = ranks.broadcast("where", tf.cast(where, tf.bool), lists)
+        where = ranks.broadcast("where", where, tf.bool, lists)
         # A masked score may be anything; infinity or NaN would reach the gradient through 0 * NaN.
         scores = tf.where(where[..., None] if heads else where, scores, 0.0)
     if labels.shape.is_compatible_with(lists.shape[:-1]):
@@ -863,7 +867,7 @@ def _on_gains(form, scores, labels, where, knobs):
 def _weighted(losses, weights):
     if weights is None:
         return losses
-    return losses * ranks.broadcast("weights", tf.cast(weights, tf.float32), losses)
+    return losses * ranks.broadcast("weights", weights, tf.float32, losses)
 
 
 def _noise(seed, samples, gumbel_temperature):

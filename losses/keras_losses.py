@@ -8,7 +8,7 @@ import inspect
 
 import tensorflow as tf
 
-from rank4class.losses import counts, functional, gumbel, sorting
+from rank4class.losses import counts, functional, gumbel, label_checks, ranks, sorting
 
 AUTO = tf.keras.losses.Reduction.AUTO
 
@@ -30,6 +30,11 @@ class RankingLoss(tf.keras.losses.Loss):
     class, `[B, n]`. The losses of the instances are reduced as Keras reduces every loss:
     `sample_weight` multiplies them, and the batch's mean is taken.
 
+    Class ids lie in `0..n - 1`. In `fit` and `evaluate`, other labels raise `tf.errors.InvalidArgumentError`
+    with the least and the largest label of the batch. XLA (`jit_compile=True`) and TPUs drop that check, and
+    `functional` and `of_scores` have none inside a `tf.function`: there, "loss: nan" from the first step
+    usually means labels outside `0..n - 1`, such as ids from 1.
+
     A loss that draws noise draws it from its `seed` and the scores' own bits
     (`gumbel.seed_from_scores`): every step meets new noise, and a run that is repeated or resumed
     meets the same.
@@ -40,6 +45,8 @@ class RankingLoss(tf.keras.losses.Loss):
 
     Raises:
       TypeError: a knob that the function does not have.
+      ValueError: raised by a call: labels or scores are no dense tensors of numbers (but ragged or sparse),
+        their shapes do not fit, or (in eager mode) a label is outside the classes or no gain.
     """
 
     function = None
@@ -63,8 +70,11 @@ class RankingLoss(tf.keras.losses.Loss):
         self.knobs = {**self.defaults, **knobs}
 
     def call(self, y_true, y_pred):
-        y_pred = tf.convert_to_tensor(y_pred)
-        return self.of_scores(y_pred, squeeze_ids(y_true, y_pred[..., 0] if self.heads else y_pred))
+        y_pred = ranks.dense("y_pred", y_pred)
+        lists = y_pred[..., 0] if self.heads else y_pred
+        labels = squeeze_ids(y_true, lists)
+        label_checks.assert_valid(labels, lists)
+        return self.of_scores(y_pred, labels)
 
     def of_scores(self, scores, labels, *, where=None, weights=None):
         """Returns each instance's loss from its scores and its labels; see `functional` for all four."""
@@ -84,7 +94,7 @@ class RankingLoss(tf.keras.losses.Loss):
 
 def squeeze_ids(y_true, y_pred):
     """Turns class ids of shape `[B, 1]` into `[B]`; leaves any other labels as they are."""
-    y_true = tf.convert_to_tensor(y_true)
+    y_true = ranks.dense("y_true", y_true)
     is_column = y_true.shape.rank == y_pred.shape.rank and y_true.shape[-1] == 1
     return tf.squeeze(y_true, axis=-1) if is_column and y_pred.shape[-1] != 1 else y_true
 
@@ -420,7 +430,7 @@ class SortingLoss(RankingLoss):
 
 def _one_each(name, values):
     """Returns `[B]` of `[B]` or `[B, 1]`."""
-    values = tf.convert_to_tensor(values)
+    values = ranks.dense(name, values)
     if values.shape.rank != 1 and not values.shape.is_compatible_with([None, 1]):
         raise ValueError(f"{name} of shape {values.shape} are not one an instance, [B] or [B, 1]")
     return tf.reshape(values, [-1])
@@ -492,6 +502,6 @@ class CountLikelihood(tf.keras.losses.Loss):
         super().__init__(reduction=reduction, name=name)
 
     def call(self, y_true, y_pred):
-        y_true = tf.convert_to_tensor(y_true)
+        y_true = ranks.dense("y_true", y_true)
         are_ids = y_true.shape.rank == 2 and y_true.shape[1] == 1
         return counts.count_nll(y_pred, tf.squeeze(y_true, axis=1) if are_ids else y_true)

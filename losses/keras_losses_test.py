@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class import losses
-from rank4class.losses import ranks
+from rank4class.losses import counts, functional, metrics, ranks, set_metrics, sorting
 
 
 def toy(n=4):
@@ -167,3 +167,153 @@ def test_a_rank_function_of_ones_own():
         again = tf.keras.losses.deserialize(tf.keras.losses.serialize(loss))
         for y in (labels, [[0.0, 1.0, 3.0]]):
             np.testing.assert_allclose(again(y, scores), losses.get(name)(y, scores), rtol=1e-5)
+
+
+RAGGED = [[1.0, 0.0, 0.0], [1.0], [0.0, 1.0]]
+NOT_DENSE = {
+    "ragged": (lambda: tf.ragged.constant(RAGGED), r"{}=RaggedTensor \(3, None\): .* Pass {}\.to_tensor\(\)"),
+    "lists": (lambda: RAGGED, r"{}=list: it is no dense tensor \(.*\)\. Give all lists one length"),
+    "objects": (lambda: np.array(RAGGED, object), r"{}=ndarray: it is no dense tensor \(.*\)"),
+    "sparse": (
+        lambda: tf.sparse.from_dense(np.eye(3)),
+        r"{}=SparseTensor \(3, 3\): .* Pass tf\.sparse\.to_dense\({}\)",
+    ),
+    "strings": (
+        lambda: ["joy", "anger", "joy"],
+        r"{}=string \(3,\): numbers are needed\. Give classes ids from 0",
+    ),
+    "dict": (lambda: {"scores": np.eye(3)}, r"{}=dict of scores: one tensor is needed\. Pass one value"),
+    "None": (lambda: None, r"{}=None: a tensor is needed"),
+}
+CALLS = {
+    "labels": lambda bad: functional.softmax(np.eye(3), bad),
+    "scores": lambda bad: functional.rankmax(bad, [0, 1, 2]),
+    "weights": lambda bad: functional.softmax(np.eye(3), [0, 1, 2], weights=bad),
+    "where": lambda bad: functional.softmax(np.eye(3), [0, 1, 2], where=bad),
+    "labels of a metric": lambda bad: metrics.ndcg(np.eye(3), bad),
+    "scores of a metric": lambda bad: metrics.recall(bad, [0, 1, 2], k=1),
+    "where of a metric": lambda bad: metrics.mrr(np.eye(3), [0, 1, 2], where=bad),
+    "labels of a sorting loss": lambda bad: sorting.mean_average_precision(
+        np.eye(3), bad, rank_fn=ranks.mean_ranks
+    ),
+    "scores of sets": lambda bad: set_metrics.nll(bad, [0, 1, 2], np.log([0.5, 0.5])),
+    "log_prior of sets": lambda bad: counts.count_nll(bad, [0, 1, 2]),
+    "y_true of a Keras loss": lambda bad: losses.Softmax()(bad, np.eye(3)),
+    "y_pred of a Keras loss": lambda bad: losses.ApproxNDCG()([0, 1, 2], bad),
+    "y_true of CountLikelihood": lambda bad: losses.CountLikelihood()(bad, np.eye(3)),
+    "targets of Spearman": lambda bad: losses.Spearman(rank_fn=ranks.mean_ranks)(bad, [0.0, 1.0, 2.0]),
+    "y_true of a Keras metric": lambda bad: losses.NDCG().update_state(bad, np.eye(3)),
+    "y_pred of a Keras metric": lambda bad: losses.MRR().update_state([0, 1, 2], bad),
+    "sample_weight of a Keras metric": lambda bad: losses.MRR().update_state(
+        [0, 1, 2], np.eye(3), sample_weight=bad
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_DENSE)
+@pytest.mark.parametrize("call", CALLS)
+def test_an_argument_that_is_no_dense_tensor(call, kind):
+    name = call.split(" ", 1)[0]
+    make, message = NOT_DENSE[kind]
+    if kind == "None" and name in ("weights", "where", "sample_weight"):
+        CALLS[call](None)  # which is their default
+        return
+    with pytest.raises(ValueError, match=message.format(name, name)):
+        CALLS[call](make())
+
+
+@pytest.mark.parametrize("kind", ["ragged", "sparse", "strings"])
+@pytest.mark.parametrize("parts", [{"loss": losses.Softmax()}, {"loss": None, "metrics": [losses.NDCG()]}])
+def test_fit_refuses_labels_that_are_no_dense_tensor(kind, parts):
+    model = linear(3)
+    model.compile("sgd", **parts)
+    make, message = NOT_DENSE[kind]
+    data = tf.data.Dataset.from_tensors((np.eye(3), make()))
+    if kind == "strings":
+        message = r"{}=string \(3, 1\): numbers are needed"
+    with pytest.raises(ValueError, match=message.format("y_true", "y_true")):
+        model.evaluate(data, verbose=0) if parts["loss"] is None else model.fit(data, verbose=0)
+
+
+def test_ragged_lists_become_dense_as_the_message_says():
+    labels = tf.ragged.constant([[1.0, 0.0, 0.0], [0.0, 1.0]])
+    scores = tf.ragged.constant([[0.5, 1.0, 0.0], [0.5, 1.0]])
+    where = tf.sequence_mask(labels.row_lengths())
+    value = losses.Softmax().of_scores(scores.to_tensor(), labels.to_tensor(), where=where)
+    alone = [functional.softmax([s], [t])[0] for s, t in zip(scores.to_list(), labels.to_list(), strict=True)]
+    np.testing.assert_allclose(value, alone, rtol=1e-6)
+
+
+def batches(kind, features, labels):
+    """Returns the arguments of `fit` for the same batches."""
+    if kind == "arrays":
+        return {"x": features, "y": labels, "batch_size": 8, "shuffle": False}
+    if kind == "a dataset":
+        return {"x": tf.data.Dataset.from_tensor_slices((features, labels)).batch(8)}
+    pairs = zip(np.split(features, 8), np.split(labels, 8), strict=True)
+    return {"x": ((x, y) for x, y in pairs)}
+
+
+ONE_BASED = r"labels are not all within the classes 0\.\.3; their least and their largest are\] \[\d\] \[4\]"
+
+
+@pytest.mark.parametrize("kind", ["arrays", "a dataset", "a generator"])
+def test_fit_names_labels_outside_the_classes(kind):
+    features, labels = toy()
+    model = linear()
+    model.compile("sgd", loss=losses.ApproxNDCG(), jit_compile=False)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=ONE_BASED):
+        model.fit(**batches(kind, features, labels + 1), verbose=0)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=ONE_BASED):
+        model.evaluate(features, labels + 1, verbose=0)
+
+
+def test_replicas_name_labels_outside_the_classes(mirrored):
+    features, labels = toy()
+    with mirrored.scope():
+        model = linear()
+        model.compile("sgd", loss=losses.Softmax())
+    with pytest.raises(tf.errors.InvalidArgumentError, match="labels are not all within the classes"):
+        model.fit(features, labels + 1, batch_size=64, verbose=0)
+
+
+def test_fit_names_dense_labels_that_are_no_gains():
+    features, labels = toy()
+    model = linear()
+    model.compile("sgd", loss=losses.Softmax())
+    message = r"labels are not all within the finite values of at least 0; .*\] \[-1\] \[1\]"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        model.fit(features, np.where(np.eye(4)[labels] > 0, 1.0, -1.0), verbose=0)
+
+
+def test_xla_cannot_raise_on_labels_outside_the_classes():
+    features, labels = toy()
+    model = linear()
+    model.compile("sgd", loss=losses.Softmax(), metrics=[losses.MRR()], jit_compile=True)
+    found = model.fit(features, np.full_like(labels, 4), verbose=0).history
+    assert np.isnan(found["loss"]).all()
+    assert found["mrr"] == [0.0]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "top1_error",
+        "top2_accuracy",
+        "ndcg",
+        "ndcg@2",
+        "mrr",
+        "mean_rank",
+        "precision@2",
+        "recall@2",
+        "map",
+        "map@2",
+    ],
+)
+@pytest.mark.parametrize("bad", [-1, 4])
+def test_a_label_outside_the_classes_has_the_worst_value(name, bad):
+    metric = losses.get_metric(name)
+    scores = tf.one_hot([bad % 4, 3, 0], 4)  # the last class, or the first, leads
+    metric.update_state(tf.constant([bad, bad, bad]), scores)
+    worst = 0.0 if metric.higher_is_better else np.inf if name == "mean_rank" else 1.0
+    assert metric.result() == worst

@@ -8,7 +8,7 @@ with scores that are not finite and with examples that have no relevant class.
 
 import tensorflow as tf
 
-from rank4class.losses import metrics, relevant
+from rank4class.losses import metrics, ranks, relevant
 from rank4class.losses.keras_losses import squeeze_ids
 
 _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
@@ -58,9 +58,10 @@ class RankingMetric(tf.keras.metrics.Mean):
         del num_classes  # most metrics mean something for any number
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        y_pred = tf.convert_to_tensor(y_pred)
+        y_pred = ranks.dense("y_pred", y_pred)
         values = self.of_scores(y_pred, squeeze_ids(y_true, y_pred))
         if sample_weight is not None:
+            sample_weight = ranks.dense("sample_weight", sample_weight)
             sample_weight = _as_values(tf.cast(sample_weight, values.dtype), values)
             # An instance that does not count may have an infinite rank, and 0 times infinity is NaN.
             values = tf.where(sample_weight == 0.0, 0.0, values)

@@ -1,7 +1,7 @@
 """What labels may be: class ids within the classes, or finite gains of at least 0.
 
-In eager mode what is neither is an error; in compiled code nothing can be raised, and the losses of such an
-instance are NaN, by `known` and `sound`.
+In eager mode what is neither is an error. In compiled code the losses of such an instance are NaN, by `known`
+and `sound`; `assert_valid` raises in a graph too, except under XLA.
 """
 
 import tensorflow as tf
@@ -37,6 +37,29 @@ def gains(labels, shape, where):
             "leave a class out with `where`"
         )
     return labels
+
+
+def assert_valid(labels, lists):
+    """Adds an assertion to a graph that labels are class ids or gains. Eager mode and XLA ignore it.
+
+    Args:
+      labels: of a known rank, integer `[...]` or numeric `[..., n]`.
+      lists: the scores, `[..., n]`.
+    """
+    if tf.executing_eagerly() or labels.shape.rank not in (lists.shape.rank - 1, lists.shape.rank):
+        return
+    if labels.shape.rank == lists.shape.rank:
+        valid, range_of_labels = sound(tf.cast(labels, tf.float32), None), "the finite values of at least 0"
+    elif labels.dtype.is_integer:
+        labels = ranks.widen(labels)
+        n = ranks.length(lists)
+        valid = known(labels, n)
+        range_of_labels = f"the classes 0..{n - 1}" if isinstance(n, int) else "the classes, numbered from 0"
+    else:
+        return
+    message = f"labels are not all within {range_of_labels}; their least and their largest are"
+    data = [message, tf.reduce_min(labels), tf.reduce_max(labels)]
+    tf.raw_ops.Assert(condition=tf.reduce_all(valid), data=data)
 
 
 def known(labels, n):

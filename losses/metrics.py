@@ -55,7 +55,7 @@ def top_k_accuracy(scores, labels, k, *, where=None, ties="worst", max_relevant=
     References:
       Rank4Class, eq. 1.
     """
-    check_k(k, tf.convert_to_tensor(scores).shape[-1])
+    check_k(k, ranks.dense("scores", scores).shape[-1])
     forms = (top_k_accuracy_of_rank, _top_k_accuracy_of_order)
     return _evaluate(forms, scores, labels, where, ties, max_relevant, longer_than=k, k=k)
 
@@ -148,7 +148,7 @@ def precision(scores, labels, k, *, where=None, ties="worst", max_relevant=None)
     >>> precision([[3., 1., 2., 0.]], [[1., 0., 1., 1.]], k=3).numpy().round(4)
     array([0.6667], dtype=float32)
     """
-    check_k(k, tf.convert_to_tensor(scores).shape[-1])
+    check_k(k, ranks.dense("scores", scores).shape[-1])
     forms = (precision_of_rank, _precision_of_order)
     return _evaluate(forms, scores, labels, where, ties, max_relevant, longer_than=k, k=k)
 
@@ -169,7 +169,7 @@ def recall(scores, labels, k, *, where=None, ties="worst", max_relevant=None):
     >>> recall([[3., 1., 2., 0.]], [[1., 0., 1., 1.]], k=3).numpy().round(4)
     array([0.6667], dtype=float32)
     """
-    check_k(k, tf.convert_to_tensor(scores).shape[-1])
+    check_k(k, ranks.dense("scores", scores).shape[-1])
     forms = (recall_of_rank, _recall_of_order)
     return _evaluate(forms, scores, labels, where, ties, max_relevant, longer_than=k, k=k)
 
@@ -282,11 +282,11 @@ def _evaluate(forms, scores, labels, where, ties, max_relevant, *, worst=0.0, lo
     if ties not in TIES:
         raise ValueError(f"ties={ties!r} is not one of {', '.join(TIES)}")
     of_rank, of_order = forms
-    scores, labels = tf.convert_to_tensor(scores), tf.convert_to_tensor(labels)
+    scores, labels = ranks.dense("scores", scores), ranks.dense("labels", labels)
     _check_shapes(scores, labels)
     size = tf.shape(scores)[-1]
     if where is not None:
-        where = ranks.broadcast("where", tf.cast(where, tf.bool), scores)
+        where = ranks.broadcast("where", where, tf.bool, scores)
         size = tf.reduce_sum(tf.cast(where, tf.int32), axis=-1)
     if labels.shape.rank == scores.shape.rank:
         labels = tf.reshape(labels, tf.shape(scores))  # shapes known only at run time have to fit, too

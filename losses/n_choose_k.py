@@ -108,7 +108,7 @@ def log_likelihood(scores, chosen, *, where=None):
     array([-1.0986], dtype=float32)
     """
     scores, where, dtype = checked(scores, where)
-    chosen = where & ranks.broadcast("chosen", tf.cast(chosen, tf.bool), scores)
+    chosen = where & ranks.broadcast("chosen", chosen, tf.bool, scores)
     k = tf.math.count_nonzero(chosen, axis=-1, dtype=tf.int32)
     own = tf.reduce_sum(tf.where(chosen, scores, 0.0), axis=-1)
     return tf.cast(tf.minimum(own - log_z(scores, k, where=where), 0.0), dtype)
@@ -210,19 +210,19 @@ def _covariance(scores, k, where, vector):
 
 def checked(scores, where):
     """Returns scores in float64, the mask `[..., n]`, and the type of a result, or raises ValueError."""
-    scores = tf.convert_to_tensor(scores)
+    scores = ranks.dense("scores", scores)
     if not scores.dtype.is_floating or not scores.shape.rank:
         raise ValueError(f"scores must be floats of shape [..., n], got {scores.dtype.name} {scores.shape}")
     if scores.shape[-1] == 0:
         raise ValueError(f"scores of shape {scores.shape} are of no class")
-    where = ranks.broadcast("where", tf.cast(True if where is None else where, tf.bool), scores)
+    where = ranks.broadcast("where", True if where is None else where, tf.bool, scores)
     return tf.cast(scores, tf.float64), where, tf.float64 if scores.dtype == tf.float64 else tf.float32
 
 
 def _checked(scores, k, where):
     """Returns what `checked` does, with `k` in float64, `[...]`, before the type."""
     scores, where, dtype = checked(scores, where)
-    k = tf.convert_to_tensor(k)
+    k = ranks.dense("k", k)
     if not k.dtype.is_integer:
         raise ValueError(f"k must be integers, got {k.dtype.name}")
     if k.shape.rank and not k.shape.is_compatible_with(scores.shape[:-1]):

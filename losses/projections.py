@@ -130,7 +130,7 @@ def rankmax(scores, labels, *, k=1, where=None):
     References:
       Rankmax, Proposition 3, definition 4 and eq. 15.
     """
-    scores, labels = tf.convert_to_tensor(scores), tf.convert_to_tensor(labels)
+    scores, labels = ranks.dense("scores", scores), ranks.dense("labels", labels)
     if not labels.dtype.is_integer:
         raise ValueError(f"labels are class ids and must be integers, got {labels.dtype.name}")
     if not labels.shape.is_compatible_with(scores.shape[:-1]):
@@ -200,13 +200,13 @@ def behind_all(scores, where):
 
 
 def _projected(project, scores, k, where):
-    scores = tf.convert_to_tensor(scores)
+    scores = ranks.dense("scores", scores)
     if not scores.dtype.is_floating or not scores.shape.rank:
         raise ValueError(f"scores must be floats of shape [..., n], got {scores.dtype.name} {scores.shape}")
     check_k(k, scores.shape[-1])
     scores = tf.cast(scores, tf.float32)
     if where is not None:
-        where = ranks.broadcast("where", tf.cast(where, tf.bool), scores)
+        where = ranks.broadcast("where", where, tf.bool, scores)
         scores = behind_all(scores, where)
     shares = project(scores)
     if where is not None:

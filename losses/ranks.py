@@ -1,6 +1,7 @@
 """Ranks, hard (what metrics count) and soft (what losses follow); 1 is the best."""
 
 import numbers
+from collections.abc import Mapping
 
 import tensorflow as tf
 
@@ -42,12 +43,48 @@ def length(lists):
     return lists.shape[-1] or tf.shape(lists)[-1]
 
 
-def broadcast(name, tensor, to):
-    """Returns a tensor in the shape of another one; raises ValueError, naming it, where it does not fit.
+def dense(name, values):
+    """Returns numbers as a dense tensor; raises ValueError, naming the argument, where they are none.
 
-    >>> broadcast("where", tf.constant([True, False]), tf.zeros([3, 2])).shape
+    >>> dense("scores", {"scores": tf.zeros([2, 3]), "log_counts": tf.zeros([2, 4])})
+    Traceback (most recent call last):
+    ...
+    ValueError: scores=dict of scores, log_counts: one tensor is needed. Pass one value of the dict.
+    """
+    if isinstance(values, tf.RaggedTensor):
+        raise ValueError(
+            f"{name}=RaggedTensor {values.shape}: all lists need one length. Pass {name}.to_tensor(), and to "
+            f"losses.functional, losses.metrics or `of_scores` where=tf.sequence_mask({name}.row_lengths())."
+        )
+    if isinstance(values, tf.SparseTensor):
+        raise ValueError(
+            f"{name}=SparseTensor {values.shape}: a dense tensor is needed. Pass tf.sparse.to_dense({name})."
+        )
+    if isinstance(values, Mapping):
+        keys = ", ".join(map(str, values))
+        raise ValueError(f"{name}=dict of {keys}: one tensor is needed. Pass one value of the dict.")
+    if values is None:
+        raise ValueError(f"{name}=None: a tensor is needed. Pass one.")
+    try:
+        tensor = tf.convert_to_tensor(values)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name}={type(values).__name__}: it is no dense tensor ({error}). Give all lists one length."
+        ) from error
+    if not (tensor.dtype.is_floating or tensor.dtype.is_integer or tensor.dtype.is_bool):
+        raise ValueError(
+            f"{name}={tensor.dtype.name} {tensor.shape}: numbers are needed. Give classes ids from 0."
+        )
+    return tensor
+
+
+def broadcast(name, values, dtype, to):
+    """Returns values of a dtype in a tensor's shape; raises ValueError, naming them, where they do not fit.
+
+    >>> broadcast("where", [True, False], tf.bool, tf.zeros([3, 2])).shape
     TensorShape([3, 2])
     """
+    tensor = tf.cast(dense(name, values), dtype)
     try:
         fits = tf.broadcast_static_shape(tensor.shape, to.shape).is_compatible_with(to.shape)
     except ValueError:
@@ -127,7 +164,7 @@ def tie_range(scores, labels, where=None):
     >>> first.numpy(), last.numpy()
     (array([2.], dtype=float32), array([4.], dtype=float32))
     """
-    scores, labels = tf.convert_to_tensor(scores), tf.convert_to_tensor(labels)
+    scores, labels = dense("scores", scores), dense("labels", labels)
     if scores.dtype != tf.float64:
         scores = tf.cast(scores, tf.float32)
     if not labels.dtype.is_integer:
@@ -136,7 +173,7 @@ def tie_range(scores, labels, where=None):
         raise ValueError(f"class ids of shape {labels.shape} do not fit scores of shape {scores.shape}")
     labels = widen(labels)
     if where is not None:
-        where = broadcast("where", tf.cast(where, tf.bool), scores)
+        where = broadcast("where", where, tf.bool, scores)
     competes = others(scores, labels, where)
     true = true_score(scores, labels)[..., None]
     sound = tf.math.is_finite(scores) if where is None else tf.math.is_finite(scores) | ~where

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from rank4class.losses import counts
+from rank4class.losses import counts, label_checks, ranks
 
 
 def nll(scores, labels, log_prior, *, where=None):
@@ -26,8 +26,8 @@ def nll(scores, labels, log_prior, *, where=None):
       scores, labels, log_prior, where: see the module.
 
     Returns:
-      float32 `[...]`, at least 0; infinite where the prior leaves such a count no chance, and where a score
-      or the prior makes no sense (in eager mode the prior raises ValueError, see `counts`).
+      float32 `[...]`, at least 0; infinite where the prior leaves such a count no chance, and where a score,
+      a label or the prior is invalid (in eager mode the prior raises ValueError, see `counts`).
 
     References:
       Swersky, Tarlow, Adams, Zemel, Frey (2012), eq. 3, and section 5.1.
@@ -35,9 +35,10 @@ def nll(scores, labels, log_prior, *, where=None):
     >>> nll([[0.0, 0.0]], [[1.0, 0.0]], tf.math.log([[0.25, 0.5, 0.25]])).numpy().round(4)
     array([1.3863], dtype=float32)
     """
-    scores = tf.convert_to_tensor(scores)
-    value = -counts.log_likelihood(scores, _chosen(scores, labels), log_prior, where=where)
-    return tf.cast(tf.where(tf.math.is_nan(value), float("inf"), value), tf.float32)
+    scores = ranks.dense("scores", scores)
+    chosen, valid = _chosen(scores, labels, where)
+    value = -counts.log_likelihood(scores, chosen, log_prior, where=where)
+    return tf.cast(tf.where(tf.math.is_nan(value) | ~valid, float("inf"), value), tf.float32)
 
 
 def exact_match(scores, labels, log_prior, *, where=None):
@@ -47,26 +48,30 @@ def exact_match(scores, labels, log_prior, *, where=None):
       scores, labels, log_prior, where: see the module.
 
     Returns:
-      float32 `[...]`, 0 or 1; 0 where a score or the prior makes no sense.
+      float32 `[...]`, 0 or 1; 0 where a score, a label or the prior is invalid.
 
     >>> exact_match([[3.0, 1.0, 2.0]], [[1.0, 0.0, 1.0]], tf.math.log([[0.0, 0.2, 0.8]])).numpy()
     array([1.], dtype=float32)
     """
-    scores = tf.convert_to_tensor(scores)
-    chosen = _chosen(scores, labels)
+    scores = ranks.dense("scores", scores)
+    chosen, valid = _chosen(scores, labels, where)
     chosen = chosen if where is None else chosen & where
     found = counts.most_probable(scores, log_prior, where=where)
     # Of what makes no sense the likelihood is not finite.
     likelihood = counts.log_likelihood(scores, found, log_prior, where=where)
     same = tf.reduce_all(found == chosen, axis=-1)
-    return tf.cast(same & tf.math.is_finite(likelihood), tf.float32)
+    return tf.cast(same & valid & tf.math.is_finite(likelihood), tf.float32)
 
 
-def _chosen(scores, labels):
-    labels = tf.convert_to_tensor(labels)
+def _chosen(scores, labels, where):
+    """Returns the classes of each set, bool `[..., n]`, and whether its labels are ids or gains, `[...]`."""
+    labels = ranks.dense("labels", labels)
     if labels.dtype.is_integer and labels.shape.rank == scores.shape.rank - 1:
-        return tf.one_hot(labels, tf.shape(scores)[-1], True, False)
-    return tf.cast(labels, tf.float32) > 0.0
+        n = tf.shape(scores)[-1]
+        return tf.one_hot(labels, n, True, False), label_checks.known(ranks.widen(labels), n)
+    labels = tf.cast(labels, tf.float32)
+    where = None if where is None else ranks.broadcast("where", where, tf.bool, labels)
+    return labels > 0.0, tf.reduce_all(label_checks.sound(labels, where), axis=-1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -65,6 +65,17 @@ def test_what_cannot_be_judged_looks_bad():
     assert tf.function(set_metrics.exact_match)(*broken).numpy().tolist() == [0.0]
 
 
+@pytest.mark.parametrize("labels", [[2], [-1], [[0.0, np.nan]], [[0.0, -1.0]], [[0.0, np.inf]]])
+def test_invalid_labels_look_bad(labels):
+    scores, prior = [[-9.0, -9.0]], np.log([0.8, 0.1, 0.1])  # the most probable set is empty
+    assert set_metrics.exact_match(scores, [[0.0, 0.0]], prior).numpy() == [1.0]
+    assert set_metrics.exact_match(scores, labels, prior).numpy() == [0.0]
+    assert np.isinf(set_metrics.nll(scores, labels, prior))
+    if np.ndim(labels) == 2:
+        where = tf.constant([[True, False]])
+        assert set_metrics.exact_match(scores, labels, prior[:2], where=where).numpy() == [1.0]
+
+
 def test_by_name():
     for name in losses.registry.SET_METRICS:
         metric = losses.get_metric(name, max_relevant=3)

@@ -91,8 +91,8 @@ def mean_average_precision(scores, labels, *, where=None, weights=None, rank_fn=
     """
     if form not in FORMS:
         raise ValueError(f"form {form!r} is unknown; there are: {', '.join(FORMS)}")
-    scores = tf.convert_to_tensor(scores)
-    labels = tf.convert_to_tensor(labels)
+    scores = ranks.dense("scores", scores)
+    labels = ranks.dense("labels", labels)
     sound = True
     if labels.shape.rank == 1:
         n = ranks.length(scores)
@@ -176,17 +176,17 @@ def recall_triplet(scores, *, where=None, weights=None, rank_fn=None, margin=1.0
 
 
 def _checked(scores, labels, where, rank):
-    scores = tf.convert_to_tensor(scores)
+    scores = ranks.dense("scores", scores)
     if not scores.dtype.is_floating or scores.shape.rank != rank:
         shape = ("[B]", "[B, n]")[rank - 1]
         raise ValueError(f"scores must be floats of shape {shape}, got {scores.dtype.name} {scores.shape}")
     scores = tf.cast(scores, tf.float32)
     if labels is not None:
-        labels = tf.cast(labels, tf.float32)
+        labels = tf.cast(ranks.dense("labels", labels), tf.float32)
         if not labels.shape.is_compatible_with(scores.shape):
             raise ValueError(f"labels of shape {labels.shape} do not fit scores of shape {scores.shape}")
     if where is not None:
-        where = ranks.broadcast("where", tf.cast(where, tf.bool), scores)
+        where = ranks.broadcast("where", where, tf.bool, scores)
         scores = tf.where(where, scores, 0.0)
         labels = labels if labels is None else tf.where(where, labels, 0.0)
     return scores, labels, where
@@ -206,4 +206,4 @@ def _finished(losses, scores, where, weights):
     if where is not None and where.shape.rank == 1:
         losses = tf.where(where, losses, 0.0)
     losses = tf.where(tf.reduce_all(tf.math.is_finite(scores)), losses, float("nan"))
-    return losses if weights is None else losses * tf.cast(weights, tf.float32)
+    return losses if weights is None else losses * tf.cast(ranks.dense("weights", weights), tf.float32)
