@@ -150,14 +150,15 @@ def parse_json(text):
     ValueError: has the key 'a' twice
     """
     try:
-        return json.loads(text, object_pairs_hook=_once_each)
-    except json.JSONDecodeError:
-        raise
+        return json.loads(text, object_pairs_hook=_once_each, parse_int=_integer)
     except RecursionError as error:
         raise ValueError("is nested too deeply") from error
-    except _Repeated:
-        raise
-    except ValueError as error:  # the only other one, of Python's own limit
+
+
+def _integer(digits):
+    try:
+        return int(digits)
+    except ValueError as error:  # Python's limit
         raise ValueError("has an integer of too many digits") from error
 
 
@@ -184,15 +185,11 @@ def json_object(where, text):
     return parsed
 
 
-class _Repeated(ValueError):
-    pass
-
-
 def _once_each(pairs):
     fields = dict(pairs)
     if len(fields) < len(pairs):
         [(repeated, _)] = collections.Counter(name for name, _ in pairs).most_common(1)
-        raise _Repeated(f"has the key {repeated[:80]!r} twice")
+        raise ValueError(f"has the key {repeated[:80]!r} twice")
     return fields
 
 
