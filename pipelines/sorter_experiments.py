@@ -394,7 +394,7 @@ def multi_label(experiment, cache_dir):
       FileNotFoundError, ValueError: see `problem.load`; or the labels or the features are of another kind.
     """
     config.check(experiment)
-    loaded = problem.load(experiment, cache_dir)
+    loaded = problem.load(experiment, check_folder(cache_dir, "study of sorters"))
     train = loaded.splits["train"]
     if "embedding" not in train.features or not train.multi_label:
         raise ValueError(

@@ -84,6 +84,7 @@ COMMANDS = {
     "study of sorters": lambda path: sorter_experiments.run(
         sorter_experiments.TASKS["spearman"], ["soft_sort"], path
     ),
+    "study of sorters on a config": lambda path: sorter_experiments.multi_label(config.Experiment(), path),
 }
 
 
@@ -93,7 +94,10 @@ def test_a_folder_of_another_command_is_refused(tmp_path, folder, command):
     path = tmp_path / "folder"
     FOLDERS[folder](path)
     before = sorted(tmp_path.rglob("*"))
-    kinds = [name.removesuffix(" that tunes").removesuffix(" of a sorter") for name in (folder, command)]
+    kinds = [
+        name.removesuffix(" that tunes").removesuffix(" of a sorter").removesuffix(" on a config")
+        for name in (folder, command)
+    ]
     if kinds[0] == kinds[1]:
         assert check_folder(path, kinds[0]) == str(path)
         return
