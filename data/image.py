@@ -176,7 +176,11 @@ def _central_crop(image):
 
 
 def _decoded(content):
-    image = _upright(tf.io.decode_image(content, channels=3, expand_animations=False), _orientation(content))
+    with tf.control_dependencies([_check_format(content)]):
+        image = tf.io.decode_image(content, channels=3, expand_animations=False)
+    is_bmp = tf.strings.substr(content, 0, 2) == b"BM"
+    image = tf.cond(is_bmp, lambda: _with_palette(image, content), lambda: image)
+    image = _upright(image, _orientation(content))
     # The central crop of one pixel is none.
     large = tf.reduce_all(tf.shape(image)[:2] > 1)
     tf.raw_ops.Assert(condition=large, data=["a side of one pixel, two are needed"])
@@ -192,6 +196,43 @@ def _orientation(content):
     return tf.cond(
         size > 0, lambda: _stated_orientation(tf.strings.substr(content, start, size)), lambda: upright
     )
+
+
+# Formats that are not read: where their four bytes are, and the name.
+FOREIGN = (
+    (8, b"WEBP", "WebP"), (0, b"II*\0", "TIFF"), (0, b"MM\0*", "TIFF"), (4, b"ftyp", "HEIC or AVIF"),
+    (4, b"jP  ", "JPEG 2000"), (0, b"8BPS", "Photoshop"), (0, b"%PDF", "PDF"), (0, b"<svg", "SVG"),
+    (0, b"<?xm", "SVG or XML"), (0, b"\0\0\1\0", "ICO"),
+)  # fmt: skip
+
+
+def _check_format(content):
+    """Returns an operation that raises where a format is one of `FOREIGN`, or a BMP that is not read."""
+    head = tf.strings.join([tf.strings.substr(content, 0, 34), bytes(34)])
+    offsets, magic, names = zip(*FOREIGN, strict=True)
+    is_foreign = tf.strings.substr(tf.fill([len(FOREIGN)], head), offsets, [4] * len(FOREIGN)) == list(magic)
+    name = tf.boolean_mask([*names, ""], tf.concat([is_foreign, [True]], 0))[0]
+    # TensorFlow reads compressed BMP files as if they were not.
+    bits, compression = tf.strings.substr(head, 28, 2), tf.strings.substr(head, 30, 4)
+    is_plain = tf.reduce_any(bits == [b"\x08\0", b"\x18\0", b"\x20\0"])
+    is_plain &= tf.reduce_any(compression == [bytes(4), b"\3\0\0\0"])
+    is_other_bmp = (tf.strings.substr(head, 0, 2) == b"BM") & ~is_plain
+    name = tf.where(is_other_bmp, "compressed or 1, 4 or 16-bit BMP", name)
+    reason = tf.strings.join([name, " files are not read: convert it to PNG or JPEG"])
+    return tf.raw_ops.Assert(condition=name == "", data=[reason])
+
+
+def _with_palette(image, content):
+    """Returns a BMP image in the colours of its palette, where it has one, which TensorFlow passes over."""
+    head = tf.cast(tf.io.decode_raw(tf.strings.substr(content, 0, 30), tf.uint16), tf.int32)
+    size, bits = head[7], head[14]
+
+    def coloured():
+        palette = tf.io.decode_raw(tf.strings.substr(content, 14 + size, 4 * 256), tf.uint8)
+        palette = tf.reshape(palette[: tf.size(palette) // 4 * 4], [-1, 4])
+        return tf.gather(palette[:, 2::-1], tf.cast(image[..., 0], tf.int32))
+
+    return tf.cond(bits == 8, coloured, lambda: image)
 
 
 def _upright(image, orientation):

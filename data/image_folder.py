@@ -8,6 +8,19 @@ from rank4class.data import class_tables, sources
 from rank4class.data.splits import Dataset, Split, draw_together
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
+FOREIGN_ENDINGS = (
+    ".webp",
+    ".tif",
+    ".tiff",
+    ".heic",
+    ".heif",
+    ".avif",
+    ".jp2",
+    ".svg",
+    ".pdf",
+    ".psd",
+    ".ico",
+)
 SPLITS = {"train": ("train",), "validation": ("validation", "val", "valid", "dev"), "test": ("test",)}
 
 
@@ -86,7 +99,7 @@ def images_by_class(folder, endings, bad_rows, beside=None):
             with bad_rows.row():
                 _check_entry(entry)
                 if not entry.is_file() or not entry.name.lower().endswith(endings):
-                    raise ValueError(f"{entry.path} is no image {_pattern(endings)}")
+                    raise ValueError(f"{entry.path} is no image {_pattern(endings)}{_remedy(entry.name)}")
                 paths.append(entry.path)
         if not paths:
             raise ValueError(f"{os.path.join(folder, name)} has no image {_pattern(endings)}")
@@ -123,6 +136,11 @@ def _check_entry(entry):
         raise ValueError(f"{entry.path!r} has a name that is not UTF-8: rename it") from error
     if entry.is_symlink() and not os.path.exists(entry.path):
         raise ValueError(f"{entry.path} is a link to nothing")
+
+
+def _remedy(name):
+    is_image = name.lower().endswith(FOREIGN_ENDINGS)
+    return f". {os.path.splitext(name)[1]} files are not read: convert it to PNG or JPEG." if is_image else ""
 
 
 def _pattern(endings):

@@ -136,6 +136,14 @@ def test_endings_in_any_case_and_hidden_files(tmp_path):
             "train/ant/notes.txt",
             r"train/ant/notes\.txt is no image \*\.jpg, \*\.jpeg, \*\.png, \*\.gif, \*\.bmp",
         ),
+        (
+            "train/ant/x.WebP",
+            r"train/ant/x\.WebP is no image .* \.WebP files are not read: convert it to PNG or",
+        ),
+        (
+            "train/ant/x.tiff",
+            r"train/ant/x\.tiff is no image .* \.tiff files are not read: convert it to PNG or",
+        ),
         ("train/ant/more/image.jpg", r"train/ant/more is no image"),
         ("test/image.jpg", r"test/image\.jpg lies outside the folders of the classes"),
     ],

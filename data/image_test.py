@@ -64,20 +64,87 @@ def test_the_centre_is_kept_by_hand(tmp_path):
         ("PNG", "RGB"),
         ("PNG", "RGBA"),
         ("PNG", "P"),
+        ("PNG", "LA"),
         ("GIF", "P"),
         ("BMP", "RGB"),
+        ("BMP", "L"),
+        ("BMP", "P"),
+        ("BMP", "RGBA"),
     ],
 )
 def test_formats_agree(tmp_path, kind, mode):
     image = photograph(256, 256)
     expected = image[16:240, 16:240] / 255
-    if mode == "L":
+    if mode in ("L", "LA"):
         expected = np.tile(expected @ [[0.299], [0.587], [0.114]], [1, 1, 3])
     tolerance = 0.1 if mode == "P" else 0.02  # a palette has 256 colours
     [found] = decoded([saved(tmp_path, image, kind, mode)])
     assert np.abs(found - expected).mean() < tolerance
     assert found.min() >= 0
     assert found.max() <= 1
+
+
+def test_sixteen_bits_and_animations(tmp_path):
+    image = photograph(30, 40)
+    deep = tf.io.encode_png(image.astype(np.uint16) * 257).numpy()
+    frames, contents = [PIL.Image.fromarray(image), PIL.Image.fromarray(255 - image)], [deep]
+    for kind in ("GIF", "PNG"):
+        file = io.BytesIO()
+        frames[0].save(file, format=kind, save_all=True, append_images=frames[1:])
+        contents.append(file.getvalue())
+    contents.append(tf.io.encode_png(image).numpy())
+    found = data.DecodeAndCrop(16)(written(tmp_path, contents))["image"].numpy()
+    np.testing.assert_array_equal(found[0], found[3])
+    assert np.abs(found[1] - found[3]).mean() < 0.05  # a palette has 256 colours
+    np.testing.assert_array_equal(found[2], found[3])
+
+
+def bmp(bits, compression=0):
+    content = bytearray(saved_as("BMP"))
+    content[28:34] = struct.pack("<HI", bits, compression)
+    return bytes(content)
+
+
+def saved_as(kind, mode="RGB"):
+    file = io.BytesIO()
+    PIL.Image.fromarray(photograph(30, 40)).convert(mode).save(file, format=kind)
+    return file.getvalue()
+
+
+FOREIGN = {
+    "webp": ("WebP", saved_as("WEBP")),
+    "tiff": ("TIFF", saved_as("TIFF")),
+    "tiff of a Mac": ("TIFF", b"MM\0*" + bytes(99)),
+    "heic": ("HEIC or AVIF", b"\0\0\0\x18ftypheic" + bytes(99)),
+    "avif": ("HEIC or AVIF", b"\0\0\0\x1cftypavif" + bytes(99)),
+    "jpeg 2000": ("JPEG 2000", b"\0\0\0\x0cjP  \r\n\x87\n" + bytes(99)),
+    "svg": ("SVG", b"<svg xmlns='http://www.w3.org/2000/svg'/>"),
+    "xml": ("SVG or XML", b"<?xml version='1.0'?><svg/>"),
+    "pdf": ("PDF", b"%PDF-1.4"),
+    "photoshop": ("Photoshop", b"8BPS\0\1"),
+    "ico": ("ICO", b"\0\0\1\0\1\0" + bytes(99)),
+    **{
+        f"bmp {bits} {compression}": ("compressed or 1, 4 or 16-bit BMP", bmp(bits, compression))
+        for bits, compression in ((1, 0), (4, 0), (16, 0), (8, 1), (4, 2), (24, 4), (24, 5))
+    },
+}
+
+
+def test_a_format_that_is_not_read_is_named(tmp_path):
+    files = written(tmp_path, [content for _, content in FOREIGN.values()])["file"].numpy().astype(str)
+    split = data.Split({"file": files.astype(object)}, np.zeros(len(files), np.int32), files)
+    messages = dict(data.unreadable(split, data.DecodeAndCrop(8)))
+    for i, (name, _) in enumerate(FOREIGN.values()):
+        reason = f"assertion failed: [{name} files are not read: convert it to PNG or JPEG]"
+        assert messages[i] == f"{files[i]} cannot be read: {reason}"
+
+
+def test_a_palette_that_is_cut_short_is_named(tmp_path):
+    content = saved_as("BMP", "P")
+    files = written(tmp_path, [content[:14] + struct.pack("<I", 60_000) + content[18:]])["file"].numpy()
+    split = data.Split({"file": files}, np.zeros(1, np.int32), files.astype(str))
+    [(_, message)] = data.unreadable(split, data.DecodeAndCrop(8))
+    assert message.startswith(f"{tmp_path}/0.jpg cannot be read: ")
 
 
 def test_a_batch_of_many_sizes_and_formats_keeps_its_order(tmp_path):
