@@ -24,7 +24,8 @@ class Split:
         of an example, such as those that it is known to have; or None.
 
     Raises:
-      ValueError: the labels are a dense matrix.
+      ValueError: the labels are no array of integers or sparse matrix of numbers, such as a ragged list or a
+        dense matrix; or features, origins or what is excluded are no arrays of as many examples.
     """
 
     features: dict
@@ -33,9 +34,38 @@ class Split:
     excluded: scipy.sparse.csr_array | None = None
 
     def __post_init__(self):
-        if self.multi_label and not isinstance(self.labels, scipy.sparse.csr_array):
+        self._check_labels()
+        arrays = {"origins": self.origins, "excluded": self.excluded}
+        arrays = {name: array for name, array in arrays.items() if array is not None}
+        for name, array in (
+            {f"feature {name!r}": array for name, array in self.features.items()} | arrays
+        ).items():
+            shape = getattr(array, "shape", ())
+            if shape[:1] != (len(self),):
+                size = f"an array of {shape[0]} examples" if shape else f"a {type(array).__name__}"
+                raise ValueError(
+                    f"{name} is {size}, but there are {len(self)} labels. Give an array of as many examples."
+                )
+
+    def _check_labels(self):
+        labels = self.labels
+        if isinstance(labels, scipy.sparse.csr_array) and labels.ndim == 2:
+            if labels.dtype.kind not in "biuf":
+                raise ValueError(f"labels of dtype {labels.dtype} are no numbers. Give float32.")
+            return
+        if not isinstance(labels, np.ndarray):
             raise ValueError(
-                f"labels of shape {self.labels.shape} are not sparse: give scipy.sparse.csr_array(labels)"
+                f"labels are a {type(labels).__name__}, no array. Give numpy.array(labels, numpy.int32) of "
+                "class ids, or a scipy.sparse.csr_array for examples of several classes."
+            )
+        if labels.ndim == 2:
+            raise ValueError(
+                f"labels of shape {labels.shape} are not sparse: give scipy.sparse.csr_array(labels)"
+            )
+        if labels.ndim != 1 or labels.dtype.kind not in "iu":
+            raise ValueError(
+                f"labels of shape {labels.shape} and dtype {labels.dtype} are no class ids. Give an array of "
+                "integers [N], or a scipy.sparse.csr_array for examples of several classes."
             )
 
     def __len__(self):
@@ -95,7 +125,8 @@ class Dataset:
       files: path -> SHA-256 of what was read, where that is few files.
 
     Raises:
-      ValueError: a split is empty, or holds a label outside the classes or one that is excluded.
+      ValueError: a split is empty, has labels of another number of classes, or holds a label outside the
+        classes or one that is excluded.
     """
 
     class_names: tuple
@@ -109,6 +140,11 @@ class Dataset:
                 raise ValueError(f"the {name} split has no example")
             if not split.multi_label:
                 self._check_ids(name, split)
+            elif split.labels.shape[1] != len(self.class_names):
+                raise ValueError(
+                    f"the labels of the {name} split are of {split.labels.shape[1]} classes, but class_names "
+                    f"has {len(self.class_names)}. Give a name for each."
+                )
             if split.excluded is not None:
                 self._check_excluded(name, split)
         if "train" in self.splits and "items" not in self.splits["train"].features:

@@ -1,10 +1,13 @@
 """Splits: what is drawn from them, and what does not fit the classes."""
 
+import re
+
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
+import tensorflow as tf
+from scipy.sparse import csr_array, csr_matrix
 
 from rank4class import data
 
@@ -39,6 +42,41 @@ def test_examples_of_several_classes_are_counted_in_each():
     assert split.multi_label
     assert len(split) == 2
     assert split.class_counts(3).tolist() == [1, 0, 2]
+
+
+RAGGED = [[0, 1], [2]]
+CSR = csr_array(np.eye(2, 3, dtype=np.float32))
+NOT_SPLITS = {
+    "labels are a list, no array. Give numpy.array": {"labels": RAGGED},
+    "labels are a list, no array": {"labels": [0, 1]},
+    "labels are a tuple, no array": {"labels": (0, 1)},
+    "labels are a RaggedTensor, no array": {"labels": tf.ragged.constant(RAGGED)},
+    "labels are a csr_matrix, no array": {"labels": csr_matrix(np.eye(2, 3))},
+    "labels are a NoneType, no array": {"labels": None},
+    "labels of shape (2,) and dtype object are no class ids": {"labels": np.array(RAGGED, object)},
+    "labels of shape (2,) and dtype float64 are no class ids": {"labels": np.array([0.0, 1.0])},
+    "labels of shape (2,) and dtype bool are no class ids": {"labels": np.array([True, False])},
+    "labels of shape (2,) and dtype <U3 are no class ids": {"labels": np.array(["cat", "dog"])},
+    "labels of shape () and dtype int64 are no class ids": {"labels": np.array(3)},
+    "labels of shape (1, 2, 2) and dtype": {"labels": np.zeros([1, 2, 2], np.int32)},
+    "labels of dtype complex64 are no numbers": {"labels": CSR.astype(np.complex64)},
+    "feature 'x' is an array of 3 examples, but there are 2 labels": {"features": {"x": np.zeros([3, 1])}},
+    "feature 'x' is a list, but there are 2 labels": {"features": {"x": RAGGED}},
+    "origins is an array of 1 examples, but": {"origins": np.array(["a"])},
+    "excluded is an array of 3 examples, but": {"labels": CSR, "excluded": csr_array(np.eye(3, dtype=bool))},
+}
+
+
+@pytest.mark.parametrize("message", NOT_SPLITS)
+def test_arrays_that_are_no_split_are_refused(message):
+    fields = {"features": {}, "labels": np.array([0, 1]), **NOT_SPLITS[message]}
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        data.Split(**fields)
+
+
+def test_labels_of_another_number_of_classes_are_refused():
+    with pytest.raises(ValueError, match="labels of the test split are of 3 classes, but class_names has 2"):
+        data.Dataset(("a", "b"), {"test": data.Split({}, CSR)})
 
 
 def test_dense_labels_are_refused():
