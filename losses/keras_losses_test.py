@@ -286,6 +286,19 @@ def test_fit_names_dense_labels_that_are_no_gains():
         model.fit(features, np.where(np.eye(4)[labels] > 0, 1.0, -1.0), verbose=0)
 
 
+def test_compiled_losses_take_bool_labels_and_refuse_scores_of_unknown_rank():
+    labels = tf.constant([[True, False, True]])
+    value = losses.Softmax()(tf.cast(labels, tf.float32), [[0.0, 1.0, 2.0]])
+    np.testing.assert_allclose(tf.function(losses.Softmax())(labels, [[0.0, 1.0, 2.0]]), value, rtol=1e-6)
+
+    @tf.function(input_signature=[tf.TensorSpec(None)])
+    def of_any(scores):
+        return losses.Softmax()([0], scores)
+
+    with pytest.raises(ValueError, match="scores must be floats of shape"):
+        of_any(tf.zeros([1, 3]))
+
+
 def test_xla_cannot_raise_on_labels_outside_the_classes():
     features, labels = toy()
     model = linear()

@@ -43,13 +43,14 @@ def assert_valid(labels, lists):
     """Adds an assertion to a graph that labels are class ids or gains. Eager mode and XLA ignore it.
 
     Args:
-      labels: of a known rank, integer `[...]` or numeric `[..., n]`.
+      labels: integer `[...]` or numeric `[..., n]`.
       lists: the scores, `[..., n]`.
     """
-    if tf.executing_eagerly() or labels.shape.rank not in (lists.shape.rank - 1, lists.shape.rank):
+    if tf.executing_eagerly() or None in (labels.shape.rank, lists.shape.rank):
         return
     if labels.shape.rank == lists.shape.rank:
-        valid, range_of_labels = sound(tf.cast(labels, tf.float32), None), "the finite values of at least 0"
+        labels = tf.cast(labels, tf.float32)
+        valid, range_of_labels = sound(labels, None), "the finite values of at least 0"
     elif labels.dtype.is_integer:
         labels = ranks.widen(labels)
         n = ranks.length(lists)
