@@ -1,4 +1,4 @@
-"""Fixtures, and what TensorFlow has to be told at its start: two logical CPUs, for the tests of replicas."""
+"""Fixtures; the start of TensorFlow, with two logical CPUs for the tests of replicas; the limit of a test."""
 
 import contextlib
 import json
@@ -13,24 +13,52 @@ import tracemalloc
 import numpy as np
 import pytest
 import safetensors.numpy
-import tensorflow as tf
-
-from rank4class.pipelines import strategies, trainer
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # TensorFlow's own pool would keep what the largest test took to the end: gigabytes in each worker.
 os.environ.setdefault("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")
-# Small tensors gain nothing by threads, and pytest's workers share the cores. The doors, in processes of
-# their own, run as they do for a user.
-tf.config.threading.set_intra_op_parallelism_threads(1)
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-)
+
+FAST = "not nightly"  # the tests of `make test`
+LIMIT = 2.0  # CPU seconds of such a test
+
+
+def pytest_configure(config):
+    """Starts TensorFlow, except in the process that only distributes the tests."""
+    is_controller = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
+    if is_controller:
+        return
+    import tensorflow as tf
+
+    # Small tensors gain nothing by threads, and pytest's workers share the cores. The doors, in processes of
+    # their own, run as they do for a user.
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Records the CPU seconds of a test, and fails one of the fast tier that takes too many."""
+    started = _cpu_seconds()
+    result = yield
+    seconds = _cpu_seconds() - started
+    item.user_properties.append(("cpu_seconds", round(seconds, 3)))
+    if item.config.getoption("markexpr") == FAST and seconds > LIMIT:
+        pytest.fail(f"{seconds:.1f} CPU seconds, more than {LIMIT:g}. Make it faster, or mark it nightly.")
+    return result
+
+
+def _cpu_seconds():
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 @pytest.fixture(autouse=True)
 def _repeatable():
     """Makes the draws of a test those of its last run."""
+    import tensorflow as tf
+
     tf.keras.utils.set_random_seed(0)
 
 
@@ -50,6 +78,8 @@ def real_data():
 @pytest.fixture(scope="session")
 def mirrored():
     """Returns the strategy over both logical CPUs, one a process: the sums of two would be mixed up."""
+    from rank4class.pipelines import strategies
+
     return strategies.get("mirrored")
 
 
@@ -163,6 +193,10 @@ def imported(tmp_path_factory):
 @pytest.fixture
 def names_of_a_new_process(monkeypatch):
     """Lets Keras name layers in each run as in a process of its own: checkpoints hold the names."""
+    import tensorflow as tf
+
+    from rank4class.pipelines import trainer
+
     train = trainer.train
 
     def in_a_process_of_its_own(*arguments, **kwargs):
