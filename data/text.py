@@ -18,8 +18,8 @@ class WordPiece:
 
     No text makes a special token. A literal `[CLS]`, `[SEP]`, `[PAD]`, `[UNK]` or `[MASK]` becomes the pieces
     of "[", its letters and "]", as in google-research's tokenizer; those of Hugging Face read the token.
-    Punctuation is that of Unicode 15, as TensorFlow has it. It includes U+061D,
-    a mark of Unicode 14; older tables, such as those of Hugging Face's `tokenizers`, make it part of a word.
+    Punctuation is that of Unicode 15, as TensorFlow has it. It includes U+061D, a mark of Unicode 14; older
+    tables, such as those of Hugging Face's `tokenizers`, make it part of a word.
 
     `settings` holds all that its output depends on.
 
