@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import scipy.special
 import tensorflow as tf
 
 from rank4class import losses
@@ -186,13 +187,13 @@ def _merge_equal(values, counts, draws):
 def _information(counts, draws):
     if len(counts) == 1:
         return {"bits": 0.0, "interval": None}
-    ends = np.percentile([_entropy(row) for row in draws], [2.5, 97.5])
-    return {"bits": float(_entropy(counts)), "interval": ends.tolist()}
+    bits, *resampled = _entropy(np.vstack([counts, draws]))
+    return {"bits": float(bits), "interval": np.percentile(resampled, [2.5, 97.5]).tolist()}
 
 
 def _entropy(counts):
-    shares = counts[counts > 0] / counts.sum()
-    return np.sum(shares * np.log2(1.0 / shares))
+    """Returns the entropy in bits of each row of counts, `[R, V]` to `[R]`."""
+    return scipy.special.entr(counts / counts.sum(axis=1, keepdims=True)).sum(axis=1) / np.log(2.0)
 
 
 def meaningful(names, num_classes):

@@ -113,7 +113,7 @@ def test_the_table_of_a_run(tmp_path):
         (np.ones([2, 3]), {"scores": None}, "holds no scores: evaluate again without --nokeep_scores"),
         (
             [[1.0, 2.0], [1.0, np.nan]],
-            {},
+            {"values": np.array([[0.5], [0.0]], np.float32)},
             r"the scores of example 2 \(test.tsv:2\) are not all finite",
         ),
         (np.ones([2, 3]), {"metrics": None}, "is damaged"),

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from rank4class import losses
 from rank4class.data import sorting_tasks
-from rank4class.pipelines import config, files, problem, rank_functions, report
+from rank4class.pipelines import config, files, problem, rank_functions, statistics
 from rank4class.pipelines.workdir import check_folder, read_json, write_json
 
 LIST = 100  # instances that are ranked together
@@ -130,10 +130,10 @@ def _of_seeds(task, name, rank_fn, loaded, folder, tell, rate):
         path = os.path.join(folder, f"{_title(name, rank_fn)}-rate{rate:g}-seed{seed}.json")
         if not files.exists(path):
             write_json(path, {"data": data, **_trained(task, name, rank_fn, parts, rate, seed)})
-        kept = read_json(path)
-        if kept.get("data") != data:
+        measures = read_json(path)
+        if measures.pop("data", None) != data:
             raise ValueError(f"{path} is of a training on other data: choose another --workdir")
-        trained.append(kept)
+        trained.append({split: _restored(of_split) for split, of_split in measures.items()})
     measure = task.measures[0]
     of_validation = _mean([judged["validation"][measure] for judged in trained])
     tell(f"  {_title(name, rank_fn)}, learning rate {rate:g}: validation {measure} {of_validation}")
@@ -149,6 +149,11 @@ def _hash(parts):
             digest.update(f"{array.dtype} {array.shape}".encode())
             digest.update(np.ascontiguousarray(array))
     return digest.hexdigest()
+
+
+def _restored(measures):
+    """Returns measures as they were written: null in JSON is the worst value, of a training that diverged."""
+    return {name: -np.inf if value is None else value for name, value in measures.items()}
 
 
 def _in_validation(task, trained):
@@ -175,10 +180,10 @@ def table(task, found):
 def _with_interval(values, form=".2f"):
     if not np.isfinite(values).all():
         return "diverged"
-    mean, half = report.mean_and_half_width(values)
+    mean, half = statistics.mean_and_half_width(values)
     if len(values) < 2:
         return f"{mean:{form}}"
-    return f"{mean:{form}} ± {half:.2f}"
+    return f"{mean:{form}} ± {half:.2f}" if half > 0.0 else f"{mean:{form}}, all seeds"
 
 
 def _trained(task, name, rank_fn, parts, rate, seed):
