@@ -1,7 +1,7 @@
-# make demo   the main job, on real data that scikit-learn embeds
-# make test   lint, layering, BUILD files, unit tests and doctests
-# make check  the quick part of it
-# make lock   writes requirements.txt anew from pyproject.toml
+# make demo       the main job, on real data that scikit-learn embeds
+# make test       lint, layering, BUILD files, doctests and the fast tests, in about six minutes
+# make test_all   the same, and then the tests marked nightly
+# make lock       writes requirements.txt anew from pyproject.toml
 
 VENV := .venv
 PYTHON := $(shell for python in python3.11 python3.10 python3 python; do \
@@ -10,16 +10,18 @@ PYTHON := $(shell for python in python3.11 python3.10 python3 python; do \
 INSTALLED := $(VENV)/installed
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test check lint lock clean
+.PHONY: demo test test_all lint lock clean
 
 demo: $(INSTALLED)
 	$(VENV)/bin/python -m rank4class.scripts.demo
 
-test: lint
-	$(VENV)/bin/python -m pytest -n auto --maxprocesses 2 --dist worksteal
+PYTEST := $(VENV)/bin/python -m pytest -n auto --maxprocesses 2 --dist worksteal --durations 20
 
-check: lint
-	$(VENV)/bin/python -m pytest -n auto --maxprocesses 2 --dist worksteal -m "not slow"
+test: lint
+	$(PYTEST) -m "not nightly"
+
+test_all: test
+	$(PYTEST) -m nightly
 
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .

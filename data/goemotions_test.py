@@ -189,6 +189,7 @@ def test_a_folder_of_what_is_prepared_that_cannot_be_written(tmp_path):
         data.get("goemotions", tfds_dir=str(tmp_path / "prepared"))
 
 
+@pytest.mark.nightly
 def test_real_goemotions_has_the_papers_counts(real_data):
     dataset = data.get("goemotions", path=real_data("goemotions"))
     assert {name: len(split) for name, split in dataset.splits.items()} == {

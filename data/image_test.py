@@ -35,6 +35,7 @@ def decoded(files):
     return batches.get_single_element()["image"].numpy()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("height", "width"), [(301, 433), (256, 256), (80, 50)])
 def test_the_crop_is_the_model_gardens(tmp_path, height, width):
     file = saved(tmp_path, photograph(height, width))
@@ -147,6 +148,7 @@ def test_a_palette_that_is_cut_short_is_named(tmp_path):
     assert message.startswith(f"{tmp_path}/0.jpg cannot be read: ")
 
 
+@pytest.mark.nightly
 def test_a_batch_of_many_sizes_and_formats_keeps_its_order(tmp_path):
     files = [
         saved(tmp_path, photograph(60 + i, 90, seed=i), kind, mode)
@@ -225,6 +227,7 @@ def written(folder, contents):
     return {"file": tf.constant([str(file) for file in files])}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("order", ["<", ">"])
 def test_exif_orientations_are_pillows(tmp_path, order):
     """A phone's photograph gives what the file gives that Pillow has turned upright."""
@@ -323,6 +326,7 @@ def test_a_jpeg_that_ends_in_its_head_is_named(tmp_path, content):
     assert message.startswith(f"{tmp_path}/0.jpg cannot be read: ")
 
 
+@pytest.mark.nightly
 def test_reading_goes_on_past_what_cannot_be_read(tmp_path):
     (tmp_path / "broken.JPEG").write_bytes(b"no image")
     files = [saved(tmp_path, photograph(8, 9)), str(tmp_path / "broken.JPEG"), str(tmp_path / "nowhere")]
@@ -337,6 +341,7 @@ def test_reading_goes_on_past_what_cannot_be_read(tmp_path):
     assert list(data.unreadable(split, data.DecodeAndCrop())) == [(1, messages[1]), (2, messages[2])]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("height", "width"), [(1, 30), (30, 1), (1, 1)])
 def test_a_side_of_one_pixel_cannot_be_read(tmp_path, height, width):
     files = [saved(tmp_path, photograph(height, width), "PNG"), saved(tmp_path, photograph(2, 2), "PNG")]
@@ -415,6 +420,7 @@ def test_affine_flip_by_hand_on_images_that_are_not_square():
             np.testing.assert_allclose(found[..., channel], expected, atol=1e-5)
 
 
+@pytest.mark.nightly
 def test_affine_flip_keeps_to_its_ranges():
     size, height, width = 1000, 21, 41
     images = np.tile(np.stack(np.indices([height, width]), axis=2), [size, 1, 1, 1])
@@ -453,6 +459,7 @@ def cropped(features, *numbers, size=8, seed=0):
     return crop(features, seeds(*numbers, seed=seed))["image"].numpy()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("height", "width"), [(200, 250), (250, 120)])
 def test_random_crops_keep_to_their_ranges(tmp_path, height, width):
     image = np.stack([*np.indices([height, width]), np.zeros([height, width])], axis=2).astype(np.uint8)
@@ -478,6 +485,7 @@ def test_random_crops_keep_to_their_ranges(tmp_path, height, width):
     np.testing.assert_allclose(found[:, :, 0, 0], found[:, :, 7, 0], atol=0.01)
 
 
+@pytest.mark.nightly
 def test_random_crops_hang_on_the_seeds_alone(tmp_path):
     files = [saved(tmp_path, photograph(90 + i, 100, seed=i)) for i in range(4)]
     together = cropped({"file": files}, *range(4))
@@ -517,6 +525,7 @@ def write_records(path, rows):
     return {"file": np.array([str(path)] * len(rows), object), "offset": offsets}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["image", "image/encoded"])
 def test_records_give_the_images_of_files(tmp_path, name):
     files = [
@@ -559,6 +568,7 @@ def in_records(tmp_path, split):
     return data.Split(features, split.labels, origins)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["files", "records"])
 def test_training_batches_of_random_crops(tmp_path, kind):
     split = greys(tmp_path, 10)
@@ -608,6 +618,7 @@ def message_of(batches):
     return str(caught.value)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("kind", "reason"), [*(("files", reason) for reason in BROKEN), ("records", next(iter(BROKEN)))]
 )
@@ -632,6 +643,7 @@ def test_a_broken_image_is_named(tmp_path, kind, reason):
     assert list(data.unreadable(split, preprocess)) == [(7, message)]
 
 
+@pytest.mark.nightly
 def test_records_that_were_cut_since_are_named(tmp_path):
     split = in_records(tmp_path, greys(tmp_path, 4))
     path, preprocess = tmp_path / "records", data.DecodeAndCrop(8)

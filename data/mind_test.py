@@ -64,12 +64,14 @@ def test_mind_splits_by_the_id_alone(tiny_mind):
         assert ids(split) == [i for i in whole[name] if i >= 50]
 
 
+@pytest.mark.nightly
 def test_mind_splits_about_60_20_20(tmp_path):
     (tmp_path / "news.tsv").write_text("".join(article(f"N{i}") for i in range(10000)))
     sizes = [len(split) for split in load(tmp_path).splits.values()]
     np.testing.assert_allclose(sizes, [6000, 2000, 2000], atol=150)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("row", "message"),
     [
@@ -265,6 +267,7 @@ def test_a_folder_of_what_is_prepared_that_cannot_be_written(tiny_mind):
         load(tiny_mind)
 
 
+@pytest.mark.nightly
 def test_what_is_prepared_is_not_read_again(tiny_mind, monkeypatch):
     (tiny_mind / "MINDsmall_dev").mkdir()
     (tiny_mind / "MINDsmall_dev" / "news.tsv").write_text("N1\n" + article("N200"))

@@ -61,6 +61,7 @@ def test_an_epoch_is_a_uniform_permutation(seed):
     assert abs(chi_square - degrees) < 4 * np.sqrt(2 * degrees)
 
 
+@pytest.mark.nightly
 def test_seeds_and_epochs_far_apart_have_orders_of_their_own():
     def order(seed, epoch):
         return tuple(
@@ -135,6 +136,7 @@ def assert_equal_batches(left, right):
         tf.nest.map_structure(np.testing.assert_array_equal, one, other)
 
 
+@pytest.mark.nightly
 @few
 @hypothesis.given(workers=st.sampled_from([1, 2]), **CASES)
 def test_workers_together_have_the_batches_of_one(workers, size, replicas, per_replica, seed, start):
@@ -154,6 +156,7 @@ def test_workers_together_have_the_batches_of_one(workers, size, replicas, per_r
     assert_equal_batches(joined(parts, replicas, 3), alone)
 
 
+@pytest.mark.nightly
 @few
 @hypothesis.given(workers=st.sampled_from([1, 2]), **CASES)
 def test_workers_together_evaluate_as_one(workers, size, replicas, per_replica, seed, start):
@@ -167,6 +170,7 @@ def test_workers_together_evaluate_as_one(workers, size, replicas, per_replica, 
     assert_equal_batches(joined(parts, replicas, len(alone)), alone)
 
 
+@pytest.mark.nightly
 @few
 @hypothesis.given(**CASES)
 def test_resumed_at_any_step_the_same_batches_follow(size, replicas, per_replica, seed, start):
@@ -179,6 +183,7 @@ def test_resumed_at_any_step_the_same_batches_follow(size, replicas, per_replica
         np.testing.assert_array_equal(labels, expected)
 
 
+@pytest.mark.nightly
 @few
 @hypothesis.given(**CASES)
 def test_no_two_examples_of_a_training_share_a_seed(size, replicas, per_replica, seed, start):
@@ -257,6 +262,7 @@ def test_no_label_at_all():
         np.testing.assert_array_equal(labels, np.zeros([2, 4]))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("workers", [1, 2])
 def test_workers_together_have_the_sparse_labels_of_one(workers):
     split, dense, excluded = sparse(11)

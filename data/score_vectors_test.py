@@ -21,6 +21,7 @@ def is_even(vectors):
     return np.ptp(gaps, axis=1) < 1e-4
 
 
+@pytest.mark.nightly
 def test_the_five_kinds_come_equally_often():
     even = is_even(DRAWN)
     ordered = even & ((steps(DRAWN) >= 0).all(axis=1) | (steps(DRAWN) <= 0).all(axis=1))
@@ -38,6 +39,7 @@ def test_the_five_kinds_come_equally_often():
     assert 0.01 < np.sum(neither) / len(DRAWN) < 0.2  # the mixtures that can be told
 
 
+@pytest.mark.nightly
 def test_the_held_out_vectors_are_the_same_on_any_machine(with_four_threads):
     program = (
         "from rank4class.data import score_vectors; import hashlib\n"
@@ -54,6 +56,7 @@ def test_ranks():
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("sizes", [(7,), (3, 5, 5)])
 def test_batches_are_a_function_of_seed_and_step(sizes):
     def first(count, **arguments):
@@ -89,6 +92,7 @@ def test_moves_are_in_places_of_the_vector():
     np.testing.assert_allclose(score_vectors.moves(1e3 * vectors, [0, 0], 2.0), 1e3 * moves, rtol=1e-3)
 
 
+@pytest.mark.nightly
 def test_workers_share_a_batch_out():
     whole = next(iter(score_vectors.training_batches((6,), batch_size=8, seed=0)))
     parts = []

@@ -607,6 +607,7 @@ def test_without_a_network_the_remedy_is_named(monkeypatch, tmp_path):
             data.get(name, tfds_dir=str(tmp_path))
 
 
+@pytest.mark.nightly
 def test_real_cifar10_is_balanced(real_data):
     dataset = data.get("cifar10", path=real_data("cifar10"))
     assert dataset.class_names == tuple(CIFAR10_NAMES)

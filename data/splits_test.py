@@ -162,6 +162,7 @@ def test_another_seed_draws_other_pairs():
     assert first.labels.indices.tolist() != other.labels.indices.tolist()
 
 
+@pytest.mark.nightly
 def test_pairs_are_drawn_uniformly():
     relevant = csr_array(np.ones([4, 5], np.float32))
     counts = np.zeros([4, 5])

@@ -30,6 +30,7 @@ def encode(folder, texts, max_length=6):
     return {name: value.numpy().tolist() for name, value in features.items()}
 
 
+@pytest.mark.nightly
 def test_by_hand(folder):
     features = encode(folder, ["Playing ball", "", "ball zzz ball! playing"])
     assert features["input_word_ids"] == [[2, 4, 5, 6, 3, 0], [2, 3, 0, 0, 0, 0], [2, 6, 1, 6, 7, 3]]
@@ -37,6 +38,7 @@ def test_by_hand(folder):
     assert features["input_type_ids"] == [[0] * 6] * 3
 
 
+@pytest.mark.nightly
 def test_case_follows_the_folder(folder):
     assert encode(folder, ["Ball"])["input_word_ids"][0][1] == 6
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
@@ -58,6 +60,7 @@ def bert(text, pair, max_length):
     return ids + padding, [1] * len(ids) + padding, types + padding
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("max_length", [5, 6, 7, 12])
 def test_pairs_are_cut_as_bert_cuts_them(folder, max_length):
     pieces = {4: "play", 6: "ball", 7: "!"}
@@ -75,6 +78,7 @@ def test_pairs_are_cut_as_bert_cuts_them(folder, max_length):
         assert found == bert(text, pair, max_length), (text, pair)
 
 
+@pytest.mark.nightly
 def test_uncut_lengths(folder):
     features = {"text": tf.constant(["play", "", "ball ball ball"])}
     pair = tf.constant(["", "ball", "ball!"])
@@ -90,6 +94,7 @@ def test_uncut_lengths(folder):
     np.testing.assert_array_equal(tf.reduce_sum(mask, axis=1), [3, 4, 8])
 
 
+@pytest.mark.nightly
 def test_an_empty_pair_is_no_pair(folder):
     texts = tf.constant(["Playing ball", "", "ball zzz ball! playing"])
     tokenizer = data.WordPiece(str(folder), 6)
@@ -184,6 +189,7 @@ LITERALS = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("text", LITERALS, ids=ascii)
 def test_no_text_makes_a_special_token(minilm, text):
     vocab = (pathlib.Path(minilm) / "vocab.txt").read_text().split("\n")
@@ -234,6 +240,7 @@ def test_a_word_piece_twice(folder):
         data.WordPiece(str(folder), 6)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("names", [("text",), ("text", "text_pair")])
 @pytest.mark.parametrize("batch", [1, 4])
 def test_shapes_are_static(folder, names, batch):

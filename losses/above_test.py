@@ -160,6 +160,7 @@ def test_how_many_are_relevant_at_most_changes_nothing(loss, knobs, most):
         np.testing.assert_allclose(x, y, atol=1e-6)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["rankmax", "warp"])
 def test_more_relevant_classes_than_may_be(name):
     loss = losses.get(name, max_relevant=MOST - 1, reduction="none")
@@ -182,6 +183,7 @@ def test_a_max_relevant_that_makes_no_sense(most):
         functional.rankmax(SCORES, RELEVANT, max_relevant=most)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("name", "knobs"), [("rankmax", {"k": 1}), ("rankmax", {"k": 3}), ("warp", {})])
 @pytest.mark.parametrize("labels", [RELEVANT, np.arange(6)])
 def test_integers_of_numpy(tmp_path, name, knobs, labels):

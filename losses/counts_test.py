@@ -27,6 +27,7 @@ def test_all_counts_against_the_programme(n, spread):
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["normal", "two groups", "equal"])
 def test_all_counts_of_many_classes_are_those_of_one_count(kind):
     rng = np.random.default_rng(0)
@@ -41,6 +42,7 @@ def test_all_counts_of_many_classes_are_those_of_one_count(kind):
     np.testing.assert_allclose(found[k], expected, rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.nightly
 def test_the_first_counts_alone():
     scores = tf.constant(SCORES, tf.float32)
     whole = counts.log_z_by_count(scores)
@@ -49,6 +51,7 @@ def test_the_first_counts_alone():
     assert whole.dtype == tf.float32
 
 
+@pytest.mark.nightly
 def test_masked_classes_are_in_no_set():
     where = np.array([[True] * 6, [True, False] * 3, [False] * 6])
     found = counts.log_z_by_count(tf.constant(SCORES), where=where).numpy()
@@ -100,6 +103,7 @@ def test_brute_force():
     np.testing.assert_array_equal(counts.most_probable(scores, PRIOR), SETS[chances.argmax(axis=1)])
 
 
+@pytest.mark.nightly
 def test_the_most_probable_set_of_every_prior():
     """Also one that leaves counts no chance, in lists of fewer classes."""
     rng = np.random.default_rng(0)
@@ -130,6 +134,7 @@ def test_draws_have_the_models_frequencies():
     assert (counts.sample(scores, prior, [1, 3]).numpy() != drawn).any()
 
 
+@pytest.mark.nightly
 def test_draws_are_the_same_on_any_machine(with_four_threads):
     program = (
         "from rank4class.losses import counts; import numpy as np\n"
@@ -163,6 +168,7 @@ def test_an_instance_that_cannot_be_judged_spoils_no_other(spoiled):
     assert not counts.most_probable(scores, PRIOR).numpy()[1].any()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_in_a_graph(jit_compile):
     signature = [tf.TensorSpec([None if not jit_compile else 3, 6], tf.bfloat16)]
@@ -200,6 +206,7 @@ def test_bad_priors(prior, where, message):
             function([[0.0, 0.0]], prior, where=where)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("scores", [[np.nan] * 10, [1e20] * 10, [-np.inf] * 7 + [0.0], [1e25, -1e25] * 5])
 def test_a_search_for_nothing_ends(scores):
     scores = tf.constant([scores, [0.0] * len(scores)], tf.float64)

@@ -231,6 +231,7 @@ def test_lambda_weights_equal_tf_ranking(name, weight, theirs):
         np.testing.assert_allclose(actual[1], expected[1], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("weight", lambda_weights.NAMES)
 def test_lambda_weights_of_ties_masks_and_xla(weight):
     scores = tf.constant([[1.0, 1.0, 0.0, 1.0, 0.0, 2.0], [0.0] * 6])
@@ -384,6 +385,7 @@ class TestEveryLoss:
         else:
             assert not np.allclose(shifted, pure(name)(scores, labels), rtol=1e-2)
 
+    @pytest.mark.nightly
     @pytest.mark.parametrize("dtype", [tf.float32, tf.float16, tf.bfloat16])
     def test_finite_value_and_gradient_at_extreme_scores(self, name, dtype):
         extreme = 1e4 * np.array([[1.0, -1.0, 1.0], [-1.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
@@ -407,6 +409,7 @@ class TestEveryLoss:
                 assert np.isnan(value[0])
                 assert np.isfinite(value[1])
 
+    @pytest.mark.nightly
     @pytest.mark.parametrize("form", ["integer", "dense"])
     def test_graph_and_xla_equal_eager(self, name, form):
         scores, labels = random_problem(6, 9, name)
@@ -418,6 +421,7 @@ class TestEveryLoss:
             np.testing.assert_allclose(value, eager[0], rtol=1e-5)
             np.testing.assert_allclose(gradient, eager[1], rtol=1e-4, atol=1e-6)
 
+    @pytest.mark.nightly
     def test_shapes_known_only_at_run_time(self, name):
         scores, labels = random_problem(6, 9, name)
         for y in (labels, tf.one_hot(labels, 9)):
@@ -535,6 +539,7 @@ def test_temperatures_have_to_be_positive(name, temperature):
         losses.get(name, temperature=temperature)([0], [[0.0, 1.0]])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", [n for n in losses.names() if "temperature" in losses.registry.knobs_of(n)])
 def test_a_temperature_can_be_learned(name):
     scores, labels = random_problem(3, 5)
@@ -567,6 +572,7 @@ def test_lambda_weights_of_minus_infinity_and_of_large_gains(weight):
     assert np.isfinite(loss([[1.0, 2.0, 3.0]], [[400.0, 1.0, 0.0]])).all()
 
 
+@pytest.mark.nightly
 def test_columns_of_ids_are_refused_under_xla_too():
     signature = [tf.TensorSpec([None, 5]), tf.TensorSpec([None, None], tf.int64)]
     for name in losses.names():

@@ -47,6 +47,7 @@ class TestEveryLoss:
         assert again.get_config() == loss.get_config()
         assert (again.knobs, again.name) == (knobs, name)
 
+    @pytest.mark.nightly
     def test_trains_on_ids_and_one_hot_and_survives_saving(self, name, tmp_path):
         tf.keras.utils.set_random_seed(0)
         features, labels = toy()
@@ -64,6 +65,7 @@ class TestEveryLoss:
         loaded = again.evaluate(features, labels, verbose=0, return_dict=True)
         assert loaded == pytest.approx(last, rel=1e-6)
 
+    @pytest.mark.nightly
     def test_trains_in_mixed_precision(self, name):
         features, labels = toy()
         loss = losses.get(name)
@@ -89,6 +91,7 @@ class TestEveryLoss:
 
 
 # They all reduce as their base class does.
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["softmax", "approx_ndcg", "mixture_em"])
 def test_two_replicas_sum_to_one(name, mirrored):
     loss = losses.get(name)

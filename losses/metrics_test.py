@@ -80,6 +80,7 @@ def test_sigmoid_ranks_tend_to_the_hard_ranks():
     np.testing.assert_allclose(masked[:, :6], ranks.sigmoid_ranks(scores[:, :6] / 0.1), rtol=1e-5)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", NAMES)
 def test_scores_that_are_not_finite_are_the_worst(name):
     metric = losses.get_metric(name)
@@ -238,6 +239,7 @@ IN_ORDER = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", IN_ORDER)
 def test_ties_equal_brute_force_over_all_orders(name):
     """The worst order, and the mean over all orders, of classes of equal score."""
@@ -399,6 +401,7 @@ def few_relevant(n=23):
     return scores.astype(np.float32), labels.astype(np.float32), where
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("masked", [False, True])
 def test_how_many_are_relevant_at_most_changes_nothing(name, masked):
@@ -430,6 +433,7 @@ def test_places_are_those_of_the_full_sort():
         )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", IN_ORDER)
 def test_max_relevant_of_any_shape_and_type(name):
     scores, labels, _ = few_relevant()
@@ -454,6 +458,7 @@ def test_float64_scores_of_few_relevant_classes_are_compared_as_they_are():
         np.testing.assert_array_equal(metrics.mean_rank(scores, labels, max_relevant=1), [rank])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("ties", metrics.TIES)
 def test_more_relevant_classes_than_may_be(name, ties):

@@ -43,6 +43,7 @@ def gradient(function, scores):
     return tape.gradient(value, scores).numpy()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("spread", SPREADS)
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 12])
 def test_all_sets(n, spread):
@@ -70,6 +71,7 @@ def test_the_programme(n, spread):
     np.testing.assert_allclose(actual, expected[counts], rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "scores",
     [
@@ -98,6 +100,7 @@ def test_one_of_n_is_softmax():
     np.testing.assert_allclose(n_choose_k.marginals(scores, 1), tf.nn.softmax(scores), atol=1e-13)
 
 
+@pytest.mark.nightly
 def test_a_shift_of_all_scores_changes_no_share():
     scores = np.random.default_rng(0).normal(size=[2, 50])
     for shift in (-1e4, 1e4):
@@ -128,6 +131,7 @@ def test_each_instance_has_its_own_k_and_its_own_classes():
     np.testing.assert_allclose(slope, shares, rtol=1e-6)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32])
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_in_a_graph_of_any_type(dtype, jit_compile):
@@ -162,6 +166,7 @@ def test_draws_have_the_models_frequencies():
     assert (chosen != n_choose_k.sample(np.tile(scores, [draws, 1]), k, [0, 2]).numpy()).any()
 
 
+@pytest.mark.nightly
 def test_an_instance_that_cannot_be_judged_has_nan_and_spoils_no_other():
     scores = np.zeros([3, 4])
     scores[1, 2], scores[2, 0] = np.nan, np.inf
@@ -261,6 +266,7 @@ def test_the_gain_of_k_is_the_share_of_the_labels_that_sets_of_k_have(k):
     )
 
 
+@pytest.mark.nightly
 def test_a_hopeless_gain_is_finite_and_of_a_class_id_exact():
     scores = np.array([[200.0, 150.0, 0.0, -90.0]], np.float32)
     np.testing.assert_allclose(functional.top_k_gain(scores, [3], k=2), [240.0], rtol=1e-6)

@@ -95,6 +95,7 @@ def every_projection(k):
         yield lambda s, y=y: projections.rankmax(s, tf.fill(tf.shape(s)[:-1], y), k=k)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("k", [1, 2, 4, 5])
 def test_gradients_are_finite_differences(k):
     scores = some_scores(5, seed=k)
@@ -226,6 +227,7 @@ def test_other_precisions_are_computed_in_float32(dtype):
         np.testing.assert_array_equal(shares, project(tf.cast(scores, tf.float32)))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("k", [1, 3])
 def test_compiled_they_are_the_same(k):
     scores = tf.constant(some_scores(6, seed=12))

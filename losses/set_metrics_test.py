@@ -33,6 +33,7 @@ def test_a_class_id_is_a_set_of_one():
     np.testing.assert_allclose(counts.count_nll(PRIOR, ids), -PRIOR[:, 1])
 
 
+@pytest.mark.nightly
 def test_grades_count_as_one_and_masked_classes_not_at_all():
     prior = np.where(np.arange(6) < 5, PRIOR, -np.inf)
     where = np.arange(5) < 4
@@ -54,6 +55,7 @@ def test_exact_matches_by_hand():
     assert set_metrics.exact_match([[5.0, 4.0, 0.0]], [[1.0, 0.0, 1.0]], prior).numpy() == [0.0]
 
 
+@pytest.mark.nightly
 def test_what_cannot_be_judged_looks_bad():
     scores = np.array([[np.nan, 0.0], [0.0, np.inf], [0.0, 1.0]], np.float32)
     labels = [[0.0, 0.0], [0.0, 1.0], [0.0, 1.0]]

@@ -111,6 +111,7 @@ def losses_on(rank_fn):
     }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("loss", ["spearman", "ranks", "precision", "recall_triplet"])
 @pytest.mark.parametrize("name", SOFT)
 def test_gradient_descent_comes_to_the_known_optimum(name, loss):
@@ -132,6 +133,7 @@ def test_gradient_descent_comes_to_the_known_optimum(name, loss):
     assert np.isfinite(scores.numpy()).all()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_gradients_are_finite_for_ties_and_extremes(jit_compile):
     targets = tf.range(6.0)
@@ -254,6 +256,7 @@ def test_a_loss_is_saved_with_its_rank_function(rank_fn):
     assert again.knobs["rank_fn"] is rank_fn
 
 
+@pytest.mark.nightly
 def test_as_keras_losses(tmp_path):
     """A regression by Spearman's correlation: trained, saved, loaded and trained again."""
     x = rng.normal(size=[64, 3]).astype(np.float32)

@@ -146,6 +146,7 @@ def test_a_checkpoint_by_its_prefix(layouts):
     np.testing.assert_array_equal(by_prefix, models.get("encoder", "bert", path=layouts["google"])(features))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("embedding", ["narrow", "wide"])
 def test_one_electra_from_every_layout(tmp_path, write_bert_folder, embedding):
     published = {**GELU, "num_attention_heads": 1}  # its code makes one head for every 64 units
@@ -190,7 +191,7 @@ def shaken(network):
         variable.assign(variable * noise + (0.1 * noise if "kernel" not in variable.name else 0.0))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("variant", encoders.ResNet50.VARIANTS)
 def test_resnet50_from_its_layouts(tmp_path, variant):
     published = encoders.ResNet50(variant=variant)
@@ -222,6 +223,7 @@ def test_resnet50_from_its_layouts(tmp_path, variant):
     np.testing.assert_allclose(models.get("encoder", "resnet50", path=own)(features), expected, rtol=1e-5)
 
 
+@pytest.mark.nightly
 def test_vgg16_from_our_own_layout(tmp_path):
     encoder = encoders.Vgg16()
     features = {"image": tf.random.stateless_uniform([2, 32, 32, 3], [1, 2])}
@@ -250,6 +252,7 @@ ANY_BIAS = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("layout", ANY_BIAS)
 def test_a_tensor_missing_extra_or_of_another_shape(layouts, layout):
     bias, extra, shown = ANY_BIAS[layout]
@@ -275,7 +278,7 @@ def test_a_tensor_missing_extra_or_of_another_shape(layouts, layout):
         models.get("encoder", "bert", path=prefix)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_keras_weights_that_do_not_fit(tmp_path):
     path = str(tmp_path / "weights.h5")
     network = tf.keras.applications.ResNet50(include_top=False, weights=None)
@@ -327,6 +330,7 @@ def test_settings_that_describe_no_encoder(layouts, settings, message):
         models.get("encoder", "bert", path=layouts["own"])
 
 
+@pytest.mark.nightly
 def test_a_checkpoint_by_one_of_its_files(layouts, monkeypatch):
     features = tokens()
     expected = models.get("encoder", "bert", path=layouts["google"])(features)

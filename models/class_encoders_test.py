@@ -48,6 +48,7 @@ def rank_model(name):
 
 @pytest.mark.parametrize("name", MAKERS)
 class TestEveryClassEncoder:
+    @pytest.mark.nightly
     def test_trains_saves_and_loads_in_a_rank_model(self, name, tmp_path):
         model, features = rank_model(name), tokens(12)
         labels = np.arange(12) % N
@@ -60,6 +61,7 @@ class TestEveryClassEncoder:
         again = tf.keras.models.load_model(tmp_path / "model.keras")
         np.testing.assert_allclose(again.predict(features, verbose=0), scores, rtol=1e-5, atol=1e-6)
 
+    @pytest.mark.nightly
     def test_exports(self, name, tmp_path):
         model, features = rank_model(name), tokens(3)
         scores = model(features)

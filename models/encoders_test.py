@@ -64,6 +64,7 @@ class TestEveryEncoder:
         again.set_weights(encoder.get_weights())
         np.testing.assert_allclose(again(features), h, rtol=1e-6)
 
+    @pytest.mark.nightly
     def test_every_trainable_weight_gets_a_gradient(self, name):
         make, features = CASES[name]
         encoder = make()
@@ -73,6 +74,7 @@ class TestEveryEncoder:
         gradients = tape.gradient(value, encoder.trainable_variables)
         assert all(gradient is not None for gradient in gradients)
 
+    @pytest.mark.nightly
     def test_dropout_only_in_training(self, name):
         make, features = CASES[name]
         encoder = make()
@@ -80,6 +82,7 @@ class TestEveryEncoder:
         if name not in ("identity", "resnet50"):
             assert not np.allclose(encoder(features, training=True), encoder(features, training=True))
 
+    @pytest.mark.nightly
     @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
     def test_half_precision(self, name, policy):
         make, features = CASES[name]
@@ -90,6 +93,7 @@ class TestEveryEncoder:
             tf.keras.mixed_precision.set_global_policy("float32")
         assert np.isfinite(tf.cast(h, tf.float32)).all()
 
+    @pytest.mark.nightly
     def test_xla(self, name):
         make, features = CASES[name]
         encoder = make()
@@ -178,6 +182,7 @@ def test_vgg16_takes_images_of_one_size():
         encoders.Vgg16()(images())
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("make", [encoders.Vgg16, encoders.ResNet50])
 def test_weight_decay_is_half_the_gradient_over_the_kernel(make):
     encoder = make(weight_decay=0.25)
@@ -191,6 +196,7 @@ def test_weight_decay_is_half_the_gradient_over_the_kernel(make):
     assert make(weight_decay=0.0).losses == []
 
 
+@pytest.mark.nightly
 def test_resnet50_normalises_as_the_model_garden_and_as_keras_do():
     features = images(64, 3)
     garden = encoders.ResNet50()

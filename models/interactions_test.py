@@ -79,6 +79,7 @@ class TestEveryInteraction:
         assert np.isfinite(tf.cast(half, tf.float32)).all()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", MLPS)
 @pytest.mark.parametrize("blocks", [1, 2, 4, 5])
 @pytest.mark.parametrize("dropped", [False, True])
@@ -218,6 +219,7 @@ def rank_model(interaction):
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("interaction", registry.INTERACTIONS)
 def test_rank_model_fits_saves_and_loads(interaction, tmp_path):
     rng = np.random.default_rng(0)

@@ -156,6 +156,7 @@ def test_every_part_has_a_case():
     assert known - {"dot"} <= parts  # with which all others are
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("name", "form"), CASES)
 def test_a_new_process_loads_the_same_model(saved, name, form):
     before, after = (outputs[name, form] for outputs in saved)
@@ -173,6 +174,7 @@ def test_h5_is_refused_when_it_is_written(name, tmp_path):
         model.save(tmp_path / "model.h5", save_format="h5")
 
 
+@pytest.mark.nightly
 def test_a_text_encoder_in_a_users_model(tmp_path):
     inputs = {name: tf.keras.Input([4], dtype=tf.int32) for name in encoders.Bert.FEATURES}
     model = tf.keras.Model(inputs, encoders.Bert(**TINY)(inputs))

@@ -20,6 +20,7 @@ def true_ranks(scores):
     return scipy.stats.rankdata(-scores, axis=1)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", sorters.SORTERS)
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_every_sorter_gives_ranks_and_finite_gradients_for_any_scores(name, jit_compile):
@@ -182,6 +183,7 @@ def spread(scores, where):
     return scores.astype(np.float32), before, after
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["cnn", "lstm"])
 def test_a_sorter_of_one_length_sees_the_others_among_those_that_take_part(name):
     sorter = made(name)
@@ -216,6 +218,7 @@ def test_exact_ranks_among_the_others_are_exact_without_them(n, size):
     assert np.isfinite(ranks).all()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["cnn", "lstm"])
 @pytest.mark.parametrize(("n", "size"), [(28, 5), (100, 20), (100, 60)])
 def test_few_of_a_list_are_ranked_about_as_well_as_a_whole_one(name, n, size):
@@ -229,6 +232,7 @@ def test_few_of_a_list_are_ranked_about_as_well_as_a_whole_one(name, n, size):
     assert few < 3.0 * whole
 
 
+@pytest.mark.nightly
 def test_what_is_out_of_bounds_comes_to_them_and_keeps_its_gradient():
     sorter = made("lstm")
     readout = sorter.net.get_layer("readout")
@@ -252,6 +256,7 @@ def test_standardize():
     np.testing.assert_allclose(sorters.standardize(tf.constant([[3.0, 1.0, 9.0]]), where), [[1.0, -1.0, 0.0]])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["lstm", "cnn", "equivariant"])
 def test_weights_come_back_from_their_file(name, tmp_path):
     knobs = {"units": 4} if name == "lstm" else {}
@@ -328,6 +333,7 @@ def test_what_is_known_of_what_ships():
         sorters.about("bubble")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", sorters.SORTERS)
 def test_a_short_list_ends_where_it_ends(name):
     """A sorter of one length sees little of such a list; its ranks still are within it."""
@@ -372,6 +378,7 @@ def test_a_rank_function_is_saved_with_its_sorter(changed):
     np.testing.assert_array_equal(again(SCORES), sorter.places(SCORES))
 
 
+@pytest.mark.nightly
 def test_an_untrained_rank_function_is_saved_with_its_weights():
     places = sorters.get("lstm", n=10, trained=None, units=4).places
     again = tf.keras.utils.deserialize_keras_object(tf.keras.utils.serialize_keras_object(places))
@@ -401,6 +408,7 @@ def test_a_rank_function_of_a_length_that_is_not_shipped_is_saved():
     np.testing.assert_array_equal(again(scores), places(scores))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["cnn", "lstm"])
 def test_one_may_be_trained_for_several_lengths(name):
     sorter = sorters.get(name, trained=None)

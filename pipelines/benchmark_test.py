@@ -90,6 +90,7 @@ def test_a_size_of_another_form_is_refused(size):
         next(benchmark.run("losses", [size]))
 
 
+@pytest.mark.nightly
 def test_the_most_memory_of_a_step():
     peak = benchmark._measure_memory("losses", "16x100000", [suite.Step("floor")])
     (megabytes,) = peak.values()
@@ -129,6 +130,7 @@ def test_steps_take_turns_and_slow_ones_fewer():
     assert [benchmark._repeats(1.0, minimum) for minimum in (3, 15)] == [3, 15]
 
 
+@pytest.mark.nightly
 def test_how_wrong_a_value_is_stands_beside_it():
     row = benchmark.Row("n_choose_k", "log_z", "8x9x2", False, 1.0, None, "fft", 2.0, None, 0.5)
     assert "error" not in benchmark.table([row])[0]

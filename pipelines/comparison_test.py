@@ -139,6 +139,7 @@ def test_graded_differences_in_few_examples_may_be_chance():
     assert compared.verdict() is None
 
 
+@pytest.mark.nightly
 def test_the_test_rejects_equal_runs_as_seldom_as_it_claims():
     rng = np.random.default_rng(0)
     rejected = {"binary": 0, "graded": 0}

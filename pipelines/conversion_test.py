@@ -8,6 +8,7 @@ from rank4class import models
 from rank4class.pipelines import conversion
 
 
+@pytest.mark.nightly
 def test_a_hugging_face_folder_becomes_our_own(tmp_path, tiny_bert):
     own = str(tmp_path / "own")
     found, weights = conversion.convert(tiny_bert, own)

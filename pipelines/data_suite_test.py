@@ -16,6 +16,7 @@ def few(monkeypatch):
     monkeypatch.setattr(data_suite, "LARGE_BATCHES", 3)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", data_suite.EXPERIMENTS)
 def test_contenders_and_their_baselines_read_the_same(name, monkeypatch):
     if name in ("goemotions", "mind"):

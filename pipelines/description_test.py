@@ -67,6 +67,7 @@ def test_duplicates_by_hand(comments):
     assert found["test", "validation"].count == found["test", "test"].count == 0
 
 
+@pytest.mark.nightly
 def test_lengths_by_hand(comments, tiny_bert):
     assert list(described(comments).lengths) == ["characters of text"]
     experiment = config.Experiment(
@@ -129,6 +130,7 @@ def test_pairs_of_texts(tiny_bert):
     assert found.repeats[1].pairs == ((1, 1),)  # both texts have to be the same
 
 
+@pytest.mark.nightly
 def test_the_baseline_leaves_out_what_is_excluded(monkeypatch):
     train = data.Split(
         {"id": np.arange(4)}, csr_array(np.array([[1, 0, 1], [1, 1, 0], [1, 1, 0], [1, 0, 0]]))
@@ -147,6 +149,7 @@ def test_the_baseline_leaves_out_what_is_excluded(monkeypatch):
     assert found.baseline("test")["examples"] == 2
 
 
+@pytest.mark.nightly
 def test_multi_label_by_hand(tmp_path):
     train = data.Split(texts("a", "b", "c"), csr_array(np.array([[1, 1], [1, 0], [0, 0]], np.float32)))
     test = data.Split(texts("A", "B"), csr_array(np.array([[1, 0], [1, 0]], np.float32)))
@@ -160,6 +163,7 @@ def test_multi_label_by_hand(tmp_path):
     assert found.classes_of("train", 2) == "no class"
 
 
+@pytest.mark.nightly
 def test_retrieval_by_hand(tmp_path):
     relevant = csr_array(np.array([[1, 1, 1, 0, 0], [1, 1, 0, 1, 0]], np.float32))
     splits = data.draw_pairs(relevant, {"validation": 0.17, "test": 0.3}, seed=1)
@@ -207,6 +211,7 @@ def image_files(tmp_path):
     return data.Dataset(("flat", "tall"), {"train": train, "test": split(["1.png"], [1])})
 
 
+@pytest.mark.nightly
 def test_image_files_by_hand(image_files, tmp_path):
     found = described(image_files, image_size=32, augmentation="random_crop")
     assert found.sizes["train"].tolist() == [[20, 30], [40, 30], [20, 30]]
@@ -226,6 +231,7 @@ def test_image_files_by_hand(image_files, tmp_path):
         assert f"]({name})" in (tmp_path / "data.md").read_text()
 
 
+@pytest.mark.nightly
 def test_no_readable_image(image_files):
     split = image_files.splits["train"].select([1])
     with pytest.raises(ValueError, match="no image of the test split can be read, the first: broken.png"):
@@ -244,6 +250,7 @@ def test_class_weights(comments):
     assert next(row for row in rows if row.startswith("joy ")).endswith("  held out")
 
 
+@pytest.mark.nightly
 def test_a_quick_look(comments):
     found = described(comments, max_examples=2)
     assert {name: len(split) for name, split in found.splits.items()} == {
@@ -262,6 +269,7 @@ def test_a_quick_look(comments):
     assert f"looks at 20 of 60 train, {', '.join(judged)} examples" in description_report.text(found)
 
 
+@pytest.mark.nightly
 def test_the_report_by_hand(comments, tmp_path):
     found = described(comments, path="somewhere")
     report = description_report.text(found)
@@ -312,6 +320,7 @@ def test_lines_hold_no_control_characters(tmp_path):
     assert f"    {line}" in (tmp_path / "data.md").read_text().splitlines()
 
 
+@pytest.mark.nightly
 def test_all_that_is_bad_is_in_the_file_alone(image_files, tmp_path):
     train = image_files.splits["train"].select([0, 1, 1, 1, 1, 2])
     train = data.Split(train.features, train.labels, np.array([f"image {i}" for i in range(6)], object))
@@ -331,6 +340,7 @@ def test_all_that_is_bad_is_in_the_file_alone(image_files, tmp_path):
     assert "required.\n  ... and 1 more, see data.md\n" in report
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("max_examples", [None, 3])
 def test_splits_that_are_one_are_read_once(image_files, monkeypatch, max_examples):
     read, read_each = [], data.read_each

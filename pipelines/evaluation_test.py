@@ -46,6 +46,7 @@ def test_a_mean_rank_is_no_share_and_may_be_infinite():
     assert judged["information"]["mean_rank"]["bits"] == pytest.approx(np.log2(3))
 
 
+@pytest.mark.nightly
 def test_information_is_the_entropy_of_the_values():
     ranks = np.array([1.0] * 4 + [2.0] * 2 + [3.0, 9.0])
     judged = summary(ranks, ["top1_error", "top5_error", "ndcg@5", "mrr"])
@@ -65,6 +66,7 @@ def test_information_is_the_entropy_of_the_values():
         assert abs(information["bits"] - (low + high) / 2) < high - low
 
 
+@pytest.mark.nightly
 def test_intervals_are_those_of_the_bootstrap_over_examples():
     rng = np.random.default_rng(0)
     ranks = rng.integers(1, 12, size=400).astype(np.float32)
@@ -78,6 +80,7 @@ def test_intervals_are_those_of_the_bootstrap_over_examples():
     np.testing.assert_allclose(high - low, 2 * 196 * np.sqrt(share * (1 - share) / 400), rtol=0.08)
 
 
+@pytest.mark.nightly
 def test_the_same_ranks_have_the_same_intervals():
     ranks = np.random.default_rng(0).integers(1, 9, size=50)
     assert summary(ranks, NAMES) == summary(ranks, NAMES)
@@ -111,6 +114,7 @@ def test_examples_of_several_classes():
     assert evaluation.summarize(values, names)["recall@2"] == 25.0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_examples_of_at_most_so_many_classes(jit_compile):
     scores = np.random.default_rng(0).integers(6, size=[8, 20]).astype(np.float32)
@@ -179,6 +183,7 @@ def test_a_metric_with_one_value_for_all_examples_is_not_certain():
     assert judged["information"]["ndcg@5"] == {"bits": 0.0, "interval": None}
 
 
+@pytest.mark.nightly
 def test_intervals_cover_a_rare_error_as_often_as_they_claim():
     rng, share, covered = np.random.default_rng(0), 0.003, {"top1_error": 0, "ndcg@5": 0}
     truth = {"top1_error": 100 * share, "ndcg@5": 100 * (1 - share * (1 - 1 / np.log2(3)))}
@@ -198,6 +203,7 @@ def test_one_example_has_the_interval_of_a_share_or_none():
     assert judged["intervals"]["mean_rank"] is None
 
 
+@pytest.mark.nightly
 def test_many_different_values():
     values = np.random.default_rng(0).normal(size=[3000, 1])
     information = evaluation.summarize(values, ["mean_rank"])["information"]["mean_rank"]

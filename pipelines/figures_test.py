@@ -71,6 +71,7 @@ def test_a_rank_outside_the_classes_is_refused(rank):
         figures.rank_histogram(np.array([1.0, rank]), 3)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("n", [1, 3, 13, 41, 400, 1_001])
 def test_a_matrix_of_any_size_is_a_picture(n):
     labels = np.arange(n)
@@ -148,6 +149,7 @@ def test_counts_that_training_does_not_know_stand_out():
     np.testing.assert_array_equal(pixels, figures.count_laws(LAWS, [1, 2, 1], known))
 
 
+@pytest.mark.nightly
 def test_a_law_that_cannot_be_judged_is_told():
     broken = np.where([[True], [False], [False]], np.nan, LAWS)
     pixels = figures.count_laws(broken, [1, 2, 1], np.array([1, 2]))
@@ -157,6 +159,7 @@ def test_a_law_that_cannot_be_judged_is_told():
     assert figures.count_laws(np.full([2, 5], np.nan), [1, 2], np.array([1])).any()
 
 
+@pytest.mark.nightly
 def test_many_counts_are_summed_up():
     laws = np.full([2, 1001], 1 / 1001)
     assert figures.count_laws(laws, [1, 3], np.array([1, 3])).shape[1] < 1500

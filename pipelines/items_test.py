@@ -72,6 +72,7 @@ def step(experiment, loaded, weights):
     return values, gradients, judge(loaded.read(experiment, "validation")).values
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "loss", ["n_choose_k", "softmax", "pairwise_logistic", "approx_ndcg", "rankmax", "mse"]
 )
@@ -104,6 +105,7 @@ def test_ndcg_of_a_padded_list_is_that_of_scikit_learn(queries):
         np.testing.assert_allclose(judged.values[i], expected, rtol=1e-5)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "changes",
     [
@@ -124,6 +126,7 @@ def test_it_trains_to_the_end_and_is_found_again(queries, tmp_path, changes):
     assert judged.summarize()["ndcg@5"] == pytest.approx(results["test"]["ndcg@5"], abs=1e-4)
 
 
+@pytest.mark.nightly
 def test_it_learns_which_feature_tells_the_grade(queries, tmp_path):
     results = trainer.train(
         experiment_on(queries, **{"epochs": 20.0, "encoder.weight_decay": 1e-3}),
@@ -133,6 +136,7 @@ def test_it_learns_which_feature_tells_the_grade(queries, tmp_path):
     assert results["test"]["ndcg@5"] > 95.0
 
 
+@pytest.mark.nightly
 def test_an_interrupted_run_goes_on_to_the_same_weights(queries, tmp_path, names_of_a_new_process):
     experiment = experiment_on(queries, checkpoint_steps=1)
     whole, part = str(tmp_path / "whole"), str(tmp_path / "part")
@@ -188,6 +192,7 @@ def test_what_would_do_nothing_is_refused(changes, message):
         config.check(experiment_on("nowhere", **changes))
 
 
+@pytest.mark.nightly
 def test_the_real_files_are_learnt_beyond_chance(real_data, tmp_path):
     experiment = experiment_on(real_data("ltr"), **{"encoder.weight_decay": 0.1})
     results = trainer.train(experiment, str(tmp_path / "run"), progress=False)

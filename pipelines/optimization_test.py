@@ -29,6 +29,7 @@ def test_a_temperature_goes_exponentially_from_the_first_step_to_the_last():
     assert optimization.build_temperature(config.Loss(temperature=4.0), total_steps=5) is None
 
 
+@pytest.mark.nightly
 def test_each_step_has_its_temperature():
     experiment = config.Experiment(loss=config.Loss(temperature=4.0, final_temperature=1.0))
     loss = optimization.build_loss(experiment, total_steps=3)

@@ -58,7 +58,7 @@ def nothing_is_left():
     gc.collect()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", CASES)
 def test_two_steps_at_full_size(name):
     experiment = importlib.import_module(f"rank4class.pipelines.configs.{name}").get_config()

@@ -137,6 +137,7 @@ def test_tables_of_classes(tmp_path):
     assert data.class_descriptions(tmp_path / "weights", ("a", "b")) == ["1", "2"]
 
 
+@pytest.mark.nightly
 def test_encoders_and_their_checkpoints(tmp_path, tiny_bert):
     folder = tmp_path / "encoder"
     assert str(folder) == tiny_bert
@@ -157,6 +158,7 @@ def small(**changes):
     return config.override(digits_mlp.get_config(), {"epochs": 1.0, "encoder.hidden": (4,), **changes})
 
 
+@pytest.mark.nightly
 def test_a_training_and_its_evaluation(tmp_path):
     path = tmp_path / "run"
     results = trainer.train(small(), path, progress=False)
@@ -181,6 +183,7 @@ def test_a_sweep(tmp_path):
     assert run.path == str(tmp_path / "mse-dot-seed0")
 
 
+@pytest.mark.nightly
 def test_a_frozen_encoder(tmp_path, tiny_goemotions, tiny_bert):
     experiment = config.Experiment(
         data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8, multi_label=True),
@@ -191,6 +194,7 @@ def test_a_frozen_encoder(tmp_path, tiny_goemotions, tiny_bert):
     assert sorter_experiments.multi_label(experiment, tmp_path / "cache").measures == ("map",)
 
 
+@pytest.mark.nightly
 def test_a_sorter(tmp_path, monkeypatch):
     monkeypatch.setattr(sorter_training, "EPOCH", 100)
     monkeypatch.setattr(sorter_training.score_vectors, "HELD_OUT", {"validation": 5, "test": 5})
@@ -204,6 +208,7 @@ def test_a_sorter(tmp_path, monkeypatch):
         sorter_experiments.run(sorter_experiments.TASKS["map"], [], tmp_path / "sorter")
 
 
+@pytest.mark.nightly
 def test_a_description(tmp_path):
     experiment = small()
     described = description.describe(experiment, problem.read_dataset(experiment.data))

@@ -44,6 +44,7 @@ def batch(dataset, folder, tfds_dir=None, **encoder):
     return loaded, experiment, features, labels.numpy()
 
 
+@pytest.mark.nightly
 def test_image_files_are_decoded(image_files):
     loaded, experiment, features, labels = batch("imagenet", image_files, name="small_cnn", units=4)
     assert isinstance(loaded.preprocess, data.DecodeAndCrop)
@@ -69,6 +70,7 @@ def test_floats_stay_as_they_are():
     )
 
 
+@pytest.mark.nightly
 def test_titles_and_abstracts_become_two_segments(tmp_path, tiny_bert):
     rows = [f"N{i}\tnews\tsub\tgreat day\t{'bad mess' * (i % 2)}\turl\t[]\t[]\n" for i in range(99)]
     (tmp_path / "news.tsv").write_text("".join(rows))
@@ -78,6 +80,7 @@ def test_titles_and_abstracts_become_two_segments(tmp_path, tiny_bert):
     assert types == {(0, 0, 0, 0, 0, 0, 0, 0), (0, 0, 0, 0, 1, 1, 1, 0)}
 
 
+@pytest.mark.nightly
 def test_a_file_of_ones_own(tmp_path, tiny_bert):
     path = tmp_path / "mine.csv"
     rows = [f"{('great day', 'bad mess')[i % 2]} {i},{'the table' * (i % 3)},{i % 2}\n" for i in range(80)]
@@ -116,6 +119,7 @@ def text_problem(folder, encoder, cache_dir="unused", held_out=(), frozen=False,
     return experiment, problem.load(experiment, cache_dir=str(cache_dir))
 
 
+@pytest.mark.nightly
 def test_class_texts_for_the_shared_encoder(tiny_goemotions, tiny_bert, tmp_path):
     texts = tmp_path / "texts.tsv"
     texts.write_text("anger\tawful bad\nneutral\tthe table is here\njoy\tgreat\n")
@@ -135,6 +139,7 @@ def test_class_texts_for_the_shared_encoder(tiny_goemotions, tiny_bert, tmp_path
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("frozen", [False, True])
 def test_class_texts_frozen(tiny_goemotions, tiny_bert, tmp_path, frozen):
     experiment, loaded = text_problem(
@@ -156,6 +161,7 @@ def test_class_texts_need_an_encoder():
             problem.load(experiment, cache_dir="unused")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("frozen", [False, True])
 def test_a_class_held_out(tiny_goemotions, tiny_bert, tmp_path, frozen):
     whole = data.get("goemotions", path=str(tiny_goemotions)).splits
@@ -193,6 +199,7 @@ def test_classes_that_cannot_be_held_out(tiny_goemotions, tiny_bert):
         text_problem(tiny_goemotions, tiny_bert, held_out=("anger",))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("run", ["run", "tuning/run/"])
 def test_a_run_of_a_grid_finds_the_grids_features(tiny_goemotions, tiny_bert, tmp_path, monkeypatch, run):
     _, loaded = text_problem(tiny_goemotions, tiny_bert, tmp_path / "grid", frozen=True)
@@ -205,7 +212,7 @@ def test_a_run_of_a_grid_finds_the_grids_features(tiny_goemotions, tiny_bert, tm
     assert len(list(tmp_path.rglob("features-*"))) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_features_that_were_compressed_are_refused(tiny_goemotions, tiny_bert, tmp_path):
     text_problem(tiny_goemotions, tiny_bert, tmp_path, frozen=True)
     [path] = tmp_path.glob("features-*")
@@ -216,13 +223,14 @@ def test_features_that_were_compressed_are_refused(tiny_goemotions, tiny_bert, t
         text_problem(tiny_goemotions, tiny_bert, tmp_path, frozen=True)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_features_further_up_are_not_looked_for(tiny_goemotions, tiny_bert, tmp_path, capsys):
     for folder in ("grid", "grid/a/b/run"):
         text_problem(tiny_goemotions, tiny_bert, tmp_path / folder, frozen=True)
         assert f"once, to {tmp_path / folder}/features-" in capsys.readouterr().out
 
 
+@pytest.mark.nightly
 def test_texts_that_come_out_the_same_are_named(tiny_goemotions, tiny_bert, tmp_path, caplog):
     texts = tmp_path / "texts.tsv"
     texts.write_text("anger\tunheard of\nneutral\tnever seen\njoy\tgreat\n")
@@ -236,6 +244,7 @@ def test_a_path_that_is_misspelt(tiny_goemotions, tiny_bert):
         text_problem(tiny_goemotions, tiny_bert + "x")
 
 
+@pytest.mark.nightly
 def test_a_run_keeps_to_its_class_texts(tiny_goemotions, tiny_bert, tmp_path):
     texts, path = tmp_path / "texts.tsv", str(tmp_path / "run")
     texts.write_text("joy\tgreat\nanger\tawful\nneutral\ttable\n")
@@ -284,6 +293,7 @@ def test_class_weights_of_a_file(tmp_path):
         np.testing.assert_array_equal(weights, labels.numpy() / 2)
 
 
+@pytest.mark.nightly
 def test_class_weights_weigh_the_loss():
     experiment, loaded = loaded_with(config.Data(), encoder=config.Encoder(hidden=(4,)))
     model = loaded.build_model(experiment)
@@ -304,6 +314,7 @@ def test_vectors_go_to_the_interaction_as_they_are():
     assert loaded.build_model(experiment)(next(iter(loaded.read(experiment, "train")))[0]).shape == [8, 7]
 
 
+@pytest.mark.nightly
 def test_the_cache_holds_what_would_be_preprocessed(image_files, cifar10_files, tiny_goemotions, tiny_bert):
     for section, encoder in (
         (config.Data(name="imagenet", path=image_files, image_size=16), config.Encoder(name="small_cnn")),
@@ -381,6 +392,7 @@ def a_corrupt_image(image_files, tmp_path):
     return str(path)
 
 
+@pytest.mark.nightly
 def test_a_corrupt_image_is_named_wherever_it_is_read(image_files, a_corrupt_image, tmp_path):
     section = config.Data(name="imagenet", path=image_files)
     experiment, loaded = loaded_with(section)
@@ -392,6 +404,7 @@ def test_a_corrupt_image_is_named_wherever_it_is_read(image_files, a_corrupt_ima
     assert len(list(loaded.read(experiment, "validation"))) == 1
 
 
+@pytest.mark.nightly
 def test_a_corrupt_image_is_left_out_and_reported(image_files, a_corrupt_image, tmp_path, caplog):
     (tmp_path / "val" / "dark" / "empty.JPEG").write_bytes(b"")  # of validation and test, which are one
     experiment, loaded = loaded_with(config.Data(name="imagenet", path=image_files, on_bad_row="skip"))
@@ -401,6 +414,7 @@ def test_a_corrupt_image_is_left_out_and_reported(image_files, a_corrupt_image, 
     next(iter(loaded.training_batches(experiment)))
 
 
+@pytest.mark.nightly
 def test_corrupt_images_in_folders_are_left_out_and_reported(image_files, a_corrupt_image, tmp_path, caplog):
     (tmp_path / "val" / "dark" / "empty.jpg").write_bytes(b"")
     (tmp_path / "val" / "notes.txt").write_text("no image")
@@ -436,6 +450,7 @@ def records(image_files, tmp_path):
     return str(folder)
 
 
+@pytest.mark.nightly
 def test_corrupt_images_in_records(records, caplog):
     section = config.Data(name="imagenet", path=records, image_size=8, augmentation="random_crop")
     experiment, loaded = loaded_with(section)
@@ -448,6 +463,7 @@ def test_corrupt_images_in_records(records, caplog):
     np.testing.assert_allclose(features["image"][:, 0, 0, 0], np.where(labels == 1, 220, 20) / 255, atol=0.01)
 
 
+@pytest.mark.nightly
 def test_a_split_of_corrupt_images_alone(image_files, tmp_path, caplog):
     for path in (tmp_path / "train").glob("*/*"):
         path.write_bytes(b"")
@@ -456,6 +472,7 @@ def test_a_split_of_corrupt_images_alone(image_files, tmp_path, caplog):
     assert "2 left out" in caplog.text
 
 
+@pytest.mark.nightly
 def test_examples_of_several_classes_train_and_are_judged(tiny_goemotions, tiny_bert, tmp_path):
     experiment = config.Experiment(
         data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8, multi_label=True),
@@ -474,6 +491,7 @@ def test_examples_of_several_classes_train_and_are_judged(tiny_goemotions, tiny_
             problem.load(config.override(experiment, changes), cache_dir="unused")
 
 
+@pytest.mark.nightly
 def test_outputs_that_are_kept_are_of_the_same_images(image_files):
     section = config.Data(name="imagenet", path=image_files, image_size=16)
     experiment, loaded = loaded_with(section, encoder=config.Encoder(name="small_cnn"))
@@ -525,6 +543,7 @@ METRICS = (
 )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
 @pytest.mark.parametrize("scale", [1.0, 1e9])
 def test_excluded_classes_are_left_out_of_every_metric(scale, dtype):
@@ -603,6 +622,7 @@ def test_an_encoder_of_images_does_not_take_ids():
         loaded.build_model(experiment)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("loss", "jit_compile"), [("softmax", False), ("rankmax", True)])
 def test_users_train_and_are_judged_without_what_is_excluded(tmp_path, loss, jit_compile):
     experiment = config.Experiment(

@@ -53,6 +53,7 @@ def test_the_error_runs_beside_for_as_long_as_it_is_to():
     assert values[3] == values[4]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["approx_ndcg", "mean_average_precision"])
 def test_a_sorter_learns_along_the_way_and_comes_back(tmp_path, name):
     experiment = small(**{"loss.name": name, "loss.fine_tune": True})
@@ -66,6 +67,7 @@ def test_a_sorter_learns_along_the_way_and_comes_back(tmp_path, name):
     assert not hasattr(model, "rank_sorter")
 
 
+@pytest.mark.nightly
 def test_a_sorter_of_the_users_own(tmp_path):
     blunt = sorters.get("equivariant", trained=None)
     blunt.weights[0].assign(-3.0)
@@ -78,6 +80,7 @@ def test_a_sorter_of_the_users_own(tmp_path):
     assert trainer.train(trained, str(tmp_path / "run"), progress=False)["steps"] > 0
 
 
+@pytest.mark.nightly
 def test_a_grid_of_rank_functions(tmp_path):
     runs = sweep.run_grid(
         small(**{"loss.rank_fn": None, "loss.name": "softmax"}),
@@ -125,6 +128,7 @@ def test_mistakes(changes, message):
         config.check(small(**changes))
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
 @pytest.mark.parametrize(
     ("name", "form"),

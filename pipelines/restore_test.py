@@ -20,6 +20,7 @@ def judged(path, which, split="validation", strategy=None):
     return step, judge(loaded.read(experiment, split, strategy)).summarize()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "changes",
     [
@@ -41,6 +42,7 @@ def test_a_checkpoint_has_the_figures_that_training_saw(tmp_path, changes):
         assert results["best_step"] != results["steps"]
 
 
+@pytest.mark.nightly
 def test_two_devices_restore_and_judge_as_one(tmp_path, mirrored):
     path = trained(str(tmp_path / "run"))
     for which in config.CHECKPOINTS:
@@ -50,6 +52,7 @@ def test_two_devices_restore_and_judge_as_one(tmp_path, mirrored):
         np.testing.assert_allclose(of_both["ndcg@5"], alone["ndcg@5"], atol=1e-4)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("which", config.CHECKPOINTS)
 def test_a_run_without_a_checkpoint_is_named(tmp_path, which):
     path = trained(str(tmp_path / "run"))
@@ -66,6 +69,7 @@ def test_a_run_without_a_checkpoint_is_named(tmp_path, which):
         trainer.restore(path, which)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("which", config.CHECKPOINTS)
 def test_restoring_changes_nothing_in_the_folder(tmp_path, which):
     path = trained(str(tmp_path / "run"))

@@ -40,6 +40,7 @@ def assert_ends_like_an_undisturbed_run(experiment, path, undisturbed):
     assert survival.compare(undisturbed(experiment), path) == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("loss", ["softmax", "gumbel_approx_ndcg"])
 @pytest.mark.parametrize("moment", ["before the save", "after the save"])
 def test_an_interrupted_run_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch, undisturbed, moment, loss):
@@ -48,6 +49,7 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch
     )
 
 
+@pytest.mark.nightly
 def test_a_run_with_dropout_in_every_part_goes_on(
     tmp_path, monkeypatch, undisturbed, tiny_goemotions, tiny_bert
 ):
@@ -96,6 +98,7 @@ EVERYTHING = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("number", "changes"),
     [
@@ -133,6 +136,7 @@ def test_a_signal_between_two_evaluations_saves_and_stops(
     assert [line["from_step"] for line in Workdir(path).sessions()] == [0, session["to_step"]]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_a_signal_while_a_split_is_judged(tmp_path, monkeypatch, undisturbed, call):
     """The first two are evaluations, the third is of the results."""
@@ -167,6 +171,7 @@ def cut(folder, pattern):
         path.write_bytes(path.read_bytes()[:-1])
 
 
+@pytest.mark.nightly
 def test_a_torn_best_model_is_noticed_before_anything_is_trained(tmp_path, monkeypatch):
     experiment, path = small(epochs=4.0), str(tmp_path / "torn")
     interrupt(experiment, path, 51, monkeypatch)
@@ -177,6 +182,7 @@ def test_a_torn_best_model_is_noticed_before_anything_is_trained(tmp_path, monke
         trainer.restore(path)
 
 
+@pytest.mark.nightly
 def test_a_finished_run_whose_best_model_is_damaged_is_not_judged_by_another(tmp_path):
     trainer.train(small(), str(tmp_path), progress=False)
     assert Workdir(str(tmp_path)).results()["best_step"] == 34
@@ -186,6 +192,7 @@ def test_a_finished_run_whose_best_model_is_damaged_is_not_judged_by_another(tmp
         trainer.restore(str(tmp_path))
 
 
+@pytest.mark.nightly
 def test_checkpoints_that_are_all_damaged_are_not_overwritten(tmp_path, monkeypatch):
     experiment, path = small(epochs=4.0), str(tmp_path / "torn")
     interrupt(experiment, path, 51, monkeypatch)
@@ -210,6 +217,7 @@ def interrupt(experiment, path, step, monkeypatch):
             trainer.train(experiment, path, progress=False)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("step", [51, 68])  # after the last one nothing is saved any more
 def test_lost_histories_are_written_again(tmp_path, monkeypatch, undisturbed, step):
     experiment, path = small(epochs=4.0), str(tmp_path / "lost")
@@ -218,6 +226,7 @@ def test_lost_histories_are_written_again(tmp_path, monkeypatch, undisturbed, st
     assert_ends_like_an_undisturbed_run(experiment, path, undisturbed)
 
 
+@pytest.mark.nightly
 def test_tensorboard_takes_back_what_will_be_repeated(tmp_path, monkeypatch):
     experiment, path = small(epochs=4.0), str(tmp_path / "run")
     interrupt(experiment, path, 34, monkeypatch)
@@ -230,6 +239,7 @@ def test_tensorboard_takes_back_what_will_be_repeated(tmp_path, monkeypatch):
     assert restarts == {35}
 
 
+@pytest.mark.nightly
 def test_how_many_steps_are_taken_at_once_changes_nothing(tmp_path):
     histories = []
     for count in (1, 5, 100):
@@ -239,6 +249,7 @@ def test_how_many_steps_are_taken_at_once_changes_nothing(tmp_path):
     assert len(set(histories)) == 1
 
 
+@pytest.mark.nightly
 def test_checkpoints_between_evaluations_change_nothing(tmp_path, undisturbed):
     trainer.train(small(checkpoint_steps=4), str(tmp_path), progress=False)
     history = Workdir(str(tmp_path)).history()
@@ -248,6 +259,7 @@ def test_checkpoints_between_evaluations_change_nothing(tmp_path, undisturbed):
     assert names == ["step-32.index", "step-34.index"]
 
 
+@pytest.mark.nightly
 def test_a_run_in_object_storage(tmp_path):
     path = f"ram://{tmp_path.name}/run"
     trainer.train(small(), path, progress=False)
@@ -257,6 +269,7 @@ def test_a_run_in_object_storage(tmp_path):
     assert model.count_params() > 0
 
 
+@pytest.mark.nightly
 def test_two_processes_cannot_train_in_one_folder(tmp_path):
     workdir = Workdir(str(tmp_path))
     workdir.lock()
@@ -269,6 +282,7 @@ def test_two_processes_cannot_train_in_one_folder(tmp_path):
     workdir.lock()  # a run lets go at its end
 
 
+@pytest.mark.nightly
 def test_a_run_may_go_on_with_more_replicas(tmp_path, monkeypatch, mirrored):
     experiment = small(**{"encoder.dropout": 0.0, "epochs": 4.0})
     alone, both = str(tmp_path / "alone"), str(tmp_path / "both")

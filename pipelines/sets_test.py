@@ -46,6 +46,7 @@ def outputs_of(experiment, loaded, model):
     return loaded.scorer(model, "test", experiment.count_prior.name)(features), labels
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", PRIORS)
 def test_every_prior_trains_and_is_judged(tmp_path, loaded, name):
     loss = "sigmoid_cross_entropy" if name == "poisson_binomial" else "n_choose_k"
@@ -73,6 +74,7 @@ def test_every_prior_trains_and_is_judged(tmp_path, loaded, name):
     assert "test/number_of_classes" in tags
 
 
+@pytest.mark.nightly
 def test_the_learned_prior_learns(loaded, tmp_path):
     experiment = digits(epochs=10.0, optimizer=config.Optimizer(learning_rate=3e-2))
     trainer.train(experiment, str(tmp_path / "run"), loaded=loaded, progress=False)
@@ -93,6 +95,7 @@ def test_the_empirical_prior_is_the_training_examples_shares(loaded):
     np.testing.assert_allclose(np.exp(outputs.log_counts), [shares] * 60, atol=1e-6)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "changes",
     [{"jit_compile": True}, {"precision": "mixed_float16"}, {"accumulation_steps": 2, "batch_size": 20}],
@@ -201,6 +204,7 @@ def test_sections_that_make_no_sense(changes, message):
         config.check(config.override(digits(), changes))
 
 
+@pytest.mark.nightly
 def test_scores_without_excluded_classes(loaded):
     """The set of an example whose other classes are excluded is one of those that are left."""
     experiment = digits(count_prior=config.CountPrior(name="poisson_binomial"))
@@ -220,6 +224,7 @@ def test_scores_without_excluded_classes(loaded):
     assert (judged.log_counts[:, 10] == -np.inf).all()
 
 
+@pytest.mark.nightly
 def test_a_keras_program_of_ones_own():
     rng = np.random.default_rng(0)
     features = {"embedding": rng.normal(size=[256, 6]).astype(np.float32)}

@@ -24,6 +24,7 @@ def test_errors_are_those_of_the_definition(name):
         np.testing.assert_allclose(found, 0.0, atol=1e-6)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["exact", "handcrafted", "equivariant"])
 def test_what_is_foretold_of_a_move_is_the_value_and_the_gradient(name):
     rank_fn = rank_functions.get(name, 6)
@@ -40,6 +41,7 @@ def test_what_is_foretold_of_a_move_is_the_value_and_the_gradient(name):
     assert found.max() > 0.0
 
 
+@pytest.mark.nightly
 def test_tables():
     told = []
     tables = sorter_accuracy.tables(["cnn", "equivariant", "exact"], (10, 11), told.append)
@@ -57,6 +59,7 @@ def test_tables():
         sorter_accuracy.tables(["bubble"])
 
 
+@pytest.mark.nightly
 def test_places_off_are_those_of_the_definition():
     rng = np.random.default_rng(0)
     scores = rng.normal(size=[600, 11]).astype(np.float32)
@@ -92,6 +95,7 @@ def write_scores(path, drawn, **changes):
     return str(path)
 
 
+@pytest.mark.nightly
 def test_the_table_of_a_run(tmp_path):
     scores = np.random.default_rng(0).normal(size=[50, 28])
     path = write_scores(tmp_path / "scores.npz", scores)
@@ -133,6 +137,7 @@ def test_a_table_of_what_is_not_there(tmp_path):
         sorter_accuracy.table_of_run(["bubble"], path)
 
 
+@pytest.mark.nightly
 def test_the_commands_of_what_is_shipped():
     commands = sorter_accuracy.commands(["handcrafted", "lstm", "equivariant"])
     assert list(commands) == ["lstm, n = 10,18,28,100", "equivariant, n = 100"]  # each once

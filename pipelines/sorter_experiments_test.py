@@ -42,6 +42,7 @@ def test_hinge_ap_by_brute_force():
     assert float(sorter_experiments.hinge_ap(tf.zeros([3]), tf.zeros([3]))) == 0.0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("name", "n"), [("lstm", 10), ("cnn", 28), ("equivariant", 100)])
 def test_what_is_shipped_ranks_as_well_as_its_file_says(name, n):
     scores, ranks = score_vectors.held_out("test", n)
@@ -57,6 +58,7 @@ def test_the_triplet_of_scores():
     np.testing.assert_allclose(found, [0.0 + 0.1, 0.5 + 0.0], atol=1e-6)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", sorter_experiments.TASKS)
 def test_each_task_from_its_data_to_its_table(name, tmp_path):
     whole = sorter_experiments.TASKS[name]
@@ -112,6 +114,7 @@ def test_a_learning_rate_is_climbed_to(values, tried, best):
     assert sorted(seen) == tried
 
 
+@pytest.mark.nightly
 def test_what_is_trained_is_not_trained_again(monkeypatch, tmp_path):
     task = dataclasses.replace(sorter_experiments.TASKS["spearman"], epochs=1)
     whole = sorter_experiments.run(
@@ -170,6 +173,7 @@ def test_one_seed_has_no_interval(tmp_path):
         assert not any("nan" in cell or "±" in cell for cell in row)
 
 
+@pytest.mark.nightly
 def test_several_labels_of_vectors(tmp_path):
     experiment = config.Experiment(
         data=config.Data(name="embedded_digits", features="rbm", num_examples=300),
@@ -200,6 +204,7 @@ def test_several_labels_of_vectors(tmp_path):
         sorter_experiments.multi_label(experiment, str(tmp_path))
 
 
+@pytest.mark.nightly
 def test_training_helps_every_task():
     for name, loss, rank_fn in [
         ("spearman", "spearman", "equivariant"),

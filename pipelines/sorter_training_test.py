@@ -31,6 +31,7 @@ def _few_vectors(monkeypatch):
     monkeypatch.setattr(sorter_training.score_vectors, "HELD_OUT", {"validation": 50, "test": 100})
 
 
+@pytest.mark.nightly
 def test_it_learns_and_leaves_what_it_learnt(tmp_path):
     experiment = small(epochs=3.0)
     results = sorter_training.train(experiment, str(tmp_path / "run"), progress=False)
@@ -55,6 +56,7 @@ def test_the_defaults_of_the_command_can_be_trained(sorter):
     assert sorter_config.LEARNED == sorters.LEARNED
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "experiment",
     [
@@ -94,6 +96,7 @@ def test_a_run_that_is_interrupted_goes_on_to_the_same_end(tmp_path, monkeypatch
         np.testing.assert_array_equal(tensor, kept[1][name])
 
 
+@pytest.mark.nightly
 def test_replicas_learn_as_one_device(tmp_path, mirrored):
     one = sorter_training.train(small(), str(tmp_path / "one"), progress=False)
     two = sorter_training.train(small(), str(tmp_path / "two"), strategy=mirrored, progress=False)
@@ -141,6 +144,7 @@ def test_mistakes(changes, message, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.nightly
 def test_the_folder_of_another_sorter(tmp_path):
     path = str(tmp_path / "run")
     sorter_training.train(small(), path, progress=False)
@@ -161,6 +165,7 @@ def test_its_command_trains_the_same():
     )
 
 
+@pytest.mark.nightly
 def test_a_diverging_sorter_says_so(tmp_path):
     experiment = small(optimizer=config.Optimizer(learning_rate=1e30), epochs=1.0)
     with pytest.raises(FloatingPointError, match="loss 'l1' is nan at step 2, .*the vectors of step 2"):

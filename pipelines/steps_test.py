@@ -96,6 +96,7 @@ def test_a_step_written_out(clip_norm):
         np.testing.assert_allclose(variable, weight, atol=1e-6)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("loss", ["softmax", "approx_ndcg", "mse"])
 @pytest.mark.parametrize(
     "changes",
@@ -113,6 +114,7 @@ def test_two_replicas_take_the_step_of_one(changes, loss):
     assert_alike(taken(small(**changes, **{"loss.name": loss}), MIRRORED), reference)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("strategy", ["default", MIRRORED])
 def test_half_precision_trains_on_any_strategy(strategy):
     reference = taken(small(), make_optimizer=lambda: build_optimizer(small()))
@@ -137,11 +139,13 @@ def test_a_step_too_large_for_float16_is_passed_over():
     assert float(optimizer.loss_scale) == 2.0**119
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("changes", [{"jit_compile": True}, {"accumulation_steps": 4}])
 def test_compiled_or_in_parts_a_step_is_the_same(changes):
     assert_alike(taken(small(**changes)), taken(small()))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("encoder", ["small_cnn", "bert"])
 def test_encoders_compiled_take_the_same_step(encoder, tmp_path, tiny_goemotions, tiny_bert):
     changes = {"encoder.name": encoder, "encoder.hidden": None, "interaction.name": "lc_mlp"}
@@ -153,6 +157,7 @@ def test_encoders_compiled_take_the_same_step(encoder, tmp_path, tiny_goemotions
     assert_alike(taken(compiled, loaded=loaded), taken(experiment, loaded=loaded), rtol=1e-4)
 
 
+@pytest.mark.nightly
 def test_weight_decay_of_an_encoder_joins_the_loss_once_whatever_the_replicas():
     experiment = small()
     values = []
@@ -192,6 +197,7 @@ class Normalised(tf.keras.layers.Layer):
         return h
 
 
+@pytest.mark.nightly
 def test_batch_norm_sees_the_whole_batch():
     experiment = small()
     loaded = generated(experiment, Normalised)
@@ -202,6 +208,7 @@ def test_batch_norm_sees_the_whole_batch():
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "value", "plain"), [("jit_compile", True, False), ("accumulation_steps", 2, 1)]
 )
@@ -214,6 +221,7 @@ def test_what_batch_norm_over_replicas_forbids(name, value, plain):
         made(experiment, MIRRORED, loaded)
 
 
+@pytest.mark.nightly
 def test_asking_to_stop_is_heard():
     _, _, take = made(small())
     assert not take(1).stopping

@@ -35,6 +35,7 @@ def test_tf_ranking_is_left_out_where_it_does_not_fit():
     assert against("rescaled_mse", (4, 28)) == {"softmax_ce", "floor"}
 
 
+@pytest.mark.nightly
 def test_every_loss_is_measured_and_equals_its_baseline():
     names = {step.name for step in suites._loss_steps((4, 6))}
     assert names >= set(losses.names())
@@ -54,6 +55,7 @@ def test_every_metric_equals_its_baselines(name):
         np.testing.assert_allclose(np.ravel(results[0]), np.ravel(other), rtol=1e-5)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", model_registry.INTERACTIONS)
 def test_every_interaction_is_measured_and_equals_the_naive_form(name):
     steps = suites.SUITES["interactions"].steps("3x5x4x6", [name])
@@ -65,6 +67,7 @@ def test_every_interaction_is_measured_and_equals_the_naive_form(name):
         np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("n", [5, 32])
 def test_the_ways_to_the_sum_over_all_sets_agree(n):
     steps = suites.SUITES["n_choose_k"].steps(f"4x{n}x3")
@@ -88,6 +91,7 @@ def test_the_ways_to_the_sum_over_all_sets_agree(n):
         suites.SUITES["n_choose_k"].steps("4x3x4")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("k", [1, 3])
 def test_projections_are_measured_and_equal_their_baselines(k):
     size = (4, 30, k)
@@ -102,6 +106,7 @@ def test_projections_are_measured_and_equal_their_baselines(k):
         suites.SUITES["projections"].steps("4x3x4")
 
 
+@pytest.mark.nightly
 def test_sorters_are_measured_and_rank_the_same_under_xla():
     steps = suites.SUITES["sorters"].steps("4x12")
     results = {}

@@ -326,6 +326,7 @@ def start(tmp_path):
     return start
 
 
+@pytest.mark.nightly
 def test_the_course_of_a_run(tmp_path, start):
     with start(FAKE) as session:
         course = survival.follow(session, str(tmp_path / "run"))
@@ -335,6 +336,7 @@ def test_the_course_of_a_run(tmp_path, start):
     assert 0.015 < course.save_seconds < 0.2
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("aim", "earliest", "latest"),
     [
@@ -380,6 +382,7 @@ def test_a_session_that_fails_shows_what_it_said(start):
         session.finish()
 
 
+@pytest.mark.nightly
 def test_a_session_that_takes_too_long_is_ended_with_all_it_started(tmp_path, start):
     program = """
         import fcntl, subprocess, sys, time
@@ -412,7 +415,7 @@ def test_what_cannot_be_tried_is_refused(tmp_path, arguments, knobs, message):
         survival.survive(arguments, str(tmp_path), **knobs)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_killed_run_ends_as_an_undisturbed_one(tmp_path):
     flags = [
         DIGITS,

@@ -20,6 +20,7 @@ def grid(root, **changes):
     return sweep.run_grid(base(), str(root), **{**axes, **changes})
 
 
+@pytest.mark.nightly
 def test_a_grid_runs_every_cell_and_reports_it(tmp_path, capsys):
     runs = grid(tmp_path, seeds=[1])
     assert len(runs) == 4
@@ -32,6 +33,7 @@ def test_a_grid_runs_every_cell_and_reports_it(tmp_path, capsys):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.nightly
 def test_a_cell_of_a_grid_is_the_run_that_train_makes(tmp_path):
     runs = grid(tmp_path / "grid", losses=["mse"], interactions=["lc_mlp"], seeds=[0, 3])
     trainer.train(runs[1].experiment, str(tmp_path / "alone"), progress=False)
@@ -45,6 +47,7 @@ def test_finished_cells_are_kept(tmp_path):
     assert [json.dumps(run.results) for run in again if run.experiment.seed == 0] == stamps
 
 
+@pytest.mark.nightly
 def test_the_learning_rate_is_chosen_on_the_validation_set(tmp_path, capsys):
     runs = grid(tmp_path, losses=["softmax"], interactions=["dot"], tune={RATE: (1e-6, 1e-2)})
     assert [run.experiment.optimizer.learning_rate for run in runs] == [1e-2, 1e-2]
@@ -65,6 +68,7 @@ def test_the_learning_rate_is_chosen_on_the_validation_set(tmp_path, capsys):
     assert row == ["softmax", "dot", "0.01", "1.01", "1.01", f"1e-06: {values[1]}, 0.01: {values[0]}"]
 
 
+@pytest.mark.nightly
 def test_a_rate_that_diverges_loses(tmp_path, capsys):
     axes = {"losses": ["mse"], "interactions": ["dot"], "seeds": [0]}
     (run,) = grid(tmp_path / "a", **axes, tune={RATE: (1e30, 1e-2)})
@@ -74,6 +78,7 @@ def test_a_rate_that_diverges_loses(tmp_path, capsys):
         grid(tmp_path / "b", **axes, tune={RATE: (1e30, 1e29)})
 
 
+@pytest.mark.nightly
 def test_several_fields_are_tuned_together(tmp_path, capsys):
     tune = {RATE: (1e-3, 1e-2), "encoder.dropout": (0.0, 0.9)}
     axes = {"losses": ["softmax"], "interactions": ["dot"], "seeds": [0, 1]}
@@ -100,6 +105,7 @@ def test_several_fields_are_tuned_together(tmp_path, capsys):
     assert Workdir(str(tmp_path / "alone")).history() == Workdir(runs[0].path).history()
 
 
+@pytest.mark.nightly
 def test_a_knob_that_a_loss_lacks_is_not_tried(tmp_path, capsys):
     axes = {"losses": ["softmax", "mse"], "interactions": ["dot"], "seeds": [0]}
     runs = grid(tmp_path, **axes, tune={"loss.temperature": (0.5, 1.0)})
@@ -113,6 +119,7 @@ def test_a_knob_that_a_loss_lacks_is_not_tried(tmp_path, capsys):
     assert "softmax-dot has no" not in text
 
 
+@pytest.mark.nightly
 def test_a_field_of_one_value_is_set(tmp_path, capsys):
     (run,) = grid(tmp_path, losses=["mse"], interactions=["dot"], seeds=[0], tune={RATE: (0.02,)})
     assert run.experiment.optimizer.learning_rate == 0.02

@@ -183,6 +183,7 @@ def test_a_tensorboard_that_has_read_too_much_forgets_it(tmp_path):
     assert steps(events.Reload(), "loss") == [0, 10, 20, 30]
 
 
+@pytest.mark.nightly
 def test_a_run_may_be_killed_again_and_again(tmp_path):
     for resumed_at in (0, 10, 10, 30):
         tensorboard.purge_after(str(tmp_path), resumed_at)
@@ -272,7 +273,7 @@ def write_run(folder, seed, scale):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("load_fast", ["true", "false"])
 def test_a_tensorboard_shows_the_runs_of_a_grid(tmp_path, load_fast):
     if load_fast == "true" and not importlib.util.find_spec("tensorboard_data_server"):

@@ -49,7 +49,7 @@ SLOW = {"imagenet_resnet50"}  # a network that cannot be had smaller
 
 
 def configs():
-    return [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in CONFIGS]
+    return [pytest.param(name, marks=pytest.mark.nightly) if name in SLOW else name for name in CONFIGS]
 
 
 @pytest.fixture
@@ -230,6 +230,7 @@ def check_hlo(hlo, double=False):
     assert not found, f"double precision: {found[0]}"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", configs())
 def test_the_batches_and_the_steps_of_every_config_are_fit_for_a_tpu(name, make, tmp_path):
     built = Built(make(name), tmp_path)
@@ -259,6 +260,7 @@ def check_batches(built, replicas):
 METRICS = ("mrr", "mean_rank", "precision@3", "recall@3", "map", "ndcg")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
@@ -268,7 +270,7 @@ METRICS = ("mrr", "mean_rank", "precision@3", "recall@3", "map", "ndcg")
         ("image_folder_cnn", {"accumulation_steps": 2, "encoder.dropout": 0.2}),
         ("cifar10_vgg16", {"accumulation_steps": 2}),
         ("image_folder_cnn", {"optimizer.clip_norm": 1.0, "optimizer.ema_momentum": 0.9}),
-        pytest.param("goemotions_minilm", {"class_encoder.name": "text"}, marks=pytest.mark.slow),
+        pytest.param("goemotions_minilm", {"class_encoder.name": "text"}, marks=pytest.mark.nightly),
         ("goemotions_zero_shot", {"data.held_out": (), "class_encoder.attention_layers": 1}),
         ("digits_mlp", {"optimizer.name": "adagrad", "data.class_weights": "balanced"}),
         ("digits_mlp", {"optimizer.name": "adamw", "metrics": METRICS, "monitor": "mrr"}),
@@ -307,6 +309,7 @@ def test_every_loss_is_fit_for_a_tpu(name, multi_label):
     assert lower(gradient, tf.ones([8, 10]), labels, double=name in IN_DOUBLE_PRECISION)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", model_registry.INTERACTIONS)
 def test_every_interaction_is_fit_for_a_tpu(name, tmp_path):
     built = Built(small(**{"interaction.name": name}), tmp_path)
@@ -346,6 +349,7 @@ def double(h):
     return tf.cast(tf.cast(h, tf.float64) * 2.0, tf.float32)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("spoil", "error", "message"),
     [
@@ -414,6 +418,7 @@ TRACED = [
 ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("name", "cores", "changes"), TRACED)
 def test_tensorflows_own_tpu_strategy_takes_the_steps(name, cores, changes, make, tmp_path):
     built = Built(make(name, **changes), tmp_path, tpu_strategy(cores))
@@ -527,6 +532,7 @@ def test_a_tpu_that_is_not_there_is_one_clear_error(monkeypatch, failing):
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "reason"), [("local", "TPUs not found in the cluster"), ("grpc://127.0.0.1:1", "refused")]
 )
@@ -553,7 +559,7 @@ main.run(train.main, resumes=True)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_door_trains_on_what_stands_in_for_a_tpu(tmp_path):
     config_file = os.path.join(FOLDER, "digits_mlp.py")
     arguments = ["--strategy=tpu", "--tpu=local", f"--config={config_file}", f"--workdir={tmp_path}/run"]

@@ -117,6 +117,7 @@ def test_tensorboard_holds_losses_metrics_and_the_config(finished):
     }
 
 
+@pytest.mark.nightly
 def test_the_same_seed_is_the_same_run_and_another_is_not(tmp_path, finished_once):
     paths = [str(tmp_path / name) for name in "ab"]
     np.random.default_rng(0)
@@ -127,6 +128,7 @@ def test_the_same_seed_is_the_same_run_and_another_is_not(tmp_path, finished_onc
     assert Workdir(paths[0]).history() != Workdir(paths[1]).history()
 
 
+@pytest.mark.nightly
 def test_steps_in_place_of_epochs(tmp_path):
     assert trainer.train(small(steps=5), str(tmp_path), progress=False)["steps"] == 5
 
@@ -171,6 +173,7 @@ def test_a_loss_that_selects_all_classes(tmp_path, k):
     assert not os.path.exists(os.path.join(path, "config.json"))
 
 
+@pytest.mark.nightly
 def test_a_changing_temperature_is_seen(tmp_path):
     changes = {"loss.temperature": 2.0, "loss.final_temperature": 0.5}
     trainer.train(small(**changes), str(tmp_path), progress=False)
@@ -221,6 +224,7 @@ def test_a_gradient_that_is_not_finite_stops_the_run_before_the_weights_are_kept
     assert not (tmp_path / "checkpoints" / "last").exists()
 
 
+@pytest.mark.nightly
 def test_early_stop_keeps_the_best(tmp_path, monkeypatch):
     values = iter([50.0, 60.0, 55.0, 59.0])
     summarize = evaluation.summarize
@@ -234,6 +238,7 @@ def test_early_stop_keeps_the_best(tmp_path, monkeypatch):
     assert (results["best_step"], results["steps"]) == (34, 68)
 
 
+@pytest.mark.nightly
 def test_top5_is_left_out_where_it_says_nothing(tmp_path, tiny_goemotions, tiny_bert):
     experiment = config.Experiment(
         data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8),
@@ -258,6 +263,7 @@ def test_features_that_do_not_fit_the_encoder(tmp_path, tiny_goemotions, tiny_be
         )
 
 
+@pytest.mark.nightly
 def test_a_frozen_encoder_is_run_once_and_kept_out_of_training(
     tmp_path, tiny_goemotions, tiny_bert, monkeypatch
 ):
@@ -347,6 +353,7 @@ def test_a_folder_that_tensorflow_takes_for_a_pattern(tmp_path):
         trainer.train(small(), str(tmp_path / "run [1]"))
 
 
+@pytest.mark.nightly
 def test_texts_go_to_a_remote_tpu_as_tokens_alone(tmp_path, tiny_goemotions, tiny_bert, monkeypatch):
     monkeypatch.setattr(strategies, "reads_elsewhere", lambda _: True)
     experiment = config.Experiment(
@@ -380,10 +387,12 @@ def assert_same_curve(experiment, tmp_path, strategy):
         assert a[experiment.monitor] == pytest.approx(b[experiment.monitor], abs=0.1)
 
 
+@pytest.mark.nightly
 def test_the_curve_of_two_replicas_is_that_of_one(tmp_path, mirrored):
     assert_same_curve(small(**{"encoder.dropout": 0.0, "epochs": 5.0}), tmp_path, mirrored)
 
 
+@pytest.mark.nightly
 def test_the_curve_of_a_text_encoder_on_two_replicas(tmp_path, mirrored, tiny_goemotions, tiny_bert):
     experiment = config.Experiment(
         data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8),
@@ -398,6 +407,7 @@ def test_the_curve_of_a_text_encoder_on_two_replicas(tmp_path, mirrored, tiny_go
     assert_same_curve(experiment, tmp_path, mirrored)
 
 
+@pytest.mark.nightly
 def test_the_curve_of_users_on_two_replicas(tmp_path, mirrored):
     experiment = config.Experiment(
         data=config.Data(name="synthetic_retrieval", num_classes=60, num_examples=40, num_relevant=10),
@@ -412,6 +422,7 @@ def test_the_curve_of_users_on_two_replicas(tmp_path, mirrored):
     assert_same_curve(experiment, tmp_path, mirrored)
 
 
+@pytest.mark.nightly
 def test_pictures_of_a_long_training(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "SECONDS_BETWEEN_PICTURES", 0.0)
     trainer.train(small(), str(tmp_path), progress=False)
@@ -426,6 +437,7 @@ def test_pictures_of_a_long_training(tmp_path, monkeypatch):
     assert pictured["test/confusion_matrix"] == [34]
 
 
+@pytest.mark.nightly
 def test_a_judge_of_several_splits_takes_the_most_classes_of_an_example(tmp_path):
     section = config.Data(name="synthetic_retrieval", num_classes=30, num_examples=40, num_relevant=6)
     experiment = config.Experiment(data=section, metrics=("recall@5", "mrr"), evaluation_batch_size=64)

@@ -13,6 +13,7 @@ def few(monkeypatch):
     monkeypatch.setitem(data_suite.EXPERIMENTS, "goemotions", digits_mlp.get_config)  # MiniLM takes a minute
 
 
+@pytest.mark.nightly
 def test_both_sides_train():
     bare = training_suite._build(Step("bare"), (2,))
     before = float(bare._step())

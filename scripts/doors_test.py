@@ -43,7 +43,6 @@ def error_line(finished):
     return line
 
 
-@pytest.mark.slow
 def test_train_then_evaluate(fork, tmp_path):
     path = tmp_path / "run"
     trained = run("train", DIGITS, *QUICK, f"--workdir={path}")
@@ -84,7 +83,7 @@ def two_runs(fork, tmp_path_factory):
     return tuple(paths.values())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_evaluate_leaves_what_it_found(two_runs):
     first, _ = two_runs
     results = json.loads((first / "results.json").read_text())
@@ -113,7 +112,7 @@ def test_evaluate_leaves_what_it_found(two_runs):
     assert [line.split()[0] for line in lines] == [row[0] for row in worst_first]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_evaluate_the_last_checkpoint_of_many_classes_without_their_scores(fork, tmp_path):
     config = tmp_path / "many.py"
     config.write_text(
@@ -139,7 +138,7 @@ def test_evaluate_the_last_checkpoint_of_many_classes_without_their_scores(fork,
         assert len(npz["values"]) == told["examples"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_compare(fork, two_runs):
     paths = [path / "test" / "scores.npz" for path in two_runs]
     compared = fork("compare", *(f"--scores={path}" for path in (*paths, paths[0])))
@@ -155,7 +154,7 @@ def test_compare(fork, two_runs):
     assert same.count("0.00  [-0.77, +0.77]") == 3
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_mistakes_in_comparing_are_one_clear_line(two_runs, tmp_path, mistaken):
     first = two_runs[0] / "test" / "scores.npz"
     assert "--scores" in mistaken("compare")
@@ -172,7 +171,7 @@ def test_mistakes_in_comparing_are_one_clear_line(two_runs, tmp_path, mistaken):
     assert "have no metric in common" in line
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_queries_and_their_documents(fork, mistaken, tmp_path):
     folder = tmp_path / "fold"
     folder.mkdir()
@@ -214,7 +213,7 @@ digits_mlp.get_config = lambda: config.override(whole, {"epochs": 2.0})
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_demo(fork, tmp_path):
     finished = fork("demo", f"--workdir={tmp_path}", "--seeds=1", first=SHORT_DEMO)
     assert finished.returncode == 0, finished.stderr
@@ -224,7 +223,7 @@ def test_demo(fork, tmp_path):
         assert (tmp_path / name).stat().st_size > 500
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_sweep_on_a_frozen_encoder(fork, tmp_path, tiny_goemotions, tiny_bert):
     config = tmp_path / "frozen.py"
     config.write_text(
@@ -254,7 +253,6 @@ def test_sweep_on_a_frozen_encoder(fork, tmp_path, tiny_goemotions, tiny_bert):
     assert len([name for name in os.listdir(path) if name.startswith("features-")]) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -276,7 +274,6 @@ def test_a_mistake_is_one_clear_line(tmp_path, mistaken, arguments, message):
     assert message in mistaken("train", DIGITS, f"--workdir={tmp_path / 'run'}", *arguments)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("row", "message"),
     [
@@ -315,7 +312,7 @@ def test_flags_that_have_to_be_there(mistaken):
     assert "--config" in mistaken("train", "--workdir=x")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_convert_then_train_with_class_names(fork, tmp_path, tiny_goemotions, tiny_bert):
     own = tmp_path / "own"
     converted = fork("convert_checkpoint", f"--checkpoint={tiny_bert}", f"--output={own}")
@@ -344,7 +341,6 @@ def test_convert_then_train_with_class_names(fork, tmp_path, tiny_goemotions, ti
     assert "test (4 examples)" in trained.stdout
 
 
-@pytest.mark.slow
 def test_data(fork, tmp_path, tiny_goemotions, tiny_bert):
     goemotions = "--config=goemotions_bert"
     path = tmp_path / "described"
@@ -360,7 +356,7 @@ def test_data(fork, tmp_path, tiny_goemotions, tiny_bert):
         assert (path / name).stat().st_size > 500
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_users_are_trained_evaluated_and_compared(fork, mistaken, tmp_path):
     rows = [f"{user},{(7 * user + 11 * i) % 130},4.0,9\n" for user in range(30) for i in range(20)]
     (tmp_path / "ratings.csv").write_text("userId,movieId,rating,timestamp\n" + "".join(rows))
@@ -381,7 +377,7 @@ def test_users_are_trained_evaluated_and_compared(fork, mistaken, tmp_path):
     assert "loss.k 131 selects all of the 130 classes that are trained: lower it" in line
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_data_of_users(fork, tmp_path):
     (tmp_path / "u.data").write_text("".join(f"{i % 6}\t{i % 7}\t3\t9\n" for i in range(40)))
     for name, flag in (("movielens", f"path={tmp_path}"), ("synthetic_retrieval", "num_classes=200")):
@@ -395,7 +391,7 @@ def test_data_of_users(fork, tmp_path):
         assert (path / "classes.png").stat().st_size > 500
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -425,7 +421,7 @@ def test_a_mistake_in_describing_is_one_clear_line(tmp_path, mistaken, arguments
     assert not (tmp_path / "described").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_sorter_is_trained_and_used(fork, mistaken, tmp_path):
     flags = [
         "--sizes=5",
@@ -459,7 +455,7 @@ def test_a_sorter_is_trained_and_used(fork, mistaken, tmp_path):
     assert "sorter.safetensors holds a sorter 'equivariant', not 'lstm'" in other
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_losses_on_ranks_are_put_to_the_test(fork, mistaken, tmp_path):
     embedded = "--config=embedded_digits"
     flags = [embedded, "--config.data.features=pixels", "--config.data.num_examples=200", "--seed=0"]

@@ -285,6 +285,7 @@ def only_line(finished):
     return line
 
 
+@pytest.mark.nightly
 def test_one_command_creates_installs_trains_and_follows(world):
     finished = world.launch(*HOST, "--", *TRAINING)
     assert finished.returncode == 0, finished.stderr
@@ -305,6 +306,7 @@ def test_one_command_creates_installs_trains_and_follows(world):
     assert not list((world.checkout / ".git").glob("launch-*"))
 
 
+@pytest.mark.nightly
 def test_the_training_on_the_vm_knows_its_commit(world):
     world.launch(*HOST, "--", *TRAINING)
     command = ["git", "-C", world.vm / "rank4class/code", "rev-parse", "HEAD"]
@@ -313,6 +315,7 @@ def test_the_training_on_the_vm_knows_its_commit(world):
     )
 
 
+@pytest.mark.nightly
 def test_a_pod_is_driven_from_its_worker_0(world):
     finished = world.launch(*POD, "--", *TRAINING)
     assert finished.returncode == 0, finished.stderr
@@ -333,6 +336,7 @@ def test_the_image_is_that_of_the_number_of_hosts(world, kind, image):
     assert f"--version={image}" in world.call("create")
 
 
+@pytest.mark.nightly
 def test_a_queued_spot_request_is_waited_for(world):
     states = ["ACCEPTED", "WAITING_FOR_RESOURCES", "WAITING_FOR_RESOURCES", "PROVISIONING", "ACTIVE"]
     finished = world.launch(*HOST, "--queued", "--spot", "--", *TRAINING, queue_states=states)
@@ -351,6 +355,7 @@ def test_a_queued_spot_request_is_waited_for(world):
     assert finished.stderr.count("WAITING_FOR_RESOURCES") == 1
 
 
+@pytest.mark.nightly
 def test_flags_for_gcloud_are_passed_on(world):
     finished = world.launch(
         *HOST,
@@ -370,6 +375,7 @@ def test_flags_for_gcloud_are_passed_on(world):
             assert ("--internal-ip" in call) == (call[4] in ("ssh", "scp"))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "flags",
     [HOST, (*HOST, "--delete"), (*POD, "--queued", "--spot", "--delete"), ("--name=mine", "--type=v4-8")],
@@ -412,6 +418,7 @@ def path_without_gcloud(world):
     return str(folder)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("flags", [HOST, POD], ids=["host", "pod"])
 def test_arguments_arrive_as_they_were_given(world, flags):
     odd = ["--config.a=two  words", "--b=it's", '--c="$HOME"', "--d=`date`;*\\", "", "--e=a\nb", "--f=é"]
@@ -420,6 +427,7 @@ def test_arguments_arrive_as_they_were_given(world, flags):
     assert world.trained()["flags"][2:] == [*TRAINING, *odd]
 
 
+@pytest.mark.nightly
 def test_a_vm_that_is_ready_is_used(world):
     world.exists()
     finished = world.launch(*HOST, "--", *TRAINING)
@@ -427,6 +435,7 @@ def test_a_vm_that_is_ready_is_used(world):
     assert world.verbs() == [*["tpu-vm describe"] * 2, "tpu-vm ssh status", *ON_VM]
 
 
+@pytest.mark.nightly
 def test_the_same_command_again_starts_again_on_the_same_vm(world):
     world.launch(*HOST, "--", *TRAINING, training=3)
     world.forget()
@@ -461,6 +470,7 @@ def interrupted(process):
     return errors
 
 
+@pytest.mark.nightly
 def test_an_interrupted_follow_leaves_all_as_it_is_and_says_how_to_go_on(world):
     process = started(world, "--delete")
     errors = interrupted(process)
@@ -485,6 +495,7 @@ def test_an_interrupted_follow_leaves_all_as_it_is_and_says_how_to_go_on(world):
     assert len([call for call in world.calls("vm_calls") if call[1] == "rank4class.scripts.train"]) == 1
 
 
+@pytest.mark.nightly
 def test_another_training_that_runs_is_left_alone(world):
     interrupted(started(world))
     finished = world.launch(*HOST, "--delete", "--", *TRAINING, "--config.seed=2", again=True)
@@ -492,6 +503,7 @@ def test_another_training_that_runs_is_left_alone(world):
     assert "tpu-vm delete" not in world.verbs()
 
 
+@pytest.mark.nightly
 def test_a_training_can_be_followed_later(world):
     interrupted(started(world))
     (world.path / "hold").unlink()
@@ -501,6 +513,7 @@ def test_a_training_can_be_followed_later(world):
     assert world.verbs()[-1] == "tpu-vm delete"
 
 
+@pytest.mark.nightly
 def test_a_training_that_was_killed_is_an_error(world):
     process = started(world)
     os.killpg(int((world.vm / "rank4class/pid").read_text()), signal.SIGKILL)
@@ -518,6 +531,7 @@ def test_following_where_nothing_was_started(world):
     assert "tpu-vm delete" not in world.verbs()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("state", ["PREEMPTED", "TERMINATED"])
 def test_a_preempted_vm_is_created_anew(world, state):
     world.exists(state)
@@ -529,6 +543,7 @@ def test_a_preempted_vm_is_created_anew(world, state):
     assert world.trained()["flags"][-1] == f"--workdir={WORKDIR}"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("vm_state", "queue_state"),
     [(None, "SUSPENDED"), ("PREEMPTED", "SUSPENDED"), ("PREEMPTED", "ACTIVE"), (None, "FAILED")],
@@ -541,6 +556,7 @@ def test_a_suspended_request_is_asked_anew(world, vm_state, queue_state):
     assert "--force" in world.call("delete")
 
 
+@pytest.mark.nightly
 def test_a_request_that_waits_is_waited_for_and_not_asked_again(world):
     world.exists(queue_state="PROVISIONING")
     world.cloud["queued-resources"]["states"].append("ACTIVE")
@@ -549,6 +565,7 @@ def test_a_request_that_waits_is_waited_for_and_not_asked_again(world):
     assert "queued-resources create" not in world.verbs()
 
 
+@pytest.mark.nightly
 def test_a_vm_that_is_being_deleted_is_waited_for(world):
     world.exists("DELETING")
     world.cloud["tpu-vm"]["states"] += ["DELETING", None]
@@ -557,6 +574,7 @@ def test_a_vm_that_is_being_deleted_is_waited_for(world):
     assert world.verbs()[:4] == [*["tpu-vm describe"] * 3, "tpu-vm create"]
 
 
+@pytest.mark.nightly
 def test_a_preemption_during_the_training_has_its_own_exit_code(world):
     gone = {"fails": {"status": 255, "follow": 255}}
     world.cloud["after_break"] = {**gone, "tpu-vm": {**dict.fromkeys(("type", "version", "last"), "x")}}
@@ -567,6 +585,7 @@ def test_a_preemption_during_the_training_has_its_own_exit_code(world):
     assert "tpu-vm delete" not in world.verbs()
 
 
+@pytest.mark.nightly
 def test_a_broken_connection_is_taken_up_where_the_log_broke_off(world):
     finished = world.launch(*HOST, "--", *TRAINING, breaks=2, break_after=9)
     assert finished.returncode == 0, finished.stderr
@@ -576,6 +595,7 @@ def test_a_broken_connection_is_taken_up_where_the_log_broke_off(world):
     assert [words[-1] for words in commands if words[-2:-1] == ["follow"]] == ["0", "9", "18"]
 
 
+@pytest.mark.nightly
 def test_a_connection_that_stays_lost_is_given_up(world):
     world.cloud["after_break"] = {"fails": {"status": 255, "follow": 255}}
     flags = (*HOST, "--delete", "--wait_minutes=0")
@@ -605,6 +625,7 @@ def test_a_vm_that_will_not_be_ready(world):
     assert "TPU VM mine is STOPPED and will not be ready" in line
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("delete", [False, True])
 @pytest.mark.parametrize(
     ("step", "message", "deletes"),
@@ -625,6 +646,7 @@ def test_a_step_that_fails_is_named(world, step, message, deletes, delete):
     assert not list((world.checkout / ".git").glob("launch-*"))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("delete", [False, True])
 @pytest.mark.parametrize("code", [0, 1, 7])
 def test_the_exit_code_is_the_trainings(world, code, delete):
@@ -635,6 +657,7 @@ def test_the_exit_code_is_the_trainings(world, code, delete):
     assert world.verbs().count("tpu-vm delete") == delete
 
 
+@pytest.mark.nightly
 def test_a_queued_vm_is_deleted_with_its_request(world):
     finished = world.launch(*HOST, "--queued", "--delete", "--", *TRAINING)
     assert finished.returncode == 0, finished.stderr
@@ -644,11 +667,13 @@ def test_a_queued_vm_is_deleted_with_its_request(world):
     ]
 
 
+@pytest.mark.nightly
 def test_a_config_may_be_named(world):
     finished = world.launch(*HOST, "--", "--config=digits_mlp", TRAINING[1])
     assert finished.returncode == 0, finished.stderr
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("code", "expected"), [(0, 1), (7, 7)])
 def test_a_deletion_that_fails_is_told(world, code, expected):
     finished = world.launch(*HOST, "--delete", "--", *TRAINING, training=code, fails={"delete": 1})
@@ -666,6 +691,7 @@ def test_delete_deletes(world):
     ]
 
 
+@pytest.mark.nightly
 def test_the_zone_may_come_from_gcloud(world):
     finished = world.launch("--name=mine", "--type=v3-8", "--", *TRAINING)
     assert finished.returncode == 0, finished.stderr
@@ -744,6 +770,7 @@ def test_what_cannot_be_described_is_not_taken_for_absent(world):
     assert world.verbs() == ["tpu-vm describe"]
 
 
+@pytest.mark.nightly
 def test_uncommitted_changes_are_told_and_not_copied(world):
     with open(world.checkout / CONFIG, "a") as config:
         config.write("raise SystemExit\n")
@@ -755,6 +782,7 @@ def test_uncommitted_changes_are_told_and_not_copied(world):
     assert not (world.vm / "rank4class/code/notes").exists()
 
 
+@pytest.mark.nightly
 def test_the_lock_is_installed_without_tensorflow(world):
     world.launch(*HOST, "--", *TRAINING)
     calls = world.calls("vm_calls")
@@ -769,6 +797,7 @@ def test_the_lock_is_installed_without_tensorflow(world):
     assert set(installed) <= set(locked)
 
 
+@pytest.mark.nightly
 def test_an_image_without_ensurepip_lends_its_pip(world):
     world.launch(*HOST, "--", *TRAINING, ensurepip=False)
     assert "--without-pip" in world.calls("vm_calls")[0]

@@ -43,6 +43,7 @@ def run_all(*commands):
     return [process.communicate(timeout=300) for process in started]
 
 
+@pytest.mark.nightly
 def test_help_lists_all_flags_and_fields_at_once():
     for command, (output, errors) in zip(
         COMMANDS, run_all(*([name, "--help"] for name in COMMANDS)), strict=True
@@ -78,6 +79,7 @@ def test_help_shows_the_defaults():
     assert str(list(sorter_experiments.SEEDS)) in words
 
 
+@pytest.mark.nightly
 def test_a_wrong_config_is_refused_at_once(tmp_path):
     (tmp_path / "typed.py").write_text(
         "from rank4class.pipelines import config\n"

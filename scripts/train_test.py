@@ -16,8 +16,6 @@ SMALL = ("--config.encoder.hidden=(16,)", "--config.encoder.dropout=0.2")
 # Workers reduce in another order than one device does: losses agree to so many parts.
 REPLICAS_RTOL = 1e-5
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def start(imported):
@@ -80,6 +78,7 @@ def test_sigterm_saves_and_the_same_command_goes_on(start, tmp_path):
     assert ended(process)[0] == 128 + signal.SIGINT
 
 
+@pytest.mark.nightly
 def test_a_disk_that_is_full_loses_nothing(train, tmp_path):
     flags = ("--config.epochs=3", "--config.encoder.hidden=(64,)")
     code, line = train(tmp_path / "run", *flags, largest_file=20_000)
@@ -99,6 +98,7 @@ def test_a_folder_that_cannot_be_written(train, tmp_path):
     assert line == f"error: {tmp_path}/file/run: {tmp_path}/file is not a directory"
 
 
+@pytest.mark.nightly
 def test_a_second_process_on_one_folder(start, train, tmp_path):
     first = start(tmp_path / "run", "--config.epochs=400")
     wait_for((tmp_path / "run" / "config.json").exists, first)
@@ -142,6 +142,7 @@ def start_workers(start):
     return start_workers
 
 
+@pytest.mark.nightly
 @pytest.mark.multi_worker
 def test_two_workers_train_like_one_and_resume_when_one_is_lost(train, start_workers, tmp_path):
     flags = ("--config.epochs=12", "--config.encoder.dropout=0.0", "--config.checkpoint_steps=5")
@@ -175,6 +176,7 @@ def test_two_workers_train_like_one_and_resume_when_one_is_lost(train, start_wor
     assert np.isfinite([line["loss"] for line in two]).all()
 
 
+@pytest.mark.nightly
 @pytest.mark.multi_worker
 def test_a_signal_to_one_worker_stops_both(start_workers, tmp_path):
     chief, other = start_workers(tmp_path / "two", "--config.epochs=500")
@@ -189,6 +191,7 @@ def test_a_signal_to_one_worker_stops_both(start_workers, tmp_path):
     assert lines[0].startswith("saved after step ")
 
 
+@pytest.mark.nightly
 @pytest.mark.multi_worker
 @pytest.mark.parametrize(
     ("folder", "flags", "message"),
@@ -212,6 +215,7 @@ def test_workers_that_do_not_belong_together(start_workers, tmp_path, folder, fl
     assert not (tmp_path / "one" / "results.json").exists()
 
 
+@pytest.mark.nightly
 def test_a_log_that_cannot_be_written(train, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "tensorboard").write_text("")
