@@ -26,8 +26,8 @@ def pytest_configure(config):
         return
     import tensorflow as tf
 
-    # Small tensors gain nothing by threads, and pytest's workers share the cores. The doors, in processes of
-    # their own, run as they do for a user.
+    # Small tensors gain nothing by threads, and pytest's workers share the cores. Commands in processes of
+    # their own keep TensorFlow's defaults.
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2

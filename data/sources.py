@@ -142,7 +142,7 @@ def parse_json(text):
 
     Raises:
       json.JSONDecodeError: it is not JSON.
-      ValueError: it is not read, though it may be JSON; the message goes on after the name of the file.
+      ValueError: it is not accepted, though it may be JSON. The message follows the name of the file.
 
     >>> parse_json('{"a": 1, "a": 2}')
     Traceback (most recent call last):

@@ -25,7 +25,7 @@ class Split:
 
     Raises:
       ValueError: the labels are no array of integers or sparse matrix of numbers, such as a ragged list or a
-        dense matrix; or features, origins or what is excluded are no arrays of as many examples.
+        dense matrix; or the arrays of features, origins or exclusions differ in length.
     """
 
     features: dict

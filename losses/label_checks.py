@@ -1,6 +1,6 @@
 """What labels may be: class ids within the classes, or finite gains of at least 0.
 
-In eager mode what is neither is an error. In compiled code the losses of such an instance are NaN, by `known`
+In eager mode other labels are an error. In compiled code the losses of such an instance are NaN, by `known`
 and `sound`; `assert_valid` raises in a graph too, except under XLA.
 """
 

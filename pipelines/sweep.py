@@ -133,8 +133,8 @@ def check_overrides(fields, base, *, losses, interactions, tune):
       base, losses, interactions, tune: see `run_grid`.
     """
     flags = {"loss.name": "--losses", "interaction.name": "--interactions", "seed": "--seed"}
+    cells = _cells(losses, interactions)
     for field in fields:
-        cells = _cells(losses, interactions)
         if field in tune or field == "seed" or all(field in cell for cell in cells):
             flag = "--tune" if field in tune else flags.get(field, "--losses")
             raise ValueError(f"config.{field}: {flag} of the grid sets this field. Leave one of the two out.")
@@ -186,10 +186,7 @@ def _check_applicable(base, cells, tune):
 
 def _check_different(base, cells):
     """Raises ValueError if two cells are the same experiment, such as by a rank function set in `base`."""
-    names = []
-    for cell in cells:
-        experiment = _experiment(base, cell)
-        names.append(f"{config.title(experiment.loss)}-{experiment.interaction.name}")
+    names = [_name(_experiment(base, cell)) for cell in cells]
     for name in names:
         if names.count(name) > 1:
             raise ValueError(
