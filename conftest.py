@@ -1,18 +1,23 @@
-"""Fixtures, and the start of TensorFlow with two logical CPUs for the tests of replicas."""
+"""Fixtures, the start of TensorFlow with two logical CPUs, and the limit on what a test may take."""
 
 import contextlib
+import io
 import json
 import os
 import pathlib
+import resource
+import runpy
 import signal
 import subprocess
 import sys
 import time
 import tracemalloc
+from unittest import mock
 
 import numpy as np
 import pytest
 import safetensors.numpy
+from absl import flags, logging
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # TensorFlow's own pool would keep what the largest test took to the end: gigabytes in each worker.
@@ -34,18 +39,46 @@ def pytest_configure(config):
     )
 
 
+# A test that takes more is marked `nightly`, or made smaller.
+FAST_TEST_CPU_SECONDS = 2.0
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-    """Records the CPU seconds of a test for the report of `--junitxml`, by which tests are marked nightly."""
+    """Records the CPU seconds of a test for `--junitxml`; fails one that is too slow for `make test`."""
     started = _cpu_seconds()
     result = yield
-    item.user_properties.append(("cpu_seconds", round(_cpu_seconds() - started, 3)))
+    seconds = _cpu_seconds() - started
+    item.user_properties.append(("cpu_seconds", round(seconds, 3)))
+    item.user_properties.append(("max_rss_mb", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024))
+    if seconds > FAST_TEST_CPU_SECONDS and not item.get_closest_marker("nightly"):
+        pytest.fail(
+            f"{item.name} took {seconds:.1f} CPU seconds; a test of `make test` may take "
+            f"{FAST_TEST_CPU_SECONDS}. Make it smaller, or mark it nightly.",
+            pytrace=False,
+        )
     return result
 
 
 def _cpu_seconds():
     times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    return times.user + times.system + times.children_user + times.children_system + Forked.cpu_seconds
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _warm():
+    """Takes what only the first use of TensorFlow costs, so that no test is charged with it."""
+    import tensorflow as tf
+
+    from rank4class import losses
+    from rank4class.pipelines import trainer  # noqa: F401: it imports the rest
+
+    scores = tf.constant([[1.0, 0.0, 3.0]])
+    for jit_compile in (False, True):
+        tf.function(losses.Softmax(), jit_compile=jit_compile)([0], scores)
+    model = tf.keras.Sequential([tf.keras.layers.Dense(3)])
+    model.compile("adam", loss=losses.Softmax(), metrics=[losses.NDCG(2)])
+    model.fit(scores, np.array([0]), verbose=0)
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +87,12 @@ def _repeatable():
     import tensorflow as tf
 
     tf.keras.utils.set_random_seed(0)
+
+
+@pytest.fixture
+def rng():
+    """Returns a random generator that draws the same in every test, whichever tests ran before."""
+    return np.random.default_rng(0)
 
 
 @pytest.fixture(scope="session")
@@ -112,8 +151,8 @@ from rank4class.pipelines import comparison, description, evaluation_files, repo
 for line in sys.stdin:
     asked = json.loads(line)
     if pid := asked.get("pid"):
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        answer = os.waitstatus_to_exitcode(status) if ended else None
+        ended, status, used = os.wait4(pid, os.WNOHANG)
+        answer = [os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime] if ended else None
     elif not (answer := os.fork()):
         for stream, path in zip((0, 1, 2), (os.devnull, *asked["streams"])):
             os.dup2(os.open(path, os.O_RDWR | os.O_CREAT), stream)
@@ -131,13 +170,16 @@ for line in sys.stdin:
 class Forked:
     """What `subprocess.Popen` would be of a process that another one has forked."""
 
+    cpu_seconds = 0.0  # of all that have ended
+
     def __init__(self, ask, pid, streams):
         self.pid, self.returncode = pid, None
         self._ask, self._streams = ask, streams
 
     def poll(self):
-        if self.returncode is None:
-            self.returncode = self._ask(pid=self.pid)
+        if self.returncode is None and (ended := self._ask(pid=self.pid)):
+            self.returncode, seconds = ended
+            Forked.cpu_seconds += seconds
         return self.returncode
 
     def send_signal(self, number):
@@ -155,6 +197,38 @@ class Forked:
                 raise TimeoutError(f"{timeout} s have passed")
             time.sleep(0.01)
         return tuple(path.read_text() for path in self._streams)
+
+
+@pytest.fixture(scope="session")
+def command():
+    """Returns a function that runs a command in this process, as `python -m` does in its own.
+
+    It takes the command's name and arguments, and returns a `subprocess.CompletedProcess` with its output.
+    """
+    import tensorflow as tf
+
+    def run(name, *arguments):
+        tf.keras.backend.clear_session()  # checkpoints hold the names of layers, which count up
+        arguments = [name, *map(str, arguments)]
+        defined, output, errors, code = set(flags.FLAGS), io.StringIO(), io.StringIO(), 0
+        handler, verbosity = logging.get_absl_handler().python_handler, logging.get_verbosity()
+        try:
+            with (
+                contextlib.redirect_stdout(output),
+                contextlib.redirect_stderr(errors),
+                mock.patch.object(sys, "argv", arguments),
+                mock.patch.object(handler, "stream", errors),
+            ):
+                runpy.run_module(f"rank4class.scripts.{name}", run_name="__main__", alter_sys=True)
+        except SystemExit as ended:
+            code = ended.code or 0
+        finally:
+            logging.set_verbosity(verbosity)
+            for flag in set(flags.FLAGS) - defined:
+                delattr(flags.FLAGS, flag)
+        return subprocess.CompletedProcess(arguments, code, output.getvalue(), errors.getvalue())
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,6 @@ import tensorflow as tf
 from rank4class import losses
 from rank4class.losses import ranks, sorting
 
-rng = np.random.default_rng(0)
 SOFT = {
     "sigmoid": lambda scores, where=None: ranks.sigmoid_ranks(scores * 5.0, where),
     "neural_sort": ranks.neural_sort_ranks,
@@ -20,7 +19,7 @@ SOFT = {
 }
 
 
-def test_spearman_is_one_less_the_correlation():
+def test_spearman_is_one_less_the_correlation(rng):
     for _ in range(5):
         scores, targets = rng.normal(size=[2, 30]).astype(np.float32)
         found = sorting.spearman(scores, targets, rank_fn=ranks.mean_ranks)
@@ -31,7 +30,7 @@ def test_spearman_is_one_less_the_correlation():
     np.testing.assert_allclose(found, np.array([1.5**2, 0.5**2, 2.0**2]) * 6 / 8, rtol=1e-6)
 
 
-def test_average_precision_is_scikit_learns():
+def test_average_precision_is_scikit_learns(rng):
     for _ in range(5):
         scores = rng.normal(size=[40, 6]).astype(np.float32)
         labels = (rng.random([40, 6]) < 0.2).astype(np.float32)
@@ -64,7 +63,7 @@ def test_the_triplet_written_out():
 
 
 @pytest.mark.parametrize("name", SOFT)
-def test_what_takes_no_part_changes_nothing(name):
+def test_what_takes_no_part_changes_nothing(name, rng):
     rank_fn = SOFT[name]
     scores = rng.normal(size=[9]).astype(np.float32)
     targets = rng.normal(size=[9]).astype(np.float32)
@@ -94,7 +93,7 @@ def test_what_takes_no_part_changes_nothing(name):
     np.testing.assert_array_equal(found[6:], 0.0)
 
 
-def losses_on(rank_fn):
+def losses_on(rank_fn, rng):
     """Every loss as a function of 64 scores, with what it is about, and its least value on exact ranks."""
     targets = rng.normal(size=[8]).astype(np.float32)
     labels = (rng.random([8, 8]) < 0.3).astype(np.float32)
@@ -114,8 +113,8 @@ def losses_on(rank_fn):
 @pytest.mark.nightly
 @pytest.mark.parametrize("loss", ["spearman", "ranks", "precision", "recall_triplet"])
 @pytest.mark.parametrize("name", SOFT)
-def test_gradient_descent_comes_to_the_known_optimum(name, loss):
-    function, least = losses_on(SOFT[name])[loss]
+def test_gradient_descent_comes_to_the_known_optimum(name, loss, rng):
+    function, least = losses_on(SOFT[name], rng)[loss]
     scores = tf.Variable(rng.normal(size=[8, 8]).astype(np.float32))
     optimizer = tf.keras.optimizers.Adam(0.05)
 
@@ -135,7 +134,7 @@ def test_gradient_descent_comes_to_the_known_optimum(name, loss):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_gradients_are_finite_for_ties_and_extremes(jit_compile):
+def test_gradients_are_finite_for_ties_and_extremes(jit_compile, rng):
     targets = tf.range(6.0)
     labels = tf.eye(6)
 
@@ -178,7 +177,7 @@ def test_the_error_beside_a_loss():
     np.testing.assert_allclose(beside - plain, [0.5, 3.0], rtol=1e-6)
 
 
-def test_weights_multiply():
+def test_weights_multiply(rng):
     scores, targets = rng.normal(size=[2, 5]).astype(np.float32)
     plain = sorting.spearman(scores, targets, rank_fn=ranks.mean_ranks)
     weighed = sorting.spearman(scores, targets, rank_fn=ranks.mean_ranks, weights=[0.0, 1.0, 2.0, 0.5, 1.0])
@@ -238,7 +237,7 @@ def test_labels_that_are_none_have_no_loss_in_compiled_code():
     assert np.isnan(found).all()
 
 
-def test_pairs_of_a_length_that_a_step_tells():
+def test_pairs_of_a_length_that_a_step_tells(rng):
     loss = functools.partial(sorting.recall_triplet, rank_fn=ranks.sigmoid_ranks)
     compiled = tf.function(loss, input_signature=[tf.TensorSpec([None, None])])
     scores = rng.normal(size=[4, 4]).astype(np.float32)
@@ -257,7 +256,7 @@ def test_a_loss_is_saved_with_its_rank_function(rank_fn):
 
 
 @pytest.mark.nightly
-def test_as_keras_losses(tmp_path):
+def test_as_keras_losses(tmp_path, rng):
     """A regression by Spearman's correlation: trained, saved, loaded and trained again."""
     x = rng.normal(size=[64, 3]).astype(np.float32)
     y = np.exp(x @ [1.0, -2.0, 0.5]).astype(np.float32)
