@@ -71,7 +71,7 @@ def _warm():
     import tensorflow as tf
 
     from rank4class import losses
-    from rank4class.pipelines import trainer  # noqa: F401: it imports the rest
+    from rank4class.pipelines import trainer  # noqa: F401  (it imports the rest)
 
     scores = tf.constant([[1.0, 0.0, 3.0]])
     for jit_compile in (False, True):
