@@ -48,37 +48,25 @@ class TestEveryLoss:
         assert (again.knobs, again.name) == (knobs, name)
 
     @pytest.mark.nightly
-    def test_trains_on_ids_and_one_hot_and_survives_saving(self, name, tmp_path):
-        tf.keras.utils.set_random_seed(0)
+    def test_trains_on_ids_and_one_hot_in_mixed_precision(self, name):
+        """Two linear models in one training: half precision on columns of ids, float32 on one-hot labels."""
         features, labels = toy()
         loss = losses.get(name)
-        model = linear(heads=loss.heads)
-        metrics = [] if loss.heads else [losses.TopKError(1), losses.NDCG(3)]
-        model.compile(tf.keras.optimizers.Adam(0.05), loss=loss, metrics=metrics)
-        first = loss(labels, model(features))
-        model.fit(features, np.eye(4, dtype=np.float32)[labels], epochs=1, verbose=0)
-        model.fit(features, labels[:, None], epochs=9, verbose=0)
-        last = model.evaluate(features, labels, verbose=0, return_dict=True)
-        assert last["loss"] < first
-        model.save(tmp_path / "model.keras")
-        again = tf.keras.models.load_model(tmp_path / "model.keras")
-        loaded = again.evaluate(features, labels, verbose=0, return_dict=True)
-        assert loaded == pytest.approx(last, rel=1e-6)
-
-    @pytest.mark.nightly
-    def test_trains_in_mixed_precision(self, name):
-        features, labels = toy()
-        loss = losses.get(name)
+        inputs = tf.keras.Input([3])
         tf.keras.mixed_precision.set_global_policy("mixed_float16")
         try:
-            model = linear(heads=loss.heads)
+            outputs = [layers(inputs) for layers in (linear(heads=loss.heads), linear(heads=loss.heads))]
+            outputs[1] = tf.keras.layers.Activation("linear", dtype="float32")(outputs[1])
+            model = tf.keras.Model(inputs, outputs)
+            model.compile(tf.keras.optimizers.Adam(0.05), loss=[loss, loss])
         finally:
             tf.keras.mixed_precision.set_global_policy("float32")
-        assert model(features).dtype == tf.float16
-        model.compile(tf.keras.optimizers.Adam(0.05), loss=loss)
-        first = loss(labels, model(features))
-        model.fit(features, labels, epochs=10, verbose=0)
-        assert model.evaluate(features, labels, verbose=0) < first
+        assert [scores.dtype for scores in model(features)] == [tf.float16, tf.float32]
+        targets = [labels[:, None], np.eye(4, dtype=np.float32)[labels]]
+        first = [loss(y, scores) for y, scores in zip(targets, model(features), strict=True)]
+        model.fit(features, targets, epochs=10, verbose=0)
+        for before, y, scores in zip(first, targets, model(features), strict=True):
+            assert loss(y, scores) < before
 
     def test_sample_weights(self, name):
         scores = tf.constant([[1.0, 2.0, 0.0], [0.5, 0.0, 2.0]])
@@ -90,22 +78,53 @@ class TestEveryLoss:
         np.testing.assert_allclose(weighted, (each[0] + 3 * each[1]) / 2, rtol=1e-5)
 
 
-# They all reduce as their base class does.
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ["softmax", "approx_ndcg", "mixture_em"])
-def test_two_replicas_sum_to_one(name, mirrored):
-    loss = losses.get(name)
-    n = 4 if loss.heads else 8
-    features, labels = toy(n)
+@pytest.mark.parametrize(
+    ("name", "knobs"),
+    [
+        ("softmax", {}),  # a class of its own for ids
+        ("n_choose_k", {}),  # written for dense labels
+        ("gumbel_approx_ndcg", {"seed": 3}),
+        ("mixture_em", {}),  # two scores a class
+        ("pairwise_logistic", {"lambda_weight": "ndcg"}),
+        ("approx_mrr", {"rank_fn": ranks.sigmoid_ranks}),
+    ],
+)
+def test_trains_on_ids_and_one_hot_and_survives_saving(name, knobs, tmp_path):
+    features, labels = toy()
+    loss = losses.get(name, **knobs)
+    model = linear(heads=loss.heads)
+    metrics = [] if loss.heads else [losses.TopKError(1), losses.NDCG(3)]
+    model.compile(tf.keras.optimizers.Adam(0.05), loss=loss, metrics=metrics)
+    first = loss(labels, model(features))
+    model.fit(features, np.eye(4, dtype=np.float32)[labels], epochs=1, verbose=0)
+    model.fit(features, labels[:, None], epochs=9, verbose=0)
+    last = model.evaluate(features, labels, verbose=0, return_dict=True)
+    assert last["loss"] < first
+    model.save(tmp_path / "model.keras")
+    again = tf.keras.models.load_model(tmp_path / "model.keras")
+    assert again.loss.get_config() == loss.get_config()
+    loaded = again.evaluate(features, labels, verbose=0, return_dict=True)
+    assert loaded == pytest.approx(last, rel=1e-6)
+
+
+@pytest.mark.nightly
+def test_two_replicas_sum_to_one(mirrored):
+    """Of three losses, for they all reduce as their base class does."""
+    names = ("softmax", "approx_ndcg", "mixture_em")
+    features, labels = toy()
     results = []
     for strategy in (tf.distribute.get_strategy(), mirrored):
         with strategy.scope():
-            model = linear(n, heads=loss.heads)
-            metrics = [] if loss.heads else [losses.NDCG(3), losses.MeanRank()]
-            model.compile("sgd", loss=loss, metrics=metrics)
-        data = tf.data.Dataset.from_tensor_slices((features, labels)).batch(16)
+            inputs = tf.keras.Input([3])
+            compiled = [losses.get(name) for name in names]
+            model = tf.keras.Model(inputs, [linear(heads=loss.heads)(inputs) for loss in compiled])
+            metrics = [[losses.NDCG(3)], [losses.MeanRank()], []]
+            model.compile("sgd", loss=compiled, metrics=metrics)
+        data = tf.data.Dataset.from_tensor_slices((features, (labels,) * 3)).batch(16)
         model.fit(data, verbose=0)
         results.append(model.evaluate(data, verbose=0))
+    assert len(results[0]) == 6  # the sum, the losses and the metrics
     np.testing.assert_allclose(results[0], results[1], rtol=2e-5)
 
 
