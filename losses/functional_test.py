@@ -428,8 +428,9 @@ class TestEveryLoss:
         scores, labels = random_problem(6, 9, name)
         of_all, one_hot = values_and_gradients(pure(name)), tf.one_hot(labels, 9)
         eager = of_all(scores, labels, one_hot)
-        graph = tf.function(of_all).get_concrete_function(scores, labels, one_hot)
-        xla = tf.function(lambda *inputs: graph(*inputs), jit_compile=True)
+        # Autograph, which takes a second for each loss, is on in `test_label_outside_the_classes`.
+        graph = tf.function(of_all, autograph=False).get_concrete_function(scores, labels, one_hot)
+        xla = tf.function(lambda *inputs: graph(*inputs), jit_compile=True, autograph=False)
         for compiled in (graph, xla):
             results = compiled(scores, labels, one_hot)
             for value, expected in zip(results[::2], eager[::2], strict=True):
@@ -441,7 +442,9 @@ class TestEveryLoss:
             tf.TensorSpec([None], tf.int32),
             tf.TensorSpec([None, None]),
         ]
-        values = tf.function(lambda s, *forms: [pure(name)(s, y) for y in forms], input_signature=signature)
+        values = tf.function(
+            lambda s, *forms: [pure(name)(s, y) for y in forms], input_signature=signature, autograph=False
+        )
         for value, expected in zip(values(scores, labels, one_hot), eager[::2], strict=True):
             np.testing.assert_allclose(value, expected, rtol=1e-5)
         outside = np.array([False, True, False, False, True, False])
@@ -478,7 +481,7 @@ class TestEveryLoss:
             message = rf"label {label} of instance \[1\] is outside the classes 0..2"
             with pytest.raises(ValueError, match=message):
                 pure(name)(scores, tf.constant([0, label]))
-        compiled = tf.function(pure(name))  # XLA's: test_graph_and_xla_equal_eager
+        compiled = tf.function(pure(name))  # under XLA: `test_graph_and_xla_equal_eager`
         for label in (-1, 3):
             value = compiled(scores, tf.constant([0, label])).numpy()
             assert np.isfinite(value[0])
@@ -592,7 +595,7 @@ def test_columns_of_ids_are_refused_under_xla_too():
     signature = [tf.TensorSpec([None, 5]), tf.TensorSpec([None, None], tf.int64)]
     for name in losses.names():
         if not losses.registry.LOSSES[name].heads:
-            compiled = tf.function(pure(name), input_signature=signature, jit_compile=True)
+            compiled = tf.function(pure(name), input_signature=signature, jit_compile=True, autograph=False)
             with pytest.raises((tf.errors.InvalidArgumentError, ValueError)):
                 compiled(tf.zeros([4, 5]), tf.constant([[1], [4], [0], [3]], tf.int64))
 

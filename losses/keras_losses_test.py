@@ -49,7 +49,7 @@ class TestEveryLoss:
 
     @pytest.mark.nightly
     def test_trains_on_ids_and_one_hot_in_mixed_precision(self, name):
-        """Two linear models in one training: half precision on columns of ids, float32 on one-hot labels."""
+        """Trains scores of float16 on columns of ids, and scores of float32 on one-hot labels, at once."""
         features, labels = toy()
         loss = losses.get(name)
         inputs = tf.keras.Input([3])
