@@ -1,7 +1,9 @@
 """Training a sorter: what it learns, what it leaves, and a resume to the bit."""
 
+import dataclasses
 import json
 import os
+import shutil
 import signal
 
 import numpy as np
@@ -15,8 +17,7 @@ from rank4class.pipelines import config, sorter_config, sorter_training, surviva
 from rank4class.pipelines.interruption import Interrupted
 from rank4class.pipelines.sorter_config import SorterExperiment
 from rank4class.pipelines.state import State
-
-pytestmark = pytest.mark.usefixtures("names_of_a_new_process")
+from rank4class.pipelines.workdir import Workdir
 
 
 def small(**changes):
@@ -25,28 +26,39 @@ def small(**changes):
     return SorterExperiment(**{"optimizer": optimizer, **values, **changes})
 
 
-@pytest.fixture(autouse=True)
-def _few_vectors(monkeypatch):
-    monkeypatch.setattr(sorter_training, "EPOCH", 1_000)
-    monkeypatch.setattr(sorter_training.score_vectors, "HELD_OUT", {"validation": 50, "test": 100})
+@pytest.fixture(scope="module", autouse=True)
+def _small():
+    """Makes the vectors few and the networks small: what is tested is how they are trained."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sorter_training, "EPOCH", 1_000)
+        patch.setattr(sorter_training.score_vectors, "HELD_OUT", {"validation": 50, "test": 100})
+        patch.setattr(sorters, "_BLOCKS", 3)
+        patch.setattr(sorters.Lstm.__init__, "__defaults__", (None, 4, 1))  # n, units, layers
+        yield
 
 
-@pytest.mark.nightly
-def test_it_learns_and_leaves_what_it_learnt(tmp_path):
-    experiment = small(epochs=3.0)
-    results = sorter_training.train(experiment, str(tmp_path / "run"), progress=False)
-    history = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Trains a sorter without a break; returns its experiment, its folder and its results."""
+    experiment = small(epochs=3.0, checkpoint_steps=3)
+    path = tmp_path_factory.mktemp("whole") / "run"
+    return experiment, path, sorter_training.train(experiment, str(path), progress=False)
+
+
+def test_it_learns_and_leaves_what_it_learnt(whole):
+    experiment, path, results = whole
+    history = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in history] == [10, 20, 30]
     assert history[-1]["loss"] < history[0]["loss"]
     assert results["steps"] == 30
-    again = sorters.get("equivariant", trained=str(tmp_path / "run" / "sorter.safetensors"))
+    again = sorters.get("equivariant", trained=str(path / "sorter.safetensors"))
     scores, ranks = sorter_training.score_vectors.held_out("test", 10)
     assert results["test"]["l1@10"] == pytest.approx(np.abs(again(scores) - ranks).mean(), rel=1e-4)
     low, high = results["test"]["intervals"]["l1@10"]
     assert low < results["test"]["l1@10"] < high
-    assert sorter_training.train(experiment, str(tmp_path / "run")) == results  # finished already
+    assert sorter_training.train(experiment, str(path)) == results  # finished already
     assert "l1@10" in sorter_training.results_table(results)
-    events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    events = EventAccumulator(str(path / "tensorboard")).Reload()
     assert "test/sweep_10" in events.Tags()["tensors"]
 
 
@@ -56,22 +68,21 @@ def test_the_defaults_of_the_command_can_be_trained(sorter):
     assert sorter_config.LEARNED == sorters.LEARNED
 
 
+def assert_same_end(one, other):
+    """Asserts that two runs have the same checkpoints, history, results and weights, bit for bit."""
+    last = os.path.join("checkpoints", "last")  # there is no best: the last is the model
+    assert survival.compare_checkpoints(*(os.path.join(path, last) for path in (one, other)), last) == []
+    for name in ("metrics.jsonl", "results.json"):
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+    first, second = (safetensors.numpy.load_file(path / "sorter.safetensors") for path in (one, other))
+    assert first.keys() == second.keys()
+    for name, tensor in first.items():
+        np.testing.assert_array_equal(tensor, second[name])
+
+
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    "experiment",
-    [
-        small(),
-        small(sorter="lstm", move=0.0, sizes=(4, 6)),
-        small(sorter="cnn"),
-        small(sorter="cnn", move=0.0, sizes=(4, 6)),
-    ],
-    ids=lambda experiment: f"{experiment.sorter} {experiment.sizes} {experiment.move}",
-)
-def test_a_run_that_is_interrupted_goes_on_to_the_same_end(tmp_path, monkeypatch, experiment):
-    experiment.epochs, experiment.batch_size = 0.1, 10
-    experiment.checkpoint_steps = 3
-    whole, killed = str(tmp_path / "whole"), str(tmp_path / "killed")
-    sorter_training.train(experiment, whole, progress=False)
+def test_a_run_that_is_interrupted_goes_on_to_the_same_end(whole, tmp_path, monkeypatch):
+    experiment, path, _ = whole
     save = State.save
 
     def save_and_stop(state):
@@ -82,24 +93,39 @@ def test_a_run_that_is_interrupted_goes_on_to_the_same_end(tmp_path, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(State, "save", save_and_stop)
         with pytest.raises(Interrupted):
-            sorter_training.train(experiment, killed, progress=False)
-    sorter_training.train(experiment, killed, progress=False)
-    last = os.path.join("checkpoints", "last")  # there is no best: the last is the model
-    folders = (os.path.join(path, last) for path in (whole, killed))
-    assert survival.compare_checkpoints(*folders, last) == []
-    for name in ("metrics.jsonl", "results.json"):
-        kept = [(tmp_path / folder / name).read_bytes() for folder in ("whole", "killed")]
-        assert kept[0] == kept[1], name
-    kept = [safetensors.numpy.load_file(os.path.join(path, "sorter.safetensors")) for path in (whole, killed)]
-    assert kept[0].keys() == kept[1].keys()
-    for name, tensor in kept[0].items():
-        np.testing.assert_array_equal(tensor, kept[1][name])
+            sorter_training.train(experiment, str(tmp_path / "killed"), progress=False)
+    sorter_training.train(experiment, str(tmp_path / "killed"), progress=False)
+    assert_same_end(path, tmp_path / "killed")
 
 
 @pytest.mark.nightly
-def test_replicas_learn_as_one_device(tmp_path, mirrored):
-    one = sorter_training.train(small(), str(tmp_path / "one"), progress=False)
-    two = sorter_training.train(small(), str(tmp_path / "two"), strategy=mirrored, progress=False)
+@pytest.mark.parametrize(
+    "experiment",
+    [small(sorter="lstm", move=0.0, sizes=(4,)), small(sorter="cnn", sizes=(4, 6))],
+    ids=lambda experiment: f"{experiment.sorter} {experiment.sizes} {experiment.move}",
+)
+def test_every_network_goes_on_from_a_checkpoint_to_the_same_end(tmp_path, monkeypatch, experiment):
+    experiment.epochs, experiment.batch_size = 0.1, 10
+    experiment.checkpoint_steps = 3
+    save = State.save
+
+    def save_and_copy(state):
+        save(state)
+        if state.progress.step == 6:
+            shutil.copytree(tmp_path / "whole", tmp_path / "killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(State, "save", save_and_copy)
+        sorter_training.train(experiment, str(tmp_path / "whole"), progress=False)
+    sorter_training.train(experiment, str(tmp_path / "killed"), progress=False)
+    assert Workdir(str(tmp_path / "killed"), SorterExperiment).sessions()[-1]["from_step"] == 6
+    assert_same_end(tmp_path / "whole", tmp_path / "killed")
+
+
+@pytest.mark.nightly
+def test_replicas_learn_as_one_device(whole, tmp_path, mirrored):
+    experiment, _, one = whole
+    two = sorter_training.train(experiment, str(tmp_path / "two"), strategy=mirrored, progress=False)
     assert two["test"]["l1@10"] == pytest.approx(one["test"]["l1@10"], rel=1e-4)
 
 
@@ -144,17 +170,16 @@ def test_mistakes(changes, message, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.nightly
-def test_the_folder_of_another_sorter(tmp_path):
-    path = str(tmp_path / "run")
-    sorter_training.train(small(), path, progress=False)
+def test_the_folder_of_another_sorter(whole, tmp_path):
+    experiment, trained, _ = whole
+    path = shutil.copytree(trained, tmp_path / "run")
     with pytest.raises(ValueError, match="holds another experiment: move is 1.0 there and 2.0 here"):
-        sorter_training.train(small(move=2.0), path)
-    (tmp_path / "run" / "config.json").write_text('{"data": {}}')
+        sorter_training.train(dataclasses.replace(experiment, move=2.0), str(path))
+    (path / "config.json").write_text('{"data": {}}')
     with pytest.raises(ValueError, match="has the field 'data', which .*; choose another --workdir"):
-        sorter_training.train(small(), path)
+        sorter_training.train(experiment, str(path))
     with pytest.raises(ValueError, match="--workdir is empty"):
-        sorter_training.train(small(), "")
+        sorter_training.train(experiment, "")
 
 
 def test_its_command_trains_the_same():
