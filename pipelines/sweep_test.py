@@ -1,5 +1,6 @@
+import contextlib
+import io
 import itertools
-import json
 import re
 
 import pytest
@@ -20,111 +21,146 @@ def grid(root, **changes):
     return sweep.run_grid(base(), str(root), **{**axes, **changes})
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _no_pictures():
+    """Leaves out the plots of each run, a third of its time; trainer_test.py looks at them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer.RankTraining, "pictures", lambda *_: {})
+        yield
+
+
 @pytest.mark.nightly
 def test_a_grid_runs_every_cell_and_reports_it(tmp_path, capsys):
-    runs = grid(tmp_path, seeds=[1])
+    runs = grid(tmp_path, seeds=[1], tune={RATE: (0.02,)})
     assert len(runs) == 4
-    assert "[  4/4] mse-lc_mlp-seed1: test top1_error" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "[  4/4] mse-lc_mlp-seed1: test top1_error" in printed
     report.write_grid(runs, str(tmp_path))
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert text.count("| softmax |") == 4  # a row of figures and one of the training for each interaction
     assert "1,078 training, 359 validation, 360 test" in text
     for name in ("metrics.png", "curves.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.nightly
-def test_a_cell_of_a_grid_is_the_run_that_train_makes(tmp_path):
-    runs = grid(tmp_path / "grid", losses=["mse"], interactions=["lc_mlp"], seeds=[0, 3])
-    trainer.train(runs[1].experiment, str(tmp_path / "alone"), progress=False)
-    assert Workdir(str(tmp_path / "alone")).history() == Workdir(runs[1].path).history()
-
-
-def test_finished_cells_are_kept(tmp_path):
-    first = grid(tmp_path, losses=["mse"], interactions=["dot"], seeds=[0])
-    stamps = [json.dumps(run.results) for run in first]
-    again = grid(tmp_path, losses=["mse"], interactions=["dot"])
-    assert [json.dumps(run.results) for run in again if run.experiment.seed == 0] == stamps
+    # A field of one value is set.
+    assert [run.experiment.optimizer.learning_rate for run in runs] == [0.02] * 4
+    assert not (tmp_path / "tuning").exists()
+    assert "value tried" not in printed
+    assert [row[-1] for row in report.training_table(runs, str(tmp_path), (RATE,))[1:]] == ["-"] * 4
 
 
 @pytest.mark.nightly
 def test_the_learning_rate_is_chosen_on_the_validation_set(tmp_path, capsys):
-    runs = grid(tmp_path, losses=["softmax"], interactions=["dot"], tune={RATE: (1e-6, 1e-2)})
-    assert [run.experiment.optimizer.learning_rate for run in runs] == [1e-2, 1e-2]
-    tried = [Workdir(str(path)).results() for path in sorted((tmp_path / "tuning").iterdir())]  # 0.01 first
-    assert len(tried) == 2
-    printed = capsys.readouterr().out
-    values = [f"{results['validation']['ndcg@5']:.2f}" for results in tried]
-    for number, rate, value in ((1, "1e-06", values[1]), (2, "0.01", values[0])):
-        assert f"[  {number}/4] tuning/softmax-dot-{RATE}={rate}: validation top1_error" in printed
-        assert f"ndcg@5 {value}%" in printed
-    note = f"softmax-dot: {RATE}=0.01 is the highest value tried; try higher values"
-    assert f"  {note}\n" in printed
-    report.write_grid(runs, str(tmp_path), {RATE: (1e-6, 1e-2)})
-    text = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert f"- Tuned on the first seed alone (0): {RATE}.\n- {note}.\n" in text
-    header, row = report.training_table(runs, str(tmp_path), (RATE,))
-    assert header[2] == RATE
-    assert row == ["softmax", "dot", "0.01", "1.01", "1.01", f"1e-06: {values[1]}, 0.01: {values[0]}"]
-
-
-@pytest.mark.nightly
-def test_a_rate_that_diverges_loses(tmp_path, capsys):
     axes = {"losses": ["mse"], "interactions": ["dot"], "seeds": [0]}
-    (run,) = grid(tmp_path / "a", **axes, tune={RATE: (1e30, 1e-2)})
-    assert run.experiment.optimizer.learning_rate == 1e-2
-    assert "[  1/3] tuning/mse-dot-optimizer.learning_rate=1e+30: loss 'mse' is" in capsys.readouterr().out
+    tune = {RATE: (1e30, 1e-6, 1e-2)}
+    runs = grid(tmp_path / "a", **axes, tune=tune)
+    assert [run.experiment.optimizer.learning_rate for run in runs] == [1e-2]
+    printed = capsys.readouterr().out
+    assert f"[  1/4] tuning/mse-dot-{RATE}=1e+30: loss 'mse' is" in printed  # a rate that diverges loses
+    values = {}
+    for number, rate in ((2, 1e-6), (3, 1e-2)):
+        results = Workdir(str(tmp_path / "a" / "tuning" / f"mse-dot-{RATE}={rate}")).results()
+        values[rate] = f"{results['validation']['ndcg@5']:.2f}"
+        assert f"[  {number}/4] tuning/mse-dot-{RATE}={rate}: validation top1_error" in printed
+        assert f"ndcg@5 {values[rate]}%" in printed
+    assert float(values[1e-2]) > float(values[1e-6])
+    assert len(list((tmp_path / "a" / "tuning").iterdir())) == 3
+    assert "value tried" not in printed  # there are lower and higher ones
+    header, row = report.training_table(runs, str(tmp_path / "a"), (RATE,))
+    assert header[2] == RATE
+    assert row == ["mse", "dot", "0.01", "1.01", "1.01", f"1e-06: {values[1e-6]}, 0.01: {values[1e-2]}"]
     with pytest.raises(FloatingPointError, match=f"mse-dot diverges with all values of {RATE}"):
         grid(tmp_path / "b", **axes, tune={RATE: (1e30, 1e29)})
 
 
+def test_a_value_at_the_end_of_those_tried_is_noted():
+    chosen = config.override(base(), {RATE: 0.01, "encoder.dropout": 0.0})
+    for rates, end in (
+        ((0.001, 0.01), "highest value tried; try higher"),
+        ((0.1, 0.01), "lowest value tried; try lower"),
+    ):
+        notes = report.boundary_notes(
+            chosen, {RATE: rates, "encoder.dropout": (0.0, 0.9)}
+        )  # nothing is below 0
+        assert notes == [f"{RATE}=0.01 is the {end} values"]
+    assert report.boundary_notes(chosen, {RATE: (0.001, 0.01, 0.1)}) == []
+    assert report.boundary_notes(chosen, {RATE: (0.01,)}) == []
+
+
+# Softmax learns next to nothing at the second temperature; the error has none.
+TUNE = {"encoder.dropout": (0.0, 0.9), "loss.temperature": (1.0, 1e7)}
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    """Runs a grid that tunes two fields with one seed, then with two.
+
+    Returns:
+      Its folder, the runs, what the second call printed, and path -> time of the results after the first.
+    """
+    root = tmp_path_factory.mktemp("tuned")
+    axes = {"losses": ["softmax", "mse"], "interactions": ["dot"], "tune": TUNE}
+    with contextlib.redirect_stdout(io.StringIO()):
+        grid(root, seeds=[0], **axes)
+    times = {path: path.stat().st_mtime_ns for path in root.rglob("results.json")}
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        runs = grid(root, seeds=[0, 1], **axes)
+    return root, runs, printed.getvalue(), times
+
+
 @pytest.mark.nightly
-def test_several_fields_are_tuned_together(tmp_path, capsys):
-    tune = {RATE: (1e-3, 1e-2), "encoder.dropout": (0.0, 0.9)}
-    axes = {"losses": ["softmax"], "interactions": ["dot"], "seeds": [0, 1]}
-    runs = grid(tmp_path, **axes, tune=tune)
-    printed = capsys.readouterr().out
+def test_finished_cells_are_kept(tuned):
+    root, runs, printed, times = tuned
+    assert len(times) == 6 + 2
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+    assert len(list(root.rglob("results.json"))) == 6 + 4
+    assert [run.experiment.seed for run in runs] == [0, 1, 0, 1]
+    assert "[ 10/10] mse-dot-seed1: test top1_error" in printed
+
+
+@pytest.mark.nightly
+def test_several_fields_are_tuned_together(tuned):
+    root, runs, printed, _ = tuned
     values = {}
-    for rate, dropout in itertools.product(*tune.values()):
-        run = Workdir(str(tmp_path / "tuning" / f"softmax-dot-{RATE}={rate},encoder.dropout={dropout}"))
+    for dropout, temperature in itertools.product(*TUNE.values()):
+        name = f"softmax-dot-encoder.dropout={dropout},loss.temperature={temperature}"
+        run = Workdir(str(root / "tuning" / name))
         experiment = run.experiment()
-        assert (experiment.optimizer.learning_rate, experiment.encoder.dropout) == (rate, dropout)
-        values[rate, dropout] = run.results()["validation"]["ndcg@5"]
+        assert (experiment.encoder.dropout, experiment.loss.temperature) == (dropout, temperature)
+        assert experiment.seed == 0
+        values[dropout, temperature] = run.results()["validation"]["ndcg@5"]
     assert len(set(values.values())) == 4  # so that each value has reached its model
-    assert max(values, key=values.get) == (1e-2, 0.0)
-    for run in runs:
-        assert (run.experiment.optimizer.learning_rate, run.experiment.encoder.dropout) == (1e-2, 0.0)
-    assert f"  softmax-dot: {RATE}=0.01 is the highest value tried; try higher values\n" in printed
+    assert max(values, key=values.get) == (0.0, 1.0)
+    for run in runs[:2]:
+        assert (run.experiment.encoder.dropout, run.experiment.loss.temperature) == (0.0, 1.0)
+    note = "softmax-dot: loss.temperature=1 is the lowest value tried; try lower values"
+    assert f"  {note}\n" in printed
     assert "encoder.dropout=0 is" not in printed  # nothing is lower
-    header, row = report.training_table(runs, str(tmp_path), tuple(tune))
-    assert header[2:4] == list(tune)
-    assert row[2:4] == ["0.01", "0"]
-    assert row[-1].startswith(f"0.001 0: {values[1e-3, 0.0]:.2f}, 0.001 0.9: ")
-    # The tuned model is the one that `train` makes of that experiment.
-    trainer.train(runs[0].experiment, str(tmp_path / "alone"), progress=False)
-    assert Workdir(str(tmp_path / "alone")).history() == Workdir(runs[0].path).history()
+    header, row, _ = report.training_table(runs, str(root), tuple(TUNE))
+    assert header[2:4] == list(TUNE)
+    assert row[2:4] == ["0", "1"]
+    assert row[-1].startswith(f"0 1: {values[0.0, 1.0]:.2f}, 0 1e+07: ")
+    report.write_grid(runs, str(root), TUNE)
+    text = (root / "report.md").read_text(encoding="utf-8")
+    assert f"- Tuned on the first seed alone (0): encoder.dropout, loss.temperature.\n- {note}.\n" in text
 
 
 @pytest.mark.nightly
-def test_a_knob_that_a_loss_lacks_is_not_tried(tmp_path, capsys):
-    axes = {"losses": ["softmax", "mse"], "interactions": ["dot"], "seeds": [0]}
-    runs = grid(tmp_path, **axes, tune={"loss.temperature": (0.5, 1.0)})
-    assert "[  4/4] mse-dot-seed0" in capsys.readouterr().out
-    assert len(list((tmp_path / "tuning").iterdir())) == 2
-    rows = report.training_table(runs, str(tmp_path), ("loss.temperature",))[1:]
-    assert [row[2] for row in rows][1] == rows[1][-1] == "-"
-    report.write_grid(runs, str(tmp_path), {"loss.temperature": (0.5, 1.0)})
-    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+def test_a_knob_that_a_loss_lacks_is_not_tried(tuned):
+    root, runs, _, _ = tuned
+    assert len(list((root / "tuning").glob("mse-dot-*"))) == 2  # one for each dropout
+    rows = report.training_table(runs, str(root), tuple(TUNE))[1:]
+    assert [row[3] for row in rows] == ["1", "-"]
+    report.write_grid(runs, str(root), TUNE)
+    text = (root / "report.md").read_text(encoding="utf-8")
     assert "\n- mse-dot has no loss.temperature: ignored.\n" in text
     assert "softmax-dot has no" not in text
 
 
 @pytest.mark.nightly
-def test_a_field_of_one_value_is_set(tmp_path, capsys):
-    (run,) = grid(tmp_path, losses=["mse"], interactions=["dot"], seeds=[0], tune={RATE: (0.02,)})
-    assert run.experiment.optimizer.learning_rate == 0.02
-    assert not (tmp_path / "tuning").exists()
-    assert "value tried" not in capsys.readouterr().out
+def test_a_tuned_cell_of_a_grid_is_the_run_that_train_makes(tuned, tmp_path):
+    _, runs, _, _ = tuned
+    trainer.train(runs[3].experiment, str(tmp_path / "alone"), progress=False)
+    assert Workdir(str(tmp_path / "alone")).history() == Workdir(runs[3].path).history()
 
 
 @pytest.mark.parametrize(
