@@ -1,5 +1,6 @@
 """Losses whose rank function a config names: checked, trained, fine-tuned, restored, in a grid."""
 
+import json
 import os
 
 import numpy as np
@@ -53,7 +54,16 @@ def test_the_error_runs_beside_for_as_long_as_it_is_to():
     assert values[3] == values[4]
 
 
+@pytest.fixture(scope="module")
+def _no_pictures():
+    """Leaves out the plots of each run, a third of its time; trainer_test.py looks at them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer.RankTraining, "pictures", lambda *_: {})
+        yield
+
+
 @pytest.mark.nightly
+@pytest.mark.usefixtures("_no_pictures")
 @pytest.mark.parametrize("name", ["approx_ndcg", "mean_average_precision"])
 def test_a_sorter_learns_along_the_way_and_comes_back(tmp_path, name):
     experiment = small(**{"loss.name": name, "loss.fine_tune": True})
@@ -61,13 +71,10 @@ def test_a_sorter_learns_along_the_way_and_comes_back(tmp_path, name):
     _, _, model, _ = trainer.restore(str(tmp_path / "run"))
     shipped = sorters.get("equivariant").get_weights()
     assert model.rank_sorter.get_weights() != shipped
-    frozen = small(**{"loss.name": name})
-    trainer.train(frozen, str(tmp_path / "frozen"), progress=False)
-    _, _, model, _ = trainer.restore(str(tmp_path / "frozen"))
-    assert not hasattr(model, "rank_sorter")
 
 
 @pytest.mark.nightly
+@pytest.mark.usefixtures("_no_pictures")
 def test_a_sorter_of_the_users_own(tmp_path):
     blunt = sorters.get("equivariant", trained=None)
     blunt.weights[0].assign(-3.0)
@@ -76,11 +83,14 @@ def test_a_sorter_of_the_users_own(tmp_path):
     own, shipped = (rank_functions.get("equivariant", 10, trained) for trained in (str(path), None))
     np.testing.assert_allclose(own(SCORES), blunt.places(SCORES), rtol=1e-3)
     assert np.abs(own(SCORES) - shipped(SCORES)).max() > 0.5
-    trained = small(**{"loss.sorter": str(path)})
-    assert trainer.train(trained, str(tmp_path / "run"), progress=False)["steps"] > 0
+    frozen = small(**{"loss.sorter": str(path), "loss.name": "mean_average_precision"})
+    assert trainer.train(frozen, str(tmp_path / "run"), progress=False)["steps"] > 0
+    _, _, model, _ = trainer.restore(str(tmp_path / "run"))
+    assert not hasattr(model, "rank_sorter")
 
 
 @pytest.mark.nightly
+@pytest.mark.usefixtures("_no_pictures")
 def test_a_grid_of_rank_functions(tmp_path):
     runs = sweep.run_grid(
         small(**{"loss.rank_fn": None, "loss.name": "softmax"}),
@@ -96,6 +106,8 @@ def test_a_grid_of_rank_functions(tmp_path):
     ]
     assert [run.experiment.loss.rank_fn for run in runs] == [None, None, "equivariant"]
     assert "approx_ndcg@equivariant" in report.grid_text(runs)
+    _, _, model, _ = trainer.restore(runs[2].path)
+    assert not hasattr(model, "rank_sorter")  # it did not learn
 
 
 @pytest.mark.parametrize(
@@ -128,14 +140,27 @@ def test_mistakes(changes, message):
         config.check(small(**changes))
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.nightly] if name == "lstm" else [])
+        for name in rank_functions.NAMES
+        if name != "exact"
+    ],
+)
+def test_a_loss_keeps_its_rank_function(name):
+    loss = losses.ApproxNDCG(rank_fn=rank_functions.get(name, 10))
+    saved = json.dumps(tf.keras.utils.serialize_keras_object(loss))
+    again = tf.keras.utils.deserialize_keras_object(json.loads(saved))
+    labels = np.arange(6)
+    np.testing.assert_allclose(again(labels, SCORES), loss(labels, SCORES), rtol=1e-6)
+
+
 @pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
 @pytest.mark.parametrize(
     ("name", "form"),
-    [
-        *((name, "keras") for name in rank_functions.NAMES if name != "exact"),
-        *(("equivariant", form) for form in ("h5", "folder")),
-    ],
+    [("sigmoid", "keras"), ("cnn", "keras"), *(("equivariant", form) for form in ("keras", "h5", "folder"))],
 )
 def test_a_keras_model_keeps_its_metrics_and_the_rank_function_of_its_loss(tmp_path, name, form):
     features, labels = np.eye(10, dtype=np.float32), np.arange(10)

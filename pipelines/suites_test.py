@@ -71,7 +71,9 @@ def test_every_interaction_is_measured_and_equals_the_naive_form(name):
 @pytest.mark.parametrize("n", [5, 32])
 def test_the_ways_to_the_sum_over_all_sets_agree(n):
     steps = suites.SUITES["n_choose_k"].steps(f"4x{n}x3")
-    results = {(s.name, s.xla): n_choose_k_suite._build(s, (4, n, 3)).results() for s in steps}
+    # The others are compared by their errors, below.
+    compared = [s for s in steps if n == 5 or s.name in ("log_z", "naive", "fft")]
+    results = {(s.name, s.xla): n_choose_k_suite._build(s, (4, n, 3)).results() for s in compared}
     ours = results["log_z", True]
     for way in (("log_z", False), ("naive", False), ("fft", False)):
         for mine, other in zip(ours, results[way], strict=True):
