@@ -1,5 +1,6 @@
 """Images: crops read off gradients, changes by hand and by Keras, every format, and broken ones by name."""
 
+import functools
 import io
 import itertools
 import math
@@ -57,32 +58,32 @@ def test_the_centre_is_kept_by_hand(tmp_path):
     np.testing.assert_allclose(decoded([saved(tmp_path, image, "PNG")])[0], expected, atol=1e-7)
 
 
-@pytest.mark.parametrize(
-    ("kind", "mode"),
-    [
-        ("JPEG", "L"),
-        ("JPEG", "CMYK"),
-        ("PNG", "RGB"),
-        ("PNG", "RGBA"),
-        ("PNG", "P"),
-        ("PNG", "LA"),
-        ("GIF", "P"),
-        ("BMP", "RGB"),
-        ("BMP", "L"),
-        ("BMP", "P"),
-        ("BMP", "RGBA"),
-    ],
-)
-def test_formats_agree(tmp_path, kind, mode):
+FORMATS = [
+    ("JPEG", "L"),
+    ("JPEG", "CMYK"),
+    ("PNG", "RGB"),
+    ("PNG", "RGBA"),
+    ("PNG", "P"),
+    ("PNG", "LA"),
+    ("GIF", "P"),
+    ("BMP", "RGB"),
+    ("BMP", "L"),
+    ("BMP", "P"),
+    ("BMP", "RGBA"),
+]
+
+
+def test_formats_agree(tmp_path):
     image = photograph(256, 256)
-    expected = image[16:240, 16:240] / 255
-    if mode in ("L", "LA"):
-        expected = np.tile(expected @ [[0.299], [0.587], [0.114]], [1, 1, 3])
-    tolerance = 0.1 if mode == "P" else 0.02  # a palette has 256 colours
-    [found] = decoded([saved(tmp_path, image, kind, mode)])
-    assert np.abs(found - expected).mean() < tolerance
-    assert found.min() >= 0
-    assert found.max() <= 1
+    images = decoded([saved(tmp_path, image, kind, mode) for kind, mode in FORMATS])
+    for found, (kind, mode) in zip(images, FORMATS, strict=True):
+        expected = image[16:240, 16:240] / 255
+        if mode in ("L", "LA"):
+            expected = np.tile(expected @ [[0.299], [0.587], [0.114]], [1, 1, 3])
+        tolerance = 0.1 if mode == "P" else 0.02  # a palette has 256 colours
+        assert np.abs(found - expected).mean() < tolerance, (kind, mode)
+        assert found.min() >= 0
+        assert found.max() <= 1
 
 
 def test_sixteen_bits_and_animations(tmp_path):
@@ -228,11 +229,10 @@ def written(folder, contents):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("order", ["<", ">"])
-def test_exif_orientations_are_pillows(tmp_path, order):
+def test_exif_orientations_are_pillows(tmp_path):
     """A phone's photograph gives what the file gives that Pillow has turned upright."""
     image, contents, uprights = photograph(60, 100), [], []
-    for orientation in range(1, 9):
+    for order, orientation in itertools.product("<>", range(1, 9)):
         contents.append(with_exif(image, exif(orientation, order)))
         with PIL.Image.open(io.BytesIO(contents[-1])) as opened:
             assert opened.getexif()[0x0112] == orientation
@@ -243,17 +243,17 @@ def test_exif_orientations_are_pillows(tmp_path, order):
         (tmp_path / folder).mkdir()
     stored, upright = written(tmp_path / "stored", contents), written(tmp_path / "upright", uprights)
     records = write_records(tmp_path / "records", [("image", content) for content in contents])
-    size = data.ContentAndSize()(stored)["size"].numpy().tolist()
-    assert (
-        size == data.ContentAndSize()(upright)["size"].numpy().tolist() == [[60, 100]] * 4 + [[100, 60]] * 4
-    )
+    sizes = ([[60, 100]] * 4 + [[100, 60]] * 4) * 2
+    for features in (stored, upright):
+        assert data.ContentAndSize()(features)["size"].numpy().tolist() == sizes
     centre, expected = (data.DecodeAndCrop(32)(features)["image"].numpy() for features in (stored, upright))
     np.testing.assert_allclose(centre, expected, atol=0.03)
     np.testing.assert_array_equal(data.DecodeAndCrop(32)(records)["image"], centre)
-    crops = cropped(stored, *range(8), size=32)
-    np.testing.assert_allclose(crops, cropped(upright, *range(8), size=32), atol=0.03)
-    np.testing.assert_array_equal(cropped(records, *range(8), size=32), crops)
-    for first, second in itertools.combinations(expected, 2):
+    crops = cropped(stored, *range(16), size=32)
+    np.testing.assert_allclose(crops, cropped(upright, *range(16), size=32), atol=0.03)
+    np.testing.assert_array_equal(cropped(records, *range(16), size=32), crops)
+    np.testing.assert_array_equal(centre[:8], centre[8:])
+    for first, second in itertools.combinations(expected[:8], 2):
         assert np.abs(first - second).max() > 0.1
 
 
@@ -315,15 +315,20 @@ def test_damaged_exif_is_read_or_passed_over(tmp_path):
     assert sizes == {(4, 6), (6, 4)}
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"\xff\xd8", b"\xff\xd8\xff", b"\xff\xd8\xff\xe1\0\0Exif\0\0", b"\xff\xd8\xff\xe1\0 Exif\0\0", b"\xff"],
-)
-def test_a_jpeg_that_ends_in_its_head_is_named(tmp_path, content):
-    files = written(tmp_path, [content])["file"].numpy()
-    split = data.Split({"file": files}, np.zeros(1, np.int32), files.astype(str))
-    [(_, message)] = data.unreadable(split, data.DecodeAndCrop(8))
-    assert message.startswith(f"{tmp_path}/0.jpg cannot be read: ")
+def test_a_jpeg_that_ends_in_its_head_is_named(tmp_path):
+    heads = [
+        b"\xff\xd8",
+        b"\xff\xd8\xff",
+        b"\xff\xd8\xff\xe1\0\0Exif\0\0",
+        b"\xff\xd8\xff\xe1\0 Exif\0\0",
+        b"\xff",
+    ]
+    files = written(tmp_path, heads)["file"].numpy()
+    split = data.Split({"file": files}, np.zeros(len(files), np.int32), files.astype(str))
+    found = list(data.unreadable(split, data.DecodeAndCrop(8)))
+    assert [i for i, _ in found] == list(range(len(files)))
+    for i, message in found:
+        assert message.startswith(f"{tmp_path}/{i}.jpg cannot be read: ")
 
 
 @pytest.mark.nightly
@@ -342,14 +347,15 @@ def test_reading_goes_on_past_what_cannot_be_read(tmp_path):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(("height", "width"), [(1, 30), (30, 1), (1, 1)])
-def test_a_side_of_one_pixel_cannot_be_read(tmp_path, height, width):
-    files = [saved(tmp_path, photograph(height, width), "PNG"), saved(tmp_path, photograph(2, 2), "PNG")]
-    split = data.Split({"file": np.array(files, object)}, np.zeros(2, np.int32), np.array([*"ab"], object))
-    message = "a cannot be read: assertion failed: [a side of one pixel, two are needed]"
+def test_a_side_of_one_pixel_cannot_be_read(tmp_path):
+    images = [photograph(*size) for size in ((1, 30), (30, 1), (1, 1), (2, 2))]
+    files = written(tmp_path, [tf.io.encode_png(image).numpy() for image in images])["file"].numpy()
+    split = data.Split({"file": files}, np.zeros(4, np.int32), np.array([*"abcd"], object))
+    reason = "cannot be read: assertion failed: [a side of one pixel, two are needed]"
     crop = data.DecodeAndRandomCrop(8)
     for preprocess in (data.DecodeAndCrop(8), data.ContentAndSize(), lambda f: crop(f, seeds(0))):
-        assert list(data.unreadable(split, preprocess)) == [(0, message)]
+        found = list(data.unreadable(split, preprocess))
+        assert found == [(i, f"{name} {reason}") for i, name in enumerate("abc")]
 
 
 def test_rescale():
@@ -453,10 +459,14 @@ def test_affine_flip_hangs_on_the_seeds_alone():
         assert np.abs(first - second).max() > 0.01
 
 
+@functools.cache
+def random_crop(size):
+    return tf.function(data.DecodeAndRandomCrop(size))
+
+
 def cropped(features, *numbers, size=8, seed=0):
     features = {name: tf.constant(values) for name, values in features.items()}
-    crop = tf.function(data.DecodeAndRandomCrop(size))
-    return crop(features, seeds(*numbers, seed=seed))["image"].numpy()
+    return random_crop(size)(features, seeds(*numbers, seed=seed))["image"].numpy()
 
 
 @pytest.mark.nightly
@@ -526,8 +536,7 @@ def write_records(path, rows):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ["image", "image/encoded"])
-def test_records_give_the_images_of_files(tmp_path, name):
+def test_records_give_the_images_of_files(tmp_path):
     files = [
         saved(tmp_path, photograph(60 + i, 90, seed=i), kind, mode)
         for i, (kind, mode) in enumerate([("JPEG", "RGB"), ("PNG", "RGB"), ("JPEG", "CMYK"), ("JPEG", "L")])
@@ -536,7 +545,8 @@ def test_records_give_the_images_of_files(tmp_path, name):
     # A large one between them: more than is read ahead.
     contents.insert(2, tf.io.read_file(saved(tmp_path, noise_image(400, 500), "PNG")).numpy())
     assert len(contents[2]) > 1 << 18
-    records = write_records(tmp_path / "records", [(name, content) for content in contents])
+    names = itertools.cycle(["image", "image/encoded"])
+    records = write_records(tmp_path / "records", list(zip(names, contents, strict=False)))
     shuffled = {key: values[[4, 1, 0, 3]] for key, values in records.items()}
     files = [files[i] for i in (3, 1, 0, 2)]
     np.testing.assert_array_equal(
@@ -619,11 +629,10 @@ def message_of(batches):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("kind", "reason"), [*(("files", reason) for reason in BROKEN), ("records", next(iter(BROKEN)))]
-)
-def test_a_broken_image_is_named(tmp_path, kind, reason):
+@pytest.mark.parametrize("kind", ["files", "records"])
+def test_a_broken_image_is_named(tmp_path, kind):
     split = greys(tmp_path, 10)
+    reason = next(iter(BROKEN))
     path = tmp_path / "image_7.JPEG"
     path.write_bytes(BROKEN[reason](path.read_bytes()))
     if kind == "records":
@@ -641,6 +650,15 @@ def test_a_broken_image_is_named(tmp_path, kind, reason):
     batches = data.training_batches(split, batch_size=4, seed=5, preprocess=crop)
     assert message_of(data.NamingErrors(batches.take(3), split, indices_of, preprocess)) == message
     assert list(data.unreadable(split, preprocess)) == [(7, message)]
+
+
+def test_every_broken_image_is_named(tmp_path):
+    split = greys(tmp_path, 5)
+    for i, breaking in enumerate(BROKEN.values()):
+        path = tmp_path / f"image_{i}.JPEG"
+        path.write_bytes(breaking(path.read_bytes()))
+    messages = [f"{split.origins[i]} cannot be read: {reason}" for i, reason in enumerate(BROKEN)]
+    assert list(data.unreadable(split, data.DecodeAndCrop(8))) == list(enumerate(messages))
 
 
 @pytest.mark.nightly

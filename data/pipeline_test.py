@@ -174,25 +174,17 @@ def test_workers_together_evaluate_as_one(workers, size, replicas, per_replica, 
 @few
 @hypothesis.given(**CASES)
 def test_resumed_at_any_step_the_same_batches_follow(size, replicas, per_replica, seed, start):
+    """And no two examples of them share a seed."""
     knobs = {"batch_size": replicas * per_replica, "seed": seed, "preprocess": with_seeds}
     whole = list(data.training_batches(numbered(size), **knobs).take(start + 2))
     rest = list(data.training_batches(numbered(size), **knobs, start_step=start).take(2))
     assert_equal_batches(rest, whole[start:])
+    seeds = np.concatenate([features["seeds"] for features, _, _ in whole])
+    assert len(np.unique(seeds, axis=0)) == len(seeds)
+    assert (seeds[:, 0] == seed).all()
     indices = data.training_indices(size, batch_size=replicas * per_replica, seed=seed, start_step=start)
     for (_, labels, _), expected in zip(rest, indices.take(2), strict=True):
         np.testing.assert_array_equal(labels, expected)
-
-
-@pytest.mark.nightly
-@few
-@hypothesis.given(**CASES)
-def test_no_two_examples_of_a_training_share_a_seed(size, replicas, per_replica, seed, start):
-    batches = data.training_batches(
-        numbered(size), batch_size=replicas * per_replica, seed=seed, start_step=start, preprocess=with_seeds
-    )
-    seeds = np.concatenate([features["seeds"] for features, _, _ in batches.take(4)])
-    assert len(np.unique(seeds, axis=0)) == len(seeds)
-    assert (seeds[:, 0] == seed).all()
 
 
 def test_replicas_of_a_strategy_get_the_batches_of_one(mirrored):
