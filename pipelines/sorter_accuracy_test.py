@@ -139,7 +139,8 @@ def test_a_table_of_what_is_not_there(tmp_path):
 
 @pytest.mark.nightly
 def test_the_commands_of_what_is_shipped():
-    commands = sorter_accuracy.commands(["handcrafted", "lstm", "equivariant"])
-    assert list(commands) == ["lstm, n = 10,18,28,100", "equivariant, n = 100"]  # each once
+    commands = sorter_accuracy.commands(["handcrafted", "cnn", "equivariant"])
+    of_cnns = [f"cnn, n = {n}" for n in (10, 28, 100)]
+    assert list(commands) == [*of_cnns, "equivariant, n = 100"]  # that once
     for command in commands.values():
         assert command.startswith("python -m rank4class.scripts.train_sorter ")
