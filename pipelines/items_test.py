@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -23,12 +24,11 @@ from rank4class.pipelines.configs import letor_linear
 from rank4class.pipelines.workdir import Workdir
 
 
-@pytest.fixture
-def queries(tmp_path):
+@pytest.fixture(scope="module")
+def queries(tmp_path_factory):
     """Writes a fold of LETOR's layout whose grades follow from a feature; returns its folder."""
     rng = np.random.default_rng(0)
-    folder = tmp_path / "fold"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("fold")
     for name, size in (("train", 24), ("vali", 8), ("test", 9)):
         rows = []
         for query in range(size):
@@ -58,38 +58,56 @@ def padded(split, more):
     )
 
 
-def step(experiment, loaded, weights):
-    """Returns a batch's losses, their gradients, and the metrics of the validation split."""
-    model = loaded.build_model(experiment)
-    model.set_weights(weights)
-    loss = optimization.build_loss(experiment, 1, loaded.max_relevant("train"))
-    features, labels, example_weights = next(iter(loaded.training_batches(experiment)))
-    with tf.GradientTape() as tape:
-        outputs = loaded.scorer(model, "train")(features, training=True)
-        values = loss(tf.constant(0, tf.int64), labels, outputs, example_weights)
-    gradients = tape.gradient(values, model.trainable_variables)
-    judge = evaluation.Judge(loaded.scorer(model, "validation"), ("ndcg@3", "map", "mrr", "precision@1"))
-    return values, gradients, judge(loaded.read(experiment, "validation")).values
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    "loss", ["n_choose_k", "softmax", "pairwise_logistic", "approx_ndcg", "rankmax", "mse"]
-)
-def test_what_pads_a_list_has_no_part_in_loss_gradient_or_metric(queries, loss):
-    knobs = {"loss.name": loss, "loss.levels": 5 if loss == "n_choose_k" else None, "batch_size": 24}
-    experiment = experiment_on(queries, **{**knobs, "encoder.hidden": (3,)})
+@pytest.fixture(scope="module")
+def two_lengths(queries):
+    """Returns an experiment with its data as they are and with padded lists, and the weights of a model."""
+    experiment = experiment_on(queries, **{"batch_size": 24, "encoder.hidden": (3,)})
     loaded = problem.load(experiment, "")
     splits = {name: padded(split, 4) for name, split in loaded.splits.items()}
     names = (*loaded.class_names, "a", "b", "c", "d")
     longer = dataclasses.replace(loaded, splits=splits, class_names=names)
     rng = np.random.default_rng(0)
     weights = [rng.normal(size=w.shape) for w in loaded.build_model(experiment).get_weights()]
-    for ours, theirs in zip(
-        step(experiment, loaded, weights), step(experiment, longer, weights), strict=True
-    ):
-        for one, other in zip(ours, theirs, strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    return experiment, (loaded, longer), weights
+
+
+def model_of(experiment, loaded, weights):
+    model = loaded.build_model(experiment)
+    model.set_weights(weights)
+    return model
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "name", ["n_choose_k", "softmax", "pairwise_logistic", "approx_ndcg", "rankmax", "mse"]
+)
+def test_what_pads_a_list_has_no_part_in_loss_or_gradient(two_lengths, name):
+    experiment, both, weights = two_lengths
+    experiment = config.override(
+        experiment, {"loss.name": name, "loss.levels": 5 if name == "n_choose_k" else None}
+    )
+    results = []
+    for loaded in both:
+        model = model_of(experiment, loaded, weights)
+        loss = optimization.build_loss(experiment, 1, loaded.max_relevant("train"))
+        features, labels, example_weights = next(iter(loaded.training_batches(experiment)))
+        with tf.GradientTape() as tape:
+            outputs = loaded.scorer(model, "train")(features, training=True)
+            values = loss(tf.constant(0, tf.int64), labels, outputs, example_weights)
+        results.append([values, *tape.gradient(values, model.trainable_variables)])
+    for ours, theirs in zip(*results, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.nightly
+def test_what_pads_a_list_has_no_part_in_a_metric(two_lengths):
+    experiment, both, weights = two_lengths
+    results = []
+    for loaded in both:
+        scorer = loaded.scorer(model_of(experiment, loaded, weights), "validation")
+        judge = evaluation.Judge(scorer, ("ndcg@3", "map", "mrr", "precision@1"))
+        results.append(judge(loaded.read(experiment, "validation")).values)
+    np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-5)
 
 
 def test_ndcg_of_a_padded_list_is_that_of_scikit_learn(queries):
@@ -105,20 +123,8 @@ def test_ndcg_of_a_padded_list_is_that_of_scikit_learn(queries):
         np.testing.assert_allclose(judged.values[i], expected, rtol=1e-5)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"encoder.hidden": (8,), "encoder.dropout": 0.2, "jit_compile": True},
-        {"precision": "mixed_bfloat16", "accumulation_steps": 2},
-        {"data.cache": True, "data.max_examples": 8},
-    ],
-)
-def test_it_trains_to_the_end_and_is_found_again(queries, tmp_path, changes):
-    experiment = experiment_on(queries, **changes)
-    path = str(tmp_path / "run")
-    results = trainer.train(experiment, path, progress=False)
+def assert_found_again(experiment, path, results):
+    """Asserts that a run's model is restored, and gives the results of the run."""
     _, loaded, model, step = trainer.restore(path)
     assert isinstance(model, models.ItemModel)
     assert step == results["best_step"]
@@ -126,31 +132,62 @@ def test_it_trains_to_the_end_and_is_found_again(queries, tmp_path, changes):
     assert judged.summarize()["ndcg@5"] == pytest.approx(results["test"]["ndcg@5"], abs=1e-4)
 
 
+@pytest.fixture
+def _no_pictures(monkeypatch):
+    """Leaves out the plots of a run, a third of its time; the run of `trained` has them."""
+    monkeypatch.setattr(trainer.RankTraining, "pictures", lambda *_: {})
+
+
+@pytest.fixture(scope="module")
+def trained(queries, tmp_path_factory):
+    """Trains a linear model; returns its experiment, its folder and its results."""
+    changes = {"epochs": 6.0, "optimizer.learning_rate": 0.1, "encoder.weight_decay": 1e-3}
+    experiment = experiment_on(queries, checkpoint_steps=5, **changes)
+    path = tmp_path_factory.mktemp("trained") / "run"
+    tf.keras.backend.clear_session()
+    return experiment, path, trainer.train(experiment, str(path), progress=False)
+
+
 @pytest.mark.nightly
-def test_it_learns_which_feature_tells_the_grade(queries, tmp_path):
-    results = trainer.train(
-        experiment_on(queries, **{"epochs": 20.0, "encoder.weight_decay": 1e-3}),
-        str(tmp_path / "run"),
-        progress=False,
-    )
+def test_it_learns_which_feature_tells_the_grade(trained):
+    experiment, path, results = trained
     assert results["test"]["ndcg@5"] > 95.0
+    assert_found_again(experiment, str(path), results)
 
 
 @pytest.mark.nightly
-def test_an_interrupted_run_goes_on_to_the_same_weights(queries, tmp_path, names_of_a_new_process):
-    experiment = experiment_on(queries, checkpoint_steps=1)
-    whole, part = str(tmp_path / "whole"), str(tmp_path / "part")
-    trainer.train(experiment, whole, progress=False)
-    trainer.train(experiment, part, progress=False)
+@pytest.mark.usefixtures("_no_pictures")
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"encoder.hidden": (8,), "encoder.dropout": 0.2, "jit_compile": True},
+        {
+            "precision": "mixed_bfloat16",
+            "accumulation_steps": 2,
+            "data.cache": True,
+            "data.max_examples": 8,
+        },
+    ],
+)
+def test_it_trains_to_the_end_and_is_found_again(queries, tmp_path, changes):
+    experiment = experiment_on(queries, **changes)
+    results = trainer.train(experiment, str(tmp_path / "run"), progress=False)
+    assert_found_again(experiment, str(tmp_path / "run"), results)
+
+
+@pytest.mark.nightly
+def test_an_interrupted_run_goes_on_to_the_same_weights(trained, tmp_path, names_of_a_new_process):
+    experiment, whole, _ = trained
+    part = shutil.copytree(whole, tmp_path / "part")
     for name in ("results.json", "metrics.jsonl"):
-        (tmp_path / "part" / name).unlink()
-    newest = sorted((tmp_path / "part" / "checkpoints" / "last").glob("step-12*"))
-    for file in newest:  # it stopped before its last step
+        (part / name).unlink()
+    for file in (part / "checkpoints" / "last").glob("step-36*"):  # it stopped before its last step
         file.unlink()
-    trainer.train(experiment, part, progress=False)
-    assert Workdir(part).sessions()[-1]["from_step"] == 11
-    assert Workdir(part).history() == Workdir(whole).history()
-    assert Workdir(part).results() == Workdir(whole).results()
+    trainer.train(experiment, str(part), progress=False)
+    whole, part = Workdir(str(whole)), Workdir(str(part))
+    assert part.sessions()[-1]["from_step"] == 35
+    assert part.history() == whole.history()
+    assert part.results() == whole.results()
 
 
 @pytest.mark.parametrize(
@@ -193,6 +230,7 @@ def test_what_would_do_nothing_is_refused(changes, message):
 
 
 @pytest.mark.nightly
+@pytest.mark.usefixtures("_no_pictures")
 def test_the_real_files_are_learnt_beyond_chance(real_data, tmp_path):
     experiment = experiment_on(real_data("ltr"), **{"encoder.weight_decay": 0.1})
     results = trainer.train(experiment, str(tmp_path / "run"), progress=False)
