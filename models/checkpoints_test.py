@@ -102,26 +102,41 @@ def write_model_garden(folder, encoder, make, vocabulary):
     shutil.copy(vocabulary, folder)
 
 
+@pytest.fixture(scope="module")
+def written_layouts(tmp_path_factory):
+    """Returns a function of `write_bert_folder` that writes one BERT in every layout, once, into a folder."""
+
+    folder = tmp_path_factory.mktemp("layouts")
+
+    def write(write_bert_folder):
+        if any(folder.iterdir()):
+            return folder
+        tensors = write_bert_folder(folder / "hugging_face", **GELU)
+        encoder = models.get("encoder", "bert", path=str(folder / "hugging_face"))
+        write_google(folder / "google", folder / "hugging_face", tensors, "bert")
+        vocabulary = folder / "hugging_face" / "vocab.txt"
+        write_model_garden(folder / "garden_layer", encoder, networks.BertEncoderV2, vocabulary)
+        write_model_garden(folder / "garden_functional", encoder, networks.BertEncoder, vocabulary)
+        checkpoints.save(
+            str(folder / "own"),
+            encoder="bert",
+            settings=checkpoints.find(str(folder / "hugging_face")).settings,
+            variables=encoder.named_variables(),
+            vocabulary_from=str(folder / "hugging_face"),
+        )
+        return folder
+
+    return write
+
+
 @pytest.fixture
-def layouts(tmp_path, write_bert_folder):
-    """Writes one BERT in every layout; returns kind of layout -> path."""
-    tensors = write_bert_folder(tmp_path / "hugging_face", **GELU)
-    encoder = models.get("encoder", "bert", path=str(tmp_path / "hugging_face"))
-    write_google(tmp_path / "google", tmp_path / "hugging_face", tensors, "bert")
-    vocabulary = tmp_path / "hugging_face" / "vocab.txt"
-    write_model_garden(tmp_path / "garden_layer", encoder, networks.BertEncoderV2, vocabulary)
-    write_model_garden(tmp_path / "garden_functional", encoder, networks.BertEncoder, vocabulary)
-    checkpoints.save(
-        str(tmp_path / "own"),
-        encoder="bert",
-        settings=checkpoints.find(str(tmp_path / "hugging_face")).settings,
-        variables=encoder.named_variables(),
-        vocabulary_from=str(tmp_path / "hugging_face"),
-    )
-    return {path.name: str(path) for path in tmp_path.iterdir()}
+def layouts(tmp_path, written_layouts, write_bert_folder):
+    """Copies one BERT in every layout; returns kind of layout -> path."""
+    folder = shutil.copytree(written_layouts(write_bert_folder), tmp_path / "layouts")
+    return {path.name: str(path) for path in folder.iterdir()}
 
 
-def test_one_bert_from_every_layout(layouts):
+def test_every_layout_is_known(layouts):
     formats = {name: checkpoints.find(path).format for name, path in layouts.items()}
     assert formats == {
         "hugging_face": "Hugging Face BERT folder",
@@ -130,12 +145,19 @@ def test_one_bert_from_every_layout(layouts):
         "garden_functional": "Model Garden BERT encoder",
         "own": "rank4class folder",
     }
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("google", "own"), pytest.param(("garden_layer", "garden_functional"), marks=pytest.mark.nightly)],
+)
+def test_one_bert_from_every_layout(layouts, names):
     features = tokens()
     first = models.get("encoder", "bert", path=layouts["hugging_face"])(features)
     assert np.ptp(first) > 0.1
-    for name, path in layouts.items():
+    for name in names:
         np.testing.assert_allclose(
-            models.get("encoder", "bert", path=path)(features), first, atol=1e-5, err_msg=name
+            models.get("encoder", "bert", path=layouts[name])(features), first, atol=1e-5, err_msg=name
         )
 
 
@@ -191,36 +213,68 @@ def shaken(network):
         variable.assign(variable * noise + (0.1 * noise if "kernel" not in variable.name else 0.0))
 
 
+IMAGES = {"image": tf.random.stateless_uniform([2, 64, 64, 3], [1, 2])}
+
+
 @pytest.mark.nightly
-@pytest.mark.parametrize("variant", encoders.ResNet50.VARIANTS)
-def test_resnet50_from_its_layouts(tmp_path, variant):
-    published = encoders.ResNet50(variant=variant)
+def test_resnet50_of_the_model_garden(tmp_path):
+    published = encoders.ResNet50()
     shaken(published.network)
-    if variant == "keras":
-        path = str(tmp_path / "resnet50.h5")
-        whole = tf.keras.applications.ResNet50(weights=None)  # with the classifier on top, as published
-        for layer in published.network.layers:
-            if layer.weights:
-                whole.get_layer(layer.name).set_weights(layer.get_weights())
-        whole.save_weights(path)
-        found = "Keras ResNet50 weights"
-    else:
-        path = tf.train.Checkpoint(backbone=published.network, step=tf.Variable(3)).save(
-            str(tmp_path / "ckpt")
-        )
-        found = "Model Garden ResNet50 backbone"
-    assert checkpoints.find(path).format == found
-    features = {"image": tf.random.stateless_uniform([2, 64, 64, 3], [1, 2])}
+    path = tf.train.Checkpoint(backbone=published.network, step=tf.Variable(3)).save(str(tmp_path / "ckpt"))
+    assert checkpoints.find(path).format == "Model Garden ResNet50 backbone"
     encoder = models.get("encoder", "resnet50", path=path)
-    assert encoder.variant == variant
-    expected = published(features)
+    assert encoder.variant == "model_garden"
+    expected = published(IMAGES)
     assert np.ptp(expected) > 0.1
-    np.testing.assert_allclose(encoder(features), expected, rtol=1e-5)
-    own = str(tmp_path / "own")
-    checkpoints.save(
-        own, encoder="resnet50", settings={"variant": variant}, variables=encoder.named_variables()
-    )
-    np.testing.assert_allclose(models.get("encoder", "resnet50", path=own)(features), expected, rtol=1e-5)
+    np.testing.assert_allclose(encoder(IMAGES), expected, rtol=1e-5)
+
+
+@pytest.mark.nightly
+def test_resnet50_of_keras_and_of_our_own_layout(tmp_path):
+    published = encoders.ResNet50(variant="keras")
+    shaken(published.network)
+    path = str(tmp_path / "resnet50.h5")
+    whole = tf.keras.applications.ResNet50(weights=None)  # with the classifier on top, as published
+    for layer in published.network.layers:
+        if layer.weights:
+            whole.get_layer(layer.name).set_weights(layer.get_weights())
+    whole.save_weights(path)
+    assert checkpoints.find(path).format == "Keras ResNet50 weights"
+    encoder = models.get("encoder", "resnet50", path=path)
+    assert encoder.variant == "keras"
+    expected = published(IMAGES)
+    assert np.ptp(expected) > 0.1
+    np.testing.assert_allclose(encoder(IMAGES), expected, rtol=1e-5)
+    own, settings = str(tmp_path / "own"), {"variant": "keras"}
+    checkpoints.save(own, encoder="resnet50", settings=settings, variables=encoder.named_variables())
+    again = models.get("encoder", "resnet50", path=own)
+    assert again.variant == "keras"
+    np.testing.assert_allclose(again(IMAGES), expected, rtol=1e-5)
+    # The same file where it does not fit.
+    with h5py.File(path, "a") as file:
+        del file["conv1_conv/conv1_conv/bias:0"]
+        file["conv1_conv/conv1_conv/bias:0"] = np.ones(5, np.float32)
+    with pytest.raises(
+        ValueError, match=r"conv1_conv/bias has shape \(5,\), not that of conv1_conv/bias \(64,\)"
+    ):
+        models.get("encoder", "resnet50", path=path)
+    with h5py.File(path, "a") as file:
+        del file["conv1_conv/conv1_conv/bias:0"]  # its name still stands in the list
+    with pytest.raises(ValueError, match="conv1_conv/bias is missing"):
+        models.get("encoder", "resnet50", path=path)
+    with open(path, "r+b") as file:
+        file.truncate(10_000)
+    with pytest.raises(ValueError, match=r"resnet50\.h5 is not a whole HDF5 file"):
+        models.get("encoder", "resnet50", path=path)
+
+
+def test_a_file_without_keras_weights(tmp_path):
+    with h5py.File(tmp_path / "weights.h5", "w") as file:
+        file.create_group("dense")
+    with pytest.raises(
+        ValueError, match="holds no ResNet50 weights of keras.applications: it has no conv1_conv"
+    ):
+        models.get("encoder", "resnet50", path=str(tmp_path / "weights.h5"))
 
 
 @pytest.mark.nightly
@@ -276,34 +330,6 @@ def test_a_tensor_missing_extra_or_of_another_shape(layouts, layout):
         file.write("one more\n")
     with pytest.raises(ValueError, match=r"has a vocabulary of 20, but .*vocab\.txt has 21 lines"):
         models.get("encoder", "bert", path=prefix)
-
-
-@pytest.mark.nightly
-def test_keras_weights_that_do_not_fit(tmp_path):
-    path = str(tmp_path / "weights.h5")
-    network = tf.keras.applications.ResNet50(include_top=False, weights=None)
-    network.save_weights(path)
-    with h5py.File(path, "a") as file:
-        del file["conv1_conv/conv1_conv/bias:0"]
-        file["conv1_conv/conv1_conv/bias:0"] = np.ones(5, np.float32)
-    with pytest.raises(
-        ValueError, match=r"conv1_conv/bias has shape \(5,\), not that of conv1_conv/bias \(64,\)"
-    ):
-        models.get("encoder", "resnet50", path=path)
-    with h5py.File(path, "a") as file:
-        del file["conv1_conv/conv1_conv/bias:0"]  # its name still stands in the list
-    with pytest.raises(ValueError, match="conv1_conv/bias is missing"):
-        models.get("encoder", "resnet50", path=path)
-    with open(path, "r+b") as file:
-        file.truncate(10_000)
-    with pytest.raises(ValueError, match=r"weights\.h5 is not a whole HDF5 file"):
-        models.get("encoder", "resnet50", path=path)
-    with h5py.File(path, "w") as file:
-        file.create_group("dense")
-    with pytest.raises(
-        ValueError, match="holds no ResNet50 weights of keras.applications: it has no conv1_conv"
-    ):
-        models.get("encoder", "resnet50", path=path)
 
 
 @pytest.mark.parametrize(
