@@ -1,5 +1,7 @@
 """What a run's checkpoints give back: the best one, and the last."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,18 @@ def trained(path, **changes):
     experiment = config.override(digits_mlp.get_config(), {"epochs": 3.0, "encoder.hidden": (16,), **changes})
     trainer.train(experiment, path, progress=False)
     return path
+
+
+@pytest.fixture(scope="module")
+def finished_once(tmp_path_factory):
+    """Returns the folder of a finished run, which is not to be changed."""
+    return trained(str(tmp_path_factory.mktemp("finished") / "run"))
+
+
+@pytest.fixture
+def finished(finished_once, tmp_path):
+    """Returns the folder of a finished run, a copy for this test."""
+    return shutil.copytree(finished_once, str(tmp_path / "run"))
 
 
 def judged(path, which, split="validation", strategy=None):
@@ -43,19 +57,18 @@ def test_a_checkpoint_has_the_figures_that_training_saw(tmp_path, changes):
 
 
 @pytest.mark.nightly
-def test_two_devices_restore_and_judge_as_one(tmp_path, mirrored):
-    path = trained(str(tmp_path / "run"))
+def test_two_devices_restore_and_judge_as_one(finished_once, mirrored):
     for which in config.CHECKPOINTS:
-        step, alone = judged(path, which)
-        of_both_step, of_both = judged(path, which, strategy=mirrored)
+        step, alone = judged(finished_once, which)
+        of_both_step, of_both = judged(finished_once, which, strategy=mirrored)
         assert step == of_both_step
         np.testing.assert_allclose(of_both["ndcg@5"], alone["ndcg@5"], atol=1e-4)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("which", config.CHECKPOINTS)
-def test_a_run_without_a_checkpoint_is_named(tmp_path, which):
-    path = trained(str(tmp_path / "run"))
+def test_a_run_without_a_checkpoint_is_named(finished, tmp_path, which):
+    path = finished
     files.remove([Workdir(path).checkpoints])
     with pytest.raises(FileNotFoundError, match=f"the run is finished, but .* Restore {path}/check.*{which}"):
         trainer.restore(path, which)
@@ -71,20 +84,18 @@ def test_a_run_without_a_checkpoint_is_named(tmp_path, which):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("which", config.CHECKPOINTS)
-def test_restoring_changes_nothing_in_the_folder(tmp_path, which):
-    path = trained(str(tmp_path / "run"))
+def test_restoring_changes_nothing_in_the_folder(finished, tmp_path, which):
     (tmp_path / "run" / "checkpoints" / "last" / "step-999.data-00000-of-00001").write_text("half written")
     before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
-    trainer.restore(path, which)
+    trainer.restore(finished, which)
     assert before == {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
 
 
 @pytest.mark.parametrize("which", config.CHECKPOINTS)
-def test_a_damaged_checkpoint_is_refused(tmp_path, which):
-    path = trained(str(tmp_path / "run"))
+def test_a_damaged_checkpoint_is_refused(finished, tmp_path, which):
     for file in (tmp_path / "run" / "checkpoints" / which).glob("*.data-*"):
         content = bytearray(file.read_bytes())
         content[len(content) // 2] ^= 1
         file.write_bytes(content)
     with pytest.raises(ValueError, match="none of the checkpoints in .* can be used"):
-        trainer.restore(path, which)
+        trainer.restore(finished, which)
