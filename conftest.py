@@ -353,8 +353,10 @@ def write_bert_folder():
 
 @pytest.fixture
 def tiny_bert(tmp_path, write_bert_folder):
-    """Writes a small text encoder whose vocabulary knows `tiny_goemotions`; returns its folder."""
+    """Writes an encoder of one layer whose vocabulary knows `tiny_goemotions`; returns its folder."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
     words = ["great", "happy", "day", "awful", "bad", "mess", "the", "table", "is", "here"]
-    write_bert_folder(tmp_path / "encoder", words=[*special, *words])
+    tensors = write_bert_folder(tmp_path / "encoder", words=[*special, *words])
+    second = [name for name in tensors if ".layer.1." in name]
+    write_bert_folder(tmp_path / "encoder", words=[*special, *words], drop=second, num_hidden_layers=1)
     return str(tmp_path / "encoder")

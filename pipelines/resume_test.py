@@ -1,10 +1,16 @@
 """Runs that are interrupted, killed, or find their files damaged end as if nothing had been."""
 
+import io
+import logging as stdlib_logging
 import os
+import pathlib
+import shutil
 import signal
+from unittest import mock
 
 import pytest
 import tensorflow as tf
+from absl import logging
 
 from rank4class.pipelines import config, evaluation, survival, trainer, training
 from rank4class.pipelines.configs import digits_mlp
@@ -22,17 +28,37 @@ def small(**changes):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    """Returns a function from an experiment to the folder of its run in peace, which tests share."""
+    """Returns a function from an experiment to the folder of its run in peace, which tests share.
+
+    Beside that folder are copies of it as a kill at a save would have left it, `MOMENT-STEP` where the
+    moment is "before" or "after".
+    """
     folders = {}
 
     def trained(experiment):
         if repr(experiment) not in folders:
-            folder = str(tmp_path_factory.mktemp("undisturbed") / "run")
-            trainer.train(experiment, folder, progress=False)
-            folders[repr(experiment)] = folder
+            folder = tmp_path_factory.mktemp("undisturbed") / "run"
+            save = State.save
+
+            def copying(state):
+                shutil.copytree(folder, folder.parent / f"before-{state.progress.step}")
+                save(state)
+                shutil.copytree(folder, folder.parent / f"after-{state.progress.step}")
+
+            tf.keras.backend.clear_session()
+            with mock.patch.object(State, "save", copying):
+                trainer.train(experiment, str(folder), progress=False)
+            folders[repr(experiment)] = str(folder)
         return folders[repr(experiment)]
 
     return trained
+
+
+def killed(undisturbed, experiment, moment, step, path):
+    """Makes the folder of a run that was killed before or after the save of a step; returns it."""
+    shutil.copytree(pathlib.Path(undisturbed(experiment)).parent / f"{moment}-{step}", path)
+    assert Workdir(str(path)).results() is None
+    return str(path)
 
 
 def assert_ends_like_an_undisturbed_run(experiment, path, undisturbed):
@@ -40,19 +66,54 @@ def assert_ends_like_an_undisturbed_run(experiment, path, undisturbed):
     assert survival.compare(undisturbed(experiment), path) == []
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("loss", ["softmax", "gumbel_approx_ndcg"])
-@pytest.mark.parametrize("moment", ["before the save", "after the save"])
-def test_an_interrupted_run_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch, undisturbed, moment, loss):
-    interrupt_and_compare(
-        small(**{"loss.name": loss, "epochs": 4.0}), 34, tmp_path, monkeypatch, undisturbed, moment
-    )
+@pytest.fixture(scope="module")
+def torn(tmp_path_factory, undisturbed):
+    """Kills a run after step 51, cuts that checkpoint short and goes on; returns the folder and the log."""
+    experiment = small(epochs=4.0)
+    folder = tmp_path_factory.mktemp("torn") / "run"
+    path = killed(undisturbed, experiment, "after", 51, folder)
+    cut(folder / "checkpoints" / "last", "step-51.data*")
+    log = io.StringIO()
+    handler = stdlib_logging.StreamHandler(log)
+    logging.get_absl_logger().addHandler(handler)
+    try:
+        tf.keras.backend.clear_session()
+        trainer.train(experiment, path, progress=False)
+    finally:
+        logging.get_absl_logger().removeHandler(handler)
+    return folder, log.getvalue()
+
+
+def test_a_torn_checkpoint_costs_the_steps_since_the_one_before(torn, undisturbed):
+    folder, log = torn
+    assert survival.compare(undisturbed(small(epochs=4.0)), str(folder)) == []
+    assert "step-51 is damaged" in log
+    assert Workdir(str(folder)).sessions()[1]["from_step"] == 34
+
+
+def test_tensorboard_takes_back_what_will_be_repeated(torn):
+    folder, _ = torn
+    restarts = set()
+    for events in sorted((folder / "tensorboard").glob("events*")):
+        for event in tf.compat.v1.train.summary_iterator(str(events)):
+            if event.session_log.status:
+                restarts.add(event.step)
+    assert restarts == {35}
 
 
 @pytest.mark.nightly
-def test_a_run_with_dropout_in_every_part_goes_on(
-    tmp_path, monkeypatch, undisturbed, tiny_goemotions, tiny_bert
-):
+@pytest.mark.parametrize(
+    ("moment", "loss"),
+    [("before", "softmax"), ("before", "gumbel_approx_ndcg"), ("after", "gumbel_approx_ndcg")],
+)
+def test_a_killed_run_goes_on_as_if_nothing_had_been(tmp_path, undisturbed, moment, loss):
+    experiment = small(**{"loss.name": loss, "epochs": 4.0})
+    path = killed(undisturbed, experiment, moment, 34, tmp_path / "killed")
+    assert_ends_like_an_undisturbed_run(experiment, path, undisturbed)
+
+
+@pytest.mark.nightly
+def test_a_run_with_dropout_in_every_part_goes_on(tmp_path, undisturbed, tiny_goemotions, tiny_bert):
     experiment = config.Experiment(
         data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8),
         encoder=config.Encoder(name="bert", path=tiny_bert, dropout=0.2, output_dropout=0.2),
@@ -60,30 +121,12 @@ def test_a_run_with_dropout_in_every_part_goes_on(
         interaction=config.Interaction(name="lc_mlp", units=8, dropout=0.2),
         batch_size=8,
         steps=8,
-        metrics=("top1_error", "mrr"),
+        metrics=("mrr",),
         monitor="mrr",
     )
-    interrupt_and_compare(experiment, 5, tmp_path, monkeypatch, undisturbed, "before the save")
-
-
-def interrupt_and_compare(experiment, step, tmp_path, monkeypatch, undisturbed, moment):
-    killed = str(tmp_path / "killed")
-    save = State.save
-
-    def dying(state):
-        if moment == "after the save":
-            save(state)
-        if state.progress.step == step:
-            raise KeyboardInterrupt
-        if moment == "before the save":
-            save(state)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(State, "save", dying)
-        with pytest.raises(KeyboardInterrupt):
-            trainer.train(experiment, killed, progress=False)
-    assert Workdir(killed).results() is None
-    assert_ends_like_an_undisturbed_run(experiment, killed, undisturbed)
+    path = killed(undisturbed, experiment, "before", 8, tmp_path / "killed")
+    assert_ends_like_an_undisturbed_run(experiment, path, undisturbed)
+    assert Workdir(path).sessions()[1]["from_step"] == 5
 
 
 EVERYTHING = {
@@ -102,11 +145,9 @@ EVERYTHING = {
 @pytest.mark.parametrize(
     ("number", "changes"),
     [
-        (signal.SIGINT, {}),
-        (signal.SIGTERM, {"checkpoint_steps": 4}),
         (signal.SIGTERM, EVERYTHING),
-        (signal.SIGTERM, {"precision": "mixed_float16", "accumulation_steps": 2}),
-        (signal.SIGTERM, {"steps_per_execution": 5, "jit_compile": True}),
+        (signal.SIGTERM, {"checkpoint_steps": 4, "precision": "mixed_float16", "accumulation_steps": 2}),
+        (signal.SIGINT, {"steps_per_execution": 5, "jit_compile": True}),
     ],
 )
 def test_a_signal_between_two_evaluations_saves_and_stops(
@@ -137,33 +178,25 @@ def test_a_signal_between_two_evaluations_saves_and_stops(
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("call", [1, 2, 3])
-def test_a_signal_while_a_split_is_judged(tmp_path, monkeypatch, undisturbed, call):
-    """The first two are evaluations, the third is of the results."""
+def test_a_signal_while_a_split_is_judged(tmp_path, monkeypatch, undisturbed):
+    """The first two signals come in evaluations, which are made again, the third in that of the results."""
     experiment, path = small(**{"optimizer.ema_momentum": 0.9}), str(tmp_path / "stopped")
     judge, calls = evaluation.Judge.__call__, []
 
     def signalling(self, batches, **kwargs):
         calls.append(1)
-        if len(calls) == call:
+        if len(calls) in (1, 3, 5):
             os.kill(os.getpid(), signal.SIGTERM)
         return judge(self, batches, **kwargs)
 
     with monkeypatch.context() as patch:
         patch.setattr(evaluation.Judge, "__call__", signalling)
-        with pytest.raises(Interrupted, match=f"saved after step {17 * min(call, 2)} and stopped"):
-            trainer.train(experiment, path, progress=False)
-    assert len(calls) == call
+        for call, step in ((1, 17), (3, 34), (5, 34)):
+            with pytest.raises(Interrupted, match=f"saved after step {step} and stopped"):
+                trainer.train(experiment, path, progress=False)
+            assert len(calls) == call
     assert_ends_like_an_undisturbed_run(experiment, path, undisturbed)
-
-
-def test_a_torn_checkpoint_costs_the_steps_since_the_one_before(tmp_path, monkeypatch, undisturbed, caplog):
-    experiment, path = small(epochs=4.0), str(tmp_path / "torn")
-    interrupt(experiment, path, 51, monkeypatch)
-    cut(tmp_path / "torn" / "checkpoints" / "last", "step-51.data*")
-    assert_ends_like_an_undisturbed_run(experiment, path, undisturbed)
-    assert "step-51 is damaged" in caplog.text
-    assert Workdir(path).sessions()[1]["from_step"] == 34
+    assert [line["from_step"] for line in Workdir(path).sessions()] == [0, 17, 34, 34]
 
 
 def cut(folder, pattern):
@@ -172,9 +205,9 @@ def cut(folder, pattern):
 
 
 @pytest.mark.nightly
-def test_a_torn_best_model_is_noticed_before_anything_is_trained(tmp_path, monkeypatch):
-    experiment, path = small(epochs=4.0), str(tmp_path / "torn")
-    interrupt(experiment, path, 51, monkeypatch)
+def test_a_torn_best_model_is_noticed_before_anything_is_trained(tmp_path, undisturbed):
+    experiment = small(epochs=4.0)
+    path = killed(undisturbed, experiment, "after", 51, tmp_path / "torn")
     cut(tmp_path / "torn" / "checkpoints" / "best", "*.data*")
     with pytest.raises(ValueError, match=r"checkpoint .*best/step-\d+ is damaged"):
         trainer.train(experiment, path, progress=False)
@@ -183,79 +216,51 @@ def test_a_torn_best_model_is_noticed_before_anything_is_trained(tmp_path, monke
 
 
 @pytest.mark.nightly
-def test_a_finished_run_whose_best_model_is_damaged_is_not_judged_by_another(tmp_path):
-    trainer.train(small(), str(tmp_path), progress=False)
-    assert Workdir(str(tmp_path)).results()["best_step"] == 34
-    assert len(list((tmp_path / "checkpoints" / "best").glob("*.index"))) == 2
-    cut(tmp_path / "checkpoints" / "best", "step-34.data*")
-    with pytest.raises(ValueError, match=f"the best model of {tmp_path}, that of step 34, is damaged"):
-        trainer.restore(str(tmp_path))
+def test_a_finished_run_whose_best_model_is_damaged_is_not_judged_by_another(tmp_path, undisturbed):
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed(small()), folder)
+    assert Workdir(str(folder)).results()["best_step"] == 34
+    assert len(list((folder / "checkpoints" / "best").glob("*.index"))) == 2
+    cut(folder / "checkpoints" / "best", "step-34.data*")
+    with pytest.raises(ValueError, match=f"the best model of {folder}, that of step 34, is damaged"):
+        trainer.restore(str(folder))
 
 
 @pytest.mark.nightly
-def test_checkpoints_that_are_all_damaged_are_not_overwritten(tmp_path, monkeypatch):
-    experiment, path = small(epochs=4.0), str(tmp_path / "torn")
-    interrupt(experiment, path, 51, monkeypatch)
+def test_checkpoints_that_are_all_damaged_are_not_overwritten(tmp_path, undisturbed):
+    experiment = small(epochs=4.0)
+    path = killed(undisturbed, experiment, "after", 51, tmp_path / "torn")
     cut(tmp_path / "torn" / "checkpoints" / "last", "*.data*")
     with pytest.raises(ValueError, match="none of the checkpoints in .*last can be used"):
         trainer.train(experiment, path, progress=False)
     assert len(Workdir(path).sessions()) == 1
 
 
-def interrupt(experiment, path, step, monkeypatch):
-    """Trains up to a save, and a little further."""
-    save = State.save
-
-    def dying(state):
-        save(state)
-        if state.progress.step == step:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(State, "save", dying)
-        with pytest.raises(KeyboardInterrupt):
-            trainer.train(experiment, path, progress=False)
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize("step", [51, 68])  # after the last one nothing is saved any more
-def test_lost_histories_are_written_again(tmp_path, monkeypatch, undisturbed, step):
-    experiment, path = small(epochs=4.0), str(tmp_path / "lost")
-    interrupt(experiment, path, step, monkeypatch)
+def test_lost_histories_are_written_again(tmp_path, undisturbed, step):
+    experiment = small(epochs=4.0)
+    path = killed(undisturbed, experiment, "after", step, tmp_path / "lost")
     (tmp_path / "lost" / "metrics.jsonl").write_text("damaged")
     assert_ends_like_an_undisturbed_run(experiment, path, undisturbed)
 
 
 @pytest.mark.nightly
-def test_tensorboard_takes_back_what_will_be_repeated(tmp_path, monkeypatch):
-    experiment, path = small(epochs=4.0), str(tmp_path / "run")
-    interrupt(experiment, path, 34, monkeypatch)
-    trainer.train(experiment, path, progress=False)
-    restarts = set()
-    for events in sorted((tmp_path / "run" / "tensorboard").glob("events*")):
-        for event in tf.compat.v1.train.summary_iterator(str(events)):
-            if event.session_log.status:
-                restarts.add(event.step)
-    assert restarts == {35}
-
-
-@pytest.mark.nightly
-def test_how_many_steps_are_taken_at_once_changes_nothing(tmp_path):
-    histories = []
-    for count in (1, 5, 100):
+def test_how_many_steps_are_taken_at_once_changes_nothing(tmp_path, undisturbed):
+    expected = pathlib.Path(undisturbed(small()), "metrics.jsonl").read_bytes()
+    for count in (5, 100):
         path = tmp_path / str(count)
         trainer.train(small(steps_per_execution=count), str(path), progress=False)
-        histories.append((path / "metrics.jsonl").read_bytes())
-    assert len(set(histories)) == 1
+        assert (path / "metrics.jsonl").read_bytes() == expected
 
 
 @pytest.mark.nightly
-def test_checkpoints_between_evaluations_change_nothing(tmp_path, undisturbed):
-    trainer.train(small(checkpoint_steps=4), str(tmp_path), progress=False)
-    history = Workdir(str(tmp_path)).history()
+def test_checkpoints_between_evaluations_change_nothing(undisturbed):
+    path = undisturbed(small(checkpoint_steps=4))
+    history = Workdir(path).history()
     assert history == Workdir(undisturbed(small())).history()
     assert [line["step"] for line in history] == [17, 34]
-    names = sorted(path.name for path in (tmp_path / "checkpoints" / "last").glob("*.index"))
+    names = sorted(file.name for file in pathlib.Path(path, "checkpoints", "last").glob("*.index"))
     assert names == ["step-32.index", "step-34.index"]
 
 
@@ -276,19 +281,18 @@ def test_two_processes_cannot_train_in_one_folder(tmp_path):
     with pytest.raises(
         ValueError, match=rf"another process trains in {tmp_path} \(process {os.getpid()} on "
     ):
-        trainer.train(small(), str(tmp_path), progress=False)
+        trainer.train(small(steps=1), str(tmp_path), progress=False)
     workdir.unlock()
-    assert trainer.train(small(), str(tmp_path), progress=False)["steps"] == 34
+    assert trainer.train(small(steps=1), str(tmp_path), progress=False)["steps"] == 1
     workdir.lock()  # a run lets go at its end
 
 
 @pytest.mark.nightly
-def test_a_run_may_go_on_with_more_replicas(tmp_path, monkeypatch, mirrored):
-    experiment = small(**{"encoder.dropout": 0.0, "epochs": 4.0})
-    alone, both = str(tmp_path / "alone"), str(tmp_path / "both")
-    trainer.train(experiment, alone, progress=False)
-    interrupt(experiment, both, 34, monkeypatch)
+def test_a_run_may_go_on_with_more_replicas(tmp_path, undisturbed, mirrored):
+    experiment = small(**{"encoder.dropout": 0.0})
+    both = killed(undisturbed, experiment, "before", 34, tmp_path / "both")
     trainer.train(experiment, both, strategy=mirrored, progress=False)
-    for a, b in zip(Workdir(alone).history(), Workdir(both).history(), strict=True):
+    alone = Workdir(undisturbed(experiment))
+    for a, b in zip(alone.history(), Workdir(both).history(), strict=True):
         assert a["loss"] == pytest.approx(b["loss"], rel=1e-5)
     assert [line["replicas"] for line in Workdir(both).sessions()] == [1, 2]
