@@ -119,6 +119,20 @@ def text_problem(folder, encoder, cache_dir="unused", held_out=(), frozen=False,
     return experiment, problem.load(experiment, cache_dir=str(cache_dir))
 
 
+@pytest.fixture(scope="module")
+def features_folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("features")
+
+
+@pytest.fixture
+def features(features_folder, tiny_goemotions, tiny_bert):
+    """Returns the file of the outputs of `tiny_bert` for `tiny_goemotions`, which are computed once."""
+    if not list(features_folder.iterdir()):
+        text_problem(tiny_goemotions, tiny_bert, features_folder, frozen=True)
+    [path] = features_folder.iterdir()
+    return path
+
+
 @pytest.mark.nightly
 def test_class_texts_for_the_shared_encoder(tiny_goemotions, tiny_bert, tmp_path):
     texts = tmp_path / "texts.tsv"
@@ -141,7 +155,8 @@ def test_class_texts_for_the_shared_encoder(tiny_goemotions, tiny_bert, tmp_path
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("frozen", [False, True])
-def test_class_texts_frozen(tiny_goemotions, tiny_bert, tmp_path, frozen):
+def test_class_texts_frozen(tiny_goemotions, tiny_bert, features, tmp_path, frozen):
+    shutil.copy(features, tmp_path)
     experiment, loaded = text_problem(
         tiny_goemotions, tiny_bert, tmp_path, frozen=frozen, name="frozen_text", attention_layers=1
     )
@@ -200,34 +215,38 @@ def test_classes_that_cannot_be_held_out(tiny_goemotions, tiny_bert):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("run", ["run", "tuning/run/"])
-def test_a_run_of_a_grid_finds_the_grids_features(tiny_goemotions, tiny_bert, tmp_path, monkeypatch, run):
-    _, loaded = text_problem(tiny_goemotions, tiny_bert, tmp_path / "grid", frozen=True)
+def test_a_run_of_a_grid_finds_the_grids_features(
+    tiny_goemotions, tiny_bert, features, tmp_path, monkeypatch
+):
+    (tmp_path / "grid").mkdir()
+    shutil.copy(features, tmp_path / "grid")
     monkeypatch.setattr(problem, "_outputs", lambda *_: pytest.fail("encoded again"))
     monkeypatch.chdir(tmp_path / "grid")
-    for folder in (os.path.join(tmp_path, "grid", run), run):
-        _, again = text_problem(tiny_goemotions, tiny_bert, folder, frozen=True)
-        features = (of.splits["test"].features["embedding"] for of in (loaded, again))
-        np.testing.assert_array_equal(*features)
+    for folder in (os.path.join(tmp_path, "grid", "run"), "tuning/run/"):
+        _, loaded = text_problem(tiny_goemotions, tiny_bert, folder, frozen=True)
+        with np.load(features) as expected:
+            np.testing.assert_array_equal(loaded.splits["test"].features["embedding"], expected["test"])
+    for folder in ("run", os.path.join(tmp_path, "grid", "tuning/run/")):
+        assert problem._kept(folder, features.name)
     assert len(list(tmp_path.rglob("features-*"))) == 1
 
 
 @pytest.mark.nightly
-def test_features_that_were_compressed_are_refused(tiny_goemotions, tiny_bert, tmp_path):
-    text_problem(tiny_goemotions, tiny_bert, tmp_path, frozen=True)
-    [path] = tmp_path.glob("features-*")
-    with np.load(path) as npz:
+def test_features_that_were_compressed_are_refused(tiny_goemotions, tiny_bert, features, tmp_path):
+    with np.load(features) as npz:
         arrays = dict(npz)
+    path = tmp_path / features.name
     np.savez_compressed(path, **arrays)
     with pytest.raises(ValueError, match=f"^{path} is damaged: remove it, and it is computed again"):
         text_problem(tiny_goemotions, tiny_bert, tmp_path, frozen=True)
 
 
 @pytest.mark.nightly
-def test_features_further_up_are_not_looked_for(tiny_goemotions, tiny_bert, tmp_path, capsys):
-    for folder in ("grid", "grid/a/b/run"):
-        text_problem(tiny_goemotions, tiny_bert, tmp_path / folder, frozen=True)
-        assert f"once, to {tmp_path / folder}/features-" in capsys.readouterr().out
+def test_features_further_up_are_not_looked_for(tiny_goemotions, tiny_bert, features, tmp_path, capsys):
+    (tmp_path / "grid").mkdir()
+    shutil.copy(features, tmp_path / "grid")
+    text_problem(tiny_goemotions, tiny_bert, tmp_path / "grid/a/b/run", frozen=True)
+    assert f"once, to {tmp_path}/grid/a/b/run/features-" in capsys.readouterr().out
 
 
 @pytest.mark.nightly
@@ -629,8 +648,9 @@ def test_users_train_and_are_judged_without_what_is_excluded(tmp_path, loss, jit
         data=config.Data(name="synthetic_retrieval", num_classes=100, num_examples=200),
         encoder=config.Encoder(name="embedding", units=8),
         loss=config.Loss(name=loss),
-        optimizer=config.Optimizer(learning_rate=0.01),
-        epochs=20.0,
+        optimizer=config.Optimizer(learning_rate=0.02),
+        batch_size=8,
+        epochs=3.0,
         evaluations_per_epoch=1,
         monitor="recall@5",
         metrics=("recall@5", "mean_rank"),
