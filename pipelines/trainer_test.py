@@ -1,9 +1,12 @@
 """Whole runs on small problems: what they write, that they repeat, resume, stop and refuse."""
 
+import contextlib
+import io
 import json
 import os
 import pathlib
 import shutil
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -24,17 +27,18 @@ def small(**changes):
 
 @pytest.fixture(scope="module")
 def finished_once(tmp_path_factory):
-    """Trains `small()`; returns the folder, which is not to be changed."""
+    """Trains `small()`; returns its folder, which is not to be changed, and what was printed."""
     path = str(tmp_path_factory.mktemp("finished") / "run")
     tf.keras.backend.clear_session()
-    trainer.train(small(), path, progress=False)
-    return path
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        trainer.train(small(), path)
+    return path, printed.getvalue()
 
 
 @pytest.fixture
 def finished(finished_once, tmp_path):
     """Returns the folder of a finished run of `small()`, a copy for this test."""
-    shutil.copytree(finished_once, tmp_path / "run")
+    shutil.copytree(finished_once[0], tmp_path / "run")
     return tmp_path / "run"
 
 
@@ -42,9 +46,8 @@ def assert_same_run(left, right):
     assert survival.compare(left, right) == []
 
 
-def test_a_run_leaves_what_it_promises(tmp_path, capsys):
-    path = str(tmp_path / "run")
-    results = trainer.train(small(), path)
+def test_a_run_leaves_what_it_promises(finished_once):
+    path, printed = finished_once
     assert sorted(os.listdir(path)) == [
         "checkpoints",
         "config.json",
@@ -55,7 +58,8 @@ def test_a_run_leaves_what_it_promises(tmp_path, capsys):
         "sessions.jsonl",
         "tensorboard",
     ]
-    assert results == json.loads((tmp_path / "run" / "results.json").read_text())
+    results = trainer.train(small(), path)  # it is finished already
+    assert results == json.loads(pathlib.Path(path, "results.json").read_text())
     assert results["train_examples"] == 1078
     assert (results["validation"]["examples"], results["test"]["examples"]) == (359, 360)
     assert results["test"]["top1_error"] < 85.0  # chance is 90
@@ -69,9 +73,10 @@ def test_a_run_leaves_what_it_promises(tmp_path, capsys):
     history = Workdir(path).history()
     assert [line["step"] for line in history] == [17, 34]
     assert max(history, key=lambda line: line["ndcg@5"])["step"] == results["best_step"]
-    assert "17/17" in capsys.readouterr().out  # Keras's bar
+    assert "17/17" in printed  # Keras's bar
 
 
+@pytest.mark.nightly
 def test_a_split_of_one_example_writes_json(tmp_path):
     metrics = ("top1_error", "mean_rank", "ndcg@5")
     experiment = small(**{"data.max_examples": 1, "metrics": metrics, "epochs": 1.0})
@@ -123,14 +128,9 @@ def test_the_same_seed_is_the_same_run_and_another_is_not(tmp_path, finished_onc
     np.random.default_rng(0)
     tf.random.normal([3])
     trainer.train(small(), paths[0], progress=False)
-    assert_same_run(finished_once, paths[0])
+    assert_same_run(finished_once[0], paths[0])
     trainer.train(small(seed=1), paths[1], progress=False)
     assert Workdir(paths[0]).history() != Workdir(paths[1]).history()
-
-
-@pytest.mark.nightly
-def test_steps_in_place_of_epochs(tmp_path):
-    assert trainer.train(small(steps=5), str(tmp_path), progress=False)["steps"] == 5
 
 
 def test_a_finished_run_is_not_repeated(finished, monkeypatch):
@@ -173,21 +173,46 @@ def test_a_loss_that_selects_all_classes(tmp_path, k):
     assert not os.path.exists(os.path.join(path, "config.json"))
 
 
+@pytest.fixture(scope="module")
+def events_of_a_long_training(tmp_path_factory):
+    """Trains with a changing temperature, and draws at each evaluation; returns TensorBoard's file."""
+    path, changes = tmp_path_factory.mktemp("long"), {"loss.temperature": 2.0, "loss.final_temperature": 0.5}
+    with mock.patch.object(training, "SECONDS_BETWEEN_PICTURES", 0.0):
+        trainer.train(small(**changes), str(path), progress=False)
+    [events] = (path / "tensorboard").glob("events*")
+    return events
+
+
 @pytest.mark.nightly
-def test_a_changing_temperature_is_seen(tmp_path):
-    changes = {"loss.temperature": 2.0, "loss.final_temperature": 0.5}
-    trainer.train(small(**changes), str(tmp_path), progress=False)
-    (events,) = (tmp_path / "tensorboard").glob("events*")
+def test_a_changing_temperature_is_seen(events_of_a_long_training):
     seen = [
         float(tf.make_ndarray(value.tensor))
-        for record in tf.compat.v1.train.summary_iterator(str(events))
+        for record in tf.compat.v1.train.summary_iterator(str(events_of_a_long_training))
         for value in record.summary.value
         if value.tag == "train/temperature"
     ]
     np.testing.assert_allclose(seen, 2.0 * 0.25 ** (np.arange(34) / 33), rtol=1e-5)
 
 
-def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
+@pytest.mark.nightly
+def test_pictures_of_a_long_training(events_of_a_long_training):
+    pictured = {}
+    for record in tf.compat.v1.train.summary_iterator(str(events_of_a_long_training)):
+        for value in record.summary.value:
+            pictured.setdefault(value.tag, []).append(record.step)
+    assert (
+        pictured["validation/confusion_matrix"] == pictured["validation/rank_of_the_true_class"] == [17, 34]
+    )
+    assert pictured["test/confusion_matrix"] == [34]
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """Returns the problem of `small()`."""
+    return problem.load(small(), "unused")
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, digits):
     experiment = small(**{"loss.name": "mse", "optimizer.learning_rate": 1e30, "checkpoint_steps": 1})
     with pytest.raises(
         FloatingPointError,
@@ -195,18 +220,19 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
         r"[\d.]+e\+\d+: lower the learning rate or look at the data \(example \d+, example \d+, "
         r"example \d+ and 61 more; all in .*not_finite.json\). The last checkpoint is from before",
     ):
-        trainer.train(experiment, str(tmp_path), progress=False)
+        trainer.train(experiment, str(tmp_path), loaded=digits, progress=False)
     assert Workdir(str(tmp_path)).results() is None
     report = json.loads((tmp_path / "not_finite.json").read_text())
     [newest] = [int(path.stem[5:]) for path in (tmp_path / "checkpoints" / "last").glob("*.index")][-1:]
     assert report["loss"] == "mse"
     assert report["step"] > newest >= 1
-    loaded = problem.load(experiment, str(tmp_path))
-    indices = loaded.training_examples(experiment, report["step"] - 1)
+    indices = digits.training_examples(experiment, report["step"] - 1)
     assert report["examples"] == [f"example {i}" for i in indices]
 
 
-def test_a_gradient_that_is_not_finite_stops_the_run_before_the_weights_are_kept(tmp_path, monkeypatch):
+def test_a_gradient_that_is_not_finite_stops_the_run_before_the_weights_are_kept(
+    tmp_path, monkeypatch, digits
+):
     @tf.custom_gradient
     def broken(x):
         return x, lambda upstream: upstream * np.nan
@@ -220,7 +246,7 @@ def test_a_gradient_that_is_not_finite_stops_the_run_before_the_weights_are_kept
     build_model = trainer.build_model
     monkeypatch.setattr(trainer, "build_model", build)
     with pytest.raises(FloatingPointError, match=r"but its gradient is not finite at step 1, learning rate"):
-        trainer.train(small(), str(tmp_path), progress=False)
+        trainer.train(small(), str(tmp_path), loaded=digits, progress=False)
     assert not (tmp_path / "checkpoints" / "last").exists()
 
 
@@ -239,11 +265,10 @@ def test_early_stop_keeps_the_best(tmp_path, monkeypatch):
 
 
 @pytest.mark.nightly
-def test_top5_is_left_out_where_it_says_nothing(tmp_path, tiny_goemotions, tiny_bert):
+def test_top5_is_left_out_where_it_says_nothing(tmp_path):
     experiment = config.Experiment(
-        data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8),
-        encoder=config.Encoder(name="bert", path=tiny_bert),
-        batch_size=8,
+        data=config.Data(name="synthetic", num_classes=3, num_examples=60),
+        encoder=config.Encoder(name="identity"),
     )
     results = trainer.train(experiment, str(tmp_path / "run"), progress=False)
     assert set(results["test"]) == {"top1_error", "ndcg@5", "examples", "intervals", "information"}
@@ -315,6 +340,17 @@ def vectors_of(monkeypatch):
     return change
 
 
+def test_a_run_of_other_examples_is_refused(finished, digits):
+    (finished / "results.json").unlink()
+    hashes = json.loads((finished / "data.json").read_text())
+    changed = json.dumps(hashes).replace(digits.hashes["train"], "0" * 16)
+    assert changed != json.dumps(hashes)
+    (finished / "data.json").write_text(changed)
+    with pytest.raises(ValueError, match=f"{finished} was made with other examples of the train split"):
+        trainer.train(small(), str(finished), progress=False)
+
+
+@pytest.mark.nightly
 def test_a_run_refuses_other_data(tmp_path, vectors_of):
     experiment = config.Experiment(
         data=config.Data(name="synthetic", num_classes=6, num_examples=60),
@@ -389,7 +425,7 @@ def assert_same_curve(experiment, tmp_path, strategy):
 
 @pytest.mark.nightly
 def test_the_curve_of_two_replicas_is_that_of_one(tmp_path, mirrored):
-    assert_same_curve(small(**{"encoder.dropout": 0.0, "epochs": 5.0}), tmp_path, mirrored)
+    assert_same_curve(small(**{"encoder.dropout": 0.0, "epochs": 3.0}), tmp_path, mirrored)
 
 
 @pytest.mark.nightly
@@ -400,7 +436,7 @@ def test_the_curve_of_a_text_encoder_on_two_replicas(tmp_path, mirrored, tiny_go
         class_encoder=config.ClassEncoder(name="text"),
         batch_size=8,
         evaluation_batch_size=4,
-        epochs=4.0,
+        epochs=2.0,
         metrics=("mrr",),
         monitor="mrr",
     )
@@ -415,26 +451,11 @@ def test_the_curve_of_users_on_two_replicas(tmp_path, mirrored):
         loss=config.Loss(name="rankmax"),
         batch_size=8,
         evaluation_batch_size=4,
-        epochs=4.0,
+        epochs=2.0,
         metrics=("map@5",),
         monitor="map@5",
     )
     assert_same_curve(experiment, tmp_path, mirrored)
-
-
-@pytest.mark.nightly
-def test_pictures_of_a_long_training(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "SECONDS_BETWEEN_PICTURES", 0.0)
-    trainer.train(small(), str(tmp_path), progress=False)
-    (events,) = (tmp_path / "tensorboard").glob("events*")
-    pictured = {}
-    for record in tf.compat.v1.train.summary_iterator(str(events)):
-        for value in record.summary.value:
-            pictured.setdefault(value.tag, []).append(record.step)
-    assert (
-        pictured["validation/confusion_matrix"] == pictured["validation/rank_of_the_true_class"] == [17, 34]
-    )
-    assert pictured["test/confusion_matrix"] == [34]
 
 
 @pytest.mark.nightly
