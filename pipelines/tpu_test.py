@@ -24,18 +24,18 @@ import importlib
 import os
 import re
 import socket
-import subprocess
-import sys
 import time
 import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from official.vision.modeling.backbones import resnet
 from tensorflow.python.tpu import tpu_system_metadata
 
 from rank4class import losses
 from rank4class.losses import registry as loss_registry
+from rank4class.models import encoders
 from rank4class.models import registry as model_registry
 from rank4class.pipelines import config, optimization, problem, randomness, state, steps, strategies, trainer
 from rank4class.pipelines.configs import digits_mlp, goemotions_minilm
@@ -45,17 +45,26 @@ FOLDER = os.path.join(os.path.dirname(__file__), "configs")
 CONFIGS = sorted(name[:-3] for name in os.listdir(FOLDER) if name.endswith(".py") and name != "__init__.py")
 CLASSES = ("admiration", "anger", "fear", "gratitude", "joy", "neutral", "sadness", "surprise")
 WORDS = ("great", "happy", "awful", "bad", "the", "table", "is", "here")
-SLOW = {"imagenet_resnet50"}  # a network that cannot be had smaller
-
-
-def configs():
-    return [pytest.param(name, marks=pytest.mark.nightly) if name in SLOW else name for name in CONFIGS]
+# Configs that differ from another one in their data and sizes alone: their steps are the other's.
+SAME_STEPS = {
+    "mind_bert": "goemotions_bert",
+    "mind_electra": "goemotions_electra",
+    "text_file_minilm": "goemotions_minilm",
+    "movielens_20m": "movielens_100k",
+}
+SIZES = ("batch_size", "steps", "epochs", "patience", "encoder.units")
 
 
 @pytest.fixture
 def make(tmp_path, monkeypatch, write_bert_folder):
-    """Returns a function from a config's name to its experiment on small files in the published layout."""
+    """Returns a function from a config's name to its experiment on small files in the published layout.
+
+    The networks have fewer blocks than the published ones, which repeat the same operations.
+    """
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *CLASSES, *WORDS]
+    monkeypatch.setattr(encoders.Vgg16, "BLOCKS", ((64, 2), (128, 1)))
+    stages = [("bottleneck", 64, 2), ("bottleneck", 128, 1), ("bottleneck", 256, 1), ("bottleneck", 512, 1)]
+    monkeypatch.setitem(resnet.RESNET_SPECS, 50, stages)
 
     def encoder(kind="bert"):
         tensors = write_bert_folder(tmp_path / kind, words, kind=kind)
@@ -231,18 +240,48 @@ def check_hlo(hlo, double=False):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", configs())
+@pytest.mark.parametrize("name", [name for name in CONFIGS if name not in SAME_STEPS])
 def test_the_batches_and_the_steps_of_every_config_are_fit_for_a_tpu(name, make, tmp_path):
     built = Built(make(name), tmp_path)
-    for replicas in (1, 2, 8):
-        check_batches(built, replicas)
+    for replicas in (1, 2, 8) if name in ("digits_mlp", "movielens_100k", "goemotions_zero_shot") else (8,):
+        check_batches(built.experiment, built.problem, replicas)
     assert built.lower_training()
     for split in built.judged_splits():
         assert built.lower_evaluation(split)
 
 
-def check_batches(built, replicas):
-    experiment, loaded = built.experiment, built.problem
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", SAME_STEPS)
+def test_configs_of_other_data_have_the_same_steps(name, make, tmp_path):
+    experiment, lowered = make(name), make(SAME_STEPS[name])
+    of_steps, of_lowered = (
+        {
+            field: value
+            for field, value in config.changed_fields(each).items()
+            if not field.startswith("data.") and field not in SIZES
+        }
+        for each in (experiment, lowered)
+    )
+    assert of_steps == of_lowered
+    if name == "mind_electra":  # with the batches of `mind_bert`
+        other = make("mind_bert")
+        assert (experiment.data, experiment.batch_size) == (other.data, other.batch_size)
+        return
+    loaded = problem.load(experiment, str(tmp_path))
+    check_batches(experiment, loaded, 8)
+    theirs = problem.load(lowered, str(tmp_path))
+    assert types_of(loaded.training_batches(experiment)) == types_of(theirs.training_batches(lowered))
+    assert types_of(loaded.evaluation_batches(experiment, "test")) == types_of(
+        theirs.evaluation_batches(lowered, "test")
+    )
+
+
+def types_of(batches):
+    """Returns the structure of batches with the dtype and the rank of each tensor."""
+    return tf.nest.map_structure(lambda spec: (spec.dtype.name, spec.shape.rank), batches.element_spec)
+
+
+def check_batches(experiment, loaded, replicas):
     context = tf.distribute.InputContext(
         num_input_pipelines=1, input_pipeline_id=0, num_replicas_in_sync=replicas
     )
@@ -258,6 +297,8 @@ def check_batches(built, replicas):
 
 
 METRICS = ("mrr", "mean_rank", "precision@3", "recall@3", "map", "ndcg")
+CLIPPED_AND_AVERAGED = {"optimizer.clip_norm": 1.0, "optimizer.ema_momentum": 0.9}
+OF_TRAINING = ("accumulation_steps", "encoder.dropout", "optimizer.", "data.class_weights")
 
 
 @pytest.mark.nightly
@@ -267,10 +308,9 @@ METRICS = ("mrr", "mean_rank", "precision@3", "recall@3", "map", "ndcg")
         ("goemotions_bert", {"precision": "mixed_bfloat16"}),
         ("image_folder_cnn", {"precision": "mixed_bfloat16"}),
         ("digits_mlp", {"precision": "mixed_bfloat16", "interaction.name": "lc_mlp"}),
-        ("image_folder_cnn", {"accumulation_steps": 2, "encoder.dropout": 0.2}),
         ("cifar10_vgg16", {"accumulation_steps": 2}),
-        ("image_folder_cnn", {"optimizer.clip_norm": 1.0, "optimizer.ema_momentum": 0.9}),
-        pytest.param("goemotions_minilm", {"class_encoder.name": "text"}, marks=pytest.mark.nightly),
+        ("image_folder_cnn", {"accumulation_steps": 2, "encoder.dropout": 0.2, **CLIPPED_AND_AVERAGED}),
+        ("goemotions_minilm", {"class_encoder.name": "text"}),
         ("goemotions_zero_shot", {"data.held_out": (), "class_encoder.attention_layers": 1}),
         ("digits_mlp", {"optimizer.name": "adagrad", "data.class_weights": "balanced"}),
         ("digits_mlp", {"optimizer.name": "adamw", "metrics": METRICS, "monitor": "mrr"}),
@@ -280,7 +320,8 @@ def test_what_a_config_may_ask_for_is_fit_for_a_tpu(name, changes, make, tmp_pat
     built = Built(make(name, **{"class_encoder.attention_heads": 2, **changes}), tmp_path)
     hlo = built.lower_training()
     assert ("bf16[" in hlo) == (built.experiment.precision == "mixed_bfloat16")
-    assert built.lower_evaluation("test")
+    if not all(field.startswith(OF_TRAINING) for field in changes):  # else it is judged as the config is
+        assert built.lower_evaluation("test")
 
 
 def rank_model_losses():
@@ -294,7 +335,13 @@ def small(**changes):
 
 
 @pytest.mark.parametrize("multi_label", [False, True])
-@pytest.mark.parametrize("name", rank_model_losses())
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.nightly) if name == "top_k_gain" else name
+        for name in rank_model_losses()
+    ],
+)
 def test_every_loss_is_fit_for_a_tpu(name, multi_label):
     most = 10 if multi_label else None
     loss = optimization.build_loss(small(**{"loss.name": name}), total_steps=1, max_relevant=most)
@@ -541,31 +588,16 @@ def test_a_machine_without_a_tpu_says_so_at_once(name, reason):
     with pytest.raises(ValueError, match=f"^no TPU '{name}' .*{reason}.*: run on a TPU VM") as raised:
         strategies.get("tpu", name)
     assert "\n" not in str(raised.value)
-    assert time.monotonic() - started < 30.0
-
-
-DOOR = """
-import sys
-import tensorflow as tf
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-from rank4class.pipelines import strategies
-def stand_in(name):
-    assert name == "local"
-    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-strategies._tpu = stand_in
-from rank4class.scripts import main, train
-main.run(train.main, resumes=True)
-"""
+    assert time.monotonic() - started < 120.0
 
 
 @pytest.mark.nightly
-def test_the_door_trains_on_what_stands_in_for_a_tpu(tmp_path):
+def test_the_door_trains_on_what_stands_in_for_a_tpu(tmp_path, command, mirrored, monkeypatch):
+    monkeypatch.setattr(strategies, "_tpu", {"local": mirrored}.__getitem__)
     config_file = os.path.join(FOLDER, "digits_mlp.py")
     arguments = ["--strategy=tpu", "--tpu=local", f"--config={config_file}", f"--workdir={tmp_path}/run"]
     arguments += ["--config.epochs=1", "--config.steps_per_execution=5", "--config.encoder.hidden=(16,)"]
-    command = [sys.executable, "-c", DOOR, *arguments]
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    finished = command("train", *arguments)
     assert finished.returncode == 0, finished.stderr
     workdir = Workdir(f"{tmp_path}/run")
     assert workdir.results()["steps"] == 17
