@@ -170,7 +170,8 @@ def test_a_share_of_examples_has_wilsons_interval(wrong):
     ranks = np.repeat([2.0, 1.0], [wrong, 360 - wrong])
     interval = scipy.stats.binomtest(wrong, 360).proportion_ci(method="wilson")
     expected = 100 * np.array([interval.low, interval.high])
-    intervals = summary(ranks, ["top1_error", "top1_accuracy"])["intervals"]
+    values = np.stack([ranks > 1, ranks == 1], axis=1).astype(np.float32)
+    intervals = evaluation.summarize(values, ["top1_error", "top1_accuracy"])["intervals"]
     np.testing.assert_allclose(intervals["top1_error"], expected, atol=1e-9)
     np.testing.assert_allclose(intervals["top1_accuracy"], 100 - expected[::-1], atol=1e-9)
 

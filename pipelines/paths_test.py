@@ -178,6 +178,7 @@ def test_a_training_and_its_evaluation(tmp_path):
     assert rows[1][0] == "soft_sort"
 
 
+@pytest.mark.nightly
 def test_a_sweep(tmp_path):
     [run] = sweep.run_grid(small(), tmp_path, losses=["mse"], interactions=["dot"], seeds=[0])
     assert run.path == str(tmp_path / "mse-dot-seed0")

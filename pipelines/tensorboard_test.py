@@ -234,7 +234,7 @@ def served(logdir, load_fast):
             url = f"{address}/data/{path}?{urllib.parse.urlencode(query)}"
             data = None if body is None else json.dumps(body).encode()
             request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
-            with urllib.request.urlopen(request, timeout=20) as answer:
+            with urllib.request.urlopen(request, timeout=300) as answer:
                 content = answer.read()
             return json.loads(content) if "json" in answer.headers["Content-Type"] else content
 
@@ -248,7 +248,7 @@ def served(logdir, load_fast):
             process.wait()
 
 
-def until(function, seconds=60):
+def until(function, seconds=600):
     """Returns what a function returns, as soon as that is true."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
