@@ -11,13 +11,15 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 import tracemalloc
 from unittest import mock
 
 import numpy as np
 import pytest
 import safetensors.numpy
-from absl import flags, logging
+from absl import logging
+from absl.testing import flagsaver
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # TensorFlow's own pool would keep what the largest test took to the end: gigabytes in each worker.
@@ -204,31 +206,48 @@ def command():
     """Returns a function that runs a command in this process, as `python -m` does in its own.
 
     It takes the command's name and arguments, and returns a `subprocess.CompletedProcess` with its output.
+    Flags, loggers, signal handlers and the environment are restored.
     """
     import tensorflow as tf
+
+    from rank4class.scripts import main  # noqa: F401, it defines a flag, once a process
+
+    handler = logging.get_absl_handler().python_handler
 
     def run(name, *arguments):
         tf.keras.backend.clear_session()  # checkpoints hold the names of layers, which count up
         arguments = [name, *map(str, arguments)]
-        defined, output, errors, code = set(flags.FLAGS), io.StringIO(), io.StringIO(), 0
-        handler, verbosity = logging.get_absl_handler().python_handler, logging.get_verbosity()
-        try:
-            with (
-                contextlib.redirect_stdout(output),
-                contextlib.redirect_stderr(errors),
-                mock.patch.object(sys, "argv", arguments),
-                mock.patch.object(handler, "stream", errors),
-            ):
-                runpy.run_module(f"rank4class.scripts.{name}", run_name="__main__", alter_sys=True)
-        except SystemExit as ended:
-            code = ended.code or 0
-        finally:
-            logging.set_verbosity(verbosity)
-            for flag in set(flags.FLAGS) - defined:
-                delattr(flags.FLAGS, flag)
+        output, errors = io.StringIO(), io.StringIO()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(flagsaver.flagsaver())
+            stack.enter_context(contextlib.redirect_stdout(output))
+            stack.enter_context(contextlib.redirect_stderr(errors))
+            stack.enter_context(mock.patch.object(sys, "argv", arguments))
+            stack.enter_context(mock.patch.object(handler, "stream", errors))
+            stack.enter_context(mock.patch.dict(os.environ))
+            stack.callback(tf.get_logger().setLevel, tf.get_logger().level)
+            stack.callback(logging.set_verbosity, logging.get_verbosity())
+            for number in (signal.SIGTERM, signal.SIGINT):
+                stack.callback(signal.signal, number, signal.getsignal(number))
+            code = _exit_code_of(f"rank4class.scripts.{name}")
         return subprocess.CompletedProcess(arguments, code, output.getvalue(), errors.getvalue())
 
     return run
+
+
+def _exit_code_of(module):
+    """Runs a module as `python -m` does; returns the exit code, after printing the error as Python would."""
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        if ended.code is None or isinstance(ended.code, int):
+            return int(ended.code or 0)
+        print(ended.code, file=sys.stderr)
+        return 1
+    except Exception:
+        traceback.print_exc()
+        return 1
+    return 0
 
 
 @pytest.fixture(scope="session")

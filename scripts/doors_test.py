@@ -2,37 +2,21 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+
+from rank4class.pipelines import config
+from rank4class.pipelines.configs import digits_mlp
 
 DIGITS = "--config=digits_mlp"
 QUICK = ("--config.epochs=1", "--config.encoder.hidden=(16,)")
 
 
-def run(door, *arguments):
-    command = [sys.executable, "-m", f"rank4class.scripts.{door}", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-
-
-@pytest.fixture(scope="module")
-def fork(imported):
-    """Returns a function that opens a door as `run` does."""
-
-    def opened(door, *arguments, **kwargs):
-        process = imported(door, *arguments, **kwargs)
-        out, err = process.communicate()
-        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
-
-    return opened
-
-
 @pytest.fixture
-def mistaken(fork):
-    """Returns a function that opens a door, and returns its `error_line`."""
-    return lambda door, *arguments: error_line(fork(door, *arguments))
+def mistaken(command):
+    """Returns a function that runs a command, and returns its `error_line`."""
+    return lambda name, *arguments: error_line(command(name, *arguments))
 
 
 def error_line(finished):
@@ -43,47 +27,50 @@ def error_line(finished):
     return line
 
 
-def test_train_then_evaluate(fork, tmp_path):
-    path = tmp_path / "run"
-    trained = run("train", DIGITS, *QUICK, f"--workdir={path}")
-    assert trained.returncode == 0, trained.stderr
-    assert "17/17" in trained.stdout
-    assert "TensorBoard: tensorboard --logdir" in trained.stdout
+@pytest.fixture(scope="module")
+def two_runs(command, tmp_path_factory):
+    """Trains two runs on the digits, evaluates both; returns their folders, with all that was printed."""
+    root = tmp_path_factory.mktemp("two")
+    paths = {"softmax": root / "a", "approx_ndcg": root / "b"}
+    for loss, path in paths.items():
+        trained = command("train", DIGITS, *QUICK, f"--config.loss.name={loss}", f"--workdir={path}")
+        assert trained.returncode == 0, trained.stderr
+        (path / "trained").write_text(trained.stdout)
+        evaluated = command("evaluate", f"--workdir={path}", f"--output={path / 'test'}", "--classes")
+        assert evaluated.returncode == 0, evaluated.stderr
+        (path / "stdout").write_text(evaluated.stdout)
+    return tuple(paths.values())
+
+
+def test_train_then_evaluate(two_runs):
+    path, _ = two_runs
+    trained = (path / "trained").read_text()
+    assert "17/17" in trained
+    assert "TensorBoard: tensorboard --logdir" in trained
     results = json.loads((path / "results.json").read_text())
-    evaluated = fork("evaluate", f"--workdir={path}", "--split=test")
-    assert evaluated.returncode == 0, evaluated.stderr
-    line = next(line for line in evaluated.stdout.splitlines() if line.startswith("ndcg@5"))
+    line = next(line for line in (path / "stdout").read_text().splitlines() if line.startswith("ndcg@5"))
     low, high = results["test"]["intervals"]["ndcg@5"]
     bits = results["test"]["information"]["ndcg@5"]["bits"]
     assert (
         line.split()
         == f"ndcg@5 (%) {results['test']['ndcg@5']:.2f} [{low:.2f}, {high:.2f}] {bits:.2f}".split()
     )
-    on_train = fork("evaluate", f"--workdir={path}", "--split=train")
-    assert "train (1,078 examples)" in on_train.stdout
-    again = fork("train", DIGITS, *QUICK, f"--workdir={path}")
+
+
+def test_a_run_that_is_finished_is_not_trained_again(command, mistaken, two_runs):
+    flags = ("train", DIGITS, *QUICK, f"--workdir={two_runs[0]}")
+    again = command(*flags)
     assert again.returncode == 0
     assert "finished already" in again.stderr
-    other = fork("train", DIGITS, *QUICK, "--config.loss.name=mse", f"--workdir={path}")
-    assert "holds another experiment: loss.name is 'softmax' there and 'mse' here" in error_line(other)
+    line = mistaken(*flags, "--config.loss.name=mse")
+    assert "holds another experiment: loss.name is 'softmax' there and 'mse' here" in line
 
 
-@pytest.fixture(scope="module")
-def two_runs(fork, tmp_path_factory):
-    """Trains two runs on the digits, evaluates both; returns their folders."""
-    root = tmp_path_factory.mktemp("two")
-    paths = {"softmax": root / "a", "approx_ndcg": root / "b"}
-    for loss, path in paths.items():
-        assert (
-            fork("train", DIGITS, *QUICK, f"--config.loss.name={loss}", f"--workdir={path}").returncode == 0
-        )
-        evaluated = fork("evaluate", f"--workdir={path}", f"--output={path / 'test'}", "--classes")
-        assert evaluated.returncode == 0, evaluated.stderr
-        (path / "stdout").write_text(evaluated.stdout)
-    return tuple(paths.values())
+def test_evaluate_on_the_training_split(command, two_runs):
+    on_train = command("evaluate", f"--workdir={two_runs[0]}", "--split=train")
+    assert "train (1,078 examples)" in on_train.stdout, on_train.stderr
 
 
-@pytest.mark.nightly
 def test_evaluate_leaves_what_it_found(two_runs):
     first, _ = two_runs
     results = json.loads((first / "results.json").read_text())
@@ -113,7 +100,7 @@ def test_evaluate_leaves_what_it_found(two_runs):
 
 
 @pytest.mark.nightly
-def test_evaluate_the_last_checkpoint_of_many_classes_without_their_scores(fork, tmp_path):
+def test_evaluate_the_last_checkpoint_of_many_classes_without_their_scores(command, tmp_path):
     config = tmp_path / "many.py"
     config.write_text(
         "from rank4class.pipelines import config\n"
@@ -125,9 +112,9 @@ def test_evaluate_the_last_checkpoint_of_many_classes_without_their_scores(fork,
         "    )\n"
     )
     path, output = tmp_path / "run", tmp_path / "out"
-    assert fork("train", f"--config={config}", f"--workdir={path}").returncode == 0
+    assert command("train", f"--config={config}", f"--workdir={path}").returncode == 0
     flags = [f"--output={output}", "--checkpoint=last", "--classes", "--nokeep_scores", "--split=train"]
-    evaluated = fork("evaluate", f"--workdir={path}", *flags)
+    evaluated = command("evaluate", f"--workdir={path}", *flags)
     assert evaluated.returncode == 0, evaluated.stderr
     assert "... and 30 more, see classes.tsv" in evaluated.stdout
     assert len((output / "classes.tsv").read_text().splitlines()) == 51
@@ -138,10 +125,9 @@ def test_evaluate_the_last_checkpoint_of_many_classes_without_their_scores(fork,
         assert len(npz["values"]) == told["examples"]
 
 
-@pytest.mark.nightly
-def test_compare(fork, two_runs):
+def test_compare(command, two_runs):
     paths = [path / "test" / "scores.npz" for path in two_runs]
-    compared = fork("compare", *(f"--scores={path}" for path in (*paths, paths[0])))
+    compared = command("compare", *(f"--scores={path}" for path in (*paths, paths[0])))
     assert compared.returncode == 0, compared.stderr
     other, same = compared.stdout.split(f"A: {paths[0]}\n")[1:]
     assert other.startswith(f"B: {paths[1]}\n360 examples\n")
@@ -154,7 +140,6 @@ def test_compare(fork, two_runs):
     assert same.count("0.00  [-0.77, +0.77]") == 3
 
 
-@pytest.mark.nightly
 def test_mistakes_in_comparing_are_one_clear_line(two_runs, tmp_path, mistaken):
     first = two_runs[0] / "test" / "scores.npz"
     assert "--scores" in mistaken("compare")
@@ -171,51 +156,62 @@ def test_mistakes_in_comparing_are_one_clear_line(two_runs, tmp_path, mistaken):
     assert "have no metric in common" in line
 
 
-@pytest.mark.nightly
-def test_queries_and_their_documents(fork, mistaken, tmp_path):
+@pytest.fixture
+def letor_flags(tmp_path):
+    """Writes small files of queries; returns the flags that read them."""
     folder = tmp_path / "fold"
     folder.mkdir()
     for name, count in (("train", 12), ("vali", 5), ("test", 6)):
         rows = [f"{(i + j) % 5} qid:{i} 1:{(i + j) % 5} 2:{j}\n" for i in range(count) for j in range(4)]
         (folder / f"{name}.txt").write_text("".join(rows))
-    flags = ["--config=letor_linear", f"--config.data.path={folder}", "--config.epochs=2"]
-    path = tmp_path / "run"
-    trained = fork("train", *flags, f"--workdir={path}")
-    assert trained.returncode == 0, trained.stderr
-    judged = fork("evaluate", f"--workdir={path}", f"--output={path / 'test'}")
-    [line] = (line for line in judged.stdout.splitlines() if line.startswith("ndcg@10"))
-    assert line.split("  ")[-2] in trained.stdout  # the same interval
-    assert "Lists" in fork("data", *flags, f"--output={tmp_path / 'data'}").stdout
-    cells = [
-        "--losses=n_choose_k",
-        "--interactions=dot",
-        "--seed=0",
-        f"--workdir={tmp_path / 'grid'}",
-    ]
-    swept = fork("sweep", *flags, *cells, "--tune=encoder.weight_decay=0.01,0.1")
-    assert "[  3/3] n_choose_k-dot-seed0" in swept.stdout, swept.stderr
-    assert (tmp_path / "grid" / "cutoffs.png").exists()
-    assert not (tmp_path / "grid" / "metrics.png").exists()
-    line = mistaken("sweep", *flags, *cells, "--tune=encoder.weight_decay=0.01,lots")
-    assert line.startswith(
-        "error: --tune=encoder.weight_decay=0.01,lots: encoder.weight_decay 'lots' is no number"
-    )
-    line = mistaken("sweep", *flags, *cells[:1], *cells[2:], "--interactions=lc_mlp")
-    assert "interaction.name 'lc_mlp' does nothing: leave it out" in line
+    return ["--config=letor_linear", f"--config.data.path={folder}", "--config.epochs=2"]
 
 
-# The demo takes no flags of a config.
-SHORT_DEMO = """
-from rank4class.pipelines import config
-from rank4class.pipelines.configs import digits_mlp
-whole = digits_mlp.get_config()
-digits_mlp.get_config = lambda: config.override(whole, {"epochs": 2.0})
-"""
+@pytest.fixture
+def letor_cells(tmp_path):
+    """Returns the flags of a grid of one cell."""
+    return ["--losses=n_choose_k", "--interactions=dot", "--seed=0", f"--workdir={tmp_path / 'grid'}"]
 
 
 @pytest.mark.nightly
-def test_demo(fork, tmp_path):
-    finished = fork("demo", f"--workdir={tmp_path}", "--seeds=1", first=SHORT_DEMO)
+def test_queries_and_their_documents(command, letor_flags, letor_cells, tmp_path):
+    path = tmp_path / "run"
+    trained = command("train", *letor_flags, f"--workdir={path}")
+    assert trained.returncode == 0, trained.stderr
+    judged = command("evaluate", f"--workdir={path}", f"--output={path / 'test'}")
+    [line] = (line for line in judged.stdout.splitlines() if line.startswith("ndcg@10"))
+    assert line.split("  ")[-2] in trained.stdout  # the same interval
+    assert "Lists" in command("data", *letor_flags, f"--output={tmp_path / 'data'}").stdout
+    swept = command("sweep", *letor_flags, *letor_cells, "--tune=encoder.weight_decay=0.01,0.1")
+    assert "[  3/3] n_choose_k-dot-seed0" in swept.stdout, swept.stderr
+    assert (tmp_path / "grid" / "cutoffs.png").exists()
+    assert not (tmp_path / "grid" / "metrics.png").exists()
+
+
+def test_mistakes_in_a_sweep_are_one_clear_line(mistaken, letor_flags, letor_cells):
+    line = mistaken("sweep", *letor_flags, *letor_cells, "--tune=encoder.weight_decay=0.01,lots")
+    assert line.startswith(
+        "error: --tune=encoder.weight_decay=0.01,lots: encoder.weight_decay 'lots' is no number"
+    )
+    line = mistaken("sweep", *letor_flags, *letor_cells, "--interactions=lc_mlp")
+    assert "interaction.name 'lc_mlp' does nothing: leave it out" in line
+
+
+def test_mistakes_in_other_commands_are_one_clear_line(mistaken, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "is not empty: choose another --output" in mistaken("survive", "--train=x", f"--output={tmp_path}")
+    assert "--train: missing" in mistaken("survive", "--output=x")
+    line = mistaken("benchmark", "--suite=projections", "--sizes=8x10")
+    assert "size '8x10' is not of the form BATCHxCLASSESxK, such as 16x1000x1" in line
+    assert "flag --seeds=0" in mistaken("demo", "--seeds=0")
+
+
+@pytest.mark.nightly
+def test_demo(command, tmp_path, monkeypatch):
+    # The demo takes no flags of a config.
+    short = config.override(digits_mlp.get_config(), {"epochs": 1.0, "encoder.hidden": (16,)})
+    monkeypatch.setattr(digits_mlp, "get_config", lambda: short)
+    finished = command("demo", f"--workdir={tmp_path}", "--seeds=1")
     assert finished.returncode == 0, finished.stderr
     assert "[  9/9] approx_ndcg-concat_mlp-seed0: test top1_error" in finished.stdout
     assert "tensorboard --logdir" in finished.stdout
@@ -224,7 +220,7 @@ def test_demo(fork, tmp_path):
 
 
 @pytest.mark.nightly
-def test_sweep_on_a_frozen_encoder(fork, tmp_path, tiny_goemotions, tiny_bert):
+def test_sweep_on_a_frozen_encoder(command, tmp_path, tiny_goemotions, tiny_bert):
     config = tmp_path / "frozen.py"
     config.write_text(
         "from rank4class.pipelines import config\n"
@@ -236,7 +232,7 @@ def test_sweep_on_a_frozen_encoder(fork, tmp_path, tiny_goemotions, tiny_bert):
         "    )\n"
     )
     path = tmp_path / "grid"
-    finished = fork(
+    finished = command(
         "sweep",
         f"--config={config}",
         f"--workdir={path}",
@@ -267,7 +263,11 @@ def test_sweep_on_a_frozen_encoder(fork, tmp_path, tiny_goemotions, tiny_bert):
             ["--config.encoder.name=vgg16"],
             "error: VGG16 takes images of 32 x 32 x",
         ),
-        (["--config.loss.name=mse", "--config.optimizer.learning_rate=1e30"], "loss 'mse' is "),
+        pytest.param(
+            ["--config.loss.name=mse", "--config.optimizer.learning_rate=1e30"],
+            "loss 'mse' is ",
+            marks=pytest.mark.nightly,
+        ),
     ],
 )
 def test_a_mistake_is_one_clear_line(tmp_path, mistaken, arguments, message):
@@ -313,16 +313,16 @@ def test_flags_that_have_to_be_there(mistaken):
 
 
 @pytest.mark.nightly
-def test_convert_then_train_with_class_names(fork, tmp_path, tiny_goemotions, tiny_bert):
+def test_convert_then_train_with_class_names(command, tmp_path, tiny_goemotions, tiny_bert):
     own = tmp_path / "own"
-    converted = fork("convert_checkpoint", f"--checkpoint={tiny_bert}", f"--output={own}")
+    converted = command("convert_checkpoint", f"--checkpoint={tiny_bert}", f"--output={own}")
     assert converted.returncode == 0, converted.stderr
     assert "Hugging Face BERT folder, " in converted.stdout
     assert f"Use it as --config.encoder.path={own}" in converted.stdout
     assert "choose another folder" in error_line(
-        fork("convert_checkpoint", f"--checkpoint={tiny_bert}", f"--output={own}")
+        command("convert_checkpoint", f"--checkpoint={tiny_bert}", f"--output={own}")
     )
-    trained = fork(
+    trained = command(
         "train",
         "--config=goemotions_bert",
         f"--config.data.path={tiny_goemotions}",
@@ -341,11 +341,12 @@ def test_convert_then_train_with_class_names(fork, tmp_path, tiny_goemotions, ti
     assert "test (4 examples)" in trained.stdout
 
 
-def test_data(fork, tmp_path, tiny_goemotions, tiny_bert):
+@pytest.mark.nightly
+def test_data(command, tmp_path, tiny_goemotions, tiny_bert):
     goemotions = "--config=goemotions_bert"
     path = tmp_path / "described"
     flags = [goemotions, f"--config.data.path={tiny_goemotions}", f"--config.encoder.path={tiny_bert}"]
-    finished = fork("data", *flags, "--config.data.max_length=4", f"--output={path}")
+    finished = command("data", *flags, "--config.data.max_length=4", f"--output={path}")
     assert finished.returncode == 0, finished.stderr
     words = " ".join(finished.stdout.split())  # lines break where the folder's name lets them
     assert "40 train, 10 validation, 11 test examples of 3 classes." in words
@@ -357,20 +358,20 @@ def test_data(fork, tmp_path, tiny_goemotions, tiny_bert):
 
 
 @pytest.mark.nightly
-def test_users_are_trained_evaluated_and_compared(fork, mistaken, tmp_path):
+def test_users_are_trained_evaluated_and_compared(command, mistaken, tmp_path):
     rows = [f"{user},{(7 * user + 11 * i) % 130},4.0,9\n" for user in range(30) for i in range(20)]
     (tmp_path / "ratings.csv").write_text("userId,movieId,rating,timestamp\n" + "".join(rows))
     config = "--config=movielens_100k"
     flags = [config, f"--config.data.path={tmp_path}", "--config.epochs=2", "--config.batch_size=8"]
     for loss in ("rankmax", "softmax"):
         path = tmp_path / loss
-        trained = fork("train", *flags, f"--config.loss.name={loss}", f"--workdir={path}")
+        trained = command("train", *flags, f"--config.loss.name={loss}", f"--workdir={path}")
         assert trained.returncode == 0, trained.stderr
         assert "recall@100 (%)" in trained.stdout
-        judged = fork("evaluate", f"--workdir={path}", f"--output={path / 'test'}")
+        judged = command("evaluate", f"--workdir={path}", f"--output={path / 'test'}")
         assert judged.returncode == 0, judged.stderr
     both = [f"--scores={tmp_path / loss / 'test' / 'scores.npz'}" for loss in ("rankmax", "softmax")]
-    compared = fork("compare", *both)
+    compared = command("compare", *both)
     assert compared.returncode == 0, compared.stderr
     assert "map@10 (%)" in compared.stdout
     line = mistaken("train", *flags, "--config.loss.k=131", f"--workdir={tmp_path / 'k'}")
@@ -378,11 +379,11 @@ def test_users_are_trained_evaluated_and_compared(fork, mistaken, tmp_path):
 
 
 @pytest.mark.nightly
-def test_data_of_users(fork, tmp_path):
+def test_data_of_users(command, tmp_path):
     (tmp_path / "u.data").write_text("".join(f"{i % 6}\t{i % 7}\t3\t9\n" for i in range(40)))
     for name, flag in (("movielens", f"path={tmp_path}"), ("synthetic_retrieval", "num_classes=200")):
         path = tmp_path / name
-        finished = fork(
+        finished = command(
             "data", DIGITS, f"--config.data.name={name}", f"--config.data.{flag}", f"--output={path}"
         )
         assert finished.returncode == 0, finished.stderr
@@ -391,7 +392,6 @@ def test_data_of_users(fork, tmp_path):
         assert (path / "classes.png").stat().st_size > 500
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -422,7 +422,7 @@ def test_a_mistake_in_describing_is_one_clear_line(tmp_path, mistaken, arguments
 
 
 @pytest.mark.nightly
-def test_a_sorter_is_trained_and_used(fork, mistaken, tmp_path):
+def test_a_sorter_is_trained_and_used(command, mistaken, tmp_path):
     flags = [
         "--sizes=5",
         "--epochs=0.01",
@@ -430,20 +430,16 @@ def test_a_sorter_is_trained_and_used(fork, mistaken, tmp_path):
         "--learning_rate=0.1",
         f"--workdir={tmp_path}/run",
     ]
-    first = fork("train_sorter", *flags)
+    first = command("train_sorter", *flags)
     assert first.returncode == 0, first.stderr
     row = next(line for line in first.stdout.splitlines() if line.startswith("l1@5"))
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert row.split()[1] == f"{results['validation']['l1@5']:.5f}"
     assert (tmp_path / "run" / "sorter.safetensors").exists()
-    again = fork("train_sorter", "--move=1", *flags)
+    again = command("train_sorter", "--move=1", *flags)
     assert again.stdout.splitlines()[-4:] == first.stdout.splitlines()[-4:]
-    assert "needs a move, such as 1" in mistaken("train_sorter", "--move=0", *flags)
-    assert "--sizes=five are not whole numbers, such as 10,100" in mistaken(
-        "train_sorter", "--sizes=five", "--workdir=x"
-    )
     trained = f"--config.loss.sorter={tmp_path}/run/sorter.safetensors"
-    used = fork(
+    used = command(
         *("train", DIGITS, *QUICK, "--config.loss.name=approx_ndcg", "--config.loss.rank_fn=equivariant"),
         *(trained, f"--workdir={tmp_path}/used"),
     )
@@ -456,11 +452,11 @@ def test_a_sorter_is_trained_and_used(fork, mistaken, tmp_path):
 
 
 @pytest.mark.nightly
-def test_losses_on_ranks_are_put_to_the_test(fork, mistaken, tmp_path):
+def test_losses_on_ranks_are_put_to_the_test(command, mistaken, tmp_path):
     embedded = "--config=embedded_digits"
     flags = [embedded, "--config.data.features=pixels", "--config.data.num_examples=200", "--seed=0"]
     flags += ["--task=multi_label", "--rank_fns=handcrafted", f"--workdir={tmp_path}/run"]
-    finished = fork("sorter_experiments", *flags)
+    finished = command("sorter_experiments", *flags)
     assert finished.returncode == 0, finished.stderr
     rows = [line.split() for line in finished.stdout.splitlines()[-3:]]
     assert [row[0] for row in rows] == [
@@ -473,6 +469,13 @@ def test_losses_on_ranks_are_put_to_the_test(fork, mistaken, tmp_path):
     changed = [*flags, "--config.data.split_seed=1"]
     assert "is of a training on other data: choose another --workdir" in mistaken(
         "sorter_experiments", *changed
+    )
+
+
+def test_mistakes_with_sorters_are_one_clear_line(mistaken, tmp_path):
+    assert "needs a move, such as 1" in mistaken("train_sorter", "--move=0", f"--workdir={tmp_path}/run")
+    assert "--sizes=five are not whole numbers, such as 10,100" in mistaken(
+        "train_sorter", "--sizes=five", "--workdir=x"
     )
     assert "rank function 'bubble' is unknown" in mistaken(
         "sorter_experiments", "--task=map", "--rank_fns=bubble", f"--workdir={tmp_path}"

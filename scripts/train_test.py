@@ -1,7 +1,9 @@
 """The training binary against what happens to it: signals, full disks, other processes, lost machines."""
 
+import contextlib
 import json
 import os
+import resource
 import signal
 import socket
 import time
@@ -32,9 +34,14 @@ def start(imported):
 
 
 @pytest.fixture
-def train(start):
-    """Returns a function that trains to the end; it returns what `ended` does."""
-    return lambda workdir, *flags, **kwargs: ended(start(workdir, *flags, **kwargs))
+def train(command):
+    """Returns a function that trains in this process; it returns the exit code and the last error line."""
+
+    def train(workdir, *flags):
+        finished = command("train", DIGITS, *SMALL, f"--workdir={workdir}", *flags)
+        return finished.returncode, (finished.stderr.splitlines() or [""])[-1]
+
+    return train
 
 
 def ended(process, timeout=300):
@@ -59,29 +66,83 @@ def history(workdir):
     return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_sigterm_saves_and_the_same_command_goes_on(start, tmp_path):
-    flags = ("--config.epochs=200",)
-    process = start(tmp_path / "run", *flags)
-    wait_for((tmp_path / "run" / "metrics.jsonl").exists, process)
-    process.send_signal(signal.SIGTERM)
-    code, line = ended(process)
+@pytest.fixture(scope="module")
+def course(imported, command, tmp_path_factory):
+    """Trains under SIGTERM, with a second process on its folder, then to Ctrl-C, then to the end."""
+    folder = tmp_path_factory.mktemp("course") / "run"
+    flags = (DIGITS, *SMALL, f"--workdir={folder}", "--config.epochs=40")
+    process = imported("train", *flags)
+    try:
+        wait_for((folder / "metrics.jsonl").exists, process)
+        second = command("train", *flags)
+        process.send_signal(signal.SIGTERM)
+        terminated = ended(process)
+        session = (folder / "sessions.jsonl").read_text().splitlines()
+        kept = os.listdir(folder / "checkpoints" / "last")
+        step = history(folder)[-1]["step"]
+        pid = process.pid
+        process = imported("train", *flags)
+        wait_for(lambda: history(folder)[-1]["step"] > step, process)
+        process.send_signal(signal.SIGINT)
+        stopped = ended(process)
+    finally:
+        process.kill()
+    finished = command("train", *flags)
+    return {
+        **{"folder": folder, "second": second, "pid": pid, "terminated": terminated, "session": session},
+        **{"kept": kept, "stopped": stopped, "finished": finished},
+    }
+
+
+def test_sigterm_saves_and_the_same_command_goes_on(course):
+    code, line = course["terminated"]
     assert code == 128 + signal.SIGTERM
     assert line.startswith("saved after step ")
     assert line.endswith(" and stopped: the same command goes on from there")
     saved = int(line.split()[3])
-    [session] = map(json.loads, (tmp_path / "run" / "sessions.jsonl").read_text().splitlines())
+    [session] = map(json.loads, course["session"])
     assert session["to_step"] == saved
-    assert (tmp_path / "run" / "checkpoints" / "last" / f"step-{saved}.index").exists()
-    process = start(tmp_path / "run", *flags)
-    wait_for(lambda: history(tmp_path / "run")[-1]["step"] > saved, process)
-    process.send_signal(signal.SIGINT)
-    assert ended(process)[0] == 128 + signal.SIGINT
+    assert f"step-{saved}.index" in course["kept"]
+    assert course["stopped"][0] == 128 + signal.SIGINT
+    assert course["finished"].returncode == 0, course["finished"].stderr
+    sessions = [json.loads(line) for line in (course["folder"] / "sessions.jsonl").read_text().splitlines()]
+    assert [session["from_step"] for session in sessions[1:]] == [
+        session["to_step"] for session in sessions[:-1]
+    ]
+    results = json.loads((course["folder"] / "results.json").read_text())
+    assert history(course["folder"])[-1]["step"] == results["steps"] == 674  # 40 times 1,078 examples
+
+
+def test_a_second_process_on_one_folder(course):
+    assert course["second"].returncode == 1
+    [line] = course["second"].stderr.splitlines()
+    folder, pid = course["folder"], course["pid"]
+    assert line.startswith(f"error: another process trains in {folder} (process {pid} on ")
+
+
+def test_a_run_that_was_interrupted_is_evaluated(course, command):
+    evaluated = command("evaluate", f"--workdir={course['folder']}")
+    assert evaluated.returncode == 0, evaluated.stderr
+    results = json.loads((course["folder"] / "results.json").read_text())
+    assert f"{results['test']['ndcg@5']:.2f}" in evaluated.stdout
+
+
+@contextlib.contextmanager
+def largest_file(size):
+    """Lets a file of more bytes fail as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.nightly
 def test_a_disk_that_is_full_loses_nothing(train, tmp_path):
     flags = ("--config.epochs=3", "--config.encoder.hidden=(64,)")
-    code, line = train(tmp_path / "run", *flags, largest_file=20_000)
+    with largest_file(20_000):
+        code, line = train(tmp_path / "run", *flags)
     assert code == 1
     assert line.startswith("error: checkpoint ")
     assert "File too large" in line
@@ -98,20 +159,9 @@ def test_a_folder_that_cannot_be_written(train, tmp_path):
     assert line == f"error: {tmp_path}/file/run: {tmp_path}/file is not a directory"
 
 
-@pytest.mark.nightly
-def test_a_second_process_on_one_folder(start, train, tmp_path):
-    first = start(tmp_path / "run", "--config.epochs=400")
-    wait_for((tmp_path / "run" / "config.json").exists, first)
-    code, line = train(tmp_path / "run", "--config.epochs=400")
-    assert code == 1
-    assert line.startswith(f"error: another process trains in {tmp_path / 'run'} (process {first.pid} on ")
-    assert first.poll() is None
-    first.send_signal(signal.SIGTERM)
-    assert ended(first)[0] == 128 + signal.SIGTERM
-
-
-def test_a_cluster_that_is_not_described(train, tmp_path):
-    code, line = train(tmp_path, "--strategy=multi_worker", environment={"TF_CONFIG": "{"})
+def test_a_cluster_that_is_not_described(train, tmp_path, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", "{")
+    code, line = train(tmp_path, "--strategy=multi_worker")
     assert code == 1
     assert line.startswith("error: TF_CONFIG is not JSON (")
 
@@ -215,7 +265,6 @@ def test_workers_that_do_not_belong_together(start_workers, tmp_path, folder, fl
     assert not (tmp_path / "one" / "results.json").exists()
 
 
-@pytest.mark.nightly
 def test_a_log_that_cannot_be_written(train, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "tensorboard").write_text("")
