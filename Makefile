@@ -1,5 +1,5 @@
 # make demo       the main job, on real data that scikit-learn embeds
-# make test       lint, layering, BUILD files, doctests and the fast tests, in about six minutes
+# make test       lint, import rules, BUILD files, doctests and the fast tests, in about five minutes
 # make test_all   the same, and then the tests marked nightly
 # make lock       writes requirements.txt anew from pyproject.toml
 
@@ -15,7 +15,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 demo: $(INSTALLED)
 	$(VENV)/bin/python -m rank4class.scripts.demo
 
-PYTEST := $(VENV)/bin/python -m pytest -n auto --maxprocesses 2 --dist worksteal --durations 20
+PYTEST := $(VENV)/bin/python -m pytest -n auto --maxprocesses 2 --dist loadfile --durations 20
 
 test: lint
 	$(PYTEST) -m "not nightly"

@@ -1,6 +1,7 @@
 """Fixtures, the start of TensorFlow with two logical CPUs, and the limit on what a test may take."""
 
 import contextlib
+import gc
 import io
 import json
 import os
@@ -43,6 +44,9 @@ def pytest_configure(config):
 
 # A test that takes more is marked `nightly`, or made smaller.
 FAST_TEST_CPU_SECONDS = 2.0
+# What `_warm` takes on the machine that the limit is meant for: a slower or busier one has a higher limit.
+WARM_CPU_SECONDS = 2.0
+_slowness = 1.0
 
 
 @pytest.hookimpl(wrapper=True)
@@ -53,7 +57,7 @@ def pytest_runtest_call(item):
     seconds = _cpu_seconds() - started
     item.user_properties.append(("cpu_seconds", round(seconds, 3)))
     item.user_properties.append(("max_rss_mb", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024))
-    if seconds > FAST_TEST_CPU_SECONDS and not item.get_closest_marker("nightly"):
+    if seconds > FAST_TEST_CPU_SECONDS * _slowness and not item.get_closest_marker("nightly"):
         pytest.fail(
             f"{item.name} took {seconds:.1f} CPU seconds; a test of `make test` may take "
             f"{FAST_TEST_CPU_SECONDS}. Make it smaller, or mark it nightly.",
@@ -70,6 +74,8 @@ def _cpu_seconds():
 @pytest.fixture(scope="session", autouse=True)
 def _warm():
     """Takes what only the first use of TensorFlow costs, so that no test is charged with it."""
+    global _slowness
+    started = _cpu_seconds()
     import tensorflow as tf
 
     from rank4class import losses
@@ -81,6 +87,8 @@ def _warm():
     model = tf.keras.Sequential([tf.keras.layers.Dense(3)])
     model.compile("adam", loss=losses.Softmax(), metrics=[losses.NDCG(2)])
     model.fit(scores, np.array([0]), verbose=0)
+    gc.freeze()  # a collection would look at all of TensorFlow again and again
+    _slowness = max(1.0, (_cpu_seconds() - started) / WARM_CPU_SECONDS)
 
 
 @pytest.fixture(autouse=True)

@@ -138,6 +138,7 @@ def archives(tmp_path):
     return tmp_path
 
 
+@pytest.mark.nightly
 def test_archives_are_prepared_once(archives, tmp_path):
     tfds_dir = tmp_path / "prepared"
     dataset = data.get("imagenet", path=str(archives), tfds_dir=str(tfds_dir))

@@ -1,43 +1,17 @@
-"""Ranking losses and metrics: scores and labels to one value an instance.
+"""Ranking losses and metrics: scores and labels to one value per instance.
 
-`losses.functional`, `losses.sorting`, `losses.metrics`, `losses.projections`, `losses.n_choose_k`,
-`losses.counts` and `losses.set_metrics` hold the pure functions; the Keras classes stand here.
+Each loss is a pure function `loss(scores, labels, ...)` and a Keras class: `softmax` and `Softmax`. The
+modules of `losses` hold one family each, `losses.metrics` the metrics, and `losses.ops` the mathematics under
+them.
 """
 
-from rank4class.losses.keras_losses import (
-    MSE,
-    WARP,
-    ApproxMRR,
-    ApproxNDCG,
-    CalibratedSoftmax,
-    ClickEM,
-    CountLikelihood,
-    CoupledRankDistil,
-    Gumbel,
-    GumbelApproxNDCG,
-    ListMLE,
-    MeanAveragePrecision,
-    MixtureEM,
-    NChooseK,
-    Ordinal,
-    PairwiseHinge,
-    PairwiseLogistic,
-    PairwiseMSE,
-    PairwiseSoftZeroOne,
-    RankingLoss,
-    Rankmax,
-    RecallTriplet,
-    RescaledMSE,
-    SigmoidCrossEntropy,
-    Softmax,
-    SortingLoss,
-    Sparsemax,
-    Spearman,
-    TopKGain,
-    UniqueSoftmax,
-    YetiLogistic,
-)
-from rank4class.losses.keras_metrics import (
+from rank4class.losses import metrics
+from rank4class.losses.approx import *
+from rank4class.losses.base import BATCH_LOSSES, LOSSES, RankingLoss
+from rank4class.losses.batch import *
+from rank4class.losses.cross_entropy import *
+from rank4class.losses.margin import *
+from rank4class.losses.metrics import (
     MAP,
     MRR,
     NDCG,
@@ -47,51 +21,11 @@ from rank4class.losses.keras_metrics import (
     Recall,
     TopKAccuracy,
     TopKError,
+    get_metric,
 )
-from rank4class.losses.registry import get, get_metric, names
-
-__all__ = [
-    "MAP",
-    "MRR",
-    "MSE",
-    "NDCG",
-    "WARP",
-    "ApproxMRR",
-    "ApproxNDCG",
-    "CalibratedSoftmax",
-    "ClickEM",
-    "CountLikelihood",
-    "CoupledRankDistil",
-    "Gumbel",
-    "GumbelApproxNDCG",
-    "ListMLE",
-    "MeanAveragePrecision",
-    "MeanRank",
-    "MixtureEM",
-    "NChooseK",
-    "Ordinal",
-    "PairwiseHinge",
-    "PairwiseLogistic",
-    "PairwiseMSE",
-    "PairwiseSoftZeroOne",
-    "Precision",
-    "RankingLoss",
-    "RankingMetric",
-    "Rankmax",
-    "Recall",
-    "RecallTriplet",
-    "RescaledMSE",
-    "SigmoidCrossEntropy",
-    "Softmax",
-    "SortingLoss",
-    "Sparsemax",
-    "Spearman",
-    "TopKAccuracy",
-    "TopKError",
-    "TopKGain",
-    "UniqueSoftmax",
-    "YetiLogistic",
-    "get",
-    "get_metric",
-    "names",
-]
+from rank4class.losses.pairwise import *
+from rank4class.losses.permutation import *
+from rank4class.losses.pointwise import *
+from rank4class.losses.registry import get, names, option_names
+from rank4class.losses.stochastic import *
+from rank4class.losses.subsets import *

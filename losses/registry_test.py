@@ -1,39 +1,43 @@
+"""Losses and metrics by name: every class has a name, and unknown names list the known ones."""
+
 import inspect
 
 import pytest
 
 from rank4class import losses
-from rank4class.losses import keras_losses, keras_metrics, registry
+
+
+def public(base):
+    """Returns the classes that the package exports with a base class, without the abstract ones."""
+    classes = {c for c in vars(losses).values() if inspect.isclass(c) and issubclass(c, base)}
+    return classes - {base, losses.BatchLoss, losses.Gumbel}
 
 
 def test_every_loss_and_metric_class_is_registered():
-    def public(module, base):
-        classes = vars(module).values()
-        return {
-            c
-            for c in classes
-            if inspect.isclass(c) and issubclass(c, base) and not c.__name__.startswith("_")
-        }
-
-    tables = registry.LOSSES | registry.SORTING_LOSSES
-    registered = set(tables.values()) | {losses.RankingLoss, losses.SortingLoss, losses.Gumbel}
-    assert public(keras_losses, losses.RankingLoss) == registered
-    assert public(keras_metrics, losses.RankingMetric) - {losses.RankingMetric} == set(
-        registry.METRICS.values()
-    )
-    for name, loss in tables.items():
+    by_name = {name: table[name] for table in (losses.LOSSES, losses.BATCH_LOSSES) for name in table}
+    assert public(losses.RankingLoss) == set(by_name.values())
+    assert public(losses.RankingMetric) == set(losses.metrics.METRICS.values())
+    for name, loss in by_name.items():
         assert loss().name == name
+        assert losses.LOSSES.option_names(name) == tuple(loss.defaults) if name in losses.LOSSES else True
+
+
+def test_every_loss_is_exported_as_function_and_class():
+    for name in losses.names():
+        assert getattr(losses, name) is losses.LOSSES[name].function
+        assert getattr(losses, losses.LOSSES[name].__name__) is losses.LOSSES[name]
 
 
 def test_unknown_names_list_the_known():
     with pytest.raises(
-        ValueError, match=r"unknown loss 'aprox_ndcg', did you mean 'approx_ndcg'\?; there are: softmax"
+        ValueError,
+        match=r"loss='aprox_ndcg': unknown\. Did you mean 'approx_ndcg'\? There are: .*softmax, ",
     ):
         losses.get("aprox_ndcg")
-    with pytest.raises(ValueError, match="loss 'mse' has no knob 'temperature'; it has: none"):
+    with pytest.raises(ValueError, match=r"temperature: loss 'mse' has no such option\. It has: none\."):
         losses.get("mse", temperature=1.0)
     for name in ("ndgc@5", "top_error", "ndcg@five", "top5_errors"):
         with pytest.raises(
-            ValueError, match=f"unknown metric '{name}'; there are: topK_error, topK_accuracy, ndcg@K"
+            ValueError, match=f"metric='{name}': unknown. There are: topK_accuracy, topK_error, ndcg@K"
         ):
             losses.get_metric(name)

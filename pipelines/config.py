@@ -321,11 +321,11 @@ def foreign_fields(experiment):
     >>> foreign_fields(override(Experiment(), {"loss.name": "mse", "loss.temperature": 0.5}))
     {'loss.temperature': None}
     """
-    from rank4class.losses import registry as loss_registry
+    from rank4class import losses
     from rank4class.models import registry as model_registry
 
     known = {
-        "loss": loss_registry.knobs_of(experiment.loss.name),
+        "loss": losses.option_names(experiment.loss.name),
         "interaction": model_registry.knobs_of("interaction", experiment.interaction.name),
     }
     foreign = [
@@ -408,7 +408,7 @@ def check(experiment, *, trains=True):
     """
     from rank4class import losses
     from rank4class.data import datasets
-    from rank4class.losses import ranks
+    from rank4class.losses.ops import ranks
     from rank4class.models import registry as model_registry
     from rank4class.pipelines import rank_functions
 
@@ -450,7 +450,7 @@ def check(experiment, *, trains=True):
         raise ValueError(
             f"loss {experiment.loss.name!r} needs several scores a class; a rank model gives one"
         )
-    if experiment.loss.final_temperature and "temperature" not in loss.knobs:
+    if experiment.loss.final_temperature and "temperature" not in loss.options:
         raise ValueError(f"loss.final_temperature: loss {experiment.loss.name!r} has no temperature")
     # One instance shows whether the loss can make sense of its knobs.
     loss([0], [[0.0] * max(2, experiment.loss.k or 0)])
@@ -552,7 +552,7 @@ COUNT_PRIORS = {
 
 
 def _check_count_prior(experiment):
-    from rank4class.losses import registry as loss_registry
+    from rank4class import losses
     from rank4class.models import count_priors
 
     section = experiment.count_prior
@@ -568,7 +568,7 @@ def _check_count_prior(experiment):
         except ValueError as error:
             raise ValueError(f"count_prior.probabilities: {error}") from error
     if section.name == "none":
-        needing = [name for name in experiment.metrics if name in loss_registry.SET_METRICS]
+        needing = [name for name in experiment.metrics if name in losses.metrics.SET_METRICS]
         if needing:
             others = ", ".join(name for name in COUNT_PRIORS if name != "none")
             raise ValueError(

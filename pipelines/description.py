@@ -13,7 +13,6 @@ import sklearn.preprocessing
 import tensorflow as tf
 
 from rank4class import data, losses
-from rank4class.losses import registry
 from rank4class.models import checkpoints
 from rank4class.pipelines import evaluation, problem
 
@@ -96,7 +95,7 @@ class Description:
 
     def rank_metrics(self, num_classes):
         """Returns the experiment's metrics of a ranking of so many classes; those of sets need a model."""
-        names = [name for name in self.experiment.metrics if name not in registry.SET_METRICS]
+        names = [name for name in self.experiment.metrics if name not in losses.metrics.SET_METRICS]
         return evaluation.meaningful(names, num_classes)
 
     def baseline(self, split):

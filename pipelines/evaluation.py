@@ -7,7 +7,7 @@ import scipy.special
 import tensorflow as tf
 
 from rank4class import losses
-from rank4class.losses.set_metrics import SetMetric
+from rank4class.losses.metrics import SetMetric
 from rank4class.pipelines import statistics, strategies
 
 

@@ -159,7 +159,7 @@ def test_a_damaged_file_is_refused(tmp_path, what):
         ({"values": np.full([30, 2], 32.74, np.float32)}, r"a value of top1_error is outside \[0, 1\]"),
         ({"values": np.full([30, 2], -0.5, np.float32)}, r"a value of top1_error is outside \[0, 1\]"),
         ({"values": np.full([30, 2], np.inf, np.float32)}, r"a value of top1_error is outside \[0, 1\]"),
-        ({"metrics": np.array(["mean_rank", "speed"])}, "unknown metric 'speed'"),
+        ({"metrics": np.array(["mean_rank", "speed"])}, "metric='speed': unknown"),
         ({"labels": np.full([30], 4, np.int32)}, r"a label is outside the classes 0\.\.3"),
         ({"labels": np.full([30], -1, np.int32)}, r"a label is outside the classes 0\.\.3"),
         ({"scores": np.zeros([30, 3], np.float32)}, "its scores do not fit its examples and classes"),

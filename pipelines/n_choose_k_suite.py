@@ -13,7 +13,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from rank4class.losses import counts, n_choose_k
+from rank4class.losses.ops import n_choose_k, set_sizes
 from rank4class.pipelines.suite import (
     Compiled,
     Step,
@@ -123,7 +123,7 @@ def _shift(scores, k):
 
 _WAYS = {
     "log_z": n_choose_k.log_z,
-    "log_z_by_count": counts.log_z_by_count,
+    "log_z_by_count": set_sizes.log_z_by_count,
     "naive": programme,
     "fft": polynomials,
 }

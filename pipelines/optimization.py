@@ -6,8 +6,7 @@ import tensorflow as tf
 from official.modeling.optimization import lr_schedule
 
 from rank4class import losses
-from rank4class.losses import counts
-from rank4class.losses import registry as loss_registry
+from rank4class.losses.ops import set_sizes
 from rank4class.models import sorters
 from rank4class.pipelines import config
 
@@ -27,7 +26,7 @@ def build_loss(experiment, total_steps, max_relevant=None, rank_fn=None, l1_step
       `[B]`.
     """
     name, knobs = experiment.loss.name, config.knobs(experiment.loss)
-    known = loss_registry.knobs_of(name)
+    known = losses.option_names(name)
     given = {"seed": experiment.seed, "max_relevant": max_relevant, "rank_fn": rank_fn}
     knobs |= {knob: value for knob, value in given.items() if knob in known}
     temperature = build_temperature(experiment.loss, total_steps)
@@ -42,7 +41,7 @@ def build_loss(experiment, total_steps, max_relevant=None, rank_fn=None, l1_step
             value += weights * _sorting_error(rank_fn.sorter, outputs, name)
         if experiment.count_prior.name != "learned":
             return value
-        return value + weights * counts.count_nll(outputs.log_counts, labels, where=outputs.where)
+        return value + weights * set_sizes.count_nll(outputs.log_counts, labels, where=outputs.where)
 
     return loss
 
@@ -50,7 +49,7 @@ def build_loss(experiment, total_steps, max_relevant=None, rank_fn=None, l1_step
 def _sorting_error(sorter, outputs, loss_name):
     """Returns how far a sorter's ranks of a model's scores are off, from which the sorter alone learns."""
     lists, where = tf.stop_gradient(outputs.scores), outputs.where
-    if loss_name in loss_registry.SORTING_LOSSES:
+    if loss_name in losses.BATCH_LOSSES:
         lists, where = tf.transpose(lists), None if where is None else tf.transpose(where)
     return tf.reduce_mean(tf.abs(sorter(lists, where=where) - sorters.Exact()(lists, where=where)))
 
@@ -59,7 +58,7 @@ def build_temperature(section, total_steps):
     """Builds the temperature over the steps: a Keras schedule, or None where `config.Loss` has it stay."""
     if section.final_temperature is None:
         return None
-    first = losses.get(section.name, **config.knobs(section)).knobs["temperature"]
+    first = losses.get(section.name, **config.knobs(section)).options["temperature"]
     last_step = max(1, total_steps - 1)
     rate = section.final_temperature / first
     return tf.keras.optimizers.schedules.ExponentialDecay(first, last_step, rate)

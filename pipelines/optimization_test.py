@@ -37,7 +37,7 @@ def test_each_step_has_its_temperature():
     outputs = problem.Outputs(scores)
     compiled = tf.function(loss, jit_compile=True)
     for step, temperature in enumerate((4.0, 2.0, 1.0)):
-        expected = weights * losses.functional.softmax(scores, [1, 0], temperature=temperature)
+        expected = weights * losses.softmax(scores, [1, 0], temperature=temperature)
         number = tf.constant(step, tf.int64)
         np.testing.assert_allclose(loss(number, tf.constant([1, 0]), outputs, weights), expected, rtol=1e-6)
         np.testing.assert_allclose(

@@ -17,7 +17,7 @@ import tensorflow as tf
 from absl import logging
 
 from rank4class import data, models
-from rank4class.losses import counts
+from rank4class.losses.ops import set_sizes
 from rank4class.pipelines import config, files
 
 
@@ -203,7 +203,7 @@ class Problem:
                 scores = tf.gather(scores, self.seen, axis=1)
             where = ~features["excluded"] if "excluded" in features else None
             if count_prior == "poisson_binomial" and not training:
-                log_counts = counts.poisson_binomial(scores, where=where)
+                log_counts = set_sizes.poisson_binomial(scores, where=where)
             return Outputs(scores, where, log_counts)
 
         return outputs

@@ -576,7 +576,7 @@ def test_excluded_classes_are_left_out_of_every_metric(scale, dtype):
         scores = evaluation.others_last(tf.cast(outputs.scores, tf.float32), outputs.where)
         for name in METRICS:
             metric = losses.get_metric(name)
-            ranked = {"where": ~features["excluded"], "ties": metric.ties, **metric.knobs}
+            ranked = {"where": ~features["excluded"], "ties": metric.ties, **metric.options}
             expected = metric.function(rounded, labels, **ranked)
             np.testing.assert_allclose(metric.of_scores(scores, labels), expected, rtol=1e-6, err_msg=name)
             if (metric.of_scores(rounded, labels) != expected).numpy().any():

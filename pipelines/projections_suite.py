@@ -8,7 +8,7 @@ import functools
 import tensorflow as tf
 
 from rank4class import losses
-from rank4class.losses import projections
+from rank4class.losses.ops import projections
 from rank4class.pipelines.suite import (
     Compiled,
     Step,

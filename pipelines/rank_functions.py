@@ -1,7 +1,7 @@
 """The rank function of a loss, by name: a formula, or a sorter with its weights."""
 
-from rank4class.losses import ranks
-from rank4class.losses import registry as loss_registry
+from rank4class import losses
+from rank4class.losses.ops import ranks
 from rank4class.models import sorters
 
 FORMULAS = {
@@ -35,9 +35,9 @@ def get(name, n, trained=None):
 
 def check(section):
     """Raises ValueError, naming the field, where a `config.Loss` makes no sense of its rank function."""
-    knobs = loss_registry.knobs_of(section.name)
+    knobs = losses.option_names(section.name)
     if section.rank_fn is None:
-        if section.name in loss_registry.SORTING_LOSSES:
+        if section.name in losses.BATCH_LOSSES:
             raise ValueError(f"loss {section.name!r} needs loss.rank_fn: {', '.join(NAMES)}")
         for field in ("fine_tune", "sorter", "l1_epochs"):
             if getattr(section, field):

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class import losses
-from rank4class.losses import ranks
+from rank4class.losses.ops import ranks
 from rank4class.models import sorters
 from rank4class.pipelines import config, optimization, problem, rank_functions, report, sweep, trainer
 from rank4class.pipelines.configs import digits_mlp
@@ -37,7 +37,7 @@ def test_the_loss_is_that_of_the_named_rank_function():
         built = optimization.build_loss(small(**{"loss.rank_fn": name}), 10, rank_fn=rank_fn)
         labels = tf.constant([0, 1, 2, 3, 4, 5])
         found = built(tf.constant(0, tf.int64), labels, problem.Outputs(tf.constant(SCORES)), tf.ones([6]))
-        expected = losses.functional.approx_ndcg(SCORES, labels, rank_fn=rank_fn)
+        expected = losses.approx_ndcg(SCORES, labels, rank_fn=rank_fn)
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
@@ -126,12 +126,12 @@ def test_a_grid_of_rank_functions(tmp_path):
             "loss.fine_tune is for a sorter that learns: cnn",
         ),
         ({"loss.rank_fn": None, "loss.fine_tune": True}, "loss.fine_tune needs loss.rank_fn"),
-        ({"loss.l1": 1.0}, "loss 'approx_ndcg' has no knob 'l1'"),
+        ({"loss.l1": 1.0}, "l1: loss 'approx_ndcg' has no such option"),
         (
             {"loss.name": "mean_average_precision", "loss.l1_epochs": 1.0},
             "loss.l1_epochs needs loss.l1",
         ),
-        ({"loss.name": "mean_average_precision", "loss.form": "roc"}, "form 'roc' is unknown"),
+        ({"loss.name": "mean_average_precision", "loss.form": "roc"}, "form='roc': unknown"),
         ({"loss.name": "mean_average_precision", "loss.l1": -1.0}, "loss.l1 -1.0 is not positive"),
     ],
 )

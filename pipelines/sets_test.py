@@ -8,7 +8,7 @@ import tensorflow as tf
 from scipy.sparse import csr_array
 
 from rank4class import data, losses, models
-from rank4class.losses import counts, set_metrics
+from rank4class.losses.ops import set_sizes
 from rank4class.pipelines import config, problem, sets, trainer
 
 summary_iterator = tf.compat.v1.train.summary_iterator
@@ -75,7 +75,7 @@ def test_every_prior_trains_and_is_judged(tmp_path, loaded, name):
     if name == "poisson_binomial":
         each = np.sum(tf.nn.sigmoid_cross_entropy_with_logits(labels, outputs.scores), axis=1)
     else:
-        each = losses.functional.n_choose_k(outputs.scores, labels) - np.log(law[np.arange(60), sizes])
+        each = losses.n_choose_k(outputs.scores, labels) - np.log(law[np.arange(60), sizes])
     assert results["test"]["nll"] == pytest.approx(np.mean(each), rel=1e-4)
     low, high = results["test"]["intervals"]["nll"]
     assert low < results["test"]["nll"] < high
@@ -242,9 +242,9 @@ def test_a_keras_program_of_ones_own():
     targets = {"scores": labels, "log_counts": labels}
     history = model.fit(features, targets, epochs=20, verbose=0).history
     outputs = model(features)
-    whole = set_metrics.nll(outputs["scores"], labels, outputs["log_counts"])
+    whole = losses.metrics.nll(outputs["scores"], labels, outputs["log_counts"])
     evaluated = model.evaluate(features, targets, return_dict=True, verbose=0)
     assert evaluated["loss"] == pytest.approx(np.mean(whole), rel=1e-4)
     assert evaluated["loss"] < 0.6 * history["loss"][0]
-    found = counts.most_probable(outputs["scores"], outputs["log_counts"])
+    found = set_sizes.most_probable(outputs["scores"], outputs["log_counts"])
     assert np.mean(np.all(found.numpy() == labels, axis=1)) > 0.5

@@ -152,6 +152,7 @@ def test_what_is_trained_is_not_trained_again(monkeypatch, tmp_path):
         sorter_experiments.run(task, [], folder, seeds=(0,), tell=[].append)
 
 
+@pytest.mark.nightly
 def test_a_rate_that_leads_nowhere_loses(monkeypatch, tmp_path):
     monkeypatch.setattr(sorter_experiments, "LEARNING_RATES", (0.01, 1e30))
     task = dataclasses.replace(sorter_experiments.TASKS["spearman"], plain=("mse",), ranked=(), epochs=2)

@@ -8,7 +8,7 @@ import functools
 
 import tensorflow as tf
 
-from rank4class.losses import ranks
+from rank4class.losses.ops import ranks
 from rank4class.models import sorters
 from rank4class.pipelines.suite import Compiled, Step, Suite, scores_and_labels, value_and_gradient
 

@@ -8,7 +8,6 @@ import tensorflow_ranking as tfr
 from tensorflow_ranking.python import metrics_impl
 
 from rank4class import losses, models
-from rank4class.losses import registry
 from rank4class.models import registry as model_registry
 from rank4class.pipelines import (
     data_suite,
@@ -125,7 +124,7 @@ def _fits_tf_ranking(name, size):
     if name not in _TF_RANKING_LOSSES:
         return False
     batch, n = size
-    lists = batch * losses.get(_loss_of(name)[0]).knobs.get("samples", 1)
+    lists = batch * losses.get(_loss_of(name)[0]).options.get("samples", 1)
     items = lists * n if name in _LINEAR_IN_TF_RANKING else lists * n * n
     alive = 9 if name in _TF_RANKING_PAIRS else 20  # tensors of that size, as seen
     return alive * 4 * items < memory_bytes()
@@ -140,7 +139,7 @@ def _build_loss(step, size):
     if kind == "softmax_ce":
         return Compiled(value_and_gradient(softmax_ce), step.xla, scores, labels)
     name, _ = _loss_of(of or kind)
-    if registry.LOSSES[name].heads:
+    if losses.LOSSES[name].heads:
         scores = tf.stack([scores, scores / 2.0], axis=-1)
     if kind == "tensorflow_ranking":
         loss, labels = _TF_RANKING_LOSSES[of](), tf.one_hot(labels, n)
@@ -242,7 +241,7 @@ def _metric(kind, of):
     name = (of or kind).removesuffix(_DENSE)
     ours = losses.get_metric(name)
     if kind != "naive":
-        return lambda scores, labels: ours.function(scores, labels, **ours.knobs)
+        return lambda scores, labels: ours.function(scores, labels, **ours.options)
 
     def naive(scores, labels):
         places = tf.argsort(tf.argsort(scores, direction="DESCENDING")) + 1

@@ -256,6 +256,6 @@ def test_knobs_of_a_frozen_encoder_cannot_be_tuned(tmp_path):
 
 
 def test_a_bad_cell_is_refused_before_anything_runs(tmp_path):
-    with pytest.raises(ValueError, match="unknown loss 'softmx'"):
+    with pytest.raises(ValueError, match="loss='softmx': unknown"):
         grid(tmp_path / "grid", losses=["softmax", "softmx"])
     assert not (tmp_path / "grid").exists()

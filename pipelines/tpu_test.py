@@ -20,6 +20,7 @@ devices are CPUs, which shows what the strategy's Python refuses. What this cann
 """
 
 import collections
+import functools
 import importlib
 import os
 import re
@@ -34,7 +35,6 @@ from official.vision.modeling.backbones import resnet
 from tensorflow.python.tpu import tpu_system_metadata
 
 from rank4class import losses
-from rank4class.losses import registry as loss_registry
 from rank4class.models import encoders
 from rank4class.models import registry as model_registry
 from rank4class.pipelines import config, optimization, problem, randomness, state, steps, strategies, trainer
@@ -325,7 +325,7 @@ def test_what_a_config_may_ask_for_is_fit_for_a_tpu(name, changes, make, tmp_pat
 
 
 def rank_model_losses():
-    single = [name for name in loss_registry.names() if not losses.get(name).heads]
+    single = [name for name in losses.names() if not losses.get(name).heads]
     return [*single, "gumbel_softmax", "gumbel_pairwise_logistic"]
 
 
@@ -334,11 +334,14 @@ def small(**changes):
     return config.override(digits_mlp.get_config(), {**base, **changes})
 
 
+NIGHTLY = functools.partial(pytest.param, marks=pytest.mark.nightly)
+
+
 @pytest.mark.parametrize("multi_label", [False, True])
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.nightly) if name == "top_k_gain" else name
+        name if name in ("softmax", "rankmax", "gumbel_pairwise_logistic") else NIGHTLY(name)
         for name in rank_model_losses()
     ],
 )

@@ -8,8 +8,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from rank4class import data, models
-from rank4class.losses import registry as loss_registry
+from rank4class import data, losses, models
 from rank4class.pipelines import (
     config,
     evaluation,
@@ -190,7 +189,7 @@ def build_rank_fn(experiment, loaded, strategy):
     """Builds the rank function of an experiment's loss, for lists of its classes or of a replica's batch."""
     section = experiment.loss
     n = loaded.num_scored("train")
-    if section.name in loss_registry.SORTING_LOSSES:
+    if section.name in losses.BATCH_LOSSES:
         n = experiment.batch_size // strategy.num_replicas_in_sync // experiment.accumulation_steps
     with strategy.scope():
         return rank_functions.get(section.rank_fn, n, section.sorter)

@@ -1,0 +1,232 @@
+"""The architecture: import rules, BUILD files that match the imports, doctests and packaging."""
+
+import ast
+import doctest
+import functools
+import importlib
+import itertools
+import pathlib
+import re
+import sys
+
+import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = pathlib.Path(__file__).parent
+PACKAGES = ("losses", "models", "data", "pipelines", "scripts")
+MAY_IMPORT = {
+    "losses": {"losses", "registry"},
+    "models": {"models", "registry"},
+    "data": {"data", "registry"},
+    "pipelines": {"losses", "models", "data", "pipelines", "registry"},
+    "scripts": {"pipelines", "scripts"},
+}
+PIP = {
+    "PIL": "pillow",
+    "absl": "absl_py",
+    "google": "protobuf",
+    "official": "tf_models_official",
+    "sklearn": "scikit_learn",
+}
+PYTHON_OWN = sys.stdlib_module_names | {"tomllib"}  # from 3.11 on
+CONFIGS = ROOT / "pipelines" / "configs"
+FILES = sorted([ROOT / "registry.py", *itertools.chain(*((ROOT / name).rglob("*.py") for name in PACKAGES))])
+
+
+def relative(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+def imports(path):
+    """Yields the dotted names that a file imports; of the project's own, the modules themselves."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if node.module.startswith("rank4class") and file_of(inner) else node.module
+
+
+def file_of(module):
+    """Returns the file of one of the project's modules, or None."""
+    path = ROOT.joinpath(*module.split(".")[1:])
+    for candidate in (path.with_suffix(".py"), path / "__init__.py"):
+        if candidate.exists():
+            return candidate
+    return None
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.parent != ROOT], ids=relative)
+def test_packages_import_only_what_they_may(path):
+    package = path.relative_to(ROOT).parts[0]
+    own = {name.split(".")[1] for name in imports(path) if name.startswith("rank4class.")}
+    allowed = MAY_IMPORT[package] | (
+        set(PACKAGES) if path.name.endswith("_test.py") and package == "scripts" else set()
+    )
+    assert own <= allowed, f"{relative(path)} imports {sorted(own - allowed)}"
+
+
+def expected_rule(path):
+    """Returns the BUILD rule that a file wants, as a dict of its fields and its "kind"."""
+    source = path.read_text()
+    rule = {"kind": "py_library", "name": path.stem, "srcs": [path.name]}
+    deps = set()
+    if path.name.endswith("_test.py"):
+        rule["kind"] = "py_test"
+        rule["srcs"].append("//:run_pytest.py")
+        rule["main"] = "//:run_pytest.py"
+        rule["args"] = [f"$(location {path.name})"]
+        deps.add("@pip//pytest")
+    elif 'if __name__ == "__main__":' in source:
+        rule["kind"] = "py_binary"
+    for module in imports(path):
+        top = module.split(".")[0]
+        if top == "rank4class":
+            target = file_of(module)
+            if target == CONFIGS / "__init__.py":  # the package itself: its files are found by name
+                deps |= {label(file, path.parent) for file in CONFIGS.glob("*.py")}
+            elif target and target != path:
+                deps.add(label(target, path.parent))
+        elif top not in PYTHON_OWN:
+            deps.add(f"@pip//{PIP.get(top, top)}")
+    files = sorted(itertools.chain(*map(files_of, filter(lambda name: f'"{name}"' in source, DATA_FOLDERS))))
+    own = [file.relative_to(path.parent).as_posix() for file in files if path.parent in file.parents]
+    return {**rule, **({"data": own} if own else {}), **({"deps": sorted(deps)} if deps else {})}
+
+
+DATA_FOLDERS = ("sorter_weights", "testdata")
+
+
+def files_of(name):
+    """Returns the files that are no programs in all folders of a name."""
+    return (
+        f for package in PACKAGES for f in (ROOT / package / name).glob("*") if f.suffix not in ("", ".py")
+    )
+
+
+def label(target, from_package):
+    if target.parent == from_package:
+        return f":{target.stem}"
+    package = target.parent.relative_to(ROOT).as_posix()
+    return f"//{'' if package == '.' else package}:{target.stem}"
+
+
+def rendered(rule):
+    lines = [f"{rule['kind']}("]
+    for field, value in rule.items():
+        if field in ("data", "deps"):
+            lines += [f"    {field} = [", *(f'        "{item}",' for item in value), "    ],"]
+        elif field != "kind":
+            lines.append(f"    {field} = {value!r},".replace("'", '"'))
+    return "\n".join([*lines, ")"])
+
+
+def build_packages():
+    return [ROOT, *sorted({path.parent for path in FILES if (path.parent / "__init__.py").exists()})]
+
+
+@pytest.mark.parametrize("package", build_packages(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_build_file_matches_the_imports(package):
+    stated = {}
+    for node in ast.parse((package / "BUILD").read_text()).body:
+        call = node.value
+        if call.func.id.startswith("py_"):
+            fields = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
+            stated[fields["name"]] = {"kind": call.func.id, **fields}
+    wanted = {rule["name"]: rule for rule in map(expected_rule, sorted(package.glob("*.py")))}
+    wrong = [rendered(rule) for name, rule in wanted.items() if stated.get(name) != rule]
+    assert not wrong, f"{relative(package / 'BUILD')} should say:\n\n" + "\n\n".join(wrong)
+    assert set(stated) == set(wanted), f"no file for {sorted(set(stated) - set(wanted))}"
+
+
+@functools.cache
+def modules():
+    found = []
+    for path in FILES:
+        # Commands define flags when they are imported, each for its own process: cli_test.py runs them.
+        is_command = path.parent.name == "scripts"
+        if not path.name.endswith("_test.py") and (path.parent / "__init__.py").exists() and not is_command:
+            dotted = path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
+            found.append("rank4class." + dotted.removesuffix(".__init__"))
+    return found
+
+
+# Modules whose doctests would take too long in one test.
+PARTS = {
+    "rank4class.losses.metrics.keras": 4,
+    "rank4class.losses.metrics.sets": 2,
+    "rank4class.losses.ops.n_choose_k": 4,
+    "rank4class.losses.ops.set_sizes": 7,
+    "rank4class.models.sorters": 4,
+}
+NIGHTLY = [("rank4class.models.sorters", 0)]
+
+
+def doctest_cases():
+    for name in modules():
+        for part in range(PARTS.get(name, 1)):
+            marks = [pytest.mark.nightly] if (name, part) in NIGHTLY else []
+            yield pytest.param(name, part, marks=marks, id=f"{name}-{part}" if name in PARTS else name)
+
+
+@pytest.mark.parametrize(("name", "part"), doctest_cases())
+def test_doctests(name, part):
+    module = importlib.import_module(name)
+    tests = [test for test in doctest.DocTestFinder().find(module) if test.examples]
+    runner = doctest.DocTestRunner()
+    for test in tests[part :: PARTS.get(name, 1)]:
+        runner.run(test)
+    assert not runner.failures
+
+
+README_PROGRAMS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+
+
+def test_the_readme_has_programs():
+    assert README_PROGRAMS
+
+
+# The first compiles models of sets, the second trains with Keras's own fit.
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(program, marks=[pytest.mark.nightly] if i < 2 else [], id=str(i))
+        for i, program in enumerate(README_PROGRAMS)
+    ],
+)
+def test_readme_programs_run(program):
+    exec(compile(program, "README.md", "exec"), {"__name__": "__readme__"})
+
+
+def test_every_package_is_listed():
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    assert set(listed) == {
+        ".".join(["rank4class", *package.relative_to(ROOT).parts]) for package in build_packages()
+    }
+
+
+def test_weights_are_shipped_in_the_package_and_small():
+    shipped = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    [pattern] = shipped["rank4class.models"]
+    files = set((ROOT / "models").glob(pattern))
+    assert files == set((ROOT / "models" / "sorter_weights").iterdir())
+    assert 0 < sum(file.stat().st_size for file in files) < 2_000_000
+
+
+def test_the_lock_holds_every_requirement():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *itertools.chain(*project["optional-dependencies"].values())]
+    locked = dict(
+        re.match(r"([\w.-]+)==([^ ;]+)", line).groups()
+        for line in (ROOT / "requirements.txt").read_text().splitlines()
+    )
+    for requirement in wanted:
+        name, pin = re.match(r"([\w.-]+)(?:==(\S+))?", requirement).groups()
+        version = locked.get(name.lower().replace("_", "-"))
+        assert version, f"requirements.txt lacks {name}: make lock"
+        assert pin in (None, version), f"{name} is {version} in requirements.txt: make lock"

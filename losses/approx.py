@@ -1,0 +1,128 @@
+"""Metrics with soft ranks: NDCG and the reciprocal rank."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from rank4class.losses import base
+from rank4class.losses.ops import gains, ranks, sums
+
+__all__ = ["ApproxMRR", "ApproxNDCG", "approx_mrr", "approx_ndcg"]
+
+
+def approx_ndcg(
+    scores,
+    labels,
+    *,
+    where=None,
+    weights=None,
+    temperature: float = 0.1,
+    rank_fn: Callable | None = None,
+):
+    r"""Negative NDCG with soft ranks.
+
+    $$\ell = -\frac{1}{\log_2(1 + r)}, \quad r = 1 + \sum_{j \ne y} \frac{1}{1 + e^{-m_j / \tau}}$$
+
+    Args:
+      scores, labels, where, weights: see `losses.base`. Dense labels have gains `2^t - 1`.
+      temperature: `tau > 0`; as it falls, the loss tends to negative NDCG.
+      rank_fn: another rank function `rank_fn(scores / tau, where) -> ranks`, both `[..., n]`, such as
+        `ranks.all_ranks` (the loss is then negative NDCG itself) or a learned sorter. `where` is bool
+        `[..., n]` or None. None uses `ranks.sigmoid_ranks`, in `O(n)` for class ids.
+
+    Returns:
+      float32 `[...]`, in `[-1, 0)`; 0 if no class is relevant.
+
+    >>> approx_ndcg([[0., 0., 0.]], [2]).numpy().round(4)  # rank 2: -1 / log2(3)
+    array([-0.6309], dtype=float32)
+    >>> approx_ndcg([[3., 1., 2.]], [2], rank_fn=ranks.all_ranks).numpy().round(4)
+    array([-0.6309], dtype=float32)
+
+    References:
+      Qin, Liu, Li (2010); Rank4Class, eq. 4.
+    """
+    options = {"temperature": temperature, "rank_fn": rank_fn}
+    forms = (_approx_ndcg_of_ids, _approx_ndcg_of_dense)
+    return base.evaluate(*forms, scores, labels, where, weights, **options)
+
+
+def _approx_ndcg_of_ids(scores, labels, where, temperature, rank_fn):
+    rank = _rank_of_true(scores, labels, where, temperature, rank_fn)
+    return base.zero_without_relevant(-gains.discount(rank), labels, where)
+
+
+def _approx_ndcg_of_dense(scores, labels, where, temperature, rank_fn):
+    soft_ranks = (rank_fn or ranks.sigmoid_ranks)(scores / temperature, where)
+    normalized_gains = gains.over_ideal(gains.exponential_gains(labels), gains.discount)
+    return -tf.reduce_sum(normalized_gains * gains.discount(soft_ranks), axis=-1)
+
+
+def _rank_of_true(scores, labels, where, temperature, rank_fn):
+    if rank_fn is None:
+        return 1.0 + sums.margin_sum(sums.soft_zero_one, scores / temperature, labels, where)
+    return ranks.true_score(rank_fn(scores / temperature, where), labels)
+
+
+@base.register
+class ApproxNDCG(base.RankingLoss):
+    """Negative NDCG with soft ranks, as a Keras loss: see `approx_ndcg`.
+
+    >>> ApproxNDCG()([2], [[0., 0., 0.]]).numpy().round(4)
+    -0.6309
+    """
+
+    function = staticmethod(approx_ndcg)
+
+
+def approx_mrr(
+    scores,
+    labels,
+    *,
+    where=None,
+    weights=None,
+    temperature: float = 0.1,
+    rank_fn: Callable | None = None,
+):
+    r"""Negative reciprocal rank with soft ranks.
+
+    $$\ell = -\frac{1}{r}, \quad r = 1 + \sum_{j \ne y} \frac{1}{1 + e^{-m_j / \tau}}$$
+
+    Args:
+      scores, labels, where, weights: see `losses.base`. Dense labels average over the relevant classes,
+        weighted by label.
+      temperature, rank_fn: see `approx_ndcg`.
+
+    Returns:
+      float32 `[...]`, in `[-1, 0)`; 0 if no class is relevant.
+
+    >>> approx_mrr([[0., 0., 0.]], [2]).numpy()
+    array([-0.5], dtype=float32)
+
+    References:
+      Qin, Liu, Li (2010).
+    """
+    options = {"temperature": temperature, "rank_fn": rank_fn}
+    forms = (_approx_mrr_of_ids, _approx_mrr_of_dense)
+    return base.evaluate(*forms, scores, labels, where, weights, **options)
+
+
+def _approx_mrr_of_ids(scores, labels, where, temperature, rank_fn):
+    rank = _rank_of_true(scores, labels, where, temperature, rank_fn)
+    return base.zero_without_relevant(-1.0 / rank, labels, where)
+
+
+def _approx_mrr_of_dense(scores, labels, where, temperature, rank_fn):
+    soft_ranks = (rank_fn or ranks.sigmoid_ranks)(scores / temperature, where)
+    total = tf.reduce_sum(labels / soft_ranks, axis=-1)
+    return -tf.math.divide_no_nan(total, tf.reduce_sum(labels, axis=-1))
+
+
+@base.register
+class ApproxMRR(base.RankingLoss):
+    """Negative reciprocal rank with soft ranks, as a Keras loss: see `approx_mrr`.
+
+    >>> ApproxMRR()([2], [[0., 0., 0.]]).numpy()
+    -0.5
+    """
+
+    function = staticmethod(approx_mrr)

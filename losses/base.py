@@ -1,0 +1,260 @@
+"""The parts that all ranking losses share: argument checks, the two forms of labels, and the Keras class.
+
+A loss is a pure function `loss(scores, labels, *, where=None, weights=None, ...)` and a Keras class of it.
+The last axis of the scores holds the classes, and the function returns one value per instance, float32
+`[...]`. Labels come in two forms, which give the same value for the same problem:
+
+- class ids, integers `[...]`, take an exact form with `O(n)` time and memory, gradient included;
+- dense labels `[..., n]` (one-hot, multi-label or graded gains) take `O(n log n)`, pairwise losses `O(n^2)`.
+
+Losses without a form for class ids convert them to one-hot labels.
+
+Common arguments:
+  scores: float16, bfloat16, float32 or float64 `[..., n]`, finite; computed in float32. To leave a class out,
+    use `where`, not a score of minus infinity.
+  labels: integers `[...]` in `0..n-1`, or numbers `[..., n]`, finite and at least 0.
+  where: optional bool, broadcastable to `[..., n]`: the classes that take part. A masked list has the loss of
+    the shorter list. Without a relevant class a ranking loss is 0. (`mse`, `rescaled_mse`, `pairwise_mse`,
+    `sigmoid_cross_entropy`, `ordinal` and `click_em` keep the cost of the irrelevant classes, and
+    `calibrated_softmax` that of its virtual class.)
+  weights: optional, broadcastable to `[...]`; multiplies the loss of each instance.
+
+Common errors:
+  ValueError: shapes or dtypes do not fit, an argument is not a dense tensor of numbers, an option is out of
+    its range, or (in eager mode) a label is outside the classes or not a gain. Compiled functions cannot
+    raise: the loss of such an instance is NaN.
+
+Convert the ragged lists that TF-Ranking accepts with `ragged=True`: pass `scores.to_tensor()`,
+`labels.to_tensor()` and `where=tf.sequence_mask(labels.row_lengths())`.
+"""
+
+import functools
+import inspect
+
+import tensorflow as tf
+
+from rank4class.losses.ops import arguments, gumbel, label_checks, ranks, top_relevant
+from rank4class.registry import Registry
+
+AUTO = tf.keras.losses.Reduction.AUTO
+
+LOSSES = Registry("loss", lambda loss: inspect.Signature(list(_options_of(loss.function).values())))
+# Losses of a whole batch, which need a rank function.
+BATCH_LOSSES = Registry("loss", lambda loss: inspect.Signature(list(_options_of(loss.function).values())))
+
+
+class _ClassAttribute:
+    """An attribute that instances lack: theirs would hide the signature of `__call__` from `tf.function`."""
+
+    def __init__(self, value):
+        self._value = value
+
+    def __get__(self, instance, owner=None):
+        return self._value if instance is None else None
+
+
+class RankingLoss(tf.keras.losses.Loss):
+    """A ranking loss for Keras, computed by the class's pure function.
+
+    `y_pred` is `[B, n]`. `y_true` is class ids `[B]` or `[B, 1]`, or one value per class, `[B, n]`. The
+    losses of the instances are multiplied by `sample_weight` and averaged over the batch, as in every Keras
+    loss.
+
+    Class ids lie in `0..n - 1`. In `fit` and `evaluate`, other labels raise `tf.errors.InvalidArgumentError`
+    with the smallest and largest label of the batch. XLA (`jit_compile=True`) and TPUs drop that check, and
+    the pure functions and `of_scores` do not check inside a `tf.function`. There, "loss: nan" from the first
+    step usually means labels outside `0..n - 1`, such as ids that start at 1.
+
+    Losses that draw noise derive it from their `seed` and the bits of the scores (`gumbel.seed_from_scores`):
+    every step has new noise, and a run that is repeated or resumed has the same noise.
+
+    Args:
+      reduction, name: see `tf.keras.losses.Loss`.
+      **options: the keyword arguments of the pure function.
+
+    Raises:
+      TypeError: the function has no such option.
+      ValueError: raised by a call: labels or scores are not dense tensors of numbers, their shapes do not
+        fit, or (in eager mode) a label is outside the classes or not a gain.
+    """
+
+    function = None
+    heads = False  # whether the scores have one more axis, `[B, n, H]`
+    of_classes = True  # whether the scores are of classes, `[B, n]`
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if callable(cls.function):
+            keyword = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
+            options = _options_of(cls.function)
+            cls.defaults = {name: option.default for name, option in options.items()}
+            common = [keyword("reduction", default=AUTO), keyword("name", default=None)]
+            cls.__signature__ = _ClassAttribute(inspect.Signature([*options.values(), *common]))
+
+    def __init__(self, *, reduction=AUTO, name=None, **options):
+        unknown = sorted(set(options) - set(self.defaults))
+        if unknown:
+            known = ", ".join(self.defaults) or "none"
+            raise TypeError(f"{unknown[0]}: {type(self).__name__} has no such option. It has: {known}.")
+        super().__init__(reduction=reduction, name=name or self.function.__name__)
+        self.options = {**self.defaults, **options}
+
+    @tf.autograph.experimental.do_not_convert
+    def call(self, y_true, y_pred):
+        y_pred = arguments.dense("y_pred", y_pred)
+        lists = y_pred[..., 0] if self.heads else y_pred
+        labels = squeeze_ids(y_true, lists)
+        label_checks.assert_valid(labels, lists)
+        return self.of_scores(y_pred, labels)
+
+    def of_scores(self, scores, labels, *, where=None, weights=None):
+        """Returns the loss of each instance, `[B]`; see `losses.base` for the arguments."""
+        return self.function(scores, labels, where=where, weights=weights, **with_seed(self.options, scores))
+
+    def get_config(self):
+        return {**super().get_config(), **self.options}
+
+    @classmethod
+    def from_config(cls, config):
+        restored = {
+            key: tf.keras.utils.deserialize_keras_object(value) if isinstance(value, dict) else value
+            for key, value in config.items()
+        }
+        return cls(**restored)
+
+
+def register(loss):
+    """Adds a Keras loss to the registry under its function's name and lets Keras load it."""
+    LOSSES.register(loss.function.__name__)(loss)
+    return serializable(loss)
+
+
+serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
+
+
+def squeeze_ids(y_true, y_pred):
+    """Converts class ids of shape `[B, 1]` to `[B]`, and leaves any other labels unchanged."""
+    y_true = arguments.dense("y_true", y_true)
+    is_column = y_true.shape.rank == y_pred.shape.rank and y_true.shape[-1] == 1
+    return tf.squeeze(y_true, axis=-1) if is_column and y_pred.shape[-1] != 1 else y_true
+
+
+def with_seed(options, scores):
+    """Returns options whose seed, if there is one, is that of these scores."""
+    if "seed" not in options:
+        return options
+    return {**options, "seed": gumbel.seed_from_scores(options["seed"], scores)}
+
+
+def _options_of(function):
+    """Returns the options of a pure loss as `inspect.Parameter`s, by name; a seed is 0 by default."""
+    parameters = inspect.signature(function).parameters.values()
+    keywords = [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in ("where", "weights")]
+    return {p.name: p.replace(default=0) if p.name == "seed" else p for p in keywords}
+
+
+# AutoGraph would take seconds per loss to convert code that needs no conversion.
+@tf.autograph.experimental.do_not_convert
+def evaluate(of_ids, of_dense, scores, labels, where, weights, *, heads=False, **options):
+    """Checks the arguments and returns the losses in the form that fits the labels.
+
+    Args:
+      of_ids: `form(scores, labels, where, **options)` for class ids: float32 `[..., n]`, integers `[...]`
+        within the classes, bool `[..., n]` or None, to losses `[...]`. None converts ids to one-hot labels.
+      of_dense: the same for dense labels, with float32 labels and a bool mask `[..., n]`.
+      scores, labels, where, weights: see the module.
+      heads: whether the scores have one more axis than the lists, `[..., n, H]`.
+      **options: passed to the form.
+
+    Returns:
+      float32 `[...]`; NaN for an instance whose labels are not valid.
+    """
+    for name in ("temperature", "kappa", "alpha"):
+        arguments.check_positive(name, options.get(name, 1.0))
+    if options.get("rank_fn") is not None:
+        arguments.check_rank_fn(options["rank_fn"])
+    scores, labels, where, are_ids = checked(scores, labels, where, heads)
+    if are_ids:
+        axis = -2 if heads else -1
+        n = scores.shape[axis] or tf.shape(scores)[axis]
+        form = of_ids or functools.partial(_on_one_hot, of_dense, n)
+        known = label_checks.known(labels, n)
+        losses = form(scores, tf.where(known, labels, 0), where, **options)
+        losses = tf.where(known, losses, float("nan"))
+    else:
+        counted = labels if where is None else tf.where(where, labels, 0.0)
+        top_relevant.check(counted, options.get("max_relevant"))
+        label_checks.check_levels(counted, options.get("levels"))
+        losses = _on_gains(of_dense, scores, labels, where, options)
+    return weighted(losses, weights)
+
+
+def checked(scores, labels, where, heads=False):
+    """Returns float32 scores, labels, a mask `[..., n]` or None, and whether the labels are class ids."""
+    scores, labels = arguments.dense("scores", scores), arguments.dense("labels", labels)
+    axes = ("n", "H") if heads else ("n",)
+    if not scores.dtype.is_floating or scores.shape.rank is None or scores.shape.rank < len(axes):
+        raise ValueError(
+            f"scores must be floats of shape [..., {', '.join(axes)}], got {scores.dtype.name} {scores.shape}"
+        )
+    scores = tf.cast(scores, tf.float32)
+    if labels.shape.rank is None:
+        raise ValueError("labels need a known rank: give them one with tf.ensure_shape")
+    lists = scores[..., 0] if heads else scores
+    if where is not None:
+        where = arguments.broadcast("where", where, tf.bool, lists)
+        # A masked score may be anything; infinity or NaN would reach the gradient through 0 * NaN.
+        scores = tf.where(where[..., None] if heads else where, scores, 0.0)
+    if labels.shape.is_compatible_with(lists.shape[:-1]):
+        return scores, label_checks.ids(labels, tf.shape(lists)[-1]), where, True
+    if labels.shape.is_compatible_with(lists.shape):
+        return scores, label_checks.gains(labels, tf.shape(lists), where), where, False
+    raise ValueError(
+        f"labels of shape {labels.shape} do not fit scores of shape {scores.shape}: give one integer "
+        f"per instance, {lists.shape[:-1]}, or one value per class, {lists.shape}"
+    )
+
+
+def _on_one_hot(form, n, scores, labels, where, **options):
+    return _on_gains(form, scores, tf.one_hot(labels, n), where, options)
+
+
+def _on_gains(form, scores, labels, where, options):
+    valid = label_checks.valid_gains(labels, where)
+    where = valid if where is None else where & valid
+    losses = form(scores, tf.where(where, labels, 0.0), where, **options)
+    return tf.where(tf.reduce_all(valid, axis=-1), losses, float("nan"))
+
+
+def weighted(losses, weights):
+    """Multiplies losses by weights that broadcast to them, or by nothing if those are None."""
+    if weights is None:
+        return losses
+    return losses * arguments.broadcast("weights", weights, tf.float32, losses)
+
+
+def is_relevant(labels, where):
+    """Returns whether the labelled class of each instance takes part, bool `[...]`."""
+    return ranks.true_score(where, labels)
+
+
+def zero_without_relevant(losses, labels, where):
+    """Returns 0 for lists whose one relevant class is masked: they have nothing to rank."""
+    return losses if where is None else tf.where(is_relevant(labels, where), losses, 0.0)
+
+
+def nan_unless_finite(losses, scores):
+    """Returns NaN for lists with a score of NaN or infinity, which a search for the largest may pass over."""
+    return tf.where(tf.reduce_all(tf.math.is_finite(scores), axis=-1), losses, float("nan"))
+
+
+def tf_ranking_loss(impl, scores, labels, where):
+    """Returns a TF-Ranking loss, `losses_impl` class `impl`, summed over each instance, `[...]`."""
+    n = arguments.length(labels)
+    heads = scores.shape[labels.shape.rank :]
+    losses, weights = impl.compute_unreduced_loss(
+        tf.reshape(labels, [-1, n]), tf.reshape(scores, [-1, n, *heads]), mask=tf.reshape(where, [-1, n])
+    )
+    losses *= weights
+    summed = tf.reduce_sum(losses, axis=list(range(1, losses.shape.rank)))
+    return tf.reshape(summed, tf.shape(labels)[:-1])

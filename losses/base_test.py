@@ -1,0 +1,371 @@
+"""The shells as a stranger uses them: compile, fit, save, load, weights, half precision, replicas."""
+
+import inspect
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class import losses
+from rank4class.losses import batch, metrics
+from rank4class.losses.ops import ranks, set_sizes
+
+
+def toy(n=4):
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=[64, 3]).astype(np.float32)
+    return features, np.argmax(features @ rng.normal(size=[3, n]), axis=1)
+
+
+def linear(n=4, heads=False):
+    init = tf.keras.initializers.GlorotUniform(seed=0)
+    model = tf.keras.Sequential([tf.keras.Input([3])])
+    model.add(tf.keras.layers.Dense(2 * n if heads else n, kernel_initializer=init))
+    if heads:
+        model.add(tf.keras.layers.Reshape([n, 2]))
+    return model
+
+
+ANOTHER = {
+    "max_relevant": 2,
+    "normalize": "none",
+    "lambda_weight": "mrr",
+    "use_fraction_label": True,
+    "rank_fn": ranks.sigmoid_ranks,
+    "top_k": 2,
+}
+
+
+@pytest.mark.parametrize("name", losses.names())
+class TestEveryLoss:
+    def test_config_round_trip(self, name):
+        defaults = losses.get(name).options
+        knobs = {knob: ANOTHER[knob] if knob in ANOTHER else value + 1 for knob, value in defaults.items()}
+        loss = losses.get(name, reduction=tf.keras.losses.Reduction.SUM, **knobs)
+        again = tf.keras.losses.deserialize(tf.keras.losses.serialize(loss))
+        assert type(again) is type(loss)
+        assert again.get_config() == loss.get_config()
+        assert (again.options, again.name) == (knobs, name)
+
+    @pytest.mark.nightly
+    def test_trains_on_ids_and_one_hot_in_mixed_precision(self, name):
+        """Trains scores of float16 on columns of ids, and scores of float32 on one-hot labels, at once."""
+        features, labels = toy()
+        loss = losses.get(name)
+        inputs = tf.keras.Input([3])
+        tf.keras.mixed_precision.set_global_policy("mixed_float16")
+        try:
+            outputs = [layers(inputs) for layers in (linear(heads=loss.heads), linear(heads=loss.heads))]
+            outputs[1] = tf.keras.layers.Activation("linear", dtype="float32")(outputs[1])
+            model = tf.keras.Model(inputs, outputs)
+            model.compile(tf.keras.optimizers.Adam(0.05), loss=[loss, loss])
+        finally:
+            tf.keras.mixed_precision.set_global_policy("float32")
+        assert [scores.dtype for scores in model(features)] == [tf.float16, tf.float32]
+        targets = [labels[:, None], np.eye(4, dtype=np.float32)[labels]]
+        first = [loss(y, scores) for y, scores in zip(targets, model(features), strict=True)]
+        model.fit(features, targets, epochs=10, verbose=0)
+        for before, y, scores in zip(first, targets, model(features), strict=True):
+            assert loss(y, scores) < before
+
+    def test_sample_weights(self, name):
+        scores = tf.constant([[1.0, 2.0, 0.0], [0.5, 0.0, 2.0]])
+        if losses.get(name).heads:
+            scores = tf.stack([scores, scores / 2], axis=-1)
+        each = losses.get(name, reduction=tf.keras.losses.Reduction.NONE)([0, 2], scores)
+        assert each.shape == [2]
+        weighted = losses.get(name)([0, 2], scores, sample_weight=[1.0, 3.0])
+        np.testing.assert_allclose(weighted, (each[0] + 3 * each[1]) / 2, rtol=1e-5)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("name", "knobs"),
+    [
+        ("softmax", {}),  # a class of its own for ids
+        ("n_choose_k", {}),  # written for dense labels
+        ("gumbel_approx_ndcg", {"seed": 3}),
+        ("mixture_em", {}),  # two scores a class
+        ("pairwise_logistic", {"lambda_weight": "ndcg"}),
+        ("approx_mrr", {"rank_fn": ranks.sigmoid_ranks}),
+    ],
+)
+def test_trains_on_ids_and_one_hot_and_survives_saving(name, knobs, tmp_path):
+    features, labels = toy()
+    loss = losses.get(name, **knobs)
+    model = linear(heads=loss.heads)
+    metrics = [] if loss.heads else [losses.TopKError(1), losses.NDCG(3)]
+    model.compile(tf.keras.optimizers.Adam(0.05), loss=loss, metrics=metrics)
+    first = loss(labels, model(features))
+    model.fit(features, np.eye(4, dtype=np.float32)[labels], epochs=1, verbose=0)
+    model.fit(features, labels[:, None], epochs=9, verbose=0)
+    last = model.evaluate(features, labels, verbose=0, return_dict=True)
+    assert last["loss"] < first
+    model.save(tmp_path / "model.keras")
+    again = tf.keras.models.load_model(tmp_path / "model.keras")
+    assert again.loss.get_config() == loss.get_config()
+    loaded = again.evaluate(features, labels, verbose=0, return_dict=True)
+    assert loaded == pytest.approx(last, rel=1e-6)
+
+
+@pytest.mark.nightly
+def test_two_replicas_sum_to_one(mirrored):
+    """Of three losses, for they all reduce as their base class does."""
+    names = ("softmax", "approx_ndcg", "mixture_em")
+    features, labels = toy()
+    results = []
+    for strategy in (tf.distribute.get_strategy(), mirrored):
+        with strategy.scope():
+            inputs = tf.keras.Input([3])
+            compiled = [losses.get(name) for name in names]
+            model = tf.keras.Model(inputs, [linear(heads=loss.heads)(inputs) for loss in compiled])
+            metrics = [[losses.NDCG(3)], [losses.MeanRank()], []]
+            model.compile("sgd", loss=compiled, metrics=metrics)
+        data = tf.data.Dataset.from_tensor_slices((features, (labels,) * 3)).batch(16)
+        model.fit(data, verbose=0)
+        results.append(model.evaluate(data, verbose=0))
+    assert len(results[0]) == 6  # the sum, the losses and the metrics
+    np.testing.assert_allclose(results[0], results[1], rtol=2e-5)
+
+
+def test_gumbel_repeats_for_the_same_scores_and_seed_only():
+    scores = tf.constant([[0.1, 0.2, 0.0]])
+    value = losses.GumbelApproxNDCG(seed=1)([0], scores)
+    assert value == losses.GumbelApproxNDCG(seed=1)([0], scores)
+    assert value != losses.GumbelApproxNDCG(seed=2)([0], scores)
+
+
+def test_gumbel_wraps_any_loss_that_draws_nothing():
+    scores, labels = tf.constant([[0.1, 0.2, 0.0], [1.0, 0.0, 0.5]]), [0, 2]
+    noisy = losses.get("gumbel_approx_ndcg", samples=4, seed=3, temperature=0.5)
+    wrapped = losses.Gumbel(losses.ApproxNDCG(temperature=0.5), samples=4, seed=3)
+    np.testing.assert_array_equal(noisy(labels, scores), wrapped(labels, scores))
+    hinge = losses.get("gumbel_pairwise_hinge", gumbel_temperature=2.0, normalize="none")
+    again = tf.keras.losses.deserialize(tf.keras.losses.serialize(hinge))
+    assert again.options == hinge.options
+    assert again.name == "gumbel_pairwise_hinge"
+    np.testing.assert_array_equal(again(labels, scores), hinge(labels, scores))
+    assert hinge(labels, scores) != losses.get("pairwise_hinge", normalize="none")(labels, scores)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(hinge))(labels, scores), hinge(labels, scores))
+    with pytest.raises(ValueError, match="list_mle draws noise already"):
+        losses.get("gumbel_list_mle")
+    with pytest.raises(ValueError, match="ordinal takes several scores per class"):
+        losses.get("gumbel_ordinal")
+    with pytest.raises(
+        TypeError, match=r"Gumbel wraps a loss of this package, such as Softmax\(\), not 'softmax'"
+    ):
+        losses.Gumbel("softmax")
+    with pytest.raises(ValueError, match=r"label 3 of instance \[1\] is outside the classes 0..2"):
+        hinge([0, 3], scores)
+
+
+def test_an_option_that_a_loss_does_not_have():
+    with pytest.raises(TypeError, match="temperature: MSE has no such option. It has: none"):
+        losses.MSE(temperature=1.0)
+    assert "temperature: float = 0.1" in str(inspect.signature(losses.ApproxNDCG))
+    assert str(inspect.signature(losses.ApproxNDCG())) == "(y_true, y_pred, sample_weight=None)"
+
+
+def test_a_loss_is_compiled_as_it_is():
+    labels, scores = tf.constant([0, 2]), tf.constant([[1.0, 0.0, 3.0], [0.0, 2.0, 1.0]])
+    for loss in (losses.Softmax(), losses.Gumbel(losses.Softmax())):
+        np.testing.assert_allclose(tf.function(loss)(labels, scores), loss(labels, scores), rtol=1e-6)
+
+
+def test_a_rank_function_of_ones_own():
+    scores, labels = tf.constant([[3.0, 1.0, 2.0]]), [2]
+    for function in (ranks.all_ranks, lambda scores, where: ranks.all_ranks(scores, where)):
+        for y in (labels, [[0.0, 0.0, 1.0]]):
+            np.testing.assert_allclose(
+                losses.ApproxNDCG(rank_fn=function)(y, scores), -1 / np.log2(3), rtol=1e-6
+            )
+            np.testing.assert_allclose(losses.ApproxMRR(rank_fn=function)(y, scores), -1 / 2, rtol=1e-6)
+    restored = tf.keras.losses.deserialize(
+        tf.keras.losses.serialize(losses.ApproxMRR(rank_fn=ranks.all_ranks))
+    )
+    np.testing.assert_allclose(restored(labels, scores), -1 / 2)
+    for name in ("approx_ndcg", "approx_mrr"):
+        loss = losses.get(name, rank_fn=ranks.sigmoid_ranks)
+        again = tf.keras.losses.deserialize(tf.keras.losses.serialize(loss))
+        for y in (labels, [[0.0, 1.0, 3.0]]):
+            np.testing.assert_allclose(again(y, scores), losses.get(name)(y, scores), rtol=1e-5)
+
+
+RAGGED = [[1.0, 0.0, 0.0], [1.0], [0.0, 1.0]]
+NOT_DENSE = {
+    "ragged": (lambda: tf.ragged.constant(RAGGED), r"{}=RaggedTensor \(3, None\): .* Pass {}\.to_tensor\(\)"),
+    "lists": (lambda: RAGGED, r"{}=list: not a dense tensor \(.*\)\. Give all lists one length"),
+    "objects": (lambda: np.array(RAGGED, object), r"{}=ndarray: not a dense tensor \(.*\)"),
+    "sparse": (
+        lambda: tf.sparse.from_dense(np.eye(3)),
+        r"{}=SparseTensor \(3, 3\): .* Pass tf\.sparse\.to_dense\({}\)",
+    ),
+    "strings": (
+        lambda: ["joy", "anger", "joy"],
+        r"{}=string \(3,\): numbers are needed\. Number the classes from 0",
+    ),
+    "dict": (lambda: {"scores": np.eye(3)}, r"{}=dict of scores: one tensor is needed\. Pass one value"),
+    "None": (lambda: None, r"{}=None: a tensor is needed"),
+}
+CALLS = {
+    "labels": lambda bad: losses.softmax(np.eye(3), bad),
+    "scores": lambda bad: losses.rankmax(bad, [0, 1, 2]),
+    "weights": lambda bad: losses.softmax(np.eye(3), [0, 1, 2], weights=bad),
+    "where": lambda bad: losses.softmax(np.eye(3), [0, 1, 2], where=bad),
+    "labels of a metric": lambda bad: metrics.ndcg(np.eye(3), bad),
+    "scores of a metric": lambda bad: metrics.recall(bad, [0, 1, 2], k=1),
+    "where of a metric": lambda bad: metrics.mrr(np.eye(3), [0, 1, 2], where=bad),
+    "labels of a sorting loss": lambda bad: batch.mean_average_precision(
+        np.eye(3), bad, rank_fn=ranks.mean_ranks
+    ),
+    "scores of sets": lambda bad: metrics.nll(bad, [0, 1, 2], np.log([0.5, 0.5])),
+    "log_prior of sets": lambda bad: set_sizes.count_nll(bad, [0, 1, 2]),
+    "y_true of a Keras loss": lambda bad: losses.Softmax()(bad, np.eye(3)),
+    "y_pred of a Keras loss": lambda bad: losses.ApproxNDCG()([0, 1, 2], bad),
+    "y_true of CountLikelihood": lambda bad: losses.CountLikelihood()(bad, np.eye(3)),
+    "targets of Spearman": lambda bad: losses.Spearman(rank_fn=ranks.mean_ranks)(bad, [0.0, 1.0, 2.0]),
+    "y_true of a Keras metric": lambda bad: losses.NDCG().update_state(bad, np.eye(3)),
+    "y_pred of a Keras metric": lambda bad: losses.MRR().update_state([0, 1, 2], bad),
+    "sample_weight of a Keras metric": lambda bad: losses.MRR().update_state(
+        [0, 1, 2], np.eye(3), sample_weight=bad
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_DENSE)
+@pytest.mark.parametrize("call", CALLS)
+def test_an_argument_that_is_no_dense_tensor(call, kind):
+    name = call.split(" ", 1)[0]
+    make, message = NOT_DENSE[kind]
+    if kind == "None" and name in ("weights", "where", "sample_weight"):
+        CALLS[call](None)  # which is their default
+        return
+    with pytest.raises(ValueError, match=message.format(name, name)):
+        CALLS[call](make())
+
+
+@pytest.mark.parametrize("kind", ["ragged", "sparse", "strings"])
+@pytest.mark.parametrize("parts", [{"loss": losses.Softmax()}, {"loss": None, "metrics": [losses.NDCG()]}])
+def test_fit_refuses_labels_that_are_no_dense_tensor(kind, parts):
+    model = linear(3)
+    model.compile("sgd", **parts)
+    make, message = NOT_DENSE[kind]
+    data = tf.data.Dataset.from_tensors((np.eye(3), make()))
+    if kind == "strings":
+        message = r"{}=string \(3, 1\): numbers are needed"
+    with pytest.raises(ValueError, match=message.format("y_true", "y_true")):
+        model.evaluate(data, verbose=0) if parts["loss"] is None else model.fit(data, verbose=0)
+
+
+def test_ragged_lists_become_dense_as_the_message_says():
+    labels = tf.ragged.constant([[1.0, 0.0, 0.0], [0.0, 1.0]])
+    scores = tf.ragged.constant([[0.5, 1.0, 0.0], [0.5, 1.0]])
+    where = tf.sequence_mask(labels.row_lengths())
+    value = losses.Softmax().of_scores(scores.to_tensor(), labels.to_tensor(), where=where)
+    alone = [losses.softmax([s], [t])[0] for s, t in zip(scores.to_list(), labels.to_list(), strict=True)]
+    np.testing.assert_allclose(value, alone, rtol=1e-6)
+
+
+def batches(kind, features, labels):
+    """Returns the arguments of `fit` for the same batches."""
+    if kind == "arrays":
+        return {"x": features, "y": labels, "batch_size": 8, "shuffle": False}
+    if kind == "a dataset":
+        return {"x": tf.data.Dataset.from_tensor_slices((features, labels)).batch(8)}
+    pairs = zip(np.split(features, 8), np.split(labels, 8), strict=True)
+    return {"x": ((x, y) for x, y in pairs)}
+
+
+ONE_BASED = r"labels are not all within the classes 0\.\.3; their least and their largest are\] \[\d\] \[4\]"
+
+
+@pytest.mark.parametrize("kind", ["arrays", "a dataset", "a generator"])
+def test_fit_names_labels_outside_the_classes(kind):
+    features, labels = toy()
+    model = linear()
+    model.compile("sgd", loss=losses.ApproxNDCG(), jit_compile=False)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=ONE_BASED):
+        model.fit(**batches(kind, features, labels + 1), verbose=0)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=ONE_BASED):
+        model.evaluate(features, labels + 1, verbose=0)
+
+
+# A replica that fails cancels the collective operations of its process for good.
+REPLICAS = """
+import numpy as np
+import tensorflow as tf
+from rank4class import losses
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+    model = tf.keras.Sequential([tf.keras.layers.Dense(4)])
+    model.compile("sgd", loss=losses.Softmax())
+try:
+    model.fit(np.zeros([64, 3]), np.full([64], 4), batch_size=64, verbose=0)
+except tf.errors.InvalidArgumentError as error:
+    print(error.message)
+"""
+
+
+@pytest.mark.nightly
+def test_replicas_name_labels_outside_the_classes():
+    message = subprocess.check_output([sys.executable, "-c", REPLICAS], text=True)
+    assert "labels are not all within the classes 0..3" in message
+
+
+def test_fit_names_dense_labels_that_are_no_gains():
+    features, labels = toy()
+    model = linear()
+    model.compile("sgd", loss=losses.Softmax())
+    message = r"labels are not all within the finite values of at least 0; .*\] \[-1\] \[1\]"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        model.fit(features, np.where(np.eye(4)[labels] > 0, 1.0, -1.0), verbose=0)
+
+
+def test_compiled_losses_take_bool_labels_and_refuse_scores_of_unknown_rank():
+    labels = tf.constant([[True, False, True]])
+    value = losses.Softmax()(tf.cast(labels, tf.float32), [[0.0, 1.0, 2.0]])
+    np.testing.assert_allclose(tf.function(losses.Softmax())(labels, [[0.0, 1.0, 2.0]]), value, rtol=1e-6)
+
+    @tf.function(input_signature=[tf.TensorSpec(None)])
+    def of_any(scores):
+        return losses.Softmax()([0], scores)
+
+    with pytest.raises(ValueError, match="scores must be floats of shape"):
+        of_any(tf.zeros([1, 3]))
+
+
+def test_xla_cannot_raise_on_labels_outside_the_classes():
+    features, labels = toy()
+    model = linear()
+    model.compile("sgd", loss=losses.Softmax(), metrics=[losses.MRR()], jit_compile=True)
+    found = model.fit(features, np.full_like(labels, 4), verbose=0).history
+    assert np.isnan(found["loss"]).all()
+    assert found["mrr"] == [0.0]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "top1_error",
+        "top2_accuracy",
+        "ndcg",
+        "ndcg@2",
+        "mrr",
+        "mean_rank",
+        "precision@2",
+        "recall@2",
+        "map",
+        "map@2",
+    ],
+)
+@pytest.mark.parametrize("bad", [-1, 4])
+def test_a_label_outside_the_classes_has_the_worst_value(name, bad):
+    metric = losses.get_metric(name)
+    scores = tf.one_hot([bad % 4, 3, 0], 4)  # the last class, or the first, leads
+    metric.update_state(tf.constant([bad, bad, bad]), scores)
+    worst = 0.0 if metric.higher_is_better else np.inf if name == "mean_rank" else 1.0
+    assert metric.result() == worst

@@ -1,0 +1,313 @@
+r"""Losses of a whole batch on a rank function: metrics with the ranks of that function.
+
+The lists are not the classes of an instance here: they run over the instances of the batch, which therefore
+needs enough instances to rank. On several devices, the instances of each replica are ranked among one
+another. The functions still return one value per instance, whose mean over the batch is the loss of the
+batch.
+
+Common arguments:
+  rank_fn: function from scores `[..., m]` and a mask of that shape or None to ranks `[..., m]`, 1 for the
+    best: a learned sorter's (`sorters.get(...).places`), `ranks.sigmoid_ranks`, `ranks.soft_sort_ranks`, ...
+  l1: weight of the mean absolute error of the scores, which can be added until the scores are in the range
+    that the sorter was trained on; 0 omits it.
+  weights: optional, broadcastable to the losses; multiplies them. To leave an instance out of the lists of
+    the others too, use `where`.
+
+Common errors:
+  ValueError: shapes do not fit, or `rank_fn` is not a function.
+
+References:
+  Engilberge, Chevallier, Perez, Cord (2019), "SoDeep: a sorting deep net to learn ranking loss surrogates".
+"""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from rank4class.losses import base
+from rank4class.losses.ops import arguments, label_checks, ranks
+
+__all__ = [
+    "BatchLoss",
+    "MeanAveragePrecision",
+    "RecallTriplet",
+    "Spearman",
+    "mean_average_precision",
+    "recall_triplet",
+    "spearman",
+]
+
+FORMS = ("ranks", "precision")
+
+
+class BatchLoss(base.RankingLoss):
+    """A loss of a whole batch on a given rank function, as a Keras loss; see `losses.batch`."""
+
+
+def register(loss):
+    """Adds a Keras loss to the registry under its function's name and lets Keras load it."""
+    base.BATCH_LOSSES.register(loss.function.__name__)(loss)
+    return base.serializable(loss)
+
+
+@tf.autograph.experimental.do_not_convert
+def spearman(
+    scores,
+    labels,
+    *,
+    where=None,
+    weights=None,
+    rank_fn: Callable | None = None,
+    l1: float = 0.0,
+):
+    r"""One minus Spearman's rank correlation of scores and targets over the batch.
+
+    $$\ell_i = \frac{6}{m^2 - 1} (r(s)_i - r(t)_i)^2$$
+
+    With exact ranks and no ties among the targets, its mean over the `m` instances is $1 - \rho$.
+
+    Args:
+      scores: float `[B]`.
+      labels: float `[B]`, the targets, on any scale; ties get the mean of their ranks.
+      where: optional bool `[B]`, the instances that take part.
+      rank_fn, weights, l1: see the module.
+
+    Returns:
+      float32 `[B]`, 0 for masked instances.
+
+    >>> spearman([0.1, 0.3, 0.2], [5.0, 9.0, 1.0], rank_fn=ranks.all_ranks).numpy()  # mean 1 - 0.5
+    array([0.75, 0.  , 0.75], dtype=float32)
+
+    References:
+      SoDeep, eq. 4, which omits the factor.
+    """
+    scores, labels, where = _checked(scores, labels, where, rank=1)
+    size = ranks.list_size(scores, where)
+    off = tf.square(_ranks(rank_fn, scores, where) - ranks.mean_ranks(labels, where))
+    losses = tf.math.divide_no_nan(6.0 * off, tf.square(size) - 1.0) + l1 * tf.abs(scores - labels)
+    losses = tf.where(tf.reduce_all(tf.math.is_finite(labels)), losses, float("nan"))
+    return _finished(losses, scores, where, weights)
+
+
+@register
+class Spearman(BatchLoss):
+    """One minus Spearman's rank correlation: see `spearman`. `y_true` and `y_pred` are `[B]` or `[B, 1]`.
+
+    >>> from rank4class.losses.ops import ranks
+    >>> loss = Spearman(rank_fn=ranks.mean_ranks)
+    >>> loss([[5.0], [9.0], [1.0]], [[0.1], [0.3], [0.2]]).numpy()
+    0.5
+    """
+
+    function = staticmethod(spearman)
+    of_classes = False
+
+    def call(self, y_true, y_pred):
+        return self.of_scores(_one_each("scores", y_pred), _one_each("targets", y_true))
+
+
+def _one_each(name, values):
+    """Returns `[B]` of `[B]` or `[B, 1]`."""
+    values = arguments.dense(name, values)
+    if values.shape.rank != 1 and not values.shape.is_compatible_with([None, 1]):
+        raise ValueError(f"{name} of shape {values.shape} are not one per instance, [B] or [B, 1]")
+    return tf.reshape(values, [-1])
+
+
+@tf.autograph.experimental.do_not_convert
+def mean_average_precision(
+    scores,
+    labels,
+    *,
+    where=None,
+    weights=None,
+    rank_fn: Callable | None = None,
+    form: str = "ranks",
+    l1: float = 0.0,
+):
+    r"""Ranks of each class's instances among the batch, which mean average precision is computed from.
+
+    $$\ell_i = \sum_{c: t_{ic} = 1} \frac{r_c(s)_i}{m_c}$$
+
+    in the form "ranks", the paper's, and
+
+    $$\ell_i = -\frac{B}{C} \sum_{c: t_{ic} = 1} \frac{1}{P_c} \frac{r^+_c(s)_i}{r_c(s)_i}$$
+
+    in the form "precision". $r_c$ is the rank among the batch by the scores of class `c`, $r^+_c$ the rank
+    among the $P_c$ instances of the class alone, and `C` the number of classes with an instance. With exact
+    ranks, the mean of "precision" over the batch is the negative mean average precision.
+
+    Args:
+      scores: float `[B, n]`.
+      labels: integer `[B]`, or `[B, n]`, where values above 0 count as 1.
+      where: optional bool, broadcastable to `[B, n]`: the instances and classes that take part.
+      form: "ranks" or "precision".
+      rank_fn, weights, l1: see the module; the error is against labels of 0 and 1.
+
+    Returns:
+      float32 `[B]`.
+
+    >>> scores, labels = [[0.9], [0.1], [0.5]], [[1.0], [1.0], [0.0]]
+    >>> mean_average_precision(scores, labels, rank_fn=ranks.all_ranks).numpy().round(3)
+    array([0.333, 1.   , 0.   ], dtype=float32)
+    >>> exact = mean_average_precision(scores, labels, rank_fn=ranks.all_ranks, form="precision")
+    >>> exact.numpy().mean().round(4)  # (1 / 1 + 2 / 3) / 2
+    -0.8333
+
+    References:
+      SoDeep, eq. 7.
+    """
+    arguments.check_choice("form", form, FORMS)
+    scores = arguments.dense("scores", scores)
+    labels = arguments.dense("labels", labels)
+    sound = True
+    if labels.shape.rank == 1:
+        n = arguments.length(scores)
+        labels = label_checks.ids(labels, n)
+        sound = label_checks.known(labels, n)
+        labels = tf.one_hot(labels, n)
+    scores, labels, where = _checked(scores, labels, where, rank=2)
+    labels = label_checks.gains(labels, tf.shape(scores), where)
+    sound &= tf.reduce_all(label_checks.valid_gains(labels, where), axis=1)
+    positive = labels > 0.0 if where is None else (labels > 0.0) & where
+    of_class, own = tf.transpose(scores), tf.transpose(positive)
+    all_ranks = _ranks(rank_fn, of_class, None if where is None else tf.transpose(where))
+    if form == "ranks":
+        taking_part = None if where is None else tf.transpose(where)
+        share = tf.math.divide_no_nan(all_ranks, _column(ranks.list_size(of_class, taking_part)))
+        values = tf.where(own, share, 0.0)
+    else:
+        own_ranks = _ranks(rank_fn, of_class, own)
+        found = tf.reduce_sum(tf.cast(own, tf.float32), axis=1, keepdims=True)
+        classes = tf.reduce_sum(tf.cast(found > 0.0, tf.float32))
+        scale = tf.cast(tf.shape(scores)[0], tf.float32) / tf.maximum(1.0, classes)
+        precisions = tf.where(own, own_ranks, 0.0) / tf.where(own, all_ranks, 1.0)
+        values = -scale * tf.math.divide_no_nan(precisions, found)
+    losses = tf.reduce_sum(values, axis=0)
+    errors = tf.abs(scores - tf.cast(labels > 0.0, tf.float32))
+    losses += l1 * tf.reduce_mean(errors if where is None else tf.where(where, errors, 0.0), axis=1)
+    losses = tf.where(sound, losses, float("nan"))
+    return _finished(losses, scores, where, weights)
+
+
+@register
+class MeanAveragePrecision(BatchLoss):
+    """Ranks of each class's instances, as a Keras loss: see `mean_average_precision`.
+
+    >>> from rank4class.losses.ops import ranks
+    >>> loss = MeanAveragePrecision(rank_fn=ranks.mean_ranks, form="precision")
+    >>> loss([[1.0], [1.0], [0.0]], [[0.9], [0.1], [0.5]]).numpy().round(4)
+    -0.8333
+    """
+
+    function = staticmethod(mean_average_precision)
+
+
+@tf.autograph.experimental.do_not_convert
+def recall_triplet(scores, *, where=None, weights=None, rank_fn: Callable | None = None, margin: float = 1.0):
+    r"""Triplet loss of ranks, in both directions: the hardest other item against the instance's own.
+
+    $$\ell_i = \frac{1}{B} \max(0, \mu + r_{ii} - \min_{j \ne i} r_{ij})$$
+
+    plus the same over the columns.
+
+    Args:
+      scores: float `[B, B]`, of each query (row) and each item (column), with the matching pairs on the
+        diagonal.
+      where: optional bool `[B, B]`, the pairs that take part. Mask a query's other true items. The row and
+        column of a masked diagonal entry have no loss.
+      margin: in ranks, at least 0. With 1, the loss of exact ranks is 0 if the matching pairs are first.
+      rank_fn, weights: see the module.
+
+    Returns:
+      float32 `[B]`.
+
+    Raises:
+      ValueError: also if the scores are not square.
+
+    >>> scores = [[0.9, 0.1, 0.2], [0.3, 0.5, 0.8], [0.1, 0.0, 0.9]]
+    >>> recall_triplet(scores, rank_fn=ranks.all_ranks).numpy().round(4)  # second in its row
+    array([0.    , 0.6667, 0.    ], dtype=float32)
+
+    References:
+      SoDeep, eq. 9 and 10.
+    """
+    if not margin >= 0.0:
+        raise ValueError(f"margin={margin}: negative. Choose a value of at least 0.")
+    scores, _, where = _checked(scores, None, where, rank=2)
+    if not scores.shape[:1].is_compatible_with(scores.shape[1:]):
+        raise ValueError(
+            f"scores of shape {scores.shape} are not square, one per pair of B queries and B items"
+        )
+    if not scores.shape.is_fully_defined():
+        message = "scores are not square, one per pair of B queries and B items"
+        rows, columns = tf.unstack(tf.shape(scores))
+        with tf.control_dependencies([tf.debugging.assert_equal(rows, columns, message)]):
+            scores = tf.identity(scores)
+
+    def of_rows(scores, where):
+        places = _ranks(rank_fn, scores, where)
+        other = ~tf.eye(tf.shape(scores)[0], dtype=tf.bool)
+        other = other if where is None else other & where & tf.linalg.diag_part(where)[:, None]
+        hardest = tf.reduce_min(tf.where(other, places, float("inf")), axis=1)
+        there = tf.reduce_any(other, axis=1)
+        hardest = tf.where(there, hardest, 0.0)
+        return tf.where(there, tf.nn.relu(margin + tf.linalg.diag_part(places) - hardest), 0.0)
+
+    by_columns = None if where is None else tf.transpose(where)
+    total = of_rows(scores, where) + of_rows(tf.transpose(scores), by_columns)
+    return _finished(total / tf.cast(tf.shape(scores)[0], tf.float32), scores, where, weights)
+
+
+@register
+class RecallTriplet(BatchLoss):
+    """Triplet loss of ranks in both directions, as a Keras loss: see `recall_triplet`.
+
+    `y_pred` holds the scores of all pairs, `[B, B]`, with the matching pairs on the diagonal; `y_true` is
+    ignored.
+
+    >>> from rank4class.losses.ops import ranks
+    >>> RecallTriplet(rank_fn=ranks.mean_ranks)([0.0, 0.0], [[0.1, 0.3], [0.2, 0.4]]).numpy()
+    1.0
+    """
+
+    function = staticmethod(recall_triplet)
+    of_classes = False
+
+    def call(self, y_true, y_pred):
+        del y_true
+        return self.function(y_pred, **self.options)
+
+
+def _checked(scores, labels, where, rank):
+    scores = arguments.dense("scores", scores)
+    if not scores.dtype.is_floating or scores.shape.rank != rank:
+        shape = ("[B]", "[B, n]")[rank - 1]
+        raise ValueError(f"scores must be floats of shape {shape}, got {scores.dtype.name} {scores.shape}")
+    scores = tf.cast(scores, tf.float32)
+    if labels is not None:
+        labels = tf.cast(arguments.dense("labels", labels), tf.float32)
+        if not labels.shape.is_compatible_with(scores.shape):
+            raise ValueError(f"labels of shape {labels.shape} do not fit scores of shape {scores.shape}")
+    if where is not None:
+        where = arguments.broadcast("where", where, tf.bool, scores)
+        scores = tf.where(where, scores, 0.0)
+        labels = labels if labels is None else tf.where(where, labels, 0.0)
+    return scores, labels, where
+
+
+def _ranks(rank_fn, scores, where):
+    arguments.check_rank_fn(rank_fn)
+    return rank_fn(scores, where)
+
+
+def _column(size):
+    return size if size.shape.rank == 0 else size[:, None]
+
+
+def _finished(losses, scores, where, weights):
+    """Returns NaN for a batch with a score that is not finite, which a rank function may ignore."""
+    if where is not None and where.shape.rank == 1:
+        losses = tf.where(where, losses, 0.0)
+    losses = tf.where(tf.reduce_all(tf.math.is_finite(scores)), losses, float("nan"))
+    return losses if weights is None else losses * tf.cast(arguments.dense("weights", weights), tf.float32)

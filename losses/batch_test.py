@@ -1,0 +1,273 @@
+"""Losses on a rank function: values against SciPy, scikit-learn and arithmetic; masks, optima, saving."""
+
+import functools
+import types
+
+import numpy as np
+import pytest
+import scipy.stats
+import sklearn.metrics
+import tensorflow as tf
+
+from rank4class import losses
+from rank4class.losses import batch
+from rank4class.losses.ops import ranks
+
+SOFT = {
+    "sigmoid": lambda scores, where=None: ranks.sigmoid_ranks(scores * 5.0, where),
+    "neural_sort": ranks.neural_sort_ranks,
+    "soft_sort": lambda scores, where=None: ranks.soft_sort_ranks(scores * 5.0, where),
+}
+
+
+def test_spearman_is_one_less_the_correlation(rng):
+    for _ in range(5):
+        scores, targets = rng.normal(size=[2, 30]).astype(np.float32)
+        found = batch.spearman(scores, targets, rank_fn=ranks.mean_ranks)
+        assert found.shape == [30]
+        expected = 1.0 - scipy.stats.spearmanr(scores, targets).statistic
+        assert np.mean(found) == pytest.approx(expected, rel=1e-4)
+    found = batch.spearman([0.1, 0.2, 0.3], [2.0, 2.0, 1.0], rank_fn=ranks.mean_ranks)
+    np.testing.assert_allclose(found, np.array([1.5**2, 0.5**2, 2.0**2]) * 6 / 8, rtol=1e-6)
+
+
+def test_average_precision_is_scikit_learns(rng):
+    for _ in range(5):
+        scores = rng.normal(size=[40, 6]).astype(np.float32)
+        labels = (rng.random([40, 6]) < 0.2).astype(np.float32)
+        labels[:, 0] = 0.0  # a class without an instance does not count
+        found = batch.mean_average_precision(scores, labels, rank_fn=ranks.mean_ranks, form="precision")
+        expected = sklearn.metrics.average_precision_score(labels[:, 1:], scores[:, 1:], average="macro")
+        assert np.mean(found) == pytest.approx(-expected, rel=1e-4)
+
+
+def test_the_ranks_of_a_class_written_out():
+    scores = np.array([[0.9, 0.1], [0.1, 0.5], [0.5, 0.2]], np.float32)
+    labels = [[1, 0], [1, 1], [0, 1]]
+    found = batch.mean_average_precision(scores, labels, rank_fn=ranks.mean_ranks)
+    np.testing.assert_allclose(found, [1 / 3, 3 / 3 + 1 / 3, 2 / 3], rtol=1e-6)
+    ids = batch.mean_average_precision(scores, [0, 0, 1], rank_fn=ranks.mean_ranks)
+    np.testing.assert_allclose(ids, [1 / 3, 3 / 3, 2 / 3], rtol=1e-6)
+
+
+def test_the_triplet_written_out():
+    scores = np.array([[0.9, 0.1, 0.2], [0.3, 0.5, 0.8], [0.1, 0.0, 0.7]], np.float32)
+    # Ranks in rows: pairs 1, 2, 1 against 2, 1, 2; in columns: 1, 1, 2 against 2, 2, 1.
+    found = batch.recall_triplet(scores, rank_fn=ranks.mean_ranks)
+    np.testing.assert_allclose(found, [0.0, 2 / 3, 2 / 3], rtol=1e-6)
+    found = batch.recall_triplet(scores, rank_fn=ranks.mean_ranks, margin=2.0)
+    np.testing.assert_allclose(found, [2 / 3, (3 + 1) / 3, (1 + 3) / 3], rtol=1e-6)
+    # Where a pair itself takes no part, its row and its column ask for nothing.
+    where = ~np.diag([False, True, False])
+    found = batch.recall_triplet(scores, where=where, rank_fn=ranks.mean_ranks)
+    np.testing.assert_allclose(found, [0.0, 0.0, 2 / 3], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", SOFT)
+def test_what_takes_no_part_changes_nothing(name, rng):
+    rank_fn = SOFT[name]
+    scores = rng.normal(size=[9]).astype(np.float32)
+    targets = rng.normal(size=[9]).astype(np.float32)
+    where = np.arange(9) < 6
+    spoiled = np.where(where, scores, np.nan)
+    found = batch.spearman(spoiled, np.where(where, targets, np.nan), where=where, rank_fn=rank_fn)
+    np.testing.assert_allclose(
+        found[:6], batch.spearman(scores[:6], targets[:6], rank_fn=rank_fn), rtol=1e-4, atol=1e-6
+    )
+    np.testing.assert_array_equal(found[6:], 0.0)
+
+    scores = rng.normal(size=[9, 3]).astype(np.float32)
+    labels = (rng.random([9, 3]) < 0.5).astype(np.float32)
+    spoiled = np.where(where[:, None], scores, np.inf)
+    for form in batch.FORMS:
+        loss = functools.partial(batch.mean_average_precision, rank_fn=rank_fn, form=form)
+        found, alone = loss(spoiled, labels, where=where[:, None]).numpy(), loss(scores[:6], labels[:6])
+        share = 9 / 6 if form == "precision" else 1.0  # the mean is over the batch as it is
+        np.testing.assert_allclose(found[:6], share * alone, rtol=1e-4)
+        np.testing.assert_array_equal(found[6:], 0.0)
+
+    square = rng.normal(size=[9, 9]).astype(np.float32)
+    both = where[:, None] & where[None, :]
+    found = batch.recall_triplet(np.where(both, square, np.nan), where=both, rank_fn=rank_fn)
+    alone = batch.recall_triplet(square[:6, :6], rank_fn=rank_fn)
+    np.testing.assert_allclose(found[:6], alone * 6 / 9, rtol=1e-3, atol=1e-5)
+    np.testing.assert_array_equal(found[6:], 0.0)
+
+
+def losses_on(rank_fn, rng):
+    """Every loss as a function of 64 scores, with what it is about, and its least value on exact ranks."""
+    targets = rng.normal(size=[8]).astype(np.float32)
+    labels = (rng.random([8, 8]) < 0.3).astype(np.float32)
+    counts = labels.sum(axis=0)
+    fewest = float((counts * (counts + 1) / 2).sum()) / 8 / 8  # first places for all, over n, a mean
+    return {
+        "spearman": (lambda s: batch.spearman(s[:, 0], targets, rank_fn=rank_fn), 0.0),
+        "ranks": (lambda s: batch.mean_average_precision(s, labels, rank_fn=rank_fn), fewest),
+        "precision": (
+            lambda s: batch.mean_average_precision(s, labels, rank_fn=rank_fn, form="precision"),
+            -1.0,
+        ),
+        "recall_triplet": (lambda s: batch.recall_triplet(s, rank_fn=rank_fn), 0.0),
+    }
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("loss", ["spearman", "ranks", "precision", "recall_triplet"])
+@pytest.mark.parametrize("name", SOFT)
+def test_gradient_descent_comes_to_the_known_optimum(name, loss, rng):
+    function, least = losses_on(SOFT[name], rng)[loss]
+    scores = tf.Variable(rng.normal(size=[8, 8]).astype(np.float32))
+    optimizer = tf.keras.optimizers.Adam(0.05)
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            value = tf.reduce_mean(function(scores))
+        optimizer.minimize(value, [scores], tape=tape)
+        return value
+
+    start = float(step())
+    for _ in range(400):
+        value = float(step())
+    assert value < start - 0.5 * (start - least)
+    assert np.isfinite(scores.numpy()).all()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_gradients_are_finite_for_ties_and_extremes(jit_compile, rng):
+    targets = tf.range(6.0)
+    labels = tf.eye(6)
+
+    @tf.function(jit_compile=jit_compile)
+    def value_and_gradient(scores, rank_fn):
+        with tf.GradientTape() as tape:
+            tape.watch(scores)
+            value = tf.reduce_sum(batch.spearman(scores[:, 0], targets, rank_fn=rank_fn, l1=0.5))
+            for form in batch.FORMS:
+                value += tf.reduce_sum(
+                    batch.mean_average_precision(scores, labels, rank_fn=rank_fn, form=form, l1=0.5)
+                )
+            value += tf.reduce_sum(batch.recall_triplet(scores, rank_fn=rank_fn))
+        return value, tape.gradient(value, scores)
+
+    for rank_fn in SOFT.values():
+        for scores in (np.zeros([6, 6]), 1e4 * rng.normal(size=[6, 6]), rng.integers(0, 2, [6, 6])):
+            value, gradient = value_and_gradient(tf.constant(scores, tf.float32), rank_fn)
+            assert np.isfinite(value)
+            assert np.isfinite(gradient).all()
+
+
+def test_nan_never_looks_good():
+    scores = np.zeros([4, 4], np.float32)
+    scores[1, 2] = np.nan
+    exact = ranks.mean_ranks
+    assert np.isnan(batch.spearman(scores[1], np.arange(4.0), rank_fn=exact)).all()
+    assert np.isnan(batch.mean_average_precision(scores, np.eye(4), rank_fn=exact)).all()
+    assert np.isnan(batch.recall_triplet(scores, rank_fn=exact)).all()
+
+
+def test_the_error_beside_a_loss():
+    scores, targets = np.array([0.0, 2.0, 1.0], np.float32), np.array([1.0, 2.0, 3.0], np.float32)
+    plain = batch.spearman(scores, targets, rank_fn=ranks.mean_ranks)
+    beside = batch.spearman(scores, targets, rank_fn=ranks.mean_ranks, l1=0.5)
+    np.testing.assert_allclose(beside - plain, [0.5, 0.0, 1.0], rtol=1e-6)
+    matrix = np.array([[0.5, 0.0], [1.0, 3.0]], np.float32)
+    plain = batch.mean_average_precision(matrix, np.eye(2), rank_fn=ranks.mean_ranks)
+    beside = batch.mean_average_precision(matrix, np.eye(2), rank_fn=ranks.mean_ranks, l1=2.0)
+    np.testing.assert_allclose(beside - plain, [0.5, 3.0], rtol=1e-6)
+
+
+def test_weights_multiply(rng):
+    scores, targets = rng.normal(size=[2, 5]).astype(np.float32)
+    plain = batch.spearman(scores, targets, rank_fn=ranks.mean_ranks)
+    weighed = batch.spearman(scores, targets, rank_fn=ranks.mean_ranks, weights=[0.0, 1.0, 2.0, 0.5, 1.0])
+    np.testing.assert_allclose(weighed, plain * [0.0, 1.0, 2.0, 0.5, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: batch.spearman([1.0, 2.0], [1.0, 2.0]), "rank_fn=None: not a function"),
+        (
+            lambda: batch.spearman([[1.0]], [[1.0]], rank_fn=abs),
+            r"floats of shape \[B\], got float32 \(1, 1\)",
+        ),
+        (
+            lambda: batch.spearman([1.0], [1.0, 2.0], rank_fn=abs),
+            r"labels of shape \(2,\) do not fit scores",
+        ),
+        (lambda: batch.mean_average_precision([[1.0]], [[1]], form="roc"), "form='roc': unknown"),
+        (lambda: batch.recall_triplet([[1.0, 2.0]], rank_fn=abs), "are not square"),
+        (lambda: batch.recall_triplet([[1.0]], rank_fn=abs, margin=-1.0), "margin=-1.0: negative"),
+        (
+            lambda: batch.spearman([1.0, 2.0], [1.0, 2.0], where=[True] * 3, rank_fn=abs),
+            r"where of shape \(3,\) cannot be broadcast to \(2,\)",
+        ),
+        (
+            lambda: batch.mean_average_precision([[1.0], [2.0]], [0, 1], rank_fn=abs),
+            r"label 1 of instance \[1\] is outside the classes 0..0",
+        ),
+        (
+            lambda: batch.mean_average_precision([[1.0], [2.0]], [[0.0], [float("nan")]], rank_fn=abs),
+            r"label nan at \[1, 0\] is not a finite gain",
+        ),
+        (
+            lambda: losses.Spearman(rank_fn=abs)([[1.0, 2.0]], [[1.0, 2.0]]),
+            r"scores of shape \(1, 2\) are not one per instance, \[B\] or \[B, 1\]",
+        ),
+        (
+            lambda: batch.spearman([1.0], [1.0], rank_fn=types.SimpleNamespace(places=abs, name="mine")),
+            r"rank_fn=sorter 'mine': its ranks are in \(0, 1\]. Pass its .places",
+        ),
+    ],
+)
+def test_mistakes(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_labels_that_are_none_have_no_loss_in_compiled_code():
+    compiled = tf.function(functools.partial(batch.mean_average_precision, rank_fn=ranks.mean_ranks))
+    scores = tf.constant([[0.9, 0.1], [0.5, 0.5], [0.1, 0.9]])
+    found = compiled(scores, tf.constant([0, 1, 2]))
+    np.testing.assert_array_equal(np.isnan(found), [False, False, True])
+    found = compiled(scores, tf.constant([[1.0, 0.0], [-1.0, 0.0], [0.0, np.nan]]))
+    np.testing.assert_array_equal(np.isnan(found), [False, True, True])
+    found = batch.spearman(scores[:, 0], [1.0, np.nan, 2.0], rank_fn=ranks.mean_ranks)
+    assert np.isnan(found).all()
+
+
+def test_pairs_of_a_length_that_a_step_tells(rng):
+    loss = functools.partial(batch.recall_triplet, rank_fn=ranks.sigmoid_ranks)
+    compiled = tf.function(loss, input_signature=[tf.TensorSpec([None, None])])
+    scores = rng.normal(size=[4, 4]).astype(np.float32)
+    np.testing.assert_allclose(compiled(scores), loss(scores), rtol=1e-5)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="are not square, one per pair of B queries and B items"
+    ):
+        compiled(scores[:3])
+
+
+@pytest.mark.parametrize("rank_fn", [ranks.mean_ranks, ranks.all_ranks, ranks.soft_sort_ranks])
+def test_a_loss_is_saved_with_its_rank_function(rank_fn):
+    loss = losses.Spearman(rank_fn=rank_fn)
+    again = tf.keras.losses.deserialize(tf.keras.losses.serialize(loss))
+    assert again.options["rank_fn"] is rank_fn
+
+
+@pytest.mark.nightly
+def test_as_keras_losses(tmp_path, rng):
+    """A regression by Spearman's correlation: trained, saved, loaded and trained again."""
+    x = rng.normal(size=[64, 3]).astype(np.float32)
+    y = np.exp(x @ [1.0, -2.0, 0.5]).astype(np.float32)
+    model = tf.keras.Sequential([tf.keras.layers.Input([3]), tf.keras.layers.Dense(1)])
+    model.compile(tf.keras.optimizers.Adam(0.05), loss=losses.Spearman(rank_fn=ranks.sigmoid_ranks, l1=0.1))
+    before = model.evaluate(x, y, batch_size=64, verbose=0)
+    model.fit(x, y, batch_size=64, epochs=30, verbose=0)
+    after = model.evaluate(x, y, batch_size=64, verbose=0)
+    assert after < before
+    model.save(tmp_path / "model.keras")
+    again = tf.keras.models.load_model(tmp_path / "model.keras")
+    assert again.evaluate(x, y, batch_size=64, verbose=0) == pytest.approx(after, rel=1e-5)
+    assert again.loss.options["l1"] == 0.1

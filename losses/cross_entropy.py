@@ -1,0 +1,176 @@
+"""Cross entropies of the softmax: of the true class, with a calibrating class, and over unique ratings."""
+
+import numbers
+
+import tensorflow as tf
+
+from rank4class.losses import base
+from rank4class.losses.ops import pairs, ranks
+
+__all__ = [
+    "CalibratedSoftmax",
+    "Softmax",
+    "UniqueSoftmax",
+    "calibrated_softmax",
+    "softmax",
+    "unique_softmax",
+]
+
+_MASKED = -1e30  # minus infinity has no gradient
+
+
+def softmax(scores, labels, *, where=None, weights=None, temperature: float = 1.0):
+    r"""Softmax cross entropy.
+
+    $$\ell = \log \sum_j e^{m_j / \tau}, \quad m_j = s_j - s_y$$
+
+    Args:
+      scores, labels, where, weights: see `losses.base`. Dense labels sum over the relevant classes, each
+        times its label.
+      temperature: `tau > 0`.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    >>> softmax([[0., 0., 0., 0.]], [2]).numpy().round(4)  # log 4
+    array([1.3863], dtype=float32)
+
+    References:
+      Rank4Class, section 4.1.
+    """
+    return base.evaluate(
+        softmax_of_ids, _softmax_of_dense, scores, labels, where, weights, temperature=temperature
+    )
+
+
+def softmax_of_ids(scores, labels, where, temperature):
+    if where is not None:
+        # A list without its true class keeps all its classes: its loss is finite here and becomes 0 below.
+        keep = where | ~base.is_relevant(labels, where)[..., None]
+        scores = tf.where(keep, scores, -float("inf"))
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores / temperature)
+    return base.zero_without_relevant(losses, labels, where)
+
+
+def _softmax_of_dense(scores, labels, where, temperature):
+    return _cross_entropy(scores / temperature, labels, where)
+
+
+def _cross_entropy(scores, labels, where):
+    log_shares = tf.nn.log_softmax(tf.where(where, scores, _MASKED))
+    return -tf.reduce_sum(tf.math.multiply_no_nan(log_shares, labels), axis=-1)
+
+
+@base.register
+class Softmax(base.RankingLoss):
+    """Softmax cross entropy, as a Keras loss: see `softmax`.
+
+    >>> Softmax()([2], [[0., 0., 0., 0.]]).numpy().round(4)
+    1.3863
+    """
+
+    function = staticmethod(softmax)
+
+
+def calibrated_softmax(
+    scores, labels, *, where=None, weights=None, temperature: float = 1.0, virtual_label: float = 0.0
+):
+    r"""Softmax cross entropy with one more class of score 0, against which scores become log odds.
+
+    $$\ell = (1 + v) \log \Big(1 + \sum_j e^{s_j / \tau}\Big) - s_y / \tau$$
+
+    Args:
+      scores, labels, where, weights: see `losses.base`.
+      temperature: `tau > 0`.
+      virtual_label: `v >= 0`, the label of the additional class.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    >>> calibrated_softmax([[0., 0., 0.]], [2]).numpy().round(4)  # log 4
+    array([1.3863], dtype=float32)
+
+    References:
+      Yan, Qin, Wang, Bendersky, Najork (2022), "Scale calibration of deep ranking models".
+    """
+    if isinstance(virtual_label, numbers.Real) and not virtual_label >= 0.0:
+        raise ValueError(f"virtual_label={virtual_label}: negative. Choose a value of at least 0.")
+    forms = (_calibrated_softmax_of_ids, _calibrated_softmax_of_dense)
+    options = {"temperature": temperature, "virtual_label": virtual_label}
+    return base.evaluate(*forms, scores, labels, where, weights, **options)
+
+
+def _calibrated_softmax_of_ids(scores, labels, where, temperature, virtual_label):
+    """Uses log(1 + sum e^s) = softplus(logsumexp s)."""
+    scores /= temperature
+    if where is not None:
+        scores = tf.where(where, scores, _MASKED)
+    total = tf.reduce_logsumexp(scores, axis=-1)
+    losses = (1.0 + virtual_label) * tf.nn.softplus(total) - ranks.true_score(scores, labels)
+    if where is None:
+        return losses
+    # A list without its true class keeps the cost of the additional class.
+    without = virtual_label * tf.nn.softplus(total)
+    return tf.where(base.is_relevant(labels, where), losses, without)
+
+
+def _calibrated_softmax_of_dense(scores, labels, where, temperature, virtual_label):
+    def join(tensor, value):
+        joining = tf.fill(tf.concat([tf.shape(tensor)[:-1], [1]], axis=0), value)
+        return tf.concat([tensor, joining], axis=-1)
+
+    virtual_label = tf.cast(virtual_label, tf.float32)
+    return _cross_entropy(join(scores / temperature, 0.0), join(labels, virtual_label), join(where, True))
+
+
+@base.register
+class CalibratedSoftmax(base.RankingLoss):
+    """Softmax cross entropy with an additional class, as a Keras loss: see `calibrated_softmax`.
+
+    >>> CalibratedSoftmax()([2], [[0., 0., 0.]]).numpy().round(4)
+    1.3863
+    """
+
+    function = staticmethod(calibrated_softmax)
+
+
+def unique_softmax(scores, labels, *, where=None, weights=None, temperature: float = 1.0):
+    r"""Softmax cross entropy of every class against the classes with a lower label.
+
+    $$\ell = \sum_i (2^{t_i} - 1) \log \Big(1 + \sum_{j : t_j < t_i} e^{(s_j - s_i) / \tau}\Big)$$
+
+    With one relevant class it equals `softmax`.
+
+    Args:
+      scores, labels, where, weights: see `losses.base`.
+      temperature: `tau > 0`.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    >>> unique_softmax([[0., 0., 0.]], [[2., 1., 0.]]).numpy().round(4)  # 3 log 3 + log 2
+    array([3.989], dtype=float32)
+
+    References:
+      Zhu, Klabjan (2020), "Listwise learning to rank by exploring unique ratings".
+    """
+    forms = (softmax_of_ids, _unique_softmax_of_dense)
+    return base.evaluate(*forms, scores, labels, where, weights, temperature=temperature)
+
+
+def _unique_softmax_of_dense(scores, labels, where, temperature):
+    gains = tf.math.expm1(labels * tf.math.log(2.0))
+    margins = pairs.margins(scores / temperature)
+    below = tf.reduce_logsumexp(tf.where(pairs.of_higher_label(labels, where), margins, _MASKED), axis=-1)
+    return tf.reduce_sum(gains * tf.nn.softplus(below), axis=-1)
+
+
+@base.register
+class UniqueSoftmax(base.RankingLoss):
+    """Softmax cross entropy against the classes of lower label, as a Keras loss: see `unique_softmax`.
+
+    >>> UniqueSoftmax()([[2., 1., 0.]], [[0., 0., 0.]]).numpy().round(4)
+    3.989
+    """
+
+    function = staticmethod(unique_softmax)

@@ -1,0 +1,662 @@
+"""Values by hand, parity with TF-Ranking, and properties that every registered loss must have."""
+
+import functools
+import inspect
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_ranking as tfr
+from tensorflow_ranking.python import losses_impl
+from tensorflow_ranking.python.keras import utils as keras_utils
+
+from rank4class import losses
+from rank4class.losses.ops import gumbel, lambda_weights
+
+SHIFT_INVARIANT = {
+    "rankmax",
+    "sparsemax",
+    "warp",
+    "n_choose_k",
+    "top_k_gain",
+    "softmax",
+    "unique_softmax",
+    "pairwise_logistic",
+    "pairwise_hinge",
+    "pairwise_soft_zero_one",
+    "pairwise_mse",
+    "yeti_logistic",
+    "approx_ndcg",
+    "approx_mrr",
+    "gumbel_approx_ndcg",
+    "list_mle",
+    "coupled_rank_distil",
+}
+# These cost something without a relevant class too: they judge classes, or pairs of them, of any label.
+COST_WITHOUT_RELEVANT = {
+    "mse",
+    "rescaled_mse",
+    "pairwise_mse",
+    "sigmoid_cross_entropy",
+    "ordinal",
+    "click_em",
+}
+
+
+def draws_noise(name):
+    return "seed" in losses.option_names(name)
+
+
+def random_problem(batch, n, name="softmax", scale=2.0, seed=0):
+    rng = np.random.default_rng(seed)
+    heads = [2] if losses.LOSSES[name].heads else []
+    scores = tf.constant(rng.normal(scale=scale, size=[batch, n, *heads]), tf.float32)
+    labels = tf.constant(rng.integers(n, size=[batch]), tf.int32)
+    return scores, labels
+
+
+def with_heads(name, scores):
+    """Gives scores `[B, n]` the second score a class that some losses need."""
+    return tf.stack([scores, scores / 2], axis=-1) if losses.LOSSES[name].heads else scores
+
+
+def value_and_gradient(loss, scores, labels):
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        value = loss(scores, labels)
+    return value.numpy(), tape.gradient(value, scores).numpy()
+
+
+def values_and_gradients(loss):
+    """Returns a function of scores and several forms of labels to be traced once for all of them."""
+
+    def of_all(scores, *forms):
+        results = []
+        for labels in forms:
+            with tf.GradientTape() as tape:
+                tape.watch(scores)
+                value = loss(scores, labels)
+            results += [value, tape.gradient(value, scores)]
+        return results
+
+    return of_all
+
+
+def pure(name):
+    """The registered loss as a pure function of scores and labels."""
+    knobs = {"seed": [1, 2]} if draws_noise(name) else {}
+    function = losses.LOSSES[name].function
+    return lambda scores, labels, **more: function(scores, labels, **knobs, **more)
+
+
+@pytest.mark.parametrize(
+    ("name", "knobs", "expected"),
+    [
+        ("softmax", {}, np.log(1 + np.exp(-1) + np.exp(2))),
+        ("softmax", {"temperature": 2.0}, np.log(1 + np.exp(-0.5) + np.exp(1))),
+        ("pairwise_logistic", {}, (np.log1p(np.exp(-1)) + np.log1p(np.exp(2))) / 3),
+        ("pairwise_logistic", {"temperature": 2.0}, (np.log1p(np.exp(-0.5)) + np.log1p(np.exp(1))) / 3),
+        ("pairwise_logistic", {"normalize": "pairs"}, (np.log1p(np.exp(-1)) + np.log1p(np.exp(2))) / 2),
+        ("pairwise_logistic", {"normalize": "none"}, np.log1p(np.exp(-1)) + np.log1p(np.exp(2))),
+        ("approx_ndcg", {"temperature": 1.0}, -1 / np.log2(2 + 1 / (1 + np.exp(1)) + 1 / (1 + np.exp(-2)))),
+        ("approx_mrr", {"temperature": 1.0}, -1 / (1 + 1 / (1 + np.exp(1)) + 1 / (1 + np.exp(-2)))),
+        ("pairwise_hinge", {}, (0 + 3) / 3),
+        ("pairwise_hinge", {"temperature": 2.0, "normalize": "none"}, 0.5 + 2),
+        ("pairwise_soft_zero_one", {}, (1 / (1 + np.exp(1)) + 1 / (1 + np.exp(-2))) / 3),
+        ("pairwise_mse", {}, 2 * ((1 - 1) ** 2 + (-2 - 1) ** 2 + (-3) ** 2) / 3),
+        ("pairwise_mse", {"normalize": "pairs"}, 2 * ((1 - 1) ** 2 + (-2 - 1) ** 2 + (-3) ** 2) / 6),
+        ("calibrated_softmax", {}, np.log(1 + np.exp(1) + 1 + np.exp(3)) - 1),
+        (
+            "calibrated_softmax",
+            {"virtual_label": 0.5},
+            1.5 * np.log(1 + np.exp(1) + 1 + np.exp(3)) - 1,
+        ),
+        ("unique_softmax", {}, np.log(1 + np.exp(-1) + np.exp(2))),
+        ("n_choose_k", {}, np.log(1 + np.exp(-1) + np.exp(2))),
+        ("top_k_gain", {}, np.log(1 + np.exp(-1) + np.exp(2))),
+        # The pairs weigh e^1, e^4 and e^3, and the true class is in the first two.
+        ("top_k_gain", {"k": 2}, np.log(np.exp(1) + np.exp(4) + np.exp(3)) - np.log(np.exp(1) + np.exp(4))),
+        ("top_k_gain", {"k": 3}, 0.0),
+        (
+            "sigmoid_cross_entropy",
+            {},
+            (np.log1p(np.exp(-1)) + np.log1p(np.exp(0)) + np.log1p(np.exp(3))) / 3,
+        ),
+        # Ranks: true class 2, the others 3 and 1; discounts 1, 1 / log2(3), 1 / 2; times n, over n.
+        (
+            "pairwise_logistic",
+            {"lambda_weight": "ndcg"},
+            (1 / np.log2(3) - 0.5) * np.log1p(np.exp(-1)) + (1 - 1 / np.log2(3)) * np.log1p(np.exp(2)),
+        ),
+        (
+            "pairwise_logistic",
+            {"lambda_weight": "mrr"},
+            (1 / 2 - 1 / 3) * np.log1p(np.exp(-1)) + (1 - 1 / 2) * np.log1p(np.exp(2)),
+        ),
+        (
+            "pairwise_hinge",
+            {"lambda_weight": "ndcg_loss2"},
+            (1 - 1 / np.log2(3)) * 3,
+        ),
+        ("mse", {}, ((1 - 1) ** 2 + 0**2 + 3**2) / 3),
+        ("rescaled_mse", {"kappa": 4.0, "target": 3.0}, (4 * (1 - 3) ** 2 + 0**2 + 3**2) / 3),
+    ],
+)
+def test_value_by_hand(name, knobs, expected):
+    value = losses.get(name, **knobs)(tf.constant([0]), tf.constant([[1.0, 0.0, 3.0]]))
+    np.testing.assert_allclose(value, expected, rtol=1e-6)
+
+
+TF_RANKING = {
+    "softmax": tfr.keras.losses.SoftmaxLoss,
+    "calibrated_softmax": tfr.keras.losses.CalibratedSoftmaxLoss,
+    "unique_softmax": tfr.keras.losses.UniqueSoftmaxLoss,
+    "pairwise_logistic": tfr.keras.losses.PairwiseLogisticLoss,
+    "pairwise_hinge": tfr.keras.losses.PairwiseHingeLoss,
+    "pairwise_soft_zero_one": tfr.keras.losses.PairwiseSoftZeroOneLoss,
+    "pairwise_mse": tfr.keras.losses.PairwiseMSELoss,
+    "yeti_logistic": tfr.keras.losses.YetiLogisticLoss,
+    "approx_ndcg": tfr.keras.losses.ApproxNDCGLoss,
+    "approx_mrr": tfr.keras.losses.ApproxMRRLoss,
+    "gumbel_approx_ndcg": tfr.keras.losses.GumbelApproxNDCGLoss,
+    "list_mle": tfr.keras.losses.ListMLELoss,
+    "coupled_rank_distil": tfr.keras.losses.CoupledRankDistilLoss,
+    "mse": tfr.keras.losses.MeanSquaredLoss,
+    "sigmoid_cross_entropy": tfr.keras.losses.SigmoidCrossEntropyLoss,
+    "ordinal": lambda: tfr.keras.losses.OrdinalLoss(ordinal_size=2),
+    "mixture_em": tfr.keras.losses.MixtureEMLoss,
+    "click_em": tfr.keras.losses.ClickEMLoss,
+}
+
+
+def test_every_keras_loss_of_tf_ranking_has_a_name():
+    def concrete(c):
+        return inspect.isclass(c) and issubclass(c, tf.keras.losses.Loss) and not c.__name__.startswith("_")
+
+    theirs = {name for name, c in vars(tfr.keras.losses).items() if concrete(c)}
+    covered = {"OrdinalLoss"} | {c.__name__ for c in TF_RANKING.values() if inspect.isclass(c)}
+    assert theirs == covered
+    ours = {"rescaled_mse", "rankmax", "sparsemax", "warp", "n_choose_k", "top_k_gain"}
+    assert set(losses.names()) - set(TF_RANKING) == ours
+
+
+def same_noise(monkeypatch, name, scores, n):
+    """Gives TF-Ranking the noise that our loss draws: [B, samples, n] there, [samples, B, n] here."""
+    if draws_noise(name):
+        noise = gumbel.noise([8, scores.shape[0], n], gumbel.seed_from_scores(0, scores))
+        theirs = tf.transpose(noise, [1, 0, 2])
+        monkeypatch.setattr(losses_impl, "_sample_gumbel", lambda shape, seed=None: theirs)
+
+
+def assert_equal_to_tf_ranking(name, scores, dense, *ids):
+    expected = value_and_gradient(lambda s, y: TF_RANKING[name]()(y, s), scores, dense)
+    for labels in (dense, *ids):
+        # The noise hangs on the scores through their bits alone: no gradient flows through the seed.
+        actual = value_and_gradient(lambda s, y: losses.get(name)(y, s), scores, labels)
+        np.testing.assert_allclose(actual[0], expected[0], rtol=1e-5)
+        np.testing.assert_allclose(actual[1], expected[1], rtol=1e-5, atol=1e-5 * np.abs(expected[1]).max())
+
+
+# Of 1,000 classes one instance: there are tensors of all pairs, times eight samples, on both sides.
+@pytest.mark.parametrize(
+    ("n", "batch"),
+    [(28, 8), *(pytest.param(*size, marks=pytest.mark.nightly) for size in ((2, 8), (1000, 1)))],
+)
+@pytest.mark.parametrize("name", sorted(set(TF_RANKING) - {"list_mle"}))  # which shuffles equal labels there
+def test_equals_tf_ranking(name, n, batch, monkeypatch):
+    if name == "coupled_rank_distil" and n == 1000:
+        n = 500  # beyond, its clamp of small probabilities makes ties there, which are shuffled
+    scores, ids = random_problem(batch, n, name)
+    same_noise(monkeypatch, name, scores, n)
+    assert_equal_to_tf_ranking(name, scores, tf.one_hot(ids, n), ids)
+
+
+@pytest.mark.parametrize("name", TF_RANKING)
+def test_graded_labels_equal_tf_ranking(name, monkeypatch):
+    scores, _ = random_problem(6, 7, name)
+    same_noise(monkeypatch, name, scores, 7)
+    rng = np.random.default_rng(1)
+    graded = tf.constant(rng.integers(4, size=[6, 7]), tf.float32)
+    if name == "list_mle":  # a strict order
+        graded = tf.constant(rng.permuted(np.tile(np.arange(7.0), [6, 1]), axis=1), tf.float32)
+    assert_equal_to_tf_ranking(name, scores, graded)
+
+
+@pytest.mark.parametrize("name", ["pairwise_logistic", "pairwise_hinge", "pairwise_soft_zero_one"])
+@pytest.mark.parametrize(
+    ("weight", "theirs"),
+    [
+        ("ndcg", {"smooth_fraction": 1.0}),
+        ("ndcg_loss2", {"smooth_fraction": 0.0}),
+        (
+            "mrr",
+            {
+                "gain_fn": keras_utils.identity,
+                "rank_discount_fn": keras_utils.inverse,
+                "smooth_fraction": 1.0,
+            },
+        ),
+    ],
+)
+def test_lambda_weights_equal_tf_ranking(name, weight, theirs):
+    scores, ids = random_problem(6, 9)
+    graded = tf.constant(np.random.default_rng(1).integers(4, size=[6, 9]), tf.float32)
+    reference = TF_RANKING[name](lambda_weight=tfr.keras.losses.NDCGLambdaWeight(**theirs))
+    for labels, dense in ((ids, tf.one_hot(ids, 9)), (tf.one_hot(ids, 9),) * 2, (graded, graded)):
+        expected = value_and_gradient(lambda s, y: reference(y, s), scores, dense)
+        actual = value_and_gradient(lambda s, y: losses.get(name, lambda_weight=weight)(y, s), scores, labels)
+        np.testing.assert_allclose(actual[0], expected[0], rtol=1e-5)
+        np.testing.assert_allclose(actual[1], expected[1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("weight", lambda_weights.NAMES)
+def test_lambda_weights_of_ties_masks_and_xla(weight):
+    scores = tf.constant([[1.0, 1.0, 0.0, 1.0, 0.0, 2.0], [0.0] * 6])
+    labels, where = tf.constant([1, 4]), np.array([True, True, True, True, True, False])
+    loss = functools.partial(losses.pairwise_logistic, lambda_weight=weight)
+    compiled = tf.function(lambda s, y: [loss(s, y, where=w) for w in (None, where)], jit_compile=True)
+    for mask, jitted in zip((None, where), compiled(scores, labels), strict=True):
+        value, gradient = value_and_gradient(lambda s, y, w=mask: loss(s, y, where=w), scores, labels)
+        dense = value_and_gradient(lambda s, y, w=mask: loss(s, y, where=w), scores, tf.one_hot(labels, 6))
+        np.testing.assert_allclose(value, dense[0], rtol=1e-6)
+        np.testing.assert_allclose(gradient, dense[1], rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(jitted, value, rtol=1e-5)
+        assert (np.abs(gradient).max(axis=1) > 0.0).all()  # ties have a gradient
+    subset = loss(scores[:, :5], labels)
+    np.testing.assert_allclose(loss(scores, labels, where=where), subset, rtol=1e-6)
+    equals = gradient[0, [0, 3]]
+    np.testing.assert_allclose(equals[0], equals[1])  # classes of equal score are weighed equally
+
+
+def test_softmax_equals_keras_cross_entropy():
+    scores, labels = random_problem(8, 28)
+    expected = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)(labels, scores)
+    np.testing.assert_allclose(losses.get("softmax")(labels, scores), expected, rtol=1e-6)
+
+
+def test_approx_ndcg_tends_to_minus_ndcg():
+    scores, labels = random_problem(64, 10)
+    ndcg = losses.get_metric("ndcg")
+    ndcg.update_state(labels, scores)
+    np.testing.assert_allclose(losses.ApproxNDCG(temperature=1e-4)(labels, scores), -ndcg.result(), atol=1e-4)
+
+
+def noise_by_class(monkeypatch):
+    """Lets the same classes meet the same noise, whatever the shape of the scores."""
+
+    def noise(shape, seed):
+        return tf.broadcast_to(tf.sin(7.0 * tf.range(shape[-1], dtype=tf.float32)), shape)
+
+    monkeypatch.setattr(gumbel, "noise", noise)
+
+
+@pytest.mark.parametrize("name", losses.names())
+class TestEveryLoss:
+    """Mostly on problems of one shape: some losses are compiled anew for each."""
+
+    def test_one_value_an_instance(self, name):
+        scores, labels = random_problem(6, 9, name)
+        for y in (labels, tf.one_hot(labels, 9)):
+            value = pure(name)(scores, y)
+            assert value.shape == [6]
+            assert value.dtype == tf.float32
+
+    def test_integer_equals_one_hot(self, name):
+        scores, labels = random_problem(6, 9, name)
+        mask = np.random.default_rng(3).random([6, 9]) < 0.7  # some true classes are masked, too
+        for where in (None, mask):
+            integer = value_and_gradient(lambda s, y, w=where: pure(name)(s, y, where=w), scores, labels)
+            dense = value_and_gradient(
+                lambda s, y, w=where: pure(name)(s, y, where=w), scores, tf.one_hot(labels, 9)
+            )
+            if name in COST_WITHOUT_RELEVANT or where is None:
+                keep = slice(None)
+            else:
+                keep = mask[np.arange(6), labels]
+                assert not keep.all()
+                np.testing.assert_allclose(integer[0][~keep], 0.0, atol=1e-6)
+                np.testing.assert_allclose(dense[0][~keep], 0.0, atol=1e-6)
+            np.testing.assert_allclose(integer[0][keep], dense[0][keep], rtol=1e-5)
+            np.testing.assert_allclose(integer[1][keep], dense[1][keep], rtol=1e-4, atol=1e-6)
+
+    def test_masked_equals_subset(self, name, monkeypatch):
+        noise_by_class(monkeypatch)
+        scores, _ = random_problem(6, 9, name)
+        scores += np.reshape([0.0, 0.0, 0.0, -100.0, -100.0, -100.0], [6] + [1] * (scores.shape.rank - 1))
+        labels = tf.constant([0, 1, 2, 3, 4, 5])
+        where = [True] * 6 + [False] * 3
+        for y, y_subset in ((labels, labels), (tf.one_hot(labels, 9), tf.one_hot(labels, 6))):
+            np.testing.assert_allclose(
+                pure(name)(scores, y, where=where), pure(name)(scores[:, :6], y_subset), rtol=1e-5
+            )
+
+    def test_a_masked_score_may_be_anything(self, name):
+        scores, labels = random_problem(6, 9, name)
+        where = np.arange(9) != 8
+        labels = labels % 8
+        where_scores = np.reshape(where, [9] + [1] * (scores.shape.rank - 2))
+        shown = tf.where(where_scores, scores, 0.0) if draws_noise(name) else scores
+        for y in (labels, tf.one_hot(labels, 9)):
+            expected = value_and_gradient(lambda s, y: pure(name)(s, y, where=where), shown, y)
+            hidden = np.reshape([np.nan, np.inf, -np.inf] * 2, [6] + [1] * (scores.shape.rank - 1))
+            masked = tf.where(where_scores, scores, tf.constant(hidden, tf.float32))
+            actual = value_and_gradient(lambda s, y: pure(name)(s, y, where=where), masked, y)
+            np.testing.assert_allclose(actual[0], expected[0], rtol=1e-6)
+            np.testing.assert_allclose(actual[1], expected[1], rtol=1e-6, atol=1e-7)
+
+    def test_a_masked_label_may_be_anything(self, name):
+        scores, labels = random_problem(6, 9, name)
+        where = np.arange(9) != 8
+        dense = tf.one_hot(labels % 8, 9)
+        expected = value_and_gradient(lambda s, y: pure(name)(s, y, where=where), scores, dense)
+        masked = tf.where(where, dense, tf.constant([[np.nan], [-1.0]] * 3, tf.float32))
+        actual = value_and_gradient(lambda s, y: pure(name)(s, y, where=where), scores, masked)
+        np.testing.assert_allclose(actual[0], expected[0], rtol=1e-6)
+        np.testing.assert_allclose(actual[1], expected[1], rtol=1e-6, atol=1e-7)
+
+    def test_gradients_agree_for_equal_scores(self, name):
+        labels = tf.constant([2, 0])
+        scores = with_heads(name, tf.zeros([2, 3]))
+        integer = value_and_gradient(pure(name), scores, labels)
+        dense = value_and_gradient(pure(name), scores, tf.one_hot(labels, 3))
+        np.testing.assert_allclose(integer[1], dense[1], rtol=1e-5, atol=1e-7)
+        assert np.abs(integer[1]).max() > 0.0
+
+    def test_integers_of_any_size(self, name):
+        scores, labels = random_problem(4, 300, name)
+        labels = labels % 100
+        expected = pure(name)(scores, labels)
+        for dtype in (tf.uint8, tf.int8, tf.int16, tf.uint16, tf.uint32, tf.int64):
+            np.testing.assert_allclose(pure(name)(scores, tf.cast(labels, dtype)), expected, rtol=1e-6)
+
+    def test_all_masked_is_zero_with_zero_gradient(self, name):
+        scores, labels = random_problem(6, 9, name)
+        for y in (labels, tf.one_hot(labels, 9)):
+            value, gradient = value_and_gradient(
+                lambda s, y: pure(name)(s, y, where=tf.zeros([6, 9], tf.bool)), scores, y
+            )
+            np.testing.assert_array_equal(value, np.zeros(6))
+            np.testing.assert_array_equal(gradient, np.zeros(scores.shape))
+
+    def test_permutation_equivariance(self, name, monkeypatch):
+        if name in ("list_mle", "coupled_rank_distil"):
+            pytest.skip(
+                "noise gives equal labels their order, and another order of the classes meets other noise"
+            )
+        monkeypatch.setattr(gumbel, "noise", lambda shape, seed: tf.zeros(shape))
+        scores, labels = random_problem(6, 9, name)
+        order = np.random.default_rng(0).permutation(9)
+        np.testing.assert_allclose(
+            pure(name)(tf.gather(scores, order, axis=1), tf.gather(np.argsort(order), labels)),
+            pure(name)(scores, labels),
+            rtol=1e-5,
+        )
+
+    def test_shift_invariance_where_it_holds(self, name):
+        scores, labels = random_problem(6, 9, name)
+        shifted = pure(name)(scores + 3.0, labels).numpy()
+        if name in SHIFT_INVARIANT:
+            np.testing.assert_allclose(shifted, pure(name)(scores, labels), rtol=2e-5)
+        else:
+            assert not np.allclose(shifted, pure(name)(scores, labels), rtol=1e-2)
+
+    @pytest.mark.nightly
+    @pytest.mark.parametrize("dtype", [tf.float32, tf.float16, tf.bfloat16])
+    def test_finite_value_and_gradient_at_extreme_scores(self, name, dtype):
+        extreme = 1e4 * np.array([[1.0, -1.0, 1.0], [-1.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
+        scores = with_heads(name, tf.cast(extreme, dtype))
+        for labels in (tf.constant([0, 0, 0]), tf.constant([[1.0, 0, 0]] * 3)):
+            value, gradient = value_and_gradient(pure(name), scores, labels)
+            assert value.dtype == np.float32
+            assert np.isfinite(value).all()
+            finite = np.isfinite(gradient.astype(np.float32)).reshape(3, -1).all(axis=1)
+            assert finite[2]
+            if name not in ("mse", "rescaled_mse", "pairwise_mse") or dtype != tf.float16:
+                # The square losses' true gradient, kappa * 2e4, lies beyond float16.
+                assert finite.all()
+
+    def test_nan_scores_give_a_nan_loss(self, name):
+        for bad in (0, 1):
+            row = [np.nan if i == bad else float(i) for i in range(3)]
+            scores = with_heads(name, tf.constant([row, [1.0, 0.0, 2.0]]))
+            for labels in (tf.constant([0, 0]), tf.constant([[1.0, 0.0, 0.0]] * 2)):
+                value = pure(name)(scores, labels).numpy()
+                assert np.isnan(value[0])
+                assert np.isfinite(value[1])
+
+    @pytest.mark.nightly
+    def test_graph_and_xla_equal_eager(self, name):
+        """Also where a graph knows no shapes, and where XLA cannot raise on a label."""
+        scores, labels = random_problem(6, 9, name)
+        of_all, one_hot = values_and_gradients(pure(name)), tf.one_hot(labels, 9)
+        eager = of_all(scores, labels, one_hot)
+        # Autograph, which takes a second for each loss, is on in `test_label_outside_the_classes`.
+        graph = tf.function(of_all, autograph=False).get_concrete_function(scores, labels, one_hot)
+        xla = tf.function(lambda *inputs: graph(*inputs), jit_compile=True, autograph=False)
+        for compiled in (graph, xla):
+            results = compiled(scores, labels, one_hot)
+            for value, expected in zip(results[::2], eager[::2], strict=True):
+                np.testing.assert_allclose(value, expected, rtol=1e-5)
+            for gradient, expected in zip(results[1::2], eager[1::2], strict=True):
+                np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-6)
+        signature = [
+            tf.TensorSpec([None, None, *scores.shape[2:]]),
+            tf.TensorSpec([None], tf.int32),
+            tf.TensorSpec([None, None]),
+        ]
+        values = tf.function(
+            lambda s, *forms: [pure(name)(s, y) for y in forms], input_signature=signature, autograph=False
+        )
+        for value, expected in zip(values(scores, labels, one_hot), eager[::2], strict=True):
+            np.testing.assert_allclose(value, expected, rtol=1e-5)
+        outside = np.array([False, True, False, False, True, False])
+        bad_labels = tf.where(outside, [0, -1, 0, 0, 9, 0], labels)
+        np.testing.assert_array_equal(np.isnan(xla(scores, bad_labels, one_hot)[0]), outside)
+
+    def test_extra_batch_dimensions(self, name, monkeypatch):
+        noise_by_class(monkeypatch)
+        scores, labels = random_problem(6, 9, name)
+        for y, shape in ((labels, [2, 3]), (tf.one_hot(labels, 9), [2, 3, 9])):
+            np.testing.assert_allclose(
+                pure(name)(tf.reshape(scores, [2, 3, *scores.shape[1:]]), tf.reshape(y, shape)),
+                tf.reshape(pure(name)(scores, y), [2, 3]),
+                rtol=1e-6,
+            )
+
+    def test_one_class(self, name):
+        value, gradient = value_and_gradient(
+            pure(name), with_heads(name, tf.constant([[2.0]])), tf.constant([0])
+        )
+        assert np.isfinite(value).all()
+        assert np.isfinite(gradient).all()
+
+    def test_weights_multiply(self, name):
+        scores, labels = random_problem(6, 9, name)
+        weights = [0.0, 1.0, 2.0, 0.5, 3.0, 0.0]
+        np.testing.assert_allclose(
+            pure(name)(scores, labels, weights=weights), pure(name)(scores, labels) * weights, rtol=1e-6
+        )
+
+    def test_label_outside_the_classes(self, name):
+        scores = with_heads(name, tf.zeros([2, 3]))
+        for label in (-1, 3):
+            message = rf"label {label} of instance \[1\] is outside the classes 0..2"
+            with pytest.raises(ValueError, match=message):
+                pure(name)(scores, tf.constant([0, label]))
+        compiled = tf.function(pure(name))  # under XLA: `test_graph_and_xla_equal_eager`
+        for label in (-1, 3):
+            value = compiled(scores, tf.constant([0, label])).numpy()
+            assert np.isfinite(value[0])
+            assert np.isnan(value[1])
+
+    def test_bad_gain(self, name):
+        scores = with_heads(name, tf.zeros([2, 3]))
+        labels = tf.constant([[0.0, 1.0, -1.0], [1.0, 0.0, 0.0]])
+        with pytest.raises(ValueError, match=r"label -1\.0 at \[0, 2\] .*`where`"):
+            pure(name)(scores, labels)
+        compiled = tf.function(pure(name))(scores, labels)
+        assert np.isnan(compiled[0])
+        assert np.isfinite(compiled[1])
+
+    def test_shapes_and_dtypes_that_do_not_fit(self, name):
+        scores = with_heads(name, tf.zeros([2, 3]))
+        with pytest.raises(ValueError, match=r"labels of shape \(2, 2\) do not fit"):
+            pure(name)(scores, tf.zeros([2, 2]))
+        with pytest.raises(ValueError, match="class ids and must be integers, got float32"):
+            pure(name)(scores, tf.zeros([2]))
+        with pytest.raises(ValueError, match=r"labels of shape \(1,\) do not fit"):
+            pure(name)(scores, tf.zeros([1], tf.int32))
+        with pytest.raises(ValueError, match=r"weights of shape \(2, 1\) cannot be broadcast to \(2,\)"):
+            pure(name)(scores, tf.zeros([2], tf.int32), weights=tf.ones([2, 1]))
+        signature = [tf.TensorSpec([None, *scores.shape[1:]]), tf.TensorSpec([None, None], tf.int32)]
+        with pytest.raises(tf.errors.InvalidArgumentError, match="dense labels need the shape of the scores"):
+            tf.function(pure(name), input_signature=signature)(scores, tf.zeros([2, 1], tf.int32))
+        with pytest.raises(ValueError, match="scores must be floats"):
+            pure(name)(tf.cast(scores, tf.int32), tf.zeros([2], tf.int32))
+
+    def test_second_derivatives_agree(self, name):
+        scores, labels = random_problem(6, 9, name, scale=1.0)
+        direction = tf.constant(np.random.default_rng(0).normal(size=scores.shape), tf.float32)
+
+        def curvature(labels):
+            with tf.GradientTape() as outer:
+                outer.watch(scores)
+                with tf.GradientTape() as inner:
+                    inner.watch(scores)
+                    value = pure(name)(scores, labels)
+                along = tf.reduce_sum(inner.gradient(value, scores) * direction)
+            return outer.gradient(along, scores, unconnected_gradients="zero").numpy()
+
+        if name == "top_k_gain":
+            with pytest.raises(LookupError, match="can be differentiated only once"):
+                curvature(tf.one_hot(labels, 9))
+            return
+        np.testing.assert_allclose(curvature(labels), curvature(tf.one_hot(labels, 9)), rtol=1e-4, atol=1e-5)
+
+    def test_gradient_equals_finite_differences(self, name):
+        """Read along random directions, for the losses' gradients are written by hand."""
+        scores, labels = random_problem(6, 9, name, scale=1.0)
+        where = np.arange(9) < 8
+        labels = labels % 8
+        rng = np.random.default_rng(0)
+        loss = functools.partial(pure(name), where=where)
+        _, gradient = value_and_gradient(loss, scores, labels)
+        for _ in range(3):
+            direction = rng.normal(size=scores.shape).astype(np.float32)
+            slopes = []
+            for step in (1e-2, -1e-2):
+                slopes.append(np.asarray(loss(scores + step * direction, labels), np.float64) / 2e-2)
+            along = (gradient * direction).reshape(6, -1).sum(axis=1)
+            if name not in ("mixture_em", "click_em", "yeti_logistic"):  # part of these counts as constant
+                np.testing.assert_allclose(slopes[0] - slopes[1], along, rtol=2e-2, atol=2e-3)
+            assert np.isfinite(along).all()
+
+
+@pytest.mark.parametrize("name", [n for n in losses.names() if "temperature" in losses.option_names(n)])
+@pytest.mark.parametrize("temperature", [0.0, -1.0])
+def test_temperatures_have_to_be_positive(name, temperature):
+    with pytest.raises(ValueError, match=f"temperature={temperature}: not positive"):
+        losses.get(name, temperature=temperature)([0], [[0.0, 1.0]])
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", [n for n in losses.names() if "temperature" in losses.option_names(n)])
+def test_a_temperature_can_be_learned(name):
+    scores, labels = random_problem(3, 5)
+    for y in (labels, tf.one_hot(labels, 5)):
+        temperature = tf.Variable(0.7)
+        with tf.GradientTape() as tape:
+            value = tf.reduce_sum(pure(name)(scores, y, temperature=temperature))
+        low, high = (tf.reduce_sum(pure(name)(scores, y, temperature=t)) for t in (0.69, 0.71))
+        np.testing.assert_allclose(
+            tape.gradient(value, temperature), (high - low) / 0.02, rtol=2e-2, atol=1e-3
+        )
+
+
+def test_a_virtual_class_costs_something_without_a_relevant_one():
+    scores, labels = tf.constant([[1.0, 0.0, 3.0]] * 2), tf.constant([0, 2])
+    where = [True, True, False]
+    expected = [1.5 * np.log(1 + np.exp(1) + 1) - 1, 0.5 * np.log(1 + np.exp(1) + 1)]
+    for y in (labels, tf.one_hot(labels, 3)):
+        value = losses.calibrated_softmax(scores, y, where=where, virtual_label=0.5)
+        np.testing.assert_allclose(value, expected, rtol=1e-6)
+    with pytest.raises(ValueError, match="virtual_label=-1.0: negative"):
+        losses.calibrated_softmax(scores, labels, virtual_label=-1.0)
+
+
+@pytest.mark.parametrize("weight", lambda_weights.NAMES)
+def test_lambda_weights_of_minus_infinity_and_of_large_gains(weight):
+    loss = functools.partial(losses.pairwise_logistic, lambda_weight=weight)
+    low, lower = (tf.constant([[1.0, 2.0, x, 0.0, x]]) for x in (-1e9, -np.inf))
+    np.testing.assert_allclose(loss(lower, [0]), loss(low, [0]), rtol=1e-6)
+    assert np.isfinite(loss([[1.0, 2.0, 3.0]], [[400.0, 1.0, 0.0]])).all()
+
+
+@pytest.mark.nightly
+def test_columns_of_ids_are_refused_under_xla_too():
+    signature = [tf.TensorSpec([None, 5]), tf.TensorSpec([None, None], tf.int64)]
+    for name in losses.names():
+        if not losses.LOSSES[name].heads:
+            compiled = tf.function(pure(name), input_signature=signature, jit_compile=True, autograph=False)
+            with pytest.raises((tf.errors.InvalidArgumentError, ValueError)):
+                compiled(tf.zeros([4, 5]), tf.constant([[1], [4], [0], [3]], tf.int64))
+
+
+def test_input_that_does_not_fit_is_named():
+    scores, ids = tf.zeros([2, 3]), tf.constant([0, 1])
+    for call, message in (
+        (
+            lambda: losses.mse(scores, ids, where=[True, False]),
+            r"where of shape \(2,\) cannot be broadcast",
+        ),
+        (lambda: losses.mse(scores, ids, weights=[[1.0], [2.0]]), r"weights of shape \(2, 1\) cannot be"),
+        (lambda: losses.mse(scores[:1], [0], weights=[1.0, 2.0]), r"weights of shape \(2,\) cannot be"),
+        (lambda: losses.list_mle(scores, ids, seed=3), r"must be two integers, int32 \[2\]"),
+        (
+            lambda: losses.softmax(scores, ids, temperature=np.float32(-1)),
+            "temperature=-1.0: not positive",
+        ),
+        (lambda: losses.rescaled_mse(scores, ids, target=tf.Variable(2.0)), "target=.*: not a number"),
+        (
+            lambda: losses.approx_ndcg(scores, ids, rank_fn="all_ranks"),
+            "rank_fn='all_ranks': not a function",
+        ),
+        (lambda: losses.gumbel(losses.ordinal), "ordinal takes several scores per class"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+    unknown = tf.function(losses.mse, input_signature=[tf.TensorSpec([2, 3]), tf.TensorSpec(None)])
+    with pytest.raises(ValueError, match="labels need a known rank"):
+        unknown(scores, scores)
+
+
+def test_a_mask_over_very_many_classes_leaves_the_shorter_list():
+    scores = tf.concat([tf.constant([[20.0, 0.0]]), tf.zeros([1, 200_000])], axis=1)
+    labels = tf.one_hot([0], 200_002)
+    masked = losses.softmax(scores, labels, where=tf.range(200_002) < 2)
+    np.testing.assert_allclose(masked, losses.softmax(scores[:, :2], labels[:, :2]), rtol=1e-6)
+
+
+def test_click_em_needs_two_scores():
+    for call in (losses.click_em, tf.function(losses.click_em)):
+        with pytest.raises(
+            ValueError, match=r"click_em needs two scores per class, got scores of shape \(2, 3, 4\)"
+        ):
+            call(tf.zeros([2, 3, 4]), tf.constant([0, 1]))
+
+
+def test_unknown_normalizer():
+    with pytest.raises(ValueError, match="normalize='mean': unknown. Choose one of list, pairs, none"):
+        losses.pairwise_logistic([[0.0, 1.0]], [0], normalize="mean")
+
+
+def test_pairs_normalizer_counts_the_pairs_of_graded_lists():
+    graded = tf.constant([[2.0, 1.0, 0.0, 0.0]])  # 3 + 2 pairs of different gain
+    ones = tf.zeros([1, 4])
+    np.testing.assert_allclose(
+        losses.pairwise_logistic(ones, graded, normalize="pairs"), [np.log(2)], rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        losses.pairwise_logistic(ones, graded, normalize="none"), [5 * np.log(2)], rtol=1e-6
+    )

@@ -1,0 +1,290 @@
+"""Losses with a margin of 1, beyond which a class costs nothing: Rankmax, sparsemax and WARP."""
+
+import tensorflow as tf
+
+from rank4class.losses import base
+from rank4class.losses.ops import arguments, projections, ranks, sums, thresholds, top_relevant
+
+__all__ = ["WARP", "Rankmax", "Sparsemax", "rankmax", "sparsemax", "warp"]
+
+_MASKED = -1e30  # minus infinity has no gradient
+
+
+def rankmax(
+    scores,
+    labels,
+    *,
+    where=None,
+    weights=None,
+    temperature: float = 1.0,
+    k: int = 1,
+    max_relevant: int | None = None,
+):
+    r"""Rankmax cross entropy: the true class against the classes within a margin of it.
+
+    $$\ell = -\log \min(1, \alpha_y (s_y - \mu_y)), \quad \mu_y = \min(s_y, s_{[k]}) - 1$$
+
+    where `alpha` is such that the shares of all classes, each between 0 and 1, sum to `k`
+    (`projections.rankmax`). For `k = 1`, with margins `m_j = s_j - s_y`, it is
+
+    $$\ell = \log \sum_j \max(0, 1 + m_j)$$
+
+    Args:
+      scores, labels, where, weights: see `losses.base`. Dense labels sum over the relevant classes, each
+        times its label, in `O(n log m)` altogether; `m` is `max_relevant`.
+      temperature: `tau > 0`; divides the scores.
+      k: the number of selected classes. Class ids take `O(n log k)`. A masked list of at most `k` classes has
+        the loss 0.
+      max_relevant: the largest number of relevant classes of a list with dense labels; None allows all `n`.
+        A smaller number is faster.
+
+    Returns:
+      float32 `[...]`, at least 0; 0 if the true class is first by a margin of 1, or if its share is 1.
+
+    Raises:
+      ValueError: `k` is outside `1..n`, or (in eager mode, otherwise the loss is NaN) a list has more than
+        `max_relevant` relevant classes.
+
+    >>> rankmax([[2.0, 1.5, 0.0]], [1]).numpy().round(4)  # log 2.5
+    array([0.9163], dtype=float32)
+
+    References:
+      Kong, Krichene, Mayoraz, Rendle, Zhang (2020), "Rankmax: an adaptive projection alternative to the
+      softmax function", eq. 14.
+    """
+    arguments.check_k(k, arguments.dense("scores", scores).shape[-1])
+    options = {"temperature": temperature, "k": k, "max_relevant": max_relevant}
+    return base.evaluate(_rankmax_of_ids, _rankmax_of_dense, scores, labels, where, weights, **options)
+
+
+def _rankmax_of_ids(scores, labels, where, temperature, k, max_relevant):
+    del max_relevant  # there is one relevant class
+    scores /= temperature
+    if k == 1:
+        losses = tf.math.log1p(sums.margin_sum(sums.hinge, scores, labels, where))
+    else:
+        shown = scores if where is None else projections.behind_all(scores, where)
+        losses = base.nan_unless_finite(_minus_log_share(shown, labels, k), scores)
+    losses = base.zero_without_relevant(losses, labels, where)
+    return losses if where is None else tf.where(ranks.list_size(scores, where) > k, losses, 0.0)
+
+
+def _minus_log_share(scores, labels, k):
+    """Returns `-log` of the true class's share, `[...]`; 0 if the share is 1."""
+
+    @tf.custom_gradient
+    def loss(scores):
+        scores -= ranks.true_score(scores, labels)[..., None]  # near the level no digit is rounded off
+        level, rest, held, last = projections.adaptive_level(scores, labels, k)
+        true = tf.maximum(1.0, -level)
+        rest = tf.maximum(true, rest)
+        free = k - held
+        is_held = true * free >= rest
+        value = tf.where(is_held, 0.0, tf.math.log(rest / free) - tf.math.log(true))
+
+        def gradient(upstream):
+            upstream = tf.where(is_held, 0.0, upstream)
+            above = scores - level[..., None]
+            inside = (above > 0.0) & (above * free[..., None] <= rest[..., None])
+            each = tf.where(inside, (upstream / rest)[..., None], 0.0)
+            # The level moves with the lower of the true and the k-th score, against all scores above it.
+            lift = upstream / true - tf.reduce_sum(each, axis=-1)
+            of_true = tf.one_hot(labels, tf.shape(scores)[-1]) * (upstream / true)[..., None]
+            return each - of_true + projections.at_lowest(scores, labels, last, lift)
+
+        return value, gradient
+
+    return loss(scores)
+
+
+def _rankmax_of_dense(scores, labels, where, temperature, k, max_relevant):
+    scores = tf.where(where, scores / temperature, _MASKED)
+    relevant, gains = _relevant(scores, labels, max_relevant)
+    each = _minus_log_shares(scores, relevant, k)
+    losses = tf.reduce_sum(gains * each, axis=-1)
+    losses = tf.where(ranks.list_size(scores, where) > k, losses, 0.0)
+    return base.nan_unless_finite(losses, scores)
+
+
+def _minus_log_shares(scores, relevant, k):
+    """Returns `-log` of the share of each relevant class in its own projection; 0 if the share is 1.
+
+    Args:
+      scores: `[..., n]`.
+      relevant: scores of the relevant classes, from the highest to the lowest, `[..., m]`.
+      k: int.
+
+    Returns:
+      float32 `[..., m]`.
+    """
+    if k == 1:
+        total, _ = _within_margin(scores, relevant)
+        return tf.math.log(tf.maximum(total, 1.0))
+    # See `projections.adaptive_level`. A lower class has a lower level, and fewer classes with the share 1.
+    top, last, _, is_behind = projections.first(scores, k)
+    relevant -= last
+    level = tf.minimum(relevant, 0.0) - 1.0
+    behind, _ = thresholds.excess(tf.where(is_behind, scores, -float("inf")), level, last)
+    lead = top - last
+    led = tf.cumsum(lead, axis=-1, reverse=True)
+    held = thresholds.count(projections.left_of(k) * lead - led, behind)
+    free = tf.cast(k - held, scores.dtype)
+    rest = behind + ranks.take(led, held) - free * level
+    share = (relevant - level) * free / tf.maximum(rest, relevant - level)
+    return tf.where(share < 1.0, -tf.math.log(share), 0.0)
+
+
+@base.register
+class Rankmax(base.RankingLoss):
+    """Rankmax cross entropy, as a Keras loss: see `rankmax`.
+
+    >>> Rankmax()([1], [[2.0, 1.5, 0.0]]).numpy().round(4)
+    0.9163
+    """
+
+    function = staticmethod(rankmax)
+
+
+def sparsemax(scores, labels, *, where=None, weights=None, temperature: float = 1.0):
+    r"""Sparsemax loss: the Fenchel-Young loss of the Euclidean projection `p` on the simplex.
+
+    $$\ell = \sum_j p_j m_j + \tfrac{1}{2} (1 - \lVert p \rVert^2), \quad m_j = s_j - s_y$$
+
+    Its gradient is `p - e_y`, and it is 0 if the true class is first by a margin of 1. Each step of the
+    search for the projection takes `O(n)`.
+
+    Args:
+      scores, labels, where, weights: see `losses.base`. Dense labels sum over the relevant classes, each
+        times its label.
+      temperature: `tau > 0`; divides the scores.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    >>> sparsemax([[2.0, 1.5, 0.0]], [1]).numpy()  # p is (0.75, 0.25, 0)
+    array([0.5625], dtype=float32)
+
+    References:
+      Martins, Astudillo (2016), "From softmax to sparsemax: a sparse model of attention and multi-label
+      classification", section 4; Blondel, Martins, Niculae (2020), "Learning with Fenchel-Young losses".
+    """
+    # Class ids become one-hot labels: nearly all time goes into the projection.
+    return base.evaluate(None, _sparsemax_of_dense, scores, labels, where, weights, temperature=temperature)
+
+
+def _sparsemax_of_dense(scores, labels, where, temperature):
+    @tf.custom_gradient
+    def loss(scores):
+        shares = projections.sparsemax(scores)
+        total = tf.reduce_sum(labels, axis=-1)
+        behind = tf.reduce_max(scores, axis=-1, keepdims=True) - scores
+        mean = tf.reduce_sum(shares * (behind + 0.5 * shares), axis=-1, keepdims=True)
+        value = tf.reduce_sum(tf.where(labels > 0.0, labels * (behind - mean + 0.5), 0.0), axis=-1)
+
+        def gradient(upstream):
+            return upstream[..., None] * (total[..., None] * shares - labels)
+
+        return value, gradient
+
+    return loss(projections.behind_all(scores / temperature, where))
+
+
+@base.register
+class Sparsemax(base.RankingLoss):
+    """Sparsemax loss, as a Keras loss: see `sparsemax`.
+
+    >>> Sparsemax()([1], [[2.0, 1.5, 0.0]]).numpy()
+    0.5625
+    """
+
+    function = staticmethod(sparsemax)
+
+
+def warp(
+    scores, labels, *, where=None, weights=None, temperature: float = 1.0, max_relevant: int | None = None
+):
+    r"""WARP: hinge loss of the classes within a margin, weighted by the number of those classes.
+
+    $$\ell = \frac{1}{v} \sum_{i=1}^{v} \frac{1}{i} \sum_{j \ne y} \max(0, 1 + m_j), \quad
+    v = |\{j \ne y : m_j > -1\}|$$
+
+    No gradient flows through the weight.
+
+    Args:
+      scores, labels, where, weights: see `losses.base`. Dense labels sum over the relevant classes, each
+        times its label, against the irrelevant ones, in `O(n log m)`; `m` is `max_relevant`.
+      temperature: `tau > 0`; divides the scores.
+      max_relevant: see `rankmax`.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    >>> warp([[2.0, 1.5, 0.0]], [1]).numpy().round(4)
+    array([1.5], dtype=float32)
+
+    References:
+      Weston, Bengio, Usunier (2011), "Wsabie: scaling up to large vocabulary image annotation"; Rankmax,
+      section 3.3, which counts the true class among the `v`.
+    """
+    options = {"temperature": temperature, "max_relevant": max_relevant}
+    return base.evaluate(_warp_of_ids, _warp_of_dense, scores, labels, where, weights, **options)
+
+
+def _warp_of_ids(scores, labels, where, temperature, max_relevant):
+    del max_relevant  # there is one relevant class
+    scores /= temperature
+    margins = scores - ranks.true_score(scores, labels)[..., None]
+    violates = ranks.others(scores, labels, where) & (margins > -1.0)
+    violators = tf.reduce_sum(tf.cast(violates, tf.float32), axis=-1)
+    total = sums.margin_sum(sums.hinge, scores, labels, where)
+    return base.zero_without_relevant(_warp_weight(violators) * total, labels, where)
+
+
+def _warp_of_dense(scores, labels, where, temperature, max_relevant):
+    """The violators of a relevant class are the irrelevant classes within a margin of it."""
+    scores = tf.where(where, scores / temperature, _MASKED)
+    relevant, gains = _relevant(scores, labels, max_relevant)
+    irrelevant = tf.where(where & (labels == 0.0), scores, -float("inf"))
+    total, violators = _within_margin(irrelevant, relevant)
+    losses = tf.reduce_sum(gains * _warp_weight(violators) * total, axis=-1)
+    return base.nan_unless_finite(losses, scores)
+
+
+def _warp_weight(violators):
+    """Returns the harmonic number of the violators over their number, as a constant."""
+    harmonic = tf.math.digamma(violators + 1.0) - tf.math.digamma(1.0)
+    return tf.stop_gradient(tf.math.divide_no_nan(harmonic, violators))
+
+
+def _within_margin(scores, relevant):
+    """Returns the summed excess of the classes within 1 of each relevant class, and their number."""
+    origin = relevant[..., :1]
+    return thresholds.excess(scores, relevant - origin - 1.0, origin)
+
+
+def _relevant(scores, labels, max_relevant):
+    """Returns the scores of the relevant classes, from the highest to the lowest, and their labels.
+
+    Args:
+      scores, labels: `[..., n]`.
+      max_relevant: `m`; a list with more relevant classes gets labels of NaN. None is `n`.
+
+    Returns:
+      Two float32 `[..., m]`, padded with the lowest of those scores and the label 0.
+    """
+    relevant, gains = top_relevant.sorted_scores(scores, labels, max_relevant)
+    lowest = tf.reduce_min(tf.where(gains > 0.0, relevant, float("inf")), axis=-1, keepdims=True)
+    lowest = tf.where(tf.math.is_finite(lowest), lowest, 0.0)
+    too_many = top_relevant.too_many(labels, max_relevant)[..., None]
+    return tf.where(gains > 0.0, relevant, lowest), tf.where(too_many, float("nan"), gains)
+
+
+@base.register
+class WARP(base.RankingLoss):
+    """WARP loss, as a Keras loss: see `warp`.
+
+    >>> WARP()([1], [[2.0, 1.5, 0.0]]).numpy().round(4)
+    1.5
+    """
+
+    function = staticmethod(warp)

@@ -1,0 +1,590 @@
+"""Metrics against arithmetic, TF-Ranking and scikit-learn, and the rule that bad scores look bad."""
+
+import functools
+import itertools
+import re
+
+import numpy as np
+import pytest
+import sklearn.metrics
+import tensorflow as tf
+import tensorflow_ranking as tfr
+
+from rank4class import losses
+from rank4class.losses import metrics
+from rank4class.losses.metrics import functional
+from rank4class.losses.ops import ranks
+
+NAMES = (
+    "top1_error",
+    "top5_error",
+    "top1_accuracy",
+    "top5_accuracy",
+    "ndcg@5",
+    "ndcg",
+    "mrr",
+    "mean_rank",
+    "precision@5",
+    "recall@5",
+    "map@5",
+    "map",
+)
+WORST = {"top1_error": 1, "top5_error": 1, "mean_rank": np.inf}
+
+
+def result(name, labels, scores, sample_weight=None, ties="worst"):
+    metric = losses.get_metric(name, ties)
+    metric.update_state(labels, scores, sample_weight)
+    return metric.result().numpy()
+
+
+def test_every_registered_metric_is_swept_here():
+    for pattern in metrics.METRICS:
+        assert any(re.fullmatch(pattern, name) for name in NAMES), pattern
+
+
+def test_rank_by_hand():
+    scores = [[0.3, 0.9, 0.1, 0.5], [0.3, 0.9, 0.1, 0.5]]
+    np.testing.assert_array_equal(ranks.hard_rank(scores, [1, 0]), [1, 3])
+    np.testing.assert_array_equal(ranks.hard_rank(scores, [2, 0], where=[True, False, True, True]), [3, 2])
+    np.testing.assert_array_equal(
+        ranks.hard_rank(scores, [1, 0], where=[True, False, True, True]), [np.inf, 2]
+    )
+
+
+def test_ties_go_against_the_true_class():
+    np.testing.assert_array_equal(ranks.hard_rank([[1.0, 1.0, 1.0, 0.0]], [1]), [3])
+    assert result("top1_error", [1], [[1.0, 1.0, 1.0, 0.0]]) == 1.0
+
+
+def test_ranks_of_all_classes():
+    rng = np.random.default_rng(0)
+    scores = rng.integers(5, size=[20, 9]).astype(np.float32)  # many ties
+    where = rng.random([20, 9]) < 0.7
+    for mask in (np.ones([20, 9], bool), where):
+        higher = (scores[:, None, :] > scores[:, :, None]) & mask[:, None, :]
+        for jit in (False, True):
+            actual = tf.function(ranks.all_ranks, jit_compile=jit)(
+                tf.constant(scores), tf.constant(mask)
+            ).numpy()
+            np.testing.assert_array_equal(actual[mask], (1 + higher.sum(axis=-1))[mask])
+            assert (actual[~mask] > np.where(mask, actual, 0).max(axis=-1)[np.nonzero(~mask)[0]]).all()
+    np.testing.assert_array_equal(
+        ranks.all_ranks(tf.constant(scores)), 1 + (scores[:, None, :] > scores[:, :, None]).sum(-1)
+    )
+
+
+def test_sigmoid_ranks_tend_to_the_hard_ranks():
+    scores = tf.constant(np.random.default_rng(0).normal(size=[50, 9]), tf.float32)
+    np.testing.assert_allclose(ranks.sigmoid_ranks(scores / 1e-5), ranks.all_ranks(scores), atol=1e-3)
+    where = np.arange(9) < 6
+    masked = ranks.sigmoid_ranks(scores / 0.1, tf.constant(np.tile(where, [50, 1])))
+    np.testing.assert_allclose(masked[:, :6], ranks.sigmoid_ranks(scores[:, :6] / 0.1), rtol=1e-5)
+
+
+NOT_FINITE = [
+    [np.nan] * 7,
+    [1.0, 0.0, np.nan, 0.0, 0.0, 0.0, 0.0],
+    [np.nan, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+    [np.inf, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+    [0.0, -np.inf, -np.inf, -np.inf, -np.inf, -np.inf, -np.inf],
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scores_that_are_not_finite_are_the_worst(name):
+    scores, ids = tf.constant(NOT_FINITE), tf.zeros([5], tf.int32)
+    for ties in metrics.TIES:
+        for labels in (ids, tf.one_hot(ids, 7)):
+            values = losses.get_metric(name, ties).of_scores(scores, labels)
+            np.testing.assert_array_equal(values, [WORST.get(name, 0)] * 5)
+        assert result(name, ids, scores, ties=ties) == WORST.get(name, 0)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_ranks_of_scores_that_are_not_finite_are_the_worst_in_a_graph(jit_compile):
+    by_name = {name: losses.get_metric(name) for name in NAMES}
+
+    @tf.function(jit_compile=jit_compile)
+    def values_of_all(scores, labels):
+        rank = ranks.hard_rank(scores, labels)
+        return {name: metric.of_rank(rank) for name, metric in by_name.items()}
+
+    for name, values in values_of_all(tf.constant(NOT_FINITE), tf.zeros([5], tf.int32)).items():
+        np.testing.assert_array_equal(values, [WORST.get(name, 0)] * 5, err_msg=name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("label", [-1, 7])
+def test_labels_outside_the_classes_are_the_worst(name, label):
+    assert result(name, tf.constant([label]), tf.constant([[3.0, 1, 2, 0, 5, 6, 7]])) == WORST.get(name, 0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("ties", metrics.TIES)
+def test_examples_that_cannot_be_judged_are_the_worst_and_may_be_left_out(name, ties):
+    scores = tf.constant([[3.0, 1, 2, 0, 5, 6, 7]] * 5)
+    bad = [[0.0] * 7, [1.0, -1.0] + [0.0] * 5, [np.nan] + [1.0] * 6, [np.inf] + [1.0] * 6]
+    labels = tf.concat([tf.constant(bad), tf.one_hot([6], 7)], axis=0)
+    values = losses.get_metric(name, ties).of_scores(scores, labels)
+    np.testing.assert_array_equal(values[:4], [WORST.get(name, 0)] * 4)
+    assert values[4] != WORST.get(name, 0)
+    assert result(name, labels, scores, [0.0, 0.0, 0.0, 0.0, 1.0], ties) == values[4]
+
+
+@pytest.mark.parametrize("name", ["top_k_accuracy", "precision", "recall"])
+@pytest.mark.parametrize("labels", [[6], np.eye(7, dtype=np.float32)[[6]]])
+def test_the_first_k_of_at_most_k_classes_say_nothing(name, labels):
+    metric = getattr(metrics, name)
+    scores, where = np.arange(7.0, dtype=np.float32)[None], np.arange(7) >= 4
+    assert metric(scores, labels, 2, where=where) > 0.0
+    assert metric(scores, labels, 3, where=where) == 0.0
+    with pytest.raises(ValueError, match="k=7: trivial for 7 classes"):
+        metric(scores, labels, 7)
+    dynamic = tf.function(
+        lambda s: metric(s, tf.constant(labels), 7), input_signature=[tf.TensorSpec([None, None])]
+    )
+    assert dynamic(tf.constant(scores)) == 0.0
+    for whole in (metrics.ndcg, metrics.average_precision):
+        assert whole(scores, labels, 7, where=where) == 1.0
+        assert whole(scores, labels, 8) == 1.0
+
+
+THEIRS = {
+    "ndcg@5": lambda: tfr.keras.metrics.NDCGMetric(topn=5),
+    "ndcg": tfr.keras.metrics.NDCGMetric,
+    "mrr": tfr.keras.metrics.MRRMetric,
+    "top5_accuracy": lambda: tfr.keras.metrics.HitsMetric(topn=5),
+    "mean_rank": tfr.keras.metrics.ARPMetric,
+    "precision@5": lambda: tfr.keras.metrics.PrecisionMetric(topn=5),
+    "recall@5": lambda: tfr.keras.metrics.RecallMetric(topn=5),
+    "map@5": lambda: tfr.keras.metrics.MeanAveragePrecisionMetric(topn=5),
+    "map": tfr.keras.metrics.MeanAveragePrecisionMetric,
+}
+
+
+def problem(n, kind):
+    """Scores without ties, the labels in two forms."""
+    batch = 50 if n < 1000 else 10
+    rng = np.random.default_rng(n)
+    scores = rng.permuted(np.tile(np.linspace(-3, 3, n, dtype=np.float32), [batch, 1]), axis=1)
+    ids = rng.integers(n, size=batch)
+    one_hot = np.eye(n, dtype=np.float32)[ids]
+    if kind == "ids":
+        return scores, ids, one_hot
+    if kind == "one_hot":
+        return scores, one_hot, one_hot
+    dense = rng.integers(2 if kind == "multi_label" else 4, size=[batch, n]).astype(np.float32)
+    dense = np.maximum(dense, one_hot)  # none is empty
+    return scores, dense, dense
+
+
+@pytest.mark.parametrize("n", [6, *(pytest.param(n, marks=pytest.mark.nightly) for n in (28, 1000))])
+@pytest.mark.parametrize("kind", ["ids", "one_hot", "multi_label", "graded"])
+@pytest.mark.parametrize("name", THEIRS)
+def test_equal_tf_ranking(name, kind, n):
+    scores, labels, dense = problem(n, kind)
+    expected = THEIRS[name]()(dense, scores)
+    # TF-Ranking weighs each list by the sum of its gains there.
+    weights = dense.sum(axis=1) if name == "mean_rank" else None
+    for ties in metrics.TIES:
+        np.testing.assert_allclose(result(name, labels, scores, weights, ties), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("n", [6, 28, 1000])
+@pytest.mark.parametrize("ties", metrics.TIES)
+def test_equal_scikit_learn(n, ties):
+    scores, ids, one_hot = problem(n, "ids")
+    np.testing.assert_allclose(
+        result("top5_accuracy", ids, scores, ties=ties),
+        sklearn.metrics.top_k_accuracy_score(ids, scores, k=5, labels=range(n)),
+    )
+    for k in (5, None):
+        np.testing.assert_allclose(
+            result("ndcg" if k is None else f"ndcg@{k}", ids, scores, ties=ties),
+            sklearn.metrics.ndcg_score(one_hot, scores, k=k),
+            rtol=1e-5,
+        )
+    assert result("top1_error", ids, scores) == np.float32(1) - result("ndcg@1", ids, scores)
+    scores, binary, _ = problem(n, "multi_label")
+    for name, theirs in (
+        ("map", sklearn.metrics.label_ranking_average_precision_score),
+        ("ndcg", sklearn.metrics.ndcg_score),
+    ):
+        np.testing.assert_allclose(result(name, binary, scores, ties=ties), theirs(binary, scores), rtol=1e-5)
+
+
+@pytest.mark.parametrize("k", [1, 3, None])
+def test_ndcg_averaged_over_ties_equals_scikit_learn(k):
+    rng = np.random.default_rng(0)
+    scores = rng.integers(4, size=[200, 9]).astype(np.float32)
+    graded = rng.integers(4, size=[200, 9])
+    graded[:, 0] += 1
+    actual = metrics.ndcg(scores, tf.constant(graded), k, ties="average")
+    gains = 2.0**graded - 1.0  # scikit-learn takes the gains themselves
+    np.testing.assert_allclose(
+        tf.reduce_mean(actual), sklearn.metrics.ndcg_score(gains, scores, k=k), rtol=1e-5
+    )
+
+
+def discounts(n):
+    return 1 / np.log2(1 + np.arange(1, n + 1))
+
+
+def in_order_ndcg(gains, k):
+    gains = 2.0**gains - 1
+    return (gains * discounts(len(gains)))[:k].sum() / (np.sort(gains)[::-1] * discounts(len(gains)))[
+        :k
+    ].sum()
+
+
+IN_ORDER = {
+    "ndcg": in_order_ndcg,
+    "top_k_accuracy": lambda gains, k: float((gains[:k] > 0).any()),
+    "top_k_error": lambda gains, k: float((gains[:k] <= 0).all()),
+    "mrr": lambda gains, k: 1 / (1 + np.argmax(gains > 0)),
+    "mean_rank": lambda gains, k: (gains * np.arange(1, len(gains) + 1)).sum() / gains.sum(),
+    "precision": lambda gains, k: (gains[:k] > 0).sum() / k,
+    "recall": lambda gains, k: (gains[:k] > 0).sum() / (gains > 0).sum(),
+    "average_precision": lambda gains, k: (
+        sum((gains[:i] > 0).mean() for i in range(1, k + 1) if gains[i - 1] > 0) / (gains > 0).sum()
+    ),
+}
+
+
+WITH_K = set(IN_ORDER) - {"mrr", "mean_rank"}
+
+
+def values_by_ties(metric, scores, dense, ids):
+    """Returns a row for each list of dense labels, twice as many as the scores, and then for each id."""
+    columns = []
+    for ties in ("worst", "average"):
+        of_dense = metric(tf.concat([scores, scores], axis=0), dense, ties=ties)
+        columns.append(tf.concat([of_dense, metric(scores, ids, ties=ties)], axis=0))
+    return tf.stack(columns, axis=1)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", IN_ORDER)
+def test_ties_equal_brute_force_over_all_orders(name):
+    """The worst order, and the mean over all orders, of classes of equal score."""
+    rng = np.random.default_rng(0)
+    permutations = np.array(list(itertools.permutations(range(6))))
+    for k in range(1, 6):
+        scores = rng.integers(3, size=[3, 6]).astype(np.float32)
+        ids = np.array([k - 1, k, k + 1]) % 6
+        one_hot = np.eye(6, dtype=int)[ids]
+        gains = rng.integers(3, size=[3, 6]) * (rng.random([3, 6]) < 0.6) + one_hot
+        expected = []  # of each list of each form, the worst order and the mean
+        for dense in (gains, one_hot):
+            for row, labels in zip(scores, dense, strict=True):
+                orders = permutations[(np.diff(row[permutations]) <= 0).all(axis=1)]
+                values = [IN_ORDER[name](labels[order], k) for order in orders]
+                worst = max if name in ("mean_rank", "top_k_error") else min
+                expected.append([worst(values), np.mean(values)])
+        expected += expected[3:]  # an id is a one-hot list
+        metric = functools.partial(getattr(metrics, name), **({"k": k} if name in WITH_K else {}))
+        function = functools.partial(values_by_ties, metric)
+        compiled = [tf.function(function, jit_compile=True)] if k == 1 else []
+        for form in (function, *compiled):
+            actual = form(
+                tf.constant(scores), tf.constant(np.concatenate([gains, one_hot])), tf.constant(ids)
+            )
+            np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", IN_ORDER)
+def test_masked_equals_subset_and_batches_may_have_more_axes(name):
+    rng = np.random.default_rng(0)
+    scores = rng.integers(5, size=[2, 3, 8]).astype(np.float32)
+    gains = rng.integers(3, size=[2, 3, 8]) + np.eye(8, dtype=int)[0]
+    knobs = {"k": 3} if name in WITH_K else {}
+    for labels in (gains, rng.integers(6, size=[2, 3])):
+        for ties in metrics.TIES:
+            metric = functools.partial(getattr(metrics, name), ties=ties, **knobs)
+            masked = metric(scores, labels, where=np.arange(8) < 6)
+            shorter = labels if labels.ndim == 2 else labels[..., :6]
+            np.testing.assert_allclose(masked, metric(scores[..., :6], shorter), rtol=1e-5)
+            flat = metric(scores.reshape(6, 8), labels.reshape(6, *labels.shape[2:]))
+            np.testing.assert_allclose(tf.reshape(metric(scores, labels), [6]), flat, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", IN_ORDER)
+@pytest.mark.parametrize("ties", metrics.TIES)
+def test_a_masked_true_class_is_the_worst(name, ties):
+    worst = {"top_k_error": 1.0, "mean_rank": np.inf}.get(name, 0.0)
+    knobs = {"k": 1} if name in WITH_K else {}
+    for labels in ([2], np.eye(4, dtype=np.float32)[[2]]):
+        value = getattr(metrics, name)(
+            [[0.0, 1.0, 9.0, 2.0]], labels, where=[True, True, False, True], ties=ties, **knobs
+        )
+        np.testing.assert_array_equal(value, [worst])
+
+
+def test_average_over_the_ties_of_many_classes():
+    n = 100_000
+    scores = tf.zeros([1, n])
+    harmonic = (1 / np.arange(1, n + 1)).sum() / n
+    np.testing.assert_allclose(metrics.mrr(scores, [5], ties="average"), [harmonic], rtol=1e-6)
+    np.testing.assert_allclose(metrics.mrr(scores, tf.one_hot([5], n), ties="average"), [harmonic], rtol=1e-5)
+    np.testing.assert_allclose(metrics.ndcg(scores, [5], ties="average"), [discounts(n).mean()], rtol=1e-6)
+    np.testing.assert_allclose(metrics.mean_rank(scores, [5], ties="average"), [(n + 1) / 2])
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_zeros_of_either_sign_are_equal(jit_compile):
+    @tf.function(jit_compile=jit_compile)
+    def values_of_all(scores, labels):
+        knobs = {name: {"k": 2} if name in WITH_K else {} for name in IN_ORDER}
+        return {name: getattr(metrics, name)(scores, labels, **knobs[name]) for name in IN_ORDER}
+
+    labels = tf.constant([[1.0, 0.0, 0.0]])
+    expected = values_of_all(tf.zeros([1, 3]), labels)
+    for name, values in values_of_all(tf.constant([[0.0, -0.0, 0.0]]), labels).items():
+        np.testing.assert_allclose(values, expected[name], err_msg=name)
+
+
+def test_small_gains_keep_their_precision():
+    for gain in (1e-3, 1e-6, 1e-9, 1e-30):
+        scores, labels = [[1.0, 2.0, 3.0]], tf.constant([[gain, 4 * gain, 2 * gain]])
+        linear = (2 + 4 / np.log2(3) + 1 / 2) / (4 + 2 / np.log2(3) + 1 / 2)
+        np.testing.assert_allclose(metrics.ndcg(scores, labels), [linear], rtol=1e-2 if gain > 1e-4 else 1e-5)
+
+
+def test_weights_of_sequences_go_to_their_own_sequences():
+    rng = np.random.default_rng(2)
+    scores, labels = rng.normal(size=(3, 3, 4)).astype(np.float32), rng.integers(0, 4, (3, 3))
+    weighed, fewer = losses.MRR(), losses.MRR()
+    weighed.update_state(labels, scores, sample_weight=[0.0, 1.0, 1.0])
+    fewer.update_state(labels[1:], scores[1:])
+    np.testing.assert_allclose(weighed.result(), fewer.result())
+
+
+def test_input_that_does_not_fit_is_named():
+    scores = tf.zeros([2, 3])
+    with pytest.raises(ValueError, match=r"labels of shape \(2, 2\) do not fit scores of shape \(2, 3\)"):
+        metrics.ndcg(scores, tf.zeros([2, 2]))
+    with pytest.raises(ValueError, match="scores must be floats of shape"):
+        metrics.mrr([[3, 1, 2]], [2])
+    with pytest.raises(ValueError, match="labels need a known rank"):
+        tf.function(metrics.mrr, input_signature=[tf.TensorSpec([2, 3]), tf.TensorSpec(None)])(scores, scores)
+    for make in (lambda: losses.NDCG(k=2.5), lambda: losses.TopKError(None), lambda: losses.MAP("5")):
+        with pytest.raises(ValueError, match="K must be an integer, got "):
+            make()
+
+
+def test_gains_too_large_for_float32():
+    np.testing.assert_allclose(metrics.mean_rank([[1.0, 2.0, 3.0]], [[3e38, 3e38, 0.0]]), [2.5])
+    graded = tf.constant([[400.0, 0.0, 399.0]])
+    expected = (1 + 0.5 / np.log2(3)) ** -1 * (0.5 + 1 / np.log2(3))
+    np.testing.assert_allclose(metrics.ndcg([[1.0, 0.0, 2.0]], graded), [expected], rtol=1e-6)
+
+
+def test_one_hot_labels_and_sample_weights():
+    scores = tf.constant([[3.0, 1.0, 2.0], [3.0, 1.0, 2.0]])
+    for labels in (tf.constant([2, 0]), tf.constant([[2], [0]]), tf.constant([[0, 0, 1.0], [1.0, 0, 0]])):
+        np.testing.assert_allclose(result("mrr", labels, scores), (0.5 + 1) / 2)
+        np.testing.assert_allclose(result("mrr", labels, scores, [1.0, 3.0]), (0.5 + 3) / 4)
+
+
+def test_batches_add_up():
+    rng = np.random.default_rng(0)
+    scores, labels = rng.normal(size=[10, 8]), rng.integers(8, size=10)
+    metric = losses.NDCG(k=5)
+    metric.update_state(labels[:7], scores[:7])
+    metric.update_state(labels[7:], scores[7:])
+    np.testing.assert_allclose(metric.result(), result("ndcg@5", labels, scores), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_config_round_trip(name):
+    metric = losses.get_metric(name)
+    again = type(metric).from_config(metric.get_config())
+    assert (again.name, again.get_config()) == (name, metric.get_config())
+    average = losses.get_metric(name, "average", max_relevant=3)
+    restored = tf.keras.metrics.deserialize(tf.keras.metrics.serialize(average))
+    assert restored.get_config() == average.get_config()
+    assert restored.max_relevant == 3
+
+
+def test_a_top_k_that_says_nothing_is_refused():
+    for k in (0, 3, 4):
+        with pytest.raises(ValueError, match=f"k={k}: trivial for 3 classes"):
+            metrics.top_k_error(tf.zeros([1, 3]), tf.constant([0]), k)
+    with pytest.raises(ValueError, match="K of at least 1, got 0"):
+        metrics.ndcg(tf.zeros([1, 3]), tf.constant([0]), 0)
+
+
+def few_relevant(n=23):
+    """Scores with ties and zeros of both signs, graded labels, a mask; some lists cannot be judged."""
+    rng = np.random.default_rng(3)
+    scores = rng.integers(-3, 4, size=[20, n]) * rng.choice([-1.0, 1.0], size=[20, n])
+    scores[:5] = rng.normal(size=[5, n])
+    labels = rng.choice([1.0, 2.0, 3.0], size=[20, n]) * (rng.random([20, n]) < 0.2)
+    labels[:, 3] = 2.0
+    labels[5:8] = labels[5:8] > 0  # multi-label
+    where = rng.random([20, n]) < 0.8
+    where[:, 3] = True
+    where[9] = False
+    scores[10, 3], scores[11, 3] = np.nan, np.inf
+    labels[12] = 0.0
+    scores[13, 0], scores[14, 0], labels[15, 0], labels[16, 0] = np.nan, -np.inf, np.nan, -1.0
+    where[13:17, 0] = [True, False, True, False]  # a masked class may be anything
+    return scores.astype(np.float32), labels.astype(np.float32), where
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("masked", [False, True])
+def test_how_many_are_relevant_at_most_changes_nothing(masked):
+    (scores, labels, where), by_name = few_relevant(), {name: losses.get_metric(name) for name in NAMES}
+    most = int((labels > 0.0).sum(axis=1).max())
+
+    def values_of_all(scores, labels, max_relevant=most):
+        more = {"where": where if masked else None, "max_relevant": max_relevant}
+        return {
+            name: metric.function(scores, labels, **metric.options, **more)
+            for name, metric in by_name.items()
+        }
+
+    expected = values_of_all(scores, labels, max_relevant=None)
+    for name, values in expected.items():
+        assert len(np.unique(values)) > 2 or "top" in name
+    found = [values_of_all(scores, labels, n) for n in (most, most + 1, scores.shape[1], 100)]
+    found.append(tf.function(values_of_all, jit_compile=True)(tf.constant(scores), tf.constant(labels)))
+    for values in found:
+        for name in NAMES:
+            np.testing.assert_allclose(values[name], expected[name], rtol=1e-6, err_msg=name)
+
+
+def test_places_are_those_of_the_full_sort():
+    scores, labels, _ = few_relevant()
+    scores, labels = scores[:9], labels[:9]  # the others cannot be judged
+    by_score_then_gain = np.lexsort([labels, -scores])
+    full = np.argsort(by_score_then_gain, axis=1) + 1
+    most = int((labels > 0.0).sum(axis=1).max())
+    order = functional._order(tf.constant(scores), tf.constant(labels), "worst", most)
+    for i in range(9):
+        is_relevant = order.relevant[i] > 0.0
+        np.testing.assert_array_equal(np.sort(order.rank[i][is_relevant]), np.sort(full[i][labels[i] > 0.0]))
+        places = order.rank[i][is_relevant].numpy().astype(int)
+        np.testing.assert_array_equal(
+            order.gains[i][is_relevant], labels[i][by_score_then_gain[i][places - 1]]
+        )
+
+
+def values_of_all(scores, labels, max_relevant=12):
+    knobs = {name: {"k": 3} if name in WITH_K else {} for name in IN_ORDER}
+    return {
+        name: getattr(metrics, name)(scores, labels, max_relevant=max_relevant, **knobs[name])
+        for name in IN_ORDER
+    }
+
+
+@pytest.mark.nightly
+def test_max_relevant_of_any_shape():
+    scores, labels, _ = few_relevant()
+    scores, labels = scores[:9], labels[:9]
+    expected = values_of_all(scores, labels, max_relevant=None)
+    unknown = tf.function(values_of_all, input_signature=[tf.TensorSpec([None, None])] * 2)(scores, labels)
+    more_axes = values_of_all(scores.reshape(3, 3, -1), labels.reshape(3, 3, -1))
+    for name in IN_ORDER:
+        np.testing.assert_allclose(unknown[name], expected[name], rtol=1e-6, err_msg=name)
+        np.testing.assert_allclose(tf.reshape(more_axes[name], [9]), expected[name], rtol=1e-6, err_msg=name)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float64])
+def test_max_relevant_of_any_type_under_xla(dtype):
+    scores, labels, _ = few_relevant()
+    scores, labels = tf.cast(scores[:9], dtype), tf.constant(labels[:9])
+    expected = values_of_all(scores, labels, max_relevant=None)
+    compiled = tf.function(values_of_all, jit_compile=True)(scores, labels)
+    for name in IN_ORDER:
+        np.testing.assert_allclose(compiled[name], expected[name], rtol=1e-6, err_msg=name)
+
+
+def test_float64_scores_of_few_relevant_classes_are_compared_as_they_are():
+    scores = tf.constant([[1.0, 1.0 + 1e-9, 0.0]], tf.float64)
+    for labels, rank in (([[1, 0, 0]], 2.0), ([[0, 1, 0]], 1.0)):
+        np.testing.assert_array_equal(metrics.mean_rank(scores, labels, max_relevant=1), [rank])
+
+
+def too_many_relevant():
+    scores = tf.constant(np.arange(21.0, dtype=np.float32).reshape(3, 7))
+    labels = np.zeros([3, 7], np.float32)
+    labels[0, 5:], labels[1, 4:], labels[2, 6] = 1.0, 1.0, 1.0
+    return scores, tf.constant(labels)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("ties", metrics.TIES)
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_more_relevant_classes_than_may_be_in_a_graph(ties, jit_compile):
+    by_name = {name: losses.get_metric(name, ties, max_relevant=2) for name in NAMES}
+
+    @tf.function(jit_compile=jit_compile)
+    def values_of_all(scores, labels):
+        return {name: metric.of_scores(scores, labels) for name, metric in by_name.items()}
+
+    scores, labels = too_many_relevant()
+    for name, values in values_of_all(scores, labels).items():
+        assert values[1] == WORST.get(name, 0), name
+        expected = by_name[name].of_scores(scores[::2], labels[::2])
+        np.testing.assert_allclose(values[::2], expected, rtol=1e-6, err_msg=name)
+        assert (values[::2] != WORST.get(name, 0)).numpy().all(), name
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("ties", metrics.TIES)
+def test_more_relevant_classes_than_may_be(name, ties):
+    metric = losses.get_metric(name, ties, max_relevant=2)
+    scores, labels = too_many_relevant()
+    message = r"instance \[1\] has 3 relevant classes: raise max_relevant 2"
+    with pytest.raises(ValueError, match=message):
+        metric.update_state(labels, scores)
+    where = np.arange(7) != 5  # a masked class is not relevant
+    assert np.isfinite(metric.function(scores, labels, where=where, max_relevant=2, **metric.options)).all()
+    assert metric.of_scores(scores, tf.constant([6, 6, 6])).shape == [3]  # class ids take no notice
+
+
+@pytest.mark.parametrize("most", [0, -1, 1.0, True])
+def test_a_max_relevant_that_makes_no_sense(most):
+    message = f"max_relevant={most}: not a whole number of at least 1"
+    with pytest.raises(ValueError, match=message):
+        metrics.mrr([[1.0, 2.0]], [[0.0, 1.0]], max_relevant=most)
+    with pytest.raises(ValueError, match=message):
+        losses.get_metric("mrr", max_relevant=most)
+
+
+def test_class_ids_have_to_be_integers():
+    with pytest.raises(ValueError, match="class ids must be integers, got float32"):
+        result("mrr", tf.constant([1.0]), tf.constant([[1.0, 2.0]]))
+
+
+def test_what_the_built_in_metrics_accept():
+    scores = tf.constant([[3.0, 1.0, 2.0], [3.0, 1.0, 2.0]])
+    assert result("mrr", tf.constant([2, 0], tf.uint8), scores, 2.0) == 0.75
+    assert result("mrr", tf.constant([2, 0]), scores, [[1.0], [3.0]]) == 3.5 / 4
+    with pytest.raises(ValueError, match=r"labels of shape \(2, 1\) do not fit scores of shape \(2, 3\)"):
+        metrics.mrr(scores, [[2], [0]])
+    for labels in ([0], [[1.0, 0.0, 0.0]]):
+        with pytest.raises(ValueError, match=r"where of shape \(2, 3\) cannot be broadcast to \(1, 3\)"):
+            metrics.mrr(tf.zeros([1, 3]), labels, where=tf.ones([2, 3], tf.bool))
+    for name in ("ndcg@0", "top0_error", "map@0", "precision@0"):
+        with pytest.raises(ValueError, match="needs K of at least 1, got 0"):
+            losses.get_metric(name)
+    for bad in (lambda: losses.get_metric("mrr", "best"), lambda: metrics.mrr(scores, [2, 0], ties="best")):
+        with pytest.raises(ValueError, match="ties='best': unknown. Choose one of worst, average"):
+            bad()
+
+
+def test_float64_scores_are_compared_as_they_are():
+    np.testing.assert_array_equal(ranks.hard_rank(np.array([[1.0, 1.0 + 1e-9]]), [1]), [1])
+
+
+@pytest.mark.parametrize("name", ["mrr", "map", "map@5"])
+def test_a_perfect_ranking_of_many_instances_has_the_value_1_in_a_graph(name):
+    scores = np.tile([2.0, 1.0, 0.0, 0.0, 0.0, 0.0], [359, 1])
+    metric = tf.function(losses.get_metric(name).of_scores)
+    np.testing.assert_array_equal(metric(tf.constant(scores), tf.zeros([359], tf.int32)), np.ones(359))

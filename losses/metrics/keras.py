@@ -1,0 +1,242 @@
+"""Streaming Keras metrics for `model.compile(metrics=[...])`.
+
+`y_pred` is `[B, n]`; `y_true` is integer class ids `[B]` or `[B, 1]`, or one gain per class, `[B, n]`
+(one-hot, multi-label or graded). Each metric accumulates a sum and a weight, so every example counts once on
+any number of replicas. See `losses.metrics.functional` for the definitions, ties, scores that are not finite,
+and examples without a relevant class.
+"""
+
+import tensorflow as tf
+
+from rank4class.losses.base import squeeze_ids
+from rank4class.losses.metrics import functional
+from rank4class.losses.ops import arguments, top_relevant
+
+METRICS = {}  # pattern of a name, with a group for K -> class
+
+
+def _register(*patterns):
+    """Adds a Keras metric to `METRICS` under patterns of names and lets Keras load it."""
+
+    def add(metric):
+        METRICS.update(dict.fromkeys(patterns, metric))
+        return tf.keras.utils.register_keras_serializable(package="rank4class")(metric)
+
+    return add
+
+
+class RankingMetric(tf.keras.metrics.Mean):
+    """The weighted mean over the instances of a function of `losses.metrics.functional`.
+
+    A subclass sets the function, its form for ranks, and the default name.
+
+    Args:
+      ties: "worst" or "average"; see `functional`.
+      name, dtype: see `tf.keras.metrics.Mean`.
+      max_relevant: the largest number of relevant classes of a list with dense labels; None allows all. A
+        smaller number is faster; see `functional`.
+
+    Raises:
+      ValueError: unknown `ties`, or an invalid `max_relevant`.
+    """
+
+    function = None
+    function_of_rank = None
+    default_name = ""
+    percent = True  # reported in percent
+    higher_is_better = True
+
+    def __init__(self, ties="worst", name=None, dtype=None, max_relevant=None, **options):
+        super().__init__(name=name or self.default_name.format(**options), dtype=dtype)
+        arguments.check_choice("ties", ties, functional.TIES)
+        top_relevant.check_most(max_relevant)
+        self.ties = ties
+        self.max_relevant = max_relevant
+        self.options = options
+
+    def of_rank(self, rank):
+        """Returns each instance's value from the rank of its true class (`ranks.hard_rank`)."""
+        return self.function_of_rank(rank, **self.options)
+
+    def of_scores(self, scores, labels):
+        """Returns each instance's value from its scores `[B, n]` and its labels, as in `update_state`."""
+        given = {"ties": self.ties, "max_relevant": self.max_relevant}
+        return self.function(scores, labels, **given, **self.options)
+
+    def check_classes(self, num_classes):
+        """Raises ValueError if the metric is trivial for that number of classes."""
+        del num_classes  # most metrics allow any number
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        y_pred = arguments.dense("y_pred", y_pred)
+        values = self.of_scores(y_pred, squeeze_ids(y_true, y_pred))
+        if sample_weight is not None:
+            sample_weight = arguments.dense("sample_weight", sample_weight)
+            sample_weight = _as_values(tf.cast(sample_weight, values.dtype), values)
+            # An instance of weight 0 may have an infinite rank, and 0 times infinity is NaN.
+            values = tf.where(sample_weight == 0.0, 0.0, values)
+        return super().update_state(values, sample_weight)
+
+    def get_config(self):
+        own = {"ties": self.ties, "max_relevant": self.max_relevant}
+        return {**super().get_config(), **own, **self.options}
+
+
+def _as_values(sample_weight, values):
+    """Broadcasts weights `[B]` or `[B, 1]` to the shape of the values, `[B]` or `[B, T]`."""
+    if sample_weight.shape.rank == values.shape.rank + 1:
+        sample_weight = tf.squeeze(sample_weight, axis=-1)
+    while sample_weight.shape.rank and sample_weight.shape.rank < values.shape.rank:
+        sample_weight = sample_weight[..., None]
+    return tf.broadcast_to(sample_weight, tf.shape(values))
+
+
+class _AtK(RankingMetric):
+    def __init__(self, k, ties="worst", name=None, dtype=None, max_relevant=None):
+        super().__init__(ties, name, dtype, max_relevant, k=k)
+        if k is not None:
+            functional.check_cutoff(self.name, k)
+
+
+class _AmongK(_AtK):
+    """A metric that is trivial for the first K of K classes, and so requires a smaller K."""
+
+    def __init__(self, k, ties="worst", name=None, dtype=None, max_relevant=None):
+        super().__init__(k, ties, name, dtype, max_relevant)
+        functional.check_cutoff(self.name, k)
+
+    def check_classes(self, num_classes):
+        functional.check_k(self.options["k"], num_classes)
+
+
+@_register(r"top(\d+)_accuracy")
+class TopKAccuracy(_AmongK):
+    """Share of instances with a relevant class among the first `k`; see `functional.top_k_accuracy`.
+
+    >>> metric = TopKAccuracy(k=2)
+    >>> _ = metric.update_state([2, 1], [[3., 1., 2.], [3., 1., 2.]])
+    >>> metric.result().numpy()
+    0.5
+    """
+
+    function = staticmethod(functional.top_k_accuracy)
+    function_of_rank = staticmethod(functional.top_k_accuracy_of_rank)
+    default_name = "top{k}_accuracy"
+
+    def __init__(self, k=1, ties="worst", name=None, dtype=None, max_relevant=None):
+        super().__init__(k, ties, name, dtype, max_relevant)
+
+
+@_register(r"top(\d+)_error")
+class TopKError(_AmongK):
+    """Share of instances without a relevant class among the first `k`; see `functional.top_k_error`.
+
+    >>> metric = TopKError(k=1)
+    >>> _ = metric.update_state([2, 0], [[3., 1., 2.], [3., 1., 2.]])
+    >>> metric.result().numpy()
+    0.5
+    """
+
+    function = staticmethod(functional.top_k_error)
+    function_of_rank = staticmethod(functional.top_k_error_of_rank)
+    default_name = "top{k}_error"
+    higher_is_better = False
+
+    def __init__(self, k=1, ties="worst", name=None, dtype=None, max_relevant=None):
+        super().__init__(k, ties, name, dtype, max_relevant)
+
+
+@_register(r"ndcg@(\d+)", "ndcg")
+class NDCG(_AtK):
+    """NDCG of the first `k`, or of the whole list; see `functional.ndcg`.
+
+    >>> metric = NDCG(k=5)
+    >>> _ = metric.update_state([2], [[3., 1., 2.]])
+    >>> metric.result().numpy().round(4)
+    0.6309
+    """
+
+    function = staticmethod(functional.ndcg)
+    function_of_rank = staticmethod(functional.ndcg_of_rank)
+
+    def __init__(self, k=None, ties="worst", name=None, dtype=None, max_relevant=None):
+        super().__init__(k, ties, name or ("ndcg" if k is None else f"ndcg@{k}"), dtype, max_relevant)
+
+
+@_register("mrr")
+class MRR(RankingMetric):
+    """Mean reciprocal rank of the first relevant class; see `functional.mrr`.
+
+    >>> metric = MRR()
+    >>> _ = metric.update_state([2], [[3., 1., 2.]])
+    >>> metric.result().numpy()
+    0.5
+    """
+
+    function = staticmethod(functional.mrr)
+    function_of_rank = staticmethod(functional.mrr_of_rank)
+    default_name = "mrr"
+
+
+@_register("mean_rank")
+class MeanRank(RankingMetric):
+    """Mean rank of the relevant classes; see `functional.mean_rank`.
+
+    >>> metric = MeanRank()
+    >>> _ = metric.update_state([2], [[3., 1., 2.]])
+    >>> metric.result().numpy()
+    2.0
+    """
+
+    function = staticmethod(functional.mean_rank)
+    function_of_rank = staticmethod(functional.mean_rank_of_rank)
+    default_name = "mean_rank"
+    percent = False
+    higher_is_better = False
+
+
+@_register(r"precision@(\d+)")
+class Precision(_AmongK):
+    """Share of the first `k` classes that are relevant; see `functional.precision`.
+
+    >>> metric = Precision(k=2)
+    >>> _ = metric.update_state([[1., 0., 1.]], [[3., 1., 2.]])
+    >>> metric.result().numpy()
+    1.0
+    """
+
+    function = staticmethod(functional.precision)
+    function_of_rank = staticmethod(functional.precision_of_rank)
+    default_name = "precision@{k}"
+
+
+@_register(r"recall@(\d+)")
+class Recall(_AmongK):
+    """Share of the relevant classes that are among the first `k`; see `functional.recall`.
+
+    >>> metric = Recall(k=1)
+    >>> _ = metric.update_state([[1., 0., 1.]], [[3., 1., 2.]])
+    >>> metric.result().numpy()
+    0.5
+    """
+
+    function = staticmethod(functional.recall)
+    function_of_rank = staticmethod(functional.recall_of_rank)
+    default_name = "recall@{k}"
+
+
+@_register(r"map@(\d+)", "map")
+class MAP(_AtK):
+    """Mean average precision of the first `k`, or of the whole list; see `functional.average_precision`.
+
+    >>> metric = MAP()
+    >>> _ = metric.update_state([[1., 1., 0.]], [[3., 1., 2.]])
+    >>> metric.result().numpy().round(4)  # (1 / 1 + 2 / 3) / 2
+    0.8333
+    """
+
+    function = staticmethod(functional.average_precision)
+    function_of_rank = staticmethod(functional.average_precision_of_rank)
+
+    def __init__(self, k=None, ties="worst", name=None, dtype=None, max_relevant=None):
+        super().__init__(k, ties, name or ("map" if k is None else f"map@{k}"), dtype, max_relevant)

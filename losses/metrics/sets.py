@@ -1,0 +1,98 @@
+"""Metrics of sets of classes, which also judge the number of classes.
+
+Unlike ranking metrics they need a prior of the count in addition to the scores; see `losses.ops.set_sizes`.
+
+Common arguments:
+  scores: floats `[..., n]`.
+  labels: one gain per class, `[..., n]`, where values above 0 are in the set; or class ids `[...]`.
+  log_prior: see `losses.ops.set_sizes`.
+  where: optional bool, broadcastable to `[..., n]`: the classes that take part.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from rank4class.losses.ops import arguments, label_checks, set_sizes
+
+
+def nll(scores, labels, log_prior, *, where=None):
+    r"""Returns the negative log-likelihood of the set, in nats.
+
+    $$-\log p(k) - \log p(c \mid k)$$
+
+    Args:
+      scores, labels, log_prior, where: see the module.
+
+    Returns:
+      float32 `[...]`, at least 0; infinite if the prior excludes the count, or if a score, a label or the
+      prior is invalid (in eager mode an invalid prior raises ValueError, see `losses.ops.set_sizes`).
+
+    References:
+      Swersky, Tarlow, Adams, Zemel, Frey (2012), eq. 3, and section 5.1.
+
+    >>> nll([[0.0, 0.0]], [[1.0, 0.0]], tf.math.log([[0.25, 0.5, 0.25]])).numpy().round(4)
+    array([1.3863], dtype=float32)
+    """
+    scores = arguments.dense("scores", scores)
+    chosen, valid = _chosen(scores, labels, where)
+    value = -set_sizes.log_likelihood(scores, chosen, log_prior, where=where)
+    return tf.cast(tf.where(tf.math.is_nan(value) | ~valid, float("inf"), value), tf.float32)
+
+
+def exact_match(scores, labels, log_prior, *, where=None):
+    """Returns whether the most probable set, over all sizes, is the true one.
+
+    Args:
+      scores, labels, log_prior, where: see the module.
+
+    Returns:
+      float32 `[...]`, 0 or 1; 0 if a score, a label or the prior is invalid.
+
+    >>> exact_match([[3.0, 1.0, 2.0]], [[1.0, 0.0, 1.0]], tf.math.log([[0.0, 0.2, 0.8]])).numpy()
+    array([1.], dtype=float32)
+    """
+    scores = arguments.dense("scores", scores)
+    chosen, valid = _chosen(scores, labels, where)
+    chosen = chosen if where is None else chosen & where
+    found = set_sizes.most_probable(scores, log_prior, where=where)
+    # The likelihood of invalid input is not finite.
+    likelihood = set_sizes.log_likelihood(scores, found, log_prior, where=where)
+    same = tf.reduce_all(found == chosen, axis=-1)
+    return tf.cast(same & valid & tf.math.is_finite(likelihood), tf.float32)
+
+
+def _chosen(scores, labels, where):
+    """Returns the classes of each set, bool `[..., n]`, and whether its labels are valid, bool `[...]`."""
+    labels = arguments.dense("labels", labels)
+    if labels.dtype.is_integer and labels.shape.rank == scores.shape.rank - 1:
+        n = tf.shape(scores)[-1]
+        return tf.one_hot(labels, n, True, False), label_checks.known(arguments.widen(labels), n)
+    labels = tf.cast(labels, tf.float32)
+    where = None if where is None else arguments.broadcast("where", where, tf.bool, labels)
+    return labels > 0.0, tf.reduce_all(label_checks.valid_gains(labels, where), axis=-1)
+
+
+@dataclasses.dataclass(frozen=True)
+class SetMetric:
+    """A metric of sets, with the attributes of `losses.metrics.RankingMetric`.
+
+    Attributes:
+      function: `function(scores, labels, log_prior, *, where=None)`, one value per instance.
+      percent: whether it is reported in percent.
+      higher_is_better: whether a higher value is better.
+    """
+
+    function: Callable
+    percent: bool
+    higher_is_better: bool
+
+    def check_classes(self, num_classes):
+        """Allows any number of classes."""
+
+
+SET_METRICS = {
+    "nll": SetMetric(nll, percent=False, higher_is_better=False),
+    "exact_match": SetMetric(exact_match, percent=True, higher_is_better=True),
+}

@@ -1,0 +1,104 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class import losses
+from rank4class.losses import metrics
+from rank4class.losses.ops import set_sizes
+
+SCORES = np.random.default_rng(0).normal(size=[40, 5]).astype(np.float32) * 2.0
+LABELS = (np.random.default_rng(1).random([40, 5]) < 0.4).astype(np.float32)
+PRIOR = np.log(np.random.default_rng(2).dirichlet(np.ones(6), size=40)).astype(np.float32)
+
+
+def test_the_likelihood_is_that_of_the_size_and_of_the_set_given_its_size():
+    expected = set_sizes.count_nll(PRIOR, LABELS) + losses.n_choose_k(SCORES, LABELS)
+    np.testing.assert_allclose(metrics.nll(SCORES, LABELS, PRIOR), expected, rtol=1e-5)
+
+
+def test_logistic_regression_is_a_poisson_binomial_prior():
+    found = metrics.nll(SCORES, LABELS, set_sizes.poisson_binomial(SCORES))
+    expected = tf.reduce_sum(tf.nn.sigmoid_cross_entropy_with_logits(LABELS, SCORES), axis=1)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_array_equal(
+        metrics.exact_match(SCORES, LABELS, set_sizes.poisson_binomial(SCORES)),
+        ((SCORES > 0.0) == LABELS).all(axis=1),
+    )
+
+
+def test_a_class_id_is_a_set_of_one():
+    ids = np.arange(40) % 5
+    one_hot = np.eye(5, dtype=np.float32)[ids]
+    for metric in (metrics.nll, metrics.exact_match):
+        np.testing.assert_allclose(metric(SCORES, ids, PRIOR), metric(SCORES, one_hot, PRIOR), rtol=1e-6)
+    np.testing.assert_allclose(set_sizes.count_nll(PRIOR, ids), -PRIOR[:, 1])
+
+
+@pytest.mark.nightly
+def test_grades_count_as_one_and_masked_classes_not_at_all():
+    prior = np.where(np.arange(6) < 5, PRIOR, -np.inf)
+    where = np.arange(5) < 4
+    for metric in (metrics.nll, metrics.exact_match):
+        np.testing.assert_allclose(
+            metric(SCORES, 3.0 * LABELS, prior, where=where),
+            metric(SCORES[:, :4], LABELS[:, :4], prior[:, :5]),
+            rtol=1e-5,
+        )
+    np.testing.assert_allclose(
+        set_sizes.count_nll(PRIOR, LABELS, where=where), set_sizes.count_nll(PRIOR, LABELS[:, :4])
+    )
+
+
+def test_exact_matches_by_hand():
+    prior = np.log([0.1, 0.2, 0.7])
+    assert metrics.exact_match([[5.0, 4.0, 0.0]], [[1.0, 1.0, 0.0]], prior).numpy() == [1.0]
+    assert metrics.exact_match([[5.0, 4.0, 0.0]], [[1.0, 0.0, 0.0]], prior).numpy() == [0.0]
+    assert metrics.exact_match([[5.0, 4.0, 0.0]], [[1.0, 0.0, 1.0]], prior).numpy() == [0.0]
+
+
+@pytest.mark.nightly
+def test_what_cannot_be_judged_looks_bad():
+    scores = np.array([[np.nan, 0.0], [0.0, np.inf], [0.0, 1.0]], np.float32)
+    labels = [[0.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
+    prior = np.log([0.1, 0.8, 0.1])
+    assert np.isinf(metrics.nll(scores, labels, prior)).tolist() == [True, True, False]
+    assert metrics.exact_match(scores, labels, prior).numpy().tolist() == [0.0, 0.0, 1.0]
+    broken = tf.zeros([1, 2]), tf.zeros([1, 2]), tf.constant([[0.0, np.nan, 0.0]])
+    assert np.isinf(tf.function(metrics.nll)(*broken)).all()
+    assert tf.function(metrics.exact_match)(*broken).numpy().tolist() == [0.0]
+
+
+@pytest.mark.parametrize("labels", [[2], [-1], [[0.0, np.nan]], [[0.0, -1.0]], [[0.0, np.inf]]])
+def test_invalid_labels_look_bad(labels):
+    scores, prior = [[-9.0, -9.0]], np.log([0.8, 0.1, 0.1])  # the most probable set is empty
+    assert metrics.exact_match(scores, [[0.0, 0.0]], prior).numpy() == [1.0]
+    assert metrics.exact_match(scores, labels, prior).numpy() == [0.0]
+    assert np.isinf(metrics.nll(scores, labels, prior))
+    if np.ndim(labels) == 2:
+        where = tf.constant([[True, False]])
+        assert metrics.exact_match(scores, labels, prior[:2], where=where).numpy() == [1.0]
+
+
+def test_by_name():
+    for name in metrics.SET_METRICS:
+        metric = losses.get_metric(name, max_relevant=3)
+        assert metric.function(SCORES, LABELS, PRIOR).shape == [40]
+        assert metric.percent != (name == "nll")
+        assert metric.higher_is_better != (name == "nll")
+    with pytest.raises(ValueError, match="metric='nl': unknown. There are: .*map, nll, exact_match"):
+        losses.get_metric("nl")
+
+
+def test_the_count_prior_as_a_keras_loss():
+    loss = losses.CountLikelihood()
+    np.testing.assert_allclose(loss(LABELS, PRIOR), tf.reduce_mean(set_sizes.count_nll(PRIOR, LABELS)))
+    again = tf.keras.losses.deserialize(tf.keras.losses.serialize(loss))
+    np.testing.assert_allclose(again(LABELS, PRIOR), loss(LABELS, PRIOR))
+    ids = tf.constant([[0], [4]] * 20)
+    np.testing.assert_allclose(loss(ids, PRIOR), -np.mean(PRIOR[:, 1]), rtol=1e-6)
+    weights = np.arange(40, dtype=np.float32)
+    np.testing.assert_allclose(
+        loss(LABELS, PRIOR, sample_weight=weights),
+        tf.reduce_mean(weights * set_sizes.count_nll(PRIOR, LABELS)),
+        rtol=1e-6,
+    )

@@ -1,0 +1,112 @@
+"""Checks of the arguments that losses, metrics and projections share."""
+
+import numbers
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+
+def dense(name, values):
+    """Returns numbers as a dense tensor; raises ValueError, which names the argument, for anything else.
+
+    >>> dense("scores", {"scores": tf.zeros([2, 3]), "log_counts": tf.zeros([2, 4])})
+    Traceback (most recent call last):
+    ...
+    ValueError: scores=dict of scores, log_counts: one tensor is needed. Pass one value of the dict.
+    """
+    if isinstance(values, tf.RaggedTensor):
+        raise ValueError(
+            f"{name}=RaggedTensor {values.shape}: all lists need one length. Pass {name}.to_tensor(), and to "
+            f"functions of `losses` or `of_scores` also where=tf.sequence_mask({name}.row_lengths())."
+        )
+    if isinstance(values, tf.SparseTensor):
+        raise ValueError(
+            f"{name}=SparseTensor {values.shape}: a dense tensor is needed. Pass tf.sparse.to_dense({name})."
+        )
+    if isinstance(values, Mapping):
+        keys = ", ".join(map(str, values))
+        raise ValueError(f"{name}=dict of {keys}: one tensor is needed. Pass one value of the dict.")
+    if values is None:
+        raise ValueError(f"{name}=None: a tensor is needed. Pass one.")
+    try:
+        tensor = tf.convert_to_tensor(values)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name}={type(values).__name__}: not a dense tensor ({error}). Give all lists one length."
+        ) from error
+    if not (tensor.dtype.is_floating or tensor.dtype.is_integer or tensor.dtype.is_bool):
+        raise ValueError(
+            f"{name}={tensor.dtype.name} {tensor.shape}: numbers are needed. Number the classes from 0."
+        )
+    return tensor
+
+
+def broadcast(name, values, dtype, to):
+    """Returns values in a tensor's shape; raises ValueError, which names them, if they do not fit.
+
+    >>> broadcast("where", [True, False], tf.bool, tf.zeros([3, 2])).shape
+    TensorShape([3, 2])
+    """
+    tensor = tf.cast(dense(name, values), dtype)
+    try:
+        fits = tf.broadcast_static_shape(tensor.shape, to.shape).is_compatible_with(to.shape)
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(f"{name} of shape {tensor.shape} cannot be broadcast to {to.shape}")
+    return tf.broadcast_to(tensor, tf.shape(to))
+
+
+def length(lists):
+    """Returns the size of the last axis: an int, or a scalar tensor if it is known only at run time."""
+    return lists.shape[-1] or tf.shape(lists)[-1]
+
+
+def widen(labels):
+    """Returns class ids as int32 or int64, which can count any number of classes."""
+    if labels.dtype in (tf.int32, tf.int64):
+        return labels
+    return tf.cast(labels, tf.int64 if labels.dtype in (tf.uint32, tf.uint64) else tf.int32)
+
+
+def check_count(name, value, least=1):
+    """Raises ValueError unless a value is a whole number of at least `least`.
+
+    >>> check_count("levels", 1, least=2)
+    Traceback (most recent call last):
+    ...
+    ValueError: levels=1: not a whole number of at least 2. Choose one.
+    """
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name}={value!r}: not a whole number of at least {least}. Choose one.")
+
+
+def check_positive(name, value):
+    """Raises ValueError if a Python number is not above 0; tensors pass."""
+    if isinstance(value, numbers.Real) and not value > 0:
+        raise ValueError(f"{name}={value}: not positive. Choose a value above 0.")
+
+
+def check_choice(name, value, choices):
+    """Raises ValueError if a value is not one of the choices."""
+    if value not in choices:
+        raise ValueError(f"{name}={value!r}: unknown. Choose one of {', '.join(choices)}.")
+
+
+def check_k(k, n):
+    """Raises ValueError unless `k` is a whole number in `1..n`; an `n` of None is unknown."""
+    if not isinstance(k, numbers.Integral) or isinstance(k, bool) or k < 1 or (n is not None and k > n):
+        raise ValueError(f"k={k!r}: not a whole number in 1..{'n' if n is None else n}. Choose one.")
+
+
+def check_rank_fn(rank_fn):
+    """Raises ValueError if `rank_fn` is not a function from scores to ranks."""
+    if hasattr(rank_fn, "places"):
+        raise ValueError(
+            f"rank_fn=sorter {rank_fn.name!r}: its ranks are in (0, 1]. Pass its .places instead."
+        )
+    if not callable(rank_fn):
+        raise ValueError(
+            f"rank_fn={rank_fn!r}: not a function. Pass one such as sorters.get('equivariant').places. To "
+            "save a loss with your own function, register it: tf.keras.utils.register_keras_serializable."
+        )

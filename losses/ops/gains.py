@@ -1,0 +1,50 @@
+"""Gains of classes and discounts of ranks."""
+
+import tensorflow as tf
+
+
+def exponential_gains(labels):
+    r"""Returns the gains `2^t - 1`, divided by the largest `2^t` of the list.
+
+    The scale cancels where gains are normalized. It keeps labels in the hundreds within float32, and the form
+    of the difference keeps the precision of labels near 0.
+
+    Args:
+      labels: float32 `[..., n]`, at least 0.
+
+    Returns:
+      float32 `[..., n]`, in `[0, 1]`.
+
+    >>> exponential_gains(tf.constant([[2., 1., 0.]])).numpy()  # 3, 1, 0 over 4
+    array([[0.75, 0.25, 0.  ]], dtype=float32)
+    """
+    largest = tf.reduce_max(labels, axis=-1, keepdims=True)
+    log_2 = tf.math.log(2.0)
+    return -tf.exp((labels - largest) * log_2) * tf.math.expm1(-labels * log_2)
+
+
+def discount(rank):
+    r"""Returns the discount of DCG, `1 / \log_2(1 + rank)`.
+
+    >>> discount(tf.constant([1., 3.])).numpy()
+    array([1. , 0.5], dtype=float32)
+    """
+    return tf.math.log(2.0) / tf.math.log1p(rank)
+
+
+def over_ideal(gains, discount_of):
+    """Returns gains divided by the discounted gain of the ideal order; 0 for a list without gains.
+
+    Args:
+      gains: float32 `[..., n]`.
+      discount_of: a function from ranks to discounts.
+
+    Returns:
+      float32 `[..., n]`.
+
+    >>> over_ideal(tf.constant([[2., 0., 0.]]), discount).numpy()
+    array([[1., 0., 0.]], dtype=float32)
+    """
+    rank = tf.range(1, tf.shape(gains)[-1] + 1, dtype=gains.dtype)
+    ideal = tf.sort(gains, axis=-1, direction="DESCENDING") * discount_of(rank)
+    return tf.math.divide_no_nan(gains, tf.reduce_sum(ideal, axis=-1, keepdims=True))

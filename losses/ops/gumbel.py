@@ -1,0 +1,79 @@
+"""Gumbel noise on scores, which samples ranks from the Plackett-Luce model of the scores."""
+
+import tensorflow as tf
+
+
+def seed_from_scores(seed, scores):
+    """Derives a stateless seed from a fixed one and the bits of the scores.
+
+    The same scores always get the same noise, and new scores get new noise: in eager mode, in a graph, under
+      XLA
+    and after a resume, without any state to save.
+
+    Args:
+      seed: Python int.
+      scores: float tensor of any shape.
+
+    Returns:
+      int32 `[2]`, for `tf.random.stateless_*`.
+    """
+    bits = tf.reshape(tf.bitcast(tf.cast(scores, tf.float32), tf.int32), [-1])
+    # Spread the sign, which is only the highest bit: otherwise two signs cancel in the sum below.
+    bits = tf.bitwise.bitwise_xor(bits, tf.bitwise.right_shift(bits, 15))
+    # Odd multipliers make the sum depend on the position of each score; int32 sums wrap and commute.
+    places = 2 * tf.range(tf.size(bits)) + 1
+    return tf.stack([tf.constant(seed, tf.int32), tf.reduce_sum(bits * places)])
+
+
+def noise(shape, seed):
+    r"""Draws from the standard Gumbel distribution, `g = -\log(-\log u)`, with `u` uniform on `(0, 1)`.
+
+    Args:
+      shape: shape of the result.
+      seed: int32 `[2]`; the noise is a pure function of it.
+
+    Returns:
+      float32 of that shape, finite.
+    """
+    tiny = 1.1754944e-38  # the smallest normal float32, since log(0) would make the noise infinite
+    # Name the generator: by default TensorFlow uses another one under XLA.
+    uniform = tf.random.stateless_uniform(shape, seed, minval=tiny, maxval=1.0, alg="philox")
+    return -tf.math.log(-tf.math.log(uniform))
+
+
+def perturb(scores, *, samples, seed, temperature=1.0):
+    r"""Adds Gumbel noise to scores.
+
+    $$z = (s + g) / \tau_g, \quad g = -\log(-\log u), \quad u \sim U(0, 1)$$
+
+    Args:
+      scores: float32 `[..., n]`.
+      samples: number of draws.
+      seed: int32 `[2]`.
+      temperature: `tau_g > 0`.
+
+    Returns:
+      float32 `[samples, ..., n]`.
+
+    References:
+      Bruch, Han, Bendersky, Najork (2020), "A stochastic treatment of learning to rank scoring
+      functions", section 4.
+    """
+    draws = noise(tf.concat([[samples], tf.shape(scores)], axis=0), seed)
+    return (scores + tf.ensure_shape(draws, [samples, *scores.shape])) / temperature
+
+
+def average(form, *, samples, seed, temperature):
+    """Wraps a loss `form(scores, labels, where, **options)`: returns its mean over noisy scores."""
+
+    def repeat(tensor):
+        if tensor is None:
+            return None
+        tiled = tf.broadcast_to(tensor, tf.concat([[samples], tf.shape(tensor)], axis=0))
+        return tf.ensure_shape(tiled, [samples, *tensor.shape])
+
+    def averaged(scores, labels, where, **options):
+        noisy = perturb(scores, samples=samples, seed=seed, temperature=temperature)
+        return tf.reduce_mean(form(noisy, repeat(labels), repeat(where), **options), axis=0)
+
+    return averaged

@@ -1,0 +1,48 @@
+import numpy as np
+import tensorflow as tf
+
+from rank4class.losses.ops import gumbel
+
+
+def test_noise_is_a_pure_function_of_the_seed_in_every_mode():
+    scores = tf.constant([[1.0, 2.0, 3.0]])
+
+    def draw():
+        return gumbel.perturb(scores, samples=4, seed=[3, 4])
+
+    assert draw().shape == [4, 1, 3]
+    for other in (draw, tf.function(draw), tf.function(draw, jit_compile=True)):
+        np.testing.assert_allclose(other(), draw(), rtol=1e-5)
+    assert not np.allclose(gumbel.perturb(scores, samples=4, seed=[3, 5]), draw())
+
+
+def test_noise_has_the_law_it_should():
+    noise = gumbel.perturb(tf.zeros([200_000]), samples=1, seed=[0, 0]).numpy()
+    standard_error = np.pi / np.sqrt(6 * noise.size)
+    assert abs(noise.mean() - np.euler_gamma) < 4 * standard_error
+    np.testing.assert_allclose(noise.var(), np.pi**2 / 6, rtol=0.02)
+    np.testing.assert_allclose(
+        gumbel.perturb(tf.ones([5]), samples=1, seed=[0, 0], temperature=2.0),
+        gumbel.perturb(tf.ones([5]), samples=1, seed=[0, 0]) / 2.0,
+    )
+
+
+def test_first_place_is_drawn_from_the_softmax():
+    scores = tf.math.log([0.5, 0.3, 0.2])
+    first = tf.argmax(gumbel.perturb(scores, samples=100_000, seed=[1, 1]), axis=-1)
+    shares = np.bincount(first.numpy(), minlength=3) / 100_000
+    np.testing.assert_allclose(shares, [0.5, 0.3, 0.2], atol=4 * np.sqrt(0.25 / 100_000))
+
+
+def test_seed_follows_the_bits_and_the_places_of_the_scores():
+    scores = tf.constant([[1.0, 2.0, 3.0]])
+    seed = gumbel.seed_from_scores(7, scores).numpy()
+    assert seed[0] == 7
+    compiled = tf.function(gumbel.seed_from_scores, jit_compile=True)
+    np.testing.assert_array_equal(compiled(7, scores), seed)
+    for other in (
+        [[1.0, 2.0, np.nextafter(np.float32(3), np.float32(4))]],
+        [[2.0, 1.0, 3.0]],
+        [[-1.0, -2.0, 3.0]],
+    ):
+        assert gumbel.seed_from_scores(7, tf.constant(other, tf.float32)).numpy()[1] != seed[1]

@@ -1,0 +1,92 @@
+"""Checks of labels: class ids within the classes, or finite gains of at least 0.
+
+In eager mode other labels raise an error. In compiled code the losses of such an instance are NaN, by `known`
+and `valid_gains`; `assert_valid` also raises in a graph, except under XLA.
+"""
+
+import tensorflow as tf
+
+from rank4class.losses.ops import arguments
+
+
+def ids(labels, n):
+    """Returns class ids as int32 or int64; raises ValueError if they are not ids within the classes."""
+    if not labels.dtype.is_integer:
+        raise ValueError(
+            f"labels of shape {labels.shape} are class ids and must be integers, got {labels.dtype.name}"
+        )
+    labels = arguments.widen(labels)
+    if tf.executing_eagerly() and not bool(tf.reduce_all(known(labels, n))):
+        culprit = tf.where(~known(labels, n))[0].numpy().tolist()
+        label = int(labels[tuple(culprit)])
+        raise ValueError(f"label {label} of instance {culprit} is outside the classes 0..{int(n) - 1}")
+    return labels
+
+
+def gains(labels, shape, where):
+    """Returns dense labels as float32 of a shape; raises ValueError if one that takes part is not a gain."""
+    labels = tf.cast(labels, tf.float32)
+    if not labels.shape.is_fully_defined():
+        message = "dense labels need the shape of the scores; class ids need a static shape of [B] or [B, 1]"
+        with tf.control_dependencies([tf.debugging.assert_equal(tf.shape(labels), shape, message)]):
+            labels = tf.reshape(labels, shape)  # XLA drops the assertion, and stops here
+    if tf.executing_eagerly() and not bool(tf.reduce_all(valid_gains(labels, where))):
+        culprit = tf.where(~valid_gains(labels, where))[0].numpy().tolist()
+        raise ValueError(
+            f"label {float(labels[tuple(culprit)])} at {culprit} is not a finite gain of at least 0; "
+            "leave a class out with `where`"
+        )
+    return labels
+
+
+def assert_valid(labels, lists):
+    """Adds an assertion to a graph that labels are class ids or gains. Eager mode and XLA ignore it.
+
+    Args:
+      labels: integer `[...]` or numeric `[..., n]`.
+      lists: the scores, `[..., n]`.
+    """
+    if tf.executing_eagerly() or None in (labels.shape.rank, lists.shape.rank):
+        return
+    if labels.shape.rank == lists.shape.rank:
+        labels = tf.cast(labels, tf.float32)
+        valid, range_of_labels = valid_gains(labels, None), "the finite values of at least 0"
+    elif labels.dtype.is_integer:
+        labels = arguments.widen(labels)
+        n = arguments.length(lists)
+        valid = known(labels, n)
+        range_of_labels = f"the classes 0..{n - 1}" if isinstance(n, int) else "the classes, numbered from 0"
+    else:
+        return
+    message = f"labels are not all within {range_of_labels}; their least and their largest are"
+    data = [message, tf.reduce_min(labels), tf.reduce_max(labels)]
+    tf.raw_ops.Assert(condition=tf.reduce_all(valid), data=data)
+
+
+def known(labels, n):
+    """Returns which class ids are within the classes, bool `[...]`."""
+    return (labels >= 0) & (labels < tf.cast(n, labels.dtype))
+
+
+def valid_gains(labels, where):
+    """Returns which dense labels are gains or masked, bool `[..., n]`."""
+    gain = tf.math.is_finite(labels) & (labels >= 0.0)
+    return gain if where is None else gain | ~where
+
+
+def are_levels(labels, levels):
+    """Returns which labels are whole numbers in `0..levels - 1`, bool `[..., n]`."""
+    return (labels == tf.math.floor(labels)) & (labels >= 0.0) & (labels < levels)
+
+
+def check_levels(labels, levels):
+    """Raises ValueError in eager mode if a label is not one of the levels; None allows any label."""
+    if levels is None or not tf.executing_eagerly():
+        return
+    wrong = ~are_levels(labels, levels)
+    if bool(tf.reduce_any(wrong)):
+        culprit = tf.where(wrong)[0].numpy().tolist()
+        raise ValueError(
+            f"label {float(labels[tuple(culprit)]):g} at {culprit} is not a whole number in 0..{levels - 1}: "
+            "raise levels, or number them from 0"
+        )

@@ -1,0 +1,75 @@
+r"""Weights of pairs of classes: the change of a metric if the two classes swapped ranks.
+
+A pairwise loss with these weights follows the metric (LambdaRank). The ranks are those of the current scores
+and count as constants. A class ranks behind classes of equal score and lower gain, and shares its rank with
+classes of equal score and gain.
+
+As in TF-Ranking, the weights are multiplied by the size of the list, which cancels the `1 / n` of the default
+normalization.
+"""
+
+import tensorflow as tf
+
+from rank4class.losses.ops import ranks
+from rank4class.losses.ops.gains import discount, exponential_gains, over_ideal
+
+NAMES = ("none", "ndcg", "mrr", "ndcg_loss2")
+
+
+def of_true_class(name, scores, labels, where):
+    """Returns the weights of the pairs of the true class with every other class, in `O(n log n)`.
+
+    Args:
+      name: one of `NAMES`.
+      scores: float32 `[..., n]`.
+      labels: integer `[...]` inside the classes.
+      where: bool `[..., n]` or None.
+
+    Returns:
+      float32 `[..., n]`, or None for "none".
+    """
+    if name == "none":
+        return None
+    true = ranks.true_score(scores, labels)[..., None]
+    ahead = ranks.others(scores, labels, where) & (scores >= true)
+    true_rank = 1.0 + tf.reduce_sum(tf.cast(ahead, scores.dtype), axis=-1)
+    return tf.stop_gradient(
+        _swap(name, true_rank[..., None], ranks.all_ranks(scores, where))
+        * ranks.list_size(scores, where)[..., None]
+    )
+
+
+def of_pairs(name, scores, labels, where):
+    """Returns the weights of all pairs of classes, in `O(n^2)`.
+
+    Args:
+      name: one of `NAMES`.
+      scores, labels: float32 `[..., n]`.
+      where: bool `[..., n]`.
+
+    Returns:
+      float32 `[..., n, n]`, or None for "none".
+    """
+    if name == "none":
+        return None
+    higher = scores[..., None, :] > scores[..., :, None]
+    equal = scores[..., None, :] == scores[..., :, None]
+    ahead = (higher | equal & (labels[..., None, :] < labels[..., :, None])) & where[..., None, :]
+    rank = 1.0 + tf.reduce_sum(tf.cast(ahead, scores.dtype), axis=-1)
+    if name == "mrr":
+        gains = over_ideal(labels, tf.math.reciprocal)
+    else:
+        gains = over_ideal(exponential_gains(labels), discount)
+    gain_gap = tf.abs(gains[..., :, None] - gains[..., None, :])
+    swaps = _swap(name, rank[..., :, None], rank[..., None, :])
+    return tf.stop_gradient(gain_gap * swaps * ranks.list_size(scores, where)[..., None, None])
+
+
+def _swap(name, rank, other):
+    """Returns the absolute difference between the discounts of two ranks."""
+    if name == "mrr":
+        return tf.abs(1.0 / rank - 1.0 / other)
+    if name == "ndcg":
+        return tf.abs(discount(rank) - discount(other))
+    apart = tf.abs(rank - other)
+    return tf.where(apart > 0.0, discount(apart) - discount(apart + 1.0), 0.0)

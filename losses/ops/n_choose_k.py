@@ -1,0 +1,262 @@
+r"""n-choose-k models: the probability of a set of `k` classes among all sets of `k` classes.
+
+$$p(c \mid k) = \frac{1}{Z_k(s)} \exp \sum_{j \in c} s_j, \quad
+Z_k(s) = \sum_{|c| = k} \exp \sum_{j \in c} s_j$$
+
+`Z_k` sums over all sets of `k` classes and is computed in `O(n)`. A shift `c` of all scores changes it by a
+known factor. It is chosen so that independent coins with `p_j = sigmoid(s_j + c)` show `k` heads on average.
+Then
+
+$$\log Z_k = \log P(k) - c k + \sum_j \log(1 + e^{s_j + c})$$
+
+where `P(k)`, the probability of `k` heads, is near the peak of its distribution, so nothing overflows or
+cancels. It is the mean of `e^(-ikw) prod_j (1 + p_j (e^(iw) - 1))` over a circle. The trapezoid rule computes
+it to the last digits with at most 28 pairs of nodes for any `n`: with `v = sum p_j (1 - p_j)` the modulus is
+at most `exp(-2 v sin^2(w / 2))`, so only nodes where that exceeds `e^-40` count. They are close enough to
+keep the copies of the distribution, with standard deviation `sqrt(v)`, at least 12 standard deviations apart.
+
+Common arguments:
+  scores: float16, bfloat16, float32 or float64 `[..., n]`, of at most 1e12.
+  k: the number of chosen classes: an int, or integers `[...]`, in `0..n`; for a masked list, from 0 to the
+    number of classes that take part.
+  where: optional bool, broadcastable to `[..., n]`: the classes that take part.
+
+The computation is in float64. Results have the dtype of float64 scores, and float32 otherwise. The result of
+an instance is NaN if a score is not finite or exceeds 1e12.
+
+Common errors:
+  ValueError: shapes or dtypes do not fit, there is no class, or (in eager mode, otherwise the result is NaN)
+    `k` is outside `0..n`.
+
+References:
+  Swersky, Tarlow, Adams, Zemel, Frey (2012), "Probabilistic n-choose-k models for classification and
+  ranking", eq. 1; Chen, Dempster, Liu (1994), "Weighted finite population sampling to maximize entropy", for
+  the shift.
+"""
+
+import tensorflow as tf
+
+from rank4class.losses.ops import arguments
+from rank4class.losses.ops import poisson_binomial as coins
+
+_LARGEST = 1e12  # larger scores leave float64 too few digits for the shift
+_TRIES = 8  # draws at a time
+_MOST_TRIES = 20_000
+
+
+def log_z(scores, k, *, where=None):
+    r"""Returns the logarithm of the summed weights of all sets of `k` classes.
+
+    $$\log Z_k(s) = \log \sum_{|c| = k} \exp \sum_{j \in c} s_j$$
+
+    Its gradient is `marginals`. It takes `O(n)` for any `k`.
+
+    Args:
+      scores, k, where: see the module.
+
+    Returns:
+      float `[...]`.
+
+    >>> log_z([[0.0, 0.0, 0.0, 0.0]], 2).numpy().round(4)  # log 6
+    array([1.7918], dtype=float32)
+    """
+    scores, where, k, dtype = _checked(scores, k, where)
+
+    @tf.custom_gradient
+    def value(scores):
+        def gradient(upstream):
+            return upstream[..., None] * _marginals(scores, k, where)
+
+        return _log_z(tf.stop_gradient(scores), k, where), gradient
+
+    return tf.cast(value(scores), dtype)
+
+
+def marginals(scores, k, *, where=None):
+    r"""Returns the probability that each class is among the `k` chosen ones.
+
+    $$\pi_j = p(j \in c \mid k) = \frac{\partial \log Z_k}{\partial s_j}$$
+
+    It takes `O(n)`, and so does its gradient, the product with the covariance of the chosen classes.
+
+    Args:
+      scores, k, where: see the module.
+
+    Returns:
+      float `[..., n]`, in `[0, 1]`, with the sum `k`; 0 for masked classes.
+
+    >>> marginals([[0.0, 0.0, 0.0, 0.0]], 2).numpy()
+    array([[0.5, 0.5, 0.5, 0.5]], dtype=float32)
+    >>> marginals([[9.0, 0.0, 0.0]], 2).numpy().round(4)
+    array([[0.9999, 0.5   , 0.5   ]], dtype=float32)
+    """
+    scores, where, k, dtype = _checked(scores, k, where)
+    return tf.cast(_marginals(scores, k, where), dtype)
+
+
+def log_likelihood(scores, chosen, *, where=None):
+    r"""Returns the log-probability of a set among all sets of its size.
+
+    $$\log p(c \mid k) = \sum_{j \in c} s_j - \log Z_k(s), \quad k = |c|$$
+
+    Args:
+      scores, where: see the module.
+      chosen: bool `[..., n]`, the classes of the set; masked classes do not count.
+
+    Returns:
+      float `[...]`, at most 0.
+
+    >>> log_likelihood([[0.0, 0.0, 0.0]], [[True, False, True]]).numpy().round(4)  # one of three
+    array([-1.0986], dtype=float32)
+    """
+    scores, where, dtype = checked(scores, where)
+    chosen = where & arguments.broadcast("chosen", chosen, tf.bool, scores)
+    k = tf.math.count_nonzero(chosen, axis=-1, dtype=tf.int32)
+    own = tf.reduce_sum(tf.where(chosen, scores, 0.0), axis=-1)
+    return tf.cast(tf.minimum(own - log_z(scores, k, where=where), 0.0), dtype)
+
+
+def sample(scores, k, seed, *, where=None):
+    """Draws a set of `k` classes from the model, exactly.
+
+    Tosses the coins of the module's docstring until they show `k` heads: about `2.5 sqrt(v)` draws of `O(n)`.
+
+    Args:
+      scores, k, where: see the module.
+      seed: int32 `[2]`; the same seed draws the same sets.
+
+    Returns:
+      bool `[..., n]` with `k` classes True; none for an instance whose other results are NaN.
+
+    >>> sample([[0.0, 50.0, 0.0, 50.0]], 2, [0, 0]).numpy()
+    array([[False,  True, False,  True]])
+    """
+    scores, where, k, _ = _checked(scores, k, where)
+    inner, _ = _inner(k, where)
+    chances = tf.where(where, tf.sigmoid(scores + coins.find_shift(scores, inner, where)[..., None]), 0.0)
+    chances = tf.where((k == coins.size_of(where))[..., None], tf.cast(where, tf.float64), chances)
+    chances = tf.where((k == 0.0)[..., None], tf.zeros_like(chances), chances)
+    shape = tf.concat([[_TRIES], tf.shape(chances)], axis=0)
+
+    def toss(i, chosen, done):
+        own = tf.random.experimental.stateless_fold_in(tf.convert_to_tensor(seed), i)
+        heads = tf.random.stateless_uniform(shape, own, dtype=tf.float64) < chances
+        fits = tf.reduce_sum(tf.cast(heads, tf.float64), axis=-1) == k
+        first = tf.argmax(tf.cast(fits, tf.int32), axis=0)
+        drawn = tf.reduce_any(heads & tf.one_hot(first, _TRIES, True, False, axis=0)[..., None], axis=0)
+        fits = tf.reduce_any(fits, axis=0)
+        return i + 1, tf.where((fits & ~done)[..., None], drawn, chosen), done | fits
+
+    state = (
+        tf.constant(0),
+        tf.zeros(tf.shape(chances), tf.bool),
+        ~tf.math.is_finite(k + nan_if_invalid(scores, where)),
+    )
+    tossing = lambda i, _, done: ~tf.reduce_all(done)  # noqa: E731
+    return tf.while_loop(tossing, toss, state, maximum_iterations=_MOST_TRIES)[1]
+
+
+# XLA fuses thousands of small operations into few passes over the classes, without tensors of all nodes.
+
+
+@tf.function(jit_compile=True, autograph=False)
+def _log_z(scores, k, where):
+    inner, edge = _inner(k, where)
+    value = coins.log_z(coins.around(scores, inner, where), scores, where)
+    total = tf.reduce_sum(tf.where(where, scores, 0.0), axis=-1)
+    value = tf.where(edge, tf.where(k == 0.0, tf.zeros_like(total), total), value)
+    return value + _nan_if_invalid(scores, where, k)
+
+
+def _marginals(scores, k, where):
+    @tf.custom_gradient
+    def value(scores):
+        return _shares(tf.stop_gradient(scores), k, where), lambda upstream: slope(scores, upstream)
+
+    @tf.custom_gradient
+    def slope(scores, upstream):
+        def gradient(_):
+            raise LookupError("the marginals of an n-choose-k model can be differentiated only once")
+
+        return _covariance(tf.stop_gradient(scores), k, where, tf.stop_gradient(upstream)), gradient
+
+    return value(scores)
+
+
+@tf.function(jit_compile=True, autograph=False)
+def _shares(scores, k, where):
+    inner, edge = _inner(k, where)
+    shares = coins.shares(coins.around(scores, inner, where))
+    all_or_none = tf.where((k > 0.0)[..., None] & where, tf.ones_like(shares), 0.0)
+    shares = tf.where(edge[..., None], all_or_none, tf.clip_by_value(shares, 0.0, 1.0))
+    return shares + _nan_if_invalid(scores, where, k)[..., None]
+
+
+@tf.function(jit_compile=True, autograph=False)
+def _covariance(scores, k, where, vector):
+    """Returns the covariance matrix of the chosen classes times a vector `[..., n]`."""
+    inner, edge = _inner(k, where)
+    own = coins.around(scores, inner, where)
+    shares = coins.shares(own)
+    both = tf.zeros_like(shares)
+    for node in range(own.angles.shape[-1]):
+        real, imaginary = coins.heads_share(own, node)
+        others_real = tf.reduce_sum(vector * real, axis=-1, keepdims=True) - vector * real
+        others_imaginary = tf.reduce_sum(vector * imaginary, axis=-1, keepdims=True) - vector * imaginary
+        both += own.real[..., node, None] * (real * others_real - imaginary * others_imaginary)
+        both -= own.imaginary[..., node, None] * (real * others_imaginary + imaginary * others_real)
+    mean = tf.reduce_sum(vector * shares, axis=-1, keepdims=True)
+    product = tf.where(edge[..., None], tf.zeros_like(both), both + shares * (vector - mean))
+    return product + _nan_if_invalid(scores, where, k)[..., None]
+
+
+def checked(scores, where):
+    """Returns float64 scores, the mask `[..., n]` and the dtype of results; raises ValueError."""
+    scores = arguments.dense("scores", scores)
+    if not scores.dtype.is_floating or not scores.shape.rank:
+        raise ValueError(f"scores must be floats of shape [..., n], got {scores.dtype.name} {scores.shape}")
+    if scores.shape[-1] == 0:
+        raise ValueError(f"scores of shape {scores.shape} have no classes")
+    where = arguments.broadcast("where", True if where is None else where, tf.bool, scores)
+    return tf.cast(scores, tf.float64), where, tf.float64 if scores.dtype == tf.float64 else tf.float32
+
+
+def _checked(scores, k, where):
+    """Returns float64 scores, the mask, `k` in float64 `[...]`, and the dtype of results."""
+    scores, where, dtype = checked(scores, where)
+    k = arguments.dense("k", k)
+    if not k.dtype.is_integer:
+        raise ValueError(f"k must be integers, got {k.dtype.name}")
+    if k.shape.rank and not k.shape.is_compatible_with(scores.shape[:-1]):
+        raise ValueError(f"k of shape {k.shape} is not a number or one per instance, {scores.shape[:-1]}")
+    k = tf.broadcast_to(k, tf.shape(scores)[:-1])
+    if tf.executing_eagerly():
+        _check_k(k, where)
+    return scores, where, tf.cast(k, tf.float64), dtype
+
+
+def _check_k(k, where):
+    size = tf.math.count_nonzero(where, axis=-1, dtype=k.dtype)
+    wrong = (k < 0) | (k > size)
+    if bool(tf.reduce_any(wrong)):
+        culprit = tf.where(wrong)[0].numpy().tolist()
+        place = tuple(culprit)
+        raise ValueError(f"k {int(k[place])} of instance {culprit} is outside 0..{int(size[place])}")
+
+
+def nan_if_invalid(scores, where):
+    """Returns 0, or NaN for an instance with a score that is not finite or too large, `[...]`."""
+    sound = tf.reduce_all((tf.abs(scores) <= _LARGEST) | ~where, axis=-1)
+    return tf.where(sound, tf.zeros_like(scores[..., 0]), float("nan"))
+
+
+def _nan_if_invalid(scores, where, k):
+    within = (k >= 0.0) & (k <= coins.size_of(where))
+    return tf.where(within, nan_if_invalid(scores, where), float("nan"))
+
+
+def _inner(k, where):
+    """Returns a `k` strictly between 0 and the size, and whether that replaced the given one."""
+    size = coins.size_of(where)
+    edge = (k <= 0.0) | (k >= size)
+    return tf.where(edge, 0.5 * tf.maximum(size, 1.0), k), edge

@@ -1,0 +1,301 @@
+"""n-choose-k: values against sums over all sets and a dynamic programme, identities, draws."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class import losses
+from rank4class.losses.ops import n_choose_k
+
+SPREADS = (0.0, 1.0, 10.0, 100.0)
+
+
+def programme(scores, most):
+    """Returns `log Z_0 .. log Z_most` of one list by the recursion over its classes, `O(n k)`."""
+    sums = np.full(most + 1, -np.inf)
+    sums[0] = 0.0
+    for score in scores:
+        sums[1:] = np.logaddexp(sums[1:], sums[:-1] + score)
+    return sums
+
+
+def all_sets(n, k):
+    """Returns the sets of `k` out of `n` classes as rows of zeros and ones."""
+    return np.array([np.isin(np.arange(n), chosen) for chosen in itertools.combinations(range(n), k)], float)
+
+
+def by_all_sets(scores, k):
+    """Returns `log Z_k`, the marginals and their covariance from the probability of every set."""
+    sets = all_sets(len(scores), k)
+    weights = sets @ scores
+    log_z = np.logaddexp.reduce(weights)
+    chances = np.exp(weights - log_z)
+    mean = chances @ sets
+    return log_z, mean, (sets - mean).T @ (chances[:, None] * (sets - mean))
+
+
+def gradient(function, scores):
+    scores = tf.constant(scores)
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        value = function(scores)
+    return tape.gradient(value, scores).numpy()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("spread", SPREADS)
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 12])
+def test_all_sets(n, spread):
+    scores = spread * np.random.default_rng(n).normal(size=[3, n])
+    vector = np.random.default_rng(9).normal(size=[3, n])
+    for k in range(n + 1):
+        expected = [by_all_sets(row, k) for row in scores]
+        log_z, shares, covariance = map(np.array, zip(*expected, strict=True))
+        np.testing.assert_allclose(n_choose_k.log_z(scores, k), log_z, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(n_choose_k.marginals(scores, k), shares, atol=1e-12)
+        slope = gradient(lambda s, k=k: n_choose_k.log_z(s, k), scores)
+        np.testing.assert_allclose(slope, shares, atol=1e-12)
+        product = gradient(lambda s, k=k: tf.reduce_sum(vector * n_choose_k.marginals(s, k)), scores)
+        np.testing.assert_allclose(product, np.einsum("bij,bj->bi", covariance, vector), atol=1e-11)
+
+
+@pytest.mark.parametrize("spread", SPREADS)
+@pytest.mark.parametrize(
+    "n", [12, 55, 513, *(pytest.param(n, marks=pytest.mark.nightly) for n in (54, 56, 57, 512, 1000, 1025))]
+)
+def test_the_programme(n, spread):
+    """Beyond 55 classes the rule ceases to be exact, at 513 the products are taken in two blocks."""
+    scores = spread * np.random.default_rng(n).normal(size=n)
+    expected = programme(scores, n)
+    counts = np.unique([0, 1, 2, 10, n // 10, n // 2, n - 1, n])
+    actual = n_choose_k.log_z(np.tile(scores, [len(counts), 1]), counts)
+    np.testing.assert_allclose(actual, expected[counts], rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "scores",
+    [
+        np.zeros(10_000),
+        np.random.default_rng(0).normal(size=10_000) * 30.0,
+        np.where(np.arange(10_000) % 2, 100.0, -100.0),
+        np.append(np.full(5_000, 50.0), np.full(5_000, -50.0)),
+    ],
+    ids=["equal", "spread", "extreme", "two levels"],
+)
+def test_ten_thousand_classes(scores):
+    counts = np.array([1, 10, 5_000, 9_999])
+    expected = programme(scores, 5_000)[[1, 10, 5_000]]
+    actual = n_choose_k.log_z(np.tile(scores, [4, 1]), counts)
+    np.testing.assert_allclose(actual[:3], expected, rtol=1e-12)
+    # All but one: leave one out.
+    all_but_one = scores.sum() + np.logaddexp.reduce(-scores)
+    np.testing.assert_allclose(actual[3], all_but_one, rtol=1e-12, atol=1e-8)
+    shares = n_choose_k.marginals(np.tile(scores, [4, 1]), counts)
+    np.testing.assert_allclose(tf.reduce_sum(shares, axis=1), counts, rtol=1e-11)
+
+
+@pytest.mark.nightly
+def test_one_of_n_is_softmax():
+    scores = np.random.default_rng(0).normal(size=[4, 30]) * 5.0
+    np.testing.assert_allclose(n_choose_k.log_z(scores, 1), tf.reduce_logsumexp(scores, axis=1), rtol=1e-13)
+    np.testing.assert_allclose(n_choose_k.marginals(scores, 1), tf.nn.softmax(scores), atol=1e-13)
+
+
+@pytest.mark.nightly
+def test_a_shift_of_all_scores_changes_no_share():
+    scores = np.random.default_rng(0).normal(size=[2, 50])
+    for shift in (-1e4, 1e4):
+        moved = n_choose_k.log_z(scores + shift, 7)
+        np.testing.assert_allclose(moved, n_choose_k.log_z(scores, 7) + 7 * shift, rtol=1e-12)
+        shares = n_choose_k.marginals(scores + shift, 7)
+        np.testing.assert_allclose(shares, n_choose_k.marginals(scores, 7), atol=1e-10)
+
+
+def test_each_instance_has_its_own_k_and_its_own_classes():
+    scores = np.random.default_rng(0).normal(size=[2, 3, 9]).astype(np.float32)
+    where = np.random.default_rng(1).random([2, 3, 9]) < 0.7
+    where[0, 0], where[0, 1] = False, True
+    k = np.array([[0, 9, 1], [2, 3, where[1, 2].sum()]])
+    log_z = n_choose_k.log_z(scores, k, where=where)
+    shares = n_choose_k.marginals(scores, k, where=where)
+    chosen = n_choose_k.sample(scores, k, [3, 4], where=where)
+    assert log_z.dtype == shares.dtype == tf.float32
+    for place in np.ndindex(2, 3):
+        own = where[place]
+        value, mean, _ = by_all_sets(scores[place][own].astype(np.float64), k[place])
+        np.testing.assert_allclose(log_z[place], value, rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(shares[place][own], mean, rtol=1e-6, atol=1e-7)
+        assert not np.any(shares[place][~own])
+        assert np.sum(chosen[place]) == k[place]
+        assert not np.any(chosen[place][~own])
+    slope = gradient(lambda s: n_choose_k.log_z(s, k, where=where), scores)
+    np.testing.assert_allclose(slope, shares, rtol=1e-6)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32])
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_in_a_graph_of_any_type(dtype, jit_compile):
+    scores = tf.cast(np.random.default_rng(0).normal(size=[3, 20]), dtype)
+    expected = n_choose_k.log_z(tf.cast(scores, tf.float64), [2, 0, 20])
+
+    def value_and_slope(scores, k):
+        with tf.GradientTape() as tape:
+            tape.watch(scores)
+            value = n_choose_k.log_z(scores, k)
+        return value, tape.gradient(value, scores)
+
+    signature = [tf.TensorSpec([None, None], dtype), tf.TensorSpec([None], tf.int32)]
+    compiled = tf.function(value_and_slope, input_signature=signature, jit_compile=jit_compile)
+    value, slope = compiled(scores, [2, 0, 20])
+    assert value.dtype == tf.float32
+    assert slope.dtype == dtype
+    np.testing.assert_allclose(value, expected, rtol=1e-6)
+    np.testing.assert_allclose(tf.reduce_sum(tf.cast(slope, tf.float32), axis=1), [2, 0, 20], rtol=1e-2)
+
+
+def test_draws_have_the_models_frequencies():
+    scores, k, draws = np.array([1.5, 0.0, -1.0, 0.5, 2.0]), 2, 20_000
+    chosen = n_choose_k.sample(np.tile(scores, [draws, 1]), k, [0, 1]).numpy()
+    sets = all_sets(5, k)
+    chances = np.exp(sets @ scores)
+    chances /= chances.sum()
+    drawn = (chosen[:, None] == sets.astype(bool)).all(axis=2).mean(axis=0)
+    errors = np.sqrt(chances * (1 - chances) / draws)
+    assert np.all(np.abs(drawn - chances) < 4.5 * errors)
+    np.testing.assert_array_equal(chosen, n_choose_k.sample(np.tile(scores, [draws, 1]), k, [0, 1]))
+    assert (chosen != n_choose_k.sample(np.tile(scores, [draws, 1]), k, [0, 2]).numpy()).any()
+
+
+@pytest.mark.nightly
+def test_an_instance_that_cannot_be_judged_has_nan_and_spoils_no_other():
+    scores = np.zeros([3, 4])
+    scores[1, 2], scores[2, 0] = np.nan, np.inf
+    assert np.isnan(n_choose_k.log_z(scores, 2)).tolist() == [False, True, True]
+    assert np.isnan(n_choose_k.marginals(scores, 2)).all(axis=1).tolist() == [False, True, True]
+    assert n_choose_k.sample(scores, 2, [0, 0]).numpy().sum(axis=1).tolist() == [2, 0, 0]
+    compiled = tf.function(n_choose_k.log_z)
+    assert np.isnan(compiled(tf.zeros([3, 4]), tf.constant([-1, 2, 5]))).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("scores", "k", "message"),
+    [
+        ([[0.0, 0.0]], 3, r"k 3 of instance \[0\] is outside 0..2"),
+        ([[0.0, 0.0], [0.0, 0.0]], [1, -1], r"k -1 of instance \[1\] is outside 0..2"),
+        ([[0.0, 0.0]], [1, 1], r"k of shape \(2,\) is not a number or one per instance, \(1,\)"),
+        ([[0.0, 0.0]], 1.0, "k must be integers, got float32"),
+        ([[0, 1]], 1, r"scores must be floats of shape \[..., n\], got int32 \(1, 2\)"),
+        (0.0, 1, r"scores must be floats of shape \[..., n\], got float32 \(\)"),
+    ],
+)
+def test_bad_input(scores, k, message):
+    for function in (n_choose_k.log_z, n_choose_k.marginals):
+        with pytest.raises(ValueError, match=message):
+            function(scores, k)
+
+
+def test_there_is_no_third_derivative():
+    scores = tf.zeros([1, 3])
+    with tf.GradientTape() as outer, tf.GradientTape() as inner:
+        outer.watch(scores)
+        inner.watch(scores)
+        slope = inner.gradient(n_choose_k.marginals(scores, 1)[0, 0], scores)
+    with pytest.raises(LookupError, match="can be differentiated only once"):
+        outer.gradient(slope, scores)
+
+
+GRADED = np.array([[2, 0, 1, 0, 2, 1, 0], [0, 0, 0, 2, 0, 0, 0], [1, 1, 1, 1, 1, 1, 1], [0] * 7], np.float32)
+
+
+def random_scores():
+    return np.random.default_rng(0).normal(size=GRADED.shape).astype(np.float32) * 2.0
+
+
+def test_the_likelihood_of_levels_is_that_of_their_sets_in_turn():
+    """Of the 7 classes of the first list 2 are chosen, then 2 of the other 5."""
+    expected = []
+    for scores, labels in zip(random_scores(), GRADED, strict=True):
+        total, left = 0.0, np.ones(7, bool)
+        for level in (2, 1):
+            chosen = labels == level
+            total += by_all_sets(scores[left], int(chosen.sum()))[0] - scores[chosen].sum()
+            left &= ~chosen
+        expected.append(total)
+    assert expected[2] == pytest.approx(0.0, abs=1e-6)
+    np.testing.assert_allclose(
+        losses.n_choose_k(random_scores(), GRADED, levels=3), expected, rtol=1e-5, atol=1e-6
+    )
+    # A level of which there is none changes nothing.
+    higher = losses.n_choose_k(random_scores(), GRADED + (GRADED == 2), levels=4)
+    np.testing.assert_allclose(higher, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_one_class_a_level_is_plackett_luce():
+    order = np.array([[3.0, 1.0, 0.0, 2.0]], np.float32)
+    scores = random_scores()[:1, :4]
+    np.testing.assert_allclose(
+        losses.n_choose_k(scores, order, levels=4),
+        losses.list_mle(scores, order, seed=[0, 0]),
+        rtol=1e-5,
+    )
+
+
+def test_the_poisson_binomial_prior_makes_it_logistic_regression():
+    """Eq. 2: with p(k) = Z_k / sum Z the classes are independent."""
+    scores = random_scores()
+    labels = (GRADED > 0).astype(np.float32)
+    k = labels.sum(axis=1).astype(int)
+    log_sums = np.stack([n_choose_k.log_z(scores, i) for i in range(8)], axis=1)
+    log_prior = log_sums[np.arange(4), k] - np.logaddexp.reduce(log_sums, axis=1)
+    independent = tf.nn.sigmoid_cross_entropy_with_logits(labels, scores)
+    np.testing.assert_allclose(
+        losses.n_choose_k(scores, labels) - log_prior, tf.reduce_sum(independent, axis=1), rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("k", [1, 2, 5, 7])
+def test_the_gain_of_k_is_the_share_of_the_labels_that_sets_of_k_have(k):
+    sets = all_sets(7, k)
+    expected = []
+    for scores, labels in zip(random_scores(), GRADED, strict=True):
+        chances = np.exp(sets @ scores - np.logaddexp.reduce(sets @ scores))
+        best = np.sort(labels)[-k:].sum()
+        expected.append(-np.log(chances @ (sets @ labels) / best) if best else 0.0)
+    np.testing.assert_allclose(
+        losses.top_k_gain(random_scores(), GRADED, k=k), expected, rtol=1e-5, atol=1e-6
+    )
+
+
+@pytest.mark.nightly
+def test_a_hopeless_gain_is_finite_and_of_a_class_id_exact():
+    scores = np.array([[200.0, 150.0, 0.0, -90.0]], np.float32)
+    np.testing.assert_allclose(losses.top_k_gain(scores, [3], k=2), [240.0], rtol=1e-6)
+    value = losses.top_k_gain(scores, [[0.0, 0.0, 0.0, 1.0]], k=2)
+    np.testing.assert_allclose(value, [-np.log(1e-24)], rtol=1e-6)
+    slope = gradient(lambda s: losses.top_k_gain(s, [[0.0, 0.0, 0.0, 1.0]], k=2), scores)
+    assert np.isfinite(slope).all()
+
+
+@pytest.mark.parametrize(
+    ("labels", "levels", "message"),
+    [
+        (
+            [[0.0, 2.0]],
+            2,
+            r"label 2 at \[0, 1\] is not a whole number in 0..1: raise levels, or number them from 0",
+        ),
+        ([[0.5, 1.0]], 3, r"label 0.5 at \[0, 0\] is not a whole number in 0..2"),
+        ([[0.0, 1.0]], 1, "levels=1: not a whole number of at least 2"),
+        ([[0.0, 1.0]], 2.0, "levels=2.0: not a whole number of at least 2"),
+    ],
+)
+def test_labels_that_are_no_levels(labels, levels, message):
+    with pytest.raises(ValueError, match=message):
+        losses.n_choose_k([[0.0, 0.0]], labels, levels=levels)
+    if levels == 2 and labels[0][1] == 2.0:
+        compiled = tf.function(losses.n_choose_k)
+        assert np.isnan(compiled(tf.zeros([1, 2]), tf.constant(labels))).all()

@@ -1,0 +1,319 @@
+r"""Projections onto the (n, k)-simplex: shares of the classes between 0 and 1 that sum to `k`.
+
+$$\Delta_k = \{p \in [0, 1]^n : \textstyle\sum_j p_j = k\}, \quad
+p_\alpha(s) = \operatorname{argmin}_{p \in \Delta_k} -\langle s, p \rangle + \tfrac{1}{\alpha} g(p)$$
+
+If `g` is half the squared norm, it is the Euclidean projection; if `g` is the negative entropy, it is a
+softmax with `k` winners. `rankmax` chooses `alpha` by the true class. A higher score never has a smaller
+share, and a shift of all scores changes nothing.
+
+Common arguments:
+  scores: float16, bfloat16, float32 or float64 `[..., n]`, finite; computed in float32.
+  k: int in `1..n`, the number of selected classes.
+  where: optional bool, broadcastable to `[..., n]`: the classes that take part; the others have the share
+    0. If at most `k` classes take part, each has the share 1.
+
+Every function returns float32 `[..., n]`, and NaN for an instance with a score that is not finite. Custom
+gradients avoid differentiation through searches and sorts.
+
+Common errors:
+  ValueError: `k` is outside `1..n`, `alpha` is not positive, or shapes or dtypes do not fit.
+
+References:
+  Kong, Krichene, Mayoraz, Rendle, Zhang (2020), "Rankmax: an adaptive projection alternative to the softmax
+  function".
+"""
+
+import tensorflow as tf
+
+from rank4class.losses.ops import arguments, ranks
+
+_SEARCH_STEPS = 100
+_ROUNDING = 2.0**-22
+_FAR = 200.0  # e^-200 is 0 in float32
+
+
+def euclidean(scores, *, k=1, alpha=1.0, where=None):
+    r"""Euclidean projection onto the (n, k)-simplex.
+
+    $$p_j = \text{clip}(\alpha s_j - \mu, 0, 1), \quad \textstyle\sum_j p_j = k$$
+
+    Newton's method within a bracket finds `mu` (Theorem 2). Each step takes `O(n)`, and the search ends,
+    exactly, on the linear piece that contains the solution.
+
+    Args:
+      scores, k, where: see the module.
+      alpha: positive; a larger value concentrates the shares on the `k` highest scores. A number or a tensor
+        broadcastable to `[..., 1]`.
+
+    Returns:
+      float32 `[..., n]`.
+
+    >>> euclidean([[2.0, 1.5, 0.0]]).numpy()
+    array([[0.75, 0.25, 0.  ]], dtype=float32)
+    >>> euclidean([[2.0, 1.5, 1.0, 0.0]], k=2).numpy()
+    array([[1.  , 0.75, 0.25, 0.  ]], dtype=float32)
+
+    References:
+      Rankmax, Theorem 2 and eq. 8.
+    """
+    arguments.check_positive("alpha", alpha)
+    return _projected(lambda s: _euclidean(s * alpha, k), scores, k, where)
+
+
+def sparsemax(scores, *, where=None):
+    r"""Euclidean projection onto the standard simplex: a softmax with zeros.
+
+    Args:
+      scores, where: see the module.
+
+    Returns:
+      float32 `[..., n]`, with the sum 1.
+
+    >>> sparsemax([[2.0, 1.5, 0.0]]).numpy()
+    array([[0.75, 0.25, 0.  ]], dtype=float32)
+
+    References:
+      Martins, Astudillo (2016), "From softmax to sparsemax: a sparse model of attention and multi-label
+      classification".
+    """
+    return euclidean(scores, where=where)
+
+
+def entropy(scores, *, k=1, alpha=1.0, where=None):
+    r"""Entropy projection onto the (n, k)-simplex: a softmax with `k` winners.
+
+    $$p_j = \min(1, e^{\alpha s_j - c}), \quad \textstyle\sum_j p_j = k$$
+
+    `c` follows from the number of classes with the share 1, fewer than `k` of the highest scores: `O(n log
+    k)`.
+
+    Args:
+      scores, k, where: see the module.
+      alpha: see `euclidean`.
+
+    Returns:
+      float32 `[..., n]`.
+
+    >>> entropy([[0.0, 0.0, 0.0, 0.0]], k=2).numpy()
+    array([[0.5, 0.5, 0.5, 0.5]], dtype=float32)
+    >>> entropy([[9.0, 0.0, 0.0]], k=2).numpy()
+    array([[1. , 0.5, 0.5]], dtype=float32)
+
+    References:
+      Rankmax, Theorem 2; Warmuth, Kuzmin (2008), "Randomized online PCA algorithms with regret bounds that
+      are logarithmic in the dimension".
+    """
+    arguments.check_positive("alpha", alpha)
+    return _projected(lambda s: _entropy(s * alpha, k), scores, k, where)
+
+
+def rankmax(scores, labels, *, k=1, where=None):
+    r"""Euclidean projection with an `alpha` that gives the true class a positive share.
+
+    $$p_j = \text{clip}(\alpha_y (s_j - \mu_y), 0, 1), \quad \mu_y = \min(s_y, s_{[k]}) - 1, \quad
+    \textstyle\sum_j p_j = k$$
+
+    For `k = 1` it is `relu(m_j + 1)` over its sum, with margins `m_j = s_j - s_y`. `O(n log k)`.
+
+    Args:
+      scores, k, where: see the module.
+      labels: integer `[...]`, the true classes.
+
+    Returns:
+      float32 `[..., n]`; the share of the true class is positive. NaN if the label is outside the classes.
+
+    >>> rankmax([[2.0, 1.5, 0.0]], [1]).numpy()
+    array([[0.6, 0.4, 0. ]], dtype=float32)
+
+    References:
+      Rankmax, Proposition 3, definition 4 and eq. 15.
+    """
+    scores, labels = arguments.dense("scores", scores), arguments.dense("labels", labels)
+    if not labels.dtype.is_integer:
+        raise ValueError(f"labels are class ids and must be integers, got {labels.dtype.name}")
+    if not labels.shape.is_compatible_with(scores.shape[:-1]):
+        raise ValueError(f"labels of shape {labels.shape} do not fit scores of shape {scores.shape}")
+    labels = arguments.widen(labels)
+    known = (labels >= 0) & (labels < tf.cast(tf.shape(scores)[-1], labels.dtype))
+    shares = _projected(lambda s: _rankmax(s, labels, k), scores, k, where)
+    return tf.where(known[..., None], shares, float("nan"))
+
+
+def adaptive_level(scores, labels, k):
+    r"""Returns the level of a Rankmax projection and the number of classes with the share 1.
+
+    With the level `mu` and `t` classes of share 1, the shares are `clip((k - t) (s_j - mu) / r, 0, 1)`, where
+    `r` is the summed excess over the level of all classes but the first `t`.
+
+    Args:
+      scores: float32 `[..., n]`.
+      labels: int `[...]`.
+      k: int, in `1..n`.
+
+    Returns:
+      `mu`, `r` and `t`, float32 `[...]`, and the class of the k-th score, with the dtype of the labels.
+
+    References:
+      Rankmax, eq. 11 and 12.
+    """
+    top, last, last_class, is_behind = first(scores, k)
+    level = tf.minimum(ranks.true_score(scores, labels), last[..., 0]) - 1.0
+    behind = tf.reduce_sum(tf.where(is_behind, tf.nn.relu(scores - level[..., None]), 0.0), axis=-1)
+    # The t-th class is held at 1 if its share would exceed 1: (k - t) (s_t - mu) exceeds the sum of s_i - mu
+    # from it on. The part below the k-th score is on both sides and cancels.
+    lead = top - last
+    held = left_of(k) * lead - tf.cumsum(lead, axis=-1, reverse=True) > behind[..., None]
+    t = _count(held)
+    rest = behind + tf.reduce_sum(tf.where(held, 0.0, lead), axis=-1) + (k - t) * (last[..., 0] - level)
+    return level, rest, t, tf.cast(last_class, labels.dtype)
+
+
+def first(scores, k):
+    """Returns the `k` highest scores and the classes behind them.
+
+    Returns:
+      The scores `[..., k]`, the last of them `[..., 1]`, its class `[...]`, and bool `[..., n]`.
+    """
+    top, classes = tf.math.top_k(scores, k)
+    last = tf.reduce_min(top, axis=-1, keepdims=True)  # a slice would make XLA sort all scores
+    # Among equal scores, lower class ids come first.
+    last_class = tf.reduce_max(tf.where(top == last, classes, 0), axis=-1)
+    is_later = tf.range(arguments.length(scores)) > last_class[..., None]
+    return top, last, last_class, (scores < last) | (scores == last) & is_later
+
+
+def behind_all(scores, where):
+    """Returns scores in which masked classes are so far behind all others that their share is 0."""
+    lowest = tf.reduce_min(tf.where(where, scores, float("inf")), axis=-1, keepdims=True)
+    lowest = tf.where(tf.math.is_finite(lowest), lowest, 0.0)
+    return tf.where(where, scores, lowest - tf.abs(lowest) - _FAR)
+
+
+@tf.autograph.experimental.do_not_convert  # AutoGraph would take seconds and change nothing
+def _projected(project, scores, k, where):
+    scores = arguments.dense("scores", scores)
+    if not scores.dtype.is_floating or not scores.shape.rank:
+        raise ValueError(f"scores must be floats of shape [..., n], got {scores.dtype.name} {scores.shape}")
+    arguments.check_k(k, scores.shape[-1])
+    scores = tf.cast(scores, tf.float32)
+    if where is not None:
+        where = arguments.broadcast("where", where, tf.bool, scores)
+        scores = behind_all(scores, where)
+    shares = project(scores)
+    if where is not None:
+        enough = ranks.list_size(scores, where)[..., None] > k
+        shares = tf.where(where, tf.where(enough, shares, 1.0), 0.0)
+    finite = tf.reduce_all(tf.math.is_finite(scores), axis=-1, keepdims=True)
+    return tf.where(finite, shares, float("nan"))
+
+
+def _euclidean(scores, k):
+    @tf.custom_gradient
+    def project(scores):
+        _, last, _, _ = first(scores, k)
+        scores -= last  # keeps the digits near the level
+        shares = tf.clip_by_value(scores - _level(scores, k)[..., None], 0.0, 1.0)
+
+        def gradient(upstream):
+            return _centred(upstream, tf.cast((shares > 0.0) & (shares < 1.0), tf.float32))
+
+        return shares, gradient
+
+    return project(scores)
+
+
+def _centred(values, weights):
+    """Returns weighted deviations from the weighted mean, so that the sum of the shares is constant."""
+    total = tf.reduce_sum(weights * values, axis=-1, keepdims=True)
+    mean = tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=-1, keepdims=True))
+    return weights * (values - mean)
+
+
+def _level(scores, k):
+    """Returns `mu` in [-1, 0) with `sum clip(s - mu, 0, 1) = k`, for scores whose k-th is 0."""
+    low = -tf.ones_like(scores[..., 0])  # the first k shares are 1: the sum is at least k
+    high = tf.zeros_like(low)  # k - 1 shares are above 0: the sum is at most k - 1
+
+    def improve(level, low, high, _):
+        shares = tf.clip_by_value(scores - level[..., None], 0.0, 1.0)
+        excess = tf.reduce_sum(shares, axis=-1) - k
+        low = tf.where(excess >= 0.0, level, low)
+        high = tf.where(excess <= 0.0, level, high)
+        inside = _count((shares > 0.0) & (shares < 1.0))
+        newton = level + tf.math.divide_no_nan(excess, inside)
+        found = tf.abs(excess) <= _ROUNDING * inside * tf.abs(level)
+        better = tf.where(found | ((newton > low) & (newton < high)), newton, (low + high) / 2.0)
+        return better, low, high, ~found & (high - low > _ROUNDING * tf.abs(level))
+
+    state = (low, low, high, tf.ones_like(low, tf.bool))
+    level, _, _, _ = tf.while_loop(
+        lambda *state: tf.reduce_any(state[-1]), improve, state, maximum_iterations=_SEARCH_STEPS
+    )
+    return level
+
+
+def _entropy(scores, k):
+    @tf.custom_gradient
+    def project(scores):
+        last, level = _entropy_level(scores, k)
+        log_shares = scores - last - level[..., None]
+        shares = tf.exp(tf.minimum(log_shares, 0.0))
+
+        def gradient(upstream):
+            return _centred(upstream, tf.where(log_shares < 0.0, shares, 0.0))
+
+        return shares, gradient
+
+    return project(scores)
+
+
+def _entropy_level(scores, k):
+    """Returns the k-th score `[..., 1]` and `c` `[...]` with `sum min(1, e^(s - s_k - c)) = k`."""
+    top, last, _, is_behind = first(scores, k)
+    top -= last  # keeps the digits near the level
+    behind = tf.where(is_behind, scores - last, -float("inf"))
+    behind = tf.math.log(tf.reduce_sum(tf.exp(behind), axis=-1, keepdims=True))
+    # With t classes at 1 the others share k - t. The solution has the smallest t with no share above 1.
+    rest = tf.math.cumulative_logsumexp(tf.concat([top, behind], axis=-1), axis=-1, reverse=True)
+    levels = rest[..., :-1] - tf.math.log(left_of(k))
+    held = _count((top > levels) & (left_of(k) > 1.0))
+    return last, tf.gather(levels, tf.cast(held, tf.int32), batch_dims=held.shape.rank)
+
+
+def _rankmax(scores, labels, k):
+    @tf.custom_gradient
+    def project(scores):
+        scores -= ranks.true_score(scores, labels)[..., None]  # keeps the digits near the level
+        level, rest, held, last = adaptive_level(scores, labels, k)
+        above = scores - level[..., None]
+        alpha = (k - held) / rest
+        shares = tf.clip_by_value(alpha[..., None] * above, 0.0, 1.0)
+
+        def gradient(upstream):
+            inside = (shares > 0.0) & (shares < 1.0)
+            upstream = tf.where(inside, upstream, 0.0)
+            # A rising score lowers alpha; the score that sets the level raises all shares.
+            pull = alpha * tf.reduce_sum(upstream * above, axis=-1) / rest
+            each = alpha[..., None] * upstream - tf.where(inside, pull[..., None], 0.0)
+            lift = _count(inside) * pull - alpha * tf.reduce_sum(upstream, axis=-1)
+            return each + at_lowest(scores, labels, last, lift)
+
+        return shares, gradient
+
+    return project(scores)
+
+
+def at_lowest(scores, labels, last, values):
+    """Returns zeros `[..., n]` with values `[...]` at the lower of the true and the k-th score."""
+    true_is_lower = ranks.true_score(scores, labels) <= ranks.true_score(scores, last)
+    return tf.one_hot(tf.where(true_is_lower, labels, last), arguments.length(scores)) * values[..., None]
+
+
+def left_of(k):
+    """Returns `k, k - 1, ..., 1`: how many of `k` classes are left when `i` are taken."""
+    return tf.range(k, 0, -1, dtype=tf.float32)
+
+
+def _count(marked):
+    return tf.reduce_sum(tf.cast(marked, tf.float32), axis=-1)

@@ -1,0 +1,270 @@
+"""The projections against a convex solver, brute force, closed forms and finite differences."""
+
+import numpy as np
+import pytest
+import scipy.optimize
+import tensorflow as tf
+
+from rank4class.losses.ops import projections
+
+CASES = [(n, k) for n in (2, 3, 6, 9) for k in (1, 2, 5, 9) if k <= n]
+STEP = 1e-2
+GEOMETRIES = {"euclidean": projections.euclidean, "entropy": projections.entropy}
+
+
+def some_scores(n, seed=0, spread=1.5):
+    return np.random.default_rng(seed).normal(scale=spread, size=[4, n]).astype(np.float32)
+
+
+def solved(scores, k, alpha, geometry):
+    """Solves the argmin problem of one list with scipy."""
+    n = len(scores)
+    if k == n:
+        return np.ones(n)
+    regularizer, slope = {
+        "euclidean": (lambda p: 0.5 * p @ p, lambda p: p),
+        "entropy": (lambda p: np.sum(p * np.log(p + 1e-300)), lambda p: 1.0 + np.log(p + 1e-300)),
+    }[geometry]
+    result = scipy.optimize.minimize(
+        lambda p: -scores @ p + regularizer(p) / alpha,
+        np.full(n, k / n),
+        jac=lambda p: -scores + slope(p) / alpha,
+        bounds=[(1e-12, 1.0)] * n,
+        constraints={"type": "eq", "fun": lambda p: p.sum() - k, "jac": lambda p: np.ones(n)},
+        method="SLSQP",
+        options={"ftol": 1e-14, "maxiter": 1000},
+    )
+    return result.x
+
+
+def rankmax_by_hand(scores, y, k):
+    """Tries every number of classes held at 1, as methods of few lines do."""
+    scores = scores.astype(np.float64)
+    falling = np.sort(scores)[::-1]
+    level = min(scores[y], falling[k - 1]) - 1.0
+    support = np.sum(scores > level)
+    for t in range(min(support, k)):
+        alpha = (k - t) / np.sum(falling[t:support] - level)
+        if alpha * (falling[t] - level) <= 1.0 + 1e-12:
+            return np.clip(alpha * (scores - level), 0.0, 1.0)
+    raise AssertionError
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize("alpha", [0.3, 1.0, 4.0])
+@pytest.mark.parametrize(("n", "k"), CASES)
+def test_they_solve_their_problem(geometry, alpha, n, k):
+    scores = some_scores(n, seed=n + k)
+    shares = GEOMETRIES[geometry](scores, k=k, alpha=alpha).numpy()
+    for row, expected in zip(shares, scores, strict=True):
+        np.testing.assert_allclose(row, solved(expected.astype(np.float64), k, alpha, geometry), atol=2e-5)
+
+
+@pytest.mark.parametrize(("n", "k"), CASES)
+def test_rankmax_is_brute_forces(n, k):
+    scores = some_scores(n, seed=3 * n + k)
+    scores[0, : n // 2] = scores[0, 0]  # ties
+    for y in range(n):
+        shares = projections.rankmax(scores, np.full(4, y), k=k).numpy()
+        for row, own in zip(shares, scores, strict=True):
+            np.testing.assert_allclose(row, rankmax_by_hand(own, y, k), atol=1e-6)
+
+
+def test_sparsemax_is_sorted_thresholding():
+    scores = some_scores(50, seed=1, spread=0.5)
+    for row, own in zip(projections.sparsemax(scores).numpy(), scores.astype(np.float64), strict=True):
+        falling = np.sort(own)[::-1]
+        sums = np.cumsum(falling)
+        size = np.max(np.nonzero(1.0 + np.arange(1, 51) * falling > sums)) + 1
+        np.testing.assert_allclose(row, np.maximum(own - (sums[size - 1] - 1.0) / size, 0.0), atol=1e-6)
+
+
+def test_rankmax_of_one_place_in_closed_form():
+    scores = some_scores(7)
+    labels = np.array([0, 2, 4, 6])
+    margins = np.maximum(scores - scores[np.arange(4), labels][:, None] + 1.0, 0.0)
+    expected = margins / margins.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(projections.rankmax(scores, labels), expected, atol=1e-6)
+
+
+def every_projection(k):
+    yield lambda s: projections.euclidean(s, k=k)
+    yield lambda s: projections.euclidean(s, k=k, alpha=3.0)
+    yield lambda s: projections.entropy(s, k=k)
+    for y in (0, 3):
+        yield lambda s, y=y: projections.rankmax(s, tf.fill(tf.shape(s)[:-1], y), k=k)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("k", [1, 2, 4, 5])
+def test_gradients_are_finite_differences(k):
+    scores = some_scores(5, seed=k)
+    weights = np.random.default_rng(1).normal(size=[4, 5]).astype(np.float32)
+    moves = (
+        np.array([-STEP, 0.0, STEP], np.float32)[:, None, None, None] * np.eye(5, dtype=np.float32)[:, None]
+    )
+    for project in every_projection(k):
+        x = tf.constant(scores)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            value = tf.reduce_sum(weights * project(x))
+        gradient = tape.gradient(value, x).numpy()
+        values = np.sum(weights * project(scores + moves).numpy(), axis=-1)
+        before, after = np.diff(values, axis=0) / STEP
+        smooth = np.abs(before - after) < 0.02  # there is no kink within the step
+        np.testing.assert_allclose(gradient.T[smooth], (before + after)[smooth] / 2, atol=2e-3)
+        assert smooth.sum() > 12
+
+
+@pytest.mark.parametrize("k", [1, 3, 8])
+def test_shares_are_shares_in_the_order_of_the_scores(k):
+    scores = some_scores(8, seed=5)
+    for project in every_projection(k):
+        shares = project(scores).numpy()
+        assert shares.min() >= 0.0
+        assert shares.max() <= 1.0
+        np.testing.assert_allclose(shares.sum(axis=1), k, rtol=1e-5)
+        order = np.argsort(-scores, axis=1)
+        falling = np.take_along_axis(shares, order, axis=1)
+        assert (np.diff(falling, axis=1) <= 1e-6).all()
+        np.testing.assert_allclose(project(scores + 7.0), shares, atol=1e-5)  # a shift changes nothing
+
+
+@pytest.mark.parametrize("project", GEOMETRIES.values())
+@pytest.mark.parametrize("k", [1, 3])
+def test_a_large_alpha_selects_the_k_highest(project, k):
+    scores = some_scores(8, seed=6)
+    top = np.argsort(-scores, axis=1)[:, :k]
+    expected = np.zeros_like(scores)
+    np.put_along_axis(expected, top, 1.0, axis=1)
+    np.testing.assert_allclose(project(scores, k=k, alpha=1e4), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.0, 5.0])
+@pytest.mark.parametrize("project", GEOMETRIES.values())
+def test_alpha_bounds_the_slope(project, alpha):
+    left, right = some_scores(8, seed=7), some_scores(8, seed=8)
+    for k in (1, 3):
+        moved = np.linalg.norm(project(left, k=k, alpha=alpha) - project(right, k=k, alpha=alpha), axis=1)
+        assert (moved <= alpha * np.linalg.norm(left - right, axis=1) * (1 + 1e-5)).all()
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_the_true_class_is_always_in_the_support_of_rankmax(k):
+    scores = 100.0 * some_scores(8, seed=9)
+    for y in range(8):
+        assert (projections.rankmax(scores, np.full(4, y), k=k).numpy()[:, y] > 0.0).all()
+
+
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_far_apart_and_equal_scores(k):
+    far = np.array([[1e4, -1e4, 0.0, 5e3, -5e3, 1.0]], np.float32)
+    equal = np.zeros([1, 6], np.float32)
+    one_ahead = np.array([[0.0, 500.0, 0.0, 0.0, 0.0, 0.0]], np.float32)
+    for project in every_projection(k):
+        for scores in (far, equal, one_ahead):
+            shares = project(scores).numpy()
+            assert np.isfinite(shares).all()
+            np.testing.assert_allclose(shares.sum(), k, rtol=1e-5)
+        np.testing.assert_allclose(project(equal), np.full([1, 6], k / 6), atol=1e-6)
+    np.testing.assert_array_equal(
+        projections.euclidean(far, k=k).numpy()[0] == 1.0, -far[0].argsort().argsort() + 6 <= k
+    )
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_a_masked_list_is_the_shorter_list(k):
+    scores = some_scores(6, seed=11)
+    where = np.array([True, False, True, True, False, True])
+    for name in ("euclidean", "entropy"):
+        masked = GEOMETRIES[name](scores, k=k, where=where).numpy()
+        np.testing.assert_allclose(masked[:, where], GEOMETRIES[name](scores[:, where], k=k), atol=1e-6)
+        assert (masked[:, ~where] == 0.0).all()
+    masked = projections.rankmax(scores, [2, 2, 2, 2], k=k, where=where).numpy()
+    np.testing.assert_allclose(
+        masked[:, where], projections.rankmax(scores[:, where], [1, 1, 1, 1], k=k), atol=1e-6
+    )
+    few = np.array([True, False, False, False, False, False])
+    for project in GEOMETRIES.values():
+        np.testing.assert_array_equal(project(scores, k=2, where=few), np.tile(few, [4, 1]))
+        np.testing.assert_array_equal(project(scores, k=2, where=few & False), np.zeros([4, 6]))
+
+
+def test_one_bad_score_spoils_its_own_list_alone():
+    scores = some_scores(5)
+    scores[1, 2], scores[2, 0] = np.nan, np.inf
+    for project in every_projection(2):
+        shares = project(scores).numpy()
+        assert np.isnan(shares[1:3]).all()
+        assert np.isfinite(shares[[0, 3]]).all()
+
+
+@pytest.mark.parametrize("shift", [1e5, -3e7])
+@pytest.mark.parametrize("k", [1, 3])
+def test_a_shift_of_all_scores_changes_nothing(k, shift):
+    scores = 16.0 * np.random.default_rng(0).integers(0, 3, [4, 6]).astype(np.float32)
+    scores[0] = 0.0
+    for project in every_projection(k):
+        np.testing.assert_allclose(project(scores + np.float32(shift)), project(scores), atol=1e-6)
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_a_label_outside_the_classes_spoils_its_own_list_alone(k):
+    for call in (projections.rankmax, tf.function(projections.rankmax, jit_compile=True)):
+        shares = call(some_scores(5), tf.constant([0, 5, -1, 4]), k=k).numpy()
+        assert np.isnan(shares[1:3]).all()
+        assert np.isfinite(shares[[0, 3]]).all()
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float64])
+def test_other_precisions_are_computed_in_float32(dtype):
+    scores = tf.cast(some_scores(5), dtype)
+    for project in every_projection(2):
+        shares = project(scores)
+        assert shares.dtype == tf.float32
+        np.testing.assert_array_equal(shares, project(tf.cast(scores, tf.float32)))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("k", [1, 3])
+def test_compiled_they_are_the_same(k):
+    scores = tf.constant(some_scores(6, seed=12))
+
+    def values_and_gradients(scores):
+        results = []
+        for project in every_projection(k):
+            with tf.GradientTape() as tape:
+                tape.watch(scores)
+                shares = project(scores)
+                value = tf.reduce_sum(tf.square(shares))
+            results += [shares, tape.gradient(value, scores)]
+        return results
+
+    plain = values_and_gradients(scores)
+    for jit_compile in (False, True):
+        compiled = tf.function(values_and_gradients, jit_compile=jit_compile)
+        for left, right in zip(compiled(scores), plain, strict=True):
+            np.testing.assert_allclose(left, right, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: projections.euclidean([[1.0, 2.0]], k=3), r"k=3: not a whole number in 1..2"),
+        (lambda: projections.entropy([[1.0, 2.0]], k=0), r"k=0: not a whole number in 1..2"),
+        (lambda: projections.rankmax([[1.0, 2.0]], [0], k=1.0), r"k=1.0: not a whole number in 1..2"),
+        (lambda: projections.euclidean([[1.0, 2.0]], alpha=0.0), "alpha=0.0: not positive"),
+        (lambda: projections.entropy([[1.0, 2.0]], alpha=float("nan")), "alpha=nan: not positive"),
+        (lambda: projections.euclidean([[1, 2]]), "scores must be floats"),
+        (lambda: projections.rankmax([[1.0, 2.0]], [0.0]), "labels are class ids and must be integers"),
+        (lambda: projections.rankmax([[1.0, 2.0]], [0, 1]), r"labels of shape \(2,\) do not fit scores of"),
+        (
+            lambda: projections.entropy([[1.0, 2.0]], where=[[True], [False]]),
+            r"where of shape \(2, 1\) cannot",
+        ),
+        (lambda: projections.sparsemax([[1.0, 2.0]], where=[True] * 3), r"where of shape \(3,\) cannot be"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

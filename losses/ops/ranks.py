@@ -1,0 +1,305 @@
+"""Ranks from 1, the best: exact ranks for metrics and soft ranks for losses."""
+
+import tensorflow as tf
+
+from rank4class.losses.ops import arguments
+
+_serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
+
+
+def others(scores, labels, where=None):
+    """Returns which classes compete with the true one.
+
+    Args:
+      scores: `[..., n]`, one score per class.
+      labels: `[...]` integer class ids.
+      where: optional bool `[..., n]`, True for the classes that take part.
+
+    Returns:
+      bool `[..., n]`: True for every class that takes part, except the labeled one.
+    """
+    competes = tf.one_hot(labels, tf.shape(scores)[-1], on_value=False, off_value=True, dtype=tf.bool)
+    competes = tf.ensure_shape(competes, scores.shape)
+    return competes if where is None else competes & where
+
+
+def true_score(scores, labels):
+    """Returns `[...]`: the score of each instance's labeled class (ids outside `0..n-1` are clipped)."""
+    last = tf.shape(scores)[-1] - 1
+    inside = tf.clip_by_value(labels, 0, tf.cast(last, labels.dtype))
+    return tf.gather(scores, inside, batch_dims=labels.shape.rank)
+
+
+def take(lists, indices):
+    """Gathers `[..., m]` from lists `[..., n]` at the indices `[..., m]` of each list."""
+    return tf.gather(lists, indices, batch_dims=indices.shape.rank - 1)
+
+
+def list_size(scores, where):
+    """Returns the number of classes that take part: a scalar, or `[...]` if there is a mask."""
+    if where is None:
+        return tf.cast(tf.shape(scores)[-1], scores.dtype)
+    return tf.reduce_sum(tf.cast(where, scores.dtype), axis=-1)
+
+
+def hard_rank(scores, labels, where=None):
+    r"""Returns the rank of the true class.
+
+    $$\text{rank}(y) = 1 + |\{j \ne y : s_j \ge s_y\}|$$
+
+    Ties count against the true class: the rank is deterministic, and a constant scorer gets the worst value.
+      The
+    rank is infinite for an instance with a score that is not finite, or a label that is masked or outside the
+    classes, so that every metric takes its worst value.
+
+    Args:
+      scores: float `[..., n]`.
+      labels: integer `[...]`.
+      where: optional bool `[..., n]`, the classes that take part.
+
+    Returns:
+      float32 `[...]`, in `1..n` or infinity.
+
+    Raises:
+      ValueError: the labels are not integers, or not one per instance.
+
+    >>> hard_rank([[3., 1., 2.], [0., 0., 0.]], [2, 0]).numpy()
+    array([2., 3.], dtype=float32)
+    """
+    return tie_range(scores, labels, where)[1]
+
+
+def tie_range(scores, labels, where=None):
+    """Returns the first and the last rank that the true class can have among its ties.
+
+    Args:
+      scores, labels, where: see `hard_rank`.
+
+    Returns:
+      Two float32 `[...]`, in `1..n` or both infinite; equal without ties.
+
+    >>> first, last = tie_range([[3., 1., 1., 1.]], [2])
+    >>> first.numpy(), last.numpy()
+    (array([2.], dtype=float32), array([4.], dtype=float32))
+    """
+    scores, labels = arguments.dense("scores", scores), arguments.dense("labels", labels)
+    if scores.dtype != tf.float64:
+        scores = tf.cast(scores, tf.float32)
+    if not labels.dtype.is_integer:
+        raise ValueError(f"class ids must be integers, got {labels.dtype.name}")
+    if not labels.shape.is_compatible_with(scores.shape[:-1]):
+        raise ValueError(f"class ids of shape {labels.shape} do not fit scores of shape {scores.shape}")
+    labels = arguments.widen(labels)
+    if where is not None:
+        where = arguments.broadcast("where", where, tf.bool, scores)
+    competes = others(scores, labels, where)
+    true = true_score(scores, labels)[..., None]
+    finite = tf.math.is_finite(scores) if where is None else tf.math.is_finite(scores) | ~where
+    known = (labels >= 0) & (labels < tf.cast(tf.shape(scores)[-1], labels.dtype))
+    valid = tf.reduce_all(finite, axis=-1) & known
+    if where is not None:
+        valid &= true_score(where, labels)
+    ahead = (competes & (scores > true), competes & (scores >= true))
+    limits = (1.0 + tf.reduce_sum(tf.cast(x, tf.float32), axis=-1) for x in ahead)
+    return tuple(tf.where(valid, rank, float("inf")) for rank in limits)
+
+
+@_serializable
+def all_ranks(scores, where=None):
+    """Returns the rank of every class: one plus the number of classes with a higher score.
+
+    Takes `O(n log n)`. Classes of equal score have equal ranks.
+
+    Args:
+      scores: float32 `[..., n]`.
+      where: optional bool `[..., n]`; masked classes rank behind all others.
+
+    Returns:
+      float32 `[..., n]`, in `1..n`.
+
+    >>> all_ranks(tf.constant([[5., 7., 7., 1.]])).numpy()
+    array([[3., 1., 1., 4.]], dtype=float32)
+    """
+    if where is not None:
+        scores = tf.where(where, scores, -float("inf"))
+    n = tf.shape(scores)[-1]
+    flat = tf.reshape(scores, [-1, n])
+    order = tf.argsort(flat, axis=-1, direction="DESCENDING", stable=True)
+    in_order = tf.gather(flat, order, batch_dims=1)
+    # All members of a run of equal scores have the index of its first member.
+    place = tf.broadcast_to(tf.range(n), tf.shape(flat))
+    first = running(tf.maximum, tf.where(_starts_run(in_order), place, 0))
+    row = tf.broadcast_to(tf.range(tf.shape(flat)[0])[:, None], tf.shape(flat))
+    ranks = tf.scatter_nd(tf.stack([row, order], axis=-1), first, tf.shape(flat))
+    return tf.ensure_shape(1.0 + tf.cast(tf.reshape(ranks, tf.shape(scores)), tf.float32), scores.shape)
+
+
+@_serializable
+def mean_ranks(scores, where=None):
+    """Returns the rank of every class, where ties share the mean of their ranks. `O(n log n)`.
+
+    Args:
+      scores, where: see `all_ranks`.
+
+    Returns:
+      float32 `[..., n]`, in `1..n`.
+
+    >>> mean_ranks(tf.constant([[5., 7., 7., 1.]])).numpy()
+    array([[3. , 1.5, 1.5, 4. ]], dtype=float32)
+    """
+    size = list_size(scores, where)
+    size = size if where is None else size[..., None]
+    return 0.5 * (all_ranks(scores, where) + size + 1.0 - all_ranks(-scores, where))
+
+
+def number_runs(in_order):
+    """Numbers the runs of equal neighbors in sorted lists.
+
+    Args:
+      in_order: `[N, n]`.
+
+    Returns:
+      int32 `[N, n]`: one number per run, different for every run and list.
+
+    >>> number_runs(tf.constant([[9., 7., 7.], [7., 7., 1.]])).numpy()
+    array([[0, 1, 1],
+           [3, 3, 4]], dtype=int32)
+    """
+    run = running(tf.add, tf.cast(_starts_run(in_order), tf.int32)) - 1
+    lists, n = tf.unstack(tf.shape(in_order))
+    return run + n * tf.range(lists)[:, None]
+
+
+@_serializable
+def sigmoid_ranks(scores, where=None):
+    r"""Returns soft ranks, with sigmoids in place of comparisons.
+
+    $$r_i = 1 + \sum_{j \ne i} \frac{1}{1 + e^{s_i - s_j}}$$
+
+    Takes `O(n^2)` time and memory. Divide the scores by a lower temperature to come closer to the exact
+    ranks.
+
+    Args:
+      scores: float32 `[..., n]`.
+      where: optional bool `[..., n]`, the classes that take part.
+
+    Returns:
+      float32 `[..., n]`, in `[1, n]`.
+
+    References:
+      Qin, Liu, Li (2010), "A general approximation framework for direct optimization of
+      information retrieval measures"; Rank4Class, eq. 4.
+
+    >>> sigmoid_ranks(tf.constant([[0., 9., -9.]])).numpy().round(3)
+    array([[2., 1., 3.]], dtype=float32)
+    """
+    ahead = tf.sigmoid(scores[..., None, :] - scores[..., :, None])
+    if where is not None:
+        ahead = tf.where(where[..., None, :], ahead, 0.0)
+        own = 0.5 * tf.cast(where, scores.dtype)
+    else:
+        own = 0.5
+    return 1.0 - own + tf.reduce_sum(ahead, axis=-1)
+
+
+@_serializable
+def neural_sort_ranks(scores, where=None):
+    r"""Returns soft ranks from NeuralSort's relaxed permutation matrix.
+
+    $$P_{ij} = \operatorname{softmax}_j \Big( (n + 1 - 2i) s_j - \sum_k |s_j - s_k| \Big), \quad
+    r_j = \sum_i i P_{ij}$$
+
+    Takes `O(n^2)` time and memory. Divide the scores by a lower temperature to come closer to the exact ranks
+    of different scores. The ranks of a list sum to `1 + ... + n`; a single one may be outside `1..n`.
+
+    Args:
+      scores: float32 `[..., n]`.
+      where: optional bool `[..., n]`; masked classes rank behind all others.
+
+    Returns:
+      float32 `[..., n]`.
+
+    References:
+      Grover, Wang, Zweig, Ermon (2019), "Stochastic optimization of sorting networks via continuous
+      relaxations", eq. 5.
+
+    >>> neural_sort_ranks(tf.constant([[0., 9., -9.]])).numpy().round(3)
+    array([[2., 1., 3.]], dtype=float32)
+    """
+    gaps = tf.abs(scores[..., :, None] - scores[..., None, :])
+    gaps = gaps if where is None else tf.where(where[..., None, :], gaps, 0.0)
+    size = list_size(scores, where)
+    place = 1.0 + tf.range(tf.shape(scores)[-1], dtype=scores.dtype)
+    slope = size[..., None] + 1.0 - 2.0 * place
+    logits = slope[..., :, None] * scores[..., None, :] - tf.reduce_sum(gaps, axis=-1)[..., None, :]
+    return _ranks_of_places(logits, where)
+
+
+@_serializable
+def soft_sort_ranks(scores, where=None):
+    r"""Returns soft ranks from SoftSort's relaxed permutation matrix.
+
+    $$P_{ij} = \operatorname{softmax}_j(-|s_{(i)} - s_j|), \quad r_j = \sum_i i P_{ij}$$
+
+    where `s_(i)` is the i-th highest score. `O(n^2)`; see `neural_sort_ranks` for the temperature and sum.
+
+    Args:
+      scores, where: see `neural_sort_ranks`.
+
+    Returns:
+      float32 `[..., n]`.
+
+    References:
+      Prillo, Eisenschlos (2020), "SoftSort: a continuous relaxation for the argsort operator", eq. 2.
+
+    >>> soft_sort_ranks(tf.constant([[0., 99., -99.]])).numpy()
+    array([[2., 1., 3.]], dtype=float32)
+    """
+    taking_part = scores
+    if where is not None:  # masked classes come at the end, equal to the last
+        last = tf.reduce_min(tf.where(where, scores, scores.dtype.max), axis=-1, keepdims=True)
+        taking_part = tf.where(where, scores, last)
+    in_order = tf.sort(taking_part, axis=-1, direction="DESCENDING")
+    return _ranks_of_places(-tf.abs(in_order[..., :, None] - scores[..., None, :]), where)
+
+
+def _ranks_of_places(logits, where):
+    """Returns the mean rank of each class, `[..., n]`, from logits of ranks and classes, `[..., n, n]`."""
+    n = tf.shape(logits)[-1]
+    if where is not None:
+        logits = tf.where(where[..., None, :], logits, -1e30)
+    shares = tf.nn.softmax(logits)
+    place = 1.0 + tf.range(n, dtype=logits.dtype)
+    if where is None:
+        return tf.einsum("...ij,i->...j", shares, place)
+    size = list_size(shares[..., 0, :], where)[..., None]
+    own = tf.einsum("...ij,...i->...j", shares, tf.where(place <= size, place, 0.0))
+    return tf.where(where, own, size + 1.0)
+
+
+def _starts_run(in_order):
+    new = in_order[:, 1:] != in_order[:, :-1]
+    return tf.concat([tf.ones_like(in_order[:, :1], tf.bool), new], axis=1)
+
+
+def running(combine, values):
+    """Accumulates an associative function along the lists, in `log n` steps.
+
+    XLA takes `O(n^2)` for TensorFlow's cumulative sums on CPUs, and this form rounds less.
+
+    Args:
+      combine: a function of two tensors, such as `tf.add`.
+      values: `[..., n]`.
+
+    Returns:
+      `[..., n]`: at each index, the combination of all values up to it.
+
+    >>> running(tf.add, tf.constant([[1, 2, 3]])).numpy()
+    array([[1, 3, 6]], dtype=int32)
+    """
+    reach = 1
+    while reach < (values.shape[-1] or 2**31):
+        grown = combine(values[..., reach:], values[..., :-reach])
+        values = tf.concat([values[..., :reach], grown], axis=-1)
+        reach *= 2
+    return values

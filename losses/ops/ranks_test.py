@@ -1,0 +1,84 @@
+"""The soft ranks from relaxed permutation matrices."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class import losses
+from rank4class.losses.ops import ranks
+
+RELAXED = (ranks.neural_sort_ranks, ranks.soft_sort_ranks)
+SCORES = np.random.default_rng(0).normal(size=[20, 7]).astype(np.float32)
+
+
+def written_out(function, scores):
+    """The definition, a place and a class at a time."""
+    n = len(scores)
+    found = np.zeros(n)
+    for i in range(1, n + 1):
+        if function is ranks.neural_sort_ranks:
+            logits = [(n + 1 - 2 * i) * s - sum(abs(s - t) for t in scores) for s in scores]
+        else:
+            logits = [-abs(sorted(scores)[n - i] - s) for s in scores]
+        shares = np.exp(np.array(logits) - max(logits))
+        found += i * shares / shares.sum()
+    return found
+
+
+@pytest.mark.parametrize("function", RELAXED)
+def test_the_definition(function):
+    expected = [written_out(function, row.astype(float)) for row in SCORES]
+    np.testing.assert_allclose(function(tf.constant(SCORES)), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("function", RELAXED)
+def test_they_tend_to_the_hard_ranks_and_always_sum_to_theirs(function):
+    np.testing.assert_allclose(function(SCORES / 1e-4), ranks.all_ranks(SCORES), atol=1e-3)
+    for temperature in (0.1, 1.0, 10.0):
+        np.testing.assert_allclose(tf.reduce_sum(function(SCORES / temperature), axis=1), 28.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize("function", RELAXED)
+def test_classes_that_take_no_part_change_no_rank(function):
+    scores = tf.constant(SCORES)
+    for count in (1, 4, 6):
+        where = tf.broadcast_to(tf.range(7) < count, [20, 7])
+        spoiled = tf.where(where, scores, 1e9)
+        found = function(spoiled, where)
+        np.testing.assert_allclose(found[:, :count], function(scores[:, :count]), rtol=1e-5)
+        assert (found.numpy()[:, count:] == count + 1).all()
+
+
+@pytest.mark.parametrize("function", RELAXED)
+def test_another_order_of_the_classes_permutes_the_ranks(function):
+    for order in itertools.islice(itertools.permutations(range(7)), 0, 5000, 700):
+        np.testing.assert_allclose(
+            function(SCORES[:, order]), function(SCORES).numpy()[:, order], rtol=1e-5, atol=1e-5
+        )
+
+
+@pytest.mark.parametrize("function", RELAXED)
+def test_ties_and_extreme_scores_are_defined(function):
+    np.testing.assert_allclose(function(tf.zeros([1, 5])), 3.0, rtol=1e-6)
+    scores = tf.constant([[1e4, -1e4, 0.0, 1e4]])
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        found = function(scores)
+    assert np.isfinite(found).all()
+    assert found[0, 0] == found[0, 3]
+    assert np.isfinite(tape.gradient(found, scores)).all()
+
+
+@pytest.mark.parametrize("function", RELAXED)
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_inside_a_loss(function, jit_compile):
+    loss = losses.ApproxNDCG(rank_fn=function, temperature=1e-3)
+    scores, labels = tf.constant([[3.0, 1.0, 2.0]]), tf.constant([2])
+    again = tf.keras.losses.deserialize(tf.keras.losses.serialize(loss))
+    for one in (loss, again):
+        value = tf.function(one, jit_compile=jit_compile)(labels, scores)
+        np.testing.assert_allclose(value, -1 / np.log2(3), rtol=1e-4)
+    one_hot = tf.constant([[0.0, 0.0, 1.0]])
+    np.testing.assert_allclose(loss(one_hot, scores), -1 / np.log2(3), rtol=1e-4)

@@ -1,0 +1,386 @@
+r"""n-choose-k models with a random size: a prior of the size, and the distribution of the set given its size.
+
+$$p(c) = p(k) \, p(c \mid k), \quad k = |c|$$
+
+Results for all counts `0..m` share circles (see `n_choose_k`): one circle of `O(n)` serves all counts within
+two standard deviations of its own. There are about `m / (4 sqrt(v))` circles, where `v` is the variance of
+the shifted coins. That is `O(n sqrt(n))` for all counts of similar scores. The worst case is `O(n m)`, for
+scores so far apart that one set of each size is nearly certain.
+
+Common arguments:
+  scores, where: see `n_choose_k`.
+  log_prior: `log p(k)`, float `[..., m + 1]` for the counts `0..m`, broadcastable over the instances, with
+    `m` at most `n`; minus infinity for impossible counts. Counts above `m` are impossible.
+
+The computation is in float64. Results have the dtype of float64 scores, and float32 otherwise. The result of
+an instance is NaN if a score is not finite or exceeds 1e12.
+
+Common errors:
+  ValueError: shapes or dtypes do not fit, there is no class; or (in eager mode, otherwise the result is NaN)
+    a prior has NaN, has no possible count, or allows more classes than take part.
+
+References:
+  Swersky, Tarlow, Adams, Zemel, Frey (2012), "Probabilistic n-choose-k models for classification and
+  ranking", sections 2 and 2.2.
+"""
+
+import tensorflow as tf
+
+from rank4class.losses.ops import arguments, n_choose_k
+from rank4class.losses.ops import poisson_binomial as coins
+
+_LEAST = 0.1  # counts of a smaller probability, relative to the peak's, need another circle
+
+
+def log_z_by_count(scores, most=None, *, where=None):
+    """Returns `n_choose_k.log_z` of all counts.
+
+    Args:
+      scores, where: see the module.
+      most: `m`, the largest count; None is `n`.
+
+    Returns:
+      float `[..., m + 1]`; minus infinity for counts above the number of classes.
+
+    >>> log_z_by_count([[0.0, 0.0, 0.0]]).numpy().round(4)  # log 1, log 3, log 3, log 1
+    array([[0.    , 1.0986, 1.0986, 0.    ]], dtype=float32)
+    """
+    scores, where, dtype = n_choose_k.checked(scores, where)
+    most = _checked_most(most, scores)
+
+    @tf.custom_gradient
+    def value(scores):
+        def gradient(upstream):
+            return _mixed(scores, upstream, where)
+
+        return _log_z_by_count(tf.stop_gradient(scores), most, where), gradient
+
+    return tf.cast(value(scores), dtype)
+
+
+def poisson_binomial(scores, most=None, *, where=None):
+    r"""Returns the Poisson binomial log-probabilities: the count prior of independent logistic regressions.
+
+    $$\log p(k) = \log Z_k(s) - \sum_j \log(1 + e^{s_j})$$
+
+    Args:
+      scores, where: see the module.
+      most: `m`, the largest count to return; None is `n`.
+
+    Returns:
+      float `[..., m + 1]`.
+
+    References:
+      Eq. 2.
+
+    >>> tf.exp(poisson_binomial([[0.0, 0.0]])).numpy()
+    array([[0.25, 0.5 , 0.25]], dtype=float32)
+    """
+    scores, where, dtype = n_choose_k.checked(scores, where)
+    total = tf.reduce_sum(tf.where(where, tf.math.softplus(scores), 0.0), axis=-1, keepdims=True)
+    # Rounding of two large terms could make it positive.
+    return tf.cast(tf.minimum(log_z_by_count(scores, most, where=where) - total, 0.0), dtype)
+
+
+def log_likelihood(scores, chosen, log_prior, *, where=None):
+    r"""Returns the log-probability of a set, including its size.
+
+    $$\log p(c) = \log p(k) + \log p(c \mid k)$$
+
+    Args:
+      scores, log_prior, where: see the module.
+      chosen: bool `[..., n]`, the classes of the set; masked classes do not count.
+
+    Returns:
+      float `[...]`; minus infinity if the prior excludes the size.
+
+    References:
+      Eq. 3.
+
+    >>> log_likelihood([[0.0, 0.0]], [[True, False]], tf.math.log([[0.2, 0.5, 0.3]])).numpy().round(4)
+    array([-1.3863], dtype=float32)
+    """
+    scores, where, dtype = n_choose_k.checked(scores, where)
+    chosen = where & arguments.broadcast("chosen", chosen, tf.bool, scores)
+    log_prior = _checked_prior(log_prior, scores, where)
+    of_count = _of_size(log_prior, tf.math.count_nonzero(chosen, axis=-1, dtype=tf.int32))
+    return tf.cast(of_count + n_choose_k.log_likelihood(scores, chosen, where=where), dtype)
+
+
+def count_nll(log_prior, labels, *, where=None):
+    """Returns the negative log-likelihood of the number of classes, the loss of a count prior.
+
+    Args:
+      log_prior: float `[..., m + 1]`, one per instance; see the module.
+      labels: one gain per class, `[..., n]`, where values above 0 count; or class ids `[...]`.
+      where: see the module.
+
+    Returns:
+      float32 `[...]`; infinite if the prior excludes the count, NaN if it is NaN there.
+
+    Raises:
+      ValueError: the labels have neither form.
+
+    >>> count_nll(tf.math.log([[0.25, 0.5, 0.25]]), [[0.0, 1.0, 1.0, 0.0]]).numpy().round(4)
+    array([1.3863], dtype=float32)
+    """
+    log_prior = tf.cast(arguments.dense("log_prior", log_prior), tf.float32)
+    labels = arguments.dense("labels", labels)
+    if labels.shape.rank not in (log_prior.shape.rank - 1, log_prior.shape.rank) or not (
+        labels.shape[: log_prior.shape.rank - 1].is_compatible_with(log_prior.shape[:-1])
+    ):
+        raise ValueError(f"labels of shape {labels.shape} do not fit log_prior of shape {log_prior.shape}")
+    if labels.shape.rank == log_prior.shape.rank - 1:
+        return -_of_size(log_prior, tf.ones_like(labels, tf.int32))
+    is_relevant = labels > 0
+    is_relevant = is_relevant if where is None else is_relevant & where
+    return -_of_size(log_prior, tf.math.count_nonzero(is_relevant, axis=-1, dtype=tf.int32))
+
+
+def marginals(scores, log_prior, *, where=None):
+    r"""Returns the probability of each class over all sizes.
+
+    $$p(j \in c) = \sum_k p(k) \, \pi_j(k)$$
+
+    Args:
+      scores, log_prior, where: see the module.
+
+    Returns:
+      float `[..., n]`, in `[0, 1]`, with the mean of the prior as sum; 0 for masked classes.
+
+    References:
+      Section 2.2.
+
+    >>> marginals([[0.0, 0.0]], tf.math.log([[0.2, 0.5, 0.3]])).numpy().round(4)
+    array([[0.55, 0.55]], dtype=float32)
+    """
+    scores, where, dtype = n_choose_k.checked(scores, where)
+    log_prior = _checked_prior(log_prior, scores, where)
+    return tf.cast(tf.clip_by_value(_mixed(scores, tf.exp(log_prior), where), 0.0, 1.0), dtype)
+
+
+def sample(scores, log_prior, seed, *, where=None):
+    """Draws a set: a count from the prior, and that many classes with `n_choose_k.sample`.
+
+    Args:
+      scores, log_prior, where: see the module.
+      seed: int32 `[2]`; the same seed draws the same sets.
+
+    Returns:
+      bool `[..., n]`.
+
+    >>> sample([[0.0, 50.0, 0.0]], [[-100.0, 0.0]], [0, 0]).numpy()
+    array([[False,  True, False]])
+    """
+    scores, where, _ = n_choose_k.checked(scores, where)
+    log_prior = _checked_prior(log_prior, scores, where)
+    of_count, of_set = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
+    lists = tf.reshape(log_prior, [-1, arguments.length(log_prior)])
+    # The draws of `stateless_categorical` depend on the number of threads.
+    ends = tf.cumsum(tf.nn.softmax(lists), axis=1)
+    pick = ends[:, -1:] * tf.random.stateless_uniform([tf.shape(lists)[0], 1], of_count, dtype=ends.dtype)
+    k = tf.reduce_sum(tf.cast(ends <= pick, tf.int32), axis=1)
+    return n_choose_k.sample(scores, tf.reshape(k, tf.shape(scores)[:-1]), of_set, where=where)
+
+
+def most_probable(scores, log_prior, *, where=None):
+    r"""Returns the most probable set, over all sizes.
+
+    Given the size, it has the highest scores, so one sort finds it:
+
+    $$\arg\max_k \log p(k) + \sum_{i \le k} s_{(i)} - \log Z_k(s)$$
+
+    Among equal scores the first classes win, among equally probable counts the smallest.
+
+    Args:
+      scores, log_prior, where: see the module.
+
+    Returns:
+      bool `[..., n]`.
+
+    References:
+      Theorem 1, for the sort.
+
+    >>> most_probable([[3.0, 1.0, 2.0]], tf.math.log([[0.0, 0.2, 0.8]])).numpy()
+    array([[ True, False,  True]])
+    """
+    scores, where, _ = n_choose_k.checked(scores, where)
+    log_prior = _checked_prior(log_prior, scores, where)
+    most = arguments.length(log_prior) - 1
+    highest, places = tf.math.top_k(tf.where(where, scores, -float("inf")), most)
+    taken = tf.range(most) < tf.math.count_nonzero(where, axis=-1, keepdims=True, dtype=tf.int32)
+    of_best = tf.cumsum(tf.where(taken, highest, 0.0), axis=-1)
+    of_best = tf.pad(of_best, [[0, 0]] * (scores.shape.rank - 1) + [[1, 0]])
+    log_z = _log_z_by_count(scores, most, where)
+    # An impossible count has a prior and a log_z of minus infinity.
+    possible = log_prior > -float("inf")
+    likely = tf.where(possible, log_prior + of_best - tf.where(possible, log_z, 0.0), -float("inf"))
+    k = tf.argmax(likely, axis=-1, output_type=tf.int32)
+    chosen = tf.range(most) < k[..., None]
+    chosen &= tf.math.is_finite(n_choose_k.nan_if_invalid(scores, where))[..., None]
+    return _at(places, chosen, tf.shape(scores))
+
+
+def _at(places, values, shape):
+    """Returns lists `[..., n]` with bool values `[..., m]` at indices int32 `[..., m]`, False elsewhere."""
+    lists = tf.reshape(places, [-1, places.shape[-1]])
+    rows = tf.broadcast_to(tf.range(tf.shape(lists)[0])[:, None], tf.shape(lists))
+    of_rows = tf.reshape(values, tf.shape(lists))
+    found = tf.scatter_nd(tf.stack([rows, lists], axis=-1), of_rows, [tf.shape(lists)[0], shape[-1]])
+    return tf.reshape(found, shape)
+
+
+def _of_size(log_prior, k):
+    """Returns `log p(k)` of the counts `k`, `[...]`; minus infinity beyond the last."""
+    last = arguments.length(log_prior) - 1
+    found = tf.gather(log_prior, tf.minimum(k, last), batch_dims=k.shape.rank)
+    return tf.where(k <= last, found, -float("inf"))
+
+
+def _checked_most(most, scores):
+    n = scores.shape[-1]
+    if most is None:
+        if n is None:
+            raise ValueError("scores of unknown length need the largest count, `most`")
+        return n
+    arguments.check_count("most", most, least=0)
+    if n is not None and most > n:
+        raise ValueError(f"most={most}: there are only {n} classes. Lower it.")
+    return int(most)
+
+
+def _checked_prior(log_prior, scores, where):
+    """Returns the prior of each instance in float64, `[..., m + 1]`; NaN if it is invalid."""
+    log_prior = arguments.dense("log_prior", log_prior)
+    if not log_prior.dtype.is_floating or not log_prior.shape.rank or not log_prior.shape[-1]:
+        raise ValueError(
+            f"log_prior must be floats of shape [..., m + 1], got {log_prior.dtype.name} {log_prior.shape}"
+        )
+    _checked_most(log_prior.shape[-1] - 1, scores)
+    instances = tf.shape(scores)[:-1]
+    try:
+        log_prior = tf.broadcast_to(
+            tf.cast(log_prior, tf.float64), tf.concat([instances, [log_prior.shape[-1]]], axis=0)
+        )
+    except (tf.errors.InvalidArgumentError, ValueError) as error:
+        raise ValueError(
+            f"log_prior of shape {log_prior.shape} does not fit scores of shape {scores.shape}"
+        ) from error
+    counts = tf.range(log_prior.shape[-1], dtype=tf.float64)
+    impossible = (counts > coins.size_of(where)[..., None]) & (log_prior > -float("inf"))
+    faults = {
+        "is NaN": tf.reduce_any(tf.math.is_nan(log_prior), axis=-1),
+        "has no possible count": tf.reduce_all(log_prior == -float("inf"), axis=-1),
+        "is plus infinity": tf.reduce_any(log_prior == float("inf"), axis=-1),
+        "allows more classes than take part": tf.reduce_any(impossible, axis=-1),
+    }
+    for what, wrong in faults.items():
+        if tf.executing_eagerly() and bool(tf.reduce_any(wrong)):
+            culprit = tf.where(wrong)[0].numpy().tolist()
+            raise ValueError(f"log_prior of instance {culprit} {what}")
+        log_prior = tf.where(wrong[..., None], tf.constant(float("nan"), tf.float64), log_prior)
+    return log_prior
+
+
+@tf.function(jit_compile=True, autograph=False)
+def _log_z_by_count(scores, most, where):
+    """Returns `log Z_k` of the counts `0..most`, an int; see `log_z_by_count`."""
+    counts = tf.range(most + 1, dtype=tf.float64)
+    size = coins.size_of(where)[..., None]
+
+    def visit(own, away, ratio, kept, values):
+        at_own = coins.log_z(own, scores, where) - tf.zeros_like(own.k)
+        others = at_own[..., None] + tf.math.log(ratio) - own.shift[..., None] * away
+        return tf.where(kept, others, values)
+
+    values = tf.zeros(tf.concat([tf.shape(scores)[:-1], [most + 1]], axis=0), tf.float64)
+    values = _over_counts(scores, most, where, visit, values)
+    total = tf.reduce_sum(tf.where(where, scores, 0.0), axis=-1, keepdims=True)
+    values = tf.where(counts == size, total, tf.where(counts == 0.0, tf.zeros_like(values), values))
+    values = tf.where(counts > size, tf.constant(-float("inf"), tf.float64), values)
+    return values + n_choose_k.nan_if_invalid(scores, where)[..., None]
+
+
+def _mixed(scores, weights, where):
+    """Returns the sum of the marginals of all counts, weighted `[..., m + 1]`; not differentiable."""
+
+    @tf.custom_gradient
+    def value(scores, weights):
+        def gradient(_):
+            raise LookupError("the marginals of several counts cannot be differentiated")
+
+        return _mixed_marginals(tf.stop_gradient(scores), tf.stop_gradient(weights), where), gradient
+
+    return value(scores, tf.cast(weights, tf.float64))
+
+
+@tf.function(jit_compile=True, autograph=False)
+def _mixed_marginals(scores, weights, where):
+    most = weights.shape[-1] - 1
+    counts = tf.range(most + 1, dtype=tf.float64)
+
+    def visit(own, away, ratio, kept, total):
+        each = tf.where(kept, weights / tf.where(kept, ratio, 1.0), 0.0)
+        cosine, sine = _turned(own, away)
+        along = tf.reduce_sum(each[..., None, :] * cosine, axis=-1)
+        across = tf.reduce_sum(each[..., None, :] * sine, axis=-1)
+        real = own.real * along + own.imaginary * across
+        imaginary = own.imaginary * along - own.real * across
+        return total + coins.shares(own, real, imaginary)
+
+    total = _over_counts(scores, most, where, visit, tf.zeros_like(scores))
+    all_of_them = tf.where((counts == coins.size_of(where)[..., None]) & (counts > 0.0), weights, 0.0)
+    total += tf.where(where, tf.reduce_sum(all_of_them, axis=-1, keepdims=True), 0.0)
+    return total + n_choose_k.nan_if_invalid(scores, where)[..., None]
+
+
+def _turned(own, away):
+    """Returns cosine and sine of the rotation of a circle's nodes for other counts, `[..., L, m + 1]`."""
+    turned = own.angles[..., None] * away[..., None, :]
+    return tf.cos(turned), tf.sin(turned)
+
+
+def _over_counts(scores, most, where, visit, state):
+    """Visits circles until each count strictly between 0 and the size is near the middle of one.
+
+    Args:
+      scores, where: float64 and bool `[..., n]`.
+      most: the largest count, an int.
+      visit: function `visit(circle, away, ratio, kept, state) -> state` of a `coins.Circle`; the difference
+        of each count from the circle's, the ratio of their probabilities, and which counts to keep, all
+        `[..., m + 1]`; and the state, a tensor.
+      state: the initial state.
+
+    Returns:
+      The final state.
+    """
+    counts = tf.range(most + 1, dtype=tf.float64)
+    size = coins.size_of(where)
+    end = tf.minimum(size, float(most + 1))  # of the requested counts
+    # The caller sets invalid instances to NaN; their search must end.
+    can_be_judged = tf.math.is_finite(n_choose_k.nan_if_invalid(scores, where))
+    scores = tf.where(can_be_judged[..., None], scores, 0.0)
+
+    def draw(first, reach, state):
+        """Visits the circle whose count is `reach` above `first`, the lowest missing count."""
+        wanted = first < end
+        middle = tf.minimum(first + reach, size - 1.0)
+        own = coins.around(scores, tf.where(wanted, middle, 0.5 * tf.maximum(size, 1.0)), where)
+        away = counts - own.k[..., None]
+        cosine, sine = _turned(own, away)
+        ratio = tf.reduce_sum(own.real[..., None] * cosine + own.imaginary[..., None] * sine, axis=-2)
+        # Farther away is the next copy of the distribution.
+        near = tf.abs(away) <= 3.0 * tf.sqrt(own.variance)[..., None] + 1.0
+        sound = near & (ratio >= _LEAST)
+        holds_first = tf.reduce_any(sound & (counts == first[..., None]), axis=-1) & wanted
+        lost = wanted & ~holds_first & (reach == 0.0)  # there is no nearer circle
+        ratio = tf.where(sound, ratio, float("nan"))
+        kept = sound & holds_first[..., None] & (counts >= first[..., None]) & (counts < end[..., None])
+        kept |= lost[..., None] & (counts == first[..., None])
+        last = tf.reduce_max(tf.where(kept, counts, -1.0), axis=-1)
+        state = visit(own, away, ratio, kept, state)
+        reach = tf.where(holds_first, last - middle, tf.floor(reach / 2.0))
+        return tf.where(holds_first | lost, last + 1.0, first), tf.maximum(reach, 0.0), state
+
+    start = (tf.ones_like(size), tf.zeros_like(size), state)
+    return tf.while_loop(lambda first, *_: tf.reduce_any(first < end), draw, start)[2]

@@ -1,0 +1,247 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class.losses.ops import n_choose_k, set_sizes
+from rank4class.losses.ops.n_choose_k_test import all_sets, programme
+
+SCORES = np.random.default_rng(0).normal(size=[3, 6]) * np.array([[1.0], [5.0], [40.0]])
+PRIOR = np.log(np.random.default_rng(1).dirichlet(np.ones(7), size=3))
+SETS = np.concatenate([all_sets(6, k) for k in range(7)]).astype(bool)
+
+
+def log_chances(scores, prior):
+    """Returns the logarithm of how likely each of `SETS` is."""
+    values = SETS @ scores
+    sizes = SETS.sum(axis=1)
+    log_z = np.array([np.logaddexp.reduce(values[sizes == k]) for k in range(7)])
+    return prior[sizes] + values - log_z[sizes]
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0, 30.0, 100.0, 1e6, 1e11])
+@pytest.mark.parametrize("n", [1, 2, 3, 12, 200])
+def test_all_counts_against_the_programme(n, spread):
+    scores = np.random.default_rng(n).uniform(-spread, spread, size=n)
+    np.testing.assert_allclose(
+        set_sizes.log_z_by_count(tf.constant(scores))[: n + 1], programme(scores, n), rtol=1e-12, atol=1e-12
+    )
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", ["normal", "two groups", "equal"])
+def test_all_counts_of_many_classes_are_those_of_one_count(kind):
+    rng = np.random.default_rng(0)
+    scores = {
+        "normal": rng.normal(size=3000),
+        "two groups": np.repeat([-60.0, 60.0], 1500) + rng.normal(size=3000),
+        "equal": np.zeros(3000),
+    }[kind]
+    found = set_sizes.log_z_by_count(tf.constant(scores)).numpy()
+    k = np.unique(np.concatenate([[0, 1, 2, 3, 1499, 1500, 1501, 2999, 3000], rng.integers(3000, size=40)]))
+    expected = n_choose_k.log_z(tf.constant(np.tile(scores, [len(k), 1])), k)
+    np.testing.assert_allclose(found[k], expected, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.nightly
+def test_the_first_counts_alone():
+    scores = tf.constant(SCORES, tf.float32)
+    whole = set_sizes.log_z_by_count(scores)
+    for most in (0, 1, 4):
+        np.testing.assert_allclose(set_sizes.log_z_by_count(scores, most), whole[:, : most + 1], rtol=1e-6)
+    assert whole.dtype == tf.float32
+
+
+@pytest.mark.nightly
+def test_masked_classes_are_in_no_set():
+    where = np.array([[True] * 6, [True, False] * 3, [False] * 6])
+    found = set_sizes.log_z_by_count(tf.constant(SCORES), where=where).numpy()
+    np.testing.assert_allclose(found[1, :4], programme(SCORES[1, ::2], 3), rtol=1e-12)
+    assert (found[1, 4:] == -np.inf).all()
+    assert found[2].tolist() == [0.0] + [-np.inf] * 6
+    prior = np.where(np.arange(7) <= where.sum(axis=1, keepdims=True), PRIOR, -np.inf)
+    chances = set_sizes.marginals(tf.constant(SCORES), prior, where=where).numpy()
+    assert (chances[~where] == 0.0).all()
+    np.testing.assert_allclose(
+        chances[1, ::2], set_sizes.marginals(tf.constant(SCORES[1, ::2]), prior[1, :4]), rtol=1e-10
+    )
+
+
+@pytest.mark.nightly
+def test_the_gradient_of_all_counts_is_their_marginals():
+    upstream = tf.constant(np.random.default_rng(0).normal(size=[3, 7]))
+    scores = tf.constant(SCORES)
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        value = tf.reduce_sum(upstream * set_sizes.log_z_by_count(scores))
+    each = sum(upstream[:, k : k + 1] * n_choose_k.marginals(scores, k) for k in range(7))
+    np.testing.assert_allclose(tape.gradient(value, scores), each, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.nightly
+def test_the_poisson_binomial_law_is_that_of_independent_coins():
+    scores = tf.constant(SCORES)
+    law = np.exp(set_sizes.poisson_binomial(scores))
+    chances = np.array([np.prod(np.where(SETS, p, 1 - p), axis=1) for p in tf.sigmoid(scores).numpy()])
+    for k in range(7):
+        np.testing.assert_allclose(law[:, k], chances[:, SETS.sum(axis=1) == k].sum(axis=1), rtol=1e-9)
+    for chosen in SETS[::7]:
+        independent = -tf.reduce_sum(
+            tf.nn.sigmoid_cross_entropy_with_logits(np.tile(chosen, [3, 1]).astype(float), scores), axis=1
+        )
+        np.testing.assert_allclose(
+            set_sizes.log_likelihood(scores, [chosen], set_sizes.poisson_binomial(scores)),
+            independent,
+            rtol=1e-9,
+        )
+    np.testing.assert_allclose(set_sizes.marginals(scores, tf.math.log(law)), tf.sigmoid(scores), rtol=1e-9)
+
+
+@pytest.mark.nightly
+def test_brute_force():
+    chances = np.exp([log_chances(s, p) for s, p in zip(SCORES, PRIOR, strict=True)])
+    np.testing.assert_allclose(chances.sum(axis=1), 1.0, rtol=1e-12)
+    scores = tf.constant(SCORES)
+    np.testing.assert_allclose(set_sizes.marginals(scores, PRIOR), chances @ SETS, rtol=1e-9)
+    for i in (0, 5, 40, 63):
+        value = set_sizes.log_likelihood(scores, SETS[i : i + 1], PRIOR)
+        np.testing.assert_allclose(value, np.log(chances[:, i]), rtol=1e-9)
+    np.testing.assert_array_equal(set_sizes.most_probable(scores, PRIOR), SETS[chances.argmax(axis=1)])
+
+
+@pytest.mark.nightly
+def test_the_most_probable_set_of_every_prior():
+    """Also one that leaves counts no chance, in lists of fewer classes."""
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=[200, 6]) * 2.0
+    priors = np.where(rng.random([200, 7]) < 0.4, -np.inf, -rng.random([200, 7]))
+    priors[:, 2] = -3.0
+    found = set_sizes.most_probable(scores, priors).numpy()
+    expected = [SETS[np.argmax(log_chances(s, p))] for s, p in zip(scores, priors, strict=True)]
+    np.testing.assert_array_equal(found, expected)
+    assert len(set(found.sum(axis=1))) > 3
+    where = np.arange(6) < 4
+    priors[:, 5:] = -np.inf
+    found = set_sizes.most_probable(scores, priors, where=where).numpy()
+    np.testing.assert_array_equal(found[:, :4], set_sizes.most_probable(scores[:, :4], priors[:, :5]))
+    assert not found[:, 4:].any()
+
+
+def test_draws_have_the_models_frequencies():
+    size = 20_000
+    scores, prior = np.tile(SCORES[:1], [size, 1]), PRIOR[0]
+    drawn = set_sizes.sample(scores, prior, [1, 2]).numpy()
+    chances = np.exp(log_chances(SCORES[0], prior))
+    ids = drawn @ (1 << np.arange(6))
+    seen = np.bincount(ids, minlength=64)[SETS @ (1 << np.arange(6))] / size
+    deviation = np.sqrt(chances * (1 - chances) / size)
+    assert (np.abs(seen - chances) < 4.5 * deviation + 1e-9).all()
+    np.testing.assert_array_equal(set_sizes.sample(scores, prior, [1, 2]), drawn)
+    assert (set_sizes.sample(scores, prior, [1, 3]).numpy() != drawn).any()
+
+
+@pytest.mark.nightly
+def test_draws_are_the_same_on_any_machine(with_four_threads):
+    program = (
+        "from rank4class.losses import counts; import numpy as np\n"
+        "sets = set_sizes.sample(tf.zeros([5000, 3]), tf.zeros([4]), [1, 2])\n"
+        "print(np.packbits(sets).tobytes().hex())"
+    )
+    here = set_sizes.sample(tf.zeros([5000, 3]), tf.zeros([4]), [1, 2])
+    assert with_four_threads(program) == np.packbits(here).tobytes().hex()
+
+
+def test_a_count_that_the_prior_leaves_out_has_no_chance():
+    prior = np.log([0.5, 0.5])
+    assert set_sizes.log_likelihood([[0.0, 0.0]], [[True, True]], prior).numpy() == -np.inf
+    with np.errstate(divide="ignore"):
+        prior = np.log([0.0, 0.0, 1.0])
+    assert set_sizes.log_likelihood([[0.0, 0.0]], [[True, False]], prior).numpy() == -np.inf
+    assert not set_sizes.most_probable([[0.0, 0.0]], np.zeros(1)).numpy().any()
+
+
+@pytest.mark.parametrize("spoiled", [2, slice(None), slice(1, 6)])
+def test_an_instance_that_cannot_be_judged_spoils_no_other(spoiled):
+    scores = SCORES.copy()
+    scores[1, spoiled] = np.nan
+    for found, expected in (
+        (set_sizes.log_z_by_count(scores), set_sizes.log_z_by_count(SCORES)),
+        (set_sizes.marginals(scores, PRIOR), set_sizes.marginals(SCORES, PRIOR)),
+        (
+            set_sizes.log_likelihood(scores, SETS[9:10], PRIOR),
+            set_sizes.log_likelihood(SCORES, SETS[9:10], PRIOR),
+        ),
+    ):
+        assert np.isnan(found[1]).all()
+        np.testing.assert_allclose(found.numpy()[::2], expected.numpy()[::2])
+    assert not set_sizes.most_probable(scores, PRIOR).numpy()[1].any()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_in_a_graph(jit_compile):
+    signature = [tf.TensorSpec([None if not jit_compile else 3, 6], tf.bfloat16)]
+
+    @tf.function(input_signature=signature, jit_compile=jit_compile)
+    def all_of(scores):
+        return set_sizes.marginals(scores, PRIOR[0]), set_sizes.log_z_by_count(scores, 3)
+
+    scores = tf.cast(SCORES, tf.bfloat16)
+    for found, expected in zip(
+        all_of(scores),
+        (set_sizes.marginals(scores, PRIOR[0]), set_sizes.log_z_by_count(scores, 3)),
+        strict=True,
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("prior", "where", "message"),
+    [
+        (np.zeros(4), None, "most=3: there are only 2 classes"),
+        (np.array([0, 1]), None, r"log_prior must be floats of shape \[..., m \+ 1\], got int64 \(2,\)"),
+        (np.zeros([5, 2]), None, r"log_prior of shape \(5, 2\) does not fit scores of shape \(1, 2\)"),
+        (np.array([0.0, np.nan]), None, r"log_prior of instance \[0\] is NaN"),
+        (np.full(3, -np.inf), None, r"log_prior of instance \[0\] has no possible count"),
+        (np.array([0.0, np.inf]), None, r"log_prior of instance \[0\] is plus infinity"),
+        (
+            np.zeros(3),
+            [True, False],
+            r"log_prior of instance \[0\] allows more classes than take part",
+        ),
+    ],
+)
+def test_bad_priors(prior, where, message):
+    for function in (set_sizes.marginals, set_sizes.most_probable):
+        with pytest.raises(ValueError, match=message):
+            function([[0.0, 0.0]], prior, where=where)
+
+
+@pytest.mark.nightly
+def test_a_search_for_nothing_ends():
+    hopeless = [[np.nan] * 10, [1e20] * 10, [-np.inf] * 9 + [0.0], [1e25, -1e25] * 5]
+    scores = tf.constant([*hopeless, [0.0] * 10], tf.float64)
+    prior, expected = np.zeros(4), [True] * 4 + [False]
+    assert np.isnan(set_sizes.log_z_by_count(scores, 3)).all(axis=1).tolist() == expected
+    assert np.isnan(set_sizes.marginals(scores, prior)).all(axis=1).tolist() == expected
+    assert not set_sizes.most_probable(scores, prior).numpy()[:4].any()
+    assert set_sizes.sample(scores, [-np.inf, 0.0], [0, 1]).numpy().sum(axis=1).tolist() == [0, 0, 0, 0, 1]
+
+
+def test_bad_counts():
+    with pytest.raises(ValueError, match=r"scores of shape \(2, 0\) have no classes"):
+        set_sizes.log_z_by_count(tf.zeros([2, 0]))
+    with pytest.raises(ValueError, match=r"labels of shape \(3, 2\) do not fit log_prior of shape \(1, 3\)"):
+        set_sizes.count_nll([[0.0, 0.0, 0.0]], tf.zeros([3, 2]))
+    with pytest.raises(ValueError, match="most=3: there are only 2 classes"):
+        set_sizes.log_z_by_count([[0.0, 0.0]], 3)
+    with pytest.raises(ValueError, match="most=-1: not a whole number of at least 0"):
+        set_sizes.log_z_by_count([[0.0, 0.0]], -1)
+
+
+def test_marginals_of_several_counts_have_no_derivative():
+    scores = tf.constant(SCORES)
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        value = set_sizes.marginals(scores, PRIOR)
+    with pytest.raises(LookupError, match="the marginals of several counts cannot be differentiated"):
+        tape.gradient(value, scores)

@@ -1,0 +1,80 @@
+r"""Sums over the classes of an instance with exact derivatives in `O(n)`: the core of losses of class ids.
+
+With one relevant class `y`, a sum over pairs of classes is a sum over the `n - 1` pairs that contain `y`.
+Two sums carry most losses: `margin_sum` over the margins `m_j = s_j - s_y`, and `item_sum` over the classes.
+
+A term maps margins (or scores) to losses and to a function that returns their derivatives. All terms but
+`squared` are 0 with derivative 0 at minus infinity, the margin of a class that takes no part.
+"""
+
+import tensorflow as tf
+
+from rank4class.losses.ops import ranks
+
+
+def logistic(x):
+    return tf.nn.softplus(x), lambda: tf.sigmoid(x)
+
+
+def hinge(x):
+    losses = tf.nn.relu(1.0 + x)
+    return losses, lambda: tf.cast(losses > 0.0, x.dtype)
+
+
+def soft_zero_one(x):
+    p = tf.sigmoid(x)
+    return p, lambda: p - tf.square(p)
+
+
+def squared(x):
+    return tf.square(x), lambda: 2.0 * x
+
+
+def margin_sum(term, scores, labels, where, pair_weights=None):
+    r"""Returns `\sum_{j \ne y} w_j f(m_j)`, `[...]`; the weights `[..., n]` count as constants."""
+
+    @tf.custom_gradient
+    def total(scores):
+        margins = scores - ranks.true_score(scores, labels)[..., None]
+        margins = tf.where(ranks.others(scores, labels, where), margins, -float("inf"))
+        losses, slope = term(margins)
+        value = tf.reduce_sum(losses if pair_weights is None else losses * pair_weights, axis=-1)
+
+        def gradient(upstream):
+            with tf.control_dependencies([value]):  # the memory of the losses is free by now
+                scale = upstream[..., None]
+                each = slope() * (scale if pair_weights is None else scale * pair_weights)
+                of_true = -tf.reduce_sum(each, axis=-1, keepdims=True)
+            with tf.control_dependencies([of_true]):  # and that of the slopes here
+                return tf.where(ranks.others(scores, labels), each, of_true)
+
+        return value, gradient
+
+    return total(scores)
+
+
+def item_sum(term, scores, labels, where, *, scale, target):
+    r"""Returns `f(a (s_y - M)) + \sum_{j \ne y} f(s_j)` over the classes that take part, `[...]`.
+
+    Args:
+      scale, target: `a` and `M`.
+    """
+
+    @tf.custom_gradient
+    def total(scores):
+        is_other = ranks.others(scores, labels)
+        replaced = scale * (ranks.true_score(scores, labels) - target)
+        losses, slope = term(tf.where(is_other, scores, replaced[..., None]))
+        value = tf.reduce_sum(losses if where is None else tf.where(where, losses, 0.0), axis=-1)
+
+        def gradient(upstream):
+            with tf.control_dependencies([value]):
+                each = upstream[..., None] * slope()
+                if where is not None:
+                    each = tf.where(where, each, 0.0)
+                true = scale * ranks.true_score(each, labels)
+                return tf.where(ranks.others(scores, labels), each, true[..., None])
+
+        return value, gradient
+
+    return total(scores)

@@ -1,0 +1,158 @@
+r"""Sums and counts of the classes above each of many thresholds, in `O((n + m) log m)` instead of `O(n m)`.
+
+The thresholds are sorted from high to low, so a score is above a threshold and all thresholds after it. Each
+class is assigned to the first threshold that it exceeds, and running sums over the thresholds give the
+totals. The terms are differences between neighbors and never negative, so no digits cancel.
+"""
+
+import tensorflow as tf
+
+from rank4class.losses.ops import arguments, ranks
+
+_SELECTED_BITS = 6  # a processor selects eight values at a time, but looks up one by one
+
+
+def excess(scores, thresholds, origin=0.0):
+    r"""Returns the summed excess of the classes above each threshold, and their number.
+
+    $$e_i = \sum_j \max(0, s_j - o - \theta_i)$$
+
+    Args:
+      scores: float32 `[..., n]`.
+      thresholds: float32 `[..., m]`, from the highest to the lowest, relative to the origin.
+      origin: `o`, float32 `[..., 1]`, close to the scores of interest: it keeps the digits of the differences
+        between scores that are far from 0.
+
+    Returns:
+      `e`, float32 `[..., m]`, and the number of classes, float32 `[..., m]`, in `0..n`, without a gradient.
+
+    >>> scores, thresholds = tf.constant([[3.0, 0.0, 2.0]]), tf.constant([[2.5, 1.0]])
+    >>> [x.numpy().tolist() for x in excess(scores, thresholds)]
+    [[[0.5, 3.0]], [[1.0, 2.0]]]
+    """
+
+    @tf.custom_gradient
+    def sums(scores, thresholds, origin):
+        beside = _first_beneath(scores, thresholds, origin)
+        amounts = _excess_beside(scores, thresholds, beside, origin)
+        counts = ranks.running(tf.add, _count_beside(thresholds, beside))
+        # A class above one threshold exceeds the next one by the step between the two as well.
+        steps = counts[..., :-1] * (thresholds[..., :-1] - thresholds[..., 1:])
+        amounts += tf.concat([tf.zeros_like(amounts[..., :1]), steps], axis=-1)
+
+        def gradient(upstream, _):
+            from_each_on = ranks.running(tf.add, upstream[..., ::-1])[..., ::-1]
+            of_thresholds = -counts * upstream
+            of_origin = tf.reduce_sum(of_thresholds, axis=-1, keepdims=True)
+            return _take(from_each_on, beside), of_thresholds, of_origin
+
+        return (ranks.running(tf.add, amounts), counts), gradient
+
+    return sums(scores, thresholds, origin + tf.zeros_like(scores[..., :1]))
+
+
+def count(falling, thresholds, or_equal=False):
+    """Returns how many values of a descending list are above each threshold.
+
+    Args:
+      falling: float `[..., n]`, from the highest to the lowest.
+      thresholds: of the same type, `[..., m]`, in any order.
+      or_equal: whether to count values equal to a threshold too.
+
+    Returns:
+      int32 `[..., m]`, in `0..n`.
+
+    >>> count(tf.constant([[3.0, 2.0, 2.0, 1.0]]), tf.constant([[2.0, 0.0]])).numpy()
+    array([[1, 4]], dtype=int32)
+    """
+    n = arguments.length(falling)
+    bits = int(falling.shape[-1] or 2**30 - 1).bit_length()
+    lowest = tf.constant(-float("inf"), falling.dtype)
+    ends = tf.concat([falling, tf.fill(tf.shape(falling[..., :1]), lowest)], axis=-1)
+    counted = tf.zeros(tf.shape(thresholds), tf.int32)
+    # A search bit by bit, from the highest: XLA compiles TensorFlow's own search to comparisons of all pairs.
+    steps = []
+    for bit in reversed(range(bits)):
+        if isinstance(n, int) and len(steps) < _SELECTED_BITS:
+            lasts = range(2**bit - 1, 2**bits - 1, 2 ** (bit + 1))  # one for each path taken so far
+            last = _select([ends[..., min(last, n), None] for last in lasts], steps)
+        else:
+            last = ranks.take(ends, tf.minimum(counted + 2**bit - 1, n))
+        steps.append(last >= thresholds if or_equal else last > thresholds)
+        counted += tf.where(steps[-1], 2**bit, 0)
+    return tf.minimum(counted, n)  # minus infinity is not above itself, but equal
+
+
+def _select(choices, bits):
+    """Returns the one of `2^b` tensors whose index has the given `b` bits, bool tensors from the highest."""
+    for bit in reversed(bits):
+        choices = [tf.where(bit, odd, even) for even, odd in zip(choices[::2], choices[1::2], strict=True)]
+    return choices[0]
+
+
+# XLA fuses these functions into one pass over the classes; TensorFlow would take dozens.
+
+
+@tf.function(jit_compile=True, autograph=False)
+def at_or_above(scores, thresholds):
+    """Returns how many classes are at or above each threshold.
+
+    Args:
+      scores: float `[..., n]`.
+      thresholds: of the same type, `[..., m]`, from the highest to the lowest.
+
+    Returns:
+      int32 `[..., m]`, in `0..n`.
+
+    >>> at_or_above(tf.constant([[3.0, 0.0, 2.0]]), tf.constant([[2.5, 2.0]])).numpy()
+    array([[1, 2]], dtype=int32)
+    """
+    beside = _among_all(thresholds, count(thresholds, scores))
+    return ranks.running(tf.add, _sum(tf.ones_like(beside), thresholds, beside))
+
+
+@tf.function(jit_compile=True, autograph=False)
+def _first_beneath(scores, thresholds, origin):
+    """Returns the index among all lists of the first threshold that each class exceeds, `[..., n]`."""
+    first = tf.cast(count(thresholds, scores - origin, or_equal=True), tf.float32)
+    # XLA repeats operations that it considers cheap, such as this search, in every consumer; a division stops
+    # it.
+    one = tf.where(tf.math.is_nan(thresholds[..., :1]), 2.0, 1.0)
+    first = tf.cast(first / one, tf.int32)
+    return _among_all(thresholds, first)
+
+
+@tf.function(jit_compile=True, autograph=False)
+def _excess_beside(scores, thresholds, beside, origin):
+    """Returns the summed excess of the classes assigned to each threshold, `[..., m]`."""
+    amounts = tf.nn.relu(scores - origin - _take(thresholds, beside, end=float("inf")))
+    return _sum(amounts, thresholds, beside)
+
+
+@tf.function(jit_compile=True, autograph=False)
+def _count_beside(thresholds, beside):
+    return _sum(tf.ones(tf.shape(beside)), thresholds, beside)
+
+
+@tf.function(jit_compile=True, autograph=False)
+def _take(lists, places, end=0.0):
+    """Gathers from all lists `[..., m]`, each followed by `end`, at indices among all lists."""
+    return tf.gather(tf.reshape(_with_end(lists, end), [-1]), places)
+
+
+def _sum(values, lists, places):
+    """Sums values `[..., n]` by their indices among all lists `[..., m]`, without those at the ends."""
+    shape = tf.shape(_with_end(lists, 0.0))
+    sums = tf.math.unsorted_segment_sum(values, places, tf.reduce_prod(shape))
+    return tf.reshape(sums, shape)[..., :-1]
+
+
+def _among_all(lists, places):
+    """Converts indices in each list `[..., m]`, or at its end, to indices among all lists with their ends."""
+    first = lists[..., :1]
+    of_list = tf.reshape(tf.range(tf.size(first)), tf.shape(first))
+    return of_list * (arguments.length(lists) + 1) + places
+
+
+def _with_end(lists, end):
+    return tf.concat([lists, tf.fill(tf.shape(lists[..., :1]), tf.cast(end, lists.dtype))], axis=-1)

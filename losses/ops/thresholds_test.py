@@ -1,0 +1,297 @@
+"""Rankmax, Sparsemax and WARP against their definitions, class by class, and their gradients."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class import losses
+from rank4class.losses.ops import projections, thresholds
+
+N = 7
+SCORES = np.random.default_rng(0).normal(scale=1.5, size=[6, N]).astype(np.float32)
+SCORES[1, 2:5] = SCORES[1, 0]  # ties
+SCORES[2] = 0.0
+RELEVANT = (np.random.default_rng(1).random([6, N]) < 0.4).astype(np.float32)
+RELEVANT[0] = 0.0
+RELEVANT[3] *= 2.0  # graded
+
+
+def value_and_gradient(loss, scores, labels, **knobs):
+    x = tf.constant(scores)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        value = loss(x, labels, **knobs)
+    return value.numpy(), tape.gradient(value, x).numpy()
+
+
+def summed(loss, **knobs):
+    """Sums a loss of class ids over the relevant classes; value and gradient."""
+    value, gradient = np.zeros(6), np.zeros([6, N])
+    for y in range(N):
+        own, slope = value_and_gradient(loss, SCORES, np.full(6, y), **knobs)
+        value += RELEVANT[:, y] * own
+        gradient += RELEVANT[:, y, None] * slope
+    return value, gradient
+
+
+@pytest.mark.parametrize("k", [1, 2, 4, N])
+def test_rankmax_is_the_logarithm_of_the_true_classs_share(k):
+    for y in range(N):
+        share = projections.rankmax(SCORES, np.full(6, y), k=k).numpy()[:, y]
+        np.testing.assert_allclose(losses.rankmax(SCORES, np.full(6, y), k=k), -np.log(share), atol=1e-5)
+
+
+@pytest.mark.parametrize("k", [1, 2, 4, N])
+def test_several_relevant_classes_cost_their_sum(k):
+    value, gradient = value_and_gradient(losses.rankmax, SCORES, RELEVANT, k=k)
+    smooth = [0, 3, 4, 5]  # at ties there are several slopes
+    expected, slope = summed(losses.rankmax, k=k)
+    np.testing.assert_allclose(value, expected, atol=2e-5)
+    np.testing.assert_allclose(gradient[smooth], slope[smooth], atol=2e-5)
+    np.testing.assert_allclose(gradient.sum(axis=1), 0.0, atol=2e-5)
+
+
+def test_sparsemax_of_several_relevant_classes_is_their_sum():
+    value, gradient = value_and_gradient(losses.sparsemax, SCORES, RELEVANT)
+    expected, slope = summed(losses.sparsemax)
+    np.testing.assert_allclose(value, expected, atol=2e-5)
+    np.testing.assert_allclose(gradient, slope, atol=2e-5)
+
+
+@pytest.mark.parametrize("loss", [losses.rankmax, losses.sparsemax])
+@pytest.mark.parametrize("k", [1, 2, 4])
+@pytest.mark.parametrize("labels", [np.array([6, 1, 0, 3, 4, 5]), RELEVANT])
+def test_slopes_are_finite_differences(loss, k, labels):
+    knobs = {"k": k} if loss is losses.rankmax else {}
+    _, gradient = value_and_gradient(loss, SCORES, labels, **knobs)
+    step = np.float32(4e-3)
+    moves = step * np.stack(
+        [-np.eye(N, dtype=np.float32), np.zeros([N, N], np.float32), np.eye(N, dtype=np.float32)]
+    )
+    moved = SCORES + moves[:, :, None]  # by a step in each class: [3, N, 6, N]
+    values = loss(moved, np.broadcast_to(labels, [3, N, *labels.shape]), **knobs).numpy()
+    before, after = np.diff(values, axis=0) / step
+    smooth = np.abs(before - after) < 0.02
+    np.testing.assert_allclose(gradient.T[smooth], (before + after)[smooth] / 2, atol=2e-2)
+    assert smooth.sum() > 25
+
+
+def test_rankmax_slope_is_the_papers():
+    y = np.array([0, 1, 2, 3, 4, 5])
+    _, gradient = value_and_gradient(losses.rankmax, SCORES, y)
+    share = projections.rankmax(SCORES, y).numpy()[np.arange(6), y]
+    within = SCORES[np.arange(6), y][:, None] - 1.0 < SCORES
+    expected = np.where(within, share[:, None], 0.0)
+    expected[np.arange(6), y] = -share * (
+        within.sum(axis=1) - 1
+    )  # with s for s - 1, as eq. 16 has it, they would not sum to 0
+    np.testing.assert_allclose(gradient, expected, atol=1e-6)
+
+
+def test_sparsemax_is_the_fenchel_young_loss():
+    shares = projections.sparsemax(SCORES).numpy()
+    conjugate = np.sum(shares * SCORES, axis=1) - 0.5 * np.sum(shares**2, axis=1)
+    for y in range(N):
+        expected = conjugate + 0.5 - SCORES[:, y]
+        np.testing.assert_allclose(losses.sparsemax(SCORES, np.full(6, y)), expected, atol=1e-5)
+
+
+def test_warp_weighs_by_the_harmonic_number_of_the_violators():
+    for y in range(N):
+        margins = 1.0 + np.delete(SCORES, y, axis=1) - SCORES[:, y, None]
+        violators = (margins > 0.0).sum(axis=1)
+        weights = [sum(1.0 / i for i in range(1, v + 1)) / max(v, 1) for v in violators]
+        expected = weights * np.maximum(margins, 0.0).sum(axis=1)
+        np.testing.assert_allclose(losses.warp(SCORES, np.full(6, y)), expected, atol=1e-4)
+    irrelevant = RELEVANT == 0.0
+    expected = np.zeros(6)
+    for y in range(N):
+        margins = np.where(irrelevant, np.maximum(1.0 + SCORES - SCORES[:, y, None], 0.0), 0.0)
+        violators = (margins > 0.0).sum(axis=1)
+        weights = [sum(1.0 / i for i in range(1, v + 1)) / max(v, 1) for v in violators]
+        expected += RELEVANT[:, y] * weights * margins.sum(axis=1)
+    np.testing.assert_allclose(losses.warp(SCORES, RELEVANT), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_class_that_is_first_by_a_margin_costs_nothing():
+    scores = [[5.0, 3.9, 0.0]]
+    for name in ("rankmax", "sparsemax", "warp"):
+        value, gradient = value_and_gradient(lambda s, y, name=name: losses.get(name)(y, s), scores, [0])
+        assert value == 0.0
+        assert not gradient.any()
+
+
+@pytest.mark.parametrize("shift", [1e5, -3e7])
+@pytest.mark.parametrize(
+    ("loss", "knobs"), [(losses.rankmax, {"k": 1}), (losses.rankmax, {"k": 3}), (losses.warp, {})]
+)
+def test_a_shift_of_all_scores_changes_nothing(loss, knobs, shift):
+    scores = 16.0 * np.random.default_rng(0).integers(0, 3, [6, N]).astype(np.float32)
+    scores[1] = 0.0
+    for labels in (np.arange(6), RELEVANT):
+        expected = value_and_gradient(loss, scores, labels, **knobs)
+        shifted = value_and_gradient(loss, scores + np.float32(shift), labels, **knobs)
+        for x, y in zip(shifted, expected, strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_nan_spoils_its_own_list_alone(k, place):
+    scores = np.tile([2.0, 1.0, 0.0, -1.0], [2, 1]).astype(np.float32)
+    scores[0, place] = np.nan
+    for labels in (tf.constant([1, 1]), tf.one_hot([1, 1], 4)):
+        value = losses.rankmax(scores, labels, k=k).numpy()
+        assert np.isnan(value[0])
+        assert np.isfinite(value[1])
+
+
+MOST = int((RELEVANT > 0.0).sum(axis=1).max())
+
+
+@pytest.mark.parametrize(
+    ("loss", "knobs"), [(losses.rankmax, {"k": 1}), (losses.rankmax, {"k": 3}), (losses.warp, {})]
+)
+@pytest.mark.parametrize("most", [MOST, MOST + 1, N, 10 * N])
+def test_how_many_are_relevant_at_most_changes_nothing(loss, knobs, most):
+    expected = value_and_gradient(loss, SCORES, RELEVANT, **knobs)
+    ours = value_and_gradient(loss, SCORES, RELEVANT, max_relevant=most, **knobs)
+    for x, y in zip(ours, expected, strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-6)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["rankmax", "warp"])
+def test_more_relevant_classes_than_may_be(name):
+    loss = losses.get(name, max_relevant=MOST - 1, reduction="none")
+    crowded = (RELEVANT > 0.0).sum(axis=1) == MOST
+    i = int(np.argmax(crowded))
+    with pytest.raises(
+        ValueError, match=rf"instance \[{i}\] has {MOST} relevant classes: raise max_relevant"
+    ):
+        loss(RELEVANT, SCORES)
+    for jit_compile in (False, True):
+        values = tf.function(lambda s, y: loss(y, s), jit_compile=jit_compile)(SCORES, RELEVANT).numpy()
+        np.testing.assert_array_equal(np.isnan(values), crowded)
+    where = RELEVANT == 0.0  # and a masked class is not relevant
+    assert np.isfinite(losses.rankmax(SCORES, RELEVANT, where=where, max_relevant=1)).all()
+
+
+@pytest.mark.parametrize("most", [0, -1, 1.0, True])
+def test_a_max_relevant_that_makes_no_sense(most):
+    with pytest.raises(ValueError, match=f"max_relevant={most}: not a whole number of at least 1"):
+        losses.rankmax(SCORES, RELEVANT, max_relevant=most)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("name", "knobs"), [("rankmax", {"k": 1}), ("rankmax", {"k": 3}), ("warp", {})])
+def test_integers_of_numpy(name, knobs):
+    knobs = {**knobs, "max_relevant": MOST}
+    loss = losses.get(name, **{knob: np.int64(value) for knob, value in knobs.items()})
+    restored = tf.keras.losses.deserialize(json.loads(json.dumps(tf.keras.losses.serialize(loss))))
+    forms = RELEVANT, np.arange(6)
+    expected = [losses.get(name, **knobs)(labels, SCORES) for labels in forms]
+
+    def of_forms(scores, loss=loss):
+        return [loss(labels, scores) for labels in forms]
+
+    np.testing.assert_allclose(of_forms(SCORES, restored), expected, rtol=1e-6)
+    for call in (of_forms, tf.function(of_forms), tf.function(of_forms, jit_compile=True)):
+        np.testing.assert_allclose(call(tf.constant(SCORES)), expected, rtol=1e-6)
+
+
+@pytest.mark.nightly
+def test_a_model_is_saved_with_integers_of_numpy(tmp_path):
+    model = tf.keras.Sequential([tf.keras.layers.Dense(N)])
+    loss = losses.Rankmax(k=np.int64(3), max_relevant=np.int64(MOST))
+    model.compile(loss=loss, metrics=[losses.MAP(max_relevant=np.int64(MOST))])
+    model.fit(SCORES, RELEVANT, verbose=0)
+    model.save(tmp_path / "model.keras")
+    restored = tf.keras.models.load_model(tmp_path / "model.keras")
+    evaluated = [m.evaluate(SCORES, RELEVANT, verbose=0) for m in (model, restored)]
+    np.testing.assert_allclose(*evaluated, rtol=1e-6)
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_projections_take_integers_of_numpy(k):
+    labels = np.arange(6)
+    for project in (
+        projections.euclidean,
+        projections.entropy,
+        lambda scores, k: projections.rankmax(scores, labels, k=k),
+    ):
+        np.testing.assert_array_equal(project(SCORES, k=np.int64(k)), project(SCORES, k=k))
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("n", [1, 2, 5, 8, 9, 63, 64, 300])  # beyond 63 the last steps look up
+def test_count(n, known):
+    rng = np.random.default_rng(n)
+    falling = -np.sort(-rng.integers(0, max(6, n // 2), size=[3, n]).astype(np.float32), axis=1)
+    levels = rng.integers(-1, max(7, n // 2 + 1), size=[3, 40]).astype(np.float32)
+    count = tf.function(
+        thresholds.count, input_signature=[tf.TensorSpec([3, n if known else None]), tf.TensorSpec([3, 40])]
+    )
+    for or_equal, is_above in ((False, np.greater), (True, np.greater_equal)):
+        expected = is_above(falling[:, None], levels[:, :, None]).sum(axis=2)
+        np.testing.assert_array_equal(thresholds.count(falling, levels, or_equal), expected)
+        if not or_equal:
+            np.testing.assert_array_equal(count(falling, levels), expected)
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
+@pytest.mark.parametrize("shape", [(3, 1), (3, 2), (2, 3, 8), (9,)])
+@pytest.mark.parametrize("m", [1, 2, 5, 8])
+def test_at_or_above(shape, m, dtype):
+    rng = np.random.default_rng(m)
+    scores = rng.integers(0, 6, size=shape).astype(np.float32)
+    levels = -np.sort(-rng.integers(-1, 7, size=[*shape[:-1], m]).astype(np.float32))
+    scores[..., 0], levels[..., -1] = -np.inf, -np.inf  # what is left out, and where no class is left
+    expected = (scores[..., None, :] >= levels[..., None]).sum(axis=-1)
+    actual = thresholds.at_or_above(tf.constant(scores, dtype), tf.constant(levels, dtype))
+    np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (3, 2), (2, 3, 8), (9,)])
+@pytest.mark.parametrize("m", [1, 5, *(pytest.param(m, marks=pytest.mark.nightly) for m in (2, 8, 100))])
+def test_excess_is_the_sum_of_hinges(shape, m):
+    rng = np.random.default_rng(m)
+    # Of few values: scores stand at levels, and levels at one another.
+    scores = tf.constant(rng.integers(0, 6, size=shape), tf.float32)
+    levels = tf.constant(-np.sort(-rng.integers(-1, 7, size=[*shape[:-1], m])), tf.float32)
+    upstream = rng.normal(size=[*shape[:-1], m]).astype(np.float32)
+    origin = tf.constant(rng.integers(-1, 2, size=[*shape[:-1], 1]), tf.float32)
+
+    def hinges(scores, levels, origin):
+        over = tf.nn.relu((scores - origin)[..., None, :] - levels[..., None])
+        return tf.reduce_sum(over, axis=-1), tf.math.count_nonzero(over, axis=-1, dtype=tf.float32)
+
+    seen = []
+    for form in (thresholds.excess, hinges):
+        with tf.GradientTape() as tape:
+            tape.watch([scores, levels, origin])
+            total, count = form(scores, levels, origin)
+            value = tf.reduce_sum(upstream * total)
+        seen.append([total, count, *tape.gradient(value, [scores, levels, origin])])
+    for ours, expected in zip(*seen, strict=True):
+        np.testing.assert_allclose(ours, expected, atol=1e-5)
+
+
+def test_a_small_excess_of_large_scores_is_not_lost():
+    scores = tf.constant([[1e4 + 0.25, 1e4, 1e4 - 1.0, -1e4]])
+    total, _ = thresholds.excess(scores, tf.constant([[1e4, 1e4 - 2.0]]))
+    np.testing.assert_array_equal(total, [[0.25, 5.25]])
+
+
+@pytest.mark.parametrize("k", [0, 4, 1.0])
+def test_a_k_that_makes_no_sense(k):
+    with pytest.raises(ValueError, match="not a whole number in 1..3"):
+        losses.rankmax([[1.0, 2.0, 3.0]], [0], k=k)
+
+
+def test_a_list_of_no_more_than_k_classes_costs_nothing():
+    where = np.arange(N) < 3
+    for labels in (np.full(6, 1), RELEVANT):
+        np.testing.assert_array_equal(losses.rankmax(SCORES, labels, k=3, where=where), np.zeros(6))

@@ -1,0 +1,63 @@
+"""The relevant classes of dense labels: lists have few of them, so only those are sorted."""
+
+import tensorflow as tf
+
+from rank4class.losses.ops import arguments, ranks
+
+
+def sorted_scores(scores, labels, most):
+    """Returns the scores of the relevant classes, from the highest to the lowest, and their labels.
+
+    Args:
+      scores, labels: float `[..., n]`; a class is relevant where its label is above 0.
+      most: `m`, the largest number of relevant classes; None, or more than `n`, is `n`.
+
+    Returns:
+      Two `[..., m]`, padded with scores of minus infinity and labels of 0. A list with more than `m` relevant
+      classes keeps those of the highest scores.
+
+    >>> scores, labels = tf.constant([[3.0, 1.0, 2.0, 0.0]]), tf.constant([[0.0, 1.0, 0.0, 2.0]])
+    >>> [x.numpy().tolist() for x in sorted_scores(scores, labels, 3)]
+    [[[1.0, 0.0, -inf]], [[1.0, 2.0, 0.0]]]
+    """
+    n = arguments.length(scores)
+    if most is None:
+        most = n
+    most = min(most, n) if isinstance(n, int) else tf.minimum(most, n)
+    relevant, classes = tf.math.top_k(tf.where(labels > 0.0, scores, -float("inf")), most)
+    return relevant, ranks.take(labels, classes)
+
+
+def too_many(labels, most):
+    """Returns whether a list has more than `most` relevant classes, bool `[...]`; None allows any number.
+
+    >>> too_many(tf.constant([[0.0, 1.0], [1.0, 2.0]]), 1).numpy()
+    array([False,  True])
+    """
+    if most is None:
+        return tf.zeros(tf.shape(labels)[:-1], tf.bool)
+    return _num_relevant(labels) > most
+
+
+def check(labels, most):
+    """Raises ValueError if `max_relevant` is invalid or, in eager mode, if a list has more."""
+    check_most(most)
+    if most is None or not tf.executing_eagerly():
+        return
+    exceeding = too_many(labels, most)
+    if bool(tf.reduce_any(exceeding)):
+        culprit = tf.where(exceeding)[0].numpy().tolist()
+        raise ValueError(
+            f"instance {culprit} has {int(_num_relevant(labels)[tuple(culprit)])} relevant classes: raise "
+            f"max_relevant {most}"
+        )
+
+
+def check_most(most):
+    """Raises ValueError unless `max_relevant` is None or a whole number of at least 1."""
+    if most is not None:
+        arguments.check_count("max_relevant", most)
+
+
+def _num_relevant(labels):
+    return tf.reduce_sum(tf.cast(labels > 0.0, tf.int32), axis=-1)

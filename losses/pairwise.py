@@ -1,0 +1,306 @@
+"""Losses of pairs of classes: logistic, hinge, soft zero-one, squared error and YetiRank."""
+
+import functools
+
+import tensorflow as tf
+from tensorflow_ranking.python import losses_impl
+
+from rank4class.losses import base, stochastic
+from rank4class.losses.ops import arguments, lambda_weights, pairs, ranks, sums
+
+__all__ = [
+    "PairwiseHinge",
+    "PairwiseLogistic",
+    "PairwiseMSE",
+    "PairwiseSoftZeroOne",
+    "YetiLogistic",
+    "pairwise_hinge",
+    "pairwise_logistic",
+    "pairwise_mse",
+    "pairwise_soft_zero_one",
+    "yeti_logistic",
+]
+
+
+def pairwise_logistic(
+    scores,
+    labels,
+    *,
+    where=None,
+    weights=None,
+    temperature: float = 1.0,
+    normalize: str = "list",
+    lambda_weight: str = "none",
+):
+    r"""Pairwise logistic loss of every class below the true one.
+
+    $$\ell = \frac{1}{z} \sum_{j \ne y} w_j \log(1 + e^{m_j / \tau}), \quad m_j = s_j - s_y$$
+
+    Args:
+      scores, labels, where, weights: see `losses.base`. Dense labels sum over all pairs of different labels.
+      temperature: `tau = 1 / sigma > 0`.
+      normalize: `z`. "list" is `n`, as in TF-Ranking's default reduction: with many classes the gradient
+        shrinks, so a larger learning rate is needed. "pairs" is the number of pairs (`n - 1` for one relevant
+        class). "none" is 1, as in the paper's formula.
+      lambda_weight: `w_j`. "none" is 1. "ndcg" and "mrr" are the change of the metric if the two classes
+        of the pair swapped ranks (LambdaRank). "ndcg_loss2" is the bound of the LambdaLoss paper, the default
+        NDCG weight of TF-Ranking. They multiply by `n`, take `O(n log n)`, and let no gradient through.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    Raises:
+      ValueError: unknown `normalize` or `lambda_weight`.
+
+    >>> pairwise_logistic([[0., 0., 0., 0.]], [2], normalize="pairs").numpy().round(4)  # log 2
+    array([0.6931], dtype=float32)
+
+    References:
+      Burges et al. (2005); Rank4Class, eq. 3; Burges (2010), "From RankNet to LambdaRank to
+      LambdaMART"; Wang et al. (2018), "The LambdaLoss framework for ranking metric optimization".
+    """
+    options = {"temperature": temperature, "normalize": normalize, "lambda_weight": lambda_weight}
+    return _pairwise(sums.logistic, scores, labels, where, weights, **options)
+
+
+@base.register
+class PairwiseLogistic(base.RankingLoss):
+    """Pairwise logistic loss, as a Keras loss: see `pairwise_logistic`.
+
+    >>> PairwiseLogistic(normalize="pairs")([2], [[0., 0., 0., 0.]]).numpy().round(4)
+    0.6931
+    """
+
+    function = staticmethod(pairwise_logistic)
+
+
+def pairwise_hinge(
+    scores,
+    labels,
+    *,
+    where=None,
+    weights=None,
+    temperature: float = 1.0,
+    normalize: str = "list",
+    lambda_weight: str = "none",
+):
+    r"""Pairwise hinge loss of every class that is not below the true one by a margin of 1.
+
+    $$\ell = \frac{1}{z} \sum_{j \ne y} w_j \max(0, 1 + m_j / \tau), \quad m_j = s_j - s_y$$
+
+    Args:
+      scores, labels, where, weights, temperature, normalize, lambda_weight: see `pairwise_logistic`.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    >>> pairwise_hinge([[0., 0.5, -2.]], [0], normalize="none").numpy()  # the second class: 1 + 0.5
+    array([1.5], dtype=float32)
+
+    References:
+      Joachims (2002), "Optimizing search engines using clickthrough data".
+    """
+    options = {"temperature": temperature, "normalize": normalize, "lambda_weight": lambda_weight}
+    return _pairwise(sums.hinge, scores, labels, where, weights, **options)
+
+
+@base.register
+class PairwiseHinge(base.RankingLoss):
+    """Pairwise hinge loss, as a Keras loss: see `pairwise_hinge`.
+
+    >>> PairwiseHinge(normalize="none")([0], [[0., 0.5, -2.]]).numpy()
+    1.5
+    """
+
+    function = staticmethod(pairwise_hinge)
+
+
+def pairwise_soft_zero_one(
+    scores,
+    labels,
+    *,
+    where=None,
+    weights=None,
+    temperature: float = 1.0,
+    normalize: str = "list",
+    lambda_weight: str = "none",
+):
+    r"""Soft number of the classes above the true one.
+
+    $$\ell = \frac{1}{z} \sum_{j \ne y} \frac{w_j}{1 + e^{-m_j / \tau}}, \quad m_j = s_j - s_y$$
+
+    Args:
+      scores, labels, where, weights, temperature, normalize, lambda_weight: see `pairwise_logistic`.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    >>> pairwise_soft_zero_one([[0., 0., 0., 0.]], [2], normalize="pairs").numpy()
+    array([0.5], dtype=float32)
+    """
+    options = {"temperature": temperature, "normalize": normalize, "lambda_weight": lambda_weight}
+    return _pairwise(sums.soft_zero_one, scores, labels, where, weights, **options)
+
+
+@base.register
+class PairwiseSoftZeroOne(base.RankingLoss):
+    """Soft number of the classes above the true one, as a Keras loss: see `pairwise_soft_zero_one`.
+
+    >>> PairwiseSoftZeroOne(normalize="pairs")([2], [[0., 0., 0., 0.]]).numpy()
+    0.5
+    """
+
+    function = staticmethod(pairwise_soft_zero_one)
+
+
+def _pairwise(term, scores, labels, where, weights, *, temperature, normalize, lambda_weight):
+    """Returns the loss whose pairs cost `term` of their margins (`ops.sums`)."""
+    arguments.check_choice("normalize", normalize, pairs.NORMALIZERS)
+    arguments.check_choice("lambda_weight", lambda_weight, lambda_weights.NAMES)
+    forms = (functools.partial(_pairwise_of_ids, term), functools.partial(_pairwise_of_dense, term))
+    options = {"temperature": temperature, "normalize": normalize, "lambda_weight": lambda_weight}
+    return base.evaluate(*forms, scores, labels, where, weights, **options)
+
+
+def _pairwise_of_ids(term, scores, labels, where, temperature, normalize, lambda_weight):
+    pair_weights = lambda_weights.of_true_class(lambda_weight, scores, labels, where)
+    total = sums.margin_sum(term, scores / temperature, labels, where, pair_weights)
+    total = base.zero_without_relevant(total, labels, where)
+    size = ranks.list_size(scores, where)
+    return pairs.normalized(total, normalize, size, num_pairs=size - 1.0)
+
+
+def _pairwise_of_dense(term, scores, labels, where, temperature, normalize, lambda_weight):
+    higher = pairs.of_higher_label(labels, where)
+    margins = pairs.margins(scores) / temperature
+    losses, _ = term(tf.where(higher, margins, -float("inf")))
+    pair_weights = lambda_weights.of_pairs(lambda_weight, scores, labels, where)
+    if pair_weights is not None:
+        losses *= pair_weights
+    total = tf.reduce_sum(losses, axis=[-2, -1])
+    num_pairs = tf.reduce_sum(tf.cast(higher, scores.dtype), axis=[-2, -1])
+    return pairs.normalized(total, normalize, ranks.list_size(scores, where), num_pairs)
+
+
+def pairwise_mse(
+    scores, labels, *, where=None, weights=None, temperature: float = 1.0, normalize: str = "list"
+):
+    r"""Squared error of every difference between two scores.
+
+    $$\ell = \frac{1}{z} \sum_{i \ne j} \big((s_i - s_j) / \tau - (t_i - t_j)\big)^2$$
+
+    Unlike the mean squared error it does not change if all scores shift. Class ids take `O(n)`: the sum is
+    `2n` times the squared distance of `s - t` from its mean.
+
+    Args:
+      scores, labels, where, weights, temperature, normalize: see `pairwise_logistic`; there are
+        `n (n - 1)` pairs.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    >>> pairwise_mse([[3., 0.]], [0], normalize="pairs").numpy()  # the difference is 3, not 1
+    array([4.], dtype=float32)
+    """
+    arguments.check_choice("normalize", normalize, pairs.NORMALIZERS)
+    options = {"temperature": temperature, "normalize": normalize}
+    forms = (_pairwise_mse_of_ids, _pairwise_mse_of_dense)
+    return base.evaluate(*forms, scores, labels, where, weights, **options)
+
+
+def _pairwise_mse_of_ids(scores, labels, where, temperature, normalize):
+    r"""Uses `\sum_{i \ne j} (u_i - u_j)^2 = 2n \sum_i (u_i - \bar u)^2` with `u = s - t`."""
+    scores /= temperature
+    size = ranks.list_size(scores, where)
+    if where is None:
+        total = tf.reduce_sum(scores, axis=-1) - 1.0
+    else:
+        taking_part = tf.where(where, scores, 0.0)
+        total = tf.reduce_sum(taking_part, axis=-1) - tf.cast(base.is_relevant(labels, where), scores.dtype)
+    mean = tf.math.divide_no_nan(total, size)
+    squares = sums.item_sum(sums.squared, scores - mean[..., None], labels, where, scale=1.0, target=1.0)
+    return pairs.normalized(2.0 * size * squares, normalize, size, num_pairs=size * (size - 1.0))
+
+
+def _pairwise_mse_of_dense(scores, labels, where, temperature, normalize):
+    total = base.tf_ranking_loss(losses_impl.PairwiseMSELoss(None), scores / temperature, labels, where)
+    size = ranks.list_size(scores, where)
+    return pairs.normalized(total, normalize, size, num_pairs=size * (size - 1.0))
+
+
+@base.register
+class PairwiseMSE(base.RankingLoss):
+    """Squared error of every difference between two scores, as a Keras loss: see `pairwise_mse`.
+
+    >>> PairwiseMSE(normalize="pairs")([0], [[3., 0.]]).numpy()
+    4.0
+    """
+
+    function = staticmethod(pairwise_mse)
+
+
+def yeti_logistic(
+    scores,
+    labels,
+    *,
+    seed,
+    where=None,
+    weights=None,
+    temperature: float = 1.0,
+    samples: int = 8,
+    gumbel_temperature: float = 1.0,
+    normalize: str = "list",
+):
+    r"""YetiRank: pairwise logistic loss of neighbors in orders that are drawn from the model.
+
+    $$\ell = \frac{n}{z S} \Big(1 - \frac{1}{\log_2 3}\Big) \sum_{i=1}^{S} \sum_{(a, b)}
+    (2^{t_a} - 2^{t_b}) \log(1 + e^{(s_b - s_a) / \tau})$$
+
+    over the pairs of neighbors, `t_a > t_b`, in the order of the i-th noisy copy of the scores.
+
+    Args:
+      scores, labels, where, weights, temperature, normalize: see `pairwise_logistic`.
+      seed: int32 `[2]`; the noise is a pure function of it.
+      samples: `S`; time and memory grow with it.
+      gumbel_temperature: divides the noisy scores.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    >>> yeti_logistic([[9., 0., 0.]], [0], seed=[0, 0]).numpy() < 0.01
+    array([ True])
+
+    References:
+      Lyzhin, Ustimenko, Gulin, Prokhorenkova (2022), "Which tricks are important for learning to
+      rank?".
+    """
+    arguments.check_choice("normalize", normalize, pairs.NORMALIZERS)
+    of_dense = stochastic.averaged(_yeti_logistic_of_dense, seed, samples, gumbel_temperature)
+    options = {"temperature": temperature, "normalize": normalize}
+    return base.evaluate(None, of_dense, scores, labels, where, weights, **options)
+
+
+def _yeti_logistic_of_dense(scores, labels, where, temperature, normalize):
+    masked_last = tf.where(where, scores, -float("inf"))
+    order = tf.argsort(masked_last, axis=-1, direction="DESCENDING", stable=True)
+    scores, labels, where_in_order = (ranks.take(x, order) for x in (scores, labels, where))
+    gain_gap = tf.pow(2.0, labels[..., :-1]) - tf.pow(2.0, labels[..., 1:])
+    margins = tf.sign(gain_gap) * (scores[..., 1:] - scores[..., :-1]) / temperature
+    counts = (gain_gap != 0.0) & where_in_order[..., 1:]
+    discount_gap = 1.0 - tf.math.log(2.0) / tf.math.log(3.0)  # between rank 1 and rank 2
+    size = ranks.list_size(scores, where)
+    losses = tf.abs(gain_gap) * tf.nn.softplus(tf.where(counts, margins, -float("inf")))
+    total = size * discount_gap * tf.reduce_sum(losses, axis=-1)
+    num_pairs = tf.reduce_sum(tf.cast(counts, scores.dtype), axis=-1)
+    return pairs.normalized(total, normalize, size, num_pairs)
+
+
+@base.register
+class YetiLogistic(base.RankingLoss):
+    """YetiRank's pairwise logistic loss of neighbors, as a Keras loss: see `yeti_logistic`.
+
+    >>> YetiLogistic()([0], [[99., 0., 0.]]).numpy()
+    0.0
+    """
+
+    function = staticmethod(yeti_logistic)

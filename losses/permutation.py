@@ -1,0 +1,130 @@
+"""Likelihoods of whole orders under the Plackett-Luce model: ListMLE and RankDistil."""
+
+import tensorflow as tf
+
+from rank4class.losses import base, stochastic
+from rank4class.losses.ops import arguments, gumbel, ranks
+
+__all__ = ["CoupledRankDistil", "ListMLE", "coupled_rank_distil", "list_mle"]
+
+_MASKED = -1e30  # minus infinity has no gradient
+
+
+def list_mle(scores, labels, *, seed, where=None, weights=None, temperature: float = 1.0):
+    r"""ListMLE: negative log-likelihood of the order of the labels under the Plackett-Luce model.
+
+    $$\ell = \sum_i \Big(\log \sum_{j \ge i} e^{s_{\pi(j)} / \tau} - s_{\pi(i)} / \tau\Big)$$
+
+    Args:
+      scores, labels, where, weights: see `losses.base`.
+      seed: int32 `[2]`. `pi` sorts the labels from high to low; the order of classes with equal labels is
+        drawn from the seed.
+      temperature: `tau > 0`.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    >>> list_mle([[0., 0., 0.]], [[2., 1., 0.]], seed=[0, 0]).numpy().round(4)  # log 3!
+    array([1.7918], dtype=float32)
+
+    References:
+      Xia, Liu, Wang, Zhang, Li (2008), "Listwise approach to learning to rank".
+    """
+    stochastic.check_seed(seed)
+    options = {"temperature": temperature, "seed": seed}
+    return base.evaluate(None, _list_mle_of_dense, scores, labels, where, weights, **options)
+
+
+def _list_mle_of_dense(scores, labels, where, temperature, seed):
+    shuffle = tf.argsort(gumbel.noise(tf.shape(scores), seed), axis=-1)
+    shuffled = ranks.take(tf.where(where, labels, -float("inf")), shuffle)
+    order = ranks.take(shuffle, tf.argsort(shuffled, axis=-1, direction="DESCENDING", stable=True))
+    losses = _plackett_luce(ranks.take(scores / temperature, order), ranks.take(where, order))
+    return _zero_without_relevant(losses, labels)
+
+
+@base.register
+class ListMLE(base.RankingLoss):
+    """Negative log-likelihood of the order of the labels, as a Keras loss: see `list_mle`.
+
+    >>> ListMLE()([[2., 1., 0.]], [[0., 0., 0.]]).numpy().round(4)  # log 3!
+    1.7918
+    """
+
+    function = staticmethod(list_mle)
+
+
+def coupled_rank_distil(
+    scores,
+    labels,
+    *,
+    seed,
+    where=None,
+    weights=None,
+    temperature: float = 1.0,
+    samples: int = 8,
+    top_k: int | None = None,
+):
+    r"""RankDistil: cross entropy of the model's orders against a teacher's.
+
+    $$\ell = -\frac{1}{S} \sum_{i=1}^{S} \log P_K(\pi_i \mid s / \tau), \quad \pi_i \sim P(\cdot \mid t)$$
+
+    `P` is the Plackett-Luce model, `P_K` that of its first `K` ranks.
+
+    Args:
+      scores, where, weights: see `losses.base`.
+      labels: `t`, the scores of the teacher, at least 0.
+      seed: int32 `[2]`; the orders are a pure function of it.
+      temperature: `tau > 0`.
+      samples: `S`; time and memory grow with it.
+      top_k: `K`, at least 1; None counts the whole list.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    >>> coupled_rank_distil([[0., 0., 0.]], [[2., 1., 0.]], seed=[0, 0], top_k=1).numpy().round(4)
+    array([1.0986], dtype=float32)
+
+    References:
+      Reddi et al. (2021), "RankDistil: knowledge distillation for ranking".
+    """
+    stochastic.check_seed(seed)
+    arguments.check_count("samples", samples)
+    if top_k is not None:
+        arguments.check_count("top_k", top_k)
+    options = {"temperature": temperature, "seed": seed, "samples": samples, "top_k": top_k}
+    return base.evaluate(None, _coupled_rank_distil_of_dense, scores, labels, where, weights, **options)
+
+
+def _coupled_rank_distil_of_dense(scores, labels, where, temperature, seed, samples, top_k):
+    """The order of the labels with Gumbel noise is a draw from the teacher's Plackett-Luce model."""
+    shape = tf.concat([[samples], tf.shape(scores)], axis=0)
+    noisy = tf.where(where, labels + gumbel.noise(shape, seed), -float("inf"))
+    order = tf.argsort(noisy, axis=-1, direction="DESCENDING", stable=True)
+    scores, where = (tf.broadcast_to(x, shape) for x in (scores / temperature, where))
+    losses = _plackett_luce(ranks.take(scores, order), ranks.take(where, order), top_k)
+    return _zero_without_relevant(tf.reduce_mean(losses, axis=0), labels)
+
+
+def _plackett_luce(scores, where, top_k=None):
+    """Returns the negative log-likelihood of the order in which the classes come, masked ones last."""
+    remaining = tf.math.cumulative_logsumexp(tf.where(where, scores, _MASKED), axis=-1, reverse=True)
+    counts = where
+    if top_k is not None:
+        counts &= tf.range(tf.shape(scores)[-1]) < top_k
+    return tf.reduce_sum(tf.where(counts, remaining - scores, 0.0), axis=-1)
+
+
+def _zero_without_relevant(losses, labels):
+    return tf.where(tf.reduce_any(labels > 0.0, axis=-1), losses, 0.0)
+
+
+@base.register
+class CoupledRankDistil(base.RankingLoss):
+    """Cross entropy of the model's orders against a teacher's, as a Keras loss: see `coupled_rank_distil`.
+
+    >>> CoupledRankDistil(top_k=1)([[2., 1., 0.]], [[0., 0., 0.]]).numpy().round(4)
+    1.0986
+    """
+
+    function = staticmethod(coupled_rank_distil)

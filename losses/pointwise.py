@@ -1,0 +1,304 @@
+"""Losses of each class by itself: squared errors, sigmoid cross entropy, and mixtures of several scores."""
+
+import numbers
+
+import tensorflow as tf
+from tensorflow_ranking.python import losses_impl
+
+from rank4class.losses import base
+from rank4class.losses.ops import arguments, ranks, sums
+
+__all__ = [
+    "MSE",
+    "ClickEM",
+    "MixtureEM",
+    "Ordinal",
+    "RescaledMSE",
+    "SigmoidCrossEntropy",
+    "click_em",
+    "mixture_em",
+    "mse",
+    "ordinal",
+    "rescaled_mse",
+    "sigmoid_cross_entropy",
+]
+
+
+def mse(scores, labels, *, where=None, weights=None):
+    r"""Mean squared error against the one-hot label.
+
+    $$\ell = \frac{1}{n} \sum_j (s_j - [j = y])^2$$
+
+    Args:
+      scores, labels, where, weights: see `losses.base`.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    >>> mse([[0., 0., 0., 2.]], [3]).numpy()
+    array([0.25], dtype=float32)
+
+    References:
+      Hui, Belkin (2021), "Evaluation of neural architectures trained with square loss vs
+      cross-entropy in classification tasks"; Rank4Class, appendix D.
+    """
+    return base.evaluate(_mse_of_ids, _mse_of_dense, scores, labels, where, weights)
+
+
+def _mse_of_ids(scores, labels, where):
+    return _mean_of_ids(sums.squared, scores, labels, where, scale=1.0, target=1.0)
+
+
+def _mse_of_dense(scores, labels, where):
+    return _mean_of_tf_ranking(losses_impl.MeanSquaredLoss(None), scores, labels, where)
+
+
+def _mean_of_ids(term, scores, labels, where, *, scale, target):
+    total = sums.item_sum(term, scores, labels, where, scale=scale, target=target)
+    return tf.math.divide_no_nan(total, ranks.list_size(scores, where))
+
+
+def _mean_of_tf_ranking(impl, scores, labels, where):
+    total = base.tf_ranking_loss(impl, scores, labels, where)
+    return tf.math.divide_no_nan(total, ranks.list_size(total, where))
+
+
+@base.register
+class MSE(base.RankingLoss):
+    """Mean squared error against the one-hot label, as a Keras loss: see `mse`.
+
+    >>> MSE()([3], [[0., 0., 0., 2.]]).numpy()
+    0.25
+    """
+
+    function = staticmethod(mse)
+
+
+def rescaled_mse(scores, labels, *, where=None, weights=None, kappa: float = 15.0, target: float = 30.0):
+    r"""Mean squared error with a larger target and weight for the true class.
+
+    $$\ell = \frac{1}{n} \Big(\kappa (s_y - M)^2 + \sum_{j \ne y} s_j^2\Big)$$
+
+    It is meant for many classes, where in the plain form the zeros outweigh the one true class.
+
+    Args:
+      scores, labels, where, weights: see `losses.base`. A graded label `t` has the target `t M` and the
+        weight `1 + t (kappa - 1)`.
+      kappa: weight of the true class; the published value for ImageNet is 15.
+      target: `M`, its target; the published value for ImageNet is 30.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    >>> rescaled_mse([[0., 2.]], [1], kappa=4.0, target=3.0).numpy()
+    array([2.], dtype=float32)
+
+    References:
+      Hui, Belkin (2021), section 3; Rank4Class, appendix D.
+    """
+    for name, value in (("kappa", kappa), ("target", target)):
+        if not isinstance(value, numbers.Real):
+            raise ValueError(f"{name}={value!r}: not a number. Pass a Python number.")
+    options = {"kappa": kappa, "target": target}
+    forms = (_rescaled_mse_of_ids, _rescaled_mse_of_dense)
+    return base.evaluate(*forms, scores, labels, where, weights, **options)
+
+
+def _rescaled_mse_of_ids(scores, labels, where, kappa, target):
+    return _mean_of_ids(sums.squared, scores, labels, where, scale=kappa**0.5, target=target)
+
+
+def _rescaled_mse_of_dense(scores, labels, where, kappa, target):
+    """TF-Ranking has no such loss."""
+    weights = 1.0 + (kappa - 1.0) * labels
+    losses = tf.where(where, weights * tf.square(scores - target * labels), 0.0)
+    total = tf.reduce_sum(losses, axis=-1)
+    return tf.math.divide_no_nan(total, ranks.list_size(total, where))
+
+
+@base.register
+class RescaledMSE(base.RankingLoss):
+    """Mean squared error with a larger target and weight, as a Keras loss: see `rescaled_mse`.
+
+    >>> RescaledMSE(kappa=4.0, target=3.0)([1], [[0., 2.]]).numpy()
+    2.0
+    """
+
+    function = staticmethod(rescaled_mse)
+
+
+def sigmoid_cross_entropy(scores, labels, *, where=None, weights=None, temperature: float = 1.0):
+    r"""Mean cross entropy of one binary problem per class: is it the true one?
+
+    $$\ell = \frac{1}{n} \Big(\log(1 + e^{-s_y / \tau}) + \sum_{j \ne y} \log(1 + e^{s_j / \tau})\Big)$$
+
+    Args:
+      scores, labels, where, weights: see `losses.base`. Dense labels are probabilities, in `[0, 1]`.
+      temperature: `tau > 0`.
+
+    Returns:
+      float32 `[...]`, at least 0 for labels in `[0, 1]`.
+
+    >>> sigmoid_cross_entropy([[0., 0., 0.]], [2]).numpy().round(4)  # log 2
+    array([0.6931], dtype=float32)
+    """
+    forms = (_sigmoid_cross_entropy_of_ids, _sigmoid_cross_entropy_of_dense)
+    return base.evaluate(*forms, scores, labels, where, weights, temperature=temperature)
+
+
+def _sigmoid_cross_entropy_of_ids(scores, labels, where, temperature):
+    return _mean_of_ids(sums.logistic, scores / temperature, labels, where, scale=-1.0, target=0.0)
+
+
+def _sigmoid_cross_entropy_of_dense(scores, labels, where, temperature):
+    impl = losses_impl.SigmoidCrossEntropyLoss(None)
+    return _mean_of_tf_ranking(impl, scores / temperature, labels, where)
+
+
+@base.register
+class SigmoidCrossEntropy(base.RankingLoss):
+    """Mean cross entropy of one binary problem per class, as a Keras loss: see `sigmoid_cross_entropy`.
+
+    >>> SigmoidCrossEntropy()([2], [[0., 0., 0.]]).numpy().round(4)
+    0.6931
+    """
+
+    function = staticmethod(sigmoid_cross_entropy)
+
+
+def ordinal(scores, labels, *, where=None, weights=None, use_fraction_label: bool = False):
+    r"""Ordinal loss: one binary problem per level, is the label at least that high?
+
+    $$\ell = \frac{1}{n} \sum_j \sum_{l=1}^{L} \text{CE}([t_j \ge l], \sigma(s_{jl}))$$
+
+    Args:
+      scores: float `[..., n, L]`, one score per level.
+      labels, where, weights: see `losses.base`.
+      use_fraction_label: whether a label between two levels counts for the upper one by its fraction.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    >>> ordinal([[[0., 0.], [0., 0.]]], [[2., 1.]]).numpy().round(4)  # 2 log 2
+    array([1.3863], dtype=float32)
+
+    References:
+      TF-Ranking, `OrdinalLoss`.
+    """
+    options = {"heads": True, "use_fraction_label": use_fraction_label}
+    return base.evaluate(None, _ordinal_of_dense, scores, labels, where, weights, **options)
+
+
+def _ordinal_of_dense(scores, labels, where, use_fraction_label):
+    impl = losses_impl.OrdinalLoss(None, scores.shape[-1], use_fraction_label=use_fraction_label)
+    return _mean_of_tf_ranking(impl, scores, labels, where)
+
+
+@base.register
+class Ordinal(base.RankingLoss):
+    """Cross entropy of one binary problem per level, on scores `[B, n, L]`, as a Keras loss: see `ordinal`.
+
+    >>> Ordinal()([[2., 1.]], [[[0., 0.], [0., 0.]]]).numpy().round(4)
+    1.3863
+    """
+
+    function = staticmethod(ordinal)
+    heads = True
+
+
+def mixture_em(scores, labels, *, where=None, weights=None, alpha: float = 1.0):
+    r"""Expectation maximization over a mixture of models: each list trains the models that explain it.
+
+    $$\ell = \sum_h q_h \ell_h, \quad q_h \propto e^{-\alpha \ell_h}, \quad
+    \ell_h = \sum_j \text{CE}(t_j, \sigma(s_{jh}))$$
+
+    Args:
+      scores: float `[..., n, H]`, one score per model.
+      labels, where, weights: see `losses.base`.
+      alpha: `alpha > 0`; larger values assign lists to models more sharply. No gradient flows through `q`.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    >>> mixture_em([[[0., 0.], [0., 0.]]], [[1., 0.]]).numpy().round(4)  # 2 log 2
+    array([1.3863], dtype=float32)
+
+    References:
+      Yan, Qin, Zhuang, Wang, Bendersky, Najork (2022), "Revisiting two-tower models for unbiased
+      learning to rank"; TF-Ranking, `MixtureEMLoss`.
+    """
+    options = {"heads": True, "alpha": alpha}
+    return base.evaluate(None, _mixture_em_of_dense, scores, labels, where, weights, **options)
+
+
+def _mixture_em_of_dense(scores, labels, where, alpha):
+    return base.tf_ranking_loss(losses_impl.MixtureEMLoss(None, alpha=alpha), scores, labels, where)
+
+
+@base.register
+class MixtureEM(base.RankingLoss):
+    """Expectation maximization over models, on scores `[B, n, H]`, as a Keras loss: see `mixture_em`.
+
+    >>> MixtureEM()([[1., 0.]], [[[0., 0.], [0., 0.]]]).numpy().round(4)
+    1.3863
+    """
+
+    function = staticmethod(mixture_em)
+    heads = True
+
+
+def click_em(
+    scores,
+    labels,
+    *,
+    where=None,
+    weights=None,
+    exam_loss_weight: float = 1.0,
+    rel_loss_weight: float = 1.0,
+):
+    r"""Expectation maximization for clicks: a clicked class was examined and is relevant.
+
+    The loss is the mean over the classes of the cross entropy of the two scores against the posterior
+    probabilities of examination and of relevance given the click. No gradient flows through the posteriors.
+
+    Args:
+      scores: float `[..., n, 2]`: the score of examination and the score of relevance.
+      labels: clicks, at least 1 for a clicked class; or the id of the one clicked class.
+      where, weights: see `losses.base`.
+      exam_loss_weight, rel_loss_weight: weights of the two parts.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    Raises:
+      ValueError: the last axis of the scores is not 2.
+
+    >>> click_em([[[0., 0.]]], [[1.]]).numpy().round(4)  # 2 log 2
+    array([1.3863], dtype=float32)
+
+    References:
+      Wang, Golbandi, Bendersky, Metzler, Najork (2018), "Position bias estimation for unbiased
+      learning to rank in personal search"; TF-Ranking, `ClickEMLoss`.
+    """
+    shape = arguments.dense("scores", scores).shape
+    if shape[-1] not in (2, None):
+        raise ValueError(f"click_em needs two scores per class, got scores of shape {shape}")
+    options = {"exam_loss_weight": exam_loss_weight, "rel_loss_weight": rel_loss_weight}
+    return base.evaluate(None, _click_em_of_dense, scores, labels, where, weights, heads=True, **options)
+
+
+def _click_em_of_dense(scores, labels, where, exam_loss_weight, rel_loss_weight):
+    impl = losses_impl.ClickEMLoss(None, exam_loss_weight=exam_loss_weight, rel_loss_weight=rel_loss_weight)
+    return _mean_of_tf_ranking(impl, scores, labels, where)
+
+
+@base.register
+class ClickEM(base.RankingLoss):
+    """Expectation maximization for clicks, on scores `[B, n, 2]`, as a Keras loss: see `click_em`.
+
+    >>> ClickEM()([[1.]], [[[0., 0.]]]).numpy().round(4)
+    1.3863
+    """
+
+    function = staticmethod(click_em)
+    heads = True

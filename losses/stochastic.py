@@ -1,0 +1,146 @@
+"""Losses averaged over Gumbel noise on the scores: a wrapper of any loss, and ApproxNDCG with it."""
+
+import inspect
+
+import tensorflow as tf
+
+from rank4class.losses import approx, base
+from rank4class.losses.ops import arguments
+from rank4class.losses.ops import gumbel as gumbel_noise
+
+__all__ = ["Gumbel", "GumbelApproxNDCG", "gumbel", "gumbel_approx_ndcg"]
+
+
+def gumbel(loss):
+    r"""Wraps a loss that draws no noise itself: returns its mean over noisy copies of the scores.
+
+    $$\ell = \frac{1}{S} \sum_{i=1}^{S} \ell_0((s + g_i) / \tau_g), \quad g_i \sim \text{Gumbel}(0, 1)$$
+
+    Args:
+      loss: a pure function of this package with one score per class.
+
+    Returns:
+      The same function with three more keyword arguments: `seed`, int32 `[2]`, of which the noise is a pure
+      function; `samples=8`, `S`, with which time and memory grow; and `gumbel_temperature=1.0`, `tau_g > 0`.
+
+    Raises:
+      ValueError: the loss draws noise itself, or takes several scores per class.
+
+    >>> from rank4class import losses
+    >>> noisy_hinge = gumbel(losses.pairwise_hinge)
+    >>> noisy_hinge([[99., 0., 0.]], [0], seed=[0, 0], samples=4).numpy()
+    array([0.], dtype=float32)
+
+    References:
+      Bruch, Han, Bendersky, Najork (2020), "A stochastic treatment of learning to rank scoring
+      functions".
+    """
+    if "seed" in inspect.signature(loss).parameters:
+        raise ValueError(f"gumbel: {loss.__name__} draws noise already. Wrap another loss.")
+    if loss.__name__ in base.LOSSES and base.LOSSES[loss.__name__].heads:
+        raise ValueError(f"gumbel: {loss.__name__} takes several scores per class. Wrap another loss.")
+
+    def noisy_loss(
+        scores, labels, *, seed, where=None, weights=None, samples=8, gumbel_temperature=1.0, **options
+    ):
+        scores, labels, where, _ = base.checked(scores, labels, where)
+
+        def form(scores, labels, where):
+            return loss(scores, labels, where=where, **options)
+
+        mean = averaged(form, seed, samples, gumbel_temperature)
+        return base.weighted(mean(scores, labels, where), weights)
+
+    return noisy_loss
+
+
+def averaged(form, seed, samples, gumbel_temperature):
+    """Checks the options of the noise and wraps a form of labels: returns its mean over noisy scores."""
+    check_seed(seed)
+    arguments.check_count("samples", samples)
+    arguments.check_positive("gumbel_temperature", gumbel_temperature)
+    return gumbel_noise.average(form, samples=samples, seed=seed, temperature=gumbel_temperature)
+
+
+def check_seed(seed):
+    """Raises ValueError unless a seed has the shape `[2]`."""
+    shape = tf.convert_to_tensor(seed).shape
+    if shape != [2]:
+        raise ValueError(f"seed of shape {shape} must be two integers, int32 [2]")
+
+
+@base.serializable
+class Gumbel(base.RankingLoss):
+    """The mean of another Keras loss over noisy copies of the scores: see `gumbel`.
+
+    Args:
+      loss: a loss of this package that draws no noise itself and takes one score per class. Its own reduction
+        is ignored.
+      samples, gumbel_temperature, seed: see `gumbel` and `RankingLoss`.
+
+    Raises:
+      ValueError: the loss draws noise itself, or takes several scores per class.
+      TypeError: the loss is not from this package.
+
+    >>> from rank4class import losses
+    >>> Gumbel(losses.PairwiseHinge(), samples=4)([0], [[99., 0., 0.]]).numpy()
+    0.0
+    """
+
+    def __init__(self, loss, *, samples=8, gumbel_temperature=1.0, seed=0, reduction=base.AUTO, name=None):
+        if not isinstance(loss, base.RankingLoss):
+            raise TypeError(f"Gumbel wraps a loss of this package, such as Softmax(), not {loss!r}")
+        gumbel(loss.function)  # raises an error for a loss that it cannot wrap
+        tf.keras.losses.Loss.__init__(self, reduction=reduction, name=name or f"gumbel_{loss.name}")
+        self.loss = loss
+        self.noise = {"samples": samples, "gumbel_temperature": gumbel_temperature, "seed": seed}
+        self.options = {**loss.options, **self.noise}
+
+    @property
+    def function(self):
+        return gumbel(self.loss.function)
+
+    def get_config(self):
+        return {**tf.keras.losses.Loss.get_config(self), "loss": self.loss, **self.noise}
+
+
+def gumbel_approx_ndcg(
+    scores,
+    labels,
+    *,
+    seed,
+    where=None,
+    weights=None,
+    temperature: float = 0.1,
+    samples: int = 8,
+    gumbel_temperature: float = 1.0,
+):
+    r"""ApproxNDCG on scores with Gumbel noise, averaged over samples: `gumbel(approx_ndcg)`.
+
+    Args:
+      scores, labels, where, weights, temperature: see `approx_ndcg`.
+      seed, samples, gumbel_temperature: see `gumbel`.
+
+    Returns:
+      float32 `[...]`, in `[-1, 0)`.
+
+    >>> gumbel_approx_ndcg([[9., 0., 0.]], [0], seed=[0, 0]).numpy().round(2)
+    array([-1.], dtype=float32)
+
+    References:
+      Bruch, Han, Bendersky, Najork (2020); Rank4Class, section 5.1.
+    """
+    noise = {"seed": seed, "samples": samples, "gumbel_temperature": gumbel_temperature}
+    options = {"where": where, "weights": weights, "temperature": temperature}
+    return gumbel(approx.approx_ndcg)(scores, labels, **options, **noise)
+
+
+@base.register
+class GumbelApproxNDCG(base.RankingLoss):
+    """ApproxNDCG averaged over Gumbel noise, as a Keras loss: see `gumbel_approx_ndcg`.
+
+    >>> GumbelApproxNDCG()([0], [[9., 0., 0.]]).numpy().round(2)
+    -1.0
+    """
+
+    function = staticmethod(gumbel_approx_ndcg)

@@ -1,0 +1,161 @@
+"""Likelihoods of sets of classes under n-choose-k models."""
+
+import tensorflow as tf
+
+from rank4class.losses import base, cross_entropy
+from rank4class.losses.ops import arguments, label_checks, ranks, set_sizes
+from rank4class.losses.ops import n_choose_k as model
+
+__all__ = ["CountLikelihood", "NChooseK", "TopKGain", "n_choose_k", "top_k_gain"]
+
+_SMALLEST_GAIN = 1e-24
+
+
+def n_choose_k(scores, labels, *, where=None, weights=None, temperature: float = 1.0, levels: int = 2):
+    r"""Negative log-likelihood of the relevant classes among all sets of the same size.
+
+    $$\ell = \log Z_k(s) - \sum_{t_j = 1} s_j, \quad Z_k(s) = \sum_{|c| = k} \exp \sum_{j \in c} s_j$$
+
+    `k`, the number of relevant classes, counts as known; `set_sizes` has models of it. Graded labels are
+    levels: the highest level chooses its classes first, and each next level among the remaining classes,
+    which gives `L - 1` such terms. With one class per level it is the Plackett-Luce model of `list_mle`, with
+    one relevant class it is softmax.
+
+    Args:
+      scores, labels, where, weights: see `losses.base`. Dense labels are whole numbers in `0..levels - 1`, in
+        `O(L n)`. A level may be empty; a list without a relevant class has the loss 0.
+      temperature: `tau > 0`; divides the scores.
+      levels: `L`, at least 2.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    Raises:
+      ValueError: a dense label is not a whole number in `0..levels - 1` (in eager mode, otherwise the loss is
+        NaN).
+
+    >>> n_choose_k([[0.0, 0.0, 0.0, 0.0]], [[1.0, 1.0, 0.0, 0.0]]).numpy().round(4)  # log 6
+    array([1.7918], dtype=float32)
+    >>> n_choose_k([[0.0, 0.0, 0.0]], [[2.0, 1.0, 0.0]], levels=3).numpy().round(4)  # log 3 + log 2
+    array([1.7918], dtype=float32)
+
+    References:
+      Swersky, Tarlow, Adams, Zemel, Frey (2012), "Probabilistic n-choose-k models for classification and
+      ranking", eq. 4 and 6.
+    """
+    arguments.check_count("levels", levels, least=2)
+    options = {"temperature": temperature, "levels": levels}
+    return base.evaluate(_n_choose_k_of_ids, _n_choose_k_of_dense, scores, labels, where, weights, **options)
+
+
+def _n_choose_k_of_ids(scores, labels, where, temperature, levels):
+    del levels  # the one relevant class is on one level
+    return cross_entropy.softmax_of_ids(scores, labels, where, temperature)
+
+
+def _n_choose_k_of_dense(scores, labels, where, temperature, levels):
+    scores, remaining, total = tf.cast(scores / temperature, tf.float64), where, 0.0
+    for level in range(levels - 1, 0, -1):
+        chosen = remaining & (labels == level)
+        total -= tf.cast(model.log_likelihood(scores, chosen, where=remaining), tf.float32)
+        remaining &= ~chosen
+    valid = tf.reduce_all(label_checks.are_levels(labels, levels), axis=-1)
+    return tf.where(valid, total, float("nan"))
+
+
+@base.register
+class NChooseK(base.RankingLoss):
+    """Negative log-likelihood of the relevant classes, as a Keras loss: see `n_choose_k`.
+
+    >>> NChooseK()([[1.0, 1.0, 0.0, 0.0]], [[0.0, 0.0, 0.0, 0.0]]).numpy().round(4)
+    1.7918
+    """
+
+    function = staticmethod(n_choose_k)
+
+
+def top_k_gain(scores, labels, *, where=None, weights=None, temperature: float = 1.0, k: int = 1):
+    r"""Negative logarithm of the probability that the true class is among `K` chosen classes.
+
+    $$\ell = -\log \frac{\sum_j t_j \pi_j}{\sum_{j \le K} t_{[j]}}, \quad \pi_j = p(j \in c \mid K)$$
+
+    under the n-choose-k model (`ops.n_choose_k.marginals`), relative to the gain of the `K` highest labels.
+    With several relevant classes it is the logarithm of the expected precision; `K = 1` is softmax.
+
+    Args:
+      scores, labels, where, weights: see `losses.base`. `O(n)`. The gain of dense labels is at least 1e-24:
+        where the scores exclude all relevant classes by gaps beyond 50, there is no gradient. Dense labels
+        have a first derivative, class ids a second one too.
+      temperature: `tau > 0`; divides the scores.
+      k: the number of chosen classes. A masked list of at most `k` classes has the loss 0.
+
+    Returns:
+      float32 `[...]`, at least 0.
+
+    Raises:
+      ValueError: `k` is outside `1..n`.
+
+    >>> top_k_gain([[0.0, 0.0, 0.0, 0.0]], [2], k=3).numpy().round(4)  # -log 3/4
+    array([0.2877], dtype=float32)
+
+    References:
+      Swersky, Tarlow, Adams, Zemel, Frey (2012), eq. 8.
+    """
+    arguments.check_k(k, arguments.dense("scores", scores).shape[-1])
+    options = {"temperature": temperature, "k": k}
+    return base.evaluate(_top_k_gain_of_ids, _top_k_gain_of_dense, scores, labels, where, weights, **options)
+
+
+def _top_k_gain_of_ids(scores, labels, where, temperature, k):
+    """Uses that the sets of `k` with the true class are the sets of `k - 1` of the other classes."""
+    scores = tf.cast(scores / temperature, tf.float64)
+    others = ranks.others(scores, labels, where)
+    all_classes = tf.ones_like(others) if where is None else where
+    k = tf.minimum(k, tf.math.count_nonzero(all_classes, axis=-1, dtype=tf.int32))
+    of_others = tf.maximum(k - 1, 0)
+    with_true = ranks.true_score(scores, labels) + model.log_z(scores, of_others, where=others)
+    losses = tf.cast(model.log_z(scores, k, where=all_classes) - with_true, tf.float32)
+    return base.zero_without_relevant(tf.maximum(losses, 0.0), labels, where)
+
+
+def _top_k_gain_of_dense(scores, labels, where, temperature, k):
+    size = tf.math.count_nonzero(where, axis=-1, dtype=tf.int32)
+    scores = tf.cast(scores / temperature, tf.float64)
+    shares = model.marginals(scores, tf.minimum(k, size), where=where)
+    labels = tf.cast(labels, tf.float64)
+    most = tf.reduce_sum(tf.math.top_k(labels, k).values, axis=-1)
+    gain = tf.math.divide_no_nan(tf.reduce_sum(labels * shares, axis=-1), most)
+    gain = tf.where(most > 0.0, tf.clip_by_value(gain, _SMALLEST_GAIN, 1.0), 1.0)
+    return base.nan_unless_finite(-tf.cast(tf.math.log(gain), tf.float32), scores)
+
+
+@base.register
+class TopKGain(base.RankingLoss):
+    """Negative log-probability that the true class is among `k` classes, as a Keras loss: see `top_k_gain`.
+
+    >>> TopKGain(k=3)([2], [[0.0, 0.0, 0.0, 0.0]]).numpy().round(4)
+    0.2877
+    """
+
+    function = staticmethod(top_k_gain)
+
+
+@base.serializable
+class CountLikelihood(tf.keras.losses.Loss):
+    """Negative log-likelihood of the number of relevant classes under a count prior: `set_sizes.count_nll`.
+
+    Use it for a model's output `log_counts`, with `NChooseK` for its `scores`: their sum is the negative
+    log-likelihood of the set. `y_pred` is `[B, m + 1]`, the log-probabilities of the counts; `y_true` is as
+    for the loss of the scores, `[B, n]` or class ids `[B]` or `[B, 1]`.
+
+    >>> CountLikelihood()([[1.0, 0.0, 1.0]], [[-9.0, -9.0, -0.5, -1.0]]).numpy()
+    0.5
+    """
+
+    def __init__(self, *, reduction=base.AUTO, name="count_likelihood"):
+        super().__init__(reduction=reduction, name=name)
+
+    def call(self, y_true, y_pred):
+        y_true = arguments.dense("y_true", y_true)
+        are_ids = y_true.shape.rank == 2 and y_true.shape[1] == 1
+        return set_sizes.count_nll(y_pred, tf.squeeze(y_true, axis=1) if are_ids else y_true)
