@@ -11,6 +11,7 @@ import sklearn.datasets
 import sklearn.neural_network
 
 from rank4class.data import small_images
+from rank4class.data.registry import DATASETS
 from rank4class.data.splits import Dataset, Split, draw
 
 CANVAS, SIDE = 60, 20  # pixels, of an image and of a digit
@@ -25,6 +26,7 @@ UNITS = 1000
 LEARNING_RATE, BATCH, PASSES = 0.1, 20, 5  # of the Boltzmann machine
 
 
+@DATASETS.register("embedded_digits")
 def embedded_digits(
     path=None, num_examples=10_000, multi_label=True, features="image", width=None, split_seed=0
 ):

@@ -8,11 +8,13 @@ from scipy.sparse import csr_array
 
 from rank4class.data import sources
 from rank4class.data.class_tables import class_names
+from rank4class.data.registry import DATASETS
 from rank4class.data.splits import Dataset, Split
 
 FILES = {"train": "train.tsv", "validation": "dev.tsv", "test": "test.tsv"}
 
 
+@DATASETS.register("goemotions")
 def goemotions(path=None, multi_label=False, on_bad_row="fail", tfds_dir=None):
     """GoEmotions, the comments with exactly one emotion (Rank4Class, appendix B.1), or all of them.
 

@@ -5,6 +5,7 @@ import os
 import numpy as np
 
 from rank4class.data import class_tables, sources
+from rank4class.data.registry import DATASETS
 from rank4class.data.splits import Dataset, Split, draw_together
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
@@ -24,6 +25,7 @@ FOREIGN_ENDINGS = (
 SPLITS = {"train": ("train",), "validation": ("validation", "val", "valid", "dev"), "test": ("test",)}
 
 
+@DATASETS.register("image_folder")
 def image_folder(
     path=None, classes=None, validation_share=0.1, test_share=0.1, split_seed=0, on_bad_row="fail"
 ):

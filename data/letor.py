@@ -13,6 +13,7 @@ import scipy.sparse
 import sklearn.datasets
 
 from rank4class.data import sources
+from rank4class.data.registry import DATASETS
 from rank4class.data.splits import Dataset, Split
 
 LETOR = {"train": "train.txt", "validation": "vali.txt", "test": "test.txt"}
@@ -45,6 +46,7 @@ class Queries(NamedTuple):
         return Queries(self.values[rows], self.grades[rows], _bounds(sizes), self.origins[places])
 
 
+@DATASETS.register("letor")
 def letor(path=None, validation_share=0.2, split_seed=0):
     """Queries with graded documents: an instance is a query, its classes are its documents.
 

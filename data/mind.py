@@ -11,6 +11,7 @@ import numpy as np
 from absl import logging
 
 from rank4class.data import sources
+from rank4class.data.registry import DATASETS
 from rank4class.data.splits import Dataset, Split
 
 SPLITS = ("train", "validation", "test")
@@ -28,6 +29,7 @@ COLUMNS = (
 )
 
 
+@DATASETS.register("mind")
 def mind(path=None, on_bad_row="fail", tfds_dir=None):
     """MIND, news articles by category (Rank4Class, appendix B.1).
 

@@ -14,6 +14,7 @@ import scipy.sparse
 import tensorflow as tf
 
 from rank4class.data import sources
+from rank4class.data.registry import DATASETS
 from rank4class.data.splits import Dataset, draw_pairs
 
 RELEASES = ("latest-small", "100k", "1m", "20m", "25m")
@@ -41,6 +42,7 @@ LAYOUTS = (
 )
 
 
+@DATASETS.register("movielens")
 def movielens(
     path=None,
     release="latest-small",

@@ -13,11 +13,13 @@ import sklearn.datasets
 import sklearn.model_selection
 
 from rank4class.data import sources
+from rank4class.data.registry import DATASETS
 from rank4class.data.splits import Dataset, Split
 
 MOST_IDX_BYTES = 10**9  # some twenty times the training images of MNIST
 
 
+@DATASETS.register("digits")
 def digits():
     """Handwritten digits, 8 x 8 pixels in `[0, 1]`, embedded in scikit-learn.
 
@@ -44,6 +46,7 @@ def digits():
     return Dataset(tuple(str(name) for name in bunch.target_names), splits)
 
 
+@DATASETS.register("cifar10")
 def cifar10(path=None, tfds_dir=None):
     """CIFAR-10, photographs of ten kinds of things, 32 x 32 pixels.
 
@@ -71,6 +74,7 @@ def cifar10(path=None, tfds_dir=None):
     return _with_validation("CIFAR-10", *parts)
 
 
+@DATASETS.register("mnist")
 def mnist(path=None, tfds_dir=None):
     """MNIST, handwritten digits, 28 x 28 pixels.
 

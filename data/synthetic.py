@@ -2,11 +2,13 @@
 
 import numpy as np
 
+from rank4class.data.registry import DATASETS
 from rank4class.data.splits import Dataset, Split
 
 SHARES = {"train": 0.6, "validation": 0.2, "test": 0.2}
 
 
+@DATASETS.register("synthetic")
 def synthetic(num_classes=100, num_examples=10_000, width=32, spread=0.5, split_seed=0):
     """Vectors around the centres of their classes.
 

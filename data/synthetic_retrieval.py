@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import scipy.sparse
 
+from rank4class.data.registry import DATASETS
 from rank4class.data.splits import Dataset, draw_pairs
 
 AFFINITY = 2.0  # standard deviation over the classes; that of Gumbel's distribution is 1.28
@@ -33,6 +34,7 @@ class Planted:
         return self.instances[rows] @ self.classes.T
 
 
+@DATASETS.register("synthetic_retrieval")
 def synthetic_retrieval(
     num_classes=1000,
     num_examples=500,

@@ -11,6 +11,7 @@ import numpy as np
 from absl import logging
 
 from rank4class.data import class_tables, sources
+from rank4class.data.registry import DATASETS
 from rank4class.data.splits import Dataset, Split, draw_together
 
 FILES = {
@@ -45,6 +46,7 @@ class Example(NamedTuple):
     label: str
 
 
+@DATASETS.register("text_file")
 def text_file(
     path=None,
     text_column="text",

@@ -1,8 +1,7 @@
 """Models: features to scores of all classes."""
 
+from rank4class.models import class_encoders, count_priors, encoders, interactions
 from rank4class.models.checkpoints import encoder_of, vocabulary_folder
 from rank4class.models.item_model import ItemModel
 from rank4class.models.rank_model import RankModel
-from rank4class.models.registry import get
-
-__all__ = ["ItemModel", "RankModel", "encoder_of", "get", "vocabulary_folder"]
+from rank4class.models.registry import CLASS_ENCODERS, COUNT_PRIORS, ENCODERS, INTERACTIONS, get

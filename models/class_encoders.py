@@ -8,9 +8,12 @@ import numpy as np
 import tensorflow as tf
 from official.nlp.modeling import layers as nlp_layers
 
+from rank4class.models.registry import CLASS_ENCODERS
+
 _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
 
 
+@CLASS_ENCODERS.register("embedding")
 @_serializable
 class Embedding(tf.keras.layers.Layer):
     """A learned vector a class: the one-hot class through a linear map.
@@ -46,6 +49,7 @@ class Embedding(tf.keras.layers.Layer):
         return {**super().get_config(), **own}
 
 
+@CLASS_ENCODERS.register("text")
 @_serializable
 class Text(tf.keras.layers.Layer):
     """The classes' names or descriptions through the instance encoder, which learns from both.
@@ -78,6 +82,7 @@ class Text(tf.keras.layers.Layer):
         return {**super().get_config(), "features": features}
 
 
+@CLASS_ENCODERS.register("frozen_text")
 @_serializable
 class FrozenText(tf.keras.layers.Layer):
     """Fixed vectors of the classes' names or descriptions, and a learned linear map of them.
@@ -112,6 +117,7 @@ class FrozenText(tf.keras.layers.Layer):
         return {**super().get_config(), "shape": self.shape, "width": self.width}
 
 
+@CLASS_ENCODERS.register("attention")
 @_serializable
 class Attention(tf.keras.layers.Layer):
     """Self-attention among the classes, on top of another class encoder.

@@ -23,11 +23,11 @@ def tokens(rows, seed=0):
 
 VECTORS = np.random.default_rng(3).normal(size=[N, D]).astype(np.float32)
 MAKERS = {
-    "embedding": lambda: models.get("class encoder", "embedding", num_classes=N, width=D),
-    "text": lambda: models.get("class encoder", "text", features=tokens(N, seed=1)),
-    "frozen_text": lambda: models.get("class encoder", "frozen_text", shape=[N, D], width=D, vectors=VECTORS),
+    "embedding": lambda: models.get("class_encoder", "embedding", num_classes=N, width=D),
+    "text": lambda: models.get("class_encoder", "text", features=tokens(N, seed=1)),
+    "frozen_text": lambda: models.get("class_encoder", "frozen_text", shape=[N, D], width=D, vectors=VECTORS),
     "attention": lambda: models.get(
-        "class encoder",
+        "class_encoder",
         "attention",
         base=class_encoders.Embedding(num_classes=N, width=D),
         width=D,
@@ -115,13 +115,13 @@ def test_frozen_texts_start_out_as_their_vectors():
     encoder = MAKERS["frozen_text"]()
     np.testing.assert_array_equal(encoder(tf.range(N)), VECTORS)
     assert [v.name.rsplit("/", 1)[-1] for v in encoder.trainable_variables] == ["kernel:0"]
-    wider = models.get("class encoder", "frozen_text", shape=[N, D], width=3, vectors=VECTORS)
+    wider = models.get("class_encoder", "frozen_text", shape=[N, D], width=3, vectors=VECTORS)
     assert wider(tf.range(N)).shape == [N, 3]
 
 
 def test_attention_moves_with_the_classes_and_mixes_them():
     attention = models.get(
-        "class encoder",
+        "class_encoder",
         "attention",
         base=class_encoders.FrozenText(shape=[N, D], width=D, vectors=VECTORS),
         width=D,
@@ -138,7 +138,7 @@ def test_attention_moves_with_the_classes_and_mixes_them():
     attention.base.vectors.assign(changed)
     assert not np.allclose(attention(tf.range(N))[1], c[1], atol=1e-3)
     with pytest.raises(ValueError, match="class vectors 8 wide do not split into 3 heads"):
-        models.get("class encoder", "attention", base=attention.base, width=D, num_heads=3)
+        models.get("class_encoder", "attention", base=attention.base, width=D, num_heads=3)
 
 
 def test_a_model_that_was_never_called_is_not_saved(tmp_path):
@@ -149,10 +149,10 @@ def test_a_model_that_was_never_called_is_not_saved(tmp_path):
 
 
 def test_weight_decay_is_half_the_gradient_over_the_vectors():
-    encoder = models.get("class encoder", "embedding", num_classes=N, width=3, weight_decay=0.25)
+    encoder = models.get("class_encoder", "embedding", num_classes=N, width=3, weight_decay=0.25)
     with tf.GradientTape() as tape:
         encoder(tf.range(N))
         [penalty] = encoder.losses
     np.testing.assert_allclose(penalty, 0.25 * tf.reduce_sum(tf.square(encoder.table)), rtol=1e-6)
     np.testing.assert_allclose(tape.gradient(penalty, encoder.table), 0.5 * encoder.table, rtol=1e-6)
-    assert models.get("class encoder", "embedding", num_classes=N, width=3).losses == []
+    assert models.get("class_encoder", "embedding", num_classes=N, width=3).losses == []

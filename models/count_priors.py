@@ -8,9 +8,12 @@ import numbers
 import numpy as np
 import tensorflow as tf
 
+from rank4class.models.registry import COUNT_PRIORS
+
 _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
 
 
+@COUNT_PRIORS.register("learned")
 @_serializable
 class LearnedCounts(tf.keras.layers.Layer):
     """A law of the count that hangs on the instance: dense layers with ReLU, then a softmax.
@@ -47,6 +50,7 @@ class LearnedCounts(tf.keras.layers.Layer):
         return {**super().get_config(), "most": self.most, "hidden": self.hidden}
 
 
+@COUNT_PRIORS.register("fixed")
 @_serializable
 class FixedCounts(tf.keras.layers.Layer):
     """The same law for every instance.

@@ -10,7 +10,7 @@ N, WIDTH = 5, 8
 def rank_model(count_prior):
     return models.RankModel(
         models.get("encoder", "identity"),
-        models.get("class encoder", "embedding", num_classes=N, width=WIDTH),
+        models.get("class_encoder", "embedding", num_classes=N, width=WIDTH),
         models.get("interaction", "dot"),
         num_classes=N,
         count_prior=count_prior,
@@ -22,7 +22,7 @@ def embedded(size=64):
 
 
 def test_a_learned_law_is_one():
-    layer = models.get("count prior", "learned", most=3, hidden=(4,))
+    layer = models.get("count_prior", "learned", most=3, hidden=(4,))
     law = tf.exp(layer(tf.constant(embedded()["embedding"])))
     assert law.shape == [64, 4]
     np.testing.assert_allclose(tf.reduce_sum(law, axis=1), 1.0, rtol=1e-5)
@@ -30,7 +30,7 @@ def test_a_learned_law_is_one():
 
 
 def test_a_fixed_law_is_every_instances():
-    law = models.get("count prior", "fixed", probabilities=(0.25, 0.0, 0.75))(tf.zeros([2, WIDTH]))
+    law = models.get("count_prior", "fixed", probabilities=(0.25, 0.0, 0.75))(tf.zeros([2, WIDTH]))
     np.testing.assert_allclose(tf.exp(law), [[0.25, 0.0, 0.75]] * 2)
 
 
@@ -39,7 +39,7 @@ def test_a_fixed_law_is_every_instances():
 )
 def test_in_a_rank_model_saved_and_loaded(tmp_path, prior):
     name, knobs = prior
-    model = rank_model(models.get("count prior", name, **knobs))
+    model = rank_model(models.get("count_prior", name, **knobs))
     outputs = model(embedded())
     assert outputs["scores"].shape == [64, N]
     assert outputs["log_counts"].shape == [64, 5 if name == "learned" else 3]
@@ -57,7 +57,7 @@ def test_without_one_a_rank_model_gives_scores_alone():
 def test_half_precision_gives_a_law_in_full():
     tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
     try:
-        outputs = rank_model(models.get("count prior", "learned", most=4))(embedded())
+        outputs = rank_model(models.get("count_prior", "learned", most=4))(embedded())
     finally:
         tf.keras.mixed_precision.set_global_policy("float32")
     assert outputs["log_counts"].dtype == tf.float32
@@ -72,10 +72,10 @@ def test_half_precision_gives_a_law_in_full():
         ("fixed", {"probabilities": (0.5, 0.4)}, "the probabilities of the counts sum to 0.9, not to 1"),
         ("fixed", {"probabilities": (1.5, -0.5)}, r"probability 1.5 of the count 0 is not in \[0, 1\]"),
         ("fixed", {"probabilities": (0.5, float("nan"))}, "probability nan of the count 1 is not in"),
-        ("fixd", {}, "unknown count prior 'fixd', did you mean 'fixed'?"),
-        ("learned", {}, "count prior 'learned' needs 'most'"),
+        ("fixd", {}, "count_prior='fixd': unknown. Did you mean 'fixed'?"),
+        ("learned", {}, "most: count_prior 'learned' requires it"),
     ],
 )
 def test_what_is_no_prior(name, knobs, message):
     with pytest.raises(ValueError, match=message):
-        models.get("count prior", name, **knobs)
+        models.get("count_prior", name, **knobs)

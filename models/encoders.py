@@ -11,6 +11,7 @@ from absl import logging
 from official.nlp.modeling import networks
 
 from rank4class.models import checkpoints
+from rank4class.models.registry import ENCODERS
 
 _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
 
@@ -40,6 +41,7 @@ def check_features(encoder, features):
             )
 
 
+@ENCODERS.register("identity")
 @_serializable
 class Identity(tf.keras.layers.Layer):
     """Passes on vectors that are encoded already.
@@ -67,6 +69,7 @@ class Identity(tf.keras.layers.Layer):
         return {**super().get_config(), "width": self.width}
 
 
+@ENCODERS.register("embedding")
 @_serializable
 class InstanceEmbedding(tf.keras.layers.Layer):
     """A learned vector an instance, for instances that are known by their ids alone, such as users.
@@ -137,6 +140,7 @@ class WithWeightDecay(tf.keras.layers.Layer):
         return {**super().get_config(), "weight_decay": self.weight_decay}
 
 
+@ENCODERS.register("mlp")
 @_serializable
 class Mlp(_ImageEncoder):
     """Dense layers with ReLU over the flattened image.
@@ -167,6 +171,7 @@ class Mlp(_ImageEncoder):
         return {**super().get_config(), "hidden": self.hidden, "dropout": self.dropout}
 
 
+@ENCODERS.register("small_cnn")
 @_serializable
 class SmallCnn(_ImageEncoder):
     """Two 3 x 3 convolutions, a pooling by two, and one dense layer, for small images.
@@ -273,6 +278,9 @@ class Vgg16(WithWeightDecay, _ImageEncoder):
         return super().call({"image": image}, training=training)
 
 
+ENCODERS.register("vgg16")(Vgg16.from_checkpoint)
+
+
 @_serializable
 class ResNet50(WithWeightDecay):
     """ResNet50 up to its last pooling.
@@ -355,6 +363,9 @@ class ResNet50(WithWeightDecay):
 
 # Of ImageNet's training pixels, per channel: what the Model Garden normalises by.
 _IMAGENET_MEAN, _IMAGENET_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+ENCODERS.register("resnet50")(ResNet50.from_checkpoint)
 
 
 def _several_replicas():
@@ -517,6 +528,9 @@ class Bert(tf.keras.layers.Layer):
         return {**super().get_config(), **self.config, "pooling": self.pooling}
 
 
+ENCODERS.register("bert")(Bert.from_checkpoint)
+
+
 @_serializable
 class Electra(Bert):
     """ELECTRA's discriminator: BERT's network without a pooler, its embeddings maybe narrower.
@@ -530,6 +544,9 @@ class Electra(Bert):
     POOLINGS = ("cls", "mean")
     NAME = "electra"
     HAS_POOLER = False
+
+
+ENCODERS.register("electra")(Electra.from_checkpoint)
 
 
 def _loaded(cls, path, name, knobs, empty):

@@ -8,9 +8,12 @@ import math
 
 import tensorflow as tf
 
+from rank4class.models.registry import INTERACTIONS
+
 _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
 
 
+@INTERACTIONS.register("dot")
 @_serializable
 class Dot(tf.keras.layers.Layer):
     r"""Dot product with a bias a class, $s_i = h \cdot c_i + b_i$: the classical dense layer.
@@ -46,6 +49,7 @@ class Dot(tf.keras.layers.Layer):
         return {**super().get_config(), "use_bias": self.use_bias}
 
 
+@INTERACTIONS.register("bilinear")
 @_serializable
 class Bilinear(tf.keras.layers.Layer):
     r"""A learned bilinear form, $s_i = h^\top W c_i$, which starts out as the dot product.
@@ -70,6 +74,7 @@ class Bilinear(tf.keras.layers.Layer):
         return tf.matmul(tf.matmul(h, tf.cast(self.kernel, h.dtype)), c, transpose_b=True)
 
 
+@INTERACTIONS.register("cosine")
 @_serializable
 class Cosine(tf.keras.layers.Layer):
     r"""The cosine of the two vectors over a temperature, $s_i = \cos(h, c_i) / \tau$.
@@ -186,6 +191,7 @@ class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
         return {**super().get_config(), "units": self.units, "dropout": self.dropout}
 
 
+@INTERACTIONS.register("lc_mlp")
 @_serializable
 class LatentCrossMlp(_Mlp):
     r"""LC+MLP: a two-layer MLP on the element-wise product, $s_i = \text{MLP}(h \odot c_i)$.
@@ -216,6 +222,7 @@ class LatentCrossMlp(_Mlp):
         return tf.tensordot(h[:, None, :] * c[None, :, :], kernel, axes=1) + bias
 
 
+@INTERACTIONS.register("concat_mlp")
 @_serializable
 class ConcatMlp(_Mlp):
     r"""Concat+MLP: a two-layer MLP on both vectors, $s_i = \text{MLP}([h; c_i])$.

@@ -167,7 +167,7 @@ def test_no_tensor_of_all_pairs(name):
 def test_units_that_are_none():
     with pytest.raises(ValueError, match="units 0 is not positive"):
         models.get("interaction", "concat_mlp", units=0)
-    with pytest.raises(ValueError, match="interaction 'bilinear' has no knob 'units'; it has: none"):
+    with pytest.raises(ValueError, match="units: interaction 'bilinear' has no such option. It has: none"):
         models.get("interaction", "bilinear", units=3)
 
 
@@ -257,12 +257,12 @@ def test_a_model_on_text_saves_and_loads(tmp_path):
 
 def test_unknown_parts_and_knobs():
     with pytest.raises(
-        ValueError, match=r"unknown interaction 'lcmlp', did you mean 'lc_mlp'\?; there are: dot, "
+        ValueError, match=r"interaction='lcmlp': unknown. Did you mean 'lc_mlp'\?; there are: dot, "
     ):
         models.get("interaction", "lcmlp")
-    with pytest.raises(ValueError, match="interaction 'dot' has no knob 'units'; it has: use_bias"):
+    with pytest.raises(ValueError, match="units: interaction 'dot' has no such option. It has: use_bias"):
         models.get("interaction", "dot", units=3)
-    with pytest.raises(ValueError, match="encoder 'bert' needs 'path'"):
+    with pytest.raises(ValueError, match="path: encoder 'bert' requires it"):
         models.get("encoder", "bert")
-    with pytest.raises(ValueError, match="class encoder 'embedding' needs 'num_classes'"):
-        models.get("class encoder", "embedding", width=3)
+    with pytest.raises(ValueError, match="num_classes: class_encoder 'embedding' requires it"):
+        models.get("class_encoder", "embedding", width=3)

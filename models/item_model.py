@@ -3,8 +3,10 @@
 import tensorflow as tf
 
 from rank4class.models.encoders import WithWeightDecay, check_features
+from rank4class.models.registry import ENCODERS
 
 
+@ENCODERS.register("items")
 @tf.keras.utils.register_keras_serializable(package="rank4class")
 class ItemModel(WithWeightDecay, tf.keras.Model):
     r"""Scores each item of an instance by its own features: $s_{ij} = f(x_{ij})$.

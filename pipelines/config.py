@@ -300,12 +300,12 @@ def parse_title(text):
 
 def dataset_knobs(section):
     """Returns the fields of a `Data` section that its dataset takes."""
-    from rank4class.data import datasets
+    from rank4class import data
 
     own = [field.name for field in dataclasses.fields(Data) if field.default is None]
     given = {name: getattr(section, name) for name in own if name != "max_examples"}
     given = {name: value for name, value in given.items() if value is not None}
-    if "split_seed" in datasets.knobs_of(section.name):
+    if "split_seed" in data.DATASETS.option_names(section.name):
         given["split_seed"] = section.split_seed
     return given
 
@@ -321,12 +321,11 @@ def foreign_fields(experiment):
     >>> foreign_fields(override(Experiment(), {"loss.name": "mse", "loss.temperature": 0.5}))
     {'loss.temperature': None}
     """
-    from rank4class import losses
-    from rank4class.models import registry as model_registry
+    from rank4class import losses, models
 
     known = {
         "loss": losses.option_names(experiment.loss.name),
-        "interaction": model_registry.knobs_of("interaction", experiment.interaction.name),
+        "interaction": models.INTERACTIONS.option_names(experiment.interaction.name),
     }
     foreign = [
         f"{section}.{option}"
@@ -406,10 +405,8 @@ def check(experiment, *, trains=True):
       experiment: an `Experiment`.
       trains: whether it needs the weights of its encoder; a description of its data does without.
     """
-    from rank4class import losses
-    from rank4class.data import datasets
+    from rank4class import data, losses, models
     from rank4class.losses.ops import ranks
-    from rank4class.models import registry as model_registry
     from rank4class.pipelines import rank_functions
 
     check_types(experiment)
@@ -417,15 +414,15 @@ def check(experiment, *, trains=True):
         decay = getattr(experiment, section).weight_decay
         if decay is not None and decay < 0.0:
             raise ValueError(f"{section}.weight_decay {decay} is negative")
-    datasets.check(experiment.data.name, dataset_knobs(experiment.data))
+    data.DATASETS.check(experiment.data.name, dataset_knobs(experiment.data))
     encoder_knobs = knobs(experiment.encoder)
-    if not trains and "path" in model_registry.knobs_of("encoder", experiment.encoder.name):
+    if not trains and "path" in models.ENCODERS.option_names(experiment.encoder.name):
         encoder_knobs.setdefault("path", None)
-    model_registry.check("encoder", experiment.encoder.name, encoder_knobs)
+    models.ENCODERS.check(experiment.encoder.name, encoder_knobs)
     _check_data(experiment)
     _check_class_encoder(experiment)
     _check_items(experiment)
-    model_registry.check("interaction", experiment.interaction.name, knobs(experiment.interaction))
+    models.INTERACTIONS.check(experiment.interaction.name, knobs(experiment.interaction))
     for name in POSITIVE:
         _check_positive(name, value_of(experiment, name))
     for name in (

@@ -11,8 +11,8 @@ CONFIGS = pathlib.Path(__file__).parent / "configs"
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"data.name": "digit"}, "unknown dataset 'digit', did you mean 'digits'"),
-        ({"data.path": "x"}, "dataset 'digits' has no knob 'path'"),
+        ({"data.name": "digit"}, "dataset='digit': unknown. Did you mean 'digits'"),
+        ({"data.path": "x"}, "path: dataset 'digits' has no such option"),
         ({"data.max_examples": 0}, "data.max_examples 0 is not positive"),
         ({"data.augmentation": "flip"}, "data.augmentation 'flip' is unknown; there are: none, affine_flip"),
         ({"data.split_seed": -1}, "data.split_seed -1 is negative"),
@@ -24,20 +24,20 @@ CONFIGS = pathlib.Path(__file__).parent / "configs"
         ({"accumulation_steps": 0}, "accumulation_steps 0 is not positive"),
         ({"checkpoint_steps": -1}, "checkpoint_steps -1 is not positive"),
         ({"batch_size": 2**40}, r"batch_size 1099511627776 is not below 2\*\*31"),
-        ({"data.test_share": 0.2}, "dataset 'digits' has no knob 'test_share'"),
+        ({"data.test_share": 0.2}, "test_share: dataset 'digits' has no such option"),
         ({"data.name": "synthetic", "data.num_classes": 0}, "data.num_classes 0 is not positive"),
         ({"data.name": "text_file", "data.test_share": 1.0}, r"data.test_share 1.0 is not in \(0, 1\)"),
         (
             {"encoder.name": "bert-base-uncased"},
-            "unknown encoder 'bert-base-uncased', and nothing is downloaded. Set encoder.name to 'bert' or ",
+            "encoder='bert-base-uncased': unknown. Nothing is downloaded: set encoder.name to 'bert' or ",
         ),
         (
             {"encoder.name": "google/electra-small"},
             r"encoder.path to the folder of a checkpoint \(config.json",
         ),
-        ({"encoder.name": "small-cnn"}, "unknown encoder 'small-cnn', did you mean 'small_cnn'"),
-        ({"encoder.name": "mpl"}, "unknown encoder 'mpl', did you mean 'mlp'"),
-        ({"encoder.pooling": "mean"}, "encoder 'mlp' has no knob 'pooling'; it has: hidden, dropout"),
+        ({"encoder.name": "small-cnn"}, "encoder='small-cnn': unknown. Did you mean 'small_cnn'"),
+        ({"encoder.name": "mpl"}, "encoder='mpl': unknown. Did you mean 'mlp'"),
+        ({"encoder.pooling": "mean"}, "pooling: encoder 'mlp' has no such option. It has: hidden, dropout"),
         ({"encoder.hidden": (3.5,)}, r"encoder.hidden \(3.5,\) is not of type tuple\[int, ...\]"),
         ({"encoder.frozen": 1}, "encoder.frozen 1 is not of type bool"),
         (
@@ -75,7 +75,7 @@ CONFIGS = pathlib.Path(__file__).parent / "configs"
         ({"data.path": pathlib.Path("x")}, r"data.path=PosixPath.'x'.: expected str. Write 'x'."),
         ({"steps": 0}, "steps 0 is not positive"),
         ({"encoder.name": "vgg16", "encoder.weight_decay": -1.0}, "encoder.weight_decay -1.0 is negative"),
-        ({"interaction.units": 3}, "interaction 'dot' has no knob 'units'"),
+        ({"interaction.units": 3}, "units: interaction 'dot' has no such option"),
         ({"loss.name": "softmx"}, "loss='softmx': unknown. Did you mean 'softmax'"),
         ({"loss.kappa": 2.0}, "kappa: loss 'softmax' has no such option. It has: temperature"),
         ({"loss.temperature": 0.0}, "loss.temperature 0.0 is not positive"),
@@ -131,7 +131,7 @@ def test_a_description_of_the_data_needs_no_weights(changes):
     config.check(experiment, trains=False)
     with pytest.raises(ValueError, match="needs '?(encoder.)?path"):
         config.check(experiment)
-    with pytest.raises(ValueError, match="encoder 'bert' has no knob 'units'"):
+    with pytest.raises(ValueError, match="units: encoder 'bert' has no such option"):
         config.check(config.override(experiment, {"encoder.name": "bert", "encoder.units": 3}), trains=False)
 
 

@@ -221,7 +221,7 @@ def test_what_does_not_fit_is_one_clear_error(queries, tmp_path, changes, messag
         ({"interaction.use_bias": False}, "interaction.use_bias False does nothing"),
         ({"class_encoder.attention_layers": 1}, "class_encoder.attention_layers 1 does nothing"),
         ({"encoder.frozen": True}, "frozen, it would learn nothing"),
-        ({"encoder.units": 3}, "encoder 'items' has no knob 'units'"),
+        ({"encoder.units": 3}, "units: encoder 'items' has no such option"),
     ],
 )
 def test_what_would_do_nothing_is_refused(changes, message):

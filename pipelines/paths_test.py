@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class import data, models
-from rank4class.data import class_tables, datasets
+from rank4class.data import class_tables
 from rank4class.models import checkpoints, sorters
 from rank4class.pipelines import (
     by_class,
@@ -110,7 +110,7 @@ def same(first, second):
 
 
 def test_all_datasets_of_files_are_here():
-    assert set(WRITERS) == {name for name in datasets.DATASETS if "path" in datasets.knobs_of(name)}
+    assert set(WRITERS) == {name for name in data.DATASETS if "path" in data.DATASETS.option_names(name)}
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -119,9 +119,9 @@ def test_datasets(tmp_path, name):
     folder.mkdir()
     WRITERS[name](folder)
     knobs = {"num_examples": 100} if name == "embedded_digits" else {}
-    if "tfds_dir" in datasets.knobs_of(name):
+    if "tfds_dir" in data.DATASETS.option_names(name):
         knobs["tfds_dir"] = tmp_path / "tfds"
-    if "classes" in datasets.knobs_of(name):
+    if "classes" in data.DATASETS.option_names(name):
         (tmp_path / "classes").write_text("n1\nn2\n" if name == "image_folder" else "a\nb\n")
         knobs["classes"] = tmp_path / "classes"
     dataset = data.get(name, path=folder, **knobs)

@@ -161,11 +161,11 @@ class Problem:
             knobs = {"features": self.class_features}
         else:
             knobs = {"shape": self.class_vectors.shape, "width": width, "vectors": self.class_vectors}
-        class_encoder = models.get("class encoder", section.name, **knobs)
+        class_encoder = models.get("class_encoder", section.name, **knobs)
         if not section.attention_layers:
             return class_encoder
         return models.get(
-            "class encoder",
+            "class_encoder",
             "attention",
             base=class_encoder,
             width=width,
@@ -176,13 +176,13 @@ class Problem:
 
     def _count_prior(self, section):
         if section.name == "fixed":
-            return models.get("count prior", "fixed", probabilities=section.probabilities)
+            return models.get("count_prior", "fixed", probabilities=section.probabilities)
         if section.name == "empirical":
             shares = np.bincount(self.splits["train"].num_relevant()) / len(self.splits["train"])
-            return models.get("count prior", "fixed", probabilities=shares)
+            return models.get("count_prior", "fixed", probabilities=shares)
         if section.name == "learned":
             most = section.most or self.max_relevant("train")
-            return models.get("count prior", "learned", **{**config.knobs(section), "most": most})
+            return models.get("count_prior", "learned", **{**config.knobs(section), "most": most})
         return None
 
     def scorer(self, model, split, count_prior="none"):

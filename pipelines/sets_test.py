@@ -232,10 +232,10 @@ def test_a_keras_program_of_ones_own():
     labels = (features["embedding"][:, :4] > 0.5).astype(np.float32)
     model = models.RankModel(
         models.get("encoder", "identity"),
-        models.get("class encoder", "embedding", num_classes=4, width=6),
+        models.get("class_encoder", "embedding", num_classes=4, width=6),
         models.get("interaction", "dot"),
         num_classes=4,
-        count_prior=models.get("count prior", "learned", most=4),
+        count_prior=models.get("count_prior", "learned", most=4),
     )
     parts = {"scores": losses.NChooseK(), "log_counts": losses.CountLikelihood()}
     model.compile(tf.keras.optimizers.Adam(0.03), loss=parts)

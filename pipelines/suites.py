@@ -8,7 +8,6 @@ import tensorflow_ranking as tfr
 from tensorflow_ranking.python import metrics_impl
 
 from rank4class import losses, models
-from rank4class.models import registry as model_registry
 from rank4class.pipelines import (
     data_suite,
     n_choose_k_suite,
@@ -162,7 +161,7 @@ def _build_interaction(step, size):
     batch, n, width, units = size
     kind, _, of = step.name.partition(":")
     name = of or kind
-    knobs = {"units": units} if "units" in model_registry.knobs_of("interaction", name) else {}
+    knobs = {"units": units} if "units" in models.INTERACTIONS.option_names(name) else {}
     tf.keras.utils.set_random_seed(0)  # both sides get the same weights
     interaction = models.get("interaction", name, **knobs)
     h, c = (tf.random.stateless_normal([rows, width], [1, rows]) for rows in (batch, n))

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rank4class import losses
-from rank4class.models import registry as model_registry
+from rank4class import losses, models
 from rank4class.pipelines import (
     n_choose_k_suite,
     projections_suite,
@@ -56,7 +55,7 @@ def test_every_metric_equals_its_baselines(name):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", model_registry.INTERACTIONS)
+@pytest.mark.parametrize("name", models.INTERACTIONS)
 def test_every_interaction_is_measured_and_equals_the_naive_form(name):
     steps = suites.SUITES["interactions"].steps("3x5x4x6", [name])
     assert [step.name for step in steps if step.against] == [name, name]

@@ -34,9 +34,8 @@ import tensorflow as tf
 from official.vision.modeling.backbones import resnet
 from tensorflow.python.tpu import tpu_system_metadata
 
-from rank4class import losses
+from rank4class import losses, models
 from rank4class.models import encoders
-from rank4class.models import registry as model_registry
 from rank4class.pipelines import config, optimization, problem, randomness, state, steps, strategies, trainer
 from rank4class.pipelines.configs import digits_mlp, goemotions_minilm
 from rank4class.pipelines.workdir import Workdir
@@ -360,7 +359,7 @@ def test_every_loss_is_fit_for_a_tpu(name, multi_label):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", model_registry.INTERACTIONS)
+@pytest.mark.parametrize("name", models.INTERACTIONS)
 def test_every_interaction_is_fit_for_a_tpu(name, tmp_path):
     built = Built(small(**{"interaction.name": name}), tmp_path)
     assert built.lower_training()
