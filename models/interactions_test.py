@@ -257,7 +257,7 @@ def test_a_model_on_text_saves_and_loads(tmp_path):
 
 def test_unknown_parts_and_knobs():
     with pytest.raises(
-        ValueError, match=r"interaction='lcmlp': unknown. Did you mean 'lc_mlp'\?; there are: dot, "
+        ValueError, match=r"interaction='lcmlp': unknown. Did you mean 'lc_mlp'\? There are: dot, "
     ):
         models.get("interaction", "lcmlp")
     with pytest.raises(ValueError, match="units: interaction 'dot' has no such option. It has: use_bias"):
