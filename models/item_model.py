@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rank4class.models.encoders import WithWeightDecay, check_features
+from rank4class.models.encoders.base import WithWeightDecay, check_features
 from rank4class.models.registry import ENCODERS
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from rank4class.models.encoders import check_features
+from rank4class.models.encoders.base import check_features
 
 
 @tf.keras.utils.register_keras_serializable(package="rank4class")

@@ -1,0 +1,95 @@
+"""The parts that encoders share: the check of their features, base classes, and loading from a checkpoint."""
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+from absl import logging
+
+from rank4class.models import checkpoints
+
+serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
+
+
+def check_features(encoder, features):
+    """Raises ValueError where features lack what an encoder takes.
+
+    Args:
+      encoder: a layer; one without `FEATURES` takes anything.
+      features: tensors, or their shapes, as a call gets them.
+
+    >>> check_features(Identity(), tf.zeros([2, 4]))
+    Traceback (most recent call last):
+    ...
+    ValueError: features=(2, 4): Identity takes a dict of features. Pass {"embedding": ...}.
+    """
+    expected = getattr(encoder, "FEATURES", ())
+    name = type(encoder).__name__
+    if expected and not isinstance(features, Mapping):
+        shape = getattr(features, "shape", features)
+        wanted = ", ".join(f'"{feature}": ...' for feature in expected)
+        raise ValueError(f"features={shape}: {name} takes a dict of features. Pass {{{wanted}}}.")
+    for feature in expected:
+        if feature not in features:
+            raise ValueError(
+                f"features={sorted(features)}: {name} needs the feature {feature!r}. Add it to the dict."
+            )
+
+
+class ImageEncoder(tf.keras.layers.Layer):
+    """Runs the image through `layers`, which a subclass sets, one after the other."""
+
+    FEATURES = ("image",)
+
+    def call(self, features, training=None):
+        h = features["image"]
+        for layer in self.layers:
+            h = layer(h, training=training)
+        return h
+
+
+class WithWeightDecay(tf.keras.layers.Layer):
+    """Adds `weight_decay` times the squares of all kernels to the layer's losses."""
+
+    def __init__(self, weight_decay, **kwargs):
+        super().__init__(**kwargs)
+        self.weight_decay = weight_decay
+        if weight_decay:
+            self.add_loss(self._penalty)
+
+    def _penalty(self):
+        kernels = [v for v in self.trainable_variables if v.name.endswith("kernel:0")]
+        return self.weight_decay * sum(tf.reduce_sum(tf.square(kernel)) for kernel in kernels)
+
+    def get_config(self):
+        return {**super().get_config(), "weight_decay": self.weight_decay}
+
+
+def load(cls, path, name, knobs, empty):
+    """Builds the encoder that a checkpoint describes, with its weights.
+
+    Args:
+      cls: the encoder's class.
+      path: see `checkpoints.find`.
+      name: what `checkpoints` calls the encoder.
+      knobs: the constructor's arguments that are not the checkpoint's to say.
+      empty: features of one instance, on which a call creates the variables.
+
+    Raises:
+      ValueError: the checkpoint is another encoder's, or does not describe one.
+    """
+    source = checkpoints.find(path)
+    if source.encoder != name:
+        raise ValueError(
+            f"{path} is a checkpoint of another encoder ({source.format}): set the encoder's name to "
+            f"{source.encoder!r}, not {name!r}"
+        )
+    logging.info("%s: %s", path, source.format)
+    try:
+        encoder = cls(**{**source.settings, **knobs})
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{source.path}: what stands beside it does not describe this encoder: {error}"
+        ) from error
+    encoder(empty)
+    source.assign(encoder.named_variables())
+    return encoder

@@ -1,0 +1,227 @@
+"""Encoders of images: a small CNN, VGG16 and ResNet50."""
+
+import tensorflow as tf
+
+from rank4class.models.encoders import base
+from rank4class.models.registry import ENCODERS
+
+
+@ENCODERS.register("small_cnn")
+@base.serializable
+class SmallCnn(base.ImageEncoder):
+    """Two 3 x 3 convolutions, a pooling by two, and one dense layer, for small images.
+
+    Features: `image` float `[B, height, width, channels]`.
+
+    Args:
+      filters: channels of the two convolutions.
+      units: the encoder's width.
+      dropout: rate before and after the dense layer.
+
+    >>> SmallCnn(units=8)({"image": tf.zeros([2, 8, 8, 1])}).shape
+    TensorShape([2, 8])
+    """
+
+    def __init__(self, filters=(32, 64), units=64, dropout=0.0, **kwargs):
+        super().__init__(**kwargs)
+        self.filters, self.units, self.dropout = tuple(filters), units, dropout
+        self.layers = [
+            *(tf.keras.layers.Conv2D(f, 3, padding="same", activation="relu") for f in self.filters),
+            tf.keras.layers.MaxPooling2D(2),
+            tf.keras.layers.Flatten(),
+            tf.keras.layers.Dropout(dropout),
+            tf.keras.layers.Dense(units, activation="relu"),
+            tf.keras.layers.Dropout(dropout),
+        ]
+
+    @property
+    def width(self):
+        return self.units
+
+    def get_config(self):
+        return {**super().get_config(), "filters": self.filters, "units": self.units, "dropout": self.dropout}
+
+
+@base.serializable
+class Vgg16(base.WithWeightDecay, base.ImageEncoder):
+    """VGG16 for images of 32 x 32: batch norm after each ReLU, dropout, and one dense layer of 512.
+
+    Features: `image` float `[B, 32, 32, 3]`, RGB in `[0, 1]`; it is normalised by the mean and the
+    deviation of CIFAR-10's training pixels.
+
+    Args:
+      weight_decay: times the squares of the kernels, added to the loss.
+
+    >>> Vgg16()({"image": tf.zeros([2, 32, 32, 3])}).shape
+    TensorShape([2, 512])
+
+    References:
+      Simonyan & Zisserman (2014); github.com/geifmany/cifar-vgg, which Rank4Class, appendix B.2, names.
+    """
+
+    BLOCKS = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
+    PIXEL_MEAN, PIXEL_DEVIATION = 120.707 / 255, 64.15 / 255
+
+    def __init__(self, weight_decay=5e-4, **kwargs):
+        super().__init__(weight_decay, **kwargs)
+        rate = 0.3  # after the first convolution; 0.4 later, 0.5 before and after the dense layer
+        self.layers = []
+        for block, (filters, convolutions) in enumerate(self.BLOCKS, 1):
+            for i in range(1, convolutions + 1):
+                self._add(tf.keras.layers.Conv2D(filters, 3, padding="same", name=f"conv_{block}_{i}"))
+                if i < convolutions:
+                    self._drop(rate)
+                    rate = 0.4
+            self.layers.append(tf.keras.layers.MaxPooling2D(2))
+        self._drop(0.5)
+        self.layers.append(tf.keras.layers.Flatten())
+        self._add(tf.keras.layers.Dense(self.width, name="dense"))
+        self._drop(0.5)
+
+    @classmethod
+    def from_checkpoint(cls, path=None, weight_decay=5e-4):
+        """Builds the encoder with the weights of a checkpoint, or random ones.
+
+        Args:
+          path: see `checkpoints.find`; None draws random weights.
+          weight_decay: see the class.
+        """
+        if path is None:
+            return cls(weight_decay=weight_decay)
+        empty = {"image": tf.zeros([1, 32, 32, 3])}
+        return base.load(cls, path, "vgg16", {"weight_decay": weight_decay}, empty)
+
+    def _add(self, layer):
+        self.layers += [layer, tf.keras.layers.ReLU()]
+        norm = tf.keras.layers.BatchNormalization(synchronized=_several_replicas(), name=f"{layer.name}_norm")
+        self.layers.append(norm)
+
+    def _drop(self, rate):
+        self.layers.append(tf.keras.layers.Dropout(rate))
+
+    @property
+    def width(self):
+        return 512
+
+    def named_variables(self):
+        return _by_layer(self.layers)
+
+    def call(self, features, training=None):
+        if features["image"].shape[1:] != [32, 32, 3]:
+            raise ValueError(f"VGG16 takes images of 32 x 32 x 3, not {features['image'].shape[1:]}")
+        image = (features["image"] - self.PIXEL_MEAN) / self.PIXEL_DEVIATION
+        return super().call({"image": image}, training=training)
+
+
+ENCODERS.register("vgg16")(Vgg16.from_checkpoint)
+
+
+@base.serializable
+class ResNet50(base.WithWeightDecay):
+    """ResNet50 up to its last pooling.
+
+    There are two networks of that name, whose weights do not fit one another: the Model Garden's, which
+    halves the image in the middle convolution of a block, and that of `keras.applications`, which does
+    so in the first.
+
+    Features: `image` float `[B, height, width, 3]`, RGB in `[0, 1]`, 224 x 224 as published; it is
+    normalised as the variant's published weights ask for.
+
+    Args:
+      variant: "model_garden" or "keras", whose batch norm sees only its own replica's examples.
+      weight_decay: times the squares of the kernels, added to the loss.
+
+    Raises:
+      ValueError: unknown `variant`.
+
+    References:
+      He et al. (2016); Rank4Class, appendix B.2.
+    """
+
+    FEATURES = ("image",)
+    VARIANTS = ("model_garden", "keras")
+
+    def __init__(self, variant="model_garden", weight_decay=1e-4, **kwargs):
+        super().__init__(weight_decay, **kwargs)
+        if variant not in self.VARIANTS:
+            raise ValueError(f"variant {variant!r} is not one of {', '.join(self.VARIANTS)}")
+        self.variant = variant
+        if variant == "keras":
+            self.network = tf.keras.applications.ResNet50(include_top=False, weights=None, pooling="avg")
+        else:
+            from official.vision.modeling.backbones import resnet  # slow to import, and not needed for texts
+
+            together = _several_replicas()
+            self.network = resnet.ResNet(50, norm_momentum=0.9, norm_epsilon=1e-5, use_sync_bn=together)
+
+    @classmethod
+    def from_checkpoint(cls, path=None, weight_decay=1e-4):
+        """Builds the variant that a checkpoint holds, with its weights, or one of random weights.
+
+        Args:
+          path: see `checkpoints.find`; None draws random weights for the Model Garden's variant.
+          weight_decay: see the class.
+        """
+        if path is None:
+            return cls(weight_decay=weight_decay)
+        empty = {"image": tf.zeros([1, 32, 32, 3])}
+        return base.load(cls, path, "resnet50", {"weight_decay": weight_decay}, empty)
+
+    @property
+    def width(self):
+        return 2048
+
+    def named_variables(self):
+        """Returns the variables by names that do not hang on what else the program has built."""
+        if self.variant == "keras":
+            return _by_layer(self.network.layers)
+        with_weights = [layer for layer in self.network.layers if layer.weights]
+        return {
+            f"layer_{i}/{name}": variable
+            for i, layer in enumerate(with_weights)
+            for name, variable in (_of_block(layer) if hasattr(layer, "_conv1") else _of_layer(layer)).items()
+        }
+
+    def call(self, features, training=None):
+        image = features["image"]
+        if self.variant == "keras":
+            pixels = tf.keras.applications.resnet50.preprocess_input(255.0 * image)
+            return self.network(pixels, training=training)
+        image = (image - tf.constant(_IMAGENET_MEAN, image.dtype)) / tf.constant(
+            _IMAGENET_DEVIATION, image.dtype
+        )
+        return tf.reduce_mean(self.network(image, training=training)["5"], axis=(1, 2))
+
+    def get_config(self):
+        return {**super().get_config(), "variant": self.variant}
+
+
+# Of ImageNet's training pixels, per channel: what the Model Garden normalises by.
+_IMAGENET_MEAN, _IMAGENET_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+ENCODERS.register("resnet50")(ResNet50.from_checkpoint)
+
+
+def _several_replicas():
+    """Whether batch norm has replicas to meet, so that the batch it normalises by is the whole one."""
+    return tf.distribute.get_strategy().num_replicas_in_sync > 1
+
+
+def _of_layer(layer):
+    return {variable.name.rsplit("/", 1)[-1].removesuffix(":0"): variable for variable in layer.weights}
+
+
+def _by_layer(layers):
+    return {f"{layer.name}/{name}": v for layer in layers for name, v in _of_layer(layer).items()}
+
+
+def _of_block(block):
+    parts = ("shortcut", "norm0", "conv1", "norm1", "conv2", "norm2", "conv3", "norm3")
+    present = {part: getattr(block, f"_{part}", None) for part in parts}
+    return {
+        f"{part}/{name}": variable
+        for part, layer in present.items()
+        if layer is not None
+        for name, variable in _of_layer(layer).items()
+    }

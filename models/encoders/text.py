@@ -1,0 +1,171 @@
+"""Encoders of texts: BERT and ELECTRA."""
+
+import tensorflow as tf
+from official.nlp.modeling import networks
+
+from rank4class.models.encoders import base
+from rank4class.models.registry import ENCODERS
+
+
+@base.serializable
+class Bert(tf.keras.layers.Layer):
+    """tf-models-official's BERT encoder, pooled to one vector.
+
+    Features: `input_word_ids`, `input_mask`, `input_type_ids`, int `[B, length]`.
+
+    Args:
+      vocab_size, hidden_size, num_layers, num_heads, inner_size, max_positions, num_types: the
+        network's size.
+      embedding_size: width of the embeddings where it is not that of the layers.
+      activation: "gelu" (exact), "gelu_new" (the tanh approximation) or "relu".
+      dropout: rate on hidden states and attention.
+      output_dropout: rate on the vector that comes out; the published fine-tuning has 0.1 there.
+      pooling: "mean" of the tokens that are not padding, "cls" for the first token's state, or
+        "pooler", the default, for that state through BERT's own dense tanh layer.
+
+    Raises:
+      ValueError: unknown `pooling`, or more tokens than positions.
+
+    References:
+      Devlin et al. (2019), "BERT"; Rank4Class, appendix B.2.
+    """
+
+    FEATURES = ("input_word_ids", "input_mask", "input_type_ids")
+    NAME = "bert"
+    HAS_POOLER = True
+    POOLINGS = ("pooler", "cls", "mean")
+
+    def __init__(
+        self,
+        vocab_size,
+        hidden_size=768,
+        num_layers=12,
+        num_heads=12,
+        inner_size=3072,
+        max_positions=512,
+        num_types=2,
+        embedding_size=None,
+        activation="gelu",
+        dropout=0.1,
+        output_dropout=0.0,
+        pooling=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        pooling = pooling or self.POOLINGS[0]
+        if pooling not in self.POOLINGS:
+            raise ValueError(f"pooling {pooling!r} is not one of {', '.join(self.POOLINGS)}")
+        if activation not in _ACTIVATIONS:
+            raise ValueError(f"activation {activation!r} is not one of {', '.join(_ACTIVATIONS)}")
+        self.pooling = pooling
+        self.config = {
+            "vocab_size": vocab_size,
+            "hidden_size": hidden_size,
+            "num_layers": num_layers,
+            "num_heads": num_heads,
+            "inner_size": inner_size,
+            "max_positions": max_positions,
+            "num_types": num_types,
+            "embedding_size": embedding_size or hidden_size,
+            "activation": activation,
+            "dropout": dropout,
+            "output_dropout": output_dropout,
+        }
+        self.network = networks.BertEncoderV2(
+            vocab_size=vocab_size,
+            hidden_size=hidden_size,
+            num_layers=num_layers,
+            num_attention_heads=num_heads,
+            inner_dim=inner_size,
+            max_sequence_length=max_positions,
+            type_vocab_size=num_types,
+            embedding_width=embedding_size,
+            inner_activation=_ACTIVATIONS[activation],
+            output_dropout=dropout,
+            attention_dropout=dropout,
+            name="bert",
+        )
+        self.drop = tf.keras.layers.Dropout(output_dropout)
+        # Where BERT's own pooler has no part in the output it has no gradient either.
+        self.network.pooler_layer.trainable = pooling == "pooler"
+
+    @classmethod
+    def from_checkpoint(cls, path, dropout=0.1, output_dropout=0.0, pooling=None):
+        """Builds the encoder that a checkpoint describes and loads its weights.
+
+        Args:
+          path: see `checkpoints.find`.
+          dropout, output_dropout, pooling: see the class.
+
+        Raises:
+          FileNotFoundError, ValueError: see `checkpoints`; or it is another encoder's.
+        """
+        knobs = {"dropout": dropout, "output_dropout": output_dropout, "pooling": pooling}
+        empty = {name: tf.zeros([1, 1], tf.int32) for name in cls.FEATURES}
+        return base.load(cls, path, cls.NAME, knobs, empty)
+
+    def named_variables(self):
+        """Returns the variables by the network's own names, those that a checkpoint is to fill."""
+        scope = self.network.name + "/"
+        names = [v.name.rsplit(scope, 1)[-1].removesuffix(":0") for v in self.network.variables]
+        named = dict(zip(names, self.network.variables, strict=True))
+        return {name: v for name, v in named.items() if self.HAS_POOLER or "pooler" not in name}
+
+    @property
+    def width(self):
+        return self.config["hidden_size"]
+
+    def call(self, features, training=None):
+        length = features["input_word_ids"].shape[-1]
+        if length is not None and length > self.config["max_positions"]:
+            raise ValueError(
+                f"texts of {length} tokens: this encoder has {self.config['max_positions']} positions, lower "
+                "max_length"
+            )
+        return self.drop(self._pool(features, self.network(features, training=training)), training=training)
+
+    def build(self, shapes):
+        # Keras's attention makes its variables in its first call. Without this call, a reloaded SavedModel
+        # would make new ones in the place of those it has read.
+        self.network({name: tf.zeros([1, 1], tf.int32) for name in self.FEATURES})
+        super().build(shapes)
+
+    def _pool(self, features, outputs):
+        if self.pooling == "pooler":
+            return outputs["pooled_output"]
+        states = outputs["sequence_output"]
+        if self.pooling == "cls":
+            return states[:, 0, :]
+        mask = tf.cast(features["input_mask"], states.dtype)[..., None]
+        return tf.math.divide_no_nan(tf.reduce_sum(states * mask, axis=1), tf.reduce_sum(mask, axis=1))
+
+    def get_config(self):
+        return {**super().get_config(), **self.config, "pooling": self.pooling}
+
+
+ENCODERS.register("bert")(Bert.from_checkpoint)
+
+
+@base.serializable
+class Electra(Bert):
+    """ELECTRA's discriminator: BERT's network without a pooler, its embeddings maybe narrower.
+
+    Features and arguments are those of `Bert`; `pooling` is "cls", the default, or "mean".
+
+    References:
+      Clark et al. (2020), "ELECTRA"; Rank4Class, appendix B.2.
+    """
+
+    POOLINGS = ("cls", "mean")
+    NAME = "electra"
+    HAS_POOLER = False
+
+
+ENCODERS.register("electra")(Electra.from_checkpoint)
+
+
+def _gelu_new(x):
+    return tf.keras.activations.gelu(x, approximate=True)
+
+
+_ACTIVATIONS = {"gelu": tf.keras.activations.gelu, "gelu_new": _gelu_new, "relu": tf.keras.activations.relu}

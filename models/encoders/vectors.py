@@ -1,0 +1,107 @@
+"""Encoders of vectors, ids and flat images."""
+
+import tensorflow as tf
+
+from rank4class.models.encoders import base
+from rank4class.models.registry import ENCODERS
+
+
+@ENCODERS.register("identity")
+@base.serializable
+class Identity(tf.keras.layers.Layer):
+    """Passes on vectors that are encoded already.
+
+    Features: `embedding` float `[B, d]`.
+
+    Args:
+      width: `d`; None takes what the first call brings.
+    """
+
+    FEATURES = ("embedding",)
+
+    def __init__(self, width=None, **kwargs):
+        super().__init__(**kwargs)
+        self.width = width
+
+    def build(self, shapes):
+        self.width = self.width or shapes["embedding"][-1]
+        super().build(shapes)
+
+    def call(self, features):
+        return features["embedding"]
+
+    def get_config(self):
+        return {**super().get_config(), "width": self.width}
+
+
+@ENCODERS.register("embedding")
+@base.serializable
+class InstanceEmbedding(tf.keras.layers.Layer):
+    """A learned vector an instance, for instances that are known by their ids alone, such as users.
+
+    Features: `id` int `[B]`, in `0..num_ids-1`.
+
+    Args:
+      num_ids: how many instances there are.
+      units: the encoder's width.
+      dropout: rate.
+
+    >>> InstanceEmbedding(num_ids=5, units=4)({"id": tf.constant([3, 0])}).shape
+    TensorShape([2, 4])
+
+    References:
+      Rankmax, section 4: users and the movies that are relevant to them.
+    """
+
+    FEATURES = ("id",)
+
+    def __init__(self, num_ids=None, units=64, dropout=0.0, **kwargs):
+        super().__init__(**kwargs)
+        self.num_ids, self.units, self.dropout = num_ids, units, dropout
+        self._drop = tf.keras.layers.Dropout(dropout)
+
+    @property
+    def width(self):
+        return self.units
+
+    def build(self, shapes):
+        self.table = self.add_weight("table", [self.num_ids, self.units], initializer="glorot_uniform")
+        super().build(shapes)
+
+    def call(self, features, training=None):
+        return self._drop(tf.gather(self.table, features["id"]), training=training)
+
+    def get_config(self):
+        own = {"num_ids": self.num_ids, "units": self.units, "dropout": self.dropout}
+        return {**super().get_config(), **own}
+
+
+@ENCODERS.register("mlp")
+@base.serializable
+class Mlp(base.ImageEncoder):
+    """Dense layers with ReLU over the flattened image.
+
+    Features: `image` float `[B, ...]`.
+
+    Args:
+      hidden: widths of the layers; the last is the encoder's width.
+      dropout: rate after each layer.
+
+    >>> Mlp(hidden=[16, 8])({"image": tf.zeros([2, 4, 4, 1])}).shape
+    TensorShape([2, 8])
+    """
+
+    def __init__(self, hidden=(128, 64), dropout=0.0, **kwargs):
+        super().__init__(**kwargs)
+        self.hidden, self.dropout = tuple(hidden), dropout
+        self.layers = [tf.keras.layers.Flatten()]
+        for units in self.hidden:
+            self.layers.append(tf.keras.layers.Dense(units, activation="relu"))
+            self.layers.append(tf.keras.layers.Dropout(dropout))
+
+    @property
+    def width(self):
+        return self.hidden[-1]
+
+    def get_config(self):
+        return {**super().get_config(), "hidden": self.hidden, "dropout": self.dropout}
