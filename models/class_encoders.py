@@ -1,7 +1,7 @@
-"""Class encoders: the classes to one vector each, `c` of shape `[n, d]`.
+"""Class encoders: one vector per class, `c` of shape `[n, d]`.
 
-Each is a Keras layer that is called on the ids of all the classes in order, int `[n]`, and on the
-instance encoder as a function of features, `encode`, which only `Text` uses.
+Each is a Keras layer that is called on the ids of all classes in order, int `[n]`, and on `encode`, the
+instance encoder as a function of features, which only `Text` uses.
 """
 
 import numpy as np
@@ -16,12 +16,12 @@ _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
 @CLASS_ENCODERS.register("embedding")
 @_serializable
 class Embedding(tf.keras.layers.Layer):
-    """A learned vector a class: the one-hot class through a linear map.
+    """A learned vector per class.
 
     Args:
       num_classes: `n`.
       width: `d`.
-      weight_decay: times the squares of the vectors, added to the layer's losses.
+      weight_decay: factor of the squared vectors that are added to the losses of the layer.
 
     >>> Embedding(num_classes=3, width=4)(tf.range(3)).shape
     TensorShape([3, 4])
@@ -41,23 +41,23 @@ class Embedding(tf.keras.layers.Layer):
         super().build(input_shape)
 
     def call(self, class_ids, encode=None):
-        del class_ids, encode  # all the classes, in order: no look-up, and a dense gradient
+        del class_ids, encode  # all classes in order need no lookup, and have a dense gradient
         return tf.convert_to_tensor(self.table)
 
     def get_config(self):
-        own = {"num_classes": self.num_classes, "width": self.width, "weight_decay": self.weight_decay}
-        return {**super().get_config(), **own}
+        options = {"num_classes": self.num_classes, "width": self.width, "weight_decay": self.weight_decay}
+        return {**super().get_config(), **options}
 
 
 @CLASS_ENCODERS.register("text")
 @_serializable
 class Text(tf.keras.layers.Layer):
-    """The classes' names or descriptions through the instance encoder, which learns from both.
+    """The names or descriptions of the classes, encoded by the instance encoder, which is trained on both.
 
-    A class that training never saw has a vector like every other. A step encodes `n` texts more.
+    Classes held out of training have a vector too. Each step encodes `n` additional texts.
 
     Args:
-      features: what the encoder takes, name -> ints `[n, length]`.
+      features: the features of the encoder, from name to ints `[n, length]`.
 
     >>> Text({"input_word_ids": [[1], [2]]})(tf.range(2), encode=lambda x: x["input_word_ids"]).numpy()
     array([[1],
@@ -85,15 +85,15 @@ class Text(tf.keras.layers.Layer):
 @CLASS_ENCODERS.register("frozen_text")
 @_serializable
 class FrozenText(tf.keras.layers.Layer):
-    """Fixed vectors of the classes' names or descriptions, and a learned linear map of them.
+    """Fixed vectors of the names or descriptions of the classes, and a learned linear map of them.
 
-    A class that training never saw has a vector like every other. The map starts out as the identity
-    where the widths are equal.
+    Classes held out of training have a vector too. If the widths are equal, the map is initialized to the
+    identity.
 
     Args:
-      shape: `[n, e]`, that of the vectors.
+      shape: shape of the vectors, `[n, e]`.
       width: `d`.
-      vectors: float `[n, e]`; None leaves them to the weights that are loaded later.
+      vectors: float `[n, e]`; None if weights are loaded later.
 
     >>> FrozenText(shape=[2, 3], width=4, vectors=[[1.0, 2.0, 3.0]] * 2)(tf.range(2)).shape
     TensorShape([2, 4])
@@ -122,23 +122,23 @@ class FrozenText(tf.keras.layers.Layer):
 class Attention(tf.keras.layers.Layer):
     """Self-attention among the classes, on top of another class encoder.
 
-    Transformer blocks that normalise before each part, `O(n^2 d + n d^2)` a block.
+    Transformer blocks with layer normalization before each part, `O(n^2 d + n d^2)` per block.
 
     Args:
-      base: the class encoder below.
+      base: the class encoder that provides the input.
       width: `d`.
       num_layers: number of blocks.
-      num_heads: heads of each; they divide `d`.
-      dropout: rate on attention and outputs.
+      num_heads: attention heads per block, a divisor of `d`.
+      dropout: dropout rate of attention and outputs.
 
     Raises:
-      ValueError: `d` does not split into `num_heads`.
+      ValueError: `num_heads` does not divide `d`.
 
     >>> Attention(Embedding(num_classes=3, width=4), width=4, num_heads=2)(tf.range(3)).shape
     TensorShape([3, 4])
 
     References:
-      Vaswani et al. (2017); Rank4Class, section 3.2, names it as future work.
+      Vaswani et al. (2017); Rank4Class, section 3.2, as future work.
     """
 
     def __init__(self, base, width, num_layers=1, num_heads=4, dropout=0.0, **kwargs):
@@ -167,14 +167,14 @@ class Attention(tf.keras.layers.Layer):
         return c[0]
 
     def get_config(self):
-        knobs = {name: getattr(self, name) for name in ("width", "num_layers", "num_heads", "dropout")}
-        return {**super().get_config(), "base": tf.keras.layers.serialize(self.base), **knobs}
+        options = {name: getattr(self, name) for name in ("width", "num_layers", "num_heads", "dropout")}
+        return {**super().get_config(), "base": tf.keras.layers.serialize(self.base), **options}
 
     @classmethod
     def from_config(cls, config):
         attention = cls(**{**config, "base": tf.keras.layers.deserialize(config["base"])})
-        # Keras's attention makes its variables in its first call. Without this call, a reloaded SavedModel
-        # would make new ones in the place of those it has read.
+        # Keras's attention creates its variables in its first call. Without this call, a reloaded SavedModel
+        # would replace the restored variables by new ones.
         for block in attention.blocks:
             block(tf.zeros([1, 1, attention.width]))
         return attention

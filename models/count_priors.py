@@ -1,6 +1,6 @@
-"""Count priors: how many classes an instance has, as log-probabilities of the counts `0..m`.
+"""Count priors: log-probabilities of the number of relevant classes, `0..m`.
 
-Each is a Keras layer that is called on the instance encoder's `h`, `[B, d]`.
+Each is a Keras layer that is called on the vectors of the instance encoder, `h` `[B, d]`.
 """
 
 import numbers
@@ -16,11 +16,11 @@ _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
 @COUNT_PRIORS.register("learned")
 @_serializable
 class LearnedCounts(tf.keras.layers.Layer):
-    """A law of the count that hangs on the instance: dense layers with ReLU, then a softmax.
+    """A distribution of the count that depends on the instance: dense layers with ReLU and a softmax.
 
     Args:
       most: `m`, the largest count.
-      hidden: widths of the layers before the last.
+      hidden: widths of the layers before the last one.
 
     Raises:
       ValueError: `most` is not a whole number of at least 1.
@@ -36,7 +36,7 @@ class LearnedCounts(tf.keras.layers.Layer):
     def __init__(self, most, hidden=(), **kwargs):
         super().__init__(**kwargs)
         if not isinstance(most, numbers.Integral) or isinstance(most, bool) or most < 1:
-            raise ValueError(f"most {most!r} is not a whole number of at least 1")
+            raise ValueError(f"most={most!r}: not a whole number of at least 1. Choose one.")
         self.most, self.hidden = most, tuple(hidden)
         self._layers_before = [tf.keras.layers.Dense(units, activation="relu") for units in self.hidden]
         self._last = tf.keras.layers.Dense(most + 1)
@@ -53,13 +53,13 @@ class LearnedCounts(tf.keras.layers.Layer):
 @COUNT_PRIORS.register("fixed")
 @_serializable
 class FixedCounts(tf.keras.layers.Layer):
-    """The same law for every instance.
+    """The same distribution of the count for every instance.
 
     Args:
-      probabilities: of the counts `0, 1, ...`; 0 for one that never comes.
+      probabilities: probabilities of the counts `0, 1, ...`.
 
     Raises:
-      ValueError: they are no probabilities, or do not sum to 1.
+      ValueError: a probability is outside `[0, 1]`, or they do not sum to 1.
 
     >>> tf.exp(FixedCounts([0.0, 0.75, 0.25])(tf.zeros([1, 8]))).numpy()
     array([[0.  , 0.75, 0.25]], dtype=float32)
@@ -72,15 +72,15 @@ class FixedCounts(tf.keras.layers.Layer):
 
     def call(self, h):
         with np.errstate(divide="ignore"):
-            law = np.log(np.array(self.probabilities)).astype(np.float32)
-        return tf.broadcast_to(law, [tf.shape(h)[0], len(law)])
+            log_prior = np.log(np.array(self.probabilities)).astype(np.float32)
+        return tf.broadcast_to(log_prior, [tf.shape(h)[0], len(log_prior)])
 
     def get_config(self):
         return {**super().get_config(), "probabilities": self.probabilities}
 
 
 def check_probabilities(probabilities):
-    """Raises ValueError, naming the culprit, where numbers are no probabilities of the counts `0, 1, ...`."""
+    """Raises ValueError unless numbers are probabilities of the counts `0, 1, ...`."""
     for count, probability in enumerate(probabilities):
         if not 0.0 <= probability <= 1.0:
             raise ValueError(f"probability {probability} of the count {count} is not in [0, 1]")

@@ -1,6 +1,6 @@
 r"""Interactions: an instance's vector and the classes' vectors to scores, $s_i = I(h, c_i)$.
 
-Each is a Keras layer called on the pair of `h` `[B, d]` and `c` `[n, d]`; it returns scores `[B, n]`.
+Each is a Keras layer that is called on `h` `[B, d]` and `c` `[n, d]` and returns scores `[B, n]`.
 """
 
 import functools
@@ -16,12 +16,12 @@ _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
 @INTERACTIONS.register("dot")
 @_serializable
 class Dot(tf.keras.layers.Layer):
-    r"""Dot product with a bias a class, $s_i = h \cdot c_i + b_i$: the classical dense layer.
+    r"""Dot product with a bias per class, $s_i = h \cdot c_i + b_i$: a dense layer.
 
     `O(B n d)` time.
 
     Args:
-      use_bias: whether a class has a bias. A class that training never saw keeps a bias of 0.
+      use_bias: whether each class has a bias. Classes held out of training keep a bias of 0.
 
     >>> Dot()([tf.ones([2, 4]), tf.ones([3, 4])]).shape
     TensorShape([2, 3])
@@ -52,9 +52,9 @@ class Dot(tf.keras.layers.Layer):
 @INTERACTIONS.register("bilinear")
 @_serializable
 class Bilinear(tf.keras.layers.Layer):
-    r"""A learned bilinear form, $s_i = h^\top W c_i$, which starts out as the dot product.
+    r"""A learned bilinear form, $s_i = h^\top W c_i$, initialized to the dot product.
 
-    `O(B d^2 + B n d)` time. No weight belongs to a class.
+    `O(B d^2 + B n d)` time. It has no weights per class.
 
     >>> Bilinear()([tf.ones([2, 4]), tf.ones([3, 4])]).numpy()
     array([[4., 4., 4.],
@@ -79,7 +79,7 @@ class Bilinear(tf.keras.layers.Layer):
 class Cosine(tf.keras.layers.Layer):
     r"""The cosine of the two vectors over a temperature, $s_i = \cos(h, c_i) / \tau$.
 
-    `O(B n d)` time. It has no weights. A vector of zeros has a cosine of 0 with every other.
+    `O(B n d)` time. It has no weights. The cosine of a zero vector with any other is 0.
 
     Args:
       temperature: $\tau$; scores lie in $\pm 1 / \tau$.
@@ -106,8 +106,8 @@ class Cosine(tf.keras.layers.Layer):
 
 
 def _unit(x):
-    """Vectors of length 1; one of zeros stays, with a gradient of 0."""
-    exact = tf.cast(x, _exact(x.dtype))  # in half precision the squares would leave its range
+    """Returns vectors of length 1; a zero vector stays 0, with a gradient of 0."""
+    exact = tf.cast(x, _exact(x.dtype))  # squares may overflow in half precision
     squares = tf.reduce_sum(tf.square(exact), axis=-1, keepdims=True)
     positive = squares > 0.0
     lengths = tf.sqrt(tf.where(positive, squares, 1.0))
@@ -115,14 +115,14 @@ def _unit(x):
 
 
 class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
-    """Two layers of equal width with ReLU on the pairs of `h` and `c_i`, and one score a pair.
+    """An MLP on the pairs of `h` and `c_i`: two layers of equal width with ReLU, and one score per pair.
 
-    A subclass makes the first layer's pre-activations; the classes come to it in blocks, so that no
-    tensor of all the pairs exists. What a block held is computed again for the gradient.
+    A subclass computes the pre-activations of the first layer. The classes are processed in blocks, so no
+    tensor of all pairs exists, and the values of a block are recomputed for the gradient.
 
     Args:
       units: `k`, the width of both layers; the paper tunes it in {64, 128, 256, 512}.
-      dropout: rate after each of the two layers.
+      dropout: dropout rate after each of the two layers.
 
     Raises:
       ValueError: `units` is not positive.
@@ -146,11 +146,11 @@ class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
         super().build(shapes)
 
     def pair_width(self, width, class_width):
-        """Returns how many numbers of a pair the first layer sees."""
+        """Returns the size of the first layer's input for a pair."""
         raise NotImplementedError
 
     def blocks(self, batch_size, num_classes, width):
-        """Returns how many blocks the classes are split into."""
+        """Returns the number of blocks of classes."""
         raise NotImplementedError
 
     def pairs(self, h, c, kernel, bias):
@@ -196,13 +196,13 @@ class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
 class LatentCrossMlp(_Mlp):
     r"""LC+MLP: a two-layer MLP on the element-wise product, $s_i = \text{MLP}(h \odot c_i)$.
 
-    `O(B n d k)` time for `k` units, as many multiplications as the products need however they are
-    arranged. Beside the scores it holds the products of at most half of the classes, and of fewer where
-    they would be more than 16 MiB; the gradient costs a third more time for that.
+    `O(B n d k)` time for `k` units, the least that the products allow. In addition to the scores it stores
+    the products of at most half of the classes, and at most 16 MiB of them, for which the gradient takes a
+    third more time.
 
     Args:
       units: `k`, the width of both layers.
-      dropout: rate after each layer.
+      dropout: dropout rate after each layer.
 
     >>> LatentCrossMlp(units=8)([tf.ones([2, 4]), tf.ones([3, 4])]).shape
     TensorShape([2, 3])
@@ -227,14 +227,15 @@ class LatentCrossMlp(_Mlp):
 class ConcatMlp(_Mlp):
     r"""Concat+MLP: a two-layer MLP on both vectors, $s_i = \text{MLP}([h; c_i])$.
 
-    The first layer splits exactly, $W [h; c_i] = W_h h + W_c c_i$, so that each part is computed once
-    an instance and once a class: `O((B + n) d k + B n k^2)` time for `k` units, where the pairs side by
-    side would take `O(B n (d k + k^2))`. Beside the scores it holds the hidden layers of at most 16 MiB
-    of pairs at a time.
+    The first layer splits exactly, $W [h; c_i] = W_h h + W_c c_i$, so each part is computed once per instance
+    or
+    class: `O((B + n) d k + B n k^2)` time for `k` units instead of `O(B n (d k + k^2))`. In addition to the
+      scores it
+    stores hidden layers of pairs of at most 16 MiB at a time.
 
     Args:
       units: `k`, the width of both layers.
-      dropout: rate after each layer.
+      dropout: dropout rate after each layer.
 
     >>> ConcatMlp(units=8)([tf.ones([2, 4]), tf.ones([3, 4])]).shape
     TensorShape([2, 3])
@@ -255,20 +256,19 @@ class ConcatMlp(_Mlp):
         return of_instances[:, None, :] + tf.matmul(c, kernel_c)[None, :, :]
 
 
-_BLOCK = 1 << 22  # numbers that a block of pairs may take: 16 MiB of float32
-_USUAL_BATCH = 64  # where the batch size is not known before it comes
+_BLOCK = 1 << 22  # largest size of a block of pairs: 16 MiB of float32
+_USUAL_BATCH = 64  # if the batch size is known only at run time
 
 
 def _score_in_blocks(score, blocks, seed, h, c, weights):
-    """Scores the classes in blocks, one after the other, and forgets all but the scores.
+    """Scores the classes in blocks, one after the other, and stores only the scores.
 
-    The gradient goes through the blocks once more and computes each again: for a third more time, the
-    memory is that of one block.
+    The gradient recomputes each block, which takes a third more time and the memory of one block.
 
     Args:
       score: function of `seed`, `h`, a block of `c` and `weights` to the scores of the block.
-      blocks: their number; with one, nothing is computed again.
-      seed: int32 `[2]`, of which every block gets its own, or None.
+      blocks: number of blocks; a single one is not recomputed.
+      seed: int32 `[2]`, from which each block derives its own, or None.
       h, c: `[B, d]`, `[n, d]`.
       weights: list of tensors.
 

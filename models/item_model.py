@@ -1,4 +1,4 @@
-"""The model of instances that bring the items to be ranked, such as a query its documents."""
+"""A model of instances with their own lists of items, such as queries with documents."""
 
 import tensorflow as tf
 
@@ -9,29 +9,29 @@ from rank4class.models.registry import ENCODERS
 @ENCODERS.register("items")
 @tf.keras.utils.register_keras_serializable(package="rank4class")
 class ItemModel(WithWeightDecay, tf.keras.Model):
-    r"""Scores each item of an instance by its own features: $s_{ij} = f(x_{ij})$.
+    r"""Scores each item of an instance by its features: $s_{ij} = f(x_{ij})$.
 
-    Nothing is known of a place in the list, so there is no class encoder and no interaction: `f` is a chain
-    of dense layers with ReLU and one without at its end, the same for all items. It is a Keras model like any
-    other, as `RankModel` is.
+    `f` has dense layers with ReLU and a final linear layer, and is the same for all items. There is no class
+    encoder and no interaction, since the position in the list has no meaning.
 
-    Features: `items` float `[B, m, d]`. Called on them it returns scores, float32 `[B, m]`; what pads a list
-    has one too, which the mask has to keep out of losses and metrics.
+    Features: `items` float `[B, m, d]`. It returns scores, float32 `[B, m]`, also for padding, which `where`
+      has to
+    exclude from losses and metrics.
 
     Args:
-      hidden: widths of the layers before the last; without any, the scores are linear in the features. The
-        last has no bias, which would move all scores of a list alike.
-      dropout: rate after each of these.
-      weight_decay: times the squares of the kernels, added to the loss.
+      hidden: widths of the layers before the last one; if empty, scores are linear in the features. The last
+        layer has no bias, which would shift all scores of a list equally.
+      dropout: dropout rate after each hidden layer.
+      weight_decay: factor of the squared kernels that are added to the loss.
 
     Raises:
-      ValueError: a dropout without a layer to act on; or, raised by a call, features without `items`.
+      ValueError: a dropout without hidden layers; or, raised by a call, features without `items`.
 
     >>> ItemModel()({"items": tf.ones([2, 5, 3])}).shape
     TensorShape([2, 5])
 
     References:
-      Swersky et al. (2012), section 5.2, where scores are linear.
+      Swersky et al. (2012), section 5.2, with linear scores.
     """
 
     FEATURES = ("items",)
@@ -40,7 +40,7 @@ class ItemModel(WithWeightDecay, tf.keras.Model):
         super().__init__(weight_decay, **kwargs)
         self.hidden, self.dropout = tuple(hidden), dropout
         if dropout and not self.hidden:
-            raise ValueError(f"dropout {dropout} is of hidden layers, and there is none: set `hidden` too")
+            raise ValueError(f"dropout={dropout}: there are no hidden layers. Set `hidden` too.")
         self.chain = tf.keras.Sequential()
         for units in self.hidden:
             self.chain.add(tf.keras.layers.Dense(units, activation="relu"))

@@ -1,4 +1,4 @@
-"""The rank model: instance encoder, class encoder and interaction joined."""
+"""The rank model: an instance encoder, a class encoder and an interaction."""
 
 import functools
 from collections.abc import Mapping
@@ -12,22 +12,23 @@ from rank4class.models.encoders.base import check_features
 class RankModel(tf.keras.Model):
     r"""Scores all classes for an instance: $s_i = I(H(x), C(i))$.
 
-    Called on a dict of features it returns scores, float32 `[B, n]`; with a count prior a dict of these,
-    "scores", and "log_counts", float32 `[B, m + 1]`, the log-probabilities that an instance has `0..m`
-    classes. It is a Keras model like any other: `compile` it with a ranking loss (with a count prior one for
-    each output, see `losses.CountLikelihood`), or hand it to `pipelines.trainer`. Save it as `.keras` or as a
-    SavedModel folder; Keras refuses to write such a model as `.h5`.
+    It is called on a dict of features and returns scores, float32 `[B, n]`. With a count prior it returns a
+    dict of "scores" and "log_counts", float32 `[B, m + 1]`, the log-probabilities of `0..m` relevant classes.
+    `compile` it with a ranking loss, as any Keras model; with a count prior, use one loss per output (see
+    `losses.CountLikelihood`). Save it as `.keras` or as a SavedModel folder; Keras cannot write subclassed
+    models as `.h5`.
 
     Args:
-      encoder: instance encoder, features to `h` `[B, d]`. Those of `encoders` take a dict of features; if
-        another Keras layer takes one tensor, so does the model.
-      class_encoder: ids of all classes, and the encoder for their texts, to `c` `[n, d]`.
-      interaction: the pair of `h` and `c` to scores `[B, n]`.
+      encoder: instance encoder, from features to `h` `[B, d]`. The encoders of `models.encoders` take a dict
+        of features. With another Keras layer that takes one tensor, the model takes one tensor too.
+      class_encoder: layer from the ids of all classes to `c` `[n, d]`. Its argument `encode` is the instance
+        encoder, for class encoders of texts.
+      interaction: layer from `[h, c]` to scores `[B, n]`.
       num_classes: `n`.
-      count_prior: `h` to `log_counts`, see `count_priors`; or None.
+      count_prior: layer from `h` to `log_counts` (see `models.count_priors`), or None.
 
     Raises:
-      ValueError: raised by a call on features that the encoder does not take.
+      ValueError: raised by a call, if features lack one that the encoder takes.
 
     References:
       Rank4Class, Figure 2.
@@ -72,7 +73,7 @@ class RankModel(tf.keras.Model):
         return {**super().get_config(), **serialized, "num_classes": self.num_classes}
 
     def get_build_config(self):
-        """What a loaded model has to be called on before its weights fit in: names, shapes and dtypes."""
+        """Returns names, shapes and dtypes of the features that a loaded model is built with."""
         if self.save_spec() is None:
             raise ValueError("this RankModel has no weights to save yet: call it on features first")
         (features, *_), _ = self.save_spec()
@@ -88,7 +89,7 @@ class RankModel(tf.keras.Model):
         def empty(shape, dtype):
             return tf.zeros([1 if size is None else size for size in shape], dtype)
 
-        if isinstance(config.get("dtype"), str):  # of a feature with that name it would be a pair
+        if isinstance(config.get("dtype"), str):  # a feature of that name has a pair here
             self(empty(**config))
         else:
             self({name: empty(*spec) for name, spec in config.items()})

@@ -11,11 +11,11 @@ serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
 
 
 def check_features(encoder, features):
-    """Raises ValueError where features lack what an encoder takes.
+    """Raises ValueError if features lack one that the encoder takes.
 
     Args:
-      encoder: a layer; one without `FEATURES` takes anything.
-      features: tensors, or their shapes, as a call gets them.
+      encoder: a layer; without `FEATURES` it takes anything.
+      features: the tensors of a call, or their shapes.
 
     >>> check_features(Identity(), tf.zeros([2, 4]))
     Traceback (most recent call last):
@@ -36,7 +36,7 @@ def check_features(encoder, features):
 
 
 class ImageEncoder(tf.keras.layers.Layer):
-    """Runs the image through `layers`, which a subclass sets, one after the other."""
+    """Applies `layers`, which a subclass sets, to the image in order."""
 
     FEATURES = ("image",)
 
@@ -48,7 +48,7 @@ class ImageEncoder(tf.keras.layers.Layer):
 
 
 class WithWeightDecay(tf.keras.layers.Layer):
-    """Adds `weight_decay` times the squares of all kernels to the layer's losses."""
+    """Adds `weight_decay` times the sum of the squared kernels to the losses of the layer."""
 
     def __init__(self, weight_decay, **kwargs):
         super().__init__(**kwargs)
@@ -64,18 +64,18 @@ class WithWeightDecay(tf.keras.layers.Layer):
         return {**super().get_config(), "weight_decay": self.weight_decay}
 
 
-def load(cls, path, name, knobs, empty):
-    """Builds the encoder that a checkpoint describes, with its weights.
+def load(cls, path, name, options, empty):
+    """Returns the encoder that a checkpoint describes, with its weights.
 
     Args:
       cls: the encoder's class.
       path: see `checkpoints.find`.
-      name: what `checkpoints` calls the encoder.
-      knobs: the constructor's arguments that are not the checkpoint's to say.
-      empty: features of one instance, on which a call creates the variables.
+      name: the name of the encoder in `checkpoints`.
+      options: arguments of the constructor that the checkpoint does not set.
+      empty: features of one instance; a call on them creates the variables.
 
     Raises:
-      ValueError: the checkpoint is another encoder's, or does not describe one.
+      ValueError: the checkpoint is of another encoder, or does not describe one.
     """
     source = checkpoints.find(path)
     if source.encoder != name:
@@ -85,10 +85,10 @@ def load(cls, path, name, knobs, empty):
         )
     logging.info("%s: %s", path, source.format)
     try:
-        encoder = cls(**{**source.settings, **knobs})
+        encoder = cls(**{**source.settings, **options})
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{source.path}: what stands beside it does not describe this encoder: {error}"
+            f"{source.path}: its configuration does not describe this encoder: {error}"
         ) from error
     encoder(empty)
     source.assign(encoder.named_variables())

@@ -9,14 +9,14 @@ from rank4class.models.registry import ENCODERS
 @ENCODERS.register("small_cnn")
 @base.serializable
 class SmallCnn(base.ImageEncoder):
-    """Two 3 x 3 convolutions, a pooling by two, and one dense layer, for small images.
+    """A CNN for small images: two 3 x 3 convolutions, max pooling by 2, and a dense layer.
 
     Features: `image` float `[B, height, width, channels]`.
 
     Args:
       filters: channels of the two convolutions.
-      units: the encoder's width.
-      dropout: rate before and after the dense layer.
+      units: width of the encoder.
+      dropout: dropout rate before and after the dense layer.
 
     >>> SmallCnn(units=8)({"image": tf.zeros([2, 8, 8, 1])}).shape
     TensorShape([2, 8])
@@ -44,19 +44,19 @@ class SmallCnn(base.ImageEncoder):
 
 @base.serializable
 class Vgg16(base.WithWeightDecay, base.ImageEncoder):
-    """VGG16 for images of 32 x 32: batch norm after each ReLU, dropout, and one dense layer of 512.
+    """VGG16 for 32 x 32 images, with batch normalization after each ReLU, dropout, and a dense layer of 512.
 
-    Features: `image` float `[B, 32, 32, 3]`, RGB in `[0, 1]`; it is normalised by the mean and the
-    deviation of CIFAR-10's training pixels.
+    Features: `image` float `[B, 32, 32, 3]`, RGB in `[0, 1]`; normalized by the mean and the
+    standard deviation of CIFAR-10's training pixels.
 
     Args:
-      weight_decay: times the squares of the kernels, added to the loss.
+      weight_decay: factor of the squared kernels that are added to the loss.
 
     >>> Vgg16()({"image": tf.zeros([2, 32, 32, 3])}).shape
     TensorShape([2, 512])
 
     References:
-      Simonyan & Zisserman (2014); github.com/geifmany/cifar-vgg, which Rank4Class, appendix B.2, names.
+      Simonyan & Zisserman (2014); github.com/geifmany/cifar-vgg, cited by Rank4Class, appendix B.2.
     """
 
     BLOCKS = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
@@ -80,10 +80,10 @@ class Vgg16(base.WithWeightDecay, base.ImageEncoder):
 
     @classmethod
     def from_checkpoint(cls, path=None, weight_decay=5e-4):
-        """Builds the encoder with the weights of a checkpoint, or random ones.
+        """Returns the encoder with the weights of a checkpoint, or with random weights.
 
         Args:
-          path: see `checkpoints.find`; None draws random weights.
+          path: see `checkpoints.find`; None for random weights.
           weight_decay: see the class.
         """
         if path is None:
@@ -120,16 +120,15 @@ ENCODERS.register("vgg16")(Vgg16.from_checkpoint)
 class ResNet50(base.WithWeightDecay):
     """ResNet50 up to its last pooling.
 
-    There are two networks of that name, whose weights do not fit one another: the Model Garden's, which
-    halves the image in the middle convolution of a block, and that of `keras.applications`, which does
-    so in the first.
+    There are two variants, whose weights are not compatible: the Model Garden's has the stride in the middle
+    convolution of a block, and that of `keras.applications` in the first.
 
-    Features: `image` float `[B, height, width, 3]`, RGB in `[0, 1]`, 224 x 224 as published; it is
-    normalised as the variant's published weights ask for.
+    Features: `image` float `[B, height, width, 3]`, RGB in `[0, 1]`, 224 x 224 as published,
+    normalized as the published weights of the variant require.
 
     Args:
-      variant: "model_garden" or "keras", whose batch norm sees only its own replica's examples.
-      weight_decay: times the squares of the kernels, added to the loss.
+      variant: "model_garden", or "keras", whose batch normalization is per replica.
+      weight_decay: factor of the squared kernels that are added to the loss.
 
     Raises:
       ValueError: unknown `variant`.
@@ -156,10 +155,10 @@ class ResNet50(base.WithWeightDecay):
 
     @classmethod
     def from_checkpoint(cls, path=None, weight_decay=1e-4):
-        """Builds the variant that a checkpoint holds, with its weights, or one of random weights.
+        """Returns the variant of a checkpoint with its weights, or one with random weights.
 
         Args:
-          path: see `checkpoints.find`; None draws random weights for the Model Garden's variant.
+          path: see `checkpoints.find`; None for the Model Garden's variant with random weights.
           weight_decay: see the class.
         """
         if path is None:
@@ -172,7 +171,7 @@ class ResNet50(base.WithWeightDecay):
         return 2048
 
     def named_variables(self):
-        """Returns the variables by names that do not hang on what else the program has built."""
+        """Returns the variables by names that are the same in every program."""
         if self.variant == "keras":
             return _by_layer(self.network.layers)
         with_weights = [layer for layer in self.network.layers if layer.weights]
@@ -196,7 +195,7 @@ class ResNet50(base.WithWeightDecay):
         return {**super().get_config(), "variant": self.variant}
 
 
-# Of ImageNet's training pixels, per channel: what the Model Garden normalises by.
+# Mean and standard deviation of ImageNet's training pixels per channel, as in the Model Garden.
 _IMAGENET_MEAN, _IMAGENET_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
@@ -204,7 +203,7 @@ ENCODERS.register("resnet50")(ResNet50.from_checkpoint)
 
 
 def _several_replicas():
-    """Whether batch norm has replicas to meet, so that the batch it normalises by is the whole one."""
+    """Returns whether batch normalization has to synchronize replicas to use the whole batch."""
     return tf.distribute.get_strategy().num_replicas_in_sync > 1
 
 

@@ -9,19 +9,19 @@ from rank4class.models.registry import ENCODERS
 
 @base.serializable
 class Bert(tf.keras.layers.Layer):
-    """tf-models-official's BERT encoder, pooled to one vector.
+    """The BERT encoder of tf-models-official, pooled to one vector.
 
     Features: `input_word_ids`, `input_mask`, `input_type_ids`, int `[B, length]`.
 
     Args:
-      vocab_size, hidden_size, num_layers, num_heads, inner_size, max_positions, num_types: the
-        network's size.
-      embedding_size: width of the embeddings where it is not that of the layers.
+      vocab_size, hidden_size, num_layers, num_heads, inner_size, max_positions, num_types: size of the
+        network.
+      embedding_size: width of the embeddings; None is `hidden_size`.
       activation: "gelu" (exact), "gelu_new" (the tanh approximation) or "relu".
-      dropout: rate on hidden states and attention.
-      output_dropout: rate on the vector that comes out; the published fine-tuning has 0.1 there.
-      pooling: "mean" of the tokens that are not padding, "cls" for the first token's state, or
-        "pooler", the default, for that state through BERT's own dense tanh layer.
+      dropout: dropout rate of hidden states and attention.
+      output_dropout: dropout rate of the pooled vector, 0.1 in the published fine-tuning.
+      pooling: "pooler", the default, for the state of the first token through BERT's dense tanh layer, "cls"
+        for that state itself, or "mean" for the mean over the tokens without padding.
 
     Raises:
       ValueError: unknown `pooling`, or more tokens than positions.
@@ -86,26 +86,26 @@ class Bert(tf.keras.layers.Layer):
             name="bert",
         )
         self.drop = tf.keras.layers.Dropout(output_dropout)
-        # Where BERT's own pooler has no part in the output it has no gradient either.
+        # Without a part in the output, the pooler has no gradient.
         self.network.pooler_layer.trainable = pooling == "pooler"
 
     @classmethod
     def from_checkpoint(cls, path, dropout=0.1, output_dropout=0.0, pooling=None):
-        """Builds the encoder that a checkpoint describes and loads its weights.
+        """Returns the encoder that a checkpoint describes, with its weights.
 
         Args:
           path: see `checkpoints.find`.
           dropout, output_dropout, pooling: see the class.
 
         Raises:
-          FileNotFoundError, ValueError: see `checkpoints`; or it is another encoder's.
+          FileNotFoundError, ValueError: see `checkpoints`, or the checkpoint is of another encoder.
         """
-        knobs = {"dropout": dropout, "output_dropout": output_dropout, "pooling": pooling}
+        options = {"dropout": dropout, "output_dropout": output_dropout, "pooling": pooling}
         empty = {name: tf.zeros([1, 1], tf.int32) for name in cls.FEATURES}
-        return base.load(cls, path, cls.NAME, knobs, empty)
+        return base.load(cls, path, cls.NAME, options, empty)
 
     def named_variables(self):
-        """Returns the variables by the network's own names, those that a checkpoint is to fill."""
+        """Returns the variables that a checkpoint has to provide, by the names of the network."""
         scope = self.network.name + "/"
         names = [v.name.rsplit(scope, 1)[-1].removesuffix(":0") for v in self.network.variables]
         named = dict(zip(names, self.network.variables, strict=True))
@@ -125,8 +125,8 @@ class Bert(tf.keras.layers.Layer):
         return self.drop(self._pool(features, self.network(features, training=training)), training=training)
 
     def build(self, shapes):
-        # Keras's attention makes its variables in its first call. Without this call, a reloaded SavedModel
-        # would make new ones in the place of those it has read.
+        # Keras's attention creates its variables in its first call. Without this call, a reloaded SavedModel
+        # would replace the restored variables by new ones.
         self.network({name: tf.zeros([1, 1], tf.int32) for name in self.FEATURES})
         super().build(shapes)
 
@@ -148,9 +148,9 @@ ENCODERS.register("bert")(Bert.from_checkpoint)
 
 @base.serializable
 class Electra(Bert):
-    """ELECTRA's discriminator: BERT's network without a pooler, its embeddings maybe narrower.
+    """ELECTRA's discriminator: BERT's network without a pooler, possibly with narrower embeddings.
 
-    Features and arguments are those of `Bert`; `pooling` is "cls", the default, or "mean".
+    Features and arguments are the same as for `Bert`; `pooling` is "cls", the default, or "mean".
 
     References:
       Clark et al. (2020), "ELECTRA"; Rank4Class, appendix B.2.

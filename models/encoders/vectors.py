@@ -9,12 +9,12 @@ from rank4class.models.registry import ENCODERS
 @ENCODERS.register("identity")
 @base.serializable
 class Identity(tf.keras.layers.Layer):
-    """Passes on vectors that are encoded already.
+    """Returns vectors that are already encoded.
 
     Features: `embedding` float `[B, d]`.
 
     Args:
-      width: `d`; None takes what the first call brings.
+      width: `d`; None takes it from the first call.
     """
 
     FEATURES = ("embedding",)
@@ -37,20 +37,20 @@ class Identity(tf.keras.layers.Layer):
 @ENCODERS.register("embedding")
 @base.serializable
 class InstanceEmbedding(tf.keras.layers.Layer):
-    """A learned vector an instance, for instances that are known by their ids alone, such as users.
+    """A learned vector per instance, for instances that are known only by their ids, such as users.
 
     Features: `id` int `[B]`, in `0..num_ids-1`.
 
     Args:
-      num_ids: how many instances there are.
-      units: the encoder's width.
-      dropout: rate.
+      num_ids: the number of instances.
+      units: width of the encoder.
+      dropout: dropout rate.
 
     >>> InstanceEmbedding(num_ids=5, units=4)({"id": tf.constant([3, 0])}).shape
     TensorShape([2, 4])
 
     References:
-      Rankmax, section 4: users and the movies that are relevant to them.
+      Rankmax, section 4, for users and their movies.
     """
 
     FEATURES = ("id",)
@@ -72,8 +72,8 @@ class InstanceEmbedding(tf.keras.layers.Layer):
         return self._drop(tf.gather(self.table, features["id"]), training=training)
 
     def get_config(self):
-        own = {"num_ids": self.num_ids, "units": self.units, "dropout": self.dropout}
-        return {**super().get_config(), **own}
+        options = {"num_ids": self.num_ids, "units": self.units, "dropout": self.dropout}
+        return {**super().get_config(), **options}
 
 
 @ENCODERS.register("mlp")
@@ -84,8 +84,8 @@ class Mlp(base.ImageEncoder):
     Features: `image` float `[B, ...]`.
 
     Args:
-      hidden: widths of the layers; the last is the encoder's width.
-      dropout: rate after each layer.
+      hidden: widths of the layers; the last one is the width of the encoder.
+      dropout: dropout rate after each layer.
 
     >>> Mlp(hidden=[16, 8])({"image": tf.zeros([2, 4, 4, 1])}).shape
     TensorShape([2, 8])
