@@ -67,8 +67,8 @@ def test_half_precision_gives_a_law_in_full():
 @pytest.mark.parametrize(
     ("name", "knobs", "message"),
     [
-        ("learned", {"most": 0}, "most 0 is not a whole number of at least 1"),
-        ("learned", {"most": 2.5}, "most 2.5 is not a whole number of at least 1"),
+        ("learned", {"most": 0}, "most=0: not a whole number of at least 1"),
+        ("learned", {"most": 2.5}, "most=2.5: not a whole number of at least 1"),
         ("fixed", {"probabilities": (0.5, 0.4)}, "the probabilities of the counts sum to 0.9, not to 1"),
         ("fixed", {"probabilities": (1.5, -0.5)}, r"probability 1.5 of the count 0 is not in \[0, 1\]"),
         ("fixed", {"probabilities": (0.5, float("nan"))}, "probability nan of the count 1 is not in"),

@@ -85,5 +85,5 @@ def test_xla():
 
 
 def test_dropout_of_no_layer_is_refused():
-    with pytest.raises(ValueError, match=r"dropout 0\.5 is of hidden layers, and there is none"):
+    with pytest.raises(ValueError, match=r"dropout=0\.5: there are no hidden layers"):
         ItemModel(dropout=0.5)

@@ -201,7 +201,7 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(trained, tmp_path, names
             {"data.name": "digits", "data.path": None},
             "encoder 'items' needs items, but dataset 'digits' has image",
         ),
-        ({"encoder.dropout": 0.5}, "dropout 0.5 is of hidden layers, and there is none"),
+        ({"encoder.dropout": 0.5}, "dropout=0.5: there are no hidden layers"),
         (
             {"loss.levels": None},
             r"train.txt query \d+ \(line \d+\) has a label of \d, .* below loss.levels 2: set it to 5",
