@@ -527,7 +527,8 @@ def _encode(experiment, raw, cache_dir):
         path = os.path.join(cache_dir, name)
         files.make_writable(cache_dir)
         print(f"Computing the frozen encoder's outputs, once, to {path}")
-        encoded = {split: _outputs(experiment, raw, encoder, split) for split in raw.splits}
+        encode = tf.function(lambda features: encoder(features, training=False), autograph=False)
+        encoded = {split: _outputs(experiment, raw, encode, split) for split in raw.splits}
         content = io.BytesIO()
         np.savez(content, **encoded)
         files.write(path, content.getvalue())
@@ -567,8 +568,7 @@ def _kept(folder, name):
     return None
 
 
-def _outputs(experiment, raw, encoder, split):
-    encode = tf.function(lambda features: encoder(features, training=False), autograph=False)
+def _outputs(experiment, raw, encode, split):
     total = len(raw.evaluation_batches(experiment, split))
     bar = tf.keras.utils.Progbar(total, verbose=1 if sys.stdout.isatty() else 2, unit_name="batch")
     outputs = []
