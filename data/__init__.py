@@ -13,19 +13,19 @@ from rank4class.data import (
     synthetic_retrieval,
     text_file,
 )
-from rank4class.data.class_tables import balanced_class_weights, class_descriptions, class_weights
-from rank4class.data.image import AUGMENTATIONS, ContentAndSize, DecodeAndCrop, DecodeAndRandomCrop, Rescale
-from rank4class.data.pipeline import (
+from rank4class.data.batching import (
     UNREADABLE,
-    NamingErrors,
-    blame,
+    ErrorReportingIterator,
     evaluation_batches,
+    raise_first_unreadable,
     read_each,
     training_batches,
     training_indices,
     unreadable,
 )
+from rank4class.data.class_tables import balanced_class_weights, class_descriptions, class_weights
+from rank4class.data.dataset import Dataset, Split, draw, draw_pairs
+from rank4class.data.image import AUGMENTATIONS, ContentAndSize, DecodeAndCrop, DecodeAndRandomCrop, Rescale
 from rank4class.data.registry import DATASETS, get, warn_of_skipped
-from rank4class.data.splits import Dataset, Split, draw, draw_pairs
 from rank4class.data.text import WordPiece
-from rank4class.data.text_file import folded
+from rank4class.data.text_file import normalize_text

@@ -11,8 +11,8 @@ import sklearn.datasets
 import sklearn.neural_network
 
 from rank4class.data import small_images
+from rank4class.data.dataset import Dataset, Split, draw
 from rank4class.data.registry import DATASETS
-from rank4class.data.splits import Dataset, Split, draw
 
 CANVAS, SIDE = 60, 20  # pixels, of an image and of a digit
 BORDER = 4  # of an image of MNIST, without a digit's pixel but for few

@@ -8,8 +8,8 @@ from scipy.sparse import csr_array
 
 from rank4class.data import sources
 from rank4class.data.class_tables import class_names
+from rank4class.data.dataset import Dataset, Split
 from rank4class.data.registry import DATASETS
-from rank4class.data.splits import Dataset, Split
 
 FILES = {"train": "train.tsv", "validation": "dev.tsv", "test": "test.tsv"}
 

@@ -5,8 +5,8 @@ import os
 import numpy as np
 
 from rank4class.data import class_tables, sources
+from rank4class.data.dataset import Dataset, Split, draw_together
 from rank4class.data.registry import DATASETS
-from rank4class.data.splits import Dataset, Split, draw_together
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
 FOREIGN_ENDINGS = (

@@ -640,7 +640,7 @@ def test_a_broken_image_is_named(tmp_path, kind):
     message = f"{split.origins[7]} cannot be read: {reason}"
     preprocess, crop = data.DecodeAndCrop(8), data.DecodeAndRandomCrop(8)
     batches = data.evaluation_batches(split, batch_size=4, preprocess=preprocess)
-    named = data.NamingErrors(batches, split, lambda i: range(4 * i, 4 * i + 4), preprocess)
+    named = data.ErrorReportingIterator(batches, split, lambda i: range(4 * i, 4 * i + 4), preprocess)
     assert message_of(named) == message
 
     def indices_of(number):
@@ -648,7 +648,7 @@ def test_a_broken_image_is_named(tmp_path, kind):
         return next(iter(indices)).numpy()
 
     batches = data.training_batches(split, batch_size=4, seed=5, preprocess=crop)
-    assert message_of(data.NamingErrors(batches.take(3), split, indices_of, preprocess)) == message
+    assert message_of(data.ErrorReportingIterator(batches.take(3), split, indices_of, preprocess)) == message
     assert list(data.unreadable(split, preprocess)) == [(7, message)]
 
 

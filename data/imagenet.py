@@ -9,9 +9,9 @@ import tensorflow as tf
 from google.protobuf import json_format
 
 from rank4class.data import records, sources
+from rank4class.data.dataset import Dataset, Split
 from rank4class.data.image_folder import examples, images_by_class
 from rank4class.data.registry import DATASETS
-from rank4class.data.splits import Dataset, Split
 
 TRAIN_TAR, VALIDATION_TAR = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
 

@@ -13,8 +13,8 @@ import scipy.sparse
 import sklearn.datasets
 
 from rank4class.data import sources
+from rank4class.data.dataset import Dataset, Split
 from rank4class.data.registry import DATASETS
-from rank4class.data.splits import Dataset, Split
 
 LETOR = {"train": "train.txt", "validation": "vali.txt", "test": "test.txt"}
 LIGHTGBM = {

@@ -11,8 +11,8 @@ import numpy as np
 from absl import logging
 
 from rank4class.data import sources
+from rank4class.data.dataset import Dataset, Split
 from rank4class.data.registry import DATASETS
-from rank4class.data.splits import Dataset, Split
 
 SPLITS = ("train", "validation", "test")
 MOST_BYTES = 10**9  # of a news.tsv in a zip file; that of MINDlarge has 85 million

@@ -14,8 +14,8 @@ import scipy.sparse
 import tensorflow as tf
 
 from rank4class.data import sources
+from rank4class.data.dataset import Dataset, draw_pairs
 from rank4class.data.registry import DATASETS
-from rank4class.data.splits import Dataset, draw_pairs
 
 RELEASES = ("latest-small", "100k", "1m", "20m", "25m")
 COLUMNS = ("userId", "movieId", "rating", "timestamp")
@@ -58,7 +58,7 @@ def movielens(
     Movielens 100k has 101 thousand pairs of 600 users and 9 thousand movies (its Table 1), which is the
     release "latest-small" (100,836 of 610 and 9,724), and not "100k" (100,000 of 943 and 1,682).
 
-    The pairs of a user and a movie are split at random, as `splits.draw_pairs` does. Validation ranks
+    The pairs of a user and a movie are split at random, as `dataset.draw_pairs` does. Validation ranks
     the movies without those of the user's training, the test those of its validation either: a movie
     that a user is known to have rated cannot be asked for again. The paper ranks "all movies" and does not
     say whether these are among them.

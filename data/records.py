@@ -14,7 +14,7 @@ import tensorflow as tf
 from absl import logging
 
 from rank4class.data import sources
-from rank4class.data.pipeline import op_reason
+from rank4class.data.batching import op_reason
 
 FRAME = 16  # bytes of a record beside its content: its length, and a checksum of each
 THREADS = 16

@@ -13,8 +13,8 @@ import sklearn.datasets
 import sklearn.model_selection
 
 from rank4class.data import sources
+from rank4class.data.dataset import Dataset, Split
 from rank4class.data.registry import DATASETS
-from rank4class.data.splits import Dataset, Split
 
 MOST_IDX_BYTES = 10**9  # some twenty times the training images of MNIST
 

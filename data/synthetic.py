@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from rank4class.data.dataset import Dataset, Split
 from rank4class.data.registry import DATASETS
-from rank4class.data.splits import Dataset, Split
 
 SHARES = {"train": 0.6, "validation": 0.2, "test": 0.2}
 

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import scipy.sparse
 
+from rank4class.data.dataset import Dataset, draw_pairs
 from rank4class.data.registry import DATASETS
-from rank4class.data.splits import Dataset, draw_pairs
 
 AFFINITY = 2.0  # standard deviation over the classes; that of Gumbel's distribution is 1.28
 POPULARITY = 1.0  # standard deviation of the logarithm
@@ -49,7 +49,7 @@ def synthetic_retrieval(
     Instances and classes have normal vectors, whose dot product is the affinity, and classes a popularity
     with a long tail (log-normal). The relevant classes of an instance are drawn one after the other
     without replacement, each with probability proportional to popularity times the exponential of the
-    affinity. The splits are those of `splits.draw_pairs`.
+    affinity. The splits are those of `dataset.draw_pairs`.
 
     40 s and 310 MB for 850,000 classes and 2,000 instances on one core.
 

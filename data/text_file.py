@@ -11,8 +11,8 @@ import numpy as np
 from absl import logging
 
 from rank4class.data import class_tables, sources
+from rank4class.data.dataset import Dataset, Split, draw_together
 from rank4class.data.registry import DATASETS
-from rank4class.data.splits import Dataset, Split, draw_together
 
 FILES = {
     "train": ("train",),
@@ -187,7 +187,7 @@ def _check_first_line(path, examples):
     others = (example for example in examples if example.text != examples[0].text)
     if where != f"{path}:1" or any(example.label == label for example in others):
         return
-    if folded(label) in LABEL_NAMES:
+    if normalize_text(label) in LABEL_NAMES:
         raise ValueError(
             f"{where}: this line seems to be a header, as no other example has the class {label!r}. Set "
             "data.text_column and data.label_column to the names in it; if it is an example, move it down."
@@ -230,7 +230,11 @@ def _table(path, rows, columns):
 
 def _not_found(column, names):
     """Returns what to say of a column that is wanted, and of those that are there."""
-    alike = [name for name in names if folded(name).replace(" ", "") == folded(column).replace(" ", "")]
+    alike = [
+        name
+        for name in names
+        if normalize_text(name).replace(" ", "") == normalize_text(column).replace(" ", "")
+    ]
     meant = [name for name in alike if name != column]
     hint = f", did you mean {meant[0]!r}" if meant else ""
     return f"{column!r}{hint}; it has: {sources.listed([repr(name[:40]) for name in names])}"
@@ -272,7 +276,7 @@ def _check_usual_header(where, row, columns):
 
 def _bare(cell):
     """Returns a cell as names of columns are compared, without the byte order mark of a joined file."""
-    return folded(cell.strip(f'{MARK}"'))
+    return normalize_text(cell.strip(f'{MARK}"'))
 
 
 def _example(where, row, columns):
@@ -317,10 +321,10 @@ def _class_names(path, examples, train_path):
     return tuple(places)
 
 
-def folded(text):
+def normalize_text(text):
     """Returns what texts are compared by: neither case nor white space makes another text.
 
-    >>> folded(" A  Text ")
+    >>> normalize_text(" A  Text ")
     'a text'
     """
     return " ".join(text.casefold().split())
@@ -338,7 +342,7 @@ def _usable(examples, names, paths, names_path, bad_rows):
                     raise ValueError(
                         f"{example.where} has the class {example.label!r}, which {names_path} does not have"
                     )
-                content = folded(example.text), folded(example.pair)
+                content = normalize_text(example.text), normalize_text(example.pair)
                 first = seen.setdefault(content, (split, example.where))
                 if first[0] != split:
                     raise ValueError(
@@ -364,6 +368,6 @@ def _split(examples, names, columns):
 
 def _draw(split, shares, seed):
     places = {}
-    contents = zip(*(map(folded, values) for values in split.features.values()), strict=True)
+    contents = zip(*(map(normalize_text, values) for values in split.features.values()), strict=True)
     first = np.array([places.setdefault(content, i) for i, content in enumerate(contents)])
     return draw_together(split, first, shares, seed=seed)

@@ -53,7 +53,7 @@ def by_class(judged, labels, class_names):
     """Sums up what was judged for each class.
 
     Args:
-      judged: an `evaluation.Judged` of `N` examples.
+      judged: an `evaluation.EvaluationResult` of `N` examples.
       labels: as in `data.Split`.
       class_names: of the `n` classes that the examples were ranked among.
 

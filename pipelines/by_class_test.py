@@ -12,7 +12,7 @@ NAMES = ("top1_error", "ndcg@2", "mean_rank")
 
 
 def judge(scores, labels, names=NAMES):
-    scorer = evaluation.Judge(lambda features, training: Outputs(features), names)
+    scorer = evaluation.Evaluator(lambda features, training: Outputs(features), names)
     labels = np.asarray(labels, np.int32 if np.ndim(labels) == 1 else np.float32)
     return scorer([(tf.constant(scores, tf.float32), labels, tf.ones([len(labels)]))])
 

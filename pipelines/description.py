@@ -96,7 +96,7 @@ class Description:
     def rank_metrics(self, num_classes):
         """Returns the experiment's metrics of a ranking of so many classes; those of sets need a model."""
         names = [name for name in self.experiment.metrics if name not in losses.metrics.SET_METRICS]
-        return evaluation.meaningful(names, num_classes)
+        return evaluation.applicable_metrics(names, num_classes)
 
     def baseline(self, split):
         """Returns the `rank_metrics`, in percent, of one ranking for every example of a split.
@@ -115,7 +115,7 @@ class Description:
         examples = problem.drawn(self.splits[split], BASELINE_EXAMPLES, seed=0)
         examples = dataclasses.replace(examples, features={"place": np.arange(len(examples))})
         names = self.rank_metrics(len(counts))
-        judge = evaluation.Judge(popularity, names, max_relevant=examples.max_relevant())
+        judge = evaluation.Evaluator(popularity, names, max_relevant=examples.max_relevant())
         batches = data.evaluation_batches(examples, batch_size=self.experiment.evaluation_batch_size)
         return judge(batches).summarize()
 
@@ -128,7 +128,7 @@ class Description:
         """Returns the `rank_metrics`, in percent, of a split's items, mean over all their orders."""
         examples = self.splits[split]
         labels, where = examples.labels.toarray(), ~examples.excluded.toarray()
-        scores = evaluation.others_last(tf.zeros(labels.shape), where)
+        scores = evaluation.mask_scores(tf.zeros(labels.shape), where)
         names = self.rank_metrics(labels.shape[1])
         metrics = [losses.get_metric(name, ties="average") for name in names]
         return evaluation.summarize(np.stack([m.of_scores(scores, labels) for m in metrics], axis=1), names)
@@ -172,7 +172,7 @@ def describe(experiment, dataset):
     problem.check_class_weights(section, dataset.splits["train"])
     problem.augment_of(experiment, dataset)  # raises where there is nothing to augment
     whole = _each_once(dataset.splits)
-    splits, unreadable, sizes = problem.capped(whole, section), {}, {}
+    splits, unreadable, sizes = problem.limit_examples(whole, section), {}, {}
     if _has_files(dataset):
         read = {name: _read_images(name, split) for name, split in splits.items()}
         splits = {name: images.readable for name, images in read.items()}
@@ -246,7 +246,7 @@ def _contents(split):
     """Returns for each example what it is compared by."""
     if "text" in split.features:
         texts = [split.features[name] for name in ("text", "text_pair") if name in split.features]
-        return ["\n".join(map(data.folded, both)) for both in zip(*texts, strict=True)]
+        return ["\n".join(map(data.normalize_text, both)) for both in zip(*texts, strict=True)]
     arrays = list(split.features.values())
     return [_digest(b"".join(array[i].tobytes() for array in arrays)) for i in range(len(split))]
 

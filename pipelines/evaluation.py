@@ -12,7 +12,7 @@ from rank4class.pipelines import statistics, strategies
 
 
 @dataclasses.dataclass(frozen=True)
-class Judged:
+class EvaluationResult:
     """What a model made of the `N` examples of a split.
 
     Attributes:
@@ -40,7 +40,7 @@ class Judged:
         return summarize(self.values, self.names)
 
 
-class Judge:
+class Evaluator:
     """A model and metrics of its scores, compiled into one function.
 
     Args:
@@ -66,7 +66,7 @@ class Judge:
             outputs = scorer(features, training=False)
             scores = tf.cast(outputs.scores, tf.float32)  # in half precision 1 less may be the same
             if outputs.where is not None:
-                scores = others_last(scores, outputs.where)
+                scores = mask_scores(scores, outputs.where)
             # A reciprocal has rounding errors.
             ranks = tf.math.round(1.0 / mrr.of_scores(scores, labels))
             sound = tf.reduce_all(tf.math.is_finite(scores), axis=1)
@@ -119,7 +119,7 @@ class Judge:
           stopping: function that says whether to give up; asked before each batch.
 
         Returns:
-          A `Judged`, or None where it gave up.
+          A `EvaluationResult`, or None where it gave up.
         """
         parts = []
         for features, labels, weights in batches:
@@ -128,10 +128,12 @@ class Judge:
             figures = self.of_batch(features, labels, weights, keep_scores)
             kept = figures.pop("weights").numpy() > 0
             parts.append({name: figure.numpy()[kept] for name, figure in figures.items()})
-        return Judged(self.names, **{name: np.concatenate([p[name] for p in parts]) for name in parts[0]})
+        return EvaluationResult(
+            self.names, **{name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+        )
 
 
-def others_last(scores, where):
+def mask_scores(scores, where):
     """Scores of the classes that take no part below all others of their row.
 
     Args:
@@ -141,7 +143,7 @@ def others_last(scores, where):
     Returns:
       float32 `[B, n]`; a score that is not finite stays so, unless its class takes no part.
 
-    >>> others_last(tf.constant([[3.0, 1.0, 2.0]]), [[False, True, True]]).numpy()
+    >>> mask_scores(tf.constant([[3.0, 1.0, 2.0]]), [[False, True, True]]).numpy()
     array([[0., 1., 2.]], dtype=float32)
     """
     finite = tf.where(tf.math.is_finite(scores), scores, scores.dtype.max)
@@ -196,7 +198,7 @@ def _entropy(counts):
     return scipy.special.entr(counts / counts.sum(axis=1, keepdims=True)).sum(axis=1) / np.log(2.0)
 
 
-def meaningful(names, num_classes):
+def applicable_metrics(names, num_classes):
     """Leaves out the metrics that say nothing about so many classes, by the metrics' own rule."""
 
     def says_something(name):

@@ -80,7 +80,7 @@ def write(folder, summary, table, judged, split, class_names):
       folder: on disk or in object storage.
       summary: for `evaluation.json`.
       table: a `by_class.ByClass`.
-      judged: an `evaluation.Judged`.
+      judged: an `evaluation.EvaluationResult`.
       split: the `data.Split` that was judged.
       class_names: of the classes that it was ranked among.
 

@@ -22,7 +22,7 @@ def drawn(n=4, size=30, labels=None, origins=True):
     scores = rng.normal(size=[size, n]).astype(np.float32)
     origins = np.array([f"test.tsv:{i}" for i in range(1, size + 1)], object) if origins else None
     split = data.Split({"image": scores}, labels, origins)
-    judge = evaluation.Judge(lambda features, training: Outputs(features["image"]), NAMES)
+    judge = evaluation.Evaluator(lambda features, training: Outputs(features["image"]), NAMES)
     judged = judge(data.evaluation_batches(split, batch_size=7), keep_scores=True)
     return judged, split, tuple(f"class\t{i}" for i in range(n))
 
@@ -90,7 +90,9 @@ def test_a_terminal_shows_classes_in_the_order_asked_for():
 
 def test_examples_without_an_origin_and_without_scores(tmp_path):
     judged, split, class_names = drawn(origins=False)
-    judged = evaluation.Judged(judged.names, judged.values, judged.top_classes, judged.right, judged.ranks)
+    judged = evaluation.EvaluationResult(
+        judged.names, judged.values, judged.top_classes, judged.right, judged.ranks
+    )
     scored = evaluation_files.read(written(str(tmp_path), judged, split, class_names), with_scores=True)
     assert scored.origins[:2].tolist() == ["example 0", "example 1"]
     assert scored.scores is None
@@ -187,7 +189,7 @@ def test_scores_that_are_not_finite_have_the_worst_values(tmp_path):
     _, split, class_names = drawn()
     broken = split.features["image"].copy()
     broken[3, 1] = np.inf
-    judge = evaluation.Judge(lambda features, training: Outputs(features["image"]), NAMES)
+    judge = evaluation.Evaluator(lambda features, training: Outputs(features["image"]), NAMES)
     batches = data.evaluation_batches(data.Split({"image": broken}, split.labels), batch_size=7)
     path = written(str(tmp_path), judge(batches, keep_scores=True), split, class_names)
     assert evaluation_files.read(path).values[3].tolist() == [1.0, np.inf]

@@ -17,7 +17,7 @@ def values_of(true_ranks, names, n=12):
     scores = np.tile(np.arange(n, 0, -1.0), [len(true_ranks), 1])
     scores[np.isinf(true_ranks)] = np.nan
     labels = np.where(np.isinf(true_ranks), 1, true_ranks).astype(np.int32) - 1
-    judge = evaluation.Judge(lambda features, training: Outputs(features), names)
+    judge = evaluation.Evaluator(lambda features, training: Outputs(features), names)
     batch = tf.constant(scores, tf.float32), labels, tf.ones([len(labels)])
     return judge([batch]).values
 
@@ -91,7 +91,7 @@ def test_every_example_is_judged_once_whatever_the_batch(batch_size):
     rng = np.random.default_rng(0)
     scores = rng.normal(size=[10, 6]).astype(np.float32)
     split = data.Split({"image": scores}, rng.integers(6, size=10).astype(np.int32))
-    judge = evaluation.Judge(lambda features, training: Outputs(features["image"]), ["mean_rank", "mrr"])
+    judge = evaluation.Evaluator(lambda features, training: Outputs(features["image"]), ["mean_rank", "mrr"])
     judged = judge(data.evaluation_batches(split, batch_size=batch_size), keep_scores=True)
     ranks = 1 + np.sum(scores > scores[np.arange(10), split.labels][:, None], axis=1)
     np.testing.assert_allclose(judged.values, np.stack([ranks, 1 / ranks], axis=1), rtol=1e-6)
@@ -104,7 +104,7 @@ def test_examples_of_several_classes():
     scores = np.array([[4.0, 3.0, 2.0, 1.0], [1.0, 2.0, 3.0, 4.0]], np.float32)
     split = data.Split({"image": scores}, csr_array(np.array([[1, 0, 1, 0], [1, 0, 0, 0]], np.float32)))
     names = ["ndcg@5", "recall@2", "precision@2"]
-    judge = evaluation.Judge(lambda features, training: Outputs(features["image"]), names)
+    judge = evaluation.Evaluator(lambda features, training: Outputs(features["image"]), names)
     judged = judge(data.evaluation_batches(split, batch_size=3))
     assert judged.ranks.tolist() == [1.0, 4.0]
     assert judged.right.tolist() == [1, 0]
@@ -123,7 +123,7 @@ def test_examples_of_at_most_so_many_classes(jit_compile):
     names = ["top1_accuracy", "map@10", "recall@5"]
 
     def judged(**knobs):
-        return evaluation.Judge(lambda s, training: Outputs(s), names, jit_compile=jit_compile, **knobs)(
+        return evaluation.Evaluator(lambda s, training: Outputs(s), names, jit_compile=jit_compile, **knobs)(
             [batch]
         )
 
@@ -136,7 +136,7 @@ def test_examples_of_at_most_so_many_classes(jit_compile):
 
 def test_a_model_of_nan_scores_has_the_worst_figures():
     split = data.Split({"image": np.zeros([5, 1], np.float32)}, np.zeros([5], np.int32))
-    judge = evaluation.Judge(lambda features, training: Outputs(tf.fill([5, 6], float("nan"))), NAMES)
+    judge = evaluation.Evaluator(lambda features, training: Outputs(tf.fill([5, 6], float("nan"))), NAMES)
     judged = judge(data.evaluation_batches(split, batch_size=5)).summarize()
     assert [judged[name] for name in NAMES] == [100.0, 100.0, 0.0, 0.0]
 
@@ -145,7 +145,7 @@ def test_scores_that_are_not_finite_stay_so_beside_classes_that_take_no_part():
     nan, inf = np.nan, np.inf
     scores = tf.constant([[nan, 1.0, 2.0], [1.0, nan, 2.0], [-inf, 5.0, inf], [nan, nan, nan]])
     where = tf.constant([[False, True, True], [False, True, True], [True, False, True], [False, False, True]])
-    found = evaluation.others_last(scores, where).numpy()
+    found = evaluation.mask_scores(scores, where).numpy()
     np.testing.assert_array_equal(found[0], [0.0, 1.0, 2.0])
     np.testing.assert_array_equal(found[1], [0.0, nan, 2.0])
     np.testing.assert_array_equal(found[2], [-inf, 4.0, inf])
@@ -153,8 +153,11 @@ def test_scores_that_are_not_finite_stay_so_beside_classes_that_take_no_part():
 
 
 def test_meaningful_and_better():
-    assert evaluation.meaningful(("top1_error", "top5_error", "ndcg@5"), 5) == ("top1_error", "ndcg@5")
-    assert evaluation.meaningful(("top5_error",), 6) == ("top5_error",)
+    assert evaluation.applicable_metrics(("top1_error", "top5_error", "ndcg@5"), 5) == (
+        "top1_error",
+        "ndcg@5",
+    )
+    assert evaluation.applicable_metrics(("top5_error",), 6) == ("top5_error",)
     nan = float("nan")
     assert evaluation.better("top1_error", 3.0, 4.0)
     assert evaluation.better("ndcg@5", 4.0, 3.0)

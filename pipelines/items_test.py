@@ -105,7 +105,7 @@ def test_what_pads_a_list_has_no_part_in_a_metric(two_lengths):
     results = []
     for loaded in both:
         scorer = loaded.scorer(model_of(experiment, loaded, weights), "validation")
-        judge = evaluation.Judge(scorer, ("ndcg@3", "map", "mrr", "precision@1"))
+        judge = evaluation.Evaluator(scorer, ("ndcg@3", "map", "mrr", "precision@1"))
         results.append(judge(loaded.read(experiment, "validation")).values)
     np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-5)
 
@@ -114,7 +114,7 @@ def test_ndcg_of_a_padded_list_is_that_of_scikit_learn(queries):
     experiment = experiment_on(queries)
     loaded = problem.load(experiment, "")
     model = loaded.build_model(experiment)
-    judged = evaluation.Judge(loaded.scorer(model, "test"), ("ndcg@3",))(loaded.read(experiment, "test"))
+    judged = evaluation.Evaluator(loaded.scorer(model, "test"), ("ndcg@3",))(loaded.read(experiment, "test"))
     split = loaded.splits["test"]
     scores = split.features["items"] @ model.get_weights()[0][:, 0]
     for i, there in enumerate(~split.excluded.toarray()):

@@ -91,7 +91,9 @@ class Problem:
 
     def blame_training(self, experiment, step):
         """Raises ValueError on the first example of a training step that cannot be read, if any."""
-        data.blame(self.splits["train"], self.training_examples(experiment, step), self.preprocess)
+        data.raise_first_unreadable(
+            self.splits["train"], self.training_examples(experiment, step), self.preprocess
+        )
 
     def evaluation_batches(self, experiment, split, context=None):
         """Returns the batches of a split, every example once; see `data.evaluation_batches`."""
@@ -115,7 +117,7 @@ class Problem:
             batches = strategy.distribute_datasets_from_function(
                 lambda context: self.evaluation_batches(experiment, split, context)
             )
-        return data.NamingErrors(batches, examples, indices_of, self.preprocess)
+        return data.ErrorReportingIterator(batches, examples, indices_of, self.preprocess)
 
     def build_encoder(self, experiment):
         """Makes a new encoder with its variables created.
@@ -240,7 +242,7 @@ def load(experiment, cache_dir):
     """
     dataset = read_dataset(experiment.data)
     check_class_weights(experiment.data, dataset.splits["train"])
-    splits = capped(dataset.splits, experiment.data)
+    splits = limit_examples(dataset.splits, experiment.data)
     preprocess = preprocess_of(experiment, dataset)
     if experiment.data.on_bad_row == "skip":
         splits = _without_unreadable(dataset.class_names, splits, preprocess)
@@ -278,7 +280,7 @@ def read_dataset(section):
     return data.get(section.name, **config.dataset_knobs(section))
 
 
-def capped(splits, section):
+def limit_examples(splits, section):
     """Returns name -> split, at most `max_examples` of each.
 
     Of instances that are known by their ids alone the other splits keep those that training does: of the

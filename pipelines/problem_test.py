@@ -573,7 +573,7 @@ def test_excluded_classes_are_left_out_of_every_metric(scale, dtype):
     for split in ("validation", "test"):
         [(features, labels, _)] = loaded.evaluation_batches(experiment, split).take(1)
         outputs = loaded.scorer(lambda features, training: of_all, split)(features, training=False)
-        scores = evaluation.others_last(tf.cast(outputs.scores, tf.float32), outputs.where)
+        scores = evaluation.mask_scores(tf.cast(outputs.scores, tf.float32), outputs.where)
         for name in METRICS:
             metric = losses.get_metric(name)
             ranked = {"where": ~features["excluded"], "ties": metric.ties, **metric.options}

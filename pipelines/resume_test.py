@@ -181,7 +181,7 @@ def test_a_signal_between_two_evaluations_saves_and_stops(
 def test_a_signal_while_a_split_is_judged(tmp_path, monkeypatch, undisturbed):
     """The first two signals come in evaluations, which are made again, the third in that of the results."""
     experiment, path = small(**{"optimizer.ema_momentum": 0.9}), str(tmp_path / "stopped")
-    judge, calls = evaluation.Judge.__call__, []
+    judge, calls = evaluation.Evaluator.__call__, []
 
     def signalling(self, batches, **kwargs):
         calls.append(1)
@@ -190,7 +190,7 @@ def test_a_signal_while_a_split_is_judged(tmp_path, monkeypatch, undisturbed):
         return judge(self, batches, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(evaluation.Judge, "__call__", signalling)
+        patch.setattr(evaluation.Evaluator, "__call__", signalling)
         for call, step in ((1, 17), (3, 34), (5, 34)):
             with pytest.raises(Interrupted, match=f"saved after step {step} and stopped"):
                 trainer.train(experiment, path, progress=False)

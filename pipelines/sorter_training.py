@@ -127,7 +127,7 @@ class SorterTraining(Training):
     def one_line(self, summary):
         return ", ".join(f"{name} {value:.5f}" for name, value in summary.items())
 
-    def settle(self):
+    def restore_final_weights(self):
         if self._optimizer.use_ema:
             self._optimizer.finalize_variable_values(self._model.trainable_variables)
         # The results are of the weights as they are written.

@@ -196,11 +196,11 @@ def build_rank_fn(experiment, loaded, strategy):
 
 
 def judges(experiment, loaded, model, strategy):
-    """Returns split -> `evaluation.Judge` of it, one for the splits that score alike."""
+    """Returns split -> `evaluation.Evaluator` of it, one for the splits that score alike."""
 
     def judge(*splits):
-        metrics = evaluation.meaningful(experiment.metrics, loaded.num_scored(splits[0]))
-        return evaluation.Judge(
+        metrics = evaluation.applicable_metrics(experiment.metrics, loaded.num_scored(splits[0]))
+        return evaluation.Evaluator(
             loaded.scorer(model, splits[0], experiment.count_prior.name),
             metrics,
             max_relevant=loaded.max_relevant(*splits),
@@ -216,7 +216,7 @@ def judges(experiment, loaded, model, strategy):
 def _metrics(experiment, loaded):
     """The metrics that say something about the validation split."""
     num_scored = loaded.num_scored("validation")
-    metrics = evaluation.meaningful(experiment.metrics, num_scored)
+    metrics = evaluation.applicable_metrics(experiment.metrics, num_scored)
     if experiment.monitor not in metrics:
         raise ValueError(f"monitor {experiment.monitor!r} says nothing about {num_scored} classes")
     return metrics

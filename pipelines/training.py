@@ -155,7 +155,7 @@ class Training:
         """Returns the metrics of a judged split in one line."""
         return report.one_line(summary)
 
-    def settle(self):
+    def restore_final_weights(self):
         """Gives the model the weights that the results are of."""
         self._state.restore_best()
 
@@ -373,7 +373,7 @@ class Training:
 
     def _finish(self):
         strategies.check_agreement(self._strategy, self._progress.step, self._workdir.path)
-        self.settle()
+        self.restore_final_weights()
         judged = {}
         for split in ("validation", "test"):
             judged[split] = self._judge(split)

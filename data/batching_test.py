@@ -288,7 +288,9 @@ def test_an_example_that_cannot_be_read_is_named(origins):
     split = data.Split(numbered(10).features, numbered(10).labels, origins)
     name = "example 7" if origins is None else "row 7"
     batches = data.evaluation_batches(split, batch_size=4, preprocess=refuse_sevens)
-    batches = iter(data.NamingErrors(batches, split, lambda n: range(4 * n, 4 * n + 4), refuse_sevens))
+    batches = iter(
+        data.ErrorReportingIterator(batches, split, lambda n: range(4 * n, 4 * n + 4), refuse_sevens)
+    )
     np.testing.assert_array_equal(next(batches)[1], [0, 1, 2, 3])
     with pytest.raises(ValueError, match=f"{name} cannot be read: .*a seven"):
         next(batches)
@@ -299,5 +301,5 @@ def test_an_example_that_cannot_be_read_is_named(origins):
 
 def test_what_can_be_read_passes_unchanged():
     batches = data.evaluation_batches(numbered(10), batch_size=4)
-    assert_equal_batches(data.NamingErrors(batches, numbered(10), None, None), batches)
+    assert_equal_batches(data.ErrorReportingIterator(batches, numbered(10), None, None), batches)
     assert list(data.unreadable(numbered(6), refuse_sevens)) == []

@@ -20,7 +20,7 @@ def training_batches(
     Starting at any step costs one permutation, as every epoch does.
 
     Args:
-      split: a `splits.Split`.
+      split: a `dataset.Split`.
       batch_size: `B`, of all workers together.
       seed: int.
       start_step: the first batch's step, from 0.
@@ -105,11 +105,11 @@ UNREADABLE = (
 )
 
 
-def blame(split, indices, preprocess):
+def raise_first_unreadable(split, indices, preprocess):
     """Raises ValueError on the first of some examples that cannot be read; returns where all can be.
 
     Args:
-      split: a `splits.Split`.
+      split: a `dataset.Split`.
       indices: of its examples.
       preprocess: function of a batch's features, in the graph, or None.
     """
@@ -117,12 +117,12 @@ def blame(split, indices, preprocess):
         _read(split, i, preprocess)
 
 
-class NamingErrors:
+class ErrorReportingIterator:
     """Iterates over batches; where one cannot be read, raises ValueError with the example that is to blame.
 
     Args:
       batches: what can be iterated over, the batches of a split.
-      split: a `splits.Split`.
+      split: a `dataset.Split`.
       indices_of: function of a batch's number, from 0, to the indices of its examples.
       preprocess: what the batches were made with, as a function of features.
     """
@@ -141,7 +141,7 @@ class NamingErrors:
             except StopIteration:
                 return
             except UNREADABLE as error:
-                blame(self._split, self._indices_of(number), self._preprocess)
+                raise_first_unreadable(self._split, self._indices_of(number), self._preprocess)
                 raise ValueError(f"batch {number} cannot be read: {error.message}") from error
             yield batch
 
@@ -150,7 +150,7 @@ def read_each(split, preprocess):
     """Reads the examples one by one, in order, past those that cannot be read.
 
     Args:
-      split: a `splits.Split`.
+      split: a `dataset.Split`.
       preprocess: function of a batch's features, in the graph.
 
     Yields:
