@@ -405,7 +405,9 @@ def follow(session, workdir):
     """Watches the undisturbed run to its end; returns its `Course`."""
     watch = Watch(workdir)
     saved, saves, since, results = {}, [], None, None
-    while session.runs():
+    running = True
+    while running:
+        running = session.runs()  # looks once more after the end
         writing = watch.look()
         now = session.seconds
         if watch.step():
@@ -417,7 +419,8 @@ def follow(session, workdir):
             since = None
         if results is None and os.path.exists(os.path.join(workdir, "results.json")):
             results = now
-        watch.rest()
+        if running:
+            watch.rest()
     if not saved or results is None:
         raise OSError(f"{workdir} has no checkpoint or no results.json: there is nothing to compare")
     return Course(

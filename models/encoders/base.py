@@ -17,6 +17,7 @@ def check_features(encoder, features):
       encoder: a layer; without `FEATURES` it takes anything.
       features: the tensors of a call, or their shapes.
 
+    >>> from rank4class.models.encoders import Identity
     >>> check_features(Identity(), tf.zeros([2, 4]))
     Traceback (most recent call last):
     ...
