@@ -159,6 +159,7 @@ def test_a_count_that_the_prior_leaves_out_has_no_chance():
     assert not set_sizes.most_probable([[0.0, 0.0]], np.zeros(1)).numpy().any()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("spoiled", [2, slice(None), slice(1, 6)])
 def test_an_instance_that_cannot_be_judged_spoils_no_other(spoiled):
     scores = SCORES.copy()
