@@ -312,16 +312,32 @@ def test_flags_that_have_to_be_there(mistaken):
     assert "--config" in mistaken("train", "--workdir=x")
 
 
-@pytest.mark.nightly
-def test_convert_then_train_with_class_names(command, tmp_path, tiny_goemotions, tiny_bert):
+def test_convert(command, tmp_path, tiny_bert):
     own = tmp_path / "own"
     converted = command("convert_checkpoint", f"--checkpoint={tiny_bert}", f"--output={own}")
     assert converted.returncode == 0, converted.stderr
     assert "Hugging Face BERT folder, " in converted.stdout
     assert f"Use it as --config.encoder.path={own}" in converted.stdout
-    assert "choose another folder" in error_line(
-        command("convert_checkpoint", f"--checkpoint={tiny_bert}", f"--output={own}")
-    )
+    again = command("convert_checkpoint", f"--checkpoint={tiny_bert}", f"--output={own}")
+    assert "choose another folder" in error_line(again)
+
+
+@pytest.mark.nightly
+def test_benchmark(command, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    flags = ["--suite=metrics", "--names=mrr", "--sizes=4x6", f"--json={path}"]
+    finished = command("benchmark", *flags)
+    assert finished.returncode == 0, finished.stderr
+    assert "metrics, 4x6" in finished.stdout
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert {row["suite"] for row in rows} == {"metrics"}
+    assert all(row["seconds"] > 0.0 for row in rows)
+
+
+@pytest.mark.nightly
+def test_convert_then_train_with_class_names(command, tmp_path, tiny_goemotions, tiny_bert):
+    own = tmp_path / "own"
+    assert command("convert_checkpoint", f"--checkpoint={tiny_bert}", f"--output={own}").returncode == 0
     trained = command(
         "train",
         "--config=goemotions_bert",
