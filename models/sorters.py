@@ -1,9 +1,9 @@
-r"""Sorters: differentiable stand-ins for the ranks of a list, $f(s) \approx \text{rank}(s) / n$.
+r"""Sorters: differentiable approximations of the ranks of a list, $f(s) \approx \text{rank}(s) / n$.
 
-Each is a Keras layer from scores `[..., n]` to ranks in `(0, 1]`: the highest score's is near `1 / n`, the
-lowest's near 1. Its method `places` gives them in `1..n`, as a rank function of the losses does. A learned
-sorter sees the scores with mean 0 and variance 1, which changes no rank: any scale and offset is what it was
-trained on, and a list of equal scores is one of zeros.
+Each is a Keras layer from scores `[..., n]` to ranks in `(0, 1]`: near `1 / n` for the highest score and near
+1 for the lowest. Its property `places` returns ranks in `1..n`, the rank function of a loss. Learned sorters
+standardize the scores to mean 0 and variance 1, which changes no rank, so they accept scores of any scale and
+offset.
 """
 
 import base64
@@ -22,12 +22,12 @@ _FOLDER = os.path.join(os.path.dirname(__file__), "sorter_weights")
 
 
 class Sorter(tf.keras.layers.Layer):
-    """What all sorters have in common.
+    """Base class of sorters.
 
-    It computes in float32, whatever the policy, and takes every class of a list without a mask.
+    It computes in float32 under any policy. Without a mask every class takes part.
 
     Args:
-      n: length of the lists, None where it takes any.
+      n: length of the lists; None accepts any length.
       trained: "shipped", a file of `to_bytes`, or None for weights to be trained.
     """
 
@@ -40,14 +40,14 @@ class Sorter(tf.keras.layers.Layer):
 
         Args:
           scores: float `[..., n]`, finite.
-          where: optional bool, broadcastable to `[..., n]`, the classes that take part. The ranks are then of
-            the list of these alone; the others rank behind it, one place after its end.
+          where: optional bool, broadcastable to `[..., n]`, the classes that take part. The ranks are those
+            of the list without the masked classes, which rank one place after its end.
 
         Returns:
           float32 `[..., n]`.
 
         Raises:
-          ValueError: the scores are no floats, or not of the length that the sorter is for.
+          ValueError: the scores are not floats, or do not have the length of the sorter.
         """
         scores = tf.convert_to_tensor(scores)
         if not scores.dtype.is_floating or not scores.shape.rank:
@@ -67,7 +67,7 @@ class Sorter(tf.keras.layers.Layer):
 
     @property
     def places(self):
-        """The sorter as the rank function of a loss, `Places`."""
+        """The rank function of a loss, `Places`."""
         return Places(self)
 
     def sort(self, scores, where, training=False):
@@ -85,9 +85,9 @@ class Sorter(tf.keras.layers.Layer):
 
 @_serializable
 class Places:
-    """A sorter as the rank function of a loss: `[..., n]` scores to soft ranks in `1..n`.
+    """A sorter as the rank function of a loss: from scores `[..., n]` to soft ranks in `1..n`.
 
-    It is saved with a loss, and with it its sorter's weights where they are not those that are shipped.
+    It is saved with a loss, including the weights of the sorter if they are not the shipped ones.
 
     >>> Places(get("exact"))(tf.constant([[7.0, 1.0, 7.0, 9.0]])).numpy()
     array([[2.5, 4. , 2.5, 1. ]], dtype=float32)
@@ -109,7 +109,7 @@ class Places:
         kind, own = _kind_of(self.sorter), self.sorter.get_config()
         if not self.sorter.weights or _is_as_shipped(self.sorter):
             return {"kind": kind, "sorter": own}
-        # A file may change or go; what a loss was saved with may not.
+        # Save the weights themselves: the file may change or disappear.
         tensors = {name: np.array(weight) for name, weight in _named_weights(self.sorter)}
         weights = base64.b64encode(safetensors.numpy.save(tensors)).decode()
         return {"kind": kind, "sorter": {**own, "trained": None}, "weights": weights}
@@ -125,7 +125,7 @@ class Places:
 
 @_serializable
 class Exact(Sorter):
-    """The ranks themselves, those of ties their mean. `O(n log n)`; nothing can be learnt through it.
+    """The exact ranks, with the mean rank for ties. `O(n log n)`; it has no gradient.
 
     >>> Exact()(tf.constant([[7.0, 1.0, 7.0, 9.0]])).numpy()
     array([[0.625, 1.   , 0.625, 0.25 ]], dtype=float32)
@@ -140,12 +140,12 @@ class Exact(Sorter):
 
 @_serializable
 class Handcrafted(Sorter):
-    r"""Comparisons by sigmoids, without parameters: `O(n^2)` time and memory.
+    r"""A sorter without weights that compares by sigmoids: `O(n^2)` time and memory.
 
     $$f_i = \frac{1}{n} \Big( 1 + \sum_{j \ne i} \sigma(\lambda (s_j - s_i)) \Big)$$
 
     Args:
-      sharpness: `lambda`; of the scores as they are.
+      sharpness: `lambda`; applies to the scores without standardization.
 
     >>> Handcrafted()(tf.constant([[9.0, 0.0, -9.0]])).numpy().round(3)
     array([[0.333, 0.667, 1.   ]], dtype=float32)
@@ -161,7 +161,7 @@ class Handcrafted(Sorter):
 
     def sort(self, scores, where, training=False):
         if where is not None:
-            scores = tf.where(where, scores, 0.0)  # NaN there would reach the gradient through 0 * NaN
+            scores = tf.where(where, scores, 0.0)  # NaN would reach the gradient through 0 * NaN
         ahead = tf.sigmoid(self.sharpness * (scores[:, None, :] - scores[:, :, None]))
         if where is not None:
             ahead = tf.where(where[:, None, :], ahead, 0.0)
@@ -173,17 +173,17 @@ class Handcrafted(Sorter):
 
 @_serializable
 class Equivariant(Sorter):
-    r"""Comparisons of one learned sharpness `lambda`, of lists of any length.
+    r"""A sorter with one learned weight, the sharpness `lambda`, for lists of any length.
 
     $$r_i = \frac{1}{2} + \sum_j c(\lambda (u_j - u_i)), \quad
     c(x) = \frac{1}{2} e^x \text{ for } x < 0, \text{ else } 1 - \frac{1}{2} e^{-x}$$
 
-    with `u` the scores scaled so that evenly spread ones are 1 apart: `lambda` says how many places a score
-    has to be ahead of another for the comparison to be sure. The sums over a sorted list follow from one
-    neighbour to the next, so all it takes is to sort once: `O(n log n)` time, `O(n)` memory.
+    where `u` are the scores scaled so that evenly spaced ones are 1 apart. The sums over a sorted list follow
+    from
+    one neighbor to the next, so it sorts once: `O(n log n)` time, `O(n)` memory.
 
-    A higher score never ranks behind a lower one, equal ones have equal ranks, the ranks of a list sum to
-    `1 + ... + n`, and to permute the scores permutes the ranks, bit for bit.
+    A higher score never ranks behind a lower one, equal scores have equal ranks, the ranks of a list sum to
+    `1 + ... + n`, and a permutation of the scores permutes the ranks bit for bit.
 
     >>> get("equivariant")(tf.constant([[9.0, 0.0, -9.0]])).numpy().round(1)
     array([[0.4, 0.7, 1. ]], dtype=float32)
@@ -203,8 +203,8 @@ class Equivariant(Sorter):
         return _in_order(scores, where, ranks)
 
 
-class _OfLength(Sorter):
-    """A sorter of lists of one length, in which what takes no part is spread among what does."""
+class _FixedLength(Sorter):
+    """A sorter of lists of one length; it spreads masked classes evenly among the others."""
 
     def __init__(self, n, **kwargs):
         super().__init__(n=n, **kwargs)
@@ -221,16 +221,16 @@ class _OfLength(Sorter):
         ranks = n * self.net(standardize(scores, None)[..., None], training=training)
         if where is not None:
             ranks = _without_others(ranks, where)
-        # What is out of bounds comes to their value, and keeps the gradient that leads back.
+        # Clips ranks that are out of bounds, but keeps their gradient.
         ranks += tf.stop_gradient(tf.clip_by_value(ranks, 1.0, size) - ranks)
         return ranks if where is None else tf.where(size > 1.0, ranks, 1.0)
 
     def _checked(self, scores):
-        """Returns the scores of lists of the sorter's own length; where that is not static, a step checks."""
+        """Checks the length of the lists, at run time if it is not static."""
         if scores.shape[1] is None:
             message = f"sorter {self.name!r} is for lists of {self.n} scores"
             with tf.control_dependencies([tf.debugging.assert_equal(tf.shape(scores)[1], self.n, message)]):
-                return tf.reshape(scores, [-1, self.n])  # XLA drops the assertion, and stops here
+                return tf.reshape(scores, [-1, self.n])  # XLA drops the assertion, and fails here
         if scores.shape[1] != self.n:
             raise ValueError(
                 f"sorter {self.name!r} is for lists of {self.n} scores, these have {scores.shape[1]}"
@@ -243,19 +243,19 @@ class _OfLength(Sorter):
 
 
 @_serializable
-class Cnn(_OfLength):
-    """Eight blocks of convolution, batch norm and ReLU that keep the length of the list, the last a read-out.
+class Cnn(_FixedLength):
+    """A CNN of seven blocks of convolution, batch normalization and ReLU, and a last convolution.
 
     Args:
-      n: length of the lists; None trains one for several.
-      filters: of the blocks before the last.
-      width: of the convolutions after the first, which sees one score at a time.
+      n: length of the lists; None for training on several lengths.
+      filters: number of filters of the blocks.
+      width: kernel width of all convolutions but the first, whose width is 1.
 
     >>> Cnn(n=10)(tf.zeros([2, 10])).shape
     TensorShape([2, 10])
 
     References:
-      Engilberge et al. (2019), section 3.1.1; theirs end in one place of `n` channels.
+      Engilberge et al. (2019), section 3.1.1, where the last layer has one position with `n` channels.
     """
 
     def __init__(self, n=None, filters=24, width=25, **kwargs):
@@ -264,7 +264,7 @@ class Cnn(_OfLength):
         layers = tf.keras.layers
         self.net = tf.keras.Sequential(name="net")
         for i in range(_BLOCKS - 1):
-            # The first ReLUs bend at scores all over their range, which takes long to learn.
+            # Spreads the kinks of the first ReLUs over the range of scores, which would take long to learn.
             beta = tf.keras.initializers.RandomUniform(-2.0, 2.0) if i == 0 else "zeros"
             own_width = 1 if i == 0 else width
             self.net.add(
@@ -280,13 +280,13 @@ class Cnn(_OfLength):
 
 
 @_serializable
-class Lstm(_OfLength):
-    """Bidirectional LSTMs over the list, and a linear read-out of each place.
+class Lstm(_FixedLength):
+    """Bidirectional LSTMs over the list, and a linear layer at each position.
 
     Args:
-      n: length of the lists; None trains one for several.
-      units: of each direction.
-      layers: how many stand on one another.
+      n: length of the lists; None for training on several lengths.
+      units: units of each direction.
+      layers: number of stacked LSTMs.
 
     >>> Lstm(n=10, units=4)(tf.zeros([2, 10])).shape
     TensorShape([2, 10])
@@ -299,7 +299,7 @@ class Lstm(_OfLength):
         super().__init__(n, **kwargs)
         self.units, self.layers = units, layers
         self.net = tf.keras.Sequential(name="net")
-        # The first gates open and close at scores all over their range, which takes long to learn.
+        # Spreads the thresholds of the first gates over the range of scores, which would take long to learn.
         spread = tf.keras.initializers.RandomUniform(-6.0, 6.0)
         init = {"kernel_initializer": spread, "bias_initializer": spread, "unit_forget_bias": False}
         for i in range(layers):
@@ -325,16 +325,16 @@ _BLOCKS = 8  # of the sorter "cnn"
 
 
 def get(name, n=None, trained=SHIPPED, **knobs):
-    """Returns a sorter by name, with its variables created.
+    """Returns a sorter with its variables created.
 
     Args:
       name: one of `SORTERS`.
-      n: length of the lists; needed by those that take one only.
-      trained: "shipped", a file of `to_bytes`, or None for weights yet to be trained.
+      n: length of the lists; required by sorters of one length.
+      trained: "shipped", a file of `to_bytes`, or None for weights to be trained.
       **knobs: the class's own.
 
     Raises:
-      ValueError: an unknown name, a sorter that lacks `n`, or for which there are no such weights.
+      ValueError: an unknown name, a missing `n`, or no weights for it.
 
     >>> get("handcrafted", sharpness=1.0)(tf.zeros([4])).numpy()
     array([0.625, 0.625, 0.625, 0.625], dtype=float32)
@@ -344,7 +344,7 @@ def get(name, n=None, trained=SHIPPED, **knobs):
     for knob in knobs:
         if knob not in known:
             raise ValueError(f"sorter {name!r} has no knob {knob!r}")
-    if issubclass(kind, _OfLength):
+    if issubclass(kind, _FixedLength):
         if trained == SHIPPED:
             _check_length(name, n)
             if knobs:
@@ -373,7 +373,7 @@ def standardize(scores, where=None):
 
     Args:
       scores: float `[N, n]`, of any scale.
-      where: optional bool `[N, n]`; what takes no part counts for nothing.
+      where: optional bool `[N, n]`; masked classes do not count.
 
     Returns:
       float32 `[N, n]`.
@@ -384,35 +384,35 @@ def standardize(scores, where=None):
     """
     size = _list_size(scores, where)
     taking_part = scores if where is None else tf.where(where, scores, tf.float32.max)
-    # Equal scores differ from their lowest by exactly nothing, which cannot be said of their mean.
+    # Equal scores differ from their lowest by exactly 0, but not from their rounded mean.
     lowest = tf.stop_gradient(tf.reduce_min(taking_part, axis=1, keepdims=True))
     above = scores - lowest if where is None else tf.where(where, scores - lowest, 0.0)
     centred = above - tf.reduce_sum(above, axis=1, keepdims=True) / size
     centred = centred if where is None else tf.where(where, centred, 0.0)
     largest = tf.stop_gradient(tf.reduce_max(tf.abs(centred), axis=1, keepdims=True))
     differ = largest > 0.0
-    centred /= tf.where(differ, largest, 1.0)  # whose squares are neither too large nor too small
+    centred /= tf.where(differ, largest, 1.0)  # avoids overflow and underflow of the squares
     variance = tf.reduce_sum(tf.square(centred), axis=1, keepdims=True) / size
     return centred / tf.sqrt(tf.where(differ, variance, 1.0))
 
 
 def _list_size(scores, where):
-    """Returns how many classes take part: a scalar, or `[N, 1]` and at least 1 where a mask is given."""
+    """Returns the number of classes that take part: a scalar, or `[N, 1]`, at least 1, if there is a mask."""
     if where is None:
         return tf.cast(tf.shape(scores)[1], tf.float32)
     return tf.maximum(1.0, tf.reduce_sum(tf.cast(where, tf.float32), axis=1, keepdims=True))
 
 
 def _spread(scores, where):
-    """Spreads what takes no part evenly among what does: a list like those that a sorter knows.
+    """Spreads masked classes evenly among the others, which gives lists like those of the training.
 
-    Of `f` that take no part the `j`-th has the score at place `(j - 1/6) m / f + 1/2` of the `m` that do,
-    between its neighbours': a third of a step past the middle, where it hardly ever meets one of them.
+    The `j`-th of `f` masked classes gets the score at rank `(j - 1/6) m / f + 1/2` of the other `m` classes,
+    interpolated between neighbors: a third of a step past the middle, where it rarely equals one of them.
     """
     scores = tf.where(where, scores, 0.0)
     in_order = tf.gather(scores, _descending(scores, where), batch_dims=1)
     size, others = _list_size(scores, where), _num_others(where)
-    # Multiples of the golden ratio put them in an order that is even and yet like a random one.
+    # Multiples of the golden ratio give an order that is evenly spread and looks random.
     key = tf.cumsum(tf.cast(~where, tf.int32), axis=1) * 40_503 % 65_536
     mixed = tf.argsort(tf.argsort(tf.where(where, 65_536, key), axis=1, stable=True), axis=1)
     place = (tf.cast(mixed, tf.float32) + 5 / 6) * size / tf.maximum(others, 1.0) + 0.5
@@ -425,13 +425,13 @@ def _spread(scores, where):
 
 
 def _without_others(ranks, where):
-    """Turns soft ranks in a list of `_spread` into those among what takes part: exact ones stay exact."""
+    """Converts soft ranks in a list of `_spread` to ranks without masked classes; exact ones stay exact."""
     size, others = _list_size(ranks, where), _num_others(where)
 
     def in_list(place):
         return place + tf.floor((place - 0.5) * others / size + 1 / 6)
 
-    # Its inverse, linear between whole places, of which one of three is the last that is not behind.
+    # The inverse, linear between integers. The search starts at most one below the result.
     about = tf.floor(0.5 + (ranks - 1 / 6) * size / (size + others))
     place = about - 1.0 + sum(tf.cast(in_list(about + i) <= ranks, tf.float32) for i in (0, 1))
     place = tf.stop_gradient(tf.clip_by_value(place, 1.0, tf.maximum(size - 1.0, 1.0)))
@@ -443,19 +443,19 @@ def _num_others(where):
 
 
 def _descending(scores, where):
-    """Returns the order from the highest score to the lowest, what takes no part at the end."""
+    """Returns the order from the highest score to the lowest, with masked classes at the end."""
     keys = scores if where is None else tf.where(where, scores, -float("inf"))
     return tf.argsort(keys, axis=1, direction="DESCENDING", stable=True)
 
 
 def _in_order(scores, where, ranks_in_order):
-    """Ranks lists by a function of their order: the same numbers whatever order they came in.
+    """Ranks lists by a function of the sorted scores: the result does not depend on the original order.
 
     Args:
       scores: float32 `[N, n]`.
       where: bool `[N, n]` or None.
-      ranks_in_order: function of the scores from the highest to the lowest, those that take no part at the
-        end, and their mask or None, to their ranks.
+      ranks_in_order: function from scores, sorted from high to low with masked ones at the end, and their
+        mask or None, to ranks.
 
     Returns:
       float32 `[N, n]`, the ranks in the order of the scores; equal scores have equal ranks.
@@ -464,30 +464,30 @@ def _in_order(scores, where, ranks_in_order):
     in_order = tf.gather(scores, order, batch_dims=1)
     taking_part = None if where is None else tf.gather(where, order, batch_dims=1)
     ranks = ranks_in_order(in_order, taking_part)
-    # Rounding must not tell ties apart: each takes the value of their first, and keeps its own gradient.
+    # Rounding must not separate ties: each takes the value of the first one, and keeps its own gradient.
     first = _first_of_run(_gaps(-in_order, taking_part) == 0.0)
     ranks += tf.stop_gradient(tf.gather(ranks, first, batch_dims=1) - ranks)
     return tf.gather(ranks, tf.argsort(order, axis=1), batch_dims=1)
 
 
-_FAR = 1e6  # in places: no comparison reaches so far
+_FAR = 1e6  # in ranks; beyond the reach of any comparison
 
 
 def _gaps(ascending, where):
-    """Returns the distances of neighbours, `[N, n - 1]`; what takes no part is far from all."""
+    """Returns the distances of neighbors, `[N, n - 1]`; masked classes are far from all others."""
     gaps = ascending[:, 1:] - ascending[:, :-1]
     return gaps if where is None else tf.where(where[:, 1:], gaps, _FAR)
 
 
 def _first_of_run(same):
-    """Returns the place of the first of each run, int32 `[N, n]`, where `same [N, n - 1]` ties neighbours."""
+    """Returns the first index of each run, int32 `[N, n]`; `same`, `[N, n - 1]`, marks equal neighbors."""
     place = tf.range(1, tf.shape(same)[1] + 1)
     starts = tf.pad(tf.where(same, 0, place), [[0, 0], [1, 0]])
     return _running(tf.maximum, starts)
 
 
 def _ranks_of_decays(decays):
-    r"""Soft ranks of sorted lists from how much of a comparison is left from a neighbour to the next.
+    r"""Returns soft ranks of sorted lists from the decay of comparisons between neighbors.
 
     $$r_i = i + \frac{1}{2} (B_i - A_i), \quad A_i = d_i (A_{i-1} + 1), \quad B_i = d_{i+1} (B_{i+1} + 1)$$
 
@@ -512,7 +512,7 @@ def _discounted(decays):
 def _recurrence(factors, terms):
     """Returns `x` of `x_i = f_i x_{i-1} + t_i`, all `[N, n]`.
 
-    Its gradient is such a recurrence from the end, so that nothing is kept of the steps between.
+    Its gradient is such a recurrence from the end, so no intermediate steps are stored.
     """
     _, values = _running(lambda new, old: (new[0] * old[0], new[0] * old[1] + new[1]), (factors, terms))
 
@@ -526,14 +526,14 @@ def _recurrence(factors, terms):
 
 
 def _running(combine, values):
-    """Runs an associative function along the lists, in `log n` steps.
+    """Accumulates an associative function along the lists, in `log n` steps.
 
     Args:
-      combine: of what stands at a place and what stands before it, each like `values`.
+      combine: function of the values at an index and of those before it, each like `values`.
       values: `[N, n, ...]`, or a tuple of such.
 
     Returns:
-      Like `values`: of each place, what those up to it make together.
+      Like `values`: at each index, the combination of all values up to it.
     """
     reach = 1
     while reach < (tf.nest.flatten(values)[0].shape[1] or 2**31):
@@ -551,30 +551,30 @@ def _running(combine, values):
 
 
 def to_bytes(sorter, **about):
-    """Returns a sorter's weights in half precision, as a safetensors file holds them.
+    """Returns the weights of a sorter in half precision, in safetensors format.
 
     Args:
-      sorter: with its variables created.
-      **about: texts to keep beside them, such as the `sizes` of the lists that it is for.
+      sorter: a sorter with its variables created.
+      **about: metadata, such as the `sizes` of the lists that it is for.
     """
     tensors = {name: np.array(weight, np.float16) for name, weight in _named_weights(sorter)}
     return safetensors.numpy.save(tensors, metadata={"sorter": _kind_of(sorter), **about})
 
 
 def about(name, n=None):
-    """Returns what is known of a sorter's shipped weights, name -> text.
+    """Returns the metadata of the shipped weights of a sorter, name -> text.
 
     >>> sorted(about("equivariant"))
     ['command', 'l1', 'sizes', 'sorter']
     """
-    if not issubclass(_kind(name), _OfLength):
+    if not issubclass(_kind(name), _FixedLength):
         return _metadata(_shipped(name, None))
     _check_length(name, n)
     return _metadata(_shipped(name, n))
 
 
 def _shipped(name, n):
-    """Returns the file of a sorter's shipped weights for lists of a length, None: any."""
+    """Returns the file of the shipped weights of a sorter for a length; None accepts any."""
     sizes = []
     for file in sorted(os.listdir(_FOLDER)):
         if file.split(".")[0].split("-")[0] != name or not file.endswith(".safetensors"):
@@ -599,7 +599,7 @@ def _kind_of(sorter):
 
 
 def _metadata(path):
-    """Returns what a file of weights says of itself, name -> text."""
+    """Returns the metadata of a file of weights, name -> text."""
     try:
         with safetensors.safe_open(path, "np") as file:
             return file.metadata() or {}
@@ -608,7 +608,7 @@ def _metadata(path):
 
 
 def _read(path):
-    """Returns what a file of weights holds, name -> array."""
+    """Returns the weights in a file, name -> array."""
     try:
         return safetensors.numpy.load_file(path)
     except (OSError, safetensors.SafetensorError) as error:
@@ -644,6 +644,6 @@ def _is_as_shipped(sorter):
 
 
 def _named_weights(sorter):
-    """Yields (name, variable), of the same name in every process."""
+    """Yields (name, variable), with the same names in every process."""
     for weight in sorter.weights:
         yield weight.name.removeprefix(f"{sorter.name}/").removesuffix(":0"), weight
