@@ -1,4 +1,4 @@
-"""Fixtures, the start of TensorFlow with two logical CPUs, and the limit on what a test may take."""
+"""Fixtures, the start of TensorFlow with two logical CPUs, and the time limit of fast tests."""
 
 import contextlib
 import gc
@@ -42,16 +42,16 @@ def pytest_configure(config):
     )
 
 
-# A test that takes more is marked `nightly`, or made smaller.
+# Make a test that takes more smaller, or mark it `nightly`.
 FAST_TEST_CPU_SECONDS = 2.0
-# What `_warm` takes on the machine that the limit is meant for: a slower or busier one has a higher limit.
+# CPU seconds of `_warm` on the reference machine. The limit grows on a slower or busier one.
 WARM_CPU_SECONDS = 2.0
 _slowness = 1.0
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-    """Records the CPU seconds of a test for `--junitxml`; fails one that is too slow for `make test`."""
+    """Records CPU seconds and memory for `--junitxml`, and fails fast tests that exceed the limit."""
     started = _cpu_seconds()
     result = yield
     seconds = _cpu_seconds() - started
@@ -73,7 +73,7 @@ def _cpu_seconds():
 
 @pytest.fixture(scope="session", autouse=True)
 def _warm():
-    """Takes what only the first use of TensorFlow costs, so that no test is charged with it."""
+    """Imports and warms up TensorFlow, so that the first tests do not pay for it."""
     global _slowness
     started = _cpu_seconds()
     import tensorflow as tf
@@ -87,7 +87,7 @@ def _warm():
     model = tf.keras.Sequential([tf.keras.layers.Dense(3)])
     model.compile("adam", loss=losses.Softmax(), metrics=[losses.NDCG(2)])
     model.fit(scores, np.array([0]), verbose=0)
-    gc.freeze()  # a collection would look at all of TensorFlow again and again
+    gc.freeze()  # excludes TensorFlow's objects from garbage collection
     _slowness = max(1.0, (_cpu_seconds() - started) / WARM_CPU_SECONDS)
 
 
@@ -153,9 +153,9 @@ def with_four_threads():
     return run
 
 
-# Importing TensorFlow takes five seconds: a process that has done so forks one for most doors.
+# Importing TensorFlow takes five seconds: a process that has imported it forks one per command.
 IMPORTED = """
-import json, os, resource, runpy, sys
+import json, os, runpy, sys
 from rank4class.pipelines import comparison, description, evaluation_files, report, trainer
 
 for line in sys.stdin:
@@ -167,9 +167,6 @@ for line in sys.stdin:
         for stream, path in zip((0, 1, 2), (os.devnull, *asked["streams"])):
             os.dup2(os.open(path, os.O_RDWR | os.O_CREAT), stream)
         os.environ |= asked["environment"]
-        if size := asked["largest_file"]:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-        exec(asked["first"])
         sys.argv = asked["arguments"]
         runpy.run_module(f"rank4class.scripts.{sys.argv[0]}", run_name="__main__", alter_sys=True)
         sys.exit()
@@ -178,9 +175,9 @@ for line in sys.stdin:
 
 
 class Forked:
-    """What `subprocess.Popen` would be of a process that another one has forked."""
+    """A process that another one has forked, with the methods of `subprocess.Popen`."""
 
-    cpu_seconds = 0.0  # of all that have ended
+    cpu_seconds = 0.0  # of all processes that have ended
 
     def __init__(self, ask, pid, streams):
         self.pid, self.returncode = pid, None
@@ -260,7 +257,7 @@ def _exit_code_of(module):
 
 @pytest.fixture(scope="session")
 def imported(tmp_path_factory):
-    """Returns a function that opens a door as `python -m` does; it returns the `Forked` process."""
+    """Returns a function that starts a command as `python -m` does; it returns the `Forked` process."""
     command = [sys.executable, "-c", IMPORTED]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, **pipes, text=True) as server:
@@ -269,15 +266,12 @@ def imported(tmp_path_factory):
             print(json.dumps(what), file=server.stdin, flush=True)
             return json.loads(server.stdout.readline())
 
-        def opened(door, *arguments, environment=None, largest_file=None, first=""):
-            """Runs the program `first` before; a file of more bytes than `largest_file` fills the disk."""
+        def opened(name, *arguments, environment=None):
             streams = [tmp_path_factory.mktemp("streams") / name for name in ("stdout", "stderr")]
             pid = ask(
-                arguments=[door, *map(str, arguments)],
+                arguments=[name, *map(str, arguments)],
                 streams=[*map(str, streams)],
                 environment=environment or {},
-                largest_file=largest_file,
-                first=first,
             )
             return Forked(ask, pid, streams)
 

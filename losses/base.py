@@ -38,9 +38,13 @@ from rank4class.registry import Registry
 
 AUTO = tf.keras.losses.Reduction.AUTO
 
-LOSSES = Registry("loss", lambda loss: inspect.Signature(list(_options_of(loss.function).values())))
-# Losses of a whole batch, which need a rank function.
-BATCH_LOSSES = Registry("loss", lambda loss: inspect.Signature(list(_options_of(loss.function).values())))
+
+def _signature(loss):
+    return inspect.Signature(list(_options_of(loss.function).values()))
+
+
+LOSSES = Registry("loss", _signature)
+BATCH_LOSSES = Registry("loss", _signature)  # of a whole batch, with a rank function
 
 
 class _ClassAttribute:
@@ -123,9 +127,9 @@ class RankingLoss(tf.keras.losses.Loss):
         return cls(**restored)
 
 
-def register(loss):
-    """Adds a Keras loss to the registry under its function's name and lets Keras load it."""
-    LOSSES.register(loss.function.__name__)(loss)
+def register(loss, registry=LOSSES):
+    """Adds a Keras loss to a registry under its function's name and lets Keras load it."""
+    registry.register(loss.function.__name__)(loss)
     return serializable(loss)
 
 

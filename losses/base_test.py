@@ -43,12 +43,14 @@ ANOTHER = {
 class TestEveryLoss:
     def test_config_round_trip(self, name):
         defaults = losses.get(name).options
-        knobs = {knob: ANOTHER[knob] if knob in ANOTHER else value + 1 for knob, value in defaults.items()}
-        loss = losses.get(name, reduction=tf.keras.losses.Reduction.SUM, **knobs)
+        options = {
+            option: ANOTHER[option] if option in ANOTHER else value + 1 for option, value in defaults.items()
+        }
+        loss = losses.get(name, reduction=tf.keras.losses.Reduction.SUM, **options)
         again = tf.keras.losses.deserialize(tf.keras.losses.serialize(loss))
         assert type(again) is type(loss)
         assert again.get_config() == loss.get_config()
-        assert (again.options, again.name) == (knobs, name)
+        assert (again.options, again.name) == (options, name)
 
     @pytest.mark.nightly
     def test_trains_on_ids_and_one_hot_in_mixed_precision(self, name):
@@ -83,7 +85,7 @@ class TestEveryLoss:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    ("name", "knobs"),
+    ("name", "options"),
     [
         ("softmax", {}),  # a class of its own for ids
         ("n_choose_k", {}),  # written for dense labels
@@ -93,9 +95,9 @@ class TestEveryLoss:
         ("approx_mrr", {"rank_fn": ranks.sigmoid_ranks}),
     ],
 )
-def test_trains_on_ids_and_one_hot_and_survives_saving(name, knobs, tmp_path):
+def test_trains_on_ids_and_one_hot_and_survives_saving(name, options, tmp_path):
     features, labels = toy()
-    loss = losses.get(name, **knobs)
+    loss = losses.get(name, **options)
     model = linear(heads=loss.heads)
     metrics = [] if loss.heads else [losses.TopKError(1), losses.NDCG(3)]
     model.compile(tf.keras.optimizers.Adam(0.05), loss=loss, metrics=metrics)

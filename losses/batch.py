@@ -20,6 +20,7 @@ References:
   Engilberge, Chevallier, Perez, Cord (2019), "SoDeep: a sorting deep net to learn ranking loss surrogates".
 """
 
+import functools
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -44,10 +45,7 @@ class BatchLoss(base.RankingLoss):
     """A loss of a whole batch on a given rank function, as a Keras loss; see `losses.batch`."""
 
 
-def register(loss):
-    """Adds a Keras loss to the registry under its function's name and lets Keras load it."""
-    base.BATCH_LOSSES.register(loss.function.__name__)(loss)
-    return base.serializable(loss)
+_register = functools.partial(base.register, registry=base.BATCH_LOSSES)
 
 
 @tf.autograph.experimental.do_not_convert
@@ -89,7 +87,7 @@ def spearman(
     return _finished(losses, scores, where, weights)
 
 
-@register
+@_register
 class Spearman(BatchLoss):
     """One minus Spearman's rank correlation: see `spearman`. `y_true` and `y_pred` are `[B]` or `[B, 1]`.
 
@@ -190,7 +188,7 @@ def mean_average_precision(
     return _finished(losses, scores, where, weights)
 
 
-@register
+@_register
 class MeanAveragePrecision(BatchLoss):
     """Ranks of each class's instances, as a Keras loss: see `mean_average_precision`.
 
@@ -259,7 +257,7 @@ def recall_triplet(scores, *, where=None, weights=None, rank_fn: Callable | None
     return _finished(total / tf.cast(tf.shape(scores)[0], tf.float32), scores, where, weights)
 
 
-@register
+@_register
 class RecallTriplet(BatchLoss):
     """Triplet loss of ranks in both directions, as a Keras loss: see `recall_triplet`.
 

@@ -16,8 +16,6 @@ __all__ = [
     "unique_softmax",
 ]
 
-_MASKED = -1e30  # minus infinity has no gradient
-
 
 def softmax(scores, labels, *, where=None, weights=None, temperature: float = 1.0):
     r"""Softmax cross entropy.
@@ -57,7 +55,7 @@ def _softmax_of_dense(scores, labels, where, temperature):
 
 
 def _cross_entropy(scores, labels, where):
-    log_shares = tf.nn.log_softmax(tf.where(where, scores, _MASKED))
+    log_shares = tf.nn.log_softmax(tf.where(where, scores, ranks.MASKED))
     return -tf.reduce_sum(tf.math.multiply_no_nan(log_shares, labels), axis=-1)
 
 
@@ -104,7 +102,7 @@ def _calibrated_softmax_of_ids(scores, labels, where, temperature, virtual_label
     """Uses log(1 + sum e^s) = softplus(logsumexp s)."""
     scores /= temperature
     if where is not None:
-        scores = tf.where(where, scores, _MASKED)
+        scores = tf.where(where, scores, ranks.MASKED)
     total = tf.reduce_logsumexp(scores, axis=-1)
     losses = (1.0 + virtual_label) * tf.nn.softplus(total) - ranks.true_score(scores, labels)
     if where is None:
@@ -161,7 +159,9 @@ def unique_softmax(scores, labels, *, where=None, weights=None, temperature: flo
 def _unique_softmax_of_dense(scores, labels, where, temperature):
     gains = tf.math.expm1(labels * tf.math.log(2.0))
     margins = pairs.margins(scores / temperature)
-    below = tf.reduce_logsumexp(tf.where(pairs.of_higher_label(labels, where), margins, _MASKED), axis=-1)
+    below = tf.reduce_logsumexp(
+        tf.where(pairs.of_higher_label(labels, where), margins, ranks.MASKED), axis=-1
+    )
     return tf.reduce_sum(gains * tf.nn.softplus(below), axis=-1)
 
 

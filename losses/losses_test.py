@@ -84,13 +84,13 @@ def values_and_gradients(loss):
 
 def pure(name):
     """The registered loss as a pure function of scores and labels."""
-    knobs = {"seed": [1, 2]} if draws_noise(name) else {}
+    options = {"seed": [1, 2]} if draws_noise(name) else {}
     function = losses.LOSSES[name].function
-    return lambda scores, labels, **more: function(scores, labels, **knobs, **more)
+    return lambda scores, labels, **more: function(scores, labels, **options, **more)
 
 
 @pytest.mark.parametrize(
-    ("name", "knobs", "expected"),
+    ("name", "options", "expected"),
     [
         ("softmax", {}, np.log(1 + np.exp(-1) + np.exp(2))),
         ("softmax", {"temperature": 2.0}, np.log(1 + np.exp(-0.5) + np.exp(1))),
@@ -142,8 +142,8 @@ def pure(name):
         ("rescaled_mse", {"kappa": 4.0, "target": 3.0}, (4 * (1 - 3) ** 2 + 0**2 + 3**2) / 3),
     ],
 )
-def test_value_by_hand(name, knobs, expected):
-    value = losses.get(name, **knobs)(tf.constant([0]), tf.constant([[1.0, 0.0, 3.0]]))
+def test_value_by_hand(name, options, expected):
+    value = losses.get(name, **options)(tf.constant([0]), tf.constant([[1.0, 0.0, 3.0]]))
     np.testing.assert_allclose(value, expected, rtol=1e-6)
 
 

@@ -7,8 +7,6 @@ from rank4class.losses.ops import arguments, projections, ranks, sums, threshold
 
 __all__ = ["WARP", "Rankmax", "Sparsemax", "rankmax", "sparsemax", "warp"]
 
-_MASKED = -1e30  # minus infinity has no gradient
-
 
 def rankmax(
     scores,
@@ -98,7 +96,7 @@ def _minus_log_share(scores, labels, k):
 
 
 def _rankmax_of_dense(scores, labels, where, temperature, k, max_relevant):
-    scores = tf.where(where, scores / temperature, _MASKED)
+    scores = tf.where(where, scores / temperature, ranks.MASKED)
     relevant, gains = _relevant(scores, labels, max_relevant)
     each = _minus_log_shares(scores, relevant, k)
     losses = tf.reduce_sum(gains * each, axis=-1)
@@ -242,7 +240,7 @@ def _warp_of_ids(scores, labels, where, temperature, max_relevant):
 
 def _warp_of_dense(scores, labels, where, temperature, max_relevant):
     """The violators of a relevant class are the irrelevant classes within a margin of it."""
-    scores = tf.where(where, scores / temperature, _MASKED)
+    scores = tf.where(where, scores / temperature, ranks.MASKED)
     relevant, gains = _relevant(scores, labels, max_relevant)
     irrelevant = tf.where(where & (labels == 0.0), scores, -float("inf"))
     total, violators = _within_margin(irrelevant, relevant)

@@ -7,8 +7,6 @@ from rank4class.losses.ops import arguments, gumbel, ranks
 
 __all__ = ["CoupledRankDistil", "ListMLE", "coupled_rank_distil", "list_mle"]
 
-_MASKED = -1e30  # minus infinity has no gradient
-
 
 def list_mle(scores, labels, *, seed, where=None, weights=None, temperature: float = 1.0):
     r"""ListMLE: negative log-likelihood of the order of the labels under the Plackett-Luce model.
@@ -108,7 +106,7 @@ def _coupled_rank_distil_of_dense(scores, labels, where, temperature, seed, samp
 
 def _plackett_luce(scores, where, top_k=None):
     """Returns the negative log-likelihood of the order in which the classes come, masked ones last."""
-    remaining = tf.math.cumulative_logsumexp(tf.where(where, scores, _MASKED), axis=-1, reverse=True)
+    remaining = tf.math.cumulative_logsumexp(tf.where(where, scores, ranks.MASKED), axis=-1, reverse=True)
     counts = where
     if top_k is not None:
         counts &= tf.range(tf.shape(scores)[-1]) < top_k

@@ -299,10 +299,10 @@ def test_masked_equals_subset_and_batches_may_have_more_axes(name):
     rng = np.random.default_rng(0)
     scores = rng.integers(5, size=[2, 3, 8]).astype(np.float32)
     gains = rng.integers(3, size=[2, 3, 8]) + np.eye(8, dtype=int)[0]
-    knobs = {"k": 3} if name in WITH_K else {}
+    options = {"k": 3} if name in WITH_K else {}
     for labels in (gains, rng.integers(6, size=[2, 3])):
         for ties in metrics.TIES:
-            metric = functools.partial(getattr(metrics, name), ties=ties, **knobs)
+            metric = functools.partial(getattr(metrics, name), ties=ties, **options)
             masked = metric(scores, labels, where=np.arange(8) < 6)
             shorter = labels if labels.ndim == 2 else labels[..., :6]
             np.testing.assert_allclose(masked, metric(scores[..., :6], shorter), rtol=1e-5)
@@ -314,10 +314,10 @@ def test_masked_equals_subset_and_batches_may_have_more_axes(name):
 @pytest.mark.parametrize("ties", metrics.TIES)
 def test_a_masked_true_class_is_the_worst(name, ties):
     worst = {"top_k_error": 1.0, "mean_rank": np.inf}.get(name, 0.0)
-    knobs = {"k": 1} if name in WITH_K else {}
+    options = {"k": 1} if name in WITH_K else {}
     for labels in ([2], np.eye(4, dtype=np.float32)[[2]]):
         value = getattr(metrics, name)(
-            [[0.0, 1.0, 9.0, 2.0]], labels, where=[True, True, False, True], ties=ties, **knobs
+            [[0.0, 1.0, 9.0, 2.0]], labels, where=[True, True, False, True], ties=ties, **options
         )
         np.testing.assert_array_equal(value, [worst])
 
@@ -336,8 +336,8 @@ def test_average_over_the_ties_of_many_classes():
 def test_zeros_of_either_sign_are_equal(jit_compile):
     @tf.function(jit_compile=jit_compile)
     def values_of_all(scores, labels):
-        knobs = {name: {"k": 2} if name in WITH_K else {} for name in IN_ORDER}
-        return {name: getattr(metrics, name)(scores, labels, **knobs[name]) for name in IN_ORDER}
+        options = {name: {"k": 2} if name in WITH_K else {} for name in IN_ORDER}
+        return {name: getattr(metrics, name)(scores, labels, **options[name]) for name in IN_ORDER}
 
     labels = tf.constant([[1.0, 0.0, 0.0]])
     expected = values_of_all(tf.zeros([1, 3]), labels)
@@ -474,9 +474,9 @@ def test_places_are_those_of_the_full_sort():
 
 
 def values_of_all(scores, labels, max_relevant=12):
-    knobs = {name: {"k": 3} if name in WITH_K else {} for name in IN_ORDER}
+    options = {name: {"k": 3} if name in WITH_K else {} for name in IN_ORDER}
     return {
-        name: getattr(metrics, name)(scores, labels, max_relevant=max_relevant, **knobs[name])
+        name: getattr(metrics, name)(scores, labels, max_relevant=max_relevant, **options[name])
         for name in IN_ORDER
     }
 

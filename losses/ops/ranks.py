@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from rank4class.losses.ops import arguments
 
+MASKED = -1e30  # a score that stands for minus infinity, which has no gradient
 _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
 
 
@@ -267,7 +268,7 @@ def _ranks_of_places(logits, where):
     """Returns the mean rank of each class, `[..., n]`, from logits of ranks and classes, `[..., n, n]`."""
     n = tf.shape(logits)[-1]
     if where is not None:
-        logits = tf.where(where[..., None, :], logits, -1e30)
+        logits = tf.where(where[..., None, :], logits, MASKED)
     shares = tf.nn.softmax(logits)
     place = 1.0 + tf.range(n, dtype=logits.dtype)
     if where is None:

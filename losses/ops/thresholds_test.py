@@ -18,19 +18,19 @@ RELEVANT[0] = 0.0
 RELEVANT[3] *= 2.0  # graded
 
 
-def value_and_gradient(loss, scores, labels, **knobs):
+def value_and_gradient(loss, scores, labels, **options):
     x = tf.constant(scores)
     with tf.GradientTape() as tape:
         tape.watch(x)
-        value = loss(x, labels, **knobs)
+        value = loss(x, labels, **options)
     return value.numpy(), tape.gradient(value, x).numpy()
 
 
-def summed(loss, **knobs):
+def summed(loss, **options):
     """Sums a loss of class ids over the relevant classes; value and gradient."""
     value, gradient = np.zeros(6), np.zeros([6, N])
     for y in range(N):
-        own, slope = value_and_gradient(loss, SCORES, np.full(6, y), **knobs)
+        own, slope = value_and_gradient(loss, SCORES, np.full(6, y), **options)
         value += RELEVANT[:, y] * own
         gradient += RELEVANT[:, y, None] * slope
     return value, gradient
@@ -64,14 +64,14 @@ def test_sparsemax_of_several_relevant_classes_is_their_sum():
 @pytest.mark.parametrize("k", [1, 2, 4])
 @pytest.mark.parametrize("labels", [np.array([6, 1, 0, 3, 4, 5]), RELEVANT])
 def test_slopes_are_finite_differences(loss, k, labels):
-    knobs = {"k": k} if loss is losses.rankmax else {}
-    _, gradient = value_and_gradient(loss, SCORES, labels, **knobs)
+    options = {"k": k} if loss is losses.rankmax else {}
+    _, gradient = value_and_gradient(loss, SCORES, labels, **options)
     step = np.float32(4e-3)
     moves = step * np.stack(
         [-np.eye(N, dtype=np.float32), np.zeros([N, N], np.float32), np.eye(N, dtype=np.float32)]
     )
     moved = SCORES + moves[:, :, None]  # by a step in each class: [3, N, 6, N]
-    values = loss(moved, np.broadcast_to(labels, [3, N, *labels.shape]), **knobs).numpy()
+    values = loss(moved, np.broadcast_to(labels, [3, N, *labels.shape]), **options).numpy()
     before, after = np.diff(values, axis=0) / step
     smooth = np.abs(before - after) < 0.02
     np.testing.assert_allclose(gradient.T[smooth], (before + after)[smooth] / 2, atol=2e-2)
@@ -125,14 +125,14 @@ def test_a_class_that_is_first_by_a_margin_costs_nothing():
 
 @pytest.mark.parametrize("shift", [1e5, -3e7])
 @pytest.mark.parametrize(
-    ("loss", "knobs"), [(losses.rankmax, {"k": 1}), (losses.rankmax, {"k": 3}), (losses.warp, {})]
+    ("loss", "options"), [(losses.rankmax, {"k": 1}), (losses.rankmax, {"k": 3}), (losses.warp, {})]
 )
-def test_a_shift_of_all_scores_changes_nothing(loss, knobs, shift):
+def test_a_shift_of_all_scores_changes_nothing(loss, options, shift):
     scores = 16.0 * np.random.default_rng(0).integers(0, 3, [6, N]).astype(np.float32)
     scores[1] = 0.0
     for labels in (np.arange(6), RELEVANT):
-        expected = value_and_gradient(loss, scores, labels, **knobs)
-        shifted = value_and_gradient(loss, scores + np.float32(shift), labels, **knobs)
+        expected = value_and_gradient(loss, scores, labels, **options)
+        shifted = value_and_gradient(loss, scores + np.float32(shift), labels, **options)
         for x, y in zip(shifted, expected, strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
 
@@ -152,12 +152,12 @@ MOST = int((RELEVANT > 0.0).sum(axis=1).max())
 
 
 @pytest.mark.parametrize(
-    ("loss", "knobs"), [(losses.rankmax, {"k": 1}), (losses.rankmax, {"k": 3}), (losses.warp, {})]
+    ("loss", "options"), [(losses.rankmax, {"k": 1}), (losses.rankmax, {"k": 3}), (losses.warp, {})]
 )
 @pytest.mark.parametrize("most", [MOST, MOST + 1, N, 10 * N])
-def test_how_many_are_relevant_at_most_changes_nothing(loss, knobs, most):
-    expected = value_and_gradient(loss, SCORES, RELEVANT, **knobs)
-    ours = value_and_gradient(loss, SCORES, RELEVANT, max_relevant=most, **knobs)
+def test_how_many_are_relevant_at_most_changes_nothing(loss, options, most):
+    expected = value_and_gradient(loss, SCORES, RELEVANT, **options)
+    ours = value_and_gradient(loss, SCORES, RELEVANT, max_relevant=most, **options)
     for x, y in zip(ours, expected, strict=True):
         np.testing.assert_allclose(x, y, atol=1e-6)
 
@@ -186,13 +186,13 @@ def test_a_max_relevant_that_makes_no_sense(most):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(("name", "knobs"), [("rankmax", {"k": 1}), ("rankmax", {"k": 3}), ("warp", {})])
-def test_integers_of_numpy(name, knobs):
-    knobs = {**knobs, "max_relevant": MOST}
-    loss = losses.get(name, **{knob: np.int64(value) for knob, value in knobs.items()})
+@pytest.mark.parametrize(("name", "options"), [("rankmax", {"k": 1}), ("rankmax", {"k": 3}), ("warp", {})])
+def test_integers_of_numpy(name, options):
+    options = {**options, "max_relevant": MOST}
+    loss = losses.get(name, **{option: np.int64(value) for option, value in options.items()})
     restored = tf.keras.losses.deserialize(json.loads(json.dumps(tf.keras.losses.serialize(loss))))
     forms = RELEVANT, np.arange(6)
-    expected = [losses.get(name, **knobs)(labels, SCORES) for labels in forms]
+    expected = [losses.get(name, **options)(labels, SCORES) for labels in forms]
 
     def of_forms(scores, loss=loss):
         return [loss(labels, scores) for labels in forms]
