@@ -190,7 +190,7 @@ def draw(split, shares, *, seed):
       name -> `Split`, and what is left as "train".
 
     Raises:
-      ValueError: there are too few examples for such a share, the message names `data.{name}_share`.
+      ValueError: there are too few examples for such a share, the message names `data.{name}_fraction`.
 
     >>> split = Split({}, np.repeat([0, 1], 50))
     >>> {name: part.labels.sum() for name, part in draw(split, {"test": 0.2}, seed=0).items()}
@@ -219,10 +219,10 @@ def _checked_count(name, share, total, labels):
     found = f"a {name} split of {share:.0%} of {total} examples is {count}, too"
     each = f"one of each of {classes} classes"
     if count < classes:
-        raise ValueError(f"{found} few for {each}: raise data.{name}_share, or give the split")
+        raise ValueError(f"{found} few for {each}: raise data.{name}_fraction, or give the split")
     if len(labels) - count < classes:
         raise ValueError(
-            f"{found} many to leave {each} for training: lower data.{name}_share, or give the split"
+            f"{found} many to leave {each} for training: lower data.{name}_fraction, or give the split"
         )
     return count
 
@@ -258,7 +258,7 @@ def draw_pairs(relevant, shares, *, seed, origins=None):
 
     Raises:
       ValueError: the shares leave none to train on, or there are too few pairs for a share; the message
-        names `data.{name}_share`.
+        names `data.{name}_fraction`.
 
     >>> relevant = scipy.sparse.csr_array(np.ones([2, 5], np.float32))
     >>> splits = draw_pairs(relevant, {"validation": 0.2, "test": 0.3}, seed=0)
@@ -299,7 +299,7 @@ def _parts(relevant, shares, seed):
 
 def _ends(shares, total, free):
     """Returns where each split ends among the pairs that are free to be drawn."""
-    names = " and ".join(f"data.{name}_share" for name in shares)
+    names = " and ".join(f"data.{name}_fraction" for name in shares)
     wanted = np.cumsum(list(shares.values()))
     if wanted[-1] >= 1.0:
         raise ValueError(f"{names} leave no pair to train on: lower them")
@@ -308,7 +308,7 @@ def _ends(shares, total, free):
         if not count:
             raise ValueError(
                 f"a {name} split of {shares[name]:.0%} of {total:,} pairs is empty, as {free:,} of them can "
-                f"be spared from training: raise data.{name}_share, or give more pairs"
+                f"be spared from training: raise data.{name}_fraction, or give more pairs"
             )
     return ends
 

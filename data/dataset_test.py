@@ -178,12 +178,12 @@ def test_pairs_are_drawn_uniformly():
     [
         (
             {"validation": 0.5, "test": 0.5},
-            "data.validation_share and data.test_share leave no pair to train on: lower them",
+            "data.validation_fraction and data.test_fraction leave no pair to train on: lower them",
         ),
         (
             {"validation": 0.5, "test": 0.1},
             "a test split of 10% of 4 pairs is empty, as 2 of them can be spared from training: raise "
-            "data.test_share, or give more pairs",
+            "data.test_fraction, or give more pairs",
         ),
     ],
 )
@@ -225,13 +225,13 @@ def test_too_few_examples_to_draw_from():
             np.repeat(np.arange(12), [*[9] * 11, 1]),
             0.1,
             "a test split of 10% of 100 examples is 10, too few for one of each of 11 classes: raise "
-            "data.test_share, or give the split",
+            "data.test_fraction, or give the split",
         ),
         (
             [0, 1, 2, 3] * 3,
             0.75,
             "a test split of 75% of 12 examples is 9, too many to leave one of each of 4 classes for "
-            "training: lower data.test_share",
+            "training: lower data.test_fraction",
         ),
         ([0] * 4 + [1, 1, 2, 2, 3, 3], 0.4, "of 40% of 10 examples is 4, too many"),
         ([0, 1, 2, 0], 0.1, "no class has examples enough for a test split, at least three: give the split"),

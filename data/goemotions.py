@@ -15,7 +15,7 @@ FILES = {"train": "train.tsv", "validation": "dev.tsv", "test": "test.tsv"}
 
 
 @DATASETS.register("goemotions")
-def goemotions(path=None, multi_label=False, on_bad_row="fail", tfds_dir=None):
+def goemotions(path=None, multi_label=False, on_invalid_row="fail", tfds_dir=None):
     """GoEmotions, the comments with exactly one emotion (Rank4Class, appendix B.1), or all of them.
 
     Args:
@@ -23,7 +23,7 @@ def goemotions(path=None, multi_label=False, on_bad_row="fail", tfds_dir=None):
         comment id) and `emotions.txt` (a name a line, in the order of the ids). Without it the
         dataset comes from TensorFlow Datasets, which downloads it once.
       multi_label: whether to keep the comments of several emotions too.
-      on_bad_row: "fail" or "skip", see `sources.BadRows`. A row is bad that has other columns, is not
+      on_invalid_row: "fail" or "skip", see `sources.BadRows`. A row is bad that has other columns, is not
         UTF-8, has a NUL character, has no text, a label that is no class id or comes twice, or a comment id
         that a row before it has, in whichever file.
       tfds_dir: folder of what TensorFlow Datasets has prepared; None takes its own.
@@ -37,7 +37,7 @@ def goemotions(path=None, multi_label=False, on_bad_row="fail", tfds_dir=None):
       OSError: TensorFlow Datasets cannot download it.
       ValueError: a row is bad; the message names file and line.
     """
-    bad_rows = sources.BadRows(on_bad_row)
+    bad_rows = sources.BadRows(on_invalid_row)
     names, comments, files = _from_folder(path, bad_rows) if path else _from_tfds(tfds_dir, bad_rows)
     splits = {name: _split(rows, len(names), multi_label) for name, rows in comments.items()}
     return Dataset(names, splits, tuple(bad_rows.messages), files)

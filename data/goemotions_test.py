@@ -72,9 +72,9 @@ def test_every_example_names_its_place_and_every_file_its_hash(tiny_goemotions):
 def test_a_broken_row_is_named(tiny_goemotions, row, message):
     with open(tiny_goemotions / "train.tsv", "ab") as file:
         file.write(row)
-    with pytest.raises(ValueError, match=message + r".* \(data\.on_bad_row=skip would leave it out\)"):
+    with pytest.raises(ValueError, match=message + r".* \(data\.on_invalid_row=skip would leave it out\)"):
         data.get("goemotions", path=str(tiny_goemotions))
-    dataset = data.get("goemotions", path=str(tiny_goemotions), on_bad_row="skip")
+    dataset = data.get("goemotions", path=str(tiny_goemotions), on_invalid_row="skip")
     [skipped] = dataset.skipped
     assert re.search(message, skipped)
     assert 39 < len(dataset.splits["train"]) < 42
@@ -85,7 +85,7 @@ def test_a_file_that_is_cut_short(tiny_goemotions, caplog):
     path.write_bytes(path.read_bytes()[:-14])
     with pytest.raises(ValueError, match=r"test\.tsv:12 has 2 tab-separated columns, not 3"):
         data.get("goemotions", path=str(tiny_goemotions))
-    dataset = data.get("goemotions", path=str(tiny_goemotions), multi_label=True, on_bad_row="skip")
+    dataset = data.get("goemotions", path=str(tiny_goemotions), multi_label=True, on_invalid_row="skip")
     assert len(dataset.splits["test"]) == 11
     assert "test.tsv:12 has no end of line: was the file cut short?" in caplog.text
     assert "1 left out, the first: " in caplog.text
@@ -148,7 +148,7 @@ def published():
 def test_goemotions_from_tfds(published):
     with pytest.raises(ValueError, match="goemotions train 4 has no emotion"):
         data.get("goemotions")
-    dataset = data.get("goemotions", on_bad_row="skip")
+    dataset = data.get("goemotions", on_invalid_row="skip")
     assert len(dataset.class_names) == 28
     train = dataset.splits["train"]
     assert list(train.features["text"]) == ["comment 0", "comment 1", "comment 3"]
@@ -157,7 +157,7 @@ def test_goemotions_from_tfds(published):
     assert dataset.skipped == tuple(
         f"goemotions {split} 4 has no emotion" for split in ("train", "validation", "test")
     )
-    labels = data.get("goemotions", on_bad_row="skip", multi_label=True).splits["test"].labels
+    labels = data.get("goemotions", on_invalid_row="skip", multi_label=True).splits["test"].labels
     assert [[dataset.class_names[i] for i in np.flatnonzero(row)] for row in labels.toarray()] == [
         ["joy"],
         ["joy"],
@@ -175,7 +175,7 @@ def test_the_folder_of_what_is_prepared(published, monkeypatch, tmp_path):
         return builder(name, data_dir=data_dir, **knobs)
 
     monkeypatch.setattr(tfds, "builder", recorded)
-    data.get("goemotions", on_bad_row="skip", tfds_dir=str(tmp_path))
+    data.get("goemotions", on_invalid_row="skip", tfds_dir=str(tmp_path))
     assert folders == [str(tmp_path)]
 
 

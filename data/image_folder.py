@@ -27,7 +27,7 @@ SPLITS = {"train": ("train",), "validation": ("validation", "val", "valid", "dev
 
 @DATASETS.register("image_folder")
 def image_folder(
-    path=None, classes=None, validation_share=0.1, test_share=0.1, split_seed=0, on_bad_row="fail"
+    path=None, classes=None, validation_fraction=0.1, test_fraction=0.1, split_seed=0, on_invalid_row="fail"
 ):
     """Images in a folder a class.
 
@@ -40,10 +40,10 @@ def image_folder(
         `test/<class>/*` as far as they are given; or with `<class>/*` alone. Images end in `ENDINGS`, in
         capitals or not; hidden files are passed over.
       classes: file of the classes in the order of their ids, a name a line; without it they are sorted.
-      validation_share: share of the training images that is drawn, in (0, 1).
-      test_share: likewise.
+      validation_fraction: share of the training images that is drawn, in (0, 1).
+      test_fraction: likewise.
       split_seed: int, of the draw.
-      on_bad_row: "fail" or "skip": what becomes of an image outside a class folder, of what is no image,
+      on_invalid_row: "fail" or "skip": what becomes of an image outside a class folder, of what is no image,
         and of an image that a split before has too; and, as they are read, of images that cannot be read.
 
     Returns:
@@ -56,7 +56,7 @@ def image_folder(
     """
     if not path:
         raise ValueError("set data.path to a folder with a folder of images for each class")
-    bad_rows = sources.BadRows(on_bad_row)
+    bad_rows = sources.BadRows(on_invalid_row)
     folders = _split_folders(path, classes, bad_rows)
     images = {
         name: images_by_class(folder, ENDINGS, bad_rows, beside=classes) for name, folder in folders.items()
@@ -66,7 +66,7 @@ def image_folder(
     first = _first_copies(np.concatenate([split.features["file"] for split in splits.values()]))
     apart = _apart(splits, first, bad_rows)
     splits = {name: split.select(apart[name]) for name, split in splits.items()}
-    shares = {"validation": validation_share, "test": test_share}
+    shares = {"validation": validation_fraction, "test": test_fraction}
     shares = {name: share for name, share in shares.items() if name not in splits}
     splits |= draw_together(splits["train"], first[: len(splits["train"])], shares, seed=split_seed)
     return Dataset(class_names, {name: splits[name] for name in SPLITS}, skipped=tuple(bad_rows.messages))

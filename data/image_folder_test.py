@@ -63,7 +63,7 @@ def test_what_is_missing_is_drawn_from_the_training_images(tmp_path, missing):
     write(tmp_path / "train", {"ant": 40, "bee": 20})
     for split in {"val", "test"} - set(missing):
         write(tmp_path / split, {"ant": 1, "bee": 1})
-    dataset = data.get("image_folder", path=str(tmp_path), validation_share=0.2, test_share=0.1)
+    dataset = data.get("image_folder", path=str(tmp_path), validation_fraction=0.2, test_fraction=0.1)
     shares = {"validation": 0.2 * ("val" in missing), "test": 0.1 * ("test" in missing)}
     for name, share in shares.items():
         expected = [40 * share, 20 * share] if share else [1, 1]
@@ -152,9 +152,9 @@ def test_bad_rows(given, file, message):
     before = listed(data.get("image_folder", path=str(given)), given)
     (given / file).parent.mkdir(parents=True, exist_ok=True)
     (given / file).write_bytes(b"x")
-    with pytest.raises(ValueError, match=rf"{given}/{message} .*on_bad_row=skip would leave it out"):
+    with pytest.raises(ValueError, match=rf"{given}/{message} .*on_invalid_row=skip would leave it out"):
         data.get("image_folder", path=str(given))
-    dataset = data.get("image_folder", path=str(given), on_bad_row="skip")
+    dataset = data.get("image_folder", path=str(given), on_invalid_row="skip")
     assert listed(dataset, given) == before
     [line] = dataset.skipped
     assert re.match(f"{given}/{message}", line)
@@ -168,9 +168,9 @@ def test_what_is_no_split_beside_splits_is_a_bad_row(given, name):
         "validation (val, valid, dev), test: move it elsewhere, or rename 'train' if that is a class"
     )
     (given / name).mkdir()
-    with pytest.raises(ValueError, match=f"^{re.escape(message)} .*on_bad_row=skip would leave it out"):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)} .*on_invalid_row=skip would leave it out"):
         data.get("image_folder", path=str(given))
-    dataset = data.get("image_folder", path=str(given), on_bad_row="skip")
+    dataset = data.get("image_folder", path=str(given), on_invalid_row="skip")
     assert dataset.skipped == (message,)
     assert listed(dataset, given) == before
 
@@ -182,9 +182,9 @@ def test_names_that_are_not_utf_8_are_bad_rows(given, folder):
     with open(path, "wb") as file:
         file.write(b"x")
     message = f"{os.fsdecode(path)!r} has a name that is not UTF-8: rename it"
-    with pytest.raises(ValueError, match=f"^{re.escape(message)} .data.on_bad_row=skip"):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)} .data.on_invalid_row=skip"):
         data.get("image_folder", path=str(given))
-    dataset = data.get("image_folder", path=str(given), on_bad_row="skip")
+    dataset = data.get("image_folder", path=str(given), on_invalid_row="skip")
     assert dataset.skipped == (message,)
     assert listed(dataset, given) == before
 
@@ -192,9 +192,9 @@ def test_names_that_are_not_utf_8_are_bad_rows(given, folder):
 @pytest.mark.parametrize("link", ["train/ant/image_9.jpg", "train/bee", "test/bee", "README.md"])
 def test_a_link_to_nothing_is_a_bad_row(given, link):
     (given / link).symlink_to(given / "gone")
-    with pytest.raises(ValueError, match=f"^{given / link} is a link to nothing .data.on_bad_row"):
+    with pytest.raises(ValueError, match=f"^{given / link} is a link to nothing .data.on_invalid_row"):
         data.get("image_folder", path=str(given))
-    dataset = data.get("image_folder", path=str(given), on_bad_row="skip")
+    dataset = data.get("image_folder", path=str(given), on_invalid_row="skip")
     assert dataset.skipped == (f"{given / link} is a link to nothing",)
 
 
@@ -209,9 +209,9 @@ def test_an_image_that_an_earlier_split_has_is_a_bad_row(given):
     path = given / "test" / "ant" / "image_1.jpg"
     path.write_bytes((given / "train" / "cat" / "image_2.jpg").read_bytes())
     message = f"{path} is the image of {given}/train/cat/image_2.jpg: an example belongs to one split"
-    with pytest.raises(ValueError, match=f"^{message} .data.on_bad_row=skip would"):
+    with pytest.raises(ValueError, match=f"^{message} .data.on_invalid_row=skip would"):
         data.get("image_folder", path=str(given))
-    dataset = data.get("image_folder", path=str(given), on_bad_row="skip")
+    dataset = data.get("image_folder", path=str(given), on_invalid_row="skip")
     assert dataset.skipped == (message,)
     assert str(path) not in dataset.splits["test"].features["file"]
     assert f"{given}/train/cat/image_2.jpg" in dataset.splits["train"].features["file"]
@@ -246,7 +246,7 @@ def test_broken_folders(given):
         "a class, rename it"
     )
     (given / "train").mkdir()
-    assert message(on_bad_row="skip") == (
+    assert message(on_invalid_row="skip") == (
         "FOLDER/train has no folders: sort its images into one folder a class"
     )
     write(given / "train", {"ant": 3})

@@ -17,7 +17,7 @@ TRAIN_TAR, VALIDATION_TAR = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
 
 
 @DATASETS.register("imagenet")
-def imagenet(path=None, tfds_dir=None, on_bad_row="fail"):
+def imagenet(path=None, tfds_dir=None, on_invalid_row="fail"):
     """ImageNet, or images in one of its layouts.
 
     There is no labelled test split: validation and test are both the images published for validation,
@@ -33,7 +33,7 @@ def imagenet(path=None, tfds_dir=None, on_bad_row="fail"):
           Garden's (`train-00000-of-01024` ..., `validation-00000-of-00128` ...). They may lie in object
           storage. They are read once for an index, which is kept in `tfds_dir` or else beside them.
       tfds_dir: folder of what TensorFlow Datasets has prepared; None takes its own.
-      on_bad_row: "fail" or "skip": what becomes of images that cannot be read, as they are read.
+      on_invalid_row: "fail" or "skip": what becomes of images that cannot be read, as they are read.
 
     Returns:
       A `Dataset` with the feature `file`, strings `[N]`: the paths of the images; or, of records, of the
@@ -46,7 +46,7 @@ def imagenet(path=None, tfds_dir=None, on_bad_row="fail"):
     """
     if not path:
         raise ValueError(f"ImageNet is not downloaded: set data.path to a folder with {LAYOUTS}")
-    sources.BadRows(on_bad_row)  # raises for an unknown policy
+    sources.BadRows(on_invalid_row)  # raises for an unknown policy
     names = set(tf.io.gfile.listdir(path)) if tf.io.gfile.isdir(path) else set()
     if "dataset_info.json" in names:
         return _from_tfds(path, tfds_dir or path)

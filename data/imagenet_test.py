@@ -92,8 +92,8 @@ def test_broken_imagenet_folders(tiny_imagenet):
     )
     with pytest.raises(ValueError, match=r"not downloaded: set data\.path to a folder with train/ and val/"):
         data.get("imagenet")
-    with pytest.raises(ValueError, match=r"on_bad_row 'skp' is not one of fail, skip"):
-        data.get("imagenet", path=str(tiny_imagenet), on_bad_row="skp")
+    with pytest.raises(ValueError, match=r"on_invalid_row 'skp' is not one of fail, skip"):
+        data.get("imagenet", path=str(tiny_imagenet), on_invalid_row="skp")
 
 
 SYNSETS = ("n01443537", "n01484850", "n02085620")  # goldfish, great white shark, Chihuahua

@@ -47,7 +47,7 @@ class Queries(NamedTuple):
 
 
 @DATASETS.register("letor")
-def letor(path=None, validation_share=0.2, split_seed=0):
+def letor(path=None, validation_fraction=0.2, split_seed=0):
     """Queries with graded documents: an instance is a query, its classes are its documents.
 
     Two layouts are told apart by the names of the files. LETOR's (MSLR's too) has `train.txt`, `vali.txt` and
@@ -65,7 +65,8 @@ def letor(path=None, validation_share=0.2, split_seed=0):
 
     Args:
       path: a folder of either layout; of LETOR that of one fold.
-      validation_share: how many of the training queries to hold out where there is no `vali.txt`, in (0, 1).
+      validation_fraction: how many of the training queries to hold out where there is no `vali.txt`, in (0,
+        1).
       split_seed: which queries are held out hangs on it.
 
     Returns:
@@ -82,7 +83,7 @@ def letor(path=None, validation_share=0.2, split_seed=0):
     paths = _paths(path)
     queries = {split: _read(file) for split, file in paths.items()}
     if "validation" not in queries:
-        queries |= _held_out(queries["train"], validation_share, split_seed)
+        queries |= _held_out(queries["train"], validation_fraction, split_seed)
     length, width = _size(queries.values())
     splits = {name: _padded(queries[name], length, width) for name in ("train", "validation", "test")}
     splits["train"], skipped = _without_irrelevant(splits["train"])
@@ -246,7 +247,7 @@ def _held_out(train, share, seed):
     if not 0 < count < total:
         raise ValueError(
             f"a validation split of {share:.0%} of {total:,} queries is {count:,} of them: set "
-            "data.validation_share to leave some for both"
+            "data.validation_fraction to leave some for both"
         )
     order = np.random.default_rng(seed).permutation(total)
     return {

@@ -78,7 +78,7 @@ def test_letors_layout_by_hand(tmp_path):
 
 
 def test_lightgbms_layout_by_hand(tmp_path):
-    dataset = data.get("letor", path=write_lightgbm(tmp_path), validation_share=0.4)
+    dataset = data.get("letor", path=write_lightgbm(tmp_path), validation_fraction=0.4)
     train, validation, test = (dataset.splits[name] for name in ("train", "validation", "test"))
     assert len(validation) == 2
     together = {}
@@ -114,13 +114,15 @@ def test_which_queries_are_held_out_hangs_on_the_seed(tmp_path):
     path = write_lightgbm(tmp_path, sizes=(2,) * 40)
 
     def held_out(seed):
-        return letor.letor(path, validation_share=0.25, split_seed=seed).splits["validation"].origins.tolist()
+        return (
+            letor.letor(path, validation_fraction=0.25, split_seed=seed).splits["validation"].origins.tolist()
+        )
 
     assert len(held_out(0)) == 10
     assert held_out(0) == held_out(0) != held_out(1)
     for share in (0.01, 0.999):
-        with pytest.raises(ValueError, match="set data.validation_share to leave some for both"):
-            letor.letor(path, validation_share=share)
+        with pytest.raises(ValueError, match="set data.validation_fraction to leave some for both"):
+            letor.letor(path, validation_fraction=share)
 
 
 def test_it_reads_what_scikit_learn_writes(tmp_path):
@@ -144,7 +146,7 @@ def test_features_in_any_order_and_twice_the_same(tmp_path, write):
     sizes = {"rank.test.query": "3\n"} if write == write_lightgbm else {}
     rows = ["2 3:-1.5 1:0.5 # a comment", "0", "1 2:0.25 4:8 2:2.5e-1 1:1 1:1.0"]
     content = "".join(f"{row[0]}{id_of}{row[1:]}\n\n" for row in rows)
-    dataset = letor.letor(write(tmp_path, **{name: content}, **sizes), validation_share=0.4)
+    dataset = letor.letor(write(tmp_path, **{name: content}, **sizes), validation_fraction=0.4)
     [items] = dataset.splits["test"].features["items"]
     assert items[:3, :4].tolist() == [[0.5, 0, -1.5, 0], [0, 0, 0, 0], [1, 0.25, 0, 8]]
 

@@ -30,7 +30,7 @@ COLUMNS = (
 
 
 @DATASETS.register("mind")
-def mind(path=None, on_bad_row="fail", tfds_dir=None):
+def mind(path=None, on_invalid_row="fail", tfds_dir=None):
     """MIND, news articles by category (Rank4Class, appendix B.1).
 
     The articles of all files, each id once and in the order of the ids. The split, about 60/20/20, is
@@ -44,7 +44,7 @@ def mind(path=None, on_bad_row="fail", tfds_dir=None):
         `news.tsv` or a zip file of it (the folder, where there are both), or with one `news.tsv`
         (`COLUMNS`, neither header nor quotes). In a zip file it may have up to 1 GB, some ten times the
         published size. Files are named from there: `MINDsmall_dev/news.tsv:17`.
-      on_bad_row: "fail" or "skip", see `sources.BadRows`. A row is bad that has other columns, is not
+      on_invalid_row: "fail" or "skip", see `sources.BadRows`. A row is bad that has other columns, is not
         UTF-8, has a NUL character, has no id, category or title, is a header line, or has another title or
         category than a row before it of the same article, in whichever file.
       tfds_dir: folder of what TensorFlow Datasets has prepared; None takes its own.
@@ -67,7 +67,7 @@ def mind(path=None, on_bad_row="fail", tfds_dir=None):
         )
     from rank4class.data import mind_builder  # imports TensorFlow Datasets, which is slow
 
-    bad_rows = sources.BadRows(on_bad_row)
+    bad_rows = sources.BadRows(on_invalid_row)
     files = {name: sources.sha256(os.path.join(path, name)) for name in _files(path)}
     digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()
 
@@ -76,7 +76,7 @@ def mind(path=None, on_bad_row="fail", tfds_dir=None):
 
     config = mind_builder.MindConfig(name=f"sha256_{digest[:16]}", read=read)
     columns, skipped = mind_builder.prepared(config, tfds_dir)
-    if skipped and on_bad_row == "fail":  # prepared when they were to be skipped
+    if skipped and on_invalid_row == "fail":  # prepared when they were to be skipped
         with bad_rows.row():
             raise ValueError(skipped[0])
     class_names = tuple(sorted(set().union(*(split["category"] for split in columns.values()))))

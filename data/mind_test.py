@@ -106,7 +106,7 @@ BROKEN_ROWS = [
 def test_a_broken_mind_row_is_named(tiny_mind, row, message):
     with open(tiny_mind / "MINDlarge_train" / "news.tsv", "ab") as file:
         file.write(row)
-    with pytest.raises(ValueError, match=message + r".* \(data\.on_bad_row=skip would leave it out\)"):
+    with pytest.raises(ValueError, match=message + r".* \(data\.on_invalid_row=skip would leave it out\)"):
         load(tiny_mind)
 
 
@@ -116,10 +116,10 @@ def test_broken_mind_rows_are_skipped(tiny_mind):
     messages = [message.replace(":71", f":{71 + i}") for i, (_, message) in enumerate(BROKEN_ROWS)]
     for _ in range(2):  # before and after a load that skips them
         with pytest.raises(
-            ValueError, match=messages[0] + r".* \(data\.on_bad_row=skip would leave it out\)"
+            ValueError, match=messages[0] + r".* \(data\.on_invalid_row=skip would leave it out\)"
         ):
             load(tiny_mind)
-        dataset = load(tiny_mind, on_bad_row="skip")
+        dataset = load(tiny_mind, on_invalid_row="skip")
         for message, skipped in zip(messages, dataset.skipped, strict=True):
             assert re.search(message, skipped)
         assert sum(len(split) for split in dataset.splits.values()) == 100
@@ -216,7 +216,7 @@ def test_broken_zip_files(tmp_path):
     for content in (whole[:-500], broken, b"<html>not found</html>"):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=r"MINDsmall_train\.zip is not a whole zip file .*: download it"):
-            load(tmp_path, on_bad_row="skip")
+            load(tmp_path, on_invalid_row="skip")
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("behaviors.tsv", "")
     with pytest.raises(ValueError, match=r"MINDsmall_train\.zip holds no news\.tsv, not one news\.tsv"):
@@ -242,7 +242,7 @@ def test_zip_files_that_cannot_be_unpacked(tmp_path, flags, compression, message
     with pytest.raises(
         ValueError, match=rf"^{path} cannot be read \(.*{message}.*\): unpack it to {path.with_suffix('')}"
     ):
-        load(tmp_path, on_bad_row="skip")
+        load(tmp_path, on_invalid_row="skip")
 
 
 def test_a_small_zip_file_of_a_large_one_is_not_inflated(tmp_path, monkeypatch, memory_below):
@@ -279,18 +279,18 @@ def test_a_folder_of_what_is_prepared_that_cannot_be_written(tiny_mind):
 def test_what_is_prepared_is_not_read_again(tiny_mind, monkeypatch):
     (tiny_mind / "MINDsmall_dev").mkdir()
     (tiny_mind / "MINDsmall_dev" / "news.tsv").write_text("N1\n" + article("N200"))
-    first = load(tiny_mind, on_bad_row="skip")
+    first = load(tiny_mind, on_invalid_row="skip")
     assert first.skipped == (
         "MINDsmall_dev/news.tsv:1 has 1 tab-separated columns, not 8 (" + ", ".join(mind.COLUMNS) + ")",
     )
     with monkeypatch.context() as patch:
         patch.setattr(mind, "_articles", None)  # no call survives that
-        again = load(tiny_mind, on_bad_row="skip")
+        again = load(tiny_mind, on_invalid_row="skip")
     assert contents(again) == contents(first)
     assert (again.skipped, again.files) == (first.skipped, first.files)
     with open(tiny_mind / "MINDsmall_dev" / "news.tsv", "a") as file:
         file.write(article("N201"))
-    other = load(tiny_mind, on_bad_row="skip")
+    other = load(tiny_mind, on_invalid_row="skip")
     assert sum(len(split) for split in other.splits.values()) == 102
     assert len(list(tiny_mind.glob("prepared/mind/*/*"))) == 2
 

@@ -46,10 +46,10 @@ LAYOUTS = (
 def movielens(
     path=None,
     release="latest-small",
-    validation_share=0.1,
-    test_share=0.1,
+    validation_fraction=0.1,
+    test_fraction=0.1,
     split_seed=0,
-    on_bad_row="fail",
+    on_invalid_row="fail",
     tfds_dir=None,
 ):
     """MovieLens, users by the movies that they have rated (Rankmax, section 4).
@@ -72,12 +72,12 @@ def movielens(
         there; a movie without one is `movie 17`. Without a path the dataset comes from TensorFlow
         Datasets, which downloads it once.
       release: one of `RELEASES`, without a path.
-      validation_share, test_share: how many of the pairs to draw, in (0, 1).
+      validation_fraction, test_fraction: how many of the pairs to draw, in (0, 1).
       split_seed: int.
-      on_bad_row: "fail" or "skip", see `sources.BadRows`. A row is bad that has other columns, an id that is
-        no number, a rating or a time that is no finite one, or a user and a movie that a row before it has;
-        in the file of titles one without a title, or with a movie that a row before it has; and in either
-        one that repeats the header line.
+      on_invalid_row: "fail" or "skip", see `sources.BadRows`. A row is bad that has other columns, an id that
+        is no number, a rating or a time that is no finite one, or a user and a movie that a row before it
+        has; in the file of titles one without a title, or with a movie that a row before it has; and in
+        either one that repeats the header line.
       tfds_dir: folder of what TensorFlow Datasets has prepared; None takes its own.
 
     Returns:
@@ -92,7 +92,7 @@ def movielens(
         header; a row is bad, the message names file and line; what TensorFlow Datasets has prepared is
         damaged; a share is too small or too large.
     """
-    bad_rows = sources.BadRows(on_bad_row)
+    bad_rows = sources.BadRows(on_invalid_row)
     if path:
         layout, ratings_path, names_path = _files(path)
         users, movies = _ratings(ratings_path, layout, bad_rows)
@@ -105,7 +105,7 @@ def movielens(
     movie_ids, movies = np.unique(movies, return_inverse=True)
     rated = _pairs(users, movies, (len(user_ids), len(movie_ids)))
     origins = np.array([f"user {i}" for i in user_ids], object)
-    shares = {"validation": validation_share, "test": test_share}
+    shares = {"validation": validation_fraction, "test": test_fraction}
     splits = draw_pairs(rated, shares, seed=split_seed, origins=origins)
     return Dataset(_class_names(movie_ids, titles), splits, tuple(bad_rows.messages), files)
 

@@ -142,7 +142,7 @@ def test_without_titles(tmp_path):
 
 def test_shares_and_seed(tmp_path):
     write(tmp_path, "u.data")
-    knobs = {"path": str(tmp_path), "validation_share": 0.3, "test_share": 0.2}
+    knobs = {"path": str(tmp_path), "validation_fraction": 0.3, "test_fraction": 0.2}
     first, again, other = (data.get("movielens", **knobs, split_seed=seed) for seed in (0, 0, 1))
     assert [split.labels.nnz for split in first.splits.values()] == [10, 6, 4]
     tests = [pairs_of(dataset.splits["test"], dataset) for dataset in (first, again, other)]
@@ -175,7 +175,7 @@ def test_a_bad_row_is_named_or_left_out(tmp_path, row):
     file.write_text(f"{file.read_text()}\n{row}\n")  # after a blank line, which is passed over
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         data.get("movielens", path=str(file))
-    dataset = data.get("movielens", path=str(file), on_bad_row="skip")
+    dataset = data.get("movielens", path=str(file), on_invalid_row="skip")
     assert len(dataset.skipped) == 1
     assert dataset.skipped[0].startswith(message)
     for name, split in dataset.splits.items():
@@ -191,7 +191,7 @@ def test_a_bad_row_of_the_other_layouts(tmp_path, layout):
     line = 22 if layout == "ratings.csv" else 21
     with pytest.raises(ValueError, match=f"^{file}:{line} has the user 'f'"):
         data.get("movielens", path=str(file))
-    assert len(data.get("movielens", path=str(file), on_bad_row="skip").skipped) == 1
+    assert len(data.get("movielens", path=str(file), on_invalid_row="skip").skipped) == 1
 
 
 def test_files_that_were_joined(tmp_path):
@@ -204,7 +204,7 @@ def test_files_that_were_joined(tmp_path):
     message = "{}:{}: this row repeats the header line. Remove it."
     with pytest.raises(ValueError, match=f"^{re.escape(message.format(file, 22))}"):
         data.get("movielens", path=str(file))
-    dataset = data.get("movielens", path=str(file), on_bad_row="skip")
+    dataset = data.get("movielens", path=str(file), on_invalid_row="skip")
     assert dataset.skipped == (message.format(file, 22), message.format(titles, 7))
     assert dataset.class_names == expected.class_names
 
@@ -225,7 +225,7 @@ def test_a_bad_title_is_named_or_left_out(tmp_path, row):
     message = f"{file}:6 {TITLE_ROWS[row]}".format(file=file)
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         data.get("movielens", path=str(tmp_path))
-    dataset = data.get("movielens", path=str(tmp_path), on_bad_row="skip")
+    dataset = data.get("movielens", path=str(tmp_path), on_invalid_row="skip")
     assert dataset.skipped == (message,)
     assert dataset.class_names[2] == "movie 5"
 
@@ -238,7 +238,7 @@ def test_a_title_with_a_comma_and_no_quotes(tmp_path, row, columns):
     message = f"{file}:7: the row has {columns} columns, not 3 as the header line. Put double quotes around"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         data.get("movielens", path=str(tmp_path))
-    assert data.get("movielens", path=str(tmp_path), on_bad_row="skip").class_names[2] == "movie 5"
+    assert data.get("movielens", path=str(tmp_path), on_invalid_row="skip").class_names[2] == "movie 5"
 
 
 def test_a_title_that_is_not_utf8(tmp_path):
@@ -324,7 +324,7 @@ def test_a_file_of_bad_rows_alone(tmp_path):
     with pytest.raises(
         ValueError, match=rf"u\.data has no rating, only bad rows, the first: {tmp_path}/u\.d"
     ):
-        data.get("movielens", path=str(tmp_path), on_bad_row="skip")
+        data.get("movielens", path=str(tmp_path), on_invalid_row="skip")
 
 
 @pytest.fixture
@@ -371,7 +371,7 @@ def test_from_tfds_with_a_pair_twice(published, tmp_path):
     message = f"movielens/latest-small-ratings has user {user} and movie {movie} twice"
     with pytest.raises(ValueError, match=message):
         data.get("movielens", tfds_dir=str(published))
-    dataset = data.get("movielens", on_bad_row="skip", tfds_dir=str(published))
+    dataset = data.get("movielens", on_invalid_row="skip", tfds_dir=str(published))
     assert dataset.skipped == (message,)
     assert all(set(split.labels.data) == {1.0} for split in dataset.splits.values())
     assert sum(split.labels.nnz for split in dataset.splits.values()) == 20

@@ -33,7 +33,7 @@ class BadRows:
 
     def __init__(self, policy):
         if policy not in POLICIES:
-            raise ValueError(f"data.on_bad_row {policy!r} is not one of {', '.join(POLICIES)}")
+            raise ValueError(f"data.on_invalid_row {policy!r} is not one of {', '.join(POLICIES)}")
         self._policy = policy
         self.messages = []
 
@@ -44,7 +44,7 @@ class BadRows:
             yield
         except ValueError as error:
             if self._policy == "fail":
-                raise ValueError(f"{error} (data.on_bad_row=skip would leave it out)") from error
+                raise ValueError(f"{error} (data.on_invalid_row=skip would leave it out)") from error
             self.messages.append(str(error))
 
 

@@ -17,7 +17,7 @@ def test_a_line_that_is_not_utf8(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"one\n\xff\nthree\n")
     with pytest.raises(
-        ValueError, match=r"file:2 is not UTF-8: .*\(data\.on_bad_row=skip would leave it out"
+        ValueError, match=r"file:2 is not UTF-8: .*\(data\.on_invalid_row=skip would leave it out"
     ):
         list(sources.lines(str(path)))
     bad_rows = sources.BadRows("skip")
@@ -31,7 +31,7 @@ def test_a_line_with_a_nul_character(tmp_path):
     message = (
         f"{path}:2: the line has a NUL character. Remove it, or save the file as UTF-8 if it is in UTF-16."
     )
-    with pytest.raises(ValueError, match=f"^{message} .data.on_bad_row=skip would leave it out"):
+    with pytest.raises(ValueError, match=f"^{message} .data.on_invalid_row=skip would leave it out"):
         list(sources.lines(str(path)))
     bad_rows = sources.BadRows("skip")
     assert [line for _, line in sources.lines(str(path), bad_rows)] == ["one", "three"]
@@ -84,7 +84,7 @@ def test_a_bad_row_is_only_a_value_error():
 
 
 def test_unknown_policy():
-    with pytest.raises(ValueError, match="^data.on_bad_row 'ignore' is not one of fail, skip"):
+    with pytest.raises(ValueError, match="^data.on_invalid_row 'ignore' is not one of fail, skip"):
         sources.BadRows("ignore")
 
 

@@ -40,8 +40,8 @@ def synthetic_retrieval(
     num_examples=500,
     num_relevant=20,
     width=16,
-    validation_share=0.1,
-    test_share=0.1,
+    validation_fraction=0.1,
+    test_fraction=0.1,
     split_seed=0,
 ):
     """Instances known by their ids alone, whose relevant classes follow from vectors that are not shown.
@@ -59,7 +59,7 @@ def synthetic_retrieval(
       num_relevant: about how many classes are relevant to an instance, on average (log-normal, at least 3,
         at most half of all).
       width: coordinates of the vectors that are not shown.
-      validation_share, test_share: how many of the pairs to draw, in (0, 1).
+      validation_fraction, test_fraction: how many of the pairs to draw, in (0, 1).
       split_seed: what is drawn hangs on it.
 
     Returns:
@@ -81,7 +81,7 @@ def synthetic_retrieval(
     rng = np.random.default_rng([split_seed, 1])  # the pairs are drawn from the seed alone
     planted = plant(rng, num_classes, num_examples, width)
     relevant = _draw_relevant(rng, planted, num_relevant)
-    shares = {"validation": validation_share, "test": test_share}
+    shares = {"validation": validation_fraction, "test": test_fraction}
     splits = draw_pairs(relevant, shares, seed=split_seed)
     return Dataset(tuple(f"class {i}" for i in range(num_classes)), splits)
 

@@ -53,10 +53,10 @@ def text_file(
     text_pair_column=None,
     label_column="label",
     classes=None,
-    validation_share=0.1,
-    test_share=0.1,
+    validation_fraction=0.1,
+    test_fraction=0.1,
     split_seed=0,
-    on_bad_row="fail",
+    on_invalid_row="fail",
 ):
     """Texts, or pairs of texts, each with one label, from a file of your own.
 
@@ -80,9 +80,9 @@ def text_file(
       label_column: of the class, a string, or an integer in JSON; spaces around it do not count.
       classes: file of the names of all classes, a name a line, in the order of their ids. Without it
         they are those of the training file, sorted.
-      validation_share, test_share: how much of the different texts to draw, in (0, 1).
+      validation_fraction, test_fraction: how much of the different texts to draw, in (0, 1).
       split_seed: int.
-      on_bad_row: "fail" or "skip", see `sources.BadRows`. A row is bad that has other columns than the
+      on_invalid_row: "fail" or "skip", see `sources.BadRows`. A row is bad that has other columns than the
         first line, is no JSON object, lacks a key or has one twice, is not UTF-8, has a NUL character, has
         no text or no label, a label with a control character or one that is none of the classes; a row that
         repeats the header line; and in a given test or validation file one whose text (and pair) a file
@@ -102,14 +102,14 @@ def text_file(
     columns = Columns(text_column, text_pair_column, label_column)
     if len(set(columns)) < len(columns):
         raise ValueError(f"text, pair and label cannot be in the same column: {columns}")
-    bad_rows = sources.BadRows(on_bad_row)
+    bad_rows = sources.BadRows(on_invalid_row)
     paths = _paths(path)
     _check_others(path, paths, classes, bad_rows)
     examples = {split: _read(file, columns, bad_rows) for split, file in paths.items()}
     names = _class_names(classes, examples["train"], paths["train"])
     examples = _usable(examples, names, paths, classes or paths["train"], bad_rows)
     parts = {split: _split(rows, names, columns) for split, rows in examples.items()}
-    shares = {"validation": validation_share, "test": test_share}
+    shares = {"validation": validation_fraction, "test": test_fraction}
     missing = {split: share for split, share in shares.items() if split not in parts}
     if missing:
         parts |= _draw(parts["train"], missing, split_seed)

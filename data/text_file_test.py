@@ -126,7 +126,7 @@ def test_splits_that_are_given(tmp_path, name):
 def test_a_split_that_is_missing_is_drawn_from_train(tmp_path):
     (tmp_path / "train.tsv").write_text(tsv(ROWS[:50]))
     (tmp_path / "test.csv").write_text(as_csv(ROWS[50:]))
-    dataset = load(tmp_path, validation_share=0.2)
+    dataset = load(tmp_path, validation_fraction=0.2)
     assert len(dataset.splits["validation"]) == 10
     assert examples(dataset, "test") == sorted((text, label) for text, _, label in ROWS[50:])
     assert examples(dataset, "train", "validation") == sorted((text, label) for text, _, label in ROWS[:50])
@@ -134,7 +134,9 @@ def test_a_split_that_is_missing_is_drawn_from_train(tmp_path):
 
 def test_the_draw_is_stratified_and_hangs_on_its_seed(tmp_path):
     (tmp_path / "mine.tsv").write_text(tsv(ROWS))
-    first, same, other = (load(tmp_path / "mine.tsv", split_seed=seed, test_share=0.2) for seed in (0, 0, 1))
+    first, same, other = (
+        load(tmp_path / "mine.tsv", split_seed=seed, test_fraction=0.2) for seed in (0, 0, 1)
+    )
     assert np.bincount(first.splits["test"].labels).tolist() == [4, 4, 4]
     assert examples(first, "test") == examples(same, "test")
     assert examples(first, "test") != examples(other, "test")
@@ -144,7 +146,7 @@ def test_equal_texts_are_drawn_together(tmp_path):
     rows = [(f"text {i % 20}", "", ("ham", "spam")[i % 2]) for i in range(80)]
     rows.append(("text 0", "", "spam"))  # once with another label
     (tmp_path / "mine.tsv").write_text(tsv(rows))
-    dataset = load(tmp_path / "mine.tsv", validation_share=0.2, test_share=0.2)
+    dataset = load(tmp_path / "mine.tsv", validation_fraction=0.2, test_fraction=0.2)
     texts = [set(split.features["text"]) for split in dataset.splits.values()]
     assert [len(part) for part in texts] == [12, 4, 4]
     assert len(set.union(*texts)) == 20
@@ -186,7 +188,7 @@ def test_a_list_of_classes_fixes_ids_and_order(tmp_path):
         ("", r"classes\.txt is empty"),
         (
             "spam\nham\n",
-            r"mine\.tsv:4 has the class 'jam', which .*classes\.txt does not have .data\.on_bad_row",
+            r"mine\.tsv:4 has the class 'jam', which .*classes\.txt does not have .data\.on_invalid_row",
         ),
     ],
 )
@@ -244,14 +246,14 @@ def test_a_bad_row_is_named(tmp_path, extension, row, message):
     path = tmp_path / f"mine.{extension}"
     path.write_bytes(WRITERS[extension](ROWS).encode() + row)
     message = rf"mine\.{extension}:{61 if extension == 'jsonl' else 62}:? " + message
-    with pytest.raises(ValueError, match=message + r".* \(data\.on_bad_row=skip would leave it out\)"):
+    with pytest.raises(ValueError, match=message + r".* \(data\.on_invalid_row=skip would leave it out\)"):
         load(path)
-    dataset = load(path, on_bad_row="skip")
+    dataset = load(path, on_invalid_row="skip")
     assert re.search(message, dataset.skipped[0])
     assert examples(dataset) == sorted((text, label) for text, _, label in ROWS)
 
 
-@pytest.mark.parametrize("on_bad_row", ["fail", "skip"])
+@pytest.mark.parametrize("on_invalid_row", ["fail", "skip"])
 @pytest.mark.parametrize(
     ("row", "message"),
     [
@@ -259,12 +261,12 @@ def test_a_bad_row_is_named(tmp_path, extension, row, message):
         ('"open,,ham\n', ":10 is not CSV, as far as line 61: unexpected end of data"),
     ],
 )
-def test_no_row_is_read_after_a_broken_csv_record(tmp_path, on_bad_row, row, message):
+def test_no_row_is_read_after_a_broken_csv_record(tmp_path, on_invalid_row, row, message):
     rows = as_csv(ROWS).splitlines(keepends=True)
     path = tmp_path / "mine.csv"
     path.write_text("".join([*rows[:9], row, *rows[9:60]]))
     with pytest.raises(ValueError, match=f"^{re.escape(f'{path}{message}: mend it there')}$"):
-        load(path, on_bad_row=on_bad_row)
+        load(path, on_invalid_row=on_invalid_row)
 
 
 def test_a_csv_cell_of_any_length(tmp_path):
@@ -278,7 +280,7 @@ def test_utf16(tmp_path, extension):
     path = tmp_path / f"mine.{extension}"
     path.write_text(WRITERS[extension](ROWS), encoding="utf-16")
     with pytest.raises(ValueError, match=rf"^{path} is UTF-16: save it as UTF-8$"):
-        load(path, on_bad_row="skip")
+        load(path, on_invalid_row="skip")
 
 
 def test_what_may_be_a_header_where_columns_are_given_as_numbers(tmp_path, caplog):
@@ -305,9 +307,9 @@ def test_a_header_where_columns_are_given_as_numbers(tmp_path, extension, line, 
     )
     names = [name.removeprefix("\ufeff") for name in header]
     remedy = f"Set data.text_column={names[0]!r} and data.label_column={names[2]!r}, or remove the row."
-    with pytest.raises(ValueError, match=f"^{re.escape(f'{message}. {remedy}')} .data.on_bad_row=skip"):
+    with pytest.raises(ValueError, match=f"^{re.escape(f'{message}. {remedy}')} .data.on_invalid_row=skip"):
         load(path, **columns)
-    dataset = load(path, **columns, on_bad_row="skip")
+    dataset = load(path, **columns, on_invalid_row="skip")
     assert examples(dataset) == sorted((text, label) for text, _, label in ROWS)
     assert len(dataset.skipped) == 1
 
@@ -320,7 +322,7 @@ def test_a_first_line_whose_label_is_a_usual_name_of_a_column(tmp_path):
     )
     for policy in ("fail", "skip"):
         with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
-            load(path, **columns, on_bad_row=policy)
+            load(path, **columns, on_invalid_row=policy)
     path.write_text(tsv([*ROWS, ("another", "", "Label")], ("utterance_raw", "other", "Label")))
     assert "Label" in load(path, **columns).class_names
 
@@ -344,7 +346,7 @@ def test_a_file_that_is_no_split(tmp_path, name):
     )
     with pytest.raises(ValueError, match="^" + re.escape(message)):
         load(tmp_path, classes=str(tmp_path / "classes.txt"))
-    assert load(tmp_path, classes=f"{tmp_path}/./classes.txt", on_bad_row="skip").skipped == (message,)
+    assert load(tmp_path, classes=f"{tmp_path}/./classes.txt", on_invalid_row="skip").skipped == (message,)
 
 
 def test_a_class_that_training_does_not_have(tmp_path):
@@ -354,7 +356,7 @@ def test_a_class_that_training_does_not_have(tmp_path):
         ValueError, match=r"test\.tsv:3 has the class 'clam', which .*train\.tsv does not have"
     ):
         load(tmp_path)
-    assert examples(load(tmp_path, on_bad_row="skip"), "test") == [("new", "ham")]
+    assert examples(load(tmp_path, on_invalid_row="skip"), "test") == [("new", "ham")]
 
 
 def test_an_example_in_two_given_files(tmp_path):
@@ -367,10 +369,10 @@ def test_an_example_in_two_given_files(tmp_path):
         ValueError, match=r"test\.tsv:3 has the text of .*dev\.tsv:2: an example belongs to one"
     ):
         load(tmp_path)
-    dataset = load(tmp_path, on_bad_row="skip")
+    dataset = load(tmp_path, on_invalid_row="skip")
     assert len(dataset.skipped) == 2
     assert examples(dataset, "test") == [("newest", "ham")]
-    assert len(load(tmp_path, text_pair_column="other", on_bad_row="skip").splits["test"]) == 2
+    assert len(load(tmp_path, text_pair_column="other", on_invalid_row="skip").splits["test"]) == 2
 
 
 def test_copies_that_differ_in_case_and_white_space(tmp_path):
@@ -378,14 +380,14 @@ def test_copies_that_differ_in_case_and_white_space(tmp_path):
     (tmp_path / "test.tsv").write_text(tsv([("a text ", "ITS PAIR", "ham"), ("a text", "another", "ham")]))
     with pytest.raises(ValueError, match=r"test\.tsv:2 has the text of .*train\.tsv:2"):
         load(tmp_path)
-    dataset = load(tmp_path, text_pair_column="other", on_bad_row="skip")
+    dataset = load(tmp_path, text_pair_column="other", on_invalid_row="skip")
     assert examples(dataset, "test") == [("a text", "ham")]
 
 
 def test_copies_that_differ_in_case_are_drawn_together(tmp_path):
     rows = [(("{}  Text", "{} text")[i // 30].format(i % 30), "", ("ham", "spam")[i % 2]) for i in range(60)]
     (tmp_path / "mine.tsv").write_text(tsv(rows))
-    splits = load(tmp_path / "mine.tsv", test_share=0.2).splits.values()
+    splits = load(tmp_path / "mine.tsv", test_fraction=0.2).splits.values()
     found = [
         text.split()[0]
         for split in splits
@@ -401,7 +403,7 @@ def test_nothing_is_left_of_a_given_split(tmp_path):
         r"the test split has no example: .*test\.tsv has only bad rows, the first: .*test\.tsv:2 has the text"
     )
     with pytest.raises(ValueError, match=message):
-        load(tmp_path, on_bad_row="skip")
+        load(tmp_path, on_invalid_row="skip")
 
 
 @pytest.mark.parametrize(
@@ -474,10 +476,10 @@ def test_nothing_is_left_of_a_given_split(tmp_path):
         (
             "mine.jsonl",
             jsonl(ROWS),
-            {"text_column": "txt", "on_bad_row": "skip"},
+            {"text_column": "txt", "on_invalid_row": "skip"},
             r"mine\.jsonl has no example, only bad rows, the first: .*:1 has no 'txt'; it has: 'text'",
         ),
-        ("mine.tsv", tsv(ROWS), {"on_bad_row": "drop"}, "^data.on_bad_row 'drop' is not one of"),
+        ("mine.tsv", tsv(ROWS), {"on_invalid_row": "drop"}, "^data.on_invalid_row 'drop' is not one of"),
         (
             "mine.tsv",
             tsv(ROWS[:4]),

@@ -7,7 +7,7 @@ batch.
 
 Common arguments:
   rank_fn: function from scores `[..., m]` and a mask of that shape or None to ranks `[..., m]`, 1 for the
-    best: a learned sorter's (`sorters.get(...).places`), `ranks.sigmoid_ranks`, `ranks.soft_sort_ranks`, ...
+    best: a learned sorter's (`sorters.get(...).rank_fn`), `ranks.sigmoid_ranks`, `ranks.soft_sort_ranks`, ...
   l1: weight of the mean absolute error of the scores, which can be added until the scores are in the range
     that the sorter was trained on; 0 omits it.
   weights: optional, broadcastable to the losses; multiplies them. To leave an instance out of the lists of

@@ -217,8 +217,8 @@ def test_weights_multiply(rng):
             r"scores of shape \(1, 2\) are not one per instance, \[B\] or \[B, 1\]",
         ),
         (
-            lambda: batch.spearman([1.0], [1.0], rank_fn=types.SimpleNamespace(places=abs, name="mine")),
-            r"rank_fn=sorter 'mine': its ranks are in \(0, 1\]. Pass its .places",
+            lambda: batch.spearman([1.0], [1.0], rank_fn=types.SimpleNamespace(rank_fn=abs, name="mine")),
+            r"rank_fn=sorter 'mine': its ranks are in \(0, 1\]. Pass its .rank_fn",
         ),
     ],
 )

@@ -66,9 +66,9 @@ class Sorter(tf.keras.layers.Layer):
         return tf.ensure_shape(tf.reshape(ranks, shape), scores.shape)
 
     @property
-    def places(self):
-        """The rank function of a loss, `Places`."""
-        return Places(self)
+    def rank_fn(self):
+        """The rank function of a loss, `RankFunction`."""
+        return RankFunction(self)
 
     def sort(self, scores, where, training=False):
         """Returns the soft ranks in `1..n` of float32 scores `[N, n]`, with a mask like them or None."""
@@ -84,12 +84,12 @@ class Sorter(tf.keras.layers.Layer):
 
 
 @_serializable
-class Places:
+class RankFunction:
     """A sorter as the rank function of a loss: from scores `[..., n]` to soft ranks in `1..n`.
 
     It is saved with a loss, including the weights of the sorter if they are not the shipped ones.
 
-    >>> Places(get("exact"))(tf.constant([[7.0, 1.0, 7.0, 9.0]])).numpy()
+    >>> RankFunction(get("exact"))(tf.constant([[7.0, 1.0, 7.0, 9.0]])).numpy()
     array([[2.5, 4. , 2.5, 1. ]], dtype=float32)
     """
 

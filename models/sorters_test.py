@@ -60,7 +60,7 @@ def test_shapes_and_places(sorter):
     ranks = sorter(lists)
     assert ranks.shape == [2, 4, 10]
     np.testing.assert_array_equal(tf.reshape(ranks, [8, 10]), sorter(SCORES))
-    np.testing.assert_allclose(sorter.places(lists), 10.0 * ranks, rtol=1e-6)
+    np.testing.assert_allclose(sorter.rank_fn(lists), 10.0 * ranks, rtol=1e-6)
     half = sorter(tf.cast(SCORES[0], tf.float16))
     assert half.shape == [10]
     assert half.dtype == tf.float32
@@ -69,7 +69,7 @@ def test_shapes_and_places(sorter):
 def test_exact_ranks_share_places_among_ties():
     exact = sorters.get("exact")
     for scores in (SCORES, TIED, np.zeros_like(SCORES)):
-        np.testing.assert_allclose(exact.places(scores), true_ranks(scores), rtol=1e-6)
+        np.testing.assert_allclose(exact.rank_fn(scores), true_ranks(scores), rtol=1e-6)
     with tf.GradientTape() as tape:
         scores = tf.constant(SCORES)
         tape.watch(scores)
@@ -101,7 +101,7 @@ def test_equivariant_written_out():
     sorter = sorters.get("equivariant")
     sharpness = float(np.exp(sorter.weights[0].numpy()))
     expected = [written_out(scores.astype(float), sharpness) for scores in SCORES]
-    np.testing.assert_allclose(sorter.places(SCORES), expected, rtol=1e-5)
+    np.testing.assert_allclose(sorter.rank_fn(SCORES), expected, rtol=1e-5)
     assert sorter.count_params() == 1
 
 
@@ -121,14 +121,14 @@ def test_equivariant_keeps_the_order_and_the_sum_and_knows_no_scale(rng):
     sorter = sorters.get("equivariant")
     for scores in (SCORES, TIED, rng.standard_cauchy(size=[20, 300]).astype(np.float32)):
         n = scores.shape[1]
-        ranks = sorter.places(scores).numpy()
+        ranks = sorter.rank_fn(scores).numpy()
         np.testing.assert_allclose(ranks.sum(axis=1), n * (n + 1) / 2, rtol=1e-5)
         order = np.argsort(-scores, axis=1, kind="stable")
         assert (np.diff(np.take_along_axis(ranks, order, axis=1), axis=1) >= 0).all()
         for of_list, own in zip(scores, ranks, strict=True):
             assert all(np.ptp(own[of_list == score]) == 0.0 for score in of_list)
-        np.testing.assert_allclose(sorter.places(1e4 * scores - 7e3), ranks, rtol=1e-2)
-    np.testing.assert_array_equal(sorter.places(np.full([1, 5], 7.0, np.float32)), [[3.0] * 5])
+        np.testing.assert_allclose(sorter.rank_fn(1e4 * scores - 7e3), ranks, rtol=1e-2)
+    np.testing.assert_array_equal(sorter.rank_fn(np.full([1, 5], 7.0, np.float32)), [[3.0] * 5])
 
 
 def test_the_gradient_is_the_derivative(rng):
@@ -170,12 +170,12 @@ def test_the_ranks_of_those_that_take_part_are_those_of_the_list_without_the_oth
     sorter = sorters.get(name)
     where = np.arange(10) < 6
     spoiled = np.where(where, SCORES, 1e9).astype(np.float32)
-    found = sorter.places(spoiled, where).numpy()
-    np.testing.assert_allclose(found[:, :6], sorter.places(SCORES[:, :6]), rtol=1e-5)
+    found = sorter.rank_fn(spoiled, where).numpy()
+    np.testing.assert_allclose(found[:, :6], sorter.rank_fn(SCORES[:, :6]), rtol=1e-5)
     np.testing.assert_allclose(found[:, 6:], 7.0, rtol=1e-6)
     none = sorter(SCORES, np.zeros_like(SCORES, bool))
     assert np.isfinite(none).all()
-    one = sorter.places(SCORES, np.arange(10) == 3)
+    one = sorter.rank_fn(SCORES, np.arange(10) == 3)
     np.testing.assert_allclose(one[:, 3], 1.0, rtol=1e-6)
 
 
@@ -200,11 +200,11 @@ def test_a_sorter_of_one_length_sees_the_others_among_those_that_take_part(name,
     sorter = made(name)
     where = np.arange(10) % 5 < 3
     other = np.where(where, SCORES, rng.normal(size=SCORES.shape)).astype(np.float32)
-    np.testing.assert_array_equal(sorter.places(SCORES, where), sorter.places(other, where))
-    np.testing.assert_allclose(sorter.places(SCORES, where).numpy()[:, ~where], 7.0, rtol=1e-6)
-    for scores, found in zip(SCORES, sorter.places(SCORES, where).numpy(), strict=True):
+    np.testing.assert_array_equal(sorter.rank_fn(SCORES, where), sorter.rank_fn(other, where))
+    np.testing.assert_allclose(sorter.rank_fn(SCORES, where).numpy()[:, ~where], 7.0, rtol=1e-6)
+    for scores, found in zip(SCORES, sorter.rank_fn(SCORES, where).numpy(), strict=True):
         filled, before, after = spread(scores, where)
-        in_filled = sorter.places(filled[None]).numpy()[0, where]
+        in_filled = sorter.rank_fn(filled[None]).numpy()[0, where]
         # Linear between whole places; beyond the first and the last it goes on, where np.interp does not.
         inner = (in_filled > after.min()) & (in_filled < after.max())
         expected = np.interp(in_filled, np.sort(after), np.sort(before))
@@ -223,9 +223,9 @@ def test_exact_ranks_among_the_others_are_exact_without_them(n, size, rng):
         if size > 1:
             np.testing.assert_allclose(found, spread(own, mask)[0], rtol=1e-4, atol=1e-6)
     exact = sorters.get("exact")
-    ranks = sorters._without_others(exact.places(filled), tf.constant(where))
+    ranks = sorters._without_others(exact.rank_fn(filled), tf.constant(where))
     if size > 1:
-        np.testing.assert_allclose(ranks[where], exact.places(scores, where)[where], rtol=1e-5)
+        np.testing.assert_allclose(ranks[where], exact.rank_fn(scores, where)[where], rtol=1e-5)
     assert np.isfinite(ranks).all()
 
 
@@ -237,10 +237,10 @@ def test_few_of_a_list_are_ranked_about_as_well_as_a_whole_one(name, n, sizes, r
     sorter = sorters.get(name, n=n)
     scores = rng.normal(size=[100, n]).astype(np.float32)
     exact = sorters.get("exact")
-    whole = np.abs(sorter.places(scores) - exact.places(scores)).mean() / n
+    whole = np.abs(sorter.rank_fn(scores) - exact.rank_fn(scores)).mean() / n
     for size in sizes:
         where = np.argsort(rng.random([100, n]), axis=1) < size
-        few = np.abs(sorter.places(scores, where) - exact.places(scores, where))[where].mean() / size
+        few = np.abs(sorter.rank_fn(scores, where) - exact.rank_fn(scores, where))[where].mean() / size
         assert few < 3.0 * whole, size
 
 
@@ -353,16 +353,16 @@ def test_a_short_list_ends_where_it_ends(sorter, rng):
     scores = tf.constant(SCORES)
     with tf.GradientTape() as tape:
         tape.watch(scores)
-        places = sorter.places(scores, alone)
+        places = sorter.rank_fn(scores, alone)
     np.testing.assert_allclose(places[:, 3], 1.0, rtol=1e-6)
     gradient = tape.gradient(places, scores, unconnected_gradients="zero")
     np.testing.assert_array_equal(gradient, np.zeros([8, 10]))
     where = rng.random(SCORES.shape) < 0.4
     size = where.sum(axis=1, keepdims=True)
-    places = sorter.places(SCORES, where).numpy()
+    places = sorter.rank_fn(SCORES, where).numpy()
     assert (np.where(where, places, 1.0) > 0.0).all()
     assert (places <= np.where(where, size, size + 1) * (1 + 1e-6)).all()
-    np.testing.assert_array_equal(sorter.places(SCORES, np.zeros([8, 10], bool)), np.ones([8, 10]))
+    np.testing.assert_array_equal(sorter.rank_fn(SCORES, np.zeros([8, 10], bool)), np.ones([8, 10]))
 
 
 def test_what_takes_no_part_may_be_anything(sorter):
@@ -371,8 +371,8 @@ def test_what_takes_no_part_may_be_anything(sorter):
     scores = tf.constant(np.where(where, SCORES, np.nan))
     with tf.GradientTape() as tape:
         tape.watch(scores)
-        places = sorter.places(scores, where)
-    np.testing.assert_allclose(places, sorter.places(np.where(where, SCORES, 0.0), where), rtol=1e-6)
+        places = sorter.rank_fn(scores, where)
+    np.testing.assert_allclose(places, sorter.rank_fn(np.where(where, SCORES, 0.0), where), rtol=1e-6)
     assert np.isfinite(tape.gradient(places, scores, unconnected_gradients="zero")).all()
 
 
@@ -381,15 +381,15 @@ def test_a_rank_function_is_saved_with_its_sorter(changed):
     sorter = sorters.get("equivariant")
     if changed:
         sorter.weights[0].assign(0.25)
-    config = tf.keras.utils.serialize_keras_object(sorter.places)
+    config = tf.keras.utils.serialize_keras_object(sorter.rank_fn)
     assert ("weights" in config["config"]) == changed
     again = tf.keras.utils.deserialize_keras_object(config)
-    np.testing.assert_array_equal(again(SCORES), sorter.places(SCORES))
+    np.testing.assert_array_equal(again(SCORES), sorter.rank_fn(SCORES))
 
 
 @pytest.mark.nightly
 def test_an_untrained_rank_function_is_saved_with_its_weights():
-    places = sorters.get("lstm", n=10, trained=None, units=4, layers=1).places
+    places = sorters.get("lstm", n=10, trained=None, units=4, layers=1).rank_fn
     again = tf.keras.utils.deserialize_keras_object(tf.keras.utils.serialize_keras_object(places))
     np.testing.assert_array_equal(again(SCORES), places(SCORES))
 
@@ -399,7 +399,7 @@ def test_a_saved_rank_function_outlives_the_file_of_its_weights(tmp_path):
     trained.weights[0].assign(0.7)
     path = tmp_path / "mine.safetensors"
     path.write_bytes(sorters.to_bytes(trained, sizes="10"))
-    places = sorters.get("equivariant", trained=str(path)).places
+    places = sorters.get("equivariant", trained=str(path)).rank_fn
     before = places(SCORES)
     config = tf.keras.utils.serialize_keras_object(places)
     path.unlink()
@@ -411,7 +411,7 @@ def test_a_saved_rank_function_outlives_the_file_of_its_weights(tmp_path):
 
 
 def test_a_rank_function_of_a_length_that_is_not_shipped_is_saved():
-    places = sorters.get("cnn", n=5, trained=None).places
+    places = sorters.get("cnn", n=5, trained=None).rank_fn
     again = tf.keras.utils.deserialize_keras_object(tf.keras.utils.serialize_keras_object(places))
     scores = tf.constant([[0.3, -1.0, 2.0, 0.1, 0.7]])
     np.testing.assert_array_equal(again(scores), places(scores))

@@ -42,15 +42,15 @@ class Data:
     name: str = "digits"
     path: str | None = None
     tfds_dir: str | None = None
-    on_bad_row: str | None = None
+    on_invalid_row: str | None = None
     multi_label: bool | None = None
     release: str | None = None
     classes: str | None = None
     text_column: str | None = None
     text_pair_column: str | None = None
     label_column: str | None = None
-    validation_share: float | None = None
-    test_share: float | None = None
+    validation_fraction: float | None = None
+    test_fraction: float | None = None
     num_classes: int | None = None
     num_examples: int | None = None
     num_relevant: int | None = None
@@ -172,7 +172,7 @@ class CountPrior:
 
 @dataclasses.dataclass
 class Optimizer:
-    """`learning_rate` is the peak: reached after `warmup_share` of all steps, then kept or let fall.
+    """`learning_rate` is the peak: reached after `warmup_fraction` of all steps, then kept or let fall.
 
     `decay` is "none", "linear" or "cosine" (both to 0 at the last step). `clip_norm` scales gradients of a
     larger norm, over all weights together, down to it. `ema_momentum` keeps a moving average of the weights,
@@ -182,7 +182,7 @@ class Optimizer:
     name: str = "adam"
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
-    warmup_share: float = 0.0
+    warmup_fraction: float = 0.0
     decay: str = "none"
     clip_norm: float | None = None
     ema_momentum: float | None = None
@@ -484,8 +484,8 @@ def check_optimizer(section, prefix="optimizer."):
     momentum = section.ema_momentum
     if momentum is not None and not 0.0 < momentum < 1.0:
         raise ValueError(f"{prefix}ema_momentum {momentum} is not in (0, 1)")
-    if not 0.0 <= section.warmup_share < 1.0:
-        raise ValueError(f"{prefix}warmup_share {section.warmup_share} is not in [0, 1)")
+    if not 0.0 <= section.warmup_fraction < 1.0:
+        raise ValueError(f"{prefix}warmup_fraction {section.warmup_fraction} is not in [0, 1)")
     if section.weight_decay < 0.0:
         raise ValueError(f"{prefix}weight_decay {section.weight_decay} is negative")
     if section.weight_decay and section.name != "adamw":
@@ -500,7 +500,7 @@ def _check_data(experiment):
     _one_of("data.augmentation", section.augmentation, AUGMENTATIONS)
     if section.augmentation != "none" and experiment.encoder.frozen:
         raise ValueError("data.augmentation changes the images every time, a frozen encoder sees them once")
-    for name in ("validation_share", "test_share"):
+    for name in ("validation_fraction", "test_fraction"):
         share = getattr(section, name)
         if share is not None and not 0.0 < share < 1.0:
             raise ValueError(f"data.{name} {share} is not in (0, 1)")

@@ -269,7 +269,7 @@ def _images(description):
         if messages:
             paragraphs.append(
                 f"Images of {name} that cannot be read: {len(messages):,}. They end a training, unless "
-                "data.on_bad_row=skip leaves them out, and are in no figure here."
+                "data.on_invalid_row=skip leaves them out, and are in no figure here."
             )
             lines += messages
     rows = [["split", "sizes", "height", "width", f"a side under {size}"]]

@@ -2,11 +2,11 @@
 
 evaluation.json  what was judged, and the metrics with their intervals; written last
 classes.tsv      the figures of each class, see `by_class.ByClass`
-scores.npz       of each example: scores, labels, values of the metrics, where it was read; and the
+predictions.npz       of each example: scores, labels, values of the metrics, where it was read; and the
                  log-probabilities of its counts, if there is a prior of them
 
-In scores.npz the labels of examples of several classes are three arrays, `labels_data`, `labels_indices` and
-`labels_indptr`, those of a `scipy.sparse.csr_array`: as a matrix, those of many classes would not fit.
+In predictions.npz the labels of examples of several classes are three arrays, `labels_data`, `labels_indices`
+and `labels_indptr`, those of a `scipy.sparse.csr_array`: as a matrix, those of many classes would not fit.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ LARGEST_SCORES = 4 * 10**9  # bytes; twice that is held while the batches are jo
 
 @dataclasses.dataclass(frozen=True)
 class Scored:
-    """The examples of a `scores.npz`.
+    """The examples of a `predictions.npz`.
 
     Attributes:
       labels: as in `data.Split`.
@@ -97,7 +97,7 @@ def write(folder, summary, table, judged, split, class_names):
         "log_counts": judged.log_counts,
     }
     with (
-        files.writing(os.path.join(folder, "scores.npz")) as file,
+        files.writing(os.path.join(folder, "predictions.npz")) as file,
         zipfile.ZipFile(_Stream(file), "w") as npz,
     ):
         for name, array in arrays.items():
@@ -113,7 +113,7 @@ CSR = ("labels_data", "labels_indices", "labels_indptr")
 
 
 def _labels_to_arrays(split):
-    """Returns what of `scores.npz` holds the labels, name -> array."""
+    """Returns what of `predictions.npz` holds the labels, name -> array."""
     if not split.multi_label:
         return {"labels": split.labels}
     return dict(zip(CSR, (split.labels.data, split.labels.indices, split.labels.indptr), strict=True))
@@ -143,14 +143,16 @@ class _Stream:
 
 
 def read(path, *, with_scores=False):
-    """Returns the `Scored` of a `scores.npz`, with its scores if they are wanted and there.
+    """Returns the `Scored` of a `predictions.npz`, with its scores if they are wanted and there.
 
     Raises:
       FileNotFoundError: there is none.
       ValueError: it is damaged, or no such file.
     """
     if not files.exists(path) or tf.io.gfile.isdir(path):
-        raise FileNotFoundError(f"no file {path}: scripts.evaluate --output=FOLDER writes FOLDER/scores.npz")
+        raise FileNotFoundError(
+            f"no file {path}: scripts.evaluate --output=FOLDER writes FOLDER/predictions.npz"
+        )
     wanted = [field.name for field in dataclasses.fields(Scored) if field.name not in ("labels", "scores")]
     try:
         with files.errors_of(path), tf.io.gfile.GFile(path, "rb") as file, np.load(file) as npz:

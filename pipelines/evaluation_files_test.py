@@ -31,7 +31,7 @@ def written(folder, judged, split, class_names):
     evaluation_files.prepare(folder)
     table = by_class.by_class(judged, split.labels, class_names)
     evaluation_files.write(folder, {"step": 3}, table, judged, split, class_names)
-    return f"{folder}/scores.npz"
+    return f"{folder}/predictions.npz"
 
 
 @pytest.mark.parametrize("where", ["disk", "ram"])
@@ -48,7 +48,7 @@ def test_what_is_written_is_read_again(tmp_path, where):
     assert scored.class_names.tolist() == list(class_names)
     assert scored.metrics.tolist() == list(NAMES)
     assert evaluation_files.read(path).scores is None
-    assert files.names_in(folder) == ["classes.tsv", "evaluation.json", "scores.npz"]
+    assert files.names_in(folder) == ["classes.tsv", "evaluation.json", "predictions.npz"]
     assert json.loads(files.read_text(f"{folder}/evaluation.json")) == {"step": 3}
 
 
@@ -113,12 +113,12 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
     table = by_class.by_class(judged, split.labels, class_names)
     with monkeypatch.context() as patch:
         patch.setattr(tf.io.gfile.GFile, "write", full)
-        with pytest.raises(OSError, match="scores.npz: no space left"):
+        with pytest.raises(OSError, match="predictions.npz: no space left"):
             evaluation_files.write(str(tmp_path), {}, table, judged, split, class_names)
     assert files.read_bytes(path) == before
     assert sorted(os.listdir(tmp_path)) == [
         "classes.tsv",
-        "scores.npz",
+        "predictions.npz",
     ]  # and no evaluation.json speaks of it
 
 
@@ -149,7 +149,7 @@ def test_a_damaged_file_is_refused(tmp_path, what):
     path = written(str(tmp_path), *drawn(n=40))
     content = spoilt(path, what)
     files.write(path, content)
-    with pytest.raises(ValueError, match="scores.npz is damaged or was not written by scripts.evaluate"):
+    with pytest.raises(ValueError, match="predictions.npz is damaged or was not written by scripts.evaluate"):
         evaluation_files.read(path, with_scores=True)
 
 
@@ -208,17 +208,17 @@ def test_compressed_arrays_are_refused(tmp_path):
 
 
 def test_an_array_that_says_to_be_huge_is_refused(tmp_path):
-    path, content = str(tmp_path / "scores.npz"), io.BytesIO()
+    path, content = str(tmp_path / "predictions.npz"), io.BytesIO()
     header = {"descr": "<f4", "fortran_order": False, "shape": (10**15,)}
     np.lib.format.write_array_header_1_0(content, header)
     with zipfile.ZipFile(path, "w") as npz:
         npz.writestr("class_names.npy", content.getvalue())
-    with pytest.raises(ValueError, match="scores.npz is damaged or was not written by scripts.evaluate"):
+    with pytest.raises(ValueError, match="predictions.npz is damaged or was not written by scripts.evaluate"):
         evaluation_files.read(path)
 
 
 def test_a_single_array_is_no_such_file(tmp_path):
-    path = str(tmp_path / "scores.npz")
+    path = str(tmp_path / "predictions.npz")
     with open(path, "wb") as file:
         np.save(file, np.zeros(3))
     with pytest.raises(ValueError, match="was not written by scripts.evaluate"):
@@ -227,7 +227,9 @@ def test_a_single_array_is_no_such_file(tmp_path):
 
 @pytest.mark.parametrize("name", ["nothing.npz", ""])
 def test_no_file_is_named_with_what_writes_it(tmp_path, name):
-    with pytest.raises(FileNotFoundError, match="scripts.evaluate --output=FOLDER writes FOLDER/scores.npz"):
+    with pytest.raises(
+        FileNotFoundError, match="scripts.evaluate --output=FOLDER writes FOLDER/predictions.npz"
+    ):
         evaluation_files.read(str(tmp_path / name))
 
 

@@ -67,7 +67,7 @@ def build_temperature(section, total_steps):
 def build_schedule(section, total_steps):
     """Builds the learning rate over the steps that `config.Optimizer` describes."""
     schedule = _decay(section, total_steps)
-    warmup_steps = round(section.warmup_share * total_steps)
+    warmup_steps = round(section.warmup_fraction * total_steps)
     if not warmup_steps:
         return schedule
     return lr_schedule.LinearWarmup(schedule, warmup_steps, warmup_learning_rate=0.0)

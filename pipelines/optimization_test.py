@@ -16,7 +16,7 @@ def test_schedules_by_hand():
     cosine = [0.05 * (1 + np.cos(np.pi * step / 100)) for step in (0, 10, 20, 60, 100)]
     np.testing.assert_allclose(rates(decay="cosine"), cosine, atol=1e-7)
     warm = [0.0, 0.5 * 0.08, 0.08, 0.04, 0.0]
-    np.testing.assert_allclose(rates(decay="linear", warmup_share=0.2), warm, atol=1e-7)
+    np.testing.assert_allclose(rates(decay="linear", warmup_fraction=0.2), warm, atol=1e-7)
 
 
 def test_a_temperature_goes_exponentially_from_the_first_step_to_the_last():

@@ -77,7 +77,7 @@ def test_two_steps_at_full_size(name):
     loaded = generated(experiment, num_classes)
     model = loaded.build_model(experiment)
     assert model.count_params() == pytest.approx(about, rel=0.02)
-    experiment.optimizer.warmup_share = 0.0  # at full rate, so that two steps show
+    experiment.optimizer.warmup_fraction = 0.0  # at full rate, so that two steps show
     schedule = optimization.build_schedule(experiment.optimizer, 2)
     optimizer = optimization.build_optimizer(experiment.optimizer, schedule)
     optimizer.build(model.trainable_variables)

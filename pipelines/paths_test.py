@@ -173,8 +173,8 @@ def test_a_training_and_its_evaluation(tmp_path):
     names = loaded.class_names
     table = by_class.by_class(judged, loaded.splits["test"].labels, names)
     evaluation_files.write(tmp_path / "test", {}, table, judged, loaded.splits["test"], names)
-    assert evaluation_files.read(tmp_path / "test" / "scores.npz").class_names.tolist() == list(names)
-    rows = sorter_accuracy.table_of_run(["soft_sort"], tmp_path / "test" / "scores.npz")
+    assert evaluation_files.read(tmp_path / "test" / "predictions.npz").class_names.tolist() == list(names)
+    rows = sorter_accuracy.table_of_run(["soft_sort"], tmp_path / "test" / "predictions.npz")
     assert rows[1][0] == "soft_sort"
 
 

@@ -244,7 +244,7 @@ def load(experiment, cache_dir):
     check_class_weights(experiment.data, dataset.splits["train"])
     splits = limit_examples(dataset.splits, experiment.data)
     preprocess = preprocess_of(experiment, dataset)
-    if experiment.data.on_bad_row == "skip":
+    if experiment.data.on_invalid_row == "skip":
         splits = _without_unreadable(dataset.class_names, splits, preprocess)
     problem = Problem(
         dataset.class_names,

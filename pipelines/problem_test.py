@@ -87,7 +87,7 @@ def test_a_file_of_ones_own(tmp_path, tiny_bert):
     path.write_text("".join(rows))
     columns = {"text_column": "1", "text_pair_column": "2", "label_column": "3"}
     experiment = config.Experiment(
-        data=config.Data(name="text_file", path=str(path), max_length=8, test_share=0.2, **columns),
+        data=config.Data(name="text_file", path=str(path), max_length=8, test_fraction=0.2, **columns),
         encoder=config.Encoder(name="bert", path=tiny_bert),
         batch_size=8,
     )
@@ -426,7 +426,7 @@ def test_a_corrupt_image_is_named_wherever_it_is_read(image_files, a_corrupt_ima
 @pytest.mark.nightly
 def test_a_corrupt_image_is_left_out_and_reported(image_files, a_corrupt_image, tmp_path, caplog):
     (tmp_path / "val" / "dark" / "empty.JPEG").write_bytes(b"")  # of validation and test, which are one
-    experiment, loaded = loaded_with(config.Data(name="imagenet", path=image_files, on_bad_row="skip"))
+    experiment, loaded = loaded_with(config.Data(name="imagenet", path=image_files, on_invalid_row="skip"))
     assert f"2 left out, the first: {a_corrupt_image} cannot be read: " in caplog.text
     assert sorted(loaded.splits["train"].labels) == [0, 1]
     assert loaded.splits["test"] is loaded.splits["validation"]
@@ -441,7 +441,9 @@ def test_corrupt_images_in_folders_are_left_out_and_reported(image_files, a_corr
     for split in ("val", "test"):  # no two splits may share an image
         for image in (tmp_path / split).glob("*/*"):
             image.write_bytes(image.read_bytes() + split.encode())
-    experiment, loaded = loaded_with(config.Data(name="image_folder", path=image_files, on_bad_row="skip"))
+    experiment, loaded = loaded_with(
+        config.Data(name="image_folder", path=image_files, on_invalid_row="skip")
+    )
     assert f"2 left out, the first: {tmp_path}/val/notes.txt lies outside" in caplog.text
     assert f"3 left out, the first: {a_corrupt_image} cannot be read: " in caplog.text
     for name, split in loaded.splits.items():
@@ -475,7 +477,7 @@ def test_corrupt_images_in_records(records, caplog):
     experiment, loaded = loaded_with(section)
     with pytest.raises(ValueError, match=f"{records}/train-00000-of-00001 record 3 cannot be read: "):
         loaded.blame_training(experiment, step=0)
-    experiment, loaded = loaded_with(dataclasses.replace(section, on_bad_row="skip"))
+    experiment, loaded = loaded_with(dataclasses.replace(section, on_invalid_row="skip"))
     assert f"1 left out, the first: {records}/train-00000-of-00001 record 3 cannot" in caplog.text
     assert loaded.splits["train"].labels.tolist() == [0, 1, 0]
     features, labels, _ = next(iter(loaded.training_batches(experiment)))
@@ -487,7 +489,7 @@ def test_a_split_of_corrupt_images_alone(image_files, tmp_path, caplog):
     for path in (tmp_path / "train").glob("*/*"):
         path.write_bytes(b"")
     with pytest.raises(ValueError, match="the train split has no example"):
-        loaded_with(config.Data(name="imagenet", path=image_files, on_bad_row="skip"))
+        loaded_with(config.Data(name="imagenet", path=image_files, on_invalid_row="skip"))
     assert "2 left out" in caplog.text
 
 

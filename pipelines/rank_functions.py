@@ -30,7 +30,7 @@ def get(name, n, trained=None):
         raise ValueError(f"rank function {name!r} is unknown; there are: {', '.join(NAMES)}")
     if name in FORMULAS:
         return FORMULAS[name]
-    return sorters.get(name, n=n, trained=trained or sorters.SHIPPED).places
+    return sorters.get(name, n=n, trained=trained or sorters.SHIPPED).rank_fn
 
 
 def check(section):

@@ -81,7 +81,7 @@ def test_a_sorter_of_the_users_own(tmp_path):
     path = tmp_path / "blunt.safetensors"
     path.write_bytes(sorters.to_bytes(blunt, sizes="10"))
     own, shipped = (rank_functions.get("equivariant", 10, trained) for trained in (str(path), None))
-    np.testing.assert_allclose(own(SCORES), blunt.places(SCORES), rtol=1e-3)
+    np.testing.assert_allclose(own(SCORES), blunt.rank_fn(SCORES), rtol=1e-3)
     assert np.abs(own(SCORES) - shipped(SCORES)).max() > 0.5
     frozen = small(**{"loss.sorter": str(path), "loss.name": "mean_average_precision"})
     assert trainer.train(frozen, str(tmp_path / "run"), progress=False)["steps"] > 0

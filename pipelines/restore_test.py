@@ -39,7 +39,7 @@ def judged(path, which, split="validation", strategy=None):
     "changes",
     [
         {"optimizer.learning_rate": 1.0, "optimizer.decay": "none"},
-        {"optimizer.ema_momentum": 0.9, "optimizer.warmup_share": 0.1},
+        {"optimizer.ema_momentum": 0.9, "optimizer.warmup_fraction": 0.1},
         {"optimizer.ema_momentum": 0.9, "precision": "mixed_float16"},
     ],
 )

@@ -135,7 +135,7 @@ EVERYTHING = {
     "optimizer.ema_momentum": 0.9,
     "optimizer.clip_norm": 1.0,
     "optimizer.decay": "cosine",
-    "optimizer.warmup_share": 0.1,
+    "optimizer.warmup_fraction": 0.1,
     "interaction.name": "lc_mlp",
     "interaction.dropout": 0.2,
 }

@@ -55,7 +55,7 @@ def table_of_run(names, path):
 
     Args:
       names: of the rank functions.
-      path: a `scores.npz` of scripts.evaluate.
+      path: a `predictions.npz` of scripts.evaluate.
 
     Returns:
       The rows of a table: by how many places the classes in place 1, in 2 and 3, in 4 to 7 and so on are

@@ -98,7 +98,7 @@ def write_scores(path, drawn, **changes):
 @pytest.mark.nightly
 def test_the_table_of_a_run(tmp_path):
     scores = np.random.default_rng(0).normal(size=[50, 28])
-    path = write_scores(tmp_path / "scores.npz", scores)
+    path = write_scores(tmp_path / "predictions.npz", scores)
     rows = sorter_accuracy.table_of_run(["exact", "cnn", "equivariant"], path)
     assert rows[0][1:] == ["1", "2-3", "4-7", "8-15", "16-28"]
     assert rows[1] == ["exact"] + ["0.00 [0.00, 0.00]"] * 5
@@ -124,15 +124,15 @@ def test_the_table_of_a_run(tmp_path):
     ],
 )
 def test_scores_that_say_nothing(tmp_path, scores, changes, message):
-    path = write_scores(tmp_path / "scores.npz", scores, **changes)
+    path = write_scores(tmp_path / "predictions.npz", scores, **changes)
     with pytest.raises(ValueError, match=message):
         sorter_accuracy.table_of_run(["exact"], path)
 
 
 def test_a_table_of_what_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match="scripts.evaluate --output=FOLDER writes"):
-        sorter_accuracy.table_of_run(["exact"], str(tmp_path / "scores.npz"))
-    path = write_scores(tmp_path / "scores.npz", np.ones([2, 3]))
+        sorter_accuracy.table_of_run(["exact"], str(tmp_path / "predictions.npz"))
+    path = write_scores(tmp_path / "predictions.npz", np.ones([2, 3]))
     with pytest.raises(ValueError, match="rank function 'bubble' is unknown"):
         sorter_accuracy.table_of_run(["bubble"], path)
 

@@ -43,7 +43,7 @@ def _build(step, size):
     if rank_fn is None:
         trained = sorters.SHIPPED if step.name == "equivariant" else None
         knobs = {} if step.name == "handcrafted" else {"trained": trained}
-        rank_fn = sorters.get(step.name, n=n, **knobs).places
+        rank_fn = sorters.get(step.name, n=n, **knobs).rank_fn
     return Compiled(value_and_gradient(functools.partial(_true_rank, rank_fn)), step.xla, scores, labels)
 
 

@@ -14,7 +14,7 @@ MIRRORED = "mirrored"  # over the two logical CPUs of the tests
 
 def small(**changes):
     base = {"encoder.hidden": (16,), "encoder.dropout": 0.0, "batch_size": 8, "optimizer.decay": "none"}
-    return config.override(digits_mlp.get_config(), {**base, "optimizer.warmup_share": 0.0, **changes})
+    return config.override(digits_mlp.get_config(), {**base, "optimizer.warmup_fraction": 0.0, **changes})
 
 
 def generated(experiment, make_encoder=None, size=24, shape=(8, 8, 1)):

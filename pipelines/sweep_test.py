@@ -196,8 +196,8 @@ def test_what_cannot_be_tuned_is_named(text, message):
         ({"tune": {RATE: (0.1, 0.2, 0.1)}}, "the values of optimizer.learning_rate of a grid repeat 0.1"),
         ({"tune": {"seed": (0, 1)}}, "seed cannot be tuned: a grid's seeds tell"),
         (
-            {"tune": {"data.validation_share": (0.1, 0.2)}},
-            "data.validation_share cannot be tuned: a grid's runs",
+            {"tune": {"data.validation_fraction": (0.1, 0.2)}},
+            "data.validation_fraction cannot be tuned: a grid's runs",
         ),
         ({"tune": {"loss.name": ("mse",)}}, "loss.name is not a field of one number"),
         (

@@ -110,7 +110,7 @@ class RankTraining(Training):
         section, epoch_steps = self._experiment.loss, self.train_examples / self._experiment.batch_size
         rank_fn = getattr(self._model, "rank_sorter", None)  # one that is fine-tuned
         if rank_fn is not None:
-            rank_fn = rank_fn.places
+            rank_fn = rank_fn.rank_fn
         elif section.rank_fn is not None:
             rank_fn = build_rank_fn(self._experiment, self._loaded, self._strategy)
         return optimization.build_loss(

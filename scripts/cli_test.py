@@ -79,7 +79,7 @@ def test_evaluate_leaves_what_it_found(two_runs):
     assert told["step"] == results["best_step"]
     assert {name: told[name] for name in results["test"]} == results["test"]
     assert told["hashes"]["test"] == json.loads((first / "data.json").read_text())["test"]
-    with np.load(first / "test" / "scores.npz") as npz:
+    with np.load(first / "test" / "predictions.npz") as npz:
         arrays = dict(npz)
     assert arrays["scores"].shape == (360, 10)
     top = arrays["scores"].argmax(axis=1)
@@ -120,13 +120,13 @@ def test_evaluate_the_last_checkpoint_of_many_classes_without_their_scores(comma
     assert len((output / "classes.tsv").read_text().splitlines()) == 51
     told = json.loads((output / "evaluation.json").read_text())
     assert told["step"] == json.loads((path / "results.json").read_text())["steps"]
-    with np.load(output / "scores.npz") as npz:
+    with np.load(output / "predictions.npz") as npz:
         assert "scores" not in npz.files
         assert len(npz["values"]) == told["examples"]
 
 
 def test_compare(command, two_runs):
-    paths = [path / "test" / "scores.npz" for path in two_runs]
+    paths = [path / "test" / "predictions.npz" for path in two_runs]
     compared = command("compare", *(f"--scores={path}" for path in (*paths, paths[0])))
     assert compared.returncode == 0, compared.stderr
     other, same = compared.stdout.split(f"A: {paths[0]}\n")[1:]
@@ -141,18 +141,18 @@ def test_compare(command, two_runs):
 
 
 def test_mistakes_in_comparing_are_one_clear_line(two_runs, tmp_path, mistaken):
-    first = two_runs[0] / "test" / "scores.npz"
+    first = two_runs[0] / "test" / "predictions.npz"
     assert "--scores" in mistaken("compare")
     assert "give --scores twice or more" in mistaken("compare", f"--scores={first}")
     for content, message in ((None, "no file"), (first.read_bytes()[:-50], "is damaged")):
         if content:
-            (tmp_path / "scores.npz").write_bytes(content)
-        line = mistaken("compare", f"--scores={first}", f"--scores={tmp_path / 'scores.npz'}")
-        assert f"{tmp_path / 'scores.npz'}" in line
+            (tmp_path / "predictions.npz").write_bytes(content)
+        line = mistaken("compare", f"--scores={first}", f"--scores={tmp_path / 'predictions.npz'}")
+        assert f"{tmp_path / 'predictions.npz'}" in line
         assert message in line
     with np.load(first) as npz:
-        np.savez(tmp_path / "scores.npz", **{**npz, "metrics": np.array(["mrr", "ndcg", "map"])})
-    line = mistaken("compare", f"--scores={first}", f"--scores={tmp_path / 'scores.npz'}")
+        np.savez(tmp_path / "predictions.npz", **{**npz, "metrics": np.array(["mrr", "ndcg", "map"])})
+    line = mistaken("compare", f"--scores={first}", f"--scores={tmp_path / 'predictions.npz'}")
     assert "have no metric in common" in line
 
 
@@ -181,7 +181,7 @@ def test_queries_and_their_documents(command, letor_flags, letor_cells, tmp_path
     judged = command("evaluate", f"--workdir={path}", f"--output={path / 'test'}")
     [line] = (line for line in judged.stdout.splitlines() if line.startswith("ndcg@10"))
     assert line.split("  ")[-2] in trained.stdout  # the same interval
-    assert "Lists" in command("data", *letor_flags, f"--output={tmp_path / 'data'}").stdout
+    assert "Lists" in command("describe_data", *letor_flags, f"--output={tmp_path / 'data'}").stdout
     swept = command("sweep", *letor_flags, *letor_cells, "--tune=encoder.weight_decay=0.01,0.1")
     assert "[  3/3] n_choose_k-dot-seed0" in swept.stdout, swept.stderr
     assert (tmp_path / "grid" / "cutoffs.png").exists()
@@ -362,7 +362,7 @@ def test_data(command, tmp_path, tiny_goemotions, tiny_bert):
     goemotions = "--config=goemotions_bert"
     path = tmp_path / "described"
     flags = [goemotions, f"--config.data.path={tiny_goemotions}", f"--config.encoder.path={tiny_bert}"]
-    finished = command("data", *flags, "--config.data.max_length=4", f"--output={path}")
+    finished = command("describe_data", *flags, "--config.data.max_length=4", f"--output={path}")
     assert finished.returncode == 0, finished.stderr
     words = " ".join(finished.stdout.split())  # lines break where the folder's name lets them
     assert "40 train, 10 validation, 11 test examples of 3 classes." in words
@@ -386,7 +386,7 @@ def test_users_are_trained_evaluated_and_compared(command, mistaken, tmp_path):
         assert "recall@100 (%)" in trained.stdout
         judged = command("evaluate", f"--workdir={path}", f"--output={path / 'test'}")
         assert judged.returncode == 0, judged.stderr
-    both = [f"--scores={tmp_path / loss / 'test' / 'scores.npz'}" for loss in ("rankmax", "softmax")]
+    both = [f"--scores={tmp_path / loss / 'test' / 'predictions.npz'}" for loss in ("rankmax", "softmax")]
     compared = command("compare", *both)
     assert compared.returncode == 0, compared.stderr
     assert "map@10 (%)" in compared.stdout
@@ -400,7 +400,7 @@ def test_data_of_users(command, tmp_path):
     for name, flag in (("movielens", f"path={tmp_path}"), ("synthetic_retrieval", "num_classes=200")):
         path = tmp_path / name
         finished = command(
-            "data", DIGITS, f"--config.data.name={name}", f"--config.data.{flag}", f"--output={path}"
+            "describe_data", DIGITS, f"--config.data.name={name}", f"--config.data.{flag}", f"--output={path}"
         )
         assert finished.returncode == 0, finished.stderr
         assert "Classes excluded from the ranking of an example, mean: " in finished.stdout
@@ -432,7 +432,7 @@ def test_data_of_users(command, tmp_path):
 def test_a_mistake_in_describing_is_one_clear_line(tmp_path, mistaken, arguments, message):
     (tmp_path / "FILE").write_text("in the way")
     flags = [argument.replace("FILE", str(tmp_path / "FILE")) for argument in arguments]
-    line = mistaken("data", DIGITS, f"--output={tmp_path / 'described'}", *flags)
+    line = mistaken("describe_data", DIGITS, f"--output={tmp_path / 'described'}", *flags)
     assert message.replace("FILE", str(tmp_path / "FILE")) in line
     assert not (tmp_path / "described").exists()
 

@@ -2,7 +2,7 @@ r"""Compares runs on the same examples, each with the first: by how much they di
 
 python -m rank4class.scripts.evaluate --workdir=runs/a --output=runs/a/test
 python -m rank4class.scripts.evaluate --workdir=runs/b --output=runs/b/test
-python -m rank4class.scripts.compare --scores=runs/a/test/scores.npz --scores=runs/b/test/scores.npz
+python -m rank4class.scripts.compare --scores=runs/a/test/predictions.npz --scores=runs/b/test/predictions.npz
 """
 
 from absl import flags
@@ -10,7 +10,7 @@ from absl import flags
 from rank4class.scripts import main as door
 
 _SCORES = flags.DEFINE_multi_string(
-    "scores", None, "A scores.npz of scripts.evaluate; repeat the flag for the others.", required=True
+    "scores", None, "A predictions.npz of scripts.evaluate; repeat the flag for the others.", required=True
 )
 
 
@@ -18,7 +18,7 @@ def main():
     from rank4class.pipelines import evaluation_files
 
     if len(_SCORES.value) < 2:
-        raise ValueError("one scores.npz has nothing to be compared with: give --scores twice or more")
+        raise ValueError("one predictions.npz has nothing to be compared with: give --scores twice or more")
     first, *others = _SCORES.value
     read = {path: evaluation_files.read(path) for path in _SCORES.value}
     for other in others:

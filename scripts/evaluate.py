@@ -3,8 +3,8 @@ r"""Judges a checkpoint of a run on a split: metrics with intervals, each class,
     python -m rank4class.scripts.evaluate --workdir=runs/digits_mlp --split=test --classes \
         --output=runs/digits_mlp/test
 
-The folder then holds evaluation.json, classes.tsv and scores.npz; `scripts.compare` compares two such
-scores.npz example by example.
+The folder then holds evaluation.json, classes.tsv and predictions.npz; `scripts.compare` compares two such
+predictions.npz example by example.
 """
 
 from absl import flags
@@ -22,8 +22,10 @@ _CHECKPOINT = flags.DEFINE_enum(
     "checkpoint", "best", config.CHECKPOINTS, "The best by the monitored metric, or the last."
 )
 _CLASSES = flags.DEFINE_bool("classes", False, "Show the figures of each class, or of the worst of many.")
-_OUTPUT = flags.DEFINE_string("output", None, "Folder for evaluation.json, classes.tsv and scores.npz.")
-_KEEP_SCORES = flags.DEFINE_bool("keep_scores", True, "Whether scores.npz holds the scores of all classes.")
+_OUTPUT = flags.DEFINE_string("output", None, "Folder for evaluation.json, classes.tsv and predictions.npz.")
+_KEEP_SCORES = flags.DEFINE_bool(
+    "keep_scores", True, "Whether predictions.npz holds the scores of all classes."
+)
 
 
 def main():

@@ -16,7 +16,7 @@ COMMANDS = [
     for file in sorted(os.listdir(os.path.dirname(main.__file__)))
     if file.endswith(".py") and not file.endswith("_test.py") and file not in ("__init__.py", "main.py")
 ]
-WITH_CONFIG = {"data", "sorter_experiments", "sweep", "train"}
+WITH_CONFIG = {"describe_data", "sorter_experiments", "sweep", "train"}
 
 # Runs a command; its last line says how it ended, and whether it has imported TensorFlow.
 COMMAND = """
@@ -98,7 +98,7 @@ def test_a_wrong_config_is_refused_at_once(tmp_path):
             "nope",
             "--workdir=x",
         ): "--config=nope: neither a file nor a packaged config",
-        ("data", "--config=digits_mpl.py"): "Did you mean --config=digits_mlp? Packaged: cifar10_vgg16, ",
+        ("describe_data", "--config=digits_mpl.py"): "Did you mean --config=digits_mlp? Packaged: cifar10",
         ("train", "--config=digits_mlp", "--config.los.name=x"): "an experiment has no field 'los.name'",
         ("train", "--config=digits_mlp", "--noconfig.loss.fine_tun"): "did you mean 'loss.fine_tune'?",
         ("train", "--config=digits_mlp"): "--workdir: missing. Set --workdir=VALUE; --help shows all flags.",

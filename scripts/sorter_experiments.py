@@ -4,7 +4,8 @@ r"""Puts sorters and the losses on ranks to the test.
     python -m rank4class.scripts.sorter_experiments --task=spearman --workdir=runs/spearman
 
 "sorting" measures the rank functions themselves, on 10,000 vectors of the held-out test, or with
---scores=FOLDER/scores.npz on what a run has scored (scripts.evaluate --output=FOLDER). The other tasks train
+--scores=FOLDER/predictions.npz on what a run has scored (scripts.evaluate --output=FOLDER). The other tasks
+train
 with each loss on ranks and with the plain one: means over the seeds, with their intervals. What is trained
 already, by a command that was stopped or with other rank functions, is taken from --workdir. "multi_label"
 trains on the features of a config:
@@ -27,7 +28,7 @@ _TASK = flags.DEFINE_enum(
     "task", "sorting", ["sorting", *TASKS, "multi_label"], "What to measure, or to train."
 )
 _RANK_FNS = flags.DEFINE_list("rank_fns", list(RANK_FNS), "Rank functions.")
-_SCORES = flags.DEFINE_string("scores", None, "Of --task=sorting: a scores.npz of scripts.evaluate.")
+_SCORES = flags.DEFINE_string("scores", None, "Of --task=sorting: a predictions.npz of scripts.evaluate.")
 _SEEDS = flags.DEFINE_multi_integer("seed", list(SEEDS), "A seed of the training; repeat the flag for more.")
 _CONFIG = door.define_config(required=False)
 _WORKDIR = flags.DEFINE_string(

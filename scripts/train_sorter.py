@@ -24,7 +24,7 @@ _EPOCHS = flags.DEFINE_float("epochs", _USUAL.epochs, "How long, in epochs of 10
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", _USUAL.batch_size, "Vectors a step.")
 _LEARNING_RATE = flags.DEFINE_float("learning_rate", _USUAL.optimizer.learning_rate, "Adam's, its peak.")
 _DECAY = flags.DEFINE_enum("decay", _USUAL.optimizer.decay, config.DECAYS, "Of the learning rate.")
-_WARMUP_SHARE = flags.DEFINE_float("warmup_share", _USUAL.optimizer.warmup_share, "Of all steps.")
+_WARMUP_SHARE = flags.DEFINE_float("warmup_fraction", _USUAL.optimizer.warmup_fraction, "Of all steps.")
 _CLIP_NORM = flags.DEFINE_float("clip_norm", _USUAL.optimizer.clip_norm, "Largest norm of a gradient.")
 _CHECKPOINT_STEPS = flags.DEFINE_integer(
     "checkpoint_steps", _USUAL.checkpoint_steps, "Steps between checkpoints, besides one an epoch."
@@ -44,7 +44,7 @@ def main():
         optimizer=config.Optimizer(
             learning_rate=_LEARNING_RATE.value,
             decay=_DECAY.value,
-            warmup_share=_WARMUP_SHARE.value,
+            warmup_fraction=_WARMUP_SHARE.value,
             clip_norm=_CLIP_NORM.value,
         ),
         epochs=_EPOCHS.value,

@@ -101,12 +101,12 @@ def check_k(k, n):
 
 def check_rank_fn(rank_fn):
     """Raises ValueError if `rank_fn` is not a function from scores to ranks."""
-    if hasattr(rank_fn, "places"):
+    if hasattr(rank_fn, "rank_fn"):
         raise ValueError(
-            f"rank_fn=sorter {rank_fn.name!r}: its ranks are in (0, 1]. Pass its .places instead."
+            f"rank_fn=sorter {rank_fn.name!r}: its ranks are in (0, 1]. Pass its .rank_fn instead."
         )
     if not callable(rank_fn):
         raise ValueError(
-            f"rank_fn={rank_fn!r}: not a function. Pass one such as sorters.get('equivariant').places. To "
+            f"rank_fn={rank_fn!r}: not a function. Pass one such as sorters.get('equivariant').rank_fn. To "
             "save a loss with your own function, register it: tf.keras.utils.register_keras_serializable."
         )

@@ -21,7 +21,7 @@ def get_config():
     return config.Experiment(
         data=config.Data(name="goemotions", max_length=32),
         encoder=config.Encoder(name="bert", pooling="pooler", dropout=0.1, output_dropout=0.1),
-        optimizer=config.Optimizer(name="adam", learning_rate=1e-5, warmup_share=0.1, decay="linear"),
+        optimizer=config.Optimizer(name="adam", learning_rate=1e-5, warmup_fraction=0.1, decay="linear"),
         batch_size=32,
         steps=100_000,
     )

@@ -30,7 +30,7 @@ def get_config():
         data=config.Data(name="goemotions", max_length=32),
         encoder=config.Encoder(name="bert", path=minilm_folder(), pooling="mean"),
         optimizer=config.Optimizer(
-            name="adamw", learning_rate=1e-4, weight_decay=0.01, warmup_share=0.05, decay="linear"
+            name="adamw", learning_rate=1e-4, weight_decay=0.01, warmup_fraction=0.05, decay="linear"
         ),
         batch_size=32,
         epochs=3.0,

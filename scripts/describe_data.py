@@ -1,6 +1,6 @@
 r"""Describes a dataset before anyone trains on it: classes, lengths or sizes, duplicates, examples.
 
-    python -m rank4class.scripts.data --config=goemotions_minilm \
+    python -m rank4class.scripts.describe_data --config=goemotions_minilm \
         --config.data.path=FOLDER
 
 --config.data.max_examples=1000 makes it a quick look at a large one.
