@@ -3,6 +3,7 @@
 import ast
 import doctest
 import functools
+import graphlib
 import importlib
 import itertools
 import pathlib
@@ -24,6 +25,29 @@ MAY_IMPORT = {
     "data": {"data", "registry"},
     "pipelines": {"losses", "models", "data", "pipelines", "registry"},
     "scripts": {"pipelines", "scripts"},
+    "scripts/benchmarks": {"losses", "models", "data", "pipelines", "scripts"},
+}
+# The parts of `pipelines/`, by level: each imports only parts of lower levels.
+LEVELS = {
+    "config": 0,
+    "configs": 1,
+    "storage": 1,
+    "distribution": 2,
+    "task": 2,
+    "evaluation": 3,
+    "reporting": 4,
+    "training": 5,
+    "sorters": 6,
+    "survival": 6,
+    "sweep": 6,
+}
+LONGEST_FILE = 500  # lines
+LONG_FILES = {
+    "models/checkpoints.py",
+    "models/sorters.py",
+    "pipelines/config/experiment.py",
+    "pipelines/reporting/dataset_report.py",
+    "pipelines/survival.py",
 }
 PIP = {
     "PIL": "pillow",
@@ -65,10 +89,63 @@ def file_of(module):
 def test_packages_import_only_what_they_may(path):
     package = path.relative_to(ROOT).parts[0]
     own = {name.split(".")[1] for name in imports(path) if name.startswith("rank4class.")}
+    if path.parent == ROOT / "scripts" / "benchmarks":
+        package = "scripts/benchmarks"
     allowed = MAY_IMPORT[package] | (
         set(PACKAGES) if path.name.endswith("_test.py") and package == "scripts" else set()
     )
     assert own <= allowed, f"{relative(path)} imports {sorted(own - allowed)}"
+
+
+def part_of(path):
+    """Returns the part of `pipelines/` that a file belongs to, or None."""
+    first, *rest = path.relative_to(ROOT).with_suffix("").parts
+    return rest[0] if first == "pipelines" and rest[0] != "__init__" else None
+
+
+def production(paths=FILES):
+    return [path for path in paths if not path.name.endswith("_test.py")]
+
+
+@pytest.mark.parametrize("path", list(filter(part_of, production())), ids=relative)
+def test_parts_of_pipelines_import_only_lower_levels(path):
+    part = part_of(path)
+    for name in imports(path):
+        other = part_of(file_of(name)) if name.startswith("rank4class.pipelines.") else None
+        assert other in (None, part) or LEVELS[other] < LEVELS[part], f"{relative(path)} imports {name}"
+
+
+def test_files_are_short():
+    lines = {relative(path): len(path.read_text().splitlines()) for path in production()}
+    long = {name for name, count in lines.items() if count > LONGEST_FILE}
+    assert long <= LONG_FILES, f"Split {sorted(long - LONG_FILES)}: over {LONGEST_FILE} lines."
+
+
+def structure(package):
+    """Returns the import graph of a package, for `pipelines` of its parts: name -> imported names."""
+    graph = {}
+    for path in production():
+        if path.relative_to(ROOT).parts[0] != package or path.name == "__init__.py":
+            continue
+        arrows = graph.setdefault(part_of(path) or relative(path), set())
+        for name in imports(path):
+            file = file_of(name) if name.startswith(f"rank4class.{package}.") else None
+            if file and (file.name != "__init__.py" or part_of(file)):
+                arrows.add(part_of(file) or relative(file))
+    return {name: arrows - {name} for name, arrows in graph.items()}
+
+
+def levels(graph):
+    """Returns name -> length of the longest chain of imports below it; raises ValueError for a cycle."""
+    found = {}
+    for name in graphlib.TopologicalSorter(graph).static_order():
+        found[name] = 1 + max((found[other] for other in graph[name]), default=0)
+    return found
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_imports_have_no_cycle(package):
+    assert levels(structure(package))
 
 
 def expected_rule(path):
@@ -230,3 +307,10 @@ def test_the_lock_holds_every_requirement():
         version = locked.get(name.lower().replace("_", "-"))
         assert version, f"requirements.txt lacks {name}: make lock"
         assert pin in (None, version), f"{name} is {version} in requirements.txt: make lock"
+
+
+if __name__ == "__main__":
+    for package in PACKAGES:
+        graph = structure(package)
+        arrows = sum(map(len, graph.values()))
+        print(f"{package}: {len(graph)} modules, {max(levels(graph).values())} levels, {arrows} arrows")

@@ -79,7 +79,7 @@ def _warm():
     import tensorflow as tf
 
     from rank4class import losses
-    from rank4class.pipelines import trainer  # noqa: F401  (it imports the rest)
+    from rank4class.pipelines.training import rank_training  # noqa: F401  (it imports the rest)
 
     scores = tf.constant([[1.0, 0.0, 3.0]])
     for jit_compile in (False, True):
@@ -121,9 +121,9 @@ def real_data():
 @pytest.fixture(scope="session")
 def mirrored():
     """Returns the strategy over both logical CPUs, one a process: the sums of two would be mixed up."""
-    from rank4class.pipelines import strategies
+    from rank4class.pipelines import distribution
 
-    return strategies.get("mirrored")
+    return distribution.get("mirrored")
 
 
 @pytest.fixture
@@ -156,7 +156,9 @@ def with_four_threads():
 # Importing TensorFlow takes five seconds: a process that has imported it forks one per command.
 IMPORTED = """
 import json, os, runpy, sys
-from rank4class.pipelines import comparison, description, evaluation_files, report, trainer
+from rank4class.pipelines.evaluation import comparison, predictions
+from rank4class.pipelines.reporting import dataset_summary, sweep_report
+from rank4class.pipelines.training import rank_training
 
 for line in sys.stdin:
     asked = json.loads(line)
@@ -284,15 +286,15 @@ def names_of_a_new_process(monkeypatch):
     """Lets Keras name layers in each run as in a process of its own: checkpoints hold the names."""
     import tensorflow as tf
 
-    from rank4class.pipelines import trainer
+    from rank4class.pipelines.training import rank_training
 
-    train = trainer.train
+    train = rank_training.train
 
     def in_a_process_of_its_own(*arguments, **kwargs):
         tf.keras.backend.clear_session()
         return train(*arguments, **kwargs)
 
-    monkeypatch.setattr(trainer, "train", in_a_process_of_its_own)
+    monkeypatch.setattr(rank_training, "train", in_a_process_of_its_own)
 
 
 @pytest.fixture

@@ -11,17 +11,13 @@ import sklearn.metrics
 import tensorflow as tf
 
 from rank4class import models
-from rank4class.pipelines import (
-    config,
-    description,
-    description_report,
-    evaluation,
-    optimization,
-    problem,
-    trainer,
-)
+from rank4class.pipelines import config
 from rank4class.pipelines.configs import letor_linear
-from rank4class.pipelines.workdir import Workdir
+from rank4class.pipelines.evaluation import evaluator
+from rank4class.pipelines.reporting import dataset_report, dataset_summary
+from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.task import loading
+from rank4class.pipelines.training import optimization, rank_training
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +58,7 @@ def padded(split, more):
 def two_lengths(queries):
     """Returns an experiment with its data as they are and with padded lists, and the weights of a model."""
     experiment = experiment_on(queries, **{"batch_size": 24, "encoder.hidden": (3,)})
-    loaded = problem.load(experiment, "")
+    loaded = loading.load(experiment, "")
     splits = {name: padded(split, 4) for name, split in loaded.splits.items()}
     names = (*loaded.class_names, "a", "b", "c", "d")
     longer = dataclasses.replace(loaded, splits=splits, class_names=names)
@@ -105,16 +101,16 @@ def test_what_pads_a_list_has_no_part_in_a_metric(two_lengths):
     results = []
     for loaded in both:
         scorer = loaded.scorer(model_of(experiment, loaded, weights), "validation")
-        judge = evaluation.Evaluator(scorer, ("ndcg@3", "map", "mrr", "precision@1"))
+        judge = evaluator.Evaluator(scorer, ("ndcg@3", "map", "mrr", "precision@1"))
         results.append(judge(loaded.read(experiment, "validation")).values)
     np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-5)
 
 
 def test_ndcg_of_a_padded_list_is_that_of_scikit_learn(queries):
     experiment = experiment_on(queries)
-    loaded = problem.load(experiment, "")
+    loaded = loading.load(experiment, "")
     model = loaded.build_model(experiment)
-    judged = evaluation.Evaluator(loaded.scorer(model, "test"), ("ndcg@3",))(loaded.read(experiment, "test"))
+    judged = evaluator.Evaluator(loaded.scorer(model, "test"), ("ndcg@3",))(loaded.read(experiment, "test"))
     split = loaded.splits["test"]
     scores = split.features["items"] @ model.get_weights()[0][:, 0]
     for i, there in enumerate(~split.excluded.toarray()):
@@ -125,17 +121,17 @@ def test_ndcg_of_a_padded_list_is_that_of_scikit_learn(queries):
 
 def assert_found_again(experiment, path, results):
     """Asserts that a run's model is restored, and gives the results of the run."""
-    _, loaded, model, step = trainer.restore(path)
+    _, loaded, model, step = rank_training.restore(path)
     assert isinstance(model, models.ItemModel)
     assert step == results["best_step"]
-    judged = trainer.judges(experiment, loaded, model, None)["test"](loaded.read(experiment, "test"))
+    judged = rank_training.judges(experiment, loaded, model, None)["test"](loaded.read(experiment, "test"))
     assert judged.summarize()["ndcg@5"] == pytest.approx(results["test"]["ndcg@5"], abs=1e-4)
 
 
 @pytest.fixture
 def _no_pictures(monkeypatch):
     """Leaves out the plots of a run, a third of its time; the run of `trained` has them."""
-    monkeypatch.setattr(trainer.RankTraining, "pictures", lambda *_: {})
+    monkeypatch.setattr(rank_training.RankTraining, "pictures", lambda *_: {})
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +141,7 @@ def trained(queries, tmp_path_factory):
     experiment = experiment_on(queries, checkpoint_steps=5, **changes)
     path = tmp_path_factory.mktemp("trained") / "run"
     tf.keras.backend.clear_session()
-    return experiment, path, trainer.train(experiment, str(path), progress=False)
+    return experiment, path, rank_training.train(experiment, str(path), progress=False)
 
 
 @pytest.mark.nightly
@@ -171,7 +167,7 @@ def test_it_learns_which_feature_tells_the_grade(trained):
 )
 def test_it_trains_to_the_end_and_is_found_again(queries, tmp_path, changes):
     experiment = experiment_on(queries, **changes)
-    results = trainer.train(experiment, str(tmp_path / "run"), progress=False)
+    results = rank_training.train(experiment, str(tmp_path / "run"), progress=False)
     assert_found_again(experiment, str(tmp_path / "run"), results)
 
 
@@ -183,8 +179,8 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(trained, tmp_path, names
         (part / name).unlink()
     for file in (part / "checkpoints" / "last").glob("step-36*"):  # it stopped before its last step
         file.unlink()
-    trainer.train(experiment, str(part), progress=False)
-    whole, part = Workdir(str(whole)), Workdir(str(part))
+    rank_training.train(experiment, str(part), progress=False)
+    whole, part = RunDirectory(str(whole)), RunDirectory(str(part))
     assert part.sessions()[-1]["from_step"] == 35
     assert part.history() == whole.history()
     assert part.results() == whole.results()
@@ -210,7 +206,7 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(trained, tmp_path, names
 )
 def test_what_does_not_fit_is_one_clear_error(queries, tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
-        trainer.train(experiment_on(queries, **changes), str(tmp_path / "run"), progress=False)
+        rank_training.train(experiment_on(queries, **changes), str(tmp_path / "run"), progress=False)
     assert not (tmp_path / "run").exists()
 
 
@@ -233,8 +229,8 @@ def test_what_would_do_nothing_is_refused(changes, message):
 @pytest.mark.usefixtures("_no_pictures")
 def test_the_real_files_are_learnt_beyond_chance(real_data, tmp_path):
     experiment = experiment_on(real_data("ltr"), **{"encoder.weight_decay": 0.1})
-    results = trainer.train(experiment, str(tmp_path / "run"), progress=False)
-    described = description.describe(experiment, problem.read_dataset(experiment.data))
+    results = rank_training.train(experiment, str(tmp_path / "run"), progress=False)
+    described = dataset_summary.describe(experiment, loading.read_dataset(experiment.data))
     assert results["test"]["intervals"]["ndcg@5"][0] > described.random_order("test")["ndcg@5"]
 
 
@@ -243,8 +239,8 @@ def test_what_a_file_of_queries_holds_by_hand(tmp_path):
     for name, content in (("train", rows), ("vali", "0 qid:3 1:1\n"), ("test", "1 qid:4 1:5\n0 qid:4 1:6\n")):
         (tmp_path / f"{name}.txt").write_text(content)
     experiment = experiment_on(str(tmp_path))
-    described = description.describe(experiment, problem.read_dataset(experiment.data))
-    text = " ".join(description_report.text(described).split())
+    described = dataset_summary.describe(experiment, loading.read_dataset(experiment.data))
+    text = " ".join(dataset_report.text(described).split())
     for part in (
         "2 train, 1 validation, 1 test examples of lists of up to 3 items with 3 features each.",
         "Items a list, least / median / most: train 2 / 3 / 3, validation 1 / 1 / 1, test 2 / 2 / 2.",
@@ -255,6 +251,4 @@ def test_what_a_file_of_queries_holds_by_hand(tmp_path):
     ):
         assert part in text, text
     (tmp_path / "report").mkdir()
-    assert (
-        "## Lists" in pathlib.Path(description_report.write(described, str(tmp_path / "report"))).read_text()
-    )
+    assert "## Lists" in pathlib.Path(dataset_report.write(described, str(tmp_path / "report"))).read_text()

@@ -9,8 +9,10 @@ import tensorflow as tf
 
 from rank4class import data
 from rank4class.models import encoders
-from rank4class.pipelines import config, optimization, problem
-from rank4class.pipelines.steps import build_steps
+from rank4class.pipelines import config
+from rank4class.pipelines.task import task
+from rank4class.pipelines.training import optimization
+from rank4class.pipelines.training.train_step import build_steps
 
 # Classes and weights. `goemotions_bert` and `mind_electra` have the networks of the two that are here;
 # `tpu_test.py` lowers the steps of all six, with fewer layers, for XLA.
@@ -42,7 +44,7 @@ def generated(experiment, num_classes, examples=2):
         features = {"input_word_ids": ids, "input_mask": mask, "input_type_ids": np.zeros_like(ids)}
     split = data.Split(features, rng.integers(num_classes, size=examples).astype(np.int32))
     knobs = config.knobs(experiment.encoder)
-    return problem.Problem(
+    return task.Task(
         class_names=tuple(map(str, range(num_classes))),
         splits=dict.fromkeys(("train", "validation", "test"), split),
         preprocess=None,

@@ -11,25 +11,16 @@ import tensorflow as tf
 from rank4class import data, models
 from rank4class.data import class_tables
 from rank4class.models import checkpoints, sorters
-from rank4class.pipelines import (
-    by_class,
-    config,
-    conversion,
-    description,
-    description_report,
-    evaluation_files,
-    problem,
-    rank_functions,
-    report,
-    sorter_accuracy,
-    sorter_experiments,
-    sorter_training,
-    sweep,
-    trainer,
-    workdir,
-)
+from rank4class.pipelines import config, conversion, sweep
+from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.configs import digits_mlp
-from rank4class.pipelines.sorter_config import SorterExperiment
+from rank4class.pipelines.evaluation import per_class, predictions
+from rank4class.pipelines.reporting import dataset_report, dataset_summary, sweep_report
+from rank4class.pipelines.sorters import accuracy, study, training
+from rank4class.pipelines.sorters.sorter_config import SorterExperiment
+from rank4class.pipelines.storage import run_directory
+from rank4class.pipelines.task import hashing, loading
+from rank4class.pipelines.training import rank_training
 
 
 def write_mind(path):
@@ -104,7 +95,7 @@ WRITERS = {
 
 def same(first, second):
     """Whether two datasets hold the same."""
-    return problem._hashes(first.class_names, first.splits) == problem._hashes(
+    return hashing.data_hashes(first.class_names, first.splits) == hashing.data_hashes(
         second.class_names, second.splits
     )
 
@@ -161,20 +152,22 @@ def small(**changes):
 @pytest.mark.nightly
 def test_a_training_and_its_evaluation(tmp_path):
     path = tmp_path / "run"
-    results = trainer.train(small(), path, progress=False)
-    assert trainer.train(small(), str(path), progress=False) == results
-    experiment, loaded, model, _ = trainer.restore(path)
-    assert workdir.Workdir(path).results() == results
-    assert report.write_grid([report.Run(experiment, results, path)], tmp_path) == str(tmp_path / "report.md")
-    judged = trainer.judges(experiment, loaded, model, None)["test"](
+    results = rank_training.train(small(), path, progress=False)
+    assert rank_training.train(small(), str(path), progress=False) == results
+    experiment, loaded, model, _ = rank_training.restore(path)
+    assert run_directory.RunDirectory(path).results() == results
+    assert sweep_report.write_grid([sweep_report.Run(experiment, results, path)], tmp_path) == str(
+        tmp_path / "report.md"
+    )
+    judged = rank_training.judges(experiment, loaded, model, None)["test"](
         loaded.read(experiment, "test"), keep_scores=True
     )
-    evaluation_files.prepare(tmp_path / "test")
+    predictions.prepare(tmp_path / "test")
     names = loaded.class_names
-    table = by_class.by_class(judged, loaded.splits["test"].labels, names)
-    evaluation_files.write(tmp_path / "test", {}, table, judged, loaded.splits["test"], names)
-    assert evaluation_files.read(tmp_path / "test" / "predictions.npz").class_names.tolist() == list(names)
-    rows = sorter_accuracy.table_of_run(["soft_sort"], tmp_path / "test" / "predictions.npz")
+    table = per_class.per_class(judged, loaded.splits["test"].labels, names)
+    predictions.write(tmp_path / "test", {}, table, judged, loaded.splits["test"], names)
+    assert predictions.read(tmp_path / "test" / "predictions.npz").class_names.tolist() == list(names)
+    rows = accuracy.table_of_run(["soft_sort"], tmp_path / "test" / "predictions.npz")
     assert rows[1][0] == "soft_sort"
 
 
@@ -190,35 +183,35 @@ def test_a_frozen_encoder(tmp_path, tiny_goemotions, tiny_bert):
         data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8, multi_label=True),
         encoder=config.Encoder(name="bert", path=tiny_bert, frozen=True),
     )
-    assert "embedding" in problem.load(experiment, tmp_path / "cache").splits["train"].features
+    assert "embedding" in loading.load(experiment, tmp_path / "cache").splits["train"].features
     assert len(list((tmp_path / "cache").iterdir())) == 1
-    assert sorter_experiments.multi_label(experiment, tmp_path / "cache").measures == ("map",)
+    assert study.multi_label(experiment, tmp_path / "cache").measures == ("map",)
 
 
 @pytest.mark.nightly
 def test_a_sorter(tmp_path, monkeypatch):
-    monkeypatch.setattr(sorter_training, "EPOCH", 100)
-    monkeypatch.setattr(sorter_training.score_vectors, "HELD_OUT", {"validation": 5, "test": 5})
+    monkeypatch.setattr(training, "EPOCH", 100)
+    monkeypatch.setattr(training.score_vectors, "HELD_OUT", {"validation": 5, "test": 5})
     experiment = SorterExperiment(sizes=(4,), move=1.0, epochs=1.0, batch_size=50)
-    results = sorter_training.train(experiment, tmp_path / "sorter", progress=False)
-    assert sorter_training.train(experiment, tmp_path / "sorter") == results
+    results = training.train(experiment, tmp_path / "sorter", progress=False)
+    assert training.train(experiment, tmp_path / "sorter") == results
     weights = tmp_path / "sorter" / "sorter.safetensors"
     assert sorters.get("equivariant", trained=weights)([[1.0, 2.0]]).shape == [1, 2]
     assert rank_functions.get("equivariant", 4, weights)(tf.constant([[1.0, 2.0]])).shape == [1, 2]
     with pytest.raises(ValueError, match="holds a training"):
-        sorter_experiments.run(sorter_experiments.TASKS["map"], [], tmp_path / "sorter")
+        study.run(study.TASKS["map"], [], tmp_path / "sorter")
 
 
 @pytest.mark.nightly
 def test_a_description(tmp_path):
     experiment = small()
-    described = description.describe(experiment, problem.read_dataset(experiment.data))
-    assert description_report.write(described, tmp_path) == str(tmp_path / "data.md")
+    described = dataset_summary.describe(experiment, loading.read_dataset(experiment.data))
+    assert dataset_report.write(described, tmp_path) == str(tmp_path / "data.md")
 
 
 def test_what_is_empty_or_no_path_is_refused(tmp_path):
     for path in ("", pathlib.Path("x[1]")):
         with pytest.raises(ValueError, match="--workdir is empty: name a folder|has a bracket"):
-            trainer.train(small(), path)
+            rank_training.train(small(), path)
     with pytest.raises(ValueError, match=r"data.path=PosixPath.'x'.: expected str. Write 'x'."):
-        trainer.train(small(**{"data.path": pathlib.Path("x")}), tmp_path)
+        rank_training.train(small(**{"data.path": pathlib.Path("x")}), tmp_path)

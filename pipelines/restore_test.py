@@ -5,14 +5,16 @@ import shutil
 import numpy as np
 import pytest
 
-from rank4class.pipelines import config, files, trainer
+from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
-from rank4class.pipelines.workdir import Workdir
+from rank4class.pipelines.storage import files
+from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.training import rank_training
 
 
 def trained(path, **changes):
     experiment = config.override(digits_mlp.get_config(), {"epochs": 3.0, "encoder.hidden": (16,), **changes})
-    trainer.train(experiment, path, progress=False)
+    rank_training.train(experiment, path, progress=False)
     return path
 
 
@@ -29,8 +31,8 @@ def finished(finished_once, tmp_path):
 
 
 def judged(path, which, split="validation", strategy=None):
-    experiment, loaded, model, step = trainer.restore(path, which, strategy)
-    judge = trainer.judges(experiment, loaded, model, strategy)[split]
+    experiment, loaded, model, step = rank_training.restore(path, which, strategy)
+    judge = rank_training.judges(experiment, loaded, model, strategy)[split]
     return step, judge(loaded.read(experiment, split, strategy)).summarize()
 
 
@@ -45,7 +47,7 @@ def judged(path, which, split="validation", strategy=None):
 )
 def test_a_checkpoint_has_the_figures_that_training_saw(tmp_path, changes):
     path = trained(str(tmp_path / "run"), **changes)
-    history, results = Workdir(path).history(), Workdir(path).results()
+    history, results = RunDirectory(path).history(), RunDirectory(path).results()
     for which, step in (("best", results["best_step"]), ("last", results["steps"])):
         (line,) = (line for line in history if line["step"] == step)
         restored_step, figures = judged(path, which)
@@ -69,17 +71,17 @@ def test_two_devices_restore_and_judge_as_one(finished_once, mirrored):
 @pytest.mark.parametrize("which", config.CHECKPOINTS)
 def test_a_run_without_a_checkpoint_is_named(finished, tmp_path, which):
     path = finished
-    files.remove([Workdir(path).checkpoints])
+    files.remove([RunDirectory(path).checkpoints])
     with pytest.raises(FileNotFoundError, match=f"the run is finished, but .* Restore {path}/check.*{which}"):
-        trainer.restore(path, which)
-    results = Workdir(path).results()
-    Workdir(path).write_results({**results, "best_step": None})  # no metric was ever a number
+        rank_training.restore(path, which)
+    results = RunDirectory(path).results()
+    RunDirectory(path).write_results({**results, "best_step": None})  # no metric was ever a number
     remedy = {"best": "--checkpoint=last", "last": "Restore"}[which]
     with pytest.raises(FileNotFoundError, match=remedy):
-        trainer.restore(path, which)
+        rank_training.restore(path, which)
     files.remove([tmp_path / "run" / "results.json"])
     with pytest.raises(FileNotFoundError, match="has no checkpoint yet: train it first"):
-        trainer.restore(path, which)
+        rank_training.restore(path, which)
 
 
 @pytest.mark.nightly
@@ -87,7 +89,7 @@ def test_a_run_without_a_checkpoint_is_named(finished, tmp_path, which):
 def test_restoring_changes_nothing_in_the_folder(finished, tmp_path, which):
     (tmp_path / "run" / "checkpoints" / "last" / "step-999.data-00000-of-00001").write_text("half written")
     before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
-    trainer.restore(finished, which)
+    rank_training.restore(finished, which)
     assert before == {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
 
 
@@ -98,4 +100,4 @@ def test_a_damaged_checkpoint_is_refused(finished, tmp_path, which):
         content[len(content) // 2] ^= 1
         file.write_bytes(content)
     with pytest.raises(ValueError, match="none of the checkpoints in .* can be used"):
-        trainer.restore(finished, which)
+        rank_training.restore(finished, which)

@@ -12,11 +12,13 @@ import pytest
 import tensorflow as tf
 from absl import logging
 
-from rank4class.pipelines import config, evaluation, survival, trainer, training
+from rank4class.pipelines import config, survival
 from rank4class.pipelines.configs import digits_mlp
-from rank4class.pipelines.interruption import Interrupted
-from rank4class.pipelines.state import State
-from rank4class.pipelines.workdir import Workdir
+from rank4class.pipelines.evaluation import evaluator
+from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.training import rank_training, trainer
+from rank4class.pipelines.training.preemption import Interrupted
+from rank4class.pipelines.training.train_state import TrainState
 
 pytestmark = pytest.mark.usefixtures("names_of_a_new_process")
 
@@ -38,7 +40,7 @@ def undisturbed(tmp_path_factory):
     def trained(experiment):
         if repr(experiment) not in folders:
             folder = tmp_path_factory.mktemp("undisturbed") / "run"
-            save = State.save
+            save = TrainState.save
 
             def copying(state):
                 shutil.copytree(folder, folder.parent / f"before-{state.progress.step}")
@@ -46,8 +48,8 @@ def undisturbed(tmp_path_factory):
                 shutil.copytree(folder, folder.parent / f"after-{state.progress.step}")
 
             tf.keras.backend.clear_session()
-            with mock.patch.object(State, "save", copying):
-                trainer.train(experiment, str(folder), progress=False)
+            with mock.patch.object(TrainState, "save", copying):
+                rank_training.train(experiment, str(folder), progress=False)
             folders[repr(experiment)] = str(folder)
         return folders[repr(experiment)]
 
@@ -57,12 +59,12 @@ def undisturbed(tmp_path_factory):
 def killed(undisturbed, experiment, moment, step, path):
     """Makes the folder of a run that was killed before or after the save of a step; returns it."""
     shutil.copytree(pathlib.Path(undisturbed(experiment)).parent / f"{moment}-{step}", path)
-    assert Workdir(str(path)).results() is None
+    assert RunDirectory(str(path)).results() is None
     return str(path)
 
 
 def assert_ends_like_an_undisturbed_run(experiment, path, undisturbed):
-    trainer.train(experiment, path, progress=False)
+    rank_training.train(experiment, path, progress=False)
     assert survival.compare(undisturbed(experiment), path) == []
 
 
@@ -78,7 +80,7 @@ def torn(tmp_path_factory, undisturbed):
     logging.get_absl_logger().addHandler(handler)
     try:
         tf.keras.backend.clear_session()
-        trainer.train(experiment, path, progress=False)
+        rank_training.train(experiment, path, progress=False)
     finally:
         logging.get_absl_logger().removeHandler(handler)
     return folder, log.getvalue()
@@ -88,7 +90,7 @@ def test_a_torn_checkpoint_costs_the_steps_since_the_one_before(torn, undisturbe
     folder, log = torn
     assert survival.compare(undisturbed(small(epochs=4.0)), str(folder)) == []
     assert "step-51 is damaged" in log
-    assert Workdir(str(folder)).sessions()[1]["from_step"] == 34
+    assert RunDirectory(str(folder)).sessions()[1]["from_step"] == 34
 
 
 def test_tensorboard_takes_back_what_will_be_repeated(torn):
@@ -126,7 +128,7 @@ def test_a_run_with_dropout_in_every_part_goes_on(tmp_path, undisturbed, tiny_go
     )
     path = killed(undisturbed, experiment, "before", 8, tmp_path / "killed")
     assert_ends_like_an_undisturbed_run(experiment, path, undisturbed)
-    assert Workdir(path).sessions()[1]["from_step"] == 5
+    assert RunDirectory(path).sessions()[1]["from_step"] == 5
 
 
 EVERYTHING = {
@@ -154,7 +156,7 @@ def test_a_signal_between_two_evaluations_saves_and_stops(
     tmp_path, monkeypatch, undisturbed, changes, number
 ):
     experiment, path = small(**changes), str(tmp_path / "stopped")
-    build_steps = training.build_steps
+    build_steps = trainer.build_steps
 
     def signalling(*arguments):
         steps = build_steps(*arguments)
@@ -167,21 +169,21 @@ def test_a_signal_between_two_evaluations_saves_and_stops(
         return one_with_a_signal
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "build_steps", signalling)
+        patch.setattr(trainer, "build_steps", signalling)
         with pytest.raises(Interrupted, match="saved after step 1[0-9] and stopped") as caught:
-            trainer.train(experiment, path, progress=False)
+            rank_training.train(experiment, path, progress=False)
     assert caught.value.signal == number
-    [session] = Workdir(path).sessions()
+    [session] = RunDirectory(path).sessions()
     assert (session["from_step"], 10 < session["to_step"] <= 17) == (0, True)
     assert_ends_like_an_undisturbed_run(experiment, path, undisturbed)
-    assert [line["from_step"] for line in Workdir(path).sessions()] == [0, session["to_step"]]
+    assert [line["from_step"] for line in RunDirectory(path).sessions()] == [0, session["to_step"]]
 
 
 @pytest.mark.nightly
 def test_a_signal_while_a_split_is_judged(tmp_path, monkeypatch, undisturbed):
     """The first two signals come in evaluations, which are made again, the third in that of the results."""
     experiment, path = small(**{"optimizer.ema_momentum": 0.9}), str(tmp_path / "stopped")
-    judge, calls = evaluation.Evaluator.__call__, []
+    judge, calls = evaluator.Evaluator.__call__, []
 
     def signalling(self, batches, **kwargs):
         calls.append(1)
@@ -190,13 +192,13 @@ def test_a_signal_while_a_split_is_judged(tmp_path, monkeypatch, undisturbed):
         return judge(self, batches, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(evaluation.Evaluator, "__call__", signalling)
+        patch.setattr(evaluator.Evaluator, "__call__", signalling)
         for call, step in ((1, 17), (3, 34), (5, 34)):
             with pytest.raises(Interrupted, match=f"saved after step {step} and stopped"):
-                trainer.train(experiment, path, progress=False)
+                rank_training.train(experiment, path, progress=False)
             assert len(calls) == call
     assert_ends_like_an_undisturbed_run(experiment, path, undisturbed)
-    assert [line["from_step"] for line in Workdir(path).sessions()] == [0, 17, 34, 34]
+    assert [line["from_step"] for line in RunDirectory(path).sessions()] == [0, 17, 34, 34]
 
 
 def cut(folder, pattern):
@@ -210,20 +212,20 @@ def test_a_torn_best_model_is_noticed_before_anything_is_trained(tmp_path, undis
     path = killed(undisturbed, experiment, "after", 51, tmp_path / "torn")
     cut(tmp_path / "torn" / "checkpoints" / "best", "*.data*")
     with pytest.raises(ValueError, match=r"checkpoint .*best/step-\d+ is damaged"):
-        trainer.train(experiment, path, progress=False)
+        rank_training.train(experiment, path, progress=False)
     with pytest.raises(ValueError, match="none of the checkpoints in .*best can be used"):
-        trainer.restore(path)
+        rank_training.restore(path)
 
 
 @pytest.mark.nightly
 def test_a_finished_run_whose_best_model_is_damaged_is_not_judged_by_another(tmp_path, undisturbed):
     folder = tmp_path / "run"
     shutil.copytree(undisturbed(small()), folder)
-    assert Workdir(str(folder)).results()["best_step"] == 34
+    assert RunDirectory(str(folder)).results()["best_step"] == 34
     assert len(list((folder / "checkpoints" / "best").glob("*.index"))) == 2
     cut(folder / "checkpoints" / "best", "step-34.data*")
     with pytest.raises(ValueError, match=f"the best model of {folder}, that of step 34, is damaged"):
-        trainer.restore(str(folder))
+        rank_training.restore(str(folder))
 
 
 @pytest.mark.nightly
@@ -232,8 +234,8 @@ def test_checkpoints_that_are_all_damaged_are_not_overwritten(tmp_path, undistur
     path = killed(undisturbed, experiment, "after", 51, tmp_path / "torn")
     cut(tmp_path / "torn" / "checkpoints" / "last", "*.data*")
     with pytest.raises(ValueError, match="none of the checkpoints in .*last can be used"):
-        trainer.train(experiment, path, progress=False)
-    assert len(Workdir(path).sessions()) == 1
+        rank_training.train(experiment, path, progress=False)
+    assert len(RunDirectory(path).sessions()) == 1
 
 
 @pytest.mark.nightly
@@ -250,15 +252,15 @@ def test_how_many_steps_are_taken_at_once_changes_nothing(tmp_path, undisturbed)
     expected = pathlib.Path(undisturbed(small()), "metrics.jsonl").read_bytes()
     for count in (5, 100):
         path = tmp_path / str(count)
-        trainer.train(small(steps_per_execution=count), str(path), progress=False)
+        rank_training.train(small(steps_per_execution=count), str(path), progress=False)
         assert (path / "metrics.jsonl").read_bytes() == expected
 
 
 @pytest.mark.nightly
 def test_checkpoints_between_evaluations_change_nothing(undisturbed):
     path = undisturbed(small(checkpoint_steps=4))
-    history = Workdir(path).history()
-    assert history == Workdir(undisturbed(small())).history()
+    history = RunDirectory(path).history()
+    assert history == RunDirectory(undisturbed(small())).history()
     assert [line["step"] for line in history] == [17, 34]
     names = sorted(file.name for file in pathlib.Path(path, "checkpoints", "last").glob("*.index"))
     assert names == ["step-32.index", "step-34.index"]
@@ -267,23 +269,23 @@ def test_checkpoints_between_evaluations_change_nothing(undisturbed):
 @pytest.mark.nightly
 def test_a_run_in_object_storage(tmp_path):
     path = f"ram://{tmp_path.name}/run"
-    trainer.train(small(), path, progress=False)
-    assert Workdir(path).results()["steps"] == 34
-    assert [line["step"] for line in Workdir(path).history()] == [17, 34]
-    _, _, model, _ = trainer.restore(path)
+    rank_training.train(small(), path, progress=False)
+    assert RunDirectory(path).results()["steps"] == 34
+    assert [line["step"] for line in RunDirectory(path).history()] == [17, 34]
+    _, _, model, _ = rank_training.restore(path)
     assert model.count_params() > 0
 
 
 @pytest.mark.nightly
 def test_two_processes_cannot_train_in_one_folder(tmp_path):
-    workdir = Workdir(str(tmp_path))
+    workdir = RunDirectory(str(tmp_path))
     workdir.lock()
     with pytest.raises(
         ValueError, match=rf"another process trains in {tmp_path} \(process {os.getpid()} on "
     ):
-        trainer.train(small(steps=1), str(tmp_path), progress=False)
+        rank_training.train(small(steps=1), str(tmp_path), progress=False)
     workdir.unlock()
-    assert trainer.train(small(steps=1), str(tmp_path), progress=False)["steps"] == 1
+    assert rank_training.train(small(steps=1), str(tmp_path), progress=False)["steps"] == 1
     workdir.lock()  # a run lets go at its end
 
 
@@ -291,8 +293,8 @@ def test_two_processes_cannot_train_in_one_folder(tmp_path):
 def test_a_run_may_go_on_with_more_replicas(tmp_path, undisturbed, mirrored):
     experiment = small(**{"encoder.dropout": 0.0})
     both = killed(undisturbed, experiment, "before", 34, tmp_path / "both")
-    trainer.train(experiment, both, strategy=mirrored, progress=False)
-    alone = Workdir(undisturbed(experiment))
-    for a, b in zip(alone.history(), Workdir(both).history(), strict=True):
+    rank_training.train(experiment, both, strategy=mirrored, progress=False)
+    alone = RunDirectory(undisturbed(experiment))
+    for a, b in zip(alone.history(), RunDirectory(both).history(), strict=True):
         assert a["loss"] == pytest.approx(b["loss"], rel=1e-5)
-    assert [line["replicas"] for line in Workdir(both).sessions()] == [1, 2]
+    assert [line["replicas"] for line in RunDirectory(both).sessions()] == [1, 2]

@@ -27,9 +27,10 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from rank4class.pipelines import config, report
-from rank4class.pipelines.checkpoints import UNUSABLE
-from rank4class.pipelines.files import to_json
+from rank4class.pipelines import config
+from rank4class.pipelines.reporting import tables
+from rank4class.pipelines.storage.checkpoints import UNUSABLE
+from rank4class.pipelines.storage.files import to_json
 
 SAVED = ("last", "best")  # folders of checkpoints
 TEXTS = ("config.json", "data.json", "class_texts.json", "metrics.jsonl", "results.json")
@@ -613,7 +614,7 @@ def table(outcome):
     for kill in outcome.kills:
         cells = (kill.number, f"{kill.seconds:.3f}", kill.phase, kill.history_step, kill.checkpoint_step)
         rows.append([*map(str, cells), " and ".join(kill.inside) or "no"])
-    return report.text_table(rows)
+    return tables.text_table(rows)
 
 
 def difference_line(difference):

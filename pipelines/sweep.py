@@ -5,8 +5,12 @@ import functools
 import itertools
 import os
 
-from rank4class.pipelines import config, evaluation, problem, report, trainer
-from rank4class.pipelines.workdir import check_folder
+from rank4class.pipelines import config
+from rank4class.pipelines.evaluation import evaluator
+from rank4class.pipelines.reporting import sweep_report, tables
+from rank4class.pipelines.storage.run_directory import check_folder
+from rank4class.pipelines.task import loading
+from rank4class.pipelines.training import rank_training
 
 
 def parse_tune(texts):
@@ -55,7 +59,7 @@ def run_grid(base, root, *, losses, interactions, seeds, tune=None):
       tune: field, of a number -> values to choose from; None keeps the experiment's own.
 
     Returns:
-      The finished `report.Run`s.
+      The finished `sweep_report.Run`s.
 
     Raises:
       ValueError: a combination cannot run, two combinations are the same experiment, or no cell takes a tuned
@@ -75,7 +79,7 @@ def run_grid(base, root, *, losses, interactions, seeds, tune=None):
         config.check(_experiment(base, {**cell, "seed": seed, **choice}))
     _check_different(base, cells)
     tried = [_different(base, cell, choices) for cell in cells]
-    loaded = problem.load(base, root)
+    loaded = loading.load(base, root)
     counter = itertools.count(1)
     total = len(cells) * len(seeds) + sum(len(choices) for choices in tried if len(choices) > 1)
 
@@ -84,15 +88,15 @@ def run_grid(base, root, *, losses, interactions, seeds, tune=None):
         path = os.path.join(root, folder)
         line = f"[{next(counter):3d}/{total}] {folder}: "
         own = (
-            problem.with_encoder(loaded, experiment.encoder) if experiment.encoder != base.encoder else loaded
+            loading.with_encoder(loaded, experiment.encoder) if experiment.encoder != base.encoder else loaded
         )
         try:
-            results = trainer.train(experiment, path, loaded=own, progress=False)
+            results = rank_training.train(experiment, path, loaded=own, progress=False)
         except FloatingPointError as error:
             print(line + str(error), flush=True)
             raise
-        print(f"{line}{split} {report.one_line(results[split])}", flush=True)
-        return report.Run(experiment, results, path, ignored(base, changes))
+        print(f"{line}{split} {tables.one_line(results[split])}", flush=True)
+        return sweep_report.Run(experiment, results, path, ignored(base, changes))
 
     def best_of(choices, cell, name):
         if len(choices) == 1:
@@ -103,15 +107,17 @@ def run_grid(base, root, *, losses, interactions, seeds, tune=None):
             # A choice that diverges has lost.
             with contextlib.suppress(FloatingPointError):
                 run = train(
-                    changes, os.path.join(report.TUNING, report.tuning_name(name, choice)), "validation"
+                    changes,
+                    os.path.join(sweep_report.TUNING, sweep_report.tuning_name(name, choice)),
+                    "validation",
                 )
                 values[i] = run.results["validation"][base.monitor]
         if not values:
             raise FloatingPointError(f"{name} diverges with all values of {', '.join(tune)}: give other ones")
         best = functools.reduce(
-            lambda best, i: i if evaluation.better(base.monitor, values[i], values[best]) else best, values
+            lambda best, i: i if evaluator.better(base.monitor, values[i], values[best]) else best, values
         )
-        for note in report.boundary_notes(_experiment(base, {**cell, **choices[best]}), tune):
+        for note in sweep_report.boundary_notes(_experiment(base, {**cell, **choices[best]}), tune):
             print(f"  {name}: {note}")
         return choices[best]
 

@@ -5,9 +5,11 @@ import re
 
 import pytest
 
-from rank4class.pipelines import config, report, sweep, trainer
+from rank4class.pipelines import config, sweep
 from rank4class.pipelines.configs import digits_mlp
-from rank4class.pipelines.workdir import Workdir
+from rank4class.pipelines.reporting import sweep_report
+from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.training import rank_training
 
 RATE = "optimizer.learning_rate"
 
@@ -25,7 +27,7 @@ def grid(root, **changes):
 def _no_pictures():
     """Leaves out the plots of each run, a third of its time; trainer_test.py looks at them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer.RankTraining, "pictures", lambda *_: {})
+        patch.setattr(rank_training.RankTraining, "pictures", lambda *_: {})
         yield
 
 
@@ -35,7 +37,7 @@ def test_a_grid_runs_every_cell_and_reports_it(tmp_path, capsys):
     assert len(runs) == 4
     printed = capsys.readouterr().out
     assert "[  4/4] mse-lc_mlp-seed1: test top1_error" in printed
-    report.write_grid(runs, str(tmp_path))
+    sweep_report.write_grid(runs, str(tmp_path))
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert text.count("| softmax |") == 4  # a row of figures and one of the training for each interaction
     assert "1,078 training, 359 validation, 360 test" in text
@@ -45,7 +47,7 @@ def test_a_grid_runs_every_cell_and_reports_it(tmp_path, capsys):
     assert [run.experiment.optimizer.learning_rate for run in runs] == [0.02] * 4
     assert not (tmp_path / "tuning").exists()
     assert "value tried" not in printed
-    assert [row[-1] for row in report.training_table(runs, str(tmp_path), (RATE,))[1:]] == ["-"] * 4
+    assert [row[-1] for row in sweep_report.training_table(runs, str(tmp_path), (RATE,))[1:]] == ["-"] * 4
 
 
 @pytest.mark.nightly
@@ -58,14 +60,14 @@ def test_the_learning_rate_is_chosen_on_the_validation_set(tmp_path, capsys):
     assert f"[  1/4] tuning/mse-dot-{RATE}=1e+30: loss 'mse' is" in printed  # a rate that diverges loses
     values = {}
     for number, rate in ((2, 1e-6), (3, 1e-2)):
-        results = Workdir(str(tmp_path / "a" / "tuning" / f"mse-dot-{RATE}={rate}")).results()
+        results = RunDirectory(str(tmp_path / "a" / "tuning" / f"mse-dot-{RATE}={rate}")).results()
         values[rate] = f"{results['validation']['ndcg@5']:.2f}"
         assert f"[  {number}/4] tuning/mse-dot-{RATE}={rate}: validation top1_error" in printed
         assert f"ndcg@5 {values[rate]}%" in printed
     assert float(values[1e-2]) > float(values[1e-6])
     assert len(list((tmp_path / "a" / "tuning").iterdir())) == 3
     assert "value tried" not in printed  # there are lower and higher ones
-    header, row = report.training_table(runs, str(tmp_path / "a"), (RATE,))
+    header, row = sweep_report.training_table(runs, str(tmp_path / "a"), (RATE,))
     assert header[2] == RATE
     assert row == ["mse", "dot", "0.01", "1.01", "1.01", f"1e-06: {values[1e-6]}, 0.01: {values[1e-2]}"]
     with pytest.raises(FloatingPointError, match=f"mse-dot diverges with all values of {RATE}"):
@@ -78,12 +80,12 @@ def test_a_value_at_the_end_of_those_tried_is_noted():
         ((0.001, 0.01), "highest value tried; try higher"),
         ((0.1, 0.01), "lowest value tried; try lower"),
     ):
-        notes = report.boundary_notes(
+        notes = sweep_report.boundary_notes(
             chosen, {RATE: rates, "encoder.dropout": (0.0, 0.9)}
         )  # nothing is below 0
         assert notes == [f"{RATE}=0.01 is the {end} values"]
-    assert report.boundary_notes(chosen, {RATE: (0.001, 0.01, 0.1)}) == []
-    assert report.boundary_notes(chosen, {RATE: (0.01,)}) == []
+    assert sweep_report.boundary_notes(chosen, {RATE: (0.001, 0.01, 0.1)}) == []
+    assert sweep_report.boundary_notes(chosen, {RATE: (0.01,)}) == []
 
 
 # Softmax learns next to nothing at the second temperature; the error has none.
@@ -123,7 +125,7 @@ def test_several_fields_are_tuned_together(tuned):
     values = {}
     for dropout, temperature in itertools.product(*TUNE.values()):
         name = f"softmax-dot-encoder.dropout={dropout},loss.temperature={temperature}"
-        run = Workdir(str(root / "tuning" / name))
+        run = RunDirectory(str(root / "tuning" / name))
         experiment = run.experiment()
         assert (experiment.encoder.dropout, experiment.loss.temperature) == (dropout, temperature)
         assert experiment.seed == 0
@@ -135,11 +137,11 @@ def test_several_fields_are_tuned_together(tuned):
     note = "softmax-dot: loss.temperature=1 is the lowest value tried; try lower values"
     assert f"  {note}\n" in printed
     assert "encoder.dropout=0 is" not in printed  # nothing is lower
-    header, row, _ = report.training_table(runs, str(root), tuple(TUNE))
+    header, row, _ = sweep_report.training_table(runs, str(root), tuple(TUNE))
     assert header[2:4] == list(TUNE)
     assert row[2:4] == ["0", "1"]
     assert row[-1].startswith(f"0 1: {values[0.0, 1.0]:.2f}, 0 1e+07: ")
-    report.write_grid(runs, str(root), TUNE)
+    sweep_report.write_grid(runs, str(root), TUNE)
     text = (root / "report.md").read_text(encoding="utf-8")
     assert f"- Tuned on the first seed alone (0): encoder.dropout, loss.temperature.\n- {note}.\n" in text
 
@@ -148,9 +150,9 @@ def test_several_fields_are_tuned_together(tuned):
 def test_a_knob_that_a_loss_lacks_is_not_tried(tuned):
     root, runs, _, _ = tuned
     assert len(list((root / "tuning").glob("mse-dot-*"))) == 2  # one for each dropout
-    rows = report.training_table(runs, str(root), tuple(TUNE))[1:]
+    rows = sweep_report.training_table(runs, str(root), tuple(TUNE))[1:]
     assert [row[3] for row in rows] == ["1", "-"]
-    report.write_grid(runs, str(root), TUNE)
+    sweep_report.write_grid(runs, str(root), TUNE)
     text = (root / "report.md").read_text(encoding="utf-8")
     assert "\n- mse-dot has no loss.temperature: ignored.\n" in text
     assert "softmax-dot has no" not in text
@@ -159,8 +161,8 @@ def test_a_knob_that_a_loss_lacks_is_not_tried(tuned):
 @pytest.mark.nightly
 def test_a_tuned_cell_of_a_grid_is_the_run_that_train_makes(tuned, tmp_path):
     _, runs, _, _ = tuned
-    trainer.train(runs[3].experiment, str(tmp_path / "alone"), progress=False)
-    assert Workdir(str(tmp_path / "alone")).history() == Workdir(runs[3].path).history()
+    rank_training.train(runs[3].experiment, str(tmp_path / "alone"), progress=False)
+    assert RunDirectory(str(tmp_path / "alone")).history() == RunDirectory(runs[3].path).history()
 
 
 @pytest.mark.parametrize(

@@ -36,9 +36,11 @@ from tensorflow.python.tpu import tpu_system_metadata
 
 from rank4class import losses, models
 from rank4class.models import encoders
-from rank4class.pipelines import config, optimization, problem, randomness, state, steps, strategies, trainer
+from rank4class.pipelines import config, distribution
 from rank4class.pipelines.configs import digits_mlp, goemotions_minilm
-from rank4class.pipelines.workdir import Workdir
+from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.task import loading, task
+from rank4class.pipelines.training import optimization, randomness, rank_training, train_state, train_step
 
 FOLDER = os.path.join(os.path.dirname(__file__), "configs")
 CONFIGS = sorted(name[:-3] for name in os.listdir(FOLDER) if name.endswith(".py") and name != "__init__.py")
@@ -178,8 +180,8 @@ class Built:
     def __init__(self, experiment, folder, strategy=None):
         self.experiment = experiment
         self.strategy = strategy or tf.distribute.get_strategy()
-        self.problem = problem.load(experiment, str(folder))
-        self.model = trainer.build_model(experiment, self.problem, self.strategy)
+        self.problem = loading.load(experiment, str(folder))
+        self.model = rank_training.build_model(experiment, self.problem, self.strategy)
         section = experiment.optimizer
         with self.strategy.scope():
             schedule = optimization.build_schedule(section, 10)
@@ -187,8 +189,10 @@ class Built:
             self.optimizer.build(self.model.trainable_variables)
         scorer = self.problem.scorer(self.model, "train", experiment.count_prior.name)
         loss = optimization.build_loss(experiment, 10, self.problem.max_relevant("train"))
-        self.step = steps.replica_step(self.strategy, self.model, scorer, loss, self.optimizer, experiment)
-        self.judges = trainer.judges(experiment, self.problem, self.model, self.strategy)
+        self.step = train_step.replica_step(
+            self.strategy, self.model, scorer, loss, self.optimizer, experiment
+        )
+        self.judges = rank_training.judges(experiment, self.problem, self.model, self.strategy)
 
     def judged_splits(self):
         """The splits that score differently: all but one know the classes that training knows."""
@@ -266,9 +270,9 @@ def test_configs_of_other_data_have_the_same_steps(name, make, tmp_path):
         other = make("mind_bert")
         assert (experiment.data, experiment.batch_size) == (other.data, other.batch_size)
         return
-    loaded = problem.load(experiment, str(tmp_path))
+    loaded = loading.load(experiment, str(tmp_path))
     check_batches(experiment, loaded, 8)
-    theirs = problem.load(lowered, str(tmp_path))
+    theirs = loading.load(lowered, str(tmp_path))
     assert types_of(loaded.training_batches(experiment)) == types_of(theirs.training_batches(lowered))
     assert types_of(loaded.evaluation_batches(experiment, "test")) == types_of(
         theirs.evaluation_batches(lowered, "test")
@@ -352,7 +356,7 @@ def test_every_loss_is_fit_for_a_tpu(name, multi_label):
     def gradient(scores, labels):
         with tf.GradientTape() as tape:
             tape.watch(scores)
-            value = loss(tf.constant(0, tf.int64), labels, problem.Outputs(scores), None)
+            value = loss(tf.constant(0, tf.int64), labels, task.ModelOutputs(scores), None)
         return value, tape.gradient(value, scores)
 
     assert lower(gradient, tf.ones([8, 10]), labels, double=name in IN_DOUBLE_PRECISION)
@@ -475,7 +479,7 @@ def test_tensorflows_own_tpu_strategy_takes_the_steps(name, cores, changes, make
     batches = strategy.distribute_datasets_from_function(
         lambda context: loaded.training_batches(experiment, 0, context)
     )
-    host_loop = steps.loop(strategy, built.step)
+    host_loop = train_step.loop(strategy, built.step)
     numbers = tf.constant(0, tf.int64), tf.constant(5), tf.constant(False)
     traced = host_loop.get_concrete_function(iter(batches), *numbers)
     assert [output.shape for output in traced.outputs] == [[None, 3], []]
@@ -503,8 +507,8 @@ def test_a_models_weights_go_through_a_checkpoint_under_a_tpu_strategy(tmp_path)
     left, right = (Built(experiment, tmp_path, tpu_strategy()) for _ in range(2))
     for variable in left.model.trainable_variables:
         variable.assign(tf.fill(variable.shape, 3.0))
-    state.State(str(tmp_path), left.model, left.optimizer, "ndcg@5", "run").save()
-    state.State(str(tmp_path), right.model, right.optimizer, "ndcg@5", "run").restore()
+    train_state.TrainState(str(tmp_path), left.model, left.optimizer, "ndcg@5", "run").save()
+    train_state.TrainState(str(tmp_path), right.model, right.optimizer, "ndcg@5", "run").restore()
     assert all((value == 3.0).all() for value in right.model.get_weights())
     with optimization.averaged(left.model, left.optimizer):
         assert not any((value == 3.0).all() for value in left.model.get_weights())
@@ -555,14 +559,14 @@ class Calls:
 
 def test_the_tpu_of_this_machine_needs_no_connection(monkeypatch):
     calls = Calls(monkeypatch)
-    assert strategies.get("tpu") is calls.strategy
+    assert distribution.get("tpu") is calls.strategy
     resolver = calls.resolver
     assert calls.made == [("resolve", "local"), ("initialize", resolver), ("strategy", resolver)]
 
 
 def test_a_tpu_by_name_is_reached_connected_to_and_initialized(monkeypatch):
     calls = Calls(monkeypatch)
-    assert strategies.get("tpu", "mine") is calls.strategy
+    assert distribution.get("tpu", "mine") is calls.strategy
     resolver = calls.resolver
     assert calls.made == [
         ("resolve", "mine"),
@@ -577,7 +581,7 @@ def test_a_tpu_by_name_is_reached_connected_to_and_initialized(monkeypatch):
 def test_a_tpu_that_is_not_there_is_one_clear_error(monkeypatch, failing):
     Calls(monkeypatch, failing)
     with pytest.raises(ValueError, match=r"^no TPU 'mine' \(nothing there\): run on a TPU VM with") as raised:
-        strategies.get("tpu", "mine")
+        distribution.get("tpu", "mine")
     assert "\n" not in str(raised.value)
 
 
@@ -588,19 +592,19 @@ def test_a_tpu_that_is_not_there_is_one_clear_error(monkeypatch, failing):
 def test_a_machine_without_a_tpu_says_so_at_once(name, reason):
     started = time.monotonic()
     with pytest.raises(ValueError, match=f"^no TPU '{name}' .*{reason}.*: run on a TPU VM") as raised:
-        strategies.get("tpu", name)
+        distribution.get("tpu", name)
     assert "\n" not in str(raised.value)
     assert time.monotonic() - started < 120.0
 
 
 @pytest.mark.nightly
 def test_the_door_trains_on_what_stands_in_for_a_tpu(tmp_path, command, mirrored, monkeypatch):
-    monkeypatch.setattr(strategies, "_tpu", {"local": mirrored}.__getitem__)
+    monkeypatch.setattr(distribution, "_tpu", {"local": mirrored}.__getitem__)
     config_file = os.path.join(FOLDER, "digits_mlp.py")
     arguments = ["--strategy=tpu", "--tpu=local", f"--config={config_file}", f"--workdir={tmp_path}/run"]
     arguments += ["--config.epochs=1", "--config.steps_per_execution=5", "--config.encoder.hidden=(16,)"]
     finished = command("train", *arguments)
     assert finished.returncode == 0, finished.stderr
-    workdir = Workdir(f"{tmp_path}/run")
+    workdir = RunDirectory(f"{tmp_path}/run")
     assert workdir.results()["steps"] == 17
     assert workdir.sessions()[0]["replicas"] == 2

@@ -7,7 +7,7 @@ from absl import flags
 
 from rank4class.scripts import main as door
 
-SUITES = (  # of `pipelines.suites`
+SUITES = (  # of `benchmarks.suites`
     "losses",
     "metrics",
     "interactions",
@@ -25,15 +25,18 @@ _JSON = flags.DEFINE_string("json", None, "File for one JSON object a row and li
 
 
 def main():
-    from rank4class.pipelines import benchmark, report, suites
+    from rank4class.pipelines.reporting import tables
+    from rank4class.scripts.benchmarks import measurement, suites
 
     sizes = suites.SUITES[_SUITE.value].sizes if _SIZES.value is None else _SIZES.value
     lines = []
     if _JSON.value:
         open(_JSON.value, "w", encoding="utf-8").close()  # what cannot be written is better known now
-    for rows in benchmark.run(_SUITE.value, sizes, _NAMES.value or None):
-        print(f"\n{rows[0].suite}, {rows[0].size}\n\n{report.text_table(benchmark.table(rows))}", flush=True)
-        lines += map(benchmark.to_json, rows)
+    for rows in measurement.run(_SUITE.value, sizes, _NAMES.value or None):
+        print(
+            f"\n{rows[0].suite}, {rows[0].size}\n\n{tables.text_table(measurement.table(rows))}", flush=True
+        )
+        lines += map(measurement.to_json, rows)
         if _JSON.value:
             with open(_JSON.value, "w", encoding="utf-8") as file:
                 file.write("\n".join(lines) + "\n")

@@ -14,8 +14,9 @@ _SEEDS = flags.DEFINE_integer("seeds", 5, "How many seeds.", lower_bound=1)
 
 
 def main():
-    from rank4class.pipelines import report, sweep
+    from rank4class.pipelines import sweep
     from rank4class.pipelines.configs import digits_mlp
+    from rank4class.pipelines.reporting import sweep_report
 
     print("rank4class: multiclass classification as ranking, on scikit-learn's handwritten digits.")
     print(f"3 losses x 3 interactions x {_SEEDS.value} seeds; the figures are test metrics in percent.\n")
@@ -27,8 +28,8 @@ def main():
         interactions=["dot", "lc_mlp", "concat_mlp"],
         seeds=range(_SEEDS.value),
     )
-    path = report.write_grid(runs, _WORKDIR.value)
-    print(f"\n{report.grid_text(runs)}\n")
+    path = sweep_report.write_grid(runs, _WORKDIR.value)
+    print(f"\n{sweep_report.grid_text(runs)}\n")
     print("A star marks the best mean; where intervals overlap, the difference may be chance.")
     print(f"\n{len(runs)} runs in {time.monotonic() - started:.0f} s.")
     print(f"Report with plots: {path}")

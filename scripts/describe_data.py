@@ -18,16 +18,18 @@ _OUTPUT = flags.DEFINE_string("output", None, "Folder for the report; by default
 
 
 def main():
-    from rank4class.pipelines import description, description_report, files, problem
+    from rank4class.pipelines.reporting import dataset_report, dataset_summary
+    from rank4class.pipelines.storage import files
+    from rank4class.pipelines.task import loading
 
     experiment = _CONFIG.value
     config.check(experiment, trains=False)
-    dataset = problem.read_dataset(experiment.data)
+    dataset = loading.read_dataset(experiment.data)
     folder = _OUTPUT.value or os.path.join("runs", "data", experiment.data.name)
     files.make_writable(folder)  # before all the data are looked at
-    described = description.describe(experiment, dataset)
-    print(description_report.text(described))
-    print(f"\nReport with plots: {description_report.write(described, folder)}")
+    described = dataset_summary.describe(experiment, dataset)
+    print(dataset_report.text(described))
+    print(f"\nReport with plots: {dataset_report.write(described, folder)}")
 
 
 if __name__ == "__main__":

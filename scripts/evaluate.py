@@ -29,25 +29,28 @@ _KEEP_SCORES = flags.DEFINE_bool(
 
 
 def main():
-    from rank4class.pipelines import by_class, evaluation_files, report, strategies, trainer, training
+    from rank4class.pipelines import distribution
+    from rank4class.pipelines.evaluation import per_class, predictions
+    from rank4class.pipelines.reporting import tables
+    from rank4class.pipelines.training import rank_training, trainer
 
     strategy, split, output = _STRATEGY(), _SPLIT.value, _OUTPUT.value
-    chief = strategies.is_chief(strategy)
+    chief = distribution.is_chief(strategy)
     if output and chief:
-        evaluation_files.prepare(output)  # what cannot be written is better known now
-    experiment, loaded, model, step = trainer.restore(_WORKDIR.value, _CHECKPOINT.value, strategy)
+        predictions.prepare(output)  # what cannot be written is better known now
+    experiment, loaded, model, step = rank_training.restore(_WORKDIR.value, _CHECKPOINT.value, strategy)
     examples, class_names = loaded.splits[split], loaded.scored_class_names(split)
     keep_scores = bool(output) and _KEEP_SCORES.value
     if keep_scores:
-        evaluation_files.check_size(len(examples), len(class_names))
-    judge = trainer.judges(experiment, loaded, model, strategy)[split]
-    with strategies.naming_lost_workers(strategy):
+        predictions.check_size(len(examples), len(class_names))
+    judge = rank_training.judges(experiment, loaded, model, strategy)[split]
+    with distribution.naming_lost_workers(strategy):
         judged = judge(loaded.read(experiment, split, strategy), keep_scores=keep_scores)
     if not chief:
         return
     summary = judged.summarize()
-    print(report.results_table({split: summary}))
-    table = by_class.by_class(judged, examples.labels, class_names)
+    print(tables.results_table({split: summary}))
+    table = per_class.per_class(judged, examples.labels, class_names)
     if _CLASSES.value:
         _show(table, experiment.monitor)
     if output:
@@ -57,20 +60,20 @@ def main():
             "step": step,
             "split": split,
             "hashes": {name: loaded.hashes[name] for name in ("classes", split)},
-            "git": training.git_commit(),
+            "git": trainer.git_commit(),
             **summary,
         }
-        evaluation_files.write(output, what, table, judged, examples, class_names)
+        predictions.write(output, what, table, judged, examples, class_names)
         print(f"\nEvaluation, classes and scores: {output}")
 
 
 def _show(table, metric):
-    from rank4class.pipelines import report
+    from rank4class.pipelines.reporting import tables
 
     ids = table.worst_first(metric)
     shown = ids if len(ids) <= ALL_SHOWN else ids[:WORST]
     print(f"\nThe worst by {metric} first, 95% intervals (Wilson) in brackets:\n")
-    print(report.class_table(table, shown))
+    print(tables.class_table(table, shown))
     if len(shown) < len(ids):
         where = "classes.tsv" if _OUTPUT.value else "FOLDER/classes.tsv with --output=FOLDER"
         print(f"... and {len(ids) - len(shown):,} more, see {where}")

@@ -15,7 +15,7 @@ from ml_collections import config_flags
 from ml_collections.config_flags.config_flags import ConfigFileFlagParser
 
 from rank4class.pipelines import config, configs
-from rank4class.pipelines.interruption import Interrupted
+from rank4class.pipelines.training.preemption import Interrupted
 
 flags.DEFINE_bool("debug", False, "Show the whole traceback of an error.")
 
@@ -50,9 +50,9 @@ def define_strategy():
     tpu = flags.DEFINE_string("tpu", "local", "For --strategy=tpu: this machine's, or the name of one.")
 
     def get():
-        from rank4class.pipelines import strategies
+        from rank4class.pipelines import distribution
 
-        return strategies.get(name.value, tpu.value)
+        return distribution.get(name.value, tpu.value)
 
     return get
 

@@ -8,8 +8,10 @@ import pytest
 from absl import flags
 
 from rank4class.models import sorters
-from rank4class.pipelines import config, configs, sorter_config, sorter_experiments, suites
+from rank4class.pipelines import config, configs
+from rank4class.pipelines.sorters import sorter_config, study
 from rank4class.scripts import main
+from rank4class.scripts.benchmarks import suites
 
 COMMANDS = [
     file.removesuffix(".py")
@@ -74,9 +76,9 @@ def test_help_shows_the_defaults():
     assert sorter_config.LEARNED == sorters.LEARNED
     assert f"<{'|'.join(suites.SUITES)}>:" in "".join(benchmark.split("\n      "))
     words = " ".join(experiments.split())
-    assert f"<sorting|{'|'.join(sorter_experiments.TASKS)}|multi_label>: " in words
-    assert f"(default: '{','.join(sorter_experiments.RANK_FNS)}')" in words
-    assert str(list(sorter_experiments.SEEDS)) in words
+    assert f"<sorting|{'|'.join(study.TASKS)}|multi_label>: " in words
+    assert f"(default: '{','.join(study.RANK_FNS)}')" in words
+    assert str(list(study.SEEDS)) in words
 
 
 @pytest.mark.nightly

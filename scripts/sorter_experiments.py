@@ -37,26 +37,27 @@ _WORKDIR = flags.DEFINE_string(
 
 
 def main():
-    from rank4class.pipelines import report, sorter_accuracy, sorter_experiments
+    from rank4class.pipelines.reporting import tables
+    from rank4class.pipelines.sorters import accuracy, study
 
     _check_flags()
     if _SCORES.value is not None:
-        rows = sorter_accuracy.table_of_run(_RANK_FNS.value, _SCORES.value)
-        print(f"\n{report.text_table(rows)}")
+        rows = accuracy.table_of_run(_RANK_FNS.value, _SCORES.value)
+        print(f"\n{tables.text_table(rows)}")
         return
     if _TASK.value == "sorting":
-        for rows in sorter_accuracy.tables(_RANK_FNS.value).values():
-            print(f"\n{report.text_table(rows)}")
+        for rows in accuracy.tables(_RANK_FNS.value).values():
+            print(f"\n{tables.text_table(rows)}")
         print()
-        for title, command in sorter_accuracy.commands(_RANK_FNS.value).items():
+        for title, command in accuracy.commands(_RANK_FNS.value).items():
             print(f"{title}: {command}")
         return
     if _TASK.value == "multi_label":
-        task = sorter_experiments.multi_label(_CONFIG.value, _WORKDIR.value)
+        task = study.multi_label(_CONFIG.value, _WORKDIR.value)
     else:
-        task = sorter_experiments.TASKS[_TASK.value]
-    found = sorter_experiments.run(task, _RANK_FNS.value, _WORKDIR.value, seeds=_SEEDS.value)
-    print(f"\n{report.text_table(sorter_experiments.table(task, found))}")
+        task = study.TASKS[_TASK.value]
+    found = study.run(task, _RANK_FNS.value, _WORKDIR.value, seeds=_SEEDS.value)
+    print(f"\n{tables.text_table(study.table(task, found))}")
 
 
 def _check_flags():

@@ -26,15 +26,16 @@ _TUNE = flags.DEFINE_multi_string(
 
 
 def main():
-    from rank4class.pipelines import report, sweep
+    from rank4class.pipelines import sweep
+    from rank4class.pipelines.reporting import sweep_report
 
     tune = sweep.parse_tune(_TUNE.value)
     axes = {"losses": _LOSSES.value, "interactions": _INTERACTIONS.value, "tune": tune}
     overrides = config_flags.get_override_values(flags.FLAGS["config"])
     sweep.check_overrides(overrides, _CONFIG.value, **axes)
     runs = sweep.run_grid(_CONFIG.value, _WORKDIR.value, seeds=_SEEDS.value, **axes)
-    path = report.write_grid(runs, _WORKDIR.value, tune)
-    print(f"\n{report.grid_text(runs)}\n")
+    path = sweep_report.write_grid(runs, _WORKDIR.value, tune)
+    print(f"\n{sweep_report.grid_text(runs)}\n")
     print(f"Report with plots: {path}")
     print(f"TensorBoard: tensorboard --logdir {_WORKDIR.value}")
 

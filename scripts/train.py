@@ -13,10 +13,11 @@ _WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=Tr
 
 
 def main():
-    from rank4class.pipelines import report, trainer
+    from rank4class.pipelines.reporting import tables
+    from rank4class.pipelines.training import rank_training
 
-    results = trainer.train(_CONFIG.value, _WORKDIR.value, strategy=_STRATEGY())
-    print(report.results_table({split: results[split] for split in ("validation", "test")}))
+    results = rank_training.train(_CONFIG.value, _WORKDIR.value, strategy=_STRATEGY())
+    print(tables.results_table({split: results[split] for split in ("validation", "test")}))
     print(f"Results, checkpoints and metrics: {_WORKDIR.value}")
     print(f"TensorBoard: tensorboard --logdir {_WORKDIR.value}")
 

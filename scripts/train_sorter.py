@@ -5,7 +5,8 @@ python -m rank4class.scripts.train_sorter --sorter=equivariant --workdir=runs/eq
 
 from absl import flags
 
-from rank4class.pipelines import config, sorter_config
+from rank4class.pipelines import config
+from rank4class.pipelines.sorters import sorter_config
 from rank4class.scripts import main as door
 
 _USUAL = sorter_config.SorterExperiment()
@@ -35,7 +36,7 @@ _WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=Tr
 
 
 def main():
-    from rank4class.pipelines import sorter_training
+    from rank4class.pipelines.sorters import training
 
     experiment = sorter_config.SorterExperiment(
         sorter=_SORTER.value,
@@ -52,8 +53,8 @@ def main():
         checkpoint_steps=_CHECKPOINT_STEPS.value,
         seed=_SEED.value,
     )
-    results = sorter_training.train(experiment, _WORKDIR.value, strategy=_STRATEGY())
-    print(sorter_training.results_table(results))
+    results = training.train(experiment, _WORKDIR.value, strategy=_STRATEGY())
+    print(training.results_table(results))
     print(f"Weights, results and checkpoints: {_WORKDIR.value}")
     print(f"TensorBoard: tensorboard --logdir {_WORKDIR.value}")
 

@@ -1,0 +1,183 @@
+"""Losses whose rank function a config names: checked, trained, fine-tuned, restored, in a grid."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class import losses
+from rank4class.losses.ops import ranks
+from rank4class.models import sorters
+from rank4class.pipelines import config, sweep
+from rank4class.pipelines.config import rank_functions
+from rank4class.pipelines.configs import digits_mlp
+from rank4class.pipelines.reporting import sweep_report
+from rank4class.pipelines.task import task
+from rank4class.pipelines.training import optimization, rank_training
+
+SCORES = np.random.default_rng(0).normal(size=[6, 10]).astype(np.float32)
+
+
+def small(**changes):
+    base = {"epochs": 1.0, "encoder.hidden": (16,), "loss.name": "approx_ndcg", "loss.rank_fn": "equivariant"}
+    return config.override(digits_mlp.get_config(), {**base, **changes})
+
+
+def test_every_name_gives_places():
+    for name in rank_functions.NAMES:
+        trained = None
+        if name in ("cnn", "lstm"):
+            continue  # their weights: models/sorters_test.py
+        places = rank_functions.get(name, 10, trained)(tf.constant(SCORES))
+        assert places.shape == [6, 10]
+        np.testing.assert_allclose(tf.reduce_sum(places, axis=1), 55.0, rtol=1e-4)
+
+
+def test_the_loss_is_that_of_the_named_rank_function():
+    for name in ("sigmoid", "equivariant", "soft_sort"):
+        rank_fn = rank_functions.get(name, 10)
+        built = optimization.build_loss(small(**{"loss.rank_fn": name}), 10, rank_fn=rank_fn)
+        labels = tf.constant([0, 1, 2, 3, 4, 5])
+        found = built(tf.constant(0, tf.int64), labels, task.ModelOutputs(tf.constant(SCORES)), tf.ones([6]))
+        expected = losses.approx_ndcg(SCORES, labels, rank_fn=rank_fn)
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_the_error_runs_beside_for_as_long_as_it_is_to():
+    experiment = small(**{"loss.name": "mean_average_precision", "loss.l1": 2.0, "loss.l1_epochs": 0.5})
+    built = optimization.build_loss(experiment, 10, rank_fn=ranks.sigmoid_ranks, l1_steps=3)
+    outputs = task.ModelOutputs(tf.constant(SCORES))
+    labels = tf.constant([0, 1, 2, 3, 4, 5])
+    values = [
+        float(tf.reduce_sum(built(tf.constant(i, tf.int64), labels, outputs, tf.ones([6])))) for i in range(5)
+    ]
+    error = 2.0 * np.abs(SCORES - np.eye(10)[:6]).mean(axis=1).sum()
+    np.testing.assert_allclose(np.array(values[:3]) - values[4], error, rtol=1e-4)
+    assert values[3] == values[4]
+
+
+@pytest.fixture(scope="module")
+def _no_pictures():
+    """Leaves out the plots of each run, a third of its time; trainer_test.py looks at them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rank_training.RankTraining, "pictures", lambda *_: {})
+        yield
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("_no_pictures")
+@pytest.mark.parametrize("name", ["approx_ndcg", "mean_average_precision"])
+def test_a_sorter_learns_along_the_way_and_comes_back(tmp_path, name):
+    experiment = small(**{"loss.name": name, "loss.fine_tune": True})
+    rank_training.train(experiment, str(tmp_path / "run"), progress=False)
+    _, _, model, _ = rank_training.restore(str(tmp_path / "run"))
+    shipped = sorters.get("equivariant").get_weights()
+    assert model.rank_sorter.get_weights() != shipped
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("_no_pictures")
+def test_a_sorter_of_the_users_own(tmp_path):
+    blunt = sorters.get("equivariant", trained=None)
+    blunt.weights[0].assign(-3.0)
+    path = tmp_path / "blunt.safetensors"
+    path.write_bytes(sorters.to_bytes(blunt, sizes="10"))
+    own, shipped = (rank_functions.get("equivariant", 10, trained) for trained in (str(path), None))
+    np.testing.assert_allclose(own(SCORES), blunt.rank_fn(SCORES), rtol=1e-3)
+    assert np.abs(own(SCORES) - shipped(SCORES)).max() > 0.5
+    frozen = small(**{"loss.sorter": str(path), "loss.name": "mean_average_precision"})
+    assert rank_training.train(frozen, str(tmp_path / "run"), progress=False)["steps"] > 0
+    _, _, model, _ = rank_training.restore(str(tmp_path / "run"))
+    assert not hasattr(model, "rank_sorter")
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("_no_pictures")
+def test_a_grid_of_rank_functions(tmp_path):
+    runs = sweep.run_grid(
+        small(**{"loss.rank_fn": None, "loss.name": "softmax"}),
+        str(tmp_path),
+        losses=["softmax", "approx_ndcg", "approx_ndcg@equivariant"],
+        interactions=["dot"],
+        seeds=[0],
+    )
+    assert [os.path.basename(run.path) for run in runs] == [
+        "softmax-dot-seed0",
+        "approx_ndcg-dot-seed0",
+        "approx_ndcg@equivariant-dot-seed0",
+    ]
+    assert [run.experiment.loss.rank_fn for run in runs] == [None, None, "equivariant"]
+    assert "approx_ndcg@equivariant" in sweep_report.grid_text(runs)
+    _, _, model, _ = rank_training.restore(runs[2].path)
+    assert not hasattr(model, "rank_sorter")  # it did not learn
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"loss.rank_fn": "bubble"}, "loss.rank_fn 'bubble' is unknown; there are: sigmoid, neural_sort"),
+        ({"loss.rank_fn": "exact"}, "loss.rank_fn 'exact' has no gradient to learn by"),
+        ({"loss.name": "mse"}, "loss 'mse' has no knob 'rank_fn'"),
+        (
+            {"loss.name": "mean_average_precision", "loss.rank_fn": None},
+            "loss 'mean_average_precision' needs loss.rank_fn: sigmoid",
+        ),
+        ({"loss.name": "spearman"}, "loss 'spearman' is for scores of no classes"),
+        (
+            {"loss.rank_fn": "sigmoid", "loss.fine_tune": True},
+            "loss.fine_tune is for a sorter that learns: cnn",
+        ),
+        ({"loss.rank_fn": None, "loss.fine_tune": True}, "loss.fine_tune needs loss.rank_fn"),
+        ({"loss.l1": 1.0}, "l1: loss 'approx_ndcg' has no such option"),
+        (
+            {"loss.name": "mean_average_precision", "loss.l1_epochs": 1.0},
+            "loss.l1_epochs needs loss.l1",
+        ),
+        ({"loss.name": "mean_average_precision", "loss.form": "roc"}, "form='roc': unknown"),
+        ({"loss.name": "mean_average_precision", "loss.l1": -1.0}, "loss.l1 -1.0 is not positive"),
+    ],
+)
+def test_mistakes(changes, message):
+    with pytest.raises(ValueError, match=message):
+        config.check(small(**changes))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.nightly] if name == "lstm" else [])
+        for name in rank_functions.NAMES
+        if name != "exact"
+    ],
+)
+def test_a_loss_keeps_its_rank_function(name):
+    loss = losses.ApproxNDCG(rank_fn=rank_functions.get(name, 10))
+    saved = json.dumps(tf.keras.utils.serialize_keras_object(loss))
+    again = tf.keras.utils.deserialize_keras_object(json.loads(saved))
+    labels = np.arange(6)
+    np.testing.assert_allclose(again(labels, SCORES), loss(labels, SCORES), rtol=1e-6)
+
+
+@pytest.mark.nightly
+@pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [("sigmoid", "keras"), ("cnn", "keras"), *(("equivariant", form) for form in ("keras", "h5", "folder"))],
+)
+def test_a_keras_model_keeps_its_metrics_and_the_rank_function_of_its_loss(tmp_path, name, form):
+    features, labels = np.eye(10, dtype=np.float32), np.arange(10)
+    model = tf.keras.Sequential([tf.keras.layers.Input([10]), tf.keras.layers.Dense(10)])
+    model.compile("sgd", loss=losses.ApproxNDCG(rank_fn=rank_functions.get(name, 10)), metrics=[losses.MRR()])
+    before = model.evaluate(features, labels, verbose=0)
+    model.save(tmp_path / f"model.{form}")
+    again = tf.keras.models.load_model(tmp_path / f"model.{form}")
+    assert again.evaluate(features, labels, verbose=0) == pytest.approx(before, rel=1e-5)
+
+
+def test_a_sorter_for_which_there_are_no_weights(tmp_path):
+    experiment = small(**{"loss.rank_fn": "cnn", "batch_size": 57, "loss.name": "mean_average_precision"})
+    with pytest.raises(ValueError, match="no weights of sorter 'cnn' for lists of 57 are shipped"):
+        rank_training.train(experiment, str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,151 @@
+import numpy as np
+import pytest
+
+from rank4class.pipelines.evaluation import comparison, statistics
+
+
+def runs(size=300, shared=0.9, better=0.0, seed=0):
+    """Returns the values of two runs that find the same examples hard, in [0, 1]."""
+    rng = np.random.default_rng(seed)
+    hard = rng.normal(size=size)
+    first, second = (shared * hard + (1 - shared) * rng.normal(size=size) + more for more in (0.0, better))
+    return [1 / (1 + np.exp(-values)) for values in (first, second)]
+
+
+def test_the_interval_is_that_of_resampled_pairs():
+    first, second = (np.round(values, 1) for values in runs(better=0.1))
+    compared = comparison.compare("ndcg@5", first, second)
+    rng = np.random.default_rng(1)
+    drawn = [rng.integers(300, size=300) for _ in range(20000)]
+    low, high = np.percentile([100 * (second[i].mean() - first[i].mean()) for i in drawn], [2.5, 97.5])
+    np.testing.assert_allclose(compared.interval, [low, high], atol=0.05 * (high - low))
+    assert compared.difference == pytest.approx(100 * (second.mean() - first.mean()))
+
+
+def test_by_hand():
+    # Of four examples one is worse by 3/4. It is drawn Binomial(4, 1/4) times: never with probability 0.32,
+    # at most twice 0.949, at most three times 0.996.
+    compared = comparison.compare("mrr", [1.0, 1.0, 0.5, 1.0], [1.0, 0.25, 0.5, 1.0])
+    assert (compared.first, compared.second, compared.difference) == (87.5, 68.75, -18.75)
+    assert compared.interval == (-56.25, 0.0)
+    assert compared.p_value == 1.0  # of two sign patterns both are as extreme
+    assert (compared.first_better, compared.second_better, compared.equal) == (1, 0, 3)
+    assert compared.verdict() is None
+
+
+def test_pairs_tell_more_than_two_samples():
+    first, second = runs(better=0.05)
+    low, high = comparison.compare("ndcg@5", first, second).interval
+    apart = np.random.default_rng(0).permutation(second)
+    wide = comparison.compare("ndcg@5", first, apart).interval
+    assert high - low < (wide[1] - wide[0]) / 4
+    assert low > 0.0 > wide[0]
+
+
+def test_equal_runs_differ_by_nothing_at_all():
+    first, _ = runs()
+    compared = comparison.compare("ndcg@5", first, first.copy())
+    assert compared.difference == 0.0
+    assert compared.p_value == 1.0
+    low, high = compared.interval  # (1 + 1) / 302 pairs differ, by the adjusted counts
+    np.testing.assert_allclose([low, high], [-0.918, 0.918], atol=1e-3)
+    assert (compared.first_better, compared.second_better, compared.equal) == (0, 0, 300)
+    assert compared.verdict() == "equal"
+
+
+@pytest.mark.parametrize(("metric", "verdict"), [("ndcg@5", "second"), ("top1_error", "first")])
+def test_better_is_the_metrics_own_word(metric, verdict):
+    first, second = runs(better=0.5)
+    compared = comparison.compare(metric, first, second)
+    assert compared.difference > 0.0
+    assert compared.verdict() == verdict
+    more, less = compared.second_better, compared.first_better
+    assert (more > less) == (verdict == "second")
+    turned = comparison.compare(metric, second, first)
+    assert turned.verdict() == {"first": "second", "second": "first"}[verdict]
+    assert turned.difference == -compared.difference
+
+
+def test_the_interval_holds_the_true_difference_as_often_as_it_says():
+    rng, held = np.random.default_rng(0), 0
+    for _ in range(300):
+        first = rng.random(200) < 0.6
+        second = np.where(rng.random(200) < 0.2, rng.random(200) < 0.9, first)  # 0.66
+        low, high = comparison.compare("top1_accuracy", first, second).interval
+        held += low <= 6.0 <= high
+    assert 0.90 * 300 <= held <= 0.985 * 300
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_infinite_rank_has_no_interval():
+    ranks, infinite = np.array([1.0, 2.0, 3.0]), np.array([1.0, np.inf, 2.0])
+    compared = comparison.compare("mean_rank", ranks, infinite)
+    assert (compared.first, compared.second, compared.difference) == (2.0, np.inf, np.inf)
+    assert np.isnan(compared.interval).all()
+    assert (compared.first_better, compared.second_better, compared.equal) == (1, 1, 1)
+    assert compared.verdict() is None
+    assert np.isnan(comparison.compare("mean_rank", infinite, infinite).difference)
+    assert comparison.compare("mean_rank", infinite, infinite).verdict() == "equal"
+
+
+def test_one_example_has_no_interval():
+    compared = comparison.compare("mrr", [0.5], [1.0])
+    assert np.isnan(compared.interval).all()
+    assert compared.verdict() is None
+
+
+def test_many_different_values_are_drawn_in_parts(monkeypatch):
+    first, second = runs(better=0.1)
+    whole = comparison.compare("ndcg@5", first, second)
+    monkeypatch.setattr(statistics, "_BLOCK", 7 * 300)
+    assert comparison.compare("ndcg@5", first, second) == whole
+
+
+def differing(metric, more, less, size=360):
+    """Compares two runs of which the first is wrong on `more` examples alone, the second on `less`."""
+    first, second = np.zeros(size), np.zeros(size)
+    first[:more], second[more : more + less] = 1.0, 1.0
+    return comparison.compare(metric, first, second)
+
+
+@pytest.mark.parametrize(
+    ("more", "less", "p_value", "verdict"),
+    [
+        (5, 0, 2 / 2**5, None),
+        (7, 1, 2 * 9 / 2**8, None),
+        (9, 2, 2 * 67 / 2**11, None),
+        (17, 7, 0.0639, None),  # the interval excludes 0, the test does not
+        (6, 0, 2 / 2**6, "second"),
+        (8, 1, 2 * 10 / 2**9, "second"),
+        (1, 8, 2 * 10 / 2**9, "first"),
+        (0, 0, 1.0, "equal"),
+    ],
+)
+def test_few_errors_are_judged_by_mcnemars_exact_test(more, less, p_value, verdict):
+    compared = differing("top1_error", more, less)
+    assert compared.p_value == pytest.approx(p_value, abs=1e-4)
+    assert compared.verdict() == verdict
+    low, high = compared.interval
+    assert low < high
+    assert low <= compared.difference <= high
+
+
+def test_graded_differences_in_few_examples_may_be_chance():
+    first, second = np.ones(360), np.ones(360)
+    first[:5] = 1 / np.log2([3, 4, 5, 6, 3])  # the paired bootstrap alone excludes 0
+    compared = comparison.compare("ndcg@5", first, second)
+    assert compared.interval[0] > 0.0
+    assert compared.p_value == pytest.approx(2 / 2**5, abs=0.01)
+    assert compared.verdict() is None
+
+
+@pytest.mark.nightly
+def test_the_test_rejects_equal_runs_as_seldom_as_it_claims():
+    rng = np.random.default_rng(0)
+    rejected = {"binary": 0, "graded": 0}
+    for _ in range(400):
+        differences = rng.choice([-1.0, 1.0], size=14)
+        rejected["binary"] += statistics.sign_test(differences) <= statistics.LEVEL
+        rejected["graded"] += statistics.sign_test(differences * rng.random(14)) <= statistics.LEVEL
+    assert 0 < rejected["binary"] <= 0.05 * 400
+    assert 0.02 * 400 <= rejected["graded"] <= 0.08 * 400

@@ -1,0 +1,99 @@
+import numpy as np
+import scipy.stats
+from matplotlib.figure import Figure
+
+from rank4class.pipelines import config
+from rank4class.pipelines.evaluation import statistics
+from rank4class.pipelines.reporting import sweep_report, tables
+
+
+def run(loss, seed, top1, ndcg):
+    judged = {
+        "top1_error": top1,
+        "ndcg@5": ndcg,
+        "examples": 1200,
+        "intervals": {"top1_error": [top1 - 1, top1 + 1], "ndcg@5": [ndcg - 2, ndcg + 2]},
+        "information": {name: {"bits": 1.234} for name in ("top1_error", "ndcg@5")},
+    }
+    experiment = config.override(config.Experiment(), {"loss.name": loss, "seed": seed})
+    return sweep_report.Run(experiment, {"validation": judged, "test": judged}, "nowhere")
+
+
+def test_a_runs_table_by_hand():
+    expected = """\
+metric          validation (1,200 examples)  bits  test (1,200 examples)  bits
+--------------  ---------------------------  ----  ---------------------  ----
+top1_error (%)  3.25  [2.25, 4.25]           1.23  3.25  [2.25, 4.25]     1.23
+ndcg@5 (%)      90.00  [88.00, 92.00]        1.23  90.00  [88.00, 92.00]  1.23"""
+    assert tables.results_table(run("mse", 0, 3.25, 90.0).results) == expected
+    assert tables.results_table({"train": run("mse", 0, 3.25, 90.0).results["test"]}).startswith(
+        "metric          train"
+    )
+
+
+def test_a_grids_table_by_hand():
+    runs = [run("mse", 0, 3.0, 90.0), run("mse", 1, 5.0, 91.0), run("softmax", 0, 2.0, 80.0)]
+    half = scipy.stats.t.ppf(0.975, 1)  # of two values a, b: t * |a - b| / 2
+    assert sweep_report.grid_table(runs) == [
+        ["loss", "interaction", "top1_error", "ndcg@5"],
+        ["mse", "dot", f"4.00 ± {half:.2f}", f"90.50* ± {half / 2:.2f}"],
+        ["softmax", "dot", "2.00* [1.00, 3.00]", "80.00 [78.00, 82.00]"],  # of one seed over the examples
+    ]
+
+
+def test_seeds_of_one_value_have_the_interval_over_the_examples():
+    runs = [run("mse", 0, 0.0, 90.0), run("mse", 1, 0.0, 91.0)]
+    runs[1].results["test"]["intervals"]["top1_error"] = [-0.5, 1.5]
+    table = sweep_report.grid_table(runs)
+    half = scipy.stats.t.ppf(0.975, 1) / 2
+    assert table[1] == ["mse", "dot", "0.00 [-1.00, 1.50]", f"90.50 ± {half:.2f}"]  # one row has no best
+    runs[1].results["test"]["intervals"]["top1_error"] = None
+    assert sweep_report.grid_table(runs)[1][2] == "0.00 no interval"
+
+
+def test_a_metric_without_an_interval_says_so():
+    one = run("mse", 0, 3.25, 90.0)
+    one.results["test"]["intervals"]["top1_error"] = None
+    assert "3.25  no interval      1.23" in tables.results_table({"test": one.results["test"]})
+
+
+def test_the_interval_is_scipys():
+    values = np.random.default_rng(0).normal(size=5)
+    mean, half = statistics.mean_and_half_width(values)
+    low, high = scipy.stats.t.interval(0.95, 4, loc=values.mean(), scale=scipy.stats.sem(values))
+    np.testing.assert_allclose([mean - half, mean + half], [low, high])
+
+
+def test_equal_means_share_the_star():
+    rows = sweep_report.grid_table([run("mse", 0, 2.001, 80.0), run("softmax", 0, 1.999, 70.0)])
+    assert [row[2].split()[0] for row in rows[1:]] == ["2.00*", "2.00*"]
+
+
+def test_what_a_figure_says_of_its_interval_is_drawn(tmp_path, monkeypatch):
+    """The points and bars by hand: of two seeds those over the seeds, of one those over the examples."""
+    names = [f"ndcg@{k}" for k in (1, 2, 5)]
+
+    def of(loss, seed, *values):
+        judged = {**dict(zip(names, values, strict=True)), "examples": 9}
+        judged["intervals"] = {
+            name: [value - 3, value + 30] for name, value in zip(names, values, strict=True)
+        }
+        experiment = config.override(config.Experiment(), {"loss.name": loss, "seed": seed})
+        return sweep_report.Run(experiment, {"validation": judged, "test": judged}, "nowhere")
+
+    figures = []
+    monkeypatch.setattr(
+        sweep_report, "Figure", lambda **kwargs: figures.append(Figure(**kwargs)) or figures[-1]
+    )
+    runs = [of("mse", 0, 50, 60, 80), of("softmax", 0, 10, 20, 30), of("softmax", 1, 12, 20, 34)]
+    sweep_report.plot_cutoffs(runs, {"ndcg": [1, 2, 5]}, str(tmp_path / "cutoffs.png"))
+    (axis,) = figures[0].axes
+    assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["mse", "softmax"]
+    assert axis.get_xticks().tolist() == [1, 2, 5]
+    half = scipy.stats.t.ppf(0.975, 1)
+    drawn = [[(low, high) for (_, low), (_, high) in bars.get_segments()] for bars in axis.collections]
+    of_seeds = [(max(0, 11 - half), 11 + half), (17, 50), (32 - 2 * half, 32 + 2 * half)]
+    expected = [[(47, 80), (57, 90), (77, 100)], np.clip(of_seeds, 0, 100)]
+    np.testing.assert_allclose(drawn, expected)
+    means = [line.get_ydata().tolist() for line in axis.lines if len(line.get_ydata()) == 3][::3]
+    assert means == [[50, 60, 80], [11, 20, 32]]

@@ -1,0 +1,147 @@
+"""What rank functions are measured by, against the definition."""
+
+import numpy as np
+import pytest
+import scipy.stats
+import tensorflow as tf
+
+from rank4class.data import score_vectors
+from rank4class.pipelines.config import rank_functions
+from rank4class.pipelines.sorters import accuracy
+
+
+@pytest.fixture(autouse=True)
+def _few_vectors(monkeypatch):
+    monkeypatch.setattr(score_vectors, "HELD_OUT", {"validation": 5, "test": 40})
+
+
+@pytest.mark.parametrize("name", ["exact", "handcrafted", "equivariant", "soft_sort"])
+def test_errors_are_those_of_the_definition(name):
+    rank_fn = rank_functions.get(name, 10)
+    found = accuracy.errors(rank_fn, 10)
+    scores, ranks = score_vectors.held_out("test", 10)
+    np.testing.assert_allclose(found, np.abs(rank_fn(scores) / 10 - ranks).mean(axis=1), atol=1e-6)
+    if name == "exact":
+        np.testing.assert_allclose(found, 0.0, atol=1e-6)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["exact", "handcrafted", "equivariant"])
+def test_what_is_foretold_of_a_move_is_the_value_and_the_gradient(name):
+    rank_fn = rank_functions.get(name, 6)
+    scores = tf.constant(score_vectors.held_out("test", 6)[0])
+    moves = score_vectors.moves(scores, [6, 0], 1.0)
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        ranks = rank_fn(scores)
+    jacobian = tape.batch_jacobian(ranks, scores, unconnected_gradients="zero")
+    foretold = ranks + tf.linalg.matvec(jacobian, moves)
+    expected = np.abs(foretold / 6 - score_vectors.ranks(scores + moves)).mean(axis=1)
+    found = accuracy.errors(rank_fn, 6, move=1.0)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert found.max() > 0.0
+
+
+@pytest.mark.nightly
+def test_tables():
+    told = []
+    tables = accuracy.tables(["cnn", "equivariant", "exact"], (10, 11), told.append)
+    assert len(told) == 6
+    for rows in tables.values():
+        assert [row[0] for row in rows[1:]] == ["exact", "cnn", "equivariant"]
+        assert [row[1] for row in rows[1:]] == ["0", "87,361", "1"]
+        assert rows[2][3] == "-"  # there is no CNN for 11
+    (ranks, moved) = tables.values()
+    assert ranks[1][2] == "0.00000 [0.00000, 0.00000]"
+    assert float(moved[3][2].split()[0]) < float(moved[1][2].split()[0])  # the gradient tells something
+    with pytest.raises(ValueError, match="no weights of sorter 'cnn' for lists of 11 are shipped"):
+        accuracy.tables(["cnn"], (11,))
+    with pytest.raises(ValueError, match="rank function 'bubble' is unknown"):
+        accuracy.tables(["bubble"])
+
+
+@pytest.mark.nightly
+def test_places_off_are_those_of_the_definition():
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=[600, 11]).astype(np.float32)
+    scores[0, :6], scores[1] = 9.0, 1.0  # ties in place 3.5, and in 6
+    rank_fn = rank_functions.get("soft_sort", 11)
+    found = accuracy.places_off(rank_fn, scores)
+    off = np.abs(rank_fn(scores).numpy() - scipy.stats.rankdata(-scores, axis=1))
+    places = scipy.stats.rankdata(-scores, axis=1)
+    expected = [
+        [
+            np.mean(o[(a <= p) & (p < 2 * a)]) if ((a <= p) & (p < 2 * a)).any() else np.nan
+            for a in (1, 2, 4, 8)
+        ]
+        for o, p in zip(off, places, strict=True)
+    ]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert np.isnan(found[:2]).tolist() == [[True, False, False, False], [True, True, False, True]]
+
+
+def write_scores(path, drawn, **changes):
+    """Writes what scripts.evaluate writes of scores."""
+    size, n = np.shape(drawn)
+    arrays = {
+        "scores": np.array(drawn, np.float32),
+        "labels": np.zeros([size], np.int32),
+        "class_names": np.array([f"class {i}" for i in range(n)]),
+        "origins": np.array([f"test.tsv:{i + 1}" for i in range(size)]),
+        "metrics": np.array(["mrr"]),
+        "values": np.ones([size, 1], np.float32),
+        **changes,
+    }
+    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
+    return str(path)
+
+
+@pytest.mark.nightly
+def test_the_table_of_a_run(tmp_path):
+    scores = np.random.default_rng(0).normal(size=[50, 28])
+    path = write_scores(tmp_path / "predictions.npz", scores)
+    rows = accuracy.table_of_run(["exact", "cnn", "equivariant"], path)
+    assert rows[0][1:] == ["1", "2-3", "4-7", "8-15", "16-28"]
+    assert rows[1] == ["exact"] + ["0.00 [0.00, 0.00]"] * 5
+    off = accuracy.places_off(rank_functions.get("cnn", 28), scores.astype(np.float32))
+    for cell, column in zip(rows[2][1:], off.T, strict=True):
+        assert cell.split()[0] == f"{column.mean():.2f}"
+    path = write_scores(tmp_path / "constant.npz", np.ones([3, 4]))
+    rows = accuracy.table_of_run(["exact", "cnn"], path)
+    assert rows[0][1:] == ["1", "2-3", "4"]
+    assert rows[1:] == [["exact", "-", "0.00 [0.00, 0.00]", "-"], ["cnn", "-", "-", "-"]]  # no CNN for 4
+
+
+@pytest.mark.parametrize(
+    ("scores", "changes", "message"),
+    [
+        (np.ones([2, 3]), {"scores": None}, "holds no scores: evaluate again without --nokeep_scores"),
+        (
+            [[1.0, 2.0], [1.0, np.nan]],
+            {"values": np.array([[0.5], [0.0]], np.float32)},
+            r"the scores of example 2 \(test.tsv:2\) are not all finite",
+        ),
+        (np.ones([2, 3]), {"metrics": None}, "is damaged"),
+    ],
+)
+def test_scores_that_say_nothing(tmp_path, scores, changes, message):
+    path = write_scores(tmp_path / "predictions.npz", scores, **changes)
+    with pytest.raises(ValueError, match=message):
+        accuracy.table_of_run(["exact"], path)
+
+
+def test_a_table_of_what_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match="scripts.evaluate --output=FOLDER writes"):
+        accuracy.table_of_run(["exact"], str(tmp_path / "predictions.npz"))
+    path = write_scores(tmp_path / "predictions.npz", np.ones([2, 3]))
+    with pytest.raises(ValueError, match="rank function 'bubble' is unknown"):
+        accuracy.table_of_run(["bubble"], path)
+
+
+@pytest.mark.nightly
+def test_the_commands_of_what_is_shipped():
+    commands = accuracy.commands(["handcrafted", "cnn", "equivariant"])
+    of_cnns = [f"cnn, n = {n}" for n in (10, 28, 100)]
+    assert list(commands) == [*of_cnns, "equivariant, n = 100"]  # that once
+    for command in commands.values():
+        assert command.startswith("python -m rank4class.scripts.train_sorter ")

@@ -1,0 +1,219 @@
+"""Tasks for losses on ranks: the baseline by brute force, and each task from its data to its table."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class import losses
+from rank4class.data import score_vectors
+from rank4class.models import sorters
+from rank4class.pipelines import config
+from rank4class.pipelines.config import rank_functions
+from rank4class.pipelines.sorters import study
+
+
+@pytest.fixture(autouse=True)
+def _one_rate(monkeypatch):
+    monkeypatch.setattr(study, "LEARNING_RATES", (0.01,))
+
+
+def hinge_by_brute_force(scores, labels):
+    """The highest over all rankings of what the definition says."""
+    relevant, others = (np.flatnonzero(labels == value) for value in (1, 0))
+    pairs = len(relevant) * len(others)
+    worst = -np.inf
+    for ranking in itertools.permutations(range(len(scores))):
+        place = np.argsort(ranking)
+        hits = np.cumsum(labels[list(ranking)])
+        precision = np.mean([hits[place[i]] / (place[i] + 1) for i in relevant])
+        wrong = sum(scores[i] - scores[j] for i in relevant for j in others if place[i] > place[j])
+        worst = max(worst, 1 - precision - 2 * wrong / pairs)
+    return worst
+
+
+def test_hinge_ap_by_brute_force():
+    rng = np.random.default_rng(0)
+    for labels in ([1, 0, 0, 1, 0, 0], [0, 0, 0, 0, 1], [1, 1, 1, 0]):
+        labels = np.array(labels, np.float32)
+        scores = rng.normal(size=len(labels)).astype(np.float32)
+        found = study.hinge_ap(tf.constant(scores), tf.constant(labels))
+        assert float(found) == pytest.approx(hinge_by_brute_force(scores, labels), rel=1e-5)
+    assert float(study.hinge_ap(tf.zeros([3]), tf.zeros([3]))) == 0.0
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("name", "n"), [("lstm", 10), ("cnn", 28), ("equivariant", 100)])
+def test_what_is_shipped_ranks_as_well_as_its_file_says(name, n):
+    scores, ranks = score_vectors.held_out("test", n)
+    error = np.abs(sorters.get(name, n=n)(scores) - ranks).mean()
+    told = dict(line.split() for line in sorters.about(name, n)["l1"].split(", "))
+    assert error == pytest.approx(float(told[f"l1@{n}"]), abs=1.1e-5)
+
+
+def test_the_triplet_of_scores():
+    scores = tf.constant([[0.9, 0.1], [0.8, 0.5]])
+    # Rows: 0.1 is far below 0.9, 0.8 is above 0.5. Columns: 0.8 comes near 0.9, 0.1 is far below 0.5.
+    found = study.score_triplet(scores)
+    np.testing.assert_allclose(found, [0.0 + 0.1, 0.5 + 0.0], atol=1e-6)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", study.TASKS)
+def test_each_task_from_its_data_to_its_table(name, tmp_path):
+    whole = study.TASKS[name]
+
+    def some(seed):
+        return {part: tuple(x[:200] for x in arrays) for part, arrays in whole.load(seed).items()}
+
+    task = dataclasses.replace(whole, epochs=2, load=some)
+    told = []
+    found = study.run(task, ["handcrafted"], str(tmp_path), seeds=(0, 1), tell=told.append)
+    assert list(found) == [*task.plain, *(f"{loss}@handcrafted" for loss in task.ranked)]
+    assert len(told) == 2 * len(found)  # a line for the rate that was tried, and one for the best
+    header, first, *others = study.table(task, found)
+    assert header[1] == task.measures[0]
+    assert first[-1] == "-"
+    for row in others:
+        assert "±" in row[-1]
+    for measures in found.values():
+        for values in measures.values():
+            assert len(values) == 2
+            assert np.isfinite(values).all()
+
+
+def test_a_rank_function_that_is_not_there_is_told_before_anything_is_trained(monkeypatch):
+    task = dataclasses.replace(study.TASKS["spearman"], load=None)
+    with pytest.raises(ValueError, match="rank function 'bubble' is unknown; there are: sigmoid, neural"):
+        study.run(task, ["equivariant", "bubble"], "nowhere")
+    with pytest.raises(ValueError, match="seed -1 is not in 0"):
+        study.run(task, ["equivariant"], "nowhere", seeds=(0, -1))
+    monkeypatch.setattr(study, "LIST", 57)
+    with pytest.raises(ValueError, match="no weights of sorter 'cnn' for lists of 57 are shipped"):
+        study.run(task, ["cnn"], "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("values", "tried", "best"),
+    [
+        ([0, 1, 2, 5, 4, 3, 9], [2, 3, 4], 3),  # what is not beside the best is not tried
+        ([0, 6, 5, 4, 3, 2, 1], [0, 1, 2, 3, 4], 1),
+        ([0, 1, 2, 3, 4, 5, 6], [2, 3, 4, 5, 6], 6),  # the end is the end
+        ([-np.inf] * 4 + [1, -np.inf, 0], [2, 3, 4, 5], 4),
+        ([7], [0], 0),
+    ],
+)
+def test_a_learning_rate_is_climbed_to(values, tried, best):
+    seen = []
+
+    def of_rate(i):
+        seen.append(i)
+        return values[i]
+
+    assert study.search_learning_rate(of_rate, float, range(len(values))) == (best, values[best])
+    assert sorted(seen) == tried
+
+
+@pytest.mark.nightly
+def test_what_is_trained_is_not_trained_again(monkeypatch, tmp_path):
+    task = dataclasses.replace(study.TASKS["spearman"], epochs=1)
+    whole = study.run(task, ["handcrafted"], str(tmp_path / "whole"), seeds=(0, 1), tell=[].append)
+    trained, train = [], study._trained
+
+    def killed_at_the_fourth(task, name, rank_fn, parts, rate, seed):
+        trained.append((name, seed))
+        if len(trained) == 4:
+            raise KeyboardInterrupt
+        return train(task, name, rank_fn, parts, rate, seed)
+
+    monkeypatch.setattr(study, "_trained", killed_at_the_fourth)
+    folder = str(tmp_path / "killed")
+    with pytest.raises(KeyboardInterrupt):
+        study.run(task, ["handcrafted"], folder, seeds=(0, 1), tell=[].append)
+    found = study.run(task, ["handcrafted"], folder, seeds=(0, 1), tell=[].append)
+    assert found == whole
+    assert trained == [
+        *[("mse", 0), ("mse", 1), ("l1", 0), ("l1", 1)],
+        *[("l1", 1), ("spearman", 0), ("spearman", 1)],
+    ]
+
+    def shifted(seed):
+        return {part: (x + 1.0, y) for part, (x, y) in study.TASKS["spearman"].load(seed).items()}
+
+    other = dataclasses.replace(task, load=shifted)
+    with pytest.raises(ValueError, match=r"mse-rate0.01-seed0.json is of a training on other data: choose"):
+        study.run(other, [], folder, seeds=(0,), tell=[].append)
+    (tmp_path / "killed" / "mse-rate0.01-seed0.json").write_text("{")
+    with pytest.raises(ValueError, match=r"mse-rate0.01-seed0.json is damaged .*: remove it, or choose"):
+        study.run(task, [], folder, seeds=(0,), tell=[].append)
+
+
+@pytest.mark.nightly
+def test_a_rate_that_leads_nowhere_loses(monkeypatch, tmp_path):
+    monkeypatch.setattr(study, "LEARNING_RATES", (0.01, 1e30))
+    task = dataclasses.replace(study.TASKS["spearman"], plain=("mse",), ranked=(), epochs=2)
+    told = []
+    found = study.run(task, [], str(tmp_path), seeds=(0,), tell=told.append)
+    assert "  mse, learning rate 1e+30: validation spearman diverged" in told
+    assert told[-1].startswith("mse, learning rate 0.01: ")
+    assert found["mse"]["spearman"][0] > 0.0
+    monkeypatch.setattr(study, "LEARNING_RATES", (1e30,))
+    found = study.run(task, [], str(tmp_path), seeds=(0,), tell=told.append)
+    assert found["mse"]["spearman"] == [-np.inf]
+    assert study.table(task, found)[1] == ["mse", "diverged", "-"]
+
+
+def test_one_seed_has_no_interval(tmp_path):
+    task = dataclasses.replace(study.TASKS["spearman"], epochs=1)
+    found = study.run(task, [], str(tmp_path), seeds=(0,), tell=[].append)
+    for row in study.table(task, found):
+        assert not any("nan" in cell or "±" in cell for cell in row)
+
+
+@pytest.mark.nightly
+def test_several_labels_of_vectors(tmp_path):
+    experiment = config.Experiment(
+        data=config.Data(name="embedded_digits", features="rbm", num_examples=300),
+        encoder=config.Encoder(name="identity"),
+        monitor="precision@1",
+        metrics=("precision@1",),
+    )
+    task = study.multi_label(experiment, str(tmp_path))
+    _, labels = task.load(0)["train"]
+    assert labels.shape == (300, 10)
+    assert 1 <= labels.sum(axis=1).min() < labels.sum(axis=1).max() <= 4
+    short = dataclasses.replace(task, epochs=2)
+    found = study.run(short, ["equivariant"], str(tmp_path), seeds=(0,), tell=[].append)
+    chance = 100 * labels.mean()
+    for measures in found.values():
+        assert measures["map"][0] > chance + 5
+    # Beside the cross entropy, a loss on ranks weighs its share.
+    scores, some = tf.random.normal([100, 10], seed=0), tf.constant(labels[:100])
+    rank_fn = rank_functions.get("equivariant", 100)
+    plain = task.loss("sigmoid_cross_entropy", None, 0.0)(some, scores)
+    both = task.loss("map_ranks", rank_fn, 0.0)(some, scores)
+    ranked = losses.MeanAveragePrecision(rank_fn=rank_fn)(some, scores)
+    assert float(both - plain) == pytest.approx(study.BESIDE * float(ranked), rel=1e-4)
+    experiment.data.multi_label = False
+    with pytest.raises(
+        ValueError, match="'embedded_digits' has no vectors with several labels: set --config"
+    ):
+        study.multi_label(experiment, str(tmp_path))
+
+
+@pytest.mark.nightly
+def test_training_helps_every_task():
+    for name, loss, rank_fn in [
+        ("spearman", "spearman", "equivariant"),
+        ("map", "map_precision", "handcrafted"),
+        ("recall", "recall_triplet", "handcrafted"),
+    ]:
+        task = study.TASKS[name]
+        parts = task.load(0)
+        tf.keras.utils.set_random_seed(0)
+        untrained = task.judge(task.build(parts["train"]), parts["test"])[task.measures[0]]
+        short = dataclasses.replace(task, epochs=6)
+        trained = study._trained(short, loss, rank_fn, parts, 0.01, 0)["test"][task.measures[0]]
+        assert trained > untrained + 5, name

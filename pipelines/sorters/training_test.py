@@ -1,0 +1,203 @@
+"""Training a sorter: what it learns, what it leaves, and a resume to the bit."""
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import tensorflow as tf
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from rank4class.models import sorters
+from rank4class.pipelines import config, survival
+from rank4class.pipelines.sorters import sorter_config, training
+from rank4class.pipelines.sorters.sorter_config import SorterExperiment
+from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.training.preemption import Interrupted
+from rank4class.pipelines.training.train_state import TrainState
+
+
+def small(**changes):
+    values = {"sorter": "equivariant", "sizes": (10,), "move": 1.0, "epochs": 0.02, "batch_size": 100}
+    optimizer = config.Optimizer(learning_rate=0.05)
+    return SorterExperiment(**{"optimizer": optimizer, **values, **changes})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small():
+    """Makes the vectors few and the networks small: what is tested is how they are trained."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "EPOCH", 1_000)
+        patch.setattr(training.score_vectors, "HELD_OUT", {"validation": 50, "test": 100})
+        patch.setattr(sorters, "_BLOCKS", 3)
+        patch.setattr(sorters.Lstm.__init__, "__defaults__", (None, 4, 1))  # n, units, layers
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Trains a sorter without a break; returns its experiment, its folder and its results."""
+    experiment = small(epochs=3.0, checkpoint_steps=3)
+    path = tmp_path_factory.mktemp("whole") / "run"
+    return experiment, path, training.train(experiment, str(path), progress=False)
+
+
+def test_it_learns_and_leaves_what_it_learnt(whole):
+    experiment, path, results = whole
+    history = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in history] == [10, 20, 30]
+    assert history[-1]["loss"] < history[0]["loss"]
+    assert results["steps"] == 30
+    again = sorters.get("equivariant", trained=str(path / "sorter.safetensors"))
+    scores, ranks = training.score_vectors.held_out("test", 10)
+    assert results["test"]["l1@10"] == pytest.approx(np.abs(again(scores) - ranks).mean(), rel=1e-4)
+    low, high = results["test"]["intervals"]["l1@10"]
+    assert low < results["test"]["l1@10"] < high
+    assert training.train(experiment, str(path)) == results  # finished already
+    assert "l1@10" in training.results_table(results)
+    events = EventAccumulator(str(path / "tensorboard")).Reload()
+    assert "test/sweep_10" in events.Tags()["tensors"]
+
+
+@pytest.mark.parametrize("sorter", sorters.LEARNED)
+def test_the_defaults_of_the_command_can_be_trained(sorter):
+    sorter_config.check(SorterExperiment(sorter=sorter, move=sorter_config.default_move(sorter)))
+    assert sorter_config.LEARNED == sorters.LEARNED
+
+
+def assert_same_end(one, other):
+    """Asserts that two runs have the same checkpoints, history, results and weights, bit for bit."""
+    last = os.path.join("checkpoints", "last")  # there is no best: the last is the model
+    assert survival.compare_checkpoints(*(os.path.join(path, last) for path in (one, other)), last) == []
+    for name in ("metrics.jsonl", "results.json"):
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+    first, second = (safetensors.numpy.load_file(path / "sorter.safetensors") for path in (one, other))
+    assert first.keys() == second.keys()
+    for name, tensor in first.items():
+        np.testing.assert_array_equal(tensor, second[name])
+
+
+@pytest.mark.nightly
+def test_a_run_that_is_interrupted_goes_on_to_the_same_end(whole, tmp_path, monkeypatch):
+    experiment, path, _ = whole
+    save = TrainState.save
+
+    def save_and_stop(state):
+        save(state)
+        if state.progress.step == 6:
+            signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainState, "save", save_and_stop)
+        with pytest.raises(Interrupted):
+            training.train(experiment, str(tmp_path / "killed"), progress=False)
+    training.train(experiment, str(tmp_path / "killed"), progress=False)
+    assert_same_end(path, tmp_path / "killed")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "experiment",
+    [small(sorter="lstm", move=0.0, sizes=(4,)), small(sorter="cnn", sizes=(4, 6))],
+    ids=lambda experiment: f"{experiment.sorter} {experiment.sizes} {experiment.move}",
+)
+def test_every_network_goes_on_from_a_checkpoint_to_the_same_end(tmp_path, monkeypatch, experiment):
+    experiment.epochs, experiment.batch_size = 0.1, 10
+    experiment.checkpoint_steps = 3
+    save = TrainState.save
+
+    def save_and_copy(state):
+        save(state)
+        if state.progress.step == 6:
+            shutil.copytree(tmp_path / "whole", tmp_path / "killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainState, "save", save_and_copy)
+        training.train(experiment, str(tmp_path / "whole"), progress=False)
+    training.train(experiment, str(tmp_path / "killed"), progress=False)
+    assert RunDirectory(str(tmp_path / "killed"), SorterExperiment).sessions()[-1]["from_step"] == 6
+    assert_same_end(tmp_path / "whole", tmp_path / "killed")
+
+
+@pytest.mark.nightly
+def test_replicas_learn_as_one_device(whole, tmp_path, mirrored):
+    experiment, _, one = whole
+    two = training.train(experiment, str(tmp_path / "two"), strategy=mirrored, progress=False)
+    assert two["test"]["l1@10"] == pytest.approx(one["test"]["l1@10"], rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["equivariant", "handcrafted"])
+def test_what_value_and_gradient_foretell(name):
+    sorter = sorters.get(name)
+    rng = np.random.default_rng(0)
+    scores, moves = rng.normal(size=[2, 5, 7]).astype(np.float32)
+    found = training.extrapolate(sorter, tf.constant(scores), tf.constant(moves))
+    step = 1e-3
+    slope = (sorter(scores + step * moves) - sorter(scores - step * moves)) / (2 * step)
+    np.testing.assert_allclose(found, sorter(scores) + slope, atol=5e-3)
+
+
+def test_the_sweep_moves_one_score_past_the_others():
+    lists, ranks = training.sweep(sorters.get("exact"), 9, points=101)
+    assert (lists[:, 1:] == lists[:1, 1:]).all()
+    np.testing.assert_allclose(lists[:, 0], np.linspace(-1, 1, 101), rtol=1e-6)
+    assert (ranks[0, 0], ranks[-1, 0]) == (1.0, pytest.approx(1 / 9))
+    assert (np.diff(ranks[:, 0]) <= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sorter": "handcrafted"}, "sorter 'handcrafted' learns nothing"),
+        ({"sizes": (1,)}, r"sizes \(1,\) are not whole numbers in 2 .. 10000"),
+        ({"sizes": ()}, "sizes"),
+        ({"sizes": (10, 10_001)}, r"sizes \(10, 10001\) are not whole numbers in 2 .. 10000"),
+        ({"move": 0.0}, "sorter 'equivariant' needs a move, such as 1"),
+        ({"move": -1.0}, "move -1.0 is not in"),
+        ({"epochs": 0.0}, "epochs 0.0 is not positive"),
+        ({"epochs": 1e9}, r"epochs 1e\+09 make 1e\+10 steps: set it lower"),
+        ({"batch_size": -1}, "batch_size -1 is not positive"),
+        ({"seed": -1}, "seed -1"),
+        ({"optimizer": config.Optimizer(learning_rate=0.0)}, "^learning_rate 0.0 is not positive"),
+    ],
+)
+def test_mistakes(changes, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        training.train(small(**changes), str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_folder_of_another_sorter(whole, tmp_path):
+    experiment, trained, _ = whole
+    path = shutil.copytree(trained, tmp_path / "run")
+    with pytest.raises(ValueError, match="holds another experiment: move is 1.0 there and 2.0 here"):
+        training.train(dataclasses.replace(experiment, move=2.0), str(path))
+    (path / "config.json").write_text('{"data": {}}')
+    with pytest.raises(ValueError, match="has the field 'data', which .*; choose another --workdir"):
+        training.train(experiment, str(path))
+    with pytest.raises(ValueError, match="--workdir is empty"):
+        training.train(experiment, "")
+
+
+def test_its_command_trains_the_same():
+    experiment = small(sizes=(10, 28), sorter="lstm", move=0.0)
+    assert experiment.command == (
+        "python -m rank4class.scripts.train_sorter --sorter=lstm --sizes=10,28 --learning_rate=0.05 "
+        "--epochs=0.02 --batch_size=100"
+    )
+
+
+@pytest.mark.nightly
+def test_a_diverging_sorter_says_so(tmp_path):
+    experiment = small(optimizer=config.Optimizer(learning_rate=1e30), epochs=1.0)
+    with pytest.raises(FloatingPointError, match="loss 'l1' is nan at step 2, .*the vectors of step 2"):
+        training.train(experiment, str(tmp_path / "run"), progress=False)
+
+
+def test_the_table_is_for_people():
+    results = {split: {"l1@10": 0.5, "intervals": {"l1@10": [0.4, 0.6]}} for split in ("validation", "test")}
+    assert "0.50000  [0.40000, 0.60000]" in training.results_table(results)

@@ -1,0 +1,163 @@
+"""Checkpoints that were cut, changed, of another model, or half written when the process was killed."""
+
+import os
+import pathlib
+
+import pytest
+import tensorflow as tf
+
+from rank4class.pipelines.storage import files
+from rank4class.pipelines.storage.checkpoints import Checkpoints
+
+
+def counter(folder, shape=(1000,), **kwargs):
+    """Returns a variable and its checkpoints."""
+    variable = tf.Variable(tf.zeros(shape))
+    return variable, Checkpoints(str(folder), tf.train.Checkpoint(counter=variable), **kwargs)
+
+
+def written(folder, *steps):
+    variable, checkpoints = counter(folder)
+    for step in steps:
+        variable.assign(tf.fill([1000], float(step)))
+        checkpoints.write(step)
+    return checkpoints
+
+
+@pytest.mark.parametrize("scheme", ["", "ram://"])
+def test_the_newest_is_restored(tmp_path, scheme):
+    folder = scheme + str(tmp_path / "partial-step-of" / "last")
+    assert written(folder, 5, 20, 100).steps() == [5, 20, 100]
+    variable, checkpoints = counter(folder)
+    assert checkpoints.read_newest() == 100
+    assert float(variable[0]) == 100.0
+    checkpoints.read(20)
+    assert float(variable[0]) == 20.0
+    checkpoints.keep([20, 100])
+    assert checkpoints.steps() == [20, 100]
+    assert len(files.names_in(folder)) == 4
+
+
+def test_there_may_be_none(tmp_path):
+    _, checkpoints = counter(tmp_path / "last")
+    assert checkpoints.steps() == []
+    assert checkpoints.read_newest() is None
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "damage"),
+    [
+        (".data-00000-of-00001", cut),
+        (".data-00000-of-00001", flip),
+        (".data-00000-of-00001", pathlib.Path.unlink),
+        (".index", cut),
+        (".index", lambda path: path.write_bytes(b"")),
+    ],
+)
+def test_a_torn_one_is_passed_over_and_set_aside(tmp_path, caplog, suffix, damage):
+    written(tmp_path, 5, 20)
+    damage(tmp_path / f"step-20{suffix}")
+    variable, checkpoints = counter(tmp_path)
+    assert checkpoints.read_newest() == 5
+    assert float(variable[0]) == 5.0
+    assert "step-20 is damaged: " in caplog.text
+    assert "going back to the one before" in caplog.text
+    assert checkpoints.steps() == [5]
+    assert "unreadable-step-20.index" in os.listdir(tmp_path)
+    checkpoints.write(20)  # it may be written anew
+    assert checkpoints.steps() == [5, 20]
+    checkpoints.keep([20])
+    assert "unreadable-step-20.index" in os.listdir(tmp_path)
+
+
+def test_one_of_another_model_is_passed_over(tmp_path, caplog):
+    written(tmp_path, 5)
+    _, other = counter(tmp_path, shape=(7,))
+    other.write(30)
+    tf.train.Checkpoint(stranger=tf.Variable(1.0)).write(str(tmp_path / "step-40"))
+    variable, checkpoints = counter(tmp_path)
+    assert checkpoints.read_newest() == 5
+    assert float(variable[0]) == 5.0
+    assert "step-30 is of another run: " in caplog.text
+    assert "step-40 is of another run: " in caplog.text
+
+
+def test_where_none_is_good_nothing_is_begun_anew(tmp_path):
+    written(tmp_path, 5, 20)
+    for path in tmp_path.glob("*.data*"):
+        cut(path)
+    names = sorted(os.listdir(tmp_path))
+    _, checkpoints = counter(tmp_path)
+    with pytest.raises(
+        ValueError, match="none of the checkpoints in .* can be used, and nothing is overwritten"
+    ):
+        checkpoints.read_newest()
+    assert sorted(os.listdir(tmp_path)) == names
+
+
+def test_what_was_half_written_does_not_count_and_goes(tmp_path):
+    checkpoints = written(tmp_path, 5)
+    (tmp_path / "partial-step-20_temp").mkdir()
+    (tmp_path / "partial-step-20_temp" / "part-00000-of-00001.data-00000-of-00001").write_bytes(b"x")
+    (tmp_path / "partial-step-20.index").write_bytes(b"")
+    (tmp_path / "step-30.data-00000-of-00001").write_bytes(b"x")
+    assert checkpoints.steps() == [5]
+    checkpoints.keep(checkpoints.steps())
+    assert sorted(os.listdir(tmp_path)) == ["step-5.data-00000-of-00001", "step-5.index"]
+
+
+def test_a_write_that_fails_leaves_the_others(tmp_path, monkeypatch):
+    checkpoints = written(tmp_path, 5)
+
+    def full(_, prefix):
+        pathlib.Path(prefix + ".data-00000-of-00001").write_bytes(b"x")
+        raise tf.errors.ResourceExhaustedError(None, None, "/somewhere; No space left on device")
+
+    monkeypatch.setattr(tf.train.Checkpoint, "write", full)
+    with pytest.raises(OSError, match=r"step-20 cannot be written \(No space left on device\): those before"):
+        checkpoints.write(20)
+    assert sorted(os.listdir(tmp_path)) == ["step-5.data-00000-of-00001", "step-5.index"]
+
+
+def test_a_kill_while_one_is_written_again_leaves_the_one_before(tmp_path, monkeypatch):
+    checkpoints = written(tmp_path, 5, 20)
+    renamed, rename = [], tf.io.gfile.rename
+
+    def killed_at_the_second(source, target, **kwargs):
+        renamed.append(target)
+        if len(renamed) == 2:
+            raise KeyboardInterrupt
+        rename(source, target, **kwargs)
+
+    monkeypatch.setattr(tf.io.gfile, "rename", killed_at_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoints.write(20)
+    monkeypatch.undo()
+    variable, checkpoints = counter(tmp_path)
+    assert checkpoints.read_newest() == 5
+    assert float(variable[0]) == 5.0
+    checkpoints.keep([5])
+    assert sorted(os.listdir(tmp_path)) == ["step-5.data-00000-of-00001", "step-5.index"]
+
+
+def test_a_worker_that_does_not_write_leaves_no_file(tmp_path):
+    written(tmp_path, 5)
+    _, checkpoints = counter(tmp_path, writes=False)
+    assert checkpoints.read_newest() == 5
+    checkpoints.write(20)
+    checkpoints.keep([])
+    assert checkpoints.steps() == [5]
+    cut(tmp_path / "step-5.data-00000-of-00001")
+    written(tmp_path, 1)
+    assert checkpoints.read_newest() == 1
+    assert checkpoints.steps() == [1, 5]  # it sets nothing aside either

@@ -1,0 +1,65 @@
+import json
+import os
+
+import pytest
+import tensorflow as tf
+
+from rank4class.pipelines.storage import files
+
+
+@pytest.fixture(params=["disk", "memory"])
+def folder(request, tmp_path):
+    return str(tmp_path / "here") if request.param == "disk" else f"ram://{tmp_path.name}"
+
+
+def test_what_is_written_is_read(folder):
+    files.make_folder(folder)
+    path = os.path.join(folder, "x.json")
+    assert not files.exists(path)
+    for content in ("old", "new"):
+        files.write(path, content)
+        assert files.read_text(path) == content
+    files.write(path, b"\x00\xff")
+    assert files.read_bytes(path) == b"\x00\xff"
+    assert files.names_in(folder) == ["x.json"]
+    files.make_folder(os.path.join(folder, "sub"))
+    assert files.names_in(folder) == ["sub", "x.json"]
+    files.remove([path, os.path.join(folder, "sub"), os.path.join(folder, "never there")])
+    assert files.names_in(folder) == []
+
+
+def test_a_folder_that_is_not_there_holds_nothing(folder):
+    assert files.names_in(os.path.join(folder, "nowhere")) == []
+
+
+def test_a_failed_write_leaves_the_old_content(tmp_path, monkeypatch):
+    path = str(tmp_path / "x.json")
+    files.write(path, "old")
+
+    def full(*_, **__):
+        raise tf.errors.ResourceExhaustedError(None, None, "x; No space left on device")
+
+    monkeypatch.setattr(tf.io.gfile, "rename", full)
+    with pytest.raises(OSError, match=r"x\.json: No space left on device$"):
+        files.write(path, "new")
+    assert files.read_text(path) == "old"
+    assert os.listdir(tmp_path) == ["x.json"]
+
+
+def test_errors_name_the_file(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match=r"file/sub: .*file is not a directory"):
+        files.make_folder(str(tmp_path / "file" / "sub"))
+    with pytest.raises(OSError, match=r"nowhere: .*No such file"):
+        files.read_text(str(tmp_path / "nowhere"))
+
+
+def test_what_is_local():
+    assert files.is_local("runs/x")
+    assert not files.is_local("gs://bucket/x")
+
+
+def test_json_holds_no_number_that_is_not_finite():
+    value = {"a": [1.5, float("nan"), {"b": -float("inf")}], "c": (1, None, "Infinity"), "d": True}
+    expected = {"a": [1.5, None, {"b": None}], "c": [1, None, "Infinity"], "d": True}
+    assert json.loads(files.to_json(value, indent=2), parse_constant=pytest.fail) == expected

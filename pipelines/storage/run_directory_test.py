@@ -1,0 +1,119 @@
+"""A run's folder: damaged files are named, and folders of other commands are refused."""
+
+import json
+import pathlib
+
+import pytest
+
+from rank4class.pipelines import config, sweep
+from rank4class.pipelines.sorters import study
+from rank4class.pipelines.sorters.sorter_config import SorterExperiment
+from rank4class.pipelines.sorters.training import train as train_sorter
+from rank4class.pipelines.storage import run_directory
+from rank4class.pipelines.storage.run_directory import RunDirectory, check_folder
+from rank4class.pipelines.training import rank_training
+
+DAMAGES = {
+    "nested": ("[" * 100_000, "is nested too deeply"),
+    "nested objects": ('{"a":' * 100_000, "is nested too deeply"),
+    "cut short": ('{"a": ', "Expecting value|is not JSON"),
+    "twice": ('{"a": 1, "a": 2}', "has the key 'a' twice"),
+    "digits": ('{"a": %s}' % ("1" * 5000), "has an integer of too many digits"),
+    "no object": ("NaN", "no JSON object|where the fields of"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("config.json", lambda run: run.experiment()),
+        ("config.json", lambda run: run.check_owner(config.Experiment())),
+        ("data.json", lambda run: run.check_data({"train": "x"})),
+        ("class_texts.json", lambda run: run.check_class_texts(())),
+        ("results.json", lambda run: run.results()),
+        ("metrics.jsonl", lambda run: run.history()),
+        ("sessions.jsonl", lambda run: run.sessions()),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path, name, read, damage):
+    content, message = DAMAGES[damage]
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=f"{tmp_path / name}.* ?({message})"):
+        read(RunDirectory(tmp_path))
+
+
+def test_results_of_no_run_are_refused(tmp_path):
+    (tmp_path / "results.json").write_text('{"steps": 3}')
+    with pytest.raises(ValueError, match="results.json: no results of a finished run. Restore it, or remove"):
+        RunDirectory(tmp_path).results()
+
+
+def test_values_that_are_no_numbers_are_read_back(tmp_path):
+    run = RunDirectory(tmp_path)
+    run.write_history([{"step": 1, "ndcg@5": float("inf")}])
+    assert run.history() == [{"step": 1, "ndcg@5": float("inf")}]
+
+
+def write_run(path):
+    path.mkdir(parents=True)
+    for name in run_directory.RUN:
+        (path / name).write_text("{}")
+
+
+def write_study(path):
+    path.mkdir()
+    (path / "spearman@soft_sort-rate1e-05-seed0.json").write_text("{}")
+
+
+def write_trial(path):
+    write_run(path / "undisturbed")
+    (path / "sessions").mkdir()
+
+
+FOLDERS = {
+    "training": write_run,
+    "sweep": lambda path: write_run(path / "mse-dot-seed0"),
+    "sweep that tunes": lambda path: write_run(path / "tuning" / "mse-dot-optimizer.learning_rate=0.1"),
+    "study of sorters": write_study,
+    "survival trial": write_trial,
+}
+COMMANDS = {
+    "training": lambda path: rank_training.train(config.Experiment(), path),
+    "training of a sorter": lambda path: train_sorter(SorterExperiment(sorter="cnn"), path),
+    "sweep": lambda path: sweep.run_grid(
+        config.Experiment(), path, losses=["mse"], interactions=["dot"], seeds=[0]
+    ),
+    "study of sorters": lambda path: study.run(study.TASKS["spearman"], ["soft_sort"], path),
+    "study of sorters on a config": lambda path: study.multi_label(config.Experiment(), path),
+}
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_folder_of_another_command_is_refused(tmp_path, folder, command):
+    path = tmp_path / "folder"
+    FOLDERS[folder](path)
+    before = sorted(tmp_path.rglob("*"))
+    kinds = [
+        name.removesuffix(" that tunes").removesuffix(" of a sorter").removesuffix(" on a config")
+        for name in (folder, command)
+    ]
+    if kinds[0] == kinds[1]:
+        assert check_folder(path, kinds[0]) == str(path)
+        return
+    with pytest.raises(ValueError, match=f"^{path}: the folder holds a {kinds[0]}. Choose another --workdir"):
+        COMMANDS[command](path)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_other_folders_may_be_written_to(tmp_path):
+    for kind in ("training", "sweep", "study of sorters"):
+        assert check_folder(tmp_path / "new", kind) == str(tmp_path / "new")
+        assert check_folder(pathlib.Path("new"), kind) == "new"
+    (tmp_path / "features-0.npz").touch()
+    (tmp_path / "encoder").mkdir()
+    (tmp_path / "encoder" / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    assert check_folder(tmp_path, "training") == str(tmp_path)
+    with pytest.raises(ValueError, match="--workdir is empty: name a folder"):
+        check_folder("", "sweep")

@@ -1,0 +1,252 @@
+"""Models that know how many classes an example has: from the experiment to its figures."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy.sparse import csr_array
+
+from rank4class import data, losses, models
+from rank4class.losses.ops import set_sizes
+from rank4class.pipelines import config
+from rank4class.pipelines.task import count_checks, loading
+from rank4class.pipelines.training import rank_training
+
+summary_iterator = tf.compat.v1.train.summary_iterator
+
+PRIORS = {
+    "learned": {},
+    "empirical": {},
+    "fixed": {"probabilities": (0.0, 0.25, 0.25, 0.25, 0.25)},
+    "poisson_binomial": {},
+}
+# How each is trained.
+TRAINED = {
+    "learned": {
+        "epochs": 10.0,
+        "optimizer": config.Optimizer(learning_rate=3e-2),
+        "jit_compile": True,
+    },
+    "fixed": {"accumulation_steps": 2},
+}
+
+
+def digits(**changes):
+    base = {
+        "data": config.Data(name="embedded_digits", num_examples=60, features="pixels"),
+        "encoder": config.Encoder(name="identity"),
+        "loss": config.Loss(name="n_choose_k"),
+        "batch_size": 20,
+        "evaluation_batch_size": 60,
+        "epochs": 2.0,
+        "metrics": ("nll", "exact_match", "precision@1"),
+        "monitor": "nll",
+        "count_prior": config.CountPrior(name="learned"),
+    }
+    return config.Experiment(**{**base, **changes})
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory):
+    return loading.load(digits(), str(tmp_path_factory.mktemp("cache")))
+
+
+def outputs_of(experiment, loaded, model):
+    [(features, labels, _)] = loaded.evaluation_batches(experiment, "test").take(1)
+    return loaded.scorer(model, "test", experiment.count_prior.name)(features), labels
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", PRIORS)
+def test_every_prior_trains_and_is_judged(tmp_path, loaded, name):
+    loss = "sigmoid_cross_entropy" if name == "poisson_binomial" else "n_choose_k"
+    experiment = digits(
+        count_prior=config.CountPrior(name=name, **PRIORS[name]),
+        loss=config.Loss(name=loss),
+        **TRAINED.get(name, {}),
+    )
+    config.check(experiment)
+    path = str(tmp_path / "run")
+    results = rank_training.train(experiment, path, loaded=loaded, progress=False)
+    _, again, model, _ = rank_training.restore(path)
+    outputs, labels = outputs_of(experiment, again, model)
+    sizes = np.sum(labels, axis=1).astype(int)
+    law = np.exp(outputs.log_counts)
+    np.testing.assert_allclose(law.sum(axis=1), 1.0, rtol=1e-4)
+    if name == "poisson_binomial":
+        each = np.sum(tf.nn.sigmoid_cross_entropy_with_logits(labels, outputs.scores), axis=1)
+    else:
+        each = losses.n_choose_k(outputs.scores, labels) - np.log(law[np.arange(60), sizes])
+    assert results["test"]["nll"] == pytest.approx(np.mean(each), rel=1e-4)
+    low, high = results["test"]["intervals"]["nll"]
+    assert low < results["test"]["nll"] < high
+    (events,) = (tmp_path / "run" / "tensorboard").glob("events*")
+    tags = {v.tag for record in summary_iterator(str(events)) for v in record.summary.value}
+    assert "test/number_of_classes" in tags
+    if name == "learned":
+        first, *_, last = rank_training.RunDirectory(path).history()
+        assert last["loss"] < 0.5 * first["loss"]
+        _, again, model, _ = rank_training.restore(path, "last")
+        outputs, _ = outputs_of(experiment, again, model)
+        # No training image has no digit.
+        assert np.exp(outputs.log_counts)[:, 0].mean() < 0.1
+
+
+def test_the_empirical_prior_is_the_training_examples_shares(loaded):
+    experiment = digits(count_prior=config.CountPrior(name="empirical"))
+    model = loaded.build_model(experiment)
+    outputs, _ = outputs_of(experiment, loaded, model)
+    sizes = loaded.splits["train"].labels.toarray().sum(axis=1)
+    shares = [np.mean(sizes == k) for k in range(5)]
+    np.testing.assert_allclose(np.exp(outputs.log_counts), [shares] * 60, atol=1e-6)
+
+
+@pytest.mark.nightly
+def test_in_half_precision(loaded, tmp_path):
+    experiment = digits(epochs=1.0, precision="mixed_float16")
+    results = rank_training.train(experiment, str(tmp_path / "run"), loaded=loaded, progress=False)
+    assert np.isfinite(results["test"]["nll"])
+
+
+def of_sets(*rows):
+    rows = csr_array(np.array(rows, np.float32))
+    origins = np.array([f"file:{i}" for i in range(1, rows.shape[0] + 1)], object)
+    return data.Split({}, rows, origins)
+
+
+@pytest.mark.parametrize(
+    ("changes", "rows", "message"),
+    [
+        ({"count_prior": config.CountPrior()}, ([1, 0], [0, 0]), "file:2 has no class: loss 'n_choose_k'"),
+        (
+            {"count_prior": config.CountPrior(), "loss": config.Loss(name="top_k_gain")},
+            ([0, 0], [1, 0]),
+            "file:1 has no class: loss 'top_k_gain'",
+        ),
+        (
+            {"count_prior": config.CountPrior(name="learned", most=1)},
+            ([1, 0], [1, 1]),
+            "file:2 has 2 classes, to which count_prior.most leaves no chance",
+        ),
+        (
+            {"count_prior": config.CountPrior(name="learned", most=3)},
+            ([1, 0], [1, 1]),
+            "count_prior.most goes up to 3 classes, and there are 2",
+        ),
+        (
+            {"count_prior": config.CountPrior(name="fixed", probabilities=(0.0, 0.5, 0.5, 0.0))},
+            ([1, 0], [1, 1]),
+            "count_prior.probabilities goes up to 3 classes, and there are 2",
+        ),
+        (
+            {"count_prior": config.CountPrior(name="fixed", probabilities=(0.0, 1.0))},
+            ([1, 0], [0, 0]),
+            "file:2 has 0 classes, to which count_prior.probabilities leaves no chance",
+        ),
+        (
+            {"count_prior": config.CountPrior()},
+            ([1, 0], [0, 2]),
+            "file:2 has a label of 2, which is no whole number below loss.levels 2: set it to 3",
+        ),
+        (
+            {"count_prior": config.CountPrior(), "loss": config.Loss(name="n_choose_k", levels=4)},
+            ([1, 0], [0, 3]),
+            "the training labels are 1, 3, and none is 2: number the levels without a gap",
+        ),
+    ],
+)
+def test_training_examples_of_which_nothing_follows(changes, rows, message):
+    with pytest.raises(ValueError, match=message):
+        count_checks.check(digits(**changes), of_sets(*rows))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"count_prior": config.CountPrior(), "loss": config.Loss(name="softmax")},
+        {"count_prior": config.CountPrior(name="empirical")},
+        {"count_prior": config.CountPrior(name="poisson_binomial")},
+    ],
+)
+def test_examples_without_a_class_are_fine_where_their_number_is_known(changes):
+    count_checks.check(digits(**changes), of_sets([1, 0], [0, 0]))
+
+
+def test_examples_of_one_class_each_need_no_prior():
+    single = data.Split({}, np.zeros(3, np.int32))
+    with pytest.raises(ValueError, match="count_prior.name 'learned' is for data of several classes"):
+        count_checks.check(digits(), single)
+    count_checks.check(digits(count_prior=config.CountPrior()), single)
+
+
+def test_a_run_checks_its_training_examples(loaded, tmp_path):
+    experiment = digits(count_prior=config.CountPrior(name="learned", most=2))
+    with pytest.raises(ValueError, match="to which count_prior.most leaves no chance"):
+        rank_training.train(experiment, str(tmp_path / "run"), loaded=loaded, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"count_prior.name": "learnt"}, "count_prior.name 'learnt'"),
+        ({"count_prior.name": "none"}, "metric 'nll' needs a prior of the count: set count_prior.name"),
+        ({"count_prior.name": "empirical", "count_prior.most": 3}, "has no count_prior.most"),
+        ({"count_prior.name": "fixed"}, "needs count_prior.probabilities, of 0, 1, ... classes"),
+        (
+            {"count_prior.name": "fixed", "count_prior.probabilities": (0.5,)},
+            "count_prior.probabilities: the probabilities of the counts sum to 0.5",
+        ),
+        ({"count_prior.most": 0}, "count_prior.most 0 is not"),
+        ({"loss.levels": 3}, "counts the classes of one level, loss.levels 3 has more"),
+    ],
+)
+def test_sections_that_make_no_sense(changes, message):
+    with pytest.raises(ValueError, match=message):
+        config.check(config.override(digits(), changes))
+
+
+@pytest.mark.nightly
+def test_scores_without_excluded_classes(loaded):
+    """The set of an example whose other classes are excluded is one of those that are left."""
+    experiment = digits(count_prior=config.CountPrior(name="poisson_binomial"))
+    excluded = np.zeros([60, 10], bool)
+    excluded[:, 0] = True
+    test = loaded.splits["test"]
+    labels = test.labels.toarray() * ~excluded
+    test = dataclasses.replace(test, labels=csr_array(labels), excluded=csr_array(excluded))
+    again = dataclasses.replace(loaded, splits={**loaded.splits, "test": test})
+    model = again.build_model(experiment)
+    [judge] = {rank_training.judges(experiment, again, model, tf.distribute.get_strategy())["test"]}
+    judged = judge(again.evaluation_batches(experiment, "test"), keep_scores=True)
+    scores = judged.scores[:, 1:]
+    expected = np.sum(tf.nn.sigmoid_cross_entropy_with_logits(labels[:, 1:], scores), axis=1)
+    np.testing.assert_allclose(judged.values[:, 0], expected, rtol=1e-4)
+    assert judged.log_counts.shape == (60, 11)
+    assert (judged.log_counts[:, 10] == -np.inf).all()
+
+
+@pytest.mark.nightly
+def test_a_keras_program_of_ones_own():
+    rng = np.random.default_rng(0)
+    features = {"embedding": rng.normal(size=[256, 6]).astype(np.float32)}
+    labels = (features["embedding"][:, :4] > 0.5).astype(np.float32)
+    model = models.RankModel(
+        models.get("encoder", "identity"),
+        models.get("class_encoder", "embedding", num_classes=4, width=6),
+        models.get("interaction", "dot"),
+        num_classes=4,
+        count_prior=models.get("count_prior", "learned", most=4),
+    )
+    parts = {"scores": losses.NChooseK(), "log_counts": losses.CountLikelihood()}
+    model.compile(tf.keras.optimizers.Adam(0.03), loss=parts)
+    targets = {"scores": labels, "log_counts": labels}
+    history = model.fit(features, targets, epochs=20, verbose=0).history
+    outputs = model(features)
+    whole = losses.metrics.nll(outputs["scores"], labels, outputs["log_counts"])
+    evaluated = model.evaluate(features, targets, return_dict=True, verbose=0)
+    assert evaluated["loss"] == pytest.approx(np.mean(whole), rel=1e-4)
+    assert evaluated["loss"] < 0.6 * history["loss"][0]
+    found = set_sizes.most_probable(outputs["scores"], outputs["log_counts"])
+    assert np.mean(np.all(found.numpy() == labels, axis=1)) > 0.5

@@ -1,0 +1,670 @@
+"""Problems: what a dataset holds decides how its features are prepared."""
+
+import dataclasses
+import os
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class import data, losses, models
+from rank4class.pipelines import config
+from rank4class.pipelines.evaluation import evaluator
+from rank4class.pipelines.task import frozen_features, hashing, loading, task
+from rank4class.pipelines.training import optimization, rank_training
+from rank4class.pipelines.training.train_step import build_steps
+
+
+@pytest.fixture
+def image_files(tmp_path):
+    """Writes ImageNet's layout with a dark class and a bright one; returns its path."""
+    for i, name in enumerate(("dark", "bright")):
+        for folder in ("train", "val"):
+            (tmp_path / folder / name).mkdir(parents=True)
+            content = tf.io.encode_jpeg(tf.fill([20 + i, 30, 3], tf.constant(20 + 200 * i, tf.uint8)))
+            tf.io.write_file(str(tmp_path / folder / name / "image.JPEG"), content)
+    return str(tmp_path)
+
+
+@pytest.fixture
+def cifar10_files(tmp_path):
+    """Writes CIFAR-10's layout, the images of a class all of one grey; returns its path."""
+    (tmp_path / "batches.meta.txt").write_text("".join(f"class{i}\n" for i in range(10)))
+    for name in ("data_batch_1.bin", "test_batch.bin"):
+        (tmp_path / name).write_bytes(b"".join(bytes([i % 10, *[25 * (i % 10)] * 3072]) for i in range(100)))
+    return str(tmp_path)
+
+
+def batch(dataset, folder, tfds_dir=None, **encoder):
+    experiment = config.Experiment(
+        data=config.Data(name=dataset, path=folder, tfds_dir=tfds_dir, max_length=8),
+        encoder=config.Encoder(**encoder),
+        evaluation_batch_size=8,
+    )
+    loaded = loading.load(experiment, cache_dir="unused")
+    [(features, labels, _)] = loaded.evaluation_batches(experiment, "validation").take(1)
+    return loaded, experiment, features, labels.numpy()
+
+
+@pytest.mark.nightly
+def test_image_files_are_decoded(image_files):
+    loaded, experiment, features, labels = batch("imagenet", image_files, name="small_cnn", units=4)
+    assert isinstance(loaded.preprocess, data.DecodeAndCrop)
+    assert loaded.class_names == ("bright", "dark")
+    expected = np.where(labels == 0, 220, 20)[:, None, None, None] / 255
+    np.testing.assert_allclose(features["image"], np.broadcast_to(expected, [8, 224, 224, 3]), atol=0.01)
+    assert loaded.build_model(experiment)(features).shape == [8, 2]
+
+
+def test_bytes_become_floats(cifar10_files):
+    loaded, experiment, features, labels = batch("cifar10", cifar10_files, name="mlp", hidden=(4,))
+    assert isinstance(loaded.preprocess, data.Rescale)
+    expected = 25 * labels[:, None, None, None] / 255
+    np.testing.assert_allclose(features["image"], np.broadcast_to(expected, [8, 32, 32, 3]), rtol=1e-6)
+    assert loaded.build_model(experiment)(features).shape == [8, 10]
+
+
+def test_floats_stay_as_they_are():
+    loaded, _, features, _ = batch("digits", None, name="mlp")
+    assert loaded.preprocess is None
+    np.testing.assert_array_equal(
+        features["image"], data.get("digits").splits["validation"].features["image"][:8]
+    )
+
+
+@pytest.mark.nightly
+def test_titles_and_abstracts_become_two_segments(tmp_path, tiny_bert):
+    rows = [f"N{i}\tnews\tsub\tgreat day\t{'bad mess' * (i % 2)}\turl\t[]\t[]\n" for i in range(99)]
+    (tmp_path / "news.tsv").write_text("".join(rows))
+    folders = (str(tmp_path), str(tmp_path / "prepared"))
+    _, _, features, _ = batch("mind", *folders, name="bert", path=tiny_bert)
+    types = {tuple(row) for row in features["input_type_ids"].numpy()}
+    assert types == {(0, 0, 0, 0, 0, 0, 0, 0), (0, 0, 0, 0, 1, 1, 1, 0)}
+
+
+@pytest.mark.nightly
+def test_a_file_of_ones_own(tmp_path, tiny_bert):
+    path = tmp_path / "mine.csv"
+    rows = [f"{('great day', 'bad mess')[i % 2]} {i},{'the table' * (i % 3)},{i % 2}\n" for i in range(80)]
+    path.write_text("".join(rows))
+    columns = {"text_column": "1", "text_pair_column": "2", "label_column": "3"}
+    experiment = config.Experiment(
+        data=config.Data(name="text_file", path=str(path), max_length=8, test_fraction=0.2, **columns),
+        encoder=config.Encoder(name="bert", path=tiny_bert),
+        batch_size=8,
+    )
+    config.check(experiment)
+    loaded = loading.load(experiment, cache_dir="unused")
+    assert {name: len(split) for name, split in loaded.splits.items()} == {
+        "train": 56,
+        "validation": 8,
+        "test": 16,
+    }
+    features, labels, _ = next(iter(loaded.training_batches(experiment)))
+    assert set(labels.numpy()) == {0, 1}
+    assert features["input_type_ids"].numpy().any()  # of the second texts
+
+
+def text_problem(folder, encoder, cache_dir="unused", held_out=(), frozen=False, **class_encoder):
+    experiment = config.Experiment(
+        data=config.Data(name="goemotions", path=str(folder), max_length=8, held_out=held_out),
+        encoder=config.Encoder(name="bert", path=encoder, frozen=frozen),
+        class_encoder=config.ClassEncoder(**class_encoder),
+        interaction=config.Interaction(name="dot", use_bias=False),
+        batch_size=8,
+        evaluation_batch_size=4,
+        metrics=("top1_error", "mean_rank"),
+        monitor="top1_error",
+        epochs=2.0,
+    )
+    config.check(experiment)
+    return experiment, loading.load(experiment, cache_dir=str(cache_dir))
+
+
+@pytest.fixture(scope="module")
+def features_folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("features")
+
+
+@pytest.fixture
+def features(features_folder, tiny_goemotions, tiny_bert):
+    """Returns the file of the outputs of `tiny_bert` for `tiny_goemotions`, which are computed once."""
+    if not list(features_folder.iterdir()):
+        text_problem(tiny_goemotions, tiny_bert, features_folder, frozen=True)
+    [path] = features_folder.iterdir()
+    return path
+
+
+@pytest.mark.nightly
+def test_class_texts_for_the_shared_encoder(tiny_goemotions, tiny_bert, tmp_path):
+    texts = tmp_path / "texts.tsv"
+    texts.write_text("anger\tawful bad\nneutral\tthe table is here\njoy\tgreat\n")
+    experiment, loaded = text_problem(tiny_goemotions, tiny_bert, name="text", texts=str(texts))
+    ids = loaded.class_features["input_word_ids"]  # as long as the longest, which has six tokens
+    vocabulary = (tmp_path / "encoder" / "vocab.txt").read_text().split("\n")
+    assert [[vocabulary[i] for i in row] for row in ids] == [
+        ["[CLS]", "great", "[SEP]", "[PAD]", "[PAD]", "[PAD]"],
+        ["[CLS]", "awful", "bad", "[SEP]", "[PAD]", "[PAD]"],
+        ["[CLS]", "the", "table", "is", "here", "[SEP]"],
+    ]
+    model = loaded.build_model(experiment)
+    [(features, _, _)] = loaded.evaluation_batches(experiment, "test").take(1)
+    c = model.encoder({name: tf.constant(value) for name, value in loaded.class_features.items()})
+    np.testing.assert_allclose(
+        model(features), tf.matmul(model.encoder(features), c, transpose_b=True), rtol=1e-5, atol=1e-5
+    )
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("frozen", [False, True])
+def test_class_texts_frozen(tiny_goemotions, tiny_bert, features, tmp_path, frozen):
+    shutil.copy(features, tmp_path)
+    experiment, loaded = text_problem(
+        tiny_goemotions, tiny_bert, tmp_path, frozen=frozen, name="frozen_text", attention_layers=1
+    )
+    tokens = data.WordPiece(tiny_bert, 8)({"text": tf.constant(loaded.class_names)})
+    expected = models.get("encoder", "bert", path=tiny_bert)(tokens)
+    np.testing.assert_allclose(loaded.class_vectors, expected, rtol=1e-5, atol=1e-6)
+    model = loaded.build_model(experiment)
+    assert type(model.class_encoder).__name__ == "Attention"
+    np.testing.assert_array_equal(model.class_encoder.base.vectors, loaded.class_vectors)
+    assert ("embedding" in loaded.splits["train"].features) == frozen
+
+
+def test_class_texts_need_an_encoder():
+    for name, remedy in (("text", "encoder.path"), ("frozen_text", "class_encoder.path")):
+        experiment = config.Experiment(class_encoder=config.ClassEncoder(name=name))
+        with pytest.raises(ValueError, match=f"'{name}' needs a text encoder: set {remedy} to its folder"):
+            loading.load(experiment, cache_dir="unused")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_class_held_out(tiny_goemotions, tiny_bert, tmp_path, frozen):
+    whole = data.get("goemotions", path=str(tiny_goemotions)).splits
+    name = "frozen_text" if frozen else "text"
+    experiment, loaded = text_problem(
+        tiny_goemotions, tiny_bert, tmp_path, held_out=("anger",), frozen=frozen, name=name
+    )
+    np.testing.assert_array_equal(loaded.seen, [0, 2])
+    for split in ("train", "validation"):
+        kept = whole[split].labels[whole[split].labels != 1]
+        np.testing.assert_array_equal(loaded.splits[split].labels, kept // 2)  # neutral's id is now 1
+    test = loaded.splits["test"]
+    assert len(test) == (whole["test"].labels == 1).sum() > 0
+    assert set(test.labels) == {1}
+    results = rank_training.train(experiment, str(tmp_path / "run"), loaded=loaded, progress=False)
+    assert results["test"]["examples"] == len(test)
+    assert 1.0 <= results["validation"]["mean_rank"] <= 2.0
+    model = loaded.build_model(experiment)
+    [(features, _, _)] = loaded.evaluation_batches(experiment, "validation").take(1)
+    scores = model(features)
+    np.testing.assert_array_equal(loaded.scorer(model, "test")(features).scores, scores)
+    seen = loaded.scorer(model, "validation")(features, training=False)
+    np.testing.assert_array_equal(seen.scores, scores.numpy()[:, [0, 2]])
+
+
+def test_classes_that_cannot_be_held_out(tiny_goemotions, tiny_bert):
+    with pytest.raises(
+        ValueError, match="data.held_out names 'angr', which is no class, did you mean 'anger'"
+    ):
+        text_problem(tiny_goemotions, tiny_bert, held_out=("angr",))
+    with pytest.raises(ValueError, match="data.held_out leaves 1 of 3 classes to train on"):
+        text_problem(tiny_goemotions, tiny_bert, held_out=("joy", "anger"))
+    (tiny_goemotions / "test.tsv").write_text("great\t0\tid\n")
+    with pytest.raises(ValueError, match="data.held_out leaves the test split without an example"):
+        text_problem(tiny_goemotions, tiny_bert, held_out=("anger",))
+
+
+@pytest.mark.nightly
+def test_a_run_of_a_grid_finds_the_grids_features(
+    tiny_goemotions, tiny_bert, features, tmp_path, monkeypatch
+):
+    (tmp_path / "grid").mkdir()
+    shutil.copy(features, tmp_path / "grid")
+    monkeypatch.setattr(task, "_outputs", lambda *_: pytest.fail("encoded again"))
+    monkeypatch.chdir(tmp_path / "grid")
+    for folder in (os.path.join(tmp_path, "grid", "run"), "tuning/run/"):
+        _, loaded = text_problem(tiny_goemotions, tiny_bert, folder, frozen=True)
+        with np.load(features) as expected:
+            np.testing.assert_array_equal(loaded.splits["test"].features["embedding"], expected["test"])
+    for folder in ("run", os.path.join(tmp_path, "grid", "tuning/run/")):
+        assert frozen_features._kept(folder, features.name)
+    assert len(list(tmp_path.rglob("features-*"))) == 1
+
+
+@pytest.mark.nightly
+def test_features_that_were_compressed_are_refused(tiny_goemotions, tiny_bert, features, tmp_path):
+    with np.load(features) as npz:
+        arrays = dict(npz)
+    path = tmp_path / features.name
+    np.savez_compressed(path, **arrays)
+    with pytest.raises(ValueError, match=f"^{path} is damaged: remove it, and it is computed again"):
+        text_problem(tiny_goemotions, tiny_bert, tmp_path, frozen=True)
+
+
+@pytest.mark.nightly
+def test_features_further_up_are_not_looked_for(tiny_goemotions, tiny_bert, features, tmp_path, capsys):
+    (tmp_path / "grid").mkdir()
+    shutil.copy(features, tmp_path / "grid")
+    text_problem(tiny_goemotions, tiny_bert, tmp_path / "grid/a/b/run", frozen=True)
+    assert f"once, to {tmp_path}/grid/a/b/run/features-" in capsys.readouterr().out
+
+
+@pytest.mark.nightly
+def test_texts_that_come_out_the_same_are_named(tiny_goemotions, tiny_bert, tmp_path, caplog):
+    texts = tmp_path / "texts.tsv"
+    texts.write_text("anger\tunheard of\nneutral\tnever seen\njoy\tgreat\n")
+    text_problem(tiny_goemotions, tiny_bert, name="text", texts=str(texts))
+    assert "the texts of neutral come out as the same tokens as that of anger" in caplog.text
+    assert "joy" not in caplog.text
+
+
+def test_a_path_that_is_misspelt(tiny_goemotions, tiny_bert):
+    with pytest.raises(FileNotFoundError, match=f"{tiny_bert}x: no such file or folder, and nothing is"):
+        text_problem(tiny_goemotions, tiny_bert + "x")
+
+
+@pytest.mark.nightly
+def test_a_run_keeps_to_its_class_texts(tiny_goemotions, tiny_bert, tmp_path):
+    texts, path = tmp_path / "texts.tsv", str(tmp_path / "run")
+    texts.write_text("joy\tgreat\nanger\tawful\nneutral\ttable\n")
+    experiment, loaded = text_problem(tiny_goemotions, tiny_bert, name="text", texts=str(texts))
+    rank_training.train(experiment, path, loaded=loaded, progress=False)
+    rank_training.restore(path)
+    texts.write_text("joy\tawful\nanger\tgreat\nneutral\ttable\n")
+    for again in (
+        lambda: rank_training.restore(path),
+        lambda: rank_training.train(experiment, path, progress=False),
+    ):
+        (tmp_path / "run" / "results.json").unlink(missing_ok=True)
+        with pytest.raises(ValueError, match=r"run was made with other class texts: restore those in"):
+            again()
+
+
+def loaded_with(section, **fields):
+    experiment = config.Experiment(data=section, evaluation_batch_size=8, **fields)
+    config.check(experiment)
+    return experiment, loading.load(experiment, cache_dir="unused")
+
+
+def test_a_cap_draws_from_every_split():
+    _, loaded = loaded_with(config.Data(max_examples=300))
+    assert {name: len(split) for name, split in loaded.splits.items()} == dict.fromkeys(loaded.splits, 300)
+    _, whole = loaded_with(config.Data(max_examples=359))
+    assert len(whole.splits["validation"]) == 359
+    known = {image.tobytes() for image in whole.splits["validation"].features["image"]}
+    capped = [image.tobytes() for image in loaded.splits["validation"].features["image"]]
+    assert len(set(capped)) == 300
+    assert set(capped) < known
+    _, other = loaded_with(config.Data(max_examples=300, split_seed=1))
+    assert capped != [image.tobytes() for image in other.splits["validation"].features["image"]]
+
+
+def test_balanced_class_weights_reach_the_training_batches():
+    experiment, loaded = loaded_with(config.Data(class_weights="balanced"), batch_size=1078)
+    [(_, labels, weights)] = loaded.training_batches(experiment).take(1)
+    sums = np.bincount(labels, weights=weights, minlength=10)
+    np.testing.assert_allclose(sums, np.full(10, 107.8), rtol=1e-5)
+    [(_, _, weights)] = loaded.evaluation_batches(experiment, "test").take(1)
+    np.testing.assert_array_equal(weights, np.ones(8))
+
+
+def test_class_weights_of_a_file(tmp_path):
+    (tmp_path / "weights.tsv").write_text("".join(f"{i}\t{i / 2}\n" for i in range(10)))
+    experiment, loaded = loaded_with(config.Data(class_weights=str(tmp_path / "weights.tsv")))
+    for _, labels, weights in loaded.training_batches(experiment).take(2):
+        np.testing.assert_array_equal(weights, labels.numpy() / 2)
+
+
+@pytest.mark.nightly
+def test_class_weights_weigh_the_loss():
+    experiment, loaded = loaded_with(config.Data(), encoder=config.Encoder(hidden=(4,)))
+    model = loaded.build_model(experiment)
+    features, labels, _ = next(iter(loaded.training_batches(experiment)))
+    each = losses.get("softmax", reduction="none")(labels, model(features)).numpy()
+    weights = np.linspace(0.0, 2.0, len(each), dtype=np.float32)
+    batches = iter(tf.data.Dataset.from_tensors((features, labels, weights)))
+    loss = optimization.build_loss(experiment, total_steps=1)
+    optimizer, strategy = tf.keras.optimizers.SGD(0.0), tf.distribute.get_strategy()
+    step = build_steps(strategy, model, loaded.scorer(model, "train"), loss, optimizer, experiment)
+    [loss] = step(batches, first=0, count=1).losses
+    assert loss == pytest.approx(np.mean(weights * each), rel=1e-5)
+
+
+def test_vectors_go_to_the_interaction_as_they_are():
+    section = config.Data(name="synthetic", num_classes=7, num_examples=70, width=5)
+    experiment, loaded = loaded_with(section, encoder=config.Encoder(name="identity"))
+    assert loaded.build_model(experiment)(next(iter(loaded.read(experiment, "train")))[0]).shape == [8, 7]
+
+
+@pytest.mark.nightly
+def test_the_cache_holds_what_would_be_preprocessed(image_files, cifar10_files, tiny_goemotions, tiny_bert):
+    for section, encoder in (
+        (config.Data(name="imagenet", path=image_files, image_size=16), config.Encoder(name="small_cnn")),
+        (config.Data(name="cifar10", path=cifar10_files), config.Encoder(name="mlp")),
+        (
+            config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8),
+            config.Encoder(name="bert", path=tiny_bert),
+        ),
+    ):
+        experiment, live = loaded_with(section, encoder=encoder)
+        cached_experiment = config.override(experiment, {"data.cache": True})
+        cached = loading.load(cached_experiment, cache_dir="unused")
+        assert cached.preprocess is None
+        for split in live.splits:
+            for (ours, labels, _), (theirs, _, _) in zip(
+                cached.read(cached_experiment, split), live.read(experiment, split), strict=True
+            ):
+                assert len(labels) == 8
+                tf.nest.map_structure(np.testing.assert_array_equal, ours, theirs)
+
+
+def test_training_images_are_augmented_cached_or_not(cifar10_files):
+    section = config.Data(name="cifar10", path=cifar10_files, augmentation="affine_flip")
+    experiment, live = loaded_with(section)
+    _, cached = loaded_with(dataclasses.replace(section, cache=True))
+    _, plain = loaded_with(dataclasses.replace(section, augmentation="none"))
+    batches = [
+        next(iter(loaded.training_batches(experiment)))[0]["image"].numpy()
+        for loaded in (live, cached, plain)
+    ]
+    np.testing.assert_array_equal(batches[0], batches[1])
+    assert batches[0].shape == (32, 32, 32, 3)
+    # Each image is of one grey, and the border is continued.
+    np.testing.assert_allclose(batches[0], batches[2], atol=1e-6)
+
+
+def test_random_crops_are_of_the_image_size(image_files):
+    section = config.Data(name="imagenet", path=image_files, augmentation="random_crop", image_size=20)
+    experiment, loaded = loaded_with(section)
+    (features, labels, _) = next(iter(loaded.training_batches(experiment)))
+    assert features["image"].shape == [32, 20, 20, 3]
+    np.testing.assert_allclose(features["image"][:, 0, 0, 0], np.where(labels == 0, 220, 20) / 255, atol=0.01)
+
+
+def test_augmentations_that_do_not_fit(image_files, tiny_goemotions, tiny_bert):
+    text = {"name": "goemotions", "path": str(tiny_goemotions), "max_length": 8}
+    for section, encoder, message in (
+        ({"augmentation": "flip"}, {}, "data.augmentation 'flip' is unknown; there are: none, affine_flip"),
+        ({"augmentation": "random_crop"}, {}, "'random_crop' is for images that come as files"),
+        (
+            {"name": "imagenet", "path": image_files, "augmentation": "random_crop", "cache": True},
+            {},
+            "data.cache keeps no whole images",
+        ),
+        (
+            {**text, "augmentation": "affine_flip"},
+            {"name": "bert", "path": tiny_bert},
+            "'affine_flip' is for images; dataset 'goemotions' has none",
+        ),
+        (
+            {"augmentation": "affine_flip"},
+            {"name": "resnet50", "path": "x", "frozen": True},
+            "a frozen encoder sees them once",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            loaded_with(config.Data(**section), encoder=config.Encoder(**encoder))
+
+
+@pytest.fixture
+def a_corrupt_image(image_files, tmp_path):
+    good = tmp_path / "train" / "dark" / "image.JPEG"
+    path = tmp_path / "train" / "dark" / "cut.JPEG"
+    path.write_bytes(good.read_bytes()[:300])
+    return str(path)
+
+
+@pytest.mark.nightly
+def test_a_corrupt_image_is_named_wherever_it_is_read(image_files, a_corrupt_image, tmp_path):
+    section = config.Data(name="imagenet", path=image_files)
+    experiment, loaded = loaded_with(section)
+    with pytest.raises(ValueError, match=f"{a_corrupt_image} cannot be read: "):
+        next(iter(loaded.read(experiment, "train")))
+    one_by_one = config.override(experiment, {"batch_size": 1, "evaluation_batch_size": 1})
+    with pytest.raises(ValueError, match=f"{a_corrupt_image} cannot be read: "):
+        rank_training.train(one_by_one, str(tmp_path / "run"), loaded=loaded, progress=False)
+    assert len(list(loaded.read(experiment, "validation"))) == 1
+
+
+@pytest.mark.nightly
+def test_a_corrupt_image_is_left_out_and_reported(image_files, a_corrupt_image, tmp_path, caplog):
+    (tmp_path / "val" / "dark" / "empty.JPEG").write_bytes(b"")  # of validation and test, which are one
+    experiment, loaded = loaded_with(config.Data(name="imagenet", path=image_files, on_invalid_row="skip"))
+    assert f"2 left out, the first: {a_corrupt_image} cannot be read: " in caplog.text
+    assert sorted(loaded.splits["train"].labels) == [0, 1]
+    assert loaded.splits["test"] is loaded.splits["validation"]
+    next(iter(loaded.training_batches(experiment)))
+
+
+@pytest.mark.nightly
+def test_corrupt_images_in_folders_are_left_out_and_reported(image_files, a_corrupt_image, tmp_path, caplog):
+    (tmp_path / "val" / "dark" / "empty.jpg").write_bytes(b"")
+    (tmp_path / "val" / "notes.txt").write_text("no image")
+    shutil.copytree(tmp_path / "val", tmp_path / "test")
+    for split in ("val", "test"):  # no two splits may share an image
+        for image in (tmp_path / split).glob("*/*"):
+            image.write_bytes(image.read_bytes() + split.encode())
+    experiment, loaded = loaded_with(
+        config.Data(name="image_folder", path=image_files, on_invalid_row="skip")
+    )
+    assert f"2 left out, the first: {tmp_path}/val/notes.txt lies outside" in caplog.text
+    assert f"3 left out, the first: {a_corrupt_image} cannot be read: " in caplog.text
+    for name, split in loaded.splits.items():
+        assert split.labels.tolist() == [0, 1]
+        assert len(list(loaded.read(experiment, name))) == 1
+
+
+@pytest.fixture
+def records(image_files, tmp_path):
+    """Writes `image_files` as the Model Garden's records, one of them with no image; returns their folder."""
+    folder = tmp_path / "records"
+    folder.mkdir()
+    for split in ("train", "validation"):
+        with tf.io.TFRecordWriter(f"{folder}/{split}-00000-of-00001") as writer:
+            for label, name in ((1, b"dark"), (2, b"bright"), (1, b"dark")):
+                image = (tmp_path / "train" / name.decode() / "image.JPEG").read_bytes()
+                example = tf.train.Example()
+                example.features.feature["image/class/label"].int64_list.value.append(label)
+                example.features.feature["image/class/synset"].bytes_list.value.append(name)
+                example.features.feature["image/encoded"].bytes_list.value.append(image)
+                writer.write(example.SerializeToString())
+                if split == "train" and label == 2:
+                    example.features.feature["image/encoded"].bytes_list.value[0] = image[:300]
+                    writer.write(example.SerializeToString())
+    return str(folder)
+
+
+@pytest.mark.nightly
+def test_corrupt_images_in_records(records, caplog):
+    section = config.Data(name="imagenet", path=records, image_size=8, augmentation="random_crop")
+    experiment, loaded = loaded_with(section)
+    with pytest.raises(ValueError, match=f"{records}/train-00000-of-00001 record 3 cannot be read: "):
+        loaded.blame_training(experiment, step=0)
+    experiment, loaded = loaded_with(dataclasses.replace(section, on_invalid_row="skip"))
+    assert f"1 left out, the first: {records}/train-00000-of-00001 record 3 cannot" in caplog.text
+    assert loaded.splits["train"].labels.tolist() == [0, 1, 0]
+    features, labels, _ = next(iter(loaded.training_batches(experiment)))
+    np.testing.assert_allclose(features["image"][:, 0, 0, 0], np.where(labels == 1, 220, 20) / 255, atol=0.01)
+
+
+@pytest.mark.nightly
+def test_a_split_of_corrupt_images_alone(image_files, tmp_path, caplog):
+    for path in (tmp_path / "train").glob("*/*"):
+        path.write_bytes(b"")
+    with pytest.raises(ValueError, match="the train split has no example"):
+        loaded_with(config.Data(name="imagenet", path=image_files, on_invalid_row="skip"))
+    assert "2 left out" in caplog.text
+
+
+@pytest.mark.nightly
+def test_examples_of_several_classes_train_and_are_judged(tiny_goemotions, tiny_bert, tmp_path):
+    experiment = config.Experiment(
+        data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8, multi_label=True),
+        encoder=config.Encoder(name="bert", path=tiny_bert),
+        metrics=("ndcg@5", "recall@1"),
+        batch_size=8,
+    )
+    results = rank_training.train(experiment, str(tmp_path / "run"), progress=False)
+    assert results["test"]["examples"] == 12
+    assert 0.0 < results["test"]["recall@1"] <= 100.0
+    for changes, what in (
+        ({"data.held_out": ("joy",)}, "held_out"),
+        ({"data.class_weights": "balanced"}, "class_weights"),
+    ):
+        with pytest.raises(ValueError, match=f"data.{what} is for single-label data"):
+            loading.load(config.override(experiment, changes), cache_dir="unused")
+
+
+@pytest.mark.nightly
+def test_outputs_that_are_kept_are_of_the_same_images(image_files):
+    section = config.Data(name="imagenet", path=image_files, image_size=16)
+    experiment, loaded = loaded_with(section, encoder=config.Encoder(name="small_cnn"))
+    encoder = loaded.build_encoder(experiment)
+    before = frozen_features._fingerprint(experiment, loaded, encoder)
+    assert frozen_features._fingerprint(experiment, loaded, encoder) == before
+    other = tf.io.encode_jpeg(tf.zeros([40, 40, 3], tf.uint8))
+    tf.io.write_file(f"{image_files}/val/dark/image.JPEG", other)
+    assert frozen_features._fingerprint(experiment, loaded, encoder) != before
+
+
+def retrieval(**section):
+    """Returns a problem of users and what is relevant to them."""
+    experiment = config.Experiment(
+        data=config.Data(
+            name="synthetic_retrieval", num_classes=30, num_examples=40, num_relevant=6, **section
+        ),
+        evaluation_batch_size=16,
+    )
+    return experiment, loading.load(experiment, cache_dir="unused")
+
+
+def test_how_many_classes_an_example_has_at_most():
+    _, loaded = retrieval()
+    most = {
+        name: split.labels.toarray().astype(bool).sum(axis=1).max() for name, split in loaded.splits.items()
+    }
+    assert len(set(most.values())) > 1
+    for splits in (("train",), ("validation",), ("test", "train", "validation")):
+        assert loaded.max_relevant(*splits) == max(most[name] for name in splits)
+    single = dataclasses.replace(
+        loaded.splits["train"], labels=np.zeros(len(loaded.splits["train"]), np.int32)
+    )
+    loaded = dataclasses.replace(loaded, splits={**loaded.splits, "train": single})
+    assert loaded.max_relevant("train") is None
+    assert loaded.max_relevant("train", "test") == most["test"]
+
+
+METRICS = (
+    "top1_error",
+    "top5_error",
+    "ndcg@5",
+    "mrr",
+    "mean_rank",
+    "precision@3",
+    "recall@5",
+    "map",
+    "map@5",
+)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
+@pytest.mark.parametrize("scale", [1.0, 1e9])
+def test_excluded_classes_are_left_out_of_every_metric(scale, dtype):
+    experiment, loaded = retrieval()
+    of_all = scale * tf.random.stateless_normal([16, 30], seed=[0, 1])
+    of_all = tf.cast(tf.where(of_all < 0.7 * scale, of_all, 0.0), dtype)  # some are equal
+    rounded, changed = tf.cast(of_all, tf.float32), set()
+    for split in ("validation", "test"):
+        [(features, labels, _)] = loaded.evaluation_batches(experiment, split).take(1)
+        outputs = loaded.scorer(lambda features, training: of_all, split)(features, training=False)
+        scores = evaluator.mask_scores(tf.cast(outputs.scores, tf.float32), outputs.where)
+        for name in METRICS:
+            metric = losses.get_metric(name)
+            ranked = {"where": ~features["excluded"], "ties": metric.ties, **metric.options}
+            expected = metric.function(rounded, labels, **ranked)
+            np.testing.assert_allclose(metric.of_scores(scores, labels), expected, rtol=1e-6, err_msg=name)
+            if (metric.of_scores(rounded, labels) != expected).numpy().any():
+                changed.add(name)
+    assert changed >= {"ndcg@5", "mrr", "mean_rank", "recall@5", "map"}
+
+
+def test_training_ranks_all_classes():
+    experiment, loaded = retrieval()
+    [(features, _, _)] = loaded.training_batches(experiment).take(1)
+    assert list(features) == ["id"]
+    ones = tf.ones([32, 30])
+    outputs = loaded.scorer(lambda features, training: ones, "train")(features, training=True)
+    assert outputs.scores is ones
+    assert outputs.where is None
+
+
+def test_hashes_tell_other_labels_and_exclusions():
+    _, loaded = retrieval()
+    _, again = retrieval()
+    _, other = retrieval(split_seed=1)
+    assert loaded.hashes == again.hashes
+    for split in loaded.splits:
+        assert loaded.hashes[split] != other.hashes[split]
+    split = loaded.splits["test"]
+    hashes = {hashing._hash(split)}
+    for part in ("labels", "excluded"):
+        changed = getattr(split, part).copy()
+        changed.indices[0] += 1
+        hashes.add(hashing._hash(dataclasses.replace(split, **{part: changed})))
+    hashes.add(hashing._hash(dataclasses.replace(split, excluded=None)))
+    assert len(hashes) == 4
+
+
+def test_a_cap_and_a_cache_keep_what_is_excluded():
+    _, loaded = retrieval(max_examples=10, cache=True)
+    _, whole = retrieval()
+    for name in ("validation", "test"):
+        split, expected = loaded.splits[name], whole.splits[name]
+        assert list(split.features) == ["id"]
+        rows = np.searchsorted(expected.features["id"], split.features["id"])
+        np.testing.assert_array_equal(split.excluded.toarray(), expected.excluded.toarray()[rows])
+
+
+def test_a_cap_judges_the_users_that_are_trained():
+    _, loaded = retrieval(max_examples=10)
+    _, whole = retrieval()
+    trained = loaded.splits["train"].features["id"]
+    assert len(trained) == 10
+    for name in ("validation", "test"):
+        expected = np.intersect1d(whole.splits[name].features["id"], trained)
+        assert 0 < len(expected) < len(whole.splits[name])
+        np.testing.assert_array_equal(loaded.splits[name].features["id"], expected)
+    with pytest.raises(ValueError, match="data.max_examples 1 leaves the test split without an example"):
+        retrieval(max_examples=1)
+
+
+def test_an_encoder_of_images_does_not_take_ids():
+    experiment, loaded = retrieval()
+    message = "encoder 'mlp' needs image, but dataset 'synthetic_retrieval' has id"
+    with pytest.raises(ValueError, match=message):
+        loaded.build_model(experiment)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("loss", "jit_compile"), [("softmax", False), ("rankmax", True)])
+def test_users_train_and_are_judged_without_what_is_excluded(tmp_path, loss, jit_compile):
+    experiment = config.Experiment(
+        data=config.Data(name="synthetic_retrieval", num_classes=100, num_examples=200),
+        encoder=config.Encoder(name="embedding", units=8),
+        loss=config.Loss(name=loss),
+        optimizer=config.Optimizer(learning_rate=0.02),
+        batch_size=8,
+        epochs=3.0,
+        evaluations_per_epoch=1,
+        monitor="recall@5",
+        metrics=("recall@5", "mean_rank"),
+        jit_compile=jit_compile,
+    )
+    results = rank_training.train(experiment, str(tmp_path / "run"), progress=False)
+    test = loading.load(experiment, cache_dir="unused").splits["test"]
+    assert results["test"]["examples"] == len(test)
+    assert results["test"]["recall@5"] > 2 * 5  # of 100 classes, less those that are excluded

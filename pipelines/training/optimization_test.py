@@ -1,0 +1,110 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class import losses
+from rank4class.pipelines import config
+from rank4class.pipelines.task import task
+from rank4class.pipelines.training import optimization
+
+
+def test_schedules_by_hand():
+    def rates(**fields):
+        schedule = optimization.build_schedule(config.Optimizer(learning_rate=0.1, **fields), total_steps=100)
+        return [float(schedule(step)) for step in (0, 10, 20, 60, 100)]
+
+    np.testing.assert_allclose(rates(), [0.1] * 5)
+    np.testing.assert_allclose(rates(decay="linear"), [0.1, 0.09, 0.08, 0.04, 0.0], atol=1e-7)
+    cosine = [0.05 * (1 + np.cos(np.pi * step / 100)) for step in (0, 10, 20, 60, 100)]
+    np.testing.assert_allclose(rates(decay="cosine"), cosine, atol=1e-7)
+    warm = [0.0, 0.5 * 0.08, 0.08, 0.04, 0.0]
+    np.testing.assert_allclose(rates(decay="linear", warmup_fraction=0.2), warm, atol=1e-7)
+
+
+def test_a_temperature_goes_exponentially_from_the_first_step_to_the_last():
+    section = config.Loss(temperature=4.0, final_temperature=0.25)
+    temperature = optimization.build_temperature(section, total_steps=5)
+    np.testing.assert_allclose([float(temperature(step)) for step in range(5)], [4.0, 2.0, 1.0, 0.5, 0.25])
+    assert float(optimization.build_temperature(section, total_steps=1)(0)) == 4.0
+    own = config.Loss(name="gumbel_approx_ndcg", final_temperature=0.4)
+    assert float(optimization.build_temperature(own, total_steps=2)(0)) == pytest.approx(0.1)
+    assert optimization.build_temperature(config.Loss(temperature=4.0), total_steps=5) is None
+
+
+@pytest.mark.nightly
+def test_each_step_has_its_temperature():
+    experiment = config.Experiment(loss=config.Loss(temperature=4.0, final_temperature=1.0))
+    loss = optimization.build_loss(experiment, total_steps=3)
+    scores, weights = tf.constant([[0.0, 1.0, 3.0], [2.0, 0.0, -1.0]]), tf.constant([1.0, 0.5])
+    outputs = task.ModelOutputs(scores)
+    compiled = tf.function(loss, jit_compile=True)
+    for step, temperature in enumerate((4.0, 2.0, 1.0)):
+        expected = weights * losses.softmax(scores, [1, 0], temperature=temperature)
+        number = tf.constant(step, tf.int64)
+        np.testing.assert_allclose(loss(number, tf.constant([1, 0]), outputs, weights), expected, rtol=1e-6)
+        np.testing.assert_allclose(
+            compiled(number, tf.constant([1, 0]), outputs, weights), expected, rtol=1e-5
+        )
+
+
+def test_classes_that_take_no_part_are_not_in_the_loss():
+    loss = optimization.build_loss(config.Experiment(), total_steps=1)
+    scores, where = tf.constant([[0.0, 1.0, 9.0]]), tf.constant([[True, True, False]])
+    found = loss(0, tf.constant([1]), task.ModelOutputs(scores, where), tf.constant([2.0]))
+    np.testing.assert_allclose(found, 2.0 * np.log1p(np.exp([-1.0])), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", config.OPTIMIZERS)
+def test_every_optimizer_follows_its_schedule(name):
+    section = config.Optimizer(name=name, learning_rate=0.1, decay="linear")
+    optimizer = optimization.build_optimizer(section, optimization.build_schedule(section, total_steps=2))
+    variable = tf.Variable([1.0])
+    optimizer.build([variable])
+    moved = []
+    for _ in range(3):
+        before = variable.numpy()[0]
+        optimizer.apply_gradients([(tf.ones([1]), variable)])
+        moved.append(before - variable.numpy()[0])
+    assert moved[0] > moved[1] > 0.0
+    assert moved[2] == 0.0
+
+
+def test_weight_decay_leaves_biases_and_norms_alone():
+    section = config.Optimizer(name="adamw", learning_rate=0.1, weight_decay=0.5)
+    optimizer = optimization.build_optimizer(section, optimization.build_schedule(section, total_steps=10))
+    variables = [
+        tf.Variable([1.0], name=name) for name in ("kernel", "bias", "layer_norm/gamma", "layer_norm/beta")
+    ]
+    optimizer.build(variables)
+    optimizer.apply_gradients([(tf.zeros([1]), variable) for variable in variables])
+    np.testing.assert_allclose([float(v[0]) for v in variables], [0.95, 1.0, 1.0, 1.0])
+
+
+def test_moving_averages_by_hand():
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")])
+    model.build([None, 1])
+    section = config.Optimizer(name="adagrad", learning_rate=0.1, ema_momentum=0.75)
+    optimizer = optimization.build_optimizer(section, 0.1)
+    optimizer.build(model.trainable_variables)
+    [weight], average = model.trainable_variables, 1.0
+    for _ in range(3):
+        optimizer.apply_gradients([(tf.ones([1, 1]), weight)])
+        average = 0.75 * average + 0.25 * float(weight)
+    latest = float(weight)
+    with optimization.averaged(model, optimizer):
+        assert float(weight) == pytest.approx(average, rel=1e-6)
+    assert float(weight) == latest != pytest.approx(average, rel=1e-3)
+
+
+def test_without_moving_averages_the_model_stays_as_it_is():
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    model.build([None, 1])
+    before = model.get_weights()
+    with optimization.averaged(model, optimization.build_optimizer(config.Optimizer(), 0.1)):
+        np.testing.assert_array_equal(model.get_weights()[0], before[0])
+
+
+def test_half_precision_scales_the_loss():
+    optimizer = optimization.build_optimizer(config.Optimizer(), 0.1, "mixed_float16")
+    assert float(optimizer.get_scaled_loss(tf.constant(1.0))) == 2.0**15
+    assert not hasattr(optimization.build_optimizer(config.Optimizer(), 0.1), "get_scaled_loss")

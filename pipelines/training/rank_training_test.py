@@ -1,0 +1,475 @@
+"""Whole runs on small problems: what they write, that they repeat, resume, stop and refuse."""
+
+import contextlib
+import io
+import json
+import os
+import pathlib
+import shutil
+from unittest import mock
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class import data
+from rank4class.pipelines import config, distribution, survival
+from rank4class.pipelines.configs import digits_mlp
+from rank4class.pipelines.evaluation import evaluator
+from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.task import loading, task
+from rank4class.pipelines.training import rank_training, trainer
+
+pytestmark = pytest.mark.usefixtures("names_of_a_new_process")
+
+
+def small(**changes):
+    base = {"epochs": 2.0, "encoder.hidden": (16,), "encoder.dropout": 0.2}
+    return config.override(digits_mlp.get_config(), {**base, **changes})
+
+
+@pytest.fixture(scope="module")
+def finished_once(tmp_path_factory):
+    """Trains `small()`; returns its folder, which is not to be changed, and what was printed."""
+    path = str(tmp_path_factory.mktemp("finished") / "run")
+    tf.keras.backend.clear_session()
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        rank_training.train(small(), path)
+    return path, printed.getvalue()
+
+
+@pytest.fixture
+def finished(finished_once, tmp_path):
+    """Returns the folder of a finished run of `small()`, a copy for this test."""
+    shutil.copytree(finished_once[0], tmp_path / "run")
+    return tmp_path / "run"
+
+
+def assert_same_run(left, right):
+    assert survival.compare(left, right) == []
+
+
+def test_a_run_leaves_what_it_promises(finished_once):
+    path, printed = finished_once
+    assert sorted(os.listdir(path)) == [
+        "checkpoints",
+        "config.json",
+        "data.json",
+        "lock",
+        "metrics.jsonl",
+        "results.json",
+        "sessions.jsonl",
+        "tensorboard",
+    ]
+    results = rank_training.train(small(), path)  # it is finished already
+    assert results == json.loads(pathlib.Path(path, "results.json").read_text())
+    assert results["train_examples"] == 1078
+    assert (results["validation"]["examples"], results["test"]["examples"]) == (359, 360)
+    assert results["test"]["top1_error"] < 85.0  # chance is 90
+    assert results["steps"] == 34  # ceil(2 epochs x 1078 examples / batches of 64)
+    assert set(results) >= {"seed", "best_step"}
+    [session] = RunDirectory(path).sessions()
+    assert set(session) >= {"git", "packages", "command", "started", "seconds", "strategy", "replicas"}
+    assert (session["from_step"], session["to_step"]) == (0, 34)
+    low, high = results["test"]["intervals"]["ndcg@5"]
+    assert low <= results["test"]["ndcg@5"] <= high
+    history = RunDirectory(path).history()
+    assert [line["step"] for line in history] == [17, 34]
+    assert max(history, key=lambda line: line["ndcg@5"])["step"] == results["best_step"]
+    assert "17/17" in printed  # Keras's bar
+
+
+@pytest.mark.nightly
+def test_a_split_of_one_example_writes_json(tmp_path):
+    metrics = ("top1_error", "mean_rank", "ndcg@5")
+    experiment = small(**{"data.max_examples": 1, "metrics": metrics, "epochs": 1.0})
+    results = rank_training.train(experiment, str(tmp_path / "run"), progress=False)
+    assert results["test"]["intervals"]["mean_rank"] is None
+    for path in (tmp_path / "run").glob("*.json*"):
+        for line in [path.read_text()] if path.suffix == ".json" else path.read_text().splitlines():
+            json.loads(line, parse_constant=lambda name, path=path: pytest.fail(f"{path} holds {name}"))
+    assert rank_training.train(experiment, str(tmp_path / "run")) == results
+
+
+def test_metrics_that_are_not_finite_are_read_again(tmp_path):
+    workdir = RunDirectory(str(tmp_path))
+    split = {"mean_rank": np.inf, "nll": 2.0, "examples": 3, "intervals": {"mean_rank": None}}
+    results = {"validation": split, "test": split, "best_step": None}
+    workdir.write_results(results)
+    workdir.write_history([{"step": 3, "loss": 1.5, "mean_rank": np.inf}])
+    assert "Infinity" not in "".join(path.read_text() for path in tmp_path.iterdir())
+    assert workdir.results() == results
+    assert workdir.history() == [{"step": 3, "loss": 1.5, "mean_rank": np.inf}]
+
+
+def test_tensorboard_holds_losses_metrics_and_the_config(finished):
+    (events,) = (finished / "tensorboard").glob("events*")
+    tags = set()
+    for record in tf.compat.v1.train.summary_iterator(str(events)):
+        tags |= {value.tag for value in record.summary.value}
+    metrics = ("top1_error", "top5_error", "ndcg@5")
+    assert tags == {
+        "_hparams_/session_start_info",
+        "_hparams_/session_end_info",
+        "config",
+        "command",
+        "versions",
+        "train/loss",
+        "train/gradient_norm",
+        "train/learning_rate",
+        "train/examples_per_second",
+        "train/waiting_share",
+        *(f"{split}/{name}" for split in ("validation", "best/validation", "test") for name in metrics),
+        "test/confusion_matrix",
+        "test/rank_of_the_true_class",
+    }
+
+
+@pytest.mark.nightly
+def test_the_same_seed_is_the_same_run_and_another_is_not(tmp_path, finished_once):
+    paths = [str(tmp_path / name) for name in "ab"]
+    np.random.default_rng(0)
+    tf.random.normal([3])
+    rank_training.train(small(), paths[0], progress=False)
+    assert_same_run(finished_once[0], paths[0])
+    rank_training.train(small(seed=1), paths[1], progress=False)
+    assert RunDirectory(paths[0]).history() != RunDirectory(paths[1]).history()
+
+
+def test_a_finished_run_is_not_repeated(finished, monkeypatch):
+    monkeypatch.setattr(loading, "load", lambda *_: pytest.fail("loaded again"))
+    first = json.loads((finished / "results.json").read_text())
+    assert rank_training.train(small(), str(finished), progress=False) == first
+
+
+def test_a_folder_of_another_experiment_is_refused(finished):
+    with pytest.raises(
+        ValueError, match="run holds another experiment: loss.name is 'softmax' there and 'mse' here"
+    ):
+        rank_training.train(small(**{"loss.name": "mse"}), str(finished), progress=False)
+
+
+@pytest.mark.parametrize("name", ["results.json", "sessions.jsonl", "data.json"])
+@pytest.mark.parametrize("content", ["{\n", "3\n"])
+def test_a_damaged_file_is_named(finished, name, content):
+    (finished / "results.json").unlink()
+    (finished / name).write_text(content)
+    with pytest.raises(ValueError, match=f"{name}.* is damaged .*: remove it, or choose another --workdir"):
+        rank_training.train(small(), str(finished), progress=False)
+
+
+def test_nothing_is_left_behind_by_an_experiment_that_cannot_run(tmp_path):
+    path = str(tmp_path / "run")
+    missing = {"data.name": "goemotions", "data.path": str(tmp_path / "nowhere"), "encoder.hidden": (4,)}
+    with pytest.raises(FileNotFoundError, match="no file"):
+        rank_training.train(small(**missing), path)
+    assert not os.path.exists(path)
+
+
+@pytest.mark.parametrize("k", [10, 11])
+def test_a_loss_that_selects_all_classes(tmp_path, k):
+    path = str(tmp_path / "run")
+    message = f"loss.k {k} selects all of the 10 classes that are trained: lower it"
+    with pytest.raises(ValueError, match=message):
+        rank_training.train(small(**{"loss.name": "rankmax", "loss.k": k}), path)
+    assert RunDirectory(path).results() is None
+    assert not os.path.exists(os.path.join(path, "config.json"))
+
+
+@pytest.fixture(scope="module")
+def events_of_a_long_training(tmp_path_factory):
+    """Trains with a changing temperature, and draws at each evaluation; returns TensorBoard's file."""
+    path, changes = tmp_path_factory.mktemp("long"), {"loss.temperature": 2.0, "loss.final_temperature": 0.5}
+    with mock.patch.object(trainer, "SECONDS_BETWEEN_PICTURES", 0.0):
+        rank_training.train(small(**changes), str(path), progress=False)
+    [events] = (path / "tensorboard").glob("events*")
+    return events
+
+
+@pytest.mark.nightly
+def test_a_changing_temperature_is_seen(events_of_a_long_training):
+    seen = [
+        float(tf.make_ndarray(value.tensor))
+        for record in tf.compat.v1.train.summary_iterator(str(events_of_a_long_training))
+        for value in record.summary.value
+        if value.tag == "train/temperature"
+    ]
+    np.testing.assert_allclose(seen, 2.0 * 0.25 ** (np.arange(34) / 33), rtol=1e-5)
+
+
+@pytest.mark.nightly
+def test_pictures_of_a_long_training(events_of_a_long_training):
+    pictured = {}
+    for record in tf.compat.v1.train.summary_iterator(str(events_of_a_long_training)):
+        for value in record.summary.value:
+            pictured.setdefault(value.tag, []).append(record.step)
+    assert (
+        pictured["validation/confusion_matrix"] == pictured["validation/rank_of_the_true_class"] == [17, 34]
+    )
+    assert pictured["test/confusion_matrix"] == [34]
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """Returns the problem of `small()`."""
+    return loading.load(small(), "unused")
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, digits):
+    experiment = small(**{"loss.name": "mse", "optimizer.learning_rate": 1e30, "checkpoint_steps": 1})
+    with pytest.raises(
+        FloatingPointError,
+        match=r"loss 'mse' is (inf|nan|[\d.e+]+ but its gradient is not finite) at step \d+, learning rate "
+        r"[\d.]+e\+\d+: lower the learning rate or look at the data \(example \d+, example \d+, "
+        r"example \d+ and 61 more; all in .*not_finite.json\). The last checkpoint is from before",
+    ):
+        rank_training.train(experiment, str(tmp_path), loaded=digits, progress=False)
+    assert RunDirectory(str(tmp_path)).results() is None
+    report = json.loads((tmp_path / "not_finite.json").read_text())
+    [newest] = [int(path.stem[5:]) for path in (tmp_path / "checkpoints" / "last").glob("*.index")][-1:]
+    assert report["loss"] == "mse"
+    assert report["step"] > newest >= 1
+    indices = digits.training_examples(experiment, report["step"] - 1)
+    assert report["examples"] == [f"example {i}" for i in indices]
+
+
+def test_a_gradient_that_is_not_finite_stops_the_run_before_the_weights_are_kept(
+    tmp_path, monkeypatch, digits
+):
+    @tf.custom_gradient
+    def broken(x):
+        return x, lambda upstream: upstream * np.nan
+
+    def build(*arguments):
+        model = build_model(*arguments)
+        scores = model.interaction
+        model.interaction = lambda pair, training: broken(scores(pair, training=training))
+        return model
+
+    build_model = rank_training.build_model
+    monkeypatch.setattr(rank_training, "build_model", build)
+    with pytest.raises(FloatingPointError, match=r"but its gradient is not finite at step 1, learning rate"):
+        rank_training.train(small(), str(tmp_path), loaded=digits, progress=False)
+    assert not (tmp_path / "checkpoints" / "last").exists()
+
+
+@pytest.mark.nightly
+def test_early_stop_keeps_the_best(tmp_path, monkeypatch):
+    values = iter([50.0, 60.0, 55.0, 59.0])
+    summarize = evaluator.summarize
+
+    def scripted(figures, names):
+        judged = summarize(figures, names)
+        return {**judged, "ndcg@5": next(values, judged["ndcg@5"])}
+
+    monkeypatch.setattr(evaluator, "summarize", scripted)
+    results = rank_training.train(small(epochs=10.0, patience=2), str(tmp_path), progress=False)
+    assert (results["best_step"], results["steps"]) == (34, 68)
+
+
+@pytest.mark.nightly
+def test_top5_is_left_out_where_it_says_nothing(tmp_path):
+    experiment = config.Experiment(
+        data=config.Data(name="synthetic", num_classes=3, num_examples=60),
+        encoder=config.Encoder(name="identity"),
+    )
+    results = rank_training.train(experiment, str(tmp_path / "run"), progress=False)
+    assert set(results["test"]) == {"top1_error", "ndcg@5", "examples", "intervals", "information"}
+    with pytest.raises(ValueError, match="monitor 'top5_error' says nothing about 3 classes"):
+        rank_training.train(config.override(experiment, {"monitor": "top5_error"}), str(tmp_path / "x"))
+
+
+def test_features_that_do_not_fit_the_encoder(tmp_path, tiny_goemotions, tiny_bert):
+    bert = {"encoder.name": "bert", "encoder.path": tiny_bert, "encoder.hidden": None}
+    with pytest.raises(
+        ValueError, match="encoder 'bert' needs input_word_ids.*but dataset 'digits' has image"
+    ):
+        rank_training.train(small(**bert), str(tmp_path / "run"))
+    with pytest.raises(ValueError, match="dataset 'goemotions' holds text: set encoder.path"):
+        rank_training.train(
+            small(**{"data.name": "goemotions", "data.path": str(tiny_goemotions)}), str(tmp_path / "run")
+        )
+
+
+@pytest.mark.nightly
+def test_a_frozen_encoder_is_run_once_and_kept_out_of_training(
+    tmp_path, tiny_goemotions, tiny_bert, monkeypatch
+):
+    experiment = config.Experiment(
+        data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8),
+        encoder=config.Encoder(name="bert", path=tiny_bert, pooling="mean", frozen=True),
+        batch_size=8,
+        epochs=2.0,
+    )
+    path = str(tmp_path / "run")
+    rank_training.train(experiment, path, progress=False)
+    assert [name for name in os.listdir(path) if name.startswith("features-")]
+    _, loaded, model, _ = rank_training.restore(path)
+    assert model.encoder.weights == []
+    assert [v.shape for v in model.weights] == [[3, 8], [3]]
+    # The cached outputs are the encoder's own.
+    live = loading.load(config.override(experiment, {"encoder.frozen": False}), path)
+    encoder = live.make_encoder()
+    features, _, _ = next(iter(live.evaluation_batches(experiment, "test")))
+    cached, _, _ = next(iter(loaded.evaluation_batches(experiment, "test")))
+    np.testing.assert_allclose(cached["embedding"][:11], encoder(features)[:11], rtol=1e-5, atol=1e-6)
+    with monkeypatch.context() as patch:
+        patch.setattr(task, "_outputs", lambda *_: pytest.fail("encoded again"))
+        loading.load(experiment, path)
+    # Another vocabulary, another case or other heads give other outputs: the cache must not serve them.
+    for name, old, new in (
+        ("vocab.txt", "happy\nday", "day\nhappy"),
+        ("config.json", '"num_attention_heads": 2', '"num_attention_heads": 4'),
+    ):
+        changed = pathlib.Path(tiny_bert, name)
+        assert old in changed.read_text()
+        changed.write_text(changed.read_text().replace(old, new))
+        loading.load(experiment, path)
+    assert len(list(tmp_path.glob("run/features-*"))) == 3
+    for cached_file in tmp_path.glob("run/features-*"):
+        cached_file.write_bytes(cached_file.read_bytes()[:100])
+    with pytest.raises(ValueError, match="features-.* is damaged: remove it"):
+        loading.load(experiment, path)
+
+
+@pytest.fixture
+def vectors_of(monkeypatch):
+    """Returns a function that makes the dataset `synthetic` of a seed."""
+    original = data.get
+
+    def change(**knobs):
+        monkeypatch.setattr(data, "get", lambda name, **known: original(name, **{**known, **knobs}))
+
+    return change
+
+
+def test_a_run_of_other_examples_is_refused(finished, digits):
+    (finished / "results.json").unlink()
+    hashes = json.loads((finished / "data.json").read_text())
+    changed = json.dumps(hashes).replace(digits.hashes["train"], "0" * 16)
+    assert changed != json.dumps(hashes)
+    (finished / "data.json").write_text(changed)
+    with pytest.raises(ValueError, match=f"{finished} was made with other examples of the train split"):
+        rank_training.train(small(), str(finished), progress=False)
+
+
+@pytest.mark.nightly
+def test_a_run_refuses_other_data(tmp_path, vectors_of):
+    experiment = config.Experiment(
+        data=config.Data(name="synthetic", num_classes=6, num_examples=60),
+        encoder=config.Encoder(name="identity"),
+    )
+    path = str(tmp_path / "run")
+    rank_training.train(experiment, path, progress=False)
+    rank_training.restore(path)
+    os.remove(tmp_path / "run" / "results.json")
+    for change, message in (
+        ({"split_seed": 1}, "other examples of the train split: restore the data, or choose another"),
+        ({"num_classes": 7}, "other classes: restore the data, or choose another --workdir"),
+    ):
+        vectors_of(**change)
+        for action in (rank_training.restore, lambda p: rank_training.train(experiment, p, progress=False)):
+            with pytest.raises(ValueError, match=f"{path} was made with {message}"):
+                action(path)
+    vectors_of()
+    assert rank_training.train(experiment, path, progress=False)["steps"] == 2
+
+
+def test_hashes_are_of_what_the_examples_hold(tmp_path):
+    for name in ("a", "b"):
+        for folder in ("train", "val"):
+            (tmp_path / folder / name).mkdir(parents=True)
+            (tmp_path / folder / name / "image.JPEG").write_bytes(b"x" * (3 if name == "a" else 4))
+    experiment = config.Experiment(data=config.Data(name="imagenet", path=str(tmp_path)))
+    before = loading.load(experiment, "unused").hashes
+    (tmp_path / "val" / "a" / "image.JPEG").write_bytes(b"x" * 5)
+    after = loading.load(experiment, "unused").hashes
+    assert [name for name in before if before[name] != after[name]] == ["validation", "test"]
+
+
+def test_a_folder_that_tensorflow_takes_for_a_pattern(tmp_path):
+    with pytest.raises(ValueError, match=r"run \[1\] has a bracket"):
+        rank_training.train(small(), str(tmp_path / "run [1]"))
+
+
+@pytest.mark.nightly
+def test_texts_go_to_a_remote_tpu_as_tokens_alone(tmp_path, tiny_goemotions, tiny_bert, monkeypatch):
+    monkeypatch.setattr(distribution, "reads_elsewhere", lambda _: True)
+    experiment = config.Experiment(
+        data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8),
+        encoder=config.Encoder(name="bert", path=tiny_bert),
+        batch_size=8,
+        steps=1,
+        metrics=("mrr",),
+        monitor="mrr",
+    )
+    with pytest.raises(ValueError, match="TPU cannot cut texts into tokens: set data.cache=True"):
+        rank_training.train(experiment, str(tmp_path / "run"), progress=False)
+    cached = config.override(experiment, {"data.cache": True})
+    assert rank_training.train(cached, str(tmp_path / "run"), progress=False)["steps"] == 1
+
+
+# Two replicas add up their halves in another order than one device adds the whole.
+REPLICAS_RTOL = 1e-5
+
+
+def assert_same_curve(experiment, tmp_path, strategy):
+    for name, chosen in (("one", None), ("two", strategy)):
+        rank_training.train(experiment, str(tmp_path / name), strategy=chosen, progress=False)
+    one, two = (RunDirectory(str(tmp_path / name)) for name in ("one", "two"))
+    assert [line["step"] for line in one.history()] == [line["step"] for line in two.history()]
+    for a, b in zip(one.history(), two.history(), strict=True):
+        assert a["loss"] == pytest.approx(b["loss"], rel=REPLICAS_RTOL)
+    for split in ("validation", "test"):
+        a, b = one.results()[split], two.results()[split]
+        assert a["examples"] == b["examples"]
+        assert a[experiment.monitor] == pytest.approx(b[experiment.monitor], abs=0.1)
+
+
+@pytest.mark.nightly
+def test_the_curve_of_two_replicas_is_that_of_one(tmp_path, mirrored):
+    assert_same_curve(small(**{"encoder.dropout": 0.0, "epochs": 3.0}), tmp_path, mirrored)
+
+
+@pytest.mark.nightly
+def test_the_curve_of_a_text_encoder_on_two_replicas(tmp_path, mirrored, tiny_goemotions, tiny_bert):
+    experiment = config.Experiment(
+        data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8),
+        encoder=config.Encoder(name="bert", path=tiny_bert, dropout=0.0),
+        class_encoder=config.ClassEncoder(name="text"),
+        batch_size=8,
+        evaluation_batch_size=4,
+        epochs=2.0,
+        metrics=("mrr",),
+        monitor="mrr",
+    )
+    assert_same_curve(experiment, tmp_path, mirrored)
+
+
+@pytest.mark.nightly
+def test_the_curve_of_users_on_two_replicas(tmp_path, mirrored):
+    experiment = config.Experiment(
+        data=config.Data(name="synthetic_retrieval", num_classes=60, num_examples=40, num_relevant=10),
+        encoder=config.Encoder(name="embedding", units=4),
+        loss=config.Loss(name="rankmax"),
+        batch_size=8,
+        evaluation_batch_size=4,
+        epochs=2.0,
+        metrics=("map@5",),
+        monitor="map@5",
+    )
+    assert_same_curve(experiment, tmp_path, mirrored)
+
+
+@pytest.mark.nightly
+def test_a_judge_of_several_splits_takes_the_most_classes_of_an_example(tmp_path):
+    section = config.Data(name="synthetic_retrieval", num_classes=30, num_examples=40, num_relevant=6)
+    experiment = config.Experiment(data=section, metrics=("recall@5", "mrr"), evaluation_batch_size=64)
+    loaded = loading.load(experiment, tmp_path)
+    judges = rank_training.judges(
+        experiment, loaded, lambda features, training: tf.random.normal([64, 30]), None
+    )
+    most = {name: loaded.max_relevant(name) for name in loaded.splits}
+    assert len(set(most.values())) > 1
+    for name in loaded.splits:
+        assert np.isfinite(judges[name](loaded.read(experiment, name)).ranks).all()

@@ -1,0 +1,331 @@
+"""What is written, as TensorBoard's own readers find it, and as a TensorBoard serves it."""
+
+import contextlib
+import importlib.util
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorboard.backend.event_processing import plugin_event_accumulator
+from tensorboard.plugins.hparams import api_pb2, metadata
+
+from rank4class.pipelines import config
+from rank4class.pipelines.reporting import plots
+from rank4class.pipelines.training import tensorboard
+
+EXPERIMENT = config.override(
+    config.Experiment(), {"loss.name": "approx_ndcg", "encoder.hidden": (64, 32), "data.cache": True}
+)
+METRICS = ("top1_error", "ndcg@5")
+RESULTS = {
+    "validation": {"top1_error": 20.0, "ndcg@5": 90.0, "examples": 5},
+    "test": {"top1_error": 21.0, "examples": 5},
+}
+PICTURE = plots.confusion_matrix([0, 1], [0, 0], ["a", "b"])
+
+
+def written(folder):
+    """Returns the summaries of a folder, tag -> [(step, value)]."""
+    found = {}
+    for path in sorted(tf.io.gfile.glob(os.path.join(folder, "events*"))):
+        for event in tf.compat.v1.train.summary_iterator(path):
+            for value in event.summary.value:
+                found.setdefault(value.tag, []).append((event.step, value))
+    return found
+
+
+@contextlib.contextmanager
+def writer(folder):
+    made = tf.summary.create_file_writer(str(folder))
+    with made.as_default():
+        yield
+    made.close()
+
+
+def text_of(value):
+    return tf.make_ndarray(value.tensor).item().decode()
+
+
+def test_the_hyperparameters_are_the_fields_that_are_set():
+    found = tensorboard.hyperparameters(EXPERIMENT)
+    assert found["loss.name"] == "approx_ndcg"
+    assert found["optimizer.learning_rate"] == 1e-3
+    assert found["data.cache"] is True
+    assert found["encoder.hidden"] == "64, 32"
+    assert found["metrics"] == "top1_error, top5_error, ndcg@5"
+    assert not {"loss.temperature", "encoder.path", "steps"} & set(found)  # None
+    assert {type(value) for value in found.values()} == {bool, int, float, str}
+    for name in found:
+        config.check_field(name)
+
+
+def test_a_run_is_a_session_without_a_group(tmp_path):
+    with writer(tmp_path):
+        tensorboard.write_hparams(EXPERIMENT)
+    ((step, value),) = written(tmp_path)[metadata.SESSION_START_INFO_TAG]
+    info = metadata.parse_session_start_info_plugin_data(value.metadata.plugin_data.content)
+    assert (step, info.group_name) == (0, "")
+    assert set(info.hparams) == set(tensorboard.hyperparameters(EXPERIMENT))
+    assert info.hparams["seed"].number_value == 0
+    assert info.hparams["data.cache"].bool_value is True
+    assert info.hparams["loss.name"].string_value == "approx_ndcg"
+
+
+def test_the_best_figures_stand_under_stable_tags(tmp_path):
+    with writer(tmp_path):
+        tensorboard.write_best(RESULTS, METRICS, step=7)
+    found = written(tmp_path)
+    ((_, end),) = found.pop(metadata.SESSION_END_INFO_TAG)
+    status = metadata.parse_session_end_info_plugin_data(end.metadata.plugin_data.content).status
+    assert status == api_pb2.STATUS_SUCCESS
+    numbers = {
+        tag: [(step, tf.make_ndarray(v.tensor).item()) for step, v in all_] for tag, all_ in found.items()
+    }
+    assert numbers == {
+        "best/validation/top1_error": [(7, 20.0)],
+        "best/validation/ndcg@5": [(7, 90.0)],
+        "test/top1_error": [(7, 21.0)],
+    }
+
+
+def test_the_texts_say_what_was_started(tmp_path):
+    command = ["python", "-m", "rank4class.scripts.train", "--config.data.path=a file's `name`"]
+    with writer(tmp_path):
+        tensorboard.write_text(EXPERIMENT, command, None, {"numpy": "1.26.4", "scipy": "1.11.0"}, step=3)
+    found = written(tmp_path)
+    assert {step for values in found.values() for step, _ in values} == {3}
+    texts = {tag: text_of(value) for tag, ((_, value),) in found.items()}
+    assert all(line.startswith("    ") for text in texts.values() for line in text.splitlines())
+    assert config.from_json(texts["config"], "config") == EXPERIMENT
+    assert shlex.split(texts["command"]) == command
+    assert texts["versions"].split("\n    ") == [
+        "    # code outside a git checkout",
+        "numpy==1.26.4",
+        "scipy==1.11.0",
+    ]
+
+
+@pytest.mark.parametrize("where", ["", "ram://"])
+def test_the_projector_gets_a_point_and_a_name_a_class(tmp_path, where):
+    folder = f"{where}{tmp_path}"
+    tf.io.gfile.makedirs(folder)
+    names = ["plain", "tab\tand\nnewline\r", " \n", "naïve £"]
+    vectors = np.array([[1.0, -2.5], [1e-9, 3.0], [0.0, 1 / 3], [1e9, 4.0]], np.float64)
+    tensorboard.write_projector(folder, names, vectors)
+    files = {name: tf.io.gfile.GFile(f"{folder}/{name}").read() for name in tf.io.gfile.listdir(folder)}
+    assert set(files) == {"projector_config.pbtxt", "tensors.tsv", "metadata.tsv"}
+    assert files["metadata.tsv"] == "plain\ntab and newline\n2\nnaïve £\n"
+    rows = [[float(cell) for cell in line.split("\t")] for line in files["tensors.tsv"].splitlines()]
+    np.testing.assert_allclose(rows, vectors, rtol=1e-5)
+    assert 'tensor_path: "tensors.tsv"' in files["projector_config.pbtxt"]
+    assert "tensor_shape: 4" in files["projector_config.pbtxt"]
+
+
+@pytest.mark.parametrize(("points", "numbers", "expected"), [(3, 100, 3), (100, 9, 4), (100, 100, 5)])
+def test_of_too_many_classes_the_projector_gets_the_first(tmp_path, monkeypatch, points, numbers, expected):
+    monkeypatch.setattr(tensorboard, "MAX_POINTS", points)
+    monkeypatch.setattr(tensorboard, "MAX_NUMBERS", numbers)
+    tensorboard.write_projector(str(tmp_path), list("abcde"), np.arange(10.0).reshape(5, 2))
+    assert (tmp_path / "metadata.tsv").read_text().split() == list("abcde")[:expected]
+    assert np.loadtxt(tmp_path / "tensors.tsv").tolist() == np.arange(2.0 * expected).reshape(-1, 2).tolist()
+
+
+def test_a_vector_too_few_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="one for each of 3 classes"):
+        tensorboard.write_projector(str(tmp_path), list("abc"), np.zeros([2, 4]))
+
+
+def write_points(folder, steps, tags=("loss",)):
+    with writer(folder):
+        for step in steps:
+            for tag in tags:
+                tf.summary.scalar(tag, float(step), step=step)
+
+
+def killed_and_resumed(folder):
+    """Writes steps 0 to 50, and again those from 30 on not the last; one tag only once."""
+    write_points(folder, range(0, 60, 10), tags=("loss", "only_once"))
+    tensorboard.purge_after(str(folder), 20)
+    write_points(folder, range(30, 50, 10))
+
+
+def read(folder):
+    """Returns what TensorBoard reads of a folder without its data server."""
+    return plugin_event_accumulator.EventAccumulator(str(folder)).Reload()
+
+
+def steps(events, tag):
+    return [event.step for event in events.Tensors(tag)]
+
+
+def test_what_a_killed_run_wrote_too_much_is_gone(tmp_path):
+    killed_and_resumed(tmp_path)
+    events = read(tmp_path)
+    assert steps(events, "loss") == [0, 10, 20, 30, 40]
+    assert steps(events, "only_once") == [0, 10, 20]
+
+
+def test_a_tensorboard_that_has_read_too_much_forgets_it(tmp_path):
+    write_points(tmp_path, range(0, 60, 10))
+    events = read(tmp_path)
+    assert steps(events, "loss") == [0, 10, 20, 30, 40, 50]
+    tensorboard.purge_after(str(tmp_path), 20)
+    assert steps(events.Reload(), "loss") == [0, 10, 20]
+    write_points(tmp_path, [30])
+    assert steps(events.Reload(), "loss") == [0, 10, 20, 30]
+
+
+@pytest.mark.nightly
+def test_a_run_may_be_killed_again_and_again(tmp_path):
+    for resumed_at in (0, 10, 10, 30):
+        tensorboard.purge_after(str(tmp_path), resumed_at)
+        write_points(tmp_path, range(resumed_at + 10, 60, 10))
+    assert steps(read(tmp_path), "loss") == [10, 20, 30, 40, 50]
+
+
+def test_the_files_of_a_resumed_run_sort_by_their_age(tmp_path):
+    killed_and_resumed(tmp_path)
+    names = sorted(os.listdir(tmp_path))
+    assert [re.fullmatch(r"events.out.tfevents.\d{10}", name) is not None for name in names] == [
+        False,
+        True,
+        False,
+    ]
+    ages = [(tmp_path / name).stat().st_mtime_ns for name in names]
+    assert ages == sorted(ages)
+
+
+@pytest.mark.parametrize("folder", ["there", "absent"])
+def test_a_first_start_takes_nothing_back(tmp_path, folder):
+    (tmp_path / "there").mkdir()
+    tensorboard.purge_after(str(tmp_path / folder), 0)
+    assert [path.name for path in tmp_path.rglob("*")] == ["there"]
+
+
+def test_another_clock_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(tensorboard, "SKEW", 0.2)
+    (tmp_path / f"events.out.tfevents.{int(time.time()) + 3600}.host.1.0.v2").touch()
+    started = time.monotonic()
+    tensorboard.purge_after(str(tmp_path), 0)
+    assert time.monotonic() - started < 5.0
+
+
+@contextlib.contextmanager
+def served(logdir, load_fast):
+    """Runs a TensorBoard; yields a function from a path, and what to post, to what it answers."""
+    words = ["--logdir", str(logdir), "--host", "127.0.0.1", "--port", "0", f"--load_fast={load_fast}"]
+    log = logdir.parent / "tensorboard.log"
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tensorboard.main", *words], stdout=file, stderr=subprocess.STDOUT
+        )
+    try:
+        address = until(lambda: re.search(r"http://127.0.0.1:\d+", log.read_text()))[0]
+
+        def ask(path, body=None, **query):
+            url = f"{address}/data/{path}?{urllib.parse.urlencode(query)}"
+            data = None if body is None else json.dumps(body).encode()
+            request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+            with urllib.request.urlopen(request, timeout=300) as answer:
+                content = answer.read()
+            return json.loads(content) if "json" in answer.headers["Content-Type"] else content
+
+        yield ask
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def until(function, seconds=600):
+    """Returns what a function returns, as soon as that is true."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with contextlib.suppress(urllib.error.HTTPError):
+            found = function()
+            if found:
+                return found
+        time.sleep(0.2)
+    raise TimeoutError
+
+
+def write_run(folder, seed, scale):
+    killed_and_resumed(folder)
+    with writer(folder):
+        experiment = config.override(EXPERIMENT, {"seed": seed, "optimizer.learning_rate": scale})
+        tensorboard.write_hparams(experiment)
+        tensorboard.write_text(experiment, ["python", "a b"], None, {"numpy": "1.26.4"})
+        tf.summary.image("validation/confusion", PICTURE[None], step=40)
+        tensorboard.write_best(RESULTS | {"test": {"top1_error": scale}}, METRICS, step=40)
+    tensorboard.write_projector(
+        str(folder), ["first", "second\t"], np.array([[1.0, 2.0], [3.0, 4.0 * scale]])
+    )
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("load_fast", ["true", "false"])
+def test_a_tensorboard_shows_the_runs_of_a_grid(tmp_path, load_fast):
+    if load_fast == "true" and not importlib.util.find_spec("tensorboard_data_server"):
+        pytest.skip("no tensorboard-data-server")
+    logdir = tmp_path / "grid"
+    runs = {f"cell{i}/tensorboard": scale for i, scale in enumerate((0.5, 0.25, 0.125))}
+    for i, (run, scale) in enumerate(runs.items()):
+        write_run(logdir / run, seed=i % 2, scale=scale)
+    write_run(logdir / "twin/tensorboard", seed=0, scale=0.5)  # the first's experiment, in another folder
+    runs["twin/tensorboard"] = 0.5
+    with served(logdir, load_fast) as ask:
+        request = {"startIndex": 0, "sliceSize": 10, "allowedStatuses": ["STATUS_SUCCESS"]}
+
+        def sessions():
+            found = ask("plugin/hparams/session_groups", request)["sessionGroups"]
+            return len(found) == len(runs) and found
+
+        for group in until(sessions):
+            scale = runs.pop(group["name"])
+            assert group["hparams"]["optimizer.learning_rate"] == scale
+            assert group["hparams"]["encoder.hidden"] == "64, 32"
+            found = {metric["name"]["tag"]: metric["value"] for metric in group["metricValues"]}
+            assert found["best/validation/ndcg@5"] == 90.0
+            assert found["test/top1_error"] == scale
+            check_run(ask, group["name"], scale, load_fast)
+        assert not runs
+        hparams = {info["name"]: info for info in ask("plugin/hparams/experiment", {})["hparamInfos"]}
+        assert {name for name, info in hparams.items() if info["differs"]} == {
+            "optimizer.learning_rate",
+            "seed",
+        }
+        assert hparams["data.cache"]["type"] == "DATA_TYPE_BOOL"
+        assert hparams["seed"]["type"] == "DATA_TYPE_FLOAT64"
+
+
+def check_run(ask, run, scale, load_fast):
+    def shown(tag):
+        return [step for _, step, _ in ask("plugin/scalars/scalars", run=run, tag=tag)]
+
+    assert shown("loss") == [0, 10, 20, 30, 40]
+    # The data server keeps what no later point of its tag replaces.
+    assert shown("only_once") == [0, 10, 20] + ([30, 40, 50] if load_fast == "true" else [])
+    (image,) = ask("plugin/images/images", run=run, tag="validation/confusion", sample=0)
+    assert image["step"] == 40
+    picture = ask("plugin/images/individualImage", **dict(urllib.parse.parse_qsl(image["query"])))
+    np.testing.assert_array_equal(tf.io.decode_png(picture), PICTURE)
+    (command,) = ask("plugin/text/text", run=run, tag="command")
+    assert re.sub(r"\s*<[^>]*>", "", command["text"]).strip() == "python 'a b'"
+    (embedding,) = ask("plugin/projector/info", run=run)["embeddings"]
+    assert (embedding["tensorName"], embedding["tensorShape"]) == ("classes", [2, 2])
+    points = np.frombuffer(ask("plugin/projector/tensor", run=run, name="classes"), np.float32)
+    assert points.tolist() == [1.0, 2.0, 3.0, 4.0 * scale]
+    assert ask("plugin/projector/metadata", run=run, name="classes") == b"first\nsecond\n"

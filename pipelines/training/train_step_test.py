@@ -1,0 +1,244 @@
+"""One step against its parts written out; on several replicas, in parts, compiled: the same step."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class import data, losses, models
+from rank4class.pipelines import config, distribution
+from rank4class.pipelines.configs import digits_mlp
+from rank4class.pipelines.task import loading, task
+from rank4class.pipelines.training import optimization, rank_training
+from rank4class.pipelines.training.train_step import build_steps
+
+MIRRORED = "mirrored"  # over the two logical CPUs of the tests
+
+
+def small(**changes):
+    base = {"encoder.hidden": (16,), "encoder.dropout": 0.0, "batch_size": 8, "optimizer.decay": "none"}
+    return config.override(digits_mlp.get_config(), {**base, "optimizer.warmup_fraction": 0.0, **changes})
+
+
+def generated(experiment, make_encoder=None, size=24, shape=(8, 8, 1)):
+    """Returns a problem of random images."""
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=[size, *shape]).astype(np.float32)
+    split = data.Split({"image": images}, rng.integers(10, size=size).astype(np.int32))
+    make = make_encoder or (lambda: models.get("encoder", "mlp", **config.knobs(experiment.encoder)))
+    splits = dict.fromkeys(("train", "validation", "test"), split)
+    weights = np.linspace(0.5, 1.5, 10, dtype=np.float32)
+    return task.Task(tuple("abcdefghij"), splits, None, make, class_weights=weights)
+
+
+def made(experiment, strategy="default", loaded=None, make_optimizer=None):
+    """Returns model, optimizer and a function of a number of steps to what they come to."""
+    loaded = loaded or generated(experiment)
+    strategy = distribution.get(strategy)
+    tf.keras.utils.set_random_seed(0)
+    model = rank_training.build_model(experiment, loaded, strategy)
+    with strategy.scope():
+        optimizer = make_optimizer() if make_optimizer else build_optimizer(experiment)
+        optimizer.build(model.trainable_variables)
+    loss = optimization.build_loss(experiment, total_steps=1)
+    steps = build_steps(strategy, model, loaded.scorer(model, "train"), loss, optimizer, experiment)
+    batches = strategy.distribute_datasets_from_function(
+        lambda context: loaded.training_batches(experiment, context=context)
+    )
+    iterator = iter(batches)
+    return model, optimizer, lambda count, **kwargs: steps(iterator, 0, count, **kwargs)
+
+
+def build_optimizer(experiment):
+    section = experiment.optimizer
+    return optimization.build_optimizer(section, section.learning_rate, experiment.precision)
+
+
+def descent():
+    """Adam makes a whole step of a gradient that is 0 but for its rounding; this compares exactly."""
+    return tf.keras.optimizers.SGD(0.5)
+
+
+def taken(experiment, strategy="default", count=3, make_optimizer=descent, **kwargs):
+    """Returns the losses, gradient norms and weights of a few steps."""
+    model, _, take = made(experiment, strategy, make_optimizer=make_optimizer, **kwargs)
+    result = take(count)
+    return result.losses, result.gradient_norms, [v.numpy() for v in model.trainable_variables]
+
+
+def assert_alike(ours, theirs, rtol=2e-5):
+    for a, b in zip(ours, theirs, strict=True):
+        tf.nest.map_structure(lambda x, y: np.testing.assert_allclose(x, y, rtol=rtol, atol=1e-6), a, b)
+
+
+@pytest.mark.parametrize("clip_norm", [None, 0.01])
+def test_a_step_written_out(clip_norm):
+    experiment = small(**{"optimizer.clip_norm": clip_norm})
+    loaded = generated(experiment)
+    model, optimizer, take = made(experiment, loaded=loaded)
+    features, labels, weights = next(iter(loaded.training_batches(experiment)))
+    assert len(set(weights.numpy())) > 1
+    with tf.GradientTape() as tape:
+        each = losses.get("softmax", reduction="none")(labels, model(features))
+        value = tf.reduce_sum(weights * each) / 8
+    gradients = tape.gradient(value, model.trainable_variables)
+    norm = np.sqrt(sum(np.sum(np.square(tf.convert_to_tensor(g))) for g in gradients))
+    scale = 1.0 if clip_norm is None else clip_norm / norm
+    # Adam's first step is the learning rate times g / (|g| + epsilon).
+    epsilon = 1e-7 / np.sqrt(1 - 0.999)
+    expected = [
+        v.numpy() - experiment.optimizer.learning_rate * scale * g / (np.abs(scale * g) + epsilon)
+        for g, v in zip(map(tf.convert_to_tensor, gradients), model.trainable_variables, strict=True)
+    ]
+    result = take(1)
+    assert result.losses == pytest.approx([float(value)], rel=1e-6)
+    assert result.gradient_norms == pytest.approx([norm], rel=1e-5)
+    assert not result.stopping
+    assert int(optimizer.iterations) == 1
+    for variable, weight in zip(model.trainable_variables, expected, strict=True):
+        np.testing.assert_allclose(variable, weight, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def on_one_device():
+    """Returns a function from changes of an experiment to its steps on one device, uncompiled and whole."""
+    cache = {}
+
+    def taken_once(**changes):
+        key = tuple(sorted(changes.items()))
+        if key not in cache:
+            cache[key] = taken(small(**changes))
+        return cache[key]
+
+    return taken_once
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("changes", "loss"),
+    [
+        ({}, "softmax"),
+        ({}, "mse"),
+        ({"jit_compile": True}, "approx_ndcg"),
+        ({"accumulation_steps": 2}, "approx_ndcg"),
+        ({"optimizer.clip_norm": 0.05}, "mse"),
+        ({"interaction.name": "lc_mlp", "interaction.dropout": 0.0}, "softmax"),
+    ],
+)
+def test_two_replicas_take_the_step_of_one(changes, loss, on_one_device):
+    plain = {name: value for name, value in changes.items() if name.startswith(("optimizer", "interaction"))}
+    changes = {**changes, "loss.name": loss}
+    assert_alike(taken(small(**changes), MIRRORED), on_one_device(**{**plain, "loss.name": loss}))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("strategy", ["default", MIRRORED])
+def test_half_precision_trains_on_any_strategy(strategy):
+    reference = taken(small(), make_optimizer=lambda: build_optimizer(small()))
+    for precision in ("mixed_bfloat16", "mixed_float16"):
+        experiment = small(precision=precision)
+        result = taken(experiment, strategy, make_optimizer=lambda e=experiment: build_optimizer(e))
+        assert_alike(result[:1], reference[:1], rtol=0.02)
+        assert all(weight.dtype == np.float32 for weight in result[2])
+
+
+def test_a_step_too_large_for_float16_is_passed_over():
+    def scaled():
+        return tf.keras.mixed_precision.LossScaleOptimizer(descent(), initial_scale=2.0**120)
+
+    model, optimizer, take = made(small(precision="mixed_float16"), make_optimizer=scaled)
+    before = model.get_weights()
+    result = take(1)
+    assert np.isfinite(result.losses).all()
+    assert not np.isfinite(result.gradient_norms).any()
+    for variable, weight in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(variable, weight)
+    assert float(optimizer.loss_scale) == 2.0**119
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("changes", [{"jit_compile": True}, {"accumulation_steps": 4}])
+def test_compiled_or_in_parts_a_step_is_the_same(changes, on_one_device):
+    assert_alike(taken(small(**changes)), on_one_device(**{"loss.name": "softmax"}))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("encoder", ["small_cnn", "bert"])
+def test_encoders_compiled_take_the_same_step(encoder, tmp_path, tiny_goemotions, tiny_bert):
+    changes = {"encoder.name": encoder, "encoder.hidden": None, "interaction.name": "lc_mlp"}
+    if encoder == "bert":
+        changes |= {"encoder.path": tiny_bert, "data.name": "goemotions", "data.path": str(tiny_goemotions)}
+    experiment = small(**changes)
+    loaded = loading.load(experiment, str(tmp_path))
+    compiled = config.override(experiment, {"jit_compile": True})
+    assert_alike(taken(compiled, loaded=loaded), taken(experiment, loaded=loaded), rtol=1e-4)
+
+
+@pytest.mark.nightly
+def test_weight_decay_of_an_encoder_joins_the_loss_once_whatever_the_replicas():
+    experiment = small()
+    values = []
+    for strategy, penalty, parts in (
+        ("default", 0.0, 1),
+        ("default", 7.0, 1),
+        ("default", 7.0, 2),
+        (MIRRORED, 7.0, 1),
+    ):
+
+        def make(penalty=penalty):
+            encoder = models.get("encoder", "mlp", hidden=(16,))
+            encoder.add_loss(lambda: tf.constant(penalty))
+            return encoder
+
+        changed = config.override(experiment, {"accumulation_steps": parts})
+        values.append(taken(changed, strategy, count=1, loaded=generated(experiment, make))[0][0])
+    np.testing.assert_allclose(values[1:], values[0] + 7.0, rtol=1e-5)
+
+
+class Normalised(tf.keras.layers.Layer):
+    """An encoder with batch norm, as the image encoders have it."""
+
+    FEATURES = ("image",)
+
+    def __init__(self):
+        super().__init__()
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        norm = tf.keras.layers.BatchNormalization(synchronized=replicas > 1)
+        self.layers = [tf.keras.layers.Flatten(), tf.keras.layers.Dense(16), norm]
+        self.width = 16
+
+    def call(self, features, training=None):
+        h = features["image"]
+        for layer in self.layers:
+            h = layer(h, training=training) if layer.name.startswith("batch") else layer(h)
+        return h
+
+
+@pytest.mark.nightly
+def test_batch_norm_sees_the_whole_batch():
+    experiment = small()
+    loaded = generated(experiment, Normalised)
+    alone, both = (made(experiment, strategy, loaded) for strategy in ("default", MIRRORED))
+    for a, b in zip(alone[2](3).losses, both[2](3).losses, strict=True):
+        assert a == pytest.approx(b, rel=1e-4)
+    for a, b in zip(alone[0].get_weights(), both[0].get_weights(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("name", "value", "plain"), [("jit_compile", True, False), ("accumulation_steps", 2, 1)]
+)
+def test_what_batch_norm_over_replicas_forbids(name, value, plain):
+    experiment = small(**{name: value})
+    loaded = generated(experiment, Normalised)
+    taken(experiment, loaded=loaded, count=1)  # alone it may
+    message = f"{name} {value} does not go with batch norm over 2 replicas: set {name} to {plain}"
+    with pytest.raises(ValueError, match=message):
+        made(experiment, MIRRORED, loaded)
+
+
+@pytest.mark.nightly
+def test_asking_to_stop_is_heard():
+    _, _, take = made(small())
+    assert not take(1).stopping
+    assert take(2, stopping=True).stopping
