@@ -4,6 +4,7 @@ import contextlib
 import functools
 import itertools
 import os
+from collections.abc import Iterable, Mapping, Sequence
 
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
@@ -12,187 +13,235 @@ from rank4class.pipelines.storage.run_directory import check_folder
 from rank4class.pipelines.task import loading
 from rank4class.pipelines.training import rank_training
 
+Tune = Mapping[str, Sequence[float]]
+GRID_FLAGS = {"loss.name": "--losses", "interaction.name": "--interactions", "seed": "--seed"}
 
-def parse_tune(texts):
-    """Reads what is to be tuned.
+
+def parse_tune(
+    texts: Iterable[str], base: config.Experiment, losses: Sequence[str], interactions: Sequence[str]
+) -> dict[str, tuple[float, ...]]:
+    """Parses the values of the flags `--tune`, each `FIELD=VALUE,VALUE,...`.
 
     Args:
-      texts: of the flags `--tune`, each `FIELD=VALUE,VALUE,...`.
+      texts: the values of the flags.
+      base, losses, interactions: see `run_grid`.
 
     Returns:
-      Field -> tuple of numbers.
+      Field -> its numbers.
 
     Raises:
-      ValueError: a text is no such thing, names no field that holds a number, or one that another names; the
-        message names the flag.
+      ValueError: a text has another form, or names a field that holds no number or that another text names.
 
-    >>> parse_tune(["optimizer.learning_rate=0.003,0.01", "batch_size=32"])
+    >>> texts = ["optimizer.learning_rate=0.003,0.01", "batch_size=32"]
+    >>> parse_tune(texts, config.Experiment(), ["mse"], ["dot"])
     {'optimizer.learning_rate': (0.003, 0.01), 'batch_size': (32,)}
     """
-    tune = {}
+    cells = build_cells(base, losses, interactions)
+    tune: dict[str, tuple[float, ...]] = {}
     for text in texts:
-        field, mark, values = text.partition("=")
+        field, mark, numbers = text.partition("=")
+        if not mark:
+            raise ValueError(f"tune={text!r}: no values. Write --tune=FIELD=VALUE,VALUE.")
+        if field in tune:
+            raise ValueError(f"tune={text!r}: {field} has values already. Give all of them in one --tune.")
+        cell = next((cell for cell in cells if config.has_field(cell, field)), base)
         try:
-            if not mark:
-                raise ValueError("give FIELD=VALUE,VALUE")
-            if field in tune:
-                raise ValueError(f"another --tune has {field} already: give all its values in one")
-            tune[field] = tuple(config.parse_number(field, value) for value in values.split(","))
+            tune[field] = tuple(config.parse_number(cell, field, number) for number in numbers.split(","))
         except ValueError as error:
-            raise ValueError(f"--tune={text}: {error}") from error
+            raise ValueError(f"tune={text!r}: {error}") from error
     return tune
 
 
-def run_grid(base, root, *, losses, interactions, seeds, tune=None):
-    """Trains every combination; runs that are finished already are not repeated.
-
-    Tuned fields are chosen for each cell: it is trained once with each combination of the values, with
-    the first seed, and the one with the best validation value of the monitored metric is used for all
-    seeds. Combinations that make no difference to a cell, such as temperatures of a loss without one, are
-    tried once. A cell leaves out the fields of `base` that it does not take; its runs list them as `ignored`.
+def build_cells(
+    base: config.Experiment, losses: Iterable[str], interactions: Sequence[str]
+) -> list[config.Experiment]:
+    """Returns the experiment of each combination of a loss and an interaction.
 
     Args:
-      base: the `config.Experiment` that the combinations change.
-      root: folder of the grid; a run's folder is named after its loss, interaction and seed.
-      losses, interactions: names; of a loss with `@` and the name of its rank function, where it takes one.
-      seeds: ints.
-      tune: field, of a number -> values to choose from; None keeps the experiment's own.
-
-    Returns:
-      The finished `sweep_report.Run`s.
+      base, losses, interactions: see `run_grid`.
 
     Raises:
-      ValueError: a combination cannot run, two combinations are the same experiment, or no cell takes a tuned
+      ValueError: an unknown name, or a rank function for a loss that has none.
+    """
+    cells = []
+    for title, interaction in itertools.product(losses, interactions):
+        loss, mark, rank_fn = title.partition("@")
+        cell = config.override(base, {"loss.name": loss, "interaction.name": interaction})
+        if mark and not config.has_field(cell, "loss.rank_fn"):
+            raise ValueError(
+                f"losses={title}: this loss takes no rank function. Use {loss!r}, or a loss that takes one, "
+                "such as 'approx_ndcg'."
+            )
+        cells.append(config.override(cell, {"loss.rank_fn": rank_fn}) if mark else cell)
+    return cells
+
+
+def ignored(base: config.Experiment, cell: config.Experiment) -> tuple[str, ...]:
+    """Returns the changed fields of the base that the loss and the interaction of a cell do not have."""
+    parts = {"loss": base.loss, "interaction": base.interaction}
+    changed = [f"{kind}.{field}" for kind, part in parts.items() for field in part.changed()]
+    return tuple(field for field in changed if not config.has_field(cell, field))
+
+
+def run_grid(
+    base: config.Experiment,
+    root: str,
+    *,
+    losses: Sequence[str],
+    interactions: Sequence[str],
+    seeds: Sequence[int],
+    tune: Tune | None = None,
+) -> list[sweep_report.Run]:
+    """Trains every combination; finished runs are not repeated.
+
+    Each cell, a loss with an interaction, is tuned by itself: it is trained once with each combination of
+    values, with the first seed, and the combination with the best validation value of the monitored metric is
+    used for all seeds. Values of a field that a cell does not have make no difference to it and are tried
+    once. A cell keeps the changed fields of `base` that its loss and its interaction have; its runs list the
+    others as `ignored`.
+
+    Args:
+      base: the experiment that the combinations change.
+      root: folder of the grid; the folder of a run is named after its loss, interaction and seed.
+      losses: names, with `@` and the name of a rank function for a loss that takes one.
+      interactions: names.
+      seeds: seeds of the runs.
+      tune: field -> values to choose from.
+
+    Returns:
+      The finished runs.
+
+    Raises:
+      ValueError: a combination cannot run, two combinations are the same experiment, or no cell has a tuned
         field. Nothing has run then.
-      FloatingPointError: a run diverged, or all that were to be chosen from did. What is finished stays.
+      FloatingPointError: a run diverged, or all runs to choose from did. Finished runs are kept.
     """
     tune = tune or {}
     root = check_folder(root, "sweep")
     config.check_types(base)
     _check_axes({"losses": losses, "interactions": interactions, "seeds": seeds})
     _check_axes({f"values of {field}": values for field, values in tune.items()})
-    _check_tunable(base, tune)
-    cells = _cells(losses, interactions)
-    _check_applicable(base, cells, tune)
+    cells = build_cells(base, losses, interactions)
+    _check_tunable(base, cells, tune)
     choices = [dict(zip(tune, values, strict=True)) for values in itertools.product(*tune.values())]
     for cell, seed, choice in itertools.product(cells, seeds, choices):
-        config.check(_experiment(base, {**cell, "seed": seed, **choice}))
-    _check_different(base, cells)
-    tried = [_different(base, cell, choices) for cell in cells]
-    loaded = loading.load(base, root)
+        config.check(_chosen(cell, {"seed": seed, **choice}))
+    _check_different(cells)
+    tried = [_different(cell, choices) for cell in cells]
+    task = loading.load(base, root)
     counter = itertools.count(1)
     total = len(cells) * len(seeds) + sum(len(choices) for choices in tried if len(choices) > 1)
 
-    def train(changes, folder, split="test"):
-        experiment = _experiment(base, changes)
+    def train(cell, changes, folder, split="test"):
+        experiment = _chosen(cell, changes)
         path = os.path.join(root, folder)
         line = f"[{next(counter):3d}/{total}] {folder}: "
-        own = (
-            loading.with_encoder(loaded, experiment.encoder) if experiment.encoder != base.encoder else loaded
-        )
+        same_encoder = experiment.encoder == base.encoder
+        loaded = task if same_encoder else loading.with_encoder(task, experiment.encoder)
         try:
-            results = rank_training.train(experiment, path, loaded=own, progress=False)
+            results = rank_training.train(experiment, path, loaded=loaded, progress=False)
         except FloatingPointError as error:
             print(line + str(error), flush=True)
             raise
         print(f"{line}{split} {tables.one_line(results[split])}", flush=True)
-        return sweep_report.Run(experiment, results, path, ignored(base, changes))
+        not_tuned = tuple(field for field in changes if not config.has_field(cell, field))
+        return sweep_report.Run(experiment, results, path, (*ignored(base, cell), *not_tuned))
 
-    def best_of(choices, cell, name):
+    def best_of(cell, choices):
         if len(choices) == 1:
             return choices[0]
-        values = {}
+        name, values = cell_name(cell), {}
         for i, choice in enumerate(choices):
-            changes = {**cell, "seed": seeds[0], **choice}
-            # A choice that diverges has lost.
-            with contextlib.suppress(FloatingPointError):
-                run = train(
-                    changes,
-                    os.path.join(sweep_report.TUNING, sweep_report.tuning_name(name, choice)),
-                    "validation",
-                )
+            folder = os.path.join(sweep_report.TUNING, sweep_report.tuning_name(name, choice))
+            with contextlib.suppress(FloatingPointError):  # a choice that diverges is not the best
+                run = train(cell, {"seed": seeds[0], **choice}, folder, "validation")
                 values[i] = run.results["validation"][base.monitor]
         if not values:
-            raise FloatingPointError(f"{name} diverges with all values of {', '.join(tune)}: give other ones")
+            raise FloatingPointError(
+                f"{name} diverges with all values of {', '.join(tune)}. Try other values."
+            )
         best = functools.reduce(
             lambda best, i: i if evaluator.better(base.monitor, values[i], values[best]) else best, values
         )
-        for note in sweep_report.boundary_notes(_experiment(base, {**cell, **choices[best]}), tune):
+        for note in sweep_report.boundary_notes(_chosen(cell, choices[best]), _applicable(cell, tune)):
             print(f"  {name}: {note}")
         return choices[best]
 
     runs = []
     for cell, choices in zip(cells, tried, strict=True):
-        experiment = _experiment(base, cell)
-        name = _name(experiment)
-        choice = best_of(choices, cell, name)
+        choice = best_of(cell, choices)
         for seed in seeds:
-            runs.append(train({**cell, "seed": seed, **choice}, f"{name}-seed{seed}"))
+            runs.append(train(cell, {"seed": seed, **choice}, f"{cell_name(cell)}-seed{seed}"))
     return runs
 
 
-def check_overrides(fields, base, *, losses, interactions, tune):
+def cell_name(experiment: config.Experiment) -> str:
+    """Returns the name of an experiment's cell, with which the names of its folders begin."""
+    return f"{experiment.loss.title}-{experiment.interaction.name}"
+
+
+def check_overrides(
+    fields: Iterable[str],
+    base: config.Experiment,
+    *,
+    losses: Sequence[str],
+    interactions: Sequence[str],
+    tune: Tune,
+) -> None:
     """Raises ValueError for a field set on the command line that has no effect on any run of a grid.
 
     Args:
       fields: dotted names.
       base, losses, interactions, tune: see `run_grid`.
     """
-    flags = {"loss.name": "--losses", "interaction.name": "--interactions", "seed": "--seed"}
-    cells = _cells(losses, interactions)
+    cells = build_cells(base, losses, interactions)
+    by_titles = all("@" in title for title in losses)
     for field in fields:
-        if field in tune or field == "seed" or all(field in cell for cell in cells):
-            flag = "--tune" if field in tune else flags.get(field, "--losses")
+        flag = "--tune" if field in tune else GRID_FLAGS.get(field)
+        flag = "--losses" if field == "loss.rank_fn" and by_titles else flag
+        if flag:
             raise ValueError(f"config.{field}: {flag} of the grid sets this field. Leave one of the two out.")
-        if all(field in cell or field in ignored(base, cell) for cell in cells):
+        if not any(config.has_field(cell, field) for cell in cells):
             raise ValueError(f"config.{field}: no loss or interaction of this grid has it. Leave it out.")
 
 
-def _cells(losses, interactions):
-    return [
-        {**config.parse_title(loss), "interaction.name": name} for loss in losses for name in interactions
-    ]
+def _chosen(cell, changes):
+    return config.override(cell, _applicable(cell, changes))
+
+
+def _applicable(cell, changes):
+    return {field: value for field, value in changes.items() if config.has_field(cell, field)}
 
 
 def _check_axes(axes):
     for name, values in axes.items():
         repeated = [value for i, value in enumerate(values) if value in values[:i]]
         if repeated:
-            raise ValueError(f"the {name} of a grid repeat {repeated[0]!r}: a run would count twice")
+            raise ValueError(f"{name}={repeated[0]!r}: repeated, so its runs would count twice. Remove one.")
         if not values:
-            raise ValueError(f"a grid needs {name}")
+            raise ValueError(f"{name}=(): a grid needs at least one. Add one.")
 
 
-def _check_tunable(base, fields):
-    for field in fields:
-        config.number_type(field)
-        section = field.partition(".")[0]
-        if field == "seed":
-            raise ValueError(
-                "seed cannot be tuned: a grid's seeds tell how much chance there is in its figures"
-            )
-        if section == "data":
-            raise ValueError(f"{field} cannot be tuned: a grid's runs share the data, which are read once")
-        if section == "encoder" and base.encoder.frozen:
-            raise ValueError(f"{field} cannot be tuned: the encoder is frozen, and its outputs are shared")
-
-
-def _check_applicable(base, cells, tune):
-    """Raises ValueError for a rank function that its loss does not take, or a tuned field no cell takes."""
-    for cell in cells:
-        if "loss.rank_fn" in cell and "loss.rank_fn" in ignored(base, cell):
-            raise ValueError(
-                f"losses={cell['loss.name']}@{cell['loss.rank_fn']}: this loss takes no rank function. Use "
-                f"{cell['loss.name']!r}, or a loss that takes one, such as 'approx_ndcg'."
-            )
-    for field, values in tune.items():
-        if all(field in ignored(base, {**cell, field: values[0]}) for cell in cells):
+def _check_tunable(base, cells, tune):
+    for field in tune:
+        having = [cell for cell in cells if config.has_field(cell, field)]
+        if not having:
+            config.check_field(base, field)
             raise ValueError(f"tune={field}: no loss or interaction of this grid has it. Leave it out.")
+        config.number_type(having[0], field)
+        if field == "seed":
+            raise ValueError("tune=seed: the seeds show the variation by chance. Choose another field.")
+        section = field.partition(".")[0]
+        if section == "data":
+            raise ValueError(f"tune={field}: all runs of a grid share the data. Choose another field.")
+        if section == "encoder" and base.encoder.frozen:
+            raise ValueError(
+                f"tune={field}: all runs of a grid share a frozen encoder. Choose another field."
+            )
 
 
-def _check_different(base, cells):
-    """Raises ValueError if two cells are the same experiment, such as by a rank function set in `base`."""
-    names = [_name(_experiment(base, cell)) for cell in cells]
+def _check_different(cells):
+    names = list(map(cell_name, cells))
     for name in names:
         if names.count(name) > 1:
             raise ValueError(
@@ -200,26 +249,13 @@ def _check_different(base, cells):
             )
 
 
-def _different(base, cell, choices):
-    """Returns the first of the choices of each experiment that they come to."""
-    first = []
+def _different(cell, choices):
+    """Returns the first choice for each of the experiments that the choices lead to."""
+    experiments: list[config.Experiment] = []
+    different = []
     for choice in choices:
-        experiment = _experiment(base, {**cell, **choice})
-        if experiment not in [known for known, _ in first]:
-            first.append((experiment, choice))
-    return [choice for _, choice in first]
-
-
-def _name(experiment):
-    """Returns the name of an experiment's cell, with which the names of its runs' folders begin."""
-    return f"{config.title(experiment.loss)}-{experiment.interaction.name}"
-
-
-def _experiment(base, changes):
-    experiment = config.override(base, changes)
-    return config.override(experiment, config.foreign_fields(experiment))
-
-
-def ignored(base, changes):
-    """Returns the names of the set fields that an experiment's loss and interaction do not take."""
-    return tuple(config.foreign_fields(config.override(base, changes)))
+        experiment = _chosen(cell, choice)
+        if experiment not in experiments:
+            experiments.append(experiment)
+            different.append(choice)
+    return different

@@ -147,7 +147,7 @@ def test_several_fields_are_tuned_together(tuned):
 
 
 @pytest.mark.nightly
-def test_a_knob_that_a_loss_lacks_is_not_tried(tuned):
+def test_a_field_that_a_loss_lacks_is_not_tried(tuned):
     root, runs, _, _ = tuned
     assert len(list((root / "tuning").glob("mse-dot-*"))) == 2  # one for each dropout
     rows = sweep_report.training_table(runs, str(root), tuple(TUNE))[1:]
@@ -170,45 +170,64 @@ def test_a_tuned_cell_of_a_grid_is_the_run_that_train_makes(tuned, tmp_path):
     [
         (
             "optimizer.learning_rte=1",
-            "no field 'optimizer.learning_rte', did you mean 'optimizer.learning_rate'?",
+            "optimizer 'adam' has no such option. Did you mean 'learning_rate'?",
         ),
-        ("optimizer.learning_rate=0.1,x", "optimizer.learning_rate 'x' is no number"),
-        ("optimizer.learning_rate=0.1,", "optimizer.learning_rate '' is no number"),
-        ("batch_size=8.5", "batch_size '8.5' is no whole number"),
-        ("loss.name=mse", "loss.name is not a field of one number"),
-        ("encoder.hidden=8", "encoder.hidden is not a field of one number"),
-        ("jit_compile=1", "jit_compile is not a field of one number"),
-        ("batch_size", "give FIELD=VALUE,VALUE"),
-        ("epochs=3", "another --tune has epochs already: give all its values in one"),
+        ("optimizer.learning_rate=0.1,x", "optimizer.learning_rate='x': not a number. Write a number."),
+        ("optimizer.learning_rate=0.1,", "optimizer.learning_rate='': not a number. Write a number."),
+        ("batch_size=8.5", "batch_size='8.5': not an integer. Write an integer."),
+        ("loss.name=mse", "loss.name: not a field of one number. Choose another field."),
+        ("encoder.hidden=8", "encoder.hidden: not a field of one number."),
+        ("jit_compile=1", "jit_compile: not a field of one number."),
+        ("batch_size", "no values. Write --tune=FIELD=VALUE,VALUE."),
+        ("epochs=3", "epochs has values already. Give all of them in one --tune."),
     ],
 )
 def test_what_cannot_be_tuned_is_named(text, message):
-    with pytest.raises(ValueError, match=re.escape(f"--tune={text}: ") + ".*" + re.escape(message)):
-        sweep.parse_tune(["epochs=1", text])
+    with pytest.raises(ValueError, match=re.escape(f"tune={text!r}: ") + ".*" + re.escape(message)):
+        sweep.parse_tune(["epochs=1", text], base(), ["softmax", "mse"], ["dot"])
+
+
+def test_the_type_of_a_tuned_field_is_that_of_the_cell_that_has_it():
+    texts = ["loss.k=1,2", "loss.kappa=1"]
+    tune = sweep.parse_tune(texts, base(), ["mse", "rankmax", "rescaled_mse"], ["dot"])
+    assert tune == {"loss.k": (1, 2), "loss.kappa": (1.0,)}
+    assert isinstance(tune["loss.k"][0], int)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"seeds": [0, 1, 0]}, "the seeds of a grid repeat 0: a run would count twice"),
-        ({"losses": ["mse", "mse"]}, "the losses of a grid repeat 'mse'"),
-        ({"losses": []}, "a grid needs losses"),
-        ({"seeds": [0, -1]}, r"seed -1 is not in 0 \.\. 2\*\*32 - 1"),
-        ({"tune": {RATE: (0.1, -0.1)}}, "optimizer.learning_rate -0.1 is not positive"),
-        ({"tune": {RATE: (0.1, 0.2, 0.1)}}, "the values of optimizer.learning_rate of a grid repeat 0.1"),
-        ({"tune": {"seed": (0, 1)}}, "seed cannot be tuned: a grid's seeds tell"),
+        ({"seeds": [0, 1, 0]}, r"seeds=0: repeated, so its runs would count twice\. Remove one\."),
+        ({"losses": ["mse", "mse"]}, r"losses='mse': repeated, so its runs would count twice\. Remove one\."),
+        ({"losses": []}, r"losses=\(\): a grid needs at least one\. Add one\."),
+        ({"seeds": [0, -1]}, r"seed=-1: not in 0\.\.2\*\*32 - 1\. Choose another seed\."),
         (
-            {"tune": {"data.validation_fraction": (0.1, 0.2)}},
-            "data.validation_fraction cannot be tuned: a grid's runs",
+            {"tune": {RATE: (0.1, -0.1)}},
+            r"optimizer\.learning_rate=-0\.1: not positive\. Choose a positive number\.",
         ),
-        ({"tune": {"loss.name": ("mse",)}}, "loss.name is not a field of one number"),
+        (
+            {"tune": {RATE: (0.1, 0.2, 0.1)}},
+            r"values of optimizer\.learning_rate=0\.1: repeated, so its runs would count twice\. Remove",
+        ),
+        (
+            {"tune": {"seed": (0, 1)}},
+            r"tune=seed: the seeds show the variation by chance\. Choose another field\.",
+        ),
+        (
+            {"tune": {"data.max_examples": (10, 20)}},
+            "all runs of a grid share the data",
+        ),
+        (
+            {"tune": {"loss.name": ("mse",)}},
+            r"loss\.name: not a field of one number\. Choose another field\.",
+        ),
         (
             {"losses": ["softmax", "softmax@cnn"]},
             "losses=softmax@cnn: this loss takes no rank function. Use 'softmax', or",
         ),
         (
             {"losses": ["mse", "softmax"], "tune": {"loss.kappa": (1.0, 2.0)}},
-            "tune=loss.kappa: no loss or interaction of this grid has it",
+            "loss.kappa: loss 'softmax' has no such option. Choose an entry that has it with",
         ),
     ],
 )
@@ -219,7 +238,7 @@ def test_a_bad_axis_is_refused_before_anything_runs(tmp_path, changes, message):
 
 
 def test_cells_that_are_the_same_experiment_are_refused(tmp_path):
-    ranked = config.override(base(), {"loss.rank_fn": "handcrafted"})
+    ranked = config.override(base(), {"loss.name": "approx_ndcg", "loss.rank_fn": "handcrafted"})
     axes = {"losses": ["approx_ndcg", "approx_ndcg@handcrafted"], "interactions": ["dot"], "seeds": [0]}
     with pytest.raises(ValueError, match="approx_ndcg@handcrafted-dot: the grid has this cell twice"):
         sweep.run_grid(ranked, str(tmp_path / "grid"), **axes)
@@ -241,19 +260,26 @@ def test_cells_that_are_the_same_experiment_are_refused(tmp_path):
 def test_a_field_of_the_command_line_without_effect_is_refused(changes, message):
     axes = {"losses": ["softmax", "mse"], "interactions": ["dot"], "tune": {RATE: (0.1, 0.2)}}
     with pytest.raises(ValueError, match=message):
-        sweep.check_overrides(changes, config.override(base(), changes), **axes)
+        sweep.check_overrides(changes, base(), **axes)
 
 
-def test_a_field_of_the_command_line_may_apply_to_some_cells():
+def test_a_field_of_the_command_line_applies_to_the_cells_that_have_it():
+    parts = {"loss.name": "approx_ndcg", "interaction.name": "lc_mlp"}
     changes = {"loss.temperature": 0.5, "loss.rank_fn": "cnn", "epochs": 2.0, "interaction.units": 8}
-    axes = {"losses": ["approx_ndcg", "mse"], "interactions": ["dot", "lc_mlp"], "tune": {}}
-    sweep.check_overrides(changes, config.override(base(), changes), **axes)
+    changed = config.override(base(), {**parts, **changes})
+    axes = {"losses": ["approx_ndcg", "mse"], "interactions": ["dot", "lc_mlp"]}
+    sweep.check_overrides(changes, changed, **axes, tune={})
+    cells = sweep.build_cells(changed, **axes)
+    assert [getattr(cell.loss, "temperature", None) for cell in cells] == [0.5, 0.5, None, None]
+    assert [getattr(cell.interaction, "units", None) for cell in cells] == [None, 8, None, 8]
+    assert sweep.ignored(changed, cells[2]) == ("loss.temperature", "loss.rank_fn", "interaction.units")
+    assert sweep.ignored(changed, cells[1]) == ()
 
 
-def test_knobs_of_a_frozen_encoder_cannot_be_tuned(tmp_path):
-    frozen = config.override(base(), {"encoder.frozen": True})
+def test_options_of_a_frozen_encoder_cannot_be_tuned(tmp_path):
+    frozen = config.override(base(), {"encoder.name": "bert", "encoder.frozen": True})
     axes = {"losses": ["mse"], "interactions": ["dot"], "seeds": [0]}
-    with pytest.raises(ValueError, match="encoder.dropout cannot be tuned: the encoder is frozen"):
+    with pytest.raises(ValueError, match="tune=encoder.dropout: all runs of a grid share a frozen encoder"):
         sweep.run_grid(frozen, str(tmp_path / "grid"), **axes, tune={"encoder.dropout": (0.1, 0.2)})
 
 

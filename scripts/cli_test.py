@@ -252,15 +252,15 @@ def test_sweep_on_a_frozen_encoder(command, tmp_path, tiny_goemotions, tiny_bert
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--config.loss.nme=mse"], "an experiment has no field 'loss.nme', did you mean 'loss.name'?"),
+        (["--config.loss.nme=mse"], "loss.nme: loss 'softmax' has no such option. It has: temperature,"),
         (["--config.loss.name=softmx"], "loss='softmx': unknown. Did you mean 'softmax'?"),
         (["--config.epochs=many"], "flag --config.epochs=many: could not convert string to float: 'many'"),
         (["--wrkdir=x"], "Unknown command line flag 'wrkdir'. Did you mean: workdir ?"),
         (["somewhere"], "there are no positional arguments: somewhere"),
         (["--config=nowhere.py"], "--config=nowhere.py: neither a file nor a packaged config"),
-        (["--config.data.name=goemotions", "--config.data.path=nowhere"], "no file nowhere/emotions.txt"),
+        (["--data=goemotions", "--config.data.path=nowhere"], "no file nowhere/emotions.txt"),
         (
-            ["--config.encoder.name=vgg16"],
+            ["--encoder=vgg16"],
             "error: VGG16 takes images of 32 x 32 x",
         ),
         pytest.param(
@@ -286,7 +286,7 @@ def test_a_broken_row_is_one_clear_line(tmp_path, mistaken, tiny_goemotions, tin
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines[:40], row, *lines[40:]]) + "\n")
     flags = [
-        "--config.data.name=goemotions",
+        "--data=goemotions",
         f"--config.data.path={tiny_goemotions}",
         f"--config.encoder.path={tiny_bert}",
     ]
@@ -344,8 +344,8 @@ def test_convert_then_train_with_class_names(command, tmp_path, tiny_goemotions,
         f"--config.data.path={tiny_goemotions}",
         f"--config.encoder.path={own}",
         "--config.data.max_length=8",
-        "--config.class_encoder.name=text",
-        "--config.interaction.name=cosine",
+        "--class_encoder=text",
+        "--interaction=cosine",
         "--config.data.held_out=('anger',)",
         "--config.metrics=('top1_error', 'mean_rank')",
         "--config.monitor=mean_rank",
@@ -400,7 +400,7 @@ def test_data_of_users(command, tmp_path):
     for name, flag in (("movielens", f"path={tmp_path}"), ("synthetic_retrieval", "num_classes=200")):
         path = tmp_path / name
         finished = command(
-            "describe_data", DIGITS, f"--config.data.name={name}", f"--config.data.{flag}", f"--output={path}"
+            "describe_data", DIGITS, f"--data={name}", f"--config.data.{flag}", f"--output={path}"
         )
         assert finished.returncode == 0, finished.stderr
         assert "Classes excluded from the ranking of an example, mean: " in finished.stdout
@@ -412,19 +412,19 @@ def test_data_of_users(command, tmp_path):
     ("arguments", "message"),
     [
         (
-            ["--config.data.name=movielens", "--config.data.path=nowhere"],
+            ["--data=movielens", "--config.data.path=nowhere"],
             "nowhere is neither a folder that holds",
         ),
         (
-            ["--config.data.name=movielens", "--config.data.release=9m"],
+            ["--data=movielens", "--config.data.release=9m"],
             "data.release '9m' is not one of latest-",
         ),
         (
-            ["--config.data.name=synthetic_retrieval", "--config.data.num_relevant=1"],
+            ["--data=synthetic_retrieval", "--config.data.num_relevant=1"],
             "data.num_relevant 1 is not from 3 to 500",
         ),
-        (["--config.data.pth=x"], "an experiment has no field 'data.pth', did you mean 'data.path'?"),
-        (["--config.data.name=goemotions", "--config.data.path=nowhere"], "no file nowhere/emotions.txt"),
+        (["--config.data.pth=x"], "data.pth: dataset 'digits' has no such option. It has: none."),
+        (["--data=goemotions", "--config.data.path=nowhere"], "no file nowhere/emotions.txt"),
         (["--output=FILE"], "FILE"),
         (["--output=FILE/within"], "FILE/within"),
     ],

@@ -4,6 +4,7 @@ Nothing here imports TensorFlow before the flags are parsed: a wrong flag or `--
 """
 
 import difflib
+import itertools
 import os
 import re
 import runpy
@@ -26,8 +27,12 @@ HELP = re.compile("--?(help|helpshort|h|\\?)")
 MISSING = re.compile(r"flag --(\w+)=None: Flag --\1 must have a value other than None\.")
 
 
+# A flag that swaps a part of the config, such as --loss=rankmax.
+SWAP = re.compile(rf"--?(?:config\.)?({'|'.join(config.PARTS)})(?:\.name)?(?:=(.*))?")
+
+
 def define_config(required=True):
-    """Defines `--config=NAME` with `--config.FIELD=VALUE`; returns the flag's holder."""
+    """Defines `--config=NAME`, `--config.FIELD=VALUE` and `--PART=NAME`; returns the flag's holder."""
     holder = config_flags.DEFINE_config_file(
         "config",
         None,
@@ -36,6 +41,8 @@ def define_config(required=True):
     flags.FLAGS["config"].parser = _ConfigParser("config")
     if required:
         flags.mark_flag_as_required("config")
+    for kind, part in config.PARTS.items():
+        flags.DEFINE_string(kind, None, f"Replaces this part of the config: {', '.join(part.names())}.")
     return holder
 
 
@@ -121,10 +128,29 @@ def load_config(name):
 
 
 class _ConfigParser(ConfigFileFlagParser):
-    """Finds packaged configs by name, and reports an error of the file's program when it is parsed."""
+    """Finds packaged configs by name, swaps parts, and reports errors of the file and of fields."""
 
     def parse(self, path):
-        return load_config(path)
+        experiment = load_config(path)
+        try:
+            experiment = _swapped(experiment, sys.argv)
+            for argument in sys.argv[1:]:
+                match = re.match(r"--?(?:no)?config\.([^=]*)", argument)
+                if match:
+                    config.check_field(experiment, match[1])
+        except ValueError as error:
+            raise flags.IllegalFlagValueError(str(error)) from error
+        return experiment
+
+
+def _swapped(experiment, argv):
+    """Returns an experiment with the parts that a command line names."""
+    names = {}
+    for argument, following in itertools.zip_longest(argv[1:], argv[2:]):
+        match = SWAP.fullmatch(argument)
+        if match:
+            names[f"{match[1]}.name"] = match[2] if match[2] is not None else following
+    return config.override(experiment, names)
 
 
 def _parse(argv):
@@ -132,21 +158,12 @@ def _parse(argv):
         if any(HELP.fullmatch(argument) for argument in argv[1:]):
             print(_help(argv))
             sys.exit()
-        _check_config_fields(argv)
         rest = flags.FLAGS(argv)[1:]
         if rest:
             raise ValueError(f"there are no positional arguments: {' '.join(rest)}")
     except (flags.Error, *USER_ERRORS) as error:
         _fail(MISSING.sub(r"--\1: missing. Set --\1=VALUE; --help shows all flags.", str(error)))
     return argv[:1]
-
-
-def _check_config_fields(argv):
-    """Raises ValueError where a flag names a field that an experiment does not have."""
-    for argument in argv[1:]:
-        match = re.match(r"--?(?:no)?config\.([^=]*)", argument)
-        if match:
-            config.check_field(match[1])
 
 
 def _help(argv):
@@ -162,7 +179,7 @@ def _help(argv):
         lines += [f"  --{flag.name}", textwrap.indent(textwrap.fill(text, WIDTH - 6), 6 * " ")]
     if "config" in flags.FLAGS:
         named = [match[1] for match in (re.fullmatch("--?config=(.*)", a) for a in argv) if match]
-        experiment = load_config(named[-1]) if named else config.Experiment()
+        experiment = _swapped(load_config(named[-1]) if named else config.Experiment(), argv)
         values = config.values(experiment)
         width = max(map(len, values))
         lines += [

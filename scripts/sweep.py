@@ -29,11 +29,11 @@ def main():
     from rank4class.pipelines import sweep
     from rank4class.pipelines.reporting import sweep_report
 
-    tune = sweep.parse_tune(_TUNE.value)
-    axes = {"losses": _LOSSES.value, "interactions": _INTERACTIONS.value, "tune": tune}
+    base, cells = _CONFIG.value, {"losses": _LOSSES.value, "interactions": _INTERACTIONS.value}
+    tune = sweep.parse_tune(_TUNE.value, base, **cells)
     overrides = config_flags.get_override_values(flags.FLAGS["config"])
-    sweep.check_overrides(overrides, _CONFIG.value, **axes)
-    runs = sweep.run_grid(_CONFIG.value, _WORKDIR.value, seeds=_SEEDS.value, **axes)
+    sweep.check_overrides(overrides, base, **cells, tune=tune)
+    runs = sweep.run_grid(base, _WORKDIR.value, seeds=_SEEDS.value, tune=tune, **cells)
     path = sweep_report.write_grid(runs, _WORKDIR.value, tune)
     print(f"\n{sweep_report.grid_text(runs)}\n")
     print(f"Report with plots: {path}")

@@ -27,33 +27,46 @@ def get(name, n, trained=None):
     array([[2.5, 4. , 2.5, 1. ]], dtype=float32)
     """
     if name not in NAMES:
-        raise ValueError(f"rank function {name!r} is unknown; there are: {', '.join(NAMES)}")
+        raise ValueError(f"rank_fn={name!r}: unknown. There are: {_names()}.")
     if name in FORMULAS:
         return FORMULAS[name]
     return sorters.get(name, n=n, trained=trained or sorters.SHIPPED).rank_fn
 
 
-def check(section):
-    """Raises ValueError, naming the field, where a `config.Loss` makes no sense of its rank function."""
-    knobs = losses.option_names(section.name)
-    if section.rank_fn is None:
-        if section.name in losses.BATCH_LOSSES:
-            raise ValueError(f"loss {section.name!r} needs loss.rank_fn: {', '.join(NAMES)}")
+def check(loss):
+    """Raises ValueError, with the field, if a `config.Loss` cannot have its rank function.
+
+    Args:
+      loss: a `config.Loss`.
+    """
+    rank_fn = loss.rank_fn
+    if rank_fn is None:
+        if loss.name in losses.BATCH_LOSSES:
+            raise ValueError(f"loss.rank_fn=None: loss {loss.name!r} requires it. Choose one of: {_names()}.")
         for field in ("fine_tune", "sorter", "l1_epochs"):
-            if getattr(section, field):
-                raise ValueError(f"loss.{field} needs loss.rank_fn, the name of a sorter")
+            if getattr(loss, field):
+                raise ValueError(
+                    f"loss.{field}={getattr(loss, field)!r}: requires a sorter. Set loss.rank_fn."
+                )
         return
-    if "rank_fn" not in knobs:
-        raise ValueError(f"loss {section.name!r} has no knob 'rank_fn'; it has: {', '.join(knobs) or 'none'}")
-    if section.rank_fn not in NAMES:
-        raise ValueError(f"loss.rank_fn {section.rank_fn!r} is unknown; there are: {', '.join(NAMES)}")
-    if section.rank_fn == "exact":
-        raise ValueError(
-            "loss.rank_fn 'exact' has no gradient to learn by: take another, such as 'equivariant'"
-        )
-    learned = section.rank_fn in sorters.LEARNED
+    if rank_fn not in NAMES:
+        raise ValueError(f"loss.rank_fn={rank_fn!r}: unknown. There are: {_names()}.")
+    if rank_fn == "exact":
+        raise ValueError("loss.rank_fn='exact': it has no gradient. Choose another, such as 'equivariant'.")
     for field in ("fine_tune", "sorter"):
-        if getattr(section, field) and not learned:
-            raise ValueError(f"loss.{field} is for a sorter that learns: {', '.join(sorters.LEARNED)}")
-    if section.l1_epochs is not None and not section.l1:
-        raise ValueError("loss.l1_epochs needs loss.l1, the weight of the mean absolute error")
+        if getattr(loss, field) and rank_fn not in sorters.LEARNED:
+            raise ValueError(
+                f"loss.{field}={getattr(loss, field)!r}: {rank_fn!r} has no weights. Choose one of: "
+                f"{', '.join(sorters.LEARNED)}."
+            )
+    if loss.l1_epochs is not None:
+        if not loss.l1_epochs > 0.0:
+            raise ValueError(f"loss.l1_epochs={loss.l1_epochs}: not positive. Choose a positive number.")
+        if not loss.l1:
+            raise ValueError(
+                f"loss.l1_epochs={loss.l1_epochs}: the mean absolute error has no weight. Set loss.l1."
+            )
+
+
+def _names():
+    return ", ".join(NAMES)

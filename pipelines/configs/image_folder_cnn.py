@@ -5,7 +5,7 @@ r"""Your own images, a folder a class, with a small convolutional network.
 
 FOLDER holds a folder of images for each class, or `train` with those, and `validation` and `test` as far as
 they are given; what is not is drawn, a tenth each. Who holds the weights of a ResNet50 starts from them with
-`--config.encoder.name=resnet50 --config.encoder.path=WEIGHTS --config.data.image_size=224`.
+`--encoder=resnet50 --config.encoder.path=WEIGHTS --config.data.image_size=224`.
 
 Running time: two minutes on 2 cores for 8,000 images at --config.data.image_size=32. Expected on a subset of
 CIFAR-10 as image files (1,000 drawn for the test), at that size, percent: top-1 error 50.9, NDCG@5 72.6.

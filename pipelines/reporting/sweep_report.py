@@ -189,7 +189,7 @@ def boundary_notes(experiment, tune):
     """
     notes = []
     for field, values in tune.items():
-        value = config.value_of(experiment, field)
+        value = config.values(experiment).get(field)
         if len(values) > 1 and value == min(values) and value:  # no value is lower than 0
             notes.append(f"{field}={value:g} is the lowest value tried; try lower values")
         if len(values) > 1 and value == max(values):
@@ -231,7 +231,7 @@ def training_table(runs, root, tune=None):
             _span([run.results[key] * in_epochs for run in group]) for key in ("best_step", "steps")
         )
         tried = _tried(root, f"{loss}-{interaction}", fields, monitor)
-        values = (config.value_of(experiment, field) for field in fields)
+        values = (config.values(experiment).get(field) for field in fields)
         rows.append(
             [
                 loss,
@@ -393,7 +393,7 @@ def _best_of(metric):
 def _cells(runs):
     cells = {}
     for run in runs:
-        cells.setdefault((config.title(run.experiment.loss), run.experiment.interaction.name), []).append(run)
+        cells.setdefault((run.experiment.loss.title, run.experiment.interaction.name), []).append(run)
     return cells
 
 

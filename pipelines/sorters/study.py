@@ -124,7 +124,7 @@ def search_learning_rate(of_rate, value, rates):
 
 
 def _title(name, rank_fn):
-    return config.title(config.Loss(name, rank_fn=rank_fn))
+    return name if rank_fn is None else f"{name}@{rank_fn}"
 
 
 def _of_seeds(task, name, rank_fn, loaded, folder, tell, rate):

@@ -161,8 +161,11 @@ def test_the_sweep_moves_one_score_past_the_others():
         ({"epochs": 0.0}, "epochs 0.0 is not positive"),
         ({"epochs": 1e9}, r"epochs 1e\+09 make 1e\+10 steps: set it lower"),
         ({"batch_size": -1}, "batch_size -1 is not positive"),
-        ({"seed": -1}, "seed -1"),
-        ({"optimizer": config.Optimizer(learning_rate=0.0)}, "^learning_rate 0.0 is not positive"),
+        ({"seed": -1}, r"seed=-1: not in 0\.\.2\*\*32 - 1\. Choose another seed\."),
+        (
+            {"optimizer": config.Optimizer(learning_rate=0.0)},
+            r"^learning_rate=0\.0: not positive\. Choose a positive number\.",
+        ),
     ],
 )
 def test_mistakes(changes, message, tmp_path):
@@ -177,7 +180,10 @@ def test_the_folder_of_another_sorter(whole, tmp_path):
     with pytest.raises(ValueError, match="holds another experiment: move is 1.0 there and 2.0 here"):
         training.train(dataclasses.replace(experiment, move=2.0), str(path))
     (path / "config.json").write_text('{"data": {}}')
-    with pytest.raises(ValueError, match="has the field 'data', which .*; choose another --workdir"):
+    with pytest.raises(
+        ValueError,
+        match="config.json: data: SorterExperiment has no such field. .*; choose another --workdir",
+    ):
         training.train(experiment, str(path))
     with pytest.raises(ValueError, match="--workdir is empty"):
         training.train(experiment, "")

@@ -19,7 +19,7 @@ DAMAGES = {
     "cut short": ('{"a": ', "Expecting value|is not JSON"),
     "twice": ('{"a": 1, "a": 2}', "has the key 'a' twice"),
     "digits": ('{"a": %s}' % ("1" * 5000), "has an integer of too many digits"),
-    "no object": ("NaN", "no JSON object|where the fields of"),
+    "no object": ("NaN", "no JSON object|stands for the fields of"),
 }
 
 

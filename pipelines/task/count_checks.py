@@ -16,7 +16,7 @@ def check(experiment, train):
     if train.multi_label:
         _check_counts(experiment, train)
         if experiment.loss.name == "n_choose_k":
-            _check_levels(experiment.loss.levels or 2, train)
+            _check_levels(experiment.loss.levels, train)
     elif section.name != "none":
         raise ValueError(
             f"count_prior.name {section.name!r} is for data of several classes an example; those of "
@@ -35,7 +35,10 @@ def _check_counts(experiment, train):
                 "count_prior.name=learned"
             )
     elif section.name in ("learned", "fixed"):
-        chances = np.array(section.probabilities or np.ones((section.most or sizes.max()) + 1))
+        if section.name == "fixed":
+            chances = np.array(section.probabilities)
+        else:
+            chances = np.ones((section.most or sizes.max()) + 1)
         knob = "probabilities" if section.name == "fixed" else "most"
         if len(chances) > train.labels.shape[1] + 1:
             raise ValueError(

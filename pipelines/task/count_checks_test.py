@@ -190,16 +190,31 @@ def test_a_run_checks_its_training_examples(loaded, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"count_prior.name": "learnt"}, "count_prior.name 'learnt'"),
-        ({"count_prior.name": "none"}, "metric 'nll' needs a prior of the count: set count_prior.name"),
-        ({"count_prior.name": "empirical", "count_prior.most": 3}, "has no count_prior.most"),
-        ({"count_prior.name": "fixed"}, "needs count_prior.probabilities, of 0, 1, ... classes"),
+        (
+            {"count_prior.name": "learnt"},
+            r"count_prior='learnt': unknown\. Did you mean 'learned'\? There are: none, empirical,",
+        ),
+        (
+            {"count_prior.name": "none"},
+            r"metrics='nll': it requires a count prior\. Set count_prior to one of: empirical,",
+        ),
+        (
+            {"count_prior.name": "empirical", "count_prior.most": 3},
+            r"count_prior\.most: count_prior 'empirical' has no such option\. Choose an entry that has",
+        ),
+        (
+            {"count_prior.name": "fixed"},
+            r"count_prior\.probabilities: count_prior 'fixed' requires it\. Set it\.",
+        ),
         (
             {"count_prior.name": "fixed", "count_prior.probabilities": (0.5,)},
-            "count_prior.probabilities: the probabilities of the counts sum to 0.5",
+            r"count_prior\.the probabilities of the counts sum to 0\.5, not to 1",
         ),
-        ({"count_prior.most": 0}, "count_prior.most 0 is not"),
-        ({"loss.levels": 3}, "counts the classes of one level, loss.levels 3 has more"),
+        ({"count_prior.most": 0}, r"count_prior\.most=0: not a whole number of at least 1\. Choose one\."),
+        (
+            {"loss.levels": 3},
+            r"loss\.levels=3: count prior 'learned' counts one level\. Set loss\.levels=2 or",
+        ),
     ],
 )
 def test_sections_that_make_no_sense(changes, message):

@@ -7,7 +7,6 @@ import os
 import numpy as np
 
 from rank4class import data, models
-from rank4class.pipelines import config
 from rank4class.pipelines.task import frozen_features, hashing, preprocessing
 from rank4class.pipelines.task.task import Task
 
@@ -30,7 +29,7 @@ def load(experiment, cache_dir):
     check_class_weights(experiment.data, dataset.splits["train"])
     splits = limit_examples(dataset.splits, experiment.data)
     preprocess = preprocessing.preprocess_of(experiment, dataset)
-    if experiment.data.on_invalid_row == "skip":
+    if getattr(experiment.data, "on_invalid_row", "fail") == "skip":
         splits = _without_unreadable(dataset.class_names, splits, preprocess)
     problem = Task(
         dataset.class_names,
@@ -50,20 +49,20 @@ def load(experiment, cache_dir):
 
 
 def _encoder_maker(section, splits):
-    knobs = config.knobs(section)
+    options = section.options()
     if section.name == "embedding" and "id" in splits["train"].features:
-        knobs["num_ids"] = 1 + max(int(split.features["id"].max()) for split in splits.values())
-    return lambda: models.get("encoder", section.name, **knobs)
+        options["num_ids"] = 1 + max(int(split.features["id"].max()) for split in splits.values())
+    return lambda: models.get("encoder", section.name, **options)
 
 
 def with_encoder(problem, section):
-    """Returns a problem, of an encoder that is not frozen, with one of other knobs."""
+    """Returns a problem, of an encoder that is not frozen, with one of other options."""
     return dataclasses.replace(problem, make_encoder=_encoder_maker(section, problem.splits))
 
 
 def read_dataset(section):
     """Returns the `data.Dataset` of a `config.Data`, whole."""
-    return data.get(section.name, **config.dataset_knobs(section))
+    return data.get(section.name, **section.options())
 
 
 def limit_examples(splits, section):

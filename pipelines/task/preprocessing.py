@@ -5,7 +5,6 @@ import tensorflow as tf
 from absl import logging
 
 from rank4class import data, models
-from rank4class.pipelines import config
 
 
 def augment_of(experiment, dataset):
@@ -69,8 +68,8 @@ def class_texts(experiment, class_names):
     if section.name == "text":
         lists = {name: value.numpy().tolist() for name, value in features.items()}
         return {**fields, "class_features": lists}
-    knobs = {"pooling": "mean"} if section.path else config.knobs(experiment.encoder)
-    encoder = models.get("encoder", models.encoder_of(path), **{**knobs, "path": path})
+    options = {"pooling": "mean"} if section.path else experiment.encoder.options()
+    encoder = models.get("encoder", models.encoder_of(path), **{**options, "path": path})
     return {**fields, "class_vectors": encoder(features, training=False).numpy()}
 
 

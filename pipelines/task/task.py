@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from rank4class import data, models
 from rank4class.losses.ops import set_sizes
-from rank4class.pipelines import config
 
 
 class ModelOutputs(typing.NamedTuple):
@@ -138,7 +137,7 @@ class Task:
             return encoder
         class_encoder = self._class_encoder(experiment.class_encoder, encoder.width)
         interaction = models.get(
-            "interaction", experiment.interaction.name, **config.knobs(experiment.interaction)
+            "interaction", experiment.interaction.name, **experiment.interaction.options()
         )
         count_prior = self._count_prior(experiment.count_prior)
         model = models.RankModel(encoder, class_encoder, interaction, num_classes=n, count_prior=count_prior)
@@ -148,8 +147,7 @@ class Task:
 
     def _class_encoder(self, section, width):
         if section.name == "embedding":
-            decay = section.weight_decay or 0.0
-            knobs = {"num_classes": len(self.class_names), "width": width, "weight_decay": decay}
+            knobs = {"num_classes": len(self.class_names), "width": width, **section.options()}
         elif section.name == "text":
             knobs = {"features": self.class_features}
         else:
@@ -175,7 +173,7 @@ class Task:
             return models.get("count_prior", "fixed", probabilities=shares)
         if section.name == "learned":
             most = section.most or self.max_relevant("train")
-            return models.get("count_prior", "learned", **{**config.knobs(section), "most": most})
+            return models.get("count_prior", "learned", **{**section.options(), "most": most})
         return None
 
     def scorer(self, model, split, count_prior="none"):

@@ -8,7 +8,7 @@ from official.modeling.optimization import lr_schedule
 from rank4class import losses
 from rank4class.losses.ops import set_sizes
 from rank4class.models import sorters
-from rank4class.pipelines import config
+from rank4class.pipelines.config.optimizers import OPTIMIZERS
 
 
 def build_loss(experiment, total_steps, max_relevant=None, rank_fn=None, l1_steps=None):
@@ -25,7 +25,7 @@ def build_loss(experiment, total_steps, max_relevant=None, rank_fn=None, l1_step
       A function of a step's number, from 0, labels, `task.ModelOutputs` and weights to the losses, float32
       `[B]`.
     """
-    name, knobs = experiment.loss.name, config.knobs(experiment.loss)
+    name, knobs = experiment.loss.name, experiment.loss.options()
     known = losses.option_names(name)
     given = {"seed": experiment.seed, "max_relevant": max_relevant, "rank_fn": rank_fn}
     knobs |= {knob: value for knob, value in given.items() if knob in known}
@@ -58,7 +58,7 @@ def build_temperature(section, total_steps):
     """Builds the temperature over the steps: a Keras schedule, or None where `config.Loss` has it stay."""
     if section.final_temperature is None:
         return None
-    first = losses.get(section.name, **config.knobs(section)).options["temperature"]
+    first = losses.get(section.name, **section.options()).options["temperature"]
     last_step = max(1, total_steps - 1)
     rate = section.final_temperature / first
     return tf.keras.optimizers.schedules.ExponentialDecay(first, last_step, rate)
@@ -89,14 +89,7 @@ def build_optimizer(section, schedule, precision="float32"):
       precision: of the model; float16 needs the loss scaled, which the optimizer then does.
     """
     average = {"use_ema": section.ema_momentum is not None, "ema_momentum": section.ema_momentum or 0.0}
-    if section.name == "adam":
-        optimizer = tf.keras.optimizers.Adam(schedule, **average)
-    elif section.name == "adagrad":
-        optimizer = tf.keras.optimizers.Adagrad(schedule, **average)
-    else:
-        optimizer = tf.keras.optimizers.AdamW(schedule, weight_decay=section.weight_decay, **average)
-        # Biases and the scales of normalisation have nothing to decay to.
-        optimizer.exclude_from_weight_decay(var_names=["bias", "beta", "gamma"])
+    optimizer = OPTIMIZERS[section.name](schedule, **section.options(), **average)
     if precision == "mixed_float16":
         return tf.keras.mixed_precision.LossScaleOptimizer(optimizer)
     return optimizer

@@ -219,7 +219,7 @@ def _metrics(experiment, loaded):
 
 def _check_k(experiment, loaded):
     """A loss that selects `k` classes needs more: of all of them it is always 0."""
-    k, num_classes = experiment.loss.k, loaded.num_scored("train")
+    k, num_classes = getattr(experiment.loss, "k", None), loaded.num_scored("train")
     if k is not None and k >= num_classes:
         raise ValueError(f"loss.k {k} selects all of the {num_classes} classes that are trained: lower it")
 

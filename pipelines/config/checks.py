@@ -1,0 +1,246 @@
+"""Checks of an experiment before anything is loaded.
+
+Ranges of options are checked by the function or class that has them. This module checks the fields of the
+framework, and combinations of parts. It imports TensorFlow when a check is called.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rank4class.pipelines.config.experiment import Experiment, check_types, value_of
+
+DECAYS = ("none", "linear", "cosine")
+PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
+AUGMENTATIONS = ("none", "affine_flip", "random_crop")
+STRATEGIES = ("default", "mirrored", "multi_worker", "tpu")  # of `distribution.get`
+CHECKPOINTS = ("best", "last")  # of `rank_training.restore`
+POSITIVE = (
+    "data.max_length",
+    "data.max_examples",
+    "class_encoder.attention_heads",
+    "batch_size",
+    "accumulation_steps",
+    "steps_per_execution",
+    "checkpoint_steps",
+    "epochs",
+    "steps",
+    "evaluations_per_epoch",
+    "evaluation_batch_size",
+)
+
+
+def check(experiment: Experiment, *, trains: bool = True) -> None:
+    """Raises ValueError, with the field and the remedy, if an experiment cannot run.
+
+    Args:
+      experiment: the experiment.
+      trains: whether it needs the weights of its encoder; a description of its dataset does not.
+    """
+    check_types(experiment)
+    for name in POSITIVE:
+        check_positive(name, value_of(experiment, name))
+    _check_data(experiment)
+    _check_encoder(experiment, trains)
+    _check_class_encoder(experiment)
+    _check_items(experiment)
+    _check_interaction(experiment)
+    _check_loss(experiment)
+    _check_count_prior(experiment)
+    check_optimizer(experiment.optimizer)
+    check_choice("precision", experiment.precision, PRECISIONS)
+    if experiment.patience < 0:
+        raise ValueError(f"patience={experiment.patience}: negative. Choose at least 0.")
+    check_seed(experiment.seed)
+    _check_metrics(experiment)
+
+
+def check_seed(seed: int) -> None:
+    """Raises ValueError unless a seed is in 0..2**32 - 1."""
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"seed={seed}: not in 0..2**32 - 1. Choose another seed.")
+
+
+def check_optimizer(optimizer: Any, prefix: str = "optimizer.") -> None:
+    """Raises ValueError, with the field, if a `config.Optimizer` cannot be built."""
+    from rank4class.pipelines.config.optimizers import OPTIMIZERS
+
+    with fields_of(prefix):
+        check_choice("decay", optimizer.decay, DECAYS)
+        check_positive("learning_rate", optimizer.learning_rate)
+        check_positive("clip_norm", optimizer.clip_norm)
+        momentum = optimizer.ema_momentum
+        if momentum is not None and not 0.0 < momentum < 1.0:
+            raise ValueError(f"ema_momentum={momentum}: not in (0, 1). Choose another value.")
+        check_fraction("warmup_fraction", optimizer.warmup_fraction)
+        OPTIMIZERS.build(optimizer.name, schedule=optimizer.learning_rate, **optimizer.options())
+
+
+def check_choice(field: str, value: str, choices: Iterable[str]) -> None:
+    """Raises ValueError unless a value is one of the choices."""
+    if value not in choices:
+        raise ValueError(f"{field}={value!r}: unknown. There are: {', '.join(choices)}.")
+
+
+def check_positive(field: str, value: float | None) -> None:
+    """Raises ValueError unless a number is positive or None."""
+    if value is not None and not value > 0:
+        raise ValueError(f"{field}={value}: not positive. Choose a positive number.")
+
+
+def check_fraction(field: str, value: float) -> None:
+    """Raises ValueError unless a number is in [0, 1)."""
+    if not 0.0 <= value < 1.0:
+        raise ValueError(f"{field}={value}: not in [0, 1). Choose another value.")
+
+
+@contextlib.contextmanager
+def fields_of(prefix: str) -> Iterator[None]:
+    """Puts the name of a section before the field in a ValueError that is raised within the block."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{prefix}{error}") from error
+
+
+def _check_data(experiment):
+    from rank4class.data import DATASETS
+
+    data = experiment.data
+    with fields_of("data."):
+        DATASETS.check(data.name, data.options())
+    check_choice("data.augmentation", data.augmentation, AUGMENTATIONS)
+    if data.augmentation != "none" and experiment.encoder.frozen:
+        raise ValueError(
+            f"data.augmentation={data.augmentation!r}: a frozen encoder encodes each image once. Set "
+            "encoder.frozen=False or data.augmentation='none'."
+        )
+    if data.image_size < 2:
+        raise ValueError(f"data.image_size={data.image_size}: smaller than 2 pixels. Choose a larger size.")
+    if data.split_seed < 0:
+        raise ValueError(f"data.split_seed={data.split_seed}: negative. Choose at least 0.")
+
+
+def _check_encoder(experiment, trains):
+    from rank4class import models
+
+    encoder, options = experiment.encoder, experiment.encoder.options()
+    reads_weights = "path" in encoder.option_names
+    if not trains and reads_weights:
+        options.setdefault("path", None)
+    with fields_of("encoder."):
+        models.ENCODERS.check(encoder.name, options)
+        if not reads_weights:
+            models.ENCODERS.build(encoder.name, **options)
+    if trains and reads_weights and encoder.frozen and not encoder.path:
+        raise ValueError(
+            "encoder.frozen=True: a frozen encoder requires pretrained weights. Set encoder.path."
+        )
+
+
+def _check_class_encoder(experiment):
+    from rank4class import models
+
+    class_encoder = experiment.class_encoder
+    if class_encoder.attention_layers < 0:
+        raise ValueError(
+            f"class_encoder.attention_layers={class_encoder.attention_layers}: negative. Choose at least 0."
+        )
+    check_fraction("class_encoder.attention_dropout", class_encoder.attention_dropout)
+    if class_encoder.name == "embedding":
+        with fields_of("class_encoder."):
+            models.get("class_encoder", "embedding", num_classes=2, width=2, **class_encoder.options())
+    if class_encoder.attention_layers and experiment.data.held_out:
+        raise ValueError(
+            f"class_encoder.attention_layers={class_encoder.attention_layers}: the training classes would "
+            "attend to those of data.held_out. Set only one of the two."
+        )
+    if class_encoder.name == "text" and experiment.encoder.frozen:
+        raise ValueError(
+            "class_encoder.name='text': it shares the instance encoder, which is frozen. Use 'frozen_text'."
+        )
+
+
+def _check_items(experiment):
+    if experiment.encoder.name != "items":
+        return
+    for kind in ("class_encoder", "interaction", "count_prior"):
+        part = getattr(experiment, kind)
+        changed = {**({} if part.name == part.default else {"name": part.name}), **part.changed()}
+        for field, value in changed.items():
+            raise ValueError(
+                f"{kind}.{field}={value!r}: encoder 'items' is a whole model, in which it has no effect. "
+                "Leave it out."
+            )
+
+
+def _check_interaction(experiment):
+    from rank4class import models
+
+    with fields_of("interaction."):
+        models.get("interaction", experiment.interaction.name, **experiment.interaction.options())
+
+
+def _check_loss(experiment):
+    from rank4class import losses
+    from rank4class.losses.ops import ranks
+    from rank4class.pipelines.config import rank_functions
+
+    part = experiment.loss
+    rank_functions.check(part)
+    rank_fn = {"rank_fn": ranks.sigmoid_ranks} if part.rank_fn else {}
+    with fields_of("loss."):
+        check_positive("final_temperature", part.final_temperature)
+        loss = losses.get(part.name, **part.options(), **rank_fn)
+        # A call checks the options against the scores.
+        if loss.of_classes and not loss.heads:
+            loss([0], [[0.0] * max(2, getattr(part, "k", 0))])
+    if not loss.of_classes:
+        raise ValueError(
+            f"loss={part.name!r}: it does not accept class scores. Compile a Keras model with it instead."
+        )
+    if loss.heads:
+        raise ValueError(
+            f"loss={part.name!r}: it requires several scores per class, and a rank model has one. Choose "
+            "another loss."
+        )
+
+
+def _check_count_prior(experiment):
+    from rank4class import losses, models
+
+    prior = experiment.count_prior
+    options = prior.options()
+    with fields_of("count_prior."):
+        if prior.name == "learned":
+            models.get("count_prior", "learned", **{"most": 1, **options})
+        elif prior.name == "fixed":
+            models.get("count_prior", "fixed", **options)
+    if prior.name == "none":
+        needing = [name for name in experiment.metrics if name in losses.metrics.SET_METRICS]
+        if needing:
+            names = ", ".join(name for name in prior.names() if name != "none")
+            raise ValueError(
+                f"metrics={needing[0]!r}: it requires a count prior. Set count_prior to one of: {names}."
+            )
+    elif getattr(experiment.loss, "levels", 2) != 2:
+        raise ValueError(
+            f"loss.levels={experiment.loss.levels}: count prior {prior.name!r} counts one level. "
+            "Set loss.levels=2 or count_prior.name='none'."
+        )
+
+
+def _check_metrics(experiment):
+    from rank4class import losses
+
+    if not experiment.metrics:
+        raise ValueError(
+            f"metrics=(): there is nothing to report. Name a metric, such as {experiment.monitor!r}."
+        )
+    if experiment.monitor not in experiment.metrics:
+        raise ValueError(
+            f"monitor={experiment.monitor!r}: not among the metrics. Choose one of: "
+            f"{', '.join(experiment.metrics)}."
+        )
+    for name in experiment.metrics:
+        losses.get_metric(name)
