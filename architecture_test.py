@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "models": {"models", "registry"},
     "data": {"data", "registry"},
     "pipelines": {"losses", "models", "data", "pipelines", "registry"},
-    "scripts": {"pipelines", "scripts"},
+    "scripts": {"models", "pipelines", "scripts"},
     "scripts/benchmarks": {"losses", "models", "data", "pipelines", "scripts"},
 }
 # The parts of `pipelines/`, by level: each imports only parts of lower levels.
@@ -43,8 +43,6 @@ LEVELS = {
 }
 LONGEST_FILE = 500  # lines
 LONG_FILES = {
-    "models/checkpoints.py",
-    "models/sorters.py",
     "pipelines/config/experiment.py",
     "pipelines/reporting/dataset_report.py",
     "pipelines/survival.py",

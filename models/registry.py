@@ -1,7 +1,7 @@
 """The parts of models by name: encoders, class encoders, interactions, count priors and sorters.
 
-Each part registers itself in its own file. Importing `rank4class.models` registers all parts of rank models,
-importing `rank4class.models.sorters` all sorters.
+Each part registers itself in the file that defines it. Importing `rank4class.models` registers all parts of
+rank models, importing `rank4class.models.sorters` all sorters.
 """
 
 import re

@@ -1,5 +1,7 @@
 """Encoders of images: a small CNN, VGG16 and ResNet50."""
 
+from collections.abc import Mapping
+
 import tensorflow as tf
 
 from rank4class.models.encoders import base
@@ -22,7 +24,7 @@ class SmallCnn(base.ImageEncoder):
     TensorShape([2, 8])
     """
 
-    def __init__(self, filters=(32, 64), units=64, dropout=0.0, **kwargs):
+    def __init__(self, filters: tuple[int, ...] = (32, 64), units: int = 64, dropout: float = 0.0, **kwargs):
         super().__init__(**kwargs)
         self.filters, self.units, self.dropout = tuple(filters), units, dropout
         self.layers = [
@@ -35,7 +37,7 @@ class SmallCnn(base.ImageEncoder):
         ]
 
     @property
-    def width(self):
+    def width(self) -> int:
         return self.units
 
     def get_config(self):
@@ -62,7 +64,7 @@ class Vgg16(base.WithWeightDecay, base.ImageEncoder):
     BLOCKS = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
     PIXEL_MEAN, PIXEL_DEVIATION = 120.707 / 255, 64.15 / 255
 
-    def __init__(self, weight_decay=5e-4, **kwargs):
+    def __init__(self, weight_decay: float = 5e-4, **kwargs):
         super().__init__(weight_decay, **kwargs)
         rate = 0.3  # after the first convolution; 0.4 later, 0.5 before and after the dense layer
         self.layers = []
@@ -79,7 +81,7 @@ class Vgg16(base.WithWeightDecay, base.ImageEncoder):
         self._drop(0.5)
 
     @classmethod
-    def from_checkpoint(cls, path=None, weight_decay=5e-4):
+    def from_checkpoint(cls, path: str | None = None, weight_decay: float = 5e-4) -> "Vgg16":
         """Returns the encoder with the weights of a checkpoint, or with random weights.
 
         Args:
@@ -100,15 +102,19 @@ class Vgg16(base.WithWeightDecay, base.ImageEncoder):
         self.layers.append(tf.keras.layers.Dropout(rate))
 
     @property
-    def width(self):
+    def width(self) -> int:
         return 512
 
-    def named_variables(self):
+    def named_variables(self) -> dict[str, tf.Variable]:
+        """Returns the variables by names that are the same in every program."""
         return _by_layer(self.layers)
 
-    def call(self, features, training=None):
+    def call(self, features: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         if features["image"].shape[1:] != [32, 32, 3]:
-            raise ValueError(f"VGG16 takes images of 32 x 32 x 3, not {features['image'].shape[1:]}")
+            raise ValueError(
+                f"image={features['image'].shape}: VGG16 takes images of 32 x 32 x 3. Resize the images, or "
+                "choose another encoder."
+            )
         image = (features["image"] - self.PIXEL_MEAN) / self.PIXEL_DEVIATION
         return super().call({"image": image}, training=training)
 
@@ -140,21 +146,24 @@ class ResNet50(base.WithWeightDecay):
     FEATURES = ("image",)
     VARIANTS = ("model_garden", "keras")
 
-    def __init__(self, variant="model_garden", weight_decay=1e-4, **kwargs):
+    def __init__(self, variant: str = "model_garden", weight_decay: float = 1e-4, **kwargs):
         super().__init__(weight_decay, **kwargs)
         if variant not in self.VARIANTS:
-            raise ValueError(f"variant {variant!r} is not one of {', '.join(self.VARIANTS)}")
+            raise ValueError(
+                f"variant={variant!r}: not one of {', '.join(self.VARIANTS)}. Choose one of them."
+            )
         self.variant = variant
         if variant == "keras":
             self.network = tf.keras.applications.ResNet50(include_top=False, weights=None, pooling="avg")
         else:
             from official.vision.modeling.backbones import resnet  # slow to import, and not needed for texts
 
-            together = _several_replicas()
-            self.network = resnet.ResNet(50, norm_momentum=0.9, norm_epsilon=1e-5, use_sync_bn=together)
+            self.network = resnet.ResNet(
+                50, norm_momentum=0.9, norm_epsilon=1e-5, use_sync_bn=_several_replicas()
+            )
 
     @classmethod
-    def from_checkpoint(cls, path=None, weight_decay=1e-4):
+    def from_checkpoint(cls, path: str | None = None, weight_decay: float = 1e-4) -> "ResNet50":
         """Returns the variant of a checkpoint with its weights, or one with random weights.
 
         Args:
@@ -167,10 +176,10 @@ class ResNet50(base.WithWeightDecay):
         return base.load(cls, path, "resnet50", {"weight_decay": weight_decay}, empty)
 
     @property
-    def width(self):
+    def width(self) -> int:
         return 2048
 
-    def named_variables(self):
+    def named_variables(self) -> dict[str, tf.Variable]:
         """Returns the variables by names that are the same in every program."""
         if self.variant == "keras":
             return _by_layer(self.network.layers)
@@ -181,7 +190,7 @@ class ResNet50(base.WithWeightDecay):
             for name, variable in (_of_block(layer) if hasattr(layer, "_conv1") else _of_layer(layer)).items()
         }
 
-    def call(self, features, training=None):
+    def call(self, features: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         image = features["image"]
         if self.variant == "keras":
             pixels = tf.keras.applications.resnet50.preprocess_input(255.0 * image)

@@ -1,5 +1,7 @@
 """Encoders of texts: BERT and ELECTRA."""
 
+from collections.abc import Mapping
+
 import tensorflow as tf
 from official.nlp.modeling import networks
 
@@ -37,26 +39,30 @@ class Bert(tf.keras.layers.Layer):
 
     def __init__(
         self,
-        vocab_size,
-        hidden_size=768,
-        num_layers=12,
-        num_heads=12,
-        inner_size=3072,
-        max_positions=512,
-        num_types=2,
-        embedding_size=None,
-        activation="gelu",
-        dropout=0.1,
-        output_dropout=0.0,
-        pooling=None,
+        vocab_size: int,
+        hidden_size: int = 768,
+        num_layers: int = 12,
+        num_heads: int = 12,
+        inner_size: int = 3072,
+        max_positions: int = 512,
+        num_types: int = 2,
+        embedding_size: int | None = None,
+        activation: str = "gelu",
+        dropout: float = 0.1,
+        output_dropout: float = 0.0,
+        pooling: str | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
         pooling = pooling or self.POOLINGS[0]
         if pooling not in self.POOLINGS:
-            raise ValueError(f"pooling {pooling!r} is not one of {', '.join(self.POOLINGS)}")
+            raise ValueError(
+                f"pooling={pooling!r}: not one of {', '.join(self.POOLINGS)}. Choose one of them."
+            )
         if activation not in _ACTIVATIONS:
-            raise ValueError(f"activation {activation!r} is not one of {', '.join(_ACTIVATIONS)}")
+            raise ValueError(
+                f"activation={activation!r}: not one of {', '.join(_ACTIVATIONS)}. Choose one of them."
+            )
         self.pooling = pooling
         self.config = {
             "vocab_size": vocab_size,
@@ -90,7 +96,9 @@ class Bert(tf.keras.layers.Layer):
         self.network.pooler_layer.trainable = pooling == "pooler"
 
     @classmethod
-    def from_checkpoint(cls, path, dropout=0.1, output_dropout=0.0, pooling=None):
+    def from_checkpoint(
+        cls, path: str, dropout: float = 0.1, output_dropout: float = 0.0, pooling: str | None = None
+    ) -> "Bert":
         """Returns the encoder that a checkpoint describes, with its weights.
 
         Args:
@@ -98,13 +106,13 @@ class Bert(tf.keras.layers.Layer):
           dropout, output_dropout, pooling: see the class.
 
         Raises:
-          FileNotFoundError, ValueError: see `checkpoints`, or the checkpoint is of another encoder.
+          FileNotFoundError, ValueError: see `checkpoints.find`, or the checkpoint is of another encoder.
         """
         options = {"dropout": dropout, "output_dropout": output_dropout, "pooling": pooling}
         empty = {name: tf.zeros([1, 1], tf.int32) for name in cls.FEATURES}
         return base.load(cls, path, cls.NAME, options, empty)
 
-    def named_variables(self):
+    def named_variables(self) -> dict[str, tf.Variable]:
         """Returns the variables that a checkpoint has to provide, by the names of the network."""
         scope = self.network.name + "/"
         names = [v.name.rsplit(scope, 1)[-1].removesuffix(":0") for v in self.network.variables]
@@ -112,15 +120,14 @@ class Bert(tf.keras.layers.Layer):
         return {name: v for name, v in named.items() if self.HAS_POOLER or "pooler" not in name}
 
     @property
-    def width(self):
+    def width(self) -> int:
         return self.config["hidden_size"]
 
-    def call(self, features, training=None):
+    def call(self, features: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         length = features["input_word_ids"].shape[-1]
         if length is not None and length > self.config["max_positions"]:
             raise ValueError(
-                f"texts of {length} tokens: this encoder has {self.config['max_positions']} positions, lower "
-                "max_length"
+                f"max_length={length}: this encoder has {self.config['max_positions']} positions. Lower it."
             )
         return self.drop(self._pool(features, self.network(features, training=training)), training=training)
 

@@ -1,5 +1,7 @@
 """Encoders of vectors, ids and flat images."""
 
+from collections.abc import Mapping
+
 import tensorflow as tf
 
 from rank4class.models.encoders import base
@@ -19,7 +21,7 @@ class Identity(tf.keras.layers.Layer):
 
     FEATURES = ("embedding",)
 
-    def __init__(self, width=None, **kwargs):
+    def __init__(self, width: int | None = None, **kwargs):
         super().__init__(**kwargs)
         self.width = width
 
@@ -27,7 +29,7 @@ class Identity(tf.keras.layers.Layer):
         self.width = self.width or shapes["embedding"][-1]
         super().build(shapes)
 
-    def call(self, features):
+    def call(self, features: Mapping[str, tf.Tensor]) -> tf.Tensor:
         return features["embedding"]
 
     def get_config(self):
@@ -55,20 +57,20 @@ class InstanceEmbedding(tf.keras.layers.Layer):
 
     FEATURES = ("id",)
 
-    def __init__(self, num_ids=None, units=64, dropout=0.0, **kwargs):
+    def __init__(self, num_ids: int | None = None, units: int = 64, dropout: float = 0.0, **kwargs):
         super().__init__(**kwargs)
         self.num_ids, self.units, self.dropout = num_ids, units, dropout
         self._drop = tf.keras.layers.Dropout(dropout)
 
     @property
-    def width(self):
+    def width(self) -> int:
         return self.units
 
     def build(self, shapes):
         self.table = self.add_weight("table", [self.num_ids, self.units], initializer="glorot_uniform")
         super().build(shapes)
 
-    def call(self, features, training=None):
+    def call(self, features: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         return self._drop(tf.gather(self.table, features["id"]), training=training)
 
     def get_config(self):
@@ -91,7 +93,7 @@ class Mlp(base.ImageEncoder):
     TensorShape([2, 8])
     """
 
-    def __init__(self, hidden=(128, 64), dropout=0.0, **kwargs):
+    def __init__(self, hidden: tuple[int, ...] = (128, 64), dropout: float = 0.0, **kwargs):
         super().__init__(**kwargs)
         self.hidden, self.dropout = tuple(hidden), dropout
         self.layers = [tf.keras.layers.Flatten()]
@@ -100,7 +102,7 @@ class Mlp(base.ImageEncoder):
             self.layers.append(tf.keras.layers.Dropout(dropout))
 
     @property
-    def width(self):
+    def width(self) -> int:
         return self.hidden[-1]
 
     def get_config(self):

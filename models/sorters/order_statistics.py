@@ -122,7 +122,7 @@ def rank_sorted(
     sorted_scores = tf.gather(scores, order, batch_dims=1)
     sorted_where = None if where is None else tf.gather(where, order, batch_dims=1)
     ranks = sorted_ranks(sorted_scores, sorted_where)
-    # Rounding must not separate ties: each takes the value of the first one, and keeps its own gradient.
+    # Rounding must not separate ties: each gets the value of the first one, and keeps its gradient.
     first = _first_of_run(gaps(-sorted_scores, sorted_where) == 0.0)
     ranks += tf.stop_gradient(tf.gather(ranks, first, batch_dims=1) - ranks)
     return tf.gather(ranks, tf.argsort(order, axis=1), batch_dims=1)

@@ -33,14 +33,14 @@ def about(name: str, n: int | None = None) -> dict[str, str]:
     >>> sorted(about("equivariant"))
     ['command', 'l1', 'sizes', 'sorter']
     """
-    return _metadata(_shipped_file(name, n))
+    return _load(_shipped_file(name, n))[0]
 
 
 def restore(sorter: tf.keras.layers.Layer, trained: str) -> None:
     """Assigns a sorter the weights in a file, or the shipped ones; raises ValueError if they do not fit."""
     name = _name_of(sorter)
     path = _shipped_file(name, sorter.n) if trained == SHIPPED else trained
-    metadata = _metadata(path)
+    metadata, tensors = _load(path)
     sizes = metadata.get("sizes")
     if metadata.get("sorter", name) != name:
         raise ValueError(
@@ -50,7 +50,7 @@ def restore(sorter: tf.keras.layers.Layer, trained: str) -> None:
         raise ValueError(
             f"trained={path} is for lists of {sizes} scores, not of {sorter.n}. Choose another n."
         )
-    assign(sorter, _read(path), path)
+    assign(sorter, tensors, path)
 
 
 def assign(sorter: tf.keras.layers.Layer, tensors: dict[str, np.ndarray], source: str) -> None:
@@ -69,7 +69,7 @@ def are_shipped(sorter: tf.keras.layers.Layer) -> bool:
     """Returns whether a sorter was restored from the shipped weights and still has them."""
     if sorter.trained != SHIPPED:
         return False
-    tensors = _read(_shipped_file(_name_of(sorter), sorter.n))
+    _, tensors = _load(_shipped_file(_name_of(sorter), sorter.n))
     return all(np.array_equal(w, tensors[name].astype(np.float32)) for name, w in by_name(sorter).items())
 
 
@@ -94,7 +94,7 @@ def _shipped_file(name, n):
     for file in os.listdir(_FOLDER):
         path = os.path.join(_FOLDER, file)
         if file.split(".")[0].split("-")[0] == name:
-            sizes = {int(size) for size in _metadata(path)["sizes"].split(",")}
+            sizes = {int(size) for size in _load(path)[0]["sizes"].split(",")}
             if any_length or n in sizes:
                 return path
             shipped_sizes |= sizes
@@ -105,18 +105,10 @@ def _shipped_file(name, n):
     )
 
 
-def _metadata(path):
-    """Returns the metadata of a file of weights, name -> text."""
+def _load(path):
+    """Returns the metadata and the weights in a file, name -> text and name -> array."""
     try:
         with safetensors.safe_open(path, "np") as file:
-            return file.metadata() or {}
-    except (OSError, safetensors.SafetensorError) as error:
-        raise ValueError(f"trained={path} cannot be read: {error}. Choose a file of `to_bytes`.") from error
-
-
-def _read(path):
-    """Returns the weights in a file, name -> array."""
-    try:
-        return safetensors.numpy.load_file(path)
+            return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, safetensors.SafetensorError) as error:
         raise ValueError(f"trained={path} cannot be read: {error}. Choose a file of `to_bytes`.") from error

@@ -563,7 +563,7 @@ def _check_count_prior(experiment):
         try:
             count_priors.check_probabilities(section.probabilities)
         except ValueError as error:
-            raise ValueError(f"count_prior.probabilities: {error}") from error
+            raise ValueError(f"count_prior.{error}") from error
     if section.name == "none":
         needing = [name for name in experiment.metrics if name in losses.metrics.SET_METRICS]
         if needing:

@@ -196,7 +196,7 @@ def test_a_run_checks_its_training_examples(loaded, tmp_path):
         ({"count_prior.name": "fixed"}, "needs count_prior.probabilities, of 0, 1, ... classes"),
         (
             {"count_prior.name": "fixed", "count_prior.probabilities": (0.5,)},
-            "count_prior.probabilities: the probabilities of the counts sum to 0.5",
+            r"count_prior.probabilities=.*: they sum to 0.5, not to 1",
         ),
         ({"count_prior.most": 0}, "count_prior.most 0 is not"),
         ({"loss.levels": 3}, "counts the classes of one level, loss.levels 3 has more"),
