@@ -1,7 +1,6 @@
 """Models: features to scores of all classes."""
 
-from rank4class.models import class_encoders, count_priors, encoders, interactions
-from rank4class.models.checkpoints import encoder_of, vocabulary_folder
+from rank4class.models import checkpoints, class_encoders, count_priors, encoders, interactions
 from rank4class.models.item_model import ItemModel
 from rank4class.models.rank_model import RankModel
 from rank4class.models.registry import CLASS_ENCODERS, COUNT_PRIORS, ENCODERS, INTERACTIONS, get

@@ -4,12 +4,16 @@ Each is a Keras layer that is called on the ids of all classes in order, int `[n
 instance encoder as a function of features, which only `Text` uses.
 """
 
+from collections.abc import Callable, Mapping, Sequence
+
 import numpy as np
 import tensorflow as tf
 from official.nlp.modeling import layers as nlp_layers
 
+from rank4class.models import arguments
 from rank4class.models.registry import CLASS_ENCODERS
 
+Encode = Callable[[Mapping[str, tf.Tensor]], tf.Tensor]
 _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
 
 
@@ -30,8 +34,9 @@ class Embedding(tf.keras.layers.Layer):
       Rank4Class, section 3.2.
     """
 
-    def __init__(self, num_classes, width, weight_decay=0.0, **kwargs):
+    def __init__(self, num_classes: int, width: int, weight_decay: float = 0.0, **kwargs):
         super().__init__(**kwargs)
+        arguments.check_not_negative("weight_decay", weight_decay)
         self.num_classes, self.width, self.weight_decay = num_classes, width, weight_decay
         if weight_decay:
             self.add_loss(lambda: self.weight_decay * tf.reduce_sum(tf.square(self.table)))
@@ -40,7 +45,7 @@ class Embedding(tf.keras.layers.Layer):
         self.table = self.add_weight("table", [self.num_classes, self.width], initializer="glorot_uniform")
         super().build(input_shape)
 
-    def call(self, class_ids, encode=None):
+    def call(self, class_ids: tf.Tensor, encode: Encode | None = None) -> tf.Tensor:
         del class_ids, encode  # all classes in order need no lookup, and have a dense gradient
         return tf.convert_to_tensor(self.table)
 
@@ -67,13 +72,13 @@ class Text(tf.keras.layers.Layer):
       Rank4Class, section 3.2, names class metadata as future work.
     """
 
-    def __init__(self, features, **kwargs):
+    def __init__(self, features: Mapping[str, Sequence[Sequence[int]]], **kwargs):
         super().__init__(**kwargs)
-        # Apart: a dict of tensors as an attribute keeps Keras from exporting the model.
+        # Two attributes, since Keras cannot export a model with a dict of tensors as an attribute.
         self.names = tuple(features)
         self.tokens = np.array([features[name] for name in self.names], np.int32)
 
-    def call(self, class_ids, encode=None):
+    def call(self, class_ids: tf.Tensor, encode: Encode | None = None) -> tf.Tensor:
         del class_ids
         return encode(dict(zip(self.names, tf.unstack(tf.constant(self.tokens)), strict=True)))
 
@@ -99,7 +104,13 @@ class FrozenText(tf.keras.layers.Layer):
     TensorShape([2, 4])
     """
 
-    def __init__(self, shape, width, vectors=None, **kwargs):
+    def __init__(
+        self,
+        shape: Sequence[int],
+        width: int,
+        vectors: tf.types.experimental.TensorLike | None = None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.shape, self.width = list(shape), width
         initializer = "zeros" if vectors is None else tf.keras.initializers.Constant(vectors)
@@ -109,7 +120,7 @@ class FrozenText(tf.keras.layers.Layer):
             width, use_bias=False, kernel_initializer="identity" if same else "glorot_uniform", name="map"
         )
 
-    def call(self, class_ids, encode=None):
+    def call(self, class_ids: tf.Tensor, encode: Encode | None = None) -> tf.Tensor:
         del class_ids, encode
         return self.map(tf.convert_to_tensor(self.vectors))
 
@@ -117,7 +128,6 @@ class FrozenText(tf.keras.layers.Layer):
         return {**super().get_config(), "shape": self.shape, "width": self.width}
 
 
-@CLASS_ENCODERS.register("attention")
 @_serializable
 class Attention(tf.keras.layers.Layer):
     """Self-attention among the classes, on top of another class encoder.
@@ -141,10 +151,18 @@ class Attention(tf.keras.layers.Layer):
       Vaswani et al. (2017); Rank4Class, section 3.2, as future work.
     """
 
-    def __init__(self, base, width, num_layers=1, num_heads=4, dropout=0.0, **kwargs):
+    def __init__(
+        self,
+        base: tf.keras.layers.Layer,
+        width: int,
+        num_layers: int = 1,
+        num_heads: int = 4,
+        dropout: float = 0.0,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         if width % num_heads:
-            raise ValueError(f"class vectors {width} wide do not split into {num_heads} heads of attention")
+            raise ValueError(f"num_heads={num_heads}: not a divisor of the width {width}. Choose a divisor.")
         self.base, self.width = base, width
         self.num_layers, self.num_heads, self.dropout = num_layers, num_heads, dropout
         self.blocks = [
@@ -160,7 +178,9 @@ class Attention(tf.keras.layers.Layer):
             for i in range(num_layers)
         ]
 
-    def call(self, class_ids, encode=None, training=None):
+    def call(
+        self, class_ids: tf.Tensor, encode: Encode | None = None, training: bool | None = None
+    ) -> tf.Tensor:
         c = self.base(class_ids, encode=encode, training=training)[None]
         for block in self.blocks:
             c = block(c, training=training)

@@ -1,4 +1,4 @@
-"""Class encoders: shapes, gradients, saving inside a rank model, and classes that training never saw."""
+"""Class encoders: gradients, saving in a rank model, XLA, half precision, and written-out values."""
 
 import numpy as np
 import pytest
@@ -62,12 +62,12 @@ class TestEveryClassEncoder:
         labels = np.arange(12) % N
         model.compile("adam", loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         history = model.fit(features, labels, epochs=30, verbose=0).history["loss"]
-        assert np.mean(history[-5:]) < history[0]  # dropout makes it uneven
+        assert np.mean(history[-5:]) < history[0]  # dropout makes the loss uneven
         scores = model.predict(features, verbose=0)
         assert scores.shape == (12, N)
         model.save(tmp_path / "model.keras")
-        again = tf.keras.models.load_model(tmp_path / "model.keras")
-        np.testing.assert_allclose(again.predict(features, verbose=0), scores, rtol=1e-5, atol=1e-6)
+        loaded = tf.keras.models.load_model(tmp_path / "model.keras")
+        np.testing.assert_allclose(loaded.predict(features, verbose=0), scores, rtol=1e-5, atol=1e-6)
 
     @pytest.mark.nightly
     def test_exports(self, name, tmp_path):
@@ -103,7 +103,7 @@ class TestEveryClassEncoder:
         assert np.isfinite(half).all()
 
 
-def test_texts_go_through_the_instance_encoder():
+def test_texts_are_encoded_by_the_instance_encoder():
     model = rank_model("text")
     features = tokens(3)
     h, c = model.encoder(features), model.encoder({k: tf.constant(v) for k, v in tokens(N, seed=1).items()})
@@ -111,7 +111,7 @@ def test_texts_go_through_the_instance_encoder():
     assert model.class_encoder.trainable_variables == []
 
 
-def test_frozen_texts_start_out_as_their_vectors():
+def test_frozen_texts_are_initialized_to_their_vectors():
     encoder = MAKERS["frozen_text"]()
     np.testing.assert_array_equal(encoder(tf.range(N)), VECTORS)
     assert [v.name.rsplit("/", 1)[-1] for v in encoder.trainable_variables] == ["kernel:0"]
@@ -119,7 +119,7 @@ def test_frozen_texts_start_out_as_their_vectors():
     assert wider(tf.range(N)).shape == [N, 3]
 
 
-def test_attention_moves_with_the_classes_and_mixes_them():
+def test_attention_is_equivariant_and_mixes_the_classes():
     attention = models.get(
         "class_encoder",
         "attention",
@@ -131,19 +131,19 @@ def test_attention_moves_with_the_classes_and_mixes_them():
     order = [3, 1, 4, 0, 2]
     attention.base.vectors.assign(VECTORS[order])
     np.testing.assert_allclose(attention(tf.range(N)), c.numpy()[order], rtol=1e-5, atol=1e-5)
-    attention.base.vectors.assign(1000.0 * VECTORS)  # what is added to a vector does not grow with it
+    attention.base.vectors.assign(1000.0 * VECTORS)  # the update of a vector does not grow with it
     np.testing.assert_allclose(attention(tf.range(N)), 1000.0 * VECTORS, atol=20.0)
     changed = VECTORS.copy()
     changed[0, :3] += 1.0
     attention.base.vectors.assign(changed)
     assert not np.allclose(attention(tf.range(N))[1], c[1], atol=1e-3)
-    with pytest.raises(ValueError, match="class vectors 8 wide do not split into 3 heads"):
+    with pytest.raises(ValueError, match="num_heads=3: not a divisor of the width 8"):
         models.get("class_encoder", "attention", base=attention.base, width=D, num_heads=3)
 
 
-def test_a_model_that_was_never_called_is_not_saved(tmp_path):
+def test_a_model_that_was_never_called_cannot_be_saved(tmp_path):
     with pytest.raises(
-        ValueError, match="this RankModel has no weights to save yet: call it on features first"
+        ValueError, match="this RankModel has no weights to save yet. Call it on features first"
     ):
         rank_model("embedding").save(tmp_path / "model.keras")
 

@@ -4,10 +4,12 @@ Each is a Keras layer that is called on the vectors of the instance encoder, `h`
 """
 
 import numbers
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from rank4class.models import arguments
 from rank4class.models.registry import COUNT_PRIORS
 
 _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
@@ -33,15 +35,16 @@ class LearnedCounts(tf.keras.layers.Layer):
       ranking", section 5.1.
     """
 
-    def __init__(self, most, hidden=(), **kwargs):
+    def __init__(self, most: int, hidden: tuple[int, ...] = (), **kwargs):
         super().__init__(**kwargs)
         if not isinstance(most, numbers.Integral) or isinstance(most, bool) or most < 1:
             raise ValueError(f"most={most!r}: not a whole number of at least 1. Choose one.")
+        arguments.check_widths("hidden", hidden, least=0)
         self.most, self.hidden = most, tuple(hidden)
         self._layers_before = [tf.keras.layers.Dense(units, activation="relu") for units in self.hidden]
         self._last = tf.keras.layers.Dense(most + 1)
 
-    def call(self, h):
+    def call(self, h: tf.Tensor) -> tf.Tensor:
         for layer in self._layers_before:
             h = layer(h)
         return tf.nn.log_softmax(tf.cast(self._last(h), tf.float32))
@@ -65,12 +68,12 @@ class FixedCounts(tf.keras.layers.Layer):
     array([[0.  , 0.75, 0.25]], dtype=float32)
     """
 
-    def __init__(self, probabilities, **kwargs):
+    def __init__(self, probabilities: tuple[float, ...], **kwargs):
         super().__init__(**kwargs)
         self.probabilities = tuple(map(float, probabilities))
         check_probabilities(self.probabilities)
 
-    def call(self, h):
+    def call(self, h: tf.Tensor) -> tf.Tensor:
         with np.errstate(divide="ignore"):
             log_prior = np.log(np.array(self.probabilities)).astype(np.float32)
         return tf.broadcast_to(log_prior, [tf.shape(h)[0], len(log_prior)])
@@ -79,10 +82,14 @@ class FixedCounts(tf.keras.layers.Layer):
         return {**super().get_config(), "probabilities": self.probabilities}
 
 
-def check_probabilities(probabilities):
+def check_probabilities(probabilities: Sequence[float]) -> None:
     """Raises ValueError unless numbers are probabilities of the counts `0, 1, ...`."""
     for count, probability in enumerate(probabilities):
         if not 0.0 <= probability <= 1.0:
-            raise ValueError(f"probability {probability} of the count {count} is not in [0, 1]")
+            raise ValueError(
+                f"probabilities={probabilities}: {probability} of count {count} is not in [0, 1]. Correct it."
+            )
     if not abs(sum(probabilities) - 1.0) < 1e-6:
-        raise ValueError(f"the probabilities of the counts sum to {sum(probabilities):g}, not to 1")
+        raise ValueError(
+            f"probabilities={probabilities}: they sum to {sum(probabilities):g}, not to 1. Scale them."
+        )

@@ -1,3 +1,5 @@
+"""Count priors: written-out distributions, saving in a rank model, and invalid options."""
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -21,40 +23,40 @@ def embedded(size=64):
     return {"embedding": np.random.default_rng(0).normal(size=[size, WIDTH]).astype(np.float32)}
 
 
-def test_a_learned_law_is_one():
+def test_learned_counts_are_a_distribution():
     layer = models.get("count_prior", "learned", most=3, hidden=(4,))
-    law = tf.exp(layer(tf.constant(embedded()["embedding"])))
-    assert law.shape == [64, 4]
-    np.testing.assert_allclose(tf.reduce_sum(law, axis=1), 1.0, rtol=1e-5)
+    probabilities = tf.exp(layer(tf.constant(embedded()["embedding"])))
+    assert probabilities.shape == [64, 4]
+    np.testing.assert_allclose(tf.reduce_sum(probabilities, axis=1), 1.0, rtol=1e-5)
     assert len(layer.trainable_variables) == 4
 
 
-def test_a_fixed_law_is_every_instances():
-    law = models.get("count_prior", "fixed", probabilities=(0.25, 0.0, 0.75))(tf.zeros([2, WIDTH]))
-    np.testing.assert_allclose(tf.exp(law), [[0.25, 0.0, 0.75]] * 2)
+def test_fixed_counts_are_the_same_for_every_instance():
+    log_counts = models.get("count_prior", "fixed", probabilities=(0.25, 0.0, 0.75))(tf.zeros([2, WIDTH]))
+    np.testing.assert_allclose(tf.exp(log_counts), [[0.25, 0.0, 0.75]] * 2)
 
 
 @pytest.mark.parametrize(
     "prior", [("learned", {"most": 4, "hidden": (6,)}), ("fixed", {"probabilities": (0.5, 0.25, 0.25)})]
 )
-def test_in_a_rank_model_saved_and_loaded(tmp_path, prior):
-    name, knobs = prior
-    model = rank_model(models.get("count_prior", name, **knobs))
+def test_saving_and_loading_in_a_rank_model(tmp_path, prior):
+    name, options = prior
+    model = rank_model(models.get("count_prior", name, **options))
     outputs = model(embedded())
     assert outputs["scores"].shape == [64, N]
     assert outputs["log_counts"].shape == [64, 5 if name == "learned" else 3]
     path = str(tmp_path / "model.keras")
     model.save(path)
-    again = tf.keras.models.load_model(path)(embedded())
+    loaded = tf.keras.models.load_model(path)(embedded())
     for part in outputs:
-        np.testing.assert_array_equal(again[part], outputs[part])
+        np.testing.assert_array_equal(loaded[part], outputs[part])
 
 
-def test_without_one_a_rank_model_gives_scores_alone():
+def test_a_rank_model_without_a_count_prior_returns_scores():
     assert rank_model(None)(embedded()).shape == [64, N]
 
 
-def test_half_precision_gives_a_law_in_full():
+def test_log_counts_are_float32_in_half_precision():
     tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
     try:
         outputs = rank_model(models.get("count_prior", "learned", most=4))(embedded())
@@ -65,17 +67,21 @@ def test_half_precision_gives_a_law_in_full():
 
 
 @pytest.mark.parametrize(
-    ("name", "knobs", "message"),
+    ("name", "options", "message"),
     [
         ("learned", {"most": 0}, "most=0: not a whole number of at least 1"),
         ("learned", {"most": 2.5}, "most=2.5: not a whole number of at least 1"),
-        ("fixed", {"probabilities": (0.5, 0.4)}, "the probabilities of the counts sum to 0.9, not to 1"),
-        ("fixed", {"probabilities": (1.5, -0.5)}, r"probability 1.5 of the count 0 is not in \[0, 1\]"),
-        ("fixed", {"probabilities": (0.5, float("nan"))}, "probability nan of the count 1 is not in"),
+        ("fixed", {"probabilities": (0.5, 0.4)}, "they sum to 0.9, not to 1. Scale them"),
+        (
+            "fixed",
+            {"probabilities": (1.5, -0.5)},
+            r"probabilities=\(1.5, -0.5\): 1.5 of count 0 is not in \[0, 1\]",
+        ),
+        ("fixed", {"probabilities": (0.5, float("nan"))}, "nan of count 1 is not in"),
         ("fixd", {}, "count_prior='fixd': unknown. Did you mean 'fixed'?"),
         ("learned", {}, "most: count_prior 'learned' requires it"),
     ],
 )
-def test_what_is_no_prior(name, knobs, message):
+def test_invalid_options(name, options, message):
     with pytest.raises(ValueError, match=message):
-        models.get("count_prior", name, **knobs)
+        models.get("count_prior", name, **options)

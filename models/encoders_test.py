@@ -1,4 +1,4 @@
-"""Encoders: shapes, config round trip, a training step, half precision, and the reference's hidden states."""
+"""Encoders: shapes, serialization, gradients, half precision, XLA, and the reference's hidden states."""
 
 import functools
 import json
@@ -45,7 +45,9 @@ CASES = {
 
 
 def test_every_encoder_has_a_case():
-    assert {*CASES, "items"} == set(registry.ENCODERS)  # which has tests of its own: it makes scores
+    assert {*CASES, "items"} == set(
+        registry.ENCODERS
+    )  # item_model_test.py tests "items", which returns scores
 
 
 LARGE = ("vgg16", "resnet50")
@@ -54,7 +56,7 @@ ALL = [pytest.param(name, marks=[pytest.mark.nightly] if name in LARGE else []) 
 
 @pytest.fixture(scope="module")
 def built():
-    """Returns a function of a name to an encoder and its outputs; each is made once."""
+    """Returns a function of a name to an encoder and its outputs; each is built once."""
 
     @functools.cache
     def built(name):
@@ -75,10 +77,10 @@ class TestEveryEncoder:
     def test_config_round_trip(self, name, built):
         _, features = CASES[name]
         encoder, h = built(name)
-        again = tf.keras.layers.deserialize(tf.keras.layers.serialize(encoder))
-        again(features)
-        again.set_weights(encoder.get_weights())
-        np.testing.assert_allclose(again(features), h, rtol=1e-6)
+        copy = tf.keras.layers.deserialize(tf.keras.layers.serialize(encoder))
+        copy(features)
+        copy.set_weights(encoder.get_weights())
+        np.testing.assert_allclose(copy(features), h, rtol=1e-6)
 
     def test_every_trainable_weight_gets_a_gradient(self, name, built):
         encoder, _ = built(name)
@@ -87,7 +89,7 @@ class TestEveryEncoder:
             value = tf.reduce_sum(tf.square(encoder(CASES[name][1], training=True)))
         gradients = tape.gradient(value, encoder.trainable_variables)
         assert all(gradient is not None for gradient in gradients)
-        encoder.set_weights(state)  # a pass in training moves the averages of normalisation
+        encoder.set_weights(state)  # training changed the averages of batch normalization
 
     def test_dropout_only_in_training(self, name, built):
         _, features = CASES[name]
@@ -117,7 +119,7 @@ class TestEveryEncoder:
         np.testing.assert_allclose(compiled(features), h, rtol=1e-4, atol=1e-5)
 
 
-def test_padding_does_not_count():
+def test_padding_is_ignored():
     encoder = encoders.Bert(**TINY, pooling="mean")
     features = tokens()
     short = {name: value[:1, :3] for name, value in features.items()}
@@ -138,11 +140,9 @@ def test_poolings_by_hand():
     np.testing.assert_allclose(poolings["cls"](features), states[:, 0], rtol=1e-6)
     kernel, bias = (w.numpy() for w in poolings["pooler"].network.pooler_layer.weights)
     np.testing.assert_allclose(poolings["pooler"](features), np.tanh(states[:, 0] @ kernel + bias), rtol=1e-5)
-    with pytest.raises(
-        ValueError, match="texts of 600 tokens: this encoder has 512 positions, lower max_length"
-    ):
+    with pytest.raises(ValueError, match="max_length=600: this encoder has 512 positions. Lower it"):
         poolings["cls"](tokens(length=600))
-    with pytest.raises(ValueError, match="pooling 'max' is not one of pooler, cls, mean"):
+    with pytest.raises(ValueError, match="pooling='max': not one of pooler, cls, mean"):
         encoders.Bert(**TINY, pooling="max")
 
 
@@ -158,12 +158,12 @@ def test_electra_has_narrow_embeddings_and_no_pooler():
     np.testing.assert_allclose(encoder(features), states[:, 0], rtol=1e-6)
     dropped = encoder(features, training=True).numpy() == 0.0
     assert 0.0 < dropped.mean() < 1.0
-    with pytest.raises(ValueError, match="pooling 'pooler' is not one of cls, mean"):
+    with pytest.raises(ValueError, match="pooling='pooler': not one of cls, mean"):
         encoders.Electra(**TINY, pooling="pooler")
 
 
 def test_vgg16_is_the_published_network():
-    """Against the published list of layers; the 0.3 dropout stands after the first convolution only."""
+    """The published list of layers has 0.3 dropout after the first convolution only."""
     published = []
     for filters, rates in (
         (64, [0.3, None]),
@@ -192,8 +192,8 @@ def test_vgg16_is_the_published_network():
     np.testing.assert_allclose(encoder(pixels), h, rtol=1e-4, atol=1e-5)
 
 
-def test_vgg16_takes_images_of_one_size():
-    with pytest.raises(ValueError, match=r"VGG16 takes images of 32 x 32 x 3, not \(8, 8, 1\)"):
+def test_vgg16_accepts_images_of_one_size():
+    with pytest.raises(ValueError, match=r"image=\(3, 8, 8, 1\): VGG16 takes images of 32 x 32 x 3"):
         encoders.Vgg16()(images())
 
 
@@ -212,7 +212,7 @@ def test_weight_decay_is_half_the_gradient_over_the_kernel(make):
 
 
 @pytest.mark.nightly
-def test_resnet50_normalises_as_the_model_garden_and_as_keras_do():
+def test_resnet50_normalizes_images_as_the_model_garden_and_keras():
     features = images(64, 3)
     garden = encoders.ResNet50()
     normalized = preprocess_ops.normalize_image(features["image"])
@@ -221,7 +221,7 @@ def test_resnet50_normalises_as_the_model_garden_and_as_keras_do():
     keras = encoders.ResNet50(variant="keras")
     blue_green_red = 255.0 * features["image"][..., ::-1] - [103.939, 116.779, 123.68]
     np.testing.assert_allclose(keras(features), keras.network(blue_green_red), rtol=1e-4, atol=1e-5)
-    with pytest.raises(ValueError, match="variant 'v1' is not one of model_garden, keras"):
+    with pytest.raises(ValueError, match="variant='v1': not one of model_garden, keras"):
         encoders.ResNet50(variant="v1")
 
 

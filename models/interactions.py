@@ -5,9 +5,11 @@ Each is a Keras layer that is called on `h` `[B, d]` and `c` `[n, d]` and return
 
 import functools
 import math
+from collections.abc import Sequence
 
 import tensorflow as tf
 
+from rank4class.models import arguments
 from rank4class.models.registry import INTERACTIONS
 
 _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
@@ -30,7 +32,7 @@ class Dot(tf.keras.layers.Layer):
       Rank4Class, Claim 1.
     """
 
-    def __init__(self, use_bias=True, **kwargs):
+    def __init__(self, use_bias: bool = True, **kwargs):
         super().__init__(**kwargs)
         self.use_bias = use_bias
 
@@ -40,7 +42,7 @@ class Dot(tf.keras.layers.Layer):
             self.bias = self.add_weight("bias", [num_classes], initializer="zeros")
         super().build(shapes)
 
-    def call(self, inputs):
+    def call(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
         h, c = inputs
         scores = tf.matmul(h, c, transpose_b=True)
         return scores + tf.cast(self.bias, h.dtype) if self.use_bias else scores
@@ -69,7 +71,7 @@ class Bilinear(tf.keras.layers.Layer):
         self.kernel = self.add_weight("kernel", [width, class_width], initializer="identity")
         super().build(shapes)
 
-    def call(self, inputs):
+    def call(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
         h, c = inputs
         return tf.matmul(tf.matmul(h, tf.cast(self.kernel, h.dtype)), c, transpose_b=True)
 
@@ -91,13 +93,13 @@ class Cosine(tf.keras.layers.Layer):
     array([[ 2., -2.]], dtype=float32)
     """
 
-    def __init__(self, temperature=0.1, **kwargs):
+    def __init__(self, temperature: float = 0.1, **kwargs):
         super().__init__(**kwargs)
         if not temperature > 0.0:
-            raise ValueError(f"temperature {temperature} is not positive")
+            raise ValueError(f"temperature={temperature}: not positive. Choose a positive number.")
         self.temperature = temperature
 
-    def call(self, inputs):
+    def call(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
         h, c = map(_unit, inputs)
         return tf.matmul(h, c, transpose_b=True) / tf.cast(self.temperature, h.dtype)
 
@@ -125,13 +127,13 @@ class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
       dropout: dropout rate after each of the two layers.
 
     Raises:
-      ValueError: `units` is not positive.
+      ValueError: `units` is not positive, or `dropout` is not in [0, 1).
     """
 
-    def __init__(self, units=128, dropout=0.0, **kwargs):
+    def __init__(self, units: int = 128, dropout: float = 0.0, **kwargs):
         super().__init__(**kwargs)
-        if units < 1:
-            raise ValueError(f"units {units} is not positive")
+        arguments.check_units("units", units)
+        arguments.check_rate("dropout", dropout)
         self.units, self.dropout = units, dropout
 
     def build(self, shapes):
@@ -145,19 +147,19 @@ class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
         self.read_out_bias = add("read_out_bias", [1], initializer="zeros")
         super().build(shapes)
 
-    def pair_width(self, width, class_width):
+    def pair_width(self, width: int, class_width: int) -> int:
         """Returns the size of the first layer's input for a pair."""
         raise NotImplementedError
 
-    def blocks(self, batch_size, num_classes, width):
+    def blocks(self, batch_size: int, num_classes: int, width: int) -> int:
         """Returns the number of blocks of classes."""
         raise NotImplementedError
 
-    def pairs(self, h, c, kernel, bias):
+    def pairs(self, h: tf.Tensor, c: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
         """Returns the first layer's pre-activations, `[B, n, units]`."""
         raise NotImplementedError
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Sequence[tf.Tensor], training: bool | None = None) -> tf.Tensor:
         h, c = inputs
         seed = None
         if training and self.dropout:
@@ -211,14 +213,14 @@ class LatentCrossMlp(_Mlp):
       Beutel et al. (2018); Rank4Class, section 4.2.
     """
 
-    def pair_width(self, width, class_width):
+    def pair_width(self, width: int, class_width: int) -> int:
         return width
 
-    def blocks(self, batch_size, num_classes, width):
+    def blocks(self, batch_size: int, num_classes: int, width: int) -> int:
         wanted = math.ceil(batch_size * num_classes * max(width, self.units) / _BLOCK)
         return min(max(2, wanted), num_classes)
 
-    def pairs(self, h, c, kernel, bias):
+    def pairs(self, h: tf.Tensor, c: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
         return tf.tensordot(h[:, None, :] * c[None, :, :], kernel, axes=1) + bias
 
 
@@ -228,10 +230,8 @@ class ConcatMlp(_Mlp):
     r"""Concat+MLP: a two-layer MLP on both vectors, $s_i = \text{MLP}([h; c_i])$.
 
     The first layer splits exactly, $W [h; c_i] = W_h h + W_c c_i$, so each part is computed once per instance
-    or
-    class: `O((B + n) d k + B n k^2)` time for `k` units instead of `O(B n (d k + k^2))`. In addition to the
-      scores it
-    stores hidden layers of pairs of at most 16 MiB at a time.
+    or class: `O((B + n) d k + B n k^2)` time for `k` units instead of `O(B n (d k + k^2))`. In addition to
+    the scores it stores hidden layers of pairs of at most 16 MiB at a time.
 
     Args:
       units: `k`, the width of both layers.
@@ -244,13 +244,13 @@ class ConcatMlp(_Mlp):
       Rank4Class, section 4.2.
     """
 
-    def pair_width(self, width, class_width):
+    def pair_width(self, width: int, class_width: int) -> int:
         return width + class_width
 
-    def blocks(self, batch_size, num_classes, width):
+    def blocks(self, batch_size: int, num_classes: int, width: int) -> int:
         return min(math.ceil(batch_size * num_classes * self.units / _BLOCK), num_classes)
 
-    def pairs(self, h, c, kernel, bias):
+    def pairs(self, h: tf.Tensor, c: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
         kernel_h, kernel_c = tf.split(kernel, [h.shape[-1], c.shape[-1]], axis=0)
         of_instances = tf.matmul(h, kernel_h) + bias
         return of_instances[:, None, :] + tf.matmul(c, kernel_c)[None, :, :]
@@ -268,7 +268,7 @@ def _score_in_blocks(score, blocks, seed, h, c, weights):
     Args:
       score: function of `seed`, `h`, a block of `c` and `weights` to the scores of the block.
       blocks: number of blocks; a single one is not recomputed.
-      seed: int32 `[2]`, from which each block derives its own, or None.
+      seed: int32 `[2]`, from which each block derives one, or None.
       h, c: `[B, d]`, `[n, d]`.
       weights: list of tensors.
 
@@ -329,5 +329,5 @@ def _score_in_blocks(score, blocks, seed, h, c, weights):
 
 
 def _exact(dtype):
-    """The type in which a sum over the blocks is kept: of half precision, single."""
+    """Returns the type for sums of values of a type: float32 for half precision."""
     return tf.float32 if dtype in (tf.float16, tf.bfloat16) else dtype

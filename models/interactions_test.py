@@ -1,4 +1,4 @@
-"""Interactions against their naive forms, and the rank model that joins the parts."""
+"""Interactions against their naive forms, and in a rank model."""
 
 import numpy as np
 import pytest
@@ -16,17 +16,17 @@ def vectors():
     return tf.constant(rng.normal(size=[B, D]), tf.float32), tf.constant(rng.normal(size=[N, D]), tf.float32)
 
 
-def build(name, **knobs):
-    knobs |= {"units": K} if name in MLPS else {}
-    interaction = models.get("interaction", name, **knobs)
+def build(name, **options):
+    options |= {"units": K} if name in MLPS else {}
+    interaction = models.get("interaction", name, **options)
     interaction(vectors())
-    for variable in interaction.trainable_variables:  # biases start at 0: let them count
+    for variable in interaction.trainable_variables:  # biases are initialized to 0
         variable.assign_add(tf.random.stateless_normal(variable.shape, [1, 2]))
     return interaction
 
 
 def naive(interaction, name, h, c):
-    """The formula on explicit pairs, with the interaction's own weights."""
+    """The formula on explicit pairs, with the weights of the interaction."""
     h_pairs = tf.repeat(h[:, None, :], c.shape[0], axis=1)
     c_pairs = tf.repeat(c[None, :, :], h.shape[0], axis=0)
     if name == "dot":
@@ -58,12 +58,12 @@ class TestEveryInteraction:
         for ours, theirs in zip(*results, strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
-    def test_config_round_trip_and_training(self, name):
+    def test_config_round_trip(self, name):
         interaction = build(name)
-        again = tf.keras.layers.deserialize(tf.keras.layers.serialize(interaction))
-        again(vectors())
-        again.set_weights(interaction.get_weights())
-        np.testing.assert_array_equal(again(vectors()), interaction(vectors()))
+        copy = tf.keras.layers.deserialize(tf.keras.layers.serialize(interaction))
+        copy(vectors())
+        copy.set_weights(interaction.get_weights())
+        np.testing.assert_array_equal(copy(vectors()), interaction(vectors()))
 
     @pytest.mark.nightly
     def test_xla(self, name):
@@ -85,7 +85,7 @@ class TestEveryInteraction:
 @pytest.mark.parametrize("name", MLPS)
 @pytest.mark.parametrize("blocks", [1, 2, 4, 5])
 @pytest.mark.parametrize("dropped", [False, True])
-def test_blocks_change_nothing_not_even_under_dropout(name, blocks, dropped):
+def test_blocks_equal_a_loop_also_under_dropout(name, blocks, dropped):
     h, c = vectors()
     interaction = build(name, dropout=0.3)
     weights = [tf.identity(w) for w in interaction.trainable_variables]
@@ -94,13 +94,13 @@ def test_blocks_change_nothing_not_even_under_dropout(name, blocks, dropped):
     def in_blocks():
         return interactions._score_in_blocks(interaction._score, blocks, seed, h, c, weights)
 
-    def one_by_one():
+    def loop():
         size = -(-N // blocks)
         parts = [c[i : i + size] for i in range(0, N, size)]
         seeds = [seed] * len(parts)
         if dropped and blocks > 1:
             seeds = [tf.random.fold_in(seed, i, alg="philox") for i in range(len(parts))]
-        # A padded block draws for its padding too.
+        # A padded block draws noise for its padding too.
         scores = [
             interaction._score(seed, h, tf.pad(part, [[0, size - len(part)], [0, 0]]), weights)[
                 :, : len(part)
@@ -110,8 +110,8 @@ def test_blocks_change_nothing_not_even_under_dropout(name, blocks, dropped):
         return tf.concat(scores, axis=1)
 
     results = []
-    # XLA draws other noise from the same seed.
-    for scores_of in (in_blocks, tf.function(in_blocks, jit_compile=not dropped), one_by_one):
+    # XLA draws different noise from the same seed.
+    for scores_of in (in_blocks, tf.function(in_blocks, jit_compile=not dropped), loop):
         with tf.GradientTape() as tape:
             tape.watch([h, c, *weights])
             scores = scores_of()
@@ -123,7 +123,7 @@ def test_blocks_change_nothing_not_even_under_dropout(name, blocks, dropped):
 
 
 @pytest.mark.parametrize("name", MLPS)
-def test_gradients_in_float64_equal_the_naive_form_to_the_last_digits(name, monkeypatch):
+def test_gradients_in_float64_equal_the_naive_form(name, monkeypatch):
     monkeypatch.setattr(interactions, "_BLOCK", 50)
     h, c = (tf.cast(x, tf.float64) for x in vectors())
     interaction = registry.INTERACTIONS[name](units=K, dtype="float64")
@@ -141,7 +141,7 @@ def test_gradients_in_float64_equal_the_naive_form_to_the_last_digits(name, monk
 
 @pytest.mark.parametrize("name", MLPS)
 def test_no_tensor_of_all_pairs(name):
-    """The graph of value and gradient, GoEmotions' size, has none of `[B, n, d]` or `[B, n, 2d]`."""
+    """At GoEmotions' size, the graph of value and gradient has no `[B, n, d]` or `[B, n, 2d]`."""
     batch, n, d = 32, 28, 768
     interaction = models.get("interaction", name, units=256)
 
@@ -160,18 +160,18 @@ def test_no_tensor_of_all_pairs(name):
         for shape in node.attr["_output_shapes"].list.shape
         if not shape.unknown_rank
     }
-    assert batch * n in sizes  # the scores: shapes are known
+    assert batch * n in sizes  # the scores, which shows that shapes are known
     assert not sizes & {batch * n * d, 2 * batch * n * d}
 
 
-def test_units_that_are_none():
-    with pytest.raises(ValueError, match="units 0 is not positive"):
+def test_invalid_units():
+    with pytest.raises(ValueError, match="units=0: not positive"):
         models.get("interaction", "concat_mlp", units=0)
     with pytest.raises(ValueError, match="units: interaction 'bilinear' has no such option. It has: none"):
         models.get("interaction", "bilinear", units=3)
 
 
-def test_bilinear_starts_as_the_dot_product():
+def test_bilinear_is_initialized_to_the_dot_product():
     h, c = vectors()
     bilinear, dot = models.get("interaction", "bilinear"), models.get("interaction", "dot", use_bias=False)
     np.testing.assert_allclose(bilinear([h, c]), dot([h, c]), rtol=1e-6)
@@ -189,12 +189,12 @@ def test_cosine_by_hand():
         tape.watch(h)
         value = tf.reduce_sum(cosine([h, c]))
     np.testing.assert_array_equal(tape.gradient(value, h)[1], [0.0, 0.0])
-    with pytest.raises(ValueError, match=r"temperature 0\.0 is not positive"):
+    with pytest.raises(ValueError, match=r"temperature=0\.0: not positive"):
         models.get("interaction", "cosine", temperature=0.0)
 
 
-def test_dot_is_the_classical_dense_layer():
-    h = tf.round(10.0 * vectors()[0])  # whole numbers add up exactly, in any order
+def test_dot_is_a_dense_layer():
+    h = tf.round(10.0 * vectors()[0])  # sums of whole numbers are exact in any order
     encoder = class_encoders.Embedding(num_classes=N, width=D)
     dot = models.get("interaction", "dot")
     dot([h, encoder(tf.range(N))])
@@ -206,7 +206,7 @@ def test_dot_is_the_classical_dense_layer():
     np.testing.assert_array_equal(dot([h, encoder(tf.range(N))]), dense(h))
 
 
-def test_mlp_dropout_acts_in_training_only():
+def test_mlp_drops_units_in_training_only():
     interaction = models.get("interaction", "concat_mlp", dropout=0.5)
     np.testing.assert_array_equal(interaction(vectors()), interaction(vectors()))
     assert not np.allclose(interaction(vectors(), training=True), interaction(vectors(), training=True))
@@ -235,8 +235,8 @@ def test_rank_model_fits_saves_and_loads(interaction, tmp_path):
     assert scores.shape == (32, N)
     assert scores.dtype == np.float32
     model.save(tmp_path / "model.keras")
-    again = tf.keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_allclose(again.predict(features, verbose=0), scores, rtol=1e-6)
+    loaded = tf.keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(loaded.predict(features, verbose=0), scores, rtol=1e-6)
 
 
 def test_a_model_on_text_saves_and_loads(tmp_path):
@@ -255,7 +255,7 @@ def test_a_model_on_text_saves_and_loads(tmp_path):
     )
 
 
-def test_unknown_parts_and_knobs():
+def test_unknown_parts_and_options():
     with pytest.raises(
         ValueError, match=r"interaction='lcmlp': unknown. Did you mean 'lc_mlp'\? There are: dot, "
     ):

@@ -1,7 +1,10 @@
-"""A model of instances with their own lists of items, such as queries with documents."""
+"""A model of instances with one list of items each, such as queries with documents."""
+
+from collections.abc import Mapping
 
 import tensorflow as tf
 
+from rank4class.models import arguments
 from rank4class.models.encoders.base import WithWeightDecay, check_features
 from rank4class.models.registry import ENCODERS
 
@@ -14,9 +17,8 @@ class ItemModel(WithWeightDecay, tf.keras.Model):
     `f` has dense layers with ReLU and a final linear layer, and is the same for all items. There is no class
     encoder and no interaction, since the position in the list has no meaning.
 
-    Features: `items` float `[B, m, d]`. It returns scores, float32 `[B, m]`, also for padding, which `where`
-      has to
-    exclude from losses and metrics.
+    Features: `items` float `[B, m, d]`. It returns scores, float32 `[B, m]`, also for padding: pass `where`
+    to losses and metrics to exclude it.
 
     Args:
       hidden: widths of the layers before the last one; if empty, scores are linear in the features. The last
@@ -36,8 +38,12 @@ class ItemModel(WithWeightDecay, tf.keras.Model):
 
     FEATURES = ("items",)
 
-    def __init__(self, hidden=(), dropout=0.0, weight_decay=0.0, **kwargs):
+    def __init__(
+        self, hidden: tuple[int, ...] = (), dropout: float = 0.0, weight_decay: float = 0.0, **kwargs
+    ):
         super().__init__(weight_decay, **kwargs)
+        arguments.check_widths("hidden", hidden, least=0)
+        arguments.check_rate("dropout", dropout)
         self.hidden, self.dropout = tuple(hidden), dropout
         if dropout and not self.hidden:
             raise ValueError(f"dropout={dropout}: there are no hidden layers. Set `hidden` too.")
@@ -52,7 +58,7 @@ class ItemModel(WithWeightDecay, tf.keras.Model):
         self.chain.build(shapes["items"])
         super().build(shapes)
 
-    def call(self, features, training=None):
+    def call(self, features: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         check_features(self, features)
         scores = self.chain(features["items"], training=training)
         return tf.cast(tf.squeeze(scores, axis=-1), tf.float32)

@@ -1,3 +1,5 @@
+"""The item model: written-out scores, weight decay, saving, half precision and XLA."""
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -32,15 +34,15 @@ def test_hidden_layers_by_hand():
     assert not np.allclose(model(features, training=True), expected)
 
 
-def test_an_items_score_hangs_on_nothing_but_the_item():
+def test_the_score_of_an_item_is_independent_of_the_others():
     model, features = ItemModel(hidden=(4,)), items()
     order = np.array([3, 0, 4, 1, 2])
-    moved = {"items": features["items"][:, order]}
-    np.testing.assert_allclose(model(moved), model(features).numpy()[:, order], rtol=1e-6)
+    permuted = {"items": features["items"][:, order]}
+    np.testing.assert_allclose(model(permuted), model(features).numpy()[:, order], rtol=1e-6)
 
 
 @pytest.mark.parametrize("hidden", [(), (4,)])
-def test_weight_decay_is_of_all_kernels(hidden):
+def test_weight_decay_includes_all_kernels(hidden):
     model = ItemModel(hidden=hidden, weight_decay=0.25)
     model(items())
     kernels = [v.numpy() for v in model.trainable_variables if "kernel" in v.name]
@@ -50,7 +52,7 @@ def test_weight_decay_is_of_all_kernels(hidden):
 
 
 @pytest.mark.parametrize("hidden", [(), (4,)])
-def test_it_fits_saves_and_loads(hidden, tmp_path):
+def test_fitting_saving_and_loading(hidden, tmp_path):
     features = items(32)
     labels = np.argmax(features["items"][..., 0], axis=1)
     model = models.get("encoder", "items", hidden=hidden, weight_decay=1e-4)
@@ -59,9 +61,9 @@ def test_it_fits_saves_and_loads(hidden, tmp_path):
     assert history[-1] < history[0]
     scores = model.predict(features, verbose=0)
     model.save(tmp_path / "model.keras")
-    again = tf.keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_allclose(again.predict(features, verbose=0), scores, rtol=1e-6)
-    assert again.losses == model.losses
+    loaded = tf.keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(loaded.predict(features, verbose=0), scores, rtol=1e-6)
+    assert loaded.losses == model.losses
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
@@ -84,6 +86,6 @@ def test_xla():
     np.testing.assert_allclose(compiled(features), scores, rtol=1e-5, atol=1e-6)
 
 
-def test_dropout_of_no_layer_is_refused():
+def test_dropout_without_hidden_layers():
     with pytest.raises(ValueError, match=r"dropout=0\.5: there are no hidden layers"):
         ItemModel(dropout=0.5)

@@ -36,7 +36,15 @@ class RankModel(tf.keras.Model):
 
     PARTS = ("encoder", "class_encoder", "interaction", "count_prior")
 
-    def __init__(self, encoder, class_encoder, interaction, num_classes, count_prior=None, **kwargs):
+    def __init__(
+        self,
+        encoder: tf.keras.layers.Layer,
+        class_encoder: tf.keras.layers.Layer,
+        interaction: tf.keras.layers.Layer,
+        num_classes: int,
+        count_prior: tf.keras.layers.Layer | None = None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.encoder = encoder
         self.class_encoder = class_encoder
@@ -44,7 +52,9 @@ class RankModel(tf.keras.Model):
         self.num_classes = num_classes
         self.count_prior = count_prior
 
-    def call(self, features, training=None):
+    def call(
+        self, features: Mapping[str, tf.Tensor] | tf.Tensor, training: bool | None = None
+    ) -> tf.Tensor | dict[str, tf.Tensor]:
         check_features(self.encoder, features)
         h = self.encoder(features, training=training)
         c = self.encode_classes(training=training)
@@ -53,7 +63,7 @@ class RankModel(tf.keras.Model):
             return scores
         return {"scores": scores, "log_counts": self.count_prior(h)}
 
-    def encode_classes(self, training=None):
+    def encode_classes(self, training: bool | None = None) -> tf.Tensor:
         """Returns the vectors of all classes, float `[n, d]`."""
         encode = functools.partial(self.encoder, training=training)
         return self.class_encoder(tf.range(self.num_classes), encode=encode, training=training)
@@ -72,10 +82,10 @@ class RankModel(tf.keras.Model):
         serialized = {name: part and tf.keras.layers.serialize(part) for name, part in parts.items()}
         return {**super().get_config(), **serialized, "num_classes": self.num_classes}
 
-    def get_build_config(self):
+    def get_build_config(self) -> dict:
         """Returns names, shapes and dtypes of the features that a loaded model is built with."""
         if self.save_spec() is None:
-            raise ValueError("this RankModel has no weights to save yet: call it on features first")
+            raise ValueError("this RankModel has no weights to save yet. Call it on features first.")
         (features, *_), _ = self.save_spec()
         if isinstance(features, tf.TensorSpec):
             return {"shape": features.shape.as_list(), "dtype": features.dtype.name}
@@ -85,11 +95,11 @@ class RankModel(tf.keras.Model):
             )
         return {name: (spec.shape.as_list(), spec.dtype.name) for name, spec in features.items()}
 
-    def build_from_config(self, config):
+    def build_from_config(self, config: dict) -> None:
         def empty(shape, dtype):
             return tf.zeros([1 if size is None else size for size in shape], dtype)
 
-        if isinstance(config.get("dtype"), str):  # a feature of that name has a pair here
+        if isinstance(config.get("dtype"), str):  # for a feature named dtype, the value is a pair
             self(empty(**config))
         else:
             self({name: empty(*spec) for name, spec in config.items()})

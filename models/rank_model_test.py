@@ -1,4 +1,4 @@
-"""The rank model as a Keras model: every part in every format of Keras, and the features it takes."""
+"""The rank model as a Keras model: every part in every format of Keras, and invalid features."""
 
 import pickle
 import re
@@ -78,10 +78,19 @@ MODELS = {
         tokens(),
     ),
 }
+WITH_CASE = {part for name in MODELS for part in name.split(", ")} | {"dot"}  # the default of `rank_model`
+MODELS |= {
+    name: (
+        lambda name=name: rank_model(encoders.Mlp((D,)), interaction=models.get("interaction", name)),
+        images(2),
+    )
+    for name in registry.INTERACTIONS
+    if name not in WITH_CASE
+}
 FORMATS = {
     "keras": lambda model, path: model.save(path + ".keras"),
     "folder": lambda model, path: model.save(path, save_format="tf"),
-    # As the last, but without the graphs, of which a large network has many.
+    # Without the traced functions, which are many for a large network.
     "lean folder": lambda model, path: model.save(path, save_format="tf", save_traces=False),
     "weights": lambda model, path: model.save_weights(path + ".weights.h5"),
     "old weights": lambda model, path: model.save_weights(path + ".old.h5", save_format="h5"),
@@ -95,7 +104,7 @@ CASES = [(name, form) for name in IN_ALL for form in FORMATS if form != "lean fo
 OTHERS = [name for name in MODELS if name not in {*IN_ALL, *LARGE}]
 CASES += [(name, form) for name in OTHERS for form in ("keras", "lean folder")]
 CASES += LARGE.items()
-# Weights are loaded into the model of the `.keras` file, once it has lost its own.
+# Weights are loaded into the model of the `.keras` file, after its weights are set to 0.
 IN_A_NEW_PROCESS = """
 import pickle, sys
 import numpy as np
@@ -132,7 +141,7 @@ with open(path + "/outputs.pickle", "wb") as file:
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """Returns two dicts `(name, form)` -> outputs: of the models, and of what a new process loads of them."""
+    """Returns two dicts `(name, form)` -> outputs: of the models, and of those that a new process loads."""
     path = str(tmp_path_factory.mktemp("saved"))
     before, built = {}, {}
     for name, form in CASES:
@@ -151,9 +160,7 @@ def saved(tmp_path_factory):
 
 
 def test_every_part_has_a_case():
-    parts = {part for name in MODELS for part in name.split(", ")}
-    known = {*registry.ENCODERS, *registry.CLASS_ENCODERS, *registry.INTERACTIONS, *registry.COUNT_PRIORS}
-    assert known - {"dot"} <= parts  # with which all others are
+    assert {*registry.ENCODERS, *registry.CLASS_ENCODERS, *registry.COUNT_PRIORS} <= WITH_CASE
 
 
 @pytest.mark.nightly
@@ -166,7 +173,7 @@ def test_a_new_process_loads_the_same_model(saved, name, form):
 
 
 @pytest.mark.parametrize("name", ["mlp", "items"])
-def test_h5_is_refused_when_it_is_written(name, tmp_path):
+def test_h5_files_are_not_supported(name, tmp_path):
     make, features = MODELS[name]
     model = make()
     model(features)
@@ -175,12 +182,12 @@ def test_h5_is_refused_when_it_is_written(name, tmp_path):
 
 
 @pytest.mark.nightly
-def test_a_text_encoder_in_a_users_model(tmp_path):
+def test_a_text_encoder_in_a_functional_model(tmp_path):
     inputs = {name: tf.keras.Input([4], dtype=tf.int32) for name in encoders.Bert.FEATURES}
     model = tf.keras.Model(inputs, encoders.Bert(**TINY)(inputs))
     model.save(tmp_path / "model", save_traces=False)
-    again = tf.keras.models.load_model(tmp_path / "model")
-    np.testing.assert_array_equal(again(tokens()), model(tokens()))
+    loaded = tf.keras.models.load_model(tmp_path / "model")
+    np.testing.assert_array_equal(loaded(tokens()), model(tokens()))
 
 
 @pytest.mark.parametrize("method", ["call", "fit"])
@@ -198,14 +205,14 @@ def test_a_text_encoder_in_a_users_model(tmp_path):
         ),
     ],
 )
-def test_features_that_the_encoder_does_not_take(name, features, message, method):
+def test_features_that_the_encoder_does_not_accept(name, features, message, method):
     model = MODELS[name][0]()
     model.compile("sgd", loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     with pytest.raises(ValueError, match=re.escape(message)):
         model(features) if method == "call" else model.fit(features, np.arange(B), verbose=0)
 
 
-def test_a_keras_file_describes_a_dict_or_one_tensor(tmp_path):
+def test_a_keras_file_requires_a_dict_or_one_tensor(tmp_path):
     @tf.keras.utils.register_keras_serializable(package="rank_model_test")
     class Sum(tf.keras.layers.Layer):
         def call(self, pair):
@@ -218,7 +225,7 @@ def test_a_keras_file_describes_a_dict_or_one_tensor(tmp_path):
 
 
 @pytest.mark.parametrize("named", [(), ("loss",), ("y",)])
-def test_a_model_of_two_outputs_takes_labels_and_losses_by_name(named):
+def test_a_model_with_two_outputs_requires_named_labels_and_losses(named):
     model = rank_model(encoders.Identity(D), count_prior=count_priors.LearnedCounts(N - 1))
     loss, labels = tf.keras.losses.MeanSquaredError(), np.ones([B, N], np.float32)
     both = ("scores", "log_counts")

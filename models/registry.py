@@ -1,9 +1,11 @@
-"""The parts of a rank model by name: encoders, class encoders, interactions and count priors.
+"""The parts of models by name: encoders, class encoders, interactions, count priors and sorters.
 
-Each part registers itself in its own file. Importing `rank4class.models` registers all of them.
+Each part registers itself in the file that defines it. Importing `rank4class.models` registers all parts of
+rank models, importing `rank4class.models.sorters` all sorters.
 """
 
 import re
+from typing import Any
 
 from rank4class.registry import Registry
 
@@ -11,7 +13,7 @@ from rank4class.registry import Registry
 class _Encoders(Registry):
     """Encoders by name, with a hint for the names of published checkpoints."""
 
-    def suggestion(self, name):
+    def suggestion(self, name: str) -> str:
         remedy = super().suggestion(name)
         if "Did you mean" in remedy or not re.search("[-/]", name):
             return remedy
@@ -26,10 +28,11 @@ CLASS_ENCODERS = Registry("class_encoder")
 INTERACTIONS = Registry("interaction")
 COUNT_PRIORS = Registry("count_prior")
 PARTS = {part.kind: part for part in (ENCODERS, CLASS_ENCODERS, INTERACTIONS, COUNT_PRIORS)}
+SORTERS = Registry("sorter")
 
 
-def get(part, name, **options):
-    """Returns a part of a rank model.
+def get(part: str, name: str, **options: Any) -> Any:
+    """Returns a part of a rank model, a Keras layer.
 
     Args:
       part: "encoder", "class_encoder", "interaction" or "count_prior".

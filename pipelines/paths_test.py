@@ -11,7 +11,7 @@ import tensorflow as tf
 from rank4class import data, models
 from rank4class.data import class_tables
 from rank4class.models import checkpoints, sorters
-from rank4class.pipelines import config, conversion, sweep
+from rank4class.pipelines import config, sweep
 from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import per_class, predictions
@@ -134,12 +134,11 @@ def test_encoders_and_their_checkpoints(tmp_path, tiny_bert):
     assert str(folder) == tiny_bert
     for path in (folder, folder / "config.json", folder / "model.safetensors"):
         assert checkpoints.find(path).path == str(folder / "model.safetensors")
-        assert models.encoder_of(path) == "bert"
-    assert models.vocabulary_folder(folder) == tiny_bert
-    assert models.vocabulary_folder(folder / "bert_model.ckpt") == tiny_bert
+        assert checkpoints.find(path).encoder == "bert"
+        assert checkpoints.find(path).folder == tiny_bert
     assert models.get("encoder", "bert", path=folder).width == 8
     assert data.WordPiece(folder, 8)({"text": tf.constant(["bad"])})["input_word_ids"].shape == [1, 8]
-    assert conversion.convert(folder, tmp_path / "own")[0] == "Hugging Face BERT folder"
+    assert checkpoints.convert(folder, tmp_path / "own")[0] == "Hugging Face BERT folder"
     assert checkpoints.find(tmp_path / "own").format == "rank4class folder"
     with pytest.raises(FileNotFoundError, match=f"^{tmp_path}/nowhere: no such file"):
         checkpoints.find(tmp_path / "nowhere")

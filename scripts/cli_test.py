@@ -261,7 +261,7 @@ def test_sweep_on_a_frozen_encoder(command, tmp_path, tiny_goemotions, tiny_bert
         (["--data=goemotions", "--config.data.path=nowhere"], "no file nowhere/emotions.txt"),
         (
             ["--encoder=vgg16"],
-            "error: VGG16 takes images of 32 x 32 x",
+            "VGG16 takes images of 32 x 32 x 3. Resize the images",
         ),
         pytest.param(
             ["--config.loss.name=mse", "--config.optimizer.learning_rate=1e30"],
@@ -319,7 +319,7 @@ def test_convert(command, tmp_path, tiny_bert):
     assert "Hugging Face BERT folder, " in converted.stdout
     assert f"Use it as --config.encoder.path={own}" in converted.stdout
     again = command("convert_checkpoint", f"--checkpoint={tiny_bert}", f"--output={own}")
-    assert "choose another folder" in error_line(again)
+    assert "Choose another folder" in error_line(again)
 
 
 @pytest.mark.nightly

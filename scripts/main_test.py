@@ -101,7 +101,11 @@ def test_a_wrong_config_is_refused_at_once(tmp_path):
             "--workdir=x",
         ): "--config=nope: neither a file nor a packaged config",
         ("describe_data", "--config=digits_mpl.py"): "Did you mean --config=digits_mlp? Packaged: cifar10",
-        ("train", "--config=digits_mlp", "--config.los.name=x"): "los.name: no such field of an experiment. Did you mean 'loss.name'?",
+        (
+            "train",
+            "--config=digits_mlp",
+            "--config.los.name=x",
+        ): "los.name: no such field of an experiment. Did you mean 'loss.name'?",
         ("train", "--config=digits_mlp", "--noconfig.jit_compil"): "Did you mean 'jit_compile'?",
         ("train", "--config=digits_mlp", "--loss=rankmx"): "loss='rankmx': unknown. Did you mean 'rankmax'?",
         ("train", "--config=digits_mlp"): "--workdir: missing. Set --workdir=VALUE; --help shows all flags.",

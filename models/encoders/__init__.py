@@ -1,6 +1,6 @@
 """Instance encoders: features to one vector per instance, `h` of shape `[B, d]`.
 
-An encoder is a Keras layer that is called on the features of `data` (a dict of tensors). Its attribute
+An encoder is a Keras layer that is called on the features of an instance, a dict of tensors. Its attribute
 `FEATURES` names the features that it takes, and its property `width` is `d`.
 """
 

@@ -1,20 +1,21 @@
-"""The parts that encoders share: the check of their features, base classes, and loading from a checkpoint."""
+"""Shared parts of encoders: the check of features, base classes, and loading from a checkpoint."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
-from rank4class.models import checkpoints
+from rank4class.models import arguments, checkpoints
 
 serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
 
 
-def check_features(encoder, features):
+def check_features(encoder: tf.keras.layers.Layer, features: Any) -> None:
     """Raises ValueError if features lack one that the encoder takes.
 
     Args:
-      encoder: a layer; without `FEATURES` it takes anything.
+      encoder: a layer; without `FEATURES` it accepts any features.
       features: the tensors of a call, or their shapes.
 
     >>> from rank4class.models.encoders import Identity
@@ -41,7 +42,7 @@ class ImageEncoder(tf.keras.layers.Layer):
 
     FEATURES = ("image",)
 
-    def call(self, features, training=None):
+    def call(self, features: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         h = features["image"]
         for layer in self.layers:
             h = layer(h, training=training)
@@ -51,8 +52,9 @@ class ImageEncoder(tf.keras.layers.Layer):
 class WithWeightDecay(tf.keras.layers.Layer):
     """Adds `weight_decay` times the sum of the squared kernels to the losses of the layer."""
 
-    def __init__(self, weight_decay, **kwargs):
+    def __init__(self, weight_decay: float, **kwargs):
         super().__init__(**kwargs)
+        arguments.check_not_negative("weight_decay", weight_decay)
         self.weight_decay = weight_decay
         if weight_decay:
             self.add_loss(self._penalty)
@@ -65,7 +67,13 @@ class WithWeightDecay(tf.keras.layers.Layer):
         return {**super().get_config(), "weight_decay": self.weight_decay}
 
 
-def load(cls, path, name, options, empty):
+def load(
+    cls: type[tf.keras.layers.Layer],
+    path: str,
+    name: str,
+    options: dict[str, Any],
+    empty: dict[str, tf.Tensor],
+) -> tf.keras.layers.Layer:
     """Returns the encoder that a checkpoint describes, with its weights.
 
     Args:
@@ -78,19 +86,20 @@ def load(cls, path, name, options, empty):
     Raises:
       ValueError: the checkpoint is of another encoder, or does not describe one.
     """
-    source = checkpoints.find(path)
-    if source.encoder != name:
+    checkpoint = checkpoints.find(path)
+    if checkpoint.encoder != name:
         raise ValueError(
-            f"{path} is a checkpoint of another encoder ({source.format}): set the encoder's name to "
-            f"{source.encoder!r}, not {name!r}"
+            f"path={path}: a checkpoint of another encoder ({checkpoint.format}) than {name!r}. Set the "
+            f"encoder's name to {checkpoint.encoder!r}."
         )
-    logging.info("%s: %s", path, source.format)
+    logging.info("%s: %s", path, checkpoint.format)
     try:
-        encoder = cls(**{**source.settings, **options})
+        encoder = cls(**{**checkpoint.settings, **options})
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{source.path}: its configuration does not describe this encoder: {error}"
+            f"{checkpoint.path}: its configuration does not describe this encoder: {error} Choose another "
+            "checkpoint."
         ) from error
     encoder(empty)
-    source.assign(encoder.named_variables())
+    checkpoint.assign(encoder.named_variables())
     return encoder

@@ -1,7 +1,10 @@
 """Encoders of images: a small CNN, VGG16 and ResNet50."""
 
+from collections.abc import Mapping
+
 import tensorflow as tf
 
+from rank4class.models import arguments
 from rank4class.models.encoders import base
 from rank4class.models.registry import ENCODERS
 
@@ -22,8 +25,11 @@ class SmallCnn(base.ImageEncoder):
     TensorShape([2, 8])
     """
 
-    def __init__(self, filters=(32, 64), units=64, dropout=0.0, **kwargs):
+    def __init__(self, filters: tuple[int, ...] = (32, 64), units: int = 64, dropout: float = 0.0, **kwargs):
         super().__init__(**kwargs)
+        arguments.check_widths("filters", filters, least=2)
+        arguments.check_units("units", units)
+        arguments.check_rate("dropout", dropout)
         self.filters, self.units, self.dropout = tuple(filters), units, dropout
         self.layers = [
             *(tf.keras.layers.Conv2D(f, 3, padding="same", activation="relu") for f in self.filters),
@@ -35,7 +41,7 @@ class SmallCnn(base.ImageEncoder):
         ]
 
     @property
-    def width(self):
+    def width(self) -> int:
         return self.units
 
     def get_config(self):
@@ -62,7 +68,7 @@ class Vgg16(base.WithWeightDecay, base.ImageEncoder):
     BLOCKS = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
     PIXEL_MEAN, PIXEL_DEVIATION = 120.707 / 255, 64.15 / 255
 
-    def __init__(self, weight_decay=5e-4, **kwargs):
+    def __init__(self, weight_decay: float = 5e-4, **kwargs):
         super().__init__(weight_decay, **kwargs)
         rate = 0.3  # after the first convolution; 0.4 later, 0.5 before and after the dense layer
         self.layers = []
@@ -78,19 +84,6 @@ class Vgg16(base.WithWeightDecay, base.ImageEncoder):
         self._add(tf.keras.layers.Dense(self.width, name="dense"))
         self._drop(0.5)
 
-    @classmethod
-    def from_checkpoint(cls, path=None, weight_decay=5e-4):
-        """Returns the encoder with the weights of a checkpoint, or with random weights.
-
-        Args:
-          path: see `checkpoints.find`; None for random weights.
-          weight_decay: see the class.
-        """
-        if path is None:
-            return cls(weight_decay=weight_decay)
-        empty = {"image": tf.zeros([1, 32, 32, 3])}
-        return base.load(cls, path, "vgg16", {"weight_decay": weight_decay}, empty)
-
     def _add(self, layer):
         self.layers += [layer, tf.keras.layers.ReLU()]
         norm = tf.keras.layers.BatchNormalization(synchronized=_several_replicas(), name=f"{layer.name}_norm")
@@ -100,20 +93,35 @@ class Vgg16(base.WithWeightDecay, base.ImageEncoder):
         self.layers.append(tf.keras.layers.Dropout(rate))
 
     @property
-    def width(self):
+    def width(self) -> int:
         return 512
 
-    def named_variables(self):
+    def named_variables(self) -> dict[str, tf.Variable]:
+        """Returns the variables by names that are the same in every program."""
         return _by_layer(self.layers)
 
-    def call(self, features, training=None):
+    def call(self, features: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         if features["image"].shape[1:] != [32, 32, 3]:
-            raise ValueError(f"VGG16 takes images of 32 x 32 x 3, not {features['image'].shape[1:]}")
+            raise ValueError(
+                f"image={features['image'].shape}: VGG16 takes images of 32 x 32 x 3. Resize the images, or "
+                "choose another encoder."
+            )
         image = (features["image"] - self.PIXEL_MEAN) / self.PIXEL_DEVIATION
         return super().call({"image": image}, training=training)
 
 
-ENCODERS.register("vgg16")(Vgg16.from_checkpoint)
+@ENCODERS.register("vgg16")
+def vgg16(path: str | None = None, weight_decay: float = 5e-4) -> Vgg16:
+    """Returns the encoder with the weights of a checkpoint, or with random weights.
+
+    Args:
+      path: see `checkpoints.find`; None for random weights.
+      weight_decay: see `Vgg16`.
+    """
+    if path is None:
+        return Vgg16(weight_decay=weight_decay)
+    empty = {"image": tf.zeros([1, 32, 32, 3])}
+    return base.load(Vgg16, path, "vgg16", {"weight_decay": weight_decay}, empty)
 
 
 @base.serializable
@@ -140,37 +148,27 @@ class ResNet50(base.WithWeightDecay):
     FEATURES = ("image",)
     VARIANTS = ("model_garden", "keras")
 
-    def __init__(self, variant="model_garden", weight_decay=1e-4, **kwargs):
+    def __init__(self, variant: str = "model_garden", weight_decay: float = 1e-4, **kwargs):
         super().__init__(weight_decay, **kwargs)
         if variant not in self.VARIANTS:
-            raise ValueError(f"variant {variant!r} is not one of {', '.join(self.VARIANTS)}")
+            raise ValueError(
+                f"variant={variant!r}: not one of {', '.join(self.VARIANTS)}. Choose one of them."
+            )
         self.variant = variant
         if variant == "keras":
             self.network = tf.keras.applications.ResNet50(include_top=False, weights=None, pooling="avg")
         else:
             from official.vision.modeling.backbones import resnet  # slow to import, and not needed for texts
 
-            together = _several_replicas()
-            self.network = resnet.ResNet(50, norm_momentum=0.9, norm_epsilon=1e-5, use_sync_bn=together)
-
-    @classmethod
-    def from_checkpoint(cls, path=None, weight_decay=1e-4):
-        """Returns the variant of a checkpoint with its weights, or one with random weights.
-
-        Args:
-          path: see `checkpoints.find`; None for the Model Garden's variant with random weights.
-          weight_decay: see the class.
-        """
-        if path is None:
-            return cls(weight_decay=weight_decay)
-        empty = {"image": tf.zeros([1, 32, 32, 3])}
-        return base.load(cls, path, "resnet50", {"weight_decay": weight_decay}, empty)
+            self.network = resnet.ResNet(
+                50, norm_momentum=0.9, norm_epsilon=1e-5, use_sync_bn=_several_replicas()
+            )
 
     @property
-    def width(self):
+    def width(self) -> int:
         return 2048
 
-    def named_variables(self):
+    def named_variables(self) -> dict[str, tf.Variable]:
         """Returns the variables by names that are the same in every program."""
         if self.variant == "keras":
             return _by_layer(self.network.layers)
@@ -181,7 +179,7 @@ class ResNet50(base.WithWeightDecay):
             for name, variable in (_of_block(layer) if hasattr(layer, "_conv1") else _of_layer(layer)).items()
         }
 
-    def call(self, features, training=None):
+    def call(self, features: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         image = features["image"]
         if self.variant == "keras":
             pixels = tf.keras.applications.resnet50.preprocess_input(255.0 * image)
@@ -199,7 +197,18 @@ class ResNet50(base.WithWeightDecay):
 _IMAGENET_MEAN, _IMAGENET_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-ENCODERS.register("resnet50")(ResNet50.from_checkpoint)
+@ENCODERS.register("resnet50")
+def resnet50(path: str | None = None, weight_decay: float = 1e-4) -> ResNet50:
+    """Returns the variant of a checkpoint with its weights, or one with random weights.
+
+    Args:
+      path: see `checkpoints.find`; None for the Model Garden's variant with random weights.
+      weight_decay: see `ResNet50`.
+    """
+    if path is None:
+        return ResNet50(weight_decay=weight_decay)
+    empty = {"image": tf.zeros([1, 32, 32, 3])}
+    return base.load(ResNet50, path, "resnet50", {"weight_decay": weight_decay}, empty)
 
 
 def _several_replicas():

@@ -1,8 +1,11 @@
 """Encoders of texts: BERT and ELECTRA."""
 
+from collections.abc import Mapping
+
 import tensorflow as tf
 from official.nlp.modeling import networks
 
+from rank4class.models import arguments
 from rank4class.models.encoders import base
 from rank4class.models.registry import ENCODERS
 
@@ -37,26 +40,30 @@ class Bert(tf.keras.layers.Layer):
 
     def __init__(
         self,
-        vocab_size,
-        hidden_size=768,
-        num_layers=12,
-        num_heads=12,
-        inner_size=3072,
-        max_positions=512,
-        num_types=2,
-        embedding_size=None,
-        activation="gelu",
-        dropout=0.1,
-        output_dropout=0.0,
-        pooling=None,
+        vocab_size: int,
+        hidden_size: int = 768,
+        num_layers: int = 12,
+        num_heads: int = 12,
+        inner_size: int = 3072,
+        max_positions: int = 512,
+        num_types: int = 2,
+        embedding_size: int | None = None,
+        activation: str = "gelu",
+        dropout: float = 0.1,
+        output_dropout: float = 0.0,
+        pooling: str | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
         pooling = pooling or self.POOLINGS[0]
         if pooling not in self.POOLINGS:
-            raise ValueError(f"pooling {pooling!r} is not one of {', '.join(self.POOLINGS)}")
+            raise ValueError(
+                f"pooling={pooling!r}: not one of {', '.join(self.POOLINGS)}. Choose one of them."
+            )
         if activation not in _ACTIVATIONS:
-            raise ValueError(f"activation {activation!r} is not one of {', '.join(_ACTIVATIONS)}")
+            raise ValueError(
+                f"activation={activation!r}: not one of {', '.join(_ACTIVATIONS)}. Choose one of them."
+            )
         self.pooling = pooling
         self.config = {
             "vocab_size": vocab_size,
@@ -89,22 +96,7 @@ class Bert(tf.keras.layers.Layer):
         # Without a part in the output, the pooler has no gradient.
         self.network.pooler_layer.trainable = pooling == "pooler"
 
-    @classmethod
-    def from_checkpoint(cls, path, dropout=0.1, output_dropout=0.0, pooling=None):
-        """Returns the encoder that a checkpoint describes, with its weights.
-
-        Args:
-          path: see `checkpoints.find`.
-          dropout, output_dropout, pooling: see the class.
-
-        Raises:
-          FileNotFoundError, ValueError: see `checkpoints`, or the checkpoint is of another encoder.
-        """
-        options = {"dropout": dropout, "output_dropout": output_dropout, "pooling": pooling}
-        empty = {name: tf.zeros([1, 1], tf.int32) for name in cls.FEATURES}
-        return base.load(cls, path, cls.NAME, options, empty)
-
-    def named_variables(self):
+    def named_variables(self) -> dict[str, tf.Variable]:
         """Returns the variables that a checkpoint has to provide, by the names of the network."""
         scope = self.network.name + "/"
         names = [v.name.rsplit(scope, 1)[-1].removesuffix(":0") for v in self.network.variables]
@@ -112,15 +104,14 @@ class Bert(tf.keras.layers.Layer):
         return {name: v for name, v in named.items() if self.HAS_POOLER or "pooler" not in name}
 
     @property
-    def width(self):
+    def width(self) -> int:
         return self.config["hidden_size"]
 
-    def call(self, features, training=None):
+    def call(self, features: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         length = features["input_word_ids"].shape[-1]
         if length is not None and length > self.config["max_positions"]:
             raise ValueError(
-                f"texts of {length} tokens: this encoder has {self.config['max_positions']} positions, lower "
-                "max_length"
+                f"max_length={length}: this encoder has {self.config['max_positions']} positions. Lower it."
             )
         return self.drop(self._pool(features, self.network(features, training=training)), training=training)
 
@@ -143,7 +134,18 @@ class Bert(tf.keras.layers.Layer):
         return {**super().get_config(), **self.config, "pooling": self.pooling}
 
 
-ENCODERS.register("bert")(Bert.from_checkpoint)
+@ENCODERS.register("bert")
+def bert(path: str, dropout: float = 0.1, output_dropout: float = 0.0, pooling: str | None = None) -> Bert:
+    """Returns the BERT encoder of a checkpoint, with its weights.
+
+    Args:
+      path: see `checkpoints.find`.
+      dropout, output_dropout, pooling: see `Bert`.
+
+    Raises:
+      FileNotFoundError, ValueError: see `checkpoints.find`, or the checkpoint is of another encoder.
+    """
+    return _load(Bert, path, dropout, output_dropout, pooling)
 
 
 @base.serializable
@@ -161,7 +163,20 @@ class Electra(Bert):
     HAS_POOLER = False
 
 
-ENCODERS.register("electra")(Electra.from_checkpoint)
+@ENCODERS.register("electra")
+def electra(
+    path: str, dropout: float = 0.1, output_dropout: float = 0.0, pooling: str | None = None
+) -> Electra:
+    """Returns the ELECTRA encoder of a checkpoint, with its weights; see `bert`."""
+    return _load(Electra, path, dropout, output_dropout, pooling)
+
+
+def _load(cls, path, dropout, output_dropout, pooling):
+    arguments.check_rate("dropout", dropout)
+    arguments.check_rate("output_dropout", output_dropout)
+    options = {"dropout": dropout, "output_dropout": output_dropout, "pooling": pooling}
+    empty = {name: tf.zeros([1, 1], tf.int32) for name in cls.FEATURES}
+    return base.load(cls, path, cls.NAME, options, empty)
 
 
 def _gelu_new(x):

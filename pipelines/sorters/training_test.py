@@ -33,8 +33,8 @@ def _small():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "EPOCH", 1_000)
         patch.setattr(training.score_vectors, "HELD_OUT", {"validation": 50, "test": 100})
-        patch.setattr(sorters, "_BLOCKS", 3)
-        patch.setattr(sorters.Lstm.__init__, "__defaults__", (None, 4, 1))  # n, units, layers
+        patch.setattr(sorters.layers, "_CNN_BLOCKS", 3)
+        patch.setattr(sorters.Lstm.__init__, "__defaults__", (None, 4, 1, None))  # n, units, layers, trained
         yield
 
 

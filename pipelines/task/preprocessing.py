@@ -5,6 +5,7 @@ import tensorflow as tf
 from absl import logging
 
 from rank4class import data, models
+from rank4class.models import checkpoints
 
 
 def augment_of(experiment, dataset):
@@ -44,8 +45,7 @@ def preprocess_of(experiment, dataset):
 
 
 def _tokenizer(path, max_length):
-    models.encoder_of(path)  # says what is wrong with the path, before its vocabulary is looked for
-    return data.WordPiece(models.vocabulary_folder(path), max_length)
+    return data.WordPiece(checkpoints.find(path).folder, max_length)
 
 
 def class_texts(experiment, class_names):
@@ -69,7 +69,7 @@ def class_texts(experiment, class_names):
         lists = {name: value.numpy().tolist() for name, value in features.items()}
         return {**fields, "class_features": lists}
     options = {"pooling": "mean"} if section.path else experiment.encoder.options()
-    encoder = models.get("encoder", models.encoder_of(path), **{**options, "path": path})
+    encoder = models.get("encoder", checkpoints.find(path).encoder, **{**options, "path": path})
     return {**fields, "class_vectors": encoder(features, training=False).numpy()}
 
 

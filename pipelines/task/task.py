@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from rank4class import data, models
 from rank4class.losses.ops import set_sizes
+from rank4class.models import class_encoders
 
 
 class ModelOutputs(typing.NamedTuple):
@@ -155,9 +156,7 @@ class Task:
         class_encoder = models.get("class_encoder", section.name, **knobs)
         if not section.attention_layers:
             return class_encoder
-        return models.get(
-            "class_encoder",
-            "attention",
+        return class_encoders.Attention(
             base=class_encoder,
             width=width,
             num_layers=section.attention_layers,

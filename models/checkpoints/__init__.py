@@ -1,0 +1,4 @@
+"""Checkpoints of published encoders: recognition of their formats, strict import, and conversion."""
+
+from rank4class.models.checkpoints.conversion import convert, save
+from rank4class.models.checkpoints.formats import FORMATS, TENSORFLOW_FORMATS, Checkpoint, find

@@ -1,0 +1,427 @@
+"""Formats of published encoder checkpoints.
+
+A format is a registered function, with the name map of its tensors next to it. `find` tries all formats on a
+path.
+"""
+
+import dataclasses
+import glob
+import os
+import re
+from typing import Any
+
+import h5py
+import numpy as np
+import tensorflow as tf
+
+from rank4class.models.checkpoints.name_maps import NameMap
+from rank4class.models.checkpoints.readers import Tensors, read_json, read_safetensors, read_tensorflow
+from rank4class.models.registry import ENCODERS
+from rank4class.registry import Registry
+
+# Function of a path that returns its `Checkpoint`, or None if the path holds another format. The names are
+# descriptions for users.
+FORMATS = Registry("checkpoint format")
+# Function of the `Tensors` of a TensorFlow checkpoint that returns its `Checkpoint`. The names are those of
+# the top-level scope of the encoder.
+TENSORFLOW_FORMATS = Registry("TensorFlow checkpoint format")
+TENSORS_FILE = "model.safetensors"
+CONVERTED_FILE = "encoder.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """An encoder's checkpoint, whose tensors are read by `assign`.
+
+    Attributes:
+      format: description of the format.
+      encoder: name of its encoder in `registry.ENCODERS`.
+      settings: the arguments that its encoder is built with.
+      name_map: names of the tensors.
+      tensors: the tensors.
+    """
+
+    format: str
+    encoder: str
+    settings: dict[str, Any]
+    name_map: NameMap
+    tensors: Tensors
+
+    @property
+    def path(self) -> str:
+        """File or prefix of the tensors."""
+        return self.tensors.path
+
+    @property
+    def folder(self) -> str:
+        """Folder of the file, which also holds the vocabulary of a text encoder."""
+        return os.path.dirname(self.path) or "."
+
+    def assign(self, variables: dict[str, tf.Variable]) -> None:
+        """Assigns every variable, by our names, its tensor; raises ValueError as `NameMap.assign` does."""
+        self.name_map.assign(variables, self.tensors)
+
+
+def find(path: str | os.PathLike) -> Checkpoint:
+    """Returns the checkpoint at a path, in whichever known format.
+
+    Args:
+      path: a Hugging Face folder (BERT or ELECTRA, `model.safetensors`); a google-research folder (BERT
+        or ELECTRA, a TF1 checkpoint); a Model Garden checkpoint (BERT encoder or ResNet backbone, TF2);
+        Keras's file of ResNet50 weights (`.h5`); or a folder that `save` wrote. A TensorFlow checkpoint
+        can be named by its folder or by its prefix, the name without `.index`.
+
+    Raises:
+      FileNotFoundError: nothing is there, or a file is missing.
+      ValueError: it is of no known format, or its parts do not fit one another.
+    """
+    path = _without_file(os.fspath(path))
+    for name in FORMATS:
+        checkpoint = FORMATS[name](path)
+        if checkpoint is not None:
+            if "vocab_size" in checkpoint.settings:
+                _check_vocabulary(checkpoint)
+            return checkpoint
+    known = "; ".join(FORMATS)
+    if not os.path.exists(path):
+        raise FileNotFoundError(
+            f"{path}: no such file or folder, and nothing is downloaded. Download the checkpoint yourself "
+            f"and give its path: {known}."
+        )
+    raise ValueError(f"{path} holds no checkpoint of a known format. Give the path of one: {known}.")
+
+
+def _without_file(path):
+    """Returns the folder or prefix of a checkpoint from the path of one of its files."""
+    if os.path.basename(path) in (CONVERTED_FILE, TENSORS_FILE, "config.json") and os.path.isfile(path):
+        return os.path.dirname(path) or "."
+    return re.sub(r"\.(index|data-\d+-of-\d+)$", "", path)
+
+
+def _check_vocabulary(checkpoint):
+    path = os.path.join(checkpoint.folder, "vocab.txt")
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"no {path}: a text encoder needs its vocabulary. Add the published file.")
+    with open(path, "rb") as file:
+        words = sum(1 for _ in file)
+    size = checkpoint.settings["vocab_size"]
+    if words != size:
+        raise ValueError(
+            f"{checkpoint.path} has a vocabulary of {size}, but {path} has {words} lines. Use the published "
+            "file."
+        )
+
+
+_SAME_NAMES = {r"(.*)": r"\1"}
+
+
+@FORMATS.register(f"a converted folder ({CONVERTED_FILE})")
+def _converted(path):
+    description_path = os.path.join(path, CONVERTED_FILE)
+    if not os.path.isfile(description_path):
+        return None
+    description = read_json(description_path)
+    encoders = sorted(name for name in ENCODERS if "path" in ENCODERS.option_names(name))
+    encoder, settings = description.get("encoder"), description.get("settings")
+    if encoder not in encoders or not isinstance(settings, dict):
+        raise ValueError(
+            f"{description_path} does not describe one of the encoders {', '.join(encoders)}. Convert the "
+            "checkpoint again."
+        )
+    tensors = read_safetensors(os.path.join(path, TENSORS_FILE))
+    return Checkpoint("rank4class folder", encoder, settings, NameMap(_SAME_NAMES), tensors)
+
+
+# The BERT of google-research, and of ELECTRA, which shares its code.
+_LAYER = r"transformer/layer_(\d+)"
+_GOOGLE_MODULES = {
+    "word_embeddings": "embeddings/word_embeddings",
+    "position_embedding": "embeddings/position_embeddings",
+    "type_embeddings": "embeddings/token_type_embeddings",
+    "embeddings/layer_norm": "embeddings/LayerNorm",
+    "embedding_projection": "embeddings_project",
+    f"{_LAYER}/self_attention/(query|key|value)": r"encoder/layer_\1/attention/self/\2",
+    f"{_LAYER}/self_attention/attention_output": r"encoder/layer_\1/attention/output/dense",
+    f"{_LAYER}/self_attention_layer_norm": r"encoder/layer_\1/attention/output/LayerNorm",
+    f"{_LAYER}/(intermediate|output)": r"encoder/layer_\1/\2/dense",
+    f"{_LAYER}/output_layer_norm": r"encoder/layer_\1/output/LayerNorm",
+    "pooler_transform": "pooler/dense",
+}
+# Hugging Face writes the same names with dots.
+_HUGGING_FACE_NAMES = NameMap(
+    {ours: name.replace("layer_", "layer/").replace("/", ".") for ours, name in _GOOGLE_MODULES.items()},
+    # A buffer of positions, and the heads of models saved for pre-training.
+    unused=r"embeddings\.position_ids|cls\..*|discriminator_predictions\..*",
+    parameters={
+        "embeddings": ".weight",
+        "kernel": ".weight",
+        "gamma": ".weight",
+        "bias": ".bias",
+        "beta": ".bias",
+    },
+    transposed="kernel",
+)
+
+
+@FORMATS.register(f"a Hugging Face folder (config.json, {TENSORS_FILE}, vocab.txt)")
+def _hugging_face(path):
+    config_path = os.path.join(path, "config.json")
+    if not os.path.isfile(config_path):
+        return None
+    tensors_path = os.path.join(path, TENSORS_FILE)
+    if os.path.isfile(tensors_path + ".index.json"):
+        raise ValueError(f"{path} holds its tensors in shards. Save them in one {TENSORS_FILE}.")
+    if not os.path.isfile(tensors_path):
+        raise FileNotFoundError(
+            f"no {tensors_path}; pytorch_model.bin is not supported. Save as safetensors."
+        )
+    config = read_json(config_path)
+    kind = config.get("model_type")
+    if kind not in ("bert", "electra"):
+        raise ValueError(
+            f"{config_path}: model_type {kind!r} is not 'bert' or 'electra'. Choose another checkpoint."
+        )
+    tensors = read_safetensors(tensors_path)
+    names = {}
+    for name in tensors.shapes:
+        # A model saved with a head has its encoder under "bert." or "electra."; one converted from TensorFlow
+        # has TensorFlow's names of layer normalization.
+        encoder_name = name.removeprefix(f"{kind}.")
+        encoder_name = encoder_name.replace("Norm.gamma", "Norm.weight").replace("Norm.beta", "Norm.bias")
+        if encoder_name in names:
+            raise ValueError(
+                f"{tensors_path} holds both {names[encoder_name]} and {name}. Remove one of them."
+            )
+        names[encoder_name] = name
+    settings = _settings_of_config(config_path, config)
+    return Checkpoint(
+        f"Hugging Face {kind.upper()} folder", kind, settings, _HUGGING_FACE_NAMES, tensors.renamed(names)
+    )
+
+
+@FORMATS.register("a TensorFlow checkpoint (*.index, and vocab.txt of a text encoder)")
+def _tensorflow(path):
+    prefix = _prefix(path)
+    if prefix is None:
+        return None
+    tensors = read_tensorflow(prefix)
+    scopes = {name.partition("/")[0] for name in tensors.shapes}
+    for scope in TENSORFLOW_FORMATS:
+        if scope in scopes:
+            return TENSORFLOW_FORMATS[scope](tensors)
+    raise ValueError(
+        f"{prefix} is a TensorFlow checkpoint, but not one of an encoder: its tensors are in none of the "
+        f"scopes {', '.join(TENSORFLOW_FORMATS)}. Choose another checkpoint."
+    )
+
+
+def _prefix(path):
+    """Returns the prefix of the TensorFlow checkpoint that a path names, or None."""
+    if os.path.isfile(path + ".index"):
+        return path
+    if not os.path.isdir(path):
+        return None
+    latest = tf.train.latest_checkpoint(path)
+    if latest:
+        return latest
+    prefixes = sorted(
+        name.removesuffix(".index") for name in glob.glob(os.path.join(glob.escape(path), "*.index"))
+    )
+    if len(prefixes) > 1:
+        raise ValueError(f"{path} holds several checkpoints. Give the path of one: {', '.join(prefixes)}.")
+    return prefixes[0] if prefixes else None
+
+
+_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+@TENSORFLOW_FORMATS.register("backbone")
+def _model_garden_resnet(tensors):
+    name_map = NameMap(
+        {r"layer_(\d+)": r"layer_with_weights-\1", r"layer_(\d+)/(\w+)": r"layer_with_weights-\1/_\2"},
+        unused=r"(?!backbone/).*|.*/\.OPTIMIZER_SLOT/.*",
+        prefix="backbone/",
+        suffix=_VALUE,
+    )
+    settings = {"variant": "model_garden"}
+    return Checkpoint("Model Garden ResNet50 backbone", "resnet50", settings, name_map, tensors)
+
+
+@TENSORFLOW_FORMATS.register("encoder")
+def _model_garden_bert(tensors):
+    layer = r"_transformer_layers/\1"
+    name_map = NameMap(
+        {
+            "word_embeddings": "_embedding_layer",
+            "position_embedding": "_position_embedding_layer",
+            "type_embeddings": "_type_embedding_layer",
+            "embeddings/layer_norm": "_embedding_norm_layer",
+            "embedding_projection": "_embedding_projection",
+            f"{_LAYER}/self_attention/(query|key|value)": rf"{layer}/_attention_layer/_\2_dense",
+            f"{_LAYER}/self_attention/attention_output": f"{layer}/_attention_layer/_output_dense",
+            f"{_LAYER}/self_attention_layer_norm": f"{layer}/_attention_layer_norm",
+            f"{_LAYER}/(intermediate|output)": rf"{layer}/_\2_dense",
+            f"{_LAYER}/output_layer_norm": f"{layer}/_output_layer_norm",
+            "pooler_transform": "_pooler_layer",
+        },
+        unused=r"(?!encoder/).*|.*/\.OPTIMIZER_SLOT/.*",  # heads, optimizer and counters of the training
+        prefix="encoder/",
+        suffix=_VALUE,
+    )
+    tensors = tensors.renamed(_names_by_attributes(tensors.shapes))
+    settings = _settings_of_shapes(tensors, name_map)
+    return Checkpoint("Model Garden BERT encoder", "bert", settings, name_map, tensors)
+
+
+_GOOGLE_SLOTS = r"global_step|.*/adam_[mv]"
+
+
+@TENSORFLOW_FORMATS.register("electra")
+def _google_electra(tensors):
+    name_map = NameMap(
+        _GOOGLE_MODULES,
+        unused=rf"(generator|generator_predictions|discriminator_predictions)/.*|{_GOOGLE_SLOTS}",
+        parameters={"embeddings": ""},
+        prefix="electra/",
+    )
+    settings = _settings_of_shapes(tensors, name_map)
+    return Checkpoint("google-research ELECTRA", "electra", settings, name_map, tensors)
+
+
+@TENSORFLOW_FORMATS.register("bert")
+def _google_bert(tensors):
+    name_map = NameMap(
+        _GOOGLE_MODULES, unused=rf"cls/.*|{_GOOGLE_SLOTS}", parameters={"embeddings": ""}, prefix="bert/"
+    )
+    config_path = os.path.join(os.path.dirname(tensors.path), "bert_config.json")
+    settings = _settings_of_config(config_path, read_json(config_path))
+    if settings["activation"] == "gelu":
+        settings["activation"] = "gelu_new"  # google-research's gelu is the tanh approximation
+    return Checkpoint("google-research BERT", "bert", settings, name_map, tensors)
+
+
+@FORMATS.register("Keras's ResNet50 weights (.h5)")
+def _keras_resnet(path):
+    if not os.path.isfile(path) or not h5py.is_hdf5(path):
+        return None
+    try:
+        values = _read_keras_weights(path)
+    except OSError as error:
+        raise ValueError(f"{path} is not a whole HDF5 file: {error}. Download it again.") from error
+    if "conv1_conv/kernel" not in values:
+        raise ValueError(
+            f"{path} holds no ResNet50 weights of keras.applications: it has no conv1_conv. Choose another "
+            "file."
+        )
+    tensors = Tensors(path, {name: value.shape for name, value in values.items()}, values.__getitem__)
+    name_map = NameMap(_SAME_NAMES, unused=r"predictions/.*")
+    return Checkpoint("Keras ResNet50 weights", "resnet50", {"variant": "keras"}, name_map, tensors)
+
+
+def _read_keras_weights(path):
+    with h5py.File(path) as file:
+        return {
+            (name.decode() if isinstance(name, bytes) else name).removesuffix(":0"): np.array(layer[name])
+            for layer in file.get("model_weights", file).values()
+            for name in layer.attrs.get("weight_names", ())
+            if name in layer
+        }
+
+
+_CONFIG_FIELDS = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "hidden_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "inner_size": "intermediate_size",
+    "max_positions": "max_position_embeddings",
+    "num_types": "type_vocab_size",
+}
+
+
+def _settings_of_config(path, config):
+    """Returns the arguments of a text encoder that BERT's or ELECTRA's config file states."""
+    fields = dict(_CONFIG_FIELDS)
+    if config.get("model_type") == "electra":
+        fields["embedding_size"] = "embedding_size"
+    settings = {ours: config.get(field) for ours, field in fields.items()}
+    problem = None
+    for ours, size in settings.items():
+        if not isinstance(size, int) or size < 1:
+            raise ValueError(f"{path}: {fields[ours]} {size!r} is not a positive whole number. {_REMEDY}")
+    if settings["hidden_size"] % settings["num_heads"]:
+        problem = f"hidden_size {settings['hidden_size']} does not split into {settings['num_heads']} heads"
+    elif config.get("hidden_act") not in ("gelu", "gelu_new", "relu"):
+        problem = f"hidden_act {config.get('hidden_act')!r} is not one of gelu, gelu_new, relu"
+    elif config.get("layer_norm_eps", 1e-12) != 1e-12:
+        problem = f"layer_norm_eps {config['layer_norm_eps']} is not 1e-12, as in BERT"
+    if problem:
+        raise ValueError(f"{path}: {problem}. {_REMEDY}")
+    return {**settings, "activation": config["hidden_act"]}
+
+
+_REMEDY = "Choose another checkpoint."
+
+
+def _settings_of_shapes(tensors, name_map):
+    """Returns the arguments of a text encoder that follow from the shapes of its tensors.
+
+    The Model Garden's tensors show the number of heads; ELECTRA's code has one for every 64 units. Both
+    activate by the tanh approximation of GELU.
+    """
+
+    def shape(name, *ranks):
+        source = name_map.source(name)
+        if source not in tensors.shapes:
+            raise ValueError(f"{tensors.path} does not fit a text encoder: {source} is missing. {_REMEDY}")
+        size = tensors.shapes[source]
+        if len(size) not in ranks:
+            raise ValueError(
+                f"{tensors.path} does not fit a text encoder: {source} has shape {size}. {_REMEDY}"
+            )
+        return size
+
+    vocab_size, embedding_size = shape("word_embeddings/embeddings", 2)
+    hidden_size, inner_size = shape("transformer/layer_0/intermediate/kernel", 2)
+    query = shape("transformer/layer_0/self_attention/query/kernel", 2, 3)
+    num_layers = 0
+    while name_map.source(f"transformer/layer_{num_layers}/intermediate/kernel") in tensors.shapes:
+        num_layers += 1
+    return {
+        "vocab_size": vocab_size,
+        "hidden_size": hidden_size,
+        "embedding_size": embedding_size,
+        "num_layers": num_layers,
+        "num_heads": query[1] if len(query) == 3 else max(1, hidden_size // 64),
+        "inner_size": inner_size,
+        "max_positions": shape("position_embedding/embeddings", 2)[0],
+        "num_types": shape("type_embeddings/embeddings", 2)[0],
+        "activation": "gelu_new",
+    }
+
+
+def _names_by_attributes(shapes):
+    """Returns the names of a Model Garden encoder's tensors by attributes -> their names in the file.
+
+    The Model Garden has saved its encoder as a layer, with tensors named by attributes, and as a functional
+    model, with tensors named by the indices of its layers.
+    """
+    indexed = re.compile(r"encoder/layer_with_weights-(\d+)/(.*)")
+    names_of_layers = {}
+    for name in shapes:
+        match = indexed.fullmatch(name)
+        if match:
+            names_of_layers.setdefault(int(match[1]), []).append(match[2])
+    if not names_of_layers:
+        return {name: name for name in shapes}
+    layers = [
+        "_embedding_layer",
+        "_position_embedding_layer",
+        "_type_embedding_layer",
+        "_embedding_norm_layer",
+    ]
+    if not any(name.startswith("_attention_layer") for name in names_of_layers.get(4, ())):
+        layers.append("_embedding_projection")
+    layers += [f"_transformer_layers/{i}" for i in range(max(names_of_layers) - len(layers))]
+    layers.append("_pooler_layer")
+    return {indexed.sub(lambda m: f"encoder/{layers[int(m[1])]}/{m[2]}", name): name for name in shapes}

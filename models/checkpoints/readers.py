@@ -1,0 +1,106 @@
+"""Readers of the files of checkpoints: tensors in safetensors and TensorFlow's format, and JSON."""
+
+import collections
+import dataclasses
+import json
+import os
+from collections.abc import Callable
+
+import numpy as np
+import safetensors
+import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensors:
+    """The tensors of a checkpoint, which are read one by one.
+
+    Attributes:
+      path: file or prefix of the checkpoint.
+      shapes: name -> shape.
+      read: function from a name to the values.
+    """
+
+    path: str
+    shapes: dict[str, tuple[int, ...]]
+    read: Callable[[str], np.ndarray]
+
+    def renamed(self, names: dict[str, str]) -> "Tensors":
+        """Returns the tensors under other names: `names` maps each new name to the present one."""
+        shapes = {name: self.shapes[present] for name, present in names.items()}
+        return Tensors(self.path, shapes, lambda name: self.read(names[name]))
+
+
+def read_safetensors(path: str) -> Tensors:
+    """Returns the tensors of a safetensors file; raises ValueError if it is damaged."""
+    try:
+        file = safetensors.safe_open(path, framework="numpy")
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"{path} is not a whole safetensors file: {error}. Download it again.") from error
+    slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+
+    def read(name):
+        dtype = slices[name].get_dtype()
+        if dtype not in ("F16", "F32", "F64"):
+            raise ValueError(f"{path} holds {name} as {dtype}, which is not supported. Save it in float32.")
+        return file.get_tensor(name)
+
+    return Tensors(path, {name: tuple(part.get_shape()) for name, part in slices.items()}, read)
+
+
+def read_tensorflow(prefix: str) -> Tensors:
+    """Returns the tensors of a TensorFlow checkpoint; raises ValueError if it is damaged."""
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+    except (tf.errors.OpError, RuntimeError, ValueError) as error:
+        raise ValueError(
+            f"{prefix} is not a whole TensorFlow checkpoint: {error}. Download it again."
+        ) from error
+
+    def read(name):
+        try:
+            return reader.get_tensor(name)
+        except (tf.errors.OpError, IndexError, RuntimeError) as error:
+            raise ValueError(
+                f"{prefix} is not a whole TensorFlow checkpoint: {name} cannot be read. Download it again."
+            ) from error
+
+    shapes = reader.get_variable_to_shape_map()
+    return Tensors(prefix, {name: tuple(shape) for name, shape in shapes.items()}, read)
+
+
+def read_json(path: str) -> dict:
+    """Returns the object in a JSON file.
+
+    Raises:
+      FileNotFoundError: there is no such file.
+      ValueError: it is not UTF-8, not JSON as the standard defines it, or not an object.
+    """
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"no {path}. Add the file of that name from the publication.")
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            content = json.load(file, object_pairs_hook=_unique_keys, parse_constant=_reject_constant)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}:{error.lineno} is not JSON: {error.msg}. Download it again.") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8: {error.reason}. Download it again.") from error
+    except RecursionError as error:
+        raise ValueError(f"{path} is nested too deeply. Download it again.") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}. Correct the file.") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds no JSON object. Download it again.")
+    return content
+
+
+def _unique_keys(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        [(repeated, _)] = collections.Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"duplicate key {repeated[:80]!r}")
+    return fields
+
+
+def _reject_constant(constant):
+    raise ValueError(f"{constant} is not a number in JSON")

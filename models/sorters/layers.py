@@ -1,0 +1,394 @@
+"""The sorters as Keras layers, and their rank functions."""
+
+import base64
+import math
+
+import numpy as np
+import safetensors.numpy
+import tensorflow as tf
+
+from rank4class.models.registry import SORTERS
+from rank4class.models.sorters import order_statistics, weights
+
+_serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
+_TensorLike = tf.types.experimental.TensorLike
+
+
+class Sorter(tf.keras.layers.Layer):
+    """Base class of sorters. It computes in float32 under any policy."""
+
+    n: int | None = None  # the only length of lists that it sorts, or None for any
+
+    def __init__(self, **kwargs):
+        super().__init__(**{**kwargs, "dtype": "float32"})
+
+    def call(
+        self, scores: _TensorLike, where: _TensorLike | None = None, training: bool = False
+    ) -> tf.Tensor:
+        """Returns the soft ranks of scores.
+
+        Args:
+          scores: float `[..., n]`, finite.
+          where: optional bool, broadcastable to `[..., n]`, the classes that take part. The ranks are those
+            of the list without the masked classes, which rank one place after its end.
+          training: whether batch normalization uses the statistics of the batch.
+
+        Returns:
+          float32 `[..., n]`.
+
+        Raises:
+          ValueError: the scores are not floats, or do not have the length of the sorter.
+        """
+        scores = tf.convert_to_tensor(scores)
+        if not scores.dtype.is_floating or not scores.shape.rank:
+            raise ValueError(
+                f"scores={scores.dtype.name} {scores.shape}: not floats of shape [..., n]. Convert them."
+            )
+        scores = tf.cast(scores, tf.float32)
+        shape = tf.shape(scores)
+        flat = tf.reshape(scores, [-1, scores.shape[-1] or shape[-1]])
+        if where is None:
+            ranks = self.sort(flat, None, training) / tf.cast(shape[-1], tf.float32)
+        else:
+            where = tf.reshape(tf.broadcast_to(where, shape), tf.shape(flat))
+            size = tf.reduce_sum(tf.cast(where, tf.float32), axis=1, keepdims=True)
+            ranks = tf.where(where, self.sort(flat, where, training), size + 1.0) / tf.maximum(size, 1.0)
+        return tf.ensure_shape(tf.reshape(ranks, shape), scores.shape)
+
+    @property
+    def rank_fn(self) -> "RankFunction":
+        """The rank function of a loss that this sorter computes."""
+        return RankFunction(self)
+
+    def sort(self, scores: tf.Tensor, where: tf.Tensor | None, training: bool = False) -> tf.Tensor:
+        """Returns the soft ranks in `1..n` of float32 scores `[N, n]`, with a mask of that shape or None."""
+        raise NotImplementedError
+
+
+@_serializable
+class RankFunction:
+    """A sorter as the rank function of a loss: from scores `[..., n]` to soft ranks in `1..n`.
+
+    It is saved with a loss, including the weights of the sorter if they are not the shipped ones.
+
+    >>> RankFunction(get("exact"))(tf.constant([[7.0, 1.0, 7.0, 9.0]])).numpy()
+    array([[2.5, 4. , 2.5, 1. ]], dtype=float32)
+    """
+
+    def __init__(self, sorter: Sorter):
+        self.sorter = sorter
+
+    def __call__(self, scores: _TensorLike, where: _TensorLike | None = None) -> tf.Tensor:
+        scores = tf.convert_to_tensor(scores)
+        ranks = self.sorter(scores, where=where)
+        if where is None:
+            return ranks * tf.cast(tf.shape(scores)[-1], tf.float32)
+        where = tf.broadcast_to(where, tf.shape(scores))
+        size = tf.reduce_sum(tf.cast(where, tf.float32), axis=-1, keepdims=True)
+        return ranks * tf.maximum(size, 1.0)
+
+    def get_config(self) -> dict:
+        serialized = tf.keras.layers.serialize(self.sorter)
+        if not self.sorter.weights or weights.are_shipped(self.sorter):
+            return {"sorter": serialized}
+        # Save the weights themselves: the file may change or disappear.
+        serialized["config"]["trained"] = None
+        tensors = {name: np.array(weight) for name, weight in weights.by_name(self.sorter).items()}
+        return {
+            "sorter": serialized,
+            "weights": base64.b64encode(safetensors.numpy.save(tensors)).decode(),
+        }
+
+    @classmethod
+    def from_config(cls, config: dict) -> "RankFunction":
+        sorter = tf.keras.layers.deserialize(config["sorter"])
+        sorter(tf.zeros([1, sorter.n or 2]))
+        if "weights" in config:
+            tensors = safetensors.numpy.load(base64.b64decode(config["weights"]))
+            weights.assign(sorter, tensors, "the saved loss")
+        return cls(sorter)
+
+
+@SORTERS.register("exact")
+@_serializable
+class Exact(Sorter):
+    """The exact ranks, with the mean rank for ties. `O(n log n)`; it has no gradient.
+
+    >>> Exact()(tf.constant([[7.0, 1.0, 7.0, 9.0]])).numpy()
+    array([[0.625, 1.   , 0.625, 0.25 ]], dtype=float32)
+    """
+
+    def sort(self, scores, where, training=False):
+        def ranks(sorted_scores, where):
+            are_ties = order_statistics.gaps(-sorted_scores, where) == 0.0
+            return order_statistics.ranks_of_decays(tf.cast(are_ties, tf.float32))
+
+        return tf.stop_gradient(order_statistics.rank_sorted(scores, where, ranks))
+
+
+@SORTERS.register("handcrafted")
+@_serializable
+class Handcrafted(Sorter):
+    r"""A sorter without weights that compares by sigmoids: `O(n^2)` time and memory.
+
+    $$f_i = \frac{1}{n} \Big( 1 + \sum_{j \ne i} \sigma(\lambda (s_j - s_i)) \Big)$$
+
+    Args:
+      sharpness: `lambda`; applies to the scores without standardization.
+
+    >>> Handcrafted()(tf.constant([[9.0, 0.0, -9.0]])).numpy().round(3)
+    array([[0.333, 0.667, 1.   ]], dtype=float32)
+
+    References:
+      Engilberge, Chevallier, Perez, Cord (2019), "SoDeep: a sorting deep net to learn ranking loss
+      surrogates", section 4.1.
+    """
+
+    def __init__(self, sharpness: float = 10.0, **kwargs):
+        super().__init__(**kwargs)
+        self.sharpness = sharpness
+
+    def sort(self, scores, where, training=False):
+        if where is not None:
+            scores = tf.where(where, scores, 0.0)  # NaN would reach the gradient through 0 * NaN
+        comparisons = tf.sigmoid(self.sharpness * (scores[:, None, :] - scores[:, :, None]))
+        if where is not None:
+            comparisons = tf.where(where[:, None, :], comparisons, 0.0)
+        return 0.5 + tf.reduce_sum(comparisons, axis=2)
+
+    def get_config(self):
+        return {**super().get_config(), "sharpness": self.sharpness}
+
+
+class LearnedSorter(Sorter):
+    """Base class of sorters with weights.
+
+    Args:
+      trained: "shipped", a file of `to_bytes`, or None for weights to be trained.
+    """
+
+    def __init__(self, trained: str | None = None, **kwargs):
+        super().__init__(**kwargs)
+        self.trained = trained
+
+    def build(self, shape):
+        super().build(shape)
+        if self.trained is not None:
+            weights.restore(self, self.trained)
+
+    def get_config(self):
+        return {**super().get_config(), "trained": self.trained}
+
+
+class FixedLengthSorter(LearnedSorter):
+    """Base class of sorters of lists of one length, by a network `net` that a subclass sets.
+
+    It fills a list that has masked classes with scores spread evenly among those of the others.
+
+    Args:
+      n: length of the lists; None for training on several lengths.
+      trained: see `LearnedSorter`.
+
+    Raises:
+      ValueError: `n` is not a whole number of at least 2.
+    """
+
+    def __init__(self, n: int | None = None, trained: str | None = None, **kwargs):
+        super().__init__(trained, **kwargs)
+        if n is not None and (not isinstance(n, int) or isinstance(n, bool) or n < 2):
+            raise ValueError(f"n={n!r}: not a whole number of at least 2. Choose one.")
+        self.n = n
+
+    def sort(self, scores, where, training=False):
+        if self.n is not None:
+            scores = self._with_checked_length(scores)
+        size = order_statistics.list_size(scores, where)
+        if where is not None:
+            scores = order_statistics.fill_masked(scores, where)
+        n = tf.cast(tf.shape(scores)[1], tf.float32)
+        ranks = n * self.net(order_statistics.standardize(scores)[..., None], training=training)
+        if where is not None:
+            ranks = order_statistics.ranks_without_masked(ranks, where)
+        # Clips ranks that are out of bounds, but keeps their gradient.
+        ranks += tf.stop_gradient(tf.clip_by_value(ranks, 1.0, size) - ranks)
+        return ranks if where is None else tf.where(size > 1.0, ranks, 1.0)
+
+    def _with_checked_length(self, scores):
+        """Checks the length of the lists, at run time if it is not static."""
+        message = f"sorter {self.name!r} is for lists of {self.n} scores"
+        if scores.shape[1] is None:
+            with tf.control_dependencies([tf.debugging.assert_equal(tf.shape(scores)[1], self.n, message)]):
+                return tf.reshape(scores, [-1, self.n])  # XLA drops the assertion, and fails here
+        if scores.shape[1] != self.n:
+            raise ValueError(
+                f"scores={scores.shape}: {message}, not of {scores.shape[1]}. Get a sorter with that n."
+            )
+        return scores
+
+    def build(self, shape):
+        self.net.build([None, self.n, 1])
+        super().build(shape)
+
+    def get_config(self):
+        return {**super().get_config(), "n": self.n}
+
+
+_CNN_BLOCKS = 8
+
+
+@SORTERS.register("cnn")
+@_serializable
+class Cnn(FixedLengthSorter):
+    """A CNN of seven blocks of convolution, batch normalization and ReLU, and a last convolution.
+
+    Args:
+      n: length of the lists; None for training on several lengths.
+      filters: number of filters of the blocks.
+      width: kernel width of all convolutions but the first, whose width is 1.
+      trained: see `LearnedSorter`.
+
+    >>> Cnn(n=10)(tf.zeros([2, 10])).shape
+    TensorShape([2, 10])
+
+    References:
+      Engilberge et al. (2019), section 3.1.1, where the last layer has one position with `n` channels.
+    """
+
+    def __init__(
+        self,
+        n: int | None = None,
+        filters: int = 24,
+        width: int = 25,
+        trained: str | None = None,
+        **kwargs,
+    ):
+        super().__init__(n, trained, **kwargs)
+        self.filters, self.width = filters, width
+        layers = tf.keras.layers
+        self.net = tf.keras.Sequential(name="net")
+        for i in range(_CNN_BLOCKS - 1):
+            # Spreads the kinks of the first ReLUs over the range of scores, which would take long to learn.
+            beta = tf.keras.initializers.RandomUniform(-2.0, 2.0) if i == 0 else "zeros"
+            kernel_width = 1 if i == 0 else width
+            self.net.add(
+                layers.Conv1D(filters, kernel_width, padding="same", use_bias=False, name=f"convolution_{i}")
+            )
+            self.net.add(layers.BatchNormalization(beta_initializer=beta, name=f"norm_{i}"))
+            self.net.add(layers.ReLU(name=f"relu_{i}"))
+        self.net.add(layers.Conv1D(1, width, padding="same", name="readout"))
+        self.net.add(layers.Reshape([-1], name="ranks"))
+
+    def get_config(self):
+        return {**super().get_config(), "filters": self.filters, "width": self.width}
+
+
+@SORTERS.register("lstm")
+@_serializable
+class Lstm(FixedLengthSorter):
+    """Bidirectional LSTMs over the list, and a linear layer at each position.
+
+    Args:
+      n: length of the lists; None for training on several lengths.
+      units: units of each direction.
+      layers: number of stacked LSTMs.
+      trained: see `LearnedSorter`.
+
+    >>> Lstm(n=10, units=4)(tf.zeros([2, 10])).shape
+    TensorShape([2, 10])
+
+    References:
+      Engilberge et al. (2019), section 3.1.1.
+    """
+
+    def __init__(
+        self,
+        n: int | None = None,
+        units: int = 128,
+        layers: int = 2,
+        trained: str | None = None,
+        **kwargs,
+    ):
+        super().__init__(n, trained, **kwargs)
+        self.units, self.layers = units, layers
+        self.net = tf.keras.Sequential(name="net")
+        # Spreads the thresholds of the first gates over the range of scores, which would take long to learn.
+        spread = tf.keras.initializers.RandomUniform(-6.0, 6.0)
+        init = {"kernel_initializer": spread, "bias_initializer": spread, "unit_forget_bias": False}
+        for i in range(layers):
+            lstm = tf.keras.layers.LSTM(units, return_sequences=True, name=f"lstm_{i}", **init)
+            self.net.add(tf.keras.layers.Bidirectional(lstm, name=f"both_{i}"))
+            init = {}
+        self.net.add(tf.keras.layers.Dense(1, name="readout"))
+        self.net.add(tf.keras.layers.Reshape([-1], name="ranks"))
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.units, "layers": self.layers}
+
+
+@SORTERS.register("equivariant")
+@_serializable
+class Equivariant(LearnedSorter):
+    r"""A sorter with one learned weight, the sharpness `lambda`, for lists of any length.
+
+    $$r_i = \frac{1}{2} + \sum_j c(\lambda (u_j - u_i)), \quad
+    c(x) = \frac{1}{2} e^x \text{ for } x < 0, \text{ else } 1 - \frac{1}{2} e^{-x}$$
+
+    where `u` are the scores scaled so that evenly spaced ones are 1 apart. The sums over a sorted list follow
+    from one neighbor to the next, so it sorts once: `O(n log n)` time, `O(n)` memory.
+
+    A higher score never ranks behind a lower one, equal scores have equal ranks, the ranks of a list sum to
+    `1 + ... + n`, and a permutation of the scores permutes the ranks bit for bit.
+
+    Args:
+      trained: see `LearnedSorter`.
+
+    >>> get("equivariant")(tf.constant([[9.0, 0.0, -9.0]])).numpy().round(1)
+    array([[0.4, 0.7, 1. ]], dtype=float32)
+    """
+
+    def build(self, shape):
+        self._log_sharpness = self.add_weight("log_sharpness", [], initializer="zeros")
+        super().build(shape)
+
+    def sort(self, scores, where, training=False):
+        sharpness = tf.exp(self._log_sharpness)
+
+        def ranks(sorted_scores, where):
+            size = order_statistics.list_size(sorted_scores, where)
+            positions = order_statistics.standardize(sorted_scores, where) * size / -math.sqrt(12.0)
+            decays = tf.exp(-sharpness * order_statistics.gaps(positions, where))
+            return order_statistics.ranks_of_decays(decays)
+
+        return order_statistics.rank_sorted(scores, where, ranks)
+
+
+def get(name: str, n: int | None = None, trained: str | None = weights.SHIPPED, **options) -> Sorter:
+    """Returns a sorter with its variables created.
+
+    Args:
+      name: one of `SORTERS`.
+      n: length of the lists; required by sorters of one length, ignored by others.
+      trained: "shipped", a file of `to_bytes`, or None for weights to be trained; ignored by sorters without
+        weights.
+      **options: the other arguments of the sorter's class.
+
+    Raises:
+      ValueError: an unknown name or option, a missing `n`, or no weights for it.
+
+    >>> get("handcrafted", sharpness=1.0)(tf.zeros([4])).numpy()
+    array([0.625, 0.625, 0.625, 0.625], dtype=float32)
+    """
+    SORTERS.check(name, options)
+    sorter = SORTERS[name]
+    if issubclass(sorter, LearnedSorter):
+        if options and trained == weights.SHIPPED:
+            raise ValueError(
+                f"trained={trained!r}: sorter {name!r} is shipped for the default {', '.join(options)}. "
+                "Set trained=None."
+            )
+        options["trained"] = trained
+    if issubclass(sorter, FixedLengthSorter):
+        options["n"] = n
+    sorter = sorter(name=name, **options)
+    sorter(tf.zeros([1, sorter.n or 2]))
+    return sorter

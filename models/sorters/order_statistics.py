@@ -1,0 +1,211 @@
+"""Mathematics of sorted lists: standardization, filling of masked places, and ranks from comparisons."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+
+def standardize(scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
+    """Shifts and scales lists to mean 0 and variance 1; a list of equal scores becomes zeros.
+
+    Args:
+      scores: float `[N, n]`, of any scale.
+      where: optional bool `[N, n]`; masked classes do not count.
+
+    Returns:
+      float32 `[N, n]`.
+
+    >>> standardize(tf.constant([[1e4, 1e4 + 2.0], [7.0, 7.0]])).numpy()
+    array([[-1.,  1.],
+           [ 0.,  0.]], dtype=float32)
+    """
+    size = list_size(scores, where)
+    unmasked = scores if where is None else tf.where(where, scores, tf.float32.max)
+    # Equal scores differ from their lowest by exactly 0, but not from their rounded mean.
+    lowest = tf.stop_gradient(tf.reduce_min(unmasked, axis=1, keepdims=True))
+    shifted = scores - lowest if where is None else tf.where(where, scores - lowest, 0.0)
+    centred = shifted - tf.reduce_sum(shifted, axis=1, keepdims=True) / size
+    centred = centred if where is None else tf.where(where, centred, 0.0)
+    largest = tf.stop_gradient(tf.reduce_max(tf.abs(centred), axis=1, keepdims=True))
+    differ = largest > 0.0
+    centred /= tf.where(differ, largest, 1.0)  # avoids overflow and underflow of the squares
+    variance = tf.reduce_sum(tf.square(centred), axis=1, keepdims=True) / size
+    return centred / tf.sqrt(tf.where(differ, variance, 1.0))
+
+
+def list_size(scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
+    """Returns the number of classes that take part: a scalar, or `[N, 1]`, at least 1, if there is a mask."""
+    if where is None:
+        return tf.cast(tf.shape(scores)[1], tf.float32)
+    return tf.maximum(1.0, tf.reduce_sum(tf.cast(where, tf.float32), axis=1, keepdims=True))
+
+
+def fill_masked(scores: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+    """Spreads masked classes evenly among the others, which gives lists like those of the training.
+
+    The `j`-th of `f` masked classes gets the score at rank `(j - 1/6) m / f + 1/2` of the other `m` classes,
+    interpolated between neighbors: a third of a step past the middle, where it rarely equals one of them.
+
+    Args:
+      scores: float32 `[N, n]`.
+      where: bool `[N, n]`.
+
+    Returns:
+      float32 `[N, n]`.
+    """
+    scores = tf.where(where, scores, 0.0)
+    sorted_scores = tf.gather(scores, _descending(scores, where), batch_dims=1)
+    size, num_masked = list_size(scores, where), _num_masked(where)
+    # Multiples of the golden ratio give an order that is evenly spread and looks random.
+    key = tf.cumsum(tf.cast(~where, tf.int32), axis=1) * 40_503 % 65_536
+    shuffled = tf.argsort(tf.argsort(tf.where(where, 65_536, key), axis=1, stable=True), axis=1)
+    rank = (tf.cast(shuffled, tf.float32) + 5 / 6) * size / tf.maximum(num_masked, 1.0) + 0.5
+    rank_above = tf.clip_by_value(tf.floor(rank), 1.0, tf.maximum(size - 1.0, 1.0))
+    higher, lower = (
+        tf.gather(sorted_scores, tf.cast(neighbor, tf.int32) - 1, batch_dims=1)
+        for neighbor in (rank_above, tf.minimum(rank_above + 1.0, size))
+    )
+    return tf.where(where, scores, higher + (rank - rank_above) * (lower - higher))
+
+
+def ranks_without_masked(ranks: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+    """Converts soft ranks in a list of `fill_masked` to ranks without masked classes.
+
+    Exact ranks stay exact.
+
+    Args:
+      ranks: float32 `[N, n]`.
+      where: bool `[N, n]`.
+
+    Returns:
+      float32 `[N, n]`; meaningful where `where` is True.
+    """
+    size, num_masked = list_size(ranks, where), _num_masked(where)
+
+    def filled_rank(rank):
+        return rank + tf.floor((rank - 0.5) * num_masked / size + 1 / 6)
+
+    # The inverse, linear between integers. The search starts at most one below the result.
+    estimate = tf.floor(0.5 + (ranks - 1 / 6) * size / (size + num_masked))
+    rank = estimate - 1.0 + sum(tf.cast(filled_rank(estimate + i) <= ranks, tf.float32) for i in (0, 1))
+    rank = tf.stop_gradient(tf.clip_by_value(rank, 1.0, tf.maximum(size - 1.0, 1.0)))
+    return rank + (ranks - filled_rank(rank)) / (filled_rank(rank + 1.0) - filled_rank(rank))
+
+
+def _num_masked(where):
+    return tf.reduce_sum(tf.cast(~where, tf.float32), axis=1, keepdims=True)
+
+
+def _descending(scores, where):
+    """Returns the order from the highest score to the lowest, with masked classes at the end."""
+    keys = scores if where is None else tf.where(where, scores, -float("inf"))
+    return tf.argsort(keys, axis=1, direction="DESCENDING", stable=True)
+
+
+def rank_sorted(
+    scores: tf.Tensor,
+    where: tf.Tensor | None,
+    sorted_ranks: Callable[[tf.Tensor, tf.Tensor | None], tf.Tensor],
+) -> tf.Tensor:
+    """Ranks lists by a function of the sorted scores: the result does not depend on the original order.
+
+    Args:
+      scores: float32 `[N, n]`.
+      where: bool `[N, n]` or None.
+      sorted_ranks: function from scores, sorted from high to low with masked ones at the end, and their mask
+        or None, to ranks.
+
+    Returns:
+      float32 `[N, n]`, the ranks in the order of the scores; equal scores have equal ranks.
+    """
+    order = _descending(scores, where)
+    sorted_scores = tf.gather(scores, order, batch_dims=1)
+    sorted_where = None if where is None else tf.gather(where, order, batch_dims=1)
+    ranks = sorted_ranks(sorted_scores, sorted_where)
+    # Rounding must not separate ties: each gets the value of the first one, and keeps its gradient.
+    first = _first_of_run(gaps(-sorted_scores, sorted_where) == 0.0)
+    ranks += tf.stop_gradient(tf.gather(ranks, first, batch_dims=1) - ranks)
+    return tf.gather(ranks, tf.argsort(order, axis=1), batch_dims=1)
+
+
+_FAR = 1e6  # in ranks; beyond the reach of any comparison
+
+
+def gaps(ascending: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
+    """Returns the distances of neighbors, `[N, n - 1]`; masked classes are far from all others."""
+    distances = ascending[:, 1:] - ascending[:, :-1]
+    return distances if where is None else tf.where(where[:, 1:], distances, _FAR)
+
+
+def _first_of_run(same):
+    """Returns the first index of each run, int32 `[N, n]`; `same`, `[N, n - 1]`, marks equal neighbors."""
+    index = tf.range(1, tf.shape(same)[1] + 1)
+    starts = tf.pad(tf.where(same, 0, index), [[0, 0], [1, 0]])
+    return _accumulate(tf.maximum, starts)
+
+
+def ranks_of_decays(decays: tf.Tensor) -> tf.Tensor:
+    r"""Returns soft ranks of sorted lists from the decay of comparisons between neighbors.
+
+    $$r_i = i + \frac{1}{2} (B_i - A_i), \quad A_i = d_i (A_{i-1} + 1), \quad B_i = d_{i+1} (B_{i+1} + 1)$$
+
+    Args:
+      decays: `[N, n - 1]`, in `[0, 1]`.
+
+    Returns:
+      float32 `[N, n]`.
+
+    >>> ranks_of_decays(tf.constant([[0.0, 1.0]])).numpy()  # the second and the third are equal
+    array([[1. , 2.5, 2.5]], dtype=float32)
+    """
+    above, below = _discounted(decays), tf.reverse(_discounted(tf.reverse(decays, [1])), [1])
+    rank = 1.0 + tf.range(tf.shape(above)[1], dtype=tf.float32)
+    return rank + 0.5 * (below - above)
+
+
+def _discounted(decays):
+    """Returns `A` of `A_i = d_i (A_{i-1} + 1)` from `A_0 = 0`, `[N, n]`."""
+    factors = tf.pad(decays, [[0, 0], [1, 0]])
+    return linear_recurrence(factors, factors)
+
+
+@tf.custom_gradient
+def linear_recurrence(factors: tf.Tensor, terms: tf.Tensor) -> tf.Tensor:
+    """Returns `x` of `x_i = f_i x_{i-1} + t_i`, all `[N, n]`.
+
+    Its gradient is such a recurrence from the end, so no intermediate steps are stored.
+    """
+    _, values = _accumulate(lambda new, old: (new[0] * old[0], new[0] * old[1] + new[1]), (factors, terms))
+
+    def gradient(upstream):
+        following = tf.pad(factors[:, 1:], [[0, 0], [0, 1]])
+        of_terms = tf.reverse(linear_recurrence(tf.reverse(following, [1]), tf.reverse(upstream, [1])), [1])
+        before = tf.pad(values[:, :-1], [[0, 0], [1, 0]])
+        return of_terms * before, of_terms
+
+    return values, gradient
+
+
+def _accumulate(combine, values):
+    """Accumulates an associative function along the lists, in `log n` steps.
+
+    Args:
+      combine: function of the values at an index and of those before it, each like `values`.
+      values: `[N, n, ...]`, or a tuple of such.
+
+    Returns:
+      Like `values`: at each index, the combination of all values up to it.
+    """
+
+    def step(values, reach):
+        combined = combine(
+            tf.nest.map_structure(lambda x: x[:, reach:], values),
+            tf.nest.map_structure(lambda x: x[:, :-reach], values),
+        )
+        return tf.nest.map_structure(lambda x, y: tf.concat([x[:, :reach], y], axis=1), values, combined)
+
+    reach = 1
+    while reach < (tf.nest.flatten(values)[0].shape[1] or 2**31):
+        values = step(values, reach)
+        reach *= 2
+    return values

@@ -1,0 +1,114 @@
+"""Files of the weights of sorters, including those that are shipped."""
+
+import os
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+import tensorflow as tf
+
+from rank4class.models.registry import SORTERS
+
+SHIPPED = "shipped"
+_FOLDER = os.path.join(os.path.dirname(__file__), "shipped_weights")
+
+
+def to_bytes(sorter: tf.keras.layers.Layer, **metadata: str) -> bytes:
+    """Returns the weights of a sorter in half precision, in safetensors format.
+
+    Args:
+      sorter: a sorter with its variables created.
+      **metadata: such as the `sizes` of the lists that it is for.
+    """
+    tensors = {name: np.array(weight, np.float16) for name, weight in by_name(sorter).items()}
+    return safetensors.numpy.save(tensors, metadata={"sorter": _name_of(sorter), **metadata})
+
+
+def about(name: str, n: int | None = None) -> dict[str, str]:
+    """Returns the metadata of the shipped weights of a sorter.
+
+    Raises:
+      ValueError: an unknown sorter, or no weights of it for lists of `n`.
+
+    >>> sorted(about("equivariant"))
+    ['command', 'l1', 'sizes', 'sorter']
+    """
+    return _load(_shipped_file(name, n))[0]
+
+
+def restore(sorter: tf.keras.layers.Layer, trained: str) -> None:
+    """Assigns a sorter the weights in a file, or the shipped ones; raises ValueError if they do not fit."""
+    name = _name_of(sorter)
+    path = _shipped_file(name, sorter.n) if trained == SHIPPED else trained
+    metadata, tensors = _load(path)
+    sizes = metadata.get("sizes")
+    if metadata.get("sorter", name) != name:
+        raise ValueError(
+            f"trained={path} holds a sorter {metadata['sorter']!r}, not {name!r}. Choose a file of {name!r}."
+        )
+    if sorter.n is not None and sizes and str(sorter.n) not in sizes.split(","):
+        raise ValueError(
+            f"trained={path} is for lists of {sizes} scores, not of {sorter.n}. Choose another n."
+        )
+    assign(sorter, tensors, path)
+
+
+def assign(sorter: tf.keras.layers.Layer, tensors: dict[str, np.ndarray], source: str) -> None:
+    """Assigns tensors to the weights of a sorter; raises ValueError, naming the source, if they differ."""
+    variables = by_name(sorter)
+    if {name: tuple(v.shape) for name, v in variables.items()} != {k: x.shape for k, x in tensors.items()}:
+        raise ValueError(
+            f"trained={source} holds other weights than those of sorter {sorter.name!r} with n={sorter.n}. "
+            "Set the options that it was trained with."
+        )
+    for name, variable in variables.items():
+        variable.assign(tensors[name].astype(np.float32))
+
+
+def are_shipped(sorter: tf.keras.layers.Layer) -> bool:
+    """Returns whether a sorter was restored from the shipped weights and still has them."""
+    if sorter.trained != SHIPPED:
+        return False
+    _, tensors = _load(_shipped_file(_name_of(sorter), sorter.n))
+    return all(np.array_equal(w, tensors[name].astype(np.float32)) for name, w in by_name(sorter).items())
+
+
+def by_name(sorter: tf.keras.layers.Layer) -> dict[str, tf.Variable]:
+    """Returns the variables by names that are the same in every process."""
+    return {v.name.removeprefix(f"{sorter.name}/").removesuffix(":0"): v for v in sorter.weights}
+
+
+def _name_of(sorter):
+    for name in SORTERS:
+        if SORTERS[name] is type(sorter):
+            return name
+    raise ValueError(f"sorter={type(sorter).__name__}: not registered. Register it as one of `SORTERS`.")
+
+
+def _shipped_file(name, n):
+    """Returns the file of the shipped weights of a sorter for lists of a length."""
+    any_length = "n" not in SORTERS.option_names(name)
+    if n is None and not any_length:
+        raise ValueError(f"n=None: sorter {name!r} ranks lists of one length. Set n to it.")
+    shipped_sizes = set()
+    for file in os.listdir(_FOLDER):
+        path = os.path.join(_FOLDER, file)
+        if file.split(".")[0].split("-")[0] == name:
+            sizes = {int(size) for size in _load(path)[0]["sizes"].split(",")}
+            if any_length or n in sizes:
+                return path
+            shipped_sizes |= sizes
+    raise ValueError(
+        f"n={n}: no weights of sorter {name!r} for lists of {n} are shipped, only for: "
+        f"{', '.join(map(str, sorted(shipped_sizes))) or 'none'}. Train them with scripts.train_sorter, or "
+        "choose the sorter 'equivariant', which takes any length."
+    )
+
+
+def _load(path):
+    """Returns the metadata and the weights in a file, name -> text and name -> array."""
+    try:
+        with safetensors.safe_open(path, "np") as file:
+            return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, safetensors.SafetensorError) as error:
+        raise ValueError(f"trained={path} cannot be read: {error}. Choose a file of `to_bytes`.") from error

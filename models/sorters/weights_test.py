@@ -1,0 +1,88 @@
+"""Weights of sorters: files, the shipped ones, and rank functions that are saved with them."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class.models import sorters
+
+SCORES = np.random.default_rng(1).normal(size=[8, 10]).astype(np.float32)
+
+
+def saved_and_loaded(rank_fn):
+    return tf.keras.utils.deserialize_keras_object(tf.keras.utils.serialize_keras_object(rank_fn))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["lstm", "cnn", "equivariant"])
+def test_weights_are_restored_from_a_file(name, tmp_path, rng):
+    options = {"units": 4, "layers": 1} if name == "lstm" else {}
+    sorter = sorters.get(name, n=10, trained=None, **options)
+    for weight in sorter.weights:
+        weight.assign(rng.normal(size=weight.shape).astype(np.float16).astype(np.float32) ** 2)
+    path = tmp_path / "weights.safetensors"
+    path.write_bytes(sorters.to_bytes(sorter, sizes="10"))
+    restored = sorters.get(name, n=10, trained=str(path), **options)
+    for ours, theirs in zip(sorter.get_weights(), restored.get_weights(), strict=True):
+        np.testing.assert_array_equal(np.asarray(ours, np.float16), np.asarray(theirs, np.float16))
+    other = {"lstm": "cnn", "cnn": "equivariant", "equivariant": "cnn"}[name]
+    with pytest.raises(ValueError, match=f"weights.safetensors holds a sorter '{name}', not '{other}'"):
+        sorters.get(other, n=10, trained=str(path))
+    if name != "equivariant":
+        with pytest.raises(ValueError, match="weights.safetensors is for lists of 10 scores, not of 11"):
+            sorters.get(name, n=11, trained=str(path), **options)
+        with pytest.raises(ValueError, match="weights.safetensors holds other weights than those of sorter"):
+            sorters.get(
+                name, n=10, trained=str(path), **({**options, "units": 5} if options else {"filters": 3})
+            )
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(ValueError, match="weights.safetensors cannot be read"):
+        sorters.get(name, n=10, trained=str(path), **options)
+
+
+def test_metadata_of_the_shipped_weights():
+    assert sorters.about("cnn", 28)["sizes"] == "28"
+    assert sorters.about("equivariant", 28)["sizes"] == "100"
+    with pytest.raises(ValueError, match="n=None: sorter 'cnn' ranks lists of one length"):
+        sorters.about("cnn")
+    with pytest.raises(ValueError, match="sorter='bubble': unknown"):
+        sorters.about("bubble")
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_rank_function_is_saved_with_its_sorter(changed):
+    sorter = sorters.get("equivariant")
+    if changed:
+        sorter.weights[0].assign(0.25)
+    config = tf.keras.utils.serialize_keras_object(sorter.rank_fn)
+    assert ("weights" in config["config"]) == changed
+    restored = tf.keras.utils.deserialize_keras_object(config)
+    np.testing.assert_array_equal(restored(SCORES), sorter.rank_fn(SCORES))
+
+
+@pytest.mark.nightly
+def test_an_untrained_rank_function_is_saved_with_its_weights():
+    rank_fn = sorters.get("lstm", n=10, trained=None, units=4, layers=1).rank_fn
+    restored = saved_and_loaded(rank_fn)
+    np.testing.assert_array_equal(restored(SCORES), rank_fn(SCORES))
+
+
+def test_a_saved_rank_function_does_not_need_the_file_of_its_weights(tmp_path):
+    trained = sorters.get("equivariant")
+    trained.weights[0].assign(0.7)
+    path = tmp_path / "weights.safetensors"
+    path.write_bytes(sorters.to_bytes(trained, sizes="10"))
+    rank_fn = sorters.get("equivariant", trained=str(path)).rank_fn
+    before = rank_fn(SCORES)
+    config = tf.keras.utils.serialize_keras_object(rank_fn)
+    path.unlink()
+    restored = tf.keras.utils.deserialize_keras_object(config)
+    np.testing.assert_array_equal(restored(SCORES), before)
+    np.testing.assert_array_equal(saved_and_loaded(restored)(SCORES), before)
+
+
+def test_a_rank_function_of_a_length_that_is_not_shipped_is_saved():
+    rank_fn = sorters.get("cnn", n=5, trained=None).rank_fn
+    restored = saved_and_loaded(rank_fn)
+    scores = tf.constant([[0.3, -1.0, 2.0, 0.1, 0.7]])
+    np.testing.assert_array_equal(restored(scores), rank_fn(scores))
