@@ -57,5 +57,7 @@ def test_options_have_plain_types(name, option):
     [(name, option, value) for name, option in OPTIONS for value in OUT_OF_RANGE.get(option, ())],
 )
 def test_values_out_of_range_are_refused(name, option, value):
+    parameters = inspect.signature(data.DATASETS[name]).parameters.values()
+    required = {each.name: "nowhere" for each in parameters if each.default is inspect.Parameter.empty}
     with pytest.raises(ValueError, match=rf"^data\.{option}={value!r}: .+\. [A-Z].+\.$"):
-        data.get(name, **{option: value})
+        data.get(name, **required, **{option: value})
