@@ -1,18 +1,6 @@
 """Data: files to `tf.data` batches of `(features, labels, weights)`."""
 
-from rank4class.data import (
-    embedded_digits,
-    goemotions,
-    image_folder,
-    imagenet,
-    letor,
-    mind,
-    movielens,
-    small_images,
-    synthetic,
-    synthetic_retrieval,
-    text_file,
-)
+from rank4class.data import datasets
 from rank4class.data.batching import (
     UNREADABLE,
     ErrorReportingIterator,
@@ -23,9 +11,15 @@ from rank4class.data.batching import (
     training_indices,
     unreadable,
 )
-from rank4class.data.class_tables import balanced_class_weights, class_descriptions, class_weights
 from rank4class.data.dataset import Dataset, Split, draw, draw_pairs
-from rank4class.data.image import AUGMENTATIONS, ContentAndSize, DecodeAndCrop, DecodeAndRandomCrop, Rescale
+from rank4class.data.datasets.text_file import normalize_text
+from rank4class.data.preprocessing.images import (
+    AUGMENTATIONS,
+    ContentAndSize,
+    DecodeAndCrop,
+    DecodeAndRandomCrop,
+    Rescale,
+)
+from rank4class.data.preprocessing.text import WordPiece
+from rank4class.data.readers.class_tables import balanced_class_weights, class_descriptions, class_weights
 from rank4class.data.registry import DATASETS, get, warn_of_skipped
-from rank4class.data.text import WordPiece
-from rank4class.data.text_file import normalize_text

@@ -1,39 +1,53 @@
-"""Splits to batches `(features, labels, weights)` of static shape, in an order that repeats."""
+"""Splits to batches `(features, labels, weights)` of static shape, in a reproducible order."""
 
 import functools
 import itertools
 import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-# AutoGraph would read the source of what is mapped when it is traced, and there is nothing to convert.
+from rank4class.data.dataset import Split
+
+Features = dict[str, tf.Tensor]
+
+# There is nothing to convert for AutoGraph, which would read the source of every mapped function.
 _plain = tf.autograph.experimental.do_not_convert
 
 
 def training_batches(
-    split, *, batch_size, seed, start_step=0, preprocess=None, class_weights=None, context=None
-):
-    """Batches for training, without end.
+    split: Split,
+    *,
+    batch_size: int,
+    seed: int,
+    start_step: int = 0,
+    preprocess: Callable[[Features, tf.Tensor], Features] | None = None,
+    class_weights: Sequence[float] | np.ndarray | None = None,
+    context: tf.distribute.InputContext | None = None,
+) -> tf.data.Dataset:
+    """Returns endless batches for training.
 
-    The order is a pure function of `seed` and the step: every epoch is a permutation of its own, drawn
-    from seed and epoch, and batches run over the ends of epochs. Every example is met once an epoch.
-    Starting at any step costs one permutation, as every epoch does.
+    The order is a pure function of `seed` and the step. Every epoch is a permutation drawn from seed and
+    epoch, with each example once, and a batch may span two epochs. Starting at any step costs one
+    permutation, as every epoch does.
 
     Args:
-      split: a `dataset.Split`.
+      split: the examples.
       batch_size: `B`, of all workers together.
       seed: int.
       start_step: the first batch's step, from 0.
       preprocess: optional function of a batch's features and its examples' seeds, in the graph. The
-        seeds, int64 `[B, 2]`, are for stateless random operations; they follow from `seed` and the
-        example's place in the training, whatever the worker.
+        seeds, int64 `[B, 2]`, are for stateless random operations. They are a function of `seed` and of the
+        example's position in the training, on any worker.
       class_weights: `[n]`, the weight of an example by its class; None gives all the weight 1.
-      context: `tf.distribute.InputContext` of a worker, which then gets the batches of its replicas
-        alone, one after another; the workers' batches together are those of one worker.
+      context: the input context of a worker, which gets only the batches of its replicas, one after
+        another; the batches of all workers together are those of one worker.
 
     Returns:
       A `tf.data.Dataset` of features, labels (int32 `[B]` or float32 `[B, n]`) and weights float32
-      `[B]`. What a split excludes is the feature `excluded`, bool `[B, n]`, which no preprocessing sees.
+      `[B]`. The split's exclusions are the feature `excluded`, bool `[B, n]`, added after preprocessing.
 
     Raises:
       ValueError: the replicas do not divide the batch.
@@ -56,30 +70,37 @@ def training_batches(
     return _gather(_of_worker(batches, batch_size, context), split, prepare, class_weights)
 
 
-def training_indices(size, *, batch_size, seed, start_step=0):
+def training_indices(size: int, *, batch_size: int, seed: int, start_step: int = 0) -> tf.data.Dataset:
     """Returns a `tf.data.Dataset` of the examples' indices int64 `[B]` in `training_batches`."""
-    first_epoch, first_place = divmod(start_step * batch_size, size)
+    first_epoch, first_position = divmod(start_step * batch_size, size)
 
     @_plain
     def order(epoch):
-        places = tf.random.experimental.stateless_shuffle(
+        indices = tf.random.experimental.stateless_shuffle(
             tf.range(size, dtype=tf.int64), seed=tf.stack([tf.cast(seed, tf.int64), epoch])
         )
-        return tf.data.Dataset.from_tensor_slices(places[tf.where(epoch == first_epoch, first_place, 0) :])
+        start = tf.where(epoch == first_epoch, first_position, 0)
+        return tf.data.Dataset.from_tensor_slices(indices[start:])
 
     epochs = tf.data.Dataset.counter(tf.cast(first_epoch, tf.int64))
     return epochs.flat_map(order).batch(batch_size, drop_remainder=True)
 
 
-def evaluation_batches(split, *, batch_size, preprocess=None, context=None):
-    """Batches for evaluation: every example once, in order, the last batch padded.
+def evaluation_batches(
+    split: Split,
+    *,
+    batch_size: int,
+    preprocess: Callable[[Features], Features] | None = None,
+    context: tf.distribute.InputContext | None = None,
+) -> tf.data.Dataset:
+    """Returns batches for evaluation: every example once, in order, with the last batch padded.
 
     Args:
       split, batch_size, context: see `training_batches`.
       preprocess: optional function of a batch's features, in the graph.
 
     Returns:
-      A `tf.data.Dataset` like `training_batches`'s; padding repeats the last example with weight 0.
+      A `tf.data.Dataset` as of `training_batches`; padding repeats the last example with weight 0.
     """
     size = len(split)
 
@@ -96,7 +117,7 @@ def evaluation_batches(split, *, batch_size, preprocess=None, context=None):
     return _gather(_of_worker(batches, batch_size, context), split, prepare)
 
 
-# What reading and decoding raise.
+# The errors of reading and decoding.
 UNREADABLE = (
     tf.errors.InvalidArgumentError,
     tf.errors.NotFoundError,
@@ -105,12 +126,14 @@ UNREADABLE = (
 )
 
 
-def raise_first_unreadable(split, indices, preprocess):
-    """Raises ValueError on the first of some examples that cannot be read; returns where all can be.
+def raise_first_unreadable(
+    split: Split, indices: Iterable[int], preprocess: Callable[[Features], Features] | None
+) -> None:
+    """Raises ValueError for the first of some examples that cannot be read, if any.
 
     Args:
-      split: a `dataset.Split`.
-      indices: of its examples.
+      split: the examples.
+      indices: the indices to read.
       preprocess: function of a batch's features, in the graph, or None.
     """
     for i in indices if preprocess is not None else ():
@@ -118,22 +141,28 @@ def raise_first_unreadable(split, indices, preprocess):
 
 
 class ErrorReportingIterator:
-    """Iterates over batches; where one cannot be read, raises ValueError with the example that is to blame.
+    """An iterable over batches that raises ValueError, with the name of the example, if one cannot be read.
 
     Args:
-      batches: what can be iterated over, the batches of a split.
-      split: a `dataset.Split`.
-      indices_of: function of a batch's number, from 0, to the indices of its examples.
-      preprocess: what the batches were made with, as a function of features.
+      batches: the batches of a split.
+      split: the examples.
+      indices_of: function from the number of a batch, from 0, to the indices of its examples.
+      preprocess: the preprocessing of the batches, as a function of features.
     """
 
-    def __init__(self, batches, split, indices_of, preprocess):
+    def __init__(
+        self,
+        batches: Iterable[Any],
+        split: Split,
+        indices_of: Callable[[int], Iterable[int]],
+        preprocess: Callable[[Features], Features] | None,
+    ):
         self._batches = batches
         self._split = split
         self._indices_of = indices_of
         self._preprocess = preprocess
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         iterator = iter(self._batches)
         for number in itertools.count():
             try:
@@ -146,15 +175,17 @@ class ErrorReportingIterator:
             yield batch
 
 
-def read_each(split, preprocess):
-    """Reads the examples one by one, in order, past those that cannot be read.
+def read_each(
+    split: Split, preprocess: Callable[[Features], Features]
+) -> Iterator[tuple[Features | None, str | None]]:
+    """Reads the examples one by one, in order, and continues after those that cannot be read.
 
     Args:
-      split: a `dataset.Split`.
+      split: the examples.
       preprocess: function of a batch's features, in the graph.
 
     Yields:
-      An example's preprocessed features, of a batch of one, and None; or None and what is wrong with it.
+      The preprocessed features of an example, a batch of one, and None; or None and the error message.
     """
     ones = iter(evaluation_batches(split, batch_size=1, preprocess=preprocess))
     for i in range(len(split)):
@@ -169,8 +200,8 @@ def read_each(split, preprocess):
         yield features, message
 
 
-def unreadable(split, preprocess):
-    """Yields (index, message) for every example that cannot be read; it tries them all."""
+def unreadable(split: Split, preprocess: Callable[[Features], Features]) -> Iterator[tuple[int, str]]:
+    """Yields (index, message) for every example that cannot be read, after reading all up to it."""
     for i, (_, message) in enumerate(read_each(split, preprocess)):
         if message:
             yield i, message
@@ -183,14 +214,14 @@ def _read(split, i, preprocess):
         raise ValueError(f"{split.origin(i)} cannot be read: {op_reason(error)}") from error
 
 
-def op_reason(error):
-    """Returns an op's own words of its error, one line, without where in the graph the op stands.
+def op_reason(error: tf.errors.OpError) -> str:
+    """Returns the message of an operation's error in one line, without its position in the graph.
 
     >>> op_reason(tf.errors.DataLossError(None, None, "{{function_node a}} {{node b}} cut short [Op:Read]"))
     'cut short'
     """
-    own = re.search(r"\}\} ([^{\n].*?)(?: \[Op:|\n|$)", error.message)
-    return (own.group(1) if own else error.message.partition("\n")[0])[:200]
+    match = re.search(r"\}\} ([^{\n].*?)(?: \[Op:|\n|$)", error.message)
+    return (match.group(1) if match else error.message.partition("\n")[0])[:200]
 
 
 def _of_worker(batches, batch_size, context):
@@ -198,49 +229,51 @@ def _of_worker(batches, batch_size, context):
     if replicas == 1:
         return batches
     if batch_size % replicas:
-        raise ValueError(f"a batch of {batch_size} cannot be divided among {replicas} replicas")
-    own = replicas // context.num_input_pipelines
-    first = own * context.input_pipeline_id
+        raise ValueError(
+            f"batch_size={batch_size}: not divisible by {replicas} replicas. Choose a multiple of {replicas}."
+        )
+    count = replicas // context.num_input_pipelines
+    first = count * context.input_pipeline_id
 
     @_plain
     def of_replicas(*batch):
-        return tuple(tf.reshape(x, [replicas, batch_size // replicas])[first : first + own] for x in batch)
+        return tuple(tf.reshape(x, [replicas, batch_size // replicas])[first : first + count] for x in batch)
 
     return batches.map(of_replicas).unbatch()
 
 
 def _gather(index_batches, split, prepare, class_weights=None):
     arrays = {name: tf.convert_to_tensor(array) for name, array in split.features.items()}
-    labels = split.labels
-    labels_of = (
-        _rows(labels) if split.multi_label else functools.partial(tf.gather, tf.convert_to_tensor(labels))
-    )
+    if split.multi_label:
+        labels_of = _rows(split.labels)
+    else:
+        labels_of = functools.partial(tf.gather, tf.convert_to_tensor(split.labels))
     excluded_of = None if split.excluded is None else _rows(split.excluded)
 
     @_plain
     def batch(indices, positions, weights):
         features = {name: tf.gather(array, indices) for name, array in arrays.items()}
-        own = labels_of(indices)
+        labels = labels_of(indices)
         if class_weights is not None:
-            weights *= tf.gather(tf.constant(class_weights, tf.float32), own)
+            weights *= tf.gather(tf.constant(class_weights, tf.float32), labels)
         features = prepare(features, positions)
         if excluded_of is not None:
             features = {**features, "excluded": excluded_of(indices)}
-        return features, own, weights
+        return features, labels, weights
 
     return index_batches.map(batch, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
 
 def _rows(matrix):
-    """Returns a function of indices `[B]` to those rows of a CSR array, dense `[B, n]`."""
+    """Returns a function from indices `[B]` to these rows of a CSR array, dense `[B, n]`."""
     ends, columns = tf.constant(matrix.indptr, tf.int64), tf.constant(matrix.indices)
     values = tf.constant(matrix.data)
 
     def rows(indices):
-        places = tf.ragged.range(tf.gather(ends, indices), tf.gather(ends, indices + 1))
-        own = tf.cast(tf.gather(columns, places.flat_values), tf.int64)
-        at = tf.stack([places.value_rowids(), own], axis=1)
+        entries = tf.ragged.range(tf.gather(ends, indices), tf.gather(ends, indices + 1))
+        entry_columns = tf.cast(tf.gather(columns, entries.flat_values), tf.int64)
+        coordinates = tf.stack([entries.value_rowids(), entry_columns], axis=1)
         shape = tf.constant([indices.shape[0], matrix.shape[1]], tf.int64)
-        return tf.scatter_nd(at, tf.gather(values, places.flat_values), shape)
+        return tf.scatter_nd(coordinates, tf.gather(values, entries.flat_values), shape)
 
     return rows

@@ -141,16 +141,16 @@ def assert_equal_batches(left, right):
 @hypothesis.given(workers=st.sampled_from([1, 2]), **CASES)
 def test_workers_together_have_the_batches_of_one(workers, size, replicas, per_replica, seed, start):
     hypothesis.assume(replicas % workers == 0)
-    knobs = {
+    options = {
         "batch_size": replicas * per_replica,
         "seed": seed,
         "start_step": start,
         "preprocess": with_seeds,
         "class_weights": np.arange(size) + 0.5,
     }
-    alone = list(data.training_batches(numbered(size), **knobs).take(3))
+    alone = list(data.training_batches(numbered(size), **options).take(3))
     parts = [
-        data.training_batches(numbered(size), **knobs, context=context)
+        data.training_batches(numbered(size), **options, context=context)
         for context in contexts(workers, replicas)
     ]
     assert_equal_batches(joined(parts, replicas, 3), alone)
@@ -175,9 +175,9 @@ def test_workers_together_evaluate_as_one(workers, size, replicas, per_replica, 
 @hypothesis.given(**CASES)
 def test_resumed_at_any_step_the_same_batches_follow(size, replicas, per_replica, seed, start):
     """And no two examples of them share a seed."""
-    knobs = {"batch_size": replicas * per_replica, "seed": seed, "preprocess": with_seeds}
-    whole = list(data.training_batches(numbered(size), **knobs).take(start + 2))
-    rest = list(data.training_batches(numbered(size), **knobs, start_step=start).take(2))
+    options = {"batch_size": replicas * per_replica, "seed": seed, "preprocess": with_seeds}
+    whole = list(data.training_batches(numbered(size), **options).take(start + 2))
+    rest = list(data.training_batches(numbered(size), **options, start_step=start).take(2))
     assert_equal_batches(rest, whole[start:])
     seeds = np.concatenate([features["seeds"] for features, _, _ in whole])
     assert len(np.unique(seeds, axis=0)) == len(seeds)
@@ -202,7 +202,7 @@ def test_replicas_of_a_strategy_get_the_batches_of_one(mirrored):
 
 
 def test_replicas_have_to_divide_the_batch():
-    with pytest.raises(ValueError, match="a batch of 6 cannot be divided among 4 replicas"):
+    with pytest.raises(ValueError, match="batch_size=6: not divisible by 4 replicas"):
         data.training_batches(numbered(9), batch_size=6, seed=0, context=contexts(2, 4)[0])
 
 

@@ -1,116 +1,107 @@
-"""What a dataset is: a few splits of features and labels, held in memory."""
+"""Datasets: splits of features and labels in memory, and random splits."""
 
 import dataclasses
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import scipy.sparse
 import sklearn.model_selection
 from absl import logging
 
-from rank4class.data import sources
+from rank4class.data.readers import rows
 
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """Examples that belong together.
+    """Examples of one split.
 
     Attributes:
-      features: name -> array; the first axis of each counts the examples.
-      labels: int32 `[N]`, ids of classes; or of examples of several a `scipy.sparse.csr_array`, float32
-        `[N, n]`, sorted and without a zero, of each class that an example has: 1, or what it gains.
+      features: name -> array with the `N` examples on its first axis.
+      labels: int32 `[N]`, class ids; or for several classes per example a `scipy.sparse.csr_array`, float32
+        `[N, n]`, sorted and without zeros, with 1, or the gain, of each class of an example.
       origins: object `[N]`, where each example was read (`train.tsv:17`), or None.
-      excluded: a `scipy.sparse.csr_array`, bool `[N, n]`, of the classes that take no part in the ranking
-        of an example, such as those that it is known to have; or None.
+      excluded: a `scipy.sparse.csr_array`, bool `[N, n]`, of the classes that are not ranked for an example,
+        such as those that it is known to have; or None.
 
     Raises:
-      ValueError: the labels are no array of integers or sparse matrix of numbers, such as a ragged list or a
-        dense matrix; or the arrays of features, origins or exclusions differ in length.
+      ValueError: labels of another type, or features, origins or exclusions of another length.
     """
 
-    features: dict
+    features: dict[str, np.ndarray]
     labels: np.ndarray | scipy.sparse.csr_array
     origins: np.ndarray | None = None
     excluded: scipy.sparse.csr_array | None = None
 
     def __post_init__(self):
         self._check_labels()
-        arrays = {"origins": self.origins, "excluded": self.excluded}
-        arrays = {name: array for name, array in arrays.items() if array is not None}
-        for name, array in (
-            {f"feature {name!r}": array for name, array in self.features.items()} | arrays
-        ).items():
+        arrays = {f"feature {name!r}": array for name, array in self.features.items()}
+        arrays |= {"origins": self.origins, "excluded": self.excluded}
+        for name, array in arrays.items():
             shape = getattr(array, "shape", ())
-            if shape[:1] != (len(self),):
+            if array is not None and shape[:1] != (len(self),):
                 size = f"an array of {shape[0]} examples" if shape else f"a {type(array).__name__}"
-                raise ValueError(
-                    f"{name} is {size}, but there are {len(self)} labels. Give an array of as many examples."
-                )
+                raise ValueError(f"{name}: {size} for {len(self)} labels. Give an array of as many examples.")
 
     def _check_labels(self):
         labels = self.labels
         if isinstance(labels, scipy.sparse.csr_array) and labels.ndim == 2:
             if labels.dtype.kind not in "biuf":
-                raise ValueError(f"labels of dtype {labels.dtype} are no numbers. Give float32.")
+                raise ValueError(f"labels: dtype {labels.dtype} is not numeric. Give float32.")
             return
+        remedy = (
+            "Give numpy.array(labels, numpy.int32) of class ids, or a scipy.sparse.csr_array for several "
+            "classes per example."
+        )
         if not isinstance(labels, np.ndarray):
-            raise ValueError(
-                f"labels are a {type(labels).__name__}, no array. Give numpy.array(labels, numpy.int32) of "
-                "class ids, or a scipy.sparse.csr_array for examples of several classes."
-            )
+            raise ValueError(f"labels: a {type(labels).__name__} is not an array. {remedy}")
         if labels.ndim == 2:
-            raise ValueError(
-                f"labels of shape {labels.shape} are not sparse: give scipy.sparse.csr_array(labels)"
-            )
+            raise ValueError(f"labels: shape {labels.shape} is dense. Give scipy.sparse.csr_array(labels).")
         if labels.ndim != 1 or labels.dtype.kind not in "iu":
-            raise ValueError(
-                f"labels of shape {labels.shape} and dtype {labels.dtype} are no class ids. Give an array of "
-                "integers [N], or a scipy.sparse.csr_array for examples of several classes."
-            )
+            raise ValueError(f"labels: shape {labels.shape}, dtype {labels.dtype} are no class ids. {remedy}")
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.labels.shape[0]
 
     @property
-    def multi_label(self):
+    def multi_label(self) -> bool:
+        """Whether an example may have several classes."""
         return self.labels.ndim == 2
 
-    def select(self, places):
-        """Returns the examples at some places: indices in the order wanted, or a mask.
+    def select(self, indices: Sequence[int] | np.ndarray) -> "Split":
+        """Returns the examples of some indices, in their order, or of a mask.
 
         >>> split = Split({"text": np.array(["a", "b", "c"], object)}, np.array([0, 1, 0]))
         >>> split.select([2, 0]).features["text"].tolist()
         ['c', 'a']
         """
-        features = {name: values[places] for name, values in self.features.items()}
-        origins = None if self.origins is None else self.origins[places]
-        excluded = None if self.excluded is None else self.excluded[places]
-        return Split(features, self.labels[places], origins, excluded)
+        features = {name: values[indices] for name, values in self.features.items()}
+        origins = None if self.origins is None else self.origins[indices]
+        excluded = None if self.excluded is None else self.excluded[indices]
+        return Split(features, self.labels[indices], origins, excluded)
 
-    def origin(self, i):
-        """Returns what to call example `i` in a message."""
+    def origin(self, i: int) -> str:
+        """Returns the name of example `i` in messages."""
         return f"example {i}" if self.origins is None else str(self.origins[i])
 
-    def class_counts(self, num_classes):
+    def class_counts(self, num_classes: int) -> np.ndarray:
         """Returns the number of examples of each class, int64 `[n]`.
 
         >>> Split({}, np.array([2, 0, 2])).class_counts(4).tolist()
         [1, 0, 2, 0]
         """
-        if self.multi_label:
-            return np.bincount(self.labels.indices, minlength=num_classes)
-        return np.bincount(self.labels, minlength=num_classes)
+        return np.bincount(self.labels.indices if self.multi_label else self.labels, minlength=num_classes)
 
-    def max_relevant(self):
-        """Returns how many classes an example has at most, at least 1, or None where each has one.
+    def max_relevant(self) -> int | None:
+        """Returns the largest number of classes of an example, at least 1; None if single-label.
 
         >>> Split({}, scipy.sparse.csr_array([[1.0, 1.0], [0.0, 1.0]])).max_relevant()
         2
         """
         return max(1, int(self.num_relevant().max())) if self.multi_label else None
 
-    def num_relevant(self):
-        """Returns how many classes each example of several has, int `[N]`."""
+    def num_relevant(self) -> np.ndarray:
+        """Returns the number of classes of each example, int `[N]`; only for multi-label splits."""
         return np.diff(self.labels.indptr)
 
 
@@ -121,143 +112,153 @@ class Dataset:
     Attributes:
       class_names: the names of the classes, by id.
       splits: "train", "validation" and "test".
-      skipped: a line for every row or example that was left out because it could not be used.
-      files: path -> SHA-256 of what was read, where that is few files.
+      skipped: one message per skipped row or example.
+      files: path -> SHA-256 of the files that were read, if they are few.
 
     Raises:
-      ValueError: a split is empty, has labels of another number of classes, or holds a label outside the
-        classes or one that is excluded.
+      ValueError: a split that is empty, has labels of another number of classes, a label outside the
+        classes, or a label that is excluded.
     """
 
-    class_names: tuple
-    splits: dict
-    skipped: tuple = ()
-    files: dict = dataclasses.field(default_factory=dict)
+    class_names: tuple[str, ...]
+    splits: dict[str, Split]
+    skipped: tuple[str, ...] = ()
+    files: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         for name, split in self.splits.items():
             if not len(split):
-                raise ValueError(f"the {name} split has no example")
+                raise ValueError(f"data.path: the {name} split has no example. Give it one.")
             if not split.multi_label:
                 self._check_ids(name, split)
             elif split.labels.shape[1] != len(self.class_names):
                 raise ValueError(
-                    f"the labels of the {name} split are of {split.labels.shape[1]} classes, but class_names "
-                    f"has {len(self.class_names)}. Give a name for each."
+                    f"labels: {split.labels.shape[1]} classes in the {name} split, but "
+                    f"{len(self.class_names)} class_names. Give a name for each."
                 )
             if split.excluded is not None:
                 self._check_excluded(name, split)
         if "train" in self.splits and "items" not in self.splits["train"].features:
-            self._warn_of_untrained_classes()  # a place in a list of items need not have been the best once
+            self._warn_of_untrained_classes()  # positions in a list of items need no example
 
     def _check_ids(self, name, split):
         outside = np.flatnonzero((split.labels < 0) | (split.labels >= len(self.class_names)))
         if len(outside):
             raise ValueError(
-                f"{split.origin(outside[0])} of the {name} split has label {split.labels[outside[0]]}, "
-                f"outside the classes 0..{len(self.class_names) - 1}"
+                f"{split.origin(outside[0])}: label {split.labels[outside[0]]} in the {name} split is "
+                f"outside the class ids 0..{len(self.class_names) - 1}. Correct it."
             )
 
     def _check_excluded(self, name, split):
         both = scipy.sparse.coo_array(split.labels.multiply(split.excluded))
         if both.nnz:
             raise ValueError(
-                f"{split.origin(both.row[0])} of the {name} split has {self.class_names[both.col[0]]!r} "
-                "both as a label and excluded"
+                f"{split.origin(both.row[0])}: {self.class_names[both.col[0]]!r} in the {name} split is both "
+                "a label and excluded. Remove one."
             )
 
     def _warn_of_untrained_classes(self):
         counts = self.splits["train"].class_counts(len(self.class_names))
         untrained = [name for name, count in zip(self.class_names, counts, strict=True) if not count]
         if untrained:
-            logging.warning("no training example of: %s", sources.listed(untrained))
+            logging.warning("no training example of: %s", rows.listed(untrained))
 
 
-FEW = 3  # examples of a class that cannot be spread over three splits
+MIN_TO_SPLIT = 3  # examples of a class, one for each split
 
 
-def draw(split, shares, *, seed):
-    """Draws disjoint splits from one, each class by the same shares.
+def draw(split: Split, fractions: dict[str, float], *, seed: int) -> dict[str, Split]:
+    """Draws disjoint splits from one, the same fraction of each class.
 
-    Classes of fewer than three examples stay in what is left.
+    Classes of fewer than three examples stay in training.
 
     Args:
       split: a single-label `Split`.
-      shares: name -> share of the examples, in (0, 1).
+      fractions: name -> fraction of the examples, in (0, 1).
       seed: int.
 
     Returns:
-      name -> `Split`, and what is left as "train".
+      name -> `Split`, with the other examples as "train".
 
     Raises:
-      ValueError: there are too few examples for such a share, the message names `data.{name}_fraction`.
+      ValueError: too few examples for a fraction; the message names `data.{name}_fraction`.
 
     >>> split = Split({}, np.repeat([0, 1], 50))
     >>> {name: part.labels.sum() for name, part in draw(split, {"test": 0.2}, seed=0).items()}
     {'test': 10, 'train': 40}
     """
-    left, kept, places = np.arange(len(split)), [], {}
-    least = FEW
-    for name, share in shares.items():
-        few = np.bincount(split.labels[left])[split.labels[left]] < least
-        kept.append(left[few])
-        left = left[~few]
-        count = _checked_count(name, share, len(split), split.labels[left])
-        left, places[name] = sklearn.model_selection.train_test_split(
-            left, test_size=count, random_state=seed, stratify=split.labels[left]
+    rest, training, indices = np.arange(len(split)), [], {}
+    min_count = MIN_TO_SPLIT
+    for name, fraction in fractions.items():
+        too_few = np.bincount(split.labels[rest])[split.labels[rest]] < min_count
+        training.append(rest[too_few])
+        rest = rest[~too_few]
+        count = _checked_count(name, fraction, len(split), split.labels[rest])
+        rest, indices[name] = sklearn.model_selection.train_test_split(
+            rest, test_size=count, random_state=seed, stratify=split.labels[rest]
         )
-        least = 2  # one for the next split, one for training
-    places["train"] = np.concatenate([left, *kept])
-    return {name: split.select(np.sort(part)) for name, part in places.items()}
+        min_count = 2  # one for the next split, one for training
+    indices["train"] = np.concatenate([rest, *training])
+    return {name: split.select(np.sort(part)) for name, part in indices.items()}
 
 
-def _checked_count(name, share, total, labels):
-    """Returns how many examples to draw for a split, of those with these labels."""
-    count, classes = round(share * total), len(np.unique(labels))
-    if not classes:
-        raise ValueError(f"no class has examples enough for a {name} split, at least three: give the split")
-    found = f"a {name} split of {share:.0%} of {total} examples is {count}, too"
-    each = f"one of each of {classes} classes"
-    if count < classes:
-        raise ValueError(f"{found} few for {each}: raise data.{name}_fraction, or give the split")
-    if len(labels) - count < classes:
+def _checked_count(name, fraction, total, labels):
+    """Returns the number of examples to draw for a split from examples with these labels."""
+    count, num_classes = round(fraction * total), len(np.unique(labels))
+    if not num_classes:
+        raise ValueError(f"data.path: no class has three examples, to draw a {name} split. Give the split.")
+    problem = f"data.{name}_fraction={fraction}: {count} of {total} examples, too"
+    if count < num_classes:
         raise ValueError(
-            f"{found} many to leave {each} for training: lower data.{name}_fraction, or give the split"
+            f"{problem} few for one of each of {num_classes} classes. Raise it, or give the split."
+        )
+    if len(labels) - count < num_classes:
+        raise ValueError(
+            f"{problem} many to leave one of each of {num_classes} classes for training. Lower it, or give "
+            "the split."
         )
     return count
 
 
-def draw_together(split, first, shares, *, seed):
-    """Draws splits as `draw` does, of the first of each example's copies; the others follow it.
+def draw_together(
+    split: Split, first: np.ndarray, fractions: dict[str, float], *, seed: int
+) -> dict[str, Split]:
+    """Draws splits as `draw` does, with all copies of an example in the split of the first.
 
     Args:
-      split, shares, seed: see `draw`.
-      first: int `[N]`, the place of the first copy of each example; its own where there is none.
+      split, fractions, seed: see `draw`.
+      first: int `[N]`, the index of the first copy of each example, or its own.
     """
     originals = np.unique(first)
-    parts = draw(Split({"place": originals}, split.labels[originals]), shares, seed=seed)
-    return {name: split.select(np.isin(first, part.features["place"])) for name, part in parts.items()}
+    parts = draw(Split({"index": originals}, split.labels[originals]), fractions, seed=seed)
+    return {name: split.select(np.isin(first, part.features["index"])) for name, part in parts.items()}
 
 
-def draw_pairs(relevant, shares, *, seed, origins=None):
-    """Draws disjoint splits of the pairs of an instance and a class that is relevant to it.
+def draw_pairs(
+    relevant: scipy.sparse.csr_array,
+    fractions: dict[str, float],
+    *,
+    seed: int,
+    origins: np.ndarray | None = None,
+) -> dict[str, Split]:
+    """Draws disjoint splits of the pairs of an instance and a relevant class.
 
-    The first pair of each instance in the order drawn stays in training, so that none is judged that
-    was not trained on; where that leaves fewer pairs than the shares say, they are shared out alike.
+    One random pair of each instance stays in training, so that every evaluated instance has been trained.
+    If too few pairs remain, all fractions are reduced by the same factor.
 
     Args:
       relevant: `scipy.sparse.csr_array`, float32 `[N, n]`, as the labels of a `Split`.
-      shares: name -> share of the pairs, in (0, 1).
+      fractions: name -> fraction of the pairs, in (0, 1).
       seed: int.
-      origins: object `[N]`, what to call the instances, or None.
+      origins: object `[N]`, names of the instances in messages, or None.
 
     Returns:
-      name -> `Split` of the instances that have a pair there, "train" before those drawn, with the feature
-      `id` int32, an instance's row in `relevant`. In each split the classes of an instance's pairs in
-      the splits before it are `excluded`; "train" excludes none.
+      name -> `Split` of the instances that have a pair in it, "train" first, with the feature `id` int32, the
+      instance's row in `relevant`. Each split excludes the classes of its instances' pairs in earlier splits;
+      "train" excludes none.
 
     Raises:
-      ValueError: the shares leave none to train on, or there are too few pairs for a share; the message
+      ValueError: fractions that leave no training pairs, or too few pairs for a fraction; the message
         names `data.{name}_fraction`.
 
     >>> relevant = scipy.sparse.csr_array(np.ones([2, 5], np.float32))
@@ -267,53 +268,50 @@ def draw_pairs(relevant, shares, *, seed, origins=None):
     >>> np.sum(splits["test"].labels + splits["test"].excluded, axis=1)
     array([5., 5.], dtype=float32)
     """
-    part = _parts(relevant, shares, seed)
+    part = _parts(relevant, fractions, seed)
     splits = {}
-    for i, name in enumerate(("train", *shares)):
-        own = _where(relevant, part == i)
-        rows = np.flatnonzero(np.diff(own.indptr))
-        whole = Split(
-            {"id": np.arange(relevant.shape[0], dtype=np.int32)},
-            own,
-            origins,
-            _where(relevant, part < i).astype(bool) if i else None,
+    for i, name in enumerate(("train", *fractions)):
+        labels = _masked(relevant, part == i)
+        excluded = _masked(relevant, part < i).astype(bool) if i else None
+        ids = np.arange(relevant.shape[0], dtype=np.int32)
+        splits[name] = Split({"id": ids}, labels, origins, excluded).select(
+            np.flatnonzero(np.diff(labels.indptr))
         )
-        splits[name] = whole.select(rows)
     return splits
 
 
-def _parts(relevant, shares, seed):
-    """Returns the split of each pair, int8 `[P]`: 0 for training, then as in `shares`."""
+def _parts(relevant, fractions, seed):
+    """Returns the split of each pair, int8 `[P]`: 0 for training, then as in `fractions`."""
     total = relevant.nnz
-    place = np.random.default_rng(seed).permutation(total)  # of each pair in the order drawn
+    position = np.random.default_rng(seed).permutation(total)  # of each pair in the order drawn
     starts = relevant.indptr[:-1][np.diff(relevant.indptr) > 0]
-    free = np.ones(total, bool)
-    free[np.minimum.reduceat(place, starts)] = False
-    ends = _ends(shares, total, np.count_nonzero(free))
-    of_place = np.zeros(total, np.int8)
+    free = np.ones(total, bool)  # not the first of its instance
+    free[np.minimum.reduceat(position, starts)] = False
+    ends = _ends(fractions, total, np.count_nonzero(free))
+    parts = np.zeros(total, np.int8)
     free = np.flatnonzero(free)
     for i, (first, end) in enumerate(itertools.pairwise([0, *ends]), 1):
-        of_place[free[first:end]] = i
-    return of_place[place]
+        parts[free[first:end]] = i
+    return parts[position]
 
 
-def _ends(shares, total, free):
-    """Returns where each split ends among the pairs that are free to be drawn."""
-    names = " and ".join(f"data.{name}_fraction" for name in shares)
-    wanted = np.cumsum(list(shares.values()))
-    if wanted[-1] >= 1.0:
-        raise ValueError(f"{names} leave no pair to train on: lower them")
-    ends = np.round(wanted * min(total, free / wanted[-1])).astype(int)
-    for name, count in zip(shares, np.diff(ends, prepend=0), strict=True):
+def _ends(fractions, total, free):
+    """Returns the end of each split among the pairs that are free to be drawn."""
+    cumulative = np.cumsum(list(fractions.values()))
+    if cumulative[-1] >= 1.0:
+        fields = " and ".join(f"data.{name}_fraction={value}" for name, value in fractions.items())
+        raise ValueError(f"{fields}: no pair remains for training. Lower them.")
+    ends = np.round(cumulative * min(total, free / cumulative[-1])).astype(int)
+    for name, count in zip(fractions, np.diff(ends, prepend=0), strict=True):
         if not count:
             raise ValueError(
-                f"a {name} split of {shares[name]:.0%} of {total:,} pairs is empty, as {free:,} of them can "
-                f"be spared from training: raise data.{name}_fraction, or give more pairs"
+                f"data.{name}_fraction={fractions[name]}: none of {total:,} pairs, {free:,} of which are "
+                "free to be drawn. Raise it, or give more pairs."
             )
     return ends
 
 
-def _where(matrix, kept):
-    """Returns a CSR array of some of the entries of one, a mask."""
-    indptr = np.append(0, np.cumsum(kept))[matrix.indptr]
-    return scipy.sparse.csr_array((matrix.data[kept], matrix.indices[kept], indptr), shape=matrix.shape)
+def _masked(matrix, mask):
+    """Returns a CSR array of the entries of another that a mask selects."""
+    indptr = np.append(0, np.cumsum(mask))[matrix.indptr]
+    return scipy.sparse.csr_array((matrix.data[mask], matrix.indices[mask], indptr), shape=matrix.shape)

@@ -17,14 +17,14 @@ few = hypothesis.settings(max_examples=50, deadline=None, derandomize=True)
 def test_labels_outside_the_classes_are_refused():
     split = data.Split({"image": np.zeros([3, 1])}, np.array([0, 2, 1]))
     with pytest.raises(
-        ValueError, match=r"example 1 of the test split has label 2, outside the classes 0\.\.1"
+        ValueError, match=r"example 1: label 2 in the test split is outside the class ids 0\.\.1"
     ):
         data.Dataset(("a", "b"), {"test": split})
 
 
 def test_origins_are_in_the_message():
     split = data.Split({"image": np.zeros([2, 1])}, np.array([0, -1]), np.array(["a:1", "a:2"], object))
-    with pytest.raises(ValueError, match="a:2 of the test split has label -1"):
+    with pytest.raises(ValueError, match="a:2: label -1 in the test split"):
         data.Dataset(("a", "b"), {"test": split})
 
 
@@ -47,23 +47,23 @@ def test_examples_of_several_classes_are_counted_in_each():
 RAGGED = [[0, 1], [2]]
 CSR = csr_array(np.eye(2, 3, dtype=np.float32))
 NOT_SPLITS = {
-    "labels are a list, no array. Give numpy.array": {"labels": RAGGED},
-    "labels are a list, no array": {"labels": [0, 1]},
-    "labels are a tuple, no array": {"labels": (0, 1)},
-    "labels are a RaggedTensor, no array": {"labels": tf.ragged.constant(RAGGED)},
-    "labels are a csr_matrix, no array": {"labels": csr_matrix(np.eye(2, 3))},
-    "labels are a NoneType, no array": {"labels": None},
-    "labels of shape (2,) and dtype object are no class ids": {"labels": np.array(RAGGED, object)},
-    "labels of shape (2,) and dtype float64 are no class ids": {"labels": np.array([0.0, 1.0])},
-    "labels of shape (2,) and dtype bool are no class ids": {"labels": np.array([True, False])},
-    "labels of shape (2,) and dtype <U3 are no class ids": {"labels": np.array(["cat", "dog"])},
-    "labels of shape () and dtype int64 are no class ids": {"labels": np.array(3)},
-    "labels of shape (1, 2, 2) and dtype": {"labels": np.zeros([1, 2, 2], np.int32)},
-    "labels of dtype complex64 are no numbers": {"labels": CSR.astype(np.complex64)},
-    "feature 'x' is an array of 3 examples, but there are 2 labels": {"features": {"x": np.zeros([3, 1])}},
-    "feature 'x' is a list, but there are 2 labels": {"features": {"x": RAGGED}},
-    "origins is an array of 1 examples, but": {"origins": np.array(["a"])},
-    "excluded is an array of 3 examples, but": {"labels": CSR, "excluded": csr_array(np.eye(3, dtype=bool))},
+    "labels: a list is not an array. Give numpy.array": {"labels": RAGGED},
+    "labels: a list is not an array": {"labels": [0, 1]},
+    "labels: a tuple is not an array": {"labels": (0, 1)},
+    "labels: a RaggedTensor is not an array": {"labels": tf.ragged.constant(RAGGED)},
+    "labels: a csr_matrix is not an array": {"labels": csr_matrix(np.eye(2, 3))},
+    "labels: a NoneType is not an array": {"labels": None},
+    "labels: shape (2,), dtype object are no class ids": {"labels": np.array(RAGGED, object)},
+    "labels: shape (2,), dtype float64 are no class ids": {"labels": np.array([0.0, 1.0])},
+    "labels: shape (2,), dtype bool are no class ids": {"labels": np.array([True, False])},
+    "labels: shape (2,), dtype <U3 are no class ids": {"labels": np.array(["cat", "dog"])},
+    "labels: shape (), dtype int64 are no class ids": {"labels": np.array(3)},
+    "labels: shape (1, 2, 2), dtype": {"labels": np.zeros([1, 2, 2], np.int32)},
+    "labels: dtype complex64 is not numeric": {"labels": CSR.astype(np.complex64)},
+    "feature 'x': an array of 3 examples for 2 labels": {"features": {"x": np.zeros([3, 1])}},
+    "feature 'x': a list for 2 labels": {"features": {"x": RAGGED}},
+    "origins: an array of 1 examples for": {"origins": np.array(["a"])},
+    "excluded: an array of 3 examples for": {"labels": CSR, "excluded": csr_array(np.eye(3, dtype=bool))},
 }
 
 
@@ -75,12 +75,12 @@ def test_arrays_that_are_no_split_are_refused(message):
 
 
 def test_labels_of_another_number_of_classes_are_refused():
-    with pytest.raises(ValueError, match="labels of the test split are of 3 classes, but class_names has 2"):
+    with pytest.raises(ValueError, match="labels: 3 classes in the test split, but 2 class_names"):
         data.Dataset(("a", "b"), {"test": data.Split({}, CSR)})
 
 
 def test_dense_labels_are_refused():
-    with pytest.raises(ValueError, match=r"labels of shape \(2, 3\) are not sparse: give scipy.sparse.csr_a"):
+    with pytest.raises(ValueError, match=r"labels: shape \(2, 3\) is dense. Give scipy.sparse.csr_a"):
         data.Split({}, np.eye(2, 3, dtype=np.float32))
 
 
@@ -114,7 +114,9 @@ def test_a_label_that_is_excluded_is_refused():
     excluded[2, 1:] = True
     origins = np.array(["user 4", "user 5", "user 9"], object)
     split = data.Split({"id": np.arange(3)}, csr_array(labels), origins, csr_array(excluded))
-    with pytest.raises(ValueError, match="^user 9 of the test split has 'c' both as a label and excluded$"):
+    with pytest.raises(
+        ValueError, match="^user 9: 'c' in the test split is both a label and excluded. Remove one.$"
+    ):
         data.Dataset(tuple("abc"), {"test": split})
 
 
@@ -178,17 +180,17 @@ def test_pairs_are_drawn_uniformly():
     [
         (
             {"validation": 0.5, "test": 0.5},
-            "data.validation_fraction and data.test_fraction leave no pair to train on: lower them",
+            "data.validation_fraction=0.5 and data.test_fraction=0.5: no pair remains for training. Lower",
         ),
         (
             {"validation": 0.5, "test": 0.1},
-            "a test split of 10% of 4 pairs is empty, as 2 of them can be spared from training: raise "
-            "data.test_fraction, or give more pairs",
+            "data.test_fraction=0.1: none of 4 pairs, 2 of which are free to be drawn. Raise it, or give "
+            "more pairs.",
         ),
     ],
 )
 def test_pairs_that_cannot_be_drawn(shares, message):
-    with pytest.raises(ValueError, match=f"^{message}$"):
+    with pytest.raises(ValueError, match=f"^{message}"):
         data.draw_pairs(csr_array(np.ones([2, 2], np.float32)), shares, seed=0)
 
 
@@ -224,17 +226,17 @@ def test_too_few_examples_to_draw_from():
         (
             np.repeat(np.arange(12), [*[9] * 11, 1]),
             0.1,
-            "a test split of 10% of 100 examples is 10, too few for one of each of 11 classes: raise "
-            "data.test_fraction, or give the split",
+            "data.test_fraction=0.1: 10 of 100 examples, too few for one of each of 11 classes. Raise it, or "
+            "give the split.",
         ),
         (
             [0, 1, 2, 3] * 3,
             0.75,
-            "a test split of 75% of 12 examples is 9, too many to leave one of each of 4 classes for "
-            "training: lower data.test_fraction",
+            "data.test_fraction=0.75: 9 of 12 examples, too many to leave one of each of 4 classes for "
+            "training. Lower it",
         ),
-        ([0] * 4 + [1, 1, 2, 2, 3, 3], 0.4, "of 40% of 10 examples is 4, too many"),
-        ([0, 1, 2, 0], 0.1, "no class has examples enough for a test split, at least three: give the split"),
+        ([0] * 4 + [1, 1, 2, 2, 3, 3], 0.4, "data.test_fraction=0.4: 4 of 10 examples, too many"),
+        ([0, 1, 2, 0], 0.1, "no class has three examples, to draw a test split. Give the split"),
     ):
         with pytest.raises(ValueError, match=message):
             data.draw(examples(labels), {"test": share}, seed=0)

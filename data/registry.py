@@ -1,18 +1,18 @@
-"""Datasets by name.
-
-Each dataset registers itself in its own file. Importing `rank4class.data` registers all of them.
-"""
+"""Datasets by name."""
 
 import os
+from collections.abc import Sequence
+from typing import Any
 
 from absl import logging
 
+from rank4class.data.dataset import Dataset
 from rank4class.registry import Registry
 
 DATASETS = Registry("dataset")
 
 
-def get(name, **options):
+def get(name: str, **options: Any) -> Dataset:
     """Returns a dataset, and logs the rows or examples that it skipped.
 
     Args:
@@ -21,7 +21,7 @@ def get(name, **options):
 
     Raises:
       ValueError: an unknown name or option, or a required option that is missing.
-      FileNotFoundError, ValueError: see the dataset's function.
+      OSError, ValueError: see the dataset's function.
 
     >>> from rank4class import data
     >>> len(data.get("digits").class_names)
@@ -33,7 +33,7 @@ def get(name, **options):
     return dataset
 
 
-def warn_of_skipped(messages):
-    """Logs how many rows or examples were skipped, and the reasons for the first ones."""
+def warn_of_skipped(messages: Sequence[str]) -> None:
+    """Logs the number of skipped rows or examples, and the first three messages."""
     if messages:
-        logging.warning("%d left out, the first: %s", len(messages), "; ".join(messages[:3]))
+        logging.warning("%d left out, the first: %s", len(messages), " ".join(messages[:3]))

@@ -1,8 +1,32 @@
-"""The registry of datasets: unknown names and options."""
+"""Every registered dataset: its file, its annotations and the ranges of its options."""
+
+import inspect
+import math
+import pathlib
 
 import pytest
 
 from rank4class import data
+
+PLAIN_TYPES = (str, int, float, bool, str | None, int | None, float | None)
+# Values out of range, for every dataset with an option of this name.
+OUT_OF_RANGE = {
+    "validation_fraction": (0.0, 1.0, -0.5, math.nan),
+    "test_fraction": (0.0, 1.0, 1.5, math.nan),
+    "split_seed": (-1,),
+    "num_classes": (-1, 0, 1),
+    "num_examples": (-1, 0),
+    "num_relevant": (-1, 0),
+    "width": (-1, 0),
+    "spread": (-0.5, math.nan),
+    "features": ("rgb",),
+    "release": ("10m",),
+    "on_invalid_row": ("drop",),
+}
+NO_RANGE = {
+    "path", "tfds_dir", "classes", "multi_label", "text_column", "text_pair_column", "label_column",
+}  # fmt: skip
+OPTIONS = [(name, option) for name in data.DATASETS for option in data.DATASETS.option_names(name)]
 
 
 def test_unknown_names_and_options():
@@ -10,3 +34,30 @@ def test_unknown_names_and_options():
         data.get("digit")
     with pytest.raises(ValueError, match="path: dataset 'digits' has no such option. It has: none"):
         data.get("digits", path="x")
+
+
+def test_every_file_registers_the_dataset_of_its_name():
+    folder = pathlib.Path(__file__).parent / "datasets"
+    stems = {path.stem for path in folder.glob("*.py")}
+    names = {stem for stem in stems if not stem.endswith(("_test", "_builder"))} - {"__init__"}
+    assert names == set(data.DATASETS)
+    assert all(f"{name}_test" in stems for name in names)
+
+
+@pytest.mark.parametrize(("name", "option"), OPTIONS)
+def test_options_have_plain_types(name, option):
+    parameter = inspect.signature(data.DATASETS[name]).parameters[option]
+    assert parameter.annotation in PLAIN_TYPES
+    assert parameter.default is not None or isinstance(None, parameter.annotation)
+    assert (option in OUT_OF_RANGE) != (option in NO_RANGE)
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [(name, option, value) for name, option in OPTIONS for value in OUT_OF_RANGE.get(option, ())],
+)
+def test_values_out_of_range_are_refused(name, option, value):
+    parameters = inspect.signature(data.DATASETS[name]).parameters.values()
+    required = {each.name: "nowhere" for each in parameters if each.default is inspect.Parameter.empty}
+    with pytest.raises(ValueError, match=rf"^data\.{option}={value!r}: .+\. [A-Z].+\.$"):
+        data.get(name, **required, **{option: value})

@@ -7,7 +7,7 @@ import socket
 
 import tensorflow as tf
 
-from rank4class.data import sources
+from rank4class.data.readers import strict_json
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
 
@@ -156,7 +156,7 @@ def check_tf_config(text):
     if not text:
         raise ValueError(f"strategy multi_worker needs the environment variable {example}")
     try:
-        parsed = sources.parse_json(text)
+        parsed = strict_json.parse(text)
     except ValueError as error:
         raise ValueError(f"TF_CONFIG is not JSON ({error}); an example: {example}") from error
     cluster = parsed.get("cluster") if isinstance(parsed, dict) else None

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class import data, models
-from rank4class.data import class_tables
+from rank4class.data.readers import class_tables
 from rank4class.models import checkpoints, sorters
 from rank4class.pipelines import config, sweep
 from rank4class.pipelines.config import rank_functions

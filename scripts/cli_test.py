@@ -258,7 +258,7 @@ def test_sweep_on_a_frozen_encoder(command, tmp_path, tiny_goemotions, tiny_bert
         (["--wrkdir=x"], "Unknown command line flag 'wrkdir'. Did you mean: workdir ?"),
         (["somewhere"], "there are no positional arguments: somewhere"),
         (["--config=nowhere.py"], "--config=nowhere.py: neither a file nor a packaged config"),
-        (["--data=goemotions", "--config.data.path=nowhere"], "no file nowhere/emotions.txt"),
+        (["--data=goemotions", "--config.data.path=nowhere"], "nowhere/emotions.txt: no such"),
         (
             ["--encoder=vgg16"],
             "VGG16 takes images of 32 x 32 x 3. Resize the images",
@@ -277,8 +277,8 @@ def test_a_mistake_is_one_clear_line(tmp_path, mistaken, arguments, message):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("text\t28\tid", "train.tsv:41 has the label 28, outside the classes 0..2"),
-        ("only text", "train.tsv:41 has 1 tab-separated columns, not 3 (text, label ids, comment id)"),
+        ("text\t28\tid", "train.tsv:41: label 28 is outside the class ids 0..2"),
+        ("only text", "train.tsv:41: 1 tab-separated columns, expected 3 (text, label ids, comment id)"),
     ],
 )
 def test_a_broken_row_is_one_clear_line(tmp_path, mistaken, tiny_goemotions, tiny_bert, row, message):
@@ -413,18 +413,18 @@ def test_data_of_users(command, tmp_path):
     [
         (
             ["--data=movielens", "--config.data.path=nowhere"],
-            "nowhere is neither a folder that holds",
+            "data.path=nowhere: no ratings.csv, u.data",
         ),
         (
             ["--data=movielens", "--config.data.release=9m"],
-            "data.release '9m' is not one of latest-",
+            "data.release='9m': unknown. Choose one of latest-",
         ),
         (
             ["--data=synthetic_retrieval", "--config.data.num_relevant=1"],
-            "data.num_relevant 1 is not from 3 to 500",
+            "data.num_relevant=1: outside 3..500",
         ),
         (["--config.data.pth=x"], "data.pth: dataset 'digits' has no such option. It has: none."),
-        (["--data=goemotions", "--config.data.path=nowhere"], "no file nowhere/emotions.txt"),
+        (["--data=goemotions", "--config.data.path=nowhere"], "nowhere/emotions.txt: no such"),
         (["--output=FILE"], "FILE"),
         (["--output=FILE/within"], "FILE/within"),
     ],

@@ -219,10 +219,10 @@ def from_json(text: str, path: str, kind: type[AnyExperiment] = Experiment) -> A
     Raises:
       ValueError: the text holds no such experiment.
     """
-    from rank4class.data import sources  # imports TensorFlow
+    from rank4class.data.readers import strict_json  # imports TensorFlow
 
     try:
-        content = sources.parse_json(text)
+        content = strict_json.parse(text)
         return _build(kind, content)
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}:{error.lineno} is not JSON: {error.msg}") from error

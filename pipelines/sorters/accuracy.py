@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from rank4class.data import score_vectors
+from rank4class.data.sorting import score_vectors
 from rank4class.models import sorters
 from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.evaluation import predictions

@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 import tensorflow as tf
 
-from rank4class.data import score_vectors
+from rank4class.data.sorting import score_vectors
 from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.sorters import accuracy
 

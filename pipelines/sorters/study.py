@@ -17,7 +17,7 @@ import sklearn.metrics
 import tensorflow as tf
 
 from rank4class import losses
-from rank4class.data import sorting_tasks
+from rank4class.data.sorting import sorting_tasks
 from rank4class.pipelines import config
 from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.evaluation import statistics

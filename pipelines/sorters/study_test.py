@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class import losses
-from rank4class.data import score_vectors
+from rank4class.data.sorting import score_vectors
 from rank4class.models import sorters
 from rank4class.pipelines import config
 from rank4class.pipelines.config import rank_functions

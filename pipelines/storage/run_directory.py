@@ -19,7 +19,7 @@ import os
 import platform
 import re
 
-from rank4class.data import sources
+from rank4class.data.readers import strict_json
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
 
@@ -266,7 +266,7 @@ def _write_lines(path, values):
 
 def _parse(text, where):
     try:
-        parsed = sources.parse_json(text)
+        parsed = strict_json.parse(text)
     except ValueError as error:
         raise ValueError(f"{where} is damaged ({error}): remove it, or choose another --workdir") from error
     if not isinstance(parsed, dict):

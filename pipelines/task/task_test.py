@@ -450,7 +450,7 @@ def test_corrupt_images_in_folders_are_left_out_and_reported(image_files, a_corr
     experiment, loaded = loaded_with(
         config.Data(name="image_folder", path=image_files, on_invalid_row="skip")
     )
-    assert f"2 left out, the first: {tmp_path}/val/notes.txt lies outside" in caplog.text
+    assert f"2 left out, the first: {tmp_path}/val/notes.txt: not in a class folder" in caplog.text
     assert f"3 left out, the first: {a_corrupt_image} cannot be read: " in caplog.text
     for name, split in loaded.splits.items():
         assert split.labels.tolist() == [0, 1]

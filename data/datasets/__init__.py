@@ -1,0 +1,8 @@
+"""One dataset per file. Importing this package registers all of them."""
+
+import importlib
+import pkgutil
+
+for _module in pkgutil.iter_modules(__path__):
+    if not _module.name.endswith(("_test", "_builder")):  # builders import TensorFlow Datasets, which is slow
+        importlib.import_module(f"{__name__}.{_module.name}")

@@ -1,0 +1,302 @@
+"""Embedded digits: every digit shown can be found again, none in two splits, and one clear line a mistake."""
+
+import gzip
+import os
+import re
+import struct
+
+import numpy as np
+import pytest
+import sklearn.datasets
+import sklearn.neural_network
+
+from rank4class import data
+from rank4class.data.datasets import embedded_digits
+
+T10K = "t10k-images-idx3-ubyte"
+
+
+def idx(array):
+    header = struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape)
+    return header + array.astype(np.uint8).tobytes()
+
+
+def write_part(folder, part, brightness, whole=False, labels=None):
+    """Writes digits in MNIST's published layout, of one lit pixel at (14, 14), or lit as a whole.
+
+    By its brightness, which is a record's number and its class, a digit is known again on the canvas.
+    """
+    images = np.zeros([len(brightness), 28, 28])
+    lit = slice(None) if whole else slice(14, 15)
+    images[:, lit, lit] = np.array(brightness)[:, None, None]
+    labels = np.array(brightness) % 10 if labels is None else labels
+    (folder / f"{part}-images-idx3-ubyte").write_bytes(idx(images))
+    (folder / f"{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(labels)))
+
+
+@pytest.fixture
+def tiny_t10k(tmp_path):
+    """Writes a folder with the files of MNIST's test digits alone, 200 digits; returns its path."""
+    write_part(tmp_path, "t10k", range(1, 201))
+    return str(tmp_path)
+
+
+def load(path=None, num_examples=300, **knobs):
+    return data.get("embedded_digits", path=path, num_examples=num_examples, **knobs)
+
+
+def records_of(split):
+    """Returns the number of the record of each digit of each image."""
+    return [[int(one) for one in re.findall(r"(\d+)(?:,|$)", origins)] for origins in split.origins]
+
+
+def test_the_digits_shown_are_those_of_the_labels(tiny_t10k):
+    dataset = load(tiny_t10k)
+    assert dataset.class_names == tuple("0123456789")
+    assert {os.path.basename(path) for path in dataset.files} == set(os.listdir(tiny_t10k))
+    for split in dataset.splits.values():
+        images = split.features["image"]
+        assert images.shape == (300, 60, 60, 1)
+        assert images.dtype == np.uint8
+        assert split.labels.shape == (300, 10)
+        assert split.labels.dtype == np.float32
+        assert split.labels.has_sorted_indices
+        for image, labels, records in zip(images, split.labels.toarray(), records_of(split), strict=True):
+            assert sorted(image[image > 0]) == sorted(records)
+            np.testing.assert_array_equal(np.bincount(np.array(records) % 10, minlength=10), labels)
+
+
+def test_counts_and_classes_are_uniform():
+    for split in load(num_examples=4000).splits.values():
+        counts = np.bincount(np.diff(split.labels.indptr))
+        np.testing.assert_allclose(counts / 4000, [0, 0.25, 0.25, 0.25, 0.25], atol=0.03)
+        np.testing.assert_allclose(split.class_counts(10) / split.labels.nnz, 0.1, atol=0.012)
+
+
+def test_places_are_those_of_a_grid_with_jitter(tiny_t10k):
+    images = load(tiny_t10k, num_examples=3000).splits["train"].features["image"][..., 0]
+    numbers, *at = np.nonzero(images)
+    corners = np.stack(at, axis=1) - 10
+    assert corners.min() == 0
+    assert corners.max() == 40
+    grid = np.array([0, 13, 27, 40])
+    nearest = np.abs(corners[..., None] - grid).argmin(axis=-1)
+    jitter = corners - grid[nearest]
+    inner = (nearest == 1) | (nearest == 2)
+    np.testing.assert_allclose(np.bincount(jitter[inner] + 1) / inner.sum(), [1 / 3] * 3, atol=0.03)
+    np.testing.assert_allclose(
+        np.bincount(jitter[nearest == 0]) / (nearest == 0).sum(), [2 / 3, 1 / 3], atol=0.03
+    )
+    cells = nearest @ [4, 1]
+    np.testing.assert_allclose(np.bincount(cells, minlength=16) / len(cells), 1 / 16, atol=0.015)
+    taken = numbers * 16 + cells
+    assert len(np.unique(taken)) == len(taken)  # no two digits of an image in the same place
+
+
+def test_where_digits_overlap_the_brighter_pixel_counts(tmp_path):
+    write_part(tmp_path, "t10k", range(1, 201), whole=True)
+    test = load(str(tmp_path)).splits["test"]
+    for image, records in zip(test.features["image"], records_of(test), strict=True):
+        assert set(image[image > 0]) <= set(records)
+        assert np.count_nonzero(image == max(records)) == 20 * 20
+
+
+def all_records(split):
+    return {record for records in records_of(split) for record in records}
+
+
+def test_no_digit_is_shown_in_two_splits(tiny_t10k):
+    splits = load(tiny_t10k, num_examples=1000).splits
+    shown = {name: all_records(split) for name, split in splits.items()}
+    assert {name: len(records) for name, records in shown.items()} == {
+        "train": 120,
+        "validation": 40,
+        "test": 40,
+    }
+    assert set.union(*shown.values()) == set(range(1, 201))
+    for name, records in shown.items():
+        assert set(splits[name].features["image"].ravel()) == {0} | records
+        assert len(set(np.bincount([record % 10 for record in records]))) == 1  # stratified
+
+
+def test_mnists_own_test_digits_are_those_of_the_test_split(tmp_path):
+    write_part(tmp_path, "t10k", range(151, 251))
+    write_part(tmp_path, "train", range(1, 151))
+    dataset = load(str(tmp_path), num_examples=1000)
+    brightness = {name: set(split.features["image"].ravel()) - {0} for name, split in dataset.splits.items()}
+    assert brightness["test"] == set(range(151, 251))
+    assert {len(brightness["train"]), len(brightness["validation"])} == {120, 30}
+    assert brightness["train"] | brightness["validation"] == set(range(1, 151))
+    assert dataset.splits["test"].origin(0).startswith("t10k-images-idx3-ubyte record ")
+    assert dataset.splits["validation"].origin(0).startswith("train-images-idx3-ubyte record ")
+    assert {os.path.basename(path) for path in dataset.files} == set(os.listdir(tmp_path))
+
+
+def test_the_seed_decides():
+    first, again, other = (load(num_examples=20, split_seed=seed).splits for seed in (1, 1, 2))
+    for name, split in first.items():
+        np.testing.assert_array_equal(split.features["image"], again[name].features["image"])
+        np.testing.assert_array_equal(split.labels.toarray(), again[name].labels.toarray())
+        assert not np.array_equal(split.labels.toarray(), other[name].labels.toarray())
+    shown = [all_records(load(split_seed=seed).splits["test"]) for seed in (1, 2)]
+    assert len(shown[0] - shown[1]) > 100  # the digits are shared out in another way, too
+
+
+def test_a_split_does_not_depend_on_the_others(monkeypatch):
+    splits = load(num_examples=20).splits
+    compose = embedded_digits._compose
+
+    def of_more(rng, digits, size, multi_label):
+        return compose(rng, digits, size if digits is test else size + 1, multi_label)
+
+    digits, _ = embedded_digits._from_sklearn(0)
+    test = digits["test"]
+    monkeypatch.setattr(embedded_digits, "_from_sklearn", lambda seed: (digits, {}))
+    monkeypatch.setattr(embedded_digits, "_compose", of_more)
+    changed = load(num_examples=20).splits
+    assert [len(split) for split in changed.values()] == [21, 21, 20]
+    np.testing.assert_array_equal(changed["test"].features["image"], splits["test"].features["image"])
+    labels = [split.labels.toarray().tolist() for split in splits.values()]
+    assert labels[0] != labels[1] != labels[2] != labels[0]
+
+
+def test_a_single_label_is_any_of_the_digits_shown():
+    several, one = (load(num_examples=4000, multi_label=multi_label).splits for multi_label in (True, False))
+    for name, split in one.items():
+        assert split.labels.dtype == np.int32
+        np.testing.assert_array_equal(split.features["image"], several[name].features["image"])
+        shown = several[name].labels.toarray()
+        assert shown[np.arange(4000), split.labels].all()
+        of_four = shown.sum(axis=1) == 4
+        rank = np.cumsum(shown, axis=1)[np.arange(4000), split.labels][of_four].astype(int) - 1
+        np.testing.assert_allclose(np.bincount(rank) / of_four.sum(), 0.25, atol=0.06)
+
+
+def test_without_a_path_they_are_scikit_learns():
+    bunch = sklearn.datasets.load_digits()
+    for split in load(multi_label=False).splits.values():
+        alone = [i for i, records in enumerate(records_of(split)) if len(records) == 1]
+        images = split.features["image"][alone]
+        assert images.max() == 255
+        places = np.array(records_of(split.select(alone)))[:, 0] - 1
+        np.testing.assert_array_equal(bunch.target[places], split.labels[alone])
+        sums = images.sum(axis=(1, 2, 3)), bunch.images[places].sum(axis=(1, 2))
+        assert np.corrcoef(sums)[0, 1] > 0.9  # 0 of other digits
+
+
+def test_pixels_are_the_images_as_vectors():
+    images, vectors = (load(num_examples=20, features=features).splits for features in ("image", "pixels"))
+    for name, split in vectors.items():
+        assert list(split.features) == ["embedding"]
+        assert split.features["embedding"].dtype == np.float32
+        flat = images[name].features["image"].reshape(20, 3600)
+        np.testing.assert_allclose(split.features["embedding"], flat / 255.0, rtol=1e-6)
+        np.testing.assert_array_equal(split.labels.toarray(), images[name].labels.toarray())
+
+
+def test_the_machine_is_fitted_to_the_training_images_alone():
+    size = embedded_digits.BATCH + 7  # the last batch is not full
+    pixels = load(num_examples=size, features="pixels", split_seed=3).splits
+    splits = load(num_examples=size, features="rbm", width=7, split_seed=3).splits
+    machine = sklearn.neural_network.BernoulliRBM(
+        7,
+        learning_rate=embedded_digits.LEARNING_RATE,
+        batch_size=embedded_digits.BATCH,
+        n_iter=embedded_digits.PASSES,
+        random_state=3,
+    )
+    machine.fit(pixels["train"].features["embedding"][: embedded_digits.BATCH])
+    for name, split in splits.items():
+        h = split.features["embedding"]
+        assert h.shape == (size, 7)
+        assert h.dtype == np.float32
+        assert h.min() >= 0.0
+        assert h.max() <= 1.0
+        assert h.std(axis=0).min() > 0.0
+        np.testing.assert_allclose(h, machine.transform(pixels[name].features["embedding"]), rtol=1e-5)
+
+
+def test_the_last_machine_is_kept():
+    def embeddings(**knobs):
+        return (
+            load(**{"num_examples": 20, "features": "rbm", "width": 5, **knobs})
+            .splits["test"]
+            .features["embedding"]
+        )
+
+    embedded_digits._fit_machine.cache_clear()
+    first = embeddings()
+    np.testing.assert_array_equal(embeddings(multi_label=False), first)
+    assert embedded_digits._fit_machine.cache_info().hits == 1
+    for knobs in ({"width": 6}, {"split_seed": 1}, {"num_examples": 21}):
+        assert not np.array_equal(embeddings(**knobs)[:20, :5], first)
+    np.testing.assert_array_equal(embeddings(), first)  # fitted anew
+    assert embedded_digits._fit_machine.cache_info().hits == 1
+
+
+def test_the_machine_has_1000_units_as_the_paper(monkeypatch):
+    monkeypatch.setattr(embedded_digits, "PASSES", 1)
+    assert load(num_examples=5, features="rbm").splits["test"].features["embedding"].shape == (5, 1000)
+
+
+def test_real_mnist(real_data):
+    path = real_data("mnist")
+    dataset = load(path, num_examples=200)
+    with gzip.open(os.path.join(path, f"{T10K}.gz")) as file:
+        digits = np.frombuffer(file.read(), np.uint8, offset=16).reshape(10_000, 28, 28)[:, 4:24, 4:24]
+    with gzip.open(os.path.join(path, "t10k-labels-idx1-ubyte.gz")) as file:
+        classes = np.frombuffer(file.read(), np.uint8, offset=8)
+    for split in dataset.splits.values():
+        for image, labels, records in zip(
+            split.features["image"], split.labels.toarray(), records_of(split), strict=True
+        ):
+            shown = [record - 1 for record in records]
+            assert np.flatnonzero(labels).tolist() == sorted(classes[shown])
+            if len(shown) == 1:
+                rows, columns = (np.flatnonzero(image.any(axis=(axis, 2))) for axis in (1, 0))
+                lit = image[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1, 0]
+                digit = digits[shown[0]]
+                rows, columns = (np.flatnonzero(digit.any(axis=axis)) for axis in (1, 0))
+                np.testing.assert_array_equal(
+                    lit, digit[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+                )
+
+
+@pytest.mark.parametrize(
+    ("knobs", "message"),
+    [
+        ({"num_examples": 0}, r"data\.num_examples=0: too small\. Set it to at least 1"),
+        ({"features": "rbm", "width": 0}, r"data\.width=0: too small\. Set it to at least 1"),
+        ({"features": "rgb"}, r"data\.features='rgb': unknown\. Choose one of image, pixels, rbm"),
+        ({"width": 100}, r"data\.width=100: data\.features='image' has no units\. Leave it unset"),
+    ],
+)
+def test_what_cannot_be_made(knobs, message):
+    with pytest.raises(ValueError, match=message):
+        load(**knobs)
+
+
+@pytest.mark.parametrize("part", ["t10k", "train"])
+def test_a_file_with_few_digits_of_a_class_is_named(tmp_path, part):
+    write_part(tmp_path, "t10k", range(100, 200))
+    write_part(tmp_path, "train", range(100, 200))
+    load(str(tmp_path), num_examples=5)
+    write_part(tmp_path, part, range(100, 200), labels=np.array([*range(9), 8] * 10))
+    with pytest.raises(ValueError, match=f"{part}-images-idx3-ubyte: 0 digits of class '9', fewer than 10"):
+        load(str(tmp_path))
+    write_part(tmp_path, part, range(100, 199))
+    with pytest.raises(ValueError, match=f"{part}-images-idx3-ubyte: 9 digits of class '9', fewer than 10"):
+        load(str(tmp_path))
+
+
+def test_a_missing_or_broken_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="t10k-images-idx3-ubyte: no such file, nor .*ubyte.gz"):
+        load(str(tmp_path))
+    write_part(tmp_path, "t10k", range(100, 200))
+    write_part(tmp_path, "train", range(100, 200))
+    (tmp_path / "train-images-idx3-ubyte").unlink()
+    with pytest.raises(FileNotFoundError, match="train-images-idx3-ubyte: no such file, nor .*ubyte.gz"):
+        load(str(tmp_path))
+    (tmp_path / T10K).write_bytes((tmp_path / T10K).read_bytes()[:-1])
+    with pytest.raises(ValueError, match="t10k-images-idx3-ubyte: 78415 bytes, but 78416 by"):
+        load(str(tmp_path))

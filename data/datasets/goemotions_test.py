@@ -1,0 +1,210 @@
+"""GoEmotions: counts, what is kept and where it stands, and one clear line for every broken file."""
+
+import hashlib
+import pathlib
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from rank4class import data
+
+
+def test_goemotions_keeps_comments_with_one_label(tiny_goemotions):
+    dataset = data.get("goemotions", path=str(tiny_goemotions))
+    assert dataset.class_names == ("joy", "anger", "neutral")
+    assert {name: len(split) for name, split in dataset.splits.items()} == {
+        "train": 40,
+        "validation": 10,
+        "test": 11,
+    }
+    train = dataset.splits["train"]
+    assert train.features["text"][1] == "awful bad mess 1"
+    np.testing.assert_array_equal(train.labels[:4], [0, 1, 2, 0])
+    assert train.labels.dtype == np.int32
+
+
+def test_all_comments_with_all_their_labels(tiny_goemotions):
+    single = data.get("goemotions", path=str(tiny_goemotions)).splits["test"]
+    test = data.get("goemotions", path=str(tiny_goemotions), multi_label=True).splits["test"]
+    assert (len(single), len(test)) == (11, 12)
+    assert test.labels.dtype == np.float32
+    np.testing.assert_array_equal(test.labels.toarray(), [*np.eye(3)[single.labels], [1, 1, 0]])
+    assert test.features["text"][-1] == "both at once"
+
+
+def test_every_example_names_its_place_and_every_file_its_hash(tiny_goemotions):
+    path = tiny_goemotions / "dev.tsv"
+    path.write_text("both\t0,1\tidfirst\n" + path.read_text())
+    dataset = data.get("goemotions", path=str(tiny_goemotions))
+    assert dataset.splits["validation"].origins.tolist() == [f"{path}:{i}" for i in range(2, 12)]
+    names = ("emotions.txt", "train.tsv", "dev.tsv", "test.tsv")
+    assert dataset.files == {
+        str(tiny_goemotions / name): hashlib.sha256((tiny_goemotions / name).read_bytes()).hexdigest()
+        for name in names
+    }
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            b"only text\n",
+            r"train\.tsv:42: 1 tab-separated columns, expected 3 \(text, label ids, comment id\)",
+        ),
+        (b"a\tb\t1\tid\n", r"train\.tsv:42: 4 tab-separated columns"),
+        (b"text\t3\tid\n", r"train\.tsv:42: label 3 is outside the class ids 0\.\.2"),
+        (b"text\tjoy\tid\n", r"train\.tsv:42: label 'joy' is not a class id"),
+        (b"text\t-1\tid\n", r"train\.tsv:42: label '-1' is not a class id"),
+        (b"text\t\tid\n", r"train\.tsv:42: label '' is not a class id"),
+        (b"text\t1,1\tid\n", r"train\.tsv:42: label 1 is repeated"),
+        (b" \t1\tid\n", r"train\.tsv:42: the text is empty"),
+        (b"text \xff\t0\tid\n", r"train\.tsv:42: the line is not UTF-8: invalid start byte"),
+        (b"text\t0\tidtrain7\n", r"train\.tsv:42: .*train\.tsv:8 already has comment id 'idtrain7'"),
+        (b"text\t0\tiddevboth\n", r"dev\.tsv:11: .*train\.tsv:42 already has comment id 'iddevboth'"),
+    ],
+)
+def test_a_broken_row_is_named(tiny_goemotions, row, message):
+    with open(tiny_goemotions / "train.tsv", "ab") as file:
+        file.write(row)
+    with pytest.raises(ValueError, match=message + r".* To skip it, set data\.on_invalid_row=skip\."):
+        data.get("goemotions", path=str(tiny_goemotions))
+    dataset = data.get("goemotions", path=str(tiny_goemotions), on_invalid_row="skip")
+    [skipped] = dataset.skipped
+    assert re.search(message, skipped)
+    assert 39 < len(dataset.splits["train"]) < 42
+
+
+def test_a_file_that_is_cut_short(tiny_goemotions, caplog):
+    path = tiny_goemotions / "test.tsv"
+    path.write_bytes(path.read_bytes()[:-14])
+    with pytest.raises(ValueError, match=r"test\.tsv:12: 2 tab-separated columns, expected 3"):
+        data.get("goemotions", path=str(tiny_goemotions))
+    dataset = data.get("goemotions", path=str(tiny_goemotions), multi_label=True, on_invalid_row="skip")
+    assert len(dataset.splits["test"]) == 11
+    assert "test.tsv:12 has no end of line: was the file cut short?" in caplog.text
+    assert "1 left out, the first: " in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ("joy\n\nanger\n", r"emotions\.txt:2: no class name"),
+        ("joy\nanger\njoy\n", r"emotions\.txt:3: class name 'joy' is repeated"),
+    ],
+)
+def test_broken_class_names(tiny_goemotions, names, message):
+    (tiny_goemotions / "emotions.txt").write_text(names)
+    with pytest.raises(ValueError, match=message):
+        data.get("goemotions", path=str(tiny_goemotions))
+
+
+def test_byte_order_marks_and_windows_line_ends(tiny_goemotions):
+    expected = data.get("goemotions", path=str(tiny_goemotions))
+    for name in ("emotions.txt", "train.tsv"):
+        path = tiny_goemotions / name
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    dataset = data.get("goemotions", path=str(tiny_goemotions))
+    assert dataset.class_names == expected.class_names
+    texts = [d.splits["train"].features["text"].tolist() for d in (dataset, expected)]
+    assert texts[0] == texts[1]
+
+
+def test_missing_and_empty_files(tiny_goemotions):
+    (tiny_goemotions / "dev.tsv").write_text("")
+    with pytest.raises(ValueError, match=r"dev\.tsv: the file is empty"):
+        data.get("goemotions", path=str(tiny_goemotions))
+    (tiny_goemotions / "dev.tsv").write_text("two labels\t0,1\tid\n")
+    with pytest.raises(ValueError, match="the validation split has no example"):
+        data.get("goemotions", path=str(tiny_goemotions))
+    (tiny_goemotions / "dev.tsv").unlink()
+    with pytest.raises(FileNotFoundError, match=r"dev\.tsv: no such file"):
+        data.get("goemotions", path=str(tiny_goemotions))
+
+
+@pytest.fixture
+def published():
+    """Lets TensorFlow Datasets yield the same five comments for every split of GoEmotions."""
+
+    def as_dataset(builder, *_args, **_kwargs):
+        spec = {name: tf.TensorSpec([], feature.dtype) for name, feature in builder.info.features.items()}
+
+        def examples():
+            for i in range(5):
+                labels = {"joy": i not in (3, 4), "anger": i in (2, 3)}
+                yield dict.fromkeys(spec, False) | labels | {"comment_text": f"comment {i}"}
+
+        return tf.data.Dataset.from_generator(examples, output_signature=spec)
+
+    with tfds.testing.mock_data(as_dataset_fn=as_dataset):
+        yield
+
+
+def test_goemotions_from_tfds(published):
+    with pytest.raises(ValueError, match="goemotions train 4: no emotion"):
+        data.get("goemotions")
+    dataset = data.get("goemotions", on_invalid_row="skip")
+    assert len(dataset.class_names) == 28
+    train = dataset.splits["train"]
+    assert list(train.features["text"]) == ["comment 0", "comment 1", "comment 3"]
+    assert [dataset.class_names[label] for label in train.labels] == ["joy", "joy", "anger"]
+    assert train.origins.tolist() == [f"goemotions train {i}" for i in (0, 1, 3)]
+    assert dataset.skipped == tuple(
+        f"goemotions {split} 4: no emotion." for split in ("train", "validation", "test")
+    )
+    labels = data.get("goemotions", on_invalid_row="skip", multi_label=True).splits["test"].labels
+    assert [[dataset.class_names[i] for i in np.flatnonzero(row)] for row in labels.toarray()] == [
+        ["joy"],
+        ["joy"],
+        ["anger", "joy"],
+        ["anger"],
+    ]
+
+
+def test_the_folder_of_what_is_prepared(published, monkeypatch, tmp_path):
+    folders = []
+    builder = tfds.builder
+
+    def recorded(name, data_dir=None, **options):
+        folders.append(data_dir)
+        return builder(name, data_dir=data_dir, **options)
+
+    monkeypatch.setattr(tfds, "builder", recorded)
+    data.get("goemotions", on_invalid_row="skip", tfds_dir=str(tmp_path))
+    assert folders == [str(tmp_path)]
+
+
+def test_a_folder_of_what_is_prepared_that_cannot_be_written(tmp_path):
+    (tmp_path / "prepared").write_text("a file")
+    message = (
+        rf"^data\.tfds_dir={tmp_path}/prepared: GoEmotions cannot be downloaded to and prepared in "
+        rf"{tmp_path}/prepared/goemotions/.* \(.*Not a directory.*\)\. Set data\.path to a folder"
+    )
+    with pytest.raises(OSError, match=message):
+        data.get("goemotions", tfds_dir=str(tmp_path / "prepared"))
+
+
+@pytest.mark.nightly
+def test_real_goemotions_has_the_papers_counts(real_data):
+    dataset = data.get("goemotions", path=real_data("goemotions"))
+    assert {name: len(split) for name, split in dataset.splits.items()} == {
+        "train": 36308,
+        "validation": 4548,
+        "test": 4590,
+    }
+    assert len(dataset.class_names) == 28
+    names = pathlib.Path(real_data("goemotions"), "emotions.txt").read_text().split()
+    assert dataset.class_names == tuple(names)
+    assert dataset.skipped == ()
+
+
+def test_real_goemotions_with_all_labels(real_data):
+    dataset = data.get("goemotions", path=real_data("goemotions"), multi_label=True)
+    assert {name: split.labels.shape for name, split in dataset.splits.items()} == {
+        "train": (43410, 28),
+        "validation": (5426, 28),
+        "test": (5427, 28),
+    }
+    assert dataset.splits["train"].labels.sum(axis=1).min() == 1.0

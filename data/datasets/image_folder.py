@@ -1,0 +1,211 @@
+"""Images in one folder per class."""
+
+import os
+
+import numpy as np
+
+from rank4class.data import arguments
+from rank4class.data.dataset import Dataset, Split, draw_together
+from rank4class.data.readers import class_tables, files, rows
+from rank4class.data.registry import DATASETS
+
+ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
+UNSUPPORTED_ENDINGS = (
+    ".webp", ".tif", ".tiff", ".heic", ".heif", ".avif", ".jp2", ".svg", ".pdf", ".psd", ".ico",
+)  # fmt: skip
+SPLITS = {"train": ("train",), "validation": ("validation", "val", "valid", "dev"), "test": ("test",)}
+
+
+@DATASETS.register("image_folder")
+def image_folder(
+    path: str | None = None,
+    classes: str | None = None,
+    validation_fraction: float = 0.1,
+    test_fraction: float = 0.1,
+    split_seed: int = 0,
+    on_invalid_row: str = "fail",
+) -> Dataset:
+    """Images in one folder per class.
+
+    Missing validation and test splits are drawn from the training images, the same fraction of each class.
+    No image is in two splits: an image of an earlier given split is an invalid row, and copies are drawn
+    together. For this, every start hashes the files that have the size of another file.
+
+    Args:
+      path: required; folder with `train/<class>/*`, and optionally `validation/<class>/*` (or `val`, `valid`,
+        `dev`) and `test/<class>/*`; or with `<class>/*`. Images end in `ENDINGS`, in any case. Hidden files
+        are ignored.
+      classes: file of the class names in the order of their ids, one per line; None sorts the classes.
+      validation_fraction, test_fraction: fraction of the training images to draw, in (0, 1).
+      split_seed: seed of the splits, at least 0.
+      on_invalid_row: "fail" or "skip" for files outside the class folders, files that are not images, images
+        of an earlier split and, when they are read, images that cannot be read.
+
+    Returns:
+      A `Dataset` with the feature `file`, strings `[N]`: the paths of the images.
+
+    Raises:
+      FileNotFoundError: no such folder.
+      ValueError: an argument out of range, no path, fewer than two classes, a class without an image or
+        without a training image, or an invalid row.
+    """
+    arguments.check_fractions(validation_fraction=validation_fraction, test_fraction=test_fraction)
+    arguments.check_at_least(0, split_seed=split_seed)
+    bad_rows = rows.BadRows(on_invalid_row)
+    if not path:
+        raise ValueError(
+            f"data.path={path}: required. Set it to a folder with one folder of images per class."
+        )
+    folders = _split_folders(path, classes, bad_rows)
+    images = {
+        name: images_by_class(folder, ENDINGS, bad_rows, beside=classes) for name, folder in folders.items()
+    }
+    class_names = _class_names(folders["train"], tuple(images["train"]), classes)
+    splits = {name: examples(folder, images[name], class_names) for name, folder in folders.items()}
+    first = _first_copies(np.concatenate([split.features["file"] for split in splits.values()]))
+    masks = _without_earlier(splits, first, bad_rows)
+    splits = {name: split.select(masks[name]) for name, split in splits.items()}
+    fractions = {"validation": validation_fraction, "test": test_fraction}
+    fractions = {name: fraction for name, fraction in fractions.items() if name not in splits}
+    splits |= draw_together(splits["train"], first[: len(splits["train"])], fractions, seed=split_seed)
+    return Dataset(class_names, {name: splits[name] for name in SPLITS}, skipped=tuple(bad_rows.messages))
+
+
+def images_by_class(
+    folder: str, endings: tuple[str, ...], bad_rows: rows.BadRows, beside: str | None = None
+) -> dict[str, list[str]]:
+    """Lists the images of a folder with one folder per class.
+
+    Args:
+      folder: its path.
+      endings: the endings of image files, in lower case.
+      bad_rows: the policy for all other files, unless they are hidden.
+      beside: a file that may be among the class folders.
+
+    Returns:
+      class -> list of paths, both sorted.
+
+    Raises:
+      ValueError: no class, a class without an image, or an invalid row.
+    """
+    images = {}
+    for entry in _visible(folder, beside):
+        with bad_rows.row():
+            _check_entry(entry)
+            if not entry.is_dir():
+                raise ValueError(f"{entry.path}: not in a class folder. Move it.")
+            images[entry.name] = []
+    if not images:
+        raise ValueError(f"{folder}: no class folder. Sort the images into one folder per class.")
+    for name, paths in images.items():
+        for entry in _visible(os.path.join(folder, name)):
+            with bad_rows.row():
+                _check_entry(entry)
+                if not entry.is_file() or not entry.name.lower().endswith(endings):
+                    is_unsupported = entry.name.lower().endswith(UNSUPPORTED_ENDINGS)
+                    remedy = "Convert it to PNG or JPEG." if is_unsupported else "Move it."
+                    raise ValueError(f"{entry.path}: not an image {_pattern(endings)}. {remedy}")
+                paths.append(entry.path)
+        if not paths:
+            raise ValueError(f"{os.path.join(folder, name)}: no image {_pattern(endings)}. Add one.")
+    return images
+
+
+def examples(folder: str, images: dict[str, list[str]], class_names: tuple[str, ...]) -> Split:
+    """Returns the `Split` of a folder's `images_by_class`; raises ValueError for an unknown class."""
+    ids = {name: i for i, name in enumerate(class_names)}
+    for name in images:
+        if name not in ids:
+            raise ValueError(f"{os.path.join(folder, name)}: a class without training images. Add some.")
+    paths = np.array([path for paths in images.values() for path in paths], object)
+    labels = np.repeat([ids[name] for name in images], [len(paths) for paths in images.values()])
+    return Split({"file": paths}, labels.astype(np.int32), paths)
+
+
+def _visible(folder, beside=None):
+    with os.scandir(folder) as entries:
+        visible = [entry for entry in entries if not entry.name.startswith(".")]
+    if beside is not None:
+        visible = [entry for entry in visible if os.path.abspath(entry.path) != os.path.abspath(beside)]
+    return sorted(visible, key=lambda entry: entry.name)
+
+
+def _check_entry(entry):
+    try:
+        entry.path.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{entry.path!r}: the name is not UTF-8. Rename the file.") from error
+    if entry.is_symlink() and not os.path.exists(entry.path):
+        raise ValueError(f"{entry.path}: a link without a target. Remove it.")
+
+
+def _pattern(endings):
+    return ", ".join(f"*{ending}" for ending in endings)
+
+
+def _split_folders(path, classes, bad_rows):
+    """Returns split -> folder of the given splits, training first."""
+    if not os.path.isdir(path):
+        raise FileNotFoundError(f"data.path={path}: no such folder. Check the path.")
+    split_of = {folder: split for split, folders in SPLITS.items() for folder in folders}
+    folders = {}
+    for entry in _visible(path, classes):
+        if entry.is_dir() and entry.name in split_of:
+            other = folders.setdefault(split_of[entry.name], entry.path)
+            if other != entry.path:
+                raise ValueError(
+                    f"{entry.path}: {other} is the {split_of[entry.name]} split too. Remove one."
+                )
+    if not folders:
+        return {"train": path}
+    if "train" not in folders:
+        folder = next(iter(folders.values()))
+        raise ValueError(f"{folder}: a split, but there is no split 'train'. Rename it if it is a class.")
+    for entry in _visible(path, classes):
+        with bad_rows.row():
+            _check_entry(entry)
+            if entry.path not in folders.values():
+                raise ValueError(
+                    f"{entry.path}: beside the split 'train', but none of train, validation (val, valid, "
+                    "dev), test. Move it, or rename 'train' if that is a class."
+                )
+    return {name: folders[name] for name in SPLITS if name in folders}
+
+
+def _class_names(folder, class_folders, classes):
+    if classes is None:
+        names = class_folders
+    else:
+        lines = class_tables.class_names(classes)
+        names, present = tuple(lines), set(class_folders)
+        for name, where in lines.items():
+            if name not in present:
+                raise ValueError(f"{where}: class {name!r} has no images in {folder}. Remove the line.")
+        for name in class_folders:
+            if name not in lines:
+                raise ValueError(f"{os.path.join(folder, name)}: the class is not in {classes}. Add it.")
+    if len(names) < 2:
+        raise ValueError(f"{folder}: {names[0]!r} is the only class. Give at least two.")
+    return names
+
+
+def _first_copies(paths):
+    """Returns for each file the index of the first one with its content, `[N]`."""
+    _, of_size, counts = np.unique(
+        [os.path.getsize(path) for path in paths], return_inverse=True, return_counts=True
+    )
+    first, indices = np.arange(len(paths)), {}
+    for i in np.flatnonzero(counts[of_size] > 1):
+        first[i] = indices.setdefault(files.sha256(paths[i]), i)
+    return first
+
+
+def _without_earlier(splits, first, bad_rows):
+    """Returns split -> mask of the images that no earlier split has."""
+    paths = np.concatenate([split.features["file"] for split in splits.values()])
+    names = np.repeat(list(splits), [len(split) for split in splits.values()])
+    is_repeated = names != names[first]
+    for i in np.flatnonzero(is_repeated):
+        with bad_rows.row():
+            raise ValueError(f"{paths[i]}: the image of {paths[first[i]]}, in another split. Remove one.")
+    return {name: ~is_repeated[names == name] for name in splits}

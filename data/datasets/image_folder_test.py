@@ -1,0 +1,263 @@
+"""Folders of images: which image is in which split and class, and one clear line for every broken folder."""
+
+import os
+import re
+
+import numpy as np
+import pytest
+
+from rank4class import data
+
+
+def write(folder, sizes, names="image_{}.jpg"):
+    """Writes that many images of each class, all different."""
+    for name, size in sizes.items():
+        (folder / name).mkdir(parents=True)
+        for i in range(size):
+            (folder / name / names.format(i)).write_bytes(f"{folder.name}/{name}/{i:05}".encode())
+
+
+@pytest.fixture
+def given(tmp_path):
+    """Writes a folder whose splits are given; returns its path."""
+    for split, size in (("train", 3), ("val", 1), ("test", 2)):
+        write(tmp_path / split, {"cat": size, "ant": size})
+    return tmp_path
+
+
+def listed(dataset, folder):
+    return {
+        name: [
+            (file.removeprefix(f"{folder}/"), dataset.class_names[label])
+            for file, label in zip(split.features["file"], split.labels, strict=True)
+        ]
+        for name, split in dataset.splits.items()
+    }
+
+
+@pytest.mark.parametrize("validation", ["validation", "val", "valid", "dev"])
+def test_given_splits(given, validation):
+    (given / "val").rename(given / validation)
+    dataset = data.get("image_folder", path=str(given))
+    assert dataset.class_names == ("ant", "cat")
+    assert listed(dataset, given) == {
+        "train": [(f"train/{name}/image_{i}.jpg", name) for name in ("ant", "cat") for i in range(3)],
+        "validation": [(f"{validation}/{name}/image_0.jpg", name) for name in ("ant", "cat")],
+        "test": [(f"test/{name}/image_{i}.jpg", name) for name in ("ant", "cat") for i in range(2)],
+    }
+    for split in dataset.splits.values():
+        assert split.labels.dtype == np.int32
+        np.testing.assert_array_equal(split.origins, split.features["file"])
+
+
+def test_a_split_may_lack_a_class(given):
+    (given / "test" / "cat" / "image_0.jpg").unlink()
+    (given / "test" / "cat" / "image_1.jpg").unlink()
+    (given / "test" / "cat").rmdir()
+    splits = data.get("image_folder", path=str(given)).splits
+    assert splits["test"].labels.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("missing", [("val",), ("test",), ("val", "test")])
+def test_what_is_missing_is_drawn_from_the_training_images(tmp_path, missing):
+    write(tmp_path / "train", {"ant": 40, "bee": 20})
+    for split in {"val", "test"} - set(missing):
+        write(tmp_path / split, {"ant": 1, "bee": 1})
+    dataset = data.get("image_folder", path=str(tmp_path), validation_fraction=0.2, test_fraction=0.1)
+    shares = {"validation": 0.2 * ("val" in missing), "test": 0.1 * ("test" in missing)}
+    for name, share in shares.items():
+        expected = [40 * share, 20 * share] if share else [1, 1]
+        assert dataset.splits[name].class_counts(2).tolist() == expected
+    left = 1 - sum(shares.values())
+    np.testing.assert_allclose(dataset.splits["train"].class_counts(2), [40 * left, 20 * left])
+    files = [file for split in dataset.splits.values() for file in split.features["file"]]
+    assert sorted(files) == sorted(map(str, tmp_path.glob("*/*/*")))
+
+
+def test_classes_alone_are_drawn_from_by_the_seed(tmp_path):
+    write(tmp_path, {"ant": 40, "bee": 20})
+
+    def validation(**options):
+        split = data.get("image_folder", path=str(tmp_path), **options).splits["validation"]
+        assert split.class_counts(2).tolist() == [4, 2]
+        return split.features["file"].tolist()
+
+    assert validation() == validation(split_seed=0)
+    assert validation() != validation(split_seed=1)
+
+
+def test_copies_are_drawn_together(tmp_path):
+    write(tmp_path, {"ant": 30, "bee": 30})
+    for i in range(30):
+        content = (tmp_path / "ant" / f"image_{i}.jpg").read_bytes()
+        (tmp_path / "ant" / f"copy_{i}.jpg").write_bytes(content)
+    splits = data.get("image_folder", path=str(tmp_path)).splits
+    assert splits["validation"].class_counts(2).tolist() == [6, 3]
+    for split in splits.values():
+        ants = {file for file in split.features["file"] if "/ant/" in file}
+        assert {file.replace("copy", "image") for file in ants} == {f for f in ants if "image_" in f}
+        assert {file.replace("image_", "copy_") for file in ants} == {f for f in ants if "copy" in f}
+
+
+def test_the_list_of_the_classes_decides_their_ids(given):
+    (given / "classes.txt").write_text("cat\nant\n")
+    dataset = data.get("image_folder", path=str(given), classes=str(given / "classes.txt"))
+    assert dataset.class_names == ("cat", "ant")
+    for name, split in dataset.splits.items():
+        for file, label in zip(split.features["file"], split.labels, strict=True):
+            assert f"/{dataset.class_names[label]}/" in file, name
+
+
+def test_the_list_may_lie_beside_the_classes(tmp_path):
+    write(tmp_path, {"ant": 10, "bee": 10})
+    (tmp_path / "classes.txt").write_text("bee\nant\n")
+    dataset = data.get("image_folder", path=str(tmp_path), classes=str(tmp_path / "classes.txt"))
+    assert dataset.class_names == ("bee", "ant")
+
+
+def test_endings_in_any_case_and_hidden_files(tmp_path):
+    write(tmp_path, {"bee": 30})
+    endings = ("jpg", "JPG", "jpeg", "JPEG", "png", "PNG", "gif", "GIF", "bmp", "Bmp")
+    for i in range(3):
+        for ending in endings:
+            (tmp_path / "ant").mkdir(exist_ok=True)
+            (tmp_path / "ant" / f"{i}.{ending}").write_bytes(f"{i} {ending}".encode())
+    for hidden in (".DS_Store", ".cache/x.jpg", "ant/.thumb.jpg"):
+        (tmp_path / hidden).parent.mkdir(exist_ok=True)
+        (tmp_path / hidden).write_bytes(b"")
+    dataset = data.get("image_folder", path=str(tmp_path))
+    assert sum(split.class_counts(2) for split in dataset.splits.values()).tolist() == [30, 30]
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        (
+            "train/ant/notes.txt",
+            r"train/ant/notes\.txt: not an image \*\.jpg, \*\.jpeg, \*\.png, \*\.gif, \*\.bmp",
+        ),
+        ("train/ant/x.WebP", r"train/ant/x\.WebP: not an image .*\. Convert it to PNG or"),
+        ("train/ant/x.tiff", r"train/ant/x\.tiff: not an image .*\. Convert it to PNG or"),
+        ("train/ant/more/image.jpg", r"train/ant/more: not an image"),
+        ("test/image.jpg", r"test/image\.jpg: not in a class folder"),
+    ],
+)
+def test_bad_rows(given, file, message):
+    before = listed(data.get("image_folder", path=str(given)), given)
+    (given / file).parent.mkdir(parents=True, exist_ok=True)
+    (given / file).write_bytes(b"x")
+    with pytest.raises(ValueError, match=rf"{given}/{message}.* To skip it, set data\.on_invalid_row=skip"):
+        data.get("image_folder", path=str(given))
+    dataset = data.get("image_folder", path=str(given), on_invalid_row="skip")
+    assert listed(dataset, given) == before
+    [line] = dataset.skipped
+    assert re.match(f"{given}/{message}", line)
+
+
+@pytest.mark.parametrize("name", ["README.md", "bus"])
+def test_what_is_no_split_beside_splits_is_a_bad_row(given, name):
+    before = listed(data.get("image_folder", path=str(given)), given)
+    message = (
+        f"{given}/{name}: beside the split 'train', but none of train, validation (val, valid, dev), test. "
+        "Move it, or rename 'train' if that is a class."
+    )
+    (given / name).mkdir()
+    with pytest.raises(ValueError, match=f"^{re.escape(message)} To skip it, set data.on_invalid_row=skip"):
+        data.get("image_folder", path=str(given))
+    dataset = data.get("image_folder", path=str(given), on_invalid_row="skip")
+    assert dataset.skipped == (message,)
+    assert listed(dataset, given) == before
+
+
+@pytest.mark.parametrize("folder", ["train/ant", "train", ""])
+def test_names_that_are_not_utf_8_are_bad_rows(given, folder):
+    before = listed(data.get("image_folder", path=str(given)), given)
+    path = os.path.join(os.fsencode(given / folder), b"caf\xe9.jpg")
+    with open(path, "wb") as file:
+        file.write(b"x")
+    message = f"{os.fsdecode(path)!r}: the name is not UTF-8. Rename the file."
+    with pytest.raises(ValueError, match=f"^{re.escape(message)} To skip it, set data.on_invalid_row=skip"):
+        data.get("image_folder", path=str(given))
+    dataset = data.get("image_folder", path=str(given), on_invalid_row="skip")
+    assert dataset.skipped == (message,)
+    assert listed(dataset, given) == before
+
+
+@pytest.mark.parametrize("link", ["train/ant/image_9.jpg", "train/bee", "test/bee", "README.md"])
+def test_a_link_to_nothing_is_a_bad_row(given, link):
+    (given / link).symlink_to(given / "gone")
+    with pytest.raises(
+        ValueError,
+        match=f"^{given / link}: a link without a target. Remove it. To skip it, set data.on_invalid_row",
+    ):
+        data.get("image_folder", path=str(given))
+    dataset = data.get("image_folder", path=str(given), on_invalid_row="skip")
+    assert dataset.skipped == (f"{given / link}: a link without a target. Remove it.",)
+
+
+def test_an_image_beside_the_classes_is_a_bad_row(tmp_path):
+    write(tmp_path, {"ant": 10, "bee": 10})
+    (tmp_path / "image.jpg").write_bytes(b"x")
+    with pytest.raises(ValueError, match=r"image\.jpg: not in a class folder"):
+        data.get("image_folder", path=str(tmp_path))
+
+
+def test_an_image_that_an_earlier_split_has_is_a_bad_row(given):
+    path = given / "test" / "ant" / "image_1.jpg"
+    path.write_bytes((given / "train" / "cat" / "image_2.jpg").read_bytes())
+    message = f"{path}: the image of {given}/train/cat/image_2.jpg, in another split. Remove one."
+    with pytest.raises(ValueError, match=f"^{message} To skip it, set data.on_invalid_row=skip"):
+        data.get("image_folder", path=str(given))
+    dataset = data.get("image_folder", path=str(given), on_invalid_row="skip")
+    assert dataset.skipped == (message,)
+    assert str(path) not in dataset.splits["test"].features["file"]
+    assert f"{given}/train/cat/image_2.jpg" in dataset.splits["train"].features["file"]
+
+
+def test_broken_folders(given):
+    def message(**options):
+        with pytest.raises((ValueError, FileNotFoundError)) as caught:
+            data.get("image_folder", path=str(given), **options)
+        return str(caught.value).replace(str(given), "FOLDER")
+
+    (given / "test" / "bee").mkdir()
+    assert message() == "FOLDER/test/bee: no image *.jpg, *.jpeg, *.png, *.gif, *.bmp. Add one."
+    (given / "test" / "bee" / "image.jpg").write_bytes(b"")
+    assert message() == "FOLDER/test/bee: a class without training images. Add some."
+    (given / "classes").write_text("ant\ncat\nant\n")
+    assert (
+        message(classes=str(given / "classes"))
+        == "FOLDER/classes:3: class name 'ant' is repeated. Remove the line."
+    )
+    (given / "classes").write_text("ant\n\n")
+    assert message(classes=str(given / "classes")) == "FOLDER/classes:2: no class name. Remove the line."
+    (given / "classes").write_text("ant\n")
+    expected = "FOLDER/train/cat: the class is not in FOLDER/classes. Add it."
+    assert message(classes=str(given / "classes")) == expected
+    (given / "classes").write_text("ant\nbee\ncat\n")
+    expected = "FOLDER/classes:2: class 'bee' has no images in FOLDER/train. Remove the line."
+    assert message(classes=str(given / "classes")) == expected
+    (given / "classes").unlink()
+    (given / "train" / "bee").mkdir()
+    assert message() == "FOLDER/train/bee: no image *.jpg, *.jpeg, *.png, *.gif, *.bmp. Add one."
+    (given / "train").rename(given / "else")
+    assert message() == ("FOLDER/test: a split, but there is no split 'train'. Rename it if it is a class.")
+    (given / "train").mkdir()
+    assert message(on_invalid_row="skip") == (
+        "FOLDER/train: no class folder. Sort the images into one folder per class."
+    )
+    write(given / "train", {"ant": 3})
+    (given / "else").rename(given / ".else")
+    assert message() == "FOLDER/train: 'ant' is the only class. Give at least two."
+    write(given / "dev", {"ant": 1})
+    assert message() == "FOLDER/val: FOLDER/dev is the validation split too. Remove one."
+
+
+def test_no_folder(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"^data\.path=.*/gone: no such folder"):
+        data.get("image_folder", path=str(tmp_path / "gone"))
+    with pytest.raises(
+        ValueError,
+        match=r"^data\.path=None: required\. Set it to a folder with one folder of images per class",
+    ):
+        data.get("image_folder")

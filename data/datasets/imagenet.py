@@ -1,0 +1,218 @@
+"""ImageNet: as folders, as its published archives, or as records."""
+
+import os
+import re
+import tarfile
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf import json_format
+
+from rank4class.data.dataset import Dataset, Split
+from rank4class.data.datasets import image_folder
+from rank4class.data.readers import records, rows
+from rank4class.data.registry import DATASETS
+
+TRAIN_TAR, VALIDATION_TAR = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
+LAYOUTS = f"train/ and val/, with {TRAIN_TAR} and {VALIDATION_TAR}, or with records"
+
+
+@DATASETS.register("imagenet")
+def imagenet(path: str | None = None, tfds_dir: str | None = None, on_invalid_row: str = "fail") -> Dataset:
+    """ImageNet, or images in one of its layouts.
+
+    There is no labelled test split: validation and test are both the images published for validation.
+    A choice by the validation metric has therefore seen the reported images, as in the paper.
+
+    Args:
+      path: required; folder with one of
+        - `train/<synset>/*.JPEG` and `val/<synset>/*.JPEG` (or `validation/`). The classes are the
+          folders of `train`, sorted; other files are ignored.
+        - `ILSVRC2012_img_train.tar` and `ILSVRC2012_img_val.tar` as published. TensorFlow Datasets
+          prepares them once, which takes the same space again, and temporarily twice.
+        - records prepared by TensorFlow Datasets (with `dataset_info.json`), or the Model Garden's
+          (`train-00000-of-01024` ..., `validation-00000-of-00128` ...). They may be in object storage.
+          One pass over them makes an index, which is stored in `tfds_dir`, or beside them without it.
+      tfds_dir: folder of prepared datasets; None is TensorFlow Datasets' default.
+      on_invalid_row: "fail" or "skip" for images that cannot be read, when they are read.
+
+    Returns:
+      A `Dataset` with the feature `file`, strings `[N]`: the paths of the images, or of the TFRecord files
+      with `offset` int64 `[N]`, the first byte of a record.
+
+    Raises:
+      FileNotFoundError: a file or folder is missing.
+      ValueError: no path; a class without an image, or in `val` but not in `train`; a truncated or damaged
+        file, which the message names.
+    """
+    rows.BadRows(on_invalid_row)  # raises for an unknown policy
+    if not path:
+        raise ValueError(f"data.path={path}: required. Set it to a folder with {LAYOUTS}.")
+    names = set(tf.io.gfile.listdir(path)) if tf.io.gfile.isdir(path) else set()
+    if "dataset_info.json" in names:
+        return _from_tfds(path, tfds_dir or path)
+    if any(re.fullmatch(r"train-\d{5}-of-\d{5}", name) for name in names):
+        return _from_model_garden(path, names, tfds_dir or path)
+    if TRAIN_TAR in names or VALIDATION_TAR in names:
+        prepared = _prepare(path, tfds_dir)
+        return _from_tfds(prepared, tfds_dir or prepared)
+    if os.path.isdir(os.path.join(path, "train")):
+        return _from_folders(path)
+    raise FileNotFoundError(f"data.path={path}: no folder with {LAYOUTS}. Set it to one.")
+
+
+def _dataset(class_names, train, validation):
+    return Dataset(class_names, {"train": train, "validation": validation, "test": validation})
+
+
+def _from_folders(path):
+    train, validation = os.path.join(path, "train"), os.path.join(path, "val")
+    if not os.path.isdir(validation):
+        validation = os.path.join(path, "validation")
+    if not os.path.isdir(validation):
+        raise FileNotFoundError(f"{os.path.join(path, 'val')}: no such folder, nor {validation}. Add one.")
+    ignored = rows.BadRows("skip")  # published folders have other files, such as lists of synsets
+    images = {
+        folder: image_folder.images_by_class(folder, (".jpeg",), ignored) for folder in (train, validation)
+    }
+    class_names = tuple(images[train])
+    return _dataset(
+        class_names, *(image_folder.examples(folder, each, class_names) for folder, each in images.items())
+    )
+
+
+def _prepare(path, tfds_dir):
+    """Returns the folder of the records that TensorFlow Datasets makes of the published archives."""
+    import tensorflow_datasets as tfds  # slow to import
+
+    builder = tfds.builder("imagenet2012", data_dir=tfds_dir, try_gcs=False)
+    if not builder.is_prepared():
+        train, validation = os.path.join(path, TRAIN_TAR), os.path.join(path, VALIDATION_TAR)
+        _check_train_names(train, builder.info.features["label"].names)
+        _check_validation_names(validation)
+        config = tfds.download.DownloadConfig(manual_dir=path, try_download_gcs=False)
+        try:
+            builder.download_and_prepare(download_config=config)
+        except tarfile.TarError as error:
+            raise ValueError(f"{train}: an archive in it is damaged: {error}. Download it again.") from error
+    return str(builder.data_dir)
+
+
+def _check_train_names(path, synsets):
+    unknown = sorted(set(_names_in_archive(path)) - {f"{synset}.tar" for synset in synsets})
+    if unknown:
+        raise ValueError(f"{path}: {unknown[0]} is not the archive of a synset. Download it again.")
+
+
+def _check_validation_names(path):
+    # TensorFlow Datasets assigns a published list of labels to the sorted names: a missing or additional
+    # name would shift the labels of all later ones.
+    for i, name in enumerate(sorted(_names_in_archive(path)), 1):
+        expected = f"ILSVRC2012_val_{i:08}.JPEG"
+        if name != expected:
+            raise ValueError(f"{path}: {name}, expected {expected}. Download it again.")
+
+
+def _names_in_archive(path):
+    if not tf.io.gfile.exists(path):
+        raise FileNotFoundError(f"{path}: no such file. Download it.")
+    with tf.io.gfile.GFile(path, "rb") as file:
+        file.seek(max(0, file.size() - 1024))
+        if file.read() != bytes(1024):  # the end of an archive
+            raise ValueError(f"{path}: truncated. Download it again.")
+        file.seek(0)
+        try:
+            with tarfile.open(fileobj=file, mode="r:") as archive:
+                return archive.getnames()
+        except tarfile.TarError as error:
+            raise ValueError(f"{path}: damaged: {error}. Download it again.") from error
+
+
+def _from_tfds(path, index_folder):
+    info, paths_of = _prepared_files(path)
+    splits = []
+    for name in ("train", "validation"):
+        if not paths_of.get(name):
+            others = ", ".join(split for split, paths in paths_of.items() if paths) or "no split"
+            raise ValueError(f"{path}: records of {others}, but none of {name}. Prepare them again.")
+        paths = paths_of[name]
+        index = records.index(paths, {"label": tf.io.FixedLenFeature([], tf.int64)}, index_folder)
+        counts = np.bincount(index["shard"])
+        for file, count, expected in zip(paths, counts, info.splits[name].shard_lengths, strict=True):
+            if count != expected:
+                raise ValueError(f"{file}: truncated, {count} of {expected} records. Copy it again.")
+        splits.append(_split(paths, index, index["label"]))
+    return _dataset(tuple(info.features["label"].names), *splits)
+
+
+def _prepared_files(path):
+    """Returns TensorFlow Datasets' description of a folder, and split -> paths of its files."""
+    import tensorflow_datasets as tfds  # slow to import
+
+    try:
+        info = tfds.builder_from_directory(path).info
+        return info, {name: [str(file) for file in split.filepaths] for name, split in info.splits.items()}
+    except (ValueError, json_format.ParseError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise ValueError(
+            f"{os.path.join(path, 'dataset_info.json')}, or features.json beside it: damaged: {reason}. Copy "
+            "it again, or prepare the records again."
+        ) from error
+
+
+def _from_model_garden(path, names, index_folder):
+    fields = {
+        "image/class/label": tf.io.FixedLenFeature([], tf.int64),
+        "image/class/synset": tf.io.FixedLenFeature([], tf.string),
+    }
+    splits, synsets = [], []
+    for paths in [_shards(path, name, names) for name in ("train", "validation")]:
+        index = records.index(paths, fields, index_folder)
+        splits.append(_split(paths, index, index["image/class/label"] - 1))  # the Model Garden's start at 1
+        synsets.append(index["image/class/synset"])
+    return _dataset(_class_names(splits, np.concatenate(synsets)), *splits)
+
+
+def _shards(path, name, names):
+    """Returns the paths of a split's files, as many as their names state."""
+    totals = sorted({file[-5:] for file in names if re.fullmatch(rf"{name}-\d{{5}}-of-\d{{5}}", file)})
+    if len(totals) != 1:
+        raise FileNotFoundError(
+            f"{path}: files {name}-*-of-* with the totals {', '.join(totals) or 'none'}, expected one. Copy "
+            "them again."
+        )
+    return [os.path.join(path, f"{name}-{i:05}-of-{totals[0]}") for i in range(int(totals[0]))]
+
+
+def _class_names(splits, synsets):
+    labels = np.concatenate([split.labels for split in splits])
+    origins = np.concatenate([split.origins for split in splits])
+    ids, first, id_of = np.unique(labels, return_index=True, return_inverse=True)
+    if ids[0] < 0:
+        raise ValueError(f"{origins[first[0]]}: class {ids[0] + 1}, but the first is 1. Correct the record.")
+    if ids[-1] >= len(ids):
+        gap = next(i for i, label in enumerate(ids) if i != label)
+        raise ValueError(
+            f"{origins[first[gap]]}: class {ids[gap] + 1}, but no record has class {gap + 1}. Number the "
+            "classes without gaps."
+        )
+    for i in np.unique(synsets, return_index=True)[1]:
+        try:
+            synsets[i].decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{origins[i]}: synset {synsets[i]!r} is not UTF-8. Correct it.") from error
+    differ = np.flatnonzero(synsets != synsets[first][id_of])
+    if len(differ):
+        i, j = first[id_of[differ[0]]], differ[0]
+        raise ValueError(
+            f"{origins[j]}: class {labels[j] + 1} is {synsets[j].decode()}, but {synsets[i].decode()} in "
+            f"{origins[i]}. Correct one."
+        )
+    return tuple(synset.decode() for synset in synsets[first])
+
+
+def _split(paths, index, labels):
+    files = np.array(paths, object)[index["shard"]]
+    origins = [f"{file} record {number}" for file, number in zip(files, index["number"], strict=True)]
+    features = {"file": files, "offset": index["offset"]}
+    return Split(features, labels.astype(np.int32), np.array(origins, object))

@@ -1,0 +1,453 @@
+"""ImageNet's layouts: which files or records, which classes, and one clear line for all that is broken."""
+
+import io
+import itertools
+import json
+import os
+import re
+import tarfile
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from rank4class import data
+from rank4class.data.readers import records
+
+
+@pytest.fixture
+def tiny_imagenet(tmp_path):
+    """Writes a small folder in ImageNet's published layout; returns its path."""
+    for folder, size in (("train/n02", 3), ("train/n01", 2), ("val/n01", 1), ("val/n02", 2)):
+        (tmp_path / folder).mkdir(parents=True)
+        for i in range(size):
+            (tmp_path / folder / f"image_{i}.JPEG").write_bytes(b"")
+    (tmp_path / "train" / "synsets.txt").write_text("n01\nn02\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("validation", ["val", "validation"])
+def test_imagenet_lists_its_files(tiny_imagenet, validation):
+    (tiny_imagenet / "val").rename(tiny_imagenet / validation)
+    dataset = data.get("imagenet", path=str(tiny_imagenet))
+    assert dataset.class_names == ("n01", "n02")
+
+    def listed(name):
+        split = dataset.splits[name]
+        files = [file.removeprefix(f"{tiny_imagenet}/") for file in split.features["file"]]
+        return list(zip(files, split.labels, strict=True))
+
+    assert listed("train") == [
+        ("train/n01/image_0.JPEG", 0),
+        ("train/n01/image_1.JPEG", 0),
+        ("train/n02/image_0.JPEG", 1),
+        ("train/n02/image_1.JPEG", 1),
+        ("train/n02/image_2.JPEG", 1),
+    ]
+    assert listed("validation") == [
+        (f"{validation}/n01/image_0.JPEG", 0),
+        (f"{validation}/n02/image_0.JPEG", 1),
+        (f"{validation}/n02/image_1.JPEG", 1),
+    ]
+    assert listed("test") == listed("validation")
+
+
+def test_imagenet_sorts_classes_and_files(tmp_path):
+    names = [f"{i:02}" for i in range(20)]
+    for name in names:
+        for folder in ("train", "val"):
+            (tmp_path / folder / name).mkdir(parents=True)
+            for image in names:
+                (tmp_path / folder / name / f"{image}.JPEG").write_bytes(b"")
+    dataset = data.get("imagenet", path=str(tmp_path))
+    assert dataset.class_names == tuple(names)
+    for split in dataset.splits.values():
+        assert split.features["file"].tolist() == sorted(split.features["file"])
+
+
+def test_broken_imagenet_folders(tiny_imagenet):
+    def message():
+        with pytest.raises((ValueError, FileNotFoundError)) as caught:
+            data.get("imagenet", path=str(tiny_imagenet))
+        return str(caught.value).replace(str(tiny_imagenet), "FOLDER")
+
+    (tiny_imagenet / "val" / "n03").mkdir()
+    (tiny_imagenet / "val" / "n03" / "image.jpeg.part").write_bytes(b"")
+    assert message() == "FOLDER/val/n03: no image *.jpeg. Add one."
+    (tiny_imagenet / "val" / "n03" / "image.JPEG").write_bytes(b"")
+    assert message() == "FOLDER/val/n03: a class without training images. Add some."
+    (tiny_imagenet / "train" / "n03").mkdir()
+    assert message() == "FOLDER/train/n03: no image *.jpeg. Add one."
+    (tiny_imagenet / "val").rename(tiny_imagenet / "elsewhere")
+    assert message() == "FOLDER/val: no such folder, nor FOLDER/validation. Add one."
+    (tiny_imagenet / "val").mkdir()
+    (tiny_imagenet / "val" / "image.JPEG").write_bytes(b"")
+    (tiny_imagenet / "train" / "n03").rmdir()
+    assert message() == "FOLDER/val: no class folder. Sort the images into one folder per class."
+    (tiny_imagenet / "train").rename(tiny_imagenet / "training")
+    assert message() == (
+        "data.path=FOLDER: no folder with train/ and val/, with ILSVRC2012_img_train.tar and "
+        "ILSVRC2012_img_val.tar, or with records. Set it to one."
+    )
+    with pytest.raises(
+        ValueError, match=r"^data\.path=None: required\. Set it to a folder with train/ and val/"
+    ):
+        data.get("imagenet")
+    with pytest.raises(ValueError, match=r"^data\.on_invalid_row='skp': unknown\. Choose one of fail, skip"):
+        data.get("imagenet", path=str(tiny_imagenet), on_invalid_row="skp")
+
+
+SYNSETS = ("n01443537", "n01484850", "n02085620")  # goldfish, great white shark, Chihuahua
+
+
+def grey(value):
+    """Returns a JPEG of one grey."""
+    return tf.io.encode_jpeg(tf.fill([20, 30, 3], tf.constant(value, tf.uint8))).numpy()
+
+
+def greys(dataset, name):
+    """Returns the greys of a split's images, by their files or records, to a multiple of 10."""
+    features = {key: tf.constant(values) for key, values in dataset.splits[name].features.items()}
+    images = data.DecodeAndCrop(8)(features)["image"].numpy()
+    return (images.mean(axis=(1, 2, 3)) * 25.5).round().astype(int) * 10
+
+
+def archive(files):
+    """Returns the bytes of a tar archive."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as tar:
+        for name, value in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(value)
+            tar.addfile(info, io.BytesIO(value))
+    return content.getvalue()
+
+
+def synset_archive(i):
+    """Returns the bytes of the archive of synset `i`: `i + 2` images, of the greys `50 * i + 10 * j`."""
+    return archive({f"{SYNSETS[i]}_{j}.JPEG": grey(50 * i + 10 * j) for j in range(i + 2)})
+
+
+@pytest.fixture
+def archives(tmp_path):
+    """Writes a few images as ImageNet's published archives; returns their folder."""
+    train = {f"{synset}.tar": synset_archive(i) for i, synset in enumerate(SYNSETS)}
+    (tmp_path / "ILSVRC2012_img_train.tar").write_bytes(archive(train))
+    # Not in the order of the names, as in the published archive.
+    validation = {f"ILSVRC2012_val_{i:08}.JPEG": grey(10 * i) for i in (3, 1, 4, 2)}
+    (tmp_path / "ILSVRC2012_img_val.tar").write_bytes(archive(validation))
+    return tmp_path
+
+
+@pytest.mark.nightly
+def test_archives_are_prepared_once(archives, tmp_path):
+    tfds_dir = tmp_path / "prepared"
+    dataset = data.get("imagenet", path=str(archives), tfds_dir=str(tfds_dir))
+    assert len(dataset.class_names) == 1000
+    train, validation = dataset.splits["train"], dataset.splits["validation"]
+    assert dataset.splits["test"] is validation
+    names = [dataset.class_names[label] for label in train.labels]
+    expected = [(name, 50 * i + 10 * j) for i, name in enumerate(SYNSETS) for j in range(i + 2)]
+    assert sorted(zip(names, greys(dataset, "train"), strict=True)) == expected
+    # The first lines of the published list: of the images 1 to 4.
+    first = [labels for _, labels in sorted(zip(greys(dataset, "test"), validation.labels, strict=True))]
+    assert [dataset.class_names[i] for i in first] == ["n01751748", "n09193705", "n02105855", "n04263257"]
+    [file] = set(validation.features["file"])
+    assert [validation.origin(i) for i in range(4)] == [f"{file} record {i}" for i in (1, 2, 3, 4)]
+
+    (archives / "ILSVRC2012_img_train.tar").write_bytes(b"")
+    again = data.get("imagenet", path=str(archives), tfds_dir=str(tfds_dir))
+    np.testing.assert_array_equal(again.splits["train"].features["offset"], train.features["offset"])
+
+
+def test_broken_archives(archives, tmp_path):
+    def message():
+        with pytest.raises((ValueError, FileNotFoundError)) as caught:
+            data.get("imagenet", path=str(archives), tfds_dir=str(tmp_path / "prepared"))
+        return str(caught.value).replace(str(archives), "FOLDER")
+
+    train, validation = archives / "ILSVRC2012_img_train.tar", archives / "ILSVRC2012_img_val.tar"
+    whole = validation.read_bytes()
+    for end in (0, 700, 5000, len(whole) // 2, len(whole) - 9000):
+        validation.write_bytes(whole[:end])
+        assert message() == ("FOLDER/ILSVRC2012_img_val.tar: truncated. Download it again."), end
+    validation.write_bytes(b"what is no archive" + whole[18:])
+    assert message().startswith("FOLDER/ILSVRC2012_img_val.tar: damaged: ")
+    names = [f"ILSVRC2012_val_{i:08}.JPEG" for i in (1, 3)]
+    validation.write_bytes(archive(dict.fromkeys(names, b"x")))
+    assert message() == (
+        f"FOLDER/ILSVRC2012_img_val.tar: {names[1]}, expected ILSVRC2012_val_00000002.JPEG. Download it "
+        "again."
+    )
+    validation.unlink()
+    assert message() == "FOLDER/ILSVRC2012_img_val.tar: no such file. Download it."
+    validation.write_bytes(whole)
+    train.write_bytes(archive({"cats.tar": synset_archive(0)}))
+    assert message() == (
+        "FOLDER/ILSVRC2012_img_train.tar: cats.tar is not the archive of a synset. Download it again."
+    )
+    train.write_bytes(archive({f"{SYNSETS[0]}.tar": synset_archive(0)[:700]}))
+    expected = r"FOLDER/ILSVRC2012_img_train\.tar: an archive in it is damaged: .*unexpected end of data"
+    assert re.match(expected, message(), re.DOTALL)
+
+
+def write_records(path, rows):
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for row in rows:
+            example = tf.train.Example()
+            for name, value in row.items():
+                if isinstance(value, int):
+                    example.features.feature[name].int64_list.value.append(value)
+                else:
+                    example.features.feature[name].bytes_list.value.append(value)
+            writer.write(example.SerializeToString())
+
+
+def garden_row(label, value, **changes):
+    return {
+        "image/encoded": grey(value),
+        "image/format": b"JPEG",
+        "image/class/label": label,
+        "image/class/synset": f"n0{label}".encode(),
+        "image/filename": b"image.JPEG",
+        **changes,
+    }
+
+
+@pytest.fixture
+def garden(tmp_path):
+    """Writes a few images as the Model Garden's records; returns their folder."""
+    shards = {
+        "train-00000-of-00002": [(2, 10), (1, 20), (3, 30)],
+        "train-00001-of-00002": [(1, 40), (2, 50)],
+        "validation-00000-of-00001": [(3, 60), (1, 70)],
+    }
+    for name, rows in shards.items():
+        write_records(tmp_path / name, [garden_row(*row) for row in rows])
+    return tmp_path
+
+
+def test_the_model_gardens_records(garden):
+    dataset = data.get("imagenet", path=str(garden))
+    assert dataset.class_names == ("n01", "n02", "n03")
+    assert dataset.splits["train"].labels.tolist() == [1, 0, 2, 0, 1]
+    assert dataset.splits["train"].labels.dtype == np.int32
+    assert greys(dataset, "train").tolist() == [10, 20, 30, 40, 50]
+    assert dataset.splits["validation"].labels.tolist() == [2, 0]
+    assert greys(dataset, "validation").tolist() == [60, 70]
+    assert dataset.splits["test"] is dataset.splits["validation"]
+    assert dataset.splits["train"].features["offset"].dtype == np.int64
+    assert dataset.splits["train"].origin(4) == f"{garden}/train-00001-of-00002 record 2"
+
+
+def test_records_are_read_once(garden, tmp_path, monkeypatch):
+    def indices(folder):
+        return sorted(path.name for path in folder.glob("*records-*.npz"))
+
+    first = data.get("imagenet", path=str(garden))
+    assert len(indices(garden)) == 2
+    elsewhere = tmp_path / "elsewhere" / "tfds"
+    data.get("imagenet", path=str(garden), tfds_dir=str(elsewhere))
+    assert indices(elsewhere) == indices(garden)
+
+    monkeypatch.setattr(tf.data, "TFRecordDataset", None)
+    second = data.get("imagenet", path=str(garden))
+    for name, split in second.splits.items():
+        for key, values in first.splits[name].features.items():
+            np.testing.assert_array_equal(split.features[key], values)
+        np.testing.assert_array_equal(split.labels, first.splits[name].labels)
+    monkeypatch.undo()
+
+    path = garden / "train-00001-of-00002"
+    size = path.stat().st_size
+    write_records(path, [garden_row(2, 40), garden_row(1, 50)])
+    os.utime(path, (0, 0))  # another time, else the same: the clock of these files counts seconds
+    assert path.stat().st_size == size
+    assert data.get("imagenet", path=str(garden)).splits["train"].labels.tolist() == [1, 0, 2, 1, 0]
+    assert len(indices(garden)) == 3
+
+
+def test_an_index_that_would_take_too_much_memory_is_refused(garden, monkeypatch):
+    data.get("imagenet", path=str(garden))
+    monkeypatch.setattr(records, "MAX_BYTES", 30)
+    with pytest.raises(
+        ValueError, match=r"records-\w*\.npz: the index is damaged\. Remove it to make it again"
+    ):
+        data.get("imagenet", path=str(garden))
+
+
+def test_a_damaged_index_is_named(garden):
+    data.get("imagenet", path=str(garden))
+    [index, _] = garden.glob("records-*.npz")
+    index.write_bytes(index.read_bytes()[:-30])
+    with pytest.raises(ValueError, match=rf"{index}: the index is damaged\. Remove it to make it again"):
+        data.get("imagenet", path=str(garden))
+
+
+def test_an_index_that_cannot_be_kept_is_made_anew(garden, caplog):
+    (garden / "file").write_text("no folder")
+    for _ in range(2):
+        dataset = data.get("imagenet", path=str(garden), tfds_dir=str(garden / "file" / "folder"))
+        assert greys(dataset, "train").tolist() == [10, 20, 30, 40, 50]
+        assert "cannot be stored, so that every start makes it again" in caplog.text
+        caplog.clear()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda b: b[:-1], r"train-00000-of-00002: record 3 cannot be read: truncated record at \d+"),
+        (lambda b: b[: 2 * len(b) // 5], r"train-00000-of-00002: record 2 cannot be read: truncated record"),
+        (lambda b: b + b"\x01\x02", r"train-00000-of-00002: truncated after record 3"),
+        (lambda b: b[:5], r"train-00000-of-00002: truncated, no record"),
+        (lambda b: b"", r"train-00000-of-00002: truncated, no record"),
+        (lambda b: b[:50] + b"\xff\xff" + b[52:], r"-00002: record 1 cannot be read: corrupted record at 12"),
+        (
+            lambda b: b"no record at all" * 9,
+            r"-00002: record 1 cannot be read: corrupted .*Is this even a TF",
+        ),
+    ],
+)
+def test_a_broken_file_of_records_is_named(garden, change, message):
+    path = garden / "train-00000-of-00002"
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(ValueError, match=rf"^{garden}/.*{message}"):
+        data.get("imagenet", path=str(garden))
+    assert not list(garden.glob("*.npz"))
+
+
+def test_broken_records_of_the_model_garden(garden):
+    times = itertools.count()
+
+    def message(*rows):
+        write_records(garden / "train-00001-of-00002", rows)
+        os.utime(garden / "train-00001-of-00002", 2 * (next(times),))
+        with pytest.raises((ValueError, FileNotFoundError)) as caught:
+            data.get("imagenet", path=str(garden))
+        return str(caught.value).replace(str(garden), "FOLDER")
+
+    row = garden_row(1, 0)
+    del row["image/class/label"]
+    assert message(garden_row(1, 10), row) == (
+        "FOLDER/train-00001-of-00002: record 2 cannot be read: Feature: image/class/label (data type: int64) "
+        "is required but could not be found. Copy the file again."
+    )
+    assert message(garden_row(2, 0), garden_row(2, 0, **{"image/class/synset": b"n09"})) == (
+        "FOLDER/train-00001-of-00002 record 2: class 2 is n09, but n02 in FOLDER/train-00000-of-00002 record "
+        "1. Correct one."
+    )
+    assert message(garden_row(2, 0), garden_row(4, 0, **{"image/class/synset": b"n\xff"})) == (
+        "FOLDER/train-00001-of-00002 record 2: synset b'n\\xff' is not UTF-8. Correct it."
+    )
+    assert message(garden_row(2, 0, **{"image/class/synset": b"n\xff"})) == (
+        "FOLDER/train-00001-of-00002 record 1: synset b'n\\xff' is not UTF-8. Correct it."
+    )
+    assert message(garden_row(5, 0)) == (
+        "FOLDER/train-00001-of-00002 record 1: class 5, but no record has class 4. Number the classes "
+        "without gaps."
+    )
+    assert message(garden_row(0, 0)) == (
+        "FOLDER/train-00001-of-00002 record 1: class 0, but the first is 1. Correct the record."
+    )
+    (garden / "train-00001-of-00003").write_bytes(b"")
+    expected = "FOLDER: files train-*-of-* with the totals 00002, 00003, expected one. Copy them again."
+    assert message() == expected
+    (garden / "train-00001-of-00003").unlink()
+    (garden / "train-00000-of-00002").unlink()
+    assert message() == "FOLDER/train-00000-of-00002: no such file. Copy it there."
+    write_records(garden / "train-00000-of-00002", [garden_row(1, 0)])
+    (garden / "validation-00000-of-00001").unlink()
+    assert message() == "FOLDER: files validation-*-of-* with the totals none, expected one. Copy them again."
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    """Writes a few images as TensorFlow Datasets prepares them; returns their folder."""
+    features = tfds.features.FeaturesDict(
+        {
+            "image": tfds.features.Image(encoding_format="jpeg"),
+            "label": tfds.features.ClassLabel(names=["n01", "n02"]),
+            "file_name": tfds.features.Text(),
+        }
+    )
+    splits = []
+    for name, lengths in (("train", [2, 1]), ("validation", [1])):
+        template = tfds.core.ShardedFileTemplate(
+            dataset_name="imagenet2012", data_dir=tmp_path, split=name, filetype_suffix="tfrecord"
+        )
+        splits.append(
+            tfds.core.SplitInfo(name=name, shard_lengths=lengths, num_bytes=0, filename_template=template)
+        )
+        for i, length in enumerate(lengths):
+            rows = [
+                {"image": grey(100 * i + 10 * j), "label": (i + j) % 2, "file_name": b"x.JPEG"}
+                for j in range(length)
+            ]
+            write_records(tmp_path / f"imagenet2012-{name}.tfrecord-{i:05}-of-{len(lengths):05}", rows)
+    tfds.folder_dataset.write_metadata(
+        data_dir=tmp_path, features=features, split_infos=splits, check_data=False
+    )
+    return tmp_path
+
+
+def test_records_that_were_prepared(prepared):
+    dataset = data.get("imagenet", path=str(prepared))
+    assert dataset.class_names == ("n01", "n02")
+    assert dataset.splits["train"].labels.tolist() == [0, 1, 1]
+    assert greys(dataset, "train").tolist() == [0, 10, 100]
+    assert dataset.splits["test"].origin(0).endswith("validation.tfrecord-00000-of-00001 record 1")
+    assert len(list(prepared.glob("records-*.npz"))) == 2
+
+
+def test_prepared_records_that_are_cut(prepared):
+    path = prepared / "imagenet2012-train.tfrecord-00000-of-00002"
+    row = {"image": grey(0), "label": 0, "file_name": b"x.JPEG"}
+    write_records(path, [row])
+    with pytest.raises(ValueError, match=rf"{path}: truncated, 1 of 2 records"):
+        data.get("imagenet", path=str(prepared))
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=f"{path}: no such file"):
+        data.get("imagenet", path=str(prepared))
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("dataset_info.json", b""),
+        ("dataset_info.json", b"{"),
+        ("dataset_info.json", b"[]"),
+        ("dataset_info.json", b"{}"),
+        ("dataset_info.json", b"\xff"),
+        ("features.json", b""),
+        ("features.json", b"{}"),
+    ],
+)
+def test_a_broken_description_of_records_is_named(prepared, file, content):
+    (prepared / file).write_bytes(content)
+    with pytest.raises(ValueError, match=f"^{prepared}/dataset_info.json, or features.json beside") as caught:
+        data.get("imagenet", path=str(prepared))
+    assert str(caught.value).endswith(". Copy it again, or prepare the records again.")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_split_without_records_is_named(prepared):
+    path = prepared / "dataset_info.json"
+    info = json.loads(path.read_text())
+    info["splits"][0]["shardLengths"] = []
+    path.write_text(json.dumps(info))
+    with pytest.raises(
+        ValueError, match=f"^{prepared}: records of validation, but none of train. Prepare them again.$"
+    ):
+        data.get("imagenet", path=str(prepared))
+
+
+def test_objects_in_storage_are_read(garden, monkeypatch):
+    # Stands for gs://: TensorFlow's own file system in memory, which no other reader knows.
+    for path in garden.iterdir():
+        tf.io.gfile.copy(str(path), f"ram://records/{path.name}", overwrite=True)
+    dataset = data.get("imagenet", path="ram://records")
+    assert greys(dataset, "train").tolist() == [10, 20, 30, 40, 50]
+    assert any(name.startswith("records-") for name in tf.io.gfile.listdir("ram://records"))
+    again = data.get("imagenet", path="ram://records")
+    assert again.splits["train"].labels.tolist() == dataset.splits["train"].labels.tolist()

@@ -1,0 +1,288 @@
+"""Learning to rank: queries with graded documents, in LETOR's layout or in that of LightGBM's example."""
+
+import functools
+import io
+import itertools
+import math
+import os
+import re
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse
+import sklearn.datasets
+
+from rank4class.data import arguments
+from rank4class.data.dataset import Dataset, Split
+from rank4class.data.readers import files, rows
+from rank4class.data.registry import DATASETS
+
+LETOR = {"train": "train.txt", "validation": "vali.txt", "test": "test.txt"}
+LIGHTGBM = {"train": "rank.train", "test": "rank.test"}  # each with the sizes of its queries in a .query file
+MAX_BYTES = 8 * 10**9  # of the padded features
+
+
+class Queries(NamedTuple):
+    """The queries of a file, with `R` documents in total.
+
+    Attributes:
+      values: features of the documents, a sparse float32 matrix `[R, d]`.
+      grades: grades of the documents, float32 `[R]`.
+      bounds: row of each query's first document, and `R`, int `[Q + 1]`.
+      origins: names of the queries in messages, object `[Q]`.
+    """
+
+    values: scipy.sparse.csr_matrix
+    grades: np.ndarray
+    bounds: np.ndarray
+    origins: np.ndarray
+
+    def select(self, indices: np.ndarray) -> "Queries":
+        """Returns some of the queries."""
+        sizes = np.diff(self.bounds)[indices]
+        documents = np.concatenate([np.arange(*self.bounds[i : i + 2]) for i in indices])
+        return Queries(self.values[documents], self.grades[documents], _bounds(sizes), self.origins[indices])
+
+
+@DATASETS.register("letor")
+def letor(path: str | None = None, validation_fraction: float = 0.2, split_seed: int = 0) -> Dataset:
+    """Queries with graded documents: an instance is a query, its classes are its documents.
+
+    The names of the files decide the layout. LETOR's (and MSLR's) has `train.txt`, `vali.txt` and `test.txt`
+    with rows `grade qid:ID 1:value 2:value ... # comment`. LightGBM's example has `rank.train` and
+    `rank.test`, whose rows have no `qid`, and `rank.train.query` and `rank.test.query` with the number of
+    documents of each query, one per line. The rows of a query are consecutive. A row may have its features
+    in any order; a repeated feature must repeat its value.
+
+    Lists are padded to the longest of all splits. That takes `4 N m d` bytes for `N` queries of at most `m`
+    documents with `d` features, and twice that in training; more than 8 GB are refused.
+
+    Training queries without a relevant document (grade above 0) are skipped, as no ranking loss learns from
+    them. Validation and test keep them with the worst value of each metric, such as an NDCG of 0, as LETOR's
+    evaluation does. Evaluations that count them as 1 or ignore them report higher values.
+
+    Args:
+      path: required; a folder of either layout, for LETOR that of one fold.
+      validation_fraction: fraction of the training queries to hold out if there is no `vali.txt`, in (0, 1).
+      split_seed: seed of the held-out queries, at least 0.
+
+    Returns:
+      A `Dataset` with the feature `items`, float32 `[N, m, d]`, zeros for padding, and sparse labels
+      float32 `[N, m]`, the grades. The classes are the positions in the list. Positions without a document
+      are `excluded`, in training too.
+
+    Raises:
+      FileNotFoundError: no such folder or file.
+      ValueError: an argument out of range, a folder with both layouts, an empty file, an invalid row (named
+        by file and line), sizes that do not match the rows, or lists that take too much memory.
+    """
+    arguments.check_fractions(validation_fraction=validation_fraction)
+    arguments.check_at_least(0, split_seed=split_seed)
+    paths = _find_files(path)
+    queries = {split: _read(file) for split, file in paths.items()}
+    if "validation" not in queries:
+        queries |= _hold_out(queries["train"], validation_fraction, split_seed)
+    length, width = _padded_size(queries.values())
+    splits = {name: _pad(queries[name], length, width) for name in ("train", "validation", "test")}
+    splits["train"], skipped = _without_irrelevant(splits["train"])
+    sources = [file for path in paths.values() for file in (path, _sizes_path(path)) if file]
+    hashes = {file: files.sha256(file) for file in sources}
+    return Dataset(tuple(f"document {i}" for i in range(1, length + 1)), splits, skipped, hashes)
+
+
+def _find_files(folder):
+    """Returns split -> path."""
+    if not folder:
+        raise ValueError("data.path=None: required. Set it to a folder of LETOR or of LightGBM's example.")
+    present = [names for names in (LETOR, LIGHTGBM) if os.path.isfile(os.path.join(folder, names["train"]))]
+    if not present:
+        raise FileNotFoundError(
+            f"data.path={folder}: neither train.txt (a fold of LETOR) nor rank.train (LightGBM's example). "
+            "Set it to the folder of one of them."
+        )
+    if len(present) > 1:
+        raise ValueError(f"data.path={folder}: both train.txt and rank.train. Move one to another folder.")
+    [names] = present
+    paths = {split: os.path.join(folder, name) for split, name in names.items()}
+    if "validation" in paths and not os.path.isfile(paths["validation"]):
+        del paths["validation"]
+    return paths
+
+
+def _sizes_path(path):
+    """Returns the file with the sizes of a file's queries, or None if the rows name their query."""
+    return f"{path}.query" if os.path.basename(path) in LIGHTGBM.values() else None
+
+
+def _read(path):
+    """Returns the `Queries` of a file."""
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"{path}: no such file. Check data.path.")
+    lines = [number for number, _ in _numbered_rows(path)]
+    if not lines:
+        raise ValueError(f"{path}: no row. Give a file with rows.")
+    rows.warn_if_cut_short(path)
+    values, grades, ids = _table(path)
+    sizes_path = _sizes_path(path)
+    if sizes_path:
+        bounds = _bounds(_read_sizes(sizes_path))
+        names = range(1, len(bounds))
+        if bounds[-1] != len(lines):
+            raise ValueError(
+                f"{sizes_path}: {bounds[-1]:,} documents, but {path} has {len(lines):,} rows. Give the two "
+                "complete files of one dataset."
+            )
+    else:
+        starts = np.flatnonzero(np.diff(ids, prepend=ids[0] - 1))
+        _check_consecutive(path, ids[starts], starts, lines)
+        bounds, names = np.append(starts, len(ids)), ids[starts]
+    file = os.path.basename(path)
+    origins = [
+        f"{file} query {name} (line {lines[start]})" for name, start in zip(names, bounds[:-1], strict=True)
+    ]
+    return Queries(values, grades, bounds, np.array(origins, object))
+
+
+def _numbered_rows(path):
+    """Yields (line number, content) for every row of a file, without comments and blank lines."""
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            content = line.partition(b"#")[0].strip()
+            if content:
+                yield number, content.decode("latin-1")
+
+
+def _table(path):
+    """Returns the feature values `[R, d]`, the grades `[R]`, and the query ids `[R]` or None."""
+    has_ids = _sizes_path(path) is None
+    load = functools.partial(
+        sklearn.datasets.load_svmlight_file, dtype=np.float32, zero_based=False, query_id=has_ids
+    )
+    try:
+        values, grades, *ids = load(path)
+    except (ValueError, OverflowError):  # a row is invalid, or has its features in another order
+        content = io.BytesIO(b"\n".join(_normalized_rows(path, has_ids)))
+        try:
+            values, grades, *ids = load(content)
+        except (ValueError, OverflowError) as error:
+            raise ValueError(f"{path}: not an SVMlight file: {error}. Correct it.") from error
+    with np.errstate(over="ignore"):  # overflow gives infinity, which is refused as a grade
+        grades = grades.astype(np.float32)
+    is_valid = np.isfinite(values.data).all() and np.isfinite(grades).all() and np.min(grades) >= 0.0
+    if not is_valid or (grades != np.floor(grades)).any() or any(len(each) != len(grades) for each in ids):
+        for _ in _normalized_rows(path, has_ids):  # raises for the first invalid row
+            pass
+    return values, grades, *(ids or [None])
+
+
+def _normalized_rows(path, has_ids):
+    """Yields the rows of a file with features sorted and unique; scikit-learn's errors do not name lines."""
+    for number, row in _numbered_rows(path):
+        yield _normalized_row(f"{path}:{number}", row, has_ids).encode()
+
+
+def _normalized_row(where, row, has_ids):
+    grade, *fields = row.split()
+    number = _number(grade)
+    if not (0.0 <= number < math.inf and number == math.floor(number)):
+        raise ValueError(f"{where}: grade {grade!r} is not a whole number of at least 0. Correct it.")
+    has_id = bool(fields and re.fullmatch(r"qid:\d+", fields[0]))
+    if has_ids and not has_id:
+        raise ValueError(f"{where}: no qid:NUMBER after the grade. Add the id of the query.")
+    head, fields = fields[:has_id], fields[has_id:]
+    values = {}
+    for field in fields:
+        feature, colon, value = field.partition(":")
+        if not (colon and re.fullmatch(r"\d{1,9}", feature) and int(feature)):
+            raise ValueError(f"{where}: {field!r} is not FEATURE:VALUE with features from 1. Correct it.")
+        if not math.isfinite(_number(value)):
+            raise ValueError(f"{where}: value {value!r} of feature {feature} is not finite. Correct it.")
+        first = values.setdefault(int(feature), value)
+        if _number(first) != _number(value):
+            raise ValueError(
+                f"{where}: feature {int(feature)} has the values {first} and {value}. Remove one of them."
+            )
+    return " ".join([grade, *head, *(f"{feature}:{values[feature]}" for feature in sorted(values))])
+
+
+def _number(text):
+    """Returns the float32 number in a text, or NaN."""
+    try:
+        with np.errstate(over="ignore"):
+            return float(np.float32(text))
+    except ValueError:
+        return math.nan
+
+
+def _read_sizes(path):
+    """Returns the number of documents of each query."""
+    sizes = []
+    for where, line in rows.lines(path):
+        if not re.fullmatch(r"0*[1-9]\d{0,8}", line.strip()):
+            raise ValueError(f"{where}: {line.strip()[:80]!r} is not a number of documents. Correct it.")
+        sizes.append(int(line))
+    return sizes
+
+
+def _bounds(sizes):
+    return np.append(0, np.cumsum(sizes))
+
+
+def _check_consecutive(path, ids, starts, lines):
+    """Raises ValueError for a query whose rows are not consecutive."""
+    _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+    again = np.flatnonzero(first[inverse] != np.arange(len(ids)))
+    if len(again):
+        i = again[0]
+        raise ValueError(
+            f"{path}:{lines[starts[i]]}: query {ids[i]} starts at line {lines[starts[first[inverse[i]]]]}, "
+            "with other queries in between. Put the rows of a query together."
+        )
+
+
+def _hold_out(train, fraction, seed):
+    """Returns training and validation queries, drawn from the training queries."""
+    total = len(train.origins)
+    count = round(fraction * total)
+    if not 0 < count < total:
+        raise ValueError(
+            f"data.validation_fraction={fraction}: {count:,} of {total:,} queries for validation. Choose a "
+            "fraction that leaves queries for both."
+        )
+    order = np.random.default_rng(seed).permutation(total)
+    return {"train": train.select(np.sort(order[count:])), "validation": train.select(np.sort(order[:count]))}
+
+
+def _padded_size(queries):
+    """Returns the length of the longest list and the number of features."""
+    longest = [np.diff(each.bounds).max() for each in queries]
+    length, width = max(longest), max(each.values.shape[1] for each in queries)
+    total = sum(len(each.origins) for each in queries)
+    size = 4 * total * int(length) * width
+    if size > MAX_BYTES:
+        raise ValueError(
+            f"data.path: {total:,} queries of up to {length:,} documents with {width:,} features take "
+            f"{size / 1e9:.1f} GB, more than {MAX_BYTES / 1e9:.0f} GB. Shorten the longest lists, or give "
+            "fewer queries."
+        )
+    return int(length), width
+
+
+def _pad(queries, length, width):
+    """Returns the `Split` of queries."""
+    sizes = np.diff(queries.bounds)
+    items = np.zeros([len(sizes), length, width], np.float32)
+    for i, (first, end) in enumerate(itertools.pairwise(queries.bounds)):
+        items[i, : sizes[i], : queries.values.shape[1]] = queries.values[first:end].toarray()
+    positions = np.arange(queries.bounds[-1]) - np.repeat(queries.bounds[:-1], sizes)
+    labels = scipy.sparse.csr_array((queries.grades, positions, queries.bounds), shape=(len(sizes), length))
+    labels.eliminate_zeros()
+    excluded = scipy.sparse.csr_array(np.arange(length) >= sizes[:, None])
+    return Split({"items": items}, labels, queries.origins, excluded)
+
+
+def _without_irrelevant(split):
+    """Returns the examples with a relevant document, and a message for each of the others."""
+    relevant = split.num_relevant() > 0
+    skipped = tuple(f"{origin}: no relevant document." for origin in split.origins[~relevant])
+    return (split.select(relevant) if skipped else split), skipped

@@ -1,0 +1,242 @@
+"""Learning to rank: both published layouts read by hand, and every broken row, size or folder named."""
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+import sklearn.datasets
+
+from rank4class import data
+from rank4class.data.datasets import letor
+
+# Two documents of a query, then one, then three; the comment and the empty line count as lines.
+TRAIN = """\
+# written by hand
+2 qid:10 1:0.5 3:-1.5 #docid = GX001 inc = 1
+0 qid:10 2:0.25 #docid = GX002
+
+1 qid:7 1:1
+0 qid:12 1:2
+4 qid:12 2:3e-1
+0 qid:12
+"""
+BARE = "0 qid:3 1:1\n0 qid:3 2:1\n"
+
+
+def write_letor(folder, **changed):
+    """Writes a fold; a file is left out where its content is None."""
+    contents = {"train": TRAIN, "vali": BARE + "1 qid:4 4:8\n", "test": "1 qid:5 1:1\n", **changed}
+    for name, content in contents.items():
+        if content is not None:
+            (folder / f"{name}.txt").write_text(content)
+    return str(folder)
+
+
+def write_lightgbm(folder, sizes=(2, 1, 3, 1, 2), **changed):
+    rows = [f"{1 + i % 3} 1:{i} 2:0.5\n" for i in range(sum(sizes))]
+    contents = {
+        "rank.train": "".join(rows),
+        "rank.train.query": "".join(f"{size}\n" for size in sizes),
+        "rank.test": "1 3:1\n0 1:1\n",
+        "rank.test.query": "2\n",
+        **changed,
+    }
+    for name, content in contents.items():
+        if content is not None:
+            (folder / name).write_text(content)
+    return str(folder)
+
+
+def test_letors_layout_by_hand(tmp_path):
+    dataset = letor.letor(write_letor(tmp_path))
+    train, validation, test = (dataset.splits[name] for name in ("train", "validation", "test"))
+    assert dataset.class_names == ("document 1", "document 2", "document 3")
+    assert train.features["items"].dtype == train.labels.dtype == np.float32
+    expected = np.zeros([3, 3, 4], np.float32)
+    expected[0, 0, [0, 2]] = 0.5, -1.5
+    expected[0, 1, 1] = 0.25
+    expected[1, 0, 0] = 1.0
+    expected[2, 0, 0] = 2.0
+    expected[2, 1, 1] = 0.3
+    np.testing.assert_array_equal(train.features["items"], expected)
+    np.testing.assert_array_equal(train.labels.toarray(), [[2, 0, 0], [1, 0, 0], [0, 4, 0]])
+    assert train.labels.nnz == 3
+    np.testing.assert_array_equal(
+        train.excluded.toarray(), [[False, False, True], [False, True, True], [False, False, False]]
+    )
+    assert train.origins.tolist() == [
+        "train.txt query 10 (line 2)",
+        "train.txt query 7 (line 5)",
+        "train.txt query 12 (line 6)",
+    ]
+    assert validation.features["items"].shape == (2, 3, 4)
+    assert validation.labels.toarray().tolist() == [[0, 0, 0], [1, 0, 0]]  # one without a relevant document
+    assert len(test) == 1
+    assert dataset.skipped == ()
+    assert sorted(dataset.files) == [str(tmp_path / f"{name}.txt") for name in ("test", "train", "vali")]
+
+
+def test_lightgbms_layout_by_hand(tmp_path):
+    dataset = data.get("letor", path=write_lightgbm(tmp_path), validation_fraction=0.4)
+    train, validation, test = (dataset.splits[name] for name in ("train", "validation", "test"))
+    assert len(validation) == 2
+    together = {}
+    for split in (train, validation):
+        for i in range(len(split)):
+            size = 3 - int(split.excluded[[i]].sum())
+            own = split.features["items"][i, :size, 0].astype(int)
+            together[split.origin(i)] = own.tolist()
+            assert split.labels.toarray()[i, :size].tolist() == (1 + own % 3).tolist()
+            assert not split.features["items"][i, size:].any()
+    assert together == {
+        "rank.train query 1 (line 1)": [0, 1],
+        "rank.train query 2 (line 3)": [2],
+        "rank.train query 3 (line 4)": [3, 4, 5],
+        "rank.train query 4 (line 7)": [6],
+        "rank.train query 5 (line 8)": [7, 8],
+    }
+    assert test.features["items"].tolist() == [[[0, 0, 1], [1, 0, 0], [0, 0, 0]]]
+    assert len(dataset.files) == 4
+
+
+def test_a_training_query_without_a_relevant_document_is_left_out(tmp_path, caplog):
+    dataset = data.get("letor", path=write_letor(tmp_path, train=BARE + TRAIN))
+    assert len(dataset.splits["train"]) == 3
+    assert dataset.skipped == ("train.txt query 3 (line 1): no relevant document.",)
+    assert "1 left out, the first: train.txt query 3 (line 1): no relevant document" in caplog.text
+    assert "no training example of" not in caplog.text  # a place in a list is no class to be learnt
+    with pytest.raises(ValueError, match="the train split has no example"):
+        letor.letor(write_letor(tmp_path, train=BARE))
+
+
+def test_the_seed_decides_which_queries_are_held_out(tmp_path):
+    path = write_lightgbm(tmp_path, sizes=(2,) * 40)
+
+    def held_out(seed):
+        return (
+            letor.letor(path, validation_fraction=0.25, split_seed=seed).splits["validation"].origins.tolist()
+        )
+
+    assert len(held_out(0)) == 10
+    assert held_out(0) == held_out(0) != held_out(1)
+    for share in (0.01, 0.999):
+        with pytest.raises(
+            ValueError,
+            match=f"data.validation_fraction={share}: .* Choose a fraction that leaves queries for both",
+        ):
+            letor.letor(path, validation_fraction=share)
+
+
+def test_it_reads_what_scikit_learn_writes(tmp_path):
+    rng = np.random.default_rng(0)
+    values, grades = rng.normal(size=[60, 7]).astype(np.float32), rng.integers(5, size=60)
+    grades[::6] = 1
+    ids = np.repeat(np.arange(10), 6)
+    for name in ("train", "vali", "test"):
+        path = str(tmp_path / f"{name}.txt")
+        sklearn.datasets.dump_svmlight_file(values, grades, path, zero_based=False, query_id=ids)
+    for split in letor.letor(str(tmp_path)).splits.values():
+        np.testing.assert_allclose(split.features["items"], values.reshape([10, 6, 7]), rtol=1e-6)
+        np.testing.assert_array_equal(split.labels.toarray(), grades.reshape([10, 6]))
+        assert not split.excluded.nnz
+
+
+@pytest.mark.parametrize("write", [write_letor, write_lightgbm])
+def test_features_in_any_order_and_twice_the_same(tmp_path, write):
+    id_of = {write_letor: " qid:10", write_lightgbm: ""}[write]
+    name = {write_letor: "test", write_lightgbm: "rank.test"}[write]
+    sizes = {"rank.test.query": "3\n"} if write == write_lightgbm else {}
+    rows = ["2 3:-1.5 1:0.5 # a comment", "0", "1 2:0.25 4:8 2:2.5e-1 1:1 1:1.0"]
+    content = "".join(f"{row[0]}{id_of}{row[1:]}\n\n" for row in rows)
+    dataset = letor.letor(write(tmp_path, **{name: content}, **sizes), validation_fraction=0.4)
+    [items] = dataset.splits["test"].features["items"]
+    assert items[:3, :4].tolist() == [[0.5, 0, -1.5, 0], [0, 0, 0, 0], [1, 0.25, 0, 8]]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("-1 qid:1 1:1", "grade '-1' is not a whole number of at least 0. Correct it."),
+        ("0.5 qid:1 1:1", "grade '0.5' is not a whole number"),
+        ("nan qid:1 1:1", "grade 'nan' is not a whole number"),
+        ("1e39 qid:1 1:1", "grade '1e39' is not a whole number"),
+        ("good qid:1 1:1", "grade 'good' is not a whole number"),
+        ("1 1:1", "no qid:NUMBER after the grade"),
+        ("1 qid:x 1:1", "no qid:NUMBER after the grade"),
+        ("1 qid:1 -2:1", "'-2:1' is not FEATURE:VALUE with features from 1"),
+        ("1 qid:1 0:1", "'0:1' is not FEATURE:VALUE with features from 1"),
+        ("1 qid:1 99999999999:1", "'99999999999:1' is not FEATURE:VALUE"),
+        ("1 qid:1 3:1 3:2", "feature 3 has the values 1 and 2. Remove one of them."),
+        ("1 qid:1 3:1 2:1 3:1.5", "feature 3 has the values 1 and 1.5. Remove one of them."),
+        ("1 qid:1 3:1 2:1 3:x", "value 'x' of feature 3 is not finite"),
+        ("1 qid:1 3:1 2:1 qid:1", "'qid:1' is not FEATURE:VALUE"),
+        ("1 qid:1 2:nan", "value 'nan' of feature 2 is not finite"),
+        ("1 qid:1 2:inf", "value 'inf' of feature 2 is not finite"),
+        ("1 qid:1 2:1e39", "value '1e39' of feature 2 is not finite"),
+        ("1 qid:1 2:NULL", "value 'NULL' of feature 2 is not finite"),
+        ("1 qid:1 2", "'2' is not FEATURE:VALUE"),
+        ("1 qid:10 1:1", "query 10 starts at line 2, with other queries in between"),
+    ],
+)
+def test_a_broken_row_is_named(tmp_path, row, message):
+    path = write_letor(tmp_path, train=f"{TRAIN}{row}\n1 qid:99 1:1\n")
+    message = f"{tmp_path}/train.txt:9: {message}"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        letor.letor(path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"rank.train.query": "2\n1\n3\n1\n"}, "rank.train.query: 7 documents, but {}/rank.train has 9 rows"),
+        ({"rank.train.query": "2\n1\n3\nx\n3\n"}, "rank.train.query:4: 'x' is not a number of documents"),
+        ({"rank.train.query": "2\n1\n0\n3\n3\n"}, "rank.train.query:3: '0' is not a number of documents"),
+        ({"rank.train.query": ""}, "rank.train.query: the file is empty"),
+        ({"rank.train.query": None}, "{}/rank.train.query: no such file"),
+        ({"rank.test": None}, "{}/rank.test: no such file"),
+        ({"rank.test": ""}, "rank.test: no row"),
+        ({"rank.test": "1 1:nan\n0 1:1\n"}, "rank.test:1: value 'nan' of feature 1"),
+        ({"rank.test": "1 1:1\n0 1:x\n"}, "rank.test:2: value 'x' of feature 1"),
+        ({"train.txt": TRAIN}, "data.path={}: both train.txt and rank.train. Move one"),
+        ({"rank.train": None}, "data.path={}: neither train.txt (a fold of LETOR) nor rank.train"),
+    ],
+)
+def test_a_broken_folder_is_named(tmp_path, changed, message):
+    with pytest.raises((ValueError, FileNotFoundError), match=re.escape(message.format(tmp_path))):
+        letor.letor(write_lightgbm(tmp_path, **changed))
+
+
+def test_a_folder_is_needed(tmp_path):
+    with pytest.raises(ValueError, match="data.path=None: required. Set it to a folder of LETOR"):
+        letor.letor()
+    with pytest.raises(FileNotFoundError, match="nowhere: neither"):
+        letor.letor(str(tmp_path / "nowhere"))
+    with pytest.raises(FileNotFoundError, match="test.txt: no such file"):
+        letor.letor(write_letor(tmp_path, test=None))
+
+
+def test_what_needs_too_much_memory_is_refused_before_it_is_taken(tmp_path):
+    path = write_letor(tmp_path, test="1 qid:5 300000000:1\n")  # 6 queries x 3 documents x 300 million
+    with pytest.raises(ValueError, match=r"6 queries of up to 3 documents with 300,000,000 .* take 21\.6 GB"):
+        letor.letor(path)
+
+
+def test_the_real_files(real_data):
+    splits = letor.letor(real_data("ltr")).splits
+    assert {name: len(split) for name, split in splits.items()} == {
+        "train": 159,
+        "validation": 40,
+        "test": 50,
+    }
+    # All documents that LightGBM's file holds, but those of two training queries without a relevant one.
+    sizes = {name: 27 * len(split) - split.excluded.nnz for name, split in splits.items()}
+    assert sizes["test"] == 768
+    assert 2950 < sizes["train"] + sizes["validation"] < 3005
+    with open(f"{real_data('ltr')}/rank.test") as file:
+        lines = [line.split() for line in itertools.islice(file, 13)]
+    assert splits["test"].origin(1) == "rank.test query 2 (line 13)"
+    assert splits["test"].labels[[1], [0]] == float(lines[12][0])
+    for field in lines[12][1:]:
+        feature, value = field.split(":")
+        assert splits["test"].features["items"][1, 0, int(feature) - 1] == np.float32(value)

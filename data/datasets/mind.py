@@ -1,0 +1,173 @@
+"""MIND: news articles by category."""
+
+import hashlib
+import io
+import os
+import re
+import zipfile
+import zlib
+
+import numpy as np
+from absl import logging
+
+from rank4class.data.dataset import Dataset, Split
+from rank4class.data.readers import files, rows
+from rank4class.data.registry import DATASETS
+
+SPLITS = ("train", "validation", "test")
+MAX_BYTES = 10**9  # of a news.tsv in a zip file; MINDlarge's has 85 million
+PARTS = ("MINDlarge_train", "MINDlarge_dev", "MINDlarge_test", "MINDsmall_train", "MINDsmall_dev")
+COLUMNS = (
+    "id", "category", "subcategory", "title", "abstract", "url", "title entities", "abstract entities",
+)  # fmt: skip
+
+
+@DATASETS.register("mind")
+def mind(path: str | None = None, on_invalid_row: str = "fail", tfds_dir: str | None = None) -> Dataset:
+    """MIND, news articles by category (Rank4Class, appendix B.1).
+
+    The dataset has the articles of all files, each id once, in the order of the ids. The split, about
+    60/20/20, is a function of the id: an article is in the same split whichever files are present.
+
+    TensorFlow Datasets prepares the articles once in `tfds_dir`, in a folder whose name is derived from the
+    SHA-256 of the files. Later loads hash the files without reading the rows.
+
+    Args:
+      path: required; folder with any of the published `MIND{large,small}_{train,dev,test}`, each a folder
+        with `news.tsv` or a zip file of it (the folder takes precedence), or with one `news.tsv` (columns
+        `COLUMNS`, no header, no quotes). In a zip file, `news.tsv` may have up to 1 GB. Errors name files
+        relative to this folder: `MINDsmall_dev/news.tsv:17`.
+      on_invalid_row: "fail" or "skip", see `rows.BadRows`. A row is invalid if it has other columns, is not
+        UTF-8, has a NUL character, has no id, category or title, is a header line, or differs in title or
+        category from an earlier row of the same article in any file.
+      tfds_dir: folder of prepared datasets; None is TensorFlow Datasets' default.
+
+    Returns:
+      A `Dataset` with the features `text` (titles) and `text_pair` (abstracts, some empty), strings
+      `[N]`. The classes are the categories, sorted. Categories without a training example are logged.
+
+    Raises:
+      FileNotFoundError: no `news.tsv`.
+      OSError: `tfds_dir` cannot be written.
+      ValueError: no path; an empty file; a zip file that cannot be read; an invalid row, named by file and
+        line.
+    """
+    bad_rows = rows.BadRows(on_invalid_row)
+    if not path:
+        raise ValueError(
+            f"data.path={path}: the licence of MIND does not allow an automatic download. Download it from "
+            "https://msnews.github.io and set data.path to its folder."
+        )
+    from rank4class.data.datasets import mind_builder  # imports TensorFlow Datasets, which is slow
+
+    hashes = {name: files.sha256(os.path.join(path, name)) for name in _find_files(path)}
+    digest = hashlib.sha256(repr(sorted(hashes.items())).encode()).hexdigest()
+
+    def read():
+        return _split(_articles(path, hashes, bad_rows)), bad_rows.messages
+
+    config = mind_builder.MindConfig(name=f"sha256_{digest[:16]}", read=read)
+    columns, skipped = mind_builder.load(config, tfds_dir)
+    if skipped and on_invalid_row == "fail":  # an earlier load prepared them with "skip"
+        with bad_rows.row():
+            raise ValueError(skipped[0])
+    class_names = tuple(sorted(set().union(*(split["category"] for split in columns.values()))))
+    splits = {name: _examples(columns[name], class_names) for name in SPLITS}
+    hashes = {os.path.join(path, name): sha256 for name, sha256 in hashes.items()}
+    for file, sha256 in hashes.items():
+        logging.info("%s: SHA-256 %s", file, sha256)
+    logging.info("MIND has the classes %s", ", ".join(class_names))
+    logging.info("MIND has %s", ", ".join(f"{len(split)} {name} articles" for name, split in splits.items()))
+    return Dataset(class_names, splits, tuple(skipped), hashes)
+
+
+def _find_files(folder):
+    """Returns the names of the files with articles, relative to the folder."""
+    candidates = [["news.tsv"], *([os.path.join(part, "news.tsv"), f"{part}.zip"] for part in PARTS)]
+    present = [[name for name in names if os.path.isfile(os.path.join(folder, name))] for names in candidates]
+    if not any(present):
+        raise FileNotFoundError(
+            f"data.path={folder}: no news.tsv, nor any of {', '.join(PARTS)} as folder or zip file. Set it "
+            "to the folder of MIND."
+        )
+    return [names[0] for names in present if names]
+
+
+def _articles(folder, names, bad_rows):
+    """Returns id -> article, a dict by column with the `origin` of its first row."""
+    articles = {}
+    for name in names:
+        news, shown_name = _open(folder, name)
+        with news:
+            for where, line in rows.lines_of(news, shown_name, bad_rows):
+                with bad_rows.row():
+                    article = _article(where, line)
+                    _check_same(article, articles.get(article["id"], article))
+                    articles.setdefault(article["id"], article)
+    return articles
+
+
+def _open(folder, name):
+    """Returns a news.tsv, or the one in a zip file, opened as bytes, and its name in errors."""
+    path = os.path.join(folder, name)
+    if not name.endswith(".zip"):
+        return open(path, "rb"), name
+    try:
+        with zipfile.ZipFile(path) as archive:
+            member = _member(archive, path)
+            files.check_inflated_size(path, member, MAX_BYTES)
+            with archive.open(member) as news:
+                content = news.read(member.file_size)  # reads to the checksum at the end
+            return io.BytesIO(content), f"{name}/{member.filename}"
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise ValueError(f"{path}: not a complete zip file ({error}). Download it again.") from error
+    except RuntimeError as error:  # encrypted, or another compression
+        raise ValueError(f"{path}: cannot be read ({error}). Unpack it to {path[:-4]}.") from error
+
+
+def _member(archive, path):
+    """Returns the `ZipInfo` of the only news.tsv at the top of a zip file or in a folder there."""
+    members = [info for info in archive.infolist() if re.fullmatch(r"([^/]+/)?news\.tsv", info.filename)]
+    if len(members) != 1:
+        names = " and ".join(info.filename for info in members)
+        raise ValueError(f"{path}: {names or 'no news.tsv'}, expected one news.tsv. Download it again.")
+    return members[0]
+
+
+def _article(where, line):
+    columns = line.split("\t")
+    if len(columns) != len(COLUMNS):
+        raise ValueError(
+            f"{where}: {len(columns)} tab-separated columns, expected {len(COLUMNS)} ({', '.join(COLUMNS)})."
+        )
+    row = dict(zip(COLUMNS, columns, strict=True))
+    if (row["category"].strip().lower(), row["title"].strip().lower()) == ("category", "title"):
+        raise ValueError(f"{where}: the row is a header line. Remove it.")
+    for column in ("id", "category", "title"):
+        if not row[column].strip():
+            raise ValueError(f"{where}: the {column} is empty.")
+    return {"origin": where, **row}
+
+
+def _check_same(article, first):
+    for column in ("title", "category"):
+        if article[column] != first[column]:
+            raise ValueError(
+                f"{article['origin']}: article {article['id']} has {column} {article[column]!r}, but in "
+                f"{first['origin']} it has {first[column]!r}."
+            )
+
+
+def _split(articles):
+    splits = {name: [] for name in SPLITS}
+    for news_id, article in articles.items():
+        percent = int(hashlib.sha256(news_id.encode()).hexdigest()[:8], 16) % 100
+        splits["train" if percent < 60 else "validation" if percent < 80 else "test"].append(article)
+    return splits
+
+
+def _examples(columns, class_names):
+    ids = {name: i for i, name in enumerate(class_names)}
+    labels = np.array([ids[category] for category in columns["category"]], np.int32)
+    features = {"text": columns["title"], "text_pair": columns["abstract"]}
+    return Split(features, labels, columns["origin"])

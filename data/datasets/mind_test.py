@@ -1,0 +1,339 @@
+"""MIND: the union of its files, the split by the id, and one clear line for every broken row."""
+
+import hashlib
+import logging
+import os
+import re
+import shutil
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+
+from rank4class import data
+from rank4class.data.datasets import mind, mind_builder
+
+
+def load(folder, **options):
+    return data.get("mind", path=str(folder), tfds_dir=str(folder / "prepared"), **options)
+
+
+def article(news_id, category="news", title="a title", abstract="an abstract"):
+    return f"{news_id}\t{category}\tsub\t{title}\t{abstract}\thttps://x\t[]\t[]\n"
+
+
+@pytest.fixture
+def tiny_mind(tmp_path):
+    """Writes a small folder in MIND's published layout, two files that share articles; returns its path."""
+    for folder, ids in (("MINDlarge_train", range(70)), ("MINDlarge_dev", range(50, 100))):
+        rows = [
+            article(f"N{i}", ("sports", "autos")[i % 2], f'the "title" {i}', f"abstract {i}" if i % 3 else "")
+            for i in ids
+        ]
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "news.tsv").write_text("".join(rows))
+    return tmp_path
+
+
+def test_mind_is_the_union_of_its_files(tiny_mind):
+    dataset = load(tiny_mind)
+    assert dataset.class_names == ("autos", "sports")
+    seen = {}
+    for split in dataset.splits.values():
+        rows = zip(split.features["text"], split.features["text_pair"], split.labels, strict=True)
+        seen.update({title: (abstract, label) for title, abstract, label in rows})
+    assert list(dataset.splits) == ["train", "validation", "test"]
+    assert sum(len(split) for split in dataset.splits.values()) == 100
+    assert seen == {
+        f'the "title" {i}': (f"abstract {i}" if i % 3 else "", 1 if i % 2 == 0 else 0) for i in range(100)
+    }
+
+
+def test_mind_splits_by_the_id_alone(tiny_mind):
+    def ids(split):
+        return [int(title.rsplit(" ", 1)[1]) for title in split.features["text"]]
+
+    whole = {name: ids(split) for name, split in load(tiny_mind).splits.items()}
+    for name, found in whole.items():
+        percent = [int(hashlib.sha256(f"N{i}".encode()).hexdigest()[:8], 16) % 100 for i in found]
+        assert {("train", "validation", "test")[(p >= 60) + (p >= 80)] for p in percent} == {name}
+        assert found == sorted(found, key="N{}".format)
+    alone = load(tiny_mind / "MINDlarge_dev").splits
+    for name, split in alone.items():
+        assert ids(split) == [i for i in whole[name] if i >= 50]
+
+
+def test_mind_splits_about_60_20_20():
+    splits = mind._split({f"N{i}": None for i in range(10000)})
+    np.testing.assert_allclose([len(split) for split in splits.values()], [6000, 2000, 2000], atol=150)
+
+
+# Each as row 71 of MINDlarge_train, and what is said of it.
+BROKEN_ROWS = [
+    (b"N1\tnews\tsub\ttitle\n", r"train.news\.tsv:71: 4 tab-separated columns, expected 8 \(id, category, "),
+    (article("N100").replace("\n", "\tmore\n").encode(), r"news\.tsv:71: 9 tab-separated columns"),
+    (b"\n", r"news\.tsv:71: 1 tab-separated columns"),
+    (
+        article("N100", title="caf\xe9").encode("latin-1"),
+        r"news\.tsv:71: the line is not UTF-8: invalid continuation",
+    ),
+    (article("N100", title=" ").encode(), r"news\.tsv:71: the title is empty"),
+    (article("N100", category="").encode(), r"news\.tsv:71: the category is empty"),
+    (article("").encode(), r"news\.tsv:71: the id is empty"),
+    (article("N100", title="a \0 title").encode(), r"train.news\.tsv:71: the line has a NUL character"),
+    (
+        b"News ID\tCategory\tSubCategory\tTitle\tAbstract\tURL\tTitle Entities\tAbstract Entities\n",
+        r"train.news\.tsv:71: the row is a header line\. Remove it",
+    ),
+    (
+        article("N3", "autos", "other").encode(),
+        r"train.news\.tsv:71: article N3 has title 'other', but in .*train.news\.tsv:4 it has "
+        """'the "title" 3'""",
+    ),
+    (
+        article("N99", "sports", 'the "title" 99').encode(),
+        r"dev.news\.tsv:50: article N99 has category 'autos', but in .*train.news\.tsv:71 it has "
+        "'sports'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("row", "message"), BROKEN_ROWS)
+def test_a_broken_mind_row_is_named(tiny_mind, row, message):
+    with open(tiny_mind / "MINDlarge_train" / "news.tsv", "ab") as file:
+        file.write(row)
+    with pytest.raises(ValueError, match=message + r".* To skip it, set data\.on_invalid_row=skip\."):
+        load(tiny_mind)
+
+
+def test_broken_mind_rows_are_skipped(tiny_mind):
+    with open(tiny_mind / "MINDlarge_train" / "news.tsv", "ab") as file:
+        file.writelines(row for row, _ in BROKEN_ROWS)
+    messages = [message.replace(":71", f":{71 + i}") for i, (_, message) in enumerate(BROKEN_ROWS)]
+    for _ in range(2):  # before and after a load that skips them
+        with pytest.raises(ValueError, match=messages[0] + r".* To skip it, set data\.on_invalid_row=skip\."):
+            load(tiny_mind)
+        dataset = load(tiny_mind, on_invalid_row="skip")
+        for message, skipped in zip(messages, dataset.skipped, strict=True):
+            assert re.search(message, skipped)
+        assert sum(len(split) for split in dataset.splits.values()) == 100
+
+
+def test_mind_has_to_be_downloaded_by_hand(tmp_path):
+    with pytest.raises(
+        ValueError,
+        match=r"^data\.path=None: .* licence .*Download it from https://msnews.* and set data\.path",
+    ):
+        data.get("mind")
+    with pytest.raises(
+        FileNotFoundError, match=r"^data\.path=.*: no news\.tsv, nor any of MINDlarge_train, .*MINDsmall"
+    ):
+        load(tmp_path)
+    (tmp_path / "MINDsmall_dev").mkdir()
+    (tmp_path / "MINDsmall_dev" / "news.tsv").write_text("")
+    with pytest.raises(ValueError, match=r"MINDsmall_dev.news\.tsv: the file is empty"):
+        load(tmp_path)
+
+
+def test_mind_names_a_category_that_training_lacks(tiny_mind, caplog):
+    with open(tiny_mind / "MINDlarge_train" / "news.tsv", "ab") as file:
+        file.write(article("N101", "kids").encode())  # falls into the test split
+    dataset = load(tiny_mind)
+    kids = dataset.class_names.index("kids")
+    assert kids in dataset.splits["test"].labels
+    assert kids not in dataset.splits["train"].labels
+    assert "no training example of: kids" in caplog.text
+
+
+def contents(dataset):
+    """Returns all that a dataset holds, to be compared."""
+    return dataset.class_names, {
+        name: (split.labels.tolist(), *(column.tolist() for column in split.features.values()))
+        for name, split in dataset.splits.items()
+    }
+
+
+def test_every_article_names_its_place_and_every_file_its_hash(tiny_mind, caplog):
+    caplog.set_level(logging.INFO, logger="absl")
+    dataset = load(tiny_mind)
+    for split in dataset.splits.values():
+        assert split.labels.dtype == np.int32
+        for origin, title in zip(split.origins, split.features["text"], strict=True):
+            i = int(title.rsplit(" ", 1)[1])
+            assert origin == (
+                f"MINDlarge_train/news.tsv:{i + 1}" if i < 70 else f"MINDlarge_dev/news.tsv:{i - 49}"
+            )
+    paths = [tiny_mind / f"MINDlarge_{part}" / "news.tsv" for part in ("train", "dev")]
+    hashes = [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths]
+    assert dataset.files == {str(path): hash for path, hash in zip(paths, hashes, strict=True)}
+    for path, hash in dataset.files.items():
+        assert f"{path}: SHA-256 {hash}" in caplog.text
+    assert "MIND has the classes autos, sports" in caplog.text
+    sizes = [len(split) for split in dataset.splits.values()]
+    assert (
+        "MIND has {} train articles, {} validation articles, {} test articles".format(*sizes) in caplog.text
+    )
+
+
+def test_odd_rows_as_they_are_published(tmp_path):
+    entities = r'[{"Label": "A \"B\", C", "WikidataId": "Q1", "SurfaceForms": ["a\tb", "caf\u00e9"]}]'
+    rows = [f'N{i}\tnews\tsub\t"Quoted, it\'s" {i}\t\thttps://x\t{entities}\t\r\n' for i in range(20)]
+    (tmp_path / "news.tsv").write_bytes(b"\xef\xbb\xbf" + "".join(rows).encode())
+    splits = load(tmp_path).splits
+    titles = np.concatenate([split.features["text"] for split in splits.values()])
+    assert set(titles) == {f'"Quoted, it\'s" {i}' for i in range(20)}
+    assert {abstract for split in splits.values() for abstract in split.features["text_pair"]} == {""}
+
+
+@pytest.mark.parametrize("inner", ["", "MINDlarge_train/"])
+def test_zip_files_as_they_are_published(tiny_mind, tmp_path, inner):
+    expected = contents(load(tiny_mind))
+    with zipfile.ZipFile(tmp_path / "MINDlarge_train.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(tmp_path / "MINDlarge_train" / "news.tsv", f"{inner}news.tsv")
+        archive.writestr(f"{inner}behaviors.tsv", "1\tU1\n")
+        archive.writestr("__MACOSX/MINDlarge_train/news.tsv", "not ours")
+    shutil.rmtree(tmp_path / "MINDlarge_train")
+    (tmp_path / "MINDlarge_dev.zip").write_text("left out, as its folder is there")
+    dataset = load(tiny_mind)
+    assert contents(dataset) == expected
+    assert set(dataset.files) == {
+        str(tmp_path / name) for name in ("MINDlarge_train.zip", "MINDlarge_dev/news.tsv")
+    }
+    origins = np.concatenate([split.origins for split in dataset.splits.values()])
+    assert f"MINDlarge_train.zip/{inner}news.tsv:70" in origins
+
+
+def test_broken_zip_files(tmp_path):
+    path = tmp_path / "MINDsmall_train.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("news.tsv", "".join(article(f"N{i}", title=f"title {i * i}") for i in range(999)))
+    whole = path.read_bytes()
+    broken = bytearray(whole)
+    broken[len(whole) // 2] ^= 255
+    for content in (whole[:-500], broken, b"<html>not found</html>"):
+        path.write_bytes(content)
+        with pytest.raises(
+            ValueError, match=r"MINDsmall_train\.zip: not a complete zip file .*\. Download it"
+        ):
+            load(tmp_path, on_invalid_row="skip")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("behaviors.tsv", "")
+    with pytest.raises(ValueError, match=r"MINDsmall_train\.zip: no news\.tsv, expected one news\.tsv"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("flags", "compression", "message"),
+    [
+        (1, 0, "is encrypted"),
+        (0, 97, "compression method is not supported"),
+        (0, 12, "compression method is not supported"),  # bzip2, which Python would inflate whole
+    ],
+)
+def test_zip_files_that_cannot_be_unpacked(tmp_path, flags, compression, message):
+    path = tmp_path / "MINDsmall_train.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("news.tsv", article("N1"))
+    content = bytearray(path.read_bytes())
+    for header in (content.find(b"PK\3\4") + 6, content.find(b"PK\1\2") + 8):
+        content[header : header + 4] = bytes([flags, 0, compression, 0])
+    path.write_bytes(content)
+    with pytest.raises(
+        ValueError, match=rf"^{path}: cannot be read \(.*{message}.*\)\. Unpack it to {path.with_suffix('')}"
+    ):
+        load(tmp_path, on_invalid_row="skip")
+
+
+def test_a_small_zip_file_of_a_large_one_is_not_inflated(tmp_path, monkeypatch, memory_below):
+    path = tmp_path / "MINDsmall_train.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("behaviors.tsv", bytes(10))
+        archive.writestr("news.tsv", bytes(30_000_000))
+    monkeypatch.setattr(mind, "MAX_BYTES", 29_999_999)
+    with (
+        memory_below(4e6),
+        pytest.raises(ValueError, match=f"^{path}: news.tsv inflates to 0.0 GB, more than 0.03 GB"),
+    ):
+        mind._open(str(tmp_path), path.name)
+    content = path.read_bytes()
+    size = struct.pack("<I", 30_000_000)
+    assert content.count(size) == 2
+    path.write_bytes(content.replace(size, struct.pack("<I", 1000)))  # which is not true
+    with (
+        memory_below(4e6),
+        pytest.raises(ValueError, match=f"^{path}: not a complete zip file .Bad CRC-32 for file 'news.tsv'"),
+    ):
+        mind._open(str(tmp_path), path.name)
+
+
+def test_a_folder_of_what_is_prepared_that_cannot_be_written(tiny_mind):
+    (tiny_mind / "prepared").write_text("a file")
+    with pytest.raises(
+        OSError, match=rf"^data\.tfds_dir=.*: {tiny_mind}/prepared/mind/.* cannot be written \("
+    ):
+        load(tiny_mind)
+
+
+@pytest.mark.nightly
+def test_what_is_prepared_is_not_read_again(tiny_mind, monkeypatch):
+    (tiny_mind / "MINDsmall_dev").mkdir()
+    (tiny_mind / "MINDsmall_dev" / "news.tsv").write_text("N1\n" + article("N200"))
+    first = load(tiny_mind, on_invalid_row="skip")
+    assert first.skipped == (
+        "MINDsmall_dev/news.tsv:1: 1 tab-separated columns, expected 8 (" + ", ".join(mind.COLUMNS) + ").",
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(mind, "_articles", None)  # no call survives that
+        again = load(tiny_mind, on_invalid_row="skip")
+    assert contents(again) == contents(first)
+    assert (again.skipped, again.files) == (first.skipped, first.files)
+    with open(tiny_mind / "MINDsmall_dev" / "news.tsv", "a") as file:
+        file.write(article("N201"))
+    other = load(tiny_mind, on_invalid_row="skip")
+    assert sum(len(split) for split in other.splits.values()) == 102
+    assert len(list(tiny_mind.glob("prepared/mind/*/*"))) == 2
+
+
+def test_a_preparation_that_is_killed_is_not_taken_for_complete(tiny_mind, monkeypatch):
+    generate = mind_builder.Mind._generate_examples
+
+    def killed(builder, articles):
+        yield from generate(builder, articles[:30])
+        shutil.copytree(builder.data_dir, tiny_mind / "remains")  # which a kill leaves there
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mind_builder.Mind, "_generate_examples", killed)
+        with pytest.raises(KeyboardInterrupt):
+            load(tiny_mind)
+    [folder] = tiny_mind.glob("prepared/mind/*")
+    os.rename(tiny_mind / "remains", folder / "1.0.0.incompleteABCDEF")
+    assert sum(len(split) for split in load(tiny_mind).splits.values()) == 100
+
+
+def test_two_programs_prepare_at_once(tiny_mind, monkeypatch):
+    articles = mind._articles
+
+    def overtaken(*args):
+        with monkeypatch.context() as patch:
+            patch.setattr(mind, "_articles", articles)
+            load(tiny_mind)
+        return articles(*args)
+
+    monkeypatch.setattr(mind, "_articles", overtaken)
+    assert sum(len(split) for split in load(tiny_mind).splits.values()) == 100
+
+
+def test_what_is_prepared_is_damaged(tiny_mind):
+    load(tiny_mind)
+    [shard] = tiny_mind.glob("prepared/mind/*/*/mind-train.tfrecord*")
+    shard.write_bytes(shard.read_bytes()[:-9])
+    with pytest.raises(ValueError, match=r"prepared/mind/.*: damaged\. Remove it to prepare it again"):
+        load(tiny_mind)
+
+
+def test_an_empty_split(tmp_path):
+    (tmp_path / "news.tsv").write_text(article("N1"))
+    with pytest.raises(ValueError, match="the validation split has no example"):
+        load(tmp_path)

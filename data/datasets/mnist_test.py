@@ -1,0 +1,167 @@
+"""MNIST: counts, pixels in their places, and one clear line for every broken file."""
+
+import gzip
+import os
+import struct
+
+import numpy as np
+import pytest
+
+from rank4class import data
+from rank4class.data.datasets import mnist
+
+
+def idx(array):
+    return (
+        struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
+    )
+
+
+@pytest.fixture
+def tiny_mnist(tmp_path):
+    """Writes a small folder in MNIST's published layout; returns its path.
+
+    In image `i` of a file the pixel of row `r` and column `c` is `r + 2 * c + i`.
+    """
+    rows, columns = np.indices([28, 28])
+    for name, size in (("train", 100), ("t10k", 20)):
+        numbers = np.arange(size)
+        images = rows + 2 * columns + numbers[:, None, None]
+        (tmp_path / f"{name}-images-idx3-ubyte").write_bytes(idx(images))
+        (tmp_path / f"{name}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(numbers % 10)))
+    return tmp_path
+
+
+def test_mnist_by_hand(tiny_mnist):
+    dataset = data.get("mnist", path=str(tiny_mnist))
+    assert dataset.class_names == tuple("0123456789")
+    assert set(dataset.files) == {str(path) for path in tiny_mnist.iterdir()}
+    numbers = {}
+    for name, split in dataset.splits.items():
+        images = split.features["image"]
+        assert images.dtype == np.uint8
+        assert images.shape == (len(split), 28, 28, 1)
+        numbers[name] = images[:, 0, 0, 0].astype(int)
+        np.testing.assert_array_equal(images[:, 20, 3, 0], numbers[name] + 26)
+        np.testing.assert_array_equal(numbers[name] % 10, split.labels)
+        file = "t10k" if name == "test" else "train"
+        assert split.origin(1) == f"{file}-images-idx3-ubyte record {numbers[name][1] + 1}"
+    assert np.bincount(dataset.splits["validation"].labels).tolist() == [1] * 10
+    assert sorted([*numbers["train"], *numbers["validation"]]) == list(range(100))
+    assert numbers["test"].tolist() == list(range(20))
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        ("t10k-images-idx3-ubyte", lambda b: b[:-1], r"idx3-ubyte: 15695 bytes, but 15696 by its header"),
+        (
+            "t10k-images-idx3-ubyte",
+            lambda b: b + b"a",
+            r"idx3-ubyte: more than the 15696 bytes of its header",
+        ),
+        (
+            "t10k-images-idx3-ubyte",
+            lambda b: b[:9],
+            r"t10k-images-idx3-ubyte: 9 bytes, but the header alone has 16",
+        ),
+        (
+            "t10k-images-idx3-ubyte",
+            lambda b: b[:4] + struct.pack(">3I", 2**31, 2**31, 4),
+            r"t10k-images-idx3-ubyte: 18,446,744,073,709,551,616 bytes by its header, more than",
+        ),
+        (
+            "t10k-images-idx3-ubyte",
+            lambda b: b[:4] + struct.pack(">3I", 10**9 // 784, 28, 28),
+            r"t10k-images-idx3-ubyte: 16 bytes, but 999999856 by its header",
+        ),
+        ("t10k-images-idx3-ubyte", lambda b: b"", r"t10k-images-idx3-ubyte: magic number 0x,"),
+        (
+            "train-images-idx3-ubyte",
+            lambda b: idx(np.arange(100)),
+            r"train-images-idx3-ubyte: magic number 0x00000801, but 0x00000803 marks an IDX file",
+        ),
+        (
+            "train-images-idx3-ubyte",
+            lambda b: idx(np.zeros([100, 32, 28])),
+            r"train-images-idx3-ubyte: images of 32 x 28 pixels, expected 28 x 28",
+        ),
+        (
+            "t10k-labels-idx1-ubyte.gz",
+            lambda b: b[:-9],
+            r"t10k-labels-idx1-ubyte\.gz: truncated, or not gzip",
+        ),
+        ("t10k-labels-idx1-ubyte.gz", lambda b: b[2:], r"t10k-labels-idx1-ubyte\.gz: truncated, or not gzip"),
+        (
+            "t10k-labels-idx1-ubyte.gz",
+            lambda b: b[:10] + b"\xff" + b[11:],
+            r"t10k-labels-idx1-ubyte\.gz: truncated, or not gzip",
+        ),
+        (
+            "train-labels-idx1-ubyte.gz",
+            lambda b: gzip.compress(idx(np.arange(101) % 10)),
+            r"train-images-idx3-ubyte: 100 images, but .*train-labels-idx1-ubyte\.gz has 101 labels",
+        ),
+        (
+            "t10k-labels-idx1-ubyte.gz",
+            lambda b: gzip.compress(idx(np.arange(20))),
+            r"t10k-labels-idx1-ubyte\.gz: record 11 of 20 has label 10, outside 0\.\.9",
+        ),
+        (
+            "train-labels-idx1-ubyte.gz",
+            lambda b: gzip.compress(idx(np.arange(100) % 9)),
+            r"MNIST: class '9' has 0 training images, but a tenth .* at least 10",
+        ),
+    ],
+)
+def test_a_broken_mnist_file_is_named(tiny_mnist, file, change, message):
+    path = tiny_mnist / file
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(ValueError, match=message):
+        data.get("mnist", path=str(tiny_mnist))
+
+
+def test_a_small_gzip_file_of_a_large_one_is_not_inflated(tiny_mnist, memory_below):
+    path = tiny_mnist / "t10k-labels-idx1-ubyte.gz"
+    path.write_bytes(gzip.compress(idx(np.arange(20) % 10)) + gzip.compress(bytes(30_000_000)))
+    assert path.stat().st_size < 100_000
+    with (
+        memory_below(4e6),
+        pytest.raises(ValueError, match="^.*t10k-labels-idx1-ubyte.gz: more than the 28 byt"),
+    ):
+        mnist.read_part(str(tiny_mnist), "t10k")
+
+
+def test_a_missing_mnist_file_is_named(tiny_mnist):
+    (tiny_mnist / "t10k-labels-idx1-ubyte.gz").unlink()
+    with pytest.raises(FileNotFoundError, match=r"t10k-labels-idx1-ubyte: no such file, nor .*ubyte\.gz"):
+        data.get("mnist", path=str(tiny_mnist))
+
+
+def test_real_mnist(real_data, tmp_path):
+    for part in ("images-idx3-ubyte.gz", "labels-idx1-ubyte.gz"):
+        published = os.path.join(real_data("mnist"), f"t10k-{part}")
+        for name in ("train", "t10k"):
+            os.symlink(os.path.abspath(published), tmp_path / f"{name}-{part}")
+    splits = data.get("mnist", path=str(tmp_path)).splits
+    assert {name: len(split) for name, split in splits.items()} == {
+        "train": 9000,
+        "validation": 1000,
+        "test": 10000,
+    }
+    assert np.bincount(splits["test"].labels).tolist() == [
+        980,
+        1135,
+        1032,
+        1010,
+        982,
+        892,
+        958,
+        1028,
+        974,
+        1009,
+    ]
+    # The nearest mean image names most digits: pixels and labels belong together.
+    means = [splits["train"].features["image"][splits["train"].labels == i].mean(axis=0) for i in range(10)]
+    distances = [np.abs(splits["test"].features["image"][:500] - mean).sum(axis=(1, 2, 3)) for mean in means]
+    assert np.mean(np.argmin(distances, axis=0) == splits["test"].labels[:500]) > 0.6

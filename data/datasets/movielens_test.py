@@ -1,0 +1,401 @@
+"""MovieLens: its published layouts, the split of the pairs, and one clear line for every broken file."""
+
+import hashlib
+import re
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
+
+from rank4class import data
+from rank4class.data.datasets import movielens
+
+TITLES = {2: "Toy Story (1995)", 3: "Léon, or so (1994)", 7: "Emma (1996)", 30: "Emma (1996)", 31: "Unseen"}
+USERS, MOVIES = (4, 9, 10, 11, 25), (2, 3, 5, 7, 30)  # movie 5 the title is empty., 31 no rating
+PAIRS = [(user, movie) for user in USERS for movie in MOVIES if (user + movie) % 6]
+
+
+def rows(separator):
+    return [separator.join((str(u), str(m), f"{(u + m) % 5 + 1}", f"{880000000 + u}")) for u, m in PAIRS]
+
+
+def write(folder, layout):
+    """Writes the pairs and the titles as a release has them; returns the file of ratings."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if layout == "ratings.csv":
+        quoted = {i: f'"{title}"' if "," in title else title for i, title in TITLES.items()}
+        titles = ["movieId,title,genres", *(f"{i},{title},Drama|War" for i, title in quoted.items())]
+        (folder / "movies.csv").write_text("\r\n".join(titles) + "\r\n", "utf-8", newline="")
+        text = "".join(
+            f"{row}\r\n" for row in ("userId,movieId,rating,timestamp", *rows(",")[::-1])
+        )  # in any order
+    elif layout == "u.data":
+        flags = "|".join("0" * 19)
+        titles = [f"{i}|{title}|01-Jan-1995||http://us.imdb.com/M|{flags}" for i, title in TITLES.items()]
+        (folder / "u.item").write_text("\n".join(titles) + "\n", "latin-1")
+        text = "".join(f"{row}\n" for row in rows("\t"))
+    else:
+        titles = [f"{i}::{title}::Animation|Children's" for i, title in TITLES.items()]
+        (folder / "movies.dat").write_text("\n".join(titles) + "\n", "latin-1")
+        text = "".join(f"{row}\n" for row in rows("::"))
+    (folder / layout).write_text(text, newline="")
+    return folder / layout
+
+
+LAYOUTS = [layout.ratings for layout in movielens.LAYOUTS]
+
+
+def pairs_of(split, dataset):
+    """Returns the (user, movie) of a split's labels and of what it excludes, by origins and names."""
+    return [
+        {
+            (split.origin(row), dataset.class_names[column])
+            for row, column in zip(*part.nonzero(), strict=True)
+        }
+        for part in (split.labels, split.excluded)
+        if part is not None
+    ]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("as_file", [False, True])
+def test_published_layouts(tmp_path, layout, as_file):
+    file = write(tmp_path, layout)
+    dataset = data.get("movielens", path=str(file if as_file else tmp_path))
+    names = ("Toy Story (1995)", "Léon, or so (1994)", "movie 5", "Emma (1996) [7]", "Emma (1996) [30]")
+    assert dataset.class_names == names
+    found = {name: pairs_of(split, dataset) for name, split in dataset.splits.items()}
+    (train,), (validation, before_validation), (test, before_test) = found.values()
+    everything = {(f"user {u}", names[MOVIES.index(m)]) for u, m in PAIRS}
+    assert train | validation | test == everything
+    assert (len(train), len(validation), len(test)) == (16, 2, 2)
+    users = {user for user, _ in validation}
+    assert before_validation == {pair for pair in train if pair[0] in users}
+    users = {user for user, _ in test}
+    assert before_test == {pair for pair in train | validation if pair[0] in users}
+    for split in dataset.splits.values():
+        assert split.features["id"].dtype == np.int32
+        assert [split.origin(i) for i in range(len(split))] == [
+            f"user {USERS[i]}" for i in split.features["id"]
+        ]
+        assert split.labels.dtype == np.float32
+        assert set(split.labels.data) == {1.0}
+    assert dataset.splits["train"].features["id"].tolist() == [0, 1, 2, 3, 4]
+    digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(tmp_path.iterdir())]
+    assert [digest for _, digest in sorted(dataset.files.items())] == digests
+
+
+@pytest.mark.parametrize("columns", [3, 4])
+@pytest.mark.parametrize("change", [str.lower, str.upper, '"{}"'.format])
+def test_ratings_and_titles_under_other_headers(tmp_path, monkeypatch, columns, change):
+    expected = data.get("movielens", path=str(write(tmp_path / "published", "ratings.csv")))
+    file = write(tmp_path, "ratings.csv")
+    titles = file.parent / "movies.csv"
+    for path, names in ((file, movielens.COLUMNS[:columns]), (titles, ("movieId", "title", "genres"))):
+        lines = path.read_text().splitlines()
+        if path == file:
+            lines = [",".join(line.split(",")[:columns]) for line in lines]
+        path.write_text("".join(f"{line}\n" for line in [",".join(map(change, names)), *lines[1:]]))
+    with monkeypatch.context() as patch:
+        patch.setattr(movielens, "_read_line_by_line", None)  # which takes several times the time
+        dataset = data.get("movielens", path=str(tmp_path))
+    assert dataset.class_names == expected.class_names
+    for name, split in dataset.splits.items():
+        assert pairs_of(split, dataset) == pairs_of(expected.splits[name], expected)
+    for row in ("4,99", "4,99,3,8,9", "4,99,3" if columns == 4 else "4,99,3,8"):
+        before = file.read_text()
+        file.write_text(f"{before}{row}\n")
+        message = (
+            f"{file}:22: {row.count(',') + 1} columns separated by ',', expected {columns} (userId, movieId, "
+        )
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+            data.get("movielens", path=str(tmp_path))
+        file.write_text(before)
+
+
+def test_titles_without_genres(tmp_path):
+    file = write(tmp_path, "ratings.csv").parent / "movies.csv"
+    file.write_text("movieId,title\n2,Heat (1995)\n3,Emma (1996)\n")
+    names = ("Heat (1995)", "Emma (1996)", "movie 5", "movie 7", "movie 30")
+    assert data.get("movielens", path=str(tmp_path)).class_names == names
+
+
+def test_the_layouts_say_the_same(tmp_path):
+    datasets = []
+    for layout in LAYOUTS:
+        datasets.append(data.get("movielens", path=str(write(tmp_path / layout, layout))))
+    first = datasets[0]
+    for other in datasets[1:]:
+        assert other.class_names == first.class_names
+        for name, split in other.splits.items():
+            assert pairs_of(split, other) == pairs_of(first.splits[name], first)
+
+
+def test_without_titles(tmp_path):
+    write(tmp_path, "u.data")
+    (tmp_path / "u.item").unlink()
+    dataset = data.get("movielens", path=str(tmp_path))
+    assert dataset.class_names == tuple(f"movie {i}" for i in MOVIES)
+    assert list(dataset.files) == [str(tmp_path / "u.data")]
+
+
+def test_shares_and_seed(tmp_path):
+    write(tmp_path, "u.data")
+    knobs = {"path": str(tmp_path), "validation_fraction": 0.3, "test_fraction": 0.2}
+    first, again, other = (data.get("movielens", **knobs, split_seed=seed) for seed in (0, 0, 1))
+    assert [split.labels.nnz for split in first.splits.values()] == [10, 6, 4]
+    tests = [pairs_of(dataset.splits["test"], dataset) for dataset in (first, again, other)]
+    assert tests[0] == tests[1] != tests[2]
+
+
+BAD_ROWS = {
+    "4\t2\t3": "3 columns separated by '\\t', expected 4 (userId, movieId, rating, timestamp)",
+    "4\t2\t3\t8\t9": "5 columns separated by '\\t', expected 4 (userId, movieId, rating, timestamp)",
+    "4 2 3 8": "1 columns separated by '\\t', expected 4",
+    "four\t2\t3\t8": "user 'four' is not an id from 0 to 2147483647",
+    "4\t2.5\t3\t8": "movie '2.5' is not an id from 0 to 2147483647",
+    "4\t-2\t3\t8": "movie '-2' is not an id",
+    "2147483648\t2\t3\t8": "user '2147483648' is not an id from 0 to 2147483647",
+    f"{'9' * 5000}\t2\t3\t8": f"user '{'9' * 80}' is not an id from 0 to 2147483647",
+    "4\t99\tnan\t8": "rating 'nan' is not a finite number",
+    "4\t99\t\t8": "rating '' is not a finite number",
+    "4\t99\t3\tinf": "timestamp 'inf' is not a finite number",
+    "4\t99\t3\tnow": "timestamp 'now' is not a finite number",
+    "4\t3\t5\t9": "line 1 already has user 4 and movie 3.",
+}
+
+
+@pytest.mark.parametrize("row", BAD_ROWS, ids=BAD_ROWS.values())
+def test_a_bad_row_is_named_or_left_out(tmp_path, row):
+    file = write(tmp_path, "u.data")
+    message = f"{file}:22: {BAD_ROWS[row]}"
+    expected = data.get("movielens", path=str(file))
+    assert len(PAIRS) == 20
+    file.write_text(f"{file.read_text()}\n{row}\n")  # after a blank line, which is passed over
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        data.get("movielens", path=str(file))
+    dataset = data.get("movielens", path=str(file), on_invalid_row="skip")
+    assert len(dataset.skipped) == 1
+    assert dataset.skipped[0].startswith(message)
+    for name, split in dataset.splits.items():
+        assert pairs_of(split, dataset) == pairs_of(expected.splits[name], expected)
+
+
+@pytest.mark.parametrize("layout", ["ratings.csv", "ratings.dat"])
+def test_a_bad_row_of_the_other_layouts(tmp_path, layout):
+    file = write(tmp_path, layout)
+    separator = "," if layout == "ratings.csv" else "::"
+    with file.open("a") as opened:
+        opened.write(separator.join("four") + "\n")
+    line = 22 if layout == "ratings.csv" else 21
+    with pytest.raises(ValueError, match=f"^{file}:{line}: user 'f'"):
+        data.get("movielens", path=str(file))
+    assert len(data.get("movielens", path=str(file), on_invalid_row="skip").skipped) == 1
+
+
+def test_files_that_were_joined(tmp_path):
+    file, titles = write(tmp_path, "ratings.csv"), tmp_path / "movies.csv"
+    expected = data.get("movielens", path=str(file))
+    with file.open("a") as opened:
+        opened.write("\ufeffuserId,movieId,rating,timestamp\n")
+    with titles.open("a") as opened:
+        opened.write("movieId,title,genres\n")
+    message = "{}:{}: the row repeats the header line. Remove it."
+    with pytest.raises(ValueError, match=f"^{re.escape(message.format(file, 22))}"):
+        data.get("movielens", path=str(file))
+    dataset = data.get("movielens", path=str(file), on_invalid_row="skip")
+    assert dataset.skipped == (message.format(file, 22), message.format(titles, 7))
+    assert dataset.class_names == expected.class_names
+
+
+TITLE_ROWS = {
+    "5|": "2 columns, expected at least 3 (movie, title, ...).",
+    "five|Heat|": "movie 'five' is not an id from 0 to 2147483647.",
+    "5| |": "the title is empty.",
+    "2|Heat|": "{file}:1 already has movie 2.",
+}
+
+
+@pytest.mark.parametrize("row", TITLE_ROWS)
+def test_a_bad_title_is_named_or_left_out(tmp_path, row):
+    write(tmp_path, "u.data")
+    file = tmp_path / "u.item"
+    file.write_text(f"{file.read_text('latin-1')}{row}\n", "latin-1")
+    message = f"{file}:6: {TITLE_ROWS[row]}".format(file=file)
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        data.get("movielens", path=str(tmp_path))
+    dataset = data.get("movielens", path=str(tmp_path), on_invalid_row="skip")
+    assert dataset.skipped == (message,)
+    assert dataset.class_names[2] == "movie 5"
+
+
+@pytest.mark.parametrize(("row", "columns"), [("5,Heat, The,Crime", 4), ("5,Heat", 2)])
+def test_a_title_with_a_comma_and_no_quotes(tmp_path, row, columns):
+    file = write(tmp_path, "ratings.csv").parent / "movies.csv"
+    with file.open("a") as opened:
+        opened.write(f"{row}\n")
+    message = f"{file}:7: {columns} columns, but 3 in the header. Put double quotes around"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        data.get("movielens", path=str(tmp_path))
+    assert data.get("movielens", path=str(tmp_path), on_invalid_row="skip").class_names[2] == "movie 5"
+
+
+def test_a_title_that_is_not_utf8(tmp_path):
+    write(tmp_path, "ratings.csv")
+    with (tmp_path / "movies.csv").open("ab") as file:
+        file.write(b"5,Am\xe9lie,Comedy\n")
+    with pytest.raises(ValueError, match=r"movies\.csv:7: title 'Am\\udce9lie' is not UTF-8"):
+        data.get("movielens", path=str(tmp_path))
+
+
+@pytest.mark.parametrize("layout", ["u.data", "ratings.dat"])
+def test_titles_in_the_encoding_of_either_release(tmp_path, layout):
+    file = write(tmp_path, layout).parent / {"u.data": "u.item", "ratings.dat": "movies.dat"}[layout]
+    text = file.read_text("latin-1")
+    for encoding in ("latin-1", "utf-8", "utf-8-sig"):
+        file.write_text(text + "\n", encoding)  # a blank line is passed over
+        assert data.get("movielens", path=str(tmp_path)).class_names[1] == "Léon, or so (1994)"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "movies.csv: the file is empty"),
+        ("\n\n", "movies.csv: header '', expected 'movieId,title,genres'"),
+        (
+            "2,Heat (1995),Crime\n",
+            "movies.csv:1: header '2,Heat (1995),Crime', expected 'movieId,title,genres'",
+        ),
+    ],
+)
+def test_a_file_of_titles_without_its_header(tmp_path, text, message):
+    write(tmp_path, "ratings.csv")
+    (tmp_path / "movies.csv").write_text(text)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        data.get("movielens", path=str(tmp_path))
+
+
+def test_files_that_are_not_there(tmp_path):
+    for path in (tmp_path, tmp_path / "u.data", tmp_path / "other.csv"):
+        message = f"data.path={path}: no ratings.csv, u.data, ratings.dat. Set it to one of"
+        with pytest.raises(FileNotFoundError, match=message):
+            data.get("movielens", path=str(path))
+
+
+def test_several_layouts(tmp_path):
+    for layout in ("u.data", "ratings.csv"):
+        write(tmp_path, layout)
+    with pytest.raises(
+        ValueError, match=f"data.path={tmp_path}: the folder has ratings.csv and u.data. Set it to one of"
+    ):
+        data.get("movielens", path=str(tmp_path))
+    assert data.get("movielens", path=str(tmp_path / "u.data")).class_names[2] == "movie 5"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_file_that_may_be_cut_short(tmp_path, caplog, layout):
+    file = write(tmp_path, layout)
+    data.get("movielens", path=str(file))
+    assert "cut short" not in caplog.text
+    file.write_bytes(file.read_bytes().rstrip()[:-2])
+    data.get("movielens", path=str(file))
+    assert f"{file} has no end of line at its end: was the file cut short?" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"ratings\.csv: the file is empty"),
+        (
+            "userId,movieId\n1,2\n",
+            r"ratings\.csv:1: header 'userId,movieId', expected 'userId,movieId,rating,timestamp'",
+        ),
+        (
+            "movieId,userId,rating\n1,2,3\n",
+            r"ratings\.csv:1: header 'movieId,userId,rating', expected 'userId,movieId",
+        ),
+        (
+            "userId;movieId;rating\n1;2;3\n",
+            r"ratings\.csv:1: header 'userId;movieId;rating', expected 'userId,movieId",
+        ),
+        (
+            "user,movie\n1,2\n",
+            r"ratings\.csv:1: header 'user,movie', expected 'userId,movieId,rating,timestamp'",
+        ),
+        ("userId,movieId,rating,timestamp\n", r"ratings\.csv: no rating\.$"),
+        ("\ufeffuserId,movieId,rating,timestamp\n", r"ratings\.csv: no rating\.$"),
+    ],
+)
+def test_a_file_without_ratings(tmp_path, text, message):
+    (tmp_path / "ratings.csv").write_text(text, "utf-8")
+    with pytest.raises(ValueError, match=message):
+        data.get("movielens", path=str(tmp_path))
+
+
+def test_a_file_of_bad_rows_alone(tmp_path):
+    (tmp_path / "u.data").write_text("one\n")
+    with pytest.raises(
+        ValueError, match=rf"u\.data: no rating\. All rows are invalid, the first: {tmp_path}/u\.d"
+    ):
+        data.get("movielens", path=str(tmp_path), on_invalid_row="skip")
+
+
+@pytest.fixture
+def published(tmp_path, monkeypatch):
+    """Lets TensorFlow Datasets download two releases; returns the folder of what it prepares."""
+    for release in ("latest-small", "20m"):
+        folder = write(tmp_path / "published" / f"ml-{release}", "ratings.csv").parent
+        with (folder / "movies.csv").open("a") as file:
+            file.write("5,Heat (1995),Crime\n")
+
+    def download(manager, url):
+        assert url.startswith("https://files.grouplens.org/datasets/movielens/")
+        return str(tmp_path / "published")
+
+    monkeypatch.setattr(tfds.download.DownloadManager, "download_and_extract", download)
+    return tmp_path / "prepared"
+
+
+def test_from_tfds(published, tmp_path, monkeypatch):
+    monkeypatch.setattr(movielens, "BATCH", 7)
+    expected = data.get("movielens", path=str(tmp_path / "published" / "ml-20m"))
+    assert expected.class_names[2] == "Heat (1995)"
+    for release in ("latest-small", "20m"):
+        dataset = data.get("movielens", release=release, tfds_dir=str(published))
+        assert dataset.class_names == expected.class_names
+        for name, split in dataset.splits.items():
+            assert pairs_of(split, dataset) == pairs_of(expected.splits[name], expected)
+        assert dataset.files == {}
+    prepared = sorted(path.name for path in (published / "movielens").glob("*-ratings"))
+    assert prepared == ["20m-ratings", "latest-small-ratings"]
+    [file] = published.rglob("*20m-ratings/*/*tfrecord*")
+    for spoil in (lambda: file.write_bytes(file.read_bytes()[:-9]), file.unlink):
+        spoil()
+        with pytest.raises(ValueError, match=f"^{file.parent}: damaged. Remove it to prepare it again"):
+            data.get("movielens", release="20m", tfds_dir=str(published))
+
+
+def test_from_tfds_with_a_pair_twice(published, tmp_path):
+    user, movie = PAIRS[3]
+    with (tmp_path / "published" / "ml-latest-small" / "ratings.csv").open("a") as file:
+        file.write(2 * f"{user},{movie},1.0,8\n")
+    message = f"movielens/latest-small-ratings: user {user} has movie {movie} twice."
+    with pytest.raises(ValueError, match=message):
+        data.get("movielens", tfds_dir=str(published))
+    dataset = data.get("movielens", on_invalid_row="skip", tfds_dir=str(published))
+    assert dataset.skipped == (message,)
+    assert all(set(split.labels.data) == {1.0} for split in dataset.splits.values())
+    assert sum(split.labels.nnz for split in dataset.splits.values()) == 20
+
+
+@pytest.mark.parametrize("error", [OSError("no route"), NonMatchingChecksumError("no route")])
+def test_a_download_that_fails(monkeypatch, tmp_path, error):
+    def fail(*_args, **_kwargs):
+        raise error
+
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", fail)
+    message = rf"MovieLens cannot be downloaded to .*{tmp_path}/movielens/.*\(no route\)\. Set data\.path"
+    message = rf"^data\.tfds_dir={tmp_path}: {message}"
+    with pytest.raises(OSError, match=message):
+        data.get("movielens", tfds_dir=str(tmp_path))

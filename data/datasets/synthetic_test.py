@@ -1,0 +1,45 @@
+"""Synthetic vectors: their spread around their centres, and their counts."""
+
+import numpy as np
+import pytest
+
+from rank4class import data
+
+
+def test_examples_lie_around_the_centres_of_their_classes():
+    dataset = data.get("synthetic", num_classes=4, num_examples=4000, width=50, spread=0.1)
+    train, test = dataset.splits["train"], dataset.splits["test"]
+    assert train.features["embedding"].dtype == np.float32
+    centres = np.stack([train.features["embedding"][train.labels == i].mean(axis=0) for i in range(4)])
+    away = test.features["embedding"] - centres[test.labels]
+    assert np.square(away).sum(axis=1).mean() == pytest.approx(0.1**2, rel=0.05)
+    assert np.square(centres).sum(axis=1).mean() == pytest.approx(1.0, rel=0.4)
+    distances = np.linalg.norm(test.features["embedding"][:, None] - centres, axis=2)
+    np.testing.assert_array_equal(distances.argmin(axis=1), test.labels)
+
+
+def test_fewer_examples_than_classes():
+    splits = data.get("synthetic", num_classes=1000, num_examples=100).splits
+    assert sorted(splits["train"].labels) == list(range(60))
+    assert sorted(splits["test"].labels) == list(range(20))
+
+
+def test_the_seed_decides():
+    def vectors(seed):
+        return data.get("synthetic", num_examples=50, split_seed=seed).splits["train"].features["embedding"]
+
+    np.testing.assert_array_equal(vectors(1), vectors(1))
+    assert (vectors(1) != vectors(2)).all()
+
+
+@pytest.mark.parametrize(
+    ("knobs", "message"),
+    [
+        ({"num_classes": 1}, "data.num_classes=1: too small. Set it to at least 2"),
+        ({"num_examples": 4}, "data.num_examples=4: too small. Set it to at least 5"),
+        ({"spread": -1.0}, "data.spread=-1.0: too small. Set it to at least 0"),
+    ],
+)
+def test_what_cannot_be_drawn(knobs, message):
+    with pytest.raises(ValueError, match=message):
+        data.get("synthetic", **knobs)

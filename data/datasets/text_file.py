@@ -1,0 +1,362 @@
+"""Texts and labels of the user: TSV, CSV or JSON lines."""
+
+import functools
+import itertools
+import os
+import re
+import reprlib
+from typing import NamedTuple
+
+import numpy as np
+from absl import logging
+
+from rank4class.data import arguments
+from rank4class.data.dataset import Dataset, Split, draw_together
+from rank4class.data.readers import class_tables, files, rows, strict_json
+from rank4class.data.registry import DATASETS
+
+FILES = {"train": ("train",), "validation": ("validation", "dev", "val", "valid"), "test": ("test",)}
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+BYTE_ORDER_MARK = "\ufeff"
+# Usual names of columns: a row with one of each is a header line.
+TEXT_NAMES = (
+    "text", "texts", "sentence", "sentence1", "sentence_1", "document", "content", "body", "title",
+    "question", "query", "review", "comment", "message", "utterance", "input", "premise",
+)  # fmt: skip
+LABEL_NAMES = ("label", "labels", "label_id", "class", "category", "target", "tag", "intent", "sentiment")
+
+
+class Columns(NamedTuple):
+    """The columns to read; see `text_file`."""
+
+    text: str
+    pair: str | None
+    label: str
+
+
+class Example(NamedTuple):
+    """The contents of a row; the pair is empty without a column of it."""
+
+    where: str
+    text: str
+    pair: str
+    label: str
+
+
+@DATASETS.register("text_file")
+def text_file(
+    path: str | None = None,
+    text_column: str = "text",
+    text_pair_column: str | None = None,
+    label_column: str = "label",
+    classes: str | None = None,
+    validation_fraction: float = 0.1,
+    test_fraction: float = 0.1,
+    split_seed: int = 0,
+    on_invalid_row: str = "fail",
+) -> Dataset:
+    """Texts, or pairs of texts, each with one label, from a file of the user.
+
+    The ending decides the format: `.tsv` (tabs, no quotes), `.csv` (commas, double quotes around a field
+    with a comma, a quote or a line end; blank lines are ignored) or `.jsonl` (one JSON object per line). All
+    are UTF-8. A record that is not CSV always raises, as the start of the next row is unknown.
+
+    Missing splits are drawn from the training file, the same fraction of each class. Equal texts (and
+    pairs) stay together: the first is drawn, by its label, and the others follow it. Case and white
+    space do not count.
+
+    Args:
+      path: required; a file, from which validation and test are drawn; or a folder with `train`, and
+        optionally `validation` (or `dev`, `val`, `valid`) and `test`, each a file of one of the formats.
+        Other files of a format are invalid rows, unless they are hidden or `classes`.
+      text_column: name in the first line, or key of each JSON object. A number in digits is the position of a
+        column, from 1, in a TSV or CSV without a header line. With positions, a row of usual names of
+        columns, such as text and label, is invalid, and a first line that may be a header is logged.
+      text_pair_column: column of a second text, which may be empty; None reads no pair.
+      label_column: column of the class, a string, or an integer in JSON; spaces around it are removed.
+      classes: file with the names of all classes, one per line, in the order of their ids. None sorts the
+        classes of the training file.
+      validation_fraction, test_fraction: fraction of the different texts to draw, in (0, 1).
+      split_seed: seed of the splits, at least 0.
+      on_invalid_row: "fail" or "skip", see `rows.BadRows`. A row is invalid if it has other columns than the
+        first line, is not a JSON object, lacks or repeats a key, is not UTF-8, has a NUL character, has no
+        text or label, has a control character in its label or an unknown label, or repeats the header line;
+        in a given test or validation file also if an earlier file has its text (and pair).
+
+    Returns:
+      A `Dataset` with the features `text`, and `text_pair` with a `text_pair_column`, strings `[N]`.
+
+    Raises:
+      FileNotFoundError: a file is missing.
+      ValueError: an argument out of range; an invalid row, named by file and line; a file of another format,
+        without rows or without a column; fewer than two classes; a class without a training example; splits
+        that cannot be drawn.
+    """
+    arguments.check_fractions(validation_fraction=validation_fraction, test_fraction=test_fraction)
+    arguments.check_at_least(0, split_seed=split_seed)
+    bad_rows = rows.BadRows(on_invalid_row)
+    columns = Columns(text_column, text_pair_column, label_column)
+    if len(set(columns)) < len(columns):
+        raise ValueError(
+            f"data.text_column={text_column}, text_pair_column={text_pair_column}, "
+            f"label_column={label_column}: the same column twice. Choose different columns."
+        )
+    paths = _split_paths(path)
+    _check_other_files(path, paths, classes, bad_rows)
+    examples = {split: _read(file, columns, bad_rows) for split, file in paths.items()}
+    names = _class_names(classes, examples["train"], paths["train"])
+    examples = _valid_examples(examples, names, paths, classes or paths["train"], bad_rows)
+    splits = {split: _split(each, names, columns) for split, each in examples.items()}
+    fractions = {"validation": validation_fraction, "test": test_fraction}
+    fractions = {split: fraction for split, fraction in fractions.items() if split not in splits}
+    if fractions:
+        splits |= _draw(splits["train"], fractions, split_seed)
+    sources = [*paths.values(), *([classes] if classes else [])]
+    hashes = {file: files.sha256(file) for file in sources}
+    return Dataset(names, splits, tuple(bad_rows.messages), hashes)
+
+
+def _split_paths(path):
+    """Returns split -> file, of the given splits."""
+    if not path:
+        raise ValueError(f"data.path={path}: required. Set it to your file, or to a folder of its splits.")
+    if os.path.isfile(path):
+        return {"train": path}
+    if not os.path.isdir(path):
+        raise FileNotFoundError(f"data.path={path}: no such file or folder. Check the path.")
+    paths = {}
+    for split, names in FILES.items():
+        candidates = [f"{name}{extension}" for name in names for extension in FORMATS]
+        present = [file for file in candidates if os.path.isfile(os.path.join(path, file))]
+        if len(present) > 1:
+            raise ValueError(
+                f"data.path={path}: {' and '.join(present)} are each a {split} split. Remove all but one."
+            )
+        if present:
+            paths[split] = os.path.join(path, present[0])
+        elif split == "train":
+            raise FileNotFoundError(f"data.path={path}: no {' or '.join(candidates)}. Add one.")
+    return paths
+
+
+def _check_other_files(path, paths, classes, bad_rows):
+    """Treats other files in the folder that look like splits as invalid rows: their names may be mistakes."""
+    if os.path.isfile(path):
+        return
+    known = {os.path.realpath(file) for file in [*paths.values(), *([classes] if classes else [])]}
+    split_names = set().union(*FILES.values())
+    splits = (f"{first} ({', '.join(others)})" if others else first for first, *others in FILES.values())
+    expected = f"{', '.join(splits)} with {', '.join(FORMATS)}"
+    for name in sorted(os.listdir(path)):
+        file = os.path.join(path, name)
+        looks_like_split = any(extension in name.lower() for extension in FORMATS) or (
+            name.lower().partition(".")[0] in split_names and os.path.isfile(file)
+        )
+        if looks_like_split and not name.startswith(".") and os.path.realpath(file) not in known:
+            with bad_rows.row():
+                raise ValueError(f"{file}: none of {expected}. Rename or move it.")
+
+
+def _read(path, columns, bad_rows):
+    """Returns the `Example`s of a file."""
+    extension = os.path.splitext(path)[1]
+    if extension == ".txt":
+        raise ValueError(
+            f"{path}: a .txt file has texts without labels. Give a file with a column of each, as "
+            f"{', '.join(FORMATS)}."
+        )
+    if extension not in FORMATS:
+        raise ValueError(f"{path}: unknown format. Give a file that ends in {', '.join(FORMATS)}.")
+    before = len(bad_rows.messages)
+    records, parse = FORMATS[extension](path, columns, bad_rows)
+    examples = []
+    for where, record in records:
+        with bad_rows.row():
+            examples.append(_example(where, parse(where, record), columns))
+    if not examples:
+        messages = bad_rows.messages[before:]
+        first = f" All rows are invalid, the first: {messages[0]}" if messages else " Add rows to its header."
+        raise ValueError(f"{path}: no example.{first}")
+    if extension != ".jsonl":
+        _check_first_line(path, examples)
+    return examples
+
+
+def _check_first_line(path, examples):
+    where, label = examples[0].where, examples[0].label
+    # Joined files may repeat a header.
+    others = (example for example in examples if example.text != examples[0].text)
+    if where != f"{path}:1" or any(example.label == label for example in others):
+        return
+    if normalize_text(label) in LABEL_NAMES:
+        raise ValueError(
+            f"{where}: the line seems to be a header, as no other example has the class {label!r}. Set "
+            "data.text_column and data.label_column to the names in it; if it is an example, move it down."
+        )
+    logging.warning("%s is the only example of the class %r: is it a header line?", where, label)
+
+
+def _read_tsv(path, columns, bad_rows):
+    """Returns the rows of a file as (`path:number`, record), and a function from them to dicts by column."""
+    records = ((where, line.split("\t")) for where, line in rows.lines(path, bad_rows))
+    return _table(path, records, columns)
+
+
+def _read_csv(path, columns, bad_rows):
+    return _table(path, rows.csv_records(path, bad_rows), columns)
+
+
+def _read_jsonl(path, columns, bad_rows):
+    del columns  # every object has its keys
+    return rows.lines(path, bad_rows), strict_json.parse_object
+
+
+FORMATS = {".tsv": _read_tsv, ".csv": _read_csv, ".jsonl": _read_jsonl}
+
+
+def _table(path, records, columns):
+    """Returns the records without a header, and a function from them to dicts by column."""
+    required = [column for column in columns if column is not None]
+    first = next(records, (path, []))
+    names, check_header = first[1], _check_repeated_header
+    if all(column.isdecimal() for column in required):
+        names, check_header = [str(i) for i in range(1, len(names) + 1)], _check_usual_header
+        records = itertools.chain([first], records)
+    for column in required:
+        if names.count(column) != 1:
+            count = "several columns" if column in names else "no column"
+            raise ValueError(f"{path}: {count} {_alternatives(column, names)}{_separator(first[1])}")
+    return records, functools.partial(_fields, names, columns, check_header)
+
+
+def _alternatives(column, names):
+    """Returns the missing column and the existing ones for a message."""
+    folded = normalize_text(column).replace(" ", "")
+    similar = [name for name in names if normalize_text(name).replace(" ", "") == folded and name != column]
+    hint = f" Did you mean {similar[0]!r}?" if similar else ""
+    return f"{column!r}.{hint} The columns are {rows.listed([repr(name[:40]) for name in names])}."
+
+
+def _separator(fields):
+    mark = next((mark for mark in ";\t," if len(fields) == 1 and mark in fields[0]), None)
+    return f" They seem to be separated by {mark!r}." if mark else ""
+
+
+def _fields(names, columns, check_header, where, fields):
+    if len(fields) != len(names):
+        raise ValueError(f"{where}: {len(fields)} columns, but {len(names)} in the first line.")
+    row = dict(zip(names, fields, strict=True))
+    check_header(where, row, columns)
+    return row
+
+
+def _check_repeated_header(where, row, columns):
+    """Raises ValueError for a row with the names of the columns, as joined files have it."""
+    names = sorted(map(_bare, row))
+    if _bare(row[columns.label]) not in names:  # nearly every row
+        return
+    in_place = all(_bare(row[column]) == _bare(column) for column in (columns.text, columns.label))
+    if in_place or sorted(map(_bare, row.values())) == names:
+        raise ValueError(f"{where}: the row repeats the header line. Remove it.")
+
+
+def _check_usual_header(where, row, columns):
+    """Raises ValueError for a row with usual names of columns if columns are given by position."""
+    text, label = row[columns.text], row[columns.label]
+    if _bare(text) in TEXT_NAMES and _bare(label) in LABEL_NAMES:
+        text, label = text.lstrip(BYTE_ORDER_MARK), label.lstrip(BYTE_ORDER_MARK)
+        raise ValueError(
+            f"{where}: the row is a header line, but data.text_column={columns.text} is a position in a file "
+            f"without one. Set data.text_column={text!r} and data.label_column={label!r}, or remove the row."
+        )
+
+
+def _bare(cell):
+    """Returns a cell in the form in which names of columns are compared."""
+    return normalize_text(cell.strip(f'{BYTE_ORDER_MARK}"'))
+
+
+def _example(where, row, columns):
+    text = _string(where, row, columns.text)
+    pair = "" if columns.pair is None else _string(where, row, columns.pair)
+    if type(row.get(columns.label)) is int:  # true and false are no int here
+        row = {**row, columns.label: str(row[columns.label])}
+    label = _string(where, row, columns.label).strip()
+    for column, value in ((columns.text, text.strip()), (columns.label, label)):
+        if not value:
+            raise ValueError(f"{where}: {column!r} is empty.")
+    if CONTROL.search(label):  # a file of classes could not name it
+        raise ValueError(f"{where}: {columns.label} {label!r} has a control character.")
+    return Example(where, text, pair, label)
+
+
+def _string(where, row, column):
+    if column not in row:
+        raise ValueError(f"{where}: no {_alternatives(column, list(row))}")
+    if not isinstance(row[column], str):
+        raise ValueError(f"{where}: {column} {reprlib.repr(row[column])} is not a string.")
+    try:
+        row[column].encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{where}: {column} {reprlib.repr(row[column])} is not UTF-8.") from error
+    if "\0" in row[column]:
+        raise ValueError(f"{where}: {column} has a NUL character. Remove it.")
+    return row[column]
+
+
+def _class_names(path, examples, train_path):
+    """Returns the names of the classes by id, each with a training example."""
+    present = {example.label for example in examples}
+    lines = class_tables.class_names(path) if path else dict.fromkeys(sorted(present))
+    for name, where in lines.items():
+        if name not in present:
+            raise ValueError(f"{where}: class {name!r} has no example in {train_path}. Remove the line.")
+    if len(lines) < 2:
+        raise ValueError(f"{path or train_path}: {', '.join(lines)} is the only class. Give at least two.")
+    return tuple(lines)
+
+
+def normalize_text(text: str) -> str:
+    """Returns a text in the form in which texts are compared, without differences in case and white space.
+
+    >>> normalize_text(" A  Text ")
+    'a text'
+    """
+    return " ".join(text.casefold().split())
+
+
+def _valid_examples(examples, names, paths, names_path, bad_rows):
+    """Returns the examples of known classes whose text no earlier split has."""
+    valid, seen, known = {}, {}, set(names)
+    for split, split_examples in examples.items():
+        valid[split] = []
+        before = len(bad_rows.messages)
+        for example in split_examples:
+            with bad_rows.row():
+                if example.label not in known:
+                    raise ValueError(f"{example.where}: class {example.label!r} is not in {names_path}.")
+                content = normalize_text(example.text), normalize_text(example.pair)
+                first_split, where = seen.setdefault(content, (split, example.where))
+                if first_split != split:
+                    raise ValueError(f"{example.where}: the text of {where}, which is in another split.")
+                valid[split].append(example)
+        if not valid[split]:
+            raise ValueError(
+                f"{paths[split]}: the {split} split has no example. All rows are invalid, the first: "
+                f"{bad_rows.messages[before]}"
+            )
+    return valid
+
+
+def _split(examples, names, columns):
+    where, texts, pairs, labels = (np.array(values, object) for values in zip(*examples, strict=True))
+    features = {"text": texts} if columns.pair is None else {"text": texts, "text_pair": pairs}
+    ids = {name: i for i, name in enumerate(names)}
+    return Split(features, np.array([ids[label] for label in labels], np.int32), where)
+
+
+def _draw(split, fractions, seed):
+    indices = {}
+    contents = zip(*(map(normalize_text, values) for values in split.features.values()), strict=True)
+    first = np.array([indices.setdefault(content, i) for i, content in enumerate(contents)])
+    return draw_together(split, first, fractions, seed=seed)

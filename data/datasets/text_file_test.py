@@ -1,0 +1,535 @@
+"""Text files: formats, columns, splits and classes, and one clear line for every broken file."""
+
+import csv
+import hashlib
+import io
+import json
+import re
+
+import numpy as np
+import pytest
+
+from rank4class import data
+
+ROWS = [(f"text {i}", f"pair {i}", ("ham", "spam", "jam")[i % 3]) for i in range(60)]
+KEYS = ("text", "other", "label")
+
+
+def tsv(rows, header=KEYS):
+    return "".join("\t".join(row) + "\n" for row in ([header] if header else []) + list(rows))
+
+
+def as_csv(rows, header=KEYS):
+    file = io.StringIO()
+    csv.writer(file).writerows(([header] if header else []) + list(rows))
+    return file.getvalue()
+
+
+def jsonl(rows):
+    return "".join(json.dumps(dict(zip(KEYS, row, strict=True))) + "\n" for row in rows)
+
+
+WRITERS = {"tsv": tsv, "csv": as_csv, "jsonl": jsonl}
+
+
+def load(path, **options):
+    return data.get("text_file", path=str(path), **options)
+
+
+def examples(dataset, *splits):
+    """Returns (text, class name) of the splits' examples, sorted."""
+    found = []
+    for name in splits or dataset.splits:
+        split = dataset.splits[name]
+        found += zip(split.features["text"], [dataset.class_names[i] for i in split.labels], strict=True)
+    return sorted(found)
+
+
+@pytest.mark.parametrize("extension", WRITERS)
+def test_every_format_says_the_same(tmp_path, extension):
+    path = tmp_path / f"mine.{extension}"
+    path.write_text(WRITERS[extension](ROWS))
+    dataset = load(path, text_pair_column="other")
+    assert dataset.class_names == ("ham", "jam", "spam")
+    assert {name: len(split) for name, split in dataset.splits.items()} == {
+        "train": 48,
+        "validation": 6,
+        "test": 6,
+    }
+    assert examples(dataset) == sorted((text, label) for text, _, label in ROWS)
+    header = extension != "jsonl"
+    for split in dataset.splits.values():
+        assert split.labels.dtype == np.int32
+        for text, pair, origin in zip(*split.features.values(), split.origins, strict=True):
+            i = int(text.removeprefix("text "))
+            assert (pair, origin) == (f"pair {i}", f"{path}:{i + 1 + header}")
+    assert dataset.files == {str(path): hashlib.sha256(path.read_bytes()).hexdigest()}
+    assert dataset.skipped == ()
+
+
+@pytest.mark.parametrize("extension", ["tsv", "csv"])
+def test_columns_by_place(tmp_path, extension):
+    path = tmp_path / f"mine.{extension}"
+    path.write_text(WRITERS[extension](ROWS, header=None))
+    dataset = load(path, text_column="2", label_column="3")
+    assert examples(dataset) == sorted((pair, label) for _, pair, label in ROWS)
+    assert f"{path}:1" in np.concatenate([split.origins for split in dataset.splits.values()])
+    assert list(dataset.splits["train"].features) == ["text"]
+
+
+@pytest.mark.parametrize("extension", WRITERS)
+def test_byte_order_marks_and_windows_line_ends(tmp_path, extension):
+    content = WRITERS[extension](ROWS).replace("\r\n", "\n").replace("\n", "\r\n")
+    (tmp_path / f"mine.{extension}").write_bytes(b"\xef\xbb\xbf" + content.encode())
+    dataset = load(tmp_path / f"mine.{extension}", text_pair_column="other")
+    assert examples(dataset) == sorted((text, label) for text, _, label in ROWS)
+
+
+def test_quotes_commas_and_line_ends_in_a_csv(tmp_path):
+    path = tmp_path / "train.csv"
+    odd = 'a "quote", and\r\na\nline'
+    rows = [(odd, "", "ham"), ("after", "", "spam"), *ROWS]
+    path.write_text(as_csv(rows) + "\n")  # and a blank line
+    dataset = load(path)
+    origins = {
+        text: origin
+        for split in dataset.splits.values()
+        for text, origin in zip(split.features["text"], split.origins, strict=True)
+    }
+    assert origins[odd] == f"{path}:2"
+    assert origins["after"] == f"{path}:5"
+
+
+def test_a_tsv_has_no_quotes(tmp_path):
+    (tmp_path / "train.tsv").write_text(tsv([('"open', "", "ham"), *ROWS]))
+    assert ('"open', "ham") in examples(load(tmp_path / "train.tsv"))
+
+
+def test_labels_in_json_may_be_integers(tmp_path):
+    rows = [{"text": f"text {i}", "label": i % 2} for i in range(60)]
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    dataset = load(tmp_path / "mine.jsonl")
+    assert dataset.class_names == ("0", "1")
+    assert examples(dataset) == sorted((row["text"], str(row["label"])) for row in rows)
+
+
+@pytest.mark.parametrize("name", ["validation", "dev", "val", "valid"])
+def test_splits_that_are_given(tmp_path, name):
+    for file, part in (("train", ROWS[:40]), (name, ROWS[40:50]), ("test", ROWS[50:])):
+        (tmp_path / f"{file}.tsv").write_text(tsv(part))
+    dataset = load(tmp_path)
+    for split, part in (("train", ROWS[:40]), ("validation", ROWS[40:50]), ("test", ROWS[50:])):
+        assert examples(dataset, split) == sorted((text, label) for text, _, label in part)
+    assert set(dataset.files) == {str(tmp_path / f"{file}.tsv") for file in ("train", name, "test")}
+
+
+def test_a_split_that_is_missing_is_drawn_from_train(tmp_path):
+    (tmp_path / "train.tsv").write_text(tsv(ROWS[:50]))
+    (tmp_path / "test.csv").write_text(as_csv(ROWS[50:]))
+    dataset = load(tmp_path, validation_fraction=0.2)
+    assert len(dataset.splits["validation"]) == 10
+    assert examples(dataset, "test") == sorted((text, label) for text, _, label in ROWS[50:])
+    assert examples(dataset, "train", "validation") == sorted((text, label) for text, _, label in ROWS[:50])
+
+
+def test_the_draw_is_stratified_and_depends_on_its_seed(tmp_path):
+    (tmp_path / "mine.tsv").write_text(tsv(ROWS))
+    first, same, other = (
+        load(tmp_path / "mine.tsv", split_seed=seed, test_fraction=0.2) for seed in (0, 0, 1)
+    )
+    assert np.bincount(first.splits["test"].labels).tolist() == [4, 4, 4]
+    assert examples(first, "test") == examples(same, "test")
+    assert examples(first, "test") != examples(other, "test")
+
+
+def test_equal_texts_are_drawn_together(tmp_path):
+    rows = [(f"text {i % 20}", "", ("ham", "spam")[i % 2]) for i in range(80)]
+    rows.append(("text 0", "", "spam"))  # once with another label
+    (tmp_path / "mine.tsv").write_text(tsv(rows))
+    dataset = load(tmp_path / "mine.tsv", validation_fraction=0.2, test_fraction=0.2)
+    texts = [set(split.features["text"]) for split in dataset.splits.values()]
+    assert [len(part) for part in texts] == [12, 4, 4]
+    assert len(set.union(*texts)) == 20
+    assert examples(dataset) == sorted((text, label) for text, _, label in rows)
+
+
+def test_equal_texts_with_other_pairs_are_other_examples(tmp_path):
+    rows = [("the same", f"pair {i}", ("ham", "spam")[i % 2]) for i in range(60)]
+    (tmp_path / "mine.tsv").write_text(tsv(rows))
+    dataset = load(tmp_path / "mine.tsv", text_pair_column="other")
+    assert {name: len(split) for name, split in dataset.splits.items()} == {
+        "train": 48,
+        "validation": 6,
+        "test": 6,
+    }
+    with pytest.raises(
+        ValueError, match="data.path: no class has three examples, to draw a validation split"
+    ):
+        load(tmp_path / "mine.tsv")
+
+
+def test_a_list_of_classes_fixes_ids_and_order(tmp_path):
+    (tmp_path / "mine.tsv").write_text(tsv(ROWS))
+    classes = tmp_path / "classes.txt"
+    classes.write_text("spam\nham\njam\n")
+    dataset = load(tmp_path / "mine.tsv", classes=str(classes))
+    assert dataset.class_names == ("spam", "ham", "jam")
+    assert examples(dataset) == sorted((text, label) for text, _, label in ROWS)
+    assert str(classes) in dataset.files
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ("spam\nham\njam\nham\n", r"classes\.txt:4: class name 'ham' is repeated"),
+        ("spam\nham\n\njam\n", r"classes\.txt:3: no class name"),
+        ("spam\nham\nspan\njam\n", r"classes\.txt:3: class 'span' has no example in .*mine\.tsv"),
+        ("spam\n", r"classes\.txt: spam is the only class"),
+        ("", r"classes\.txt: the file is empty"),
+        (
+            "spam\nham\n",
+            r"mine\.tsv:4: class 'jam' is not in .*classes\.txt\. To skip it, set data\.on_invalid_row",
+        ),
+    ],
+)
+def test_a_broken_list_of_classes(tmp_path, names, message):
+    (tmp_path / "mine.tsv").write_text(tsv(ROWS))
+    (tmp_path / "classes.txt").write_text(names)
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path / "mine.tsv", classes=str(tmp_path / "classes.txt"))
+
+
+@pytest.mark.parametrize(
+    ("extension", "row", "message"),
+    [
+        ("tsv", b"a text\tham\n", "2 columns, but 3 in the first line"),
+        ("tsv", b"a\ttext\twith\tham\n", "4 columns, but 3"),
+        ("tsv", b"\n", "1 columns, but 3"),
+        ("tsv", b"\t\tham\n", "'text' is empty"),
+        ("tsv", b"a text\t\t \n", "'label' is empty"),
+        ("tsv", b"a text\t\ta\1b\n", r"label 'a\\x01b' has a control character"),
+        ("tsv", b"a \0 text\t\tham\n", "the line has a NUL character"),
+        ("tsv", b"text\tother\tlabel\n", "the row repeats the header line"),
+        ("tsv", b"\xef\xbb\xbftext\tother\tlabel\n", "the row repeats the header line"),
+        ("tsv", b"text\tpair\tlabel\n", "the row repeats the header line"),  # of a file with other columns
+        ("csv", b"text,other,label\n", "the row repeats the header line"),
+        ("csv", b'\xef\xbb\xbf"text","other","label"\n', "the row repeats the header line"),
+        ("csv", b"Label,TEXT ,other\n", "the row repeats the header line"),
+        ("csv", b"a \0 text,,ham\n", "the row has a NUL character"),
+        ("csv", b"a text,,h\0am\n", "the row has a NUL character"),
+        ("csv", b'a text,,"a\tb"\n', r"label 'a\\tb' has a control character"),
+        ("csv", b'a text,,"a\nb"\n', r"label 'a\\nb' has a control character"),
+        ("tsv", b"caf\xe9\t\tham\n", "the line is not UTF-8: invalid continuation byte"),
+        ("csv", b"a text,ham\n", "2 columns, but 3"),
+        ("csv", b"caf\xe9,,ham\n", r"text 'caf\\udce9' is not UTF-8"),
+        ("jsonl", b'{"text": "a text", "label": \n', "not JSON: Expecting value at column"),
+        (
+            "jsonl",
+            b'{"text": "caf\xe9", "label": "ham"}\n',
+            "the line is not UTF-8: invalid continuation byte",
+        ),
+        ("jsonl", b'["a text", "ham"]\n', "not a JSON object"),
+        ("jsonl", b"[" * 99_999 + b"\n", "the text is nested too deeply"),
+        (
+            "jsonl",
+            b'{"text": "a text", "label": %s}\n' % (b"1" * 5000),
+            "the text has an integer of too many digits",
+        ),
+        ("jsonl", b'{"text": "a text", "text": "", "label": "ham"}\n', "the text has the key 'text' twice"),
+        ("jsonl", b'{"text": "a text"}\n', "no 'label'. The columns are 'text'."),
+        ("jsonl", b'{"text": "a text", "Label": ""}\n', "no 'label'. Did you mean 'Label'. The columns are "),
+        (
+            "jsonl",
+            b'{"text": %s, "label": "ham"}\n' % (b"[" * 900 + b"]" * 900),
+            r"text \[\[\[.* is not a string",
+        ),
+        ("jsonl", b'{"text": 1, "label": "ham"}\n', "text 1 is not a string"),
+        ("jsonl", b'{"text": "a text", "label": true}\n', "label True is not a string"),
+        ("jsonl", b'{"text": "\\ud800", "label": "ham"}\n', r"text '\\ud800' is not UTF-8"),
+        ("jsonl", b'{"text": "a text", "label": ""}\n', "'label' is empty"),
+        ("jsonl", b'{"text": "a \\u0000 text", "label": "ham"}\n', "text has a NUL character"),
+        ("jsonl", b'{"text": "a text", "label": "h\\u0000am"}\n', "label has a NUL character"),
+        ("jsonl", b'{"text": "a \0 text", "label": "ham"}\n', "the line has a NUL character"),
+        ("jsonl", b'{"text": "a", "label": "ham", "label": "spam"}\n', "the text has the key 'label' twice"),
+        (
+            "jsonl",
+            b'{"text": "a", "label": "ham", "x": {"y": 1, "y": 1}}\n',
+            "the text has the key 'y' twice",
+        ),
+    ],
+)
+def test_a_bad_row_is_named(tmp_path, extension, row, message):
+    path = tmp_path / f"mine.{extension}"
+    path.write_bytes(WRITERS[extension](ROWS).encode() + row)
+    message = rf"mine\.{extension}:{61 if extension == 'jsonl' else 62}: " + message
+    with pytest.raises(ValueError, match=message + r".* To skip it, set data\.on_invalid_row=skip\."):
+        load(path)
+    dataset = load(path, on_invalid_row="skip")
+    assert re.search(message, dataset.skipped[0])
+    assert examples(dataset) == sorted((text, label) for text, _, label in ROWS)
+
+
+@pytest.mark.parametrize("on_invalid_row", ["fail", "skip"])
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ('"a "broken" record,,ham\n', """:10: the record up to line 10 is not CSV: ',' expected after '"'"""),
+        ('"open,,ham\n', ":10: the record up to line 61 is not CSV: unexpected end of data"),
+    ],
+)
+def test_no_row_is_read_after_a_broken_csv_record(tmp_path, on_invalid_row, row, message):
+    rows = as_csv(ROWS).splitlines(keepends=True)
+    path = tmp_path / "mine.csv"
+    path.write_text("".join([*rows[:9], row, *rows[9:60]]))
+    with pytest.raises(ValueError, match=f"^{re.escape(f'{path}{message}. Correct it.')}$"):
+        load(path, on_invalid_row=on_invalid_row)
+
+
+def test_a_csv_cell_of_any_length(tmp_path):
+    long = "a, b\n" * 50_000
+    (tmp_path / "mine.csv").write_text(as_csv([(long, "", "ham"), *ROWS]))
+    assert (long, "ham") in examples(load(tmp_path / "mine.csv"))
+
+
+@pytest.mark.parametrize("extension", WRITERS)
+def test_utf16(tmp_path, extension):
+    path = tmp_path / f"mine.{extension}"
+    path.write_text(WRITERS[extension](ROWS), encoding="utf-16")
+    with pytest.raises(ValueError, match=rf"^{path}: the file is in UTF-16. Save it as UTF-8.$"):
+        load(path, on_invalid_row="skip")
+
+
+def test_what_may_be_a_header_where_columns_are_given_as_numbers(tmp_path, caplog):
+    path = tmp_path / "mine.tsv"
+    header = ("utterance_raw", "other", "kind")
+    for rows, warned in (([header, *ROWS], True), ([header, *ROWS, header], True), (ROWS, False)):
+        caplog.clear()
+        path.write_text(tsv(rows, None))
+        load(path, text_column="1", label_column="3")
+        message = f"{path}:1 is the only example of the class 'kind': is it a header line?"
+        assert (message in caplog.text) == warned
+
+
+@pytest.mark.parametrize("extension", ["tsv", "csv"])
+@pytest.mark.parametrize("line", [1, 31])
+@pytest.mark.parametrize("header", [KEYS, ("Sentence", "other", "CLASS"), ("\ufefftext", "other", "label ")])
+def test_a_header_where_columns_are_given_as_numbers(tmp_path, extension, line, header):
+    path = tmp_path / f"mine.{extension}"
+    rows = [*ROWS[: line - 1], header, *ROWS[line - 1 :]]
+    path.write_text(WRITERS[extension](rows, None))
+    columns = {"text_column": "1", "label_column": "3"}
+    message = (
+        f"{path}:{line}: the row is a header line, but data.text_column=1 is a position in a file without one"
+    )
+    names = [name.removeprefix("\ufeff") for name in header]
+    remedy = f"Set data.text_column={names[0]!r} and data.label_column={names[2]!r}, or remove the row."
+    with pytest.raises(
+        ValueError, match=f"^{re.escape(f'{message}. {remedy}')} To skip it, set data.on_invalid_row=skip"
+    ):
+        load(path, **columns)
+    dataset = load(path, **columns, on_invalid_row="skip")
+    assert examples(dataset) == sorted((text, label) for text, _, label in ROWS)
+    assert len(dataset.skipped) == 1
+
+
+def test_a_first_line_whose_label_is_a_usual_name_of_a_column(tmp_path):
+    path, columns = tmp_path / "mine.tsv", {"text_column": "1", "label_column": "3"}
+    path.write_text(tsv(ROWS, ("utterance_raw", "other", "Label")))
+    message = (
+        f"{path}:1: the line seems to be a header, as no other example has the class 'Label'. Set data.te"
+    )
+    for policy in ("fail", "skip"):
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+            load(path, **columns, on_invalid_row=policy)
+    path.write_text(tsv([*ROWS, ("another", "", "Label")], ("utterance_raw", "other", "Label")))
+    assert "Label" in load(path, **columns).class_names
+
+
+def test_rows_that_are_no_header(tmp_path):
+    rows = [("text", "", "ham"), ("a text", "", "label"), ("label", "text", "ham"), *ROWS]
+    (tmp_path / "mine.tsv").write_text(tsv(rows))
+    assert examples(load(tmp_path / "mine.tsv")) == sorted((text, label) for text, _, label in rows)
+
+
+@pytest.mark.parametrize("name", ["Test.tsv", "evaluation.tsv", "test.csv.gz", "test.txt", "dev.json"])
+def test_a_file_that_is_no_split(tmp_path, name):
+    (tmp_path / "train.tsv").write_text(tsv(ROWS))
+    (tmp_path / "classes.txt").write_text("ham\nspam\njam\n")
+    (tmp_path / ".hidden").write_text("")
+    (tmp_path / "README.md").write_text("")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / name).write_text("")
+    expected = "train, validation (dev, val, valid), test with .tsv, .csv, .jsonl"
+    message = f"{tmp_path / name}: none of {expected}. Rename or move it."
+    with pytest.raises(ValueError, match="^" + re.escape(message)):
+        load(tmp_path, classes=str(tmp_path / "classes.txt"))
+    assert load(tmp_path, classes=f"{tmp_path}/./classes.txt", on_invalid_row="skip").skipped == (message,)
+
+
+def test_a_class_that_training_does_not_have(tmp_path):
+    (tmp_path / "train.tsv").write_text(tsv(ROWS))
+    (tmp_path / "test.tsv").write_text(tsv([("new", "", "ham"), ("strange", "", "clam")]))
+    with pytest.raises(ValueError, match=r"test\.tsv:3: class 'clam' is not in .*train\.tsv"):
+        load(tmp_path)
+    assert examples(load(tmp_path, on_invalid_row="skip"), "test") == [("new", "ham")]
+
+
+def test_an_example_in_two_given_files(tmp_path):
+    (tmp_path / "train.tsv").write_text(tsv(ROWS))
+    (tmp_path / "dev.tsv").write_text(tsv([("new", "", "ham"), ("newer", "", "jam")]))
+    (tmp_path / "test.tsv").write_text(
+        tsv([("newest", "", "ham"), ("new", "", "ham"), ("text 7", "", "ham")])
+    )
+    with pytest.raises(ValueError, match=r"test\.tsv:3: the text of .*dev\.tsv:2, which is in another split"):
+        load(tmp_path)
+    dataset = load(tmp_path, on_invalid_row="skip")
+    assert len(dataset.skipped) == 2
+    assert examples(dataset, "test") == [("newest", "ham")]
+    assert len(load(tmp_path, text_pair_column="other", on_invalid_row="skip").splits["test"]) == 2
+
+
+def test_copies_that_differ_in_case_and_white_space(tmp_path):
+    (tmp_path / "train.tsv").write_text(tsv([("A  Text", "Its pair", "ham"), ("other", "", "spam"), *ROWS]))
+    (tmp_path / "test.tsv").write_text(tsv([("a text ", "ITS PAIR", "ham"), ("a text", "another", "ham")]))
+    with pytest.raises(ValueError, match=r"test\.tsv:2: the text of .*train\.tsv:2"):
+        load(tmp_path)
+    dataset = load(tmp_path, text_pair_column="other", on_invalid_row="skip")
+    assert examples(dataset, "test") == [("a text", "ham")]
+
+
+def test_copies_that_differ_in_case_are_drawn_together(tmp_path):
+    rows = [(("{}  Text", "{} text")[i // 30].format(i % 30), "", ("ham", "spam")[i % 2]) for i in range(60)]
+    (tmp_path / "mine.tsv").write_text(tsv(rows))
+    splits = load(tmp_path / "mine.tsv", test_fraction=0.2).splits.values()
+    found = [
+        text.split()[0]
+        for split in splits
+        for text in {data.normalize_text(t) for t in split.features["text"]}
+    ]
+    assert len(found) == len(set(found)) == 30
+
+
+def test_nothing_is_left_of_a_given_split(tmp_path):
+    (tmp_path / "train.tsv").write_text(tsv(ROWS))
+    (tmp_path / "test.tsv").write_text(tsv(ROWS[:3]))
+    message = (
+        r"test\.tsv: the test split has no example\. All rows are invalid, the first: .*test\.tsv:2: the text"
+    )
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path, on_invalid_row="skip")
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "options", "message"),
+    [
+        (
+            "mine.xlsx",
+            tsv(ROWS),
+            {},
+            r"mine\.xlsx: unknown format\. Give a file that ends in \.tsv, \.csv, \.jsonl",
+        ),
+        (
+            "mine.txt",
+            "".join(f"{text}\n" for text, _, _ in ROWS),
+            {},
+            r"mine\.txt: a \.txt file has texts without labels\. Give a file with a column of each, as \.tsv",
+        ),
+        ("mine.tsv", "", {}, r"mine\.tsv: the file is empty"),
+        ("mine.csv", "", {}, r"mine\.csv: the file is empty"),
+        ("mine.tsv", tsv([]), {}, r"mine\.tsv: no example\. Add rows to its header"),
+        ("mine.csv", as_csv([]), {}, r"mine\.csv: no example\. Add rows to its header"),
+        (
+            "mine.tsv",
+            tsv(ROWS),
+            {"label_column": "lable"},
+            r"mine\.tsv: no column 'lable'\. The columns are 'text', 'other', 'label'\.$",
+        ),
+        (
+            "mine.tsv",
+            tsv(ROWS, ("Text ", "other", "label")),
+            {},
+            r": no column 'text'\. Did you mean 'Text '\? The columns are 'Text ', 'other', 'label'\.$",
+        ),
+        (
+            "mine.csv",
+            as_csv([], [f"{i} {'x' * 99}" for i in range(12)]),
+            {},
+            rf": no column 'text'\. The columns are '0 {'x' * 38}', .*, '9 {'x' * 38}' and 2 more\.$",
+        ),
+        *(
+            (
+                f"mine.{extension}",
+                f"text{mark}label\na{mark}ham\n",
+                options,
+                f"They seem to be separated by '{said}'.$",
+            )
+            for extension, mark, said in (("csv", ";", ";"), ("csv", "\t", r"\\t"), ("tsv", ",", ","))
+            for options in ({}, {"text_column": "1", "label_column": "2"})
+        ),
+        (
+            "mine.csv",
+            as_csv(ROWS, ("text", "text", "label")),
+            {},
+            r"mine\.csv: several columns 'text'\. The columns are 'text', 'text', 'label'\.$",
+        ),
+        (
+            "mine.tsv",
+            tsv(ROWS),
+            {"text_column": "1", "label_column": "4"},
+            r"mine\.tsv: no column '4'\. The columns are '1', '2', '3'\.$",
+        ),
+        (
+            "mine.tsv",
+            tsv(ROWS),
+            {"text_column": "1"},
+            r": no column '1'\. The columns are 'text', 'other', 'label'\.$",
+        ),
+        (
+            "mine.tsv",
+            tsv(ROWS),
+            {"text_column": "label"},
+            "data.text_column=label, .*: the same column twice",
+        ),
+        ("mine.tsv", tsv([ROWS[0]] * 9), {}, r"mine\.tsv: ham is the only class\. Give at least two"),
+        (
+            "mine.jsonl",
+            jsonl(ROWS),
+            {"text_column": "txt", "on_invalid_row": "skip"},
+            r"mine\.jsonl: no example\. All rows are invalid, the first: .*:1: no 'txt'\. The columns",
+        ),
+        (
+            "mine.tsv",
+            tsv(ROWS),
+            {"on_invalid_row": "drop"},
+            "^data.on_invalid_row='drop': unknown. Choose one of",
+        ),
+        (
+            "mine.tsv",
+            tsv(ROWS[:4]),
+            {},
+            "no class has three examples, to draw a validation split. Give the split",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_used(tmp_path, file, content, options, message):
+    (tmp_path / file).write_text(content)
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path / file, **options)
+
+
+def test_missing_files(tmp_path):
+    with pytest.raises(ValueError, match="data.path=None: required. Set it to your file"):
+        data.get("text_file")
+    with pytest.raises(FileNotFoundError, match=r"mine\.tsv: no such file or folder"):
+        load(tmp_path / "mine.tsv")
+    with pytest.raises(FileNotFoundError, match=r": no train\.tsv or train\.csv or train\.jsonl\. Add one"):
+        load(tmp_path)
+    (tmp_path / "train.tsv").write_text(tsv(ROWS))
+    with pytest.raises(FileNotFoundError, match=r"classes\.txt: no such file"):
+        load(tmp_path, classes=str(tmp_path / "classes.txt"))
+    (tmp_path / "dev.tsv").write_text(tsv(ROWS))
+    (tmp_path / "val.csv").write_text(as_csv(ROWS))
+    with pytest.raises(
+        ValueError, match=r"dev\.tsv and val\.csv are each a validation split\. Remove all but one"
+    ):
+        load(tmp_path)

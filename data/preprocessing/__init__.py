@@ -1,0 +1,1 @@
+"""Features to the inputs of encoders, in the graph."""

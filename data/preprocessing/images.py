@@ -1,0 +1,331 @@
+"""Images to float inputs of an encoder, in the graph, with random augmentation for training."""
+
+import math
+
+import tensorflow as tf
+
+Features = dict[str, tf.Tensor]
+
+
+class DecodeAndCrop:
+    """Decoding and central crop of image files, as the Model Garden's ResNet evaluates.
+
+    A call on features with `file` `[B]`, paths, returns `image` float32 `[B, size, size, 3]`, RGB in
+    `[0, 1]`: the central square of each image, 224/256 of the shorter side, resized bilinearly. The content
+    decides the format (JPEG, including greyscale and CMYK, PNG, GIF, BMP), not the name of the file. A JPEG
+    is rotated by its EXIF orientation. An image with a side of one pixel cannot be read.
+
+    With `offset` int64 `[B]`, the image is in the record that starts at this byte of a file of TFRecords: a
+    `tf.train.Example` with `image` (TensorFlow Datasets) or `image/encoded` (Model Garden).
+
+    `settings` determine the output for given files.
+
+    Args:
+      size: height and width, in pixels.
+    """
+
+    def __init__(self, size: int = 224):
+        self._size = size
+        self.settings = {
+            "size": size,
+            "central_crop": _model_garden().CENTER_CROP_FRACTION,
+            "orientation": "exif",
+        }
+
+    def __call__(self, features: Features) -> Features:
+        def square(source):
+            return _resize(_central_crop(_decode(_content(source))), self._size)
+
+        return {"image": tf.map_fn(square, _sources(features), fn_output_signature=tf.float32)}
+
+
+class DecodeAndRandomCrop:
+    """Decoding and random crop of image files, as the Model Garden's ResNet trains.
+
+    A call on the features of `DecodeAndCrop` and seeds int64 `[B, 2]` takes a random rectangle of each image,
+    of 8 to 100 percent of the area and an aspect of 3:4 to 4:3, resizes it to a square, and flips it with
+    probability 1/2.
+
+    Args:
+      size: height and width, in pixels.
+    """
+
+    def __init__(self, size: int = 224):
+        self._size = size
+
+    def __call__(self, features: Features, seeds: tf.Tensor) -> Features:
+        def square(source_and_seed):
+            source, seed = source_and_seed
+            image = _random_crop(_decode(_content(source)), seed)
+            return _resize(tf.image.stateless_random_flip_left_right(image, [seed[0], ~seed[1]]), self._size)
+
+        return {"image": tf.map_fn(square, (_sources(features), seeds), fn_output_signature=tf.float32)}
+
+
+class ContentAndSize:
+    """The bytes and size of image files.
+
+    A call on the features of `DecodeAndCrop` returns `content` string `[B]`, the bytes of each image,
+    and `size` int32 `[B, 2]`, its height and width in pixels after its EXIF rotation.
+    """
+
+    def __call__(self, features: Features) -> Features:
+        def measure(source):
+            content = _content(source)
+            return {"content": content, "size": tf.shape(_decode(content))[:2]}
+
+        signature = {"content": tf.string, "size": tf.int32}
+        return tf.map_fn(measure, _sources(features), fn_output_signature=signature)
+
+
+class Rescale:
+    """The feature `image` from uint8 to float32 in `[0, 1]`.
+
+    `settings` determine the output.
+
+    >>> Rescale()({"image": tf.constant([0, 255], tf.uint8)})["image"].numpy().tolist()
+    [0.0, 1.0]
+    """
+
+    def __init__(self):
+        self.settings = {"divisor": 255}
+
+    def __call__(self, features: Features) -> Features:
+        return {"image": tf.cast(features["image"], tf.float32) / 255.0}
+
+
+ROTATION = 15.0  # degrees
+SHIFT = 0.1  # of height and width
+
+
+def affine_flip(features: Features, seeds: tf.Tensor) -> Features:
+    """Rotates, shifts and flips images at random, as in the training of VGG16 for CIFAR-10.
+
+    Angles are up to 15 degrees, shifts up to a tenth of height and width, and flips have probability 1/2.
+    Pixels outside the image take the values of its border.
+
+    Args:
+      features: `image` float `[B, height, width, channels]`.
+      seeds: int64 `[B, 2]`.
+
+    Returns:
+      The features with the augmented images.
+
+    References:
+      github.com/geifmany/cifar-vgg, cited in Rank4Class, appendix B.2.
+    """
+    image = features["image"]
+    draws = tf.map_fn(
+        lambda seed: tf.random.stateless_uniform([4], seed, -1.0, 1.0), seeds, fn_output_signature=tf.float32
+    )
+    angle, down, right, side = tf.unstack(draws, axis=1)
+    height, width = image.shape[1], image.shape[2]
+    matrix = _affine(
+        math.radians(ROTATION) * angle,
+        SHIFT * height * down,
+        SHIFT * width * right,
+        tf.where(side < 0.0, -1.0, 1.0),
+        image.shape,
+    )
+    augmented = tf.raw_ops.ImageProjectiveTransformV3(
+        images=image,
+        transforms=matrix,
+        output_shape=[height, width],
+        fill_value=0.0,
+        interpolation="BILINEAR",
+        fill_mode="NEAREST",
+    )
+    return {**features, "image": tf.ensure_shape(augmented, image.shape)}
+
+
+AUGMENTATIONS = {"none": None, "affine_flip": affine_flip}
+
+
+def _affine(angle, down, right, side, shape):
+    """Returns the transforms `[B, 8]` from positions in the output to positions in the input.
+
+    About the centre, columns are multiplied by `side` (1 or -1), then shifted, then rotated.
+    """
+    cos, sin = tf.cos(angle), tf.sin(angle)
+    middle_row, middle_column = (shape[1] - 1) / 2, (shape[2] - 1) / 2
+    row = [-side * sin, cos, cos * down - sin * right]
+    column = [side * cos, sin, sin * down + cos * right]
+    row[2] += middle_row - row[0] * middle_column - row[1] * middle_row
+    column[2] += middle_column - column[0] * middle_column - column[1] * middle_row
+    zero = tf.zeros_like(angle)
+    return tf.stack([*column, *row, zero, zero], axis=1)
+
+
+READ_AHEAD = 1 << 17  # bytes, about one image; the rest would be discarded
+
+
+def _sources(features):
+    return {name: features[name] for name in ("file", "offset") if name in features}
+
+
+def _content(source):
+    return _image_of_record(**source) if "offset" in source else tf.io.read_file(source["file"])
+
+
+def _model_garden():
+    from official.vision.ops import preprocess_ops  # slow to import
+
+    return preprocess_ops
+
+
+def _central_crop(image):
+    return _model_garden().center_crop_image(image)
+
+
+def _decode(content):
+    with tf.control_dependencies([_check_format(content)]):
+        image = tf.io.decode_image(content, channels=3, expand_animations=False)
+    is_bmp = tf.strings.substr(content, 0, 2) == b"BM"
+    image = tf.cond(is_bmp, lambda: _with_palette(image, content), lambda: image)
+    image = _upright(image, _orientation(content))
+    # The central crop of one pixel is empty.
+    large = tf.reduce_all(tf.shape(image)[:2] > 1)
+    tf.raw_ops.Assert(condition=large, data=["a side of one pixel, at least two are required"])
+    return image
+
+
+# A separate tf.function, so that it is traced once for all pipelines.
+@tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
+def _orientation(content):
+    """Returns the EXIF orientation of an image file, int64 1 to 8; 1 if it has none."""
+    start, size = _exif(content)
+    upright = tf.constant(1, tf.int64)
+    return tf.cond(
+        size > 0, lambda: _parse_orientation(tf.strings.substr(content, start, size)), lambda: upright
+    )
+
+
+# Unsupported formats: the position of their magic bytes, these bytes, and the name.
+UNSUPPORTED = (
+    (8, b"WEBP", "WebP"), (0, b"II*\0", "TIFF"), (0, b"MM\0*", "TIFF"), (4, b"ftyp", "HEIC or AVIF"),
+    (4, b"jP  ", "JPEG 2000"), (0, b"8BPS", "Photoshop"), (0, b"%PDF", "PDF"), (0, b"<svg", "SVG"),
+    (0, b"<?xm", "SVG or XML"), (0, b"\0\0\1\0", "ICO"),
+)  # fmt: skip
+
+
+def _check_format(content):
+    """Returns an operation that raises for a format of `UNSUPPORTED`, or an unsupported kind of BMP."""
+    head = tf.strings.join([tf.strings.substr(content, 0, 34), bytes(34)])
+    offsets, magic, names = zip(*UNSUPPORTED, strict=True)
+    count = len(UNSUPPORTED)
+    matches = tf.strings.substr(tf.fill([count], head), offsets, [4] * count) == list(magic)
+    name = tf.boolean_mask([*names, ""], tf.concat([matches, [True]], 0))[0]
+    # TensorFlow decodes compressed BMP files as if they were not compressed.
+    bits, compression = tf.strings.substr(head, 28, 2), tf.strings.substr(head, 30, 4)
+    is_plain = tf.reduce_any(bits == [b"\x08\0", b"\x18\0", b"\x20\0"])
+    is_plain &= tf.reduce_any(compression == [bytes(4), b"\3\0\0\0"])
+    is_other_bmp = (tf.strings.substr(head, 0, 2) == b"BM") & ~is_plain
+    name = tf.where(is_other_bmp, "compressed or 1, 4 or 16-bit BMP", name)
+    reason = tf.strings.join([name, " files are not supported; convert it to PNG or JPEG"])
+    return tf.raw_ops.Assert(condition=name == "", data=[reason])
+
+
+def _with_palette(image, content):
+    """Returns a BMP image in the colours of its palette, if any, which TensorFlow ignores."""
+    head = tf.cast(tf.io.decode_raw(tf.strings.substr(content, 0, 30), tf.uint16), tf.int32)
+    size, bits = head[7], head[14]
+
+    def coloured():
+        palette = tf.io.decode_raw(tf.strings.substr(content, 14 + size, 4 * 256), tf.uint8)
+        palette = tf.reshape(palette[: tf.size(palette) // 4 * 4], [-1, 4])
+        return tf.gather(palette[:, 2::-1], tf.cast(image[..., 0], tf.int32))
+
+    return tf.cond(bits == 8, coloured, lambda: image)
+
+
+def _upright(image, orientation):
+    """Rotates and mirrors an image by its EXIF orientation."""
+
+    def rotated():
+        transposed = tf.transpose(image, tf.where(orientation >= 5, [1, 0, 2], [0, 1, 2]))
+        down, across = (tf.reduce_any(orientation == values) for values in ([3, 4, 7, 8], [2, 3, 6, 7]))
+        return tf.reverse(transposed, tf.boolean_mask([0, 1], tf.stack([down, across])))
+
+    return tf.ensure_shape(tf.cond(orientation > 1, rotated, lambda: image), [None, None, 3])
+
+
+def _exif(content):
+    """Returns the start and the size of the EXIF block of a JPEG; the size is at most 0 without one."""
+    length = tf.strings.length(content)
+
+    def is_before(position, size):
+        return (size == 0) & (position + 10 <= length)
+
+    def next_segment(position, size):
+        head = tf.io.decode_raw(tf.strings.substr(content, position, 4), tf.uint16, little_endian=False)
+        marker, size = tf.unstack(tf.cast(head, tf.int32), num=2)
+        is_exif = (marker == 0xFFE1) & (tf.strings.substr(content, position + 4, 6) == b"Exif\0\0")
+        # Only application data and comments may precede EXIF.
+        after = tf.where(marker >= 0xFFE0, position + 2 + size, length)
+        return tf.where(is_exif, position + 10, after), tf.where(is_exif, size - 8, 0)
+
+    is_jpeg = tf.strings.substr(content, 0, 2) == b"\xff\xd8"
+    return tf.while_loop(is_before, next_segment, [tf.where(is_jpeg, 2, length), 0])
+
+
+def _parse_orientation(exif):
+    """Returns the orientation in an EXIF block, a TIFF file, as `_orientation` does."""
+    size = tf.cast(tf.strings.length(exif), tf.int64)
+    # The zeros after it are an empty directory, for blocks without a directory.
+    numbers = tf.cast(tf.io.decode_raw(tf.strings.join([exif, bytes(8)]), tf.uint8), tf.int64)
+    magic = tf.strings.substr(exif, 0, 4)
+    is_little = magic == b"II*\0"
+    low_first, high_first = tf.constant([1, 256], tf.int64), tf.constant([256, 1], tf.int64)
+
+    def short(pairs):
+        return tf.reduce_sum(pairs * tf.where(is_little, low_first, high_first), axis=-1)
+
+    first, second = tf.unstack(short(tf.reshape(numbers[4:8], [2, 2])))
+    start = tf.where(is_little, first + 65536 * second, 65536 * first + second)
+    start = tf.where(is_little | (magic == b"MM\0*"), tf.minimum(start, size), size)
+    count = tf.clip_by_value(short(numbers[start : start + 2]), 0, tf.maximum((size - start - 2) // 12, 0))
+    entries = tf.reshape(numbers[start + 2 : start + 2 + 12 * count], [-1, 12])
+    tag, kind, value = (short(entries[:, i : i + 2]) for i in (0, 2, 8))
+    is_valid = (tag == 0x0112) & (kind == 3) & (value >= 1) & (value <= 8)
+    return tf.concat([value[is_valid], [1]], axis=0)[0]
+
+
+def _image_of_record(file, offset):
+    types = {"output_types": [tf.string], "output_shapes": [tf.TensorShape([])]}
+    # tf.data.TFRecordDataset has no public argument for the first byte.
+    records = tf.raw_ops.TFRecordDatasetV2(
+        filenames=[file],
+        compression_type="",
+        buffer_size=tf.constant(READ_AHEAD, tf.int64),
+        byte_offsets=offset[None],
+    )
+    first = tf.raw_ops.TakeDataset(input_dataset=records, count=tf.constant(1, tf.int64), **types)
+    [record] = tf.raw_ops.DatasetToSingleElement(dataset=first, **types)
+    names = ("image", "image/encoded")
+    parsed = tf.io.parse_single_example(
+        record, {name: tf.io.FixedLenFeature([], tf.string, default_value="") for name in names}
+    )
+    return tf.strings.join([parsed[name] for name in names])
+
+
+def _random_crop(image, seed):
+    area, aspect = (0.08, 1.0), (3 / 4, 4 / 3)
+    begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
+        tf.shape(image),
+        tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
+        seed=seed,
+        min_object_covered=area[0],
+        aspect_ratio_range=aspect,
+        area_range=area,
+        max_attempts=10,
+    )
+    # A failed draw returns the whole image. Take the centre instead, as in evaluation.
+    return tf.cond(
+        tf.reduce_all(size[:2] == tf.shape(image)[:2]),
+        lambda: _central_crop(image),
+        lambda: tf.slice(image, begin, size),
+    )
+
+
+def _resize(image, size):
+    return tf.ensure_shape(tf.image.resize(image, [size, size]) / 255.0, [size, size, 3])

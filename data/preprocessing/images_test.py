@@ -1,0 +1,678 @@
+"""Images: crops read off gradients, changes by hand and by Keras, every format, and broken ones by name."""
+
+import functools
+import io
+import itertools
+import math
+import pathlib
+import struct
+
+import numpy as np
+import PIL.Image
+import PIL.ImageOps
+import pytest
+import scipy.ndimage
+import tensorflow as tf
+from official.vision.ops import preprocess_ops
+
+from rank4class import data
+
+
+def photograph(height, width, seed=0):
+    """Returns a smooth image of random colours, uint8 `[height, width, 3]`."""
+    colours = np.random.default_rng(seed).integers(0, 256, [4, 5, 3], dtype=np.uint8)
+    return np.asarray(PIL.Image.fromarray(colours).resize([width, height], PIL.Image.Resampling.BICUBIC))
+
+
+def saved(folder, image, kind="JPEG", mode="RGB"):
+    path = folder / f"{kind}_{mode}_{image.shape[0]}.JPEG"
+    PIL.Image.fromarray(image).convert(mode).save(path, format=kind)
+    return str(path)
+
+
+def decoded(files):
+    batches = tf.data.Dataset.from_tensors({"file": tf.constant(files)}).map(data.DecodeAndCrop())
+    assert batches.element_spec == {"image": tf.TensorSpec([len(files), 224, 224, 3], tf.float32)}
+    return batches.get_single_element()["image"].numpy()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("height", "width"), [(301, 433), (256, 256), (80, 50)])
+def test_the_crop_is_the_model_gardens(tmp_path, height, width):
+    file = saved(tmp_path, photograph(height, width))
+    content = tf.io.read_file(file)
+    crop = preprocess_ops.center_crop_image_v2(
+        content, tf.image.extract_jpeg_shape(content), 224 / (224 + 32)
+    )
+    expected = tf.image.resize(crop, [224, 224], method="bilinear") / 255.0
+    # They decode the crop alone, so its outermost colours are interpolated without their neighbours.
+    difference = np.abs(decoded([file])[0] - expected)
+    assert difference.max() < 0.03
+    assert difference.mean() < 0.001
+
+
+def test_the_centre_is_kept_by_hand(tmp_path):
+    image = np.zeros([256, 512, 3], np.uint8)
+    image[16:240, 144:368] = np.arange(224)[:, None, None]
+    expected = np.tile(np.arange(224, dtype=np.float32)[:, None, None] / 255, [1, 224, 3])
+    np.testing.assert_allclose(decoded([saved(tmp_path, image, "PNG")])[0], expected, atol=1e-7)
+
+
+FORMATS = [
+    ("JPEG", "L"),
+    ("JPEG", "CMYK"),
+    ("PNG", "RGB"),
+    ("PNG", "RGBA"),
+    ("PNG", "P"),
+    ("PNG", "LA"),
+    ("GIF", "P"),
+    ("BMP", "RGB"),
+    ("BMP", "L"),
+    ("BMP", "P"),
+    ("BMP", "RGBA"),
+]
+
+
+def test_formats_agree(tmp_path):
+    image = photograph(256, 256)
+    images = decoded([saved(tmp_path, image, kind, mode) for kind, mode in FORMATS])
+    for found, (kind, mode) in zip(images, FORMATS, strict=True):
+        expected = image[16:240, 16:240] / 255
+        if mode in ("L", "LA"):
+            expected = np.tile(expected @ [[0.299], [0.587], [0.114]], [1, 1, 3])
+        tolerance = 0.1 if mode == "P" else 0.02  # a palette has 256 colours
+        assert np.abs(found - expected).mean() < tolerance, (kind, mode)
+        assert found.min() >= 0
+        assert found.max() <= 1
+
+
+def test_sixteen_bits_and_animations(tmp_path):
+    image = photograph(30, 40)
+    deep = tf.io.encode_png(image.astype(np.uint16) * 257).numpy()
+    frames, contents = [PIL.Image.fromarray(image), PIL.Image.fromarray(255 - image)], [deep]
+    for kind in ("GIF", "PNG"):
+        file = io.BytesIO()
+        frames[0].save(file, format=kind, save_all=True, append_images=frames[1:])
+        contents.append(file.getvalue())
+    contents.append(tf.io.encode_png(image).numpy())
+    found = data.DecodeAndCrop(16)(written(tmp_path, contents))["image"].numpy()
+    np.testing.assert_array_equal(found[0], found[3])
+    assert np.abs(found[1] - found[3]).mean() < 0.05  # a palette has 256 colours
+    np.testing.assert_array_equal(found[2], found[3])
+
+
+def bmp(bits, compression=0):
+    content = bytearray(saved_as("BMP"))
+    content[28:34] = struct.pack("<HI", bits, compression)
+    return bytes(content)
+
+
+def saved_as(kind, mode="RGB"):
+    file = io.BytesIO()
+    PIL.Image.fromarray(photograph(30, 40)).convert(mode).save(file, format=kind)
+    return file.getvalue()
+
+
+UNSUPPORTED = {
+    "webp": ("WebP", saved_as("WEBP")),
+    "tiff": ("TIFF", saved_as("TIFF")),
+    "tiff of a Mac": ("TIFF", b"MM\0*" + bytes(99)),
+    "heic": ("HEIC or AVIF", b"\0\0\0\x18ftypheic" + bytes(99)),
+    "avif": ("HEIC or AVIF", b"\0\0\0\x1cftypavif" + bytes(99)),
+    "jpeg 2000": ("JPEG 2000", b"\0\0\0\x0cjP  \r\n\x87\n" + bytes(99)),
+    "svg": ("SVG", b"<svg xmlns='http://www.w3.org/2000/svg'/>"),
+    "xml": ("SVG or XML", b"<?xml version='1.0'?><svg/>"),
+    "pdf": ("PDF", b"%PDF-1.4"),
+    "photoshop": ("Photoshop", b"8BPS\0\1"),
+    "ico": ("ICO", b"\0\0\1\0\1\0" + bytes(99)),
+    **{
+        f"bmp {bits} {compression}": ("compressed or 1, 4 or 16-bit BMP", bmp(bits, compression))
+        for bits, compression in ((1, 0), (4, 0), (16, 0), (8, 1), (4, 2), (24, 4), (24, 5))
+    },
+}
+
+
+def test_a_format_that_is_not_read_is_named(tmp_path):
+    files = written(tmp_path, [content for _, content in UNSUPPORTED.values()])["file"].numpy().astype(str)
+    split = data.Split({"file": files.astype(object)}, np.zeros(len(files), np.int32), files)
+    messages = dict(data.unreadable(split, data.DecodeAndCrop(8)))
+    for i, (name, _) in enumerate(UNSUPPORTED.values()):
+        reason = f"assertion failed: [{name} files are not supported; convert it to PNG or JPEG]"
+        assert messages[i] == f"{files[i]} cannot be read: {reason}"
+
+
+def test_a_palette_that_is_cut_short_is_named(tmp_path):
+    content = saved_as("BMP", "P")
+    files = written(tmp_path, [content[:14] + struct.pack("<I", 60_000) + content[18:]])["file"].numpy()
+    split = data.Split({"file": files}, np.zeros(1, np.int32), files.astype(str))
+    [(_, message)] = data.unreadable(split, data.DecodeAndCrop(8))
+    assert message.startswith(f"{tmp_path}/0.jpg cannot be read: ")
+
+
+@pytest.mark.nightly
+def test_a_batch_of_many_sizes_and_formats_keeps_its_order(tmp_path):
+    files = [
+        saved(tmp_path, photograph(60 + i, 90, seed=i), kind, mode)
+        for i, (kind, mode) in enumerate([("JPEG", "RGB"), ("PNG", "RGB"), ("JPEG", "CMYK"), ("JPEG", "L")])
+    ]
+    batch = decoded(files)
+    for i, file in enumerate(files):
+        np.testing.assert_array_equal(batch[i], decoded([file])[0])
+
+
+def test_a_missing_image_is_named(tmp_path):
+    with pytest.raises(tf.errors.NotFoundError, match=r"gone\.JPEG"):
+        decoded([str(tmp_path / "gone.JPEG")])
+
+
+def test_content_and_size_of_files(tmp_path):
+    files = [saved(tmp_path, photograph(30, 20)), saved(tmp_path, photograph(8, 9), "PNG", "L")]
+    found = data.ContentAndSize()({"file": tf.constant(files)})
+    assert found["size"].numpy().tolist() == [[30, 20], [8, 9]]
+    assert found["content"].numpy().tolist() == [pathlib.Path(file).read_bytes() for file in files]
+
+
+def test_content_and_size_of_records(tmp_path):
+    path, records, contents = str(tmp_path / "images.tfrecord"), [], []
+    for name, height in (("image", 5), ("image/encoded", 7)):
+        contents.append(tf.io.encode_png(photograph(height, 9)).numpy())
+        value = tf.train.Feature(bytes_list=tf.train.BytesList(value=[contents[-1]]))
+        example = tf.train.Example(features=tf.train.Features(feature={name: value}))
+        records.append(example.SerializeToString())
+    with tf.io.TFRecordWriter(path) as writer:
+        for record in records:
+            writer.write(record)
+    # A record stands between its length with a checksum (12 bytes) and a checksum of its own (4 bytes).
+    found = data.ContentAndSize()(
+        {"file": tf.constant([path] * 2), "offset": tf.constant([0, len(records[0]) + 16], tf.int64)}
+    )
+    assert found["size"].numpy().tolist() == [[5, 9], [7, 9]]
+    assert found["content"].numpy().tolist() == contents
+
+
+def exif(orientation, order="<", kind=3, others=1):
+    """Returns an EXIF block with its tag of the orientation between others."""
+    value = struct.pack(f"{order}HH", orientation, 0)
+    entries = [struct.pack(f"{order}HHI4s", 0x010F + i, 2, 3, b"ab\0\0") for i in range(others)]
+    entries.append(struct.pack(f"{order}HHI", 0x0112, kind, 1) + value)
+    entries.append(struct.pack(f"{order}HHII", 0x0131, 4, 1, 6))
+    head = {"<": b"II*\0", ">": b"MM\0*"}[order] + struct.pack(f"{order}I", 8)
+    return head + struct.pack(f"{order}H", len(entries)) + b"".join(entries) + bytes(4)
+
+
+def segment(kind, content):
+    return b"\xff" + bytes([kind]) + struct.pack(">H", 2 + len(content)) + content
+
+
+JFIF = segment(0xE0, b"JFIF\0\1\1\0\0\1\0\1\0\0")
+
+
+def jpeg(image, *segments):
+    """Returns a JPEG file with segments in place of its JFIF segment."""
+    file = io.BytesIO()
+    PIL.Image.fromarray(image).save(file, format="JPEG", quality=95)
+    content = file.getvalue()
+    assert content.startswith(b"\xff\xd8" + JFIF)
+    return b"".join([content[:2], *segments, content[2 + len(JFIF) :]])
+
+
+def with_exif(image, block):
+    return jpeg(image, JFIF, segment(0xE1, b"Exif\0\0" + block))
+
+
+def written(folder, contents):
+    """Writes files; returns the feature of them."""
+    files = [folder / f"{i}.jpg" for i in range(len(contents))]
+    for file, content in zip(files, contents, strict=True):
+        file.write_bytes(content)
+    return {"file": tf.constant([str(file) for file in files])}
+
+
+@pytest.mark.nightly
+def test_exif_orientations_are_pillows(tmp_path):
+    """A phone's photograph gives what the file gives that Pillow has turned upright."""
+    image, contents, uprights = photograph(60, 100), [], []
+    for order, orientation in itertools.product("<>", range(1, 9)):
+        contents.append(with_exif(image, exif(orientation, order)))
+        with PIL.Image.open(io.BytesIO(contents[-1])) as opened:
+            assert opened.getexif()[0x0112] == orientation
+            upright = np.asarray(PIL.ImageOps.exif_transpose(opened))
+        assert upright.shape[:2] == ((100, 60) if orientation >= 5 else (60, 100))
+        uprights.append(tf.io.encode_png(upright).numpy())
+    for folder in ("stored", "upright"):
+        (tmp_path / folder).mkdir()
+    stored, upright = written(tmp_path / "stored", contents), written(tmp_path / "upright", uprights)
+    records = write_records(tmp_path / "records", [("image", content) for content in contents])
+    sizes = ([[60, 100]] * 4 + [[100, 60]] * 4) * 2
+    for features in (stored, upright):
+        assert data.ContentAndSize()(features)["size"].numpy().tolist() == sizes
+    centre, expected = (data.DecodeAndCrop(32)(features)["image"].numpy() for features in (stored, upright))
+    np.testing.assert_allclose(centre, expected, atol=0.03)
+    np.testing.assert_array_equal(data.DecodeAndCrop(32)(records)["image"], centre)
+    crops = cropped(stored, *range(16), size=32)
+    np.testing.assert_allclose(crops, cropped(upright, *range(16), size=32), atol=0.03)
+    np.testing.assert_array_equal(cropped(records, *range(16), size=32), crops)
+    np.testing.assert_array_equal(centre[:8], centre[8:])
+    for first, second in itertools.combinations(expected[:8], 2):
+        assert np.abs(first - second).max() > 0.1
+
+
+def test_exif_wherever_it_stands(tmp_path):
+    block, comment = segment(0xE1, b"Exif\0\0" + exif(6)), segment(0xFE, b"Exif\0\0")
+    xmp = segment(0xE1, b"http://ns.adobe.com/xap/1.0/\0<x/>")
+    profile = segment(0xE2, b"ICC_PROFILE\0" + bytes(60_000))
+    image = photograph(20, 30)
+    contents = [
+        jpeg(image, block),
+        jpeg(image, block, JFIF),
+        jpeg(image, JFIF, block, xmp),
+        jpeg(image, JFIF, comment, xmp, profile, profile, block),
+        jpeg(image, segment(0xE1, b"Exif\0\0" + exif(6, others=0))),
+        jpeg(image, segment(0xE1, b"Exif\0\0" + exif(6, ">", others=20) + bytes(50_000))),  # a small preview
+        jpeg(image, JFIF, segment(0xE1, b"Exif\0\0" + exif(3)), block),  # the first counts
+    ]
+    sizes = data.ContentAndSize()(written(tmp_path, contents))["size"].numpy().tolist()
+    assert sizes == [[30, 20]] * 6 + [[20, 30]]
+
+
+UNREADABLE_EXIF = {
+    "none": b"",
+    "only a byte order": b"II",
+    "no directory": b"II*\0",
+    "no byte order": b"XX*\0" + exif(6)[4:],
+    "an order of its own": b"IM*\0" + exif(6)[4:],
+    "no orientation": exif(6).replace(b"\x12\x01", b"\x13\x01"),
+    "orientation 0": exif(0),
+    "orientation 9": exif(9),
+    "orientation 65535": exif(65535),
+    "orientation as text": exif(6, kind=2),
+    "directory beyond the end": b"II*\0\xff\xff\0\0" + exif(6)[8:],
+    "directory far beyond the end": b"II*\0\xff\xff\xff\xff" + exif(6)[8:],
+    "directory at the last byte": b"II*\0" + bytes([len(exif(6)) - 1, 0, 0, 0]) + exif(6)[8:],
+    "cut within the entry": exif(6)[:30],
+}
+
+
+def test_exif_that_cannot_be_read_turns_nothing(tmp_path):
+    image = photograph(20, 30)
+    contents = [with_exif(image, block) for block in UNREADABLE_EXIF.values()]
+    plain = jpeg(image, JFIF)
+    contents += [plain, jpeg(image, JFIF, segment(0xE1, b"Exif")), jpeg(image, JFIF, segment(0xE1, b""))]
+    found = data.DecodeAndCrop(16)(written(tmp_path, contents))["image"].numpy()
+    for image, name in zip(found, [*UNREADABLE_EXIF, "plain", "Exif", "empty"], strict=True):
+        np.testing.assert_array_equal(image, found[len(UNREADABLE_EXIF)], err_msg=name)
+
+
+def test_damaged_exif_is_read_or_passed_over(tmp_path):
+    image, contents = photograph(4, 6), []
+    for order in "<>":
+        block = exif(6, order)
+        changes = ((i, value) for i in range(len(block)) for value in (0, 1, 7, 127, 128, 255))
+        contents += [with_exif(image, block[:i] + bytes([value]) + block[i + 1 :]) for i, value in changes]
+        contents += [with_exif(image, block[:size]) for size in range(len(block))]
+    read = tf.function(data.ContentAndSize(), autograph=False)
+    sizes = {tuple(size) for size in read(written(tmp_path, contents))["size"].numpy().tolist()}
+    assert sizes == {(4, 6), (6, 4)}
+
+
+def test_a_jpeg_that_ends_in_its_head_is_named(tmp_path):
+    heads = [
+        b"\xff\xd8",
+        b"\xff\xd8\xff",
+        b"\xff\xd8\xff\xe1\0\0Exif\0\0",
+        b"\xff\xd8\xff\xe1\0 Exif\0\0",
+        b"\xff",
+    ]
+    files = written(tmp_path, heads)["file"].numpy()
+    split = data.Split({"file": files}, np.zeros(len(files), np.int32), files.astype(str))
+    found = list(data.unreadable(split, data.DecodeAndCrop(8)))
+    assert [i for i, _ in found] == list(range(len(files)))
+    for i, message in found:
+        assert message.startswith(f"{tmp_path}/{i}.jpg cannot be read: ")
+
+
+@pytest.mark.nightly
+def test_reading_goes_on_past_what_cannot_be_read(tmp_path):
+    (tmp_path / "broken.JPEG").write_bytes(b"no image")
+    files = [saved(tmp_path, photograph(8, 9)), str(tmp_path / "broken.JPEG"), str(tmp_path / "nowhere")]
+    files.append(files[0])
+    split = data.Split({"file": np.array(files, object)}, np.zeros(4, np.int32), np.array([*"abcd"], object))
+    features, messages = zip(*data.read_each(split, data.ContentAndSize()), strict=True)
+    assert messages[0] is messages[3] is None
+    assert [features[i]["size"].numpy().tolist() for i in (0, 3)] == [[[8, 9]]] * 2
+    assert messages[1].startswith("b cannot be read: ")
+    assert messages[2].startswith("c cannot be read: ")
+    assert features[1] is features[2] is None
+    assert list(data.unreadable(split, data.DecodeAndCrop())) == [(1, messages[1]), (2, messages[2])]
+
+
+@pytest.mark.nightly
+def test_a_side_of_one_pixel_cannot_be_read(tmp_path):
+    images = [photograph(*size) for size in ((1, 30), (30, 1), (1, 1), (2, 2))]
+    files = written(tmp_path, [tf.io.encode_png(image).numpy() for image in images])["file"].numpy()
+    split = data.Split({"file": files}, np.zeros(4, np.int32), np.array([*"abcd"], object))
+    reason = "cannot be read: assertion failed: [a side of one pixel, at least two are required]"
+    crop = data.DecodeAndRandomCrop(8)
+    for preprocess in (data.DecodeAndCrop(8), data.ContentAndSize(), lambda f: crop(f, seeds(0))):
+        found = list(data.unreadable(split, preprocess))
+        assert found == [(i, f"{name} {reason}") for i, name in enumerate("abc")]
+
+
+def test_rescale():
+    image = tf.range(256, dtype=tf.int32)[None, :, None, None]
+    features = data.Rescale()({"image": tf.cast(image, tf.uint8)})
+    assert features["image"].dtype == tf.float32
+    np.testing.assert_array_equal(features["image"][0, :, 0, 0], np.arange(256, dtype=np.float32) / 255)
+
+
+def test_settings_tell_them_apart():
+    assert data.DecodeAndCrop().settings == {"size": 224, "central_crop": 0.875, "orientation": "exif"}
+    assert data.Rescale().settings == {"divisor": 255}
+
+
+def seeds(*numbers, seed=0):
+    return tf.constant([[seed, number] for number in numbers], tf.int64)
+
+
+def changed(images, *numbers, seed=0):
+    features = {"image": tf.constant(images, tf.float32)}
+    return data.AUGMENTATIONS["affine_flip"](features, seeds(*numbers, seed=seed))["image"].numpy()
+
+
+def noise(*shape):
+    return np.random.default_rng(0).random(shape).astype(np.float32)
+
+
+def draws(number):
+    """Returns angle (radians), shifts (shares of height and width) and side that example draws."""
+    angle, down, right, side = tf.random.stateless_uniform([4], seeds(number)[0], -1.0, 1.0).numpy()
+    return math.radians(15 * angle), 0.1 * down, 0.1 * right, np.sign(side)
+
+
+def test_affine_flip_is_kerass():
+    images = noise(8, 32, 32, 3)
+    sides = set()
+    for number, (image, found) in enumerate(zip(images, changed(images, *range(8)), strict=True)):
+        angle, down, right, side = draws(number)
+        expected = tf.keras.preprocessing.image.apply_affine_transform(
+            image,
+            theta=-math.degrees(angle),
+            tx=32 * right,
+            ty=32 * down,
+            row_axis=0,
+            col_axis=1,
+            channel_axis=2,
+            fill_mode="nearest",
+            order=1,
+        )
+        np.testing.assert_allclose(found, expected if side > 0 else expected[:, ::-1], atol=1e-5)
+        sides.add(side)
+    assert sides == {-1, 1}
+
+
+def test_affine_flip_by_hand_on_images_that_are_not_square():
+    images = noise(4, 12, 30, 2)
+    for number, (image, found) in enumerate(zip(images, changed(images, *range(4)), strict=True)):
+        angle, down, right, side = draws(number)
+        rows, columns = np.indices([12, 30])
+        row, column = rows - 5.5 + 12 * down, columns - 14.5 + 30 * right
+        places = [
+            5.5 + math.cos(angle) * row - math.sin(angle) * column,
+            14.5 + math.sin(angle) * row + math.cos(angle) * column,
+        ]
+        for channel in range(2):
+            expected = scipy.ndimage.map_coordinates(image[..., channel], places, order=1, mode="nearest")
+            expected = expected if side > 0 else expected[:, ::-1]
+            np.testing.assert_allclose(found[..., channel], expected, atol=1e-5)
+
+
+@pytest.mark.nightly
+def test_affine_flip_keeps_to_its_ranges():
+    size, height, width = 1000, 21, 41
+    images = np.tile(np.stack(np.indices([height, width]), axis=2), [size, 1, 1, 1])
+    found = changed(images, *range(size))
+    # In the middle the values are the places in the input, linear in those of the output.
+    middle = found[:, 10, 20] - [10, 20]
+    flipped = found[:, 10, 21, 1] < found[:, 10, 20, 1]
+    angle = np.arcsin(found[:, 11, 20, 1] - found[:, 10, 20, 1])
+    down = np.cos(angle) * middle[:, 0] + np.sin(angle) * middle[:, 1]
+    right = np.cos(angle) * middle[:, 1] - np.sin(angle) * middle[:, 0]
+    for values, limit in ((angle, math.radians(15)), (down, 2.1), (right, 4.1)):
+        assert np.abs(values).max() <= limit + 1e-4
+        assert values.max() > 0.98 * limit
+        assert values.min() < -0.98 * limit
+        assert np.abs(values.mean()) < 4 * limit / math.sqrt(3 * size)
+    assert abs(flipped.mean() - 0.5) < 4 * 0.5 / math.sqrt(size)
+    correlations = np.corrcoef([angle, down, right, flipped])
+    assert np.abs(correlations - np.eye(4)).max() < 0.1
+
+
+def test_affine_flip_hangs_on_the_seeds_alone():
+    images = noise(5, 16, 16, 3)
+    together = changed(images, *range(5))
+    np.testing.assert_array_equal(changed(images, *range(5)), together)
+    for i in range(5):
+        np.testing.assert_array_equal(changed(images[i : i + 1], i)[0], together[i])
+    same_image = changed(images[[0] * 5], *range(5))
+    other_seed = changed(images[[0] * 5], *range(5), seed=1)
+    for first, second in itertools.combinations([*same_image, *other_seed], 2):
+        assert np.abs(first - second).max() > 0.01
+
+
+@functools.cache
+def random_crop(size):
+    return tf.function(data.DecodeAndRandomCrop(size))
+
+
+def cropped(features, *numbers, size=8, seed=0):
+    features = {name: tf.constant(values) for name, values in features.items()}
+    return random_crop(size)(features, seeds(*numbers, seed=seed))["image"].numpy()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("height", "width"), [(200, 250), (250, 120)])
+def test_random_crops_keep_to_their_ranges(tmp_path, height, width):
+    image = np.stack([*np.indices([height, width]), np.zeros([height, width])], axis=2).astype(np.uint8)
+    count = 300
+    found = 255 * cropped({"file": [saved(tmp_path, image, "PNG")] * count}, *range(count))
+    assert found.shape == (count, 8, 8, 3)
+    # Rows and columns of the output are 1/8 of the crop apart, the first half of that from its edge.
+    first, last = found[:, 0, 0, :2], found[:, 7, 7, :2]
+    flipped = last[:, 1] < first[:, 1]
+    step = np.abs(last - first) / 7
+    crop = 8 * step
+    begin = np.minimum(first, last) + 0.5 - step / 2
+    assert begin.min() > -0.01
+    assert (begin + crop).max(axis=0) == pytest.approx([height, width], abs=1)
+    assert np.all(begin + crop < [height + 0.01, width + 0.01])
+    area, aspect = crop.prod(axis=1) / (height * width), crop[:, 1] / crop[:, 0]
+    assert 0.07 < area.min() < 0.12
+    assert 0.5 < area.max() <= 1.001
+    assert 0.73 < aspect.min() < 0.78
+    assert 1.28 < aspect.max() < 1.37
+    assert abs(flipped.mean() - 0.5) < 4 * 0.5 / math.sqrt(count)
+    # Other columns stand in their order: nothing is turned.
+    np.testing.assert_allclose(found[:, :, 0, 0], found[:, :, 7, 0], atol=0.01)
+
+
+@pytest.mark.nightly
+def test_random_crops_hang_on_the_seeds_alone(tmp_path):
+    files = [saved(tmp_path, photograph(90 + i, 100, seed=i)) for i in range(4)]
+    together = cropped({"file": files}, *range(4))
+    np.testing.assert_array_equal(cropped({"file": files}, *range(4)), together)
+    for i, file in enumerate(files):
+        np.testing.assert_array_equal(cropped({"file": [file]}, i)[0], together[i])
+    crops = [
+        *cropped({"file": files[:1] * 4}, *range(4)),
+        *cropped({"file": files[:1] * 4}, *range(4), seed=1),
+    ]
+    for first, second in itertools.combinations(crops, 2):
+        assert np.abs(first - second).max() > 0.01
+
+
+def test_where_no_crop_can_be_drawn_the_centre_is_kept(tmp_path):
+    file = saved(tmp_path, photograph(10, 600), "PNG")  # 8 percent of its area is wider than 4:3
+    [centre] = data.DecodeAndCrop(8)({"file": tf.constant([file])})["image"].numpy()
+    assert np.abs(centre - centre[:, ::-1]).max() > 0.01
+    for found in cropped({"file": [file] * 4}, *range(4)):
+        assert min(np.abs(found - side).max() for side in (centre, centre[:, ::-1])) < 1e-6
+
+
+def write_records(path, rows):
+    """Writes records with one bytes feature each; returns the features to read them by."""
+    contents = [
+        tf.train.Example(
+            features=tf.train.Features(
+                feature={name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))}
+            )
+        ).SerializeToString()
+        for name, value in rows
+    ]
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for content in contents:
+            writer.write(content)
+    offsets = np.cumsum([0, *(len(content) + 16 for content in contents)])[:-1]
+    return {"file": np.array([str(path)] * len(rows), object), "offset": offsets}
+
+
+@pytest.mark.nightly
+def test_records_give_the_images_of_files(tmp_path):
+    files = [
+        saved(tmp_path, photograph(60 + i, 90, seed=i), kind, mode)
+        for i, (kind, mode) in enumerate([("JPEG", "RGB"), ("PNG", "RGB"), ("JPEG", "CMYK"), ("JPEG", "L")])
+    ]
+    contents = [tf.io.read_file(file).numpy() for file in files]
+    # A large one between them: more than is read ahead.
+    contents.insert(2, tf.io.read_file(saved(tmp_path, noise_image(400, 500), "PNG")).numpy())
+    assert len(contents[2]) > 1 << 18
+    names = itertools.cycle(["image", "image/encoded"])
+    records = write_records(tmp_path / "records", list(zip(names, contents, strict=False)))
+    shuffled = {key: values[[4, 1, 0, 3]] for key, values in records.items()}
+    files = [files[i] for i in (3, 1, 0, 2)]
+    np.testing.assert_array_equal(
+        data.DecodeAndCrop(16)(shuffled | {"offset": tf.constant(shuffled["offset"])})["image"],
+        data.DecodeAndCrop(16)({"file": tf.constant(files)})["image"],
+    )
+    np.testing.assert_array_equal(cropped(shuffled, *range(4)), cropped({"file": files}, *range(4)))
+
+
+def noise_image(height, width):
+    return (255 * noise(height, width, 3)).astype(np.uint8)
+
+
+def greys(tmp_path, size):
+    """Writes images of greys `10 * i`; returns their split, whose labels are the `i`."""
+    files = []
+    for i in range(size):
+        path = tmp_path / f"image_{i}.JPEG"
+        PIL.Image.new("L", (40, 30), 10 * i).save(path)
+        files.append(str(path))
+    files = np.array(files, object)
+    return data.Split({"file": files}, np.arange(size, dtype=np.int32), files)
+
+
+def in_records(tmp_path, split):
+    rows = [("image", tf.io.read_file(file).numpy()) for file in split.features["file"]]
+    features = write_records(tmp_path / "records", rows)
+    origins = np.array([f"{tmp_path}/records record {i + 1}" for i in range(len(rows))], object)
+    return data.Split(features, split.labels, origins)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", ["files", "records"])
+def test_training_batches_of_random_crops(tmp_path, kind):
+    split = greys(tmp_path, 10)
+    if kind == "records":
+        split = in_records(tmp_path, split)
+
+    def batches(start_step, size=8):
+        return data.training_batches(
+            split, batch_size=4, seed=3, start_step=start_step, preprocess=data.DecodeAndRandomCrop(size)
+        )
+
+    assert batches(0).element_spec[0] == {"image": tf.TensorSpec([4, 8, 8, 3], tf.float32)}
+    whole = list(batches(0).take(6))
+    seen = np.concatenate([labels for _, labels, _ in whole])
+    assert sorted(seen[:10]) == sorted(seen[10:20]) == list(range(10))
+    for features, labels, _ in whole:
+        expected = np.broadcast_to(labels[:, None, None, None] * 10 / 255, [4, 8, 8, 3])
+        np.testing.assert_allclose(features["image"], expected, atol=0.02)
+    for (features, labels, _), (whole_features, whole_labels, _) in zip(
+        batches(2).take(4), whole[2:], strict=True
+    ):
+        np.testing.assert_array_equal(labels, whole_labels)
+        np.testing.assert_array_equal(features["image"], whole_features["image"])
+
+
+def test_an_image_is_changed_otherwise_in_every_epoch():
+    image = noise(1, 16, 16, 3)
+    split = data.Split({"image": image}, np.zeros([1], np.int32))
+    batches = data.training_batches(split, batch_size=2, seed=0, preprocess=data.AUGMENTATIONS["affine_flip"])
+    images = [image for features, _, _ in batches.take(3) for image in features["image"].numpy()]
+    for first, second in itertools.combinations(images, 2):
+        assert np.abs(first - second).max() > 0.01
+
+
+BROKEN = {
+    "jpeg::Uncompress failed. Invalid JPEG data or crop window.": lambda content: content[
+        : len(content) // 2
+    ],
+    "Unknown image file format. One of JPEG, PNG, GIF, BMP required.": lambda content: b"<html>404</html>",
+    "Input is empty.": lambda content: b"",
+}
+
+
+def message_of(batches):
+    with pytest.raises(ValueError, match="cannot be read") as caught:
+        list(batches)
+    return str(caught.value)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", ["files", "records"])
+def test_a_broken_image_is_named(tmp_path, kind):
+    split = greys(tmp_path, 10)
+    reason = next(iter(BROKEN))
+    path = tmp_path / "image_7.JPEG"
+    path.write_bytes(BROKEN[reason](path.read_bytes()))
+    if kind == "records":
+        split = in_records(tmp_path, split)
+    message = f"{split.origins[7]} cannot be read: {reason}"
+    preprocess, crop = data.DecodeAndCrop(8), data.DecodeAndRandomCrop(8)
+    batches = data.evaluation_batches(split, batch_size=4, preprocess=preprocess)
+    named = data.ErrorReportingIterator(batches, split, lambda i: range(4 * i, 4 * i + 4), preprocess)
+    assert message_of(named) == message
+
+    def indices_of(number):
+        indices = data.training_indices(10, batch_size=4, seed=5, start_step=number)
+        return next(iter(indices)).numpy()
+
+    batches = data.training_batches(split, batch_size=4, seed=5, preprocess=crop)
+    assert message_of(data.ErrorReportingIterator(batches.take(3), split, indices_of, preprocess)) == message
+    assert list(data.unreadable(split, preprocess)) == [(7, message)]
+
+
+def test_every_broken_image_is_named(tmp_path):
+    split = greys(tmp_path, 5)
+    for i, breaking in enumerate(BROKEN.values()):
+        path = tmp_path / f"image_{i}.JPEG"
+        path.write_bytes(breaking(path.read_bytes()))
+    messages = [f"{split.origins[i]} cannot be read: {reason}" for i, reason in enumerate(BROKEN)]
+    assert list(data.unreadable(split, data.DecodeAndCrop(8))) == list(enumerate(messages))
+
+
+@pytest.mark.nightly
+def test_records_that_were_cut_since_are_named(tmp_path):
+    split = in_records(tmp_path, greys(tmp_path, 4))
+    path, preprocess = tmp_path / "records", data.DecodeAndCrop(8)
+    content = path.read_bytes()
+    path.write_bytes(content[:-100])
+    [(i, message)] = data.unreadable(split, preprocess)
+    assert (i, message.partition("read: ")[0]) == (3, f"{path} record 4 cannot be ")
+    path.write_bytes(content[: split.features["offset"][2]])
+    assert [i for i, _ in data.unreadable(split, preprocess)] == [2, 3]
+    path.write_bytes(content[:100] + b"\xff\x00" + content[102:])
+    [(i, message)] = data.unreadable(split, preprocess)
+    assert (i, message) == (0, f"{path} record 1 cannot be read: corrupted record at 12")
+    path.unlink()
+    assert [i for i, _ in data.unreadable(split, preprocess)] == [0, 1, 2, 3]

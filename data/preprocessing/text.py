@@ -1,0 +1,138 @@
+"""Text to BERT's inputs, in the graph."""
+
+import os
+
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from rank4class.data import arguments
+from rank4class.data.readers import rows, strict_json
+
+
+class WordPiece:
+    """BERT's tokenizer as a function on batches of strings.
+
+    A call on features with `text` `[B]` returns `input_word_ids`, `input_mask` and `input_type_ids`, int32
+    `[B, max_length]`: [CLS], the first `max_length - 2` word pieces, [SEP], and padding. With `text_pair`
+    `[B]`: [CLS], the text, [SEP], its pair, [SEP]. The longer of the two is cut first, the type of the pair
+    and of its [SEP] is 1, and an empty pair is omitted.
+
+    Texts never yield special tokens. A literal `[CLS]`, `[SEP]`, `[PAD]`, `[UNK]` or `[MASK]` becomes the
+    pieces of "[", its letters and "]", as in google-research's tokenizer; Hugging Face's yield the token.
+    Punctuation follows TensorFlow's Unicode 15. That includes U+061D, a mark of Unicode 14; older tables,
+    such as those of Hugging Face's `tokenizers`, treat it as part of a word.
+
+    `settings` determine the output.
+
+    Args:
+      folder: the encoder's folder, with `vocab.txt`. Lower-casing follows `tokenizer_config.json` if
+        present, and otherwise applies to vocabularies without capital letters.
+      max_length: at least 3, for pairs at least 5.
+
+    Raises:
+      FileNotFoundError: no `vocab.txt`.
+      ValueError: the vocabulary lacks a special token or repeats a piece, or `max_length` is too small (for
+        pairs, the call raises).
+    """
+
+    def __init__(self, folder: str, max_length: int):
+        vocab_path = os.path.join(folder, "vocab.txt")
+        arguments.check_at_least(3, max_length=max_length)
+        vocab = [line for _, line in rows.lines(vocab_path)]
+        if len(set(vocab)) < len(vocab):
+            again = next(i for i, word in enumerate(vocab) if word in vocab[:i])
+            raise ValueError(f"{vocab_path}:{again + 1}: word piece {vocab[again]!r} is repeated. Remove it.")
+        special = {}
+        for token in ("[PAD]", "[UNK]", "[CLS]", "[SEP]"):
+            if token not in vocab:
+                raise ValueError(f"{vocab_path}: no {token}. Give the vocabulary of a BERT encoder.")
+            special[token] = vocab.index(token)
+        self._start, self._end, self._padding = special["[CLS]"], special["[SEP]"], special["[PAD]"]
+        self._max_length = max_length
+        lower_case = _lower_case(folder, vocab)
+        self.settings = {
+            "vocab": vocab,
+            "lower_case": lower_case,
+            "max_length": max_length,
+            "words": [_SINGLE_CHARACTER_WORD, _LONGEST_WORD],
+        }
+        self._lower_case = lower_case
+        self._tokenizer = tf_text.WordpieceTokenizer(
+            vocab_path, token_out_type=tf.int32, max_bytes_per_word=4 * _LONGEST_WORD
+        )
+        # One trace for the graphs of all pipelines.
+        self._inputs = tf.function(self._traced, autograph=False)
+
+    def __call__(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return self._inputs(features)
+
+    def _traced(self, features):
+        segments = tf_text.RoundRobinTrimmer(self._max_length - 1).trim(self._segments(features))
+        ends = tf.fill([segments[0].nrows(), 1], self._end)
+        tokens = tf.concat([*segments, ends], axis=1)
+        shape = [features["text"].shape[0], self._max_length]  # static for XLA
+        mask = tf.ones_like(tokens).to_tensor(shape=shape)
+        in_pair = tf.range(self._max_length, dtype=tf.int64) > segments[0].row_lengths()[:, None]
+        return {
+            "input_word_ids": tokens.to_tensor(self._padding, shape=shape),
+            "input_mask": mask,
+            "input_type_ids": tf.ensure_shape(mask * tf.cast(in_pair, tf.int32), shape),
+        }
+
+    def lengths(self, features: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Returns the numbers of tokens before cutting, with [CLS] and [SEP]: int64 `[B]`."""
+        return sum(segment.row_lengths() for segment in self._segments(features)) + 1
+
+    def _segments(self, features):
+        """Returns the ragged tokens of the text, and of its pair if any, without the last [SEP]."""
+        text = self._pieces(features["text"])
+        segments = [tf.concat([tf.fill([text.nrows(), 1], self._start), text], axis=1)]
+        if "text_pair" in features:
+            arguments.check_at_least(5, max_length=self._max_length)
+            # Counting the first [SEP] to the pair omits empty pairs and cuts the others as BERT does.
+            pair = self._pieces(features["text_pair"])
+            segments.append(tf.concat([self._end * tf.ones_like(pair[:, :1]), pair], axis=1))
+        return segments
+
+    def _pieces(self, texts):
+        return self._tokenizer.tokenize(_words(texts, self._lower_case)).merge_dims(1, 2)
+
+
+_LONGEST_WORD = 100  # characters; a longer one is unknown
+_IDEOGRAPHS = (
+    r"\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{20000}-\x{2A6DF}\x{2A700}-\x{2B73F}\x{2B740}-\x{2B81F}"
+    r"\x{2B820}-\x{2CEAF}\x{F900}-\x{FAFF}\x{2F800}-\x{2FA1F}"
+)
+_SINGLE_CHARACTER_WORD = rf"[!-/:-@\[-`{{-~\p{{P}}{_IDEOGRAPHS}]"
+
+
+def _words(texts, lower_case):
+    """Splits texts into words as BERT's reference does, ragged `[B, words]`.
+
+    tensorflow-text's BertTokenizer differs: it replaces compatibility characters (a trade mark sign by
+    letters), replaces control characters by spaces, and splits at the spaces of ASCII only.
+    """
+    texts = tf.strings.regex_replace(texts, r"[\t\n\r\p{Z}]", " ")
+    texts = tf.strings.regex_replace(texts, r"[\p{C}\x{FFFD}]", "")
+    if lower_case:
+        texts = tf_text.normalize_utf8(tf.strings.lower(texts, encoding="utf-8"), "NFD")
+        texts = tf.strings.regex_replace(texts, r"\p{Mn}", "")
+    words = tf_text.regex_split(texts, f" |{_SINGLE_CHARACTER_WORD}", _SINGLE_CHARACTER_WORD)
+    too_long = tf.strings.length(words.flat_values, unit="UTF8_CHAR") > _LONGEST_WORD
+    return words.with_flat_values(tf.where(too_long, "\N{REPLACEMENT CHARACTER}", words.flat_values))
+
+
+def _lower_case(folder, vocab):
+    path = os.path.join(folder, "tokenizer_config.json")
+    if not os.path.isfile(path):
+        words = (word for word in vocab if not word.startswith("["))  # special tokens are always capitals
+        return not any(word != word.lower() for word in words)
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            settings = strict_json.parse_object(path, file.read())
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: the file is not UTF-8: {error.reason}. Save it as UTF-8.") from error
+    lower_case = settings.get("do_lower_case", True)
+    if not isinstance(lower_case, bool):
+        raise ValueError(f"{path}: do_lower_case {lower_case!r} is not true or false. Correct it.")
+    return lower_case

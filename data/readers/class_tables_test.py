@@ -1,0 +1,75 @@
+"""What files say of the classes: in the classes' order, and one clear line for every broken file."""
+
+import numpy as np
+import pytest
+import sklearn.utils.class_weight
+
+from rank4class import data
+
+
+def test_descriptions_come_in_the_order_of_the_classes(tmp_path):
+    path = tmp_path / "texts.tsv"
+    path.write_text("anger\twhat an enemy brings\njoy\ta bright feeling\n")
+    assert data.class_descriptions(str(path), ("joy", "anger")) == [
+        "a bright feeling",
+        "what an enemy brings",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("joy\n", r"texts\.tsv:1: not a class name, a tab and a description"),
+        ("joy\t \n", r"texts\.tsv:1: not a class name, a tab and a description"),
+        ("joy\tbright\nhate\tdark\n", r"texts\.tsv:2: unknown class 'hate'\. The classes are joy, anger"),
+        ("joy\tbright\njoy\tlight\n", r"texts\.tsv:2: class 'joy' is repeated"),
+        ("joy\tbright\n", r"texts\.tsv: no description of anger"),
+        ("", r"texts\.tsv: the file is empty"),
+    ],
+)
+def test_a_broken_file(tmp_path, content, message):
+    path = tmp_path / "texts.tsv"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=message):
+        data.class_descriptions(str(path), ("joy", "anger"))
+
+
+def test_weights(tmp_path):
+    path = tmp_path / "weights.tsv"
+    path.write_text("anger\t2\njoy\t0.5\n")
+    weights = data.class_weights(str(path), ("joy", "anger"))
+    assert weights.dtype == np.float32
+    assert weights.tolist() == [0.5, 2.0]
+
+
+@pytest.mark.parametrize("weight", ["much", "-1", "nan", "inf", "1e999", "1e300"])
+def test_a_bad_weight(tmp_path, weight):
+    path = tmp_path / "weights.tsv"
+    path.write_text(f"joy\t1\nanger\t{weight}\n")
+    with pytest.raises(ValueError, match=rf"weights\.tsv:2: weight '{weight}' is not a number from 0"):
+        data.class_weights(str(path), ("joy", "anger"))
+
+
+def test_weights_that_are_all_0(tmp_path):
+    path = tmp_path / "weights.tsv"
+    path.write_text("anger\t0\njoy\t1e-60\n")
+    with pytest.raises(ValueError, match=r"weights\.tsv: no weight above 0\. Raise one"):
+        data.class_weights(str(path), ("joy", "anger"))
+
+
+def test_many_classes(tmp_path):
+    path = tmp_path / "texts.tsv"
+    names = (*(f"name {i}" for i in range(5000)), "other")
+    for content, message in (
+        ("othre\tx\n", "unknown class 'othre'. The classes are other, name 0, .*, name 8 and 4991 more.$"),
+        ("name 0\tx\n", "no description of name 1, .*, name 10 and 4990 more. Add a line for each.$"),
+    ):
+        path.write_text(content)
+        with pytest.raises(ValueError, match=message):
+            data.class_descriptions(str(path), names)
+
+
+def test_balanced_weights_are_scikit_learns():
+    labels = np.repeat([0, 1, 2], [50, 7, 3])
+    expected = sklearn.utils.class_weight.compute_class_weight("balanced", classes=np.arange(3), y=labels)
+    np.testing.assert_allclose(data.balanced_class_weights(np.bincount(labels)), expected, rtol=1e-6)

@@ -1,0 +1,34 @@
+"""Datasets that TensorFlow Datasets prepares."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import tensorflow_datasets as tfds
+
+
+def builder(name: str, title: str, data_dir: str | None = None) -> tfds.core.DatasetBuilder:
+    """Returns TensorFlow Datasets' builder of that name, its files prepared.
+
+    Args:
+      name: TensorFlow Datasets' name of the dataset.
+      title: name of the dataset in errors.
+      data_dir: folder of prepared datasets; None is TensorFlow Datasets' default.
+
+    Raises:
+      OSError: the files are missing and cannot be downloaded; the message names the folder.
+    """
+    import tensorflow_datasets as tfds  # slow to import
+    from tensorflow_datasets.core.download.download_manager import NonMatchingChecksumError
+
+    builder = tfds.builder(name, data_dir=data_dir, try_gcs=False)
+    try:
+        config = tfds.download.DownloadConfig(try_download_gcs=False)  # the publisher, not Google's copy
+        builder.download_and_prepare(download_config=config)
+    except (OSError, NonMatchingChecksumError) as error:  # the publisher may have changed the files
+        raise OSError(
+            f"data.tfds_dir={data_dir}: {title} cannot be downloaded to and prepared in {builder.data_dir} "
+            f"({error}). Set data.path to a folder of its files."
+        ) from error
+    return builder

@@ -1,0 +1,116 @@
+"""Random access to TFRecords: an index with the position and some fields of each record."""
+
+import functools
+import hashlib
+import io
+import json
+import multiprocessing.pool
+import os
+import zipfile
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from rank4class.data.batching import op_reason
+from rank4class.data.readers import files
+
+FRAME = 16  # bytes of a record beside its content: its length, and two checksums
+THREADS = 16
+MAX_BYTES = 10**9  # of a column of an index, 8 for each record
+
+
+def index(
+    paths: Sequence[str], fields: dict[str, tf.io.FixedLenFeature], folder: str
+) -> dict[str, np.ndarray]:
+    """Returns an index of files of TFRecords; one pass over the files makes it, and it is stored.
+
+    Args:
+      paths: the files, local or in object storage.
+      fields: name -> feature of each `tf.train.Example` to read into the index.
+      folder: where the index is stored, under a name derived from the files' names, sizes and times.
+        If the folder cannot be written, this is logged, and every call makes the index again.
+
+    Returns:
+      A dict of arrays `[N]`: `shard` (index of the file in `paths`), `number` (of the record in its
+      file, from 1), `offset` (first byte of the record) and the fields by name.
+
+    Raises:
+      FileNotFoundError: a file is missing.
+      ValueError: a file is truncated or damaged (the message names file and record), or the index is.
+    """
+    with multiprocessing.pool.ThreadPool(THREADS) as pool:
+        states = pool.map(_state, paths)
+        key = json.dumps([states, sorted(fields)])
+        path = os.path.join(folder, f"records-{hashlib.sha256(key.encode()).hexdigest()[:16]}.npz")
+        if tf.io.gfile.exists(path):
+            return _load(path)
+        print(f"Reading {len(paths)} files of records once, for their index {path}")
+        parts = pool.map(functools.partial(_read, fields=fields), paths)
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    columns["shard"] = np.repeat(np.arange(len(parts)), [len(part["offset"]) for part in parts])
+    _store(path, columns)
+    return columns
+
+
+def _state(path):
+    try:
+        state = tf.io.gfile.stat(path)
+    except tf.errors.NotFoundError as error:
+        raise FileNotFoundError(f"{path}: no such file. Copy it there.") from error
+    return os.path.basename(path), state.length, state.mtime_nsec
+
+
+def _read(path, fields):
+    def length_and_fields(record):
+        return tf.strings.length(record), tf.io.parse_single_example(record, fields)
+
+    lengths, examples = [], []
+    try:
+        for length, example in tf.data.TFRecordDataset(path).map(length_and_fields).as_numpy_iterator():
+            lengths.append(length)
+            examples.append(example)
+    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+        reason = op_reason(error).rstrip(".")
+        raise ValueError(
+            f"{path}: record {len(examples) + 1} cannot be read: {reason}. Copy the file again."
+        ) from error
+    if not examples:
+        raise ValueError(f"{path}: truncated, no record. Copy the file again.")
+    ends = np.cumsum(np.array(lengths, np.int64) + FRAME)
+    # The reader takes fewer bytes than the head of a record for the end of the file.
+    if tf.io.gfile.stat(path).length != ends[-1]:
+        raise ValueError(f"{path}: truncated after record {len(examples)}. Copy the file again.")
+    columns = {name: np.array([example[name] for example in examples]) for name in fields}
+    return {"offset": ends - lengths - FRAME, "number": np.arange(1, len(examples) + 1), **columns}
+
+
+def _load(path):
+    with tf.io.gfile.GFile(path, "rb") as file:
+        content = file.read()
+    try:
+        with np.load(io.BytesIO(content)) as arrays:
+            for member in arrays.zip.infolist():
+                files.check_inflated_size(path, member, MAX_BYTES)
+            return dict(arrays)
+    # A file of a single array is not a context, which raises TypeError.
+    except (
+        zipfile.BadZipFile, zlib.error, ValueError, EOFError, TypeError, NotImplementedError, MemoryError,
+    ) as error:  # fmt: skip
+        raise ValueError(f"{path}: the index is damaged. Remove it to make it again.") from error
+
+
+def _store(path, arrays):
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)
+    folder, name = os.path.split(path)
+    partial = os.path.join(folder, f"partial-{os.getpid()}-{name}")
+    try:
+        tf.io.gfile.makedirs(folder)
+        with tf.io.gfile.GFile(partial, "wb") as file:
+            file.write(content.getvalue())
+        tf.io.gfile.rename(partial, path, overwrite=True)
+    except tf.errors.OpError as error:  # read-only, full or forbidden: each file system has its own error
+        logging.warning("%s: cannot be stored, so that every start makes it again: %s", path, error.message)

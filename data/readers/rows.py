@@ -1,0 +1,170 @@
+"""Rows of text files, each with the file and line that it comes from, and the policy for invalid rows."""
+
+import codecs
+import contextlib
+import csv
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
+
+from absl import logging
+
+from rank4class.data import arguments
+
+POLICIES = ("fail", "skip")
+
+
+class BadRows:
+    """The policy for rows that cannot be used.
+
+    Args:
+      policy: "fail" raises the error of a row; "skip" skips the row and appends the error to `messages`.
+
+    Raises:
+      ValueError: unknown policy.
+
+    >>> bad = BadRows("skip")
+    >>> with bad.row():
+    ...     raise ValueError("file.tsv:3: 2 columns, expected 3.")
+    >>> bad.messages
+    ['file.tsv:3: 2 columns, expected 3.']
+    """
+
+    def __init__(self, policy: str):
+        arguments.check_choice("on_invalid_row", policy, POLICIES)
+        self._policy = policy
+        self.messages: list[str] = []
+
+    @contextlib.contextmanager
+    def row(self) -> Iterator[None]:
+        """Returns a context for the reading of one row, in which a ValueError marks the row as invalid."""
+        try:
+            yield
+        except ValueError as error:
+            if self._policy == "fail":
+                raise ValueError(f"{error} To skip it, set data.on_invalid_row=skip.") from error
+            self.messages.append(str(error))
+
+
+def lines(path: str, bad_rows: BadRows | None = None) -> Iterator[tuple[str, str]]:
+    """Yields (`path:number`, line) for every line of a UTF-8 file.
+
+    Args:
+      path: the file.
+      bad_rows: the policy for lines that are not UTF-8 or have a NUL character; None raises.
+
+    Raises:
+      FileNotFoundError: no file.
+      ValueError: an empty file, one in UTF-16, or a line that is not UTF-8 or has a NUL character.
+    """
+    _check_exists(path)
+    with open(path, "rb") as file:
+        yield from lines_of(file, path, bad_rows)
+
+
+def lines_of(file: BinaryIO, name: str, bad_rows: BadRows | None = None) -> Iterator[tuple[str, str]]:
+    """Yields (`name:number`, line) for every line of an open file of bytes; see `lines`."""
+    bad_rows = bad_rows or BadRows("fail")
+    number, line = 0, b""
+    for number, line in enumerate(file, 1):
+        if number == 1:
+            _check_not_utf16(line, name)
+        where, text = f"{name}:{number}", None
+        with bad_rows.row():
+            text = _decode(line, where)
+        if text is not None:
+            yield where, text
+    if not number:
+        raise ValueError(f"{name}: the file is empty. Give a file with rows.")
+    if not line.endswith(b"\n"):
+        logging.warning("%s:%d has no end of line: was the file cut short?", name, number)
+
+
+def warn_if_cut_short(path: str) -> None:
+    """Logs a file that does not end in an end of line."""
+    with open(path, "rb") as file:
+        file.seek(-1, os.SEEK_END)
+        if file.read() != b"\n":
+            logging.warning("%s has no end of line at its end: was the file cut short?", path)
+
+
+def csv_records(path: str, bad_rows: BadRows) -> Iterator[tuple[str, list[str]]]:
+    """Yields (`path:number`, fields) for every record of a CSV file, with the number of its first line.
+
+    Double quotes enclose a field with a comma, a quote or a line end. Blank lines are ignored. A byte that
+    is not UTF-8 becomes half a surrogate pair, for the caller to refuse in the fields that it uses.
+
+    The standard library's reader is kept: pandas does not give the line of each record.
+
+    Args:
+      path: the file.
+      bad_rows: the policy for records with a NUL character.
+
+    Raises:
+      FileNotFoundError: no file.
+      ValueError: an empty file, one in UTF-16, or a record that is not CSV. The start of the next record is
+        unknown after such a record, so that no policy skips it.
+    """
+    _check_exists(path)
+    with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        _check_not_utf16(file.buffer.peek(2), path)
+        csv.field_size_limit(sys.maxsize)  # a global limit; cells may have any length
+        # Python 3.10's reader rejects NUL characters, later ones accept them.
+        reader = csv.reader((line.replace("\0", _NUL) for line in file), strict=True)
+        fields = ()
+        while fields is not None:
+            where = f"{path}:{reader.line_num + 1}"
+            fields = _next_record(where, reader)
+            if any(_NUL in field for field in fields or ()):
+                with bad_rows.row():
+                    raise ValueError(f"{where}: the row has a NUL character. {_NUL_REMEDY}")
+            elif fields:
+                yield where, fields
+    if not reader.line_num:
+        raise ValueError(f"{path}: the file is empty. Give a file with rows.")
+
+
+_NUL_REMEDY = "Remove it, or save the file as UTF-8 if it is in UTF-16."
+_NUL = "\udc00"  # surrogateescape makes this of no byte
+
+
+def _next_record(where, reader):
+    """Returns the next record's fields: empty for a blank line, None at the end."""
+    try:
+        return next(reader, None)
+    except csv.Error as error:
+        raise ValueError(
+            f"{where}: the record up to line {reader.line_num} is not CSV: {error}. Correct it."
+        ) from error
+
+
+def _check_exists(path):
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"{path}: no such file. Check the path.")
+
+
+def _check_not_utf16(start, name):
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ValueError(f"{name}: the file is in UTF-16. Save it as UTF-8.")
+
+
+def _decode(line, where):
+    try:
+        # utf-8-sig: some editors write a byte order mark before the first line.
+        text = line.decode("utf-8-sig" if where.endswith(":1") else "utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{where}: the line is not UTF-8: {error.reason}.") from error
+    if "\0" in text:
+        raise ValueError(f"{where}: the line has a NUL character. {_NUL_REMEDY}")
+    return text
+
+
+def listed(names: Sequence[str]) -> str:
+    """Returns at most ten names for a message.
+
+    >>> listed("abcdefghijklm")
+    'a, b, c, d, e, f, g, h, i, j and 3 more'
+    """
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return ", ".join(names[:10]) + more

@@ -1,0 +1,81 @@
+"""Lines and bad rows: what is read, what is left out, and what is said of it."""
+
+import pytest
+
+from rank4class.data.readers import rows
+
+
+def test_lines_say_where_they_stand(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"\xef\xbb\xbfone\r\n\ntwo \xc3\xa9\n")
+    assert list(rows.lines(str(path))) == [(f"{path}:1", "one"), (f"{path}:2", ""), (f"{path}:3", "two é")]
+
+
+def test_a_line_that_is_not_utf8(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"one\n\xff\nthree\n")
+    with pytest.raises(
+        ValueError, match=r"file:2: the line is not UTF-8: .*\. To skip it, set data\.on_invalid_row=skip"
+    ):
+        list(rows.lines(str(path)))
+    bad_rows = rows.BadRows("skip")
+    assert [line for _, line in rows.lines(str(path), bad_rows)] == ["one", "three"]
+    assert bad_rows.messages == [f"{path}:2: the line is not UTF-8: invalid start byte."]
+
+
+def test_a_line_with_a_nul_character(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"one\nt\0wo\nthree\n")
+    message = (
+        f"{path}:2: the line has a NUL character. Remove it, or save the file as UTF-8 if it is in UTF-16."
+    )
+    with pytest.raises(ValueError, match=f"^{message} To skip it, set data.on_invalid_row=skip"):
+        list(rows.lines(str(path)))
+    bad_rows = rows.BadRows("skip")
+    assert [line for _, line in rows.lines(str(path), bad_rows)] == ["one", "three"]
+    assert bad_rows.messages == [message]
+
+
+def test_a_csv_record_with_a_nul_character(tmp_path):
+    path = tmp_path / "file.csv"
+    path.write_bytes(b'one,a\n"t\nw\0o",b\nthree,\xff\n')
+    with pytest.raises(ValueError, match=f"^{path}:2: the row has a NUL character"):
+        list(rows.csv_records(str(path), rows.BadRows("fail")))
+    bad_rows = rows.BadRows("skip")
+    records = list(rows.csv_records(str(path), bad_rows))
+    assert records == [(f"{path}:1", ["one", "a"]), (f"{path}:4", ["three", "\udcff"])]
+    assert len(bad_rows.messages) == 1
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf16(tmp_path, encoding):
+    path = tmp_path / "file"
+    path.write_text("\ufeffone\ntwo\n", encoding=encoding)
+    with pytest.raises(ValueError, match=f"^{path}: the file is in UTF-16. Save it as UTF-8.$"):
+        list(rows.lines(str(path), rows.BadRows("skip")))
+
+
+def test_a_file_that_may_be_cut_short(tmp_path, caplog):
+    path = tmp_path / "file"
+    path.write_text("one\ntwo")
+    assert [line for _, line in rows.lines(str(path))] == ["one", "two"]
+    assert f"{path}:2 has no end of line: was the file cut short?" in caplog.text
+    caplog.clear()
+    path.write_text("one\n")
+    assert len(list(rows.lines(str(path)))) == 1
+    assert not caplog.text
+
+
+def test_missing_and_empty_files(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nothing: no such file"):
+        list(rows.lines(str(tmp_path / "nothing")))
+    (tmp_path / "empty").write_text("")
+    with pytest.raises(ValueError, match="empty: the file is empty"):
+        list(rows.lines(str(tmp_path / "empty")))
+
+
+def test_a_bad_row_is_only_a_value_error():
+    bad_rows = rows.BadRows("skip")
+    with pytest.raises(KeyError), bad_rows.row():
+        raise KeyError("a bug")
+    assert not bad_rows.messages

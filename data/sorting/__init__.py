@@ -1,0 +1,1 @@
+"""Data for learned sorters and for losses on ranks."""

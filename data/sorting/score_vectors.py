@@ -1,0 +1,148 @@
+"""Random score vectors with their ranks, the training data of sorters."""
+
+import functools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+_plain = tf.autograph.experimental.do_not_convert
+KINDS = ("uniform", "normal", "ordered", "shuffled", "mixed")
+
+
+def draw(count: int, n: int, seed: tf.types.experimental.TensorLike) -> tf.Tensor:
+    """Draws vectors, each from a random one of five distributions.
+
+    "uniform" has numbers from -1 to 1, "normal" numbers of mean 0 and variance 1, "ordered" evenly spaced
+    numbers between two random ones in -1..1, "shuffled" the same in a random order. "mixed" draws each number
+    from "uniform", "normal" or "shuffled", with random probabilities.
+
+    Args:
+      count: number of vectors.
+      n: their length, at least 2.
+      seed: int `[2]`.
+
+    Returns:
+      float32 `[count, n]`.
+
+    References:
+      Engilberge, Chevallier, Perez, Cord (2019), "SoDeep: a sorting deep net to learn ranking loss
+      surrogates", section 3.1.2; it does not define the mixtures.
+
+    >>> draw(4, 3, [0, 1]).shape
+    TensorShape([4, 3])
+    """
+    kind_seed, uniform_seed, normal_seed, end_seed, order_seed, share_seed, pick_seed = tf.unstack(
+        tf.random.experimental.stateless_split(seed, 7)
+    )
+    uniform = tf.random.stateless_uniform([count, n], uniform_seed, -1.0, 1.0)
+    normal = tf.random.stateless_normal([count, n], normal_seed)
+    first, last = tf.unstack(tf.random.stateless_uniform([count, 2, 1], end_seed, -1.0, 1.0), axis=1)
+    ordered = first + (last - first) * tf.linspace(0.0, 1.0, n)
+    order = tf.argsort(tf.random.stateless_uniform([count, n], order_seed), axis=1)
+    shuffled = tf.gather(ordered, order, batch_dims=1)
+    # Probabilities from a flat Dirichlet distribution, unnormalized.
+    shares = tf.random.stateless_gamma([count, 3], share_seed, alpha=1.0)
+    ends = tf.cumsum(shares, axis=1)
+    # The draws of `stateless_categorical` depend on the number of threads.
+    pick = ends[:, 2:] * tf.random.stateless_uniform([count, n], pick_seed)
+    mixed = tf.where(pick < ends[:, :1], uniform, tf.where(pick < ends[:, 1:2], normal, shuffled))
+    kinds = tf.stack([uniform, normal, ordered, shuffled, mixed], axis=1)
+    kind = tf.random.stateless_uniform([count], kind_seed, 0, len(KINDS), tf.int32)
+    return tf.gather(kinds, kind, batch_dims=1)
+
+
+def ranks(scores: tf.types.experimental.TensorLike) -> tf.Tensor:
+    """Returns the ranks of scores divided by their number, in `(0, 1]`; ties rank by position.
+
+    >>> ranks(tf.constant([[5.0, 7.0, 7.0, 1.0]])).numpy()
+    array([[0.75, 0.25, 0.5 , 1.  ]], dtype=float32)
+    """
+    order = tf.argsort(scores, axis=-1, direction="DESCENDING", stable=True)
+    n = tf.shape(scores)[-1]
+    return tf.cast(1 + tf.argsort(order, axis=-1), tf.float32) / tf.cast(n, tf.float32)
+
+
+def moves(scores: tf.Tensor, seed: tf.types.experimental.TensorLike, most: float) -> tf.Tensor:
+    """Draws normal perturbations of scores.
+
+    Args:
+      scores: float32 `[N, n]`.
+      seed: int `[2]`.
+      most: largest standard deviation, in spacings. A spacing is the distance of evenly spaced scores of the
+        same variance; each vector draws its standard deviation from 0 to `most`.
+
+    Returns:
+      float32 `[N, n]`.
+    """
+    spacing = tf.math.reduce_std(scores, axis=1, keepdims=True) * math.sqrt(12.0) / scores.shape[1]
+    size_seed, noise_seed = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
+    size = tf.random.stateless_uniform([tf.shape(scores)[0], 1], size_seed, 0.0, most)
+    return spacing * size * tf.random.stateless_normal(tf.shape(scores), noise_seed)
+
+
+def training_batches(
+    sizes: Sequence[int],
+    *,
+    batch_size: int,
+    seed: int,
+    move: float = 0.0,
+    start_step: int = 0,
+    context: tf.distribute.InputContext | None = None,
+) -> tf.data.Dataset:
+    """Returns endless batches of vectors, a pure function of `seed` and the step.
+
+    Args:
+      sizes: lengths of the vectors of successive steps, repeated from the first after the last.
+      batch_size: `B`, of all workers together.
+      seed: int.
+      move: `most` of `moves`; the ranks are those of the moved scores.
+      start_step: the first batch's step, from 0.
+      context: the input context of a worker, which gets only the batches of its replicas.
+
+    Returns:
+      A `tf.data.Dataset` of features (`scores` and `moves`, float32 `[B, n]`), the ranks float32 `[B, n]` and
+      weights float32 `[B]`, all 1. `n` is static if all sizes are equal.
+    """
+    replicas = 1 if context is None else context.num_replicas_in_sync
+    count = 1 if context is None else replicas // context.num_input_pipelines
+    first = 0 if context is None else count * context.input_pipeline_id
+
+    @_plain
+    def batches(step):
+        draw_seed, move_seed = tf.unstack(
+            tf.random.experimental.stateless_split(tf.stack([tf.cast(seed, tf.int64), step]), 2)
+        )
+
+        def with_moves(n):
+            scores = draw(batch_size, n, draw_seed)
+            return scores, moves(scores, move_seed, move)
+
+        branches = [functools.partial(with_moves, n) for n in sizes]
+        both = tf.switch_case(tf.cast(step % len(sizes), tf.int32), branches)
+        n = sizes[0] if len(set(sizes)) == 1 else tf.shape(both[0])[1]
+        scores, moved = (
+            tf.reshape(x, [replicas, batch_size // replicas, n])[first : first + count] for x in both
+        )
+        weights = tf.ones([count, batch_size // replicas])
+        features = {"scores": scores, "moves": moved}
+        return tf.data.Dataset.from_tensor_slices((features, ranks(scores + moved), weights))
+
+    steps = tf.data.Dataset.counter(tf.cast(start_step, tf.int64))
+    return steps.flat_map(batches).prefetch(tf.data.AUTOTUNE)
+
+
+HELD_OUT = {"validation": 2_000, "test": 10_000}
+
+
+def held_out(split: str, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns fixed vectors that training never draws, and their ranks, two float32 `[N, n]`.
+
+    Args:
+      split: "validation" (2,000 vectors) or "test" (10,000).
+      n: length of the vectors.
+    """
+    seed = -1 - list(HELD_OUT).index(split)  # the seeds of training are never negative
+    scores = draw(HELD_OUT[split], n, [seed, n])
+    return scores.numpy(), ranks(scores).numpy()

@@ -1,0 +1,102 @@
+"""Small tasks evaluated by a rank correlation, a mean average precision or a recall."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import sklearn.datasets
+
+PARTS = ("train", "validation", "test")
+Task = dict[str, tuple[np.ndarray, np.ndarray]]
+
+
+def diabetes(seed: int) -> Task:
+    """Returns scikit-learn's regression set of 442 patients: ten measurements, and the progression in a year.
+
+    Args:
+      seed: seed of the split into 242 for training, 100 for validation and 100 for the test.
+
+    Returns:
+      Split -> (float32 `[N, 10]`, float32 `[N]`), both of mean 0 and variance 1 in training.
+
+    >>> [len(targets) for _, targets in diabetes(seed=0).values()]
+    [242, 100, 100]
+    """
+    features, targets = sklearn.datasets.load_diabetes(return_X_y=True)
+    order = np.random.default_rng(seed).permutation(len(targets))
+    train = order[:242]
+
+    def scaled(values):
+        return ((values - values[train].mean(axis=0)) / values[train].std(axis=0)).astype(np.float32)
+
+    features, targets = scaled(features), scaled(targets)
+    parts = np.split(order, [242, 342])
+    return {name: (features[part], targets[part]) for name, part in zip(PARTS, parts, strict=True)}
+
+
+def relevant_vectors(
+    seed: int,
+    counts: Sequence[int] = (5_000, 1_000, 2_000),
+    width: int = 20,
+    share: float = 0.2,
+    noise: float = 0.3,
+) -> Task:
+    """Returns vectors, of which those with the highest scores of a noisy random network are relevant.
+
+    Args:
+      seed: seed of all draws.
+      counts: numbers of examples of the three splits.
+      width: length of the vectors.
+      share: fraction of relevant vectors.
+      noise: standard deviation of the noise on scores of standard deviation 1.
+
+    Returns:
+      Split -> (float32 `[N, width]`, float32 `[N]` of 0 and 1).
+
+    >>> relevant_vectors(seed=0, counts=(50, 20, 30))["train"][1].sum()
+    10.0
+    """
+    rng = np.random.default_rng(seed)
+    weights = [rng.normal(size=[width, 32]), rng.normal(size=[32, 32]), rng.normal(size=[32])]
+
+    def draw(count):
+        vectors = rng.normal(size=[count, width])
+        hidden = np.tanh(vectors @ weights[0] / np.sqrt(width) * 2)
+        scores = np.tanh(hidden @ weights[1] / np.sqrt(32) * 2) @ weights[2]
+        scores = scores / scores.std() + noise * rng.normal(size=count)
+        relevant = scores >= np.quantile(scores, 1.0 - share)
+        return vectors.astype(np.float32), relevant.astype(np.float32)
+
+    return {name: draw(count) for name, count in zip(PARTS, counts, strict=True)}
+
+
+def pairs(
+    seed: int,
+    counts: Sequence[int] = (5_000, 1_000, 1_000),
+    widths: tuple[int, int] = (60, 40),
+    noise: float = 0.5,
+) -> Task:
+    """Returns two views of the same hidden vectors, such as an image and its caption.
+
+    A view is a random linear map of a random layer of tanh units on a hidden vector of 16, with noise.
+
+    Args:
+      seed: seed of all draws.
+      counts: numbers of examples of the three splits.
+      widths: lengths of the two views.
+      noise: standard deviation of the noise on coordinates of standard deviation about 1.
+
+    Returns:
+      Split -> (float32 `[N, widths[0]]`, float32 `[N, widths[1]]`), with matching rows.
+
+    >>> [view.shape for view in pairs(seed=0)["test"]]
+    [(1000, 60), (1000, 40)]
+    """
+    rng = np.random.default_rng(seed)
+    maps = [(rng.normal(size=[16, 64]) / 4, rng.normal(size=[64, width]) / 6) for width in widths]
+
+    def draw(count):
+        hidden = rng.normal(size=[count, 16])
+        views = (np.tanh(hidden @ first) @ second for first, second in maps)
+        return tuple((view + noise * rng.normal(size=view.shape)).astype(np.float32) for view in views)
+
+    return {name: draw(count) for name, count in zip(PARTS, counts, strict=True)}
