@@ -55,7 +55,8 @@ PIP = {
     "sklearn": "scikit_learn",
 }
 PYTHON_OWN = sys.stdlib_module_names | {"tomllib"}  # from 3.11 on
-CONFIGS = ROOT / "pipelines" / "configs"
+# The packages that import their files by name.
+FOUND_BY_NAME = (ROOT / "pipelines" / "configs", ROOT / "data" / "datasets")
 FILES = sorted([ROOT / "registry.py", *itertools.chain(*((ROOT / name).rglob("*.py") for name in PACKAGES))])
 
 
@@ -163,8 +164,9 @@ def expected_rule(path):
         top = module.split(".")[0]
         if top == "rank4class":
             target = file_of(module)
-            if target == CONFIGS / "__init__.py":  # the package itself: its files are found by name
-                deps |= {label(file, path.parent) for file in CONFIGS.glob("*.py")}
+            if target and target.name == "__init__.py" and target.parent in FOUND_BY_NAME:
+                files = target.parent.glob("*.py")
+                deps |= {label(file, path.parent) for file in files if not file.name.endswith("_test.py")}
             elif target and target != path:
                 deps.add(label(target, path.parent))
         elif top not in PYTHON_OWN:

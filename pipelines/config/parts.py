@@ -191,7 +191,7 @@ class Data(Part):
     Attributes:
       max_length: number of tokens of a text.
       image_size: height and width of images that are read from files.
-      augmentation: of the training images, "none", "affine_flip" or "random_crop"; see `data.preprocessing.images`.
+      augmentation: of the training images, "none", "affine_flip" or "random_crop"; see `data.preprocessing`.
       class_weights: weights of the training examples in the loss: "none", "balanced" (each class has the same
         total weight), or a file with one class per line: name, tab, weight.
       max_examples: number of examples drawn from each split that has more. Validation and test keep the users
@@ -205,7 +205,7 @@ class Data(Part):
     __slots__ = ()
     kind = "data"
     word = "dataset"
-    sources = ("data/*.py", "data/datasets/*.py")
+    sources = ("data/datasets/*.py",)
     registry = "DATASETS"
     default = "digits"
     common = (
