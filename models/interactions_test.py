@@ -165,7 +165,7 @@ def test_no_tensor_of_all_pairs(name):
 
 
 def test_invalid_units():
-    with pytest.raises(ValueError, match="units=0: not positive"):
+    with pytest.raises(ValueError, match="units=0: not a positive integer"):
         models.get("interaction", "concat_mlp", units=0)
     with pytest.raises(ValueError, match="units: interaction 'bilinear' has no such option. It has: none"):
         models.get("interaction", "bilinear", units=3)

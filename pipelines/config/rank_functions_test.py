@@ -29,7 +29,7 @@ def test_every_name_gives_places():
     for name in rank_functions.NAMES:
         trained = None
         if name in ("cnn", "lstm"):
-            continue  # their weights: models/sorters_test.py
+            continue  # their weights: models/sorters/layers_test.py
         places = rank_functions.get(name, 10, trained)(tf.constant(SCORES))
         assert places.shape == [6, 10]
         np.testing.assert_allclose(tf.reduce_sum(places, axis=1), 55.0, rtol=1e-4)
