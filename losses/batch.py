@@ -79,6 +79,7 @@ def spearman(
     References:
       SoDeep, eq. 4, which omits the factor.
     """
+    arguments.check_not_negative("l1", l1)
     scores, labels, where = _checked(scores, labels, where, rank=1)
     size = ranks.list_size(scores, where)
     off = tf.square(_ranks(rank_fn, scores, where) - ranks.mean_ranks(labels, where))
@@ -156,6 +157,7 @@ def mean_average_precision(
       SoDeep, eq. 7.
     """
     arguments.check_choice("form", form, FORMS)
+    arguments.check_not_negative("l1", l1)
     scores = arguments.dense("scores", scores)
     labels = arguments.dense("labels", labels)
     sound = True

@@ -227,7 +227,7 @@ def test_what_does_not_fit_is_one_clear_error(queries, tmp_path, changes, messag
         ),
         (
             {"encoder.frozen": True},
-            r"encoder\.frozen: encoder 'items' has no such option\. It has: hidden, dropout,",
+            r"encoder\.frozen: encoder 'items' has no such option\. Choose an entry that has it with",
         ),
         ({"encoder.units": 3}, "units: encoder 'items' has no such option"),
     ],

@@ -191,10 +191,10 @@ def test_queries_and_their_documents(command, letor_flags, letor_cells, tmp_path
 def test_mistakes_in_a_sweep_are_one_clear_line(mistaken, letor_flags, letor_cells):
     line = mistaken("sweep", *letor_flags, *letor_cells, "--tune=encoder.weight_decay=0.01,lots")
     assert line.startswith(
-        "error: --tune=encoder.weight_decay=0.01,lots: encoder.weight_decay 'lots' is no number"
+        "error: tune='encoder.weight_decay=0.01,lots': encoder.weight_decay='lots': not a number."
     )
     line = mistaken("sweep", *letor_flags, *letor_cells, "--interactions=lc_mlp")
-    assert "interaction.name 'lc_mlp' does nothing: leave it out" in line
+    assert "interaction.name='lc_mlp': encoder 'items' is a whole model" in line
 
 
 def test_mistakes_in_other_commands_are_one_clear_line(mistaken, tmp_path):
@@ -493,7 +493,7 @@ def test_mistakes_with_sorters_are_one_clear_line(mistaken, tmp_path):
     assert "--sizes=five are not whole numbers, such as 10,100" in mistaken(
         "train_sorter", "--sizes=five", "--workdir=x"
     )
-    assert "rank function 'bubble' is unknown" in mistaken(
+    assert "rank_fn='bubble': unknown" in mistaken(
         "sorter_experiments", "--task=map", "--rank_fns=bubble", f"--workdir={tmp_path}"
     )
     assert "--task=multi_label needs --config" in mistaken("sorter_experiments", "--task=multi_label")

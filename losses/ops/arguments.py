@@ -87,6 +87,12 @@ def check_positive(name, value):
         raise ValueError(f"{name}={value}: not positive. Choose a value above 0.")
 
 
+def check_not_negative(name, value):
+    """Raises ValueError if a Python number is not at least 0; tensors pass."""
+    if isinstance(value, numbers.Real) and not value >= 0:
+        raise ValueError(f"{name}={value}: negative. Choose at least 0.")
+
+
 def check_choice(name, value, choices):
     """Raises ValueError if a value is not one of the choices."""
     if value not in choices:

@@ -208,6 +208,8 @@ class Data(Part):
     sources = ("data/datasets/*.py",)
     registry = "DATASETS"
     default = "digits"
+    path = None  # of datasets without this option
+    on_invalid_row = "fail"
     common = (
         ("max_length", int, 32),
         ("image_size", int, 224),
@@ -235,6 +237,7 @@ class Encoder(Part):
     sources = ("models/encoders/*.py", "models/item_model.py")
     registry = "ENCODERS"
     default = "mlp"
+    path = None  # of encoders without this option
     provided = ("num_ids", "width")
     derived: ClassVar[dict[str, Fields]] = {"path": (("frozen", bool, False),)}
 

@@ -151,7 +151,10 @@ def test_a_grid_of_rank_functions(tmp_path):
             r"loss\.l1_epochs=1\.0: the mean absolute error has no weight\. Set loss\.l1\.",
         ),
         ({"loss.name": "mean_average_precision", "loss.form": "roc"}, "form='roc': unknown"),
-        ({"loss.name": "mean_average_precision", "loss.l1": -1.0}, "loss.l1 -1.0 is not positive"),
+        (
+            {"loss.name": "mean_average_precision", "loss.l1": -1.0},
+            "loss.l1=-1.0: negative. Choose at least 0.",
+        ),
     ],
 )
 def test_mistakes(changes, message):

@@ -18,7 +18,6 @@ def get_config():
     independent = {
         "loss.name": "sigmoid_cross_entropy",
         "count_prior.name": "poisson_binomial",
-        "count_prior.most": None,
         "class_encoder.weight_decay": 1e-6,
     }
     return config.override(embedded_digits.get_config(), independent)

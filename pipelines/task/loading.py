@@ -29,7 +29,7 @@ def load(experiment, cache_dir):
     check_class_weights(experiment.data, dataset.splits["train"])
     splits = limit_examples(dataset.splits, experiment.data)
     preprocess = preprocessing.preprocess_of(experiment, dataset)
-    if getattr(experiment.data, "on_invalid_row", "fail") == "skip":
+    if experiment.data.on_invalid_row == "skip":
         splits = _without_unreadable(dataset.class_names, splits, preprocess)
     problem = Task(
         dataset.class_names,

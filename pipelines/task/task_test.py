@@ -37,8 +37,9 @@ def cifar10_files(tmp_path):
 
 
 def batch(dataset, folder, tfds_dir=None, **encoder):
+    options = {"path": folder, "tfds_dir": tfds_dir} if folder else {}
     experiment = config.Experiment(
-        data=config.Data(name=dataset, path=folder, tfds_dir=tfds_dir, max_length=8),
+        data=config.Data(dataset, max_length=8, **options),
         encoder=config.Encoder(**encoder),
         evaluation_batch_size=8,
     )
@@ -174,7 +175,7 @@ def test_class_texts_frozen(tiny_goemotions, tiny_bert, features, tmp_path, froz
 
 def test_class_texts_need_an_encoder():
     for name, remedy in (("text", "encoder.path"), ("frozen_text", "class_encoder.path")):
-        experiment = config.Experiment(class_encoder=config.ClassEncoder(name=name))
+        experiment = config.Experiment(class_encoder=config.ClassEncoder(name))
         with pytest.raises(ValueError, match=f"'{name}' needs a text encoder: set {remedy} to its folder"):
             loading.load(experiment, cache_dir="unused")
 
@@ -387,7 +388,11 @@ def test_random_crops_are_of_the_image_size(image_files):
 def test_augmentations_that_do_not_fit(image_files, tiny_goemotions, tiny_bert):
     text = {"name": "goemotions", "path": str(tiny_goemotions), "max_length": 8}
     for section, encoder, message in (
-        ({"augmentation": "flip"}, {}, "data.augmentation 'flip' is unknown; there are: none, affine_flip"),
+        (
+            {"augmentation": "flip"},
+            {},
+            r"data\.augmentation='flip': unknown\. There are: none, affine_flip, random_crop\.",
+        ),
         ({"augmentation": "random_crop"}, {}, "'random_crop' is for images that come as files"),
         (
             {"name": "imagenet", "path": image_files, "augmentation": "random_crop", "cache": True},
