@@ -10,7 +10,7 @@ from google.protobuf import json_format
 
 from rank4class.data.dataset import Dataset, Split
 from rank4class.data.datasets import image_folder
-from rank4class.data.readers import records, rows
+from rank4class.data.readers import files, records, rows
 from rank4class.data.registry import DATASETS
 
 TRAIN_TAR, VALIDATION_TAR = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
@@ -91,14 +91,14 @@ def _prepare(path, tfds_dir):
         try:
             builder.download_and_prepare(download_config=config)
         except tarfile.TarError as error:
-            raise ValueError(f"{train}: an archive in it is damaged: {error}. Download it again.") from error
+            raise files.damaged(train, f"an archive in it is damaged: {error}") from error
     return str(builder.data_dir)
 
 
 def _check_train_names(path, synsets):
     unknown = sorted(set(_names_in_archive(path)) - {f"{synset}.tar" for synset in synsets})
     if unknown:
-        raise ValueError(f"{path}: {unknown[0]} is not the archive of a synset. Download it again.")
+        raise files.damaged(path, f"{unknown[0]} is not the archive of a synset")
 
 
 def _check_validation_names(path):
@@ -107,7 +107,7 @@ def _check_validation_names(path):
     for i, name in enumerate(sorted(_names_in_archive(path)), 1):
         expected = f"ILSVRC2012_val_{i:08}.JPEG"
         if name != expected:
-            raise ValueError(f"{path}: {name}, expected {expected}. Download it again.")
+            raise files.damaged(path, f"{name}, expected {expected}")
 
 
 def _names_in_archive(path):
@@ -116,13 +116,13 @@ def _names_in_archive(path):
     with tf.io.gfile.GFile(path, "rb") as file:
         file.seek(max(0, file.size() - 1024))
         if file.read() != bytes(1024):  # the end of an archive
-            raise ValueError(f"{path}: truncated. Download it again.")
+            raise files.damaged(path, "truncated")
         file.seek(0)
         try:
             with tarfile.open(fileobj=file, mode="r:") as archive:
                 return archive.getnames()
         except tarfile.TarError as error:
-            raise ValueError(f"{path}: damaged: {error}. Download it again.") from error
+            raise files.damaged(path, f"damaged: {error}") from error
 
 
 def _from_tfds(path, index_folder):
@@ -209,7 +209,7 @@ def _class_names(splits, synsets):
 
 
 def _split(paths, index, labels):
-    files = np.array(paths, object)[index["shard"]]
-    origins = [f"{file} record {number}" for file, number in zip(files, index["number"], strict=True)]
-    features = {"file": files, "offset": index["offset"]}
+    shards = np.array(paths, object)[index["shard"]]
+    origins = [f"{shard} record {number}" for shard, number in zip(shards, index["number"], strict=True)]
+    features = {"file": shards, "offset": index["offset"]}
     return Split(features, labels.astype(np.int32), np.array(origins, object))
