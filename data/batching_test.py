@@ -54,7 +54,7 @@ def test_an_epoch_is_a_uniform_permutation(seed):
     batches = data.training_batches(numbered(size), batch_size=size, seed=seed)
     orders = np.array(take(batches, epochs))
     assert len(np.unique(orders, axis=0)) == epochs
-    # Every example stands at every place equally often: chi-square with 19 * 19 degrees of freedom.
+    # Every example is at every position equally often: chi-square with 19 * 19 degrees of freedom.
     counts = np.array([np.bincount(orders[:, place], minlength=size) for place in range(size)])
     chi_square = np.sum((counts - epochs / size) ** 2) / (epochs / size)
     degrees = (size - 1) ** 2
@@ -121,11 +121,11 @@ def with_seeds(features, seeds):
 def joined(workers_batches, replicas, steps):
     """Puts the workers' batches of each step together, replica by replica."""
     streams = [list(batches.take(steps * replicas // len(workers_batches))) for batches in workers_batches]
-    own = replicas // len(streams)
+    count = replicas // len(streams)
     return [
         tf.nest.map_structure(
             lambda *parts: np.concatenate(parts),
-            *(batch for stream in streams for batch in stream[step * own : (step + 1) * own]),
+            *(batch for stream in streams for batch in stream[step * count : (step + 1) * count]),
         )
         for step in range(steps)
     ]
@@ -268,7 +268,7 @@ def test_workers_together_have_the_sparse_labels_of_one(workers):
     assert_are_those(alone, dense, excluded)
 
 
-def test_preprocess_does_not_see_what_is_excluded():
+def test_preprocess_does_not_get_exclusions():
     split, _, excluded = sparse(4)
     batches = data.evaluation_batches(
         split, batch_size=4, preprocess=lambda features: {"names": ",".join(features), **features}
@@ -299,7 +299,7 @@ def test_an_example_that_cannot_be_read_is_named(origins):
     assert message.startswith(f"{name} cannot be read")
 
 
-def test_what_can_be_read_passes_unchanged():
+def test_readable_batches_pass_unchanged():
     batches = data.evaluation_batches(numbered(10), batch_size=4)
     assert_equal_batches(data.ErrorReportingIterator(batches, numbered(10), None, None), batches)
     assert list(data.unreadable(numbered(6), refuse_sevens)) == []

@@ -1,4 +1,4 @@
-"""Splits: what is drawn from them, and what does not fit the classes."""
+"""Splits: random draws, and labels and arrays that are refused."""
 
 import re
 
@@ -98,7 +98,7 @@ def test_selected_examples_stay_together():
     assert [chosen.origin(i) for i in range(2)] == ["row 1", "row 3"]
 
 
-def test_what_is_excluded_follows_its_examples():
+def test_exclusions_follow_their_examples():
     labels, excluded = csr_array(np.eye(3, 4, dtype=np.float32)), csr_array(np.eye(3, 4, 1, bool))
     split = data.Split({"id": np.arange(3)}, labels, None, excluded)
     for places in ([2, 0], np.array([True, False, True]), [1], []):
@@ -144,16 +144,16 @@ def test_drawn_pairs_are_shared_out(counts, shares, seed):
         assert split.origins.tolist() == [f"user {i}" for i in ids]
         assert split.labels.has_canonical_format
         assert np.diff(split.labels.indptr).min() > 0
-        own = np.zeros_like(dense)
-        own[ids] = split.labels.toarray()
-        assert not (own * before).any()
+        labels = np.zeros_like(dense)
+        labels[ids] = split.labels.toarray()
+        assert not (labels * before).any()
         if name == "train":
             assert split.excluded is None
             assert ids.tolist() == [i for i, count in enumerate(counts) if count]
         else:
             np.testing.assert_array_equal(split.excluded.toarray(), before[ids] > 0)
             assert abs(split.labels.nnz - wanted[name]) <= 1
-        before += own
+        before += labels
     np.testing.assert_array_equal(before, dense)
 
 
@@ -206,8 +206,8 @@ def test_drawn_splits_share_out_every_class(counts, seed):
     places = np.concatenate([part.features["image"] for part in parts.values()])
     assert sorted(places) == list(range(len(split)))
     for name, share in shares.items():
-        found = parts[name].class_counts(len(counts))
-        for count, part in zip(counts, found, strict=True):
+        actual = parts[name].class_counts(len(counts))
+        for count, part in zip(counts, actual, strict=True):
             assert abs(part - share * count) <= (2 if count >= 3 else share * count)
     assert (parts["train"].class_counts(len(counts)) > 0).tolist() == [count > 0 for count in counts]
     again = data.draw(split, shares, seed=seed)

@@ -76,7 +76,7 @@ def _class_names(path, is_python):
     else:
         names = [name.strip() for _, name in rows.lines(path) if name.strip()]
     if len(set(names)) != 10:
-        raise ValueError(f"{path}: {len(set(names))} different class names, expected 10. Download it again.")
+        raise files.damaged(path, f"{len(set(names))} different class names, expected 10")
     return tuple(names)
 
 
@@ -84,14 +84,14 @@ def _class_name(path, number, name):
     encoded = array_pickles.to_bytes(name)
     if encoded is None:
         shown = reprlib.repr(name)  # short, however deep the lists are nested
-        raise ValueError(f"{path}: class name {number} is {shown}, not a string. Download the file again.")
+        raise files.damaged(path, f"class name {number} is {shown}, not a string")
     return encoded.decode(errors="backslashreplace")
 
 
 def _list(path, content, key):
     values = content.get(key.encode())
     if not isinstance(values, list):
-        raise ValueError(f"{path}: no list {key!r}. Download the file again.")
+        raise files.damaged(path, f"no list {key!r}")
     return values
 
 
@@ -100,12 +100,10 @@ def _read_records(path):
         raise FileNotFoundError(f"{path}: no such file. Check data.path.")
     content = np.fromfile(path, np.uint8)
     if not content.size:
-        raise ValueError(f"{path}: the file is empty. Download it again.")
+        raise files.damaged(path, "the file is empty")
     count, left_over = divmod(content.size, 1 + 3 * 32 * 32)
     if left_over:
-        raise ValueError(
-            f"{path}: truncated, {left_over} bytes after {count} records of 3073 bytes. Download it again."
-        )
+        raise files.damaged(path, f"truncated, {left_over} bytes after {count} records of 3073 bytes")
     records = content.reshape(count, -1)
     return _split(path, records[:, 1:], records[:, 0])
 
@@ -116,12 +114,10 @@ def _read_pickle(path):
     labels = _list(path, content, "labels")
     for number, label in enumerate(labels, 1):
         if type(label) is not int:
-            raise ValueError(
-                f"{path}: record {number} of {len(labels)} has label {reprlib.repr(label)}, not an integer. "
-                "Download the file again."
-            )
+            problem = f"record {number} of {len(labels)} has label {reprlib.repr(label)}, not an integer"
+            raise files.damaged(path, problem)
     if len(pixels) != len(labels):
-        raise ValueError(f"{path}: {len(pixels)} images, but {len(labels)} labels. Download the file again.")
+        raise files.damaged(path, f"{len(pixels)} images, but {len(labels)} labels")
     return _split(path, pixels, np.array(labels, object))  # integers of any size until they are checked
 
 

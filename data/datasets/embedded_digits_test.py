@@ -1,4 +1,4 @@
-"""Embedded digits: every digit shown can be found again, none in two splits, and one clear line a mistake."""
+"""Embedded digits: every digit can be identified, none is in two splits, and errors are clear."""
 
 import gzip
 import os
@@ -41,8 +41,8 @@ def tiny_t10k(tmp_path):
     return str(tmp_path)
 
 
-def load(path=None, num_examples=300, **knobs):
-    return data.get("embedded_digits", path=path, num_examples=num_examples, **knobs)
+def load(path=None, num_examples=300, **options):
+    return data.get("embedded_digits", path=path, num_examples=num_examples, **options)
 
 
 def records_of(split):
@@ -217,9 +217,9 @@ def test_the_machine_is_fitted_to_the_training_images_alone():
 
 
 def test_the_last_machine_is_kept():
-    def embeddings(**knobs):
+    def embeddings(**options):
         return (
-            load(**{"num_examples": 20, "features": "rbm", "width": 5, **knobs})
+            load(**{"num_examples": 20, "features": "rbm", "width": 5, **options})
             .splits["test"]
             .features["embedding"]
         )
@@ -228,8 +228,8 @@ def test_the_last_machine_is_kept():
     first = embeddings()
     np.testing.assert_array_equal(embeddings(multi_label=False), first)
     assert embedded_digits._fit_machine.cache_info().hits == 1
-    for knobs in ({"width": 6}, {"split_seed": 1}, {"num_examples": 21}):
-        assert not np.array_equal(embeddings(**knobs)[:20, :5], first)
+    for options in ({"width": 6}, {"split_seed": 1}, {"num_examples": 21}):
+        assert not np.array_equal(embeddings(**options)[:20, :5], first)
     np.testing.assert_array_equal(embeddings(), first)  # fitted anew
     assert embedded_digits._fit_machine.cache_info().hits == 1
 
@@ -263,7 +263,7 @@ def test_real_mnist(real_data):
 
 
 @pytest.mark.parametrize(
-    ("knobs", "message"),
+    ("options", "message"),
     [
         ({"num_examples": 0}, r"data\.num_examples=0: too small\. Set it to at least 1"),
         ({"features": "rbm", "width": 0}, r"data\.width=0: too small\. Set it to at least 1"),
@@ -271,9 +271,9 @@ def test_real_mnist(real_data):
         ({"width": 100}, r"data\.width=100: data\.features='image' has no units\. Leave it unset"),
     ],
 )
-def test_what_cannot_be_made(knobs, message):
+def test_options_that_do_not_fit(options, message):
     with pytest.raises(ValueError, match=message):
-        load(**knobs)
+        load(**options)
 
 
 @pytest.mark.parametrize("part", ["t10k", "train"])

@@ -1,4 +1,4 @@
-"""GoEmotions: counts, what is kept and where it stands, and one clear line for every broken file."""
+"""GoEmotions: counts, labels and origins, and one clear line for every broken file."""
 
 import hashlib
 import pathlib
@@ -163,7 +163,7 @@ def test_goemotions_from_tfds(published):
     ]
 
 
-def test_the_folder_of_what_is_prepared(published, monkeypatch, tmp_path):
+def test_tfds_dir(published, monkeypatch, tmp_path):
     folders = []
     builder = tfds.builder
 
@@ -176,7 +176,7 @@ def test_the_folder_of_what_is_prepared(published, monkeypatch, tmp_path):
     assert folders == [str(tmp_path)]
 
 
-def test_a_folder_of_what_is_prepared_that_cannot_be_written(tmp_path):
+def test_a_tfds_dir_that_cannot_be_written(tmp_path):
     (tmp_path / "prepared").write_text("a file")
     message = (
         rf"^data\.tfds_dir={tmp_path}/prepared: GoEmotions cannot be downloaded to and prepared in "

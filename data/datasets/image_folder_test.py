@@ -59,7 +59,7 @@ def test_a_split_may_lack_a_class(given):
 
 
 @pytest.mark.parametrize("missing", [("val",), ("test",), ("val", "test")])
-def test_what_is_missing_is_drawn_from_the_training_images(tmp_path, missing):
+def test_missing_splits_are_drawn_from_the_training_images(tmp_path, missing):
     write(tmp_path / "train", {"ant": 40, "bee": 20})
     for split in {"val", "test"} - set(missing):
         write(tmp_path / split, {"ant": 1, "bee": 1})
@@ -155,7 +155,7 @@ def test_bad_rows(given, file, message):
 
 
 @pytest.mark.parametrize("name", ["README.md", "bus"])
-def test_what_is_no_split_beside_splits_is_a_bad_row(given, name):
+def test_another_name_beside_splits_is_a_bad_row(given, name):
     before = listed(data.get("image_folder", path=str(given)), given)
     message = (
         f"{given}/{name}: beside the split 'train', but none of train, validation (val, valid, dev), test. "

@@ -10,7 +10,7 @@ from google.protobuf import json_format
 
 from rank4class.data.dataset import Dataset, Split
 from rank4class.data.datasets import image_folder
-from rank4class.data.readers import records, rows
+from rank4class.data.readers import files, records, rows
 from rank4class.data.registry import DATASETS
 
 TRAIN_TAR, VALIDATION_TAR = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
@@ -50,22 +50,21 @@ def imagenet(path: str | None = None, tfds_dir: str | None = None, on_invalid_ro
         raise ValueError(f"data.path={path}: required. Set it to a folder with {LAYOUTS}.")
     names = set(tf.io.gfile.listdir(path)) if tf.io.gfile.isdir(path) else set()
     if "dataset_info.json" in names:
-        return _from_tfds(path, tfds_dir or path)
-    if any(re.fullmatch(r"train-\d{5}-of-\d{5}", name) for name in names):
-        return _from_model_garden(path, names, tfds_dir or path)
-    if TRAIN_TAR in names or VALIDATION_TAR in names:
+        class_names, train, validation = _from_tfds(path, tfds_dir or path)
+    elif any(re.fullmatch(r"train-\d{5}-of-\d{5}", name) for name in names):
+        class_names, train, validation = _from_model_garden(path, names, tfds_dir or path)
+    elif TRAIN_TAR in names or VALIDATION_TAR in names:
         prepared = _prepare(path, tfds_dir)
-        return _from_tfds(prepared, tfds_dir or prepared)
-    if os.path.isdir(os.path.join(path, "train")):
-        return _from_folders(path)
-    raise FileNotFoundError(f"data.path={path}: no folder with {LAYOUTS}. Set it to one.")
-
-
-def _dataset(class_names, train, validation):
+        class_names, train, validation = _from_tfds(prepared, tfds_dir or prepared)
+    elif os.path.isdir(os.path.join(path, "train")):
+        class_names, train, validation = _from_folders(path)
+    else:
+        raise FileNotFoundError(f"data.path={path}: no folder with {LAYOUTS}. Set it to one.")
     return Dataset(class_names, {"train": train, "validation": validation, "test": validation})
 
 
 def _from_folders(path):
+    """Returns the class names, and the training and validation `Split`."""
     train, validation = os.path.join(path, "train"), os.path.join(path, "val")
     if not os.path.isdir(validation):
         validation = os.path.join(path, "validation")
@@ -76,9 +75,7 @@ def _from_folders(path):
         folder: image_folder.images_by_class(folder, (".jpeg",), ignored) for folder in (train, validation)
     }
     class_names = tuple(images[train])
-    return _dataset(
-        class_names, *(image_folder.examples(folder, each, class_names) for folder, each in images.items())
-    )
+    return class_names, *(image_folder.examples(each, images[each], class_names) for each in images)
 
 
 def _prepare(path, tfds_dir):
@@ -94,14 +91,14 @@ def _prepare(path, tfds_dir):
         try:
             builder.download_and_prepare(download_config=config)
         except tarfile.TarError as error:
-            raise ValueError(f"{train}: an archive in it is damaged: {error}. Download it again.") from error
+            raise files.damaged(train, f"an archive in it is damaged: {error}") from error
     return str(builder.data_dir)
 
 
 def _check_train_names(path, synsets):
     unknown = sorted(set(_names_in_archive(path)) - {f"{synset}.tar" for synset in synsets})
     if unknown:
-        raise ValueError(f"{path}: {unknown[0]} is not the archive of a synset. Download it again.")
+        raise files.damaged(path, f"{unknown[0]} is not the archive of a synset")
 
 
 def _check_validation_names(path):
@@ -110,7 +107,7 @@ def _check_validation_names(path):
     for i, name in enumerate(sorted(_names_in_archive(path)), 1):
         expected = f"ILSVRC2012_val_{i:08}.JPEG"
         if name != expected:
-            raise ValueError(f"{path}: {name}, expected {expected}. Download it again.")
+            raise files.damaged(path, f"{name}, expected {expected}")
 
 
 def _names_in_archive(path):
@@ -119,13 +116,13 @@ def _names_in_archive(path):
     with tf.io.gfile.GFile(path, "rb") as file:
         file.seek(max(0, file.size() - 1024))
         if file.read() != bytes(1024):  # the end of an archive
-            raise ValueError(f"{path}: truncated. Download it again.")
+            raise files.damaged(path, "truncated")
         file.seek(0)
         try:
             with tarfile.open(fileobj=file, mode="r:") as archive:
                 return archive.getnames()
         except tarfile.TarError as error:
-            raise ValueError(f"{path}: damaged: {error}. Download it again.") from error
+            raise files.damaged(path, f"damaged: {error}") from error
 
 
 def _from_tfds(path, index_folder):
@@ -142,7 +139,7 @@ def _from_tfds(path, index_folder):
             if count != expected:
                 raise ValueError(f"{file}: truncated, {count} of {expected} records. Copy it again.")
         splits.append(_split(paths, index, index["label"]))
-    return _dataset(tuple(info.features["label"].names), *splits)
+    return tuple(info.features["label"].names), *splits
 
 
 def _prepared_files(path):
@@ -170,7 +167,7 @@ def _from_model_garden(path, names, index_folder):
         index = records.index(paths, fields, index_folder)
         splits.append(_split(paths, index, index["image/class/label"] - 1))  # the Model Garden's start at 1
         synsets.append(index["image/class/synset"])
-    return _dataset(_class_names(splits, np.concatenate(synsets)), *splits)
+    return _class_names(splits, np.concatenate(synsets)), *splits
 
 
 def _shards(path, name, names):
@@ -212,7 +209,7 @@ def _class_names(splits, synsets):
 
 
 def _split(paths, index, labels):
-    files = np.array(paths, object)[index["shard"]]
-    origins = [f"{file} record {number}" for file, number in zip(files, index["number"], strict=True)]
-    features = {"file": files, "offset": index["offset"]}
+    shards = np.array(paths, object)[index["shard"]]
+    origins = [f"{shard} record {number}" for shard, number in zip(shards, index["number"], strict=True)]
+    features = {"file": shards, "offset": index["offset"]}
     return Split(features, labels.astype(np.int32), np.array(origins, object))

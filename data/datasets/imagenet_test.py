@@ -443,7 +443,7 @@ def test_a_split_without_records_is_named(prepared):
 
 
 def test_objects_in_storage_are_read(garden, monkeypatch):
-    # Stands for gs://: TensorFlow's own file system in memory, which no other reader knows.
+    # In place of gs://: TensorFlow's own file system in memory, which no other reader knows.
     for path in garden.iterdir():
         tf.io.gfile.copy(str(path), f"ram://records/{path.name}", overwrite=True)
     dataset = data.get("imagenet", path="ram://records")

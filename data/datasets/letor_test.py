@@ -85,9 +85,9 @@ def test_lightgbms_layout_by_hand(tmp_path):
     for split in (train, validation):
         for i in range(len(split)):
             size = 3 - int(split.excluded[[i]].sum())
-            own = split.features["items"][i, :size, 0].astype(int)
-            together[split.origin(i)] = own.tolist()
-            assert split.labels.toarray()[i, :size].tolist() == (1 + own % 3).tolist()
+            numbers = split.features["items"][i, :size, 0].astype(int)
+            together[split.origin(i)] = numbers.tolist()
+            assert split.labels.toarray()[i, :size].tolist() == (1 + numbers % 3).tolist()
             assert not split.features["items"][i, size:].any()
     assert together == {
         "rank.train query 1 (line 1)": [0, 1],
@@ -128,7 +128,7 @@ def test_the_seed_decides_which_queries_are_held_out(tmp_path):
             letor.letor(path, validation_fraction=share)
 
 
-def test_it_reads_what_scikit_learn_writes(tmp_path):
+def test_files_of_scikit_learn(tmp_path):
     rng = np.random.default_rng(0)
     values, grades = rng.normal(size=[60, 7]).astype(np.float32), rng.integers(5, size=60)
     grades[::6] = 1
@@ -216,7 +216,7 @@ def test_a_folder_is_needed(tmp_path):
         letor.letor(write_letor(tmp_path, test=None))
 
 
-def test_what_needs_too_much_memory_is_refused_before_it_is_taken(tmp_path):
+def test_lists_that_take_too_much_memory_are_refused_before_allocation(tmp_path):
     path = write_letor(tmp_path, test="1 qid:5 300000000:1\n")  # 6 queries x 3 documents x 300 million
     with pytest.raises(ValueError, match=r"6 queries of up to 3 documents with 300,000,000 .* take 21\.6 GB"):
         letor.letor(path)

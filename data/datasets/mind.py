@@ -120,7 +120,7 @@ def _open(folder, name):
                 content = news.read(member.file_size)  # reads to the checksum at the end
             return io.BytesIO(content), f"{name}/{member.filename}"
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise ValueError(f"{path}: not a complete zip file ({error}). Download it again.") from error
+        raise files.damaged(path, f"not a complete zip file ({error})") from error
     except RuntimeError as error:  # encrypted, or another compression
         raise ValueError(f"{path}: cannot be read ({error}). Unpack it to {path[:-4]}.") from error
 
@@ -130,7 +130,7 @@ def _member(archive, path):
     members = [info for info in archive.infolist() if re.fullmatch(r"([^/]+/)?news\.tsv", info.filename)]
     if len(members) != 1:
         names = " and ".join(info.filename for info in members)
-        raise ValueError(f"{path}: {names or 'no news.tsv'}, expected one news.tsv. Download it again.")
+        raise files.damaged(path, f"{names or 'no news.tsv'}, expected one news.tsv")
     return members[0]
 
 

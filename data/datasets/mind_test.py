@@ -55,10 +55,10 @@ def test_mind_splits_by_the_id_alone(tiny_mind):
         return [int(title.rsplit(" ", 1)[1]) for title in split.features["text"]]
 
     whole = {name: ids(split) for name, split in load(tiny_mind).splits.items()}
-    for name, found in whole.items():
-        percent = [int(hashlib.sha256(f"N{i}".encode()).hexdigest()[:8], 16) % 100 for i in found]
+    for name, numbers in whole.items():
+        percent = [int(hashlib.sha256(f"N{i}".encode()).hexdigest()[:8], 16) % 100 for i in numbers]
         assert {("train", "validation", "test")[(p >= 60) + (p >= 80)] for p in percent} == {name}
-        assert found == sorted(found, key="N{}".format)
+        assert numbers == sorted(numbers, key="N{}".format)
     alone = load(tiny_mind / "MINDlarge_dev").splits
     for name, split in alone.items():
         assert ids(split) == [i for i in whole[name] if i >= 50]
@@ -69,7 +69,7 @@ def test_mind_splits_about_60_20_20():
     np.testing.assert_allclose([len(split) for split in splits.values()], [6000, 2000, 2000], atol=150)
 
 
-# Each as row 71 of MINDlarge_train, and what is said of it.
+# Each as row 71 of MINDlarge_train, and its message.
 BROKEN_ROWS = [
     (b"N1\tnews\tsub\ttitle\n", r"train.news\.tsv:71: 4 tab-separated columns, expected 8 \(id, category, "),
     (article("N100").replace("\n", "\tmore\n").encode(), r"news\.tsv:71: 9 tab-separated columns"),
@@ -267,7 +267,7 @@ def test_a_small_zip_file_of_a_large_one_is_not_inflated(tmp_path, monkeypatch, 
         mind._open(str(tmp_path), path.name)
 
 
-def test_a_folder_of_what_is_prepared_that_cannot_be_written(tiny_mind):
+def test_a_tfds_dir_that_cannot_be_written(tiny_mind):
     (tiny_mind / "prepared").write_text("a file")
     with pytest.raises(
         OSError, match=rf"^data\.tfds_dir=.*: {tiny_mind}/prepared/mind/.* cannot be written \("
@@ -276,7 +276,7 @@ def test_a_folder_of_what_is_prepared_that_cannot_be_written(tiny_mind):
 
 
 @pytest.mark.nightly
-def test_what_is_prepared_is_not_read_again(tiny_mind, monkeypatch):
+def test_prepared_articles_are_not_read_again(tiny_mind, monkeypatch):
     (tiny_mind / "MINDsmall_dev").mkdir()
     (tiny_mind / "MINDsmall_dev" / "news.tsv").write_text("N1\n" + article("N200"))
     first = load(tiny_mind, on_invalid_row="skip")
@@ -325,7 +325,7 @@ def test_two_programs_prepare_at_once(tiny_mind, monkeypatch):
     assert sum(len(split) for split in load(tiny_mind).splits.values()) == 100
 
 
-def test_what_is_prepared_is_damaged(tiny_mind):
+def test_prepared_articles_that_are_damaged(tiny_mind):
     load(tiny_mind)
     [shard] = tiny_mind.glob("prepared/mind/*/*/mind-train.tfrecord*")
     shard.write_bytes(shard.read_bytes()[:-9])

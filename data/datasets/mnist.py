@@ -46,15 +46,9 @@ def read_part(folder: str, part: str) -> tuple[Split, dict[str, str]]:
     labels_path = idx.find(folder, f"{part}-labels-idx1-ubyte")
     images, labels = idx.read(images_path, axes=3), idx.read(labels_path, axes=1)
     if images.shape[1:] != (28, 28):
-        raise ValueError(
-            f"{images_path}: images of {images.shape[1]} x {images.shape[2]} pixels, expected 28 x 28. "
-            "Download it again."
-        )
+        raise files.damaged(images_path, f"images of shape {images.shape[1:]}, expected (28, 28)")
     if len(images) != len(labels):
-        raise ValueError(
-            f"{images_path}: {len(images)} images, but {labels_path} has {len(labels)} labels. Download both "
-            "again."
-        )
+        raise files.damaged(images_path, f"{len(images)} images, but {labels_path} has {len(labels)} labels")
     small_images.check_ids(labels_path, labels)
     hashes = {path: files.sha256(path) for path in (images_path, labels_path)}
     return small_images.numbered_split(os.path.basename(images_path), images[..., None], labels), hashes

@@ -65,8 +65,8 @@ def test_published_layouts(tmp_path, layout, as_file):
     dataset = data.get("movielens", path=str(file if as_file else tmp_path))
     names = ("Toy Story (1995)", "Léon, or so (1994)", "movie 5", "Emma (1996) [7]", "Emma (1996) [30]")
     assert dataset.class_names == names
-    found = {name: pairs_of(split, dataset) for name, split in dataset.splits.items()}
-    (train,), (validation, before_validation), (test, before_test) = found.values()
+    actual = {name: pairs_of(split, dataset) for name, split in dataset.splits.items()}
+    (train,), (validation, before_validation), (test, before_test) = actual.values()
     everything = {(f"user {u}", names[MOVIES.index(m)]) for u, m in PAIRS}
     assert train | validation | test == everything
     assert (len(train), len(validation), len(test)) == (16, 2, 2)
@@ -142,8 +142,8 @@ def test_without_titles(tmp_path):
 
 def test_shares_and_seed(tmp_path):
     write(tmp_path, "u.data")
-    knobs = {"path": str(tmp_path), "validation_fraction": 0.3, "test_fraction": 0.2}
-    first, again, other = (data.get("movielens", **knobs, split_seed=seed) for seed in (0, 0, 1))
+    options = {"path": str(tmp_path), "validation_fraction": 0.3, "test_fraction": 0.2}
+    first, again, other = (data.get("movielens", **options, split_seed=seed) for seed in (0, 0, 1))
     assert [split.labels.nnz for split in first.splits.values()] == [10, 6, 4]
     tests = [pairs_of(dataset.splits["test"], dataset) for dataset in (first, again, other)]
     assert tests[0] == tests[1] != tests[2]

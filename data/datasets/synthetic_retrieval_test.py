@@ -1,4 +1,4 @@
-"""Synthetic retrieval: what is factors can be found again, and the counts are those asked for."""
+"""Synthetic retrieval: the hidden factors explain the labels, and the counts are as requested."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def recall(split, scores, k):
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_what_is_factors_can_be_found(seed):
+def test_hidden_factors_explain_the_labels(seed):
     n = 2000
     dataset = data.get("synthetic_retrieval", num_classes=n, num_examples=300, split_seed=seed)
     test = dataset.splits["test"]
@@ -43,8 +43,8 @@ def test_relevant_classes_are_drawn_in_proportion_to_their_rates():
     expected = [share[i] * share[j] * (1 / (1 - share[i]) + 1 / (1 - share[j])) for i, j in ((0, 1), (2, 3))]
     pairs = drawn.reshape(-1, 2)
     assert (pairs[:, 0] < pairs[:, 1]).all()
-    found = [np.mean((pairs == pair).all(axis=1)) for pair in ((0, 1), (2, 3))]
-    np.testing.assert_allclose(found, expected, atol=0.01)
+    actual = [np.mean((pairs == pair).all(axis=1)) for pair in ((0, 1), (2, 3))]
+    np.testing.assert_allclose(actual, expected, atol=0.01)
 
 
 @pytest.mark.parametrize(("num_classes", "num_relevant"), [(10, 3), (40, 20), (3000, 30)])
@@ -87,7 +87,7 @@ def test_the_seed_decides():
 
 
 @pytest.mark.parametrize(
-    ("knobs", "message"),
+    ("options", "message"),
     [
         ({"num_classes": 9}, "data.num_classes=9: too small. Set it to at least 10"),
         ({"num_relevant": 2}, "data.num_relevant=2: outside 3..500, half the classes"),
@@ -98,6 +98,6 @@ def test_the_seed_decides():
         ),
     ],
 )
-def test_what_cannot_be_drawn(knobs, message):
+def test_options_at_their_limits(options, message):
     with pytest.raises(ValueError, match=message):
-        data.get("synthetic_retrieval", **knobs)
+        data.get("synthetic_retrieval", **options)

@@ -33,13 +33,13 @@ def test_the_seed_decides():
 
 
 @pytest.mark.parametrize(
-    ("knobs", "message"),
+    ("options", "message"),
     [
         ({"num_classes": 1}, "data.num_classes=1: too small. Set it to at least 2"),
         ({"num_examples": 4}, "data.num_examples=4: too small. Set it to at least 5"),
         ({"spread": -1.0}, "data.spread=-1.0: too small. Set it to at least 0"),
     ],
 )
-def test_what_cannot_be_drawn(knobs, message):
+def test_options_at_their_limits(options, message):
     with pytest.raises(ValueError, match=message):
-        data.get("synthetic", **knobs)
+        data.get("synthetic", **options)

@@ -38,11 +38,11 @@ def load(path, **options):
 
 def examples(dataset, *splits):
     """Returns (text, class name) of the splits' examples, sorted."""
-    found = []
+    actual = []
     for name in splits or dataset.splits:
         split = dataset.splits[name]
-        found += zip(split.features["text"], [dataset.class_names[i] for i in split.labels], strict=True)
-    return sorted(found)
+        actual += zip(split.features["text"], [dataset.class_names[i] for i in split.labels], strict=True)
+    return sorted(actual)
 
 
 @pytest.mark.parametrize("extension", WRITERS)
@@ -299,7 +299,7 @@ def test_utf16(tmp_path, extension):
         load(path, on_invalid_row="skip")
 
 
-def test_what_may_be_a_header_where_columns_are_given_as_numbers(tmp_path, caplog):
+def test_a_possible_header_with_columns_by_position(tmp_path, caplog):
     path = tmp_path / "mine.tsv"
     header = ("utterance_raw", "other", "kind")
     for rows, warned in (([header, *ROWS], True), ([header, *ROWS, header], True), (ROWS, False)):
@@ -313,7 +313,7 @@ def test_what_may_be_a_header_where_columns_are_given_as_numbers(tmp_path, caplo
 @pytest.mark.parametrize("extension", ["tsv", "csv"])
 @pytest.mark.parametrize("line", [1, 31])
 @pytest.mark.parametrize("header", [KEYS, ("Sentence", "other", "CLASS"), ("\ufefftext", "other", "label ")])
-def test_a_header_where_columns_are_given_as_numbers(tmp_path, extension, line, header):
+def test_a_header_with_columns_by_position(tmp_path, extension, line, header):
     path = tmp_path / f"mine.{extension}"
     rows = [*ROWS[: line - 1], header, *ROWS[line - 1 :]]
     path.write_text(WRITERS[extension](rows, None))
@@ -401,12 +401,12 @@ def test_copies_that_differ_in_case_are_drawn_together(tmp_path):
     rows = [(("{}  Text", "{} text")[i // 30].format(i % 30), "", ("ham", "spam")[i % 2]) for i in range(60)]
     (tmp_path / "mine.tsv").write_text(tsv(rows))
     splits = load(tmp_path / "mine.tsv", test_fraction=0.2).splits.values()
-    found = [
+    actual = [
         text.split()[0]
         for split in splits
         for text in {data.normalize_text(t) for t in split.features["text"]}
     ]
-    assert len(found) == len(set(found)) == 30
+    assert len(actual) == len(set(actual)) == 30
 
 
 def test_nothing_is_left_of_a_given_split(tmp_path):

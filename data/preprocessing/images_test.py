@@ -76,14 +76,14 @@ FORMATS = [
 def test_formats_agree(tmp_path):
     image = photograph(256, 256)
     images = decoded([saved(tmp_path, image, kind, mode) for kind, mode in FORMATS])
-    for found, (kind, mode) in zip(images, FORMATS, strict=True):
+    for actual, (kind, mode) in zip(images, FORMATS, strict=True):
         expected = image[16:240, 16:240] / 255
         if mode in ("L", "LA"):
             expected = np.tile(expected @ [[0.299], [0.587], [0.114]], [1, 1, 3])
         tolerance = 0.1 if mode == "P" else 0.02  # a palette has 256 colours
-        assert np.abs(found - expected).mean() < tolerance, (kind, mode)
-        assert found.min() >= 0
-        assert found.max() <= 1
+        assert np.abs(actual - expected).mean() < tolerance, (kind, mode)
+        assert actual.min() >= 0
+        assert actual.max() <= 1
 
 
 def test_sixteen_bits_and_animations(tmp_path):
@@ -95,10 +95,10 @@ def test_sixteen_bits_and_animations(tmp_path):
         frames[0].save(file, format=kind, save_all=True, append_images=frames[1:])
         contents.append(file.getvalue())
     contents.append(tf.io.encode_png(image).numpy())
-    found = data.DecodeAndCrop(16)(written(tmp_path, contents))["image"].numpy()
-    np.testing.assert_array_equal(found[0], found[3])
-    assert np.abs(found[1] - found[3]).mean() < 0.05  # a palette has 256 colours
-    np.testing.assert_array_equal(found[2], found[3])
+    actual = data.DecodeAndCrop(16)(written(tmp_path, contents))["image"].numpy()
+    np.testing.assert_array_equal(actual[0], actual[3])
+    assert np.abs(actual[1] - actual[3]).mean() < 0.05  # a palette has 256 colours
+    np.testing.assert_array_equal(actual[2], actual[3])
 
 
 def bmp(bits, compression=0):
@@ -167,9 +167,9 @@ def test_a_missing_image_is_named(tmp_path):
 
 def test_content_and_size_of_files(tmp_path):
     files = [saved(tmp_path, photograph(30, 20)), saved(tmp_path, photograph(8, 9), "PNG", "L")]
-    found = data.ContentAndSize()({"file": tf.constant(files)})
-    assert found["size"].numpy().tolist() == [[30, 20], [8, 9]]
-    assert found["content"].numpy().tolist() == [pathlib.Path(file).read_bytes() for file in files]
+    actual = data.ContentAndSize()({"file": tf.constant(files)})
+    assert actual["size"].numpy().tolist() == [[30, 20], [8, 9]]
+    assert actual["content"].numpy().tolist() == [pathlib.Path(file).read_bytes() for file in files]
 
 
 def test_content_and_size_of_records(tmp_path):
@@ -183,11 +183,11 @@ def test_content_and_size_of_records(tmp_path):
         for record in records:
             writer.write(record)
     # A record stands between its length with a checksum (12 bytes) and a checksum of its own (4 bytes).
-    found = data.ContentAndSize()(
+    actual = data.ContentAndSize()(
         {"file": tf.constant([path] * 2), "offset": tf.constant([0, len(records[0]) + 16], tf.int64)}
     )
-    assert found["size"].numpy().tolist() == [[5, 9], [7, 9]]
-    assert found["content"].numpy().tolist() == contents
+    assert actual["size"].numpy().tolist() == [[5, 9], [7, 9]]
+    assert actual["content"].numpy().tolist() == contents
 
 
 def exif(orientation, order="<", kind=3, others=1):
@@ -257,7 +257,7 @@ def test_exif_orientations_are_pillows(tmp_path):
         assert np.abs(first - second).max() > 0.1
 
 
-def test_exif_wherever_it_stands(tmp_path):
+def test_exif_at_any_position(tmp_path):
     block, comment = segment(0xE1, b"Exif\0\0" + exif(6)), segment(0xFE, b"Exif\0\0")
     xmp = segment(0xE1, b"http://ns.adobe.com/xap/1.0/\0<x/>")
     profile = segment(0xE2, b"ICC_PROFILE\0" + bytes(60_000))
@@ -298,9 +298,9 @@ def test_exif_that_cannot_be_read_turns_nothing(tmp_path):
     contents = [with_exif(image, block) for block in UNREADABLE_EXIF.values()]
     plain = jpeg(image, JFIF)
     contents += [plain, jpeg(image, JFIF, segment(0xE1, b"Exif")), jpeg(image, JFIF, segment(0xE1, b""))]
-    found = data.DecodeAndCrop(16)(written(tmp_path, contents))["image"].numpy()
-    for image, name in zip(found, [*UNREADABLE_EXIF, "plain", "Exif", "empty"], strict=True):
-        np.testing.assert_array_equal(image, found[len(UNREADABLE_EXIF)], err_msg=name)
+    actual = data.DecodeAndCrop(16)(written(tmp_path, contents))["image"].numpy()
+    for image, name in zip(actual, [*UNREADABLE_EXIF, "plain", "Exif", "empty"], strict=True):
+        np.testing.assert_array_equal(image, actual[len(UNREADABLE_EXIF)], err_msg=name)
 
 
 def test_damaged_exif_is_read_or_passed_over(tmp_path):
@@ -325,14 +325,14 @@ def test_a_jpeg_that_ends_in_its_head_is_named(tmp_path):
     ]
     files = written(tmp_path, heads)["file"].numpy()
     split = data.Split({"file": files}, np.zeros(len(files), np.int32), files.astype(str))
-    found = list(data.unreadable(split, data.DecodeAndCrop(8)))
-    assert [i for i, _ in found] == list(range(len(files)))
-    for i, message in found:
+    actual = list(data.unreadable(split, data.DecodeAndCrop(8)))
+    assert [i for i, _ in actual] == list(range(len(files)))
+    for i, message in actual:
         assert message.startswith(f"{tmp_path}/{i}.jpg cannot be read: ")
 
 
 @pytest.mark.nightly
-def test_reading_goes_on_past_what_cannot_be_read(tmp_path):
+def test_reading_continues_after_unreadable_images(tmp_path):
     (tmp_path / "broken.JPEG").write_bytes(b"no image")
     files = [saved(tmp_path, photograph(8, 9)), str(tmp_path / "broken.JPEG"), str(tmp_path / "nowhere")]
     files.append(files[0])
@@ -354,8 +354,8 @@ def test_a_side_of_one_pixel_cannot_be_read(tmp_path):
     reason = "cannot be read: assertion failed: [a side of one pixel, at least two are required]"
     crop = data.DecodeAndRandomCrop(8)
     for preprocess in (data.DecodeAndCrop(8), data.ContentAndSize(), lambda f: crop(f, seeds(0))):
-        found = list(data.unreadable(split, preprocess))
-        assert found == [(i, f"{name} {reason}") for i, name in enumerate("abc")]
+        actual = list(data.unreadable(split, preprocess))
+        assert actual == [(i, f"{name} {reason}") for i, name in enumerate("abc")]
 
 
 def test_rescale():
@@ -392,7 +392,7 @@ def draws(number):
 def test_affine_flip_is_kerass():
     images = noise(8, 32, 32, 3)
     sides = set()
-    for number, (image, found) in enumerate(zip(images, changed(images, *range(8)), strict=True)):
+    for number, (image, actual) in enumerate(zip(images, changed(images, *range(8)), strict=True)):
         angle, down, right, side = draws(number)
         expected = tf.keras.preprocessing.image.apply_affine_transform(
             image,
@@ -405,14 +405,14 @@ def test_affine_flip_is_kerass():
             fill_mode="nearest",
             order=1,
         )
-        np.testing.assert_allclose(found, expected if side > 0 else expected[:, ::-1], atol=1e-5)
+        np.testing.assert_allclose(actual, expected if side > 0 else expected[:, ::-1], atol=1e-5)
         sides.add(side)
     assert sides == {-1, 1}
 
 
 def test_affine_flip_by_hand_on_images_that_are_not_square():
     images = noise(4, 12, 30, 2)
-    for number, (image, found) in enumerate(zip(images, changed(images, *range(4)), strict=True)):
+    for number, (image, actual) in enumerate(zip(images, changed(images, *range(4)), strict=True)):
         angle, down, right, side = draws(number)
         rows, columns = np.indices([12, 30])
         row, column = rows - 5.5 + 12 * down, columns - 14.5 + 30 * right
@@ -423,18 +423,18 @@ def test_affine_flip_by_hand_on_images_that_are_not_square():
         for channel in range(2):
             expected = scipy.ndimage.map_coordinates(image[..., channel], places, order=1, mode="nearest")
             expected = expected if side > 0 else expected[:, ::-1]
-            np.testing.assert_allclose(found[..., channel], expected, atol=1e-5)
+            np.testing.assert_allclose(actual[..., channel], expected, atol=1e-5)
 
 
 @pytest.mark.nightly
 def test_affine_flip_keeps_to_its_ranges():
     size, height, width = 1000, 21, 41
     images = np.tile(np.stack(np.indices([height, width]), axis=2), [size, 1, 1, 1])
-    found = changed(images, *range(size))
+    actual = changed(images, *range(size))
     # In the middle the values are the places in the input, linear in those of the output.
-    middle = found[:, 10, 20] - [10, 20]
-    flipped = found[:, 10, 21, 1] < found[:, 10, 20, 1]
-    angle = np.arcsin(found[:, 11, 20, 1] - found[:, 10, 20, 1])
+    middle = actual[:, 10, 20] - [10, 20]
+    flipped = actual[:, 10, 21, 1] < actual[:, 10, 20, 1]
+    angle = np.arcsin(actual[:, 11, 20, 1] - actual[:, 10, 20, 1])
     down = np.cos(angle) * middle[:, 0] + np.sin(angle) * middle[:, 1]
     right = np.cos(angle) * middle[:, 1] - np.sin(angle) * middle[:, 0]
     for values, limit in ((angle, math.radians(15)), (down, 2.1), (right, 4.1)):
@@ -447,7 +447,7 @@ def test_affine_flip_keeps_to_its_ranges():
     assert np.abs(correlations - np.eye(4)).max() < 0.1
 
 
-def test_affine_flip_hangs_on_the_seeds_alone():
+def test_affine_flip_depends_on_the_seeds_alone():
     images = noise(5, 16, 16, 3)
     together = changed(images, *range(5))
     np.testing.assert_array_equal(changed(images, *range(5)), together)
@@ -474,10 +474,10 @@ def cropped(features, *numbers, size=8, seed=0):
 def test_random_crops_keep_to_their_ranges(tmp_path, height, width):
     image = np.stack([*np.indices([height, width]), np.zeros([height, width])], axis=2).astype(np.uint8)
     count = 300
-    found = 255 * cropped({"file": [saved(tmp_path, image, "PNG")] * count}, *range(count))
-    assert found.shape == (count, 8, 8, 3)
+    actual = 255 * cropped({"file": [saved(tmp_path, image, "PNG")] * count}, *range(count))
+    assert actual.shape == (count, 8, 8, 3)
     # Rows and columns of the output are 1/8 of the crop apart, the first half of that from its edge.
-    first, last = found[:, 0, 0, :2], found[:, 7, 7, :2]
+    first, last = actual[:, 0, 0, :2], actual[:, 7, 7, :2]
     flipped = last[:, 1] < first[:, 1]
     step = np.abs(last - first) / 7
     crop = 8 * step
@@ -492,11 +492,11 @@ def test_random_crops_keep_to_their_ranges(tmp_path, height, width):
     assert 1.28 < aspect.max() < 1.37
     assert abs(flipped.mean() - 0.5) < 4 * 0.5 / math.sqrt(count)
     # Other columns stand in their order: nothing is turned.
-    np.testing.assert_allclose(found[:, :, 0, 0], found[:, :, 7, 0], atol=0.01)
+    np.testing.assert_allclose(actual[:, :, 0, 0], actual[:, :, 7, 0], atol=0.01)
 
 
 @pytest.mark.nightly
-def test_random_crops_hang_on_the_seeds_alone(tmp_path):
+def test_random_crops_depend_on_the_seeds_alone(tmp_path):
     files = [saved(tmp_path, photograph(90 + i, 100, seed=i)) for i in range(4)]
     together = cropped({"file": files}, *range(4))
     np.testing.assert_array_equal(cropped({"file": files}, *range(4)), together)
@@ -514,8 +514,8 @@ def test_where_no_crop_can_be_drawn_the_centre_is_kept(tmp_path):
     file = saved(tmp_path, photograph(10, 600), "PNG")  # 8 percent of its area is wider than 4:3
     [centre] = data.DecodeAndCrop(8)({"file": tf.constant([file])})["image"].numpy()
     assert np.abs(centre - centre[:, ::-1]).max() > 0.01
-    for found in cropped({"file": [file] * 4}, *range(4)):
-        assert min(np.abs(found - side).max() for side in (centre, centre[:, ::-1])) < 1e-6
+    for actual in cropped({"file": [file] * 4}, *range(4)):
+        assert min(np.abs(actual - side).max() for side in (centre, centre[:, ::-1])) < 1e-6
 
 
 def write_records(path, rows):

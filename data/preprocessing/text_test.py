@@ -74,8 +74,8 @@ def test_pairs_are_cut_as_bert_cuts_them(folder, max_length):
     assert batches.element_spec == dict.fromkeys(names, tf.TensorSpec([len(texts), max_length], tf.int32))
     features = batches.get_single_element()
     for i, (text, pair) in enumerate(pairs):
-        found = tuple(features[name][i].numpy().tolist() for name in names)
-        assert found == bert(text, pair, max_length), (text, pair)
+        actual = tuple(features[name][i].numpy().tolist() for name in names)
+        assert actual == bert(text, pair, max_length), (text, pair)
 
 
 @pytest.mark.nightly
@@ -165,9 +165,9 @@ def test_comments_give_the_ids_of_the_reference(minilm, real_data):
         texts += [line.split("\t")[0] for line in lines if line]
     golden = np.load(TESTDATA / "goemotions_ids.npz")
     features = data.WordPiece(minilm, 32)({"text": tf.constant([texts[i] for i in golden["index"]])})
-    found = [zlib.crc32(ids.astype("<i4").tobytes()) for ids in features["input_word_ids"].numpy()]
-    assert len(found) == 5000
-    np.testing.assert_array_equal(found, golden["crc32"])
+    actual = [zlib.crc32(ids.astype("<i4").tobytes()) for ids in features["input_word_ids"].numpy()]
+    assert len(actual) == 5000
+    np.testing.assert_array_equal(actual, golden["crc32"])
 
 
 LITERALS = {
@@ -195,10 +195,10 @@ def test_no_text_makes_a_special_token(minilm):
     texts = tf.constant(list(LITERALS))
     features = data.WordPiece(minilm, 16)({"text": texts, "text_pair": texts})
     start, end = vocab.index("[CLS]"), vocab.index("[SEP]")
-    found = zip(
+    actual = zip(
         LITERALS.items(), features["input_word_ids"].numpy(), features["input_mask"].numpy(), strict=True
     )
-    for (text, literal), ids, mask in found:
+    for (text, literal), ids, mask in actual:
         pieces = [vocab.index(piece) if piece in vocab else vocab.index("[UNK]") for piece in literal]
         expected = [start, *pieces, end, *pieces, end]
         assert ids[: len(expected)].tolist() == expected, ascii(text)

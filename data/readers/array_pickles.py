@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from rank4class.data.readers import files
+
 
 class _Global(str):
     """The name of a function or class in a pickle."""
@@ -63,9 +65,7 @@ def read(path: str) -> dict[bytes, Any]:
     try:
         content = _run(pickletools.genops(content))
     except (ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f"{path}: truncated, or not a pickle of arrays: {error}. Download it again."
-        ) from error
+        raise files.damaged(path, f"truncated, or not a pickle of arrays: {error}") from error
     return content if isinstance(content, dict) else {}
 
 
@@ -78,11 +78,11 @@ def to_rows(path: str, array: Any, width: int) -> np.ndarray:
     elif function == "numpy.core.numeric._frombuffer" and len(arguments) == 4:
         raw, dtype, shape, is_fortran = *arguments[:3], arguments[3] == "F"
     else:
-        raise ValueError(f"{path}: no array 'data'. Download the file again.")
+        raise files.damaged(path, "no array 'data'")
     raw = to_bytes(raw)
     is_uint8 = isinstance(dtype, _Call) and dtype.function == "numpy.dtype" and dtype.arguments[:1] == ("u1",)
     if not is_uint8 or raw is None or shape != (len(raw) // width, width) or len(raw) % width:
-        raise ValueError(f"{path}: 'data' is not uint8 [N, {width}]. Download the file again.")
+        raise files.damaged(path, f"'data' is not uint8 [N, {width}]")
     return np.frombuffer(raw, np.uint8).reshape([-1, width], order="F" if is_fortran else "C")
 
 

@@ -13,6 +13,15 @@ def sha256(path: str) -> str:
     return digest.hexdigest()
 
 
+def damaged(path: str, problem: str) -> ValueError:
+    """Returns the error for a file that differs from the published one.
+
+    >>> damaged("images.gz", "truncated")
+    ValueError('images.gz: truncated. Download it again.')
+    """
+    return ValueError(f"{path}: {problem}. Download it again.")
+
+
 def check_inflated_size(path: str, member: zipfile.ZipInfo, max_bytes: int) -> None:
     """Raises for a member of a zip file that would take too much memory to read.
 
@@ -28,7 +37,5 @@ def check_inflated_size(path: str, member: zipfile.ZipInfo, max_bytes: int) -> N
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise NotImplementedError("that compression method is not supported")
     if member.file_size > max_bytes:
-        raise ValueError(
-            f"{path}: {member.filename} inflates to {member.file_size / 1e9:,.1f} GB, more than "
-            f"{max_bytes / 1e9:g} GB. Download it again."
-        )
+        size, limit = member.file_size / 1e9, max_bytes / 1e9
+        raise damaged(path, f"{member.filename} inflates to {size:,.1f} GB, more than {limit:g} GB")

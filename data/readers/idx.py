@@ -7,6 +7,8 @@ import zlib
 
 import numpy as np
 
+from rank4class.data.readers import files
+
 MAX_BYTES = 10**9  # some twenty times the training images of MNIST
 
 
@@ -36,33 +38,23 @@ def read(path: str, axes: int) -> np.ndarray:
             size = math.prod(shape)
             content = file.read(size + 1)  # a small gzip file may hold a large one
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{path}: truncated, or not gzip: {error}. Download it again.") from error
+        raise files.damaged(path, f"truncated, or not gzip: {error}") from error
     if len(content) > size:
-        raise ValueError(
-            f"{path}: more than the {len(head) + size} bytes of its header's sizes. Download it again."
-        )
+        raise files.damaged(path, f"more than the {len(head) + size} bytes of its header's sizes")
     if len(content) < size:
-        raise ValueError(
-            f"{path}: {len(head) + len(content)} bytes, but {len(head) + size} by its header. Download it "
-            "again."
-        )
+        raise files.damaged(path, f"{len(head) + len(content)} bytes, but {len(head) + size} by its header")
     return np.frombuffer(content, np.uint8).reshape(shape)
 
 
 def _shape(path, head, axes):
     magic = bytes([0, 0, 8, axes])
     if head[:4] != magic:
-        raise ValueError(
-            f"{path}: magic number 0x{head[:4].hex()}, but 0x{magic.hex()} marks an IDX file of bytes with "
-            f"{axes} axes. Download it again."
+        raise files.damaged(
+            path, f"magic number 0x{head[:4].hex()}, but 0x{magic.hex()} marks {axes} axes of bytes"
         )
     if len(head) < 4 + 4 * axes:
-        raise ValueError(
-            f"{path}: {len(head)} bytes, but the header alone has {4 + 4 * axes}. Download it again."
-        )
+        raise files.damaged(path, f"{len(head)} bytes, but the header alone has {4 + 4 * axes}")
     shape = np.frombuffer(head[4:], ">u4").tolist()
     if math.prod(shape) > MAX_BYTES:
-        raise ValueError(
-            f"{path}: {math.prod(shape):,} bytes by its header, more than {MAX_BYTES:,}. Download it again."
-        )
+        raise files.damaged(path, f"{math.prod(shape):,} bytes by its header, more than {MAX_BYTES:,}")
     return shape

@@ -1,15 +1,10 @@
 """Datasets that TensorFlow Datasets prepares."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import tensorflow_datasets as tfds
+from typing import Any
 
 
-def builder(name: str, title: str, data_dir: str | None = None) -> tfds.core.DatasetBuilder:
-    """Returns TensorFlow Datasets' builder of that name, its files prepared.
+def builder(name: str, title: str, data_dir: str | None = None) -> Any:
+    """Returns TensorFlow Datasets' `DatasetBuilder` of that name, its files prepared.
 
     Args:
       name: TensorFlow Datasets' name of the dataset.

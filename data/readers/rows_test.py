@@ -1,4 +1,4 @@
-"""Lines and bad rows: what is read, what is left out, and what is said of it."""
+"""Lines and invalid rows: contents, skipped rows and messages."""
 
 import pytest
 

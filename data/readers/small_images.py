@@ -4,7 +4,7 @@ import numpy as np
 import sklearn.model_selection
 
 from rank4class.data.dataset import Dataset, Split
-from rank4class.data.readers import prepared
+from rank4class.data.readers import files, prepared
 
 
 def numbered_split(source: str, images: np.ndarray, labels: np.ndarray) -> Split:
@@ -17,10 +17,8 @@ def check_ids(path: str, labels: np.ndarray) -> None:
     """Raises ValueError for a label of a file that is not one of the ids 0 to 9."""
     outside = np.flatnonzero((labels < 0) | (labels > 9))
     if outside.size:
-        raise ValueError(
-            f"{path}: record {outside[0] + 1} of {len(labels)} has label {labels[outside[0]]}, outside 0..9. "
-            "Download the file again."
-        )
+        i = outside[0]
+        raise files.damaged(path, f"record {i + 1} of {len(labels)} has label {labels[i]}, outside 0..9")
 
 
 def from_tfds(name: str, title: str, tfds_dir: str | None) -> tuple[tuple[str, ...], Split, Split]:

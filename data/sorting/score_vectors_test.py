@@ -45,7 +45,7 @@ def test_the_five_kinds_come_equally_often():
     assert np.sum(bounded & uniform) / len(DRAWN) > 0.19
     assert np.sum(~bounded & normal) / len(DRAWN) > 0.19
     neither = ~uniform & ~normal
-    assert 0.01 < np.sum(neither) / len(DRAWN) < 0.2  # the mixtures that can be told
+    assert 0.01 < np.sum(neither) / len(DRAWN) < 0.2  # mixtures that resemble neither
 
 
 @pytest.mark.nightly
@@ -113,7 +113,7 @@ def test_workers_share_a_batch_out():
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_what_is_held_out_is_always_the_same():
+def test_held_out_vectors_are_fixed():
     scores, ranks = score_vectors.held_out("validation", 10)
     again, _ = score_vectors.held_out("validation", 10)
     np.testing.assert_array_equal(scores, again)
