@@ -57,7 +57,7 @@ def test_tables():
     with pytest.raises(ValueError, match="no weights of sorter 'cnn' for lists of 11 are shipped"):
         accuracy.tables(["cnn"], (11,))
     with pytest.raises(
-        ValueError, match=r"rank_fn='bubble': unknown\. There are: sigmoid, neural_sort, soft_sort, exact,"
+        ValueError, match=r"rank_fn='bubble': unknown\. There are: sigmoid,"
     ):
         accuracy.tables(["bubble"])
 
@@ -137,7 +137,7 @@ def test_a_table_of_what_is_not_there(tmp_path):
         accuracy.table_of_run(["exact"], str(tmp_path / "predictions.npz"))
     path = write_scores(tmp_path / "predictions.npz", np.ones([2, 3]))
     with pytest.raises(
-        ValueError, match=r"rank_fn='bubble': unknown\. There are: sigmoid, neural_sort, soft_sort, exact,"
+        ValueError, match=r"rank_fn='bubble': unknown\. There are: sigmoid,"
     ):
         accuracy.table_of_run(["bubble"], path)
 

@@ -391,7 +391,7 @@ def test_augmentations_that_do_not_fit(image_files, tiny_goemotions, tiny_bert):
         (
             {"augmentation": "flip"},
             {},
-            r"data\.augmentation='flip': unknown\. There are: none, affine_flip, random_crop\.",
+            r"data\.augmentation='flip': unknown\. There are: none,",
         ),
         ({"augmentation": "random_crop"}, {}, "'random_crop' is for images that come as files"),
         (
