@@ -84,9 +84,10 @@ def test_two_steps_at_full_size(name):
     optimizer = optimization.build_optimizer(experiment.optimizer, schedule)
     optimizer.build(model.trainable_variables)
     strategy = tf.distribute.get_strategy()
-    loss = optimization.build_loss(experiment, 1)
+    loss = optimization.build_loss(experiment.loss, seed=experiment.seed)
     scorer = loaded.scorer(model, "train")
-    steps = build_steps(strategy, model, scorer, loss, optimizer, experiment)
+    options = {"batch_size": experiment.batch_size, "seed": experiment.seed}
+    steps = build_steps(strategy, model, scorer, loss, optimizer, **options)
     before = [tf.reduce_sum(variable) for variable in model.trainable_variables]
     taken = steps(iter(loaded.training_batches(experiment)), first=0, count=2)
     assert np.isfinite(taken.losses).all()

@@ -166,7 +166,7 @@ def _cell(rank_fn, n, move):
 def _with_interval(values, form):
     if not len(values):
         return "-"
-    summary = training.Errors({"of": values}).summarize()
+    summary = training.RankErrors({"of": values}).summarize()
     low, high = summary["intervals"]["of"]
     return f"{summary['of']:{form}} [{low:{form}}, {high:{form}}]"
 

@@ -152,15 +152,15 @@ def test_the_sweep_moves_one_score_past_the_others():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sorter": "handcrafted"}, "sorter 'handcrafted' learns nothing"),
-        ({"sizes": (1,)}, r"sizes \(1,\) are not whole numbers in 2 .. 10000"),
+        ({"sorter": "handcrafted"}, "sorter='handcrafted': has no weights to learn. Choose one of cnn, lstm"),
+        ({"sizes": (1,)}, r"sizes=\(1,\): not integers in 2 .. 10000"),
         ({"sizes": ()}, "sizes"),
-        ({"sizes": (10, 10_001)}, r"sizes \(10, 10001\) are not whole numbers in 2 .. 10000"),
-        ({"move": 0.0}, "sorter 'equivariant' needs a move, such as 1"),
-        ({"move": -1.0}, "move -1.0 is not in"),
-        ({"epochs": 0.0}, "epochs 0.0 is not positive"),
-        ({"epochs": 1e9}, r"epochs 1e\+09 make 1e\+10 steps: set it lower"),
-        ({"batch_size": -1}, "batch_size -1 is not positive"),
+        ({"sizes": (10, 10_001)}, r"sizes=\(10, 10001\): not integers in 2 .. 10000"),
+        ({"move": 0.0}, "move=0: sorter 'equivariant' needs a positive one, such as 1"),
+        ({"move": -1.0}, "move=-1.0: not in"),
+        ({"epochs": 0.0}, "epochs=0.0: not in"),
+        ({"epochs": 1e9}, r"epochs: 1e\+10 steps in total exceed 2\*\*31. Set epochs lower"),
+        ({"batch_size": -1}, "batch_size=-1: not in"),
         ({"seed": -1}, r"seed=-1: not in 0\.\.2\*\*32 - 1\. Choose another seed\."),
         (
             {"optimizer": config.Optimizer(learning_rate=0.0)},

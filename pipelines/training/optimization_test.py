@@ -33,8 +33,8 @@ def test_a_temperature_goes_exponentially_from_the_first_step_to_the_last():
 
 @pytest.mark.nightly
 def test_each_step_has_its_temperature():
-    experiment = config.Experiment(loss=config.Loss(temperature=4.0, final_temperature=1.0))
-    loss = optimization.build_loss(experiment, total_steps=3)
+    section = config.Loss(temperature=4.0, final_temperature=1.0)
+    loss = optimization.build_loss(section, temperature=optimization.build_temperature(section, 3))
     scores, weights = tf.constant([[0.0, 1.0, 3.0], [2.0, 0.0, -1.0]]), tf.constant([1.0, 0.5])
     outputs = task.ModelOutputs(scores)
     compiled = tf.function(loss, jit_compile=True)
@@ -48,7 +48,7 @@ def test_each_step_has_its_temperature():
 
 
 def test_classes_that_take_no_part_are_not_in_the_loss():
-    loss = optimization.build_loss(config.Experiment(), total_steps=1)
+    loss = optimization.build_loss(config.Loss())
     scores, where = tf.constant([[0.0, 1.0, 9.0]]), tf.constant([[True, True, False]])
     found = loss(0, tf.constant([1]), task.ModelOutputs(scores, where), tf.constant([2.0]))
     np.testing.assert_allclose(found, 2.0 * np.log1p(np.exp([-1.0])), rtol=1e-6)

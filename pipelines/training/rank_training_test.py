@@ -18,7 +18,7 @@ from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import loading, task
-from rank4class.pipelines.training import rank_training, trainer
+from rank4class.pipelines.training import rank_model_task, rank_training, tensorboard
 
 pytestmark = pytest.mark.usefixtures("names_of_a_new_process")
 
@@ -169,7 +169,7 @@ def test_nothing_is_left_behind_by_an_experiment_that_cannot_run(tmp_path):
 @pytest.mark.parametrize("k", [10, 11])
 def test_a_loss_that_selects_all_classes(tmp_path, k):
     path = str(tmp_path / "run")
-    message = f"loss.k {k} selects all of the 10 classes that are trained: lower it"
+    message = f"loss.k={k}: selects all 10 training classes. Lower it."
     with pytest.raises(ValueError, match=message):
         rank_training.train(small(**{"loss.name": "rankmax", "loss.k": k}), path)
     assert RunDirectory(path).results() is None
@@ -180,7 +180,7 @@ def test_a_loss_that_selects_all_classes(tmp_path, k):
 def events_of_a_long_training(tmp_path_factory):
     """Trains with a changing temperature, and draws at each evaluation; returns TensorBoard's file."""
     path, changes = tmp_path_factory.mktemp("long"), {"loss.temperature": 2.0, "loss.final_temperature": 0.5}
-    with mock.patch.object(trainer, "SECONDS_BETWEEN_PICTURES", 0.0):
+    with mock.patch.object(tensorboard, "SECONDS_BETWEEN_PICTURES", 0.0):
         rank_training.train(small(**changes), str(path), progress=False)
     [events] = (path / "tensorboard").glob("events*")
     return events
@@ -246,8 +246,8 @@ def test_a_gradient_that_is_not_finite_stops_the_run_before_the_weights_are_kept
         model.interaction = lambda pair, training: broken(scores(pair, training=training))
         return model
 
-    build_model = rank_training.build_model
-    monkeypatch.setattr(rank_training, "build_model", build)
+    build_model = rank_model_task.build_model
+    monkeypatch.setattr(rank_model_task, "build_model", build)
     with pytest.raises(FloatingPointError, match=r"but its gradient is not finite at step 1, learning rate"):
         rank_training.train(small(), str(tmp_path), loaded=digits, progress=False)
     assert not (tmp_path / "checkpoints" / "last").exists()
@@ -275,7 +275,9 @@ def test_top5_is_left_out_where_it_says_nothing(tmp_path):
     )
     results = rank_training.train(experiment, str(tmp_path / "run"), progress=False)
     assert set(results["test"]) == {"top1_error", "ndcg@5", "examples", "intervals", "information"}
-    with pytest.raises(ValueError, match="monitor 'top5_error' says nothing about 3 classes"):
+    with pytest.raises(
+        ValueError, match="monitor='top5_error': not defined for 3 classes. Choose another metric."
+    ):
         rank_training.train(config.override(experiment, {"monitor": "top5_error"}), str(tmp_path / "x"))
 
 
@@ -388,13 +390,13 @@ def test_hashes_are_of_what_the_examples_hold(tmp_path):
 
 
 def test_a_folder_that_tensorflow_takes_for_a_pattern(tmp_path):
-    with pytest.raises(ValueError, match=r"run \[1\] has a bracket"):
+    with pytest.raises(ValueError, match=r"run \[1\]: '\[' is a glob character. Choose another path."):
         rank_training.train(small(), str(tmp_path / "run [1]"))
 
 
 @pytest.mark.nightly
 def test_texts_go_to_a_remote_tpu_as_tokens_alone(tmp_path, tiny_goemotions, tiny_bert, monkeypatch):
-    monkeypatch.setattr(distribution, "reads_elsewhere", lambda _: True)
+    monkeypatch.setattr(distribution, "reads_remotely", lambda _: True)
     experiment = config.Experiment(
         data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8),
         encoder=config.Encoder(name="bert", path=tiny_bert),
@@ -403,7 +405,9 @@ def test_texts_go_to_a_remote_tpu_as_tokens_alone(tmp_path, tiny_goemotions, tin
         metrics=("mrr",),
         monitor="mrr",
     )
-    with pytest.raises(ValueError, match="TPU cannot cut texts into tokens: set data.cache=True"):
+    with pytest.raises(
+        ValueError, match="data.cache=False: the servers of this TPU cannot tokenize text. Set it to True"
+    ):
         rank_training.train(experiment, str(tmp_path / "run"), progress=False)
     cached = config.override(experiment, {"data.cache": True})
     assert rank_training.train(cached, str(tmp_path / "run"), progress=False)["steps"] == 1
@@ -466,10 +470,10 @@ def test_a_judge_of_several_splits_takes_the_most_classes_of_an_example(tmp_path
     section = config.Data(name="synthetic_retrieval", num_classes=30, num_examples=40, num_relevant=6)
     experiment = config.Experiment(data=section, metrics=("recall@5", "mrr"), evaluation_batch_size=64)
     loaded = loading.load(experiment, tmp_path)
-    judges = rank_training.judges(
-        experiment, loaded, lambda features, training: tf.random.normal([64, 30]), None
+    evaluators = rank_model_task.build_evaluators(
+        experiment, loaded, lambda features, training: tf.random.normal([64, 30])
     )
     most = {name: loaded.max_relevant(name) for name in loaded.splits}
     assert len(set(most.values())) > 1
     for name in loaded.splits:
-        assert np.isfinite(judges[name](loaded.read(experiment, name)).ranks).all()
+        assert np.isfinite(evaluators[name](loaded.read(experiment, name)).ranks).all()

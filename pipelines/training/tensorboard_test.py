@@ -141,7 +141,7 @@ def test_of_too_many_classes_the_projector_gets_the_first(tmp_path, monkeypatch,
 
 
 def test_a_vector_too_few_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="one for each of 3 classes"):
+    with pytest.raises(ValueError, match="not one row for each of 3 classes"):
         tensorboard.write_projector(str(tmp_path), list("abc"), np.zeros([2, 4]))
 
 
@@ -213,7 +213,7 @@ def test_a_first_start_takes_nothing_back(tmp_path, folder):
 
 
 def test_another_clock_is_not_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(tensorboard, "SKEW", 0.2)
+    monkeypatch.setattr(tensorboard, "MAX_CLOCK_SKEW", 0.2)
     (tmp_path / f"events.out.tfevents.{int(time.time()) + 3600}.host.1.0.v2").touch()
     started = time.monotonic()
     tensorboard.purge_after(str(tmp_path), 0)

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class.pipelines import config
-from rank4class.pipelines.training.train_state import TrainProgress, TrainState, run_of
+from rank4class.pipelines.training.train_state import TrainProgress, TrainState, run_hash
 
 
 def progress(*values, name="ndcg@5"):
@@ -132,8 +132,8 @@ def test_a_checkpoint_of_another_run_is_passed_over(tmp_path, caplog):
 
 def test_what_tells_runs_apart():
     experiment, hashes = config.Experiment(epochs=3), {"train": "a", "test": "b"}
-    same = run_of(experiment, hashes)
-    assert run_of(config.Experiment(epochs=3.0), dict(reversed(hashes.items()))) == same
-    assert run_of(config.override(experiment, {"seed": 1}), hashes) != same
-    assert run_of(config.override(experiment, {"loss.name": "mse"}), hashes) != same
-    assert run_of(experiment, {**hashes, "test": "c"}) != same
+    same = run_hash(experiment, hashes)
+    assert run_hash(config.Experiment(epochs=3.0), dict(reversed(hashes.items()))) == same
+    assert run_hash(config.override(experiment, {"seed": 1}), hashes) != same
+    assert run_hash(config.override(experiment, {"loss.name": "mse"}), hashes) != same
+    assert run_hash(experiment, {**hashes, "test": "c"}) != same

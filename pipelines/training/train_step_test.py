@@ -8,7 +8,7 @@ from rank4class import data, losses, models
 from rank4class.pipelines import config, distribution
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.task import loading, task
-from rank4class.pipelines.training import optimization, rank_training
+from rank4class.pipelines.training import optimization, rank_model_task
 from rank4class.pipelines.training.train_step import build_steps
 
 MIRRORED = "mirrored"  # over the two logical CPUs of the tests
@@ -35,12 +35,22 @@ def made(experiment, strategy="default", loaded=None, make_optimizer=None):
     loaded = loaded or generated(experiment)
     strategy = distribution.get(strategy)
     tf.keras.utils.set_random_seed(0)
-    model = rank_training.build_model(experiment, loaded, strategy)
+    model = rank_model_task.build_model(experiment, loaded, strategy)
     with strategy.scope():
         optimizer = make_optimizer() if make_optimizer else build_optimizer(experiment)
         optimizer.build(model.trainable_variables)
-    loss = optimization.build_loss(experiment, total_steps=1)
-    steps = build_steps(strategy, model, loaded.scorer(model, "train"), loss, optimizer, experiment)
+    steps = build_steps(
+        strategy,
+        model,
+        loaded.scorer(model, "train"),
+        optimization.build_loss(experiment.loss, seed=experiment.seed),
+        optimizer,
+        batch_size=experiment.batch_size,
+        seed=experiment.seed,
+        accumulation_steps=experiment.accumulation_steps,
+        clip_norm=experiment.optimizer.clip_norm,
+        jit_compile=experiment.jit_compile,
+    )
     batches = strategy.distribute_datasets_from_function(
         lambda context: loaded.training_batches(experiment, context=context)
     )
@@ -232,7 +242,7 @@ def test_what_batch_norm_over_replicas_forbids(name, value, plain):
     experiment = small(**{name: value})
     loaded = generated(experiment, Normalised)
     taken(experiment, loaded=loaded, count=1)  # alone it may
-    message = f"{name} {value} does not go with batch norm over 2 replicas: set {name} to {plain}"
+    message = f"{name}={value}: not supported with batch norm over 2 replicas. Set {name} to {plain}"
     with pytest.raises(ValueError, match=message):
         made(experiment, MIRRORED, loaded)
 

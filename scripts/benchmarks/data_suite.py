@@ -79,9 +79,10 @@ def _build(step, size):
     optimizer = optimization.build_optimizer(experiment.optimizer, experiment.optimizer.learning_rate)
     optimizer.build(model.trainable_variables)
     strategy = tf.distribute.get_strategy()
-    loss = optimization.build_loss(experiment, 1)
+    loss = optimization.build_loss(experiment.loss, seed=experiment.seed)
     scorer = loaded.scorer(model, "train")
-    steps = build_steps(strategy, model, scorer, loss, optimizer, experiment)
+    options = {"batch_size": batch_size, "seed": experiment.seed, "jit_compile": experiment.jit_compile}
+    steps = build_steps(strategy, model, scorer, loss, optimizer, **options)
     return Trainer(steps, batches, one_batch=kind == "step")
 
 
