@@ -70,7 +70,7 @@ def test_each_task_from_its_data_to_its_table(name, tmp_path):
 
     task = dataclasses.replace(whole, epochs=2, load=some)
     told = []
-    found = study.run(task, ["handcrafted"], str(tmp_path), seeds=(0, 1), tell=told.append)
+    found = study.run(task, ["handcrafted"], str(tmp_path), seeds=(0, 1), log=told.append)
     assert list(found) == [*task.plain, *(f"{loss}@handcrafted" for loss in task.ranked)]
     assert len(told) == 2 * len(found)  # a line for the rate that was tried, and one for the best
     header, first, *others = study.table(task, found)
@@ -119,8 +119,8 @@ def test_a_learning_rate_is_climbed_to(values, tried, best):
 @pytest.mark.nightly
 def test_what_is_trained_is_not_trained_again(monkeypatch, tmp_path):
     task = dataclasses.replace(study.TASKS["spearman"], epochs=1)
-    whole = study.run(task, ["handcrafted"], str(tmp_path / "whole"), seeds=(0, 1), tell=[].append)
-    trained, train = [], study._trained
+    whole = study.run(task, ["handcrafted"], str(tmp_path / "whole"), seeds=(0, 1), log=[].append)
+    trained, train = [], study._train
 
     def killed_at_the_fourth(task, name, rank_fn, parts, rate, seed):
         trained.append((name, seed))
@@ -128,11 +128,11 @@ def test_what_is_trained_is_not_trained_again(monkeypatch, tmp_path):
             raise KeyboardInterrupt
         return train(task, name, rank_fn, parts, rate, seed)
 
-    monkeypatch.setattr(study, "_trained", killed_at_the_fourth)
+    monkeypatch.setattr(study, "_train", killed_at_the_fourth)
     folder = str(tmp_path / "killed")
     with pytest.raises(KeyboardInterrupt):
-        study.run(task, ["handcrafted"], folder, seeds=(0, 1), tell=[].append)
-    found = study.run(task, ["handcrafted"], folder, seeds=(0, 1), tell=[].append)
+        study.run(task, ["handcrafted"], folder, seeds=(0, 1), log=[].append)
+    found = study.run(task, ["handcrafted"], folder, seeds=(0, 1), log=[].append)
     assert found == whole
     assert trained == [
         *[("mse", 0), ("mse", 1), ("l1", 0), ("l1", 1)],
@@ -144,10 +144,10 @@ def test_what_is_trained_is_not_trained_again(monkeypatch, tmp_path):
 
     other = dataclasses.replace(task, load=shifted)
     with pytest.raises(ValueError, match=r"mse-rate0.01-seed0.json is of a training on other data: choose"):
-        study.run(other, [], folder, seeds=(0,), tell=[].append)
+        study.run(other, [], folder, seeds=(0,), log=[].append)
     (tmp_path / "killed" / "mse-rate0.01-seed0.json").write_text("{")
     with pytest.raises(ValueError, match=r"mse-rate0.01-seed0.json is damaged .*: remove it, or choose"):
-        study.run(task, [], folder, seeds=(0,), tell=[].append)
+        study.run(task, [], folder, seeds=(0,), log=[].append)
 
 
 @pytest.mark.nightly
@@ -155,19 +155,19 @@ def test_a_rate_that_leads_nowhere_loses(monkeypatch, tmp_path):
     monkeypatch.setattr(study, "LEARNING_RATES", (0.01, 1e30))
     task = dataclasses.replace(study.TASKS["spearman"], plain=("mse",), ranked=(), epochs=2)
     told = []
-    found = study.run(task, [], str(tmp_path), seeds=(0,), tell=told.append)
+    found = study.run(task, [], str(tmp_path), seeds=(0,), log=told.append)
     assert "  mse, learning rate 1e+30: validation spearman diverged" in told
     assert told[-1].startswith("mse, learning rate 0.01: ")
     assert found["mse"]["spearman"][0] > 0.0
     monkeypatch.setattr(study, "LEARNING_RATES", (1e30,))
-    found = study.run(task, [], str(tmp_path), seeds=(0,), tell=told.append)
+    found = study.run(task, [], str(tmp_path), seeds=(0,), log=told.append)
     assert found["mse"]["spearman"] == [-np.inf]
     assert study.table(task, found)[1] == ["mse", "diverged", "-"]
 
 
 def test_one_seed_has_no_interval(tmp_path):
     task = dataclasses.replace(study.TASKS["spearman"], epochs=1)
-    found = study.run(task, [], str(tmp_path), seeds=(0,), tell=[].append)
+    found = study.run(task, [], str(tmp_path), seeds=(0,), log=[].append)
     for row in study.table(task, found):
         assert not any("nan" in cell or "±" in cell for cell in row)
 
@@ -185,7 +185,7 @@ def test_several_labels_of_vectors(tmp_path):
     assert labels.shape == (300, 10)
     assert 1 <= labels.sum(axis=1).min() < labels.sum(axis=1).max() <= 4
     short = dataclasses.replace(task, epochs=2)
-    found = study.run(short, ["equivariant"], str(tmp_path), seeds=(0,), tell=[].append)
+    found = study.run(short, ["equivariant"], str(tmp_path), seeds=(0,), log=[].append)
     chance = 100 * labels.mean()
     for measures in found.values():
         assert measures["map"][0] > chance + 5
@@ -195,7 +195,7 @@ def test_several_labels_of_vectors(tmp_path):
     plain = task.loss("sigmoid_cross_entropy", None, 0.0)(some, scores)
     both = task.loss("map_ranks", rank_fn, 0.0)(some, scores)
     ranked = losses.MeanAveragePrecision(rank_fn=rank_fn)(some, scores)
-    assert float(both - plain) == pytest.approx(study.BESIDE * float(ranked), rel=1e-4)
+    assert float(both - plain) == pytest.approx(study.RANK_LOSS_WEIGHT * float(ranked), rel=1e-4)
     experiment.data.multi_label = False
     with pytest.raises(
         ValueError, match="'embedded_digits' has no vectors with several labels: set --config"
@@ -213,7 +213,7 @@ def test_training_helps_every_task():
         task = study.TASKS[name]
         parts = task.load(0)
         tf.keras.utils.set_random_seed(0)
-        untrained = task.judge(task.build(parts["train"]), parts["test"])[task.measures[0]]
+        untrained = task.evaluate(task.build(parts["train"]), parts["test"])[task.measures[0]]
         short = dataclasses.replace(task, epochs=6)
-        trained = study._trained(short, loss, rank_fn, parts, 0.01, 0)["test"][task.measures[0]]
+        trained = study._train(short, loss, rank_fn, parts, 0.01, 0)["test"][task.measures[0]]
         assert trained > untrained + 5, name
