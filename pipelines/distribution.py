@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import os
 import socket
 from collections.abc import Iterator
 
@@ -156,36 +155,25 @@ def check_tf_config() -> None:
     The resolver parses the variable. It accepts an empty cluster, addresses without a port and tasks outside
     the cluster; with these the strategy waits forever or fails without naming the field.
     """
-    if not os.environ.get("TF_CONFIG"):
-        raise ValueError(f"strategy multi_worker needs the environment variable {_TF_CONFIG_EXAMPLE}")
     try:
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         cluster = resolver.cluster_spec().as_dict()
-        kind, index = resolver.task_type, resolver.task_id
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"TF_CONFIG is not JSON ({error}); an example: {_TF_CONFIG_EXAMPLE}") from error
-    except TypeError as error:
-        raise ValueError(f"TF_CONFIG: {error}; an example: {_TF_CONFIG_EXAMPLE}") from error
-    if not cluster or index is None:
-        raise ValueError(f"TF_CONFIG needs a cluster and a task; an example: {_TF_CONFIG_EXAMPLE}")
-    addresses = [address for job in cluster.values() for address in job]
-    for job in cluster:
-        if job not in ("chief", "worker"):
-            raise ValueError(f"TF_CONFIG: cluster.{job} is not supported. Use chief and worker.")
-    for address in addresses:
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise ValueError(f"TF_CONFIG: address {address!r} is not of the form host:port.")
-    if len(set(addresses)) < len(addresses):
-        raise ValueError(f"TF_CONFIG: duplicate address in {', '.join(addresses)}.")
-    if kind not in cluster:
-        raise ValueError(f"TF_CONFIG: task.type is {kind!r}, but the cluster has {', '.join(cluster)}")
-    if not 0 <= index < len(cluster[kind]):
-        machines = len(cluster[kind])
-        raise ValueError(
-            f"TF_CONFIG: task.index is {index}, but cluster.{kind} has {machines} machines, 0 to "
-            f"{machines - 1}"
-        )
+        job, index = resolver.task_type, resolver.task_id
+        if index is None:
+            raise ValueError("there is no cluster or no task")
+        if not set(cluster) <= {"chief", "worker"}:
+            raise ValueError(f"the jobs of the cluster are {', '.join(cluster)}, not chief or worker")
+        addresses = [address for job_addresses in cluster.values() for address in job_addresses]
+        for address in addresses:
+            host, _, port = address.rpartition(":")
+            if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+                raise ValueError(f"address {address!r} is not of the form host:port")
+        if len(set(addresses)) < len(addresses):
+            raise ValueError(f"duplicate address in {', '.join(addresses)}")
+        if not 0 <= index < len(cluster.get(job, ())):
+            raise ValueError(f"task {job} {index} is not in the cluster, which has {cluster}")
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValueError(f"TF_CONFIG: {error}. Set {_TF_CONFIG_EXAMPLE}, for example.") from error
 
 
 def _check_reachable(resolver):

@@ -158,8 +158,8 @@ def test_a_signal_between_two_evaluations_saves_and_stops(
     experiment, path = small(**changes), str(tmp_path / "stopped")
     build_steps = trainer.build_steps
 
-    def signalling(*arguments, **options):
-        steps = build_steps(*arguments, **options)
+    def signalling(*arguments):
+        steps = build_steps(*arguments)
 
         def one_with_a_signal(batches, first, count, stopping):
             if first == 10:

@@ -201,11 +201,7 @@ class Built:
             scorer,
             loss,
             self.optimizer,
-            batch_size=experiment.batch_size,
-            seed=experiment.seed,
-            accumulation_steps=experiment.accumulation_steps,
-            clip_norm=section.clip_norm,
-            jit_compile=experiment.jit_compile,
+            train_step.StepOptions.of(experiment),
         )
         self.judges = rank_model_task.build_evaluators(experiment, self.problem, self.model, self.strategy)
 

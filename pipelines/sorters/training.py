@@ -66,15 +66,8 @@ def train(
             experiment.optimizer, schedule.learning_rate, experiment.precision
         )
     try:
-        return Trainer(
-            task,
-            optimizer,
-            run_dir,
-            experiment=experiment,
-            schedule=schedule,
-            strategy=strategy,
-            progress=progress,
-        ).train()
+        trainer = Trainer(task, optimizer, run_dir, experiment, schedule, strategy, progress=progress)
+        return trainer.train()
     finally:
         run_dir.unlock()
 

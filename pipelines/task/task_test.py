@@ -13,7 +13,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.task import frozen_features, hashing, loading, task
 from rank4class.pipelines.training import optimization, rank_training
-from rank4class.pipelines.training.train_step import build_steps
+from rank4class.pipelines.training.train_step import StepOptions, build_steps
 
 
 @pytest.fixture
@@ -328,8 +328,8 @@ def test_class_weights_weigh_the_loss():
     batches = iter(tf.data.Dataset.from_tensors((features, labels, weights)))
     loss = optimization.build_loss(experiment.loss, seed=experiment.seed)
     optimizer, strategy = tf.keras.optimizers.SGD(0.0), tf.distribute.get_strategy()
-    options = {"batch_size": experiment.batch_size, "seed": experiment.seed}
-    step = build_steps(strategy, model, loaded.scorer(model, "train"), loss, optimizer, **options)
+    options = StepOptions.of(experiment)
+    step = build_steps(strategy, model, loaded.scorer(model, "train"), loss, optimizer, options)
     [loss] = step(batches, first=0, count=1).losses
     assert loss == pytest.approx(np.mean(weights * each), rel=1e-5)
 

@@ -82,15 +82,7 @@ def build_trainer(
         optimizer = optimization.build_optimizer(
             experiment.optimizer, schedule.learning_rate, experiment.precision
         )
-    return Trainer(
-        task,
-        optimizer,
-        run_dir,
-        experiment=experiment,
-        schedule=schedule,
-        strategy=strategy,
-        progress=progress,
-    )
+    return Trainer(task, optimizer, run_dir, experiment, schedule, strategy, progress=progress)
 
 
 def build_schedule(experiment: config.Experiment, train_examples: int) -> Schedule:

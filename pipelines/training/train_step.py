@@ -14,6 +14,36 @@ Loss = Callable[[tf.Tensor, Any, Any, tf.Tensor], tf.Tensor]  # step, labels, ou
 
 
 @dataclasses.dataclass(frozen=True)
+class StepOptions:
+    """Options of a training step.
+
+    Attributes:
+      batch_size: number of examples of all replicas.
+      seed: of dropout, at least 0.
+      accumulation_steps: number of parts that a replica's batch is computed in.
+      clip_norm: upper limit of the gradients' global norm, or None.
+      jit_compile: whether XLA compiles the step.
+    """
+
+    batch_size: int
+    seed: int
+    accumulation_steps: int = 1
+    clip_norm: float | None = None
+    jit_compile: bool = False
+
+    @classmethod
+    def of(cls, experiment: Any) -> "StepOptions":
+        """Returns the options of an experiment."""
+        return cls(
+            batch_size=experiment.batch_size,
+            seed=experiment.seed,
+            accumulation_steps=experiment.accumulation_steps,
+            clip_norm=experiment.optimizer.clip_norm,
+            jit_compile=experiment.jit_compile,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class StepResults:
     """Results of a group of steps.
 
@@ -36,12 +66,7 @@ def build_steps(
     forward: Forward,
     loss: Loss,
     optimizer: tf.keras.optimizers.Optimizer,
-    *,
-    batch_size: int,
-    seed: int,
-    accumulation_steps: int = 1,
-    clip_norm: float | None = None,
-    jit_compile: bool = False,
+    options: StepOptions,
 ) -> Callable[..., StepResults]:
     """Compiles training steps.
 
@@ -54,11 +79,7 @@ def build_steps(
       forward: function of features and `training` to the outputs for the loss.
       loss: function of a step's number, from 0, labels, outputs and weights to the losses, float32 `[B]`.
       optimizer: with its variables created.
-      batch_size: number of examples of all replicas.
-      seed: of dropout, at least 0.
-      accumulation_steps: number of parts that a replica's batch is computed in.
-      clip_norm: upper limit of the gradients' global norm, or None.
-      jit_compile: whether XLA compiles the step.
+      options: `StepOptions`.
 
     Returns:
       A function of an iterator over batches, the first step, the number of steps, and whether this
@@ -67,20 +88,8 @@ def build_steps(
     Raises:
       ValueError: batch norm cannot see the whole batch.
     """
-    _check_batch_norm(strategy, model, jit_compile, accumulation_steps)
-    step = replica_step(
-        strategy,
-        model,
-        forward,
-        loss,
-        optimizer,
-        batch_size=batch_size,
-        seed=seed,
-        accumulation_steps=accumulation_steps,
-        clip_norm=clip_norm,
-        jit_compile=jit_compile,
-    )
-    run = loop(strategy, step)
+    _check_batch_norm(strategy, model, options)
+    run = loop(strategy, replica_step(strategy, model, forward, loss, optimizer, options))
 
     def take_steps(iterator: Iterator, first: int, count: int, stopping: bool = False) -> StepResults:
         arguments = tf.constant(first, tf.int64), tf.constant(count, tf.int32), tf.constant(stopping)
@@ -122,15 +131,13 @@ def loop(strategy: tf.distribute.Strategy, step: Callable) -> Callable:
     return run
 
 
-def _check_batch_norm(strategy, model, jit_compile, accumulation_steps):
+def _check_batch_norm(strategy, model, options):
     """Raises ValueError if replicas cannot exchange statistics. Only TPUs can within XLA or a loop."""
     replicas = strategy.num_replicas_in_sync
     if replicas == 1 or isinstance(strategy, tf.distribute.TPUStrategy):
         return
-    for field, value, plain in (
-        ("jit_compile", jit_compile, False),
-        ("accumulation_steps", accumulation_steps, 1),
-    ):
+    for field, plain in (("jit_compile", False), ("accumulation_steps", 1)):
+        value = getattr(options, field)
         if value != plain and any(getattr(layer, "synchronized", False) for layer in model.submodules):
             raise ValueError(
                 f"{field}={value}: not supported with batch norm over {replicas} replicas. "
@@ -144,12 +151,7 @@ def replica_step(
     forward: Forward,
     loss: Loss,
     optimizer: tf.keras.optimizers.Optimizer,
-    *,
-    batch_size: int,
-    seed: int,
-    accumulation_steps: int = 1,
-    clip_norm: float | None = None,
-    jit_compile: bool = False,
+    options: StepOptions,
 ) -> Callable[..., tf.Tensor]:
     """Returns one replica's step. All of it runs on the device: a TPU can run no op of the host.
 
@@ -161,17 +163,17 @@ def replica_step(
     """
     replicas = strategy.num_replicas_in_sync
     generators = randomness.generators(model)
-    differentiate = _differentiate(model, forward, loss, optimizer, batch_size, accumulation_steps, replicas)
+    differentiate = _differentiate(model, forward, loss, optimizer, options, replicas)
     # A `LossScaleOptimizer` cannot aggregate gradients itself.
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     # A TPU compiles everything that it runs.
-    jit_compile = jit_compile and not isinstance(strategy, tf.distribute.TPUStrategy)
+    jit_compile = options.jit_compile and not isinstance(strategy, tf.distribute.TPUStrategy)
     if jit_compile and replicas > 1:  # replicas cannot communicate within a compiled function
         differentiate = tf.function(differentiate, jit_compile=True, autograph=False)
 
     def step(number, stopping, features, labels, weights):
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        randomness.reset(generators, seed, number, replica)
+        randomness.reset(generators, options.seed, number, replica)
         value, gradients = differentiate(number, features, labels, weights)
         pairs = zip(gradients, model.trainable_variables, strict=True)
         pairs = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
@@ -179,22 +181,23 @@ def replica_step(
             pairs = inner.aggregate_gradients(pairs)
         gradients, variables = zip(*pairs, strict=True)
         norm = tf.linalg.global_norm(gradients)
-        if clip_norm is not None:
-            gradients, _ = tf.clip_by_global_norm(gradients, clip_norm, use_norm=norm)
+        if options.clip_norm is not None:
+            gradients, _ = tf.clip_by_global_norm(gradients, options.clip_norm, use_norm=norm)
         optimizer.apply_gradients(zip(gradients, variables, strict=True), skip_gradients_aggregation=True)
         return tf.stack([value, norm / replicas, tf.cast(stopping, tf.float32)])
 
     return tf.function(step, jit_compile=jit_compile and replicas == 1, autograph=False)
 
 
-def _differentiate(model, forward, loss, optimizer, batch_size, parts, replicas):
+def _differentiate(model, forward, loss, optimizer, options, replicas):
     """Returns a function of a step's number and a replica's batch to its share of the loss, and gradients."""
+    parts = options.accumulation_steps
     scales = isinstance(optimizer, tf.keras.mixed_precision.LossScaleOptimizer)
 
     def of_part(number, features, labels, weights):
         with tf.GradientTape() as tape:
             outputs = forward(features, training=True)
-            value = tf.reduce_sum(loss(number, labels, outputs, weights)) / batch_size
+            value = tf.reduce_sum(loss(number, labels, outputs, weights)) / options.batch_size
             value += sum(model.losses) / (replicas * parts)  # weight decay of an encoder
             target = optimizer.get_scaled_loss(value) if scales else value
         gradients = tape.gradient(target, model.trainable_variables)

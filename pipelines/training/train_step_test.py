@@ -9,7 +9,7 @@ from rank4class.pipelines import config, distribution
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.task import loading, task
 from rank4class.pipelines.training import optimization, rank_model_task
-from rank4class.pipelines.training.train_step import build_steps
+from rank4class.pipelines.training.train_step import StepOptions, build_steps
 
 MIRRORED = "mirrored"  # over the two logical CPUs of the tests
 
@@ -45,11 +45,7 @@ def made(experiment, strategy="default", loaded=None, make_optimizer=None):
         loaded.scorer(model, "train"),
         optimization.build_loss(experiment.loss, seed=experiment.seed),
         optimizer,
-        batch_size=experiment.batch_size,
-        seed=experiment.seed,
-        accumulation_steps=experiment.accumulation_steps,
-        clip_norm=experiment.optimizer.clip_norm,
-        jit_compile=experiment.jit_compile,
+        StepOptions.of(experiment),
     )
     batches = strategy.distribute_datasets_from_function(
         lambda context: loaded.training_batches(experiment, context=context)

@@ -19,7 +19,7 @@ from rank4class.pipelines.training.preemption import Interrupted, Interruption
 from rank4class.pipelines.training.session import Pace, Session
 from rank4class.pipelines.training.tensorboard import Summaries
 from rank4class.pipelines.training.train_state import TrainState, run_hash
-from rank4class.pipelines.training.train_step import StepResults, build_steps
+from rank4class.pipelines.training.train_step import StepOptions, StepResults, build_steps
 
 SUMMARIES_BETWEEN_EVALUATIONS = 20
 
@@ -141,10 +141,10 @@ class Trainer:
         task: TrainingTask,
         optimizer: tf.keras.optimizers.Optimizer,
         run_dir: RunDirectory,
-        *,
         experiment: Any,
         schedule: Schedule,
         strategy: tf.distribute.Strategy,
+        *,
         progress: bool = True,
     ):
         self._task = task
@@ -165,11 +165,7 @@ class Trainer:
             task.forward,
             task.loss,
             optimizer,
-            batch_size=experiment.batch_size,
-            seed=experiment.seed,
-            accumulation_steps=experiment.accumulation_steps,
-            clip_norm=experiment.optimizer.clip_norm,
-            jit_compile=experiment.jit_compile,
+            StepOptions.of(experiment),
         )
         if self._is_chief:
             run_dir.claim(experiment, task.hashes, task.class_texts)

@@ -18,7 +18,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.configs import cifar10_vgg16, goemotions_minilm, imagenet_resnet50
 from rank4class.pipelines.task import loading
 from rank4class.pipelines.training import optimization
-from rank4class.pipelines.training.train_step import build_steps
+from rank4class.pipelines.training.train_step import StepOptions, build_steps
 from rank4class.scripts.benchmarks.suite import Step, Suite
 
 BATCHES = 400  # of a step; some 0.2 seconds go to making the iterator
@@ -81,8 +81,7 @@ def _build(step, size):
     strategy = tf.distribute.get_strategy()
     loss = optimization.build_loss(experiment.loss, seed=experiment.seed)
     scorer = loaded.scorer(model, "train")
-    options = {"batch_size": batch_size, "seed": experiment.seed, "jit_compile": experiment.jit_compile}
-    steps = build_steps(strategy, model, scorer, loss, optimizer, **options)
+    steps = build_steps(strategy, model, scorer, loss, optimizer, StepOptions.of(experiment))
     return Trainer(steps, batches, one_batch=kind == "step")
 
 
