@@ -110,15 +110,17 @@ def test_batches_that_replicas_cannot_share(changes, message):
     distribution.check(config.Experiment(), distribution.get("mirrored"))
 
 
-def test_what_all_replicas_have_comes_in_order_and_exact():
+def test_all_gather_is_ordered_and_exact():
     strategy = distribution.get("mirrored")
     values = tf.constant([[1.0, float("nan")], [float("inf"), -0.0]])
 
     @tf.function
     def gathered():
         def of_replica():
-            own = tf.distribute.get_replica_context().replica_id_in_sync_group
-            return distribution.all_gather({"rows": values[own : own + 1], "ids": tf.fill([2], own)})
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            return distribution.all_gather(
+                {"rows": values[replica : replica + 1], "ids": tf.fill([2], replica)}
+            )
 
         return strategy.run(of_replica)
 
@@ -156,7 +158,7 @@ class TpuStandIn(tf.distribute.TPUStrategy):
     num_replicas_in_sync = 8
 
 
-def test_what_a_tpu_asks_of_an_experiment():
+def test_requirements_of_a_tpu():
     experiment = config.override(config.Experiment(), {"precision": "mixed_float16"})
     with pytest.raises(
         ValueError, match="precision='mixed_float16': not available on TPUs. Set it to 'mixed_bfloat16'"

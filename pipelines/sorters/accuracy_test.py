@@ -18,11 +18,11 @@ def _few_vectors(monkeypatch):
 @pytest.mark.parametrize("name", ["exact", "handcrafted", "equivariant", "soft_sort"])
 def test_errors_are_those_of_the_definition(name):
     rank_fn = rank_functions.get(name, 10)
-    found = accuracy.errors(rank_fn, 10)
+    result = accuracy.errors(rank_fn, 10)
     scores, ranks = score_vectors.held_out("test", 10)
-    np.testing.assert_allclose(found, np.abs(rank_fn(scores) / 10 - ranks).mean(axis=1), atol=1e-6)
+    np.testing.assert_allclose(result, np.abs(rank_fn(scores) / 10 - ranks).mean(axis=1), atol=1e-6)
     if name == "exact":
-        np.testing.assert_allclose(found, 0.0, atol=1e-6)
+        np.testing.assert_allclose(result, 0.0, atol=1e-6)
 
 
 @pytest.mark.nightly
@@ -37,9 +37,9 @@ def test_prediction_after_a_move_is_value_plus_gradient(name):
     jacobian = tape.batch_jacobian(ranks, scores, unconnected_gradients="zero")
     predicted = ranks + tf.linalg.matvec(jacobian, moves)
     expected = np.abs(predicted / 6 - score_vectors.ranks(scores + moves)).mean(axis=1)
-    found = accuracy.errors(rank_fn, 6, move=1.0)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    assert found.max() > 0.0
+    result = accuracy.errors(rank_fn, 6, move=1.0)
+    np.testing.assert_allclose(result, expected, atol=1e-5)
+    assert result.max() > 0.0
 
 
 @pytest.mark.nightly
@@ -66,7 +66,7 @@ def test_places_off_are_those_of_the_definition():
     scores = rng.normal(size=[600, 11]).astype(np.float32)
     scores[0, :6], scores[1] = 9.0, 1.0  # ties in place 3.5, and in 6
     rank_fn = rank_functions.get("soft_sort", 11)
-    found = accuracy.places_off(rank_fn, scores)
+    result = accuracy.places_off(rank_fn, scores)
     off = np.abs(rank_fn(scores).numpy() - scipy.stats.rankdata(-scores, axis=1))
     places = scipy.stats.rankdata(-scores, axis=1)
     expected = [
@@ -76,8 +76,8 @@ def test_places_off_are_those_of_the_definition():
         ]
         for o, p in zip(off, places, strict=True)
     ]
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-    assert np.isnan(found[:2]).tolist() == [[True, False, False, False], [True, True, False, True]]
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+    assert np.isnan(result[:2]).tolist() == [[True, False, False, False], [True, True, False, True]]
 
 
 def write_scores(path, drawn, **changes):

@@ -39,25 +39,25 @@ def test_hinge_ap_by_brute_force():
     for labels in ([1, 0, 0, 1, 0, 0], [0, 0, 0, 0, 1], [1, 1, 1, 0]):
         labels = np.array(labels, np.float32)
         scores = rng.normal(size=len(labels)).astype(np.float32)
-        found = study.hinge_ap(tf.constant(scores), tf.constant(labels))
-        assert float(found) == pytest.approx(hinge_by_brute_force(scores, labels), rel=1e-5)
+        results = study.hinge_ap(tf.constant(scores), tf.constant(labels))
+        assert float(results) == pytest.approx(hinge_by_brute_force(scores, labels), rel=1e-5)
     assert float(study.hinge_ap(tf.zeros([3]), tf.zeros([3]))) == 0.0
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("name", "n"), [("lstm", 10), ("cnn", 28), ("equivariant", 100)])
-def test_what_is_shipped_ranks_as_well_as_its_file_says(name, n):
+def test_shipped_sorters_have_the_errors_in_their_files(name, n):
     scores, ranks = score_vectors.held_out("test", n)
     error = np.abs(sorters.get(name, n=n)(scores) - ranks).mean()
-    told = dict(line.split() for line in sorters.about(name, n)["l1"].split(", "))
-    assert error == pytest.approx(float(told[f"l1@{n}"]), abs=1.1e-5)
+    lines = dict(line.split() for line in sorters.about(name, n)["l1"].split(", "))
+    assert error == pytest.approx(float(lines[f"l1@{n}"]), abs=1.1e-5)
 
 
 def test_the_triplet_of_scores():
     scores = tf.constant([[0.9, 0.1], [0.8, 0.5]])
     # Rows: 0.1 is far below 0.9, 0.8 is above 0.5. Columns: 0.8 comes near 0.9, 0.1 is far below 0.5.
-    found = study.score_triplet(scores)
-    np.testing.assert_allclose(found, [0.0 + 0.1, 0.5 + 0.0], atol=1e-6)
+    results = study.score_triplet(scores)
+    np.testing.assert_allclose(results, [0.0 + 0.1, 0.5 + 0.0], atol=1e-6)
 
 
 @pytest.mark.nightly
@@ -69,16 +69,16 @@ def test_each_task_from_its_data_to_its_table(name, tmp_path):
         return {part: tuple(x[:200] for x in arrays) for part, arrays in whole.load(seed).items()}
 
     task = dataclasses.replace(whole, epochs=2, load=some)
-    told = []
-    found = study.run(task, ["handcrafted"], str(tmp_path), seeds=(0, 1), log=told.append)
-    assert list(found) == [*task.plain, *(f"{loss}@handcrafted" for loss in task.ranked)]
-    assert len(told) == 2 * len(found)  # a line for the rate that was tried, and one for the best
-    header, first, *others = study.table(task, found)
+    lines = []
+    results = study.run(task, ["handcrafted"], str(tmp_path), seeds=(0, 1), log=lines.append)
+    assert list(results) == [*task.plain, *(f"{loss}@handcrafted" for loss in task.ranked)]
+    assert len(lines) == 2 * len(results)  # a line for the rate that was tried, and one for the best
+    header, first, *others = study.table(task, results)
     assert header[1] == task.measures[0]
     assert first[-1] == "-"
     for row in others:
         assert "±" in row[-1]
-    for measures in found.values():
+    for measures in results.values():
         for values in measures.values():
             assert len(values) == 2
             assert np.isfinite(values).all()
@@ -117,7 +117,7 @@ def test_a_learning_rate_is_climbed_to(values, tried, best):
 
 
 @pytest.mark.nightly
-def test_what_is_trained_is_not_trained_again(monkeypatch, tmp_path):
+def test_finished_trainings_are_not_repeated(monkeypatch, tmp_path):
     task = dataclasses.replace(study.TASKS["spearman"], epochs=1)
     whole = study.run(task, ["handcrafted"], str(tmp_path / "whole"), seeds=(0, 1), log=[].append)
     trained, train = [], study._train
@@ -132,8 +132,8 @@ def test_what_is_trained_is_not_trained_again(monkeypatch, tmp_path):
     folder = str(tmp_path / "killed")
     with pytest.raises(KeyboardInterrupt):
         study.run(task, ["handcrafted"], folder, seeds=(0, 1), log=[].append)
-    found = study.run(task, ["handcrafted"], folder, seeds=(0, 1), log=[].append)
-    assert found == whole
+    results = study.run(task, ["handcrafted"], folder, seeds=(0, 1), log=[].append)
+    assert results == whole
     assert trained == [
         *[("mse", 0), ("mse", 1), ("l1", 0), ("l1", 1)],
         *[("l1", 1), ("spearman", 0), ("spearman", 1)],
@@ -154,21 +154,21 @@ def test_what_is_trained_is_not_trained_again(monkeypatch, tmp_path):
 def test_a_rate_that_leads_nowhere_loses(monkeypatch, tmp_path):
     monkeypatch.setattr(study, "LEARNING_RATES", (0.01, 1e30))
     task = dataclasses.replace(study.TASKS["spearman"], plain=("mse",), ranked=(), epochs=2)
-    told = []
-    found = study.run(task, [], str(tmp_path), seeds=(0,), log=told.append)
-    assert "  mse, learning rate 1e+30: validation spearman diverged" in told
-    assert told[-1].startswith("mse, learning rate 0.01: ")
-    assert found["mse"]["spearman"][0] > 0.0
+    lines = []
+    results = study.run(task, [], str(tmp_path), seeds=(0,), log=lines.append)
+    assert "  mse, learning rate 1e+30: validation spearman diverged" in lines
+    assert lines[-1].startswith("mse, learning rate 0.01: ")
+    assert results["mse"]["spearman"][0] > 0.0
     monkeypatch.setattr(study, "LEARNING_RATES", (1e30,))
-    found = study.run(task, [], str(tmp_path), seeds=(0,), log=told.append)
-    assert found["mse"]["spearman"] == [-np.inf]
-    assert study.table(task, found)[1] == ["mse", "diverged", "-"]
+    results = study.run(task, [], str(tmp_path), seeds=(0,), log=lines.append)
+    assert results["mse"]["spearman"] == [-np.inf]
+    assert study.table(task, results)[1] == ["mse", "diverged", "-"]
 
 
 def test_one_seed_has_no_interval(tmp_path):
     task = dataclasses.replace(study.TASKS["spearman"], epochs=1)
-    found = study.run(task, [], str(tmp_path), seeds=(0,), log=[].append)
-    for row in study.table(task, found):
+    results = study.run(task, [], str(tmp_path), seeds=(0,), log=[].append)
+    for row in study.table(task, results):
         assert not any("nan" in cell or "±" in cell for cell in row)
 
 
@@ -185,9 +185,9 @@ def test_several_labels_of_vectors(tmp_path):
     assert labels.shape == (300, 10)
     assert 1 <= labels.sum(axis=1).min() < labels.sum(axis=1).max() <= 4
     short = dataclasses.replace(task, epochs=2)
-    found = study.run(short, ["equivariant"], str(tmp_path), seeds=(0,), log=[].append)
+    results = study.run(short, ["equivariant"], str(tmp_path), seeds=(0,), log=[].append)
     chance = 100 * labels.mean()
-    for measures in found.values():
+    for measures in results.values():
         assert measures["map"][0] > chance + 5
     # Beside the cross entropy, a loss on ranks weighs its share.
     scores, some = tf.random.normal([100, 10], seed=0), tf.constant(labels[:100])

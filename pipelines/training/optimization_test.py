@@ -26,8 +26,8 @@ def test_a_temperature_goes_exponentially_from_the_first_step_to_the_last():
     temperature = optimization.build_temperature(section, total_steps=5)
     np.testing.assert_allclose([float(temperature(step)) for step in range(5)], [4.0, 2.0, 1.0, 0.5, 0.25])
     assert float(optimization.build_temperature(section, total_steps=1)(0)) == 4.0
-    own = config.Loss(name="gumbel_approx_ndcg", final_temperature=0.4)
-    assert float(optimization.build_temperature(own, total_steps=2)(0)) == pytest.approx(0.1)
+    gumbel = config.Loss(name="gumbel_approx_ndcg", final_temperature=0.4)
+    assert float(optimization.build_temperature(gumbel, total_steps=2)(0)) == pytest.approx(0.1)
     assert optimization.build_temperature(config.Loss(temperature=4.0), total_steps=5) is None
 
 
@@ -50,8 +50,8 @@ def test_each_step_has_its_temperature():
 def test_classes_that_take_no_part_are_not_in_the_loss():
     loss = optimization.build_loss(config.Loss())
     scores, where = tf.constant([[0.0, 1.0, 9.0]]), tf.constant([[True, True, False]])
-    found = loss(0, tf.constant([1]), task.ModelOutputs(scores, where), tf.constant([2.0]))
-    np.testing.assert_allclose(found, 2.0 * np.log1p(np.exp([-1.0])), rtol=1e-6)
+    result = loss(0, tf.constant([1]), task.ModelOutputs(scores, where), tf.constant([2.0]))
+    np.testing.assert_allclose(result, 2.0 * np.log1p(np.exp([-1.0])), rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", config.OPTIMIZERS)

@@ -17,7 +17,7 @@ from rank4class.pipelines import config, distribution, survival
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.storage.run_directory import RunDirectory
-from rank4class.pipelines.task import loading, task
+from rank4class.pipelines.task import frozen_features, loading
 from rank4class.pipelines.training import rank_model_task, rank_training, tensorboard
 
 pytestmark = pytest.mark.usefixtures("names_of_a_new_process")
@@ -92,14 +92,14 @@ def test_a_split_of_one_example_writes_json(tmp_path):
 
 
 def test_metrics_that_are_not_finite_are_read_again(tmp_path):
-    workdir = RunDirectory(str(tmp_path))
+    run_dir = RunDirectory(str(tmp_path))
     split = {"mean_rank": np.inf, "nll": 2.0, "examples": 3, "intervals": {"mean_rank": None}}
     results = {"validation": split, "test": split, "best_step": None}
-    workdir.write_results(results)
-    workdir.write_history([{"step": 3, "loss": 1.5, "mean_rank": np.inf}])
+    run_dir.write_results(results)
+    run_dir.write_history([{"step": 3, "loss": 1.5, "mean_rank": np.inf}])
     assert "Infinity" not in "".join(path.read_text() for path in tmp_path.iterdir())
-    assert workdir.results() == results
-    assert workdir.history() == [{"step": 3, "loss": 1.5, "mean_rank": np.inf}]
+    assert run_dir.results() == results
+    assert run_dir.history() == [{"step": 3, "loss": 1.5, "mean_rank": np.inf}]
 
 
 def test_tensorboard_holds_losses_metrics_and_the_config(finished):
@@ -199,14 +199,12 @@ def test_a_changing_temperature_is_seen(events_of_a_long_training):
 
 @pytest.mark.nightly
 def test_pictures_of_a_long_training(events_of_a_long_training):
-    pictured = {}
+    steps = {}
     for record in tf.compat.v1.train.summary_iterator(str(events_of_a_long_training)):
         for value in record.summary.value:
-            pictured.setdefault(value.tag, []).append(record.step)
-    assert (
-        pictured["validation/confusion_matrix"] == pictured["validation/rank_of_the_true_class"] == [17, 34]
-    )
-    assert pictured["test/confusion_matrix"] == [34]
+            steps.setdefault(value.tag, []).append(record.step)
+    assert steps["validation/confusion_matrix"] == steps["validation/rank_of_the_true_class"] == [17, 34]
+    assert steps["test/confusion_matrix"] == [34]
 
 
 @pytest.fixture(scope="module")
@@ -259,8 +257,8 @@ def test_early_stop_keeps_the_best(tmp_path, monkeypatch):
     summarize = evaluator.summarize
 
     def scripted(figures, names):
-        judged = summarize(figures, names)
-        return {**judged, "ndcg@5": next(values, judged["ndcg@5"])}
+        summary = summarize(figures, names)
+        return {**summary, "ndcg@5": next(values, summary["ndcg@5"])}
 
     monkeypatch.setattr(evaluator, "summarize", scripted)
     results = rank_training.train(small(epochs=10.0, patience=2), str(tmp_path), progress=False)
@@ -316,7 +314,7 @@ def test_a_frozen_encoder_is_run_once_and_kept_out_of_training(
     cached, _, _ = next(iter(loaded.evaluation_batches(experiment, "test")))
     np.testing.assert_allclose(cached["embedding"][:11], encoder(features)[:11], rtol=1e-5, atol=1e-6)
     with monkeypatch.context() as patch:
-        patch.setattr(task, "_outputs", lambda *_: pytest.fail("encoded again"))
+        patch.setattr(frozen_features, "_outputs", lambda *_: pytest.fail("encoded again"))
         loading.load(experiment, path)
     # Another vocabulary, another case or other heads give other outputs: the cache must not serve them.
     for name, old, new in (
@@ -339,8 +337,8 @@ def vectors_of(monkeypatch):
     """Returns a function that makes the dataset `synthetic` of a seed."""
     original = data.get
 
-    def change(**knobs):
-        monkeypatch.setattr(data, "get", lambda name, **known: original(name, **{**known, **knobs}))
+    def change(**options):
+        monkeypatch.setattr(data, "get", lambda name, **known: original(name, **{**known, **options}))
 
     return change
 
@@ -466,7 +464,7 @@ def test_the_curve_of_users_on_two_replicas(tmp_path, mirrored):
 
 
 @pytest.mark.nightly
-def test_a_judge_of_several_splits_takes_the_most_classes_of_an_example(tmp_path):
+def test_an_evaluator_of_several_splits_allows_for_the_most_classes_of_an_example(tmp_path):
     section = config.Data(name="synthetic_retrieval", num_classes=30, num_examples=40, num_relevant=6)
     experiment = config.Experiment(data=section, metrics=("recall@5", "mrr"), evaluation_batch_size=64)
     loaded = loading.load(experiment, tmp_path)

@@ -30,7 +30,7 @@ def generated(experiment, make_encoder=None, size=24, shape=(8, 8, 1)):
     return task.Task(tuple("abcdefghij"), splits, None, make, class_weights=weights)
 
 
-def made(experiment, strategy="default", loaded=None, make_optimizer=None):
+def build(experiment, strategy="default", loaded=None, make_optimizer=None):
     """Returns model, optimizer and a function of a number of steps to what they come to."""
     loaded = loaded or generated(experiment)
     strategy = distribution.get(strategy)
@@ -64,9 +64,9 @@ def descent():
     return tf.keras.optimizers.SGD(0.5)
 
 
-def taken(experiment, strategy="default", count=3, make_optimizer=descent, **kwargs):
+def run(experiment, strategy="default", count=3, make_optimizer=descent, **kwargs):
     """Returns the losses, gradient norms and weights of a few steps."""
-    model, _, take = made(experiment, strategy, make_optimizer=make_optimizer, **kwargs)
+    model, _, take = build(experiment, strategy, make_optimizer=make_optimizer, **kwargs)
     result = take(count)
     return result.losses, result.gradient_norms, [v.numpy() for v in model.trainable_variables]
 
@@ -80,7 +80,7 @@ def assert_alike(ours, theirs, rtol=2e-5):
 def test_a_step_written_out(clip_norm):
     experiment = small(**{"optimizer.clip_norm": clip_norm})
     loaded = generated(experiment)
-    model, optimizer, take = made(experiment, loaded=loaded)
+    model, optimizer, take = build(experiment, loaded=loaded)
     features, labels, weights = next(iter(loaded.training_batches(experiment)))
     assert len(set(weights.numpy())) > 1
     with tf.GradientTape() as tape:
@@ -109,13 +109,13 @@ def on_one_device():
     """Returns a function from changes of an experiment to its steps on one device, uncompiled and whole."""
     cache = {}
 
-    def taken_once(**changes):
+    def run_once(**changes):
         key = tuple(sorted(changes.items()))
         if key not in cache:
-            cache[key] = taken(small(**changes))
+            cache[key] = run(small(**changes))
         return cache[key]
 
-    return taken_once
+    return run_once
 
 
 @pytest.mark.nightly
@@ -133,16 +133,16 @@ def on_one_device():
 def test_two_replicas_take_the_step_of_one(changes, loss, on_one_device):
     plain = {name: value for name, value in changes.items() if name.startswith(("optimizer", "interaction"))}
     changes = {**changes, "loss.name": loss}
-    assert_alike(taken(small(**changes), MIRRORED), on_one_device(**{**plain, "loss.name": loss}))
+    assert_alike(run(small(**changes), MIRRORED), on_one_device(**{**plain, "loss.name": loss}))
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("strategy", ["default", MIRRORED])
 def test_half_precision_trains_on_any_strategy(strategy):
-    reference = taken(small(), make_optimizer=lambda: build_optimizer(small()))
+    reference = run(small(), make_optimizer=lambda: build_optimizer(small()))
     for precision in ("mixed_bfloat16", "mixed_float16"):
         experiment = small(precision=precision)
-        result = taken(experiment, strategy, make_optimizer=lambda e=experiment: build_optimizer(e))
+        result = run(experiment, strategy, make_optimizer=lambda e=experiment: build_optimizer(e))
         assert_alike(result[:1], reference[:1], rtol=0.02)
         assert all(weight.dtype == np.float32 for weight in result[2])
 
@@ -151,7 +151,7 @@ def test_a_step_too_large_for_float16_is_passed_over():
     def scaled():
         return tf.keras.mixed_precision.LossScaleOptimizer(descent(), initial_scale=2.0**120)
 
-    model, optimizer, take = made(small(precision="mixed_float16"), make_optimizer=scaled)
+    model, optimizer, take = build(small(precision="mixed_float16"), make_optimizer=scaled)
     before = model.get_weights()
     result = take(1)
     assert np.isfinite(result.losses).all()
@@ -164,7 +164,7 @@ def test_a_step_too_large_for_float16_is_passed_over():
 @pytest.mark.nightly
 @pytest.mark.parametrize("changes", [{"jit_compile": True}, {"accumulation_steps": 4}])
 def test_compiled_or_in_parts_a_step_is_the_same(changes, on_one_device):
-    assert_alike(taken(small(**changes)), on_one_device(**{"loss.name": "softmax"}))
+    assert_alike(run(small(**changes)), on_one_device(**{"loss.name": "softmax"}))
 
 
 @pytest.mark.nightly
@@ -176,7 +176,7 @@ def test_encoders_compiled_take_the_same_step(encoder, tmp_path, tiny_goemotions
     experiment = small(**changes)
     loaded = loading.load(experiment, str(tmp_path))
     compiled = config.override(experiment, {"jit_compile": True})
-    assert_alike(taken(compiled, loaded=loaded), taken(experiment, loaded=loaded), rtol=1e-4)
+    assert_alike(run(compiled, loaded=loaded), run(experiment, loaded=loaded), rtol=1e-4)
 
 
 @pytest.mark.nightly
@@ -196,7 +196,7 @@ def test_weight_decay_of_an_encoder_joins_the_loss_once_whatever_the_replicas():
             return encoder
 
         changed = config.override(experiment, {"accumulation_steps": parts})
-        values.append(taken(changed, strategy, count=1, loaded=generated(experiment, make))[0][0])
+        values.append(run(changed, strategy, count=1, loaded=generated(experiment, make))[0][0])
     np.testing.assert_allclose(values[1:], values[0] + 7.0, rtol=1e-5)
 
 
@@ -223,7 +223,7 @@ class Normalised(tf.keras.layers.Layer):
 def test_batch_norm_sees_the_whole_batch():
     experiment = small()
     loaded = generated(experiment, Normalised)
-    alone, both = (made(experiment, strategy, loaded) for strategy in ("default", MIRRORED))
+    alone, both = (build(experiment, strategy, loaded) for strategy in ("default", MIRRORED))
     for a, b in zip(alone[2](3).losses, both[2](3).losses, strict=True):
         assert a == pytest.approx(b, rel=1e-4)
     for a, b in zip(alone[0].get_weights(), both[0].get_weights(), strict=True):
@@ -234,17 +234,17 @@ def test_batch_norm_sees_the_whole_batch():
 @pytest.mark.parametrize(
     ("name", "value", "plain"), [("jit_compile", True, False), ("accumulation_steps", 2, 1)]
 )
-def test_what_batch_norm_over_replicas_forbids(name, value, plain):
+def test_options_that_batch_norm_over_replicas_forbids(name, value, plain):
     experiment = small(**{name: value})
     loaded = generated(experiment, Normalised)
-    taken(experiment, loaded=loaded, count=1)  # alone it may
+    run(experiment, loaded=loaded, count=1)  # alone it may
     message = f"{name}={value}: not supported with batch norm over 2 replicas. Set {name} to {plain}"
     with pytest.raises(ValueError, match=message):
-        made(experiment, MIRRORED, loaded)
+        build(experiment, MIRRORED, loaded)
 
 
 @pytest.mark.nightly
 def test_asking_to_stop_is_heard():
-    _, _, take = made(small())
+    _, _, take = build(small())
     assert not take(1).stopping
     assert take(2, stopping=True).stopping
