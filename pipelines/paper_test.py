@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from rank4class import data
 from rank4class.models import encoders
-from rank4class.pipelines import config
 from rank4class.pipelines.task import task
 from rank4class.pipelines.training import optimization
 from rank4class.pipelines.training.train_step import StepOptions, build_steps
@@ -43,7 +42,7 @@ def generated(experiment, num_classes, examples=2):
         mask = (ids > 0).astype(np.int32)
         features = {"input_word_ids": ids, "input_mask": mask, "input_type_ids": np.zeros_like(ids)}
     split = data.Split(features, rng.integers(num_classes, size=examples).astype(np.int32))
-    knobs = config.knobs(experiment.encoder)
+    knobs = experiment.encoder.options()
     return task.Task(
         class_names=tuple(map(str, range(num_classes))),
         splits=dict.fromkeys(("train", "validation", "test"), split),

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from rank4class import losses
 from rank4class.pipelines import config
+from rank4class.pipelines.config.optimizers import OPTIMIZERS
 from rank4class.pipelines.task import task
 from rank4class.pipelines.training import optimization
 
@@ -54,7 +55,7 @@ def test_classes_that_take_no_part_are_not_in_the_loss():
     np.testing.assert_allclose(result, 2.0 * np.log1p(np.exp([-1.0])), rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", config.OPTIMIZERS)
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_optimizer_follows_its_schedule(name):
     section = config.Optimizer(name=name, learning_rate=0.1, decay="linear")
     optimizer = optimization.build_optimizer(section, optimization.build_schedule(section, total_steps=2))

@@ -15,7 +15,9 @@ MIRRORED = "mirrored"  # over the two logical CPUs of the tests
 
 
 def small(**changes):
-    base = {"encoder.hidden": (16,), "encoder.dropout": 0.0, "batch_size": 8, "optimizer.decay": "none"}
+    base = {"encoder.dropout": 0.0, "batch_size": 8, "optimizer.decay": "none"}
+    if "encoder.name" not in changes:
+        base["encoder.hidden"] = (16,)
     return config.override(digits_mlp.get_config(), {**base, "optimizer.warmup_fraction": 0.0, **changes})
 
 
@@ -24,7 +26,7 @@ def generated(experiment, make_encoder=None, size=24, shape=(8, 8, 1)):
     rng = np.random.default_rng(0)
     images = rng.normal(size=[size, *shape]).astype(np.float32)
     split = data.Split({"image": images}, rng.integers(10, size=size).astype(np.int32))
-    make = make_encoder or (lambda: models.get("encoder", "mlp", **config.knobs(experiment.encoder)))
+    make = make_encoder or (lambda: models.get("encoder", "mlp", **experiment.encoder.options()))
     splits = dict.fromkeys(("train", "validation", "test"), split)
     weights = np.linspace(0.5, 1.5, 10, dtype=np.float32)
     return task.Task(tuple("abcdefghij"), splits, None, make, class_weights=weights)
@@ -170,7 +172,7 @@ def test_compiled_or_in_parts_a_step_is_the_same(changes, on_one_device):
 @pytest.mark.nightly
 @pytest.mark.parametrize("encoder", ["small_cnn", "bert"])
 def test_encoders_compiled_take_the_same_step(encoder, tmp_path, tiny_goemotions, tiny_bert):
-    changes = {"encoder.name": encoder, "encoder.hidden": None, "interaction.name": "lc_mlp"}
+    changes = {"encoder.name": encoder, "interaction.name": "lc_mlp"}
     if encoder == "bert":
         changes |= {"encoder.path": tiny_bert, "data.name": "goemotions", "data.path": str(tiny_goemotions)}
     experiment = small(**changes)
