@@ -1,139 +1,147 @@
-"""Where a training runs: one device, several, several machines, or TPUs."""
+"""Distribution strategies: one device, several devices, several machines, or TPUs."""
 
 import contextlib
 import functools
-import os
 import socket
+from collections.abc import Iterator
 
 import tensorflow as tf
 
-from rank4class.data.readers import strict_json
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
 
-_LOST = (
+# Errors of a collective operation whose other workers are gone.
+_LOST_WORKER_ERRORS = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
     tf.errors.CancelledError,
     tf.errors.DeadlineExceededError,
     tf.errors.InternalError,
 )
+_TF_CONFIG_EXAMPLE = (
+    """TF_CONFIG='{"cluster": {"worker": ["host1:2222", "host2:2222"]}, """
+    """"task": {"type": "worker", "index": 0}}'"""
+)
 
 
-def get(name, tpu="local"):
-    """Makes a strategy by name, before the process does anything else with TensorFlow.
+def get(name: str, tpu: str = "local") -> tf.distribute.Strategy:
+    """Builds a strategy by name, before the process runs any other TensorFlow operation.
 
     Args:
-      name: "default", one device; "mirrored", all devices of this machine; "multi_worker", those of all
-        machines in the environment variable TF_CONFIG; "tpu".
-      tpu: for "tpu": "local", the one of this machine, or the name of one.
-
-    Returns:
-      A `tf.distribute.Strategy`.
+      name: "default", one device; "mirrored", all devices of this machine; "multi_worker", all machines in
+        the environment variable TF_CONFIG; "tpu".
+      tpu: for "tpu": "local", the TPU of this machine, or the name of a TPU.
 
     Raises:
-      ValueError: there is no such strategy, TF_CONFIG is wrong, or there is no such TPU.
+      ValueError: the name is unknown, TF_CONFIG is wrong, or the TPU is not found.
     """
     if name == "default":
         return tf.distribute.get_strategy()
     if name == "mirrored":
         return _mirrored()
     if name == "multi_worker":
-        check_tf_config(os.environ.get("TF_CONFIG"))
+        check_tf_config()
         return tf.distribute.MultiWorkerMirroredStrategy()
     if name == "tpu":
         return _tpu(tpu)
     raise ValueError(f"no strategy {name!r}; there are: {', '.join(config.STRATEGIES)}")
 
 
-@functools.cache  # on CPUs the sums of two such strategies in one process would be mixed up
+@functools.cache  # on CPUs two such strategies in one process would mix up their sums
 def _mirrored():
     return tf.distribute.MirroredStrategy()
 
 
-def is_chief(strategy):
-    """Whether this process writes what the workers share."""
-    resolver = strategy.cluster_resolver
-    if not several_workers(strategy):
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Whether this process writes the files that the workers share."""
+    if not has_several_workers(strategy):
         return True
+    resolver = strategy.cluster_resolver
     has_chief = "chief" in resolver.cluster_spec().as_dict()
     return resolver.task_type == "chief" or (not has_chief and resolver.task_id in (None, 0))
 
 
-def check(experiment, strategy):
-    """Raises ValueError where an experiment's batches or precision do not go with a strategy's replicas."""
+def check(experiment: config.Experiment, strategy: tf.distribute.Strategy) -> None:
+    """Raises ValueError if a strategy's replicas cannot share the batches or compute in the precision."""
     if experiment.precision == "mixed_float16" and isinstance(strategy, tf.distribute.TPUStrategy):
-        raise ValueError("precision 'mixed_float16' is not for TPUs: set it to 'mixed_bfloat16'")
+        raise ValueError("precision='mixed_float16': not available on TPUs. Set it to 'mixed_bfloat16'.")
     replicas = strategy.num_replicas_in_sync
     for name in ("batch_size", "evaluation_batch_size"):
         size = getattr(experiment, name)
         if size % replicas:
             raise ValueError(
-                f"{name} {size} cannot be divided among {replicas} replicas: set it to "
-                f"{-(-size // replicas) * replicas}, or use fewer devices"
+                f"{name}={size}: cannot be divided among {replicas} replicas. Set it to "
+                f"{-(-size // replicas) * replicas}, or use fewer devices."
             )
-    own = experiment.batch_size // replicas
-    if own % experiment.accumulation_steps:
+    per_replica = experiment.batch_size // replicas
+    if per_replica % experiment.accumulation_steps:
         raise ValueError(
-            f"accumulation_steps {experiment.accumulation_steps} does not divide the {own} examples of a "
-            f"replica (batch_size {experiment.batch_size}, {replicas} replicas)"
+            f"accumulation_steps={experiment.accumulation_steps}: does not divide the {per_replica} examples "
+            f"per replica. Choose a divisor (batch_size={experiment.batch_size}, {replicas} replicas)."
         )
 
 
-def reads_elsewhere(strategy):
-    """Whether the batches are made by the TPU's own servers: they know TensorFlow's operations alone."""
+def reads_remotely(strategy: tf.distribute.Strategy) -> bool:
+    """Whether the TPU's own servers make the batches. They run TensorFlow's operations only."""
     return isinstance(strategy, tf.distribute.TPUStrategy) and strategy.cluster_resolver.master() != "local"
 
 
-def several_workers(strategy):
+def has_several_workers(strategy: tf.distribute.Strategy) -> bool:
+    """Whether several processes train together."""
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
 
 def all_gather(values):
-    """Within a replica, returns the values of all replicas one after another along the first axis.
+    """Within a replica, returns the values of all replicas, concatenated along the first axis.
 
-    TensorFlow's own `all_gather` fails where a worker has one replica, so this adds up what the replicas
-    put in their places among zeros: exact, for numbers that are not finite too.
+    TensorFlow's `all_gather` fails if a worker has one replica. This sums zeros with each replica's values
+    at its index, which is exact for infinities and NaN too.
 
     Args:
-      values: a structure of tensors, of the same shapes on all replicas.
+      values: a structure of tensors, with the same shapes on all replicas.
     """
     context = tf.distribute.get_replica_context()
-    replicas, own = context.num_replicas_in_sync, context.replica_id_in_sync_group
+    replicas, replica = context.num_replicas_in_sync, context.replica_id_in_sync_group
 
     def gather(value):
-        places = tf.reshape(tf.range(replicas), [replicas] + [1] * value.shape.rank)
-        in_place = tf.where(places == own, value, tf.zeros_like(value))
-        return context.all_reduce("SUM", tf.reshape(in_place, [-1, *value.shape[1:]]))
+        indices = tf.reshape(tf.range(replicas), [replicas] + [1] * value.shape.rank)
+        at_index = tf.where(indices == replica, value, tf.zeros_like(value))
+        return context.all_reduce("SUM", tf.reshape(at_index, [-1, *value.shape[1:]]))
 
     return tf.nest.map_structure(gather, values)
 
 
-def check_agreement(strategy, step, workdir):
-    """Waits for all workers; raises ValueError where they are not at the same step."""
-    if not several_workers(strategy):
+def check_agreement(strategy: tf.distribute.Strategy, step: int, path: str) -> None:
+    """Waits for all workers; raises ValueError if they are at different steps.
+
+    Args:
+      strategy: of the workers.
+      step: the step that this worker is at.
+      path: the run directory, for the error message.
+    """
+    if not has_several_workers(strategy):
         return
 
     @tf.function(autograph=False)
-    def of_all(own):
-        gathered = strategy.run(lambda: all_gather(tf.reshape(own, [1])))
+    def gather_steps(step):
+        gathered = strategy.run(lambda: all_gather(tf.reshape(step, [1])))
         return strategy.experimental_local_results(gathered)[0]
 
-    steps = of_all(tf.constant(step, tf.int64)).numpy()
+    steps = gather_steps(tf.constant(step, tf.int64)).numpy()
     if len(set(steps)) > 1:
         raise ValueError(
-            f"the workers are at different steps ({', '.join(map(str, steps))}): {workdir} has to be one and "
-            "the same folder for all of them"
+            f"--workdir={path}: the workers are at different steps ({', '.join(map(str, steps))}). Give all "
+            "of them one and the same folder."
         )
 
 
 @contextlib.contextmanager
-def naming_lost_workers(strategy):
-    """Turns the error of a collective operation whose other side has gone into an `OSError` that says so."""
+def lost_worker_errors(strategy: tf.distribute.Strategy) -> Iterator[None]:
+    """Turns the error of a collective operation with a lost worker into an `OSError` with a remedy."""
     try:
         yield
-    except _LOST as error:
-        if not several_workers(strategy):
+    except _LOST_WORKER_ERRORS as error:
+        if not has_several_workers(strategy):
             raise
         raise OSError(
             f"another worker was lost ({files.reason(error)}): start all of them again with the same "
@@ -141,59 +149,35 @@ def naming_lost_workers(strategy):
         ) from error
 
 
-def check_tf_config(text):
-    """Raises ValueError where a `TF_CONFIG` does not describe a cluster and this machine's place in it.
+def check_tf_config() -> None:
+    """Raises ValueError unless TF_CONFIG describes a cluster and this machine's task in it.
 
-    >>> check_tf_config('{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 2}}')
-    Traceback (most recent call last):
-    ...
-    ValueError: TF_CONFIG: task.index is 2, but cluster.worker has 2 machines, 0 to 1
+    The resolver parses the variable. It accepts an empty cluster, addresses without a port and tasks outside
+    the cluster; with these the strategy waits forever or fails without naming the field.
     """
-    example = (
-        """TF_CONFIG='{"cluster": {"worker": ["host1:2222", "host2:2222"]}, """
-        """"task": {"type": "worker", "index": 0}}'"""
-    )
-    if not text:
-        raise ValueError(f"strategy multi_worker needs the environment variable {example}")
     try:
-        parsed = strict_json.parse(text)
-    except ValueError as error:
-        raise ValueError(f"TF_CONFIG is not JSON ({error}); an example: {example}") from error
-    cluster = parsed.get("cluster") if isinstance(parsed, dict) else None
-    task = parsed.get("task") if isinstance(parsed, dict) else None
-    if not isinstance(cluster, dict) or not isinstance(task, dict):
-        raise ValueError(f"TF_CONFIG needs a cluster and a task; an example: {example}")
-    for kind, addresses in cluster.items():
-        if kind not in ("chief", "worker"):
-            raise ValueError(
-                f"TF_CONFIG: cluster.{kind} is neither chief nor worker, which is all there is here"
-            )
-        _check_addresses(kind, addresses)
-    every = [address for addresses in cluster.values() for address in addresses]
-    if len(set(every)) < len(every):
-        raise ValueError(f"TF_CONFIG: an address stands twice in {', '.join(every)}")
-    kind, index = task.get("type"), task.get("index")
-    if kind not in cluster:
-        raise ValueError(f"TF_CONFIG: task.type is {kind!r}, but the cluster has {', '.join(cluster)}")
-    machines = len(cluster[kind])
-    if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < machines:
-        raise ValueError(
-            f"TF_CONFIG: task.index is {index!r}, but cluster.{kind} has {machines} machines, 0 to "
-            f"{machines - 1}"
-        )
-
-
-def _check_addresses(kind, addresses):
-    if not isinstance(addresses, list) or not addresses:
-        raise ValueError(f"TF_CONFIG: cluster.{kind} is no list of host:port")
-    for address in addresses:
-        host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise ValueError(f"TF_CONFIG: cluster.{kind} has {address!r}, which is no host:port")
+        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        cluster = resolver.cluster_spec().as_dict()
+        job, index = resolver.task_type, resolver.task_id
+        if index is None:
+            raise ValueError("there is no cluster or no task")
+        if not set(cluster) <= {"chief", "worker"}:
+            raise ValueError(f"the jobs of the cluster are {', '.join(cluster)}, not chief or worker")
+        addresses = [address for job_addresses in cluster.values() for address in job_addresses]
+        for address in addresses:
+            host, _, port = address.rpartition(":")
+            if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+                raise ValueError(f"address {address!r} is not of the form host:port")
+        if len(set(addresses)) < len(addresses):
+            raise ValueError(f"duplicate address in {', '.join(addresses)}")
+        if not 0 <= index < len(cluster.get(job, ())):
+            raise ValueError(f"task {job} {index} is not in the cluster, which has {cluster}")
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValueError(f"TF_CONFIG: {error}. Set {_TF_CONFIG_EXAMPLE}, for example.") from error
 
 
 def _check_reachable(resolver):
-    """Raises OSError where a worker does not answer, which TensorFlow would wait for without an end."""
+    """Raises OSError if a worker does not answer; TensorFlow would wait forever."""
     for addresses in resolver.cluster_spec().as_dict().values():
         for address in addresses:
             host, _, port = address.rpartition(":")

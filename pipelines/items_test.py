@@ -17,7 +17,7 @@ from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.reporting import dataset_report, dataset_summary
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import loading
-from rank4class.pipelines.training import optimization, rank_training
+from rank4class.pipelines.training import optimization, rank_model_task, rank_training
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_what_pads_a_list_has_no_part_in_loss_or_gradient(two_lengths, name):
     results = []
     for loaded in both:
         model = model_of(experiment, loaded, weights)
-        loss = optimization.build_loss(experiment, 1, loaded.max_relevant("train"))
+        loss = optimization.build_loss(experiment.loss, max_relevant=loaded.max_relevant("train"))
         features, labels, example_weights = next(iter(loaded.training_batches(experiment)))
         with tf.GradientTape() as tape:
             outputs = loaded.scorer(model, "train")(features, training=True)
@@ -124,14 +124,16 @@ def assert_found_again(experiment, path, results):
     _, loaded, model, step = rank_training.restore(path)
     assert isinstance(model, models.ItemModel)
     assert step == results["best_step"]
-    judged = rank_training.judges(experiment, loaded, model, None)["test"](loaded.read(experiment, "test"))
+    judged = rank_model_task.build_evaluators(experiment, loaded, model)["test"](
+        loaded.read(experiment, "test")
+    )
     assert judged.summarize()["ndcg@5"] == pytest.approx(results["test"]["ndcg@5"], abs=1e-4)
 
 
 @pytest.fixture
 def _no_pictures(monkeypatch):
     """Leaves out the plots of a run, a third of its time; the run of `trained` has them."""
-    monkeypatch.setattr(rank_training.RankTraining, "pictures", lambda *_: {})
+    monkeypatch.setattr(rank_model_task.RankModelTask, "pictures", lambda *_: {})
 
 
 @pytest.fixture(scope="module")

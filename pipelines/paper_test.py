@@ -11,7 +11,7 @@ from rank4class import data
 from rank4class.models import encoders
 from rank4class.pipelines.task import task
 from rank4class.pipelines.training import optimization
-from rank4class.pipelines.training.train_step import build_steps
+from rank4class.pipelines.training.train_step import StepOptions, build_steps
 
 # Classes and weights. `goemotions_bert` and `mind_electra` have the networks of the two that are here;
 # `tpu_test.py` lowers the steps of all six, with fewer layers, for XLA.
@@ -83,9 +83,10 @@ def test_two_steps_at_full_size(name):
     optimizer = optimization.build_optimizer(experiment.optimizer, schedule)
     optimizer.build(model.trainable_variables)
     strategy = tf.distribute.get_strategy()
-    loss = optimization.build_loss(experiment, 1)
+    loss = optimization.build_loss(experiment.loss, seed=experiment.seed)
     scorer = loaded.scorer(model, "train")
-    steps = build_steps(strategy, model, scorer, loss, optimizer, experiment)
+    options = StepOptions.of(experiment)
+    steps = build_steps(strategy, model, scorer, loss, optimizer, options)
     before = [tf.reduce_sum(variable) for variable in model.trainable_variables]
     taken = steps(iter(loaded.training_batches(experiment)), first=0, count=2)
     assert np.isfinite(taken.losses).all()

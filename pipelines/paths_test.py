@@ -20,7 +20,7 @@ from rank4class.pipelines.sorters import accuracy, study, training
 from rank4class.pipelines.sorters.sorter_config import SorterExperiment
 from rank4class.pipelines.storage import run_directory
 from rank4class.pipelines.task import hashing, loading
-from rank4class.pipelines.training import rank_training
+from rank4class.pipelines.training import rank_model_task, rank_training
 
 
 def write_mind(path):
@@ -158,7 +158,7 @@ def test_a_training_and_its_evaluation(tmp_path):
     assert sweep_report.write_grid([sweep_report.Run(experiment, results, path)], tmp_path) == str(
         tmp_path / "report.md"
     )
-    judged = rank_training.judges(experiment, loaded, model, None)["test"](
+    judged = rank_model_task.build_evaluators(experiment, loaded, model)["test"](
         loaded.read(experiment, "test"), keep_scores=True
     )
     predictions.prepare(tmp_path / "test")
@@ -210,7 +210,7 @@ def test_a_description(tmp_path):
 
 def test_what_is_empty_or_no_path_is_refused(tmp_path):
     for path in ("", pathlib.Path("x[1]")):
-        with pytest.raises(ValueError, match="--workdir is empty: name a folder|has a bracket"):
+        with pytest.raises(ValueError, match="--workdir is empty: name a folder|is a glob character"):
             rank_training.train(small(), path)
     with pytest.raises(ValueError, match="data.path=PosixPath.'x'.: expected str. Write 'x'."):
         rank_training.train(small(**{"data.name": "mnist", "data.path": pathlib.Path("x")}), tmp_path)

@@ -9,7 +9,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory
-from rank4class.pipelines.training import rank_training
+from rank4class.pipelines.training import rank_model_task, rank_training
 
 
 def trained(path, **changes):
@@ -32,7 +32,7 @@ def finished(finished_once, tmp_path):
 
 def judged(path, which, split="validation", strategy=None):
     experiment, loaded, model, step = rank_training.restore(path, which, strategy)
-    judge = rank_training.judges(experiment, loaded, model, strategy)[split]
+    judge = rank_model_task.build_evaluators(experiment, loaded, model, strategy)[split]
     return step, judge(loaded.read(experiment, split, strategy)).summarize()
 
 

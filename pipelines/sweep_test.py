@@ -9,7 +9,7 @@ from rank4class.pipelines import config, sweep
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.reporting import sweep_report
 from rank4class.pipelines.storage.run_directory import RunDirectory
-from rank4class.pipelines.training import rank_training
+from rank4class.pipelines.training import rank_model_task, rank_training
 
 RATE = "optimizer.learning_rate"
 
@@ -27,7 +27,7 @@ def grid(root, **changes):
 def _no_pictures():
     """Leaves out the plots of each run, a third of its time; trainer_test.py looks at them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rank_training.RankTraining, "pictures", lambda *_: {})
+        patch.setattr(rank_model_task.RankModelTask, "pictures", lambda *_: {})
         yield
 
 

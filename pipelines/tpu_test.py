@@ -40,7 +40,7 @@ from rank4class.pipelines import config, distribution
 from rank4class.pipelines.configs import digits_mlp, goemotions_minilm
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import loading, task
-from rank4class.pipelines.training import optimization, randomness, rank_training, train_state, train_step
+from rank4class.pipelines.training import optimization, randomness, rank_model_task, train_state, train_step
 
 FOLDER = os.path.join(os.path.dirname(__file__), "configs")
 CONFIGS = sorted(name[:-3] for name in os.listdir(FOLDER) if name.endswith(".py") and name != "__init__.py")
@@ -181,18 +181,29 @@ class Built:
         self.experiment = experiment
         self.strategy = strategy or tf.distribute.get_strategy()
         self.problem = loading.load(experiment, str(folder))
-        self.model = rank_training.build_model(experiment, self.problem, self.strategy)
+        self.model = rank_model_task.build_model(experiment, self.problem, self.strategy)
         section = experiment.optimizer
         with self.strategy.scope():
             schedule = optimization.build_schedule(section, 10)
             self.optimizer = optimization.build_optimizer(section, schedule, experiment.precision)
             self.optimizer.build(self.model.trainable_variables)
         scorer = self.problem.scorer(self.model, "train", experiment.count_prior.name)
-        loss = optimization.build_loss(experiment, 10, self.problem.max_relevant("train"))
-        self.step = train_step.replica_step(
-            self.strategy, self.model, scorer, loss, self.optimizer, experiment
+        loss = optimization.build_loss(
+            experiment.loss,
+            seed=experiment.seed,
+            temperature=optimization.build_temperature(experiment.loss, 10),
+            count_prior=experiment.count_prior.name,
+            max_relevant=self.problem.max_relevant("train"),
         )
-        self.judges = rank_training.judges(experiment, self.problem, self.model, self.strategy)
+        self.step = train_step.replica_step(
+            self.strategy,
+            self.model,
+            scorer,
+            loss,
+            self.optimizer,
+            train_step.StepOptions.of(experiment),
+        )
+        self.judges = rank_model_task.build_evaluators(experiment, self.problem, self.model, self.strategy)
 
     def judged_splits(self):
         """The splits that score differently: all but one know the classes that training knows."""
@@ -350,7 +361,7 @@ NIGHTLY = functools.partial(pytest.param, marks=pytest.mark.nightly)
 )
 def test_every_loss_is_fit_for_a_tpu(name, multi_label):
     most = 10 if multi_label else None
-    loss = optimization.build_loss(small(**{"loss.name": name}), total_steps=1, max_relevant=most)
+    loss = optimization.build_loss(small(**{"loss.name": name}).loss, max_relevant=most)
     labels = tf.ones([8, 10]) if multi_label else tf.zeros([8], tf.int32)
 
     def gradient(scores, labels):

@@ -32,7 +32,8 @@ def main():
     from rank4class.pipelines import distribution
     from rank4class.pipelines.evaluation import per_class, predictions
     from rank4class.pipelines.reporting import tables
-    from rank4class.pipelines.training import rank_training, trainer
+    from rank4class.pipelines.storage.code_version import git_commit
+    from rank4class.pipelines.training import rank_model_task, rank_training
 
     strategy, split, output = _STRATEGY(), _SPLIT.value, _OUTPUT.value
     chief = distribution.is_chief(strategy)
@@ -43,8 +44,8 @@ def main():
     keep_scores = bool(output) and _KEEP_SCORES.value
     if keep_scores:
         predictions.check_size(len(examples), len(class_names))
-    judge = rank_training.judges(experiment, loaded, model, strategy)[split]
-    with distribution.naming_lost_workers(strategy):
+    judge = rank_model_task.build_evaluators(experiment, loaded, model, strategy)[split]
+    with distribution.lost_worker_errors(strategy):
         judged = judge(loaded.read(experiment, split, strategy), keep_scores=keep_scores)
     if not chief:
         return
@@ -60,7 +61,7 @@ def main():
             "step": step,
             "split": split,
             "hashes": {name: loaded.hashes[name] for name in ("classes", split)},
-            "git": trainer.git_commit(),
+            "git": git_commit(),
             **summary,
         }
         predictions.write(output, what, table, judged, examples, class_names)

@@ -163,7 +163,7 @@ def test_a_cluster_that_is_not_described(train, tmp_path, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", "{")
     code, line = train(tmp_path, "--strategy=multi_worker")
     assert code == 1
-    assert line.startswith("error: TF_CONFIG is not JSON (")
+    assert line.startswith("error: TF_CONFIG: Expecting property name")
 
 
 def free_ports(count):

@@ -15,7 +15,7 @@ from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.reporting import sweep_report
 from rank4class.pipelines.task import task
-from rank4class.pipelines.training import optimization, rank_training
+from rank4class.pipelines.training import optimization, rank_model_task, rank_training
 
 SCORES = np.random.default_rng(0).normal(size=[6, 10]).astype(np.float32)
 
@@ -38,7 +38,7 @@ def test_every_name_gives_places():
 def test_the_loss_is_that_of_the_named_rank_function():
     for name in ("sigmoid", "equivariant", "soft_sort"):
         rank_fn = rank_functions.get(name, 10)
-        built = optimization.build_loss(small(**{"loss.rank_fn": name}), 10, rank_fn=rank_fn)
+        built = optimization.build_loss(small(**{"loss.rank_fn": name}).loss, rank_fn=rank_fn)
         labels = tf.constant([0, 1, 2, 3, 4, 5])
         found = built(tf.constant(0, tf.int64), labels, task.ModelOutputs(tf.constant(SCORES)), tf.ones([6]))
         expected = losses.approx_ndcg(SCORES, labels, rank_fn=rank_fn)
@@ -47,7 +47,7 @@ def test_the_loss_is_that_of_the_named_rank_function():
 
 def test_the_error_runs_beside_for_as_long_as_it_is_to():
     experiment = small(**{"loss.name": "mean_average_precision", "loss.l1": 2.0, "loss.l1_epochs": 0.5})
-    built = optimization.build_loss(experiment, 10, rank_fn=ranks.sigmoid_ranks, l1_steps=3)
+    built = optimization.build_loss(experiment.loss, rank_fn=ranks.sigmoid_ranks, l1_steps=3)
     outputs = task.ModelOutputs(tf.constant(SCORES))
     labels = tf.constant([0, 1, 2, 3, 4, 5])
     values = [
@@ -62,7 +62,7 @@ def test_the_error_runs_beside_for_as_long_as_it_is_to():
 def _no_pictures():
     """Leaves out the plots of each run, a third of its time; trainer_test.py looks at them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rank_training.RankTraining, "pictures", lambda *_: {})
+        patch.setattr(rank_model_task.RankModelTask, "pictures", lambda *_: {})
         yield
 
 

@@ -1,6 +1,8 @@
-"""How well rank functions rank, and how well their gradients foretell what a move does to the ranks."""
+"""The accuracy of rank functions, and of the ranks that their gradients predict after the scores move."""
 
 import functools
+import os
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -11,100 +13,103 @@ from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.evaluation import predictions
 from rank4class.pipelines.sorters import training
 
+RankFn = Callable[[tf.Tensor], tf.Tensor]
 SIZES = (10, 28, 100, 1_000)
-MOVE = 1.0  # at most, in places
-_PAIRS = 5e7  # of scores that are compared at once
+MOVE = 1.0  # largest move, in ranks
+_MAX_PAIRS = 5e7  # of scores that are compared at once
 
 
-def tables(names, sizes=SIZES, tell=print):
-    """Measures rank functions on vectors of the held-out test.
+def tables(
+    names: Sequence[str], sizes: Sequence[int] = SIZES, log: Callable[[str], None] = print
+) -> dict[str, list[list[str]]]:
+    """Measures rank functions on the held-out test vectors.
 
     Args:
-      names: of the rank functions, `rank_functions.NAMES`; the exact ranks come first, whatever they are.
+      names: of the rank functions, `rank_functions.NAMES`; the exact ranks are always added as the first.
       sizes: lengths of the vectors.
-      tell: is told of each error as it is there.
+      log: receives a line for each rank function and table.
 
     Returns:
-      Title of a table -> its rows: the mean absolute error of the ranks over `n`, with a 95% interval over
-      the vectors, of the scores as they are, and of where small moves take them when their ranks are foretold
-      by the value and the gradient before the move. "-" is where there are no weights for such lists.
+      Title -> rows of a table, one of the ranks and one of the ranks that value and gradient predict after
+      small moves. The values are mean absolute errors of the ranks over `n`, with a 95% interval over the
+      vectors; "-" if there are no weights for that length.
 
     Raises:
-      ValueError: a rank function is not known, or there are no weights of it for any of the sizes.
+      ValueError: a rank function is unknown, or has no weights for any of the sizes.
     """
     names = ("exact", *(name for name in names if name != "exact"))
-    of_sizes = {name: [_rank_fn(name, n) for n in sizes] for name in names}
-    for name, rank_fns in of_sizes.items():
+    rank_fns_by_name = {name: [_rank_fn(name, n) for n in sizes] for name in names}
+    for name, rank_fns in rank_fns_by_name.items():
         if all(rank_fn is None for rank_fn in rank_fns):
-            rank_functions.get(name, sizes[0])
-    found = {}
+            rank_functions.get(name, sizes[0])  # raises the error
+    result = {}
     for title, move in (
         ("mean absolute error of the ranks", 0.0),
-        (f"of the ranks after a move of up to {MOVE:g} place, foretold", MOVE),
+        (f"of the ranks after a move of up to {MOVE:g} place, predicted", MOVE),
     ):
         rows = [[title, "parameters", *(f"n = {n}" for n in sizes)]]
-        for name, rank_fns in of_sizes.items():
+        for name, rank_fns in rank_fns_by_name.items():
             counts = sorted({_num_parameters(rank_fn) for rank_fn in rank_fns if rank_fn is not None})
             cells = [_cell(rank_fn, n, move) for rank_fn, n in zip(rank_fns, sizes, strict=True)]
-            tell(f"{name}: {', '.join(cells)}")
+            log(f"{name}: {', '.join(cells)}")
             rows.append([name, " or ".join(f"{count:,}" for count in counts), *cells])
-        found[title] = rows
-    return found
+        result[title] = rows
+    return result
 
 
-def table_of_run(names, path):
-    """Measures rank functions on what a run scored, which a sorter need not be made for.
+def table_of_run(names: Sequence[str], path: str | os.PathLike) -> list[list[str]]:
+    """Measures rank functions on the scores of a run.
 
     Args:
       names: of the rank functions.
       path: a `predictions.npz` of scripts.evaluate.
 
     Returns:
-      The rows of a table: by how many places the classes in place 1, in 2 and 3, in 4 to 7 and so on are
-      ranked wrong, the mean over the examples with a 95% interval. "-" is where there are no weights for
-      such lists, or where ties leave no class in such a place.
+      The rows of a table: the mean absolute error, in ranks, of the classes with rank 1, 2 and 3, 4 to 7
+      and so on, with a 95% interval over the examples; "-" if there are no weights for that length, or ties
+      leave no class at these ranks.
 
     Raises:
-      FileNotFoundError, ValueError: see `predictions.read`; or there are no scores in it, one of them is
-        not finite, or a rank function is not known.
+      FileNotFoundError, ValueError: see `predictions.read`; or the file has no scores, one of them is not
+        finite, or a rank function is unknown.
     """
-    scored = predictions.read(path, with_scores=True)
-    if scored.scores is None:
+    run = predictions.read(path, with_scores=True)
+    if run.scores is None:
         raise ValueError(f"{path} holds no scores: evaluate again without --nokeep_scores")
-    finite = np.isfinite(scored.scores).all(axis=1)
+    finite = np.isfinite(run.scores).all(axis=1)
     if not finite.all():
         i = int(np.argmin(finite))
-        raise ValueError(f"{path}: the scores of example {i + 1} ({scored.origins[i]}) are not all finite")
-    n = len(scored.class_names)
+        raise ValueError(f"{path}: the scores of example {i + 1} ({run.origins[i]}) are not all finite")
+    n = len(run.class_names)
     rank_fns = {name: _rank_fn(name, n) for name in names}
-    firsts = _first_places(n)
+    firsts = _first_ranks(n)
     lasts = [min(2 * first - 1, n) for first in firsts]
     ranges = [f"{a}" if a == b else f"{a}-{b}" for a, b in zip(firsts, lasts, strict=True)]
     rows = [["places off, of classes in place", *ranges]]
     for name, rank_fn in rank_fns.items():
-        off = np.full([1, len(firsts)], np.nan) if rank_fn is None else places_off(rank_fn, scored.scores)
+        off = np.full([1, len(firsts)], np.nan) if rank_fn is None else places_off(rank_fn, run.scores)
         rows.append([name, *(_with_interval(column[~np.isnan(column)], ".2f") for column in off.T)])
     return rows
 
 
-def commands(names, sizes=SIZES):
-    """Returns the commands that trained what is shipped, name and sizes -> command."""
-    found = {}
+def commands(names: Sequence[str], sizes: Sequence[int] = SIZES) -> dict[str, str]:
+    """Returns name and sizes of each shipped sorter -> the command that trained it."""
+    result = {}
     for name in names:
         for n in sizes:
             if name in sorters.LEARNED and _rank_fn(name, n) is not None:
                 about = sorters.about(name, n)
-                found[f"{name}, n = {about['sizes']}"] = about["command"]
-    return found
+                result[f"{name}, n = {about['sizes']}"] = about["command"]
+    return result
 
 
-def errors(rank_fn, n, move=0.0):
-    """Returns the mean absolute error of each vector of the test, as a share of `n`.
+def errors(rank_fn: RankFn, n: int, move: float = 0.0) -> np.ndarray:
+    """Returns the mean absolute error of the ranks of each test vector, divided by `n`.
 
     Args:
       rank_fn: function of scores `[B, n]` to ranks in `1..n`.
       n: length of the vectors.
-      move: how far the scores move at most to where they are ranked, see `score_vectors.moves`.
+      move: largest move of a score before it is ranked, see `score_vectors.moves`.
 
     Returns:
       float32 `[10000]`.
@@ -120,42 +125,41 @@ def errors(rank_fn, n, move=0.0):
     return np.concatenate([error(scores[part], moves[part]) for part in _parts(scores)])
 
 
-def places_off(rank_fn, scores):
-    """Returns how far the ranks of some lists are from the exact ones, in places.
+def places_off(rank_fn: RankFn, scores: np.ndarray) -> np.ndarray:
+    """Returns the absolute error of the ranks of lists, by exact rank.
 
     Args:
       rank_fn: function of scores `[B, n]` to ranks in `1..n`.
       scores: float32 `[N, n]`, finite.
 
     Returns:
-      float32 `[N, P]`: the mean distance of a list's items in place 1, in 2 and 3, in 4 to 7 and so on; NaN
-      where ties leave no item there.
+      float32 `[N, P]`: the mean over a list's items with rank 1, with 2 and 3, with 4 to 7 and so on; NaN
+      if ties leave no item there.
 
     >>> places_off(lambda scores: tf.constant([[1.0, 2.5, 2.5]]), np.array([[5.0, 0.0, -5.0]], np.float32))
     array([[0. , 0.5]], dtype=float32)
     """
-
     exact_ranks = rank_functions.get("exact", scores.shape[1])
 
     @functools.partial(tf.function, autograph=False)
     def off(scores):
         exact = exact_ranks(scores)
         distance = abs(rank_fn(scores) - exact)
-        first = tf.constant(_first_places(scores.shape[1]), tf.float32)[:, None]
+        first = tf.constant(_first_ranks(scores.shape[1]), tf.float32)[:, None]
         inside = tf.cast((exact[:, None] >= first) & (exact[:, None] < 2.0 * first), tf.float32)
         return tf.linalg.matvec(inside, distance) / tf.reduce_sum(inside, axis=-1)
 
     return np.concatenate([off(scores[part]) for part in _parts(scores)])
 
 
-def _first_places(n):
-    """1, 2, 4, 8 and so on, to `n` at most."""
+def _first_ranks(n):
+    """Returns the powers of 2 up to `n`."""
     return [2**i for i in range(n.bit_length())]
 
 
 def _parts(scores):
-    """Slices of lists, of which all pairs of scores can be held."""
-    size = int(min(500, max(1, _PAIRS // scores.shape[1] ** 2)))
+    """Returns slices of lists that are small enough to compare all pairs of scores."""
+    size = int(min(500, max(1, _MAX_PAIRS // scores.shape[1] ** 2)))
     return [slice(i, i + size) for i in range(0, len(scores), size)]
 
 
@@ -166,13 +170,13 @@ def _cell(rank_fn, n, move):
 def _with_interval(values, form):
     if not len(values):
         return "-"
-    summary = training.Errors({"of": values}).summarize()
-    low, high = summary["intervals"]["of"]
-    return f"{summary['of']:{form}} [{low:{form}}, {high:{form}}]"
+    summary = training.RankErrors({"l1": values}).summarize()
+    low, high = summary["intervals"]["l1"]
+    return f"{summary['l1']:{form}} [{low:{form}}, {high:{form}}]"
 
 
 def _rank_fn(name, n):
-    """Returns a rank function, None where there are no weights for such lists."""
+    """Returns a rank function, or None if it has no weights for lists of that length."""
     try:
         return rank_functions.get(name, n)
     except ValueError:

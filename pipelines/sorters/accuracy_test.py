@@ -18,16 +18,16 @@ def _few_vectors(monkeypatch):
 @pytest.mark.parametrize("name", ["exact", "handcrafted", "equivariant", "soft_sort"])
 def test_errors_are_those_of_the_definition(name):
     rank_fn = rank_functions.get(name, 10)
-    found = accuracy.errors(rank_fn, 10)
+    result = accuracy.errors(rank_fn, 10)
     scores, ranks = score_vectors.held_out("test", 10)
-    np.testing.assert_allclose(found, np.abs(rank_fn(scores) / 10 - ranks).mean(axis=1), atol=1e-6)
+    np.testing.assert_allclose(result, np.abs(rank_fn(scores) / 10 - ranks).mean(axis=1), atol=1e-6)
     if name == "exact":
-        np.testing.assert_allclose(found, 0.0, atol=1e-6)
+        np.testing.assert_allclose(result, 0.0, atol=1e-6)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["exact", "handcrafted", "equivariant"])
-def test_what_is_foretold_of_a_move_is_the_value_and_the_gradient(name):
+def test_prediction_after_a_move_is_value_plus_gradient(name):
     rank_fn = rank_functions.get(name, 6)
     scores = tf.constant(score_vectors.held_out("test", 6)[0])
     moves = score_vectors.moves(scores, [6, 0], 1.0)
@@ -35,25 +35,25 @@ def test_what_is_foretold_of_a_move_is_the_value_and_the_gradient(name):
         tape.watch(scores)
         ranks = rank_fn(scores)
     jacobian = tape.batch_jacobian(ranks, scores, unconnected_gradients="zero")
-    foretold = ranks + tf.linalg.matvec(jacobian, moves)
-    expected = np.abs(foretold / 6 - score_vectors.ranks(scores + moves)).mean(axis=1)
-    found = accuracy.errors(rank_fn, 6, move=1.0)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    assert found.max() > 0.0
+    predicted = ranks + tf.linalg.matvec(jacobian, moves)
+    expected = np.abs(predicted / 6 - score_vectors.ranks(scores + moves)).mean(axis=1)
+    result = accuracy.errors(rank_fn, 6, move=1.0)
+    np.testing.assert_allclose(result, expected, atol=1e-5)
+    assert result.max() > 0.0
 
 
 @pytest.mark.nightly
 def test_tables():
-    told = []
-    tables = accuracy.tables(["cnn", "equivariant", "exact"], (10, 11), told.append)
-    assert len(told) == 6
+    lines = []
+    tables = accuracy.tables(["cnn", "equivariant", "exact"], (10, 11), lines.append)
+    assert len(lines) == 6
     for rows in tables.values():
         assert [row[0] for row in rows[1:]] == ["exact", "cnn", "equivariant"]
         assert [row[1] for row in rows[1:]] == ["0", "87,361", "1"]
         assert rows[2][3] == "-"  # there is no CNN for 11
     (ranks, moved) = tables.values()
     assert ranks[1][2] == "0.00000 [0.00000, 0.00000]"
-    assert float(moved[3][2].split()[0]) < float(moved[1][2].split()[0])  # the gradient tells something
+    assert float(moved[3][2].split()[0]) < float(moved[1][2].split()[0])  # the gradient helps
     with pytest.raises(ValueError, match="no weights of sorter 'cnn' for lists of 11 are shipped"):
         accuracy.tables(["cnn"], (11,))
     with pytest.raises(
@@ -68,7 +68,7 @@ def test_places_off_are_those_of_the_definition():
     scores = rng.normal(size=[600, 11]).astype(np.float32)
     scores[0, :6], scores[1] = 9.0, 1.0  # ties in place 3.5, and in 6
     rank_fn = rank_functions.get("soft_sort", 11)
-    found = accuracy.places_off(rank_fn, scores)
+    result = accuracy.places_off(rank_fn, scores)
     off = np.abs(rank_fn(scores).numpy() - scipy.stats.rankdata(-scores, axis=1))
     places = scipy.stats.rankdata(-scores, axis=1)
     expected = [
@@ -78,8 +78,8 @@ def test_places_off_are_those_of_the_definition():
         ]
         for o, p in zip(off, places, strict=True)
     ]
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-    assert np.isnan(found[:2]).tolist() == [[True, False, False, False], [True, True, False, True]]
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+    assert np.isnan(result[:2]).tolist() == [[True, False, False, False], [True, True, False, True]]
 
 
 def write_scores(path, drawn, **changes):

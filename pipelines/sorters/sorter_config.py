@@ -1,22 +1,22 @@
-"""The typed description of a sorter's training, and its checks; it imports no TensorFlow."""
+"""The typed config of a sorter's training, and its checks; it imports no TensorFlow."""
 
 import dataclasses
 
 from rank4class.pipelines import config
 
 LEARNED = ("cnn", "lstm", "equivariant")  # `models.sorters.LEARNED`
-_LONGEST = 10_000  # scores: all vectors of the held-out test are drawn at once
+_MAX_SIZE = 10_000  # all vectors of the held-out test are drawn at once
 
 
 @dataclasses.dataclass
 class SorterExperiment:
-    """All that decides what the training of a sorter computes.
+    """Config of the training of a sorter.
 
     Attributes:
       sorter: one of `LEARNED`.
-      sizes: lengths of the vectors, of one step after the other, then again from the first.
-      move: how far, in places, the scores move at most to where the sorter is to rank them; 0 lets them stay.
-      epochs: of 100,000 vectors each; an evaluation and a checkpoint after each.
+      sizes: lengths of the vectors; successive steps cycle through them.
+      move: largest distance, in ranks, that the scores move before the sorter ranks them.
+      epochs: of 100,000 vectors each, followed by an evaluation and a checkpoint.
       batch_size, accumulation_steps, precision, jit_compile, steps_per_execution, checkpoint_steps,
         evaluation_batch_size, seed: see `config.Experiment`.
     """
@@ -36,8 +36,8 @@ class SorterExperiment:
     seed: int = 0
 
     @property
-    def command(self):
-        """The command that trains it."""
+    def command(self) -> str:
+        """The command that trains the sorter."""
         flags = []
         for dotted, value in config.changed_fields(self).items():
             text = ",".join(map(str, value)) if isinstance(value, tuple) else value
@@ -45,30 +45,32 @@ class SorterExperiment:
         return "python -m rank4class.scripts.train_sorter" + "".join(flags)
 
 
-def check(experiment):
-    """Raises ValueError, naming the flag, where a sorter cannot be trained so."""
+def check(experiment: SorterExperiment) -> None:
+    """Raises ValueError, naming the flag, if the config is invalid."""
     config.check_types(experiment)
     if experiment.sorter not in LEARNED:
-        raise ValueError(f"sorter {experiment.sorter!r} learns nothing: {', '.join(LEARNED)} do")
-    if not experiment.sizes or min(experiment.sizes) < 2 or max(experiment.sizes) > _LONGEST:
-        raise ValueError(f"sizes {experiment.sizes} are not whole numbers in 2 .. {_LONGEST}")
+        raise ValueError(
+            f"sorter={experiment.sorter!r}: has no weights to learn. Choose one of {', '.join(LEARNED)}."
+        )
+    if not experiment.sizes or min(experiment.sizes) < 2 or max(experiment.sizes) > _MAX_SIZE:
+        raise ValueError(f"sizes={experiment.sizes}: not integers in 2 .. {_MAX_SIZE}. Change them.")
     if not 0.0 <= experiment.move < 100.0:
-        raise ValueError(f"move {experiment.move} is not in [0, 100)")
+        raise ValueError(f"move={experiment.move}: not in [0, 100). Change it.")
     if experiment.sorter == "equivariant" and not experiment.move:
         raise ValueError(
-            "sorter 'equivariant' needs a move, such as 1: where the scores stay, sharper comparisons always "
-            "rank them better, until there is no gradient left"
+            "move=0: sorter 'equivariant' needs a positive one, such as 1. Without a move, ever sharper "
+            "comparisons rank better, until no gradient is left."
         )
     for name in ("epochs", "batch_size", "steps_per_execution", "checkpoint_steps"):
         value = getattr(experiment, name)
         if value is not None and not 0 < value < 2**31:
-            raise ValueError(f"{name} {value} is not positive")
+            raise ValueError(f"{name}={value}: not in (0, 2**31). Change it.")
     config.check_seed(experiment.seed)
     config.check_optimizer(experiment.optimizer, prefix="")
 
 
-def default_move(sorter):
-    """Returns the `move` that the command trains a sorter with unless another is set.
+def default_move(sorter: str) -> float:
+    """Returns the default `move` of the command for a sorter.
 
     >>> default_move("equivariant"), default_move("cnn")
     (1.0, 0.0)
@@ -76,9 +78,11 @@ def default_move(sorter):
     return 1.0 if sorter == "equivariant" else 0.0
 
 
-def parse_sizes(texts):
-    """Returns the numbers of the flag `--sizes`; raises ValueError where they are none."""
+def parse_sizes(texts: list[str]) -> tuple[int, ...]:
+    """Returns the numbers of the flag `--sizes`; raises ValueError if they are not integers."""
     try:
         return tuple(map(int, texts))
     except ValueError as error:
-        raise ValueError(f"--sizes={','.join(texts)} are not whole numbers, such as 10,100") from error
+        raise ValueError(
+            f"--sizes={','.join(texts)}: not integers. Write --sizes=10,100, for example."
+        ) from error

@@ -39,25 +39,25 @@ def test_hinge_ap_by_brute_force():
     for labels in ([1, 0, 0, 1, 0, 0], [0, 0, 0, 0, 1], [1, 1, 1, 0]):
         labels = np.array(labels, np.float32)
         scores = rng.normal(size=len(labels)).astype(np.float32)
-        found = study.hinge_ap(tf.constant(scores), tf.constant(labels))
-        assert float(found) == pytest.approx(hinge_by_brute_force(scores, labels), rel=1e-5)
+        results = study.hinge_ap(tf.constant(scores), tf.constant(labels))
+        assert float(results) == pytest.approx(hinge_by_brute_force(scores, labels), rel=1e-5)
     assert float(study.hinge_ap(tf.zeros([3]), tf.zeros([3]))) == 0.0
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("name", "n"), [("lstm", 10), ("cnn", 28), ("equivariant", 100)])
-def test_what_is_shipped_ranks_as_well_as_its_file_says(name, n):
+def test_shipped_sorters_have_the_errors_in_their_files(name, n):
     scores, ranks = score_vectors.held_out("test", n)
     error = np.abs(sorters.get(name, n=n)(scores) - ranks).mean()
-    told = dict(line.split() for line in sorters.about(name, n)["l1"].split(", "))
-    assert error == pytest.approx(float(told[f"l1@{n}"]), abs=1.1e-5)
+    lines = dict(line.split() for line in sorters.about(name, n)["l1"].split(", "))
+    assert error == pytest.approx(float(lines[f"l1@{n}"]), abs=1.1e-5)
 
 
 def test_the_triplet_of_scores():
     scores = tf.constant([[0.9, 0.1], [0.8, 0.5]])
     # Rows: 0.1 is far below 0.9, 0.8 is above 0.5. Columns: 0.8 comes near 0.9, 0.1 is far below 0.5.
-    found = study.score_triplet(scores)
-    np.testing.assert_allclose(found, [0.0 + 0.1, 0.5 + 0.0], atol=1e-6)
+    results = study.score_triplet(scores)
+    np.testing.assert_allclose(results, [0.0 + 0.1, 0.5 + 0.0], atol=1e-6)
 
 
 @pytest.mark.nightly
@@ -69,16 +69,16 @@ def test_each_task_from_its_data_to_its_table(name, tmp_path):
         return {part: tuple(x[:200] for x in arrays) for part, arrays in whole.load(seed).items()}
 
     task = dataclasses.replace(whole, epochs=2, load=some)
-    told = []
-    found = study.run(task, ["handcrafted"], str(tmp_path), seeds=(0, 1), tell=told.append)
-    assert list(found) == [*task.plain, *(f"{loss}@handcrafted" for loss in task.ranked)]
-    assert len(told) == 2 * len(found)  # a line for the rate that was tried, and one for the best
-    header, first, *others = study.table(task, found)
+    lines = []
+    results = study.run(task, ["handcrafted"], str(tmp_path), seeds=(0, 1), log=lines.append)
+    assert list(results) == [*task.plain, *(f"{loss}@handcrafted" for loss in task.ranked)]
+    assert len(lines) == 2 * len(results)  # a line for the rate that was tried, and one for the best
+    header, first, *others = study.table(task, results)
     assert header[1] == task.measures[0]
     assert first[-1] == "-"
     for row in others:
         assert "±" in row[-1]
-    for measures in found.values():
+    for measures in results.values():
         for values in measures.values():
             assert len(values) == 2
             assert np.isfinite(values).all()
@@ -119,10 +119,10 @@ def test_a_learning_rate_is_climbed_to(values, tried, best):
 
 
 @pytest.mark.nightly
-def test_what_is_trained_is_not_trained_again(monkeypatch, tmp_path):
+def test_finished_trainings_are_not_repeated(monkeypatch, tmp_path):
     task = dataclasses.replace(study.TASKS["spearman"], epochs=1)
-    whole = study.run(task, ["handcrafted"], str(tmp_path / "whole"), seeds=(0, 1), tell=[].append)
-    trained, train = [], study._trained
+    whole = study.run(task, ["handcrafted"], str(tmp_path / "whole"), seeds=(0, 1), log=[].append)
+    trained, train = [], study._train
 
     def killed_at_the_fourth(task, name, rank_fn, parts, rate, seed):
         trained.append((name, seed))
@@ -130,12 +130,12 @@ def test_what_is_trained_is_not_trained_again(monkeypatch, tmp_path):
             raise KeyboardInterrupt
         return train(task, name, rank_fn, parts, rate, seed)
 
-    monkeypatch.setattr(study, "_trained", killed_at_the_fourth)
+    monkeypatch.setattr(study, "_train", killed_at_the_fourth)
     folder = str(tmp_path / "killed")
     with pytest.raises(KeyboardInterrupt):
-        study.run(task, ["handcrafted"], folder, seeds=(0, 1), tell=[].append)
-    found = study.run(task, ["handcrafted"], folder, seeds=(0, 1), tell=[].append)
-    assert found == whole
+        study.run(task, ["handcrafted"], folder, seeds=(0, 1), log=[].append)
+    results = study.run(task, ["handcrafted"], folder, seeds=(0, 1), log=[].append)
+    assert results == whole
     assert trained == [
         *[("mse", 0), ("mse", 1), ("l1", 0), ("l1", 1)],
         *[("l1", 1), ("spearman", 0), ("spearman", 1)],
@@ -146,31 +146,31 @@ def test_what_is_trained_is_not_trained_again(monkeypatch, tmp_path):
 
     other = dataclasses.replace(task, load=shifted)
     with pytest.raises(ValueError, match=r"mse-rate0.01-seed0.json is of a training on other data: choose"):
-        study.run(other, [], folder, seeds=(0,), tell=[].append)
+        study.run(other, [], folder, seeds=(0,), log=[].append)
     (tmp_path / "killed" / "mse-rate0.01-seed0.json").write_text("{")
     with pytest.raises(ValueError, match=r"mse-rate0.01-seed0.json is damaged .*: remove it, or choose"):
-        study.run(task, [], folder, seeds=(0,), tell=[].append)
+        study.run(task, [], folder, seeds=(0,), log=[].append)
 
 
 @pytest.mark.nightly
 def test_a_rate_that_leads_nowhere_loses(monkeypatch, tmp_path):
     monkeypatch.setattr(study, "LEARNING_RATES", (0.01, 1e30))
     task = dataclasses.replace(study.TASKS["spearman"], plain=("mse",), ranked=(), epochs=2)
-    told = []
-    found = study.run(task, [], str(tmp_path), seeds=(0,), tell=told.append)
-    assert "  mse, learning rate 1e+30: validation spearman diverged" in told
-    assert told[-1].startswith("mse, learning rate 0.01: ")
-    assert found["mse"]["spearman"][0] > 0.0
+    lines = []
+    results = study.run(task, [], str(tmp_path), seeds=(0,), log=lines.append)
+    assert "  mse, learning rate 1e+30: validation spearman diverged" in lines
+    assert lines[-1].startswith("mse, learning rate 0.01: ")
+    assert results["mse"]["spearman"][0] > 0.0
     monkeypatch.setattr(study, "LEARNING_RATES", (1e30,))
-    found = study.run(task, [], str(tmp_path), seeds=(0,), tell=told.append)
-    assert found["mse"]["spearman"] == [-np.inf]
-    assert study.table(task, found)[1] == ["mse", "diverged", "-"]
+    results = study.run(task, [], str(tmp_path), seeds=(0,), log=lines.append)
+    assert results["mse"]["spearman"] == [-np.inf]
+    assert study.table(task, results)[1] == ["mse", "diverged", "-"]
 
 
 def test_one_seed_has_no_interval(tmp_path):
     task = dataclasses.replace(study.TASKS["spearman"], epochs=1)
-    found = study.run(task, [], str(tmp_path), seeds=(0,), tell=[].append)
-    for row in study.table(task, found):
+    results = study.run(task, [], str(tmp_path), seeds=(0,), log=[].append)
+    for row in study.table(task, results):
         assert not any("nan" in cell or "±" in cell for cell in row)
 
 
@@ -187,9 +187,9 @@ def test_several_labels_of_vectors(tmp_path):
     assert labels.shape == (300, 10)
     assert 1 <= labels.sum(axis=1).min() < labels.sum(axis=1).max() <= 4
     short = dataclasses.replace(task, epochs=2)
-    found = study.run(short, ["equivariant"], str(tmp_path), seeds=(0,), tell=[].append)
+    results = study.run(short, ["equivariant"], str(tmp_path), seeds=(0,), log=[].append)
     chance = 100 * labels.mean()
-    for measures in found.values():
+    for measures in results.values():
         assert measures["map"][0] > chance + 5
     # Beside the cross entropy, a loss on ranks weighs its share.
     scores, some = tf.random.normal([100, 10], seed=0), tf.constant(labels[:100])
@@ -197,7 +197,7 @@ def test_several_labels_of_vectors(tmp_path):
     plain = task.loss("sigmoid_cross_entropy", None, 0.0)(some, scores)
     both = task.loss("map_ranks", rank_fn, 0.0)(some, scores)
     ranked = losses.MeanAveragePrecision(rank_fn=rank_fn)(some, scores)
-    assert float(both - plain) == pytest.approx(study.BESIDE * float(ranked), rel=1e-4)
+    assert float(both - plain) == pytest.approx(study.RANK_LOSS_WEIGHT * float(ranked), rel=1e-4)
     experiment.data.multi_label = False
     with pytest.raises(
         ValueError, match="'embedded_digits' has no vectors with several labels: set --config"
@@ -215,7 +215,7 @@ def test_training_helps_every_task():
         task = study.TASKS[name]
         parts = task.load(0)
         tf.keras.utils.set_random_seed(0)
-        untrained = task.judge(task.build(parts["train"]), parts["test"])[task.measures[0]]
+        untrained = task.evaluate(task.build(parts["train"]), parts["test"])[task.measures[0]]
         short = dataclasses.replace(task, epochs=6)
-        trained = study._trained(short, loss, rank_fn, parts, 0.01, 0)["test"][task.measures[0]]
+        trained = study._train(short, loss, rank_fn, parts, 0.01, 0)["test"][task.measures[0]]
         assert trained > untrained + 5, name

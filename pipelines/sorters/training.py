@@ -1,9 +1,10 @@
-"""Training a sorter on vectors that are drawn fresh at every step."""
+"""Training of a sorter on vectors that are drawn anew at every step."""
 
-import contextlib
 import dataclasses
 import math
 import os
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -16,178 +17,191 @@ from rank4class.pipelines.reporting import plots, tables
 from rank4class.pipelines.sorters.sorter_config import SorterExperiment, check
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory, check_folder
-from rank4class.pipelines.training.trainer import Trainer
+from rank4class.pipelines.training import optimization
+from rank4class.pipelines.training.trainer import Schedule, Trainer
 
 EPOCH = 100_000  # vectors
 
 
-def train(experiment, path, *, strategy=None, progress=True):
-    """Trains a sorter, or goes on where an interrupted training of it stopped.
+def train(
+    experiment: SorterExperiment,
+    path: str | os.PathLike,
+    *,
+    strategy: tf.distribute.Strategy | None = None,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Trains a sorter, or resumes an interrupted training of it.
 
     Args:
       experiment: a `SorterExperiment`.
       path: the run's folder, a `RunDirectory`; at the end it holds the weights, `sorter.safetensors`.
-      strategy, progress: see `trainer.train`.
+      strategy, progress: see `rank_training.train`.
 
     Returns:
-      The results, as they stand in `results.json`: those of the weights as they are written.
+      The results, as in `results.json`: those of the weights in the file.
 
     Raises:
-      ValueError, OSError, FloatingPointError, Interrupted: see `trainer.train`.
+      ValueError, OSError, FloatingPointError, Interrupted: see `rank_training.train`.
     """
     check(experiment)
     strategy = strategy or tf.distribute.get_strategy()
     distribution.check(experiment, strategy)
-    path = check_folder(path, "training")
-    workdir = RunDirectory(path, SorterExperiment)
-    workdir.check_owner(experiment)
-    if workdir.results():
-        logging.info("%s is finished already", path)
-        return workdir.results()
-    with contextlib.ExitStack() as stack:
-        stack.callback(workdir.unlock)
-        return SorterTraining(experiment, strategy, workdir, progress).run()
+    run_dir = RunDirectory(check_folder(path, "training"), SorterExperiment)
+    run_dir.check_owner(experiment)
+    if results := run_dir.results():
+        logging.info("%s is finished already", run_dir.path)
+        return results
+    total_steps = math.ceil(experiment.epochs * EPOCH / experiment.batch_size)
+    schedule = Schedule(
+        total_steps=total_steps,
+        evaluation_steps=min(total_steps, math.ceil(EPOCH / experiment.batch_size)),
+        learning_rate=optimization.build_schedule(experiment.optimizer, total_steps),
+        checkpoint_steps=experiment.checkpoint_steps,
+        steps_per_execution=experiment.steps_per_execution,
+    )
+    tf.keras.utils.set_random_seed(experiment.seed)
+    with strategy.scope():
+        task = SorterTask(experiment)
+        optimizer = optimization.build_optimizer(
+            experiment.optimizer, schedule.learning_rate, experiment.precision
+        )
+    try:
+        trainer = Trainer(task, optimizer, run_dir, experiment, schedule, strategy, progress=progress)
+        return trainer.train()
+    finally:
+        run_dir.unlock()
 
 
-class SorterTraining(Trainer):
-    """A training of a sorter; see `Trainer`. What it judges is the mean absolute error of the ranks."""
+class SorterTask:
+    """A sorter that learns to rank random vectors; a `trainer.TrainingTask`.
+
+    Its metrics are the mean absolute errors of the ranks, one for each length of the vectors.
+
+    Args:
+      experiment: a checked `SorterExperiment`.
+    """
 
     loss_name = "l1"
+    class_texts = None
 
-    def __init__(self, experiment, strategy, workdir, progress):
-        sizes = sorted(set(experiment.sizes))
-        self._sizes = sizes
-        self.metrics = tuple(f"l1@{n}" for n in sizes)
+    def __init__(self, experiment: SorterExperiment):
+        self._experiment = experiment
+        self._sizes = sorted(set(experiment.sizes))
+        self.metrics = tuple(f"l1@{n}" for n in self._sizes)
+        self.hashes: dict[str, str] = {}  # vectors are drawn, not read
         self.train_examples = round(experiment.epochs * EPOCH)
-        epoch_steps = math.ceil(EPOCH / experiment.batch_size)
-        total = math.ceil(experiment.epochs * EPOCH / experiment.batch_size)
-        super().__init__(
-            experiment,
-            strategy,
-            workdir,
-            progress,
-            total=total,
-            evaluation_steps=min(total, epoch_steps),
-            hashes={},
-        )
+        only_size = self._sizes[0] if len(self._sizes) == 1 else None
+        self.model = sorters.get(experiment.sorter, n=only_size, trained=None)
+        self._ranks = tf.function(lambda scores: self.model(scores), autograph=False, reduce_retracing=True)
 
-    def build_model(self):
-        one = self._sizes[0] if len(self._sizes) == 1 else None
-        with self._strategy.scope():
-            return sorters.get(self._experiment.sorter, n=one, trained=None)
+    def forward(self, features: dict[str, tf.Tensor], training: bool) -> tf.Tensor:
+        def sorter(scores):
+            return self.model(scores, training=training)
 
-    def build_scorer(self):
-        def ranks(features, training):
-            def sorter(scores):
-                return self._model(scores, training=training)
+        if not self._experiment.move:
+            return sorter(features["scores"])
+        return extrapolate(sorter, features["scores"], features["moves"])
 
-            if not self._experiment.move:
-                return sorter(features["scores"])
-            return extrapolate(sorter, features["scores"], features["moves"])
+    def loss(self, step: tf.Tensor, labels: tf.Tensor, outputs: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        del step
+        return weights * tf.reduce_mean(abs(outputs - labels), axis=1)
 
-        return ranks
-
-    def build_loss(self):
-        return lambda number, ranks, outputs, weights: weights * tf.reduce_mean(abs(outputs - ranks), axis=1)
-
-    def build_judges(self):
-        self._ranks = tf.function(lambda scores: self._model(scores), autograph=False, reduce_retracing=True)
-
-    def batches(self, step, context):
-        experiment = self._experiment
+    def training_batches(self, step: int, context: tf.distribute.InputContext) -> tf.data.Dataset:
         return score_vectors.training_batches(
-            experiment.sizes,
-            batch_size=experiment.batch_size,
-            seed=experiment.seed,
-            move=experiment.move,
+            self._experiment.sizes,
+            batch_size=self._experiment.batch_size,
+            seed=self._experiment.seed,
+            move=self._experiment.move,
             start_step=step,
             context=context,
         )
 
-    def judge(self, split, stopping):
-        errors = {}
+    def raise_first_unreadable(self, step: int) -> None:
+        """Vectors are drawn, not read."""
+
+    def example_names(self, step: int) -> list[str]:
+        return [f"the vectors of step {step + 1}"]
+
+    def evaluate(self, split: str, should_stop: Callable[[], bool]) -> "RankErrors | None":
+        size, errors = self._experiment.evaluation_batch_size, {}
         for name, n in zip(self.metrics, self._sizes, strict=True):
             scores, ranks = score_vectors.held_out(split, n)
             parts = []
-            size = self._experiment.evaluation_batch_size
             for first in range(0, len(scores), size):
-                if stopping():
+                if should_stop():
                     return None
                 parts.append(self._ranks(scores[first : first + size]))
             errors[name] = np.abs(np.concatenate(parts) - ranks).mean(axis=1)
-        return Errors(errors)
+        return RankErrors(errors)
 
-    def examples(self, step):
-        return [f"the vectors of step {step + 1}"]
+    def format_metrics(self, metrics: dict[str, float]) -> str:
+        return ", ".join(f"{name} {value:.5f}" for name, value in metrics.items())
 
-    def pictures(self, split, judged):
+    def pictures(self, split: str, evaluation: "RankErrors") -> dict[str, np.ndarray]:
+        del split, evaluation
         n = self._sizes[-1]
-        moved, ranks = sweep(self._ranks, n)
-        exact = sorters.get("exact")(moved).numpy()
-        return {f"sweep_{n}": plots.rank_sweep(moved[:, 0], ranks[:, 0], exact[:, 0])}
+        lists, ranks = sweep(self._ranks, n)
+        exact = sorters.get("exact")(lists).numpy()
+        return {f"sweep_{n}": plots.rank_sweep(lists[:, 0], ranks[:, 0], exact[:, 0])}
 
-    def one_line(self, summary):
-        return ", ".join(f"{name} {value:.5f}" for name, value in summary.items())
-
-    def restore_final_weights(self):
-        if self._optimizer.use_ema:
-            self._optimizer.finalize_variable_values(self._model.trainable_variables)
-        # The results are of the weights as they are written.
-        for weight in self._model.weights:
+    def finalize_weights(self) -> None:
+        """Rounds the weights as the file of the artifacts does, so that the results are those of the file."""
+        for weight in self.model.weights:
             weight.assign(tf.cast(tf.cast(weight, tf.float16), tf.float32))
 
-    def finish(self, results):
-        path = os.path.join(self._workdir.path, "sorter.safetensors")
-        test = {name: f"{results['test'][name]:.5f}" for name in self.metrics}
+    def write_artifacts(self, run_dir: RunDirectory, results: dict[str, Any]) -> None:
+        """Writes the weights, with the sizes, test errors and command that they belong to."""
         weights = sorters.to_bytes(
-            self._model,
+            self.model,
             sizes=",".join(map(str, self._sizes)),
-            l1=", ".join(f"{name} {value}" for name, value in test.items()),
+            l1=", ".join(f"{name} {results['test'][name]:.5f}" for name in self.metrics),
             command=self._experiment.command,
         )
-        files.write(path, weights)
+        files.write(os.path.join(run_dir.path, "sorter.safetensors"), weights)
 
 
 @dataclasses.dataclass(frozen=True)
-class Errors:
+class RankErrors:
     """Mean absolute errors of the ranks.
 
     Attributes:
-      of: name -> float32 `[N]`, one a vector.
+      per_vector: name -> float32 `[N]`, the error of each of `N` vectors.
     """
 
-    of: dict
+    per_vector: dict[str, np.ndarray]
 
-    def summarize(self):
+    def summarize(self) -> dict[str, Any]:
         """Returns name -> mean, and "intervals", their 95% intervals over the vectors."""
-        means = {name: float(errors.mean()) for name, errors in self.of.items()}
-        margins = {name: 1.96 * errors.std() / math.sqrt(len(errors)) for name, errors in self.of.items()}
+        means = {name: float(errors.mean()) for name, errors in self.per_vector.items()}
+        margins = {
+            name: 1.96 * errors.std() / math.sqrt(len(errors)) for name, errors in self.per_vector.items()
+        }
         intervals = {name: [max(0.0, means[name] - m), means[name] + m] for name, m in margins.items()}
         return {**means, "intervals": intervals}
 
 
-def extrapolate(sorter, scores, moves):
-    """Ranks scores where they will be, by what the sorter and its gradient say of where they are.
+def extrapolate(sorter: Callable[[tf.Tensor], tf.Tensor], scores: tf.Tensor, moves: tf.Tensor) -> tf.Tensor:
+    """Extrapolates the ranks of moved scores from the value and gradient of a sorter before the move.
 
     Args:
       sorter: function of scores `[B, n]` to ranks `[B, n]`.
       scores, moves: float32 `[B, n]`.
 
     Returns:
-      float32 `[B, n]`: the ranks, and the moves times their derivatives.
+      float32 `[B, n]`: the ranks, plus the Jacobian times the moves.
     """
     with tf.GradientTape() as outer:
         with tf.GradientTape() as inner:
             inner.watch(scores)
             ranks = sorter(scores)
-        seen = tf.zeros_like(ranks)
-        outer.watch(seen)
-        # Backwards is linear in what it starts from, and the derivative of that is the way forwards.
-        back = inner.gradient(ranks, scores, output_gradients=seen, unconnected_gradients="zero")
-    return ranks + outer.gradient(back, seen, output_gradients=moves, unconnected_gradients="zero")
+        seeds = tf.zeros_like(ranks)
+        outer.watch(seeds)
+        # The backward pass is linear in its seeds; its derivative is the forward-mode product.
+        backward = inner.gradient(ranks, scores, output_gradients=seeds, unconnected_gradients="zero")
+    return ranks + outer.gradient(backward, seeds, output_gradients=moves, unconnected_gradients="zero")
 
 
-def results_table(results):
+def results_table(results: dict[str, Any]) -> str:
     """Returns the errors of a trained sorter with their intervals, as text for a terminal."""
     rows = [["mean absolute error of the ranks", "validation", "test"]]
     for name in results["test"]["intervals"]:
@@ -199,11 +213,13 @@ def results_table(results):
     return tables.text_table(rows)
 
 
-def sweep(sorter, n, points=401):
-    """Ranks a list again and again as its first score moves from -1 to 1, past evenly spaced others.
+def sweep(
+    sorter: Callable[[np.ndarray], tf.Tensor], n: int, points: int = 401
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ranks lists whose first score moves from -1 to 1, past evenly spaced others.
 
     Returns:
-      The lists, float32 `[points, n]`, and what the sorter makes of them.
+      The lists and their ranks by the sorter, float32 `[points, n]` each.
     """
     others = np.random.default_rng(0).permutation(np.linspace(-1.0, 1.0, n + 1)[1:-1])
     lists = np.tile(np.concatenate([[0.0], others]).astype(np.float32), [points, 1])

@@ -3,6 +3,7 @@
 import os
 import re
 import tempfile
+from collections.abc import Collection
 
 import tensorflow as tf
 from absl import logging
@@ -10,7 +11,7 @@ from absl import logging
 from rank4class.pipelines.storage import files
 
 _INDEX = re.compile(r"step-(\d+)\.index")
-# What reading and restoring raise where something does not fit.
+# Errors of reading a damaged checkpoint or one of another model.
 UNUSABLE = (tf.errors.OpError, AssertionError, IndexError, RuntimeError, ValueError)
 _PARTIAL = "partial-"
 _UNREADABLE = "unreadable-"
@@ -19,38 +20,38 @@ _UNREADABLE = "unreadable-"
 class Checkpoints:
     """A folder of checkpoints `step-N` of one object.
 
-    A checkpoint is written under another name, then its data get their own name, and its index last: it
-    is there from the moment its index is. Its tensors carry checksums, which are compared before
-    anything is restored.
+    A checkpoint is written under a temporary name. Its data files are renamed first and its index last, so
+    that a checkpoint exists if and only if its index does. The checksums of all tensors are compared before
+    any variable is restored.
 
     Args:
       folder: on disk or in object storage.
       checkpoint: a `tf.train.Checkpoint`.
-      writes: whether this process's files count. Several workers have to write together, for some
-        variables are read from all of them; those of the others go to a folder that is removed.
+      writes: whether this process keeps its files. All workers have to write together, because some
+        variables are read from all of them; all but the chief write to a temporary folder.
     """
 
-    def __init__(self, folder, checkpoint, writes=True):
+    def __init__(self, folder: str, checkpoint: tf.train.Checkpoint, writes: bool = True):
         self.folder = folder
         self._checkpoint = checkpoint
         self._writes = writes
 
-    def steps(self):
-        """Returns the steps of the checkpoints that are there, oldest first."""
-        found = filter(None, map(_INDEX.fullmatch, files.names_in(self.folder)))
-        return sorted(int(match[1]) for match in found)
+    def steps(self) -> list[int]:
+        """Returns the steps of the checkpoints, oldest first."""
+        matches = filter(None, map(_INDEX.fullmatch, files.names_in(self.folder)))
+        return sorted(int(match[1]) for match in matches)
 
-    def write(self, step):
-        """Writes a checkpoint; raises OSError where it cannot, and what was there stays."""
+    def write(self, step: int) -> None:
+        """Writes a checkpoint; raises OSError if that fails. Earlier checkpoints stay."""
         if not self._writes:
             with tempfile.TemporaryDirectory() as folder:
-                self._checkpoint.write(os.path.join(folder, "thrown-away"))
+                self._checkpoint.write(os.path.join(folder, "discarded"))
             return
         files.make_folder(self.folder)
         partial = _PARTIAL + f"step-{step}"
         try:
             self._checkpoint.write(os.path.join(self.folder, partial))
-            # One of the same step would stand there with new data under its old index.
+            # Otherwise new data would appear under the old index of the same step.
             files.remove(self._files_of(f"step-{step}"))
             for path in reversed(self._files_of(partial)):
                 name = os.path.basename(path).removeprefix(_PARTIAL)
@@ -62,8 +63,8 @@ class Checkpoints:
                 "stay, mend that and run the same command again"
             ) from error
 
-    def check(self, step):
-        """Raises ValueError where the checkpoint of a step is damaged."""
+    def check(self, step: int) -> None:
+        """Raises ValueError if the checkpoint of a step is damaged."""
         prefix = self._prefix(step)
         try:
             reader = tf.compat.v1.train.NewCheckpointReader(prefix)
@@ -72,11 +73,11 @@ class Checkpoints:
         except UNUSABLE as error:
             raise ValueError(f"checkpoint {prefix} is damaged: {files.reason(error)}") from error
 
-    def read(self, step):
+    def read(self, step: int) -> None:
         """Restores the checkpoint of a step.
 
         Raises:
-          ValueError: it is damaged, or of another run; some variables may have taken its values.
+          ValueError: it is damaged or of another run. Some variables may have been restored already.
         """
         self.check(step)
         prefix = self._prefix(step)
@@ -86,25 +87,25 @@ class Checkpoints:
         except UNUSABLE as error:
             raise ValueError(f"checkpoint {prefix} is of another run: {files.reason(error)}") from error
 
-    def read_newest(self):
-        """Restores the newest checkpoint that can be, and says which it passes over.
+    def read_newest(self) -> int | None:
+        """Restores the newest usable checkpoint, and logs the newer ones that are not.
 
         Returns:
-          Its step, or None where there is no checkpoint at all.
+          Its step, or None if there is no checkpoint.
 
         Raises:
           ValueError: there are checkpoints, but none can be used.
         """
         steps = self.steps()
-        bad = []
+        unusable = []
         for step in reversed(steps):
             try:
                 self.read(step)
             except ValueError as error:
                 logging.warning("%s; going back to the one before", error)
-                bad.append(step)
+                unusable.append(step)
                 continue
-            self._set_aside(bad)
+            self._set_aside(unusable)
             return step
         if steps:
             raise ValueError(
@@ -113,18 +114,18 @@ class Checkpoints:
             )
         return None
 
-    def keep(self, steps):
-        """Removes all checkpoints but these, and what a killed run left half written."""
+    def keep(self, steps: Collection[int]) -> None:
+        """Removes all other checkpoints and the incomplete files of a killed run."""
         if not self._writes:
             return
-        kept = {f"step-{step}" for step in steps}
+        kept_stems = {f"step-{step}" for step in steps}
         stems = {name.split(".")[0].removesuffix("_temp") for name in files.names_in(self.folder)}
         for stem in stems:
-            if stem not in kept and not stem.startswith(_UNREADABLE):
+            if stem not in kept_stems and not stem.startswith(_UNREADABLE):
                 files.remove(self._files_of(stem))
 
     def _set_aside(self, steps):
-        """Renames bad checkpoints: a later start need not try them, and nothing is lost."""
+        """Renames unusable checkpoints, so that later starts skip them and nothing is lost."""
         for step in steps if self._writes else ():
             for path in self._files_of(f"step-{step}"):
                 folder, name = os.path.split(path)
@@ -135,8 +136,11 @@ class Checkpoints:
         return os.path.join(self.folder, f"step-{step}")
 
     def _files_of(self, stem):
-        """The paths of a checkpoint, its index first: without it the others count for nothing."""
-        every = files.names_in(self.folder)
-        names = [name for name in every if name == f"{stem}_temp" or name.startswith(f"{stem}.")]
+        """Returns the paths of a checkpoint's files, the index first."""
+        names = [
+            name
+            for name in files.names_in(self.folder)
+            if name == f"{stem}_temp" or name.startswith(f"{stem}.")
+        ]
         names.sort(key=lambda name: not name.endswith(".index"))
         return [os.path.join(self.folder, name) for name in names]

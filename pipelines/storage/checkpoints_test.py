@@ -105,7 +105,7 @@ def test_where_none_is_good_nothing_is_begun_anew(tmp_path):
     assert sorted(os.listdir(tmp_path)) == names
 
 
-def test_what_was_half_written_does_not_count_and_goes(tmp_path):
+def test_incomplete_checkpoints_are_ignored_and_removed(tmp_path):
     checkpoints = written(tmp_path, 5)
     (tmp_path / "partial-step-20_temp").mkdir()
     (tmp_path / "partial-step-20_temp" / "part-00000-of-00001.data-00000-of-00001").write_bytes(b"x")

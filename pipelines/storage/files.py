@@ -7,41 +7,46 @@ import os
 import re
 import uuid
 import zipfile
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO
 
+import numpy as np
 import tensorflow as tf
 
 
 @contextlib.contextmanager
-def errors_of(path):
-    """Turns what TensorFlow's file system raises within the block into an `OSError` on `path`."""
+def errors_of(path: str) -> Iterator[None]:
+    """Turns the errors of TensorFlow's file system within the block into an `OSError` that names `path`."""
     try:
         yield
     except tf.errors.OpError as error:
         raise OSError(f"{path}: {reason(error)}") from error
 
 
-_AROUND = re.compile(r"Graph execution error|Detected at|  File|\s*\[\[|Additional GRPC|:\{|\s*$")
+# Lines around the message of TensorFlow's errors.
+_CONTEXT_LINE = re.compile(r"Graph execution error|Detected at|  File|\s*\[\[|Additional GRPC|:\{|\s*$")
 
 
-def reason(error):
-    """Returns the first line of an error's own words, without the operation and the file of which they are.
+def reason(error: BaseException) -> str:
+    """Returns the first line of an error's message, without TensorFlow's operation and file.
 
     >>> message = ["Graph execution error:", "", "{{node Save}} /a/b; No space left on device [Op:SaveV2]"]
     >>> reason(tf.errors.ResourceExhaustedError(None, None, chr(10).join(message)))
     'No space left on device'
     """
     lines = (getattr(error, "message", None) or str(error)).splitlines()
-    line = next((line.strip() for line in lines if not _AROUND.match(line)), type(error).__name__)
+    line = next((line.strip() for line in lines if not _CONTEXT_LINE.match(line)), type(error).__name__)
     return re.sub(r"^(\{\{.*?\}\} )?(\S+; )?(.*?)( \[Op:\w+\])?$", r"\3", line)
 
 
-def exists(path):
+def exists(path: str) -> bool:
+    """Whether a file or folder exists."""
     with errors_of(path):
         return tf.io.gfile.exists(path)
 
 
-def read_text(path):
-    """Returns a file's text; raises ValueError where it is not UTF-8."""
+def read_text(path: str) -> str:
+    """Returns a file's text; raises ValueError if it is not UTF-8."""
     try:
         return read_bytes(path).decode()
     except UnicodeDecodeError as error:
@@ -50,31 +55,32 @@ def read_text(path):
         ) from error
 
 
-def read_bytes(path):
+def read_bytes(path: str) -> bytes:
+    """Returns a file's content."""
     with errors_of(path), tf.io.gfile.GFile(path, "rb") as file:
         return file.read()
 
 
-def check_stored(npz):
-    """Raises ValueError where arrays of `np.load` are compressed: a small file may take gigabytes to read."""
+def check_stored(npz: np.lib.npyio.NpzFile) -> None:
+    """Raises ValueError if a file's arrays are compressed: a small file could take gigabytes to read."""
     if any(member.compress_type != zipfile.ZIP_STORED for member in npz.zip.infolist()):
         raise ValueError("its arrays are compressed")
 
 
-def write(path, content):
-    """Writes a whole file, of text or bytes, or nothing; raises OSError where it cannot."""
+def write(path: str, content: str | bytes) -> None:
+    """Writes a file of text or bytes, completely or not at all; raises OSError if that fails."""
     with writing(path) as file:
         file.write(content)
 
 
 @contextlib.contextmanager
-def writing(path):
-    """Gives a file to write text or bytes to; once the block has ended the whole of it is there, or nothing.
+def writing(path: str) -> Iterator[BinaryIO]:
+    """Opens a file for text or bytes; at the end of the block all of it is at `path`, or nothing.
 
     Raises:
-      OSError: it cannot be written.
+      OSError: the file cannot be written.
     """
-    partial = f"{path}.partial-{uuid.uuid4().hex}"  # others may be writing the same file
+    partial = f"{path}.partial-{uuid.uuid4().hex}"  # other processes may write the same file
     with errors_of(path):
         try:
             with tf.io.gfile.GFile(partial, "wb") as file:
@@ -85,21 +91,22 @@ def writing(path):
             raise
 
 
-def names_in(folder):
-    """Returns the names in a folder, folders without a slash at the end; none where it does not exist."""
+def names_in(folder: str) -> list[str]:
+    """Returns the names in a folder, without a trailing slash; none if the folder does not exist."""
     with errors_of(folder):
         if not tf.io.gfile.exists(folder):
             return []
         return sorted(name.rstrip("/") for name in tf.io.gfile.listdir(folder))
 
 
-def make_folder(path):
+def make_folder(path: str) -> None:
+    """Makes a folder and those above it."""
     with errors_of(path):
         tf.io.gfile.makedirs(path)
 
 
-def make_writable(path):
-    """Makes a folder and writes to it once; raises OSError where that fails."""
+def make_writable(path: str) -> None:
+    """Makes a folder and writes a file to it once; raises OSError if that fails."""
     make_folder(path)
     probe = os.path.join(path, f"partial-{uuid.uuid4().hex}")
     with errors_of(path):
@@ -110,8 +117,8 @@ def make_writable(path):
             remove([probe])
 
 
-def remove(paths):
-    """Removes files and folders, as many as it can."""
+def remove(paths: Iterable[str]) -> None:
+    """Removes as many of the files and folders as possible."""
     for path in paths:
         with contextlib.suppress(tf.errors.OpError):
             if tf.io.gfile.isdir(path):
@@ -120,12 +127,13 @@ def remove(paths):
                 tf.io.gfile.remove(path)
 
 
-def is_local(path):
+def is_local(path: str | os.PathLike) -> bool:
+    """Whether a path is on disk rather than in object storage."""
     return "://" not in os.fspath(path)
 
 
-def to_json(value, *, indent=None):
-    """Returns a value as JSON; numbers that are not finite, which JSON cannot hold, become null.
+def to_json(value: Any, *, indent: int | None = None) -> str:
+    """Returns a value as JSON. Numbers that are not finite, which JSON cannot hold, become null.
 
     >>> to_json({"mean_rank": math.inf, "interval": [1.0, math.nan]})
     '{"mean_rank": null, "interval": [1.0, null]}'
@@ -141,11 +149,11 @@ def _finite(value):
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def printable(text):
-    """Returns a text whose control characters, ends of lines and broken characters are escaped.
+def printable(text: str) -> str:
+    """Escapes a text's control characters, line ends and broken characters.
 
     >>> print(printable("one\\ntwo"))
     one\\ntwo
     """
     control = r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
-    return re.sub(control, lambda found: found[0].encode("unicode_escape").decode(), text)
+    return re.sub(control, lambda match: match[0].encode("unicode_escape").decode(), text)

@@ -12,7 +12,7 @@ def folder(request, tmp_path):
     return str(tmp_path / "here") if request.param == "disk" else f"ram://{tmp_path.name}"
 
 
-def test_what_is_written_is_read(folder):
+def test_writing_and_reading(folder):
     files.make_folder(folder)
     path = os.path.join(folder, "x.json")
     assert not files.exists(path)
@@ -54,7 +54,7 @@ def test_errors_name_the_file(tmp_path):
         files.read_text(str(tmp_path / "nowhere"))
 
 
-def test_what_is_local():
+def test_local_paths():
     assert files.is_local("runs/x")
     assert not files.is_local("gs://bucket/x")
 

@@ -1,15 +1,15 @@
-"""A run's folder: what it holds, whose it is, and what a restart may trust.
+"""The folder of a run: its files, and the checks before a command reads or writes them.
 
 config.json      the experiment
 data.json        hashes of the classes and of each split's examples
-class_texts.json what described the classes, where something did
-metrics.jsonl    one line an evaluation: step, training loss, learning rate, validation metrics
-sessions.jsonl   one line a start of the command: when, where, with what code, how far it came
-tensorboard/     the same for TensorBoard
+class_texts.json descriptions of the classes, if there are any
+metrics.jsonl    one line per evaluation: step, training loss, learning rate, validation metrics
+sessions.jsonl   one line per start of the command: time, host, versions, first and last step
+tensorboard/     event files
 checkpoints/     last/ to resume from, best/ by the monitored metric
-features-*.npz   a frozen encoder's outputs
+features-*.npz   outputs of a frozen encoder
 results.json     written once, at the end
-not_finite.json  the step that stopped the run, if one did
+not_finite.json  report of a step whose loss or gradient was not finite
 lock             held by the process that trains
 """
 
@@ -18,6 +18,7 @@ import math
 import os
 import platform
 import re
+from typing import Any
 
 from rank4class.data.readers import strict_json
 from rank4class.pipelines import config
@@ -27,44 +28,45 @@ from rank4class.pipelines.storage import files
 class RunDirectory:
     """The folder of one experiment's run, on disk or in object storage.
 
+    Attributes:
+      path: of the folder.
+      checkpoints: folder of the checkpoints.
+      tensorboard: folder of the event files.
+      not_finite: file of the report of a step that was not finite.
+
     Args:
       path: of the folder.
-      kind: the experiment's dataclass.
+      experiment_class: the experiment's dataclass.
     """
 
-    def __init__(self, path, kind=config.Experiment):
-        path = os.fspath(path)
-        if not path:
-            raise ValueError("--workdir is empty: name a folder")
-        if "[" in path:
-            raise ValueError(
-                f"{path} has a bracket, by which TensorFlow looks for checkpoints of other names"
-            )
-        self.path, self._kind = path, kind
-        self.checkpoints = os.path.join(path, "checkpoints")
-        self.tensorboard = os.path.join(path, "tensorboard")
-        self._config = os.path.join(path, "config.json")
-        self._data = os.path.join(path, "data.json")
-        self._class_texts = os.path.join(path, "class_texts.json")
-        self._metrics = os.path.join(path, "metrics.jsonl")
-        self._sessions = os.path.join(path, "sessions.jsonl")
-        self.not_finite = os.path.join(path, "not_finite.json")
-        self._results = os.path.join(path, "results.json")
+    def __init__(self, path: str | os.PathLike, experiment_class: type = config.Experiment):
+        self.path, self._experiment_class = _nonempty(path), experiment_class
+        if "[" in self.path:
+            raise ValueError(f"--workdir={self.path}: '[' is a glob character. Choose another path.")
+        self.checkpoints = os.path.join(self.path, "checkpoints")
+        self.tensorboard = os.path.join(self.path, "tensorboard")
+        self.not_finite = os.path.join(self.path, "not_finite.json")
+        self._config = os.path.join(self.path, "config.json")
+        self._data = os.path.join(self.path, "data.json")
+        self._class_texts = os.path.join(self.path, "class_texts.json")
+        self._metrics = os.path.join(self.path, "metrics.jsonl")
+        self._sessions = os.path.join(self.path, "sessions.jsonl")
+        self._results = os.path.join(self.path, "results.json")
         self._lock = None
 
-    def lock(self):
-        """Keeps other processes from training in the folder until `unlock`, or until this one ends.
+    def lock(self) -> None:
+        """Keeps other processes from training in the folder until `unlock`, or until this process ends.
 
-        Object storage knows no locks: there nobody is kept out.
+        A folder that does not exist yet, or is in object storage, is not locked.
 
         Raises:
-          ValueError: another process trains in it.
-          OSError: it cannot be written.
+          ValueError: another process trains in the folder.
+          OSError: the folder cannot be written.
         """
-        if self._lock or not files.is_local(self.path):
+        if self._lock or not files.is_local(self.path) or not files.exists(self.path):
             return
         path = os.path.join(self.path, "lock")
-        lock = open(path, "a+", encoding="utf-8")  # noqa: SIM115, it is held while it is open
+        lock = open(path, "a+", encoding="utf-8")  # noqa: SIM115, the open file holds the lock
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -78,20 +80,21 @@ class RunDirectory:
         lock.flush()
         self._lock = lock
 
-    def unlock(self):
+    def unlock(self) -> None:
+        """Releases the lock, if this process holds it."""
         if self._lock:
             self._lock.close()
             self._lock = None
 
-    def check_owner(self, experiment):
-        """Raises ValueError where the folder belongs to another experiment."""
+    def check_owner(self, experiment: Any) -> None:
+        """Raises ValueError if the folder belongs to another experiment."""
         if not files.exists(self._config):
             return
         try:
-            there = self.experiment()
+            present = self.experiment()
         except ValueError as error:
             raise ValueError(f"{error}; choose another --workdir") from error
-        difference = config.first_difference(there, experiment)
+        difference = config.first_difference(present, experiment)
         if difference:
             field, there, here = difference
             raise ValueError(
@@ -99,39 +102,38 @@ class RunDirectory:
                 "choose another --workdir"
             )
 
-    def check_data(self, hashes):
-        """Raises ValueError where the run was made with other classes or examples.
+    def check_data(self, hashes: dict[str, str], class_texts: tuple[str, ...] | None = None) -> None:
+        """Raises ValueError if the run was made with other classes, examples or class texts.
 
         Args:
           hashes: `task.Task.hashes`.
+          class_texts: descriptions of the classes, or None.
         """
-        if not files.exists(self._data):
-            return
-        kept = read_json(self._data)
-        for name, value in hashes.items():
-            if kept.get(name) != value:
-                what = "classes" if name == "classes" else f"examples of the {name} split"
-                raise ValueError(
-                    f"{self.path} was made with other {what}: restore the data, or choose another --workdir"
-                )
-
-    def check_class_texts(self, texts):
-        """Raises ValueError where the run was made with other texts of the classes."""
+        if files.exists(self._data):
+            saved = read_json(self._data)
+            for name, value in hashes.items():
+                if saved.get(name) != value:
+                    changed = "classes" if name == "classes" else f"examples of the {name} split"
+                    raise ValueError(
+                        f"{self.path} was made with other {changed}: restore the data, or choose another "
+                        "--workdir"
+                    )
         if not files.exists(self._class_texts):
             return
-        kept = read_json(self._class_texts).get("texts")
-        if kept != list(texts or ()):
+        if read_json(self._class_texts).get("texts") != list(class_texts or ()):
             raise ValueError(
                 f"{self.path} was made with other class texts: restore those in {self._class_texts}, or "
                 "choose another --workdir"
             )
 
-    def claim(self, experiment, hashes, class_texts=None):
-        """Makes the folder this experiment's own, and locks it.
+    def claim(
+        self, experiment: Any, hashes: dict[str, str], class_texts: tuple[str, ...] | None = None
+    ) -> None:
+        """Creates the folder for an experiment, and locks it.
 
         Raises:
-          ValueError: another process trains in it, or it has become another experiment's meanwhile.
-          OSError: it cannot be written.
+          ValueError: another process trains in the folder, or has claimed it for another experiment.
+          OSError: the folder cannot be written.
         """
         files.make_folder(self.path)
         self.lock()
@@ -142,81 +144,81 @@ class RunDirectory:
                 write_json(self._class_texts, {"texts": class_texts})
             files.write(self._config, config.to_json(experiment))
 
-    def check_shared(self, experiment, hashes):
-        """Raises ValueError where a worker's folder, flags or data are not those of the chief.
-
-        Args:
-          experiment, hashes: the worker's own; the chief has claimed the folder.
-        """
+    def check_shared(
+        self, experiment: Any, hashes: dict[str, str], class_texts: tuple[str, ...] | None = None
+    ) -> None:
+        """Raises ValueError if a worker's folder, experiment or data differ from those the chief claimed."""
         if not files.exists(self._config):
             raise ValueError(
                 f"{self.path} is not the chief's folder: all workers need one and the same --workdir"
             )
         self.check_owner(experiment)
-        self.check_data(hashes)
+        self.check_data(hashes, class_texts)
 
-    def experiment(self):
+    def experiment(self) -> Any:
         """Returns the experiment that the folder belongs to.
 
         Raises:
-          FileNotFoundError, ValueError: there is none, or it is broken.
+          FileNotFoundError: the folder has no config.
+          ValueError: the config is damaged.
         """
         if not files.exists(self._config):
             raise FileNotFoundError(f"{self.path} is not a run's folder: it has no config.json")
-        return config.from_json(files.read_text(self._config), self._config, self._kind)
+        return config.from_json(files.read_text(self._config), self._config, self._experiment_class)
 
-    def results(self):
-        """Returns the finished run's results, or None."""
+    def results(self) -> dict[str, Any] | None:
+        """Returns the results of a finished run, or None."""
         if not files.exists(self._results):
             return None
         results = read_json(self._results)
         if not all(isinstance(results.get(split), dict) for split in ("validation", "test")):
             raise ValueError(f"{self._results}: no results of a finished run. Restore it, or remove it.")
-        return results | {split: _restored(results[split]) for split in ("validation", "test")}
+        return results | {split: _null_to_inf(results[split]) for split in ("validation", "test")}
 
-    def write_results(self, results):
+    def write_results(self, results: dict[str, Any]) -> None:
         write_json(self._results, results)
 
-    def write_not_finite(self, report):
-        write_json(self.not_finite, report)
-
-    def history(self):
+    def history(self) -> list[dict[str, float]]:
         """Returns the evaluations so far, oldest first."""
-        return [_restored(line) for line in _read_lines(self._metrics)]
+        return [_null_to_inf(line) for line in _read_lines(self._metrics)]
 
-    def write_history(self, history):
+    def write_history(self, history: list[dict[str, float]]) -> None:
         _write_lines(self._metrics, history)
 
-    def sessions(self):
+    def sessions(self) -> list[dict[str, Any]]:
         """Returns the starts of the command so far, oldest first."""
         return _read_lines(self._sessions)
 
-    def write_sessions(self, sessions):
+    def write_sessions(self, sessions: list[dict[str, Any]]) -> None:
         _write_lines(self._sessions, sessions)
 
 
-TUNING = "tuning"  # the folder of a grid's runs that were to choose by
-RUN = ("config.json", "data.json")  # files that every run's folder has
+TUNING = "tuning"  # folder of the runs that select a grid's hyperparameters
+RUN = ("config.json", "data.json")  # files in every run's folder
 _SORTER_STUDY = re.compile(r".+-rate.+-seed\d+\.json")
 
 
-def check_folder(path, kind):
+def check_folder(path: str | os.PathLike, kind: str) -> str:
     """Returns the path of a folder to write to, as a string.
 
     Args:
       path: of the folder, which need not exist.
-      kind: of what is to be written: "training", "sweep" or "study of sorters".
+      kind: of its contents: "training", "sweep" or "study of sorters".
 
     Raises:
-      ValueError: the path is empty, or the folder holds what another command has written.
+      ValueError: the path is empty, or another command wrote to the folder.
     """
-    path = os.fspath(path)
-    if not path:
-        raise ValueError("--workdir is empty: name a folder")
+    path = _nonempty(path)
     present = _kind_in(path)
     if present not in (None, kind):
         raise ValueError(f"{path}: the folder holds a {present}. Choose another --workdir.")
     return path
+
+
+def _nonempty(path):
+    if not os.fspath(path):
+        raise ValueError("--workdir is empty: name a folder")
+    return os.fspath(path)
 
 
 def _kind_in(path):
@@ -239,17 +241,18 @@ def _holds_run(path):
     return all(files.exists(os.path.join(path, name)) for name in RUN)
 
 
-def read_json(path):
-    """Returns the object that a file holds; raises ValueError, with a remedy, where it is damaged."""
+def read_json(path: str) -> dict[str, Any]:
+    """Returns the object in a JSON file; raises ValueError, with a remedy, if the file is damaged."""
     return _parse(files.read_text(path), path)
 
 
-def write_json(path, value):
+def write_json(path: str, value: Any) -> None:
+    """Writes a JSON file for people to read."""
     files.write(path, files.to_json(value, indent=2) + "\n")
 
 
-def _restored(metrics):
-    """Returns metrics as they were written: those that are not finite, null in JSON, are infinite."""
+def _null_to_inf(metrics):
+    """Returns metrics as they were written: JSON holds null for those that are not finite."""
     return {name: math.inf if value is None else value for name, value in metrics.items()}
 
 
@@ -264,11 +267,12 @@ def _write_lines(path, values):
     files.write(path, "".join(files.to_json(value) + "\n" for value in values))
 
 
-def _parse(text, where):
+def _parse(text, location):
+    remedy = "remove it, or choose another --workdir"
     try:
         parsed = strict_json.parse(text)
     except ValueError as error:
-        raise ValueError(f"{where} is damaged ({error}): remove it, or choose another --workdir") from error
+        raise ValueError(f"{location} is damaged ({error}): {remedy}") from error
     if not isinstance(parsed, dict):
-        raise ValueError(f"{where} is damaged (no JSON object): remove it, or choose another --workdir")
+        raise ValueError(f"{location} is damaged (no JSON object): {remedy}")
     return parsed

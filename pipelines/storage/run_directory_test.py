@@ -30,7 +30,7 @@ DAMAGES = {
         ("config.json", lambda run: run.experiment()),
         ("config.json", lambda run: run.check_owner(config.Experiment())),
         ("data.json", lambda run: run.check_data({"train": "x"})),
-        ("class_texts.json", lambda run: run.check_class_texts(())),
+        ("class_texts.json", lambda run: run.check_data({}, ())),
         ("results.json", lambda run: run.results()),
         ("metrics.jsonl", lambda run: run.history()),
         ("sessions.jsonl", lambda run: run.sessions()),

@@ -80,7 +80,7 @@ class Task:
         )
         return next(iter(indices)).numpy()
 
-    def blame_training(self, experiment, step):
+    def raise_first_unreadable(self, experiment, step):
         """Raises ValueError on the first example of a training step that cannot be read, if any."""
         data.raise_first_unreadable(
             self.splits["train"], self.training_examples(experiment, step), self.preprocess

@@ -13,7 +13,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.task import frozen_features, hashing, loading, task
 from rank4class.pipelines.training import optimization, rank_training
-from rank4class.pipelines.training.train_step import build_steps
+from rank4class.pipelines.training.train_step import StepOptions, build_steps
 
 
 @pytest.fixture
@@ -327,9 +327,10 @@ def test_class_weights_weigh_the_loss():
     each = losses.get("softmax", reduction="none")(labels, model(features)).numpy()
     weights = np.linspace(0.0, 2.0, len(each), dtype=np.float32)
     batches = iter(tf.data.Dataset.from_tensors((features, labels, weights)))
-    loss = optimization.build_loss(experiment, total_steps=1)
+    loss = optimization.build_loss(experiment.loss, seed=experiment.seed)
     optimizer, strategy = tf.keras.optimizers.SGD(0.0), tf.distribute.get_strategy()
-    step = build_steps(strategy, model, loaded.scorer(model, "train"), loss, optimizer, experiment)
+    options = StepOptions.of(experiment)
+    step = build_steps(strategy, model, loaded.scorer(model, "train"), loss, optimizer, options)
     [loss] = step(batches, first=0, count=1).losses
     assert loss == pytest.approx(np.mean(weights * each), rel=1e-5)
 
@@ -487,7 +488,7 @@ def test_corrupt_images_in_records(records, caplog):
     section = config.Data(name="imagenet", path=records, image_size=8, augmentation="random_crop")
     experiment, loaded = loaded_with(section)
     with pytest.raises(ValueError, match=f"{records}/train-00000-of-00001 record 3 cannot be read: "):
-        loaded.blame_training(experiment, step=0)
+        loaded.raise_first_unreadable(experiment, step=0)
     experiment, loaded = loaded_with(dataclasses.replace(section, on_invalid_row="skip"))
     assert f"1 left out, the first: {records}/train-00000-of-00001 record 3 cannot" in caplog.text
     assert loaded.splits["train"].labels.tolist() == [0, 1, 0]

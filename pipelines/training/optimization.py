@@ -1,6 +1,7 @@
-"""Losses, optimizers and their schedules as an experiment describes them."""
+"""Losses, optimizers and their schedules, built from the config."""
 
 import contextlib
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 from official.modeling.optimization import lr_schedule
@@ -8,38 +9,52 @@ from official.modeling.optimization import lr_schedule
 from rank4class import losses
 from rank4class.losses.ops import set_sizes
 from rank4class.models import sorters
+from rank4class.pipelines import config
 from rank4class.pipelines.config.optimizers import OPTIMIZERS
 
+LearningRateSchedule = tf.keras.optimizers.schedules.LearningRateSchedule
 
-def build_loss(experiment, total_steps, max_relevant=None, rank_fn=None, l1_steps=None):
+
+def build_loss(
+    loss_config: config.Loss,
+    *,
+    seed: int = 0,
+    temperature: LearningRateSchedule | None = None,
+    count_prior: str = "none",
+    max_relevant: int | None = None,
+    rank_fn: Callable | None = None,
+    l1_steps: int | None = None,
+) -> Callable:
     """Builds the loss that `config.Loss` describes.
 
     Args:
-      experiment: a checked `config.Experiment`.
-      total_steps: over which a temperature changes.
-      max_relevant: how many classes an example has at most, for the losses that ask; None where they are ids.
-      rank_fn: of a loss that takes one, or None for its own.
-      l1_steps: how many steps the mean absolute error runs beside the loss; None: all.
+      loss_config: a checked `config.Loss`.
+      seed: of the losses that draw noise.
+      temperature: function of a step, see `build_temperature`; None is the config's.
+      count_prior: name of the count prior; "learned" adds its negative log-likelihood.
+      max_relevant: largest number of classes of an example, for the losses with that option; None for class
+        ids.
+      rank_fn: of a loss on ranks, or None for its default.
+      l1_steps: number of steps that the mean absolute error is added to the loss; None: all.
 
     Returns:
       A function of a step's number, from 0, labels, `task.ModelOutputs` and weights to the losses, float32
       `[B]`.
     """
-    name, knobs = experiment.loss.name, experiment.loss.options()
+    name, options = loss_config.name, loss_config.options()
     known = losses.option_names(name)
-    given = {"seed": experiment.seed, "max_relevant": max_relevant, "rank_fn": rank_fn}
-    knobs |= {knob: value for knob, value in given.items() if knob in known}
-    temperature = build_temperature(experiment.loss, total_steps)
+    context = {"seed": seed, "max_relevant": max_relevant, "rank_fn": rank_fn}
+    options |= {option: value for option, value in context.items() if option in known}
 
     def loss(number, labels, outputs, weights):
         changing = {} if temperature is None else {"temperature": temperature(number)}
         if l1_steps is not None:
-            changing["l1"] = tf.where(number < l1_steps, knobs["l1"], 0.0)
-        each = losses.get(name, **{**knobs, **changing})
-        value = each.of_scores(outputs.scores, labels, where=outputs.where, weights=weights)
-        if experiment.loss.fine_tune:
+            changing["l1"] = tf.where(number < l1_steps, options["l1"], 0.0)
+        ranking_loss = losses.get(name, **{**options, **changing})
+        value = ranking_loss.of_scores(outputs.scores, labels, where=outputs.where, weights=weights)
+        if loss_config.fine_tune:
             value += weights * _sorting_error(rank_fn.sorter, outputs, name)
-        if experiment.count_prior.name != "learned":
+        if count_prior != "learned":
             return value
         return value + weights * set_sizes.count_nll(outputs.log_counts, labels, where=outputs.where)
 
@@ -47,65 +62,72 @@ def build_loss(experiment, total_steps, max_relevant=None, rank_fn=None, l1_step
 
 
 def _sorting_error(sorter, outputs, loss_name):
-    """Returns how far a sorter's ranks of a model's scores are off, from which the sorter alone learns."""
+    """Returns the mean absolute error of a sorter's ranks; its gradient reaches the sorter only."""
     lists, where = tf.stop_gradient(outputs.scores), outputs.where
     if loss_name in losses.BATCH_LOSSES:
         lists, where = tf.transpose(lists), None if where is None else tf.transpose(where)
     return tf.reduce_mean(tf.abs(sorter(lists, where=where) - sorters.Exact()(lists, where=where)))
 
 
-def build_temperature(section, total_steps):
-    """Builds the temperature over the steps: a Keras schedule, or None where `config.Loss` has it stay."""
-    if section.final_temperature is None:
+def build_temperature(loss_config: config.Loss, total_steps: int) -> LearningRateSchedule | None:
+    """Builds the temperature over the steps; returns None if `config.Loss` keeps it constant."""
+    if loss_config.final_temperature is None:
         return None
-    first = losses.get(section.name, **section.options()).options["temperature"]
+    first = losses.get(loss_config.name, **loss_config.options()).options["temperature"]
     last_step = max(1, total_steps - 1)
-    rate = section.final_temperature / first
-    return tf.keras.optimizers.schedules.ExponentialDecay(first, last_step, rate)
+    ratio = loss_config.final_temperature / first
+    return tf.keras.optimizers.schedules.ExponentialDecay(first, last_step, ratio)
 
 
-def build_schedule(section, total_steps):
+def build_schedule(optimizer_config: config.Optimizer, total_steps: int) -> LearningRateSchedule:
     """Builds the learning rate over the steps that `config.Optimizer` describes."""
-    schedule = _decay(section, total_steps)
-    warmup_steps = round(section.warmup_fraction * total_steps)
+    rate = optimizer_config.learning_rate
+    if optimizer_config.decay == "cosine":
+        schedule = tf.keras.optimizers.schedules.CosineDecay(rate, total_steps)
+    else:
+        end = 0.0 if optimizer_config.decay == "linear" else rate
+        schedule = tf.keras.optimizers.schedules.PolynomialDecay(rate, total_steps, end)
+    warmup_steps = round(optimizer_config.warmup_fraction * total_steps)
     if not warmup_steps:
         return schedule
     return lr_schedule.LinearWarmup(schedule, warmup_steps, warmup_learning_rate=0.0)
 
 
-def _decay(section, total_steps):
-    if section.decay == "cosine":
-        return tf.keras.optimizers.schedules.CosineDecay(section.learning_rate, total_steps)
-    end = 0.0 if section.decay == "linear" else section.learning_rate
-    return tf.keras.optimizers.schedules.PolynomialDecay(section.learning_rate, total_steps, end)
-
-
-def build_optimizer(section, schedule, precision="float32"):
+def build_optimizer(
+    optimizer_config: config.Optimizer, schedule: LearningRateSchedule | float, precision: str = "float32"
+) -> tf.keras.optimizers.Optimizer:
     """Builds the Keras optimizer that `config.Optimizer` describes.
 
     Args:
-      section: a `config.Optimizer`.
-      schedule: the learning rate, a float or a Keras schedule.
-      precision: of the model; float16 needs the loss scaled, which the optimizer then does.
+      optimizer_config: a checked `config.Optimizer`.
+      schedule: learning rate.
+      precision: of the model; with "mixed_float16" the optimizer scales the loss.
     """
-    average = {"use_ema": section.ema_momentum is not None, "ema_momentum": section.ema_momentum or 0.0}
-    optimizer = OPTIMIZERS[section.name](schedule, **section.options(), **average)
+    momentum = optimizer_config.ema_momentum
+    average = {"use_ema": momentum is not None, "ema_momentum": momentum or 0.0}
+    optimizer = OPTIMIZERS[optimizer_config.name](schedule, **optimizer_config.options(), **average)
     if precision == "mixed_float16":
         return tf.keras.mixed_precision.LossScaleOptimizer(optimizer)
     return optimizer
 
 
+def assign_averages(model: tf.keras.Model, optimizer: tf.keras.optimizers.Optimizer) -> None:
+    """Sets the model's weights to their moving averages, if the optimizer computes any."""
+    if optimizer.use_ema:
+        optimizer.finalize_variable_values(model.trainable_variables)
+
+
 @contextlib.contextmanager
-def averaged(model, optimizer):
-    """Gives the model the moving averages of its weights within the block, where the optimizer keeps any."""
+def averaged(model: tf.keras.Model, optimizer: tf.keras.optimizers.Optimizer) -> Iterator[None]:
+    """Sets the model's weights to their moving averages within the block; see `assign_averages`."""
     if not optimizer.use_ema:
         yield
         return
     variables = model.trainable_variables
-    kept = [variable.numpy() for variable in variables]
-    optimizer.finalize_variable_values(variables)
+    values = [variable.numpy() for variable in variables]
+    assign_averages(model, optimizer)
     try:
         yield
     finally:
-        for variable, value in zip(variables, kept, strict=True):
+        for variable, value in zip(variables, values, strict=True):
             variable.assign(value)

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from rank4class import losses
 from rank4class.pipelines import config
+from rank4class.pipelines.config.optimizers import OPTIMIZERS
 from rank4class.pipelines.task import task
 from rank4class.pipelines.training import optimization
 
@@ -26,15 +27,15 @@ def test_a_temperature_goes_exponentially_from_the_first_step_to_the_last():
     temperature = optimization.build_temperature(section, total_steps=5)
     np.testing.assert_allclose([float(temperature(step)) for step in range(5)], [4.0, 2.0, 1.0, 0.5, 0.25])
     assert float(optimization.build_temperature(section, total_steps=1)(0)) == 4.0
-    own = config.Loss(name="gumbel_approx_ndcg", final_temperature=0.4)
-    assert float(optimization.build_temperature(own, total_steps=2)(0)) == pytest.approx(0.1)
+    gumbel = config.Loss(name="gumbel_approx_ndcg", final_temperature=0.4)
+    assert float(optimization.build_temperature(gumbel, total_steps=2)(0)) == pytest.approx(0.1)
     assert optimization.build_temperature(config.Loss(temperature=4.0), total_steps=5) is None
 
 
 @pytest.mark.nightly
 def test_each_step_has_its_temperature():
-    experiment = config.Experiment(loss=config.Loss(temperature=4.0, final_temperature=1.0))
-    loss = optimization.build_loss(experiment, total_steps=3)
+    section = config.Loss(temperature=4.0, final_temperature=1.0)
+    loss = optimization.build_loss(section, temperature=optimization.build_temperature(section, 3))
     scores, weights = tf.constant([[0.0, 1.0, 3.0], [2.0, 0.0, -1.0]]), tf.constant([1.0, 0.5])
     outputs = task.ModelOutputs(scores)
     compiled = tf.function(loss, jit_compile=True)
@@ -48,13 +49,13 @@ def test_each_step_has_its_temperature():
 
 
 def test_classes_that_take_no_part_are_not_in_the_loss():
-    loss = optimization.build_loss(config.Experiment(), total_steps=1)
+    loss = optimization.build_loss(config.Loss())
     scores, where = tf.constant([[0.0, 1.0, 9.0]]), tf.constant([[True, True, False]])
-    found = loss(0, tf.constant([1]), task.ModelOutputs(scores, where), tf.constant([2.0]))
-    np.testing.assert_allclose(found, 2.0 * np.log1p(np.exp([-1.0])), rtol=1e-6)
+    result = loss(0, tf.constant([1]), task.ModelOutputs(scores, where), tf.constant([2.0]))
+    np.testing.assert_allclose(result, 2.0 * np.log1p(np.exp([-1.0])), rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", config.OPTIMIZERS)
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_optimizer_follows_its_schedule(name):
     section = config.Optimizer(name=name, learning_rate=0.1, decay="linear")
     optimizer = optimization.build_optimizer(section, optimization.build_schedule(section, total_steps=2))

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C, noted so that a training can stop between two steps and save."""
+"""SIGTERM and Ctrl-C, recorded so that a training saves and stops between two steps."""
 
 import signal
 import threading
@@ -7,38 +7,43 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Interrupted(Exception):
-    """A training saved and stopped because it was asked to.
+    """A training saved and stopped after a signal.
 
     Attributes:
-      signal: the number of the signal that asked, here or at another worker.
+      signal: number of the signal, received here or by another worker.
     """
 
-    def __init__(self, step, number):
+    def __init__(self, step: int, number: int):
         super().__init__(f"saved after step {step} and stopped: the same command goes on from there")
         self.signal = number
 
 
 class Interruption:
-    """While it is entered, the first signal is noted, and a second one ends the process as ever."""
+    """Context manager that records the first signal; a second one ends the process.
+
+    Attributes:
+      signal: number of the signal, 0 before it comes.
+    """
 
     def __init__(self):
         self.signal = 0
-        self._before = {}
+        self._handlers = {}
 
     @property
-    def requested(self):
+    def requested(self) -> bool:
+        """Whether a signal has come."""
         return bool(self.signal)
 
-    def __enter__(self):
-        if threading.current_thread() is threading.main_thread():  # no other may handle signals
-            self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
+    def __enter__(self) -> "Interruption":
+        if threading.current_thread() is threading.main_thread():  # no other thread may handle signals
+            self._handlers = {number: signal.signal(number, self._record) for number in SIGNALS}
         return self
 
-    def __exit__(self, *_):
-        for number, handler in self._before.items():
+    def __exit__(self, *_) -> None:
+        for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
-    def _note(self, number, _):
+    def _record(self, number, _):
         self.signal = number
         self.__exit__()
-        print("stopping after this step, to save; once more stops at once", flush=True)
+        print("Saving after this step. Press Ctrl-C again to quit immediately.", flush=True)

@@ -1,290 +1,167 @@
-"""Training a rank model: from an experiment to a folder with its best checkpoint and its results."""
+"""Training of a rank model: from an experiment to a folder with its best checkpoint and its results."""
 
-import contextlib
 import math
 import os
+from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from rank4class import data, losses, models
+from rank4class import data
 from rank4class.pipelines import config, distribution
-from rank4class.pipelines.config import rank_functions
-from rank4class.pipelines.evaluation import evaluator
-from rank4class.pipelines.reporting import plots
-from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory, check_folder
-from rank4class.pipelines.task import count_checks, loading
-from rank4class.pipelines.training import optimization, tensorboard
-from rank4class.pipelines.training.train_state import TrainState, best_model, run_of
-from rank4class.pipelines.training.trainer import Trainer
+from rank4class.pipelines.task import loading
+from rank4class.pipelines.task.task import Task
+from rank4class.pipelines.training import optimization
+from rank4class.pipelines.training.rank_model_task import RankModelTask, build_model
+from rank4class.pipelines.training.train_state import TrainState, best_checkpoints, run_hash
+from rank4class.pipelines.training.trainer import Schedule, Trainer
 
 
-def train(experiment, path, *, strategy=None, loaded=None, progress=True):
-    """Trains an experiment, or goes on where an interrupted run of it stopped.
+def train(
+    experiment: config.Experiment,
+    path: str | os.PathLike,
+    *,
+    strategy: tf.distribute.Strategy | None = None,
+    loaded: Task | None = None,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Trains an experiment, or resumes an interrupted run of it.
 
     Args:
       experiment: a `config.Experiment`.
-      path: the run's folder, `RunDirectory`; all workers see the same one.
+      path: the run's folder, a `RunDirectory`; all workers see the same one.
       strategy: a `tf.distribute.Strategy`; None is one device.
-      loaded: the experiment's `task.Task`, if it is there already.
+      loaded: the experiment's `task.Task`, if it is loaded already.
       progress: whether to show a progress bar.
 
     Returns:
-      The results, as they stand in `results.json`.
+      The results, as in `results.json`.
 
     Raises:
       ValueError, FileNotFoundError: the experiment cannot run; the message says why.
       OSError: the folder cannot be written, or another worker was lost. The checkpoints stay.
       FloatingPointError: the loss or its gradient was not finite. The checkpoints are those from before.
-      Interrupted: SIGTERM or Ctrl-C came; the run has saved, and the same call goes on.
+      Interrupted: after SIGTERM or Ctrl-C. The run has saved, and the same call resumes it.
     """
     config.check(experiment)
     strategy = strategy or tf.distribute.get_strategy()
     distribution.check(experiment, strategy)
-    path = check_folder(path, "training")
-    workdir = RunDirectory(path)
-    workdir.check_owner(experiment)
-    if workdir.results():
-        logging.info("%s is finished already", path)
-        return workdir.results()
-    with contextlib.ExitStack() as stack:
-        stack.callback(workdir.unlock)
-        if distribution.is_chief(strategy) and files.exists(path):
-            workdir.lock()
-        loaded = loaded or loading.load(experiment, path)
-        workdir.check_data(loaded.hashes)
-        workdir.check_class_texts(loaded.class_texts)
-        if distribution.reads_elsewhere(strategy) and isinstance(loaded.preprocess, data.WordPiece):
-            raise ValueError(
-                "the servers of this TPU cannot cut texts into tokens: set data.cache=True to send them cut"
-            )
-        return RankTraining(experiment, strategy, loaded, workdir, progress).run()
-
-
-class RankTraining(Trainer):
-    """A training of a rank model on a problem.
-
-    Args:
-      experiment: a checked `config.Experiment`.
-      loaded: its `task.Task`.
-      strategy, workdir, progress: see `Trainer`.
-    """
-
-    def __init__(self, experiment, strategy, loaded, workdir, progress):
-        self._loaded = loaded
-        self.metrics = _metrics(experiment, loaded)
-        self.loss_name = experiment.loss.name
-        self.patience = experiment.patience
-        self.train_examples = len(loaded.splits["train"])
-        _check_k(experiment, loaded)
-        count_checks.check(experiment, loaded.splits["train"])
-        epoch_steps = self.train_examples / experiment.batch_size
-        total = experiment.steps or math.ceil(experiment.epochs * epoch_steps)
-        self._temperature = optimization.build_temperature(experiment.loss, total)
-        super().__init__(
-            experiment,
-            strategy,
-            workdir,
-            progress,
-            total=total,
-            evaluation_steps=math.ceil(epoch_steps / experiment.evaluations_per_epoch),
-            hashes=loaded.hashes,
-            class_texts=loaded.class_texts,
-            monitor=experiment.monitor,
-        )
-
-    def build_model(self):
-        return build_model(self._experiment, self._loaded, self._strategy)
-
-    def build_scorer(self):
-        return self._loaded.scorer(self._model, "train", self._experiment.count_prior.name)
-
-    def build_loss(self):
-        section, epoch_steps = self._experiment.loss, self.train_examples / self._experiment.batch_size
-        rank_fn = getattr(self._model, "rank_sorter", None)  # one that is fine-tuned
-        if rank_fn is not None:
-            rank_fn = rank_fn.rank_fn
-        elif section.rank_fn is not None:
-            rank_fn = build_rank_fn(self._experiment, self._loaded, self._strategy)
-        return optimization.build_loss(
-            self._experiment,
-            self._total,
-            self._loaded.max_relevant("train"),
-            rank_fn,
-            None if section.l1_epochs is None else math.ceil(section.l1_epochs * epoch_steps),
-        )
-
-    def build_judges(self):
-        self._judges = judges(self._experiment, self._loaded, self._model, self._strategy)
-
-    def batches(self, step, context):
-        return self._loaded.training_batches(self._experiment, step, context)
-
-    def judge(self, split, stopping):
-        batches = self._loaded.read(self._experiment, split, self._strategy)
-        return self._judges[split](batches, stopping=stopping)
-
-    def blame(self, step):
-        self._loaded.blame_training(self._experiment, step)
-
-    def examples(self, step):
-        split = self._loaded.splits["train"]
-        return [split.origin(i) for i in self._loaded.training_examples(self._experiment, step)]
-
-    def scalars(self, step):
-        return {} if self._temperature is None else {"train/temperature": self._temperature(step)}
-
-    def pictures(self, name, judged):
-        split, loaded = self._loaded.splits[name], self._loaded
-        pictures = {
-            "rank_of_the_true_class": plots.rank_histogram(
-                judged.ranks, loaded.num_scored(name), several=split.multi_label
-            )
-        }
-        judgeable = judged.top_classes >= 0  # the ranks show the others
-        if not split.multi_label and judgeable.any():
-            pictures["confusion_matrix"] = plots.confusion_matrix(
-                split.labels[judgeable], judged.top_classes[judgeable], loaded.scored_class_names(name)
-            )
-        if self._experiment.count_prior.name != "none":
-            pictures["number_of_classes"] = self._picture_counts(name)
-        return pictures
-
-    def _picture_counts(self, name):
-        """Draws what the model takes for the number of classes of a split's first batch."""
-        features, _, weights = next(iter(self._loaded.evaluation_batches(self._experiment, name)))
-        scorer = self._loaded.scorer(self._model, name, self._experiment.count_prior.name)
-        laws = np.exp(scorer(features).log_counts.numpy()[weights.numpy() > 0])
-        known = self._loaded.splits["train"].num_relevant()
-        return plots.count_laws(laws, self._loaded.splits[name].num_relevant()[: len(laws)], known)
-
-    def finish(self, results):
-        if isinstance(self._model, models.RankModel):  # items have no vectors of their own
-            vectors = self._model.encode_classes(training=False)
-            tensorboard.write_projector(self._workdir.tensorboard, self._loaded.class_names, vectors)
-
-
-def build_model(experiment, loaded, strategy):
-    """Builds a problem's model in an experiment's precision under a strategy."""
-    before = tf.keras.mixed_precision.global_policy()
-    tf.keras.mixed_precision.set_global_policy(experiment.precision)
+    run_dir = RunDirectory(check_folder(path, "training"))
+    run_dir.check_owner(experiment)
+    if results := run_dir.results():
+        logging.info("%s is finished already", run_dir.path)
+        return results
     try:
-        with strategy.scope():
-            model = loaded.build_model(experiment)
+        if distribution.is_chief(strategy):
+            run_dir.lock()
+        loaded = loaded or loading.load(experiment, run_dir.path)
+        run_dir.check_data(loaded.hashes, loaded.class_texts)
+        if distribution.reads_remotely(strategy) and isinstance(loaded.preprocess, data.WordPiece):
+            raise ValueError(
+                "data.cache=False: the servers of this TPU cannot tokenize text. Set it to True to send "
+                "tokens."
+            )
+        return build_trainer(experiment, loaded, run_dir, strategy, progress).train()
     finally:
-        tf.keras.mixed_precision.set_global_policy(before)
-    if experiment.loss.fine_tune:
-        model.rank_sorter = build_rank_fn(experiment, loaded, strategy).sorter
-    return model
+        run_dir.unlock()
 
 
-def build_rank_fn(experiment, loaded, strategy):
-    """Builds the rank function of an experiment's loss, for lists of its classes or of a replica's batch."""
-    section = experiment.loss
-    n = loaded.num_scored("train")
-    if section.name in losses.BATCH_LOSSES:
-        n = experiment.batch_size // strategy.num_replicas_in_sync // experiment.accumulation_steps
+def build_trainer(
+    experiment: config.Experiment,
+    loaded: Task,
+    run_dir: RunDirectory,
+    strategy: tf.distribute.Strategy,
+    progress: bool = True,
+) -> Trainer:
+    """Builds model and optimizer of an experiment, and the trainer that joins them in a run directory."""
+    tf.keras.utils.set_random_seed(experiment.seed)
+    schedule = build_schedule(experiment, len(loaded.splits["train"]))
+    task = RankModelTask(experiment, loaded, schedule, strategy)
     with strategy.scope():
-        return rank_functions.get(section.rank_fn, n, section.sorter)
-
-
-def judges(experiment, loaded, model, strategy):
-    """Returns split -> `evaluator.Evaluator` of it, one for the splits that score alike."""
-
-    def judge(*splits):
-        metrics = evaluator.applicable_metrics(experiment.metrics, loaded.num_scored(splits[0]))
-        return evaluator.Evaluator(
-            loaded.scorer(model, splits[0], experiment.count_prior.name),
-            metrics,
-            max_relevant=loaded.max_relevant(*splits),
-            strategy=strategy,
-            jit_compile=experiment.jit_compile,
+        optimizer = optimization.build_optimizer(
+            experiment.optimizer, schedule.learning_rate, experiment.precision
         )
-
-    alike = ("train", "validation", "test") if loaded.seen is None else ("train", "validation")
-    seen = dict.fromkeys(alike, judge(*alike))
-    return seen if loaded.seen is None else {**seen, "test": judge("test")}
+    return Trainer(task, optimizer, run_dir, experiment, schedule, strategy, progress=progress)
 
 
-def _metrics(experiment, loaded):
-    """The metrics that say something about the validation split."""
-    num_scored = loaded.num_scored("validation")
-    metrics = evaluator.applicable_metrics(experiment.metrics, num_scored)
-    if experiment.monitor not in metrics:
-        raise ValueError(f"monitor {experiment.monitor!r} says nothing about {num_scored} classes")
-    return metrics
+def build_schedule(experiment: config.Experiment, train_examples: int) -> Schedule:
+    """Returns the `Schedule` of an experiment with a number of training examples."""
+    epoch_steps = train_examples / experiment.batch_size
+    total_steps = experiment.steps or math.ceil(experiment.epochs * epoch_steps)
+    return Schedule(
+        total_steps=total_steps,
+        evaluation_steps=math.ceil(epoch_steps / experiment.evaluations_per_epoch),
+        learning_rate=optimization.build_schedule(experiment.optimizer, total_steps),
+        temperature=optimization.build_temperature(experiment.loss, total_steps),
+        checkpoint_steps=experiment.checkpoint_steps,
+        steps_per_execution=experiment.steps_per_execution,
+        monitor=experiment.monitor,
+        patience=experiment.patience,
+    )
 
 
-def _check_k(experiment, loaded):
-    """A loss that selects `k` classes needs more: of all of them it is always 0."""
-    k, num_classes = getattr(experiment.loss, "k", None), loaded.num_scored("train")
-    if k is not None and k >= num_classes:
-        raise ValueError(f"loss.k {k} selects all of the {num_classes} classes that are trained: lower it")
-
-
-def restore(path, which="best", strategy=None):
-    """Loads a run's problem and its model with the weights of a checkpoint.
+def restore(
+    path: str | os.PathLike, which: str = "best", strategy: tf.distribute.Strategy | None = None
+) -> tuple[config.Experiment, Task, tf.keras.Model, int]:
+    """Loads a run's task and its model with the weights of a checkpoint.
 
     Args:
       path: the run's folder.
-      which: "best" by the monitored metric, or "last", from which the run would go on; where its
-        optimizer keeps moving averages of the weights, the model gets them, as in training's evaluations.
+      which: "best" by the monitored metric, or "last", from which the run would resume. If the optimizer
+        computes moving averages of the weights, the model gets them, as in training's evaluations.
       strategy: a `tf.distribute.Strategy`; None is one device.
 
     Returns:
-      `(experiment, problem, model, step)`, the step that of the checkpoint.
+      `(experiment, task, model, step)`, the step that of the checkpoint.
 
     Raises:
       FileNotFoundError: the run has no such checkpoint yet, or it has been removed.
-      ValueError: its data are others by now, or the checkpoint is damaged.
+      ValueError: the data have changed, or the checkpoint is damaged.
     """
     strategy = strategy or tf.distribute.get_strategy()
-    workdir = RunDirectory(path)
-    experiment = workdir.experiment()
+    run_dir = RunDirectory(path)
+    experiment = run_dir.experiment()
     config.check(experiment)
-    loaded = loading.load(experiment, workdir.path)
-    workdir.check_data(loaded.hashes)
-    workdir.check_class_texts(loaded.class_texts)
+    loaded = loading.load(experiment, run_dir.path)
+    run_dir.check_data(loaded.hashes, loaded.class_texts)
     model = build_model(experiment, loaded, strategy)
     read = {"best": _read_best, "last": _read_last}[which]
-    step = read(experiment, workdir, model, run_of(experiment, loaded.hashes), strategy)
+    step = read(experiment, run_dir, model, run_hash(experiment, loaded.hashes), strategy)
     if step is None:
-        raise FileNotFoundError(_without_checkpoint(workdir, which))
+        raise FileNotFoundError(_missing_checkpoint_message(run_dir, which))
     return experiment, loaded, model, step
 
 
-def _without_checkpoint(workdir, which):
-    results = workdir.results()
+def _missing_checkpoint_message(run_dir, which):
+    results = run_dir.results()
     if results is None:
-        return f"{workdir.path} has no checkpoint yet: train it first"
+        return f"{run_dir.path} has no checkpoint yet: train it first"
     if which == "best" and results["best_step"] is None:
-        return f"{workdir.path}: no evaluation gave a best checkpoint. Read the last one: --checkpoint=last."
-    folder = os.path.join(workdir.checkpoints, which)
+        return f"{run_dir.path}: no evaluation gave a best checkpoint. Read the last one: --checkpoint=last."
+    folder = os.path.join(run_dir.checkpoints, which)
     return (
-        f"{workdir.path}: the run is finished, but its checkpoints are missing. Restore {folder}, or train "
+        f"{run_dir.path}: the run is finished, but its checkpoints are missing. Restore {folder}, or train "
         "again in another --workdir."
     )
 
 
-def _read_best(experiment, workdir, model, run, strategy):
-    del experiment, strategy  # the model stands there alone
-    step = best_model(workdir.checkpoints, model, run).read_newest()
-    results = workdir.results()
+def _read_best(experiment, run_dir, model, run, strategy):
+    del experiment, strategy  # this checkpoint holds the model only
+    step = best_checkpoints(run_dir.checkpoints, model, run).read_newest()
+    results = run_dir.results()
     if step is not None and results and results["best_step"] not in (None, step):
-        raise ValueError(f"the best model of {workdir.path}, that of step {results['best_step']}, is damaged")
+        raise ValueError(f"the best model of {run_dir.path}, that of step {results['best_step']}, is damaged")
     return step
 
 
-def _read_last(experiment, workdir, model, run, strategy):
-    # With the optimizer, which holds the averages: every value in the checkpoint then has its variable.
+def _read_last(experiment, run_dir, model, run, strategy):
+    # The checkpoint holds the optimizer with the averages: each of its values needs a variable.
     with strategy.scope():
         schedule = optimization.build_schedule(experiment.optimizer, 1)  # no step will be taken
         optimizer = optimization.build_optimizer(experiment.optimizer, schedule, experiment.precision)
         optimizer.build(model.trainable_variables)
-    state = TrainState(workdir.checkpoints, model, optimizer, experiment.monitor, run, writes=False)
+    state = TrainState(run_dir.checkpoints, model, optimizer, experiment.monitor, run, writes=False)
     state.restore()
-    if optimizer.use_ema:
-        optimizer.finalize_variable_values(model.trainable_variables)
+    optimization.assign_averages(model, optimizer)
     return state.progress.step or None  # nothing is saved before the first step

@@ -1,8 +1,9 @@
-"""What TensorBoard shows of a run besides its curves and pictures, and how a resumed run takes points back.
+"""The summaries of a run in TensorBoard, and their removal when a resumed run repeats steps.
 
-Summaries go to the default summary writer.
+The functions write to the default summary writer.
 """
 
+import contextlib
 import dataclasses
 import io
 import os
@@ -10,6 +11,8 @@ import re
 import shlex
 import textwrap
 import time
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -19,17 +22,73 @@ from tensorboard.plugins import projector
 from tensorboard.plugins.hparams import api, api_pb2, summary
 
 from rank4class.pipelines import config
+from rank4class.pipelines.storage import files
 
-MAX_POINTS = 100_000  # the projector asks for no more
-MAX_NUMBERS = 4_000_000  # points x width: some 40 MB, and seconds to write and to load
-SKEW = 2.0  # seconds to wait at most for a clock
+MAX_POINTS = 100_000  # limit of the projector
+MAX_NUMBERS = 4_000_000  # points x width: about 40 MB
+MAX_CLOCK_SKEW = 2.0  # seconds
+SECONDS_BETWEEN_PICTURES = 60.0
 
 
-def write_hparams(experiment):
+class Summaries:
+    """Writes a run's summaries to TensorBoard.
+
+    Args:
+      folder: of the event files.
+      step: number of steps that the run starts with; later points are removed.
+      writes: whether this process writes; only the chief of several workers does.
+    """
+
+    def __init__(self, folder: str, step: int, *, writes: bool = True):
+        self._folder = folder
+        self._writer = tf.summary.create_noop_writer()
+        if writes:
+            with files.errors_of(folder):
+                purge_after(folder, step)
+                self._writer = tf.summary.create_file_writer(folder)
+        self._writes = writes
+        self._pictures_written = time.monotonic()
+
+    @contextlib.contextmanager
+    def _writing(self):
+        with files.errors_of(self._folder), self._writer.as_default():
+            yield
+
+    def write_start(self, experiment: Any, session: dict[str, Any], step: int) -> None:
+        """Writes an experiment's fields, and the command and versions of a line of `sessions.jsonl`."""
+        if self._writes:
+            with self._writing():
+                write_hparams(experiment)
+                write_text(experiment, session["command"], session["git"], session["packages"], step)
+
+    def write_scalars(self, values: dict[str, Any], step: int) -> None:
+        """Writes tag -> value."""
+        with self._writing():
+            for tag, value in values.items():
+                tf.summary.scalar(tag, value, step=step)
+
+    def pictures_are_due(self) -> bool:
+        """Whether the last pictures are old enough for the next ones."""
+        return self._writes and time.monotonic() - self._pictures_written > SECONDS_BETWEEN_PICTURES
+
+    def write_pictures(self, split: str, pictures: dict[str, np.ndarray], step: int) -> None:
+        """Writes name -> pixels `[height, width, channels]` of a split."""
+        with self._writing():
+            for name, picture in pictures.items():
+                tf.summary.image(f"{split}/{name}", picture[None], step=step)
+        self._pictures_written = time.monotonic()
+
+    def write_end(self, results: dict[str, Any], metrics: Iterable[str], step: int) -> None:
+        """Writes the final metrics; see `write_best`."""
+        with self._writing():
+            write_best(results, metrics, step)
+            self._writer.flush()
+
+
+def write_hparams(experiment: Any) -> None:
     """Writes an experiment's fields as the hyperparameters of its run.
 
-    The run has a row of its own in the HParams tab, called as its folder is: it names no group to share
-    one with.
+    The run gets a row of its own in the HParams tab, named like its folder, because it names no group.
 
     Args:
       experiment: a `config.Experiment`.
@@ -37,11 +96,11 @@ def write_hparams(experiment):
     api.hparams(hyperparameters(experiment), trial_id="")
 
 
-def hyperparameters(experiment):
+def hyperparameters(experiment: Any) -> dict[str, float | bool | str]:
     """Returns an experiment's fields that are set, dotted name -> number, bool or string.
 
-    >>> found = hyperparameters(config.override(config.Experiment(), {"encoder.hidden": (64, 32)}))
-    >>> found["loss.name"], found["encoder.hidden"], found["seed"], "steps" in found
+    >>> fields = hyperparameters(config.override(config.Experiment(), {"encoder.hidden": (64, 32)}))
+    >>> fields["loss.name"], fields["encoder.hidden"], fields["seed"], "steps" in fields
     ('softmax', '64, 32', 0, False)
     """
     return dict(_flattened(dataclasses.asdict(experiment)))
@@ -58,13 +117,13 @@ def _flattened(fields, prefix=""):
             yield prefix + name, value
 
 
-def write_best(results, metrics, step):
-    """Writes a run's figures, `best/validation/<metric>` and `test/<metric>`, and that it is finished.
+def write_best(results: dict[str, Any], metrics: Iterable[str], step: int) -> None:
+    """Writes the metrics `best/validation/<metric>` and `test/<metric>`, and marks the run as finished.
 
     Args:
-      results: of the run; "validation" and "test" hold what `evaluation.summarize` returns.
-      metrics: names; one that a split does not have is left out there.
-      step: int, of the model that was judged.
+      results: of the run; "validation" and "test" hold the result of `evaluator.summarize`.
+      metrics: names; metrics that a split does not have are left out there.
+      step: of the evaluated model.
     """
     for split, prefix in (("validation", "best/validation"), ("test", "test")):
         for name in metrics:
@@ -74,15 +133,17 @@ def write_best(results, metrics, step):
     tf.summary.experimental.write_raw_pb(end.SerializeToString(), step=step)
 
 
-def write_text(experiment, command, git, packages, step=0):
-    """Writes what a run was started with as the texts `config`, `command` and `versions`.
+def write_text(
+    experiment: Any, command: list[str], git: str | None, packages: dict[str, str], step: int = 0
+) -> None:
+    """Writes the texts `config`, `command` and `versions` of a run.
 
     Args:
       experiment: a `config.Experiment`.
-      command: the words of the command line; they are quoted so that a shell reads them again.
+      command: words of the command line; they are quoted for a shell.
       git: the commit of the code, or None outside a checkout.
       packages: name -> version.
-      step: int, where the run starts or goes on.
+      step: number of steps that the run starts with.
     """
     versions = [f"# code {git or 'outside a git checkout'}"]
     versions += [f"{name}=={version}" for name, version in packages.items()]
@@ -96,23 +157,23 @@ def write_text(experiment, command, git, packages, step=0):
         tf.summary.text(name, textwrap.indent(text, "    "), step=step)
 
 
-def write_projector(folder, class_names, vectors):
+def write_projector(folder: str, class_names: Sequence[str], vectors: np.ndarray) -> None:
     """Writes the vectors of the classes, with their names, for the projector.
 
-    Of more than `MAX_POINTS` classes, or `MAX_NUMBERS` numbers in all, the first are written.
+    Only the first classes are written, up to `MAX_POINTS` of them and `MAX_NUMBERS` numbers.
 
     Args:
-      folder: that of the run's event files.
+      folder: of the run's event files.
       class_names: `n` names.
       vectors: float `[n, d]`.
 
     Raises:
-      ValueError: there is not one vector a name.
+      ValueError: the shape of the vectors does not fit the names.
     """
     vectors = np.asarray(vectors, np.float32)
     if vectors.ndim != 2 or len(vectors) != len(class_names):
         raise ValueError(
-            f"vectors of shape {vectors.shape} are not one for each of {len(class_names)} classes"
+            f"vectors of shape {vectors.shape}: not one row for each of {len(class_names)} classes."
         )
     points = min(len(vectors), MAX_POINTS, MAX_NUMBERS // vectors.shape[1])
     if points < len(vectors):
@@ -120,7 +181,7 @@ def write_projector(folder, class_names, vectors):
     tsv = io.StringIO()
     np.savetxt(tsv, vectors[:points], fmt="%.6g", delimiter="\t")
     _write(os.path.join(folder, "tensors.tsv"), tsv.getvalue())
-    # One column has no header; a line that is blank would be skipped.
+    # A file of one column has no header; the projector skips blank lines.
     labels = [" ".join(name.split()) or str(i) for i, name in enumerate(class_names[:points])]
     _write(os.path.join(folder, "metadata.tsv"), "".join(f"{label}\n" for label in labels))
     embedding = projector.EmbeddingInfo(
@@ -137,28 +198,28 @@ def _write(path, text):
         file.write(text)
 
 
-def purge_after(folder, step):
-    """Takes back what a run wrote after a step, before a writer of the run that goes on there is made.
+def purge_after(folder: str, step: int) -> None:
+    """Makes TensorBoard drop a run's points after a step. Call it before making the resumed run's writer.
 
-    TensorBoard drops what it read before of the steps that a restart is going to repeat. Its Python loader
-    does so at the second START of a folder, hence two; its data server has no use for them, there the
-    points of a tag give way to a new one of that tag at their step or an earlier one.
+    A START event makes TensorBoard drop the points that it read of later steps. Its Python loader does so at
+    the second START of a folder, so two are written. Its data server ignores them: there a new point of a tag
+    replaces those at its step and later.
 
-    TensorBoard reads a folder's files in the order of their names, which hold seconds: this waits for the
-    next one where the last file is as new, but no longer than `SKEW` for another machine's clock.
+    TensorBoard reads a folder's files in the order of their names, which contain seconds. If the newest file
+    is of this second, this waits for the next one, at most `MAX_CLOCK_SKEW` for another machine's clock.
 
     Args:
-      folder: that of the run's event files. Nothing happens where there is none.
-      step: int, the last one to keep.
+      folder: of the run's event files, which need not exist.
+      step: the last one to keep.
     """
     paths = tf.io.gfile.glob(os.path.join(folder, "events.out.tfevents.*"))
     times = [int(match[1]) for match in (re.search(r"tfevents\.(\d+)", path) for path in paths) if match]
     if not times:
         return
     newest = max(times)
-    time.sleep(min(max(0.0, newest + 1 - time.time()), SKEW))
+    time.sleep(min(max(0.0, newest + 1 - time.time()), MAX_CLOCK_SKEW))
     start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-    # The shortest name of its second sorts before a writer's.
+    # The shortest name of a second sorts before that of a writer.
     with tf.io.TFRecordWriter(os.path.join(folder, f"events.out.tfevents.{int(time.time()):010d}")) as file:
         for fields in ({"file_version": "brain.Event:2"}, *[{"step": step + 1, "session_log": start}] * 2):
             file.write(event_pb2.Event(wall_time=time.time(), **fields).SerializeToString())

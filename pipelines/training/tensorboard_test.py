@@ -36,12 +36,12 @@ PICTURE = plots.confusion_matrix([0, 1], [0, 0], ["a", "b"])
 
 def written(folder):
     """Returns the summaries of a folder, tag -> [(step, value)]."""
-    found = {}
+    result = {}
     for path in sorted(tf.io.gfile.glob(os.path.join(folder, "events*"))):
         for event in tf.compat.v1.train.summary_iterator(path):
             for value in event.summary.value:
-                found.setdefault(value.tag, []).append((event.step, value))
-    return found
+                result.setdefault(value.tag, []).append((event.step, value))
+    return result
 
 
 @contextlib.contextmanager
@@ -57,16 +57,16 @@ def text_of(value):
 
 
 def test_the_hyperparameters_are_the_fields_that_are_set():
-    found = tensorboard.hyperparameters(EXPERIMENT)
-    assert found["loss.name"] == "approx_ndcg"
-    assert found["optimizer.learning_rate"] == 1e-3
-    assert found["data.cache"] is True
-    assert found["encoder.hidden"] == "64, 32"
-    assert found["metrics"] == "top1_error, top5_error, ndcg@5"
-    assert not {"loss.temperature", "encoder.path", "steps"} & set(found)  # None
-    assert {type(value) for value in found.values()} == {bool, int, float, str}
-    for name in found:
-        config.check_field(name)
+    result = tensorboard.hyperparameters(EXPERIMENT)
+    assert result["loss.name"] == "approx_ndcg"
+    assert result["optimizer.learning_rate"] == 1e-3
+    assert result["data.cache"] is True
+    assert result["encoder.hidden"] == "64, 32"
+    assert result["metrics"] == "top1_error, top5_error, ndcg@5"
+    assert not {"data.path", "steps"} & set(result)  # None
+    assert {type(value) for value in result.values()} == {bool, int, float, str}
+    for name in result:
+        config.check_field(EXPERIMENT, name)
 
 
 def test_a_run_is_a_session_without_a_group(tmp_path):
@@ -84,12 +84,12 @@ def test_a_run_is_a_session_without_a_group(tmp_path):
 def test_the_best_figures_stand_under_stable_tags(tmp_path):
     with writer(tmp_path):
         tensorboard.write_best(RESULTS, METRICS, step=7)
-    found = written(tmp_path)
-    ((_, end),) = found.pop(metadata.SESSION_END_INFO_TAG)
+    result = written(tmp_path)
+    ((_, end),) = result.pop(metadata.SESSION_END_INFO_TAG)
     status = metadata.parse_session_end_info_plugin_data(end.metadata.plugin_data.content).status
     assert status == api_pb2.STATUS_SUCCESS
     numbers = {
-        tag: [(step, tf.make_ndarray(v.tensor).item()) for step, v in all_] for tag, all_ in found.items()
+        tag: [(step, tf.make_ndarray(v.tensor).item()) for step, v in all_] for tag, all_ in result.items()
     }
     assert numbers == {
         "best/validation/top1_error": [(7, 20.0)],
@@ -102,9 +102,9 @@ def test_the_texts_say_what_was_started(tmp_path):
     command = ["python", "-m", "rank4class.scripts.train", "--config.data.path=a file's `name`"]
     with writer(tmp_path):
         tensorboard.write_text(EXPERIMENT, command, None, {"numpy": "1.26.4", "scipy": "1.11.0"}, step=3)
-    found = written(tmp_path)
-    assert {step for values in found.values() for step, _ in values} == {3}
-    texts = {tag: text_of(value) for tag, ((_, value),) in found.items()}
+    result = written(tmp_path)
+    assert {step for values in result.values() for step, _ in values} == {3}
+    texts = {tag: text_of(value) for tag, ((_, value),) in result.items()}
     assert all(line.startswith("    ") for text in texts.values() for line in text.splitlines())
     assert config.from_json(texts["config"], "config") == EXPERIMENT
     assert shlex.split(texts["command"]) == command
@@ -141,7 +141,7 @@ def test_of_too_many_classes_the_projector_gets_the_first(tmp_path, monkeypatch,
 
 
 def test_a_vector_too_few_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="one for each of 3 classes"):
+    with pytest.raises(ValueError, match="not one row for each of 3 classes"):
         tensorboard.write_projector(str(tmp_path), list("abc"), np.zeros([2, 4]))
 
 
@@ -168,7 +168,7 @@ def steps(events, tag):
     return [event.step for event in events.Tensors(tag)]
 
 
-def test_what_a_killed_run_wrote_too_much_is_gone(tmp_path):
+def test_points_after_the_last_checkpoint_are_gone(tmp_path):
     killed_and_resumed(tmp_path)
     events = read(tmp_path)
     assert steps(events, "loss") == [0, 10, 20, 30, 40]
@@ -213,7 +213,7 @@ def test_a_first_start_takes_nothing_back(tmp_path, folder):
 
 
 def test_another_clock_is_not_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(tensorboard, "SKEW", 0.2)
+    monkeypatch.setattr(tensorboard, "MAX_CLOCK_SKEW", 0.2)
     (tmp_path / f"events.out.tfevents.{int(time.time()) + 3600}.host.1.0.v2").touch()
     started = time.monotonic()
     tensorboard.purge_after(str(tmp_path), 0)
@@ -255,9 +255,9 @@ def until(function, seconds=600):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         with contextlib.suppress(urllib.error.HTTPError):
-            found = function()
-            if found:
-                return found
+            result = function()
+            if result:
+                return result
         time.sleep(0.2)
     raise TimeoutError
 
@@ -290,16 +290,16 @@ def test_a_tensorboard_shows_the_runs_of_a_grid(tmp_path, load_fast):
         request = {"startIndex": 0, "sliceSize": 10, "allowedStatuses": ["STATUS_SUCCESS"]}
 
         def sessions():
-            found = ask("plugin/hparams/session_groups", request)["sessionGroups"]
-            return len(found) == len(runs) and found
+            result = ask("plugin/hparams/session_groups", request)["sessionGroups"]
+            return len(result) == len(runs) and result
 
         for group in until(sessions):
             scale = runs.pop(group["name"])
             assert group["hparams"]["optimizer.learning_rate"] == scale
             assert group["hparams"]["encoder.hidden"] == "64, 32"
-            found = {metric["name"]["tag"]: metric["value"] for metric in group["metricValues"]}
-            assert found["best/validation/ndcg@5"] == 90.0
-            assert found["test/top1_error"] == scale
+            result = {metric["name"]["tag"]: metric["value"] for metric in group["metricValues"]}
+            assert result["best/validation/ndcg@5"] == 90.0
+            assert result["test/top1_error"] == scale
             check_run(ask, group["name"], scale, load_fast)
         assert not runs
         hparams = {info["name"]: info for info in ask("plugin/hparams/experiment", {})["hparamInfos"]}

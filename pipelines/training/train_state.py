@@ -1,8 +1,9 @@
-"""All that a resumed run needs, in one checkpoint: weights, slots, and how far the run has come."""
+"""The state of a run in one checkpoint: weights, optimizer slots, and progress."""
 
 import hashlib
 import json
 import os
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -11,31 +12,31 @@ from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.storage.checkpoints import Checkpoints
 
-KEPT = 2  # checkpoints to resume from: the newest, and the one before should it be damaged
+MAX_CHECKPOINTS = 2  # to resume from: the newest, and the one before in case it is damaged
 
 
 class Owner(tf.train.experimental.PythonState):
-    """Marks a checkpoint as a run's own.
+    """Marks a checkpoint as that of one run.
 
     Args:
-      run: `run_of` an experiment and its data.
+      run: `run_hash` of the experiment and its data.
     """
 
-    def __init__(self, run):
+    def __init__(self, run: str):
         self._run = run
 
-    def serialize(self):
+    def serialize(self) -> str:
         return self._run
 
-    def deserialize(self, string_value):
+    def deserialize(self, string_value: str | bytes) -> None:
         if tf.compat.as_text(string_value) != self._run:
             raise ValueError("it was made by another experiment or with other data")
 
 
-def run_of(experiment, hashes):
-    """Returns what tells a run from others: a hash of its experiment and of its data's hashes."""
+def run_hash(experiment: Any, hashes: dict[str, str]) -> str:
+    """Returns a hash of an experiment and of its data's hashes."""
 
-    def plain(value):  # 3 and 3.0 epochs are the same
+    def plain(value):  # 3 and 3.0 epochs are equal
         return float(value) if isinstance(value, int | float) else str(value)
 
     fields = {name: plain(value) for name, value in config.changed_fields(experiment).items()}
@@ -43,12 +44,12 @@ def run_of(experiment, hashes):
 
 
 class TrainProgress(tf.train.experimental.PythonState):
-    """How far a run has come; the order of the data and dropout are functions of the step.
+    """Progress of a run; the order of the data and dropout are functions of its step.
 
     Attributes:
-      step: how many steps are taken.
-      loss_sum: of the steps since the last evaluation.
-      history: a dict an evaluation: step, training loss, learning rate, validation metrics.
+      step: number of steps so far.
+      loss_sum: sum of the losses since the last evaluation.
+      history: a dict for each evaluation: step, training loss, learning rate, validation metrics.
     """
 
     def __init__(self):
@@ -56,24 +57,30 @@ class TrainProgress(tf.train.experimental.PythonState):
         self.loss_sum = 0.0
         self.history = []
 
-    def serialize(self):
-        # Python writes a float so that the very same one is read again.
+    def serialize(self) -> str:
+        # JSON in Python restores floats exactly.
         return json.dumps({"step": self.step, "loss_sum": self.loss_sum, "history": self.history})
 
-    def deserialize(self, string_value):
+    def deserialize(self, string_value: str | bytes) -> None:
         self.__dict__.update(json.loads(string_value))
 
     @property
-    def evaluated(self):
+    def evaluated(self) -> int:
         """The step of the last evaluation, 0 before the first."""
         return self.history[-1]["step"] if self.history else 0
 
-    def best(self, monitor, until=None):
-        """Returns the place in the history of the best evaluation up to a step, or None.
+    def add_evaluation(self, learning_rate: float, metrics: dict[str, float]) -> None:
+        """Adds an evaluation at the current step to the history."""
+        loss = self.loss_sum / (self.step - self.evaluated)
+        self.history.append({"step": self.step, "loss": loss, "learning_rate": learning_rate, **metrics})
+        self.loss_sum = 0.0
+
+    def best_index(self, monitor: str | None, until: int | None = None) -> int | None:
+        """Returns the index in the history of the best evaluation, or None if no value is a number.
 
         Args:
-          monitor: the metric that tells; None: there is none.
-          until: a step; None looks at all.
+          monitor: the metric to compare; None compares nothing.
+          until: the last step to look at; None looks at all.
         """
         best = None
         for i, line in enumerate(self.history if monitor else ()):
@@ -84,14 +91,14 @@ class TrainProgress(tf.train.experimental.PythonState):
                 best = i
         return best
 
-    def best_step(self, monitor, until=None):
-        """Returns the step of the best evaluation, None before there is one that is a number."""
-        best = self.best(monitor, until)
+    def best_step(self, monitor: str | None, until: int | None = None) -> int | None:
+        """Returns the step of the best evaluation; see `best_index`."""
+        best = self.best_index(monitor, until)
         return None if best is None else self.history[best]["step"]
 
-    def gave_up(self, monitor, patience):
-        """Whether that many evaluations have passed without a better one; 0 never gives up."""
-        best = self.best(monitor)
+    def gave_up(self, monitor: str | None, patience: int) -> bool:
+        """Whether the last `patience` evaluations were no better than before; 0 never gives up."""
+        best = self.best_index(monitor)
         since = len(self.history) - (0 if best is None else best + 1)
         return 0 < patience <= since
 
@@ -99,30 +106,41 @@ class TrainProgress(tf.train.experimental.PythonState):
 class TrainState:
     """A run's model, optimizer and progress, and its checkpoints.
 
-    A checkpoint to resume from is complete in itself. The best model is written before the checkpoint
-    that knows of it, and removed after none of them does: whenever a run is killed, every checkpoint
-    that is there has the best model that it speaks of.
+    A checkpoint to resume from is complete. The best model is written before the first checkpoint that refers
+    to it, and removed after the last one. A run that is killed at any time thus leaves the best model of each
+    of its checkpoints.
+
+    Attributes:
+      progress: `TrainProgress`.
 
     Args:
       folder: of the checkpoints.
-      model: built.
+      model: with its variables created.
       optimizer: with its variables created.
-      monitor: the metric that tells the best model; None keeps none.
-      run: `run_of` the experiment and its data.
-      writes: whether this process's files count; see `Checkpoints`.
+      monitor: metric that selects the best model; None writes none.
+      run: `run_hash` of the experiment and its data.
+      writes: whether this process keeps its files; see `Checkpoints`.
     """
 
-    def __init__(self, folder, model, optimizer, monitor, run, writes=True):
+    def __init__(
+        self,
+        folder: str,
+        model: tf.keras.Model,
+        optimizer: tf.keras.optimizers.Optimizer,
+        monitor: str | None,
+        run: str,
+        writes: bool = True,
+    ):
         self.progress = TrainProgress()
         self._monitor = monitor
-        everything = tf.train.Checkpoint(
+        checkpoint = tf.train.Checkpoint(
             model=model, optimizer=optimizer, progress=self.progress, owner=Owner(run)
         )
-        self._last = Checkpoints(os.path.join(folder, "last"), everything, writes)
-        self._best = best_model(folder, model, run, writes)
+        self._last = Checkpoints(os.path.join(folder, "last"), checkpoint, writes)
+        self._best = best_checkpoints(folder, model, run, writes)
 
-    def restore(self):
-        """Goes to the newest checkpoint that can be used, if there is any; removes what is half written.
+    def restore(self) -> None:
+        """Restores the newest usable checkpoint, if there is any, and removes incomplete files.
 
         Raises:
           ValueError: there are checkpoints, but none can be used, or the best model so far is damaged.
@@ -139,28 +157,29 @@ class TrainState:
             checkpoints.keep(checkpoints.steps())
 
     @property
-    def best_step(self):
+    def best_step(self) -> int | None:
+        """The step of the best model so far, or None."""
         return self.progress.best_step(self._monitor)
 
-    def save_best(self):
+    def save_best(self) -> None:
         """Writes the model, if the last evaluation is the best."""
         if self.best_step == self.progress.step:
             self._best.write(self.progress.step)
 
-    def save(self):
-        """Writes everything, then removes the checkpoints that nothing needs any more."""
+    def save(self) -> None:
+        """Writes a checkpoint, then removes the ones that are no longer needed."""
         self._last.write(self.progress.step)
-        kept = self._last.steps()[-KEPT:]
-        self._last.keep(kept)
-        self._best.keep({self.progress.best_step(self._monitor, until=step) for step in kept})
+        steps = self._last.steps()[-MAX_CHECKPOINTS:]
+        self._last.keep(steps)
+        self._best.keep({self.progress.best_step(self._monitor, until=step) for step in steps})
 
-    def restore_best(self):
-        """Gives the model its best weights; those it has where no evaluation was a number."""
+    def restore_best(self) -> None:
+        """Restores the best weights; keeps the present ones if no evaluation was a number."""
         if self.best_step is not None:
             self._best.read(self.best_step)
 
 
-def best_model(folder, model, run, writes=True):
+def best_checkpoints(folder: str, model: tf.keras.Model, run: str, writes: bool = True) -> Checkpoints:
     """Returns the `Checkpoints` of a run's best models."""
     return Checkpoints(
         os.path.join(folder, "best"), tf.train.Checkpoint(model=model, owner=Owner(run)), writes

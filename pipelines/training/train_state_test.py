@@ -5,24 +5,24 @@ import pytest
 import tensorflow as tf
 
 from rank4class.pipelines import config
-from rank4class.pipelines.training.train_state import TrainProgress, TrainState, run_of
+from rank4class.pipelines.training.train_state import TrainProgress, TrainState, run_hash
 
 
 def progress(*values, name="ndcg@5"):
-    made = TrainProgress()
-    made.history = [{"step": 10 * (i + 1), name: value} for i, value in enumerate(values)]
-    return made
+    result = TrainProgress()
+    result.history = [{"step": 10 * (i + 1), name: value} for i, value in enumerate(values)]
+    return result
 
 
 def test_the_best_is_the_first_of_the_best():
-    made = progress(50.0, 60.0, 60.0, 55.0)
-    assert made.best_step("ndcg@5") == 20
-    assert [made.best_step("ndcg@5", until=step) for step in (5, 10, 19, 20, 40)] == [None, 10, 10, 20, 20]
+    result = progress(50.0, 60.0, 60.0, 55.0)
+    assert result.best_step("ndcg@5") == 20
+    assert [result.best_step("ndcg@5", until=step) for step in (5, 10, 19, 20, 40)] == [None, 10, 10, 20, 20]
     assert progress(50.0, 40.0, name="top1_error").best_step("top1_error") == 20
     assert progress().best_step("ndcg@5") is None
 
 
-def test_what_is_no_number_is_never_the_best():
+def test_nan_is_never_the_best():
     assert progress(math.nan, math.nan).best_step("ndcg@5") is None
     assert progress(math.nan, 1.0, math.nan).best_step("ndcg@5") == 20
 
@@ -43,11 +43,11 @@ def test_patience(values, patience, gave_up):
 
 
 def test_progress_is_kept_to_the_bit():
-    made = progress(0.1 + 0.2, math.nan, math.inf, 1e-320)
-    made.step, made.loss_sum = 2**40 + 1, 1 / 3
+    result = progress(0.1 + 0.2, math.nan, math.inf, 1e-320)
+    result.step, result.loss_sum = 2**40 + 1, 1 / 3
     read = TrainProgress()
-    read.deserialize(made.serialize())
-    assert (read.step, read.loss_sum, read.evaluated) == (made.step, made.loss_sum, 40)
+    read.deserialize(result.serialize())
+    assert (read.step, read.loss_sum, read.evaluated) == (result.step, result.loss_sum, 40)
     np.testing.assert_array_equal(
         [line["ndcg@5"] for line in read.history], [0.1 + 0.2, np.nan, np.inf, 1e-320]
     )
@@ -58,16 +58,16 @@ def state(folder, run="this run"):
     model.build([None, 1])
     optimizer = tf.keras.optimizers.Adam()
     optimizer.build(model.trainable_variables)
-    made = TrainState(str(folder), model, optimizer, "ndcg@5", run)
-    return made, model.layers[0].bias
+    result = TrainState(str(folder), model, optimizer, "ndcg@5", run)
+    return result, model.layers[0].bias
 
 
-def evaluate(made, bias, step, value):
-    made.progress.step = step
+def evaluate(saved, bias, step, value):
+    saved.progress.step = step
     bias.assign([float(step)])
-    made.progress.history.append({"step": step, "ndcg@5": value})
-    made.save_best()
-    made.save()
+    saved.progress.history.append({"step": step, "ndcg@5": value})
+    saved.save_best()
+    saved.save()
 
 
 def steps_in(folder):
@@ -75,10 +75,10 @@ def steps_in(folder):
 
 
 def test_every_checkpoint_has_the_best_model_it_speaks_of(tmp_path):
-    made, bias = state(tmp_path)
+    saved, bias = state(tmp_path)
     seen = []
     for step, value in ((10, 50.0), (20, 60.0), (30, 55.0), (40, 70.0), (50, 1.0), (60, 2.0)):
-        evaluate(made, bias, step, value)
+        evaluate(saved, bias, step, value)
         seen.append((steps_in(tmp_path / "last"), steps_in(tmp_path / "best")))
     assert seen == [
         ([10], [10]),
@@ -91,15 +91,15 @@ def test_every_checkpoint_has_the_best_model_it_speaks_of(tmp_path):
     again, bias = state(tmp_path)
     again.restore()
     assert (again.progress.step, float(bias)) == (60, 60.0)
-    assert again.progress.history == made.progress.history
+    assert again.progress.history == saved.progress.history
     again.restore_best()
     assert float(bias) == 40.0
 
 
 def test_going_back_to_the_checkpoint_before_finds_its_best(tmp_path):
-    made, bias = state(tmp_path)
-    evaluate(made, bias, 10, 50.0)
-    evaluate(made, bias, 20, 60.0)
+    saved, bias = state(tmp_path)
+    evaluate(saved, bias, 10, 50.0)
+    evaluate(saved, bias, 20, 60.0)
     (tmp_path / "last" / "step-20.index").write_bytes(b"torn")
     again, bias = state(tmp_path)
     again.restore()
@@ -109,16 +109,16 @@ def test_going_back_to_the_checkpoint_before_finds_its_best(tmp_path):
 
 
 def test_without_a_number_the_model_stays_as_it_is(tmp_path):
-    made, bias = state(tmp_path)
-    evaluate(made, bias, 10, math.nan)
-    made.restore_best()
+    saved, bias = state(tmp_path)
+    evaluate(saved, bias, 10, math.nan)
+    saved.restore_best()
     assert float(bias) == 10.0
     assert steps_in(tmp_path / "best") == []
 
 
 def test_a_checkpoint_of_another_run_is_passed_over(tmp_path, caplog):
-    made, bias = state(tmp_path)
-    evaluate(made, bias, 10, 50.0)
+    saved, bias = state(tmp_path)
+    evaluate(saved, bias, 10, 50.0)
     other, bias = state(tmp_path / "other", run="another")
     evaluate(other, bias, 20, 60.0)
     for folder in ("last", "best"):
@@ -130,10 +130,10 @@ def test_a_checkpoint_of_another_run_is_passed_over(tmp_path, caplog):
     assert "step-20 is of another run: it was made by another experiment or with other data" in caplog.text
 
 
-def test_what_tells_runs_apart():
+def test_run_hash():
     experiment, hashes = config.Experiment(epochs=3), {"train": "a", "test": "b"}
-    same = run_of(experiment, hashes)
-    assert run_of(config.Experiment(epochs=3.0), dict(reversed(hashes.items()))) == same
-    assert run_of(config.override(experiment, {"seed": 1}), hashes) != same
-    assert run_of(config.override(experiment, {"loss.name": "mse"}), hashes) != same
-    assert run_of(experiment, {**hashes, "test": "c"}) != same
+    same = run_hash(experiment, hashes)
+    assert run_hash(config.Experiment(epochs=3.0), dict(reversed(hashes.items()))) == same
+    assert run_hash(config.override(experiment, {"seed": 1}), hashes) != same
+    assert run_hash(config.override(experiment, {"loss.name": "mse"}), hashes) != same
+    assert run_hash(experiment, {**hashes, "test": "c"}) != same

@@ -1,108 +1,159 @@
 """Training steps as one compiled function, on any strategy."""
 
 import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from rank4class.pipelines.training import randomness
 
+Forward = Callable[..., Any]  # features and `training` to a model's outputs for the loss
+Loss = Callable[[tf.Tensor, Any, Any, tf.Tensor], tf.Tensor]  # step, labels, outputs and weights to `[B]`
+
+
+@dataclasses.dataclass(frozen=True)
+class StepOptions:
+    """Options of a training step.
+
+    Attributes:
+      batch_size: number of examples of all replicas.
+      seed: of dropout, at least 0.
+      accumulation_steps: number of parts that a replica's batch is computed in.
+      clip_norm: upper limit of the gradients' global norm, or None.
+      jit_compile: whether XLA compiles the step.
+    """
+
+    batch_size: int
+    seed: int
+    accumulation_steps: int = 1
+    clip_norm: float | None = None
+    jit_compile: bool = False
+
+    @classmethod
+    def of(cls, experiment: Any) -> "StepOptions":
+        """Returns the options of an experiment."""
+        return cls(
+            batch_size=experiment.batch_size,
+            seed=experiment.seed,
+            accumulation_steps=experiment.accumulation_steps,
+            clip_norm=experiment.optimizer.clip_norm,
+            jit_compile=experiment.jit_compile,
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class StepResults:
-    """What some steps came to.
+    """Results of a group of steps.
 
     Attributes:
       losses: mean loss of each step's batch, float32 `[count]`.
-      gradient_norms: of each step, over all weights, before it is clipped, float32 `[count]`.
+      gradient_norms: global norm of each step's gradients before clipping, float32 `[count]`.
       waited: seconds that the steps waited for their batches.
       stopping: whether any worker asked to stop.
     """
 
-    losses: object
-    gradient_norms: object
+    losses: np.ndarray
+    gradient_norms: np.ndarray
     waited: float
     stopping: bool
 
 
-def build_steps(strategy, model, scorer, loss, optimizer, experiment):
+def build_steps(
+    strategy: tf.distribute.Strategy,
+    model: tf.keras.Model,
+    forward: Forward,
+    loss: Loss,
+    optimizer: tf.keras.optimizers.Optimizer,
+    options: StepOptions,
+) -> Callable[..., StepResults]:
     """Compiles training steps.
 
-    The loss is the mean over the whole batch, whatever the number of replicas: each contributes its
-    examples' sum over `batch_size`, and gradients are added up.
+    The loss is the mean over the whole batch for any number of replicas: each replica divides the sum over
+    its examples by `batch_size`, and gradients are summed.
 
     Args:
       strategy: the `tf.distribute.Strategy` under which model and optimizer were made.
-      model: a built `models.RankModel`.
-      scorer: function of features and `training` to `task.ModelOutputs`.
-      loss: from `optimization.build_loss`.
+      model: with its variables created.
+      forward: function of features and `training` to the outputs for the loss.
+      loss: function of a step's number, from 0, labels, outputs and weights to the losses, float32 `[B]`.
       optimizer: with its variables created.
-      experiment: a checked `config.Experiment`.
+      options: `StepOptions`.
 
     Returns:
       A function of an iterator over batches, the first step, the number of steps, and whether this
-      worker asks to stop, to a `StepResults`.
+      worker asks to stop, to `StepResults`.
 
     Raises:
       ValueError: batch norm cannot see the whole batch.
     """
-    _check_batch_norm(strategy, model, experiment)
-    steps = loop(strategy, replica_step(strategy, model, scorer, loss, optimizer, experiment))
+    _check_batch_norm(strategy, model, options)
+    run = loop(strategy, replica_step(strategy, model, forward, loss, optimizer, options))
 
-    def taken(iterator, first, count, stopping=False):
+    def take_steps(iterator: Iterator, first: int, count: int, stopping: bool = False) -> StepResults:
         arguments = tf.constant(first, tf.int64), tf.constant(count, tf.int32), tf.constant(stopping)
-        figures, waited = steps(iterator, *arguments)
-        means, norms, stops = figures.numpy().T
-        return StepResults(means, norms, float(waited), bool(stops.any()))
+        values, waited = run(iterator, *arguments)
+        losses, norms, stops = values.numpy().T
+        return StepResults(losses, norms, float(waited), bool(stops.any()))
 
-    return taken
+    return take_steps
 
 
-def loop(strategy, take):
-    """Compiles the host's part: steps in a row, each on the iterator's next batch.
+def loop(strategy: tf.distribute.Strategy, step: Callable) -> Callable:
+    """Compiles the host's loop: successive steps, each on the iterator's next batch.
 
     Args:
       strategy: a `tf.distribute.Strategy`.
-      take: from `replica_step`.
+      step: from `replica_step`.
 
     Returns:
       A `tf.function` of an iterator, the first step int64, the number of steps int32, and whether to stop,
-      to three figures a step, float32 `[count, 3]`, and the seconds that it waited for batches.
+      to three values per step, float32 `[count, 3]`, and the seconds that it waited for batches.
     """
 
     @tf.function(autograph=False)
-    def steps(iterator, first, count, stopping):
-        def one(i, figures, waited):
+    def run(iterator, first, count, stopping):
+        def next_step(i, values, waited):
             before = tf.timestamp()
             with tf.control_dependencies([before]):
                 batch = next(iterator)
             with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
                 waited += tf.timestamp() - before
-            own = strategy.run(take, args=(first + tf.cast(i, tf.int64), stopping, *batch))
-            return i + 1, figures.write(i, strategy.reduce("SUM", own, axis=None)), waited
+            per_replica = strategy.run(step, args=(first + tf.cast(i, tf.int64), stopping, *batch))
+            return i + 1, values.write(i, strategy.reduce("SUM", per_replica, axis=None)), waited
 
-        figures = tf.TensorArray(tf.float32, size=count, element_shape=[3])
-        state = (tf.constant(0), figures, tf.constant(0.0, tf.float64))
-        _, figures, waited = tf.while_loop(lambda i, *_: i < count, one, state, parallel_iterations=1)
-        return figures.stack(), waited
+        values = tf.TensorArray(tf.float32, size=count, element_shape=[3])
+        state = (tf.constant(0), values, tf.constant(0.0, tf.float64))
+        _, values, waited = tf.while_loop(lambda i, *_: i < count, next_step, state, parallel_iterations=1)
+        return values.stack(), waited
 
-    return steps
+    return run
 
 
-def _check_batch_norm(strategy, model, experiment):
-    """Replicas cannot meet in the middle of what is compiled or looped, but on a TPU."""
-    if strategy.num_replicas_in_sync == 1 or isinstance(strategy, tf.distribute.TPUStrategy):
+def _check_batch_norm(strategy, model, options):
+    """Raises ValueError if replicas cannot exchange statistics. Only TPUs can within XLA or a loop."""
+    replicas = strategy.num_replicas_in_sync
+    if replicas == 1 or isinstance(strategy, tf.distribute.TPUStrategy):
         return
     for field, plain in (("jit_compile", False), ("accumulation_steps", 1)):
-        value = getattr(experiment, field)
+        value = getattr(options, field)
         if value != plain and any(getattr(layer, "synchronized", False) for layer in model.submodules):
             raise ValueError(
-                f"{field} {value} does not go with batch norm over {strategy.num_replicas_in_sync} replicas: "
-                f"set {field} to {plain}, or take one device"
+                f"{field}={value}: not supported with batch norm over {replicas} replicas. "
+                f"Set {field} to {plain}, or use one device."
             )
 
 
-def replica_step(strategy, model, scorer, loss, optimizer, experiment):
-    """Returns one replica's step: all of it runs on the device, where a TPU can run no op of the host.
+def replica_step(
+    strategy: tf.distribute.Strategy,
+    model: tf.keras.Model,
+    forward: Forward,
+    loss: Loss,
+    optimizer: tf.keras.optimizers.Optimizer,
+    options: StepOptions,
+) -> Callable[..., tf.Tensor]:
+    """Returns one replica's step. All of it runs on the device: a TPU can run no op of the host.
 
     Args: see `build_steps`.
 
@@ -112,48 +163,47 @@ def replica_step(strategy, model, scorer, loss, optimizer, experiment):
     """
     replicas = strategy.num_replicas_in_sync
     generators = randomness.generators(model)
-    differentiate = _differentiate(model, scorer, loss, optimizer, experiment, replicas)
-    inner = getattr(optimizer, "inner_optimizer", optimizer)  # one that scales the loss has no sum of its own
-    alone = replicas == 1
-    # A TPU compiles all it runs.
-    jit_compile = experiment.jit_compile and not isinstance(strategy, tf.distribute.TPUStrategy)
-    if jit_compile and not alone:  # a compiled function cannot meet the other replicas halfway
+    differentiate = _differentiate(model, forward, loss, optimizer, options, replicas)
+    # A `LossScaleOptimizer` cannot aggregate gradients itself.
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    # A TPU compiles everything that it runs.
+    jit_compile = options.jit_compile and not isinstance(strategy, tf.distribute.TPUStrategy)
+    if jit_compile and replicas > 1:  # replicas cannot communicate within a compiled function
         differentiate = tf.function(differentiate, jit_compile=True, autograph=False)
 
     def step(number, stopping, features, labels, weights):
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        randomness.reset(generators, experiment.seed, number, replica)
+        randomness.reset(generators, options.seed, number, replica)
         value, gradients = differentiate(number, features, labels, weights)
         pairs = zip(gradients, model.trainable_variables, strict=True)
         pairs = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
-        if not alone:
+        if replicas > 1:
             pairs = inner.aggregate_gradients(pairs)
         gradients, variables = zip(*pairs, strict=True)
         norm = tf.linalg.global_norm(gradients)
-        if experiment.optimizer.clip_norm is not None:
-            gradients, _ = tf.clip_by_global_norm(gradients, experiment.optimizer.clip_norm, use_norm=norm)
+        if options.clip_norm is not None:
+            gradients, _ = tf.clip_by_global_norm(gradients, options.clip_norm, use_norm=norm)
         optimizer.apply_gradients(zip(gradients, variables, strict=True), skip_gradients_aggregation=True)
         return tf.stack([value, norm / replicas, tf.cast(stopping, tf.float32)])
 
-    return tf.function(step, jit_compile=jit_compile and alone, autograph=False)
+    return tf.function(step, jit_compile=jit_compile and replicas == 1, autograph=False)
 
 
-def _differentiate(model, scorer, loss, optimizer, experiment, replicas):
-    """Returns a function of a step's number and a replica's batch to its share of the loss, and the gradients
-    of that."""
-    parts = experiment.accumulation_steps
+def _differentiate(model, forward, loss, optimizer, options, replicas):
+    """Returns a function of a step's number and a replica's batch to its share of the loss, and gradients."""
+    parts = options.accumulation_steps
     scales = isinstance(optimizer, tf.keras.mixed_precision.LossScaleOptimizer)
 
     def of_part(number, features, labels, weights):
         with tf.GradientTape() as tape:
-            outputs = scorer(features, training=True)
-            value = tf.reduce_sum(loss(number, labels, outputs, weights)) / experiment.batch_size
+            outputs = forward(features, training=True)
+            value = tf.reduce_sum(loss(number, labels, outputs, weights)) / options.batch_size
             value += sum(model.losses) / (replicas * parts)  # weight decay of an encoder
             target = optimizer.get_scaled_loss(value) if scales else value
         gradients = tape.gradient(target, model.trainable_variables)
         if scales:
             gradients = optimizer.get_unscaled_gradients(gradients)
-        # A table's gradient comes as rows, of which some may be the same: added up, their norm is right.
+        # The norm needs the sum of the rows of a sparse gradient, some of which may belong to the same class.
         return value, [None if g is None else tf.convert_to_tensor(g) for g in gradients]
 
     def of_batch(number, *batch):

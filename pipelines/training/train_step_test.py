@@ -8,14 +8,16 @@ from rank4class import data, losses, models
 from rank4class.pipelines import config, distribution
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.task import loading, task
-from rank4class.pipelines.training import optimization, rank_training
-from rank4class.pipelines.training.train_step import build_steps
+from rank4class.pipelines.training import optimization, rank_model_task
+from rank4class.pipelines.training.train_step import StepOptions, build_steps
 
 MIRRORED = "mirrored"  # over the two logical CPUs of the tests
 
 
 def small(**changes):
-    base = {"encoder.hidden": (16,), "encoder.dropout": 0.0, "batch_size": 8, "optimizer.decay": "none"}
+    base = {"encoder.dropout": 0.0, "batch_size": 8, "optimizer.decay": "none"}
+    if "encoder.name" not in changes:
+        base["encoder.hidden"] = (16,)
     return config.override(digits_mlp.get_config(), {**base, "optimizer.warmup_fraction": 0.0, **changes})
 
 
@@ -24,23 +26,29 @@ def generated(experiment, make_encoder=None, size=24, shape=(8, 8, 1)):
     rng = np.random.default_rng(0)
     images = rng.normal(size=[size, *shape]).astype(np.float32)
     split = data.Split({"image": images}, rng.integers(10, size=size).astype(np.int32))
-    make = make_encoder or (lambda: models.get("encoder", "mlp", **config.knobs(experiment.encoder)))
+    make = make_encoder or (lambda: models.get("encoder", "mlp", **experiment.encoder.options()))
     splits = dict.fromkeys(("train", "validation", "test"), split)
     weights = np.linspace(0.5, 1.5, 10, dtype=np.float32)
     return task.Task(tuple("abcdefghij"), splits, None, make, class_weights=weights)
 
 
-def made(experiment, strategy="default", loaded=None, make_optimizer=None):
+def build(experiment, strategy="default", loaded=None, make_optimizer=None):
     """Returns model, optimizer and a function of a number of steps to what they come to."""
     loaded = loaded or generated(experiment)
     strategy = distribution.get(strategy)
     tf.keras.utils.set_random_seed(0)
-    model = rank_training.build_model(experiment, loaded, strategy)
+    model = rank_model_task.build_model(experiment, loaded, strategy)
     with strategy.scope():
         optimizer = make_optimizer() if make_optimizer else build_optimizer(experiment)
         optimizer.build(model.trainable_variables)
-    loss = optimization.build_loss(experiment, total_steps=1)
-    steps = build_steps(strategy, model, loaded.scorer(model, "train"), loss, optimizer, experiment)
+    steps = build_steps(
+        strategy,
+        model,
+        loaded.scorer(model, "train"),
+        optimization.build_loss(experiment.loss, seed=experiment.seed),
+        optimizer,
+        StepOptions.of(experiment),
+    )
     batches = strategy.distribute_datasets_from_function(
         lambda context: loaded.training_batches(experiment, context=context)
     )
@@ -58,9 +66,9 @@ def descent():
     return tf.keras.optimizers.SGD(0.5)
 
 
-def taken(experiment, strategy="default", count=3, make_optimizer=descent, **kwargs):
+def run(experiment, strategy="default", count=3, make_optimizer=descent, **kwargs):
     """Returns the losses, gradient norms and weights of a few steps."""
-    model, _, take = made(experiment, strategy, make_optimizer=make_optimizer, **kwargs)
+    model, _, take = build(experiment, strategy, make_optimizer=make_optimizer, **kwargs)
     result = take(count)
     return result.losses, result.gradient_norms, [v.numpy() for v in model.trainable_variables]
 
@@ -74,7 +82,7 @@ def assert_alike(ours, theirs, rtol=2e-5):
 def test_a_step_written_out(clip_norm):
     experiment = small(**{"optimizer.clip_norm": clip_norm})
     loaded = generated(experiment)
-    model, optimizer, take = made(experiment, loaded=loaded)
+    model, optimizer, take = build(experiment, loaded=loaded)
     features, labels, weights = next(iter(loaded.training_batches(experiment)))
     assert len(set(weights.numpy())) > 1
     with tf.GradientTape() as tape:
@@ -103,13 +111,13 @@ def on_one_device():
     """Returns a function from changes of an experiment to its steps on one device, uncompiled and whole."""
     cache = {}
 
-    def taken_once(**changes):
+    def run_once(**changes):
         key = tuple(sorted(changes.items()))
         if key not in cache:
-            cache[key] = taken(small(**changes))
+            cache[key] = run(small(**changes))
         return cache[key]
 
-    return taken_once
+    return run_once
 
 
 @pytest.mark.nightly
@@ -127,16 +135,16 @@ def on_one_device():
 def test_two_replicas_take_the_step_of_one(changes, loss, on_one_device):
     plain = {name: value for name, value in changes.items() if name.startswith(("optimizer", "interaction"))}
     changes = {**changes, "loss.name": loss}
-    assert_alike(taken(small(**changes), MIRRORED), on_one_device(**{**plain, "loss.name": loss}))
+    assert_alike(run(small(**changes), MIRRORED), on_one_device(**{**plain, "loss.name": loss}))
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("strategy", ["default", MIRRORED])
 def test_half_precision_trains_on_any_strategy(strategy):
-    reference = taken(small(), make_optimizer=lambda: build_optimizer(small()))
+    reference = run(small(), make_optimizer=lambda: build_optimizer(small()))
     for precision in ("mixed_bfloat16", "mixed_float16"):
         experiment = small(precision=precision)
-        result = taken(experiment, strategy, make_optimizer=lambda e=experiment: build_optimizer(e))
+        result = run(experiment, strategy, make_optimizer=lambda e=experiment: build_optimizer(e))
         assert_alike(result[:1], reference[:1], rtol=0.02)
         assert all(weight.dtype == np.float32 for weight in result[2])
 
@@ -145,7 +153,7 @@ def test_a_step_too_large_for_float16_is_passed_over():
     def scaled():
         return tf.keras.mixed_precision.LossScaleOptimizer(descent(), initial_scale=2.0**120)
 
-    model, optimizer, take = made(small(precision="mixed_float16"), make_optimizer=scaled)
+    model, optimizer, take = build(small(precision="mixed_float16"), make_optimizer=scaled)
     before = model.get_weights()
     result = take(1)
     assert np.isfinite(result.losses).all()
@@ -158,19 +166,19 @@ def test_a_step_too_large_for_float16_is_passed_over():
 @pytest.mark.nightly
 @pytest.mark.parametrize("changes", [{"jit_compile": True}, {"accumulation_steps": 4}])
 def test_compiled_or_in_parts_a_step_is_the_same(changes, on_one_device):
-    assert_alike(taken(small(**changes)), on_one_device(**{"loss.name": "softmax"}))
+    assert_alike(run(small(**changes)), on_one_device(**{"loss.name": "softmax"}))
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("encoder", ["small_cnn", "bert"])
 def test_encoders_compiled_take_the_same_step(encoder, tmp_path, tiny_goemotions, tiny_bert):
-    changes = {"encoder.name": encoder, "encoder.hidden": None, "interaction.name": "lc_mlp"}
+    changes = {"encoder.name": encoder, "interaction.name": "lc_mlp"}
     if encoder == "bert":
         changes |= {"encoder.path": tiny_bert, "data.name": "goemotions", "data.path": str(tiny_goemotions)}
     experiment = small(**changes)
     loaded = loading.load(experiment, str(tmp_path))
     compiled = config.override(experiment, {"jit_compile": True})
-    assert_alike(taken(compiled, loaded=loaded), taken(experiment, loaded=loaded), rtol=1e-4)
+    assert_alike(run(compiled, loaded=loaded), run(experiment, loaded=loaded), rtol=1e-4)
 
 
 @pytest.mark.nightly
@@ -190,7 +198,7 @@ def test_weight_decay_of_an_encoder_joins_the_loss_once_whatever_the_replicas():
             return encoder
 
         changed = config.override(experiment, {"accumulation_steps": parts})
-        values.append(taken(changed, strategy, count=1, loaded=generated(experiment, make))[0][0])
+        values.append(run(changed, strategy, count=1, loaded=generated(experiment, make))[0][0])
     np.testing.assert_allclose(values[1:], values[0] + 7.0, rtol=1e-5)
 
 
@@ -217,7 +225,7 @@ class Normalised(tf.keras.layers.Layer):
 def test_batch_norm_sees_the_whole_batch():
     experiment = small()
     loaded = generated(experiment, Normalised)
-    alone, both = (made(experiment, strategy, loaded) for strategy in ("default", MIRRORED))
+    alone, both = (build(experiment, strategy, loaded) for strategy in ("default", MIRRORED))
     for a, b in zip(alone[2](3).losses, both[2](3).losses, strict=True):
         assert a == pytest.approx(b, rel=1e-4)
     for a, b in zip(alone[0].get_weights(), both[0].get_weights(), strict=True):
@@ -228,17 +236,17 @@ def test_batch_norm_sees_the_whole_batch():
 @pytest.mark.parametrize(
     ("name", "value", "plain"), [("jit_compile", True, False), ("accumulation_steps", 2, 1)]
 )
-def test_what_batch_norm_over_replicas_forbids(name, value, plain):
+def test_options_that_batch_norm_over_replicas_forbids(name, value, plain):
     experiment = small(**{name: value})
     loaded = generated(experiment, Normalised)
-    taken(experiment, loaded=loaded, count=1)  # alone it may
-    message = f"{name} {value} does not go with batch norm over 2 replicas: set {name} to {plain}"
+    run(experiment, loaded=loaded, count=1)  # alone it may
+    message = f"{name}={value}: not supported with batch norm over 2 replicas. Set {name} to {plain}"
     with pytest.raises(ValueError, match=message):
-        made(experiment, MIRRORED, loaded)
+        build(experiment, MIRRORED, loaded)
 
 
 @pytest.mark.nightly
 def test_asking_to_stop_is_heard():
-    _, _, take = made(small())
+    _, _, take = build(small())
     assert not take(1).stopping
     assert take(2, stopping=True).stopping

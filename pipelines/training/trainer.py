@@ -1,451 +1,368 @@
-"""The loop of every training: steps, evaluations, checkpoints, and a resume to the bit.
+"""The trainer: steps, evaluations and checkpoints of any task, resumed to the bit."""
 
-What is trained is a subclass's affair: `trainer.RankTraining`, `sorter_training.SorterTraining`.
-"""
-
-import datetime
-import importlib.metadata
+import dataclasses
 import math
-import os
-import platform
 import signal
-import subprocess
 import sys
-import time
+from collections.abc import Callable
+from typing import Any, Protocol
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from rank4class import data
 from rank4class.pipelines import distribution
-from rank4class.pipelines.reporting import tables
-from rank4class.pipelines.storage import files
-from rank4class.pipelines.training import optimization, tensorboard
+from rank4class.pipelines.storage.run_directory import RunDirectory, write_json
+from rank4class.pipelines.training import optimization
 from rank4class.pipelines.training.preemption import Interrupted, Interruption
-from rank4class.pipelines.training.train_state import TrainState, run_of
-from rank4class.pipelines.training.train_step import build_steps
+from rank4class.pipelines.training.session import Pace, Session
+from rank4class.pipelines.training.tensorboard import Summaries
+from rank4class.pipelines.training.train_state import TrainState, run_hash
+from rank4class.pipelines.training.train_step import StepOptions, StepResults, build_steps
 
-PACKAGES = (
-    "tensorflow",
-    "tensorflow-ranking",
-    "tf-models-official",
-    "tensorflow-text",
-    "numpy",
-    "scikit-learn",
-)
 SUMMARIES_BETWEEN_EVALUATIONS = 20
-SECONDS_BETWEEN_PICTURES = 60.0
+
+
+class Evaluation(Protocol):
+    """Results of the evaluation of a split."""
+
+    def summarize(self) -> dict[str, Any]:
+        """Returns name -> value of the metrics, and their intervals."""
+
+
+class TrainingTask(Protocol):
+    """A model and all that its training and evaluation are made of.
+
+    Attributes:
+      model: with its variables created under the strategy.
+      loss_name: name of the loss in error messages.
+      metrics: names of the evaluation's metrics.
+      train_examples: number of training examples.
+      hashes: name -> hash of the data, by which a run directory recognizes them.
+      class_texts: descriptions of the classes, or None.
+    """
+
+    model: tf.keras.Model
+    loss_name: str
+    metrics: tuple[str, ...]
+    train_examples: int
+    hashes: dict[str, str]
+    class_texts: tuple[str, ...] | None
+
+    def forward(self, features: Any, training: bool) -> Any:
+        """Returns the model's outputs for the loss."""
+
+    def loss(self, step: tf.Tensor, labels: Any, outputs: Any, weights: tf.Tensor) -> tf.Tensor:
+        """Returns the losses of a step's examples, float32 `[B]`; steps count from 0."""
+
+    def training_batches(self, step: int, context: tf.distribute.InputContext) -> tf.data.Dataset:
+        """Returns a worker's batches from a step on, each of features, labels and weights."""
+
+    def raise_first_unreadable(self, step: int) -> None:
+        """Raises ValueError for the first example of a step that cannot be read, if any."""
+
+    def example_names(self, step: int) -> list[str]:
+        """Returns the names of a step's examples."""
+
+    def evaluate(self, split: str, should_stop: Callable[[], bool]) -> Evaluation | None:
+        """Evaluates the model on a split; returns None if it was asked to stop."""
+
+    def format_metrics(self, metrics: dict[str, float]) -> str:
+        """Returns metrics in one line."""
+
+    def pictures(self, split: str, evaluation: Any) -> dict[str, np.ndarray]:
+        """Returns name -> pixels of the pictures of an evaluation."""
+
+    def finalize_weights(self) -> None:
+        """Prepares the selected weights for the final evaluation."""
+
+    def write_artifacts(self, run_dir: RunDirectory, results: dict[str, Any]) -> None:
+        """Writes the files of a finished run besides its results."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """The steps of a training, and its values that change with the step.
+
+    Attributes:
+      total_steps: number of training steps.
+      evaluation_steps: number of steps between two evaluations.
+      learning_rate: function of a step.
+      temperature: function of a step to the loss's temperature; None if it is constant.
+      checkpoint_steps: number of steps between checkpoints, besides one after each evaluation; or None.
+      steps_per_execution: number of steps between two looks at signals.
+      monitor: metric that selects the best model; None selects the last.
+      patience: number of evaluations without a better one after which training stops; 0 never stops early.
+    """
+
+    total_steps: int
+    evaluation_steps: int
+    learning_rate: Callable[[int], Any]
+    temperature: Callable[[int], Any] | None = None
+    checkpoint_steps: int | None = None
+    steps_per_execution: int = 1
+    monitor: str | None = None
+    patience: int = 0
+
+    def __post_init__(self) -> None:
+        if self.total_steps >= 2**31:
+            raise ValueError(f"epochs: {self.total_steps:g} steps in total exceed 2**31. Set epochs lower.")
+
+    def evaluates_after(self, step: int) -> bool:
+        """Whether an evaluation follows a number of steps."""
+        return step > 0 and (step == self.total_steps or step % self.evaluation_steps == 0)
+
+    def next_stop(self, step: int) -> int:
+        """Returns the number of steps at the next evaluation or checkpoint."""
+        intervals = filter(None, (self.evaluation_steps, self.checkpoint_steps))
+        return min([self.total_steps, *((step // interval + 1) * interval for interval in intervals)])
 
 
 class Trainer:
-    """A run in progress: its model, its state, its folder.
-
-    Attributes:
-      metrics: names of what is judged.
-      loss_name: what an error calls the loss.
-      train_examples: how many there are.
-      patience: stop after that many evaluations without a better one; 0 never stops early.
+    """Trains a task in a run directory, from the newest checkpoint to the end.
 
     Args:
-      experiment: checked; what it says of batches, steps, precision and the optimizer is read here.
+      task: the model and its data.
+      optimizer: made under the strategy.
+      run_dir: folder of the run, which the trainer claims.
+      experiment: the checked config that the run directory records.
+      schedule: steps to train, evaluate and save at.
       strategy: a `tf.distribute.Strategy`.
-      workdir: the run's `RunDirectory`.
       progress: whether to show a progress bar.
-      total: how many steps to train.
-      evaluation_steps: how many between two evaluations.
-      hashes: name -> hash of what is trained on, by which a run knows its own.
-      class_texts: what describes the classes, or None.
-      monitor: the metric that tells the best model; None: the last is the model.
-    """
 
-    metrics = ()
-    loss_name = ""
-    train_examples = 0
-    patience = 0
+    Raises:
+      ValueError: batch norm cannot see the whole batch, or the folder belongs to another run.
+      OSError: the folder cannot be written.
+    """
 
     def __init__(
         self,
-        experiment,
-        strategy,
-        workdir,
-        progress,
+        task: TrainingTask,
+        optimizer: tf.keras.optimizers.Optimizer,
+        run_dir: RunDirectory,
+        experiment: Any,
+        schedule: Schedule,
+        strategy: tf.distribute.Strategy,
         *,
-        total,
-        evaluation_steps,
-        hashes,
-        class_texts=None,
-        monitor=None,
+        progress: bool = True,
     ):
-        if total >= 2**31:
-            raise ValueError(f"epochs {experiment.epochs:g} make {total:g} steps: set it lower")
+        self._task = task
+        self._optimizer = optimizer
+        self._run_dir = run_dir
         self._experiment = experiment
+        self._schedule = schedule
         self._strategy = strategy
-        self._workdir = workdir
-        self._chief = distribution.is_chief(strategy)
-        self._verbose = progress and self._chief
-        self._total = total
-        self._evaluation_steps = evaluation_steps
-        self._summary_steps = max(1, evaluation_steps // SUMMARIES_BETWEEN_EVALUATIONS)
-        self._hashes = hashes
-        self._monitor = monitor
-
-        tf.keras.utils.set_random_seed(experiment.seed)
-        self._schedule = optimization.build_schedule(experiment.optimizer, self._total)
-        self._model = self.build_model()
+        self._is_chief = distribution.is_chief(strategy)
+        self._verbose = progress and self._is_chief
+        self._summary_steps = max(1, schedule.evaluation_steps // SUMMARIES_BETWEEN_EVALUATIONS)
+        self._interruption = Interruption()
         with strategy.scope():
-            self._optimizer = optimization.build_optimizer(
-                experiment.optimizer, self._schedule, experiment.precision
-            )
-            self._optimizer.build(self._model.trainable_variables)
+            optimizer.build(task.model.trainable_variables)
         self._steps = build_steps(
-            strategy, self._model, self.build_scorer(), self.build_loss(), self._optimizer, experiment
+            strategy,
+            task.model,
+            task.forward,
+            task.loss,
+            optimizer,
+            StepOptions.of(experiment),
         )
-        self.build_judges()
-        if self._chief:
-            workdir.claim(experiment, hashes, class_texts)
+        if self._is_chief:
+            run_dir.claim(experiment, task.hashes, task.class_texts)
         self._state = TrainState(
-            workdir.checkpoints,
-            self._model,
-            self._optimizer,
-            monitor,
-            run_of(experiment, hashes),
-            writes=self._chief,
+            run_dir.checkpoints,
+            task.model,
+            optimizer,
+            schedule.monitor,
+            run_hash(experiment, task.hashes),
+            writes=self._is_chief,
         )
         self._progress = self._state.progress
 
-    # What a subclass says of itself.
-
-    def build_model(self):
-        """Returns the model with its variables, made under the strategy."""
-        raise NotImplementedError
-
-    def build_scorer(self):
-        """Returns a function of features and `training` to what the loss takes."""
-        raise NotImplementedError
-
-    def build_loss(self):
-        """Returns a function of a step, from 0, its labels, the outputs for them and weights to `[B]`."""
-        raise NotImplementedError
-
-    def build_judges(self):
-        """Makes ready what `judge` needs of the model."""
-
-    def batches(self, step, context):
-        """Returns the batches from a step on, of a worker's `tf.distribute.InputContext`."""
-        raise NotImplementedError
-
-    def judge(self, split, stopping):
-        """Judges the model on a split: what it returns can `summarize`, None says that it was to stop."""
-        raise NotImplementedError
-
-    def blame(self, step):
-        """Raises ValueError on the first example of a step that cannot be read, if any."""
-
-    def examples(self, step):
-        """Returns the names of a step's examples."""
-        raise NotImplementedError
-
-    def pictures(self, split, judged):
-        """Returns name -> pixels of what a judged split looks like."""
-        raise NotImplementedError
-
-    def scalars(self, step):
-        """Returns name -> value of what else changes with the step that was taken last, from 0."""
-        del step
-        return {}
-
-    def one_line(self, summary):
-        """Returns the metrics of a judged split in one line."""
-        return tables.one_line(summary)
-
-    def restore_final_weights(self):
-        """Gives the model the weights that the results are of."""
-        self._state.restore_best()
-
-    def finish(self, results):
-        """Writes what else is left of a run, before its results."""
-
-    def run(self):
-        """Trains to the end, from where the folder's checkpoint stands; returns the results.
+    def train(self) -> dict[str, Any]:
+        """Trains to the end; returns the results.
 
         Raises:
-          OSError, FloatingPointError, Interrupted: see `trainer.train`.
+          OSError, FloatingPointError, Interrupted: see `rank_training.train`.
         """
-        with (
-            Interruption() as interruption,
-            distribution.naming_lost_workers(self._strategy),
-            self.started(interruption).writer.as_default(),
-        ):
-            self._train()
+        with self._interruption, distribution.lost_worker_errors(self._strategy):
+            self.resume()
+            while not self._is_finished():
+                if not self._evaluation_is_due():
+                    self.take_steps(self._schedule.next_stop(self._progress.step))
+                if self._evaluation_is_due():
+                    evaluation = self._evaluate()
+                    self._save()
+                    self._show(evaluation)
+                else:
+                    self._save()
             return self._finish()
 
-    def started(self, interruption):
-        """Goes to where the folder's checkpoint stands; returns this training, ready to take steps."""
-        self._interruption = interruption
+    def resume(self) -> None:
+        """Restores the newest checkpoint, and opens the batches and summaries from its step on."""
         self._state.restore()
         step = self._progress.step
-        distribution.check_agreement(self._strategy, step, self._workdir.path)
-        if not self._chief:  # by now the chief has claimed the folder
-            self._workdir.check_shared(self._experiment, self._hashes)
+        distribution.check_agreement(self._strategy, step, self._run_dir.path)
+        if not self._is_chief:  # the chief claimed the folder before the workers agreed
+            self._run_dir.check_shared(self._experiment, self._task.hashes, self._task.class_texts)
         if step:
-            logging.info("Going on after step %d of %d", step, self._total)
-        if self._chief and step:
-            # A kill may have come between the last checkpoint and the copy of its history.
-            self._workdir.write_history(self._progress.history)
-        self._session = _Session(self._workdir, self._strategy, step)
-        self.writer = self._summary_writer()
-        batches = self._strategy.distribute_datasets_from_function(
-            lambda context: self.batches(step, context)
+            logging.info("Going on after step %d of %d", step, self._schedule.total_steps)
+        if self._is_chief and step:
+            # A kill may have come after the last checkpoint and before the history was written.
+            self._run_dir.write_history(self._progress.history)
+        self._session = Session(self._run_dir, self._strategy, step)
+        self._summaries = Summaries(self._run_dir.tensorboard, step, writes=self._is_chief)
+        self._summaries.write_start(self._experiment, self._session.line, step)
+        self._batches = iter(
+            self._strategy.distribute_datasets_from_function(
+                lambda context: self._task.training_batches(step, context)
+            )
         )
-        self._batches = iter(batches)
-        return self
 
-    def _summary_writer(self):
-        if not self._chief:
-            return tf.summary.create_noop_writer()
+    def _is_finished(self):
+        patience_ended = self._progress.gave_up(self._schedule.monitor, self._schedule.patience)
+        at_end = self._progress.step == self._schedule.total_steps
+        return (at_end or patience_ended) and not self._evaluation_is_due()
+
+    def _evaluation_is_due(self):
         step = self._progress.step
-        with self._logging():
-            tensorboard.purge_after(self._workdir.tensorboard, step)
-            writer = tf.summary.create_file_writer(self._workdir.tensorboard)
-            with writer.as_default():
-                tensorboard.write_hparams(self._experiment)
-                session = self._session.line
-                tensorboard.write_text(
-                    self._experiment, session["command"], session["git"], session["packages"], step
-                )
-        self._pictured = time.monotonic()
-        return writer
+        return self._schedule.evaluates_after(step) and step > self._progress.evaluated
 
-    def _train(self):
-        while True:
-            if self._evaluation_due():
-                self._evaluate()
-            if self._progress.step == self._total or self._gave_up():
-                return
-            self.take_steps(self._next_stop())
-            if not self._evaluation_due():
-                self._save()
-
-    def _evaluation_due(self):
-        step = self._progress.step
-        at_one = step == self._total or step % self._evaluation_steps == 0
-        return at_one and step > self._progress.evaluated
-
-    def _gave_up(self):
-        return self._progress.gave_up(self._monitor, self.patience)
-
-    def _next_stop(self):
-        """The step of the next evaluation or checkpoint."""
-        step = self._progress.step
-        intervals = filter(None, (self._evaluation_steps, self._experiment.checkpoint_steps))
-        return min([self._total, *((step // interval + 1) * interval for interval in intervals)])
-
-    def take_steps(self, until):
-        """Takes the steps up to one."""
-        first = self._progress.step
+    def take_steps(self, until: int) -> None:
+        """Trains until a number of steps in total."""
+        progress, first = self._progress, self._progress.step
         # A log file gets one line, a terminal the moving bar.
         verbose = 1 if sys.stdout.isatty() else 2
         bar = tf.keras.utils.Progbar(until - first, verbose=verbose * self._verbose, unit_name="step")
         if self._verbose:
             print(f"Steps {first + 1} to {until}")
-        pace = _Pace()
-        while self._progress.step < until:
-            taken = self._take(min(self._experiment.steps_per_execution, until - self._progress.step))
-            pace.add(taken)
-            for loss, norm in zip(taken.losses.tolist(), taken.gradient_norms.tolist(), strict=True):
-                self._progress.step += 1
-                self._progress.loss_sum += loss
-                if self._progress.step % self._summary_steps == 0:
-                    self._summarize_step(loss, norm, pace)
-            bar.update(self._progress.step - first, [("loss", taken.losses.mean())])
-            if taken.stopping:
-                self._stop()
+        pace = Pace(self._experiment.batch_size)
+        while progress.step < until:
+            results = self._run_steps(min(self._schedule.steps_per_execution, until - progress.step))
+            pace.add(results)
+            for loss, norm in zip(results.losses.tolist(), results.gradient_norms.tolist(), strict=True):
+                progress.step += 1
+                progress.loss_sum += loss
+                if progress.step % self._summary_steps == 0:
+                    self._write_step_summaries(loss, norm, pace)
+            bar.update(progress.step - first, [("loss", results.losses.mean())])
+            if results.stopping:
+                self._save_and_stop()
         if self._verbose:
-            rate = pace.steps_a_second() * self._experiment.batch_size
-            print(f"  {rate:,.0f} examples a second, waited for data {pace.waiting_share():.1%} of the time")
+            print(f"  {pace}")
 
-    def _take(self, count):
-        """Takes that many steps; none of them counts if one is not finite."""
+    def _run_steps(self, count: int) -> StepResults:
+        """Runs steps on the next batches; raises FloatingPointError if one of them is not finite."""
         first = self._progress.step
         try:
-            taken = self._steps(self._batches, first, count, self._interruption.requested)
+            results = self._steps(self._batches, first, count, self._interruption.requested)
         except data.UNREADABLE:
-            # Reading the examples one by one tells which it is; where all can be read, it was none.
+            # Reading the examples one by one finds the unreadable one; if there is none, the error stays.
             for step in range(first, first + count):
-                self.blame(step)
+                self._task.raise_first_unreadable(step)
             raise
-        for i, (loss, norm) in enumerate(zip(taken.losses, taken.gradient_norms, strict=True)):
-            # With float16 the optimizer passes over a step whose gradient is too large.
-            if not math.isfinite(loss + (0.0 if self._experiment.precision == "mixed_float16" else norm)):
-                self._refuse(first + i, float(loss))
-        return taken
+        # With float16 the optimizer skips a step whose gradient is too large.
+        skips = isinstance(self._optimizer, tf.keras.mixed_precision.LossScaleOptimizer)
+        for i, (loss, norm) in enumerate(zip(results.losses, results.gradient_norms, strict=True)):
+            if not math.isfinite(loss + (0.0 if skips else norm)):
+                self._raise_not_finite(first + i, float(loss))
+        return results
 
-    def _refuse(self, step, loss):
-        """Stops the run at a step, from 0, whose loss or gradient is not finite."""
-        rate = float(self._schedule(step))
-        examples = self.examples(step)
-        what = f"{loss} but its gradient is not finite" if math.isfinite(loss) else str(loss)
-        refused = {
-            "step": step + 1,
-            "loss": self.loss_name,
-            "value": what,
-            "learning_rate": rate,
-            "examples": examples,
-        }
-        if self._chief:
-            self._workdir.write_not_finite(refused)
-        named = ", ".join(examples[:3]) + (f" and {len(examples) - 3} more" if len(examples) > 3 else "")
+    def _raise_not_finite(self, step, loss):
+        """Reports a step, from 0, whose loss or gradient is not finite, and raises FloatingPointError."""
+        rate, name = float(self._schedule.learning_rate(step)), self._task.loss_name
+        examples = self._task.example_names(step)
+        value = f"{loss} but its gradient is not finite" if math.isfinite(loss) else str(loss)
+        if self._is_chief:
+            report = {"step": step + 1, "loss": name, "value": value, "learning_rate": rate}
+            write_json(self._run_dir.not_finite, {**report, "examples": examples})
+        first_names = ", ".join(examples[:3])
+        more = f" and {len(examples) - 3} more" if len(examples) > 3 else ""
         raise FloatingPointError(
-            f"loss {self.loss_name!r} is {what} at step {step + 1}, learning rate {rate:.3g}: lower "
-            f"the learning rate or look at the data ({named}; all in {self._workdir.not_finite}). "
+            f"loss {name!r} is {value} at step {step + 1}, learning rate {rate:.3g}: lower the learning rate "
+            f"or look at the data ({first_names}{more}; all in {self._run_dir.not_finite}). "
             "The last checkpoint is from before"
         )
 
-    def _logging(self):
-        return files.errors_of(self._workdir.tensorboard)
-
-    def _write_scalars(self, scalars):
-        with self._logging():
-            for name, value in scalars.items():
-                tf.summary.scalar(name, value, step=self._progress.step)
-
-    def _summarize_step(self, loss, norm, pace):
-        last = self._progress.step - 1
-        scalars = {
+    def _write_step_summaries(self, loss, norm, pace):
+        step = self._progress.step
+        values = {
             "train/loss": loss,
             "train/gradient_norm": norm,
-            "train/learning_rate": self._schedule(last),
-            "train/examples_per_second": pace.steps_a_second() * self._experiment.batch_size,
-            "train/waiting_share": pace.waiting_share(),
+            "train/learning_rate": self._schedule.learning_rate(step - 1),
+            "train/examples_per_second": pace.examples_per_second(),
+            "train/waiting_share": pace.waiting_fraction(),
         }
-        self._write_scalars({**scalars, **self.scalars(last)})
+        if self._schedule.temperature is not None:
+            values["train/temperature"] = self._schedule.temperature(step - 1)
+        self._summaries.write_scalars(values, step)
 
     def _evaluate(self):
-        with optimization.averaged(self._model, self._optimizer):
-            judged = self._judge("validation")
-            if judged is not None:
-                summary = self._remember(judged)
-        if judged is None:
-            self._stop()
-        self._save()
-        self._write_scalars({f"validation/{name}": summary[name] for name in self.metrics})
-        if self._chief and time.monotonic() - self._pictured > SECONDS_BETWEEN_PICTURES:
-            self._write_pictures("validation", judged)
-        if self._verbose:
-            print("  validation: " + self.one_line({name: summary[name] for name in self.metrics}))
+        """Evaluates the validation split, and writes the model if it is the best so far."""
+        with optimization.averaged(self._task.model, self._optimizer):
+            evaluation = self._task.evaluate("validation", self._should_stop)
+            if evaluation is not None:
+                summary = evaluation.summarize()
+                rate = float(self._schedule.learning_rate(self._progress.step))
+                self._progress.add_evaluation(rate, {name: summary[name] for name in self._task.metrics})
+                self._state.save_best()
+        if evaluation is None:
+            self._save_and_stop()
+        return evaluation
 
-    def _remember(self, judged):
-        """Puts an evaluation into the history, and keeps the model if it is the best; returns its figures."""
+    def _should_stop(self):
+        # Several workers would have to agree on the batch to stop at.
+        return self._interruption.requested and not distribution.has_several_workers(self._strategy)
+
+    def _show(self, evaluation):
+        """Shows the last evaluation in TensorBoard and in the terminal."""
         step = self._progress.step
-        summary = judged.summarize()
-        line = {
-            "step": step,
-            "loss": self._progress.loss_sum / (step - self._progress.evaluated),
-            "learning_rate": float(self._schedule(step)),
-            **{name: summary[name] for name in self.metrics},
-        }
-        self._progress.history.append(line)
-        self._progress.loss_sum = 0.0
-        self._state.save_best()
-        return summary
-
-    def _write_pictures(self, name, judged):
-        """Writes what a judged split looks like."""
-        with self._logging():
-            for kind, picture in self.pictures(name, judged).items():
-                tf.summary.image(f"{name}/{kind}", picture[None], step=self._progress.step)
-        self._pictured = time.monotonic()
-
-    def _judge(self, split):
-        # Several workers would have to agree on where to stop.
-        alone = not distribution.several_workers(self._strategy)
-        return self.judge(split, lambda: alone and self._interruption.requested)
+        metrics = {name: self._progress.history[-1][name] for name in self._task.metrics}
+        self._summaries.write_scalars({f"validation/{name}": metrics[name] for name in metrics}, step)
+        if self._summaries.pictures_are_due():
+            self._summaries.write_pictures("validation", self._task.pictures("validation", evaluation), step)
+        if self._verbose:
+            print(f"  validation: {self._task.format_metrics(metrics)}")
 
     def _save(self):
         self._state.save()
-        if self._chief:
-            self._workdir.write_history(self._progress.history)
+        if self._is_chief:
+            self._run_dir.write_history(self._progress.history)
             self._session.write(self._progress.step)
 
-    def _stop(self):
+    def _save_and_stop(self):
         self._save()
-        raise self._interrupted()
+        self._raise_interrupted()
 
-    def _interrupted(self):
-        return Interrupted(self._progress.step, self._interruption.signal or signal.SIGTERM)
+    def _raise_interrupted(self):
+        raise Interrupted(self._progress.step, self._interruption.signal or signal.SIGTERM)
 
     def _finish(self):
-        distribution.check_agreement(self._strategy, self._progress.step, self._workdir.path)
-        self.restore_final_weights()
-        judged = {}
+        """Evaluates the selected model on validation and test, and writes the results."""
+        distribution.check_agreement(self._strategy, self._progress.step, self._run_dir.path)
+        if self._schedule.monitor is None:
+            optimization.assign_averages(self._task.model, self._optimizer)
+        else:
+            self._state.restore_best()
+        self._task.finalize_weights()
+        evaluations = {}
         for split in ("validation", "test"):
-            judged[split] = self._judge(split)
-            if judged[split] is None:
-                raise self._interrupted()
+            evaluations[split] = self._task.evaluate(split, self._should_stop)
+            if evaluations[split] is None:
+                self._raise_interrupted()
         results = {
-            "train_examples": self.train_examples,
-            **{split: of_split.summarize() for split, of_split in judged.items()},
+            "train_examples": self._task.train_examples,
+            **{split: evaluation.summarize() for split, evaluation in evaluations.items()},
             "best_step": self._state.best_step,
             "steps": self._progress.step,
             "seed": self._experiment.seed,
         }
-        if self._chief:
-            self._write_pictures("test", judged["test"])
-            with self._logging():
-                tensorboard.write_best(results, self.metrics, self._state.best_step or self._progress.step)
-                self.finish(results)
-                self.writer.flush()
+        if self._is_chief:
+            pictures = self._task.pictures("test", evaluations["test"])
+            self._summaries.write_pictures("test", pictures, self._progress.step)
+            best_step = self._state.best_step or self._progress.step
+            self._summaries.write_end(results, self._task.metrics, best_step)
+            self._task.write_artifacts(self._run_dir, results)
             self._session.write(self._progress.step)
-            self._workdir.write_results(results)
+            self._run_dir.write_results(results)
         return results
-
-
-class _Pace:
-    """How fast steps are taken since it was made, and what share of the time they wait for data."""
-
-    def __init__(self):
-        self._started, self._steps, self._waited = time.perf_counter(), 0, 0.0
-
-    def add(self, taken):
-        self._steps += len(taken.losses)
-        self._waited += taken.waited
-
-    def steps_a_second(self):
-        return self._steps / (time.perf_counter() - self._started)
-
-    def waiting_share(self):
-        return self._waited / (time.perf_counter() - self._started)
-
-
-class _Session:
-    """The line of `sessions.jsonl` on this start of the command."""
-
-    def __init__(self, workdir, strategy, step):
-        self._workdir = workdir
-        self._earlier = workdir.sessions()
-        self._started = time.monotonic()
-        self.line = {
-            "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            "command": sys.orig_argv,
-            "git": git_commit(),
-            "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
-            "host": platform.node(),
-            "strategy": type(strategy).__name__,
-            "replicas": strategy.num_replicas_in_sync,
-            "from_step": step,
-        }
-
-    def write(self, step):
-        seconds = round(time.monotonic() - self._started, 1)
-        line = {**self.line, "to_step": step, "seconds": seconds}
-        self._workdir.write_sessions([*self._earlier, line])
-
-
-def git_commit():
-    """Returns the commit of the code that runs, with "-dirty" after it where files differ, or None."""
-    folder = os.path.dirname(os.path.abspath(__file__))
-    try:
-        command = ["git", "-C", folder, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None

@@ -18,7 +18,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.configs import cifar10_vgg16, goemotions_minilm, imagenet_resnet50
 from rank4class.pipelines.task import loading
 from rank4class.pipelines.training import optimization
-from rank4class.pipelines.training.train_step import build_steps
+from rank4class.pipelines.training.train_step import StepOptions, build_steps
 from rank4class.scripts.benchmarks.suite import Step, Suite
 
 BATCHES = 400  # of a step; some 0.2 seconds go to making the iterator
@@ -79,9 +79,9 @@ def _build(step, size):
     optimizer = optimization.build_optimizer(experiment.optimizer, experiment.optimizer.learning_rate)
     optimizer.build(model.trainable_variables)
     strategy = tf.distribute.get_strategy()
-    loss = optimization.build_loss(experiment, 1)
+    loss = optimization.build_loss(experiment.loss, seed=experiment.seed)
     scorer = loaded.scorer(model, "train")
-    steps = build_steps(strategy, model, scorer, loss, optimizer, experiment)
+    steps = build_steps(strategy, model, scorer, loss, optimizer, StepOptions.of(experiment))
     return Trainer(steps, batches, one_batch=kind == "step")
 
 

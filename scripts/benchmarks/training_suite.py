@@ -13,7 +13,6 @@ from rank4class.pipelines import config
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import loading
 from rank4class.pipelines.training import optimization, rank_training
-from rank4class.pipelines.training.preemption import Interruption
 from rank4class.scripts.benchmarks import data_suite
 from rank4class.scripts.benchmarks.suite import Step, Suite
 
@@ -62,16 +61,15 @@ class Training:
 
     def __init__(self, experiment, loaded):
         self._folder = tempfile.TemporaryDirectory()
-        workdir = RunDirectory(self._folder.name)
+        run_dir = RunDirectory(self._folder.name)
         strategy = tf.distribute.get_strategy()
-        training = rank_training.RankTraining(experiment, strategy, loaded, workdir, progress=False)
-        self._training = training.started(Interruption())
+        self._trainer = rank_training.build_trainer(experiment, loaded, run_dir, strategy, progress=False)
+        self._trainer.resume()
         self._ends = itertools.count(STEPS, STEPS)
         self()
 
     def __call__(self):
-        with self._training.writer.as_default():
-            self._training.take_steps(next(self._ends))
+        self._trainer.take_steps(next(self._ends))
 
 
 def _steps(size):

@@ -1,0 +1,188 @@
+"""A rank model as a task of the trainer: its losses, batches, evaluations and pictures."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class import losses, models
+from rank4class.pipelines import config
+from rank4class.pipelines.config import rank_functions
+from rank4class.pipelines.evaluation import evaluator
+from rank4class.pipelines.reporting import plots, tables
+from rank4class.pipelines.storage import files
+from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.task import count_checks
+from rank4class.pipelines.task.task import Task
+from rank4class.pipelines.training import optimization, tensorboard
+from rank4class.pipelines.training.trainer import Schedule
+
+
+class RankModelTask:
+    """A rank model that learns to rank the classes of a dataset; a `trainer.TrainingTask`.
+
+    Args:
+      experiment: a checked `config.Experiment`.
+      loaded: its `task.Task`.
+      schedule: of the training.
+      strategy: a `tf.distribute.Strategy`.
+
+    Raises:
+      ValueError: the loss, the metrics or the count prior do not fit the dataset.
+    """
+
+    def __init__(
+        self,
+        experiment: config.Experiment,
+        loaded: Task,
+        schedule: Schedule,
+        strategy: tf.distribute.Strategy,
+    ):
+        self.metrics = _applicable_metrics(experiment, loaded)
+        _check_k(experiment.loss, loaded.num_scored("train"))
+        count_checks.check(experiment, loaded.splits["train"])
+        self._experiment, self._loaded, self._strategy = experiment, loaded, strategy
+        self.loss_name = experiment.loss.name
+        self.train_examples = len(loaded.splits["train"])
+        self.hashes, self.class_texts = loaded.hashes, loaded.class_texts
+        self.model = build_model(experiment, loaded, strategy)
+        self.forward = loaded.scorer(self.model, "train", experiment.count_prior.name)
+        l1_epochs, epoch_steps = experiment.loss.l1_epochs, self.train_examples / experiment.batch_size
+        self.loss = optimization.build_loss(
+            experiment.loss,
+            seed=experiment.seed,
+            temperature=schedule.temperature,
+            count_prior=experiment.count_prior.name,
+            max_relevant=loaded.max_relevant("train"),
+            rank_fn=self._rank_fn(),
+            l1_steps=None if l1_epochs is None else math.ceil(l1_epochs * epoch_steps),
+        )
+        self._evaluators = build_evaluators(experiment, loaded, self.model, strategy)
+
+    def _rank_fn(self):
+        """Returns the rank function of the loss: that of the model's sorter if it is fine-tuned."""
+        sorter = getattr(self.model, "rank_sorter", None)
+        if sorter is not None:
+            return sorter.rank_fn
+        if self._experiment.loss.rank_fn is None:
+            return None
+        return build_rank_fn(self._experiment, self._loaded, self._strategy)
+
+    def training_batches(self, step: int, context: tf.distribute.InputContext) -> tf.data.Dataset:
+        return self._loaded.training_batches(self._experiment, step, context)
+
+    def raise_first_unreadable(self, step: int) -> None:
+        self._loaded.raise_first_unreadable(self._experiment, step)
+
+    def example_names(self, step: int) -> list[str]:
+        split = self._loaded.splits["train"]
+        return [split.origin(i) for i in self._loaded.training_examples(self._experiment, step)]
+
+    def evaluate(self, split: str, should_stop: Callable[[], bool]) -> evaluator.EvaluationResult | None:
+        batches = self._loaded.read(self._experiment, split, self._strategy)
+        return self._evaluators[split](batches, stopping=should_stop)
+
+    def format_metrics(self, metrics: dict[str, float]) -> str:
+        return tables.one_line(metrics)
+
+    def pictures(self, split: str, evaluation: evaluator.EvaluationResult) -> dict[str, np.ndarray]:
+        examples, loaded = self._loaded.splits[split], self._loaded
+        pictures = {
+            "rank_of_the_true_class": plots.rank_histogram(
+                evaluation.ranks, loaded.num_scored(split), several=examples.multi_label
+            )
+        }
+        finite = evaluation.top_classes >= 0  # the histogram counts the other examples
+        if not examples.multi_label and finite.any():
+            pictures["confusion_matrix"] = plots.confusion_matrix(
+                examples.labels[finite], evaluation.top_classes[finite], loaded.scored_class_names(split)
+            )
+        if self._experiment.count_prior.name != "none":
+            pictures["number_of_classes"] = self._count_picture(split)
+        return pictures
+
+    def _count_picture(self, split):
+        """Draws the distributions of the number of classes for a split's first batch."""
+        features, _, weights = next(iter(self._loaded.evaluation_batches(self._experiment, split)))
+        scorer = self._loaded.scorer(self.model, split, self._experiment.count_prior.name)
+        distributions = np.exp(scorer(features).log_counts.numpy()[weights.numpy() > 0])
+        counts = self._loaded.splits[split].num_relevant()[: len(distributions)]
+        return plots.count_laws(distributions, counts, self._loaded.splits["train"].num_relevant())
+
+    def finalize_weights(self) -> None:
+        """The selected weights stay as they are."""
+
+    def write_artifacts(self, run_dir: RunDirectory, results: dict[str, Any]) -> None:
+        """Writes the vectors of the classes for TensorBoard's projector; items have no vectors."""
+        del results
+        if isinstance(self.model, models.RankModel):
+            vectors = self.model.encode_classes(training=False)
+            with files.errors_of(run_dir.tensorboard):
+                tensorboard.write_projector(run_dir.tensorboard, self._loaded.class_names, vectors)
+
+
+def build_model(
+    experiment: config.Experiment, loaded: Task, strategy: tf.distribute.Strategy
+) -> tf.keras.Model:
+    """Builds the model of an experiment in its precision under a strategy."""
+    before = tf.keras.mixed_precision.global_policy()
+    tf.keras.mixed_precision.set_global_policy(experiment.precision)
+    try:
+        with strategy.scope():
+            model = loaded.build_model(experiment)
+    finally:
+        tf.keras.mixed_precision.set_global_policy(before)
+    if experiment.loss.fine_tune:
+        model.rank_sorter = build_rank_fn(experiment, loaded, strategy).sorter
+    return model
+
+
+def build_rank_fn(experiment: config.Experiment, loaded: Task, strategy: tf.distribute.Strategy) -> Callable:
+    """Builds the rank function of a loss, for lists of all classes or of a replica's batch."""
+    n = loaded.num_scored("train")
+    if experiment.loss.name in losses.BATCH_LOSSES:
+        n = experiment.batch_size // strategy.num_replicas_in_sync // experiment.accumulation_steps
+    with strategy.scope():
+        return rank_functions.get(experiment.loss.rank_fn, n, experiment.loss.sorter)
+
+
+def build_evaluators(
+    experiment: config.Experiment,
+    loaded: Task,
+    model: tf.keras.Model,
+    strategy: tf.distribute.Strategy | None = None,
+) -> dict[str, evaluator.Evaluator]:
+    """Returns split -> its `evaluator.Evaluator`; splits that rank the same classes share one."""
+
+    def build(*splits):
+        return evaluator.Evaluator(
+            loaded.scorer(model, splits[0], experiment.count_prior.name),
+            evaluator.applicable_metrics(experiment.metrics, loaded.num_scored(splits[0])),
+            max_relevant=loaded.max_relevant(*splits),
+            strategy=strategy,
+            jit_compile=experiment.jit_compile,
+        )
+
+    if loaded.seen is None:
+        return dict.fromkeys(("train", "validation", "test"), build("train", "validation", "test"))
+    return {**dict.fromkeys(("train", "validation"), build("train", "validation")), "test": build("test")}
+
+
+def _applicable_metrics(experiment, loaded):
+    """Returns the metrics that are defined for the number of classes in validation."""
+    num_scored = loaded.num_scored("validation")
+    metrics = evaluator.applicable_metrics(experiment.metrics, num_scored)
+    if experiment.monitor not in metrics:
+        raise ValueError(
+            f"monitor={experiment.monitor!r}: not defined for {num_scored} classes. Choose another metric."
+        )
+    return metrics
+
+
+def _check_k(loss_config, num_classes):
+    """Raises ValueError if the loss selects all classes: it would always be 0."""
+    k = getattr(loss_config, "k", None)
+    if k is not None and k >= num_classes:
+        raise ValueError(f"loss.k={k}: selects all {num_classes} training classes. Lower it.")

@@ -1,0 +1,80 @@
+"""The record of one start of the command, and the pace of its steps."""
+
+import datetime
+import importlib.metadata
+import platform
+import sys
+import time
+
+import tensorflow as tf
+
+from rank4class.pipelines.storage.code_version import git_commit
+from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.training.train_step import StepResults
+
+PACKAGES = (
+    "tensorflow",
+    "tensorflow-ranking",
+    "tf-models-official",
+    "tensorflow-text",
+    "numpy",
+    "scikit-learn",
+)
+
+
+class Session:
+    """The line of `sessions.jsonl` about this start of the command.
+
+    Attributes:
+      line: field -> value.
+
+    Args:
+      run_dir: folder of the run.
+      strategy: of the training.
+      step: number of steps that the run starts with.
+    """
+
+    def __init__(self, run_dir: RunDirectory, strategy: tf.distribute.Strategy, step: int):
+        self._run_dir = run_dir
+        self._earlier = run_dir.sessions()
+        self._started = time.monotonic()
+        self.line = {
+            "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            "command": sys.orig_argv,
+            "git": git_commit(),
+            "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+            "host": platform.node(),
+            "strategy": type(strategy).__name__,
+            "replicas": strategy.num_replicas_in_sync,
+            "from_step": step,
+        }
+
+    def write(self, step: int) -> None:
+        """Writes the line with the number of steps so far and the seconds since the start."""
+        seconds = round(time.monotonic() - self._started, 1)
+        self._run_dir.write_sessions([*self._earlier, {**self.line, "to_step": step, "seconds": seconds}])
+
+
+class Pace:
+    """The speed of the steps since the object was made, and the fraction of time spent waiting for data."""
+
+    def __init__(self, batch_size: int):
+        self._batch_size = batch_size
+        self._started, self._steps, self._waited = time.perf_counter(), 0, 0.0
+
+    def add(self, results: StepResults) -> None:
+        """Counts steps."""
+        self._steps += len(results.losses)
+        self._waited += results.waited
+
+    def examples_per_second(self) -> float:
+        """Returns the mean speed."""
+        return self._steps / (time.perf_counter() - self._started) * self._batch_size
+
+    def waiting_fraction(self) -> float:
+        """Returns the fraction of time spent waiting for batches."""
+        return self._waited / (time.perf_counter() - self._started)
+
+    def __str__(self) -> str:
+        speed, waiting = self.examples_per_second(), self.waiting_fraction()
+        return f"{speed:,.0f} examples a second, waited for data {waiting:.1%} of the time"
