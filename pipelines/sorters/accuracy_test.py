@@ -121,7 +121,7 @@ def test_the_table_of_a_run(tmp_path):
             {"values": np.array([[0.5], [0.0]], np.float32)},
             r"the scores of example 2 \(test.tsv:2\) are not all finite",
         ),
-        (np.ones([2, 3]), {"metrics": None}, "is damaged"),
+        (np.ones([2, 3]), {"metrics": None}, "damaged"),
     ],
 )
 def test_scores_that_say_nothing(tmp_path, scores, changes, message):

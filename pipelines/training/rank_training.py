@@ -158,7 +158,7 @@ class RankTraining(Trainer):
         scorer = self._loaded.scorer(self._model, name, self._experiment.count_prior.name)
         laws = np.exp(scorer(features).log_counts.numpy()[weights.numpy() > 0])
         known = self._loaded.splits["train"].num_relevant()
-        return plots.count_laws(laws, self._loaded.splits[name].num_relevant()[: len(laws)], known)
+        return plots.count_distributions(laws, self._loaded.splits[name].num_relevant()[: len(laws)], known)
 
     def finish(self, results):
         if isinstance(self._model, models.RankModel):  # items have no vectors of their own
