@@ -35,7 +35,7 @@ def test_metrics_by_hand():
     assert result["examples"] == 4
 
 
-def test_a_mean_rank_is_no_share_and_may_be_infinite():
+def test_a_mean_rank_is_no_fraction_and_may_be_infinite():
     result = summary([1.0, 2.0, 6.0], ["mean_rank"])
     assert result["mean_rank"] == 3.0
     low, high = result["intervals"]["mean_rank"]
@@ -76,8 +76,8 @@ def test_intervals_are_those_of_the_bootstrap_over_examples():
     np.testing.assert_allclose([low, high], np.percentile(plain, [2.5, 97.5]), atol=0.35)
     # For an error the interval is close to the normal approximation of the binomial.
     low, high = summary(ranks, NAMES)["intervals"]["top5_error"]
-    share = np.mean(ranks > 5)
-    np.testing.assert_allclose(high - low, 2 * 196 * np.sqrt(share * (1 - share) / 400), rtol=0.08)
+    fraction = np.mean(ranks > 5)
+    np.testing.assert_allclose(high - low, 2 * 196 * np.sqrt(fraction * (1 - fraction) / 400), rtol=0.08)
 
 
 @pytest.mark.nightly
@@ -149,11 +149,11 @@ def test_scores_that_are_not_finite_stay_so_beside_classes_that_take_no_part():
     nan, inf = np.nan, np.inf
     scores = tf.constant([[nan, 1.0, 2.0], [1.0, nan, 2.0], [-inf, 5.0, inf], [nan, nan, nan]])
     where = tf.constant([[False, True, True], [False, True, True], [True, False, True], [False, False, True]])
-    found = evaluator.mask_scores(scores, where).numpy()
-    np.testing.assert_array_equal(found[0], [0.0, 1.0, 2.0])
-    np.testing.assert_array_equal(found[1], [0.0, nan, 2.0])
-    np.testing.assert_array_equal(found[2], [-inf, 4.0, inf])
-    assert np.isnan(found[3, 2])
+    masked = evaluator.mask_scores(scores, where).numpy()
+    np.testing.assert_array_equal(masked[0], [0.0, 1.0, 2.0])
+    np.testing.assert_array_equal(masked[1], [0.0, nan, 2.0])
+    np.testing.assert_array_equal(masked[2], [-inf, 4.0, inf])
+    assert np.isnan(masked[3, 2])
 
 
 def test_meaningful_and_better():
@@ -173,7 +173,7 @@ def test_meaningful_and_better():
 
 
 @pytest.mark.parametrize("wrong", [0, 1, 40, 359, 360])
-def test_a_share_of_examples_has_wilsons_interval(wrong):
+def test_a_fraction_of_examples_has_wilsons_interval(wrong):
     ranks = np.repeat([2.0, 1.0], [wrong, 360 - wrong])
     interval = scipy.stats.binomtest(wrong, 360).proportion_ci(method="wilson")
     expected = 100 * np.array([interval.low, interval.high])
@@ -193,10 +193,10 @@ def test_a_metric_with_one_value_for_all_examples_is_not_certain():
 
 @pytest.mark.nightly
 def test_intervals_cover_a_rare_error_as_often_as_they_claim():
-    rng, share, covered = np.random.default_rng(0), 0.003, {"top1_error": 0, "ndcg@5": 0}
-    truth = {"top1_error": 100 * share, "ndcg@5": 100 * (1 - share * (1 - 1 / np.log2(3)))}
+    rng, fraction, covered = np.random.default_rng(0), 0.003, {"top1_error": 0, "ndcg@5": 0}
+    truth = {"top1_error": 100 * fraction, "ndcg@5": 100 * (1 - fraction * (1 - 1 / np.log2(3)))}
     for _ in range(300):
-        wrong = rng.random(360) < share
+        wrong = rng.random(360) < fraction
         values = np.stack([wrong, np.where(wrong, 1 / np.log2(3), 1.0)], axis=1)
         intervals = evaluator.summarize(values, list(covered))["intervals"]
         for name, (low, high) in intervals.items():
@@ -204,7 +204,7 @@ def test_intervals_cover_a_rare_error_as_often_as_they_claim():
     assert min(covered.values()) >= 0.92 * 300, covered  # the bootstrap covers the error 66% of the time
 
 
-def test_one_example_has_the_interval_of_a_share_or_none():
+def test_one_example_has_the_interval_of_a_fraction_or_none():
     result = summary([2.0], ["mrr", "top1_error", "mean_rank"])
     assert result["mrr"] == 50.0
     np.testing.assert_allclose(result["intervals"]["top1_error"], [20.65, 100.0], atol=0.01)

@@ -382,8 +382,8 @@ def _label_classes(axis, names, draws_all):
     axis.spines[:].set_color("0.7")
     axis.tick_params(color="0.7", labelsize=8)
     if len(names) > MAX_NAMED:
-        for one in (axis.xaxis, axis.yaxis):
-            one.set_major_locator(MaxNLocator(20, integer=True))
+        for ids in (axis.xaxis, axis.yaxis):
+            ids.set_major_locator(MaxNLocator(20, integer=True))
         return
     columns = names if draws_all else [*names, "any other"]
     axis.set_xticks(range(len(columns)), columns, rotation=90, parse_math=False)

@@ -74,12 +74,12 @@ def test_what_a_figure_says_of_its_interval_is_drawn(tmp_path, monkeypatch):
     names = [f"ndcg@{k}" for k in (1, 2, 5)]
 
     def of(loss, seed, *values):
-        judged = {**dict(zip(names, values, strict=True)), "examples": 9}
-        judged["intervals"] = {
+        summary = {**dict(zip(names, values, strict=True)), "examples": 9}
+        summary["intervals"] = {
             name: [value - 3, value + 30] for name, value in zip(names, values, strict=True)
         }
         experiment = config.override(config.Experiment(), {"loss.name": loss, "seed": seed})
-        return sweep_report.Run(experiment, {"validation": judged, "test": judged}, "nowhere")
+        return sweep_report.Run(experiment, {"validation": summary, "test": summary}, "nowhere")
 
     figures = []
     monkeypatch.setattr(

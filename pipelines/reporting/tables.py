@@ -48,7 +48,7 @@ def text_table(rows: Sequence[Sequence[str]], align: Sequence[str] | None = None
 
 
 def markdown_table(rows: Sequence[Sequence[str]], align: Sequence[str] | None = None) -> str:
-    """Returns rows of cells in Markdown; see `text_table`.
+    r"""Returns rows of cells in Markdown; see `text_table`.
 
     >>> print(markdown_table([["class", "count"], ["a|b", "3"]], ["left", "right"]))
     | class   |   count |
@@ -141,19 +141,22 @@ def _means_with_intervals(table, heading, name):
 def comparison_table(comparisons: Iterable[Comparison]) -> str:
     """Returns comparisons of a run A, the first, and a run B as text for a terminal."""
     rows = [["metric", "A", "B", "B - A  [95%]", "A better", "B better", "equal", "p", ""]]
-    for one in comparisons:
-        low, high = one.interval
+    for comparison in comparisons:
+        low, high = comparison.interval
         interval = "no interval" if np.isnan(low) else f"[{_signed(low)}, {_signed(high)}]"
-        difference = "-" if np.isnan(one.difference) else _signed(one.difference)
+        difference = "-" if np.isnan(comparison.difference) else _signed(comparison.difference)
         rows.append(
             [
-                metric_heading(one.metric),
-                f"{one.first:.2f}",
-                f"{one.second:.2f}",
+                metric_heading(comparison.metric),
+                f"{comparison.first:.2f}",
+                f"{comparison.second:.2f}",
                 f"{difference}  {interval}",
-                *(f"{count:,}" for count in (one.first_better, one.second_better, one.equal)),
-                "-" if np.isnan(one.p_value) else f"{one.p_value:.3f}",
-                _CONCLUSIONS[one.better_run()],
+                *(
+                    f"{count:,}"
+                    for count in (comparison.first_better, comparison.second_better, comparison.equal)
+                ),
+                "-" if np.isnan(comparison.p_value) else f"{comparison.p_value:.3f}",
+                _CONCLUSIONS[comparison.better_run()],
             ]
         )
     return text_table(rows)

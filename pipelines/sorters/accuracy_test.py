@@ -131,7 +131,7 @@ def test_scores_that_say_nothing(tmp_path, scores, changes, message):
 
 
 def test_a_table_of_what_is_not_there(tmp_path):
-    with pytest.raises(FileNotFoundError, match="scripts.evaluate --output=FOLDER writes"):
+    with pytest.raises(FileNotFoundError, match="Write it with scripts.evaluate --output=FOLDER"):
         accuracy.table_of_run(["exact"], str(tmp_path / "predictions.npz"))
     path = write_scores(tmp_path / "predictions.npz", np.ones([2, 3]))
     with pytest.raises(ValueError, match="rank function 'bubble' is unknown"):
