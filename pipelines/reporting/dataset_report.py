@@ -103,7 +103,8 @@ def _sections(description: Description) -> Iterator[Section]:
 def _source(description):
     dataset, section = description.dataset, description.experiment.data
     sizes = _per_split({name: f"{len(split):,}" for name, split in description.all_splits.items()})
-    origin = f" from {section.path}" if section.path else ""
+    path = getattr(section, "path", None)
+    origin = f" from {path}" if path else ""
     classes = f"{len(description.class_names):,} classes"
     if description.has_lists:
         _, longest, width = description.splits["train"].features["items"].shape

@@ -176,10 +176,11 @@ def describe(experiment: config.Experiment, dataset: data.Dataset) -> Descriptio
         contents = {name: _contents(split) for name, split in splits.items()}
     counts = {name: split.class_counts(len(dataset.class_names)) for name, split in splits.items()}
     lengths, max_tokens = _character_counts(splits), None
-    if "text" in features and experiment.encoder.path:
+    encoder_path = getattr(experiment.encoder, "path", None)
+    if "text" in features and encoder_path:
         tokenizer = preprocessing.preprocess_of(experiment, dataset)
         lengths["tokens"] = {name: _token_counts(tokenizer, split) for name, split in splits.items()}
-        max_tokens = checkpoints.find(experiment.encoder.path).settings.get("max_positions", sys.maxsize)
+        max_tokens = checkpoints.find(encoder_path).settings.get("max_positions", sys.maxsize)
     shares_instances = "id" in features  # the splits hold other classes of the same users
     return Description(
         experiment,

@@ -280,10 +280,10 @@ def test_a_quick_look(comments):
 
 @pytest.mark.nightly
 def test_the_report_by_hand(comments, tmp_path):
-    description = described(comments, path="somewhere")
+    description = described(comments, name="goemotions", path="somewhere")
     report = dataset_report.text(description)
     for part in (
-        "Dataset digits from somewhere: 6 train, 1 validation, 4 test examples of 3 classes.",
+        "Dataset goemotions from somewhere: 6 train, 1 validation, 4 test examples of 3 classes.",
         "  train.tsv  sha256 abc\n",
         "Rows and examples left out: 1.\n\n  train.tsv:9 is bad\n",
         "class  train      %  validation       %  test      %\n"

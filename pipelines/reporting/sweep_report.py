@@ -23,7 +23,7 @@ class Run:
     """A finished run of a grid.
 
     Attributes:
-      experiment: its `config.Experiment`.
+      experiment: its experiment.
       results: see `trainer.train`.
       path: its folder.
       ignored: names of the fields of the grid's config that its loss or its interaction does not have.
@@ -196,8 +196,8 @@ def _explanation(runs):
     if len(seeds) == 1:
         return "Test set, fractions in percent; one seed, with the 95% interval over the examples"
     return (
-        f"Test set, fractions in percent; mean over {len(seeds)} seeds and its 95% interval (Student's t), or "
-        "the interval over the examples in brackets if all seeds have the same value"
+        f"Test set, fractions in percent; mean over {len(seeds)} seeds and its 95% interval (Student's t), "
+        "or the interval over the examples in brackets if all seeds have the same value"
     )
 
 
