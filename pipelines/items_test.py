@@ -257,7 +257,7 @@ def test_what_a_file_of_queries_holds_by_hand(tmp_path):
     text = " ".join(dataset_report.text(described).split())
     for part in (
         "2 train, 1 validation, 1 test examples of lists of up to 3 items with 3 features each.",
-        "Items a list, least / median / most: train 2 / 3 / 3, validation 1 / 1 / 1, test 2 / 2 / 2.",
+        "Items per list, smallest / median / largest: train 2 / 3 / 3, validation 1 / 1 / 1, test 2 / 2 / 2.",
         "Lists without a relevant item: 0 train, 1 validation, 0 test.",
         "grade train % validation % test % ----- ----- ----- ---------- ------ ---- ----- "
         "0 3 60.00 1 100.00 1 50.00 1 1 20.00 0 0.00 1 50.00 2 1 20.00 0 0.00 0 0.00",

@@ -221,7 +221,7 @@ class Built:
         judge = self.judges[split]
         batch = next(iter(self.problem.evaluation_batches(self.experiment, split)))
         double = self.experiment.count_prior.name != "none"  # metrics of sets are n-choose-k models
-        return lower(lambda *batch: judge.of_batch(*batch, True), *batch, double=double)
+        return lower(lambda *batch: judge.evaluate_batch(*batch, True), *batch, double=double)
 
 
 IN_DOUBLE_PRECISION = ("n_choose_k", "top_k_gain")
@@ -505,7 +505,7 @@ def test_tensorflows_own_tpu_strategy_takes_the_steps(name, cores, changes, make
     for split in built.judged_splits():
         batch = next(iter(loaded.read(experiment, split, strategy)))
         for keep_scores in (False, True):
-            judged = built.judges[split].of_batch.get_concrete_function(*batch, keep_scores)
+            judged = built.judges[split].evaluate_batch.get_concrete_function(*batch, keep_scores)
             assert ("scores" in judged.structured_outputs) == keep_scores
             assert judged.structured_outputs["values"].shape[0] == experiment.evaluation_batch_size
             assert not [

@@ -71,30 +71,30 @@ def test_evaluate_on_the_training_split(command, two_runs):
     assert "train (1,078 examples)" in on_train.stdout, on_train.stderr
 
 
-def test_evaluate_leaves_what_it_found(two_runs):
+def test_evaluate_writes_its_results(two_runs):
     first, _ = two_runs
     results = json.loads((first / "results.json").read_text())
-    told = json.loads((first / "test" / "evaluation.json").read_text())
-    assert (told["workdir"], told["checkpoint"], told["split"]) == (str(first), "best", "test")
-    assert told["step"] == results["best_step"]
-    assert {name: told[name] for name in results["test"]} == results["test"]
-    assert told["hashes"]["test"] == json.loads((first / "data.json").read_text())["test"]
+    summary = json.loads((first / "test" / "evaluation.json").read_text())
+    assert (summary["workdir"], summary["checkpoint"], summary["split"]) == (str(first), "best", "test")
+    assert summary["step"] == results["best_step"]
+    assert {name: summary[name] for name in results["test"]} == results["test"]
+    assert summary["hashes"]["test"] == json.loads((first / "data.json").read_text())["test"]
     with np.load(first / "test" / "predictions.npz") as npz:
         arrays = dict(npz)
     assert arrays["scores"].shape == (360, 10)
     top = arrays["scores"].argmax(axis=1)
-    assert told["top1_error"] == pytest.approx(100 * np.mean(top != arrays["labels"]))
+    assert summary["top1_error"] == pytest.approx(100 * np.mean(top != arrays["labels"]))
     assert arrays["origins"][7] == "example 7"
     assert arrays["metrics"].tolist() == ["top1_error", "top5_error", "ndcg@5"]
-    np.testing.assert_allclose(100 * arrays["values"].mean(axis=0)[2], told["ndcg@5"], rtol=1e-5)
+    np.testing.assert_allclose(100 * arrays["values"].mean(axis=0)[2], summary["ndcg@5"], rtol=1e-5)
     rows = [line.split("\t") for line in (first / "test" / "classes.tsv").read_text().splitlines()]
-    right = rows[0].index("right (%)")
+    precision = rows[0].index("precision (%)")
     for row in rows[1:]:
-        own = arrays["labels"][top == int(row[0])]
-        assert row[right] == (f"{100 * np.mean(own == int(row[0])):.4f}" if len(own) else "-")
+        labels = arrays["labels"][top == int(row[0])]
+        assert row[precision] == (f"{100 * np.mean(labels == int(row[0])):.4f}" if len(labels) else "-")
     shown = (first / "stdout").read_text()
     assert "The worst by ndcg@5 first" in shown
-    lines = shown.split("taken for\n")[1].splitlines()[1:11]
+    lines = shown.split("most confused with\n")[1].splitlines()[1:11]
     worst_first = sorted(rows[1:], key=lambda row: float(row[rows[0].index("ndcg@5 (%)")]))
     assert [line.split()[0] for line in lines] == [row[0] for row in worst_first]
 
@@ -118,11 +118,11 @@ def test_evaluate_the_last_checkpoint_of_many_classes_without_their_scores(comma
     assert evaluated.returncode == 0, evaluated.stderr
     assert "... and 30 more, see classes.tsv" in evaluated.stdout
     assert len((output / "classes.tsv").read_text().splitlines()) == 51
-    told = json.loads((output / "evaluation.json").read_text())
-    assert told["step"] == json.loads((path / "results.json").read_text())["steps"]
+    summary = json.loads((output / "evaluation.json").read_text())
+    assert summary["step"] == json.loads((path / "results.json").read_text())["steps"]
     with np.load(output / "predictions.npz") as npz:
         assert "scores" not in npz.files
-        assert len(npz["values"]) == told["examples"]
+        assert len(npz["values"]) == summary["examples"]
 
 
 def test_compare(command, two_runs):
@@ -131,11 +131,11 @@ def test_compare(command, two_runs):
     assert compared.returncode == 0, compared.stderr
     other, same = compared.stdout.split(f"A: {paths[0]}\n")[1:]
     assert other.startswith(f"B: {paths[1]}\n360 examples\n")
-    told = [json.loads((path / "test" / "evaluation.json").read_text()) for path in two_runs]
+    summaries = [json.loads((path / "test" / "evaluation.json").read_text()) for path in two_runs]
     line = next(line for line in other.splitlines() if line.startswith("top1_error"))
-    first, second = (of["top1_error"] for of in told)
+    first, second = (summary["top1_error"] for summary in summaries)
     assert line.split()[2:5] == [f"{first:.2f}", f"{second:.2f}", f"{second - first:+.2f}"]
-    assert any(verdict in line for verdict in ("A is better", "B is better", "may be chance"))
+    assert any(conclusion in line for conclusion in ("A is better", "B is better", "may be chance"))
     assert same.count("no difference") == 3
     assert same.count("0.00  [-0.77, +0.77]") == 3
 
@@ -143,8 +143,8 @@ def test_compare(command, two_runs):
 def test_mistakes_in_comparing_are_one_clear_line(two_runs, tmp_path, mistaken):
     first = two_runs[0] / "test" / "predictions.npz"
     assert "--scores" in mistaken("compare")
-    assert "give --scores twice or more" in mistaken("compare", f"--scores={first}")
-    for content, message in ((None, "no file"), (first.read_bytes()[:-50], "is damaged")):
+    assert "Give --scores twice or more" in mistaken("compare", f"--scores={first}")
+    for content, message in ((None, "no such file"), (first.read_bytes()[:-50], "damaged")):
         if content:
             (tmp_path / "predictions.npz").write_bytes(content)
         line = mistaken("compare", f"--scores={first}", f"--scores={tmp_path / 'predictions.npz'}")
@@ -153,7 +153,7 @@ def test_mistakes_in_comparing_are_one_clear_line(two_runs, tmp_path, mistaken):
     with np.load(first) as npz:
         np.savez(tmp_path / "predictions.npz", **{**npz, "metrics": np.array(["mrr", "ndcg", "map"])})
     line = mistaken("compare", f"--scores={first}", f"--scores={tmp_path / 'predictions.npz'}")
-    assert "have no metric in common" in line
+    assert "no metric in common" in line
 
 
 @pytest.fixture
@@ -178,8 +178,8 @@ def test_queries_and_their_documents(command, letor_flags, letor_cells, tmp_path
     path = tmp_path / "run"
     trained = command("train", *letor_flags, f"--workdir={path}")
     assert trained.returncode == 0, trained.stderr
-    judged = command("evaluate", f"--workdir={path}", f"--output={path / 'test'}")
-    [line] = (line for line in judged.stdout.splitlines() if line.startswith("ndcg@10"))
+    evaluated = command("evaluate", f"--workdir={path}", f"--output={path / 'test'}")
+    [line] = (line for line in evaluated.stdout.splitlines() if line.startswith("ndcg@10"))
     assert line.split("  ")[-2] in trained.stdout  # the same interval
     assert "Lists" in command("describe_data", *letor_flags, f"--output={tmp_path / 'data'}").stdout
     swept = command("sweep", *letor_flags, *letor_cells, "--tune=encoder.weight_decay=0.01,0.1")
@@ -384,8 +384,8 @@ def test_users_are_trained_evaluated_and_compared(command, mistaken, tmp_path):
         trained = command("train", *flags, f"--config.loss.name={loss}", f"--workdir={path}")
         assert trained.returncode == 0, trained.stderr
         assert "recall@100 (%)" in trained.stdout
-        judged = command("evaluate", f"--workdir={path}", f"--output={path / 'test'}")
-        assert judged.returncode == 0, judged.stderr
+        evaluated = command("evaluate", f"--workdir={path}", f"--output={path / 'test'}")
+        assert evaluated.returncode == 0, evaluated.stderr
     both = [f"--scores={tmp_path / loss / 'test' / 'predictions.npz'}" for loss in ("rankmax", "softmax")]
     compared = command("compare", *both)
     assert compared.returncode == 0, compared.stderr
@@ -503,6 +503,8 @@ def test_mistakes_with_sorters_are_one_clear_line(mistaken, tmp_path):
         "sorter_experiments", "--task=map", "--scores=x", "--workdir=x"
     )
     assert "--workdir is not for --task=sorting" in mistaken("sorter_experiments", "--workdir=x")
-    assert "no file x: scripts.evaluate --output=FOLDER" in mistaken("sorter_experiments", "--scores=x")
+    assert "x: no such file. Write it with scripts.evaluate --output=FOLDER" in mistaken(
+        "sorter_experiments", "--scores=x"
+    )
     line = mistaken("sorter_experiments", "--task=multi_label", DIGITS, f"--workdir={tmp_path}")
     assert "dataset 'digits' has no vectors with several labels" in line

@@ -1,4 +1,4 @@
-r"""Compares runs on the same examples, each with the first: by how much they differ, and whether by chance.
+r"""Compares runs with a first one on the same examples: differences, intervals and tests.
 
 python -m rank4class.scripts.evaluate --workdir=runs/a --output=runs/a/test
 python -m rank4class.scripts.evaluate --workdir=runs/b --output=runs/b/test
@@ -7,38 +7,42 @@ python -m rank4class.scripts.compare --scores=runs/a/test/predictions.npz --scor
 
 from absl import flags
 
-from rank4class.scripts import main as door
+from rank4class.scripts import main as command
 
 _SCORES = flags.DEFINE_multi_string(
-    "scores", None, "A predictions.npz of scripts.evaluate; repeat the flag for the others.", required=True
+    "scores", None, "A predictions.npz of scripts.evaluate; repeat the flag for each run.", required=True
 )
 
 
-def main():
+def main() -> None:
     from rank4class.pipelines.evaluation import predictions
 
-    if len(_SCORES.value) < 2:
-        raise ValueError("one predictions.npz has nothing to be compared with: give --scores twice or more")
-    first, *others = _SCORES.value
-    read = {path: predictions.read(path) for path in _SCORES.value}
-    for other in others:
-        predictions.check_same_examples(read[first], read[other], first, other)
-    for other in others:
-        _compare(first, other, read[first], read[other])
+    first_path, *paths = _SCORES.value
+    if not paths:
+        raise ValueError(f"scores={first_path}: nothing to compare with. Give --scores twice or more.")
+    first, *others = map(predictions.read, _SCORES.value)
+    for path, other in zip(paths, others, strict=True):
+        predictions.check_same_examples(first, other, first_path, path)
+    for path, other in zip(paths, others, strict=True):
+        _print_comparison(first_path, path, first, other)
 
 
-def _compare(first_path, second_path, first, second):
+def _print_comparison(first_path, second_path, first, second):
     from rank4class.pipelines.evaluation import comparison
     from rank4class.pipelines.reporting import tables
 
-    values = [dict(zip(run.metrics.tolist(), run.values.T, strict=True)) for run in (first, second)]
-    shared = [metric for metric in values[0] if metric in values[1]]
+    first_values, second_values = (
+        dict(zip(run.metrics.tolist(), run.values.T, strict=True)) for run in (first, second)
+    )
+    shared = [metric for metric in first_values if metric in second_values]
     if not shared:
-        raise ValueError(f"{first_path} and {second_path} have no metric in common: train with the same ones")
-    compared = [comparison.compare(metric, *(own[metric] for own in values)) for metric in shared]
+        raise ValueError(
+            f"{first_path} and {second_path}: no metric in common. Train both with the same metrics."
+        )
+    comparisons = [comparison.compare(name, first_values[name], second_values[name]) for name in shared]
     print(f"A: {first_path}\nB: {second_path}\n{len(first.origins):,} examples\n")
-    print(tables.comparison_table(compared) + "\n")
+    print(tables.comparison_table(comparisons) + "\n")
 
 
 if __name__ == "__main__":
-    door.run(main)
+    command.run(main)

@@ -1,9 +1,9 @@
-r"""Describes a dataset before anyone trains on it: classes, lengths or sizes, duplicates, examples.
+r"""Describes a dataset before training: classes, lengths or sizes, duplicates, examples.
 
     python -m rank4class.scripts.describe_data --config=goemotions_minilm \
         --config.data.path=FOLDER
 
---config.data.max_examples=1000 makes it a quick look at a large one.
+--config.data.max_examples=1000 describes part of a large dataset in little time.
 """
 
 import os
@@ -11,13 +11,13 @@ import os
 from absl import flags
 
 from rank4class.pipelines import config
-from rank4class.scripts import main as door
+from rank4class.scripts import main as command
 
-_CONFIG = door.define_config()
+_CONFIG = command.define_config()
 _OUTPUT = flags.DEFINE_string("output", None, "Folder for the report; by default runs/data/DATASET.")
 
 
-def main():
+def main() -> None:
     from rank4class.pipelines.reporting import dataset_report, dataset_summary
     from rank4class.pipelines.storage import files
     from rank4class.pipelines.task import loading
@@ -26,11 +26,11 @@ def main():
     config.check(experiment, trains=False)
     dataset = loading.read_dataset(experiment.data)
     folder = _OUTPUT.value or os.path.join("runs", "data", experiment.data.name)
-    files.make_writable(folder)  # before all the data are looked at
-    described = dataset_summary.describe(experiment, dataset)
-    print(dataset_report.text(described))
-    print(f"\nReport with plots: {dataset_report.write(described, folder)}")
+    files.make_writable(folder)  # before all examples are examined
+    description = dataset_summary.describe(experiment, dataset)
+    print(dataset_report.text(description))
+    print(f"\nReport with plots: {dataset_report.write(description, folder)}")
 
 
 if __name__ == "__main__":
-    door.run(main)
+    command.run(main)

@@ -1,34 +1,34 @@
-r"""Judges a checkpoint of a run on a split: metrics with intervals, each class, each example.
+r"""Evaluates a checkpoint of a run on a split: metrics with intervals, per class and per example.
 
     python -m rank4class.scripts.evaluate --workdir=runs/digits_mlp --split=test --classes \
         --output=runs/digits_mlp/test
 
-The folder then holds evaluation.json, classes.tsv and predictions.npz; `scripts.compare` compares two such
-predictions.npz example by example.
+The folder then holds evaluation.json, classes.tsv and predictions.npz. `scripts.compare` compares two runs
+by their predictions.npz, example by example.
 """
 
 from absl import flags
 
 from rank4class.pipelines import config
-from rank4class.scripts import main as door
+from rank4class.scripts import main as command
 
-ALL_SHOWN = 40  # classes; of more than these only the worst are shown
-WORST = 20
+MAX_SHOWN = 40  # largest number of classes that are all shown
+SHOWN_WORST = 20  # classes that are shown of more
 
-_STRATEGY = door.define_strategy()
+_STRATEGY = command.define_strategy()
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=True)
-_SPLIT = flags.DEFINE_enum("split", "test", ["train", "validation", "test"], "What to judge it on.")
+_SPLIT = flags.DEFINE_enum("split", "test", ["train", "validation", "test"], "The split to evaluate on.")
 _CHECKPOINT = flags.DEFINE_enum(
     "checkpoint", "best", config.CHECKPOINTS, "The best by the monitored metric, or the last."
 )
-_CLASSES = flags.DEFINE_bool("classes", False, "Show the figures of each class, or of the worst of many.")
+_CLASSES = flags.DEFINE_bool("classes", False, "Show the results of each class, or of the worst of many.")
 _OUTPUT = flags.DEFINE_string("output", None, "Folder for evaluation.json, classes.tsv and predictions.npz.")
 _KEEP_SCORES = flags.DEFINE_bool(
     "keep_scores", True, "Whether predictions.npz holds the scores of all classes."
 )
 
 
-def main():
+def main() -> None:
     from rank4class.pipelines import distribution
     from rank4class.pipelines.evaluation import per_class, predictions
     from rank4class.pipelines.reporting import tables
@@ -36,49 +36,48 @@ def main():
     from rank4class.pipelines.training import rank_model_task, rank_training
 
     strategy, split, output = _STRATEGY(), _SPLIT.value, _OUTPUT.value
-    chief = distribution.is_chief(strategy)
-    if output and chief:
-        predictions.prepare(output)  # what cannot be written is better known now
+    is_chief = distribution.is_chief(strategy)
+    if output and is_chief:
+        predictions.prepare(output)  # before the evaluation, which may take long
     experiment, loaded, model, step = rank_training.restore(_WORKDIR.value, _CHECKPOINT.value, strategy)
     examples, class_names = loaded.splits[split], loaded.scored_class_names(split)
     keep_scores = bool(output) and _KEEP_SCORES.value
     if keep_scores:
         predictions.check_size(len(examples), len(class_names))
-    judge = rank_model_task.build_evaluators(experiment, loaded, model, strategy)[split]
+    evaluator = rank_model_task.build_evaluators(experiment, loaded, model, strategy)[split]
     with distribution.lost_worker_errors(strategy):
-        judged = judge(loaded.read(experiment, split, strategy), keep_scores=keep_scores)
-    if not chief:
+        result = evaluator(loaded.read(experiment, split, strategy), keep_scores=keep_scores)
+    if not is_chief:
         return
-    summary = judged.summarize()
-    print(tables.results_table({split: summary}))
-    table = per_class.per_class(judged, examples.labels, class_names)
+    metrics = result.summarize()
+    print(tables.results_table({split: metrics}))
+    table = per_class.per_class(result, examples.labels, class_names)
     if _CLASSES.value:
-        _show(table, experiment.monitor)
+        _print_classes(per_class.worst_first(table, experiment.monitor), result.names, experiment.monitor)
     if output:
-        what = {
+        summary = {
             "workdir": _WORKDIR.value,
             "checkpoint": _CHECKPOINT.value,
             "step": step,
             "split": split,
             "hashes": {name: loaded.hashes[name] for name in ("classes", split)},
             "git": git_commit(),
-            **summary,
+            **metrics,
         }
-        predictions.write(output, what, table, judged, examples, class_names)
+        predictions.write(output, summary, table, result, examples, class_names)
         print(f"\nEvaluation, classes and scores: {output}")
 
 
-def _show(table, metric):
+def _print_classes(table, metrics, monitor):
     from rank4class.pipelines.reporting import tables
 
-    ids = table.worst_first(metric)
-    shown = ids if len(ids) <= ALL_SHOWN else ids[:WORST]
-    print(f"\nThe worst by {metric} first, 95% intervals (Wilson) in brackets:\n")
-    print(tables.class_table(table, shown))
-    if len(shown) < len(ids):
-        where = "classes.tsv" if _OUTPUT.value else "FOLDER/classes.tsv with --output=FOLDER"
-        print(f"... and {len(ids) - len(shown):,} more, see {where}")
+    shown = table if len(table) <= MAX_SHOWN else table[:SHOWN_WORST]
+    print(f"\nThe worst by {monitor} first, 95% intervals (Wilson) in brackets:\n")
+    print(tables.class_table(shown, metrics))
+    if len(shown) < len(table):
+        path = "classes.tsv" if _OUTPUT.value else "FOLDER/classes.tsv with --output=FOLDER"
+        print(f"... and {len(table) - len(shown):,} more, see {path}")
 
 
 if __name__ == "__main__":
-    door.run(main)
+    command.run(main)

@@ -1,4 +1,4 @@
-"""Two runs judged on the same examples: by how much they differ, and whether that may be chance."""
+"""Paired comparison of two runs on the same examples."""
 
 import dataclasses
 
@@ -14,7 +14,7 @@ class Comparison:
 
     Attributes:
       metric: its name.
-      first, second: means over the examples, shares in percent.
+      first, second: means over the examples, fractions in percent.
       difference: second minus first; NaN if both are infinite.
       interval: 95% interval of the difference, `(low, high)`; see `statistics.difference_interval`.
       p_value: p-value of `statistics.sign_test`.
@@ -25,16 +25,14 @@ class Comparison:
     first: float
     second: float
     difference: float
-    interval: tuple
+    interval: tuple[float, float]
     p_value: float
     first_better: int
     second_better: int
     equal: int
 
-    def verdict(self):
-        """Returns which run is better.
-
-        A difference has to pass the test, and its interval has to exclude 0.
+    def better_run(self) -> str | None:
+        """Returns the better run, if the difference passes the test and its interval excludes 0.
 
         Returns:
           "first", "second", "equal" if all examples have equal values, or None if the difference may be
@@ -48,7 +46,7 @@ class Comparison:
         return "second" if (low > 0.0) == losses.get_metric(self.metric).higher_is_better else "first"
 
 
-def compare(metric, first, second, *, seed=0):
+def compare(metric: str, first: np.ndarray, second: np.ndarray, *, seed: int = 0) -> Comparison:
     """Compares the values of a metric, example by example.
 
     Examples that are hard for both runs cancel out, so the interval is narrower than the two runs' own
@@ -62,27 +60,28 @@ def compare(metric, first, second, *, seed=0):
     Returns:
       A `Comparison`.
 
-    >>> compared = compare("top1_error", [1, 1, 0, 0], [0, 1, 0, 0])
-    >>> compared.difference, compared.p_value, compared.verdict()
+    >>> comparison = compare("top1_error", [1, 1, 0, 0], [0, 1, 0, 0])
+    >>> comparison.difference, comparison.p_value, comparison.better_run()
     (-25.0, 1.0, None)
     """
-    description = losses.get_metric(metric)
-    scale = 100.0 if description.percent else 1.0
+    definition = losses.get_metric(metric)
+    scale = 100.0 if definition.percent else 1.0
     first, second = (np.asarray(values, np.float64) for values in (first, second))
-    means = float(scale * first.mean()), float(scale * second.mean())
+    first_mean, second_mean = (float(scale * values.mean()) for values in (first, second))
     with np.errstate(invalid="ignore"):  # infinite in both runs
         differences = second - first
-        difference = means[1] - means[0]
-    low, high = statistics.difference_interval(differences, bounded=description.percent, seed=seed)
+        difference = second_mean - first_mean
+    low, high = statistics.difference_interval(differences, bounded=definition.percent, seed=seed)
     lower, higher = int(np.sum(second < first)), int(np.sum(second > first))
-    better, worse = (higher, lower) if description.higher_is_better else (lower, higher)
+    second_better, first_better = (higher, lower) if definition.higher_is_better else (lower, higher)
     return Comparison(
         metric,
-        *means,
+        first_mean,
+        second_mean,
         difference,
         (scale * low, scale * high),
         statistics.sign_test(differences, seed=seed),
-        worse,
-        better,
-        len(first) - better - worse,
+        first_better,
+        second_better,
+        len(first) - first_better - second_better,
     )

@@ -30,7 +30,7 @@ def test_by_hand():
     assert compared.interval == (-56.25, 0.0)
     assert compared.p_value == 1.0  # of two sign patterns both are as extreme
     assert (compared.first_better, compared.second_better, compared.equal) == (1, 0, 3)
-    assert compared.verdict() is None
+    assert compared.better_run() is None
 
 
 def test_pairs_tell_more_than_two_samples():
@@ -50,19 +50,19 @@ def test_equal_runs_differ_by_nothing_at_all():
     low, high = compared.interval  # (1 + 1) / 302 pairs differ, by the adjusted counts
     np.testing.assert_allclose([low, high], [-0.918, 0.918], atol=1e-3)
     assert (compared.first_better, compared.second_better, compared.equal) == (0, 0, 300)
-    assert compared.verdict() == "equal"
+    assert compared.better_run() == "equal"
 
 
-@pytest.mark.parametrize(("metric", "verdict"), [("ndcg@5", "second"), ("top1_error", "first")])
-def test_better_is_the_metrics_own_word(metric, verdict):
+@pytest.mark.parametrize(("metric", "better_run"), [("ndcg@5", "second"), ("top1_error", "first")])
+def test_better_is_the_metrics_own_word(metric, better_run):
     first, second = runs(better=0.5)
     compared = comparison.compare(metric, first, second)
     assert compared.difference > 0.0
-    assert compared.verdict() == verdict
+    assert compared.better_run() == better_run
     more, less = compared.second_better, compared.first_better
-    assert (more > less) == (verdict == "second")
+    assert (more > less) == (better_run == "second")
     turned = comparison.compare(metric, second, first)
-    assert turned.verdict() == {"first": "second", "second": "first"}[verdict]
+    assert turned.better_run() == {"first": "second", "second": "first"}[better_run]
     assert turned.difference == -compared.difference
 
 
@@ -83,15 +83,15 @@ def test_an_infinite_rank_has_no_interval():
     assert (compared.first, compared.second, compared.difference) == (2.0, np.inf, np.inf)
     assert np.isnan(compared.interval).all()
     assert (compared.first_better, compared.second_better, compared.equal) == (1, 1, 1)
-    assert compared.verdict() is None
+    assert compared.better_run() is None
     assert np.isnan(comparison.compare("mean_rank", infinite, infinite).difference)
-    assert comparison.compare("mean_rank", infinite, infinite).verdict() == "equal"
+    assert comparison.compare("mean_rank", infinite, infinite).better_run() == "equal"
 
 
 def test_one_example_has_no_interval():
     compared = comparison.compare("mrr", [0.5], [1.0])
     assert np.isnan(compared.interval).all()
-    assert compared.verdict() is None
+    assert compared.better_run() is None
 
 
 def test_many_different_values_are_drawn_in_parts(monkeypatch):
@@ -109,7 +109,7 @@ def differing(metric, more, less, size=360):
 
 
 @pytest.mark.parametrize(
-    ("more", "less", "p_value", "verdict"),
+    ("more", "less", "p_value", "better_run"),
     [
         (5, 0, 2 / 2**5, None),
         (7, 1, 2 * 9 / 2**8, None),
@@ -121,10 +121,10 @@ def differing(metric, more, less, size=360):
         (0, 0, 1.0, "equal"),
     ],
 )
-def test_few_errors_are_judged_by_mcnemars_exact_test(more, less, p_value, verdict):
+def test_few_errors_are_judged_by_mcnemars_exact_test(more, less, p_value, better_run):
     compared = differing("top1_error", more, less)
     assert compared.p_value == pytest.approx(p_value, abs=1e-4)
-    assert compared.verdict() == verdict
+    assert compared.better_run() == better_run
     low, high = compared.interval
     assert low < high
     assert low <= compared.difference <= high
@@ -136,7 +136,7 @@ def test_graded_differences_in_few_examples_may_be_chance():
     compared = comparison.compare("ndcg@5", first, second)
     assert compared.interval[0] > 0.0
     assert compared.p_value == pytest.approx(2 / 2**5, abs=0.01)
-    assert compared.verdict() is None
+    assert compared.better_run() is None
 
 
 @pytest.mark.nightly

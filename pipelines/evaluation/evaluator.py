@@ -1,9 +1,11 @@
-"""Judging a model: each example's metrics, their means in percent, and the 95% intervals."""
+"""Evaluation of a model: per-example metrics, their means in percent, and 95% intervals."""
 
 import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
-import scipy.special
+import scipy.stats
 import tensorflow as tf
 
 from rank4class import losses
@@ -14,21 +16,21 @@ from rank4class.pipelines.evaluation import statistics
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationResult:
-    """What a model made of the `N` examples of a split.
+    """Per-example evaluation results of the `N` examples of a split.
 
     Attributes:
-      names: of the `M` metrics.
-      values: of each example, float32 `[N, M]`.
-      top_classes: the class of the highest score, int32 `[N]`; -1 where the scores cannot be judged.
-      right: 1 where a class of the example has the highest score, and no class that is not the example's has
-        it too; else 0. int32 `[N]`.
-      ranks: rank of the first of the example's classes, float32 `[N]`; infinite where it cannot be judged.
-      scores: float32 `[N, n]`, or None where they were not to be kept.
-      log_counts: of each example the log-probabilities of `0..m` classes, float32 `[N, m + 1]`, or None where
-        they were not to be kept or the model has no count prior.
+      names: names of the `M` metrics.
+      values: values of the metrics, float32 `[N, M]`.
+      top_classes: class of the highest score, int32 `[N]`; -1 if a score is not finite.
+      right: 1 if a class of the example has the highest score and no other class shares it, else 0; int32
+        `[N]`.
+      ranks: rank of the first of the example's classes, float32 `[N]`; infinity if a score is not finite.
+      scores: float32 `[N, n]`, or None if they were not requested.
+      log_counts: log-probabilities of `0..m` classes, float32 `[N, m + 1]`, or None if they were not
+        requested or the model has no count prior.
     """
 
-    names: tuple
+    names: tuple[str, ...]
     values: np.ndarray
     top_classes: np.ndarray
     right: np.ndarray
@@ -36,7 +38,7 @@ class EvaluationResult:
     scores: np.ndarray | None = None
     log_counts: np.ndarray | None = None
 
-    def summarize(self):
+    def summarize(self) -> dict[str, Any]:
         """Returns `summarize` of the metrics."""
         return summarize(self.values, self.names)
 
@@ -44,105 +46,120 @@ class EvaluationResult:
 class Evaluator:
     """A model and metrics of its scores, compiled into one function.
 
+    Excluded classes rank behind all others. The metric then equals that of the list without them, if that
+    list has more than K classes.
+
     Args:
-      scorer: function of features and `training` to `task.ModelOutputs`. Classes that take no part stand
-        behind all others: a metric is then that of the list without them, where that has more classes than
-        the metric's K.
-      names: of `M` metrics.
-      max_relevant: how many classes an example has at most, the fewer, the faster; None where they are ids,
-        or nobody knows.
+      scorer: function of features and `training` to `task.ModelOutputs`.
+      names: names of the `M` metrics.
+      max_relevant: largest number of classes of an example; a lower bound makes evaluation faster. None if
+        labels are class ids or the number is unknown.
       strategy: the `tf.distribute.Strategy` of the model; None is one device.
-      jit_compile: whether XLA compiles it, where there is one replica.
+      jit_compile: whether to compile with XLA; ignored with several replicas.
 
     Attributes:
-      of_batch: the function, of features, labels, weights and `keep_scores`, to tensors by name.
+      evaluate_batch: function of features, labels, weights and `keep_scores` to a dict of tensors.
     """
 
-    def __init__(self, scorer, names, *, max_relevant=None, strategy=None, jit_compile=False):
+    def __init__(
+        self,
+        scorer: Callable[..., Any],
+        names: Iterable[str],
+        *,
+        max_relevant: int | None = None,
+        strategy: tf.distribute.Strategy | None = None,
+        jit_compile: bool = False,
+    ):
         self.names = tuple(names)
         self._strategy = strategy or tf.distribute.get_strategy()
-        *metrics, mrr = (losses.get_metric(name, max_relevant=max_relevant) for name in (*names, "mrr"))
-
-        def of_replica(features, labels, keep_scores):
-            outputs = scorer(features, training=False)
-            scores = tf.cast(outputs.scores, tf.float32)  # in half precision 1 less may be the same
-            if outputs.where is not None:
-                scores = mask_scores(scores, outputs.where)
-            # A reciprocal has rounding errors.
-            ranks = tf.math.round(1.0 / mrr.of_scores(scores, labels))
-            sound = tf.reduce_all(tf.math.is_finite(scores), axis=1)
-            values = []
-            for metric in metrics:
-                if isinstance(metric, SetMetric):
-                    of_sets = (outputs.scores, labels, outputs.log_counts)
-                    values.append(metric.function(*of_sets, where=outputs.where))
-                else:
-                    values.append(metric.of_scores(scores, labels))
-            figures = {
-                "values": tf.stack(values, axis=1),
-                "top_classes": tf.where(sound, tf.argmax(scores, axis=1, output_type=tf.int32), -1),
-                "right": tf.cast(ranks == 1.0, tf.int32),
-                "ranks": ranks,
-            }
-            if keep_scores:
-                figures["scores"] = scores
-                if outputs.log_counts is not None:
-                    figures["log_counts"] = outputs.log_counts
-            return figures
-
-        alone = self._strategy.num_replicas_in_sync == 1
-        if alone:
-            # A TPU compiles all it runs.
+        self._scorer = scorer
+        *self._metrics, self._mrr = (
+            losses.get_metric(name, max_relevant=max_relevant) for name in (*self.names, "mrr")
+        )
+        one_replica = self._strategy.num_replicas_in_sync == 1
+        evaluate_replica = self._evaluate_replica
+        if one_replica:
+            # A TPU compiles everything that it runs.
             jit_compile = jit_compile and not isinstance(self._strategy, tf.distribute.TPUStrategy)
-            of_replica = tf.function(of_replica, autograph=False, jit_compile=jit_compile)
-
-        def gathered(features, labels, weights, keep_scores):
-            figures = {**of_replica(features, labels, keep_scores), "weights": weights}
-            return figures if alone else distribution.all_gather(figures)
+            evaluate_replica = tf.function(evaluate_replica, autograph=False, jit_compile=jit_compile)
 
         @tf.function(autograph=False)
-        def judged(features, labels, weights, keep_scores):
-            def of_batch(*batch):
-                return gathered(*batch, keep_scores)  # as an argument a TPU would make a tensor of it
+        def evaluate_batch(features, labels, weights, keep_scores):
+            def gathered(features, labels, weights):  # a TPU would turn `keep_scores` into a tensor
+                results = {**evaluate_replica(features, labels, keep_scores), "weights": weights}
+                return results if one_replica else distribution.all_gather(results)
 
-            figures = self._strategy.run(of_batch, args=(features, labels, weights))
-            return {name: self._strategy.experimental_local_results(f)[0] for name, f in figures.items()}
+            results = self._strategy.run(gathered, args=(features, labels, weights))
+            return {
+                name: self._strategy.experimental_local_results(values)[0] for name, values in results.items()
+            }
 
-        self.of_batch = judged
+        self.evaluate_batch = evaluate_batch
 
-    def __call__(self, batches, *, keep_scores=False, stopping=lambda: False):
-        """Judges every example once.
+    def _evaluate_replica(self, features, labels, keep_scores):
+        outputs = self._scorer(features, training=False)
+        scores = tf.cast(outputs.scores, tf.float32)  # half precision may round `lowest - 1` to `lowest`
+        if outputs.where is not None:
+            scores = mask_scores(scores, outputs.where)
+        ranks = tf.math.round(1.0 / self._mrr.of_scores(scores, labels))  # removes the rounding errors
+        finite = tf.reduce_all(tf.math.is_finite(scores), axis=1)
+        values = []
+        for metric in self._metrics:
+            if isinstance(metric, SetMetric):
+                set_inputs = (outputs.scores, labels, outputs.log_counts)
+                values.append(metric.function(*set_inputs, where=outputs.where))
+            else:
+                values.append(metric.of_scores(scores, labels))
+        results = {
+            "values": tf.stack(values, axis=1),
+            "top_classes": tf.where(finite, tf.argmax(scores, axis=1, output_type=tf.int32), -1),
+            "right": tf.cast(ranks == 1.0, tf.int32),
+            "ranks": ranks,
+        }
+        if keep_scores:
+            results["scores"] = scores
+            if outputs.log_counts is not None:
+                results["log_counts"] = outputs.log_counts
+        return results
+
+    def __call__(
+        self,
+        batches: Iterable[tuple],
+        *,
+        keep_scores: bool = False,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> EvaluationResult | None:
+        """Evaluates every example once.
 
         Args:
-          batches: of `(features, labels, weights)`, those of the strategy; an example of weight 0 is
-            padding.
+          batches: `(features, labels, weights)` of the strategy; an example of weight 0 is padding.
           keep_scores: whether the result holds the scores.
-          stopping: function that says whether to give up; asked before each batch.
+          stopping: called before each batch; evaluation stops when it returns True.
 
         Returns:
-          A `EvaluationResult`, or None where it gave up.
+          An `EvaluationResult`, or None if evaluation stopped.
         """
         parts = []
         for features, labels, weights in batches:
             if stopping():
                 return None
-            figures = self.of_batch(features, labels, weights, keep_scores)
-            kept = figures.pop("weights").numpy() > 0
-            parts.append({name: figure.numpy()[kept] for name, figure in figures.items()})
+            results = self.evaluate_batch(features, labels, weights, keep_scores)
+            is_example = results.pop("weights").numpy() > 0
+            parts.append({name: values.numpy()[is_example] for name, values in results.items()})
         return EvaluationResult(
-            self.names, **{name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+            self.names, **{name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         )
 
 
-def mask_scores(scores, where):
-    """Scores of the classes that take no part below all others of their row.
+def mask_scores(scores: tf.Tensor, where: tf.types.experimental.TensorLike) -> tf.Tensor:
+    """Moves the scores of excluded classes below all other scores of their example.
 
     Args:
       scores: float32 `[B, n]`.
-      where: bool `[B, n]`, the classes that take part.
+      where: bool `[B, n]`, False for excluded classes.
 
     Returns:
-      float32 `[B, n]`; a score that is not finite stays so, unless its class takes no part.
+      float32 `[B, n]`. Scores that are not finite stay so, unless their class is excluded.
 
     >>> mask_scores(tf.constant([[3.0, 1.0, 2.0]]), [[False, True, True]]).numpy()
     array([[0., 1., 2.]], dtype=float32)
@@ -152,7 +169,7 @@ def mask_scores(scores, where):
     return tf.where(where, scores, lowest - tf.maximum(1.0, 1e-6 * tf.abs(lowest)))
 
 
-def summarize(values, names, *, seed=0):
+def summarize(values: np.ndarray, names: Sequence[str], *, seed: int = 0) -> dict[str, Any]:
     """Returns the mean of each metric over the examples, with its 95% interval and its information.
 
     Args:
@@ -161,9 +178,9 @@ def summarize(values, names, *, seed=0):
       seed: seed of the bootstrap.
 
     Returns:
-      A dict of the metrics (shares in percent), "examples", "intervals": name -> [low, high], or None where
-      there is none (see `statistics.mean_interval`), and "information": name -> {"bits", "interval"}, the
-      entropy of `losses.metrics.information`; its interval is None if all values are equal.
+      A dict of the metrics (fractions in percent), "examples", "intervals": name -> [low, high], or None if
+      there is no interval (see `statistics.mean_interval`), and "information": name -> {"bits", "interval"},
+      the entropy of `losses.metrics.information`; its interval is None if all values are equal.
     """
     rows, counts = np.unique(np.asarray(values, np.float64), axis=0, return_counts=True)
     draws = statistics.resample(counts, seed=seed)
@@ -171,11 +188,11 @@ def summarize(values, names, *, seed=0):
     for name, column in zip(names, rows.T, strict=True):
         percent = losses.get_metric(name).percent
         scale = 100.0 if percent else 1.0
-        distinct, of_value, resampled = _merge_equal(column, counts, draws)
-        interval = statistics.mean_interval(distinct, of_value, resampled, bounded=percent)
+        distinct, value_counts, value_draws = _merge_equal(column, counts, draws)
+        interval = statistics.mean_interval(distinct, value_counts, value_draws, bounded=percent)
         result[name] = float(counts @ (scale * column) / len(values))
         intervals[name] = interval and [scale * end for end in interval]
-        information[name] = _information(of_value, resampled)
+        information[name] = _information(value_counts, value_draws)
     return {**result, "examples": len(values), "intervals": intervals, "information": information}
 
 
@@ -183,43 +200,43 @@ def _merge_equal(values, counts, draws):
     """Returns the distinct values of a metric, their counts, and their counts in each resample."""
     order = np.argsort(values, kind="stable")
     distinct, starts = np.unique(values[order], return_index=True)
-    of_value, *resampled = np.add.reduceat(np.vstack([counts, draws])[:, order], starts, axis=1)
-    return distinct, of_value, np.array(resampled)
+    merged_counts, *merged_draws = np.add.reduceat(np.vstack([counts, draws])[:, order], starts, axis=1)
+    return distinct, merged_counts, np.array(merged_draws)
 
 
 def _information(counts, draws):
+    """Returns the entropy in bits of a metric's values, and its bootstrap interval."""
     if len(counts) == 1:
         return {"bits": 0.0, "interval": None}
-    bits, *resampled = _entropy(np.vstack([counts, draws]))
+    bits, *resampled = scipy.stats.entropy(np.vstack([counts, draws]), base=2, axis=1)
     return {"bits": float(bits), "interval": np.percentile(resampled, [2.5, 97.5]).tolist()}
 
 
-def _entropy(counts):
-    """Returns the entropy in bits of each row of counts, `[R, V]` to `[R]`."""
-    return scipy.special.entr(counts / counts.sum(axis=1, keepdims=True)).sum(axis=1) / np.log(2.0)
+def applicable_metrics(names: Iterable[str], num_classes: int) -> tuple[str, ...]:
+    """Returns the metrics that accept this number of classes.
 
+    >>> applicable_metrics(["top1_error", "top5_error"], num_classes=5)
+    ('top1_error',)
+    """
 
-def applicable_metrics(names, num_classes):
-    """Leaves out the metrics that say nothing about so many classes, by the metrics' own rule."""
-
-    def says_something(name):
+    def applies(name):
         try:
             losses.get_metric(name).check_classes(num_classes)
         except ValueError:
             return False
         return True
 
-    return tuple(filter(says_something, names))
+    return tuple(filter(applies, names))
 
 
-def better(name, value, best):
-    """Whether a metric's value is better than the best so far (NaN: none yet); an equal one is not."""
+def better(name: str, value: float, best: float) -> bool:
+    """Returns whether a metric's value beats the best so far; NaN as best is no value yet."""
     if np.isnan(best):
         return not np.isnan(value)
     return value > best if losses.get_metric(name).higher_is_better else value < best
 
 
-def metric_heading(name):
+def metric_heading(name: str) -> str:
     """Returns the name of a metric with its unit.
 
     >>> metric_heading("top1_error"), metric_heading("mean_rank")

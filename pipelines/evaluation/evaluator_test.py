@@ -17,9 +17,9 @@ def values_of(true_ranks, names, n=12):
     scores = np.tile(np.arange(n, 0, -1.0), [len(true_ranks), 1])
     scores[np.isinf(true_ranks)] = np.nan
     labels = np.where(np.isinf(true_ranks), 1, true_ranks).astype(np.int32) - 1
-    judge = evaluator.Evaluator(lambda features, training: ModelOutputs(features), names)
+    evaluate = evaluator.Evaluator(lambda features, training: ModelOutputs(features), names)
     batch = tf.constant(scores, tf.float32), labels, tf.ones([len(labels)])
-    return judge([batch]).values
+    return evaluate([batch]).values
 
 
 def summary(true_ranks, names):
@@ -27,30 +27,30 @@ def summary(true_ranks, names):
 
 
 def test_metrics_by_hand():
-    judged = summary([1.0, 2.0, 6.0, np.inf], NAMES)
-    assert judged["top1_error"] == 75.0
-    assert judged["top5_error"] == 50.0
-    np.testing.assert_allclose(judged["ndcg@5"], 100 * (1 + 1 / np.log2(3)) / 4, rtol=1e-6)
-    np.testing.assert_allclose(judged["mrr"], 100 * (1 + 1 / 2 + 1 / 6) / 4, rtol=1e-6)
-    assert judged["examples"] == 4
+    result = summary([1.0, 2.0, 6.0, np.inf], NAMES)
+    assert result["top1_error"] == 75.0
+    assert result["top5_error"] == 50.0
+    np.testing.assert_allclose(result["ndcg@5"], 100 * (1 + 1 / np.log2(3)) / 4, rtol=1e-6)
+    np.testing.assert_allclose(result["mrr"], 100 * (1 + 1 / 2 + 1 / 6) / 4, rtol=1e-6)
+    assert result["examples"] == 4
 
 
-def test_a_mean_rank_is_no_share_and_may_be_infinite():
-    judged = summary([1.0, 2.0, 6.0], ["mean_rank"])
-    assert judged["mean_rank"] == 3.0
-    low, high = judged["intervals"]["mean_rank"]
+def test_a_mean_rank_is_no_fraction_and_may_be_infinite():
+    result = summary([1.0, 2.0, 6.0], ["mean_rank"])
+    assert result["mean_rank"] == 3.0
+    low, high = result["intervals"]["mean_rank"]
     assert 1.0 <= low < 3.0 < high <= 6.0
-    judged = summary([1.0, 2.0, np.inf], ["mean_rank", "mrr"])
-    assert judged["mean_rank"] == np.inf
-    assert judged["intervals"]["mean_rank"] is None
-    assert judged["information"]["mean_rank"]["bits"] == pytest.approx(np.log2(3))
+    result = summary([1.0, 2.0, np.inf], ["mean_rank", "mrr"])
+    assert result["mean_rank"] == np.inf
+    assert result["intervals"]["mean_rank"] is None
+    assert result["information"]["mean_rank"]["bits"] == pytest.approx(np.log2(3))
 
 
 @pytest.mark.nightly
 def test_information_is_the_entropy_of_the_values():
     ranks = np.array([1.0] * 4 + [2.0] * 2 + [3.0, 9.0])
-    judged = summary(ranks, ["top1_error", "top5_error", "ndcg@5", "mrr"])
-    bits = {name: information["bits"] for name, information in judged["information"].items()}
+    result = summary(ranks, ["top1_error", "top5_error", "ndcg@5", "mrr"])
+    bits = {name: information["bits"] for name, information in result["information"].items()}
     assert bits["top1_error"] == pytest.approx(1.0)  # 4 and 4
     assert bits["top5_error"] == pytest.approx(7 / 8 * np.log2(8 / 7) + 3 / 8)  # 7 and 1
     assert bits["ndcg@5"] == pytest.approx(4 / 8 * 1 + 2 / 8 * 2 + 2 * 1 / 8 * 3)
@@ -58,9 +58,9 @@ def test_information_is_the_entropy_of_the_values():
     for name, value in zip(bits, values_of(ranks, list(bits)).T, strict=True):
         np.testing.assert_allclose(bits[name], losses.metrics.information(value), rtol=1e-6)
     rng = np.random.default_rng(0)
-    judged = summary(np.minimum(rng.geometric(0.3, size=500), 12), ["top5_error", "ndcg@5"])
-    assert judged["information"]["ndcg@5"]["bits"] > judged["information"]["top5_error"]["bits"]  # Theorem 1
-    for information in judged["information"].values():
+    result = summary(np.minimum(rng.geometric(0.3, size=500), 12), ["top5_error", "ndcg@5"])
+    assert result["information"]["ndcg@5"]["bits"] > result["information"]["top5_error"]["bits"]  # Theorem 1
+    for information in result["information"].values():
         low, high = information["interval"]
         assert low < high
         assert abs(information["bits"] - (low + high) / 2) < high - low
@@ -76,8 +76,8 @@ def test_intervals_are_those_of_the_bootstrap_over_examples():
     np.testing.assert_allclose([low, high], np.percentile(plain, [2.5, 97.5]), atol=0.35)
     # For an error the interval is close to the normal approximation of the binomial.
     low, high = summary(ranks, NAMES)["intervals"]["top5_error"]
-    share = np.mean(ranks > 5)
-    np.testing.assert_allclose(high - low, 2 * 196 * np.sqrt(share * (1 - share) / 400), rtol=0.08)
+    fraction = np.mean(ranks > 5)
+    np.testing.assert_allclose(high - low, 2 * 196 * np.sqrt(fraction * (1 - fraction) / 400), rtol=0.08)
 
 
 @pytest.mark.nightly
@@ -87,30 +87,30 @@ def test_the_same_ranks_have_the_same_intervals():
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 7, 10, 64])
-def test_every_example_is_judged_once_whatever_the_batch(batch_size):
+def test_every_example_is_evaluated_once_whatever_the_batch(batch_size):
     rng = np.random.default_rng(0)
     scores = rng.normal(size=[10, 6]).astype(np.float32)
     split = data.Split({"image": scores}, rng.integers(6, size=10).astype(np.int32))
-    judge = evaluator.Evaluator(
+    evaluate = evaluator.Evaluator(
         lambda features, training: ModelOutputs(features["image"]), ["mean_rank", "mrr"]
     )
-    judged = judge(data.evaluation_batches(split, batch_size=batch_size), keep_scores=True)
+    result = evaluate(data.evaluation_batches(split, batch_size=batch_size), keep_scores=True)
     ranks = 1 + np.sum(scores > scores[np.arange(10), split.labels][:, None], axis=1)
-    np.testing.assert_allclose(judged.values, np.stack([ranks, 1 / ranks], axis=1), rtol=1e-6)
-    np.testing.assert_array_equal(judged.ranks, ranks)
-    np.testing.assert_array_equal(judged.top_classes, scores.argmax(axis=1))
-    np.testing.assert_array_equal(judged.scores, scores)
+    np.testing.assert_allclose(result.values, np.stack([ranks, 1 / ranks], axis=1), rtol=1e-6)
+    np.testing.assert_array_equal(result.ranks, ranks)
+    np.testing.assert_array_equal(result.top_classes, scores.argmax(axis=1))
+    np.testing.assert_array_equal(result.scores, scores)
 
 
 def test_examples_of_several_classes():
     scores = np.array([[4.0, 3.0, 2.0, 1.0], [1.0, 2.0, 3.0, 4.0]], np.float32)
     split = data.Split({"image": scores}, csr_array(np.array([[1, 0, 1, 0], [1, 0, 0, 0]], np.float32)))
     names = ["ndcg@5", "recall@2", "precision@2"]
-    judge = evaluator.Evaluator(lambda features, training: ModelOutputs(features["image"]), names)
-    judged = judge(data.evaluation_batches(split, batch_size=3))
-    assert judged.ranks.tolist() == [1.0, 4.0]
-    assert judged.right.tolist() == [1, 0]
-    values = judged.values
+    evaluate = evaluator.Evaluator(lambda features, training: ModelOutputs(features["image"]), names)
+    result = evaluate(data.evaluation_batches(split, batch_size=3))
+    assert result.ranks.tolist() == [1.0, 4.0]
+    assert result.right.tolist() == [1, 0]
+    values = result.values
     ndcg = [1.5 / (1 + 1 / np.log2(3)), 1 / np.log2(5)]
     np.testing.assert_allclose(values, [[ndcg[0], 0.5, 0.5], [ndcg[1], 0.0, 0.0]], rtol=1e-6)
     assert evaluator.summarize(values, names)["recall@2"] == 25.0
@@ -124,12 +124,12 @@ def test_examples_of_at_most_so_many_classes(jit_compile):
     batch = tf.constant(scores), tf.constant(labels), tf.ones([8])
     names = ["top1_accuracy", "map@10", "recall@5"]
 
-    def judged(**knobs):
+    def result(**options):
         return evaluator.Evaluator(
-            lambda s, training: ModelOutputs(s), names, jit_compile=jit_compile, **knobs
+            lambda s, training: ModelOutputs(s), names, jit_compile=jit_compile, **options
         )([batch])
 
-    expected, ours, too_few = judged(), judged(max_relevant=2), judged(max_relevant=1)
+    expected, ours, too_few = result(), result(max_relevant=2), result(max_relevant=1)
     for figure in ("values", "ranks", "right"):
         np.testing.assert_allclose(getattr(ours, figure), getattr(expected, figure), rtol=1e-6)
     assert not too_few.values.any()
@@ -138,20 +138,22 @@ def test_examples_of_at_most_so_many_classes(jit_compile):
 
 def test_a_model_of_nan_scores_has_the_worst_figures():
     split = data.Split({"image": np.zeros([5, 1], np.float32)}, np.zeros([5], np.int32))
-    judge = evaluator.Evaluator(lambda features, training: ModelOutputs(tf.fill([5, 6], float("nan"))), NAMES)
-    judged = judge(data.evaluation_batches(split, batch_size=5)).summarize()
-    assert [judged[name] for name in NAMES] == [100.0, 100.0, 0.0, 0.0]
+    evaluate = evaluator.Evaluator(
+        lambda features, training: ModelOutputs(tf.fill([5, 6], float("nan"))), NAMES
+    )
+    result = evaluate(data.evaluation_batches(split, batch_size=5)).summarize()
+    assert [result[name] for name in NAMES] == [100.0, 100.0, 0.0, 0.0]
 
 
 def test_scores_that_are_not_finite_stay_so_beside_classes_that_take_no_part():
     nan, inf = np.nan, np.inf
     scores = tf.constant([[nan, 1.0, 2.0], [1.0, nan, 2.0], [-inf, 5.0, inf], [nan, nan, nan]])
     where = tf.constant([[False, True, True], [False, True, True], [True, False, True], [False, False, True]])
-    found = evaluator.mask_scores(scores, where).numpy()
-    np.testing.assert_array_equal(found[0], [0.0, 1.0, 2.0])
-    np.testing.assert_array_equal(found[1], [0.0, nan, 2.0])
-    np.testing.assert_array_equal(found[2], [-inf, 4.0, inf])
-    assert np.isnan(found[3, 2])
+    masked = evaluator.mask_scores(scores, where).numpy()
+    np.testing.assert_array_equal(masked[0], [0.0, 1.0, 2.0])
+    np.testing.assert_array_equal(masked[1], [0.0, nan, 2.0])
+    np.testing.assert_array_equal(masked[2], [-inf, 4.0, inf])
+    assert np.isnan(masked[3, 2])
 
 
 def test_meaningful_and_better():
@@ -171,7 +173,7 @@ def test_meaningful_and_better():
 
 
 @pytest.mark.parametrize("wrong", [0, 1, 40, 359, 360])
-def test_a_share_of_examples_has_wilsons_interval(wrong):
+def test_a_fraction_of_examples_has_wilsons_interval(wrong):
     ranks = np.repeat([2.0, 1.0], [wrong, 360 - wrong])
     interval = scipy.stats.binomtest(wrong, 360).proportion_ci(method="wilson")
     expected = 100 * np.array([interval.low, interval.high])
@@ -182,19 +184,19 @@ def test_a_share_of_examples_has_wilsons_interval(wrong):
 
 
 def test_a_metric_with_one_value_for_all_examples_is_not_certain():
-    judged = summary([1.0] * 359, ["top1_error", "ndcg@5", "mrr", "mean_rank"])
+    result = summary([1.0] * 359, ["top1_error", "ndcg@5", "mrr", "mean_rank"])
     for name, expected in (("top1_error", [0.0, 1.06]), ("ndcg@5", [98.94, 100.0]), ("mrr", [98.94, 100.0])):
-        np.testing.assert_allclose(judged["intervals"][name], expected, atol=0.01)
-    assert judged["intervals"]["mean_rank"] is None  # it has no bound
-    assert judged["information"]["ndcg@5"] == {"bits": 0.0, "interval": None}
+        np.testing.assert_allclose(result["intervals"][name], expected, atol=0.01)
+    assert result["intervals"]["mean_rank"] is None  # it has no bound
+    assert result["information"]["ndcg@5"] == {"bits": 0.0, "interval": None}
 
 
 @pytest.mark.nightly
 def test_intervals_cover_a_rare_error_as_often_as_they_claim():
-    rng, share, covered = np.random.default_rng(0), 0.003, {"top1_error": 0, "ndcg@5": 0}
-    truth = {"top1_error": 100 * share, "ndcg@5": 100 * (1 - share * (1 - 1 / np.log2(3)))}
+    rng, fraction, covered = np.random.default_rng(0), 0.003, {"top1_error": 0, "ndcg@5": 0}
+    truth = {"top1_error": 100 * fraction, "ndcg@5": 100 * (1 - fraction * (1 - 1 / np.log2(3)))}
     for _ in range(300):
-        wrong = rng.random(360) < share
+        wrong = rng.random(360) < fraction
         values = np.stack([wrong, np.where(wrong, 1 / np.log2(3), 1.0)], axis=1)
         intervals = evaluator.summarize(values, list(covered))["intervals"]
         for name, (low, high) in intervals.items():
@@ -202,11 +204,11 @@ def test_intervals_cover_a_rare_error_as_often_as_they_claim():
     assert min(covered.values()) >= 0.92 * 300, covered  # the bootstrap covers the error 66% of the time
 
 
-def test_one_example_has_the_interval_of_a_share_or_none():
-    judged = summary([2.0], ["mrr", "top1_error", "mean_rank"])
-    assert judged["mrr"] == 50.0
-    np.testing.assert_allclose(judged["intervals"]["top1_error"], [20.65, 100.0], atol=0.01)
-    assert judged["intervals"]["mean_rank"] is None
+def test_one_example_has_the_interval_of_a_fraction_or_none():
+    result = summary([2.0], ["mrr", "top1_error", "mean_rank"])
+    assert result["mrr"] == 50.0
+    np.testing.assert_allclose(result["intervals"]["top1_error"], [20.65, 100.0], atol=0.01)
+    assert result["intervals"]["mean_rank"] is None
 
 
 @pytest.mark.nightly

@@ -1,107 +1,104 @@
-"""What a model makes of each class: the metrics of its examples, and what they are taken for."""
+"""Evaluation results of each class: its metrics, its precision and its most frequent confusion."""
 
-import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
+import scipy.sparse
 
 from rank4class import losses
+from rank4class.pipelines.evaluation.evaluator import EvaluationResult, metric_heading
 from rank4class.pipelines.evaluation.statistics import wilson
+from rank4class.pipelines.storage import files
 
-NO_CLASS = -1
-
-
-@dataclasses.dataclass(frozen=True)
-class PerClass:
-    """Figures of each of `n` classes; NaN where there is nothing to tell them from.
-
-    An example of several classes belongs to each of them: a metric of such an example, and whether its
-    top class is right, is about all of its classes together.
-
-    Attributes:
-      class_names: of the classes.
-      metrics: names of the `M` metrics.
-      examples: how many each class has, int64 `[n]`.
-      means: of the metrics over the class's examples, shares in percent, float64 `[n, M]`.
-      intervals: 95%, of the means that are shares, float64 `[n, M, 2]`; see `statistics.wilson`.
-      named: how many examples, of any class, have the class as their top class, int64 `[n]`.
-      precision: how many percent of those are right, float64 `[n]`.
-      precision_intervals: 95%, float64 `[n, 2]`.
-      most_confused_with: the class that its examples are most often mistaken for, int64 `[n]`; the first of
-        those that are equally often, `NO_CLASS` where there is none.
-      taken: how many of them are, int64 `[n]`.
-    """
-
-    class_names: tuple
-    metrics: tuple
-    examples: np.ndarray
-    means: np.ndarray
-    intervals: np.ndarray
-    named: np.ndarray
-    precision: np.ndarray
-    precision_intervals: np.ndarray
-    most_confused_with: np.ndarray
-    taken: np.ndarray
-
-    def worst_first(self, metric):
-        """Returns the ids of all classes, the worst mean first, those without an example last."""
-        means = self.means[:, self.metrics.index(metric)]
-        worst = means if losses.get_metric(metric).higher_is_better else -means
-        return np.argsort(worst, kind="stable")  # which puts NaN last
+NO_CLASS = -1  # top class of an example whose scores are not finite
 
 
-def per_class(judged, labels, class_names):
-    """Sums up what was judged for each class.
+def per_class(
+    result: EvaluationResult, labels: np.ndarray | scipy.sparse.csr_array, class_names: Sequence[str]
+) -> pd.DataFrame:
+    """Returns a table of results, one row per class.
+
+    An example of several classes counts for each of them. Its metrics, and whether its top class is right,
+    concern all of its classes together.
 
     Args:
-      judged: an `evaluation.EvaluationResult` of `N` examples.
+      result: results of `N` examples.
       labels: as in `data.Split`.
-      class_names: of the `n` classes that the examples were ranked among.
+      class_names: names of the `n` ranked classes.
 
     Returns:
-      A `PerClass`.
+      A table indexed by class id. Figures that are undefined are NaN. Its columns:
+
+      - "class": printable name;
+      - "examples": number of examples of the class;
+      - of each metric its heading, "<metric> low" and "<metric> high": mean over these examples and the
+        interval of a fraction, both in percent (see `statistics.wilson`);
+      - "predicted": number of examples of any class with this top class;
+      - "precision (%)", "precision low", "precision high": how many of those are right, and the interval;
+      - "most confused with", "most confused count": the most frequent wrong top class of its examples, the
+        first among equals, and how often it occurs.
     """
     n = len(class_names)
-    top, right = judged.top_classes, judged.right > 0
+    top, right = result.top_classes, result.right > 0
     if labels.ndim == 1:
         rows, classes = np.arange(len(labels)), labels
-        among_own = top == labels
+        shares_top_score = top == labels
     else:
         rows, classes = labels.nonzero()
-        among_own = np.bincount(rows[top[rows] == classes], minlength=len(top)) > 0
-    # Where one of an example's own classes shares the highest score nobody can say what it is taken for.
-    mistaken = ~right & ~among_own & (top != NO_CLASS)
+        shares_top_score = np.bincount(rows[top[rows] == classes], minlength=len(top)) > 0
+    # If one of an example's classes shares the highest score, no single class is confused with it.
+    confused = ~right & ~shares_top_score & (top != NO_CLASS)
     examples = np.bincount(classes, minlength=n)
-    named = np.bincount(top[top != NO_CLASS], minlength=n)
-    precision = _share(np.bincount(top[right], minlength=n), named)
-    sums = [np.bincount(classes, values[rows], minlength=n) for values in judged.values.T]
-    means = np.stack([_share(of_metric, examples) for of_metric in sums], axis=1)
-    percent = np.array([losses.get_metric(name).percent for name in judged.names])
-    intervals = wilson(np.where(percent, means, np.nan), examples[:, None])
-    most_confused_with, taken = _most_frequent(classes[mistaken[rows]], top[rows][mistaken[rows]], n)
-    return PerClass(
-        tuple(class_names),
-        judged.names,
-        examples,
-        means * np.where(percent, 100.0, 1.0),
-        100.0 * intervals,
-        named,
-        100.0 * precision,
-        100.0 * wilson(precision, named),
-        most_confused_with,
-        taken,
-    )
+    columns = {"class": list(map(files.printable, class_names)), "examples": examples}
+    for metric, values in zip(result.names, result.values.T, strict=True):
+        percent = losses.get_metric(metric).percent
+        mean = _divide(np.bincount(classes, values[rows], minlength=n), examples)
+        columns |= _with_interval(metric, mean, examples) if percent else _without_interval(metric, mean)
+    predicted = np.bincount(top[top != NO_CLASS], minlength=n)
+    columns["predicted"] = predicted
+    precision = _divide(np.bincount(top[right], minlength=n), predicted)
+    table = pd.DataFrame(columns | _with_interval("precision", precision, predicted))
+    errors = frequent_errors(classes[confused[rows]], top[rows][confused[rows]])
+    errors = errors.drop_duplicates("true").set_index("true").reindex(range(n))
+    table["most confused with"] = errors["predicted"].map(table["class"])
+    table["most confused count"] = errors["count"].fillna(0).astype(np.int64)
+    return table
 
 
-def _share(parts, wholes):
-    return np.divide(parts, wholes, out=np.full(len(wholes), np.nan), where=wholes > 0)
+def worst_first(table: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Sorts a `per_class` table by a metric, the worst class first and classes without examples last."""
+    ascending = losses.get_metric(metric).higher_is_better
+    return table.sort_values(metric_heading(metric), ascending=ascending, kind="stable")
 
 
-def _most_frequent(classes, mistaken_for, n):
-    """Returns for each class what its examples are most often mistaken for, and how often."""
-    pairs, counts = np.unique(classes.astype(np.int64) * n + mistaken_for, return_counts=True)
-    by_count = np.argsort(-counts, kind="stable")
-    found, first = np.unique(pairs[by_count] // n, return_index=True)
-    most, times = np.full(n, NO_CLASS), np.zeros(n, np.int64)
-    most[found] = pairs[by_count][first] % n
-    times[found] = counts[by_count][first]
-    return most, times
+def frequent_errors(labels: np.ndarray, predicted: np.ndarray) -> pd.DataFrame:
+    """Returns the numbers of wrong predictions by true and predicted class, the most frequent first.
+
+    Args:
+      labels: ids of the true classes, int `[N]`.
+      predicted: ids of the predicted classes, int `[N]`.
+
+    Returns:
+      A table with the columns "true", "predicted" and "count"; equal counts are in the order of the ids.
+
+    >>> frequent_errors(np.array([4, 4, 1, 0]), np.array([2, 2, 0, 0])).to_numpy().tolist()
+    [[4, 2, 2], [1, 0, 1]]
+    """
+    errors = pd.DataFrame({"true": labels, "predicted": predicted})[labels != predicted]
+    counts = errors.groupby(["true", "predicted"]).size()
+    return counts.sort_values(ascending=False, kind="stable").reset_index(name="count")
+
+
+def _with_interval(name, fraction, counts):
+    low, high = 100.0 * wilson(fraction, counts).T
+    heading = f"{name} (%)"
+    return {heading: 100.0 * fraction, f"{name} low": low, f"{name} high": high}
+
+
+def _without_interval(name, mean):
+    return {name: mean, f"{name} low": np.nan, f"{name} high": np.nan}
+
+
+def _divide(sums, counts):
+    return np.divide(sums, counts, out=np.full(len(counts), np.nan), where=counts > 0)

@@ -17,33 +17,33 @@ from rank4class.pipelines.task.task import ModelOutputs
 NAMES = ("top1_error", "mean_rank")
 
 
-def subsample(n=4, size=30, labels=None, origins=True):
-    """Returns a judged split: `(judged, split, class_names)`."""
+def evaluated(n=4, size=30, labels=None, origins=True):
+    """Returns an evaluated split: `(result, split, class_names)`."""
     rng = np.random.default_rng(0)
     labels = rng.integers(n - 1, size=size).astype(np.int32) if labels is None else labels
     scores = rng.normal(size=[size, n]).astype(np.float32)
     origins = np.array([f"test.tsv:{i}" for i in range(1, size + 1)], object) if origins else None
     split = data.Split({"image": scores}, labels, origins)
-    judge = evaluator.Evaluator(lambda features, training: ModelOutputs(features["image"]), NAMES)
-    judged = judge(data.evaluation_batches(split, batch_size=7), keep_scores=True)
-    return judged, split, tuple(f"class\t{i}" for i in range(n))
+    evaluate = evaluator.Evaluator(lambda features, training: ModelOutputs(features["image"]), NAMES)
+    result = evaluate(data.evaluation_batches(split, batch_size=7), keep_scores=True)
+    return result, split, tuple(f"class\t{i}" for i in range(n))
 
 
-def written(folder, judged, split, class_names):
+def written(folder, result, split, class_names):
     predictions.prepare(folder)
-    table = per_class.per_class(judged, split.labels, class_names)
-    predictions.write(folder, {"step": 3}, table, judged, split, class_names)
+    table = per_class.per_class(result, split.labels, class_names)
+    predictions.write(folder, {"step": 3}, table, result, split, class_names)
     return f"{folder}/predictions.npz"
 
 
 @pytest.mark.parametrize("where", ["disk", "ram"])
 def test_what_is_written_is_read_again(tmp_path, where):
     folder = str(tmp_path / "deep" / "out") if where == "disk" else "ram://evaluation/out"
-    judged, split, class_names = subsample()
-    path = written(folder, judged, split, class_names)
+    result, split, class_names = evaluated()
+    path = written(folder, result, split, class_names)
     scored = predictions.read(path, with_scores=True)
     for name in ("scores", "values"):
-        np.testing.assert_array_equal(getattr(scored, name), getattr(judged, name))
+        np.testing.assert_array_equal(getattr(scored, name), getattr(result, name))
         assert getattr(scored, name).dtype == np.float32
     np.testing.assert_array_equal(scored.labels, split.labels)
     assert scored.origins.tolist() == split.origins.tolist()
@@ -56,33 +56,47 @@ def test_what_is_written_is_read_again(tmp_path, where):
 
 def test_labels_of_several_classes_are_read_again(tmp_path):
     several = csr_array(np.random.default_rng(0).integers(2, size=[30, 4]).astype(np.float32))
-    path = written(str(tmp_path), *subsample(labels=several))
+    path = written(str(tmp_path), *evaluated(labels=several))
     labels = predictions.read(path).labels
     assert labels.dtype == np.float32
     np.testing.assert_array_equal(labels.toarray(), several.toarray())
     np.savez(path, labels=several.toarray(), **{k: v for k, v in np.load(path).items() if "label" not in k})
-    with pytest.raises(ValueError, match=r"\(its labels are a matrix\): evaluate again"):
+    with pytest.raises(ValueError, match=r"\(its labels are a matrix\). Evaluate again."):
         predictions.read(path)
 
 
 def test_the_classes_are_a_table_for_programs(tmp_path):
-    judged, split, class_names = subsample()
-    written(str(tmp_path), judged, split, class_names)
+    result, split, class_names = evaluated()
+    written(str(tmp_path), result, split, class_names)
     header, *rows = (line.split("\t") for line in (tmp_path / "classes.tsv").read_text().splitlines())
     assert [row[0] for row in rows] == [f"class\\t{i}" for i in range(4)]  # a tab in a name breaks nothing
     assert all(len(row) == len(header) for row in rows)
     first = dict(zip(header, rows[0], strict=True))
-    of_first = judged.values[split.labels == 0]
+    of_first = result.values[split.labels == 0]
     assert int(first["examples"]) == len(of_first)
     assert float(first["top1_error (%)"]) == pytest.approx(100 * of_first[:, 0].mean(), abs=1e-4)
     assert float(first["mean_rank"]) == pytest.approx(of_first[:, 1].mean(), abs=1e-4)
     assert first["mean_rank low"] == "-"
     assert rows[3][1:8] == ["0", "-", "-", "-", "-", "-", "-"]  # no example of it
+    count, name = int(first["most confused count"]), first["most confused with"]
+    wrong = result.top_classes[split.labels == 0]
+    assert count == np.bincount(wrong[wrong != 0]).max() == np.sum(wrong == int(name[-1]))
+    assert rows[3][-2:] == ["-", "0"]
+
+
+def test_names_of_classes_are_written_as_they_are(tmp_path):
+    names = ('say "no"', "it's", "a\\b", " # 1", "é", "NA")
+    result, split, _ = evaluated(n=len(names))
+    written(str(tmp_path), result, split, names)
+    _, *rows = (line.split("\t") for line in (tmp_path / "classes.tsv").read_text().splitlines())
+    assert [row[0] for row in rows] == list(names)
+    assert {row[-2] for row in rows[:-1]} <= set(names)
 
 
 def test_a_terminal_shows_classes_in_the_order_asked_for():
-    judged, split, class_names = subsample()
-    text = tables.class_table(per_class.per_class(judged, split.labels, class_names), [3, 0])
+    result, split, class_names = evaluated()
+    table = per_class.per_class(result, split.labels, class_names)
+    text = tables.class_table(table.loc[[3, 0]], NAMES)
     header, _, last, first = text.splitlines()
     assert header.split()[:3] == ["class", "examples", "top1_error"]
     assert last.split()[:4] == ["class\\t3", "0", "-", "-"]
@@ -91,18 +105,18 @@ def test_a_terminal_shows_classes_in_the_order_asked_for():
 
 
 def test_examples_without_an_origin_and_without_scores(tmp_path):
-    judged, split, class_names = subsample(origins=False)
-    judged = evaluator.EvaluationResult(
-        judged.names, judged.values, judged.top_classes, judged.right, judged.ranks
+    result, split, class_names = evaluated(origins=False)
+    result = evaluator.EvaluationResult(
+        result.names, result.values, result.top_classes, result.right, result.ranks
     )
-    scored = predictions.read(written(str(tmp_path), judged, split, class_names), with_scores=True)
+    scored = predictions.read(written(str(tmp_path), result, split, class_names), with_scores=True)
     assert scored.origins[:2].tolist() == ["example 0", "example 1"]
     assert scored.scores is None
 
 
 def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
-    judged, split, class_names = subsample()
-    path = written(str(tmp_path), judged, split, class_names)
+    result, split, class_names = evaluated()
+    path = written(str(tmp_path), result, split, class_names)
     before = files.read_bytes(path)
 
     write = tf.io.gfile.GFile.write
@@ -112,19 +126,16 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
         raise tf.errors.ResourceExhaustedError(None, None, "no space left")
 
     predictions.prepare(str(tmp_path))
-    table = per_class.per_class(judged, split.labels, class_names)
+    table = per_class.per_class(result, split.labels, class_names)
     with monkeypatch.context() as patch:
         patch.setattr(tf.io.gfile.GFile, "write", full)
         with pytest.raises(OSError, match="predictions.npz: no space left"):
-            predictions.write(str(tmp_path), {}, table, judged, split, class_names)
+            predictions.write(str(tmp_path), {}, table, result, split, class_names)
     assert files.read_bytes(path) == before
-    assert sorted(os.listdir(tmp_path)) == [
-        "classes.tsv",
-        "predictions.npz",
-    ]  # and no evaluator.json speaks of it
+    assert sorted(os.listdir(tmp_path)) == ["classes.tsv", "predictions.npz"]  # no evaluation.json
 
 
-def test_a_folder_that_cannot_be_made_is_known_before_anything_is_judged(tmp_path):
+def test_a_folder_that_cannot_be_made_is_refused_before_evaluating(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(OSError, match="file"):
         predictions.prepare(str(tmp_path / "file" / "within"))
@@ -132,7 +143,10 @@ def test_a_folder_that_cannot_be_made_is_known_before_anything_is_judged(tmp_pat
 
 def test_scores_too_many_to_hold_are_refused_by_their_size():
     predictions.check_size(50_000, 20_000)
-    with pytest.raises(ValueError, match=r"50,000 examples and 20,001 classes take 4.0 GB.*--nokeep_scores"):
+    with pytest.raises(
+        ValueError,
+        match=r"keep_scores=True: .*50,000 examples and 20,001 classes take 4.0 GB.*--nokeep_scores",
+    ):
         predictions.check_size(50_000, 20_001)
 
 
@@ -148,17 +162,17 @@ def spoilt(path, what):
 
 @pytest.mark.parametrize("what", ["cut short", "one bit", "empty", "text"])
 def test_a_damaged_file_is_refused(tmp_path, what):
-    path = written(str(tmp_path), *subsample(n=40))
+    path = written(str(tmp_path), *evaluated(n=40))
     content = spoilt(path, what)
     files.write(path, content)
-    with pytest.raises(ValueError, match="predictions.npz is damaged or was not written by scripts.evaluate"):
+    with pytest.raises(ValueError, match="predictions.npz: damaged, or not written by scripts.evaluate"):
         predictions.read(path, with_scores=True)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"values": np.zeros([3, 2], np.float32)}, "its arrays do not fit each other"),
+        ({"values": np.zeros([3, 2], np.float32)}, "its arrays differ in length"),
         ({"values": np.full([30, 2], np.nan, np.float32)}, r"a value of top1_error is outside \[0, 1\]"),
         ({"values": np.full([30, 2], 32.74, np.float32)}, r"a value of top1_error is outside \[0, 1\]"),
         ({"values": np.full([30, 2], -0.5, np.float32)}, r"a value of top1_error is outside \[0, 1\]"),
@@ -166,7 +180,7 @@ def test_a_damaged_file_is_refused(tmp_path, what):
         ({"metrics": np.array(["mean_rank", "speed"])}, "metric='speed': unknown"),
         ({"labels": np.full([30], 4, np.int32)}, r"a label is outside the classes 0\.\.3"),
         ({"labels": np.full([30], -1, np.int32)}, r"a label is outside the classes 0\.\.3"),
-        ({"scores": np.zeros([30, 3], np.float32)}, "its scores do not fit its examples and classes"),
+        ({"scores": np.zeros([30, 3], np.float32)}, "its scores have another shape than examples x classes"),
         (
             {"scores": np.full([30, 4], np.inf, np.float32)},
             "top1_error of an example whose scores are not finite",
@@ -179,33 +193,54 @@ def test_a_damaged_file_is_refused(tmp_path, what):
     ],
 )
 def test_arrays_that_cannot_be_are_refused(tmp_path, changes, message):
-    path = written(str(tmp_path), *subsample())
+    path = written(str(tmp_path), *evaluated())
     with np.load(path) as npz:
         arrays = {**npz, **changes}
     np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
     with pytest.raises(ValueError, match=message):
-        predictions.read(path)
+        predictions.read(path, with_scores=True)
+
+
+def test_scores_are_not_read_unless_requested(tmp_path):
+    path = written(str(tmp_path), *evaluated(n=400, size=50))
+    content = bytearray(files.read_bytes(path))
+    content[content.index(b"scores.npy") + 1000] ^= 1
+    files.write(path, bytes(content))
+    assert predictions.read(path).scores is None
+    with pytest.raises(ValueError, match="Bad CRC-32 for file 'scores.npy'"):
+        predictions.read(path, with_scores=True)
+
+
+def test_writing_holds_no_copy_of_the_scores(tmp_path, memory_below):
+    size, n = 10_000, 1_000
+    scores = np.ones([size, n], np.float32)  # 40 MB
+    result = evaluator.EvaluationResult(
+        NAMES, np.ones([size, 2], np.float32), *np.zeros([3, size], np.int32), scores
+    )
+    split = data.Split({"index": np.arange(size)}, np.zeros(size, np.int32))
+    table = per_class.per_class(result, split.labels, ["class"] * n)
+    with memory_below(20_000_000):
+        predictions.write(str(tmp_path), {}, table, result, split, ["class"] * n)
+    assert (tmp_path / "predictions.npz").stat().st_size > scores.nbytes
 
 
 def test_scores_that_are_not_finite_have_the_worst_values(tmp_path):
-    _, split, class_names = subsample()
+    _, split, class_names = evaluated()
     broken = split.features["image"].copy()
     broken[3, 1] = np.inf
-    judge = evaluator.Evaluator(lambda features, training: ModelOutputs(features["image"]), NAMES)
+    evaluate = evaluator.Evaluator(lambda features, training: ModelOutputs(features["image"]), NAMES)
     batches = data.evaluation_batches(data.Split({"image": broken}, split.labels), batch_size=7)
-    path = written(str(tmp_path), judge(batches, keep_scores=True), split, class_names)
+    path = written(str(tmp_path), evaluate(batches, keep_scores=True), split, class_names)
     assert predictions.read(path).values[3].tolist() == [1.0, np.inf]
 
 
 def test_compressed_arrays_are_refused(tmp_path):
     """They may hold gigabytes in a few megabytes."""
-    path = written(str(tmp_path), *subsample())
+    path = written(str(tmp_path), *evaluated())
     with np.load(path) as npz:
         arrays = dict(npz)
     np.savez_compressed(path, **arrays)
-    with pytest.raises(
-        ValueError, match=r"was not written by scripts.evaluate \(its arrays are compressed\)"
-    ):
+    with pytest.raises(ValueError, match=r"not written by scripts.evaluate \(its arrays are compressed\)"):
         predictions.read(path)
 
 
@@ -215,7 +250,7 @@ def test_an_array_that_says_to_be_huge_is_refused(tmp_path):
     np.lib.format.write_array_header_1_0(content, header)
     with zipfile.ZipFile(path, "w") as npz:
         npz.writestr("class_names.npy", content.getvalue())
-    with pytest.raises(ValueError, match="predictions.npz is damaged or was not written by scripts.evaluate"):
+    with pytest.raises(ValueError, match="predictions.npz: damaged, or not written by scripts.evaluate"):
         predictions.read(path)
 
 
@@ -223,19 +258,19 @@ def test_a_single_array_is_no_such_file(tmp_path):
     path = str(tmp_path / "predictions.npz")
     with open(path, "wb") as file:
         np.save(file, np.zeros(3))
-    with pytest.raises(ValueError, match="was not written by scripts.evaluate"):
+    with pytest.raises(ValueError, match="not written by scripts.evaluate"):
         predictions.read(path)
 
 
 @pytest.mark.parametrize("name", ["nothing.npz", ""])
 def test_no_file_is_named_with_what_writes_it(tmp_path, name):
     with pytest.raises(
-        FileNotFoundError, match="scripts.evaluate --output=FOLDER writes FOLDER/predictions.npz"
+        FileNotFoundError, match="no such file. Write it with scripts.evaluate --output=FOLDER."
     ):
         predictions.read(str(tmp_path / name))
 
 
-def scored(**changes):
+def examples(**changes):
     fields = {
         "labels": np.array([0, 1, 1]),
         "class_names": np.array(["joy", "anger"]),
@@ -243,41 +278,41 @@ def scored(**changes):
         "metrics": np.array(["mrr"]),
         "values": np.ones([3, 1], np.float32),
     }
-    return predictions.Scored(**{**fields, **changes})
+    return predictions.Predictions(**{**fields, **changes})
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"class_names": np.array(["anger", "joy"])}, "A and B are not about the same classes"),
-        ({"class_names": np.array(["joy"])}, "A and B are not about the same classes"),
-        ({"labels": np.array([0]), "origins": np.array(["a:1"])}, "A has 3 examples and B 1"),
+        ({"class_names": np.array(["anger", "joy"])}, "A and B: different classes"),
+        ({"class_names": np.array(["joy"])}, "A and B: different classes"),
+        ({"labels": np.array([0]), "origins": np.array(["a:1"])}, "A and B: 3 and 1 examples"),
         (
             {"labels": np.array([0, 0, 1])},
-            r"number 2 is a:2 \(anger\) in the one and a:2 \(joy\) in the other",
+            r"number 2 is a:2 \(anger\) and a:2 \(joy\)",
         ),
         (
             {"origins": np.array(["a:1", "a:2", "b:3"])},
-            r"number 3 is a:3 \(anger\) in the one and b:3 \(anger\) in the other",
+            r"number 3 is a:3 \(anger\) and b:3 \(anger\)",
         ),
         (
             {"labels": csr_array(np.array([[1, 0], [1, 1], [0, 0]], np.float32))},
-            "A and B do not hold the same examples: in one of them an example may have several",
+            "A and B: different examples, which have several classes in one of the files",
         ),
     ],
 )
 def test_other_examples_are_not_compared(changes, message):
     with pytest.raises(ValueError, match=message):
-        predictions.check_same_examples(scored(), scored(**changes), "A", "B")
+        predictions.check_same_examples(examples(), examples(**changes), "A", "B")
 
 
 def test_the_same_examples_are():
-    predictions.check_same_examples(scored(), scored(values=np.zeros([3, 1])), "A", "B")
+    predictions.check_same_examples(examples(), examples(values=np.zeros([3, 1])), "A", "B")
     several = csr_array(np.array([[1, 0], [1, 1], [0, 0]], np.float32))
-    predictions.check_same_examples(scored(labels=several), scored(labels=several.copy()), "A", "B")
+    predictions.check_same_examples(examples(labels=several), examples(labels=several.copy()), "A", "B")
     other = csr_array(np.array([[1, 0], [1, 1], [0, 1]], np.float32))
-    with pytest.raises(ValueError, match=r"number 3 is a:3 \(no class\) in the one and a:3 \(anger\)"):
-        predictions.check_same_examples(scored(labels=several), scored(labels=other), "A", "B")
+    with pytest.raises(ValueError, match=r"number 3 is a:3 \(no class\) and a:3 \(anger\)"):
+        predictions.check_same_examples(examples(labels=several), examples(labels=other), "A", "B")
 
 
 @pytest.mark.parametrize("folder", ["/proc/self", "FILE", "FILE/below"])

@@ -1,19 +1,22 @@
 """Confidence intervals and tests for the figures of evaluations, sweeps and comparisons.
 
-All intervals are 95% intervals.
+All intervals are 95% intervals. SciPy's `bootstrap` and `permutation_test` draw every example of every
+resample. The functions here draw counts of equal values, which takes less time and memory.
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 import scipy.stats
 
 RESAMPLES = 2000  # of a bootstrap
-FLIPS = 10_000  # random sign patterns of a permutation test
-LEVEL = 0.05  # of a test
+PERMUTATIONS = 10_000  # of a permutation test
+LEVEL = 0.05  # significance level of a test
 _Z = scipy.stats.norm.ppf(0.975)
 _BLOCK = 1 << 22  # numbers in memory at a time
 
 
-def mean_and_half_width(values):
+def mean_and_half_width(values: Sequence[float]) -> tuple[float, float]:
     """Returns the mean of a figure over seeds and half the width of its interval (Student's t).
 
     Args:
@@ -29,15 +32,16 @@ def mean_and_half_width(values):
     values = np.asarray(values, np.float64)
     if len(values) < 2:
         return float(values.mean()), float("nan")
-    half = scipy.stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    half = scipy.stats.t.ppf(0.975, len(values) - 1) * scipy.stats.sem(values)
     return float(values.mean()), float(half)
 
 
-def wilson(means, counts):
+def wilson(means: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Returns Wilson's interval for the mean of values in [0, 1].
 
     The interval is Wilson's as published for values that are 0 or 1. Other values of the same mean vary
-    less, so their interval is conservative. Its width is never 0, even if all values are equal.
+    less, so their interval is conservative. Its width is never 0, even if all values are equal. SciPy's
+    `binomtest` accepts only values that are 0 or 1, and one class at a time.
 
     Args:
       means: float array of any shape; NaN gives NaN.
@@ -60,7 +64,9 @@ def wilson(means, counts):
     return np.clip(np.stack([center - half, center + half], axis=-1), 0.0, 1.0)
 
 
-def mean_interval(values, counts, draws, *, bounded):
+def mean_interval(
+    values: np.ndarray, counts: np.ndarray, draws: np.ndarray, *, bounded: bool
+) -> list[float] | None:
     """Returns the interval of the mean of a metric over the examples.
 
     Values that are all 0 or 1 have Wilson's interval. So have equal values in [0, 1]: every resample of
@@ -89,7 +95,7 @@ def mean_interval(values, counts, draws, *, bounded):
     return np.percentile(draws @ values / size, [2.5, 97.5]).tolist()
 
 
-def resample(counts, *, seed=0):
+def resample(counts: np.ndarray, *, seed: int = 0) -> np.ndarray:
     """Returns the counts of distinct values in each resample of a bootstrap, int `[RESAMPLES, V]`.
 
     Examples with equal values are interchangeable, so resampling their counts resamples the examples.
@@ -98,10 +104,10 @@ def resample(counts, *, seed=0):
     return np.random.default_rng(seed).multinomial(size, counts / size, size=RESAMPLES)
 
 
-def difference_interval(differences, *, bounded, seed=0):
+def difference_interval(differences: np.ndarray, *, bounded: bool, seed: int = 0) -> tuple[float, float]:
     """Returns the interval of the mean of paired differences over the examples.
 
-    Differences of metrics that are right or wrong are -1, 0 or 1: their interval is Bonett and Price's, whose
+    Differences of metrics that are right or wrong are -1, 0 or 1. Their interval is Bonett and Price's, whose
     width is never 0. Other differences have the interval of the paired bootstrap.
 
     Args:
@@ -142,12 +148,12 @@ def difference_interval(differences, *, bounded, seed=0):
     return round(float(low), 9), round(float(high), 9)
 
 
-def sign_test(differences, *, seed=0):
+def sign_test(differences: np.ndarray, *, seed: int = 0) -> float:
     """Returns the two-sided p-value of the hypothesis that paired differences have random signs.
 
     It is the permutation test of the mean difference: in each permutation the two runs change places on a
     random half of the examples. For differences of one size, such as those of errors, it is McNemar's exact
-    test. Otherwise `FLIPS` permutations are drawn.
+    test. Otherwise `PERMUTATIONS` permutations are drawn.
 
     Args:
       differences: float `[N]`.
@@ -170,10 +176,10 @@ def sign_test(differences, *, seed=0):
     rng = np.random.default_rng(seed)
     observed = abs(differences.sum()) * (1.0 - 1e-9)  # sums of other orders differ in the last bits
     extreme = 0
-    for rows in _blocks(FLIPS, len(sizes)):
+    for rows in _blocks(PERMUTATIONS, len(sizes)):
         sums = (2 * rng.binomial(counts, 0.5, size=[rows, len(sizes)]) - counts) @ sizes
         extreme += int(np.sum(np.abs(sums) >= observed))
-    return (1 + extreme) / (1 + FLIPS)
+    return (1 + extreme) / (1 + PERMUTATIONS)
 
 
 def _blocks(rows, columns):

@@ -1,4 +1,4 @@
-"""What a dataset holds, found out before anyone trains on it."""
+"""Summary of a dataset before training: classes, lengths, sizes, duplicates and baselines."""
 
 import collections
 import dataclasses
@@ -6,6 +6,8 @@ import functools
 import hashlib
 import itertools
 import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import sklearn.preprocessing
@@ -13,120 +15,122 @@ import tensorflow as tf
 
 from rank4class import data, losses
 from rank4class.models import checkpoints
+from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task import loading, preprocessing, task
 
 BASELINE_EXAMPLES = 20_000
+SHOWN_PAIRS = 3  # duplicates that are listed
+_BATCH = 1_000  # examples in memory at a time
 
 
 @dataclasses.dataclass(frozen=True)
-class Repeats:
-    """Examples of a split whose content stands in another split too, or earlier in the same.
+class Duplicates:
+    """Examples of a split whose content is also in another split, or earlier in the same one.
 
     Attributes:
-      split: theirs.
-      of: the split that holds their content too.
-      count: how many.
-      relabelled: how many of them have a label there that is not theirs.
-      pairs: the first few, as (index in `split`, index in `of`).
+      split: name of the split.
+      other: name of the split that holds the same content.
+      count: number of duplicates in `split`.
+      relabeled: number of them with another label in `other`.
+      pairs: the first few, as (index in `split`, index in `other`).
     """
 
     split: str
-    of: str
+    other: str
     count: int
-    relabelled: int
-    pairs: tuple
+    relabeled: int
+    pairs: tuple[tuple[int, int], ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """What a dataset holds.
+    """Summary of a dataset.
 
     Attributes:
-      experiment: the `config.Experiment` that would train on it.
-      dataset: the `data.Dataset`, whole.
-      whole: name -> `data.Split`; those that are one, ImageNet's validation and test, under one name.
-      splits: name -> what was looked at: at most `data.max_examples`, and of image files the readable.
-      counts: split -> the number of examples of each class, int64 `[n]`.
-      unreadable: split -> a message for each image file that cannot be read.
-      lengths: what is counted ("tokens", say) -> split -> int64 `[N]`; empty without texts.
-      most_tokens: of a text that the encoder takes, or None where no tokens are counted.
+      experiment: the experiment to train on it.
+      dataset: the whole dataset.
+      all_splits: name -> split; equal splits, such as ImageNet's validation and test, have one name.
+      splits: name -> the described examples: at most `data.max_examples`, and of image files the readable.
+      counts: split -> number of examples of each class, int64 `[n]`.
+      unreadable: split -> a message for each unreadable image file.
+      lengths: unit, such as "tokens" -> split -> int64 `[N]`; empty without texts.
+      max_tokens: limit of the encoder, or None if no tokens are counted.
       sizes: split -> height and width of the image files, int32 `[N, 2]`; empty without them.
       pixels: mean and standard deviation of each channel over the training images in memory, or None.
-      repeats: a `Repeats` for every split, and for every pair of two; none where the splits share instances
-        by intent, each with other classes.
-      class_weights: class name -> what its training examples weigh; empty where all weigh 1.
+      duplicates: of every split, and of every pair of splits; empty if the splits share instances by design.
+      class_weights: class name -> weight of its training examples; empty if all are 1.
     """
 
-    experiment: object
+    experiment: config.Experiment
     dataset: data.Dataset
-    whole: dict
-    splits: dict
-    counts: dict
-    unreadable: dict
-    lengths: dict
-    most_tokens: int | None
-    sizes: dict
-    pixels: tuple | None
-    repeats: tuple
-    class_weights: dict
+    all_splits: dict[str, data.Split]
+    splits: dict[str, data.Split]
+    counts: dict[str, np.ndarray]
+    unreadable: dict[str, list[str]]
+    lengths: dict[str, dict[str, np.ndarray]]
+    max_tokens: int | None
+    sizes: dict[str, np.ndarray]
+    pixels: tuple[np.ndarray, np.ndarray] | None
+    duplicates: tuple[Duplicates, ...]
+    class_weights: dict[str, float]
 
     @functools.cached_property
-    def class_names(self):
-        """The names of the classes, as they are shown."""
+    def class_names(self) -> tuple[str, ...]:
+        """The printable names of the classes."""
         return tuple(map(files.printable, self.dataset.class_names))
 
     @property
-    def multi_label(self):
+    def multi_label(self) -> bool:
         return self.splits["train"].multi_label
 
-    def missing(self, split):
-        """Returns the names of the classes that a split has no example of."""
+    @property
+    def has_lists(self) -> bool:
+        """Whether the classes of an example are the positions in its list of items."""
+        return "items" in self.splits["train"].features
+
+    def missing(self, split: str) -> list[str]:
+        """Returns the names of the classes without examples in a split."""
         return [self.class_names[i] for i in np.flatnonzero(self.counts[split] == 0)]
 
-    def most_frequent(self):
-        """Returns the id of the class with the most training examples."""
-        return int(self.counts["train"].argmax())
+    def by_frequency(self) -> np.ndarray:
+        """Returns the ids of the classes, int `[n]`, those with the most training examples first."""
+        return np.argsort(-self.counts["train"], kind="stable")
 
-    def imbalance(self):
-        """Returns how often the largest class of the training split holds the smallest that is there."""
+    def imbalance(self) -> float:
+        """Returns the ratio of the largest to the smallest class of the training split that is not empty."""
         counts = self.counts["train"]
         return counts.max() / counts[counts > 0].min()
 
-    def rank_metrics(self, num_classes):
-        """Returns the experiment's metrics of a ranking of so many classes; those of sets need a model."""
+    def rank_metrics(self, num_classes: int) -> tuple[str, ...]:
+        """Returns the experiment's metrics of a ranking of so many classes; metrics of sets need a model."""
         names = [name for name in self.experiment.metrics if name not in losses.metrics.SET_METRICS]
         return evaluator.applicable_metrics(names, num_classes)
 
-    def baseline(self, split):
-        """Returns the `rank_metrics`, in percent, of one ranking for every example of a split.
+    def baseline(self, split: str) -> dict[str, Any]:
+        """Returns a summary of the `rank_metrics` of one ranking for every example of a split.
 
-        The classes stand in the order of their training examples, the most frequent first; what is excluded
-        for an example stands behind. Of a larger split `BASELINE_EXAMPLES` are drawn.
+        The ranking orders the classes by their training examples, the most frequent first. Excluded classes
+        rank behind all others. Of a larger split, `BASELINE_EXAMPLES` are drawn.
         """
         counts = self.counts["train"]
-        places = np.empty(len(counts), np.float32)
-        places[np.argsort(counts, kind="stable")] = np.arange(len(counts))
+        class_scores = np.empty(len(counts), np.float32)
+        class_scores[np.argsort(counts, kind="stable")] = np.arange(len(counts))
 
         def popularity(features, training):
-            scores = tf.broadcast_to(places, [tf.shape(features["place"])[0], len(places)])
+            scores = tf.broadcast_to(class_scores, [tf.shape(features["index"])[0], len(counts)])
             return task.ModelOutputs(scores, ~features["excluded"] if "excluded" in features else None)
 
         examples = loading.subsample(self.splits[split], BASELINE_EXAMPLES, seed=0)
-        examples = dataclasses.replace(examples, features={"place": np.arange(len(examples))})
+        examples = dataclasses.replace(examples, features={"index": np.arange(len(examples))})
         names = self.rank_metrics(len(counts))
-        judge = evaluator.Evaluator(popularity, names, max_relevant=examples.max_relevant())
+        evaluate = evaluator.Evaluator(popularity, names, max_relevant=examples.max_relevant())
         batches = data.evaluation_batches(examples, batch_size=self.experiment.evaluation_batch_size)
-        return judge(batches).summarize()
+        return evaluate(batches).summarize()
 
-    @property
-    def lists(self):
-        """Whether the classes of an example are the places in its list of items."""
-        return "items" in self.splits["train"].features
-
-    def random_order(self, split):
-        """Returns the `rank_metrics`, in percent, of a split's items, mean over all their orders."""
+    def random_order(self, split: str) -> dict[str, Any]:
+        """Returns a summary of the `rank_metrics` of a split's items, mean over all their orders."""
         examples = self.splits[split]
         labels, where = examples.labels.toarray(), ~examples.excluded.toarray()
         scores = evaluator.mask_scores(tf.zeros(labels.shape), where)
@@ -134,25 +138,22 @@ class Description:
         metrics = [losses.get_metric(name, ties="average") for name in names]
         return evaluator.summarize(np.stack([m.of_scores(scores, labels) for m in metrics], axis=1), names)
 
-    def classes_of(self, split, i):
-        """Returns the names of an example's classes, as one text."""
+    def classes_of(self, split: str, i: int) -> str:
+        """Returns the names of an example's classes, separated by commas."""
         labels = self.splits[split].labels
         if not self.multi_label:
             return self.class_names[labels[i]]
         return ", ".join(self.class_names[j] for j in labels[[i]].indices) or "no class"
 
 
-def describe(experiment, dataset):
-    """Finds out what a dataset holds. Image files are all read; encoder weights are not.
+def describe(experiment: config.Experiment, dataset: data.Dataset) -> Description:
+    """Summarizes a dataset. All image files are read; encoder weights are not.
 
     The classes of `data.held_out` are described as all others are.
 
     Args:
-      experiment: a checked `config.Experiment`; without `encoder.path` no tokens are counted.
-      dataset: its `data.Dataset`.
-
-    Returns:
-      A `Description`.
+      experiment: a checked experiment; without `encoder.path` no tokens are counted.
+      dataset: its dataset.
 
     Raises:
       FileNotFoundError, ValueError: the tokenizer or the class weights cannot be loaded; a split has no
@@ -161,72 +162,73 @@ def describe(experiment, dataset):
     section = experiment.data
     loading.check_held_out(dataset.class_names, section.held_out)
     loading.check_class_weights(section, dataset.splits["train"])
-    preprocessing.augment_of(experiment, dataset)  # raises where there is nothing to augment
-    whole = _each_once(dataset.splits)
-    splits, unreadable, sizes = loading.limit_examples(whole, section), {}, {}
-    if _has_files(dataset):
-        read = {name: _read_images(name, split) for name, split in splits.items()}
-        splits = {name: images.readable for name, images in read.items()}
-        unreadable = {name: images.unreadable for name, images in read.items()}
-        sizes = {name: images.sizes for name, images in read.items()}
-        contents = {name: images.digests for name, images in read.items()}
+    preprocessing.augment_of(experiment, dataset)  # raises if there is nothing to augment
+    all_splits = _merge_equal(dataset.splits)
+    splits, unreadable, sizes = loading.limit_examples(all_splits, section), {}, {}
+    features = dataset.splits["train"].features
+    if "file" in features:
+        images = {name: _read_images(name, split) for name, split in splits.items()}
+        splits = {name: read.readable for name, read in images.items()}
+        unreadable = {name: read.unreadable for name, read in images.items()}
+        sizes = {name: read.sizes for name, read in images.items()}
+        contents = {name: read.digests for name, read in images.items()}
     else:
         contents = {name: _contents(split) for name, split in splits.items()}
     counts = {name: split.class_counts(len(dataset.class_names)) for name, split in splits.items()}
+    lengths, max_tokens = _character_counts(splits), None
+    encoder_path = getattr(experiment.encoder, "path", None)
+    if "text" in features and encoder_path:
+        tokenizer = preprocessing.preprocess_of(experiment, dataset)
+        lengths["tokens"] = {name: _token_counts(tokenizer, split) for name, split in splits.items()}
+        max_tokens = checkpoints.find(encoder_path).settings.get("max_positions", sys.maxsize)
+    shares_instances = "id" in features  # the splits hold other classes of the same users
     return Description(
         experiment,
         dataset,
-        whole,
+        all_splits,
         splits,
         counts,
         unreadable,
-        _lengths(experiment, dataset, splits),
-        _most_tokens(experiment, dataset),
+        lengths,
+        max_tokens,
         sizes,
-        _pixels(splits["train"]),
-        () if _is_retrieval(dataset) else tuple(_all_repeats(splits, contents)),
+        _pixel_statistics(splits["train"].features["image"]) if "image" in features else None,
+        () if shares_instances else tuple(_find_duplicates(splits, contents)),
         _class_weights(section, dataset.class_names, counts["train"]),
     )
 
 
-def _each_once(splits):
+def _merge_equal(splits):
+    """Returns each split once, under the names of all splits that are the same object."""
     names = {}
     for name, split in splits.items():
         names.setdefault(id(split), []).append(name)
-    return {" and ".join(own): splits[own[0]] for own in names.values()}
-
-
-def _has_files(dataset):
-    return "file" in dataset.splits["train"].features
-
-
-def _is_retrieval(dataset):
-    return "id" in dataset.splits["train"].features
+    return {" and ".join(equal): splits[equal[0]] for equal in names.values()}
 
 
 @dataclasses.dataclass(frozen=True)
 class _Images:
     readable: data.Split
     sizes: np.ndarray
-    digests: list
-    unreadable: list
+    digests: list[bytes]
+    unreadable: list[str]
 
 
 def _read_images(name, split):
-    kept, sizes, digests, unreadable = [], [], [], []
-    # A progress bar is for someone who watches.
+    readable, sizes, digests, unreadable = [], [], [], []
+    # A log file has no use for a progress bar.
     bar = tf.keras.utils.Progbar(len(split), verbose=int(sys.stdout.isatty()), unit_name=f"{name} image")
     for i, (features, message) in enumerate(data.read_each(split, data.ContentAndSize())):
         if message is None:
-            kept.append(i)
+            readable.append(i)
             sizes.append(features["size"][0].numpy())
             digests.append(_digest(features["content"][0].numpy()))
         else:
             unreadable.append(message)
         bar.add(1)
-    if not kept:
-        raise ValueError(f"no image of the {name} split can be read, the first: {unreadable[0]}")
-    return _Images(split.select(kept), np.array(sizes), digests, unreadable)
+    if not readable:
+        raise ValueError(f"{name}: no image of this split can be read. The first: {unreadable[0]}")
+    return _Images(split.select(readable), np.array(sizes), digests, unreadable)
 
 
 def _digest(content):
@@ -234,95 +236,83 @@ def _digest(content):
 
 
 def _contents(split):
-    """Returns for each example what it is compared by."""
+    """Returns a value for each example that equals those of its duplicates."""
     if "text" in split.features:
         texts = [split.features[name] for name in ("text", "text_pair") if name in split.features]
-        return ["\n".join(map(data.normalize_text, both)) for both in zip(*texts, strict=True)]
+        return ["\n".join(map(data.normalize_text, pair)) for pair in zip(*texts, strict=True)]
     arrays = list(split.features.values())
     return [_digest(b"".join(array[i].tobytes() for array in arrays)) for i in range(len(split))]
 
 
-def _all_repeats(splits, contents):
+def _find_duplicates(
+    splits: dict[str, data.Split], contents: dict[str, Sequence[str | bytes]]
+) -> Iterator[Duplicates]:
+    """Yields the duplicates within each split, and between each split and those before it."""
     names = list(splits)
-    labels = {name: _labels(split) for name, split in splits.items()}
+    labels = {name: _comparable_labels(split) for name, split in splits.items()}
     for i, split in enumerate(names):
-        for of in names[: i + 1]:
-            yield _repeats(split, of, contents, labels)
+        for other in names[: i + 1]:
+            yield _duplicates(split, other, contents, labels)
 
 
-def _labels(split):
-    """Returns for each example what its labels are compared by."""
+def _comparable_labels(split):
+    """Returns a hashable value for the labels of each example."""
     if not split.multi_label:
         return split.labels.tolist()
     labels, rows = split.labels, itertools.starmap(slice, itertools.pairwise(split.labels.indptr))
     return [labels.indices[row].tobytes() + labels.data[row].tobytes() for row in rows]
 
 
-FEW = 3  # pairs of repeats that are shown
-
-
-def _repeats(split, of, contents, labels):
-    first, labels_of = {}, collections.defaultdict(set)
+def _duplicates(split, other, contents, labels):
+    first_index, content_labels = {}, collections.defaultdict(set)
 
     def add(i):
-        first.setdefault(contents[of][i], i)
-        labels_of[contents[of][i]].add(labels[of][i])
+        first_index.setdefault(contents[other][i], i)
+        content_labels[contents[other][i]].add(labels[other][i])
 
-    if split != of:
-        for i in range(len(contents[of])):
+    if split != other:
+        for i in range(len(contents[other])):
             add(i)
-    pairs, relabelled = [], 0
+    pairs, relabeled = [], 0
     for i, (content, label) in enumerate(zip(contents[split], labels[split], strict=True)):
-        if content in first:
-            pairs.append((i, first[content]))
-            relabelled += labels_of[content] != {label}
-        if split == of:
-            add(i)  # within a split only what came before counts
-    return Repeats(split, of, len(pairs), relabelled, tuple(pairs[:FEW]))
+        if content in first_index:
+            pairs.append((i, first_index[content]))
+            relabeled += content_labels[content] != {label}
+        if split == other:
+            add(i)  # within a split only earlier examples count
+    return Duplicates(split, other, len(pairs), relabeled, tuple(pairs[:SHOWN_PAIRS]))
 
 
-def _lengths(experiment, dataset, splits):
-    texts = [name for name in ("text", "text_pair") if name in splits["train"].features]
-    lengths = {
+def _character_counts(splits):
+    return {
         f"characters of {name}": {
-            split: np.array([len(text) for text in examples.features[name]])
-            for split, examples in splits.items()
+            split: np.array(list(map(len, examples.features[name]))) for split, examples in splits.items()
         }
-        for name in texts
+        for name in ("text", "text_pair")
+        if name in splits["train"].features
     }
-    if texts and experiment.encoder.path:
-        tokenizer = preprocessing.preprocess_of(experiment, dataset)
-        lengths["tokens"] = {split: _token_counts(tokenizer, part) for split, part in splits.items()}
-    return lengths
-
-
-def _most_tokens(experiment, dataset):
-    if "text" not in dataset.splits["train"].features or not experiment.encoder.path:
-        return None
-    return checkpoints.find(experiment.encoder.path).settings.get("max_positions", sys.maxsize)
 
 
 def _token_counts(tokenizer, split):
-    places = np.arange(0, len(split), 1000)  # a bound on memory
-    batches = ({name: texts[i : i + 1000] for name, texts in split.features.items()} for i in places)
-    return np.concatenate(
-        [tokenizer.lengths({name: tf.constant(texts) for name, texts in batch.items()}) for batch in batches]
-    )
+    lengths = []
+    for start in range(0, len(split), _BATCH):
+        texts = {name: values[start : start + _BATCH] for name, values in split.features.items()}
+        lengths.append(tokenizer.lengths({name: tf.constant(values) for name, values in texts.items()}))
+    return np.concatenate(lengths)
 
 
-def _pixels(split):
-    if "image" not in split.features:
-        return None
-    images = split.features["image"]
+def _pixel_statistics(images):
+    """Returns mean and standard deviation of each channel, `[channels]`."""
     scaler = sklearn.preprocessing.StandardScaler()
-    for i in range(0, len(images), 1000):
-        scaler.partial_fit(images[i : i + 1000].reshape(-1, images.shape[-1]).astype(np.float64))
+    for start in range(0, len(images), _BATCH):
+        pixels = images[start : start + _BATCH].reshape(-1, images.shape[-1])
+        scaler.partial_fit(pixels.astype(np.float64))
     return scaler.mean_, np.sqrt(scaler.var_)
 
 
 def _class_weights(section, class_names, counts):
-    seen = ~np.isin(class_names, section.held_out)
-    weights = loading.class_weights(section, class_names, counts * seen)
-    return (
-        {} if weights is None else {name: float(weights[i]) for i, name in enumerate(class_names) if seen[i]}
-    )
+    is_trained = ~np.isin(class_names, section.held_out)
+    weights = loading.class_weights(section, class_names, counts * is_trained)
+    if weights is None:
+        return {}
+    return {name: float(weights[i]) for i, name in enumerate(class_names) if is_trained[i]}

@@ -1,4 +1,4 @@
-"""What a dataset holds, by hand: counts, lengths, sizes, duplicates, and the report of it."""
+"""A dataset's summary by hand: counts, lengths, sizes, duplicates, and its report."""
 
 import numpy as np
 import pytest
@@ -39,13 +39,17 @@ def described(dataset, **section):
 
 
 def test_counts_by_hand(comments):
-    found = described(comments)
-    assert [found.counts[split].tolist() for split in comments.splits] == [[4, 2, 0], [0, 1, 0], [2, 2, 0]]
-    assert found.missing("train") == ["rest"]
-    assert found.missing("validation") == ["joy", "rest"]
-    assert found.imbalance() == 4 / 2
-    assert found.baseline("validation")["top1_error"] == 100.0
-    assert found.baseline("test")["top1_error"] == 50.0
+    description = described(comments)
+    assert [description.counts[split].tolist() for split in comments.splits] == [
+        [4, 2, 0],
+        [0, 1, 0],
+        [2, 2, 0],
+    ]
+    assert description.missing("train") == ["rest"]
+    assert description.missing("validation") == ["joy", "rest"]
+    assert description.imbalance() == 4 / 2
+    assert description.baseline("validation")["top1_error"] == 100.0
+    assert description.baseline("test")["top1_error"] == 50.0
 
 
 @pytest.mark.parametrize("metrics", [("nll", "exact_match", "top1_error"), ("nll",)])
@@ -57,15 +61,14 @@ def test_metrics_of_sets_need_a_model(comments, metrics):
 
 
 def test_duplicates_by_hand(comments):
-    found = {(one.split, one.of): one for one in described(comments).repeats}
-    assert len(found) == 6
-    within = found["train", "train"]  # "great day" twice, the second time of another class
-    assert (within.count, within.relabelled, within.pairs) == (1, 1, ((1, 0),))
-    across = found[
-        "test", "train"
-    ]  # "great day" (0) is 0 and 1 in train, "here" (1) is 0, "the bad mess" agrees
-    assert (across.count, across.relabelled, across.pairs) == (3, 2, ((0, 0), (2, 3), (3, 2)))
-    assert found["test", "validation"].count == found["test", "test"].count == 0
+    duplicates = {(group.split, group.other): group for group in described(comments).duplicates}
+    assert len(duplicates) == 6
+    within = duplicates["train", "train"]  # "great day" twice, the second time of another class
+    assert (within.count, within.relabeled, within.pairs) == (1, 1, ((1, 0),))
+    # "great day" (0) is 0 and 1 in train, "here" (1) is 0, "the bad mess" agrees.
+    across = duplicates["test", "train"]
+    assert (across.count, across.relabeled, across.pairs) == (3, 2, ((0, 0), (2, 3), (3, 2)))
+    assert duplicates["test", "validation"].count == duplicates["test", "test"].count == 0
 
 
 @pytest.mark.nightly
@@ -74,11 +77,11 @@ def test_lengths_by_hand(comments, tiny_bert):
     experiment = config.Experiment(
         data=config.Data(max_length=4), encoder=config.Encoder(name="bert", path=tiny_bert)
     )
-    found = dataset_summary.describe(experiment, comments)
-    assert found.lengths["characters of text"]["train"].tolist() == [9, 10, 12, 4, 11, 2]
+    description = dataset_summary.describe(experiment, comments)
+    assert description.lengths["characters of text"]["train"].tolist() == [9, 10, 12, 4, 11, 2]
     # [CLS] and [SEP] beside the words.
-    assert found.lengths["tokens"]["train"].tolist() == [4, 4, 5, 3, 4, 3]
-    report = flowing(dataset_report.text(found))
+    assert description.lengths["tokens"]["train"].tolist() == [4, 4, 5, 3, 4, 3]
+    report = flowing(dataset_report.text(description))
     assert "cuts 16.67% of the training texts; 5 would cut none." in report
     longer = config.override(experiment, {"data.max_length": 5})
     report = dataset_report.text(dataset_summary.describe(longer, comments))
@@ -91,15 +94,15 @@ def test_lengths_by_hand(comments, tiny_bert):
         (
             6,
             [3] * 60 + [5] * 30 + [4_000],
-            "34.07% of the training texts; 7 would cut at most 5%, 32, the most that the encoder takes, "
+            "34.07% of the training texts; 7 would cut at most 5%, 32, the limit of the encoder, "
             "would cut 1.10%.",
         ),
-        (32, [3] * 10 + [40], "cuts 9.09% of the training texts; 32 is the most that the encoder takes."),
+        (32, [3] * 10 + [40], "cuts 9.09% of the training texts; 32 is the limit of the encoder."),
         (4, [3] * 10, "cuts 100.00% of the training texts; 5 would cut none."),
         (
             4,
             [40],
-            "cuts 100.00% of the training texts; 32, the most that the encoder takes, would cut 100.00%.",
+            "cuts 100.00% of the training texts; 32, the limit of the encoder, would cut 100.00%.",
         ),
     ],
 )
@@ -110,9 +113,9 @@ def test_lengths_that_are_proposed_fit_the_encoder(tiny_bert, max_length, words,
     experiment = config.Experiment(
         data=config.Data(max_length=max_length), encoder=config.Encoder(name="bert", path=tiny_bert)
     )
-    found = dataset_summary.describe(experiment, dataset)
-    assert found.most_tokens == 32
-    report = flowing(dataset_report.text(found))
+    description = dataset_summary.describe(experiment, dataset)
+    assert description.max_tokens == 32
+    report = flowing(dataset_report.text(description))
     assert expected in report
     assert "4,002 would" not in report
 
@@ -122,13 +125,15 @@ def test_pairs_of_texts(tiny_bert):
     split = data.Split(features, np.array([0, 1], np.int32))
     other = data.Split({**features, "text_pair": np.array(["here", ""], object)}, split.labels)
     experiment = config.Experiment(encoder=config.Encoder(name="bert", path=tiny_bert))
-    found = dataset_summary.describe(experiment, data.Dataset(("a", "b"), {"train": split, "test": other}))
-    assert {what: lengths["train"].tolist() for what, lengths in found.lengths.items()} == {
+    description = dataset_summary.describe(
+        experiment, data.Dataset(("a", "b"), {"train": split, "test": other})
+    )
+    assert {what: lengths["train"].tolist() for what, lengths in description.lengths.items()} == {
         "characters of text": [9, 3],
         "characters of text_pair": [7, 0],
         "tokens": [7, 3],  # with one [SEP] more for a pair that is there
     }
-    assert found.repeats[1].pairs == ((1, 1),)  # both texts have to be the same
+    assert description.duplicates[1].pairs == ((1, 1),)  # both texts have to be the same
 
 
 @pytest.mark.nightly
@@ -140,28 +145,30 @@ def test_the_baseline_leaves_out_what_is_excluded(monkeypatch):
     known = [[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 0]]
     known = csr_array(np.array(known, bool))
     test = data.Split({"id": np.arange(4)}, csr_array(np.array(of_test, np.float32)), excluded=known)
-    found = described(data.Dataset(("a", "b", "c"), {"train": train, "test": test}))
-    assert found.baseline("test")["top1_error"] == 50.0  # b after a is gone; c; a; and a, which is no label
-    report = " ".join(dataset_report.text(found).split())
+    description = described(data.Dataset(("a", "b", "c"), {"train": train, "test": test}))
     assert (
-        "Baseline, to rank the classes by their training examples, a first: test top1_error 50.00%" in report
+        description.baseline("test")["top1_error"] == 50.0
+    )  # b after a is gone; c; a; and a, which is no label
+    report = " ".join(dataset_report.text(description).split())
+    assert (
+        "Baseline, the classes ranked by their training examples, a first: test top1_error 50.00%" in report
     )
     monkeypatch.setattr(dataset_summary, "BASELINE_EXAMPLES", 2)
-    assert found.baseline("test")["examples"] == 2
+    assert description.baseline("test")["examples"] == 2
 
 
 @pytest.mark.nightly
 def test_multi_label_by_hand(tmp_path):
     train = data.Split(texts("a", "b", "c"), csr_array(np.array([[1, 1], [1, 0], [0, 0]], np.float32)))
     test = data.Split(texts("A", "B"), csr_array(np.array([[1, 0], [1, 0]], np.float32)))
-    found = described(data.Dataset(("joy", "anger"), {"train": train, "test": test}))
-    assert found.counts["train"].tolist() == [2, 1]
-    assert found.baseline("train")["top1_error"] == pytest.approx(100 / 3)
-    assert (found.repeats[1].count, found.repeats[1].relabelled) == (2, 1)
-    report = dataset_report.text(found)
+    description = described(data.Dataset(("joy", "anger"), {"train": train, "test": test}))
+    assert description.counts["train"].tolist() == [2, 1]
+    assert description.baseline("train")["top1_error"] == pytest.approx(100 / 3)
+    assert (description.duplicates[1].count, description.duplicates[1].relabeled) == (2, 1)
+    report = dataset_report.text(description)
     assert "mean: 1.00 train, 1.00 test. Examples of no class: 1 train, 0 test." in report
     assert "test example 0 (joy) = train example 0 (joy, anger): A" in report
-    assert found.classes_of("train", 2) == "no class"
+    assert description.classes_of("train", 2) == "no class"
 
 
 @pytest.mark.nightly
@@ -169,14 +176,14 @@ def test_retrieval_by_hand(tmp_path):
     relevant = csr_array(np.array([[1, 1, 1, 0, 0], [1, 1, 0, 1, 0]], np.float32))
     splits = data.draw_pairs(relevant, {"validation": 0.17, "test": 0.3}, seed=1)
     dataset = data.Dataset(tuple("abcde"), splits)
-    found = described(dataset, name="synthetic_retrieval")
-    assert found.repeats == ()  # the same users stand in all splits by intent
-    report = dataset_report.text(found)
+    description = described(dataset, name="synthetic_retrieval")
+    assert description.duplicates == ()  # all splits hold the same users by design
+    report = dataset_report.text(description)
     excluded = [splits[name].excluded.toarray().sum(axis=1).mean() for name in ("validation", "test")]
     expected = f"ranking of an example, mean: {excluded[0]:.2f} validation, {excluded[1]:.2f} test."
     assert expected in flowing(report)
     assert "Duplicates" not in report
-    dataset_report.write(found, str(tmp_path))
+    dataset_report.write(description, str(tmp_path))
     with pytest.raises(ValueError, match="data.augmentation 'affine_flip' is for images; dataset 'synth"):
         described(dataset, name="synthetic_retrieval", augmentation="affine_flip")
     with pytest.raises(ValueError, match="data.class_weights is for single-label data"):
@@ -187,13 +194,13 @@ def test_images_in_memory_by_hand():
     train = np.zeros([3, 2, 2, 1], np.uint8)
     train[0] = 12
     split = data.Split({"image": train}, np.array([0, 1, 1], np.int32))
-    found = described(data.Dataset(("a", "b"), {"train": split}))
-    mean, deviation = found.pixels
+    description = described(data.Dataset(("a", "b"), {"train": split}))
+    mean, deviation = description.pixels
     np.testing.assert_allclose(mean, [12 / 3])
     np.testing.assert_allclose(deviation, [np.sqrt((8**2 + 4**2 + 4**2) / 3)])
-    [repeats] = found.repeats
-    assert (repeats.count, repeats.relabelled, repeats.pairs) == (1, 0, ((2, 1),))
-    assert "Images of 2 x 2 x 1 uint8 in memory" in dataset_report.text(found)
+    [duplicates] = description.duplicates
+    assert (duplicates.count, duplicates.relabeled, duplicates.pairs) == (1, 0, ((2, 1),))
+    assert "Images of 2 x 2 x 1 uint8 in memory" in dataset_report.text(description)
 
 
 @pytest.fixture
@@ -214,19 +221,19 @@ def image_files(tmp_path):
 
 @pytest.mark.nightly
 def test_image_files_by_hand(image_files, tmp_path):
-    found = described(image_files, image_size=32, augmentation="random_crop")
-    assert found.sizes["train"].tolist() == [[20, 30], [40, 30], [20, 30]]
-    assert found.counts["train"].tolist() == [1, 2]  # of the readable
-    [message] = found.unreadable["train"]
+    description = described(image_files, image_size=32, augmentation="random_crop")
+    assert description.sizes["train"].tolist() == [[20, 30], [40, 30], [20, 30]]
+    assert description.counts["train"].tolist() == [1, 2]  # of the readable
+    [message] = description.unreadable["train"]
     assert message.startswith("broken.png cannot be read: ")
-    within, across, _ = found.repeats
-    assert (within.count, within.relabelled, within.pairs) == (1, 1, ((2, 0),))
-    assert (across.count, across.relabelled, across.pairs) == (1, 0, ((0, 1),))
-    report = dataset_report.text(found)
-    assert "Images of train that cannot be read: 1. They end" in report
+    within, across, _ = description.duplicates
+    assert (within.count, within.relabeled, within.pairs) == (1, 1, ((2, 0),))
+    assert (across.count, across.relabeled, across.pairs) == (1, 0, ((0, 1),))
+    report = dataset_report.text(description)
+    assert "Unreadable images of train: 1. They stop" in report
     assert "train 2.png (tall) = train 0.png (flat)" in report
     assert "train      2  20 / 20 / 40  30 / 30 / 30          100.00%" in report
-    dataset_report.write(found, str(tmp_path))
+    dataset_report.write(description, str(tmp_path))
     for name in ("classes.png", "sizes.png", "examples.png"):
         assert (tmp_path / name).stat().st_size > 500
         assert f"]({name})" in (tmp_path / "data.md").read_text()
@@ -235,7 +242,7 @@ def test_image_files_by_hand(image_files, tmp_path):
 @pytest.mark.nightly
 def test_no_readable_image(image_files):
     split = image_files.splits["train"].select([1])
-    with pytest.raises(ValueError, match="no image of the test split can be read, the first: broken.png"):
+    with pytest.raises(ValueError, match="test: no image of this split can be read. The first: broken.png"):
         described(data.Dataset(image_files.class_names, {**image_files.splits, "test": split}))
 
 
@@ -245,54 +252,55 @@ def test_class_weights(comments):
         "a|b": 1.5,
         "rest": 0.0,
     }
-    kept = described(comments, class_weights="balanced", held_out=("joy",))
-    assert kept.class_weights == {"a|b": 1.0, "rest": 0.0}
-    rows = dataset_report.text(kept).splitlines()
+    weighted = described(comments, class_weights="balanced", held_out=("joy",))
+    assert weighted.class_weights == {"a|b": 1.0, "rest": 0.0}
+    rows = dataset_report.text(weighted).splitlines()
     assert next(row for row in rows if row.startswith("joy ")).endswith("  held out")
 
 
 @pytest.mark.nightly
 def test_a_quick_look(comments):
-    found = described(comments, max_examples=2)
-    assert {name: len(split) for name, split in found.splits.items()} == {
+    description = described(comments, max_examples=2)
+    assert {name: len(split) for name, split in description.splits.items()} == {
         "train": 2,
         "validation": 1,
         "test": 2,
     }
-    report = dataset_report.text(found)
+    report = dataset_report.text(description)
     assert "6 train, 1 validation, 4 test examples of 3 classes." in report
     assert "looks at 2 of 6 train, 1 of 1 validation, 2 of 4 test examples (data.max_examples)" in report
     users = data.get("synthetic_retrieval", num_examples=60, num_classes=50, num_relevant=6)
-    found = described(users, name="synthetic_retrieval", max_examples=20)
-    judged = [
-        f"{len(found.splits[name])} of {len(users.splits[name])} {name}" for name in ("validation", "test")
+    description = described(users, name="synthetic_retrieval", max_examples=20)
+    looked_at = [
+        f"{len(description.splits[name])} of {len(users.splits[name])} {name}"
+        for name in ("validation", "test")
     ]
-    assert f"looks at 20 of 60 train, {', '.join(judged)} examples" in dataset_report.text(found)
+    assert f"looks at 20 of 60 train, {', '.join(looked_at)} examples" in dataset_report.text(description)
 
 
 @pytest.mark.nightly
 def test_the_report_by_hand(comments, tmp_path):
-    found = described(comments, path="somewhere")
-    report = dataset_report.text(found)
+    description = described(comments, name="goemotions", path="somewhere")
+    report = dataset_report.text(description)
     for part in (
-        "Dataset digits from somewhere: 6 train, 1 validation, 4 test examples of 3 classes.",
+        "Dataset goemotions from somewhere: 6 train, 1 validation, 4 test examples of 3 classes.",
         "  train.tsv  sha256 abc\n",
-        "Of the files: 1.\n\n  train.tsv:9 is bad\n",
+        "Rows and examples left out: 1.\n\n  train.tsv:9 is bad\n",
         "class  train      %  validation       %  test      %\n"
         "-----  -----  -----  ----------  ------  ----  -----\n"
         "joy        4  66.67           0    0.00     2  50.00\n",
-        "the largest class of train (joy, 4) holds 2.0 times the smallest (a|b, 2)",
-        "to rank the classes by their training examples, joy first: validation top1_error 100.00%",
+        "largest class of train (joy, 4) has 2.0 times the examples of the smallest (a|b, 2)",
+        "the classes ranked by their training examples, joy first: validation top1_error 100.00%",
         "No validation example of 2 classes: joy, rest.",
         "No tokens are counted: encoder.path is not set.",
-        "3 examples of the other splits stand in train too",
+        "3 examples of the other splits are also in train",
         "test test.tsv:3 (a|b) = train example 3 (joy): here",
         "  a|b:\n    great Day\n    is",
     ):
         assert part in report
     assert "rest:" not in report
-    assert dataset_report.write(found, str(tmp_path)) == str(tmp_path / "data.md")
-    assert "| a\\|b |     2 | 33.33 |" in (tmp_path / "data.md").read_text()
+    assert dataset_report.write(description, str(tmp_path)) == str(tmp_path / "data.md")
+    assert "| a\\|b    |       2 | 33.33 |            1 |" in (tmp_path / "data.md").read_text()
     assert {name.name for name in tmp_path.iterdir()} == {"data.md", "classes.png", "lengths.png"}
 
 
@@ -302,11 +310,11 @@ NAMES = ("cost in $_$", "two\nlines", "bell\a | tab\t")
 def test_names_of_classes_that_break_plots_and_tables(tmp_path):
     images = np.arange(3, dtype=np.uint8)[:, None, None, None] + np.zeros([1, 4, 4, 3], np.uint8)
     split = data.Split({"image": images}, np.arange(3, dtype=np.int32))
-    found = described(data.Dataset(NAMES, {"train": split}), class_weights="balanced")
-    report = dataset_report.text(found)
+    description = described(data.Dataset(NAMES, {"train": split}), class_weights="balanced")
+    report = dataset_report.text(description)
     for name in ("cost in $_$", "two\\nlines", "bell\\x07 | tab\\t"):
         assert f"\n{name:16}      1  33.33       1\n" in report
-    dataset_report.write(found, str(tmp_path))
+    dataset_report.write(description, str(tmp_path))
     assert "\n| bell\\x07 \\| tab\\t |" in (tmp_path / "data.md").read_text()
     assert (tmp_path / "examples.png").stat().st_size > 500
 
@@ -314,10 +322,10 @@ def test_names_of_classes_that_break_plots_and_tables(tmp_path):
 def test_lines_hold_no_control_characters(tmp_path):
     origins = np.array(["a\nb.jpg", "caf\udce9.jpg"], object)
     split = data.Split(texts("same \x1b[2J", "same \x1b[2J"), np.array([0, 1], np.int32), origins)
-    found = described(data.Dataset(("x", "y"), {"train": split}))
+    description = described(data.Dataset(("x", "y"), {"train": split}))
     line = "train caf\\udce9.jpg (y) = train a\\nb.jpg (x): same \\x1b[2J"
-    assert f"  {line}" in dataset_report.text(found).splitlines()
-    dataset_report.write(found, str(tmp_path))
+    assert f"  {line}" in dataset_report.text(description).splitlines()
+    dataset_report.write(description, str(tmp_path))
     assert f"    {line}" in (tmp_path / "data.md").read_text().splitlines()
 
 
@@ -327,9 +335,9 @@ def test_all_that_is_bad_is_in_the_file_alone(image_files, tmp_path):
     train = data.Split(train.features, train.labels, np.array([f"image {i}" for i in range(6)], object))
     skipped = tuple(f"row {i} is bad" for i in range(5))
     dataset = data.Dataset(image_files.class_names, {**image_files.splits, "train": train}, skipped)
-    found = described(dataset, image_size=32)
-    report = dataset_report.text(found)
-    dataset_report.write(found, str(tmp_path))
+    description = described(dataset, image_size=32)
+    report = dataset_report.text(description)
+    dataset_report.write(description, str(tmp_path))
     written = (tmp_path / "data.md").read_text()
     for i in range(1, 5):
         assert (f"  image {i} cannot be read" in report) == (i < 4)
@@ -348,15 +356,15 @@ def test_splits_that_are_one_are_read_once(image_files, monkeypatch, max_example
     monkeypatch.setattr(data, "read_each", lambda split, f: read.append(len(split)) or read_each(split, f))
     splits = {name: image_files.splits["train"] for name in ("validation", "test")}
     dataset = data.Dataset(image_files.class_names, {"train": image_files.splits["test"], **splits})
-    found = described(dataset, max_examples=max_examples, image_size=32)
+    description = described(dataset, max_examples=max_examples, image_size=32)
     assert read == [1, max_examples or 4]
-    assert list(found.counts) == list(found.sizes) == ["train", "validation and test"]
-    assert [(one.split, one.of) for one in found.repeats] == [
+    assert list(description.counts) == list(description.sizes) == ["train", "validation and test"]
+    assert [(group.split, group.other) for group in description.duplicates] == [
         ("train", "train"),
         ("validation and test", "train"),
         ("validation and test", "validation and test"),
     ]
-    assert "1 train, 4 validation and test examples of 2 classes." in dataset_report.text(found)
+    assert "1 train, 4 validation and test examples of 2 classes." in dataset_report.text(description)
 
 
 def test_what_training_refuses_is_refused(comments, image_files):
@@ -372,12 +380,12 @@ def test_many_classes(tmp_path):
     labels = np.repeat(np.arange(100), np.arange(1, 101)).astype(np.int32)
     split = data.Split({"embedding": np.arange(len(labels), dtype=np.float32)[:, None]}, labels)
     names = tuple(f"class{i}" for i in range(100))
-    found = described(data.Dataset(names, {"train": split}))
-    report = dataset_report.text(found)
+    description = described(data.Dataset(names, {"train": split}))
+    report = dataset_report.text(description)
     assert "class99" in report
     assert "class1 " not in report
     assert "... and 52 more, see data.md" in report
-    dataset_report.write(found, str(tmp_path))
+    dataset_report.write(description, str(tmp_path))
     assert "| class1 " in (tmp_path / "data.md").read_text()
 
 

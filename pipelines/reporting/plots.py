@@ -1,16 +1,22 @@
-"""Pictures of a judged split, as pixels: what each class is taken for, and the ranks of the true class.
+"""Pictures of an evaluation as pixels: confusion matrix, ranks of the true class, numbers of classes.
 
-They are drawn without pyplot, whose figures outlive their drawing.
+The figures do not belong to pyplot, which would keep them in memory.
 """
 
 import itertools
+import os
+from collections.abc import Sequence
 
 import numpy as np
 import scipy.ndimage
+import sklearn.metrics
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+
+from rank4class.pipelines.evaluation.per_class import frequent_errors
 
 COLORS = [
     "#1f5a99",
@@ -25,30 +31,30 @@ COLORS = [
     "#222222",
 ]
 
-RIGHT, WRONG, UNJUDGED = COLORS[0], COLORS[1], COLORS[5]
-COUNTED = 12  # classes up to which the cells hold their counts
-NAMED = 40  # classes up to which all are named
-WHOLE = 1_000  # classes up to which all are drawn
-LISTED = 20  # confusions that are told in words where not all classes are named
-TOLD_APART = 5  # ranks that have a bar of their own with any number of classes
-LOG_BINS = 6  # of the ranks beyond
-SHOWN = 4  # examples that have a law of their own
+RIGHT, WRONG, NOT_FINITE = COLORS[0], COLORS[1], COLORS[5]
+MAX_COUNTED = 12  # largest number of classes whose cells show counts
+MAX_NAMED = 40  # largest number of classes that are all named
+MAX_DRAWN = 1_000  # largest number of classes that are all drawn
+LISTED_ERRORS = 20  # frequent errors that are listed if not all classes are named
+SINGLE_RANKS = 5  # ranks that always have a bar of their own
+LOG_BINS = 6  # bars of the ranks beyond
+SHOWN_EXAMPLES = 4  # examples with a panel of their own
 NAME_WIDTH = 28  # characters
 DPI = 100
-SIDE, ABOVE, BESIDE = 260, 60, 620  # pixels for the names, the title, and what stands to the right
-KEY = 160  # height in pixels
+NAMES_SIZE, TITLE_HEIGHT, RIGHT_WIDTH = 260, 60, 620  # pixels around the matrix
+KEY_HEIGHT = 160  # pixels
 MARGIN = 10  # pixels
 VISIBLE = 3  # pixels
 
 
-def confusion_matrix(labels, predicted, class_names):
-    """Draws what the examples of each class are taken for.
+def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, class_names: Sequence[str]) -> np.ndarray:
+    """Draws the confusion matrix.
 
-    A row is a true class, a column a predicted one, the colour of a cell the share of its row: blue where
-    it is right, orange where it is wrong. Up to `COUNTED` classes the cells hold the counts, up to `NAMED`
-    the classes are named; beyond, they are told by their ids and the most frequent confusions in words.
-    Of more than `WHOLE` classes those with the most errors are drawn, `NAMED` of them, and the last column
-    holds what is taken for any other class. The row of a class without an example is empty.
+    A row is a true class, a column a predicted one. The color of a cell is its fraction of the row: blue if
+    right, orange if wrong. Up to `MAX_COUNTED` classes the cells show counts, up to `MAX_NAMED` the classes
+    are named. Otherwise the axes show ids, and the most frequent errors are listed. Of more than `MAX_DRAWN`
+    classes, the `MAX_NAMED` with the most errors are drawn, and the last column holds all other predictions.
+    The row of a class without examples is empty.
 
     Args:
       labels: int `[N]`, ids of the true classes.
@@ -64,52 +70,50 @@ def confusion_matrix(labels, predicted, class_names):
     labels, predicted = np.asarray(labels), np.asarray(predicted)
     n = len(class_names)
     _check_ids(labels, predicted, n)
-    whole = n <= WHOLE
-    shown = np.arange(n) if whole else most_confused(labels, predicted, n, NAMED)
+    draws_all = n <= MAX_DRAWN
+    shown = np.arange(n) if draws_all else most_confused(labels, predicted, n, MAX_NAMED)
     counts = confusion_counts(labels, predicted, shown)
-    shares = row_shares(counts)
-    if whole:
-        counts, shares = counts[:, :-1], shares[:, :-1]
-    names = [_short(class_names[i]) for i in shown]
+    fractions = row_fractions(counts)
+    if draws_all:
+        counts, fractions = counts[:, :-1], fractions[:, :-1]
+    names = [_shorten(class_names[i]) for i in shown]
 
-    figure, axis, key = _matrix_axes(*shares.shape)
-    axis.imshow(_colors(shares), interpolation="nearest")
-    _label_classes(axis, names, whole)
-    if n <= COUNTED:
-        _write_counts(axis, counts, shares)
-    what = "" if whole else f"; drawn are the {len(shown)} with the most errors of {n:,} classes"
-    title = f"{len(labels):,} examples, {np.mean(labels == predicted):.1%} right{what}"
-    axis.set_title(f"{title}\na row: what the examples of a class are taken for", fontsize=9, loc="left")
+    figure, axis, key = _matrix_axes(*fractions.shape)
+    axis.imshow(_colors(fractions), interpolation="nearest")
+    _label_classes(axis, names, draws_all)
+    if n <= MAX_COUNTED:
+        _write_counts(axis, counts, fractions)
+    selection = "" if draws_all else f"; the {len(shown)} of {n:,} classes with the most errors are drawn"
+    title = f"{len(labels):,} examples, {np.mean(labels == predicted):.1%} right{selection}"
+    axis.set_title(f"{title}\na row: predictions for the examples of a class", fontsize=9, loc="left")
     _draw_key(key)
-    if n > NAMED:
-        _tell_confusions(axis, labels, predicted, class_names)
+    if n > MAX_NAMED:
+        _list_errors(axis, labels, predicted, class_names)
     return _pixels(figure)
 
 
-def confusion_counts(labels, predicted, shown):
+def confusion_counts(labels: np.ndarray, predicted: np.ndarray, shown: np.ndarray) -> np.ndarray:
     """Counts the examples by true and predicted class.
 
     Args:
       labels, predicted: int `[N]`.
-      shown: int `[k]`, ids of classes, ascending.
+      shown: int `[k]`, ids of classes.
 
     Returns:
-      int64 `[k, k + 1]`: the examples of class `shown[i]` that are taken for `shown[j]`, and in the last
-      column those that are taken for a class that is not shown.
+      int64 `[k, k + 1]`: the examples of class `shown[i]` with the prediction `shown[j]`, and in the last
+      column those whose predicted class is not shown.
 
-    >>> confusion_counts([0, 0, 0, 2, 5], [0, 2, 5, 2, 5], [0, 2])
+    >>> confusion_counts(np.array([0, 0, 0, 2, 5]), np.array([0, 2, 5, 2, 5]), np.array([0, 2]))
     array([[1, 1, 1],
            [0, 1, 0]])
     """
-    rows, columns = _places(labels, shown), _places(predicted, shown)
-    k = len(shown)
-    kept = rows < k
-    cells = np.bincount(rows[kept] * (k + 1) + columns[kept], minlength=k * (k + 1))
-    return cells.reshape(k, k + 1)
+    other = -1
+    labels, predicted = (np.where(np.isin(ids, shown), ids, other) for ids in (labels, predicted))
+    return sklearn.metrics.confusion_matrix(labels, predicted, labels=[*shown, other])[:-1]
 
 
-def rank_sweep(scores, ranks, exact):
-    """Draws the rank of one score of a list as it moves, and the ranks that it has in truth.
+def rank_sweep(scores: np.ndarray, ranks: np.ndarray, exact: np.ndarray) -> np.ndarray:
+    """Draws the rank of one score of a list as it moves, beside its exact rank.
 
     Args:
       scores: float `[N]`, ascending.
@@ -133,32 +137,25 @@ def rank_sweep(scores, ranks, exact):
     return _pixels(figure)
 
 
-def _places(ids, shown):
-    """Returns the places of ids among those shown, `len(shown)` for the others."""
-    places = np.searchsorted(shown, ids)
-    found = np.append(shown, -1)[places] == ids
-    return np.where(found, places, len(shown))
+def row_fractions(counts: np.ndarray) -> np.ndarray:
+    """Divides each row by its sum; a row of zeros remains unchanged.
 
-
-def row_shares(counts):
-    """Divides each row by its sum; a row of zeros stays one.
-
-    >>> row_shares(np.array([[1, 3], [0, 0]]))
+    >>> row_fractions(np.array([[1, 3], [0, 0]]))
     array([[0.25, 0.75],
            [0.  , 0.  ]])
     """
     return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
 
 
-def most_confused(labels, predicted, num_classes, count):
-    """Returns the classes with the most errors, their own examples' and those taken for them.
+def most_confused(labels: np.ndarray, predicted: np.ndarray, num_classes: int, count: int) -> np.ndarray:
+    """Returns the classes with the most errors, as true or as predicted class.
 
-    Among equals those of more examples come first, then those of lower ids.
+    Among equals, classes with more examples come first, then those with lower ids.
 
     Args:
       labels, predicted: int `[N]`.
       num_classes: `n`.
-      count: how many classes.
+      count: number of classes to return.
 
     Returns:
       int64 `[count]`, ids, ascending.
@@ -172,35 +169,13 @@ def most_confused(labels, predicted, num_classes, count):
     return np.sort(np.lexsort((-examples, -errors))[:count])
 
 
-def confusions(labels, predicted, num_classes, count):
-    """Returns the most frequent errors.
-
-    Args:
-      labels, predicted: int `[N]`.
-      num_classes: `n`.
-      count: how many kinds of errors at most.
-
-    Returns:
-      `(true class, predicted class, examples)` of each, the most frequent first; among equals by the ids.
-
-    >>> confusions(np.array([4, 4, 1, 0]), np.array([2, 2, 0, 0]), num_classes=5, count=9)
-    [(4, 2, 2), (1, 0, 1)]
-    """
-    wrong = labels != predicted
-    pairs = labels[wrong].astype(np.int64) * num_classes + predicted[wrong]
-    pairs, examples = np.unique(pairs, return_counts=True)
-    order = np.argsort(-examples, kind="stable")[:count]
-    return [(*map(int, divmod(pairs[i], num_classes)), int(examples[i])) for i in order]
-
-
-def rank_histogram(ranks, num_classes, several=False):
+def rank_histogram(ranks: np.ndarray, num_classes: int, several: bool = False) -> np.ndarray:
     """Draws the ranks of the true class, or of the first of several.
 
-    Each rank has a bar where there are few classes, `rank_edges`. A rank that is not finite, of an example
-    that could not be judged, counts in a bar of its own.
+    See `rank_edges` for the bars. Infinite ranks, of examples whose scores are not finite, have their own.
 
     Args:
-      ranks: float `[N]`, in `1..n`, 1 where the example is right; or infinity.
+      ranks: float `[N]`, in `1..n`, 1 if the example is right; or infinity.
       num_classes: `n`.
       several: whether an example may have several classes.
 
@@ -212,51 +187,51 @@ def rank_histogram(ranks, num_classes, several=False):
     """
     ranks = np.asarray(ranks)
     edges = rank_edges(num_classes)
-    shares = rank_shares(ranks, edges)
-    names = [_range(low, high - 1) for low, high in itertools.pairwise(edges)]
+    fractions = rank_fractions(ranks, edges)
+    names = [_format_range(low, high - 1) for low, high in itertools.pairwise(edges)]
     colors = [RIGHT, *[WRONG] * (len(names) - 1)]
-    if shares[-1]:
-        names, colors = [*names, "not judged"], [*colors, UNJUDGED]
-    shares = shares[: len(names)]
+    if fractions[-1]:
+        names, colors = [*names, "not finite"], [*colors, NOT_FINITE]
+    fractions = fractions[: len(names)]
 
     width, height = 1.0 + 0.6 * max(len(names), 8), 4.2
     figure = Figure(figsize=(width, height), dpi=DPI)
     axis = figure.add_axes((0.8 / width, 0.3, 1.0 - 0.9 / width, 0.55))
-    bars = axis.bar(range(len(names)), shares, 0.85, color=colors)
-    axis.bar_label(bars, [_percent(share) for share in shares], padding=2, fontsize=8)
-    sloping = {"rotation": 40, "ha": "right"} if max(map(len, names)) > 5 else {}
-    axis.set_xticks(range(len(names)), names, fontsize=8, **sloping)
+    bars = axis.bar(range(len(names)), fractions, 0.85, color=colors)
+    axis.bar_label(bars, list(map(_percent, fractions)), padding=2, fontsize=8)
+    rotation = {"rotation": 40, "ha": "right"} if max(map(len, names)) > 5 else {}
+    axis.set_xticks(range(len(names)), names, fontsize=8, **rotation)
     axis.tick_params(axis="x", length=0)
-    axis.set_ylim(0.0, 1.12 * shares.max())
+    axis.set_ylim(0.0, 1.12 * fractions.max())
     axis.yaxis.set_major_locator(MaxNLocator(5))
     axis.yaxis.set_major_formatter("{x:.0%}")
     axis.set_ylabel("examples", fontsize=9)
-    whose = "the first of an example's classes" if several else "the true class"
-    axis.set_xlabel(f"rank of {whose} among {num_classes:,}", fontsize=9)
+    ranked = "the first of an example's classes" if several else "the true class"
+    axis.set_xlabel(f"rank of {ranked} among {num_classes:,}", fontsize=9)
     axis.grid(axis="y", alpha=0.3)
     axis.set_axisbelow(True)
     axis.spines[["top", "right"]].set_visible(False)
-    axis.set_title(_told(ranks, num_classes), fontsize=9, loc="left")
+    axis.set_title(_summarize_ranks(ranks, num_classes), fontsize=9, loc="left")
     return _pixels(figure)
 
 
-def rank_edges(num_classes):
-    """Returns where the bars of ranks begin, and after the last one `n + 1`; int `[bars + 1]`.
+def rank_edges(num_classes: int) -> np.ndarray:
+    """Returns the first rank of each bar, and `n + 1` after the last one; int `[bars + 1]`.
 
-    The first ranks have one each, and all where there are few classes; beyond, the bars are even in the
-    logarithm of the rank.
+    Up to `MAX_COUNTED` classes each rank has a bar. Otherwise the first `SINGLE_RANKS` have one each, and the
+    bars of the others are even in the logarithm of the rank.
 
     >>> rank_edges(3).tolist(), rank_edges(1000).tolist()
     ([1, 2, 3, 4], [1, 2, 3, 4, 5, 6, 14, 33, 77, 182, 427, 1001])
     """
-    if num_classes <= COUNTED:
+    if num_classes <= MAX_COUNTED:
         return np.arange(1, num_classes + 2)
-    beyond = np.geomspace(TOLD_APART + 1, num_classes + 1, LOG_BINS + 1).round().astype(int)
-    return np.unique(np.append(np.arange(1, TOLD_APART + 1), beyond))
+    beyond = np.geomspace(SINGLE_RANKS + 1, num_classes + 1, LOG_BINS + 1).round().astype(int)
+    return np.unique(np.append(np.arange(1, SINGLE_RANKS + 1), beyond))
 
 
-def rank_shares(ranks, edges):
-    """Returns the share of the ranks in each bar, and last that of those which are not finite.
+def rank_fractions(ranks: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Returns the fraction of the ranks in each bar, and last that of infinite ranks.
 
     Args:
       ranks: float `[N]`.
@@ -266,54 +241,59 @@ def rank_shares(ranks, edges):
       float64 `[b + 1]`, of sum 1.
 
     Raises:
-      ValueError: a finite rank lies in no bar.
+      ValueError: a finite rank is outside the edges.
 
-    >>> rank_shares(np.array([1.0, 1.0, 3.0, np.inf]), np.array([1, 2, 4]))
+    >>> rank_fractions(np.array([1.0, 1.0, 3.0, np.inf]), np.array([1, 2, 4]))
     array([0.5 , 0.25, 0.25])
     """
-    judged = ranks[np.isfinite(ranks)]
-    outside = judged[(judged < 1) | (judged >= edges[-1])]
+    finite = ranks[np.isfinite(ranks)]
+    outside = finite[(finite < 1) | (finite >= edges[-1])]
     if len(outside):
-        raise ValueError(f"a rank of {outside[0]:g} among {edges[-1] - 1:,} classes")
-    counts = np.histogram(judged, edges)[0]
-    return np.append(counts, len(ranks) - len(judged)) / len(ranks)
+        raise ValueError(f"ranks={outside[0]:g}: outside 1..{edges[-1] - 1}. Give ranks among the classes.")
+    counts = np.histogram(finite, edges)[0]
+    return np.append(counts, len(ranks) - len(finite)) / len(ranks)
 
 
-def count_laws(laws, sizes, known):
-    """Draws how many classes a model gives to examples: the first `SHOWN` of them, and all together.
+def count_distributions(
+    probabilities: np.ndarray, counts: np.ndarray, training_counts: np.ndarray
+) -> np.ndarray:
+    """Draws predicted distributions of the number of classes: of the first examples, and their mean.
 
-    The bars are the law of the number, orange where no training example has so many classes. A dark line is
-    the true number, of all examples together the shares of the true numbers. Beyond the largest number that
-    training knows, and a third more, the bars are summed up.
+    A bar is the probability of a number, orange if no training example has so many classes. A dark outline is
+    the true number; in the mean, the fraction of each true number. Numbers more than a third above the
+    largest known one share the last bar.
 
     Args:
-      laws: probabilities of `0..m` classes, float `[N, m + 1]`; an example's may be NaN.
-      sizes: true numbers, int `[N]`.
-      known: those of the training examples, int.
+      probabilities: of `0..m` classes, float `[N, m + 1]`; NaN if an example's scores are not finite.
+      counts: true numbers of classes, int `[N]`.
+      training_counts: numbers of classes of the training examples, int.
 
     Returns:
       uint8 `[height, width, 3]`.
     """
-    laws, sizes = np.asarray(laws, np.float64), np.asarray(sizes)
-    last = max(*sizes, *known)
-    last = min(laws.shape[1] - 1, last + max(2, last // 3))
-    is_known = np.isin(np.arange(last + 1), known)
-    shown = np.concatenate([laws[:, :last], laws[:, last:].sum(axis=1, keepdims=True)], axis=1)
-    judged = np.isfinite(shown).all(axis=1)
-    outside = shown[judged][:, ~is_known].sum() / max(1, judged.sum())
-    few = min(SHOWN, len(laws))
-    panels = [(f"example {i + 1}", shown[i], np.arange(last + 1) == sizes[i]) for i in range(few)]
-    shares = np.bincount(sizes, minlength=last + 1)[: last + 1] / len(sizes)
-    mean = shown[judged].mean(axis=0) if judged.any() else np.full(last + 1, np.nan)
-    panels.append((f"mean of {len(laws):,}", mean, shares))
+    probabilities, counts = np.asarray(probabilities, np.float64), np.asarray(counts)
+    last = max(*counts, *training_counts)
+    last = min(probabilities.shape[1] - 1, last + max(2, last // 3))
+    is_known = np.isin(np.arange(last + 1), training_counts)
+    rest = probabilities[:, last:].sum(axis=1, keepdims=True)
+    shown = np.concatenate([probabilities[:, :last], rest], axis=1)
+    finite = np.isfinite(shown).all(axis=1)
+    unknown_mass = shown[finite][:, ~is_known].sum() / max(1, finite.sum())
+    panels = [
+        (f"example {i + 1}", shown[i], np.arange(last + 1) == counts[i])
+        for i in range(min(SHOWN_EXAMPLES, len(shown)))
+    ]
+    mean = shown[finite].mean(axis=0) if finite.any() else np.full(last + 1, np.nan)
+    true_fractions = np.bincount(counts, minlength=last + 1)[: last + 1] / len(counts)
+    panels.append((f"mean of {len(shown):,}", mean, true_fractions))
 
     width = 2.2 * len(panels)
     figure = Figure(figsize=(width, 3.0), dpi=DPI)
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    colors = [RIGHT if one else WRONG for one in is_known]
-    for axis, (title, law, truth) in zip(axes, panels, strict=True):
-        axis.bar(range(last + 1), np.nan_to_num(law), 0.85, color=colors)
-        axis.bar(range(last + 1), truth, 0.85, fill=False, edgecolor="0.2", linewidth=np.where(truth, 1.2, 0))
+    colors = [RIGHT if known else WRONG for known in is_known]
+    for axis, (title, predicted, true) in zip(axes, panels, strict=True):
+        axis.bar(range(last + 1), np.nan_to_num(predicted), 0.85, color=colors)
+        axis.bar(range(last + 1), true, 0.85, fill=False, edgecolor="0.2", linewidth=np.where(true, 1.2, 0))
         axis.set_title(title, fontsize=8)
         axis.set_ylim(0.0, 1.05)
         axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
@@ -321,74 +301,91 @@ def count_laws(laws, sizes, known):
         axis.tick_params(labelsize=8)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("probability", fontsize=9)
-    rest = f" ({last} is that and more)" if last < laws.shape[1] - 1 else ""
-    figure.supxlabel(f"number of classes{rest}", fontsize=9)
-    told = f"on numbers that no training example has: {_percent(outside)}"
-    if not judged.all():
-        told += f"      not judged: {np.count_nonzero(~judged):,}"
-    figure.suptitle(told, fontsize=9)
+    open_ended = f" ({last}: {last} or more)" if last < probabilities.shape[1] - 1 else ""
+    figure.supxlabel(f"number of classes{open_ended}", fontsize=9)
+    title = f"probability of numbers that no training example has: {_percent(unknown_mass)}"
+    if not finite.all():
+        title += f"      not finite: {np.count_nonzero(~finite):,}"
+    figure.suptitle(title, fontsize=9)
     figure.tight_layout()
     return _pixels(figure)
 
 
+def save_with_legend(figure: Figure, axis: Axes, path: str | os.PathLike) -> None:
+    """Writes a figure of several panels with one legend, that of an axis, below them."""
+    for panel in figure.axes:
+        panel.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    handles, labels = axis.get_legend_handles_labels()
+    figure.legend(
+        handles, labels, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncol=len(labels), frameon=False
+    )
+    figure.savefig(path, dpi=150, bbox_inches="tight")
+
+
 def _check_ids(labels, predicted, num_classes):
     if labels.shape != predicted.shape:
-        raise ValueError(f"labels {labels.shape} and predicted classes {predicted.shape} differ in shape")
-    for what, ids in (("label", labels), ("predicted class", predicted)):
+        raise ValueError(
+            f"predicted: shape {predicted.shape} differs from {labels.shape} of labels. Give as many."
+        )
+    for name, ids in (("labels", labels), ("predicted", predicted)):
         outside = ids[(ids < 0) | (ids >= num_classes)]
         if len(outside):
-            raise ValueError(f"a {what} {outside[0]} is outside the classes 0..{num_classes - 1}")
+            raise ValueError(f"{name}={outside[0]}: outside 0..{num_classes - 1}. Give ids of the classes.")
 
 
 def _matrix_axes(rows, columns):
-    """Returns a figure with room for words on all sides, and its axes: the matrix, and a key beside it.
+    """Returns a figure with space for text on all sides, and its axes: the matrix, and a key beside it.
 
-    A cell is a whole number of pixels, so that all are of one size.
+    A cell is a whole number of pixels, so all have the same size.
     """
     cell = _cell_size(rows)
     width, height = columns * cell, rows * cell
-    size = np.array([SIDE + width + BESIDE, ABOVE + height + SIDE])
+    size = np.array([NAMES_SIZE + width + RIGHT_WIDTH, TITLE_HEIGHT + height + NAMES_SIZE])
     figure = Figure(figsize=size / DPI, dpi=DPI)
-    boxes = ((SIDE, SIDE, width, height), (SIDE + width + 30, SIDE + height - KEY, 50, KEY))
+    boxes = (
+        (NAMES_SIZE, NAMES_SIZE, width, height),
+        (NAMES_SIZE + width + 30, NAMES_SIZE + height - KEY_HEIGHT, 50, KEY_HEIGHT),
+    )
     matrix, key = (figure.add_axes(box / np.tile(size, 2)) for box in boxes)
     return figure, matrix, key
 
 
 def _cell_size(n):
-    """Returns the side of a cell, pixels."""
-    if n <= COUNTED:
+    """Returns the width and height of a cell in pixels."""
+    if n <= MAX_COUNTED:
         return min(max(44, 480 // n), 100)
-    return 22 if n <= NAMED else max(1, round(1_000 / n))
+    return 22 if n <= MAX_NAMED else max(1, round(1_000 / n))
 
 
-def _colors(shares):
-    """Returns the colours of the cells, float `[k, k', 3]`.
+def _colors(fractions):
+    """Returns the colors of the cells, float `[k, k', 3]`.
 
-    The root of a share lets small ones be seen, and where a cell is smaller than `VISIBLE` an error
-    spreads over its neighbours.
+    The square root makes small fractions visible. If a cell is smaller than `VISIBLE`, an error spreads over
+    its neighbors.
     """
-    right = np.eye(*shares.shape, dtype=bool)
-    errors = np.where(right, 0.0, shares)
-    if _cell_size(len(shares)) < VISIBLE:
+    right = np.eye(*fractions.shape, dtype=bool)
+    errors = np.where(right, 0.0, fractions)
+    if _cell_size(len(fractions)) < VISIBLE:
         errors = scipy.ndimage.maximum_filter(errors, VISIBLE)
-    return np.where(right[..., None], _tint(shares, RIGHT), _tint(errors, WRONG))
+    return np.where(right[..., None], _tint(fractions, RIGHT), _tint(errors, WRONG))
 
 
-def _tint(shares, color):
-    return 1.0 - np.sqrt(shares)[..., None] * (1.0 - np.array(to_rgb(color)))
+def _tint(fractions, color):
+    return 1.0 - np.sqrt(fractions)[..., None] * (1.0 - np.array(to_rgb(color)))
 
 
-def _label_classes(axis, names, whole):
-    told_by = " (id)" if len(names) > NAMED else ""
-    axis.set_ylabel(f"true class{told_by}", fontsize=9)
-    axis.set_xlabel(f"predicted class{told_by}", fontsize=9)
+def _label_classes(axis, names, draws_all):
+    unit = " (id)" if len(names) > MAX_NAMED else ""
+    axis.set_ylabel(f"true class{unit}", fontsize=9)
+    axis.set_xlabel(f"predicted class{unit}", fontsize=9)
     axis.spines[:].set_color("0.7")
     axis.tick_params(color="0.7", labelsize=8)
-    if len(names) > NAMED:
-        for one in (axis.xaxis, axis.yaxis):
-            one.set_major_locator(MaxNLocator(20, integer=True))
+    if len(names) > MAX_NAMED:
+        for ids in (axis.xaxis, axis.yaxis):
+            ids.set_major_locator(MaxNLocator(20, integer=True))
         return
-    columns = names if whole else [*names, "any other"]
+    columns = names if draws_all else [*names, "any other"]
     axis.set_xticks(range(len(columns)), columns, rotation=90, parse_math=False)
     axis.set_yticks(range(len(names)), names, parse_math=False)
     axis.set_xticks(np.arange(len(columns)) - 0.5, minor=True)
@@ -397,38 +394,38 @@ def _label_classes(axis, names, whole):
     axis.tick_params(which="minor", length=0)
 
 
-def _write_counts(axis, counts, shares):
+def _write_counts(axis, counts, fractions):
     for (row, column), count in np.ndenumerate(counts):
         if count:
-            color = "white" if shares[row, column] > 0.4 else "black"
+            color = "white" if fractions[row, column] > 0.4 else "black"
             axis.text(column, row, f"{count:,}", ha="center", va="center", fontsize=8, color=color)
 
 
 def _draw_key(axis):
-    """Draws which colour stands for which share."""
-    even = np.linspace(0.0, 1.0, KEY)[:, None] ** 2
+    """Draws the colors of the fractions."""
+    even = np.linspace(0.0, 1.0, KEY_HEIGHT)[:, None] ** 2
     strips = np.hstack([_tint(even, RIGHT), _tint(even, WRONG)])
     axis.imshow(strips, origin="lower", extent=(0, 2, 0, 1), aspect="auto", interpolation="nearest")
     axis.set_xticks((0.5, 1.5), ("right", "wrong"), rotation=90)
     marks = (0.0, 0.01, 0.05, 0.2, 0.5, 1.0)
-    axis.set_yticks(np.sqrt(marks), [f"{share:.0%}" for share in marks])
+    axis.set_yticks(np.sqrt(marks), [f"{fraction:.0%}" for fraction in marks])
     axis.yaxis.tick_right()
     axis.tick_params(color="0.7", labelsize=8)
     axis.spines[:].set_color("0.7")
 
 
-def _tell_confusions(axis, labels, predicted, class_names):
+def _list_errors(axis, labels, predicted, class_names):
     """Writes the most frequent errors below the key."""
     lines = ["most frequent errors, true → predicted"]
-    for true, most_confused_with, count in confusions(labels, predicted, len(class_names), LISTED):
-        of = np.count_nonzero(labels == true)
-        lines.append(
-            f"{count:,} of {of:,}:  {_short(class_names[true])} → {_short(class_names[most_confused_with])}"
-        )
+    errors = frequent_errors(labels, predicted)[:LISTED_ERRORS]
+    for true, wrong, count in errors.itertuples(index=False):
+        total = np.count_nonzero(labels == true)
+        names = _shorten(class_names[true]), _shorten(class_names[wrong])
+        lines.append(f"{count:,} of {total:,}:  {names[0]} → {names[1]}")
     axis.annotate(
         "\n".join(lines),
         (1.0, 1.0),
-        (30, -KEY - 60),
+        (30, -KEY_HEIGHT - 60),
         xycoords="axes fraction",
         textcoords="offset pixels",
         va="top",
@@ -438,31 +435,31 @@ def _tell_confusions(axis, labels, predicted, class_names):
     )
 
 
-def _told(ranks, num_classes):
-    within = [1, TOLD_APART] if num_classes > TOLD_APART else [1]
+def _summarize_ranks(ranks, num_classes):
+    cutoffs = [1, SINGLE_RANKS] if num_classes > SINGLE_RANKS else [1]
     parts = [f"{len(ranks):,} examples"]
-    parts += [f"rank {'≤ ' if rank > 1 else ''}{rank}: {np.mean(ranks <= rank):.1%}" for rank in within]
-    unjudged = np.count_nonzero(~np.isfinite(ranks))
-    if unjudged:
-        parts.append(f"not judged: {unjudged:,}")
+    parts += [f"rank {'≤ ' if rank > 1 else ''}{rank}: {np.mean(ranks <= rank):.1%}" for rank in cutoffs]
+    infinite = np.count_nonzero(~np.isfinite(ranks))
+    if infinite:
+        parts.append(f"not finite: {infinite:,}")
     return "      ".join(parts)
 
 
-def _range(low, high):
+def _format_range(low, high):
     return f"{low:,}" if low == high else f"{low:,}–{high:,}"  # noqa: RUF001
 
 
-def _percent(share):
-    return "<0.1%" if 0.0 < share < 0.0005 else f"{share:.1%}"
+def _percent(fraction):
+    return "<0.1%" if 0.0 < fraction < 0.0005 else f"{fraction:.1%}"
 
 
-def _short(name):
+def _shorten(name):
     line = " ".join(name.split())
     return line if len(line) <= NAME_WIDTH else line[: NAME_WIDTH - 1] + "…"
 
 
 def _pixels(figure):
-    """Returns what is drawn, without the white around it; uint8 `[height, width, 3]`."""
+    """Returns a drawn figure without its white border; uint8 `[height, width, 3]`."""
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     pixels = np.asarray(canvas.buffer_rgba())[..., :3]

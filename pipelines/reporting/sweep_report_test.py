@@ -4,11 +4,11 @@ from matplotlib.figure import Figure
 
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import statistics
-from rank4class.pipelines.reporting import sweep_report, tables
+from rank4class.pipelines.reporting import sweep_plots, sweep_report, tables
 
 
 def run(loss, seed, top1, ndcg):
-    judged = {
+    summary = {
         "top1_error": top1,
         "ndcg@5": ndcg,
         "examples": 1200,
@@ -16,7 +16,7 @@ def run(loss, seed, top1, ndcg):
         "information": {name: {"bits": 1.234} for name in ("top1_error", "ndcg@5")},
     }
     experiment = config.override(config.Experiment(), {"loss.name": loss, "seed": seed})
-    return sweep_report.Run(experiment, {"validation": judged, "test": judged}, "nowhere")
+    return sweep_report.Run(experiment, {"validation": summary, "test": summary}, "nowhere")
 
 
 def test_a_runs_table_by_hand():
@@ -74,19 +74,20 @@ def test_what_a_figure_says_of_its_interval_is_drawn(tmp_path, monkeypatch):
     names = [f"ndcg@{k}" for k in (1, 2, 5)]
 
     def of(loss, seed, *values):
-        judged = {**dict(zip(names, values, strict=True)), "examples": 9}
-        judged["intervals"] = {
+        summary = {**dict(zip(names, values, strict=True)), "examples": 9}
+        summary["intervals"] = {
             name: [value - 3, value + 30] for name, value in zip(names, values, strict=True)
         }
         experiment = config.override(config.Experiment(), {"loss.name": loss, "seed": seed})
-        return sweep_report.Run(experiment, {"validation": judged, "test": judged}, "nowhere")
+        return sweep_report.Run(experiment, {"validation": summary, "test": summary}, "nowhere")
 
     figures = []
     monkeypatch.setattr(
-        sweep_report, "Figure", lambda **kwargs: figures.append(Figure(**kwargs)) or figures[-1]
+        sweep_plots, "Figure", lambda **kwargs: figures.append(Figure(**kwargs)) or figures[-1]
     )
     runs = [of("mse", 0, 50, 60, 80), of("softmax", 0, 10, 20, 30), of("softmax", 1, 12, 20, 34)]
-    sweep_report.plot_cutoffs(runs, {"ndcg": [1, 2, 5]}, str(tmp_path / "cutoffs.png"))
+    summary = sweep_report.summarize_cells(sweep_report.metrics_frame(runs))
+    sweep_plots.plot_cutoffs(summary, {"ndcg": [1, 2, 5]}, str(tmp_path / "cutoffs.png"))
     (axis,) = figures[0].axes
     assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["mse", "softmax"]
     assert axis.get_xticks().tolist() == [1, 2, 5]

@@ -1,134 +1,166 @@
-"""Results for people: tables in the terminal and in Markdown, and plots."""
+"""Tables of results, for a terminal and in Markdown."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from tabulate import SEPARATING_LINE, DataRow, Line, TableFormat, tabulate
 
 from rank4class import losses
-from rank4class.pipelines.evaluation import evaluator
-from rank4class.pipelines.storage import files
+from rank4class.pipelines.evaluation.comparison import Comparison
+from rank4class.pipelines.evaluation.evaluator import metric_heading
+
+# tabulate's format "simple" widens each column by two blanks.
+_NARROW = TableFormat(
+    lineabove=None,
+    linebelowheader=Line("", "-", "  ", ""),
+    linebetweenrows=None,
+    linebelow=None,
+    headerrow=None,
+    datarow=DataRow("", "  ", ""),
+    padding=0,
+    with_header_hide=None,
+)
+_CONCLUSIONS = {
+    "first": "A is better",
+    "second": "B is better",
+    "equal": "no difference",
+    None: "may be chance",
+}
 
 
-def one_line(judged):
-    """Returns the metrics of a judged split in one line.
+def text_table(rows: Sequence[Sequence[str]], align: Sequence[str] | None = None) -> str:
+    """Returns rows of cells as text for a terminal.
+
+    Args:
+      rows: cells without line breaks; the first row is the header.
+      align: "left" or "right" of each column; None is left.
+
+    >>> print(text_table([["loss", "error"], ["mse", "12.5"], ["softmax", "9.75"]], ["left", "right"]))
+    loss     error
+    -------  -----
+    mse       12.5
+    softmax   9.75
+    """
+    header, *body = rows
+    return _tabulate([header, SEPARATING_LINE, *body], align or ["left"] * len(header), tablefmt=_NARROW)
+
+
+def markdown_table(rows: Sequence[Sequence[str]], align: Sequence[str] | None = None) -> str:
+    r"""Returns rows of cells in Markdown; see `text_table`.
+
+    >>> print(markdown_table([["class", "count"], ["a|b", "3"]], ["left", "right"]))
+    | class   |   count |
+    |:--------|--------:|
+    | a\\\\|b    |       3 |
+    """
+    header, *body = ([cell.replace("|", "\\|") for cell in row] for row in rows)
+    return _tabulate(body, align or ["left"] * len(header), tablefmt="pipe", headers=header)
+
+
+def _tabulate(rows, align, **options):
+    return tabulate(rows, colalign=align, disable_numparse=True, preserve_whitespace=True, **options)
+
+
+def figure_alignment(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Returns "right" for each column with a cell that begins with a digit, but for the first, of names."""
+    _, *others = zip(*rows[1:], strict=True)
+    return ["left", *("right" if any(cell[:1].isdigit() for cell in column) else "left" for column in others)]
+
+
+def metric_names(summary: dict[str, Any]) -> list[str]:
+    """Returns the names of the metrics in a summary of `evaluator.summarize`."""
+    return [name for name in summary if name not in ("examples", "intervals", "information")]
+
+
+def one_line(summary: dict[str, Any]) -> str:
+    """Returns the metrics of a summary of `evaluator.summarize` in one line.
 
     >>> one_line({"top1_error": 12.5, "mean_rank": 2.0, "examples": 8})
     'top1_error 12.50%, mean_rank 2.00'
     """
     return ", ".join(
-        f"{name} {judged[name]:.2f}{'%' if losses.get_metric(name).percent else ''}"
-        for name in metrics(judged)
+        f"{name} {summary[name]:.2f}{'%' if losses.get_metric(name).percent else ''}"
+        for name in metric_names(summary)
     )
 
 
-def results_table(judged):
+def results_table(summaries: dict[str, dict[str, Any]]) -> str:
     """Returns metrics with their 95% intervals over the examples, and their information, as text.
 
     Args:
-      judged: split -> what `evaluation.summarize` returns.
+      summaries: name of a split -> its summary, see `evaluator.summarize`.
     """
     header = ["metric"]
-    for name, split in judged.items():
-        header += [f"{name} ({split['examples']:,} examples)", "bits"]
+    for split, summary in summaries.items():
+        header += [f"{split} ({summary['examples']:,} examples)", "bits"]
     rows = [header]
-    for metric in metrics(next(iter(judged.values()))):
-        cells = [evaluator.metric_heading(metric)]
-        for split in judged.values():
-            interval = brackets(split["intervals"][metric])
-            bits = split["information"][metric]["bits"]
-            cells += [f"{split[metric]:.2f}  {interval}", f"{bits:.2f}"]
+    for metric in metric_names(next(iter(summaries.values()))):
+        cells = [metric_heading(metric)]
+        for summary in summaries.values():
+            interval = format_interval(summary["intervals"][metric])
+            bits = summary["information"][metric]["bits"]
+            cells += [f"{summary[metric]:.2f}  {interval}", f"{bits:.2f}"]
         rows.append(cells)
     return text_table(rows)
 
 
-def brackets(interval):
+def format_interval(interval: Sequence[float] | None) -> str:
+    """Returns an interval in brackets."""
     return "no interval" if interval is None else "[{:.2f}, {:.2f}]".format(*interval)
 
 
-def class_table(table, ids):
-    """Returns some classes of a `per_class.PerClass` as text for a terminal.
+def class_table(table: pd.DataFrame, metrics: Iterable[str]) -> str:
+    """Returns the rows of a `per_class.per_class` table as text for a terminal.
 
     Args:
-      table: the `per_class.PerClass`.
-      ids: of the classes, in the order wanted.
+      table: the rows to show.
+      metrics: names of the metrics.
     """
-    header = ["class", "examples", *(evaluator.metric_heading(metric) for metric in table.metrics)]
-    rows = [[*header, "top class of", "right (%)", "taken for"]]
-    for i in ids:
-        metrics = map(_with_interval, table.means[i], table.intervals[i])
-        precision = _with_interval(table.precision[i], table.precision_intervals[i])
-        taken = f"{_class_or_none(table, i)} ({table.taken[i]:,})" if table.taken[i] else "-"
-        counts = f"{table.examples[i]:,}", f"{table.named[i]:,}"
-        rows.append([files.printable(table.class_names[i]), counts[0], *metrics, counts[1], precision, taken])
-    names, *figures, taken = zip(*aligned(rows), strict=True)
-    return text_table(list(zip(names, *figures, [cell.strip() for cell in taken], strict=True)))
+    columns = {"class": table["class"], "examples": table["examples"].map("{:,}".format)}
+    for metric in metrics:
+        columns[metric_heading(metric)] = _means_with_intervals(table, metric_heading(metric), metric)
+    columns["predicted"] = table["predicted"].map("{:,}".format)
+    columns["precision (%)"] = _means_with_intervals(table, "precision (%)", "precision")
+    confused = table[["most confused with", "most confused count"]].itertuples(index=False)
+    columns["most confused with"] = [f"{name} ({count:,})" if count else "-" for name, count in confused]
+    rows = [list(columns), *zip(*columns.values(), strict=True)]
+    return text_table(rows, ["left", *["right"] * (len(columns) - 2), "left"])
 
 
-def _with_interval(value, interval):
-    if np.isnan(value):
-        return "-"
-    low, high = interval
-    return f"{value:.2f}" if np.isnan(low) else f"{value:.2f} [{low:.2f}, {high:.2f}]"
+def _means_with_intervals(table, heading, name):
+    def cell(mean, low, high):
+        if np.isnan(mean):
+            return "-"
+        return f"{mean:.2f}" if np.isnan(low) else f"{mean:.2f} {format_interval((low, high))}"
+
+    return list(map(cell, table[heading], table[f"{name} low"], table[f"{name} high"]))
 
 
-def _class_or_none(table, i):
-    return files.printable(table.class_names[table.most_confused_with[i]]) if table.taken[i] else "-"
-
-
-VERDICTS = {"first": "A is better", "second": "B is better", "equal": "no difference", None: "may be chance"}
-
-
-def comparison_table(compared):
-    """Returns `comparison.Comparison`s of a run A, the first, and a run B as text for a terminal."""
+def comparison_table(comparisons: Iterable[Comparison]) -> str:
+    """Returns comparisons of a run A, the first, and a run B as text for a terminal."""
     rows = [["metric", "A", "B", "B - A  [95%]", "A better", "B better", "equal", "p", ""]]
-    for one in compared:
-        low, high = one.interval
-        between = "no interval" if np.isnan(low) else f"[{_signed(low)}, {_signed(high)}]"
-        difference = "-" if np.isnan(one.difference) else _signed(one.difference)
-        counts = (f"{count:,}" for count in (one.first_better, one.second_better, one.equal))
-        means = f"{one.first:.2f}", f"{one.second:.2f}"
-        verdict = VERDICTS[one.verdict()]
-        p_value = "-" if np.isnan(one.p_value) else f"{one.p_value:.3f}"
-        cells = (
-            evaluator.metric_heading(one.metric),
-            *means,
-            f"{difference}  {between}",
-            *counts,
-            p_value,
-            verdict,
+    for comparison in comparisons:
+        low, high = comparison.interval
+        interval = "no interval" if np.isnan(low) else f"[{_signed(low)}, {_signed(high)}]"
+        difference = "-" if np.isnan(comparison.difference) else _signed(comparison.difference)
+        rows.append(
+            [
+                metric_heading(comparison.metric),
+                f"{comparison.first:.2f}",
+                f"{comparison.second:.2f}",
+                f"{difference}  {interval}",
+                *(
+                    f"{count:,}"
+                    for count in (comparison.first_better, comparison.second_better, comparison.equal)
+                ),
+                "-" if np.isnan(comparison.p_value) else f"{comparison.p_value:.3f}",
+                _CONCLUSIONS[comparison.better_run()],
+            ]
         )
-        rows.append(cells)
     return text_table(rows)
 
 
 def _signed(value):
     return f"{value:+.2f}" if round(value, 2) else "0.00"
-
-
-def metrics(judged):
-    return [name for name in judged if name not in ("examples", "intervals", "information")]
-
-
-def text_table(rows):
-    """Returns rows of cells, the header first, as text for a terminal."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
-    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
-
-
-def markdown_table(rows):
-    """Returns the lines of rows of cells, the header first, in Markdown."""
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
-    return [lines[0], "| " + " | ".join("---" for _ in rows[0]) + " |", *lines[1:]]
-
-
-def aligned(rows):
-    """Returns rows with the columns of figures flush right; the first column holds names."""
-    first, *others = zip(*rows, strict=True)
-    return list(zip(first, *map(_flush_right, others), strict=True))
-
-
-def _flush_right(column):
-    width = max(map(len, column))
-    figures = any(cell[:1].isdigit() for cell in column[1:])
-    return [cell.rjust(width) if figures else cell for cell in column]

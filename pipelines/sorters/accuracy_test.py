@@ -123,7 +123,7 @@ def test_the_table_of_a_run(tmp_path):
             {"values": np.array([[0.5], [0.0]], np.float32)},
             r"the scores of example 2 \(test.tsv:2\) are not all finite",
         ),
-        (np.ones([2, 3]), {"metrics": None}, "is damaged"),
+        (np.ones([2, 3]), {"metrics": None}, "damaged"),
     ],
 )
 def test_scores_that_say_nothing(tmp_path, scores, changes, message):
@@ -133,7 +133,7 @@ def test_scores_that_say_nothing(tmp_path, scores, changes, message):
 
 
 def test_a_table_of_what_is_not_there(tmp_path):
-    with pytest.raises(FileNotFoundError, match="scripts.evaluate --output=FOLDER writes"):
+    with pytest.raises(FileNotFoundError, match="Write it with scripts.evaluate --output=FOLDER"):
         accuracy.table_of_run(["exact"], str(tmp_path / "predictions.npz"))
     path = write_scores(tmp_path / "predictions.npz", np.ones([2, 3]))
     with pytest.raises(

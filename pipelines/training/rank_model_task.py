@@ -109,7 +109,7 @@ class RankModelTask:
         scorer = self._loaded.scorer(self.model, split, self._experiment.count_prior.name)
         distributions = np.exp(scorer(features).log_counts.numpy()[weights.numpy() > 0])
         counts = self._loaded.splits[split].num_relevant()[: len(distributions)]
-        return plots.count_laws(distributions, counts, self._loaded.splits["train"].num_relevant())
+        return plots.count_distributions(distributions, counts, self._loaded.splits["train"].num_relevant())
 
     def finalize_weights(self) -> None:
         """The selected weights stay as they are."""
