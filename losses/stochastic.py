@@ -35,10 +35,7 @@ def gumbel(loss):
       Bruch, Han, Bendersky, Najork (2020), "A stochastic treatment of learning to rank scoring
       functions".
     """
-    if "seed" in inspect.signature(loss).parameters:
-        raise ValueError(f"gumbel: {loss.__name__} draws noise already. Wrap another loss.")
-    if loss.__name__ in base.LOSSES and base.LOSSES[loss.__name__].heads:
-        raise ValueError(f"gumbel: {loss.__name__} takes several scores per class. Wrap another loss.")
+    check_draws_no_noise(loss)
 
     def noisy_loss(
         scores, labels, *, seed, where=None, weights=None, samples=8, gumbel_temperature=1.0, **options
@@ -52,6 +49,14 @@ def gumbel(loss):
         return base.weighted(mean(scores, labels, where), weights)
 
     return noisy_loss
+
+
+def check_draws_no_noise(loss):
+    """Raises ValueError if a pure loss draws noise itself, or takes several scores per class."""
+    if "seed" in inspect.signature(loss).parameters:
+        raise ValueError(f"gumbel: {loss.__name__} draws noise already. Wrap another loss.")
+    if loss.__name__ in base.LOSSES and base.LOSSES[loss.__name__].heads:
+        raise ValueError(f"gumbel: {loss.__name__} takes several scores per class. Wrap another loss.")
 
 
 def averaged(form, seed, samples, gumbel_temperature):
@@ -90,7 +95,7 @@ class Gumbel(base.RankingLoss):
     def __init__(self, loss, *, samples=8, gumbel_temperature=1.0, seed=0, reduction=base.AUTO, name=None):
         if not isinstance(loss, base.RankingLoss):
             raise TypeError(f"Gumbel wraps a loss of this package, such as Softmax(), not {loss!r}")
-        gumbel(loss.function)  # raises an error for a loss that it cannot wrap
+        check_draws_no_noise(loss.function)
         tf.keras.losses.Loss.__init__(self, reduction=reduction, name=name or f"gumbel_{loss.name}")
         self.loss = loss
         self.noise = {"samples": samples, "gumbel_temperature": gumbel_temperature, "seed": seed}

@@ -6,9 +6,9 @@ multi-label or graded. A class is relevant if its gain is above 0. `where` is an
 to `[..., n]`: the classes that take part.
 
 Dense gains sort all scores, `O(n log n)`. If `max_relevant` limits the relevant classes of a list to `m`,
-only
-these are sorted and the others are counted: `O(n log m)`, unless ties are averaged. A list with more raises
-ValueError in eager mode; compiled functions cannot raise, and return the worst value. Class ids ignore it.
+only these are sorted and the others are counted: `O(n log m)`, unless ties are averaged. A list with more
+raises ValueError in eager mode; compiled functions cannot raise, and return the worst value. Class ids ignore
+it.
 
 No metric hides a problem:
   - Ties: by default ("worst") the true class ranks behind all classes of equal score, and among dense labels
@@ -30,6 +30,20 @@ import tensorflow as tf
 
 from rank4class.losses.ops import arguments, ranks, thresholds, top_relevant
 from rank4class.losses.ops.gains import discount, exponential_gains
+
+__all__ = [
+    "TIES",
+    "average_precision",
+    "check_k",
+    "information",
+    "mean_rank",
+    "mrr",
+    "ndcg",
+    "precision",
+    "recall",
+    "top_k_accuracy",
+    "top_k_error",
+]
 
 TIES = ("worst", "average")
 
@@ -55,9 +69,9 @@ def top_k_accuracy(scores, labels, k, *, where=None, ties="worst", max_relevant=
     References:
       Rank4Class, eq. 1.
     """
-    check_k(k, arguments.dense("scores", scores).shape[-1])
-    forms = (top_k_accuracy_of_rank, _top_k_accuracy_of_order)
-    return _evaluate(forms, scores, labels, where, ties, max_relevant, longer_than=k, k=k)
+    return _evaluate_first(
+        (top_k_accuracy_of_rank, _top_k_accuracy_of_order), scores, labels, k, where, ties, max_relevant
+    )
 
 
 def top_k_error(scores, labels, k, *, where=None, ties="worst", max_relevant=None):
@@ -148,9 +162,9 @@ def precision(scores, labels, k, *, where=None, ties="worst", max_relevant=None)
     >>> precision([[3., 1., 2., 0.]], [[1., 0., 1., 1.]], k=3).numpy().round(4)
     array([0.6667], dtype=float32)
     """
-    check_k(k, arguments.dense("scores", scores).shape[-1])
-    forms = (precision_of_rank, _precision_of_order)
-    return _evaluate(forms, scores, labels, where, ties, max_relevant, longer_than=k, k=k)
+    return _evaluate_first(
+        (precision_of_rank, _precision_of_order), scores, labels, k, where, ties, max_relevant
+    )
 
 
 def recall(scores, labels, k, *, where=None, ties="worst", max_relevant=None):
@@ -169,9 +183,7 @@ def recall(scores, labels, k, *, where=None, ties="worst", max_relevant=None):
     >>> recall([[3., 1., 2., 0.]], [[1., 0., 1., 1.]], k=3).numpy().round(4)
     array([0.6667], dtype=float32)
     """
-    check_k(k, arguments.dense("scores", scores).shape[-1])
-    forms = (recall_of_rank, _recall_of_order)
-    return _evaluate(forms, scores, labels, where, ties, max_relevant, longer_than=k, k=k)
+    return _evaluate_first((recall_of_rank, _recall_of_order), scores, labels, k, where, ties, max_relevant)
 
 
 def average_precision(scores, labels, k=None, *, where=None, ties="worst", max_relevant=None):
@@ -244,29 +256,35 @@ def ndcg_of_rank(rank, k=None):
 
 
 def mrr_of_rank(rank):
-    return _reciprocal(rank)
+    # A graph turns 1.0 / rank into an approximation, which is 0.99999994 for some ranks of 1.
+    return tf.math.divide_no_nan(1.0, rank)
 
 
 def mean_rank_of_rank(rank):
     return rank
 
 
+recall_of_rank = top_k_accuracy_of_rank
+
+
 def precision_of_rank(rank, k):
     return top_k_accuracy_of_rank(rank, k) / k
 
 
-def recall_of_rank(rank, k):
-    return top_k_accuracy_of_rank(rank, k)
-
-
 def average_precision_of_rank(rank, k=None):
-    return tf.where(_counted(rank, k), _reciprocal(rank), 0.0)
+    return tf.where(_counted(rank, k), mrr_of_rank(rank), 0.0)
 
 
 def check_k(k, num_classes):
     """Raises ValueError if top-K is trivial for that number of classes."""
     if k < 1 or (num_classes is not None and k >= num_classes):
         raise ValueError(f"k={k}: trivial for {num_classes} classes. Choose K in 1..n-1.")
+
+
+def _evaluate_first(forms, scores, labels, k, where, ties, max_relevant):
+    """Computes a metric of the first K classes, which is trivial for lists of at most K classes."""
+    check_k(k, arguments.dense("scores", scores).shape[-1])
+    return _evaluate(forms, scores, labels, where, ties, max_relevant, longer_than=k, k=k)
 
 
 @tf.autograph.experimental.do_not_convert  # AutoGraph would take seconds and change nothing
@@ -492,8 +510,3 @@ def check_cutoff(name, k):
         raise ValueError(f"{name}: K must be an integer, got {k!r}")
     if k < 1:
         raise ValueError(f"{name} needs K of at least 1, got {k}")
-
-
-def _reciprocal(rank):
-    # A graph turns 1.0 / rank into an approximation, which is 0.99999994 for some ranks of 1.
-    return tf.math.divide_no_nan(1.0, rank)

@@ -12,6 +12,18 @@ from rank4class.losses.base import squeeze_ids
 from rank4class.losses.metrics import functional
 from rank4class.losses.ops import arguments, top_relevant
 
+__all__ = [
+    "MAP",
+    "MRR",
+    "NDCG",
+    "MeanRank",
+    "Precision",
+    "RankingMetric",
+    "Recall",
+    "TopKAccuracy",
+    "TopKError",
+]
+
 METRICS = {}  # pattern of a name, with a group for K -> class
 
 
@@ -92,8 +104,11 @@ def _as_values(sample_weight, values):
 
 
 class _AtK(RankingMetric):
-    def __init__(self, k, ties="worst", name=None, dtype=None, max_relevant=None):
-        super().__init__(ties, name, dtype, max_relevant, k=k)
+    """A metric of the first K classes, or of the whole list if K is None."""
+
+    def __init__(self, k=None, ties="worst", name=None, dtype=None, max_relevant=None):
+        whole_list = self.default_name.removesuffix("@{k}") if k is None else None
+        super().__init__(ties, name or whole_list, dtype, max_relevant, k=k)
         if k is not None:
             functional.check_cutoff(self.name, k)
 
@@ -109,8 +124,13 @@ class _AmongK(_AtK):
         functional.check_k(self.options["k"], num_classes)
 
 
+class _TopK(_AmongK):
+    def __init__(self, k=1, ties="worst", name=None, dtype=None, max_relevant=None):
+        super().__init__(k, ties, name, dtype, max_relevant)
+
+
 @_register(r"top(\d+)_accuracy")
-class TopKAccuracy(_AmongK):
+class TopKAccuracy(_TopK):
     """Share of instances with a relevant class among the first `k`; see `functional.top_k_accuracy`.
 
     >>> metric = TopKAccuracy(k=2)
@@ -123,12 +143,9 @@ class TopKAccuracy(_AmongK):
     function_of_rank = staticmethod(functional.top_k_accuracy_of_rank)
     default_name = "top{k}_accuracy"
 
-    def __init__(self, k=1, ties="worst", name=None, dtype=None, max_relevant=None):
-        super().__init__(k, ties, name, dtype, max_relevant)
-
 
 @_register(r"top(\d+)_error")
-class TopKError(_AmongK):
+class TopKError(_TopK):
     """Share of instances without a relevant class among the first `k`; see `functional.top_k_error`.
 
     >>> metric = TopKError(k=1)
@@ -141,9 +158,6 @@ class TopKError(_AmongK):
     function_of_rank = staticmethod(functional.top_k_error_of_rank)
     default_name = "top{k}_error"
     higher_is_better = False
-
-    def __init__(self, k=1, ties="worst", name=None, dtype=None, max_relevant=None):
-        super().__init__(k, ties, name, dtype, max_relevant)
 
 
 @_register(r"ndcg@(\d+)", "ndcg")
@@ -158,9 +172,7 @@ class NDCG(_AtK):
 
     function = staticmethod(functional.ndcg)
     function_of_rank = staticmethod(functional.ndcg_of_rank)
-
-    def __init__(self, k=None, ties="worst", name=None, dtype=None, max_relevant=None):
-        super().__init__(k, ties, name or ("ndcg" if k is None else f"ndcg@{k}"), dtype, max_relevant)
+    default_name = "ndcg@{k}"
 
 
 @_register("mrr")
@@ -237,6 +249,4 @@ class MAP(_AtK):
 
     function = staticmethod(functional.average_precision)
     function_of_rank = staticmethod(functional.average_precision_of_rank)
-
-    def __init__(self, k=None, ties="worst", name=None, dtype=None, max_relevant=None):
-        super().__init__(k, ties, name or ("map" if k is None else f"map@{k}"), dtype, max_relevant)
+    default_name = "map@{k}"

@@ -16,6 +16,8 @@ import tensorflow as tf
 
 from rank4class.losses.ops import arguments, label_checks, set_sizes
 
+__all__ = ["SET_METRICS", "SetMetric", "exact_match", "nll"]
+
 
 def nll(scores, labels, log_prior, *, where=None):
     r"""Returns the negative log-likelihood of the set, in nats.
