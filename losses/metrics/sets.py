@@ -13,13 +13,16 @@ import dataclasses
 from collections.abc import Callable
 
 import tensorflow as tf
+from tensorflow.types.experimental import TensorLike
 
 from rank4class.losses.ops import arguments, label_checks, set_sizes
 
 __all__ = ["SET_METRICS", "SetMetric", "exact_match", "nll"]
 
 
-def nll(scores, labels, log_prior, *, where=None):
+def nll(
+    scores: TensorLike, labels: TensorLike, log_prior: TensorLike, *, where: TensorLike | None = None
+) -> tf.Tensor:
     r"""Returns the negative log-likelihood of the set, in nats.
 
     $$-\log p(k) - \log p(c \mid k)$$
@@ -43,7 +46,9 @@ def nll(scores, labels, log_prior, *, where=None):
     return tf.cast(tf.where(tf.math.is_nan(value) | ~valid, float("inf"), value), tf.float32)
 
 
-def exact_match(scores, labels, log_prior, *, where=None):
+def exact_match(
+    scores: TensorLike, labels: TensorLike, log_prior: TensorLike, *, where: TensorLike | None = None
+) -> tf.Tensor:
     """Returns whether the most probable set, over all sizes, is the true one.
 
     Args:
@@ -65,7 +70,7 @@ def exact_match(scores, labels, log_prior, *, where=None):
     return tf.cast(same & valid & tf.math.is_finite(likelihood), tf.float32)
 
 
-def _chosen(scores, labels, where):
+def _chosen(scores: tf.Tensor, labels: TensorLike, where: TensorLike | None) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the classes of each set, bool `[..., n]`, and whether its labels are valid, bool `[...]`."""
     labels = arguments.dense("labels", labels)
     if labels.dtype.is_integer and labels.shape.rank == scores.shape.rank - 1:
@@ -90,7 +95,7 @@ class SetMetric:
     percent: bool
     higher_is_better: bool
 
-    def check_classes(self, num_classes):
+    def check_classes(self, num_classes: int) -> None:
         """Allows any number of classes."""
 
 
