@@ -1,0 +1,163 @@
+"""Generated datasets in the published layouts, with examples about as large as the real ones."""
+
+import atexit
+import functools
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class.pipelines import config
+from rank4class.pipelines.configs import cifar10_vgg16, goemotions_minilm, imagenet_resnet50
+
+PHOTOGRAPHS = 200
+
+
+@functools.cache
+def root() -> str:
+    path = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, path)
+    return path
+
+
+def _goemotions() -> config.Experiment:
+    experiment = goemotions_minilm.get_config()
+    experiment.data.path = _goemotions_files(experiment.encoder.path)
+    return experiment
+
+
+def _mind() -> config.Experiment:
+    experiment = goemotions_minilm.get_config()
+    path = _mind_files(experiment.encoder.path)
+    experiment.data = config.Data(name="mind", path=path, tfds_dir=root(), max_length=128)
+    return experiment
+
+
+@functools.cache
+def _goemotions_files(encoder_path: str) -> str:
+    """Writes comments of GoEmotions' length, 12.8 words on average."""
+    folder, texts = os.path.join(root(), "goemotions"), _Texts(encoder_path)
+    os.mkdir(folder)
+    _write(folder, "emotions.txt", [f"emotion{i}" for i in range(28)])
+    for name, count in (("train", 5000), ("dev", 100), ("test", 100)):
+        _write(folder, f"{name}.tsv", [f"{texts.of(12.8)}\t{i % 28}\t{name}{i}" for i in range(count)])
+    return folder
+
+
+@functools.cache
+def _mind_files(encoder_path: str) -> str:
+    """Writes articles of MIND's length, titles of 10.8 words and abstracts of 43 on average."""
+    folder, texts = os.path.join(root(), "mind"), _Texts(encoder_path)
+    os.mkdir(folder)
+    rows = [f"N{i}\tclass{i % 18}\t\t{texts.of(10.8)}\t{texts.of(43.0)}\t\t[]\t[]" for i in range(5000)]
+    _write(folder, "news.tsv", rows)
+    return folder
+
+
+class _Texts:
+    """Random texts of words from an encoder's vocabulary."""
+
+    def __init__(self, encoder_path: str):
+        with open(os.path.join(encoder_path, "vocab.txt"), encoding="utf-8") as file:
+            self._words = np.array(
+                [word for word in map(str.strip, file) if word.isalpha() and word.isascii()]
+            )
+        self._rng = np.random.default_rng(0)
+
+    def of(self, mean_length: float) -> str:
+        return " ".join(self._rng.choice(self._words, 1 + self._rng.poisson(mean_length - 1)))
+
+
+def _write(folder: str, name: str, lines: list[str]) -> None:
+    with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+        file.write("".join(f"{line}\n" for line in lines))
+
+
+def _cifar10(augmentation: str) -> config.Experiment:
+    experiment = cifar10_vgg16.get_config()
+    experiment.data.path = _cifar10_files()
+    experiment.data.augmentation = augmentation
+    return experiment
+
+
+@functools.cache
+def _cifar10_files() -> str:
+    folder = os.path.join(root(), "cifar10")
+    os.mkdir(folder)
+    rng = np.random.default_rng(0)
+    _write(folder, "batches.meta.txt", [f"class{i}" for i in range(10)])
+    for name, count in (("data_batch_1.bin", 5000), ("test_batch.bin", 100)):
+        records = rng.integers(0, 256, [count, 3073], dtype=np.uint8)
+        records[:, 0] = np.arange(count) % 10
+        records.tofile(os.path.join(folder, name))
+    return folder
+
+
+def _imagenet(files: Callable[[], str], augmentation: str) -> config.Experiment:
+    experiment = imagenet_resnet50.get_config()
+    experiment.data.path = files()
+    experiment.data.augmentation = augmentation
+    return experiment
+
+
+@functools.cache
+def _imagenet_files() -> str:
+    folder = os.path.join(root(), "imagenet")
+    for name in ("train", "val"):
+        for synset in ("n0", "n1"):
+            os.makedirs(os.path.join(folder, name, synset))
+        for i, image in enumerate(_photographs(name)):
+            tf.io.write_file(os.path.join(folder, name, f"n{i % 2}", f"{i}.JPEG"), image)
+    return folder
+
+
+@functools.cache
+def _imagenet_records() -> str:
+    """Writes the images of `_imagenet_files` as the Model Garden's records."""
+    folder = os.path.join(root(), "records")
+    os.mkdir(folder)
+    for split, name in (("train", "train"), ("validation", "val")):
+        with tf.io.TFRecordWriter(os.path.join(folder, f"{split}-00000-of-00001")) as writer:
+            for i, image in enumerate(_photographs(name)):
+                synset = tf.train.BytesList(value=[f"n{i % 2}".encode()])
+                feature = {
+                    "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
+                    "image/class/label": tf.train.Feature(int64_list=tf.train.Int64List(value=[i % 2 + 1])),
+                    "image/class/synset": tf.train.Feature(bytes_list=synset),
+                }
+                example = tf.train.Example(features=tf.train.Features(feature=feature))
+                writer.write(example.SerializeToString())
+    return folder
+
+
+def _photographs(name: str) -> list[bytes]:
+    """Returns JPEG images of 500 x 375 pixels and about 110 KB, as ImageNet's are on average."""
+    rng = np.random.default_rng(0)
+    count = PHOTOGRAPHS if name == "train" else 2
+    return [tf.io.encode_jpeg(_photograph(rng), quality=95).numpy() for _ in range(count)]
+
+
+def _photograph(rng: np.random.Generator) -> tf.Tensor:
+    coarse = tf.image.resize(rng.integers(0, 200, [12, 16, 3]), [375, 500], method="bicubic")
+    return tf.cast(tf.clip_by_value(coarse + rng.normal(scale=12.0, size=[375, 500, 3]), 0, 255), tf.uint8)
+
+
+def _synthetic() -> config.Experiment:
+    return config.Experiment(
+        data=config.Data(name="synthetic", num_examples=50_000), encoder=config.Encoder(name="identity")
+    )
+
+
+EXPERIMENTS: dict[str, Callable[[], config.Experiment]] = {
+    "synthetic": _synthetic,
+    "goemotions": _goemotions,
+    "mind": _mind,
+    "cifar10": lambda: _cifar10("none"),
+    "cifar10 affine_flip": lambda: _cifar10("affine_flip"),
+    "imagenet": lambda: _imagenet(_imagenet_files, "none"),
+    "imagenet random_crop": lambda: _imagenet(_imagenet_files, "random_crop"),
+    "imagenet records": lambda: _imagenet(_imagenet_records, "none"),
+}
