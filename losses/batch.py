@@ -44,7 +44,7 @@ FORMS = ("ranks", "precision")
 
 
 class BatchLoss(base.RankingLoss):
-    """A loss of a whole batch on a given rank function, as a Keras loss; see `losses.batch`."""
+    """A loss of a whole batch on a rank function, as a Keras loss; see `losses.batch`."""
 
 
 _register = functools.partial(base.register, registry=base.BATCH_LOSSES)
@@ -170,19 +170,19 @@ def mean_average_precision(
     labels = label_checks.gains(labels, tf.shape(scores), where)
     sound &= tf.reduce_all(label_checks.valid_gains(labels, where), axis=1)
     positive = labels > 0.0 if where is None else (labels > 0.0) & where
-    of_class, own = tf.transpose(scores), tf.transpose(positive)
+    of_class, in_class = tf.transpose(scores), tf.transpose(positive)
     all_ranks = _ranks(rank_fn, of_class, None if where is None else tf.transpose(where))
     if form == "ranks":
         taking_part = None if where is None else tf.transpose(where)
         share = tf.math.divide_no_nan(all_ranks, _column(ranks.list_size(of_class, taking_part)))
-        values = tf.where(own, share, 0.0)
+        values = tf.where(in_class, share, 0.0)
     else:
-        own_ranks = _ranks(rank_fn, of_class, own)
-        found = tf.reduce_sum(tf.cast(own, tf.float32), axis=1, keepdims=True)
-        classes = tf.reduce_sum(tf.cast(found > 0.0, tf.float32))
+        ranks_in_class = _ranks(rank_fn, of_class, in_class)
+        class_sizes = tf.reduce_sum(tf.cast(in_class, tf.float32), axis=1, keepdims=True)
+        classes = tf.reduce_sum(tf.cast(class_sizes > 0.0, tf.float32))
         scale = tf.cast(tf.shape(scores)[0], tf.float32) / tf.maximum(1.0, classes)
-        precisions = tf.where(own, own_ranks, 0.0) / tf.where(own, all_ranks, 1.0)
-        values = -scale * tf.math.divide_no_nan(precisions, found)
+        precisions = tf.where(in_class, ranks_in_class, 0.0) / tf.where(in_class, all_ranks, 1.0)
+        values = -scale * tf.math.divide_no_nan(precisions, class_sizes)
     losses = tf.reduce_sum(values, axis=0)
     errors = tf.abs(scores - tf.cast(labels > 0.0, tf.float32))
     losses += l1 * tf.reduce_mean(errors if where is None else tf.where(where, errors, 0.0), axis=1)

@@ -83,8 +83,8 @@ class RankingMetric(tf.keras.metrics.Mean):
 
     def of_scores(self, scores: TensorLike, labels: TensorLike) -> tf.Tensor:
         """Returns each instance's value from its scores `[B, n]` and its labels, as in `update_state`."""
-        given = {"ties": self.ties, "max_relevant": self.max_relevant}
-        return self.function(scores, labels, **given, **self.options)
+        options = {"ties": self.ties, "max_relevant": self.max_relevant}
+        return self.function(scores, labels, **options, **self.options)
 
     def check_classes(self, num_classes: int) -> None:
         """Raises ValueError if the metric is trivial for that number of classes."""
@@ -103,8 +103,8 @@ class RankingMetric(tf.keras.metrics.Mean):
         return super().update_state(values, sample_weight)
 
     def get_config(self) -> dict[str, Any]:
-        own = {"ties": self.ties, "max_relevant": self.max_relevant}
-        return {**super().get_config(), **own, **self.options}
+        common = {"ties": self.ties, "max_relevant": self.max_relevant}
+        return {**super().get_config(), **common, **self.options}
 
 
 def _as_values(sample_weight: tf.Tensor, values: tf.Tensor) -> tf.Tensor:

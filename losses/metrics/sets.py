@@ -63,10 +63,10 @@ def exact_match(
     scores = arguments.dense("scores", scores)
     chosen, valid = _chosen(scores, labels, where)
     chosen = chosen if where is None else chosen & where
-    found = set_sizes.most_probable(scores, log_prior, where=where)
+    predicted = set_sizes.most_probable(scores, log_prior, where=where)
     # The likelihood of invalid input is not finite.
-    likelihood = set_sizes.log_likelihood(scores, found, log_prior, where=where)
-    same = tf.reduce_all(found == chosen, axis=-1)
+    likelihood = set_sizes.log_likelihood(scores, predicted, log_prior, where=where)
+    same = tf.reduce_all(predicted == chosen, axis=-1)
     return tf.cast(same & valid & tf.math.is_finite(likelihood), tf.float32)
 
 

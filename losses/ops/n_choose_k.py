@@ -115,8 +115,8 @@ def log_likelihood(scores: TensorLike, chosen: TensorLike, *, where: TensorLike 
     scores, where, dtype = checked(scores, where)
     chosen = where & arguments.broadcast("chosen", chosen, tf.bool, scores)
     k = tf.math.count_nonzero(chosen, axis=-1, dtype=tf.int32)
-    own = tf.reduce_sum(tf.where(chosen, scores, 0.0), axis=-1)
-    return tf.cast(tf.minimum(own - log_z(scores, k, where=where), 0.0), dtype)
+    total = tf.reduce_sum(tf.where(chosen, scores, 0.0), axis=-1)
+    return tf.cast(tf.minimum(total - log_z(scores, k, where=where), 0.0), dtype)
 
 
 def sample(
@@ -144,8 +144,8 @@ def sample(
     shape = tf.concat([[_TRIES], tf.shape(chances)], axis=0)
 
     def toss(i: tf.Tensor, chosen: tf.Tensor, done: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        own = tf.random.experimental.stateless_fold_in(tf.convert_to_tensor(seed), i)
-        heads = tf.random.stateless_uniform(shape, own, dtype=tf.float64) < chances
+        try_seed = tf.random.experimental.stateless_fold_in(tf.convert_to_tensor(seed), i)
+        heads = tf.random.stateless_uniform(shape, try_seed, dtype=tf.float64) < chances
         fits = tf.reduce_sum(tf.cast(heads, tf.float64), axis=-1) == k
         first = tf.argmax(tf.cast(fits, tf.int32), axis=0)
         drawn = tf.reduce_any(heads & tf.one_hot(first, _TRIES, True, False, axis=0)[..., None], axis=0)
@@ -201,15 +201,15 @@ def _shares(scores: tf.Tensor, k: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
 def _covariance(scores: tf.Tensor, k: tf.Tensor, where: tf.Tensor, vector: tf.Tensor) -> tf.Tensor:
     """Returns the covariance matrix of the chosen classes times a vector `[..., n]`."""
     inner, edge = _inner(k, where)
-    own = coins.around(scores, inner, where)
-    shares = coins.shares(own)
+    circle = coins.around(scores, inner, where)
+    shares = coins.shares(circle)
     both = tf.zeros_like(shares)
-    for node in range(own.angles.shape[-1]):
-        real, imaginary = coins.heads_share(own, node)
+    for node in range(circle.angles.shape[-1]):
+        real, imaginary = coins.heads_share(circle, node)
         others_real = tf.reduce_sum(vector * real, axis=-1, keepdims=True) - vector * real
         others_imaginary = tf.reduce_sum(vector * imaginary, axis=-1, keepdims=True) - vector * imaginary
-        both += own.real[..., node, None] * (real * others_real - imaginary * others_imaginary)
-        both -= own.imaginary[..., node, None] * (real * others_imaginary + imaginary * others_real)
+        both += circle.real[..., node, None] * (real * others_real - imaginary * others_imaginary)
+        both -= circle.imaginary[..., node, None] * (real * others_imaginary + imaginary * others_real)
     mean = tf.reduce_sum(vector * shares, axis=-1, keepdims=True)
     product = tf.where(edge[..., None], tf.zeros_like(both), both + shares * (vector - mean))
     return product + _nan_if_invalid(scores, where, k)[..., None]
@@ -263,7 +263,7 @@ def _nan_if_invalid(scores: tf.Tensor, where: tf.Tensor, k: tf.Tensor) -> tf.Ten
 
 
 def _inner(k: tf.Tensor, where: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns a `k` strictly between 0 and the size, and whether that replaced the given one."""
+    """Returns a `k` strictly between 0 and the size, and whether that replaced `k`."""
     size = coins.size_of(where)
     edge = (k <= 0.0) | (k >= size)
     return tf.where(edge, 0.5 * tf.maximum(size, 1.0), k), edge

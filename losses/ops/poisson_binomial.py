@@ -98,8 +98,8 @@ def find_shift(scores: tf.Tensor, k: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
         low, high = tf.where(missing > 0.0, shift, low), tf.where(missing < 0.0, shift, high)
         newton = shift + missing / variance
         better = tf.where((newton > low) & (newton < high), newton, (low + high) / 2.0)
-        found = tf.abs(missing) <= 0.1 * tf.maximum(tf.sqrt(variance), 1.0)
-        return tf.where(found, shift, better), low, high, ~found
+        converged = tf.abs(missing) <= 0.1 * tf.maximum(tf.sqrt(variance), 1.0)
+        return tf.where(converged, shift, better), low, high, ~converged
 
     shift = odds - tf.reduce_sum(tf.where(where, scores, 0.0), axis=-1) / size
     state = (shift, low, high, tf.ones_like(shift, tf.bool))

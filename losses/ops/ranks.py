@@ -202,10 +202,10 @@ def sigmoid_ranks(scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tenso
     ahead = tf.sigmoid(scores[..., None, :] - scores[..., :, None])
     if where is not None:
         ahead = tf.where(where[..., None, :], ahead, 0.0)
-        own = 0.5 * tf.cast(where, scores.dtype)
+        tie_with_itself = 0.5 * tf.cast(where, scores.dtype)
     else:
-        own = 0.5
-    return 1.0 - own + tf.reduce_sum(ahead, axis=-1)
+        tie_with_itself = 0.5
+    return 1.0 - tie_with_itself + tf.reduce_sum(ahead, axis=-1)
 
 
 @_serializable
@@ -279,8 +279,8 @@ def _ranks_of_places(logits: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
     if where is None:
         return tf.einsum("...ij,i->...j", shares, place)
     size = list_size(shares[..., 0, :], where)[..., None]
-    own = tf.einsum("...ij,...i->...j", shares, tf.where(place <= size, place, 0.0))
-    return tf.where(where, own, size + 1.0)
+    class_ranks = tf.einsum("...ij,...i->...j", shares, tf.where(place <= size, place, 0.0))
+    return tf.where(where, class_ranks, size + 1.0)
 
 
 def _starts_run(in_order: tf.Tensor) -> tf.Tensor:

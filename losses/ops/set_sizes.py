@@ -237,15 +237,15 @@ def _at(places: tf.Tensor, values: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
     lists = tf.reshape(places, [-1, places.shape[-1]])
     rows = tf.broadcast_to(tf.range(tf.shape(lists)[0])[:, None], tf.shape(lists))
     of_rows = tf.reshape(values, tf.shape(lists))
-    found = tf.scatter_nd(tf.stack([rows, lists], axis=-1), of_rows, [tf.shape(lists)[0], shape[-1]])
-    return tf.reshape(found, shape)
+    scattered = tf.scatter_nd(tf.stack([rows, lists], axis=-1), of_rows, [tf.shape(lists)[0], shape[-1]])
+    return tf.reshape(scattered, shape)
 
 
 def _of_size(log_prior: tf.Tensor, k: tf.Tensor) -> tf.Tensor:
     """Returns `log p(k)` of the counts `k`, `[...]`; minus infinity beyond the last."""
     last = arguments.length(log_prior) - 1
-    found = tf.gather(log_prior, tf.minimum(k, last), batch_dims=k.shape.rank)
-    return tf.where(k <= last, found, -float("inf"))
+    log_p = tf.gather(log_prior, tf.minimum(k, last), batch_dims=k.shape.rank)
+    return tf.where(k <= last, log_p, -float("inf"))
 
 
 def _checked_most(most: int | None, scores: tf.Tensor) -> int:
@@ -300,11 +300,11 @@ def _log_z_by_count(scores: tf.Tensor, most: int, where: tf.Tensor) -> tf.Tensor
     size = coins.size_of(where)[..., None]
 
     def visit(
-        own: coins.Circle, away: tf.Tensor, ratio: tf.Tensor, kept: tf.Tensor, values: tf.Tensor
+        circle: coins.Circle, away: tf.Tensor, ratio: tf.Tensor, covered: tf.Tensor, values: tf.Tensor
     ) -> tf.Tensor:
-        at_own = coins.log_z(own, scores, where) - tf.zeros_like(own.k)
-        others = at_own[..., None] + tf.math.log(ratio) - own.shift[..., None] * away
-        return tf.where(kept, others, values)
+        of_circle = coins.log_z(circle, scores, where) - tf.zeros_like(circle.k)
+        others = of_circle[..., None] + tf.math.log(ratio) - circle.shift[..., None] * away
+        return tf.where(covered, others, values)
 
     values = tf.zeros(tf.concat([tf.shape(scores)[:-1], [most + 1]], axis=0), tf.float64)
     values = _over_counts(scores, most, where, visit, values)
@@ -333,15 +333,15 @@ def _mixed_marginals(scores: tf.Tensor, weights: tf.Tensor, where: tf.Tensor) ->
     counts = tf.range(most + 1, dtype=tf.float64)
 
     def visit(
-        own: coins.Circle, away: tf.Tensor, ratio: tf.Tensor, kept: tf.Tensor, total: tf.Tensor
+        circle: coins.Circle, away: tf.Tensor, ratio: tf.Tensor, covered: tf.Tensor, total: tf.Tensor
     ) -> tf.Tensor:
-        each = tf.where(kept, weights / tf.where(kept, ratio, 1.0), 0.0)
-        cosine, sine = _turned(own, away)
+        each = tf.where(covered, weights / tf.where(covered, ratio, 1.0), 0.0)
+        cosine, sine = _turned(circle, away)
         along = tf.reduce_sum(each[..., None, :] * cosine, axis=-1)
         across = tf.reduce_sum(each[..., None, :] * sine, axis=-1)
-        real = own.real * along + own.imaginary * across
-        imaginary = own.imaginary * along - own.real * across
-        return total + coins.shares(own, real, imaginary)
+        real = circle.real * along + circle.imaginary * across
+        imaginary = circle.imaginary * along - circle.real * across
+        return total + coins.shares(circle, real, imaginary)
 
     total = _over_counts(scores, most, where, visit, tf.zeros_like(scores))
     all_of_them = tf.where((counts == coins.size_of(where)[..., None]) & (counts > 0.0), weights, 0.0)
@@ -349,9 +349,9 @@ def _mixed_marginals(scores: tf.Tensor, weights: tf.Tensor, where: tf.Tensor) ->
     return total + n_choose_k.nan_if_invalid(scores, where)[..., None]
 
 
-def _turned(own: coins.Circle, away: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def _turned(circle: coins.Circle, away: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns cosine and sine of the rotation of a circle's nodes for other counts, `[..., L, m + 1]`."""
-    turned = own.angles[..., None] * away[..., None, :]
+    turned = circle.angles[..., None] * away[..., None, :]
     return tf.cos(turned), tf.sin(turned)
 
 
@@ -363,9 +363,9 @@ def _over_counts(
     Args:
       scores, where: float64 and bool `[..., n]`.
       most: the largest count, an int.
-      visit: function `visit(circle, away, ratio, kept, state) -> state` of a `coins.Circle`; the difference
-        of each count from the circle's, the ratio of their probabilities, and which counts to keep, all
-        `[..., m + 1]`; and the state, a tensor.
+      visit: function `visit(circle, away, ratio, covered, state) -> state` of a `coins.Circle`; the
+        difference of each count from the circle's, the ratio of their probabilities, and which counts the
+        circle covers, all `[..., m + 1]`; and the state, a tensor.
       state: the initial state.
 
     Returns:
@@ -382,20 +382,20 @@ def _over_counts(
         """Visits the circle whose count is `reach` above `first`, the lowest missing count."""
         wanted = first < end
         middle = tf.minimum(first + reach, size - 1.0)
-        own = coins.around(scores, tf.where(wanted, middle, 0.5 * tf.maximum(size, 1.0)), where)
-        away = counts - own.k[..., None]
-        cosine, sine = _turned(own, away)
-        ratio = tf.reduce_sum(own.real[..., None] * cosine + own.imaginary[..., None] * sine, axis=-2)
+        circle = coins.around(scores, tf.where(wanted, middle, 0.5 * tf.maximum(size, 1.0)), where)
+        away = counts - circle.k[..., None]
+        cosine, sine = _turned(circle, away)
+        ratio = tf.reduce_sum(circle.real[..., None] * cosine + circle.imaginary[..., None] * sine, axis=-2)
         # Farther away is the next copy of the distribution.
-        near = tf.abs(away) <= 3.0 * tf.sqrt(own.variance)[..., None] + 1.0
+        near = tf.abs(away) <= 3.0 * tf.sqrt(circle.variance)[..., None] + 1.0
         sound = near & (ratio >= _LEAST)
         holds_first = tf.reduce_any(sound & (counts == first[..., None]), axis=-1) & wanted
         lost = wanted & ~holds_first & (reach == 0.0)  # there is no nearer circle
         ratio = tf.where(sound, ratio, float("nan"))
-        kept = sound & holds_first[..., None] & (counts >= first[..., None]) & (counts < end[..., None])
-        kept |= lost[..., None] & (counts == first[..., None])
-        last = tf.reduce_max(tf.where(kept, counts, -1.0), axis=-1)
-        state = visit(own, away, ratio, kept, state)
+        covered = sound & holds_first[..., None] & (counts >= first[..., None]) & (counts < end[..., None])
+        covered |= lost[..., None] & (counts == first[..., None])
+        last = tf.reduce_max(tf.where(covered, counts, -1.0), axis=-1)
+        state = visit(circle, away, ratio, covered, state)
         reach = tf.where(holds_first, last - middle, tf.floor(reach / 2.0))
         return tf.where(holds_first | lost, last + 1.0, first), tf.maximum(reach, 0.0), state
 
