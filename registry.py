@@ -36,7 +36,7 @@ class Registry:
     def register(self, name: str) -> Callable[[Any], Any]:
         """Returns a decorator that adds a function or class under a name."""
 
-        def add(entry):
+        def add(entry: Any) -> Any:
             if name in self._entries:
                 raise ValueError(f"{self.kind}={name!r}: already registered. Choose another name.")
             self._entries[name] = entry
@@ -87,7 +87,7 @@ class Registry:
         return self[name](**options)
 
 
-def _signature(entry):
+def _signature(entry: Any) -> inspect.Signature:
     # Python 3.10 reports an empty signature for Keras classes: take the constructor's.
     signature = inspect.signature(entry.__init__ if inspect.isclass(entry) else entry)
     kept = [p for p in signature.parameters.values() if p.name != "self" and p.kind is not p.VAR_KEYWORD]

@@ -11,18 +11,8 @@ from rank4class.losses.base import BATCH_LOSSES, LOSSES, RankingLoss
 from rank4class.losses.batch import *
 from rank4class.losses.cross_entropy import *
 from rank4class.losses.margin import *
-from rank4class.losses.metrics import (
-    MAP,
-    MRR,
-    NDCG,
-    MeanRank,
-    Precision,
-    RankingMetric,
-    Recall,
-    TopKAccuracy,
-    TopKError,
-    get_metric,
-)
+from rank4class.losses.metrics.keras import *
+from rank4class.losses.metrics.registry import get_metric
 from rank4class.losses.pairwise import *
 from rank4class.losses.permutation import *
 from rank4class.losses.pointwise import *

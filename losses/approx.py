@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import tensorflow as tf
+from tensorflow.types.experimental import TensorLike
 
 from rank4class.losses import base
 from rank4class.losses.ops import gains, ranks, sums
@@ -11,14 +12,14 @@ __all__ = ["ApproxMRR", "ApproxNDCG", "approx_mrr", "approx_ndcg"]
 
 
 def approx_ndcg(
-    scores,
-    labels,
+    scores: TensorLike,
+    labels: TensorLike,
     *,
-    where=None,
-    weights=None,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
     temperature: float = 0.1,
     rank_fn: Callable | None = None,
-):
+) -> tf.Tensor:
     r"""Negative NDCG with soft ranks.
 
     $$\ell = -\frac{1}{\log_2(1 + r)}, \quad r = 1 + \sum_{j \ne y} \frac{1}{1 + e^{-m_j / \tau}}$$
@@ -46,18 +47,32 @@ def approx_ndcg(
     return base.evaluate(*forms, scores, labels, where, weights, **options)
 
 
-def _approx_ndcg_of_ids(scores, labels, where, temperature, rank_fn):
+def _approx_ndcg_of_ids(
+    scores: tf.Tensor,
+    labels: tf.Tensor,
+    where: tf.Tensor | None,
+    temperature: float,
+    rank_fn: Callable | None,
+) -> tf.Tensor:
     rank = _rank_of_true(scores, labels, where, temperature, rank_fn)
     return base.zero_without_relevant(-gains.discount(rank), labels, where)
 
 
-def _approx_ndcg_of_dense(scores, labels, where, temperature, rank_fn):
+def _approx_ndcg_of_dense(
+    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float, rank_fn: Callable | None
+) -> tf.Tensor:
     soft_ranks = (rank_fn or ranks.sigmoid_ranks)(scores / temperature, where)
     normalized_gains = gains.over_ideal(gains.exponential_gains(labels), gains.discount)
     return -tf.reduce_sum(normalized_gains * gains.discount(soft_ranks), axis=-1)
 
 
-def _rank_of_true(scores, labels, where, temperature, rank_fn):
+def _rank_of_true(
+    scores: tf.Tensor,
+    labels: tf.Tensor,
+    where: tf.Tensor | None,
+    temperature: float,
+    rank_fn: Callable | None,
+) -> tf.Tensor:
     if rank_fn is None:
         return 1.0 + sums.margin_sum(sums.soft_zero_one, scores / temperature, labels, where)
     return ranks.true_score(rank_fn(scores / temperature, where), labels)
@@ -75,14 +90,14 @@ class ApproxNDCG(base.RankingLoss):
 
 
 def approx_mrr(
-    scores,
-    labels,
+    scores: TensorLike,
+    labels: TensorLike,
     *,
-    where=None,
-    weights=None,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
     temperature: float = 0.1,
     rank_fn: Callable | None = None,
-):
+) -> tf.Tensor:
     r"""Negative reciprocal rank with soft ranks.
 
     $$\ell = -\frac{1}{r}, \quad r = 1 + \sum_{j \ne y} \frac{1}{1 + e^{-m_j / \tau}}$$
@@ -106,12 +121,20 @@ def approx_mrr(
     return base.evaluate(*forms, scores, labels, where, weights, **options)
 
 
-def _approx_mrr_of_ids(scores, labels, where, temperature, rank_fn):
+def _approx_mrr_of_ids(
+    scores: tf.Tensor,
+    labels: tf.Tensor,
+    where: tf.Tensor | None,
+    temperature: float,
+    rank_fn: Callable | None,
+) -> tf.Tensor:
     rank = _rank_of_true(scores, labels, where, temperature, rank_fn)
     return base.zero_without_relevant(-1.0 / rank, labels, where)
 
 
-def _approx_mrr_of_dense(scores, labels, where, temperature, rank_fn):
+def _approx_mrr_of_dense(
+    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float, rank_fn: Callable | None
+) -> tf.Tensor:
     soft_ranks = (rank_fn or ranks.sigmoid_ranks)(scores / temperature, where)
     total = tf.reduce_sum(labels / soft_ranks, axis=-1)
     return -tf.math.divide_no_nan(total, tf.reduce_sum(labels, axis=-1))

@@ -30,8 +30,11 @@ Convert the ragged lists that TF-Ranking accepts with `ragged=True`: pass `score
 
 import functools
 import inspect
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
+from tensorflow.types.experimental import TensorLike
 
 from rank4class.losses.ops import arguments, gumbel, label_checks, ranks, top_relevant
 from rank4class.registry import Registry
@@ -39,7 +42,7 @@ from rank4class.registry import Registry
 AUTO = tf.keras.losses.Reduction.AUTO
 
 
-def _signature(loss):
+def _signature(loss: "type[RankingLoss]") -> inspect.Signature:
     return inspect.Signature(list(_options_of(loss.function).values()))
 
 
@@ -50,10 +53,10 @@ BATCH_LOSSES = Registry("loss", _signature)  # of a whole batch, with a rank fun
 class _ClassAttribute:
     """An attribute that instances lack: theirs would hide the signature of `__call__` from `tf.function`."""
 
-    def __init__(self, value):
+    def __init__(self, value: Any) -> None:
         self._value = value
 
-    def __get__(self, instance, owner=None):
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self._value if instance is None else None
 
 
@@ -82,11 +85,11 @@ class RankingLoss(tf.keras.losses.Loss):
         fit, or (in eager mode) a label is outside the classes or not a gain.
     """
 
-    function = None
+    function: Any = None  # the pure function, which a subclass sets
     heads = False  # whether the scores have one more axis, `[B, n, H]`
     of_classes = True  # whether the scores are of classes, `[B, n]`
 
-    def __init_subclass__(cls, **kwargs):
+    def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if callable(cls.function):
             keyword = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
@@ -95,7 +98,7 @@ class RankingLoss(tf.keras.losses.Loss):
             common = [keyword("reduction", default=AUTO), keyword("name", default=None)]
             cls.__signature__ = _ClassAttribute(inspect.Signature([*options.values(), *common]))
 
-    def __init__(self, *, reduction=AUTO, name=None, **options):
+    def __init__(self, *, reduction: str = AUTO, name: str | None = None, **options: Any) -> None:
         unknown = sorted(set(options) - set(self.defaults))
         if unknown:
             known = ", ".join(self.defaults) or "none"
@@ -104,22 +107,29 @@ class RankingLoss(tf.keras.losses.Loss):
         self.options = {**self.defaults, **options}
 
     @tf.autograph.experimental.do_not_convert
-    def call(self, y_true, y_pred):
+    def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
         y_pred = arguments.dense("y_pred", y_pred)
         lists = y_pred[..., 0] if self.heads else y_pred
         labels = squeeze_ids(y_true, lists)
         label_checks.assert_valid(labels, lists)
         return self.of_scores(y_pred, labels)
 
-    def of_scores(self, scores, labels, *, where=None, weights=None):
+    def of_scores(
+        self,
+        scores: TensorLike,
+        labels: TensorLike,
+        *,
+        where: TensorLike | None = None,
+        weights: TensorLike | None = None,
+    ) -> tf.Tensor:
         """Returns the loss of each instance, `[B]`; see `losses.base` for the arguments."""
         return self.function(scores, labels, where=where, weights=weights, **with_seed(self.options, scores))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **self.options}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> "RankingLoss":
         restored = {
             key: tf.keras.utils.deserialize_keras_object(value) if isinstance(value, dict) else value
             for key, value in config.items()
@@ -127,7 +137,7 @@ class RankingLoss(tf.keras.losses.Loss):
         return cls(**restored)
 
 
-def register(loss, registry=LOSSES):
+def register(loss: type[RankingLoss], registry: Registry = LOSSES) -> type[RankingLoss]:
     """Adds a Keras loss to a registry under its function's name and lets Keras load it."""
     registry.register(loss.function.__name__)(loss)
     return serializable(loss)
@@ -136,21 +146,21 @@ def register(loss, registry=LOSSES):
 serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
 
 
-def squeeze_ids(y_true, y_pred):
+def squeeze_ids(y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
     """Converts class ids of shape `[B, 1]` to `[B]`, and leaves any other labels unchanged."""
     y_true = arguments.dense("y_true", y_true)
     is_column = y_true.shape.rank == y_pred.shape.rank and y_true.shape[-1] == 1
     return tf.squeeze(y_true, axis=-1) if is_column and y_pred.shape[-1] != 1 else y_true
 
 
-def with_seed(options, scores):
+def with_seed(options: dict[str, Any], scores: tf.Tensor) -> dict[str, Any]:
     """Returns options whose seed, if there is one, is that of these scores."""
     if "seed" not in options:
         return options
     return {**options, "seed": gumbel.seed_from_scores(options["seed"], scores)}
 
 
-def _options_of(function):
+def _options_of(function: Callable) -> dict[str, inspect.Parameter]:
     """Returns the options of a pure loss as `inspect.Parameter`s, by name; a seed is 0 by default."""
     parameters = inspect.signature(function).parameters.values()
     keywords = [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in ("where", "weights")]
@@ -159,7 +169,17 @@ def _options_of(function):
 
 # AutoGraph would take seconds per loss to convert code that needs no conversion.
 @tf.autograph.experimental.do_not_convert
-def evaluate(of_ids, of_dense, scores, labels, where, weights, *, heads=False, **options):
+def evaluate(
+    of_ids: Callable | None,
+    of_dense: Callable,
+    scores: TensorLike,
+    labels: TensorLike,
+    where: TensorLike | None,
+    weights: TensorLike | None,
+    *,
+    heads: bool = False,
+    **options: Any,
+) -> tf.Tensor:
     """Checks the arguments and returns the losses in the form that fits the labels.
 
     Args:
@@ -193,7 +213,9 @@ def evaluate(of_ids, of_dense, scores, labels, where, weights, *, heads=False, *
     return weighted(losses, weights)
 
 
-def checked(scores, labels, where, heads=False):
+def checked(
+    scores: TensorLike, labels: TensorLike, where: TensorLike | None, heads: bool = False
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None, bool]:
     """Returns float32 scores, labels, a mask `[..., n]` or None, and whether the labels are class ids."""
     scores, labels = arguments.dense("scores", scores), arguments.dense("labels", labels)
     axes = ("n", "H") if heads else ("n",)
@@ -219,40 +241,49 @@ def checked(scores, labels, where, heads=False):
     )
 
 
-def _on_one_hot(form, n, scores, labels, where, **options):
+def _on_one_hot(
+    form: Callable,
+    n: int | tf.Tensor,
+    scores: tf.Tensor,
+    labels: tf.Tensor,
+    where: tf.Tensor | None,
+    **options: Any,
+) -> tf.Tensor:
     return _on_gains(form, scores, tf.one_hot(labels, n), where, options)
 
 
-def _on_gains(form, scores, labels, where, options):
+def _on_gains(
+    form: Callable, scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None, options: dict[str, Any]
+) -> tf.Tensor:
     valid = label_checks.valid_gains(labels, where)
     where = valid if where is None else where & valid
     losses = form(scores, tf.where(where, labels, 0.0), where, **options)
     return tf.where(tf.reduce_all(valid, axis=-1), losses, float("nan"))
 
 
-def weighted(losses, weights):
+def weighted(losses: tf.Tensor, weights: TensorLike | None) -> tf.Tensor:
     """Multiplies losses by weights that broadcast to them, or by nothing if those are None."""
     if weights is None:
         return losses
     return losses * arguments.broadcast("weights", weights, tf.float32, losses)
 
 
-def is_relevant(labels, where):
+def is_relevant(labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
     """Returns whether the labelled class of each instance takes part, bool `[...]`."""
     return ranks.true_score(where, labels)
 
 
-def zero_without_relevant(losses, labels, where):
+def zero_without_relevant(losses: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
     """Returns 0 for lists whose one relevant class is masked: they have nothing to rank."""
     return losses if where is None else tf.where(is_relevant(labels, where), losses, 0.0)
 
 
-def nan_unless_finite(losses, scores):
+def nan_unless_finite(losses: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
     """Returns NaN for lists with a score of NaN or infinity, which a search for the largest may pass over."""
     return tf.where(tf.reduce_all(tf.math.is_finite(scores), axis=-1), losses, float("nan"))
 
 
-def tf_ranking_loss(impl, scores, labels, where):
+def tf_ranking_loss(impl: Any, scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
     """Returns a TF-Ranking loss, `losses_impl` class `impl`, summed over each instance, `[...]`."""
     n = arguments.length(labels)
     heads = scores.shape[labels.shape.rank :]

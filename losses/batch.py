@@ -22,8 +22,10 @@ References:
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
+from tensorflow.types.experimental import TensorLike
 
 from rank4class.losses import base
 from rank4class.losses.ops import arguments, label_checks, ranks
@@ -42,7 +44,7 @@ FORMS = ("ranks", "precision")
 
 
 class BatchLoss(base.RankingLoss):
-    """A loss of a whole batch on a given rank function, as a Keras loss; see `losses.batch`."""
+    """A loss of a whole batch on a rank function, as a Keras loss; see `losses.batch`."""
 
 
 _register = functools.partial(base.register, registry=base.BATCH_LOSSES)
@@ -50,14 +52,14 @@ _register = functools.partial(base.register, registry=base.BATCH_LOSSES)
 
 @tf.autograph.experimental.do_not_convert
 def spearman(
-    scores,
-    labels,
+    scores: TensorLike,
+    labels: TensorLike,
     *,
-    where=None,
-    weights=None,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
     rank_fn: Callable | None = None,
     l1: float = 0.0,
-):
+) -> tf.Tensor:
     r"""One minus Spearman's rank correlation of scores and targets over the batch.
 
     $$\ell_i = \frac{6}{m^2 - 1} (r(s)_i - r(t)_i)^2$$
@@ -101,11 +103,11 @@ class Spearman(BatchLoss):
     function = staticmethod(spearman)
     of_classes = False
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
         return self.of_scores(_one_each("scores", y_pred), _one_each("targets", y_true))
 
 
-def _one_each(name, values):
+def _one_each(name: str, values: TensorLike) -> tf.Tensor:
     """Returns `[B]` of `[B]` or `[B, 1]`."""
     values = arguments.dense(name, values)
     if values.shape.rank != 1 and not values.shape.is_compatible_with([None, 1]):
@@ -115,15 +117,15 @@ def _one_each(name, values):
 
 @tf.autograph.experimental.do_not_convert
 def mean_average_precision(
-    scores,
-    labels,
+    scores: TensorLike,
+    labels: TensorLike,
     *,
-    where=None,
-    weights=None,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
     rank_fn: Callable | None = None,
     form: str = "ranks",
     l1: float = 0.0,
-):
+) -> tf.Tensor:
     r"""Ranks of each class's instances among the batch, which mean average precision is computed from.
 
     $$\ell_i = \sum_{c: t_{ic} = 1} \frac{r_c(s)_i}{m_c}$$
@@ -170,19 +172,19 @@ def mean_average_precision(
     labels = label_checks.gains(labels, tf.shape(scores), where)
     sound &= tf.reduce_all(label_checks.valid_gains(labels, where), axis=1)
     positive = labels > 0.0 if where is None else (labels > 0.0) & where
-    of_class, own = tf.transpose(scores), tf.transpose(positive)
+    of_class, in_class = tf.transpose(scores), tf.transpose(positive)
     all_ranks = _ranks(rank_fn, of_class, None if where is None else tf.transpose(where))
     if form == "ranks":
         taking_part = None if where is None else tf.transpose(where)
         share = tf.math.divide_no_nan(all_ranks, _column(ranks.list_size(of_class, taking_part)))
-        values = tf.where(own, share, 0.0)
+        values = tf.where(in_class, share, 0.0)
     else:
-        own_ranks = _ranks(rank_fn, of_class, own)
-        found = tf.reduce_sum(tf.cast(own, tf.float32), axis=1, keepdims=True)
-        classes = tf.reduce_sum(tf.cast(found > 0.0, tf.float32))
+        ranks_in_class = _ranks(rank_fn, of_class, in_class)
+        class_sizes = tf.reduce_sum(tf.cast(in_class, tf.float32), axis=1, keepdims=True)
+        classes = tf.reduce_sum(tf.cast(class_sizes > 0.0, tf.float32))
         scale = tf.cast(tf.shape(scores)[0], tf.float32) / tf.maximum(1.0, classes)
-        precisions = tf.where(own, own_ranks, 0.0) / tf.where(own, all_ranks, 1.0)
-        values = -scale * tf.math.divide_no_nan(precisions, found)
+        precisions = tf.where(in_class, ranks_in_class, 0.0) / tf.where(in_class, all_ranks, 1.0)
+        values = -scale * tf.math.divide_no_nan(precisions, class_sizes)
     losses = tf.reduce_sum(values, axis=0)
     errors = tf.abs(scores - tf.cast(labels > 0.0, tf.float32))
     losses += l1 * tf.reduce_mean(errors if where is None else tf.where(where, errors, 0.0), axis=1)
@@ -204,7 +206,14 @@ class MeanAveragePrecision(BatchLoss):
 
 
 @tf.autograph.experimental.do_not_convert
-def recall_triplet(scores, *, where=None, weights=None, rank_fn: Callable | None = None, margin: float = 1.0):
+def recall_triplet(
+    scores: TensorLike,
+    *,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
+    rank_fn: Callable | None = None,
+    margin: float = 1.0,
+) -> tf.Tensor:
     r"""Triplet loss of ranks, in both directions: the hardest other item against the instance's own.
 
     $$\ell_i = \frac{1}{B} \max(0, \mu + r_{ii} - \min_{j \ne i} r_{ij})$$
@@ -245,7 +254,7 @@ def recall_triplet(scores, *, where=None, weights=None, rank_fn: Callable | None
         with tf.control_dependencies([tf.debugging.assert_equal(rows, columns, message)]):
             scores = tf.identity(scores)
 
-    def of_rows(scores, where):
+    def of_rows(scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
         places = _ranks(rank_fn, scores, where)
         other = ~tf.eye(tf.shape(scores)[0], dtype=tf.bool)
         other = other if where is None else other & where & tf.linalg.diag_part(where)[:, None]
@@ -274,12 +283,14 @@ class RecallTriplet(BatchLoss):
     function = staticmethod(recall_triplet)
     of_classes = False
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
         del y_true
         return self.function(y_pred, **self.options)
 
 
-def _checked(scores, labels, where, rank):
+def _checked(
+    scores: TensorLike, labels: TensorLike | None, where: TensorLike | None, rank: int
+) -> tuple[tf.Tensor, Any, tf.Tensor | None]:
     scores = arguments.dense("scores", scores)
     if not scores.dtype.is_floating or scores.shape.rank != rank:
         shape = ("[B]", "[B, n]")[rank - 1]
@@ -296,16 +307,18 @@ def _checked(scores, labels, where, rank):
     return scores, labels, where
 
 
-def _ranks(rank_fn, scores, where):
+def _ranks(rank_fn: Any, scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
     arguments.check_rank_fn(rank_fn)
     return rank_fn(scores, where)
 
 
-def _column(size):
+def _column(size: tf.Tensor) -> tf.Tensor:
     return size if size.shape.rank == 0 else size[:, None]
 
 
-def _finished(losses, scores, where, weights):
+def _finished(
+    losses: tf.Tensor, scores: tf.Tensor, where: tf.Tensor | None, weights: TensorLike | None
+) -> tf.Tensor:
     """Returns NaN for a batch with a score that is not finite, which a rank function may ignore."""
     if where is not None and where.shape.rank == 1:
         losses = tf.where(where, losses, 0.0)

@@ -3,6 +3,7 @@
 import numbers
 
 import tensorflow as tf
+from tensorflow.types.experimental import TensorLike
 
 from rank4class.losses import base
 from rank4class.losses.ops import pairs, ranks
@@ -17,7 +18,14 @@ __all__ = [
 ]
 
 
-def softmax(scores, labels, *, where=None, weights=None, temperature: float = 1.0):
+def softmax(
+    scores: TensorLike,
+    labels: TensorLike,
+    *,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
+    temperature: float = 1.0,
+) -> tf.Tensor:
     r"""Softmax cross entropy.
 
     $$\ell = \log \sum_j e^{m_j / \tau}, \quad m_j = s_j - s_y$$
@@ -41,7 +49,9 @@ def softmax(scores, labels, *, where=None, weights=None, temperature: float = 1.
     )
 
 
-def softmax_of_ids(scores, labels, where, temperature):
+def softmax_of_ids(
+    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None, temperature: float
+) -> tf.Tensor:
     if where is not None:
         # A list without its true class keeps all its classes: its loss is finite here and becomes 0 below.
         keep = where | ~base.is_relevant(labels, where)[..., None]
@@ -50,11 +60,13 @@ def softmax_of_ids(scores, labels, where, temperature):
     return base.zero_without_relevant(losses, labels, where)
 
 
-def _softmax_of_dense(scores, labels, where, temperature):
+def _softmax_of_dense(
+    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float
+) -> tf.Tensor:
     return _cross_entropy(scores / temperature, labels, where)
 
 
-def _cross_entropy(scores, labels, where):
+def _cross_entropy(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
     log_shares = tf.nn.log_softmax(tf.where(where, scores, ranks.MASKED))
     return -tf.reduce_sum(tf.math.multiply_no_nan(log_shares, labels), axis=-1)
 
@@ -71,8 +83,14 @@ class Softmax(base.RankingLoss):
 
 
 def calibrated_softmax(
-    scores, labels, *, where=None, weights=None, temperature: float = 1.0, virtual_label: float = 0.0
-):
+    scores: TensorLike,
+    labels: TensorLike,
+    *,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
+    temperature: float = 1.0,
+    virtual_label: float = 0.0,
+) -> tf.Tensor:
     r"""Softmax cross entropy with one more class of score 0, against which scores become log odds.
 
     $$\ell = (1 + v) \log \Big(1 + \sum_j e^{s_j / \tau}\Big) - s_y / \tau$$
@@ -98,7 +116,9 @@ def calibrated_softmax(
     return base.evaluate(*forms, scores, labels, where, weights, **options)
 
 
-def _calibrated_softmax_of_ids(scores, labels, where, temperature, virtual_label):
+def _calibrated_softmax_of_ids(
+    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None, temperature: float, virtual_label: float
+) -> tf.Tensor:
     """Uses log(1 + sum e^s) = softplus(logsumexp s)."""
     scores /= temperature
     if where is not None:
@@ -112,8 +132,10 @@ def _calibrated_softmax_of_ids(scores, labels, where, temperature, virtual_label
     return tf.where(base.is_relevant(labels, where), losses, without)
 
 
-def _calibrated_softmax_of_dense(scores, labels, where, temperature, virtual_label):
-    def join(tensor, value):
+def _calibrated_softmax_of_dense(
+    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float, virtual_label: float
+) -> tf.Tensor:
+    def join(tensor: tf.Tensor, value: float | bool | tf.Tensor) -> tf.Tensor:
         joining = tf.fill(tf.concat([tf.shape(tensor)[:-1], [1]], axis=0), value)
         return tf.concat([tensor, joining], axis=-1)
 
@@ -132,7 +154,14 @@ class CalibratedSoftmax(base.RankingLoss):
     function = staticmethod(calibrated_softmax)
 
 
-def unique_softmax(scores, labels, *, where=None, weights=None, temperature: float = 1.0):
+def unique_softmax(
+    scores: TensorLike,
+    labels: TensorLike,
+    *,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
+    temperature: float = 1.0,
+) -> tf.Tensor:
     r"""Softmax cross entropy of every class against the classes with a lower label.
 
     $$\ell = \sum_i (2^{t_i} - 1) \log \Big(1 + \sum_{j : t_j < t_i} e^{(s_j - s_i) / \tau}\Big)$$
@@ -156,7 +185,9 @@ def unique_softmax(scores, labels, *, where=None, weights=None, temperature: flo
     return base.evaluate(*forms, scores, labels, where, weights, temperature=temperature)
 
 
-def _unique_softmax_of_dense(scores, labels, where, temperature):
+def _unique_softmax_of_dense(
+    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float
+) -> tf.Tensor:
     gains = tf.math.expm1(labels * tf.math.log(2.0))
     margins = pairs.margins(scores / temperature)
     below = tf.reduce_logsumexp(

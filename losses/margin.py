@@ -1,6 +1,9 @@
 """Losses with a margin of 1, beyond which a class costs nothing: Rankmax, sparsemax and WARP."""
 
+from collections.abc import Callable
+
 import tensorflow as tf
+from tensorflow.types.experimental import TensorLike
 
 from rank4class.losses import base
 from rank4class.losses.ops import arguments, projections, ranks, sums, thresholds, top_relevant
@@ -9,15 +12,15 @@ __all__ = ["WARP", "Rankmax", "Sparsemax", "rankmax", "sparsemax", "warp"]
 
 
 def rankmax(
-    scores,
-    labels,
+    scores: TensorLike,
+    labels: TensorLike,
     *,
-    where=None,
-    weights=None,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
     temperature: float = 1.0,
     k: int = 1,
     max_relevant: int | None = None,
-):
+) -> tf.Tensor:
     r"""Rankmax cross entropy: the true class against the classes within a margin of it.
 
     $$\ell = -\log \min(1, \alpha_y (s_y - \mu_y)), \quad \mu_y = \min(s_y, s_{[k]}) - 1$$
@@ -55,7 +58,14 @@ def rankmax(
     return base.evaluate(_rankmax_of_ids, _rankmax_of_dense, scores, labels, where, weights, **options)
 
 
-def _rankmax_of_ids(scores, labels, where, temperature, k, max_relevant):
+def _rankmax_of_ids(
+    scores: tf.Tensor,
+    labels: tf.Tensor,
+    where: tf.Tensor | None,
+    temperature: float,
+    k: int,
+    max_relevant: int | None,
+) -> tf.Tensor:
     del max_relevant  # there is one relevant class
     scores /= temperature
     if k == 1:
@@ -67,11 +77,11 @@ def _rankmax_of_ids(scores, labels, where, temperature, k, max_relevant):
     return losses if where is None else tf.where(ranks.list_size(scores, where) > k, losses, 0.0)
 
 
-def _minus_log_share(scores, labels, k):
+def _minus_log_share(scores: tf.Tensor, labels: tf.Tensor, k: int) -> tf.Tensor:
     """Returns `-log` of the true class's share, `[...]`; 0 if the share is 1."""
 
     @tf.custom_gradient
-    def loss(scores):
+    def loss(scores: tf.Tensor) -> tuple[tf.Tensor, Callable]:
         scores -= ranks.true_score(scores, labels)[..., None]  # near the level no digit is rounded off
         level, rest, held, last = projections.adaptive_level(scores, labels, k)
         true = tf.maximum(1.0, -level)
@@ -80,7 +90,7 @@ def _minus_log_share(scores, labels, k):
         is_held = true * free >= rest
         value = tf.where(is_held, 0.0, tf.math.log(rest / free) - tf.math.log(true))
 
-        def gradient(upstream):
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
             upstream = tf.where(is_held, 0.0, upstream)
             above = scores - level[..., None]
             inside = (above > 0.0) & (above * free[..., None] <= rest[..., None])
@@ -95,7 +105,14 @@ def _minus_log_share(scores, labels, k):
     return loss(scores)
 
 
-def _rankmax_of_dense(scores, labels, where, temperature, k, max_relevant):
+def _rankmax_of_dense(
+    scores: tf.Tensor,
+    labels: tf.Tensor,
+    where: tf.Tensor,
+    temperature: float,
+    k: int,
+    max_relevant: int | None,
+) -> tf.Tensor:
     scores = tf.where(where, scores / temperature, ranks.MASKED)
     relevant, gains = _relevant(scores, labels, max_relevant)
     each = _minus_log_shares(scores, relevant, k)
@@ -104,7 +121,7 @@ def _rankmax_of_dense(scores, labels, where, temperature, k, max_relevant):
     return base.nan_unless_finite(losses, scores)
 
 
-def _minus_log_shares(scores, relevant, k):
+def _minus_log_shares(scores: tf.Tensor, relevant: tf.Tensor, k: int) -> tf.Tensor:
     """Returns `-log` of the share of each relevant class in its own projection; 0 if the share is 1.
 
     Args:
@@ -143,7 +160,14 @@ class Rankmax(base.RankingLoss):
     function = staticmethod(rankmax)
 
 
-def sparsemax(scores, labels, *, where=None, weights=None, temperature: float = 1.0):
+def sparsemax(
+    scores: TensorLike,
+    labels: TensorLike,
+    *,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
+    temperature: float = 1.0,
+) -> tf.Tensor:
     r"""Sparsemax loss: the Fenchel-Young loss of the Euclidean projection `p` on the simplex.
 
     $$\ell = \sum_j p_j m_j + \tfrac{1}{2} (1 - \lVert p \rVert^2), \quad m_j = s_j - s_y$$
@@ -170,16 +194,18 @@ def sparsemax(scores, labels, *, where=None, weights=None, temperature: float = 
     return base.evaluate(None, _sparsemax_of_dense, scores, labels, where, weights, temperature=temperature)
 
 
-def _sparsemax_of_dense(scores, labels, where, temperature):
+def _sparsemax_of_dense(
+    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float
+) -> tf.Tensor:
     @tf.custom_gradient
-    def loss(scores):
+    def loss(scores: tf.Tensor) -> tuple[tf.Tensor, Callable]:
         shares = projections.sparsemax(scores)
         total = tf.reduce_sum(labels, axis=-1)
         behind = tf.reduce_max(scores, axis=-1, keepdims=True) - scores
         mean = tf.reduce_sum(shares * (behind + 0.5 * shares), axis=-1, keepdims=True)
         value = tf.reduce_sum(tf.where(labels > 0.0, labels * (behind - mean + 0.5), 0.0), axis=-1)
 
-        def gradient(upstream):
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
             return upstream[..., None] * (total[..., None] * shares - labels)
 
         return value, gradient
@@ -199,8 +225,14 @@ class Sparsemax(base.RankingLoss):
 
 
 def warp(
-    scores, labels, *, where=None, weights=None, temperature: float = 1.0, max_relevant: int | None = None
-):
+    scores: TensorLike,
+    labels: TensorLike,
+    *,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
+    temperature: float = 1.0,
+    max_relevant: int | None = None,
+) -> tf.Tensor:
     r"""WARP: hinge loss of the classes within a margin, weighted by the number of those classes.
 
     $$\ell = \frac{1}{v} \sum_{i=1}^{v} \frac{1}{i} \sum_{j \ne y} \max(0, 1 + m_j), \quad
@@ -228,7 +260,13 @@ def warp(
     return base.evaluate(_warp_of_ids, _warp_of_dense, scores, labels, where, weights, **options)
 
 
-def _warp_of_ids(scores, labels, where, temperature, max_relevant):
+def _warp_of_ids(
+    scores: tf.Tensor,
+    labels: tf.Tensor,
+    where: tf.Tensor | None,
+    temperature: float,
+    max_relevant: int | None,
+) -> tf.Tensor:
     del max_relevant  # there is one relevant class
     scores /= temperature
     margins = scores - ranks.true_score(scores, labels)[..., None]
@@ -238,7 +276,9 @@ def _warp_of_ids(scores, labels, where, temperature, max_relevant):
     return base.zero_without_relevant(_warp_weight(violators) * total, labels, where)
 
 
-def _warp_of_dense(scores, labels, where, temperature, max_relevant):
+def _warp_of_dense(
+    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float, max_relevant: int | None
+) -> tf.Tensor:
     """The violators of a relevant class are the irrelevant classes within a margin of it."""
     scores = tf.where(where, scores / temperature, ranks.MASKED)
     relevant, gains = _relevant(scores, labels, max_relevant)
@@ -248,19 +288,19 @@ def _warp_of_dense(scores, labels, where, temperature, max_relevant):
     return base.nan_unless_finite(losses, scores)
 
 
-def _warp_weight(violators):
+def _warp_weight(violators: tf.Tensor) -> tf.Tensor:
     """Returns the harmonic number of the violators over their number, as a constant."""
     harmonic = tf.math.digamma(violators + 1.0) - tf.math.digamma(1.0)
     return tf.stop_gradient(tf.math.divide_no_nan(harmonic, violators))
 
 
-def _within_margin(scores, relevant):
+def _within_margin(scores: tf.Tensor, relevant: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the summed excess of the classes within 1 of each relevant class, and their number."""
     origin = relevant[..., :1]
     return thresholds.excess(scores, relevant - origin - 1.0, origin)
 
 
-def _relevant(scores, labels, max_relevant):
+def _relevant(scores: tf.Tensor, labels: tf.Tensor, max_relevant: int | None) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the scores of the relevant classes, from the highest to the lowest, and their labels.
 
     Args:

@@ -3,6 +3,7 @@
 import functools
 
 import tensorflow as tf
+from tensorflow.types.experimental import TensorLike
 from tensorflow_ranking.python import losses_impl
 
 from rank4class.losses import base, stochastic
@@ -23,15 +24,15 @@ __all__ = [
 
 
 def pairwise_logistic(
-    scores,
-    labels,
+    scores: TensorLike,
+    labels: TensorLike,
     *,
-    where=None,
-    weights=None,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
     temperature: float = 1.0,
     normalize: str = "list",
     lambda_weight: str = "none",
-):
+) -> tf.Tensor:
     r"""Pairwise logistic loss of every class below the true one.
 
     $$\ell = \frac{1}{z} \sum_{j \ne y} w_j \log(1 + e^{m_j / \tau}), \quad m_j = s_j - s_y$$
@@ -59,8 +60,7 @@ def pairwise_logistic(
       Burges et al. (2005); Rank4Class, eq. 3; Burges (2010), "From RankNet to LambdaRank to
       LambdaMART"; Wang et al. (2018), "The LambdaLoss framework for ranking metric optimization".
     """
-    options = {"temperature": temperature, "normalize": normalize, "lambda_weight": lambda_weight}
-    return _pairwise(sums.logistic, scores, labels, where, weights, **options)
+    return _pairwise(sums.logistic, scores, labels, where, weights, temperature, normalize, lambda_weight)
 
 
 @base.register
@@ -75,15 +75,15 @@ class PairwiseLogistic(base.RankingLoss):
 
 
 def pairwise_hinge(
-    scores,
-    labels,
+    scores: TensorLike,
+    labels: TensorLike,
     *,
-    where=None,
-    weights=None,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
     temperature: float = 1.0,
     normalize: str = "list",
     lambda_weight: str = "none",
-):
+) -> tf.Tensor:
     r"""Pairwise hinge loss of every class that is not below the true one by a margin of 1.
 
     $$\ell = \frac{1}{z} \sum_{j \ne y} w_j \max(0, 1 + m_j / \tau), \quad m_j = s_j - s_y$$
@@ -100,8 +100,7 @@ def pairwise_hinge(
     References:
       Joachims (2002), "Optimizing search engines using clickthrough data".
     """
-    options = {"temperature": temperature, "normalize": normalize, "lambda_weight": lambda_weight}
-    return _pairwise(sums.hinge, scores, labels, where, weights, **options)
+    return _pairwise(sums.hinge, scores, labels, where, weights, temperature, normalize, lambda_weight)
 
 
 @base.register
@@ -116,15 +115,15 @@ class PairwiseHinge(base.RankingLoss):
 
 
 def pairwise_soft_zero_one(
-    scores,
-    labels,
+    scores: TensorLike,
+    labels: TensorLike,
     *,
-    where=None,
-    weights=None,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
     temperature: float = 1.0,
     normalize: str = "list",
     lambda_weight: str = "none",
-):
+) -> tf.Tensor:
     r"""Soft number of the classes above the true one.
 
     $$\ell = \frac{1}{z} \sum_{j \ne y} \frac{w_j}{1 + e^{-m_j / \tau}}, \quad m_j = s_j - s_y$$
@@ -138,8 +137,9 @@ def pairwise_soft_zero_one(
     >>> pairwise_soft_zero_one([[0., 0., 0., 0.]], [2], normalize="pairs").numpy()
     array([0.5], dtype=float32)
     """
-    options = {"temperature": temperature, "normalize": normalize, "lambda_weight": lambda_weight}
-    return _pairwise(sums.soft_zero_one, scores, labels, where, weights, **options)
+    return _pairwise(
+        sums.soft_zero_one, scores, labels, where, weights, temperature, normalize, lambda_weight
+    )
 
 
 @base.register
@@ -153,7 +153,16 @@ class PairwiseSoftZeroOne(base.RankingLoss):
     function = staticmethod(pairwise_soft_zero_one)
 
 
-def _pairwise(term, scores, labels, where, weights, *, temperature, normalize, lambda_weight):
+def _pairwise(
+    term: sums.Term,
+    scores: TensorLike,
+    labels: TensorLike,
+    where: TensorLike | None,
+    weights: TensorLike | None,
+    temperature: float,
+    normalize: str,
+    lambda_weight: str,
+) -> tf.Tensor:
     """Returns the loss whose pairs cost `term` of their margins (`ops.sums`)."""
     arguments.check_choice("normalize", normalize, pairs.NORMALIZERS)
     arguments.check_choice("lambda_weight", lambda_weight, lambda_weights.NAMES)
@@ -162,7 +171,15 @@ def _pairwise(term, scores, labels, where, weights, *, temperature, normalize, l
     return base.evaluate(*forms, scores, labels, where, weights, **options)
 
 
-def _pairwise_of_ids(term, scores, labels, where, temperature, normalize, lambda_weight):
+def _pairwise_of_ids(
+    term: sums.Term,
+    scores: tf.Tensor,
+    labels: tf.Tensor,
+    where: tf.Tensor | None,
+    temperature: float,
+    normalize: str,
+    lambda_weight: str,
+) -> tf.Tensor:
     pair_weights = lambda_weights.of_true_class(lambda_weight, scores, labels, where)
     total = sums.margin_sum(term, scores / temperature, labels, where, pair_weights)
     total = base.zero_without_relevant(total, labels, where)
@@ -170,7 +187,15 @@ def _pairwise_of_ids(term, scores, labels, where, temperature, normalize, lambda
     return pairs.normalized(total, normalize, size, num_pairs=size - 1.0)
 
 
-def _pairwise_of_dense(term, scores, labels, where, temperature, normalize, lambda_weight):
+def _pairwise_of_dense(
+    term: sums.Term,
+    scores: tf.Tensor,
+    labels: tf.Tensor,
+    where: tf.Tensor,
+    temperature: float,
+    normalize: str,
+    lambda_weight: str,
+) -> tf.Tensor:
     higher = pairs.of_higher_label(labels, where)
     margins = pairs.margins(scores) / temperature
     losses, _ = term(tf.where(higher, margins, -float("inf")))
@@ -183,8 +208,14 @@ def _pairwise_of_dense(term, scores, labels, where, temperature, normalize, lamb
 
 
 def pairwise_mse(
-    scores, labels, *, where=None, weights=None, temperature: float = 1.0, normalize: str = "list"
-):
+    scores: TensorLike,
+    labels: TensorLike,
+    *,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
+    temperature: float = 1.0,
+    normalize: str = "list",
+) -> tf.Tensor:
     r"""Squared error of every difference between two scores.
 
     $$\ell = \frac{1}{z} \sum_{i \ne j} \big((s_i - s_j) / \tau - (t_i - t_j)\big)^2$$
@@ -208,7 +239,9 @@ def pairwise_mse(
     return base.evaluate(*forms, scores, labels, where, weights, **options)
 
 
-def _pairwise_mse_of_ids(scores, labels, where, temperature, normalize):
+def _pairwise_mse_of_ids(
+    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None, temperature: float, normalize: str
+) -> tf.Tensor:
     r"""Uses `\sum_{i \ne j} (u_i - u_j)^2 = 2n \sum_i (u_i - \bar u)^2` with `u = s - t`."""
     scores /= temperature
     size = ranks.list_size(scores, where)
@@ -222,7 +255,9 @@ def _pairwise_mse_of_ids(scores, labels, where, temperature, normalize):
     return pairs.normalized(2.0 * size * squares, normalize, size, num_pairs=size * (size - 1.0))
 
 
-def _pairwise_mse_of_dense(scores, labels, where, temperature, normalize):
+def _pairwise_mse_of_dense(
+    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float, normalize: str
+) -> tf.Tensor:
     total = base.tf_ranking_loss(losses_impl.PairwiseMSELoss(None), scores / temperature, labels, where)
     size = ranks.list_size(scores, where)
     return pairs.normalized(total, normalize, size, num_pairs=size * (size - 1.0))
@@ -240,17 +275,17 @@ class PairwiseMSE(base.RankingLoss):
 
 
 def yeti_logistic(
-    scores,
-    labels,
+    scores: TensorLike,
+    labels: TensorLike,
     *,
-    seed,
-    where=None,
-    weights=None,
+    seed: TensorLike,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
     temperature: float = 1.0,
     samples: int = 8,
     gumbel_temperature: float = 1.0,
     normalize: str = "list",
-):
+) -> tf.Tensor:
     r"""YetiRank: pairwise logistic loss of neighbors in orders that are drawn from the model.
 
     $$\ell = \frac{n}{z S} \Big(1 - \frac{1}{\log_2 3}\Big) \sum_{i=1}^{S} \sum_{(a, b)}
@@ -280,7 +315,9 @@ def yeti_logistic(
     return base.evaluate(None, of_dense, scores, labels, where, weights, **options)
 
 
-def _yeti_logistic_of_dense(scores, labels, where, temperature, normalize):
+def _yeti_logistic_of_dense(
+    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float, normalize: str
+) -> tf.Tensor:
     masked_last = tf.where(where, scores, -float("inf"))
     order = tf.argsort(masked_last, axis=-1, direction="DESCENDING", stable=True)
     scores, labels, where_in_order = (ranks.take(x, order) for x in (scores, labels, where))

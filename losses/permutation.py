@@ -1,6 +1,7 @@
 """Likelihoods of whole orders under the Plackett-Luce model: ListMLE and RankDistil."""
 
 import tensorflow as tf
+from tensorflow.types.experimental import TensorLike
 
 from rank4class.losses import base, stochastic
 from rank4class.losses.ops import arguments, gumbel, ranks
@@ -8,7 +9,15 @@ from rank4class.losses.ops import arguments, gumbel, ranks
 __all__ = ["CoupledRankDistil", "ListMLE", "coupled_rank_distil", "list_mle"]
 
 
-def list_mle(scores, labels, *, seed, where=None, weights=None, temperature: float = 1.0):
+def list_mle(
+    scores: TensorLike,
+    labels: TensorLike,
+    *,
+    seed: TensorLike,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
+    temperature: float = 1.0,
+) -> tf.Tensor:
     r"""ListMLE: negative log-likelihood of the order of the labels under the Plackett-Luce model.
 
     $$\ell = \sum_i \Big(\log \sum_{j \ge i} e^{s_{\pi(j)} / \tau} - s_{\pi(i)} / \tau\Big)$$
@@ -33,7 +42,9 @@ def list_mle(scores, labels, *, seed, where=None, weights=None, temperature: flo
     return base.evaluate(None, _list_mle_of_dense, scores, labels, where, weights, **options)
 
 
-def _list_mle_of_dense(scores, labels, where, temperature, seed):
+def _list_mle_of_dense(
+    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float, seed: tf.Tensor
+) -> tf.Tensor:
     shuffle = tf.argsort(gumbel.noise(tf.shape(scores), seed), axis=-1)
     shuffled = ranks.take(tf.where(where, labels, -float("inf")), shuffle)
     order = ranks.take(shuffle, tf.argsort(shuffled, axis=-1, direction="DESCENDING", stable=True))
@@ -53,16 +64,16 @@ class ListMLE(base.RankingLoss):
 
 
 def coupled_rank_distil(
-    scores,
-    labels,
+    scores: TensorLike,
+    labels: TensorLike,
     *,
-    seed,
-    where=None,
-    weights=None,
+    seed: TensorLike,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
     temperature: float = 1.0,
     samples: int = 8,
     top_k: int | None = None,
-):
+) -> tf.Tensor:
     r"""RankDistil: cross entropy of the model's orders against a teacher's.
 
     $$\ell = -\frac{1}{S} \sum_{i=1}^{S} \log P_K(\pi_i \mid s / \tau), \quad \pi_i \sim P(\cdot \mid t)$$
@@ -94,7 +105,15 @@ def coupled_rank_distil(
     return base.evaluate(None, _coupled_rank_distil_of_dense, scores, labels, where, weights, **options)
 
 
-def _coupled_rank_distil_of_dense(scores, labels, where, temperature, seed, samples, top_k):
+def _coupled_rank_distil_of_dense(
+    scores: tf.Tensor,
+    labels: tf.Tensor,
+    where: tf.Tensor,
+    temperature: float,
+    seed: tf.Tensor,
+    samples: int,
+    top_k: int | None,
+) -> tf.Tensor:
     """The order of the labels with Gumbel noise is a draw from the teacher's Plackett-Luce model."""
     shape = tf.concat([[samples], tf.shape(scores)], axis=0)
     noisy = tf.where(where, labels + gumbel.noise(shape, seed), -float("inf"))
@@ -104,7 +123,7 @@ def _coupled_rank_distil_of_dense(scores, labels, where, temperature, seed, samp
     return _zero_without_relevant(tf.reduce_mean(losses, axis=0), labels)
 
 
-def _plackett_luce(scores, where, top_k=None):
+def _plackett_luce(scores: tf.Tensor, where: tf.Tensor, top_k: int | None = None) -> tf.Tensor:
     """Returns the negative log-likelihood of the order in which the classes come, masked ones last."""
     remaining = tf.math.cumulative_logsumexp(tf.where(where, scores, ranks.MASKED), axis=-1, reverse=True)
     counts = where
@@ -113,7 +132,7 @@ def _plackett_luce(scores, where, top_k=None):
     return tf.reduce_sum(tf.where(counts, remaining - scores, 0.0), axis=-1)
 
 
-def _zero_without_relevant(losses, labels):
+def _zero_without_relevant(losses: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     return tf.where(tf.reduce_any(labels > 0.0, axis=-1), losses, 0.0)
 
 

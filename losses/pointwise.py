@@ -1,8 +1,10 @@
 """Losses of each class by itself: squared errors, sigmoid cross entropy, and mixtures of several scores."""
 
 import numbers
+from typing import Any
 
 import tensorflow as tf
+from tensorflow.types.experimental import TensorLike
 from tensorflow_ranking.python import losses_impl
 
 from rank4class.losses import base
@@ -24,7 +26,13 @@ __all__ = [
 ]
 
 
-def mse(scores, labels, *, where=None, weights=None):
+def mse(
+    scores: TensorLike,
+    labels: TensorLike,
+    *,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
+) -> tf.Tensor:
     r"""Mean squared error against the one-hot label.
 
     $$\ell = \frac{1}{n} \sum_j (s_j - [j = y])^2$$
@@ -45,20 +53,28 @@ def mse(scores, labels, *, where=None, weights=None):
     return base.evaluate(_mse_of_ids, _mse_of_dense, scores, labels, where, weights)
 
 
-def _mse_of_ids(scores, labels, where):
+def _mse_of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
     return _mean_of_ids(sums.squared, scores, labels, where, scale=1.0, target=1.0)
 
 
-def _mse_of_dense(scores, labels, where):
+def _mse_of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
     return _mean_of_tf_ranking(losses_impl.MeanSquaredLoss(None), scores, labels, where)
 
 
-def _mean_of_ids(term, scores, labels, where, *, scale, target):
+def _mean_of_ids(
+    term: sums.Term,
+    scores: tf.Tensor,
+    labels: tf.Tensor,
+    where: tf.Tensor | None,
+    *,
+    scale: float,
+    target: float,
+) -> tf.Tensor:
     total = sums.item_sum(term, scores, labels, where, scale=scale, target=target)
     return tf.math.divide_no_nan(total, ranks.list_size(scores, where))
 
 
-def _mean_of_tf_ranking(impl, scores, labels, where):
+def _mean_of_tf_ranking(impl: Any, scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
     total = base.tf_ranking_loss(impl, scores, labels, where)
     return tf.math.divide_no_nan(total, ranks.list_size(total, where))
 
@@ -74,7 +90,15 @@ class MSE(base.RankingLoss):
     function = staticmethod(mse)
 
 
-def rescaled_mse(scores, labels, *, where=None, weights=None, kappa: float = 15.0, target: float = 30.0):
+def rescaled_mse(
+    scores: TensorLike,
+    labels: TensorLike,
+    *,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
+    kappa: float = 15.0,
+    target: float = 30.0,
+) -> tf.Tensor:
     r"""Mean squared error with a larger target and weight for the true class.
 
     $$\ell = \frac{1}{n} \Big(\kappa (s_y - M)^2 + \sum_{j \ne y} s_j^2\Big)$$
@@ -104,11 +128,15 @@ def rescaled_mse(scores, labels, *, where=None, weights=None, kappa: float = 15.
     return base.evaluate(*forms, scores, labels, where, weights, **options)
 
 
-def _rescaled_mse_of_ids(scores, labels, where, kappa, target):
+def _rescaled_mse_of_ids(
+    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None, kappa: float, target: float
+) -> tf.Tensor:
     return _mean_of_ids(sums.squared, scores, labels, where, scale=kappa**0.5, target=target)
 
 
-def _rescaled_mse_of_dense(scores, labels, where, kappa, target):
+def _rescaled_mse_of_dense(
+    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, kappa: float, target: float
+) -> tf.Tensor:
     """TF-Ranking has no such loss."""
     weights = 1.0 + (kappa - 1.0) * labels
     losses = tf.where(where, weights * tf.square(scores - target * labels), 0.0)
@@ -127,7 +155,14 @@ class RescaledMSE(base.RankingLoss):
     function = staticmethod(rescaled_mse)
 
 
-def sigmoid_cross_entropy(scores, labels, *, where=None, weights=None, temperature: float = 1.0):
+def sigmoid_cross_entropy(
+    scores: TensorLike,
+    labels: TensorLike,
+    *,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
+    temperature: float = 1.0,
+) -> tf.Tensor:
     r"""Mean cross entropy of one binary problem per class: is it the true one?
 
     $$\ell = \frac{1}{n} \Big(\log(1 + e^{-s_y / \tau}) + \sum_{j \ne y} \log(1 + e^{s_j / \tau})\Big)$$
@@ -146,11 +181,15 @@ def sigmoid_cross_entropy(scores, labels, *, where=None, weights=None, temperatu
     return base.evaluate(*forms, scores, labels, where, weights, temperature=temperature)
 
 
-def _sigmoid_cross_entropy_of_ids(scores, labels, where, temperature):
+def _sigmoid_cross_entropy_of_ids(
+    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None, temperature: float
+) -> tf.Tensor:
     return _mean_of_ids(sums.logistic, scores / temperature, labels, where, scale=-1.0, target=0.0)
 
 
-def _sigmoid_cross_entropy_of_dense(scores, labels, where, temperature):
+def _sigmoid_cross_entropy_of_dense(
+    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float
+) -> tf.Tensor:
     impl = losses_impl.SigmoidCrossEntropyLoss(None)
     return _mean_of_tf_ranking(impl, scores / temperature, labels, where)
 
@@ -166,7 +205,14 @@ class SigmoidCrossEntropy(base.RankingLoss):
     function = staticmethod(sigmoid_cross_entropy)
 
 
-def ordinal(scores, labels, *, where=None, weights=None, use_fraction_label: bool = False):
+def ordinal(
+    scores: TensorLike,
+    labels: TensorLike,
+    *,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
+    use_fraction_label: bool = False,
+) -> tf.Tensor:
     r"""Ordinal loss: one binary problem per level, is the label at least that high?
 
     $$\ell = \frac{1}{n} \sum_j \sum_{l=1}^{L} \text{CE}([t_j \ge l], \sigma(s_{jl}))$$
@@ -189,7 +235,9 @@ def ordinal(scores, labels, *, where=None, weights=None, use_fraction_label: boo
     return base.evaluate(None, _ordinal_of_dense, scores, labels, where, weights, **options)
 
 
-def _ordinal_of_dense(scores, labels, where, use_fraction_label):
+def _ordinal_of_dense(
+    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, use_fraction_label: bool
+) -> tf.Tensor:
     impl = losses_impl.OrdinalLoss(None, scores.shape[-1], use_fraction_label=use_fraction_label)
     return _mean_of_tf_ranking(impl, scores, labels, where)
 
@@ -206,7 +254,14 @@ class Ordinal(base.RankingLoss):
     heads = True
 
 
-def mixture_em(scores, labels, *, where=None, weights=None, alpha: float = 1.0):
+def mixture_em(
+    scores: TensorLike,
+    labels: TensorLike,
+    *,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
+    alpha: float = 1.0,
+) -> tf.Tensor:
     r"""Expectation maximization over a mixture of models: each list trains the models that explain it.
 
     $$\ell = \sum_h q_h \ell_h, \quad q_h \propto e^{-\alpha \ell_h}, \quad
@@ -231,7 +286,7 @@ def mixture_em(scores, labels, *, where=None, weights=None, alpha: float = 1.0):
     return base.evaluate(None, _mixture_em_of_dense, scores, labels, where, weights, **options)
 
 
-def _mixture_em_of_dense(scores, labels, where, alpha):
+def _mixture_em_of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, alpha: float) -> tf.Tensor:
     return base.tf_ranking_loss(losses_impl.MixtureEMLoss(None, alpha=alpha), scores, labels, where)
 
 
@@ -248,14 +303,14 @@ class MixtureEM(base.RankingLoss):
 
 
 def click_em(
-    scores,
-    labels,
+    scores: TensorLike,
+    labels: TensorLike,
     *,
-    where=None,
-    weights=None,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
     exam_loss_weight: float = 1.0,
     rel_loss_weight: float = 1.0,
-):
+) -> tf.Tensor:
     r"""Expectation maximization for clicks: a clicked class was examined and is relevant.
 
     The loss is the mean over the classes of the cross entropy of the two scores against the posterior
@@ -287,7 +342,9 @@ def click_em(
     return base.evaluate(None, _click_em_of_dense, scores, labels, where, weights, heads=True, **options)
 
 
-def _click_em_of_dense(scores, labels, where, exam_loss_weight, rel_loss_weight):
+def _click_em_of_dense(
+    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, exam_loss_weight: float, rel_loss_weight: float
+) -> tf.Tensor:
     impl = losses_impl.ClickEMLoss(None, exam_loss_weight=exam_loss_weight, rel_loss_weight=rel_loss_weight)
     return _mean_of_tf_ranking(impl, scores, labels, where)
 

@@ -1,9 +1,12 @@
 """Losses by name. Importing this module registers all of them."""
 
-from rank4class.losses import (
-    stochastic,
-)
-from rank4class.losses.base import BATCH_LOSSES, LOSSES
+from typing import Any
+
+from rank4class.losses import stochastic
+from rank4class.losses.base import BATCH_LOSSES, LOSSES, RankingLoss
+from rank4class.registry import Registry
+
+_NOISE_OPTIONS = ("samples", "gumbel_temperature", "seed")
 
 
 def names() -> tuple[str, ...]:
@@ -15,7 +18,7 @@ def names() -> tuple[str, ...]:
     return tuple(LOSSES)
 
 
-def get(name, **options):
+def get(name: str, **options: Any) -> RankingLoss:
     """Returns a Keras loss.
 
     Args:
@@ -37,30 +40,34 @@ def get(name, **options):
             raise ValueError(
                 f"{option}: loss {name!r} has no such option. It has: {', '.join(known) or 'none'}."
             )
-    return _build(name, options)
+    base = _base_of_gumbel(name)
+    if base is None:
+        return _registry_of(name)[name](**options)
+    of_noise = {key: options.pop(key) for key in (*_NOISE_OPTIONS, "reduction", "name") if key in options}
+    return stochastic.Gumbel(LOSSES[base](**options), **of_noise)
 
 
-def option_names(name) -> tuple[str, ...]:
+def option_names(name: str) -> tuple[str, ...]:
     """Returns the names of a loss's options.
 
     Raises:
-      ValueError: an unknown name; the message lists the known ones.
+      ValueError: an unknown name, or `gumbel_` before a loss that draws noise itself.
 
     >>> option_names("rescaled_mse")
     ('kappa', 'target')
     """
-    return tuple(_build(name, {}).options)
+    base = _base_of_gumbel(name)
+    if base is None:
+        return _registry_of(name).option_names(name)
+    stochastic.check_draws_no_noise(LOSSES[base].function)
+    return (*LOSSES.option_names(base), *_NOISE_OPTIONS)
 
 
-def _build(name, options):
+def _base_of_gumbel(name: str) -> str | None:
+    """Returns `NAME` of `gumbel_NAME`, or None for the name of a registered loss and for an unknown name."""
     base = name.removeprefix("gumbel_")
-    if name in BATCH_LOSSES:
-        return BATCH_LOSSES[name](**options)
-    if name in LOSSES or base == name or base not in LOSSES:
-        return LOSSES[name](**options)
-    of_noise = {key: value for key, value in options.items() if key in _NOISE_OPTIONS}
-    of_base = {key: value for key, value in options.items() if key not in _NOISE_OPTIONS}
-    return stochastic.Gumbel(LOSSES[base](**of_base), **of_noise)
+    return base if name not in LOSSES and base != name and base in LOSSES else None
 
 
-_NOISE_OPTIONS = ("samples", "gumbel_temperature", "seed", "reduction", "name")
+def _registry_of(name: str) -> Registry:
+    return BATCH_LOSSES if name in BATCH_LOSSES else LOSSES

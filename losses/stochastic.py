@@ -1,8 +1,11 @@
 """Losses averaged over Gumbel noise on the scores: a wrapper of any loss, and ApproxNDCG with it."""
 
 import inspect
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
+from tensorflow.types.experimental import TensorLike
 
 from rank4class.losses import approx, base
 from rank4class.losses.ops import arguments
@@ -11,7 +14,7 @@ from rank4class.losses.ops import gumbel as gumbel_noise
 __all__ = ["Gumbel", "GumbelApproxNDCG", "gumbel", "gumbel_approx_ndcg"]
 
 
-def gumbel(loss):
+def gumbel(loss: Callable) -> Callable:
     r"""Wraps a loss that draws no noise itself: returns its mean over noisy copies of the scores.
 
     $$\ell = \frac{1}{S} \sum_{i=1}^{S} \ell_0((s + g_i) / \tau_g), \quad g_i \sim \text{Gumbel}(0, 1)$$
@@ -35,17 +38,22 @@ def gumbel(loss):
       Bruch, Han, Bendersky, Najork (2020), "A stochastic treatment of learning to rank scoring
       functions".
     """
-    if "seed" in inspect.signature(loss).parameters:
-        raise ValueError(f"gumbel: {loss.__name__} draws noise already. Wrap another loss.")
-    if loss.__name__ in base.LOSSES and base.LOSSES[loss.__name__].heads:
-        raise ValueError(f"gumbel: {loss.__name__} takes several scores per class. Wrap another loss.")
+    check_draws_no_noise(loss)
 
     def noisy_loss(
-        scores, labels, *, seed, where=None, weights=None, samples=8, gumbel_temperature=1.0, **options
-    ):
+        scores: TensorLike,
+        labels: TensorLike,
+        *,
+        seed: TensorLike,
+        where: TensorLike | None = None,
+        weights: TensorLike | None = None,
+        samples: int = 8,
+        gumbel_temperature: float = 1.0,
+        **options: Any,
+    ) -> tf.Tensor:
         scores, labels, where, _ = base.checked(scores, labels, where)
 
-        def form(scores, labels, where):
+        def form(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
             return loss(scores, labels, where=where, **options)
 
         mean = averaged(form, seed, samples, gumbel_temperature)
@@ -54,7 +62,15 @@ def gumbel(loss):
     return noisy_loss
 
 
-def averaged(form, seed, samples, gumbel_temperature):
+def check_draws_no_noise(loss: Callable) -> None:
+    """Raises ValueError if a pure loss draws noise itself, or takes several scores per class."""
+    if "seed" in inspect.signature(loss).parameters:
+        raise ValueError(f"gumbel: {loss.__name__} draws noise already. Wrap another loss.")
+    if loss.__name__ in base.LOSSES and base.LOSSES[loss.__name__].heads:
+        raise ValueError(f"gumbel: {loss.__name__} takes several scores per class. Wrap another loss.")
+
+
+def averaged(form: Callable, seed: TensorLike, samples: int, gumbel_temperature: float) -> Callable:
     """Checks the options of the noise and wraps a form of labels: returns its mean over noisy scores."""
     check_seed(seed)
     arguments.check_count("samples", samples)
@@ -62,7 +78,7 @@ def averaged(form, seed, samples, gumbel_temperature):
     return gumbel_noise.average(form, samples=samples, seed=seed, temperature=gumbel_temperature)
 
 
-def check_seed(seed):
+def check_seed(seed: TensorLike) -> None:
     """Raises ValueError unless a seed has the shape `[2]`."""
     shape = tf.convert_to_tensor(seed).shape
     if shape != [2]:
@@ -87,34 +103,43 @@ class Gumbel(base.RankingLoss):
     0.0
     """
 
-    def __init__(self, loss, *, samples=8, gumbel_temperature=1.0, seed=0, reduction=base.AUTO, name=None):
+    def __init__(
+        self,
+        loss: base.RankingLoss,
+        *,
+        samples: int = 8,
+        gumbel_temperature: float = 1.0,
+        seed: int = 0,
+        reduction: str = base.AUTO,
+        name: str | None = None,
+    ) -> None:
         if not isinstance(loss, base.RankingLoss):
             raise TypeError(f"Gumbel wraps a loss of this package, such as Softmax(), not {loss!r}")
-        gumbel(loss.function)  # raises an error for a loss that it cannot wrap
         tf.keras.losses.Loss.__init__(self, reduction=reduction, name=name or f"gumbel_{loss.name}")
+        check_draws_no_noise(loss.function)
         self.loss = loss
         self.noise = {"samples": samples, "gumbel_temperature": gumbel_temperature, "seed": seed}
         self.options = {**loss.options, **self.noise}
 
     @property
-    def function(self):
+    def function(self) -> Callable:
         return gumbel(self.loss.function)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**tf.keras.losses.Loss.get_config(self), "loss": self.loss, **self.noise}
 
 
 def gumbel_approx_ndcg(
-    scores,
-    labels,
+    scores: TensorLike,
+    labels: TensorLike,
     *,
-    seed,
-    where=None,
-    weights=None,
+    seed: TensorLike,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
     temperature: float = 0.1,
     samples: int = 8,
     gumbel_temperature: float = 1.0,
-):
+) -> tf.Tensor:
     r"""ApproxNDCG on scores with Gumbel noise, averaged over samples: `gumbel(approx_ndcg)`.
 
     Args:

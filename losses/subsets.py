@@ -1,6 +1,7 @@
 """Likelihoods of sets of classes under n-choose-k models."""
 
 import tensorflow as tf
+from tensorflow.types.experimental import TensorLike
 
 from rank4class.losses import base, cross_entropy
 from rank4class.losses.ops import arguments, label_checks, ranks, set_sizes
@@ -11,7 +12,15 @@ __all__ = ["CountLikelihood", "NChooseK", "TopKGain", "n_choose_k", "top_k_gain"
 _SMALLEST_GAIN = 1e-24
 
 
-def n_choose_k(scores, labels, *, where=None, weights=None, temperature: float = 1.0, levels: int = 2):
+def n_choose_k(
+    scores: TensorLike,
+    labels: TensorLike,
+    *,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
+    temperature: float = 1.0,
+    levels: int = 2,
+) -> tf.Tensor:
     r"""Negative log-likelihood of the relevant classes among all sets of the same size.
 
     $$\ell = \log Z_k(s) - \sum_{t_j = 1} s_j, \quad Z_k(s) = \sum_{|c| = k} \exp \sum_{j \in c} s_j$$
@@ -48,12 +57,16 @@ def n_choose_k(scores, labels, *, where=None, weights=None, temperature: float =
     return base.evaluate(_n_choose_k_of_ids, _n_choose_k_of_dense, scores, labels, where, weights, **options)
 
 
-def _n_choose_k_of_ids(scores, labels, where, temperature, levels):
+def _n_choose_k_of_ids(
+    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None, temperature: float, levels: int
+) -> tf.Tensor:
     del levels  # the one relevant class is on one level
     return cross_entropy.softmax_of_ids(scores, labels, where, temperature)
 
 
-def _n_choose_k_of_dense(scores, labels, where, temperature, levels):
+def _n_choose_k_of_dense(
+    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float, levels: int
+) -> tf.Tensor:
     scores, remaining, total = tf.cast(scores / temperature, tf.float64), where, 0.0
     for level in range(levels - 1, 0, -1):
         chosen = remaining & (labels == level)
@@ -74,7 +87,15 @@ class NChooseK(base.RankingLoss):
     function = staticmethod(n_choose_k)
 
 
-def top_k_gain(scores, labels, *, where=None, weights=None, temperature: float = 1.0, k: int = 1):
+def top_k_gain(
+    scores: TensorLike,
+    labels: TensorLike,
+    *,
+    where: TensorLike | None = None,
+    weights: TensorLike | None = None,
+    temperature: float = 1.0,
+    k: int = 1,
+) -> tf.Tensor:
     r"""Negative logarithm of the probability that the true class is among `K` chosen classes.
 
     $$\ell = -\log \frac{\sum_j t_j \pi_j}{\sum_{j \le K} t_{[j]}}, \quad \pi_j = p(j \in c \mid K)$$
@@ -106,7 +127,9 @@ def top_k_gain(scores, labels, *, where=None, weights=None, temperature: float =
     return base.evaluate(_top_k_gain_of_ids, _top_k_gain_of_dense, scores, labels, where, weights, **options)
 
 
-def _top_k_gain_of_ids(scores, labels, where, temperature, k):
+def _top_k_gain_of_ids(
+    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None, temperature: float, k: int
+) -> tf.Tensor:
     """Uses that the sets of `k` with the true class are the sets of `k - 1` of the other classes."""
     scores = tf.cast(scores / temperature, tf.float64)
     others = ranks.others(scores, labels, where)
@@ -118,7 +141,9 @@ def _top_k_gain_of_ids(scores, labels, where, temperature, k):
     return base.zero_without_relevant(tf.maximum(losses, 0.0), labels, where)
 
 
-def _top_k_gain_of_dense(scores, labels, where, temperature, k):
+def _top_k_gain_of_dense(
+    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float, k: int
+) -> tf.Tensor:
     size = tf.math.count_nonzero(where, axis=-1, dtype=tf.int32)
     scores = tf.cast(scores / temperature, tf.float64)
     shares = model.marginals(scores, tf.minimum(k, size), where=where)
@@ -152,10 +177,10 @@ class CountLikelihood(tf.keras.losses.Loss):
     0.5
     """
 
-    def __init__(self, *, reduction=base.AUTO, name="count_likelihood"):
+    def __init__(self, *, reduction: str = base.AUTO, name: str = "count_likelihood") -> None:
         super().__init__(reduction=reduction, name=name)
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
         y_true = arguments.dense("y_true", y_true)
         are_ids = y_true.shape.rank == 2 and y_true.shape[1] == 1
         return set_sizes.count_nll(y_pred, tf.squeeze(y_true, axis=1) if are_ids else y_true)

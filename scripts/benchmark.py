@@ -1,46 +1,32 @@
-"""Time and memory of losses, metrics or interactions, as ratios to baselines measured in the same run.
+"""Time and memory of a suite, as ratios to baselines measured in the same run.
 
 python -m rank4class.scripts.benchmark --suite=losses --json=losses.jsonl
 """
 
 from absl import flags
 
-from rank4class.scripts import main as door
+from rank4class.scripts import main as command
+from rank4class.scripts.benchmarks import suites
 
-SUITES = (  # of `benchmarks.suites`
-    "losses",
-    "metrics",
-    "interactions",
-    "projections",
-    "n_choose_k",
-    "sorters",
-    "data",
-    "training",
-)
-
-_SUITE = flags.DEFINE_enum("suite", "losses", SUITES, "What to measure.")
-_SIZES = flags.DEFINE_list("sizes", None, "Sizes such as 64x1000; by default the suite's own.")
-_NAMES = flags.DEFINE_list("names", None, "What of the suite to measure; all by default.")
-_JSON = flags.DEFINE_string("json", None, "File for one JSON object a row and line.")
+_SUITE = flags.DEFINE_enum("suite", "losses", suites.names(), "The suite to measure.")
+_SIZES = flags.DEFINE_list("sizes", None, "Sizes such as 64x1000; by default those of the suite.")
+_NAMES = flags.DEFINE_list("names", None, "Members of the suite to measure; by default all.")
+_JSON = flags.DEFINE_string("json", None, "File for one JSON object per row.")
 
 
-def main():
+def main() -> None:
     from rank4class.pipelines.reporting import tables
-    from rank4class.scripts.benchmarks import measurement, suites
+    from rank4class.scripts.benchmarks import measurement
 
-    sizes = suites.SUITES[_SUITE.value].sizes if _SIZES.value is None else _SIZES.value
-    lines = []
     if _JSON.value:
-        open(_JSON.value, "w", encoding="utf-8").close()  # what cannot be written is better known now
-    for rows in measurement.run(_SUITE.value, sizes, _NAMES.value or None):
-        print(
-            f"\n{rows[0].suite}, {rows[0].size}\n\n{tables.text_table(measurement.table(rows))}", flush=True
-        )
-        lines += map(measurement.to_json, rows)
+        open(_JSON.value, "w", encoding="utf-8").close()  # raises an error before the measurement
+    for rows in measurement.run(_SUITE.value, _SIZES.value, _NAMES.value or ()):
+        title = f"{rows[0].suite}, {rows[0].size}"
+        print(f"\n{title}\n\n{tables.text_table(measurement.table(rows))}", flush=True)
         if _JSON.value:
-            with open(_JSON.value, "w", encoding="utf-8") as file:
-                file.write("\n".join(lines) + "\n")
+            with open(_JSON.value, "a", encoding="utf-8") as file:
+                file.writelines(f"{measurement.to_json(row)}\n" for row in rows)
 
 
 if __name__ == "__main__":
-    door.run(main)
+    command.run(main)

@@ -168,7 +168,7 @@ def _parse(argv):
 
 def _help(argv):
     """Returns the help of the command that runs: its flags and the fields of its config, with defaults."""
-    lines = [sys.modules["__main__"].__doc__.strip(), "", "Flags:"]
+    lines = [(sys.modules["__main__"].__doc__ or "").strip(), "", "Flags:"]
     defined = [
         flag for module in (sys.argv[0], __name__) for flag in flags.FLAGS.get_flags_for_module(module)
     ]

@@ -74,7 +74,7 @@ def test_help_shows_the_defaults():
     assert "(default: 'dot,lc_mlp,concat_mlp')" in sweep
     assert f"<{'|'.join(sorters.LEARNED)}>: What to train. (default: 'equivariant')" in sorter
     assert sorter_config.LEARNED == sorters.LEARNED
-    assert f"<{'|'.join(suites.SUITES)}>:" in "".join(benchmark.split("\n      "))
+    assert f"<{'|'.join(suites.names())}>:" in "".join(benchmark.split("\n      "))
     words = " ".join(experiments.split())
     assert f"<sorting|{'|'.join(study.TASKS)}|multi_label>: " in words
     assert f"(default: '{','.join(study.RANK_FNS)}')" in words

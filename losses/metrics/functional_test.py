@@ -12,7 +12,7 @@ import tensorflow_ranking as tfr
 
 from rank4class import losses
 from rank4class.losses import metrics
-from rank4class.losses.metrics import functional
+from rank4class.losses.metrics import forms
 from rank4class.losses.ops import ranks
 
 NAMES = (
@@ -463,7 +463,7 @@ def test_places_are_those_of_the_full_sort():
     by_score_then_gain = np.lexsort([labels, -scores])
     full = np.argsort(by_score_then_gain, axis=1) + 1
     most = int((labels > 0.0).sum(axis=1).max())
-    order = functional._order(tf.constant(scores), tf.constant(labels), "worst", most)
+    order = forms.in_order(tf.constant(scores), tf.constant(labels), "worst", most)
     for i in range(9):
         is_relevant = order.relevant[i] > 0.0
         np.testing.assert_array_equal(np.sort(order.rank[i][is_relevant]), np.sort(full[i][labels[i] > 0.0]))

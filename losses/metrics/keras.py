@@ -6,19 +6,35 @@ any number of replicas. See `losses.metrics.functional` for the definitions, tie
 and examples without a relevant class.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
+from tensorflow.types.experimental import TensorLike
 
 from rank4class.losses.base import squeeze_ids
-from rank4class.losses.metrics import functional
+from rank4class.losses.metrics import forms, functional
 from rank4class.losses.ops import arguments, top_relevant
 
-METRICS = {}  # pattern of a name, with a group for K -> class
+__all__ = [
+    "MAP",
+    "MRR",
+    "NDCG",
+    "MeanRank",
+    "Precision",
+    "RankingMetric",
+    "Recall",
+    "TopKAccuracy",
+    "TopKError",
+]
+
+METRICS: "dict[str, Callable[..., RankingMetric]]" = {}  # by the pattern of its name, with a group for K
 
 
-def _register(*patterns):
+def _register(*patterns: str) -> Callable:
     """Adds a Keras metric to `METRICS` under patterns of names and lets Keras load it."""
 
-    def add(metric):
+    def add(metric: type[RankingMetric]) -> type[RankingMetric]:
         METRICS.update(dict.fromkeys(patterns, metric))
         return tf.keras.utils.register_keras_serializable(package="rank4class")(metric)
 
@@ -40,13 +56,20 @@ class RankingMetric(tf.keras.metrics.Mean):
       ValueError: unknown `ties`, or an invalid `max_relevant`.
     """
 
-    function = None
-    function_of_rank = None
+    function: Any = None
+    function_of_rank: Any = None
     default_name = ""
     percent = True  # reported in percent
     higher_is_better = True
 
-    def __init__(self, ties="worst", name=None, dtype=None, max_relevant=None, **options):
+    def __init__(
+        self,
+        ties: str = "worst",
+        name: str | None = None,
+        dtype: tf.DType | str | None = None,
+        max_relevant: int | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(name=name or self.default_name.format(**options), dtype=dtype)
         arguments.check_choice("ties", ties, functional.TIES)
         top_relevant.check_most(max_relevant)
@@ -54,20 +77,22 @@ class RankingMetric(tf.keras.metrics.Mean):
         self.max_relevant = max_relevant
         self.options = options
 
-    def of_rank(self, rank):
+    def of_rank(self, rank: tf.Tensor) -> tf.Tensor:
         """Returns each instance's value from the rank of its true class (`ranks.hard_rank`)."""
         return self.function_of_rank(rank, **self.options)
 
-    def of_scores(self, scores, labels):
+    def of_scores(self, scores: TensorLike, labels: TensorLike) -> tf.Tensor:
         """Returns each instance's value from its scores `[B, n]` and its labels, as in `update_state`."""
-        given = {"ties": self.ties, "max_relevant": self.max_relevant}
-        return self.function(scores, labels, **given, **self.options)
+        options = {"ties": self.ties, "max_relevant": self.max_relevant}
+        return self.function(scores, labels, **options, **self.options)
 
-    def check_classes(self, num_classes):
+    def check_classes(self, num_classes: int) -> None:
         """Raises ValueError if the metric is trivial for that number of classes."""
         del num_classes  # most metrics allow any number
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(
+        self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
+    ) -> tf.Operation | None:
         y_pred = arguments.dense("y_pred", y_pred)
         values = self.of_scores(y_pred, squeeze_ids(y_true, y_pred))
         if sample_weight is not None:
@@ -77,12 +102,12 @@ class RankingMetric(tf.keras.metrics.Mean):
             values = tf.where(sample_weight == 0.0, 0.0, values)
         return super().update_state(values, sample_weight)
 
-    def get_config(self):
-        own = {"ties": self.ties, "max_relevant": self.max_relevant}
-        return {**super().get_config(), **own, **self.options}
+    def get_config(self) -> dict[str, Any]:
+        common = {"ties": self.ties, "max_relevant": self.max_relevant}
+        return {**super().get_config(), **common, **self.options}
 
 
-def _as_values(sample_weight, values):
+def _as_values(sample_weight: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     """Broadcasts weights `[B]` or `[B, 1]` to the shape of the values, `[B]` or `[B, T]`."""
     if sample_weight.shape.rank == values.shape.rank + 1:
         sample_weight = tf.squeeze(sample_weight, axis=-1)
@@ -92,8 +117,18 @@ def _as_values(sample_weight, values):
 
 
 class _AtK(RankingMetric):
-    def __init__(self, k, ties="worst", name=None, dtype=None, max_relevant=None):
-        super().__init__(ties, name, dtype, max_relevant, k=k)
+    """A metric of the first K classes, or of the whole list if K is None."""
+
+    def __init__(
+        self,
+        k: int | None = None,
+        ties: str = "worst",
+        name: str | None = None,
+        dtype: tf.DType | str | None = None,
+        max_relevant: int | None = None,
+    ) -> None:
+        whole_list = self.default_name.removesuffix("@{k}") if k is None else None
+        super().__init__(ties, name or whole_list, dtype, max_relevant, k=k)
         if k is not None:
             functional.check_cutoff(self.name, k)
 
@@ -101,16 +136,35 @@ class _AtK(RankingMetric):
 class _AmongK(_AtK):
     """A metric that is trivial for the first K of K classes, and so requires a smaller K."""
 
-    def __init__(self, k, ties="worst", name=None, dtype=None, max_relevant=None):
+    def __init__(
+        self,
+        k: int,
+        ties: str = "worst",
+        name: str | None = None,
+        dtype: tf.DType | str | None = None,
+        max_relevant: int | None = None,
+    ) -> None:
         super().__init__(k, ties, name, dtype, max_relevant)
         functional.check_cutoff(self.name, k)
 
-    def check_classes(self, num_classes):
+    def check_classes(self, num_classes: int) -> None:
         functional.check_k(self.options["k"], num_classes)
 
 
+class _TopK(_AmongK):
+    def __init__(
+        self,
+        k: int = 1,
+        ties: str = "worst",
+        name: str | None = None,
+        dtype: tf.DType | str | None = None,
+        max_relevant: int | None = None,
+    ) -> None:
+        super().__init__(k, ties, name, dtype, max_relevant)
+
+
 @_register(r"top(\d+)_accuracy")
-class TopKAccuracy(_AmongK):
+class TopKAccuracy(_TopK):
     """Share of instances with a relevant class among the first `k`; see `functional.top_k_accuracy`.
 
     >>> metric = TopKAccuracy(k=2)
@@ -120,15 +174,12 @@ class TopKAccuracy(_AmongK):
     """
 
     function = staticmethod(functional.top_k_accuracy)
-    function_of_rank = staticmethod(functional.top_k_accuracy_of_rank)
+    function_of_rank = staticmethod(forms.top_k_accuracy_of_rank)
     default_name = "top{k}_accuracy"
-
-    def __init__(self, k=1, ties="worst", name=None, dtype=None, max_relevant=None):
-        super().__init__(k, ties, name, dtype, max_relevant)
 
 
 @_register(r"top(\d+)_error")
-class TopKError(_AmongK):
+class TopKError(_TopK):
     """Share of instances without a relevant class among the first `k`; see `functional.top_k_error`.
 
     >>> metric = TopKError(k=1)
@@ -138,12 +189,9 @@ class TopKError(_AmongK):
     """
 
     function = staticmethod(functional.top_k_error)
-    function_of_rank = staticmethod(functional.top_k_error_of_rank)
+    function_of_rank = staticmethod(forms.top_k_error_of_rank)
     default_name = "top{k}_error"
     higher_is_better = False
-
-    def __init__(self, k=1, ties="worst", name=None, dtype=None, max_relevant=None):
-        super().__init__(k, ties, name, dtype, max_relevant)
 
 
 @_register(r"ndcg@(\d+)", "ndcg")
@@ -157,10 +205,8 @@ class NDCG(_AtK):
     """
 
     function = staticmethod(functional.ndcg)
-    function_of_rank = staticmethod(functional.ndcg_of_rank)
-
-    def __init__(self, k=None, ties="worst", name=None, dtype=None, max_relevant=None):
-        super().__init__(k, ties, name or ("ndcg" if k is None else f"ndcg@{k}"), dtype, max_relevant)
+    function_of_rank = staticmethod(forms.ndcg_of_rank)
+    default_name = "ndcg@{k}"
 
 
 @_register("mrr")
@@ -174,7 +220,7 @@ class MRR(RankingMetric):
     """
 
     function = staticmethod(functional.mrr)
-    function_of_rank = staticmethod(functional.mrr_of_rank)
+    function_of_rank = staticmethod(forms.mrr_of_rank)
     default_name = "mrr"
 
 
@@ -189,7 +235,7 @@ class MeanRank(RankingMetric):
     """
 
     function = staticmethod(functional.mean_rank)
-    function_of_rank = staticmethod(functional.mean_rank_of_rank)
+    function_of_rank = staticmethod(forms.mean_rank_of_rank)
     default_name = "mean_rank"
     percent = False
     higher_is_better = False
@@ -206,7 +252,7 @@ class Precision(_AmongK):
     """
 
     function = staticmethod(functional.precision)
-    function_of_rank = staticmethod(functional.precision_of_rank)
+    function_of_rank = staticmethod(forms.precision_of_rank)
     default_name = "precision@{k}"
 
 
@@ -221,7 +267,7 @@ class Recall(_AmongK):
     """
 
     function = staticmethod(functional.recall)
-    function_of_rank = staticmethod(functional.recall_of_rank)
+    function_of_rank = staticmethod(forms.recall_of_rank)
     default_name = "recall@{k}"
 
 
@@ -236,7 +282,5 @@ class MAP(_AtK):
     """
 
     function = staticmethod(functional.average_precision)
-    function_of_rank = staticmethod(functional.average_precision_of_rank)
-
-    def __init__(self, k=None, ties="worst", name=None, dtype=None, max_relevant=None):
-        super().__init__(k, ties, name or ("map" if k is None else f"map@{k}"), dtype, max_relevant)
+    function_of_rank = staticmethod(forms.average_precision_of_rank)
+    default_name = "map@{k}"

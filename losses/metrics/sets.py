@@ -13,11 +13,16 @@ import dataclasses
 from collections.abc import Callable
 
 import tensorflow as tf
+from tensorflow.types.experimental import TensorLike
 
 from rank4class.losses.ops import arguments, label_checks, set_sizes
 
+__all__ = ["SET_METRICS", "SetMetric", "exact_match", "nll"]
 
-def nll(scores, labels, log_prior, *, where=None):
+
+def nll(
+    scores: TensorLike, labels: TensorLike, log_prior: TensorLike, *, where: TensorLike | None = None
+) -> tf.Tensor:
     r"""Returns the negative log-likelihood of the set, in nats.
 
     $$-\log p(k) - \log p(c \mid k)$$
@@ -41,7 +46,9 @@ def nll(scores, labels, log_prior, *, where=None):
     return tf.cast(tf.where(tf.math.is_nan(value) | ~valid, float("inf"), value), tf.float32)
 
 
-def exact_match(scores, labels, log_prior, *, where=None):
+def exact_match(
+    scores: TensorLike, labels: TensorLike, log_prior: TensorLike, *, where: TensorLike | None = None
+) -> tf.Tensor:
     """Returns whether the most probable set, over all sizes, is the true one.
 
     Args:
@@ -56,14 +63,14 @@ def exact_match(scores, labels, log_prior, *, where=None):
     scores = arguments.dense("scores", scores)
     chosen, valid = _chosen(scores, labels, where)
     chosen = chosen if where is None else chosen & where
-    found = set_sizes.most_probable(scores, log_prior, where=where)
+    predicted = set_sizes.most_probable(scores, log_prior, where=where)
     # The likelihood of invalid input is not finite.
-    likelihood = set_sizes.log_likelihood(scores, found, log_prior, where=where)
-    same = tf.reduce_all(found == chosen, axis=-1)
+    likelihood = set_sizes.log_likelihood(scores, predicted, log_prior, where=where)
+    same = tf.reduce_all(predicted == chosen, axis=-1)
     return tf.cast(same & valid & tf.math.is_finite(likelihood), tf.float32)
 
 
-def _chosen(scores, labels, where):
+def _chosen(scores: tf.Tensor, labels: TensorLike, where: TensorLike | None) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the classes of each set, bool `[..., n]`, and whether its labels are valid, bool `[...]`."""
     labels = arguments.dense("labels", labels)
     if labels.dtype.is_integer and labels.shape.rank == scores.shape.rank - 1:
@@ -88,7 +95,7 @@ class SetMetric:
     percent: bool
     higher_is_better: bool
 
-    def check_classes(self, num_classes):
+    def check_classes(self, num_classes: int) -> None:
         """Allows any number of classes."""
 
 

@@ -1,12 +1,14 @@
 """Checks of the arguments that losses, metrics and projections share."""
 
 import numbers
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import tensorflow as tf
+from tensorflow.types.experimental import TensorLike
 
 
-def dense(name, values):
+def dense(name: str, values: Any) -> tf.Tensor:
     """Returns numbers as a dense tensor; raises ValueError, which names the argument, for anything else.
 
     >>> dense("scores", {"scores": tf.zeros([2, 3]), "log_counts": tf.zeros([2, 4])})
@@ -41,7 +43,7 @@ def dense(name, values):
     return tensor
 
 
-def broadcast(name, values, dtype, to):
+def broadcast(name: str, values: TensorLike, dtype: tf.DType, to: tf.Tensor) -> tf.Tensor:
     """Returns values in a tensor's shape; raises ValueError, which names them, if they do not fit.
 
     >>> broadcast("where", [True, False], tf.bool, tf.zeros([3, 2])).shape
@@ -57,19 +59,19 @@ def broadcast(name, values, dtype, to):
     return tf.broadcast_to(tensor, tf.shape(to))
 
 
-def length(lists):
+def length(lists: tf.Tensor) -> int | tf.Tensor:
     """Returns the size of the last axis: an int, or a scalar tensor if it is known only at run time."""
     return lists.shape[-1] or tf.shape(lists)[-1]
 
 
-def widen(labels):
+def widen(labels: tf.Tensor) -> tf.Tensor:
     """Returns class ids as int32 or int64, which can count any number of classes."""
     if labels.dtype in (tf.int32, tf.int64):
         return labels
     return tf.cast(labels, tf.int64 if labels.dtype in (tf.uint32, tf.uint64) else tf.int32)
 
 
-def check_count(name, value, least=1):
+def check_count(name: str, value: Any, least: int = 1) -> None:
     """Raises ValueError unless a value is a whole number of at least `least`.
 
     >>> check_count("levels", 1, least=2)
@@ -77,35 +79,39 @@ def check_count(name, value, least=1):
     ...
     ValueError: levels=1: not a whole number of at least 2. Choose one.
     """
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or int(value) < least:
         raise ValueError(f"{name}={value!r}: not a whole number of at least {least}. Choose one.")
 
 
-def check_positive(name, value):
+def check_positive(name: str, value: Any) -> None:
     """Raises ValueError if a Python number is not above 0; tensors pass."""
-    if isinstance(value, numbers.Real) and not value > 0:
+    if isinstance(value, numbers.Real) and not float(value) > 0.0:
         raise ValueError(f"{name}={value}: not positive. Choose a value above 0.")
 
 
-def check_not_negative(name, value):
+def check_not_negative(name: str, value: Any) -> None:
     """Raises ValueError if a Python number is not at least 0; tensors pass."""
     if isinstance(value, numbers.Real) and not value >= 0:
         raise ValueError(f"{name}={value}: negative. Choose at least 0.")
 
 
-def check_choice(name, value, choices):
+def check_choice(name: str, value: str, choices: Collection[str]) -> None:
     """Raises ValueError if a value is not one of the choices."""
     if value not in choices:
         raise ValueError(f"{name}={value!r}: unknown. Choose one of {', '.join(choices)}.")
 
 
-def check_k(k, n):
+def check_k(k: Any, n: int | None) -> None:
     """Raises ValueError unless `k` is a whole number in `1..n`; an `n` of None is unknown."""
-    if not isinstance(k, numbers.Integral) or isinstance(k, bool) or k < 1 or (n is not None and k > n):
+    if (
+        not isinstance(k, numbers.Integral)
+        or isinstance(k, bool)
+        or not 1 <= int(k) <= (int(k) if n is None else n)
+    ):
         raise ValueError(f"k={k!r}: not a whole number in 1..{'n' if n is None else n}. Choose one.")
 
 
-def check_rank_fn(rank_fn):
+def check_rank_fn(rank_fn: Any) -> None:
     """Raises ValueError if `rank_fn` is not a function from scores to ranks."""
     if hasattr(rank_fn, "rank_fn"):
         raise ValueError(

@@ -1,9 +1,11 @@
 """Gains of classes and discounts of ranks."""
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
 
-def exponential_gains(labels):
+def exponential_gains(labels: tf.Tensor) -> tf.Tensor:
     r"""Returns the gains `2^t - 1`, divided by the largest `2^t` of the list.
 
     The scale cancels where gains are normalized. It keeps labels in the hundreds within float32, and the form
@@ -23,7 +25,7 @@ def exponential_gains(labels):
     return -tf.exp((labels - largest) * log_2) * tf.math.expm1(-labels * log_2)
 
 
-def discount(rank):
+def discount(rank: tf.Tensor) -> tf.Tensor:
     r"""Returns the discount of DCG, `1 / \log_2(1 + rank)`.
 
     >>> discount(tf.constant([1., 3.])).numpy()
@@ -32,7 +34,7 @@ def discount(rank):
     return tf.math.log(2.0) / tf.math.log1p(rank)
 
 
-def over_ideal(gains, discount_of):
+def over_ideal(gains: tf.Tensor, discount_of: Callable) -> tf.Tensor:
     """Returns gains divided by the discounted gain of the ideal order; 0 for a list without gains.
 
     Args:

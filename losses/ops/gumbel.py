@@ -1,9 +1,13 @@
 """Gumbel noise on scores, which samples ranks from the Plackett-Luce model of the scores."""
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
+from tensorflow.types.experimental import TensorLike
 
 
-def seed_from_scores(seed, scores):
+def seed_from_scores(seed: int, scores: tf.Tensor) -> tf.Tensor:
     """Derives a stateless seed from a fixed one and the bits of the scores.
 
     The same scores always get the same noise, and new scores get new noise: in eager mode, in a graph, under
@@ -25,7 +29,7 @@ def seed_from_scores(seed, scores):
     return tf.stack([tf.constant(seed, tf.int32), tf.reduce_sum(bits * places)])
 
 
-def noise(shape, seed):
+def noise(shape: tf.TensorShape | tf.Tensor | list[int], seed: TensorLike) -> tf.Tensor:
     r"""Draws from the standard Gumbel distribution, `g = -\log(-\log u)`, with `u` uniform on `(0, 1)`.
 
     Args:
@@ -41,7 +45,7 @@ def noise(shape, seed):
     return -tf.math.log(-tf.math.log(uniform))
 
 
-def perturb(scores, *, samples, seed, temperature=1.0):
+def perturb(scores: tf.Tensor, *, samples: int, seed: TensorLike, temperature: float = 1.0) -> tf.Tensor:
     r"""Adds Gumbel noise to scores.
 
     $$z = (s + g) / \tau_g, \quad g = -\log(-\log u), \quad u \sim U(0, 1)$$
@@ -63,16 +67,16 @@ def perturb(scores, *, samples, seed, temperature=1.0):
     return (scores + tf.ensure_shape(draws, [samples, *scores.shape])) / temperature
 
 
-def average(form, *, samples, seed, temperature):
+def average(form: Callable, *, samples: int, seed: TensorLike, temperature: float) -> Callable:
     """Wraps a loss `form(scores, labels, where, **options)`: returns its mean over noisy scores."""
 
-    def repeat(tensor):
+    def repeat(tensor: tf.Tensor | None) -> tf.Tensor | None:
         if tensor is None:
             return None
         tiled = tf.broadcast_to(tensor, tf.concat([[samples], tf.shape(tensor)], axis=0))
         return tf.ensure_shape(tiled, [samples, *tensor.shape])
 
-    def averaged(scores, labels, where, **options):
+    def averaged(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None, **options: Any) -> tf.Tensor:
         noisy = perturb(scores, samples=samples, seed=seed, temperature=temperature)
         return tf.reduce_mean(form(noisy, repeat(labels), repeat(where), **options), axis=0)
 

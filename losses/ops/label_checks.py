@@ -9,7 +9,7 @@ import tensorflow as tf
 from rank4class.losses.ops import arguments
 
 
-def ids(labels, n):
+def ids(labels: tf.Tensor, n: int | tf.Tensor) -> tf.Tensor:
     """Returns class ids as int32 or int64; raises ValueError if they are not ids within the classes."""
     if not labels.dtype.is_integer:
         raise ValueError(
@@ -23,7 +23,7 @@ def ids(labels, n):
     return labels
 
 
-def gains(labels, shape, where):
+def gains(labels: tf.Tensor, shape: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
     """Returns dense labels as float32 of a shape; raises ValueError if one that takes part is not a gain."""
     labels = tf.cast(labels, tf.float32)
     if not labels.shape.is_fully_defined():
@@ -39,7 +39,7 @@ def gains(labels, shape, where):
     return labels
 
 
-def assert_valid(labels, lists):
+def assert_valid(labels: tf.Tensor, lists: tf.Tensor) -> None:
     """Adds an assertion to a graph that labels are class ids or gains. Eager mode and XLA ignore it.
 
     Args:
@@ -63,23 +63,23 @@ def assert_valid(labels, lists):
     tf.raw_ops.Assert(condition=tf.reduce_all(valid), data=data)
 
 
-def known(labels, n):
+def known(labels: tf.Tensor, n: int | tf.Tensor) -> tf.Tensor:
     """Returns which class ids are within the classes, bool `[...]`."""
     return (labels >= 0) & (labels < tf.cast(n, labels.dtype))
 
 
-def valid_gains(labels, where):
+def valid_gains(labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
     """Returns which dense labels are gains or masked, bool `[..., n]`."""
     gain = tf.math.is_finite(labels) & (labels >= 0.0)
     return gain if where is None else gain | ~where
 
 
-def are_levels(labels, levels):
+def are_levels(labels: tf.Tensor, levels: int) -> tf.Tensor:
     """Returns which labels are whole numbers in `0..levels - 1`, bool `[..., n]`."""
     return (labels == tf.math.floor(labels)) & (labels >= 0.0) & (labels < levels)
 
 
-def check_levels(labels, levels):
+def check_levels(labels: tf.Tensor, levels: int | None) -> None:
     """Raises ValueError in eager mode if a label is not one of the levels; None allows any label."""
     if levels is None or not tf.executing_eagerly():
         return

@@ -16,7 +16,9 @@ from rank4class.losses.ops.gains import discount, exponential_gains, over_ideal
 NAMES = ("none", "ndcg", "mrr", "ndcg_loss2")
 
 
-def of_true_class(name, scores, labels, where):
+def of_true_class(
+    name: str, scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None
+) -> tf.Tensor | None:
     """Returns the weights of the pairs of the true class with every other class, in `O(n log n)`.
 
     Args:
@@ -39,7 +41,7 @@ def of_true_class(name, scores, labels, where):
     )
 
 
-def of_pairs(name, scores, labels, where):
+def of_pairs(name: str, scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor | None:
     """Returns the weights of all pairs of classes, in `O(n^2)`.
 
     Args:
@@ -65,7 +67,7 @@ def of_pairs(name, scores, labels, where):
     return tf.stop_gradient(gain_gap * swaps * ranks.list_size(scores, where)[..., None, None])
 
 
-def _swap(name, rank, other):
+def _swap(name: str, rank: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
     """Returns the absolute difference between the discounts of two ranks."""
     if name == "mrr":
         return tf.abs(1.0 / rank - 1.0 / other)

@@ -34,7 +34,10 @@ References:
   the shift.
 """
 
+from collections.abc import Callable
+
 import tensorflow as tf
+from tensorflow.types.experimental import TensorLike
 
 from rank4class.losses.ops import arguments
 from rank4class.losses.ops import poisson_binomial as coins
@@ -44,7 +47,7 @@ _TRIES = 8  # draws at a time
 _MOST_TRIES = 20_000
 
 
-def log_z(scores, k, *, where=None):
+def log_z(scores: TensorLike, k: TensorLike, *, where: TensorLike | None = None) -> tf.Tensor:
     r"""Returns the logarithm of the summed weights of all sets of `k` classes.
 
     $$\log Z_k(s) = \log \sum_{|c| = k} \exp \sum_{j \in c} s_j$$
@@ -63,8 +66,8 @@ def log_z(scores, k, *, where=None):
     scores, where, k, dtype = _checked(scores, k, where)
 
     @tf.custom_gradient
-    def value(scores):
-        def gradient(upstream):
+    def value(scores: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
             return upstream[..., None] * _marginals(scores, k, where)
 
         return _log_z(tf.stop_gradient(scores), k, where), gradient
@@ -72,7 +75,7 @@ def log_z(scores, k, *, where=None):
     return tf.cast(value(scores), dtype)
 
 
-def marginals(scores, k, *, where=None):
+def marginals(scores: TensorLike, k: TensorLike, *, where: TensorLike | None = None) -> tf.Tensor:
     r"""Returns the probability that each class is among the `k` chosen ones.
 
     $$\pi_j = p(j \in c \mid k) = \frac{\partial \log Z_k}{\partial s_j}$$
@@ -94,7 +97,7 @@ def marginals(scores, k, *, where=None):
     return tf.cast(_marginals(scores, k, where), dtype)
 
 
-def log_likelihood(scores, chosen, *, where=None):
+def log_likelihood(scores: TensorLike, chosen: TensorLike, *, where: TensorLike | None = None) -> tf.Tensor:
     r"""Returns the log-probability of a set among all sets of its size.
 
     $$\log p(c \mid k) = \sum_{j \in c} s_j - \log Z_k(s), \quad k = |c|$$
@@ -112,11 +115,13 @@ def log_likelihood(scores, chosen, *, where=None):
     scores, where, dtype = checked(scores, where)
     chosen = where & arguments.broadcast("chosen", chosen, tf.bool, scores)
     k = tf.math.count_nonzero(chosen, axis=-1, dtype=tf.int32)
-    own = tf.reduce_sum(tf.where(chosen, scores, 0.0), axis=-1)
-    return tf.cast(tf.minimum(own - log_z(scores, k, where=where), 0.0), dtype)
+    total = tf.reduce_sum(tf.where(chosen, scores, 0.0), axis=-1)
+    return tf.cast(tf.minimum(total - log_z(scores, k, where=where), 0.0), dtype)
 
 
-def sample(scores, k, seed, *, where=None):
+def sample(
+    scores: TensorLike, k: TensorLike, seed: TensorLike, *, where: TensorLike | None = None
+) -> tf.Tensor:
     """Draws a set of `k` classes from the model, exactly.
 
     Tosses the coins of the module's docstring until they show `k` heads: about `2.5 sqrt(v)` draws of `O(n)`.
@@ -138,9 +143,9 @@ def sample(scores, k, seed, *, where=None):
     chances = tf.where((k == 0.0)[..., None], tf.zeros_like(chances), chances)
     shape = tf.concat([[_TRIES], tf.shape(chances)], axis=0)
 
-    def toss(i, chosen, done):
-        own = tf.random.experimental.stateless_fold_in(tf.convert_to_tensor(seed), i)
-        heads = tf.random.stateless_uniform(shape, own, dtype=tf.float64) < chances
+    def toss(i: tf.Tensor, chosen: tf.Tensor, done: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        try_seed = tf.random.experimental.stateless_fold_in(tf.convert_to_tensor(seed), i)
+        heads = tf.random.stateless_uniform(shape, try_seed, dtype=tf.float64) < chances
         fits = tf.reduce_sum(tf.cast(heads, tf.float64), axis=-1) == k
         first = tf.argmax(tf.cast(fits, tf.int32), axis=0)
         drawn = tf.reduce_any(heads & tf.one_hot(first, _TRIES, True, False, axis=0)[..., None], axis=0)
@@ -160,7 +165,7 @@ def sample(scores, k, seed, *, where=None):
 
 
 @tf.function(jit_compile=True, autograph=False)
-def _log_z(scores, k, where):
+def _log_z(scores: tf.Tensor, k: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
     inner, edge = _inner(k, where)
     value = coins.log_z(coins.around(scores, inner, where), scores, where)
     total = tf.reduce_sum(tf.where(where, scores, 0.0), axis=-1)
@@ -168,14 +173,14 @@ def _log_z(scores, k, where):
     return value + _nan_if_invalid(scores, where, k)
 
 
-def _marginals(scores, k, where):
+def _marginals(scores: tf.Tensor, k: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
     @tf.custom_gradient
-    def value(scores):
+    def value(scores: tf.Tensor) -> tuple[tf.Tensor, Callable]:
         return _shares(tf.stop_gradient(scores), k, where), lambda upstream: slope(scores, upstream)
 
     @tf.custom_gradient
-    def slope(scores, upstream):
-        def gradient(_):
+    def slope(scores: tf.Tensor, upstream: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        def gradient(_: tf.Tensor) -> tf.Tensor:
             raise LookupError("the marginals of an n-choose-k model can be differentiated only once")
 
         return _covariance(tf.stop_gradient(scores), k, where, tf.stop_gradient(upstream)), gradient
@@ -184,7 +189,7 @@ def _marginals(scores, k, where):
 
 
 @tf.function(jit_compile=True, autograph=False)
-def _shares(scores, k, where):
+def _shares(scores: tf.Tensor, k: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
     inner, edge = _inner(k, where)
     shares = coins.shares(coins.around(scores, inner, where))
     all_or_none = tf.where((k > 0.0)[..., None] & where, tf.ones_like(shares), 0.0)
@@ -193,24 +198,24 @@ def _shares(scores, k, where):
 
 
 @tf.function(jit_compile=True, autograph=False)
-def _covariance(scores, k, where, vector):
+def _covariance(scores: tf.Tensor, k: tf.Tensor, where: tf.Tensor, vector: tf.Tensor) -> tf.Tensor:
     """Returns the covariance matrix of the chosen classes times a vector `[..., n]`."""
     inner, edge = _inner(k, where)
-    own = coins.around(scores, inner, where)
-    shares = coins.shares(own)
+    circle = coins.around(scores, inner, where)
+    shares = coins.shares(circle)
     both = tf.zeros_like(shares)
-    for node in range(own.angles.shape[-1]):
-        real, imaginary = coins.heads_share(own, node)
+    for node in range(circle.angles.shape[-1]):
+        real, imaginary = coins.heads_share(circle, node)
         others_real = tf.reduce_sum(vector * real, axis=-1, keepdims=True) - vector * real
         others_imaginary = tf.reduce_sum(vector * imaginary, axis=-1, keepdims=True) - vector * imaginary
-        both += own.real[..., node, None] * (real * others_real - imaginary * others_imaginary)
-        both -= own.imaginary[..., node, None] * (real * others_imaginary + imaginary * others_real)
+        both += circle.real[..., node, None] * (real * others_real - imaginary * others_imaginary)
+        both -= circle.imaginary[..., node, None] * (real * others_imaginary + imaginary * others_real)
     mean = tf.reduce_sum(vector * shares, axis=-1, keepdims=True)
     product = tf.where(edge[..., None], tf.zeros_like(both), both + shares * (vector - mean))
     return product + _nan_if_invalid(scores, where, k)[..., None]
 
 
-def checked(scores, where):
+def checked(scores: TensorLike, where: TensorLike | None) -> tuple[tf.Tensor, tf.Tensor, tf.DType]:
     """Returns float64 scores, the mask `[..., n]` and the dtype of results; raises ValueError."""
     scores = arguments.dense("scores", scores)
     if not scores.dtype.is_floating or not scores.shape.rank:
@@ -221,7 +226,9 @@ def checked(scores, where):
     return tf.cast(scores, tf.float64), where, tf.float64 if scores.dtype == tf.float64 else tf.float32
 
 
-def _checked(scores, k, where):
+def _checked(
+    scores: TensorLike, k: TensorLike, where: TensorLike | None
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.DType]:
     """Returns float64 scores, the mask, `k` in float64 `[...]`, and the dtype of results."""
     scores, where, dtype = checked(scores, where)
     k = arguments.dense("k", k)
@@ -235,7 +242,7 @@ def _checked(scores, k, where):
     return scores, where, tf.cast(k, tf.float64), dtype
 
 
-def _check_k(k, where):
+def _check_k(k: tf.Tensor, where: tf.Tensor) -> None:
     size = tf.math.count_nonzero(where, axis=-1, dtype=k.dtype)
     wrong = (k < 0) | (k > size)
     if bool(tf.reduce_any(wrong)):
@@ -244,19 +251,19 @@ def _check_k(k, where):
         raise ValueError(f"k {int(k[place])} of instance {culprit} is outside 0..{int(size[place])}")
 
 
-def nan_if_invalid(scores, where):
+def nan_if_invalid(scores: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
     """Returns 0, or NaN for an instance with a score that is not finite or too large, `[...]`."""
     sound = tf.reduce_all((tf.abs(scores) <= _LARGEST) | ~where, axis=-1)
     return tf.where(sound, tf.zeros_like(scores[..., 0]), float("nan"))
 
 
-def _nan_if_invalid(scores, where, k):
+def _nan_if_invalid(scores: tf.Tensor, where: tf.Tensor, k: tf.Tensor) -> tf.Tensor:
     within = (k >= 0.0) & (k <= coins.size_of(where))
     return tf.where(within, nan_if_invalid(scores, where), float("nan"))
 
 
-def _inner(k, where):
-    """Returns a `k` strictly between 0 and the size, and whether that replaced the given one."""
+def _inner(k: tf.Tensor, where: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns a `k` strictly between 0 and the size, and whether that replaced `k`."""
     size = coins.size_of(where)
     edge = (k <= 0.0) | (k >= size)
     return tf.where(edge, 0.5 * tf.maximum(size, 1.0), k), edge

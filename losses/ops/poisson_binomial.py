@@ -40,7 +40,7 @@ class Circle(NamedTuple):
     log_p: tf.Tensor
 
 
-def around(scores, k, where):
+def around(scores: tf.Tensor, k: tf.Tensor, where: tf.Tensor) -> Circle:
     """Returns the `Circle` of a `k` strictly between 0 and the number of classes.
 
     Args:
@@ -68,7 +68,7 @@ def around(scores, k, where):
     return Circle(k, shift, heads, tails, variance[..., 0], angles, real / p, imaginary / p, log_p)
 
 
-def log_z(circle, scores, where):
+def log_z(circle: Circle, scores: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
     """Returns `log Z_k` for the `k` of the circle, `[...]`."""
     # Each term is small; the sum of all softplus minus c k would cancel.
     shifted = scores + circle.shift[..., None]
@@ -78,7 +78,7 @@ def log_z(circle, scores, where):
     return circle.log_p + rest + circle.shift * left
 
 
-def find_shift(scores, k, where):
+def find_shift(scores: tf.Tensor, k: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
     """Returns a shift for which the mean number of heads is `k`, to a tenth of the standard deviation.
 
     It need not be exact: `Z_k` does not depend on it.
@@ -89,15 +89,17 @@ def find_shift(scores, k, where):
     high = odds - tf.reduce_min(tf.where(where, scores, math.inf), axis=-1)
     low = odds - tf.reduce_max(tf.where(where, scores, -math.inf), axis=-1)
 
-    def improve(shift, low, high, _):
+    def improve(
+        shift: tf.Tensor, low: tf.Tensor, high: tf.Tensor, _: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
         heads = tf.where(where, tf.sigmoid(scores + shift[..., None]), 0.0)
         missing = k - tf.reduce_sum(heads, axis=-1)
         variance = tf.reduce_sum(heads * (1.0 - heads), axis=-1)
         low, high = tf.where(missing > 0.0, shift, low), tf.where(missing < 0.0, shift, high)
         newton = shift + missing / variance
         better = tf.where((newton > low) & (newton < high), newton, (low + high) / 2.0)
-        found = tf.abs(missing) <= 0.1 * tf.maximum(tf.sqrt(variance), 1.0)
-        return tf.where(found, shift, better), low, high, ~found
+        converged = tf.abs(missing) <= 0.1 * tf.maximum(tf.sqrt(variance), 1.0)
+        return tf.where(converged, shift, better), low, high, ~converged
 
     shift = odds - tf.reduce_sum(tf.where(where, scores, 0.0), axis=-1) / size
     state = (shift, low, high, tf.ones_like(shift, tf.bool))
@@ -105,7 +107,7 @@ def find_shift(scores, k, where):
     return tf.while_loop(searching, improve, state, maximum_iterations=_SEARCH_STEPS)[0]
 
 
-def _product(heads, tails, angles):
+def _product(heads: tf.Tensor, tails: tf.Tensor, angles: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Multiplies `tails + heads e^(i angle)` over the classes; returns log modulus and phase, `[..., L]`."""
     n = arguments.length(heads)
     blocks = (n + _BLOCK - 1) // _BLOCK
@@ -116,7 +118,9 @@ def _product(heads, tails, angles):
     tails = tf.reshape(tf.pad(tails, pad, constant_values=1.0), shape)
     cosine, sine = tf.cos(angles)[..., None], tf.sin(angles)[..., None]
 
-    def multiply(i, real, imaginary):
+    def multiply(
+        i: tf.Tensor, real: tf.Tensor, imaginary: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         p, q = heads[..., i, :][..., None, :], tails[..., i, :][..., None, :]
         along, across = q + p * cosine, p * sine
         return i + 1, real * along - imaginary * across, real * across + imaginary * along
@@ -128,7 +132,7 @@ def _product(heads, tails, angles):
     return log_size, tf.reduce_sum(tf.math.atan2(imaginary, real), axis=-1)
 
 
-def shares(circle, real=None, imaginary=None):
+def shares(circle: Circle, real: tf.Tensor | None = None, imaginary: tf.Tensor | None = None) -> tf.Tensor:
     """Returns the probability that each class is among the `k` of the circle, `[..., n]`.
 
     Args:
@@ -144,7 +148,7 @@ def shares(circle, real=None, imaginary=None):
     return total
 
 
-def heads_share(circle, node):
+def heads_share(circle: Circle, node: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the share of each coin's heads in a node's product, real and imaginary part `[..., n]`."""
     heads, tails = circle.heads, circle.tails
     cosine, sine = tf.cos(circle.angles[..., node, None]), tf.sin(circle.angles[..., node, None])
@@ -152,5 +156,5 @@ def heads_share(circle, node):
     return over * (heads + tails * cosine), over * tails * sine
 
 
-def size_of(where):
+def size_of(where: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.cast(where, tf.float64), axis=-1)

@@ -24,7 +24,10 @@ References:
   function".
 """
 
+from collections.abc import Callable
+
 import tensorflow as tf
+from tensorflow.types.experimental import TensorLike
 
 from rank4class.losses.ops import arguments, ranks
 
@@ -33,7 +36,9 @@ _ROUNDING = 2.0**-22
 _FAR = 200.0  # e^-200 is 0 in float32
 
 
-def euclidean(scores, *, k=1, alpha=1.0, where=None):
+def euclidean(
+    scores: TensorLike, *, k: int = 1, alpha: float = 1.0, where: TensorLike | None = None
+) -> tf.Tensor:
     r"""Euclidean projection onto the (n, k)-simplex.
 
     $$p_j = \text{clip}(\alpha s_j - \mu, 0, 1), \quad \textstyle\sum_j p_j = k$$
@@ -61,7 +66,7 @@ def euclidean(scores, *, k=1, alpha=1.0, where=None):
     return _projected(lambda s: _euclidean(s * alpha, k), scores, k, where)
 
 
-def sparsemax(scores, *, where=None):
+def sparsemax(scores: TensorLike, *, where: TensorLike | None = None) -> tf.Tensor:
     r"""Euclidean projection onto the standard simplex: a softmax with zeros.
 
     Args:
@@ -80,7 +85,9 @@ def sparsemax(scores, *, where=None):
     return euclidean(scores, where=where)
 
 
-def entropy(scores, *, k=1, alpha=1.0, where=None):
+def entropy(
+    scores: TensorLike, *, k: int = 1, alpha: float = 1.0, where: TensorLike | None = None
+) -> tf.Tensor:
     r"""Entropy projection onto the (n, k)-simplex: a softmax with `k` winners.
 
     $$p_j = \min(1, e^{\alpha s_j - c}), \quad \textstyle\sum_j p_j = k$$
@@ -108,7 +115,9 @@ def entropy(scores, *, k=1, alpha=1.0, where=None):
     return _projected(lambda s: _entropy(s * alpha, k), scores, k, where)
 
 
-def rankmax(scores, labels, *, k=1, where=None):
+def rankmax(
+    scores: TensorLike, labels: TensorLike, *, k: int = 1, where: TensorLike | None = None
+) -> tf.Tensor:
     r"""Euclidean projection with an `alpha` that gives the true class a positive share.
 
     $$p_j = \text{clip}(\alpha_y (s_j - \mu_y), 0, 1), \quad \mu_y = \min(s_y, s_{[k]}) - 1, \quad
@@ -140,7 +149,9 @@ def rankmax(scores, labels, *, k=1, where=None):
     return tf.where(known[..., None], shares, float("nan"))
 
 
-def adaptive_level(scores, labels, k):
+def adaptive_level(
+    scores: tf.Tensor, labels: tf.Tensor, k: int
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     r"""Returns the level of a Rankmax projection and the number of classes with the share 1.
 
     With the level `mu` and `t` classes of share 1, the shares are `clip((k - t) (s_j - mu) / r, 0, 1)`, where
@@ -169,7 +180,7 @@ def adaptive_level(scores, labels, k):
     return level, rest, t, tf.cast(last_class, labels.dtype)
 
 
-def first(scores, k):
+def first(scores: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns the `k` highest scores and the classes behind them.
 
     Returns:
@@ -183,7 +194,7 @@ def first(scores, k):
     return top, last, last_class, (scores < last) | (scores == last) & is_later
 
 
-def behind_all(scores, where):
+def behind_all(scores: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
     """Returns scores in which masked classes are so far behind all others that their share is 0."""
     lowest = tf.reduce_min(tf.where(where, scores, float("inf")), axis=-1, keepdims=True)
     lowest = tf.where(tf.math.is_finite(lowest), lowest, 0.0)
@@ -191,7 +202,7 @@ def behind_all(scores, where):
 
 
 @tf.autograph.experimental.do_not_convert  # AutoGraph would take seconds and change nothing
-def _projected(project, scores, k, where):
+def _projected(project: Callable, scores: TensorLike, k: int, where: TensorLike | None) -> tf.Tensor:
     scores = arguments.dense("scores", scores)
     if not scores.dtype.is_floating or not scores.shape.rank:
         raise ValueError(f"scores must be floats of shape [..., n], got {scores.dtype.name} {scores.shape}")
@@ -208,14 +219,14 @@ def _projected(project, scores, k, where):
     return tf.where(finite, shares, float("nan"))
 
 
-def _euclidean(scores, k):
+def _euclidean(scores: tf.Tensor, k: int) -> tf.Tensor:
     @tf.custom_gradient
-    def project(scores):
+    def project(scores: tf.Tensor) -> tuple[tf.Tensor, Callable]:
         _, last, _, _ = first(scores, k)
         scores -= last  # keeps the digits near the level
         shares = tf.clip_by_value(scores - _level(scores, k)[..., None], 0.0, 1.0)
 
-        def gradient(upstream):
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
             return _centred(upstream, tf.cast((shares > 0.0) & (shares < 1.0), tf.float32))
 
         return shares, gradient
@@ -223,28 +234,30 @@ def _euclidean(scores, k):
     return project(scores)
 
 
-def _centred(values, weights):
+def _centred(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     """Returns weighted deviations from the weighted mean, so that the sum of the shares is constant."""
     total = tf.reduce_sum(weights * values, axis=-1, keepdims=True)
     mean = tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=-1, keepdims=True))
     return weights * (values - mean)
 
 
-def _level(scores, k):
+def _level(scores: tf.Tensor, k: int) -> tf.Tensor:
     """Returns `mu` in [-1, 0) with `sum clip(s - mu, 0, 1) = k`, for scores whose k-th is 0."""
     low = -tf.ones_like(scores[..., 0])  # the first k shares are 1: the sum is at least k
     high = tf.zeros_like(low)  # k - 1 shares are above 0: the sum is at most k - 1
 
-    def improve(level, low, high, _):
+    def improve(
+        level: tf.Tensor, low: tf.Tensor, high: tf.Tensor, _: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
         shares = tf.clip_by_value(scores - level[..., None], 0.0, 1.0)
         excess = tf.reduce_sum(shares, axis=-1) - k
         low = tf.where(excess >= 0.0, level, low)
         high = tf.where(excess <= 0.0, level, high)
         inside = _count((shares > 0.0) & (shares < 1.0))
         newton = level + tf.math.divide_no_nan(excess, inside)
-        found = tf.abs(excess) <= _ROUNDING * inside * tf.abs(level)
-        better = tf.where(found | ((newton > low) & (newton < high)), newton, (low + high) / 2.0)
-        return better, low, high, ~found & (high - low > _ROUNDING * tf.abs(level))
+        converged = tf.abs(excess) <= _ROUNDING * inside * tf.abs(level)
+        better = tf.where(converged | ((newton > low) & (newton < high)), newton, (low + high) / 2.0)
+        return better, low, high, ~converged & (high - low > _ROUNDING * tf.abs(level))
 
     state = (low, low, high, tf.ones_like(low, tf.bool))
     level, _, _, _ = tf.while_loop(
@@ -253,14 +266,14 @@ def _level(scores, k):
     return level
 
 
-def _entropy(scores, k):
+def _entropy(scores: tf.Tensor, k: int) -> tf.Tensor:
     @tf.custom_gradient
-    def project(scores):
+    def project(scores: tf.Tensor) -> tuple[tf.Tensor, Callable]:
         last, level = _entropy_level(scores, k)
         log_shares = scores - last - level[..., None]
         shares = tf.exp(tf.minimum(log_shares, 0.0))
 
-        def gradient(upstream):
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
             return _centred(upstream, tf.where(log_shares < 0.0, shares, 0.0))
 
         return shares, gradient
@@ -268,7 +281,7 @@ def _entropy(scores, k):
     return project(scores)
 
 
-def _entropy_level(scores, k):
+def _entropy_level(scores: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the k-th score `[..., 1]` and `c` `[...]` with `sum min(1, e^(s - s_k - c)) = k`."""
     top, last, _, is_behind = first(scores, k)
     top -= last  # keeps the digits near the level
@@ -281,16 +294,16 @@ def _entropy_level(scores, k):
     return last, tf.gather(levels, tf.cast(held, tf.int32), batch_dims=held.shape.rank)
 
 
-def _rankmax(scores, labels, k):
+def _rankmax(scores: tf.Tensor, labels: tf.Tensor, k: int) -> tf.Tensor:
     @tf.custom_gradient
-    def project(scores):
+    def project(scores: tf.Tensor) -> tuple[tf.Tensor, Callable]:
         scores -= ranks.true_score(scores, labels)[..., None]  # keeps the digits near the level
         level, rest, held, last = adaptive_level(scores, labels, k)
         above = scores - level[..., None]
         alpha = (k - held) / rest
         shares = tf.clip_by_value(alpha[..., None] * above, 0.0, 1.0)
 
-        def gradient(upstream):
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
             inside = (shares > 0.0) & (shares < 1.0)
             upstream = tf.where(inside, upstream, 0.0)
             # A rising score lowers alpha; the score that sets the level raises all shares.
@@ -304,16 +317,16 @@ def _rankmax(scores, labels, k):
     return project(scores)
 
 
-def at_lowest(scores, labels, last, values):
+def at_lowest(scores: tf.Tensor, labels: tf.Tensor, last: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     """Returns zeros `[..., n]` with values `[...]` at the lower of the true and the k-th score."""
     true_is_lower = ranks.true_score(scores, labels) <= ranks.true_score(scores, last)
     return tf.one_hot(tf.where(true_is_lower, labels, last), arguments.length(scores)) * values[..., None]
 
 
-def left_of(k):
+def left_of(k: int) -> tf.Tensor:
     """Returns `k, k - 1, ..., 1`: how many of `k` classes are left when `i` are taken."""
     return tf.range(k, 0, -1, dtype=tf.float32)
 
 
-def _count(marked):
+def _count(marked: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.cast(marked, tf.float32), axis=-1)

@@ -1,6 +1,9 @@
 """Ranks from 1, the best: exact ranks for metrics and soft ranks for losses."""
 
+from collections.abc import Callable
+
 import tensorflow as tf
+from tensorflow.types.experimental import TensorLike
 
 from rank4class.losses.ops import arguments
 
@@ -8,7 +11,7 @@ MASKED = -1e30  # a score that stands for minus infinity, which has no gradient
 _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
 
 
-def others(scores, labels, where=None):
+def others(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
     """Returns which classes compete with the true one.
 
     Args:
@@ -24,26 +27,26 @@ def others(scores, labels, where=None):
     return competes if where is None else competes & where
 
 
-def true_score(scores, labels):
+def true_score(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Returns `[...]`: the score of each instance's labeled class (ids outside `0..n-1` are clipped)."""
     last = tf.shape(scores)[-1] - 1
     inside = tf.clip_by_value(labels, 0, tf.cast(last, labels.dtype))
     return tf.gather(scores, inside, batch_dims=labels.shape.rank)
 
 
-def take(lists, indices):
+def take(lists: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
     """Gathers `[..., m]` from lists `[..., n]` at the indices `[..., m]` of each list."""
     return tf.gather(lists, indices, batch_dims=indices.shape.rank - 1)
 
 
-def list_size(scores, where):
+def list_size(scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
     """Returns the number of classes that take part: a scalar, or `[...]` if there is a mask."""
     if where is None:
         return tf.cast(tf.shape(scores)[-1], scores.dtype)
     return tf.reduce_sum(tf.cast(where, scores.dtype), axis=-1)
 
 
-def hard_rank(scores, labels, where=None):
+def hard_rank(scores: TensorLike, labels: TensorLike, where: TensorLike | None = None) -> tf.Tensor:
     r"""Returns the rank of the true class.
 
     $$\text{rank}(y) = 1 + |\{j \ne y : s_j \ge s_y\}|$$
@@ -70,7 +73,9 @@ def hard_rank(scores, labels, where=None):
     return tie_range(scores, labels, where)[1]
 
 
-def tie_range(scores, labels, where=None):
+def tie_range(
+    scores: TensorLike, labels: TensorLike, where: TensorLike | None = None
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the first and the last rank that the true class can have among its ties.
 
     Args:
@@ -106,7 +111,7 @@ def tie_range(scores, labels, where=None):
 
 
 @_serializable
-def all_ranks(scores, where=None):
+def all_ranks(scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
     """Returns the rank of every class: one plus the number of classes with a higher score.
 
     Takes `O(n log n)`. Classes of equal score have equal ranks.
@@ -136,7 +141,7 @@ def all_ranks(scores, where=None):
 
 
 @_serializable
-def mean_ranks(scores, where=None):
+def mean_ranks(scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
     """Returns the rank of every class, where ties share the mean of their ranks. `O(n log n)`.
 
     Args:
@@ -153,7 +158,7 @@ def mean_ranks(scores, where=None):
     return 0.5 * (all_ranks(scores, where) + size + 1.0 - all_ranks(-scores, where))
 
 
-def number_runs(in_order):
+def number_runs(in_order: tf.Tensor) -> tf.Tensor:
     """Numbers the runs of equal neighbors in sorted lists.
 
     Args:
@@ -172,7 +177,7 @@ def number_runs(in_order):
 
 
 @_serializable
-def sigmoid_ranks(scores, where=None):
+def sigmoid_ranks(scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
     r"""Returns soft ranks, with sigmoids in place of comparisons.
 
     $$r_i = 1 + \sum_{j \ne i} \frac{1}{1 + e^{s_i - s_j}}$$
@@ -197,14 +202,14 @@ def sigmoid_ranks(scores, where=None):
     ahead = tf.sigmoid(scores[..., None, :] - scores[..., :, None])
     if where is not None:
         ahead = tf.where(where[..., None, :], ahead, 0.0)
-        own = 0.5 * tf.cast(where, scores.dtype)
+        tie_with_itself = 0.5 * tf.cast(where, scores.dtype)
     else:
-        own = 0.5
-    return 1.0 - own + tf.reduce_sum(ahead, axis=-1)
+        tie_with_itself = 0.5
+    return 1.0 - tie_with_itself + tf.reduce_sum(ahead, axis=-1)
 
 
 @_serializable
-def neural_sort_ranks(scores, where=None):
+def neural_sort_ranks(scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
     r"""Returns soft ranks from NeuralSort's relaxed permutation matrix.
 
     $$P_{ij} = \operatorname{softmax}_j \Big( (n + 1 - 2i) s_j - \sum_k |s_j - s_k| \Big), \quad
@@ -237,7 +242,7 @@ def neural_sort_ranks(scores, where=None):
 
 
 @_serializable
-def soft_sort_ranks(scores, where=None):
+def soft_sort_ranks(scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
     r"""Returns soft ranks from SoftSort's relaxed permutation matrix.
 
     $$P_{ij} = \operatorname{softmax}_j(-|s_{(i)} - s_j|), \quad r_j = \sum_i i P_{ij}$$
@@ -264,7 +269,7 @@ def soft_sort_ranks(scores, where=None):
     return _ranks_of_places(-tf.abs(in_order[..., :, None] - scores[..., None, :]), where)
 
 
-def _ranks_of_places(logits, where):
+def _ranks_of_places(logits: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
     """Returns the mean rank of each class, `[..., n]`, from logits of ranks and classes, `[..., n, n]`."""
     n = tf.shape(logits)[-1]
     if where is not None:
@@ -274,16 +279,16 @@ def _ranks_of_places(logits, where):
     if where is None:
         return tf.einsum("...ij,i->...j", shares, place)
     size = list_size(shares[..., 0, :], where)[..., None]
-    own = tf.einsum("...ij,...i->...j", shares, tf.where(place <= size, place, 0.0))
-    return tf.where(where, own, size + 1.0)
+    class_ranks = tf.einsum("...ij,...i->...j", shares, tf.where(place <= size, place, 0.0))
+    return tf.where(where, class_ranks, size + 1.0)
 
 
-def _starts_run(in_order):
+def _starts_run(in_order: tf.Tensor) -> tf.Tensor:
     new = in_order[:, 1:] != in_order[:, :-1]
     return tf.concat([tf.ones_like(in_order[:, :1], tf.bool), new], axis=1)
 
 
-def running(combine, values):
+def running(combine: Callable, values: tf.Tensor) -> tf.Tensor:
     """Accumulates an associative function along the lists, in `log n` steps.
 
     XLA takes `O(n^2)` for TensorFlow's cumulative sums on CPUs, and this form rounds less.

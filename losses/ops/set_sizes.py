@@ -24,7 +24,10 @@ References:
   ranking", sections 2 and 2.2.
 """
 
+from collections.abc import Callable
+
 import tensorflow as tf
+from tensorflow.types.experimental import TensorLike
 
 from rank4class.losses.ops import arguments, n_choose_k
 from rank4class.losses.ops import poisson_binomial as coins
@@ -32,7 +35,9 @@ from rank4class.losses.ops import poisson_binomial as coins
 _LEAST = 0.1  # counts of a smaller probability, relative to the peak's, need another circle
 
 
-def log_z_by_count(scores, most=None, *, where=None):
+def log_z_by_count(
+    scores: TensorLike, most: int | None = None, *, where: TensorLike | None = None
+) -> tf.Tensor:
     """Returns `n_choose_k.log_z` of all counts.
 
     Args:
@@ -49,8 +54,8 @@ def log_z_by_count(scores, most=None, *, where=None):
     most = _checked_most(most, scores)
 
     @tf.custom_gradient
-    def value(scores):
-        def gradient(upstream):
+    def value(scores: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
             return _mixed(scores, upstream, where)
 
         return _log_z_by_count(tf.stop_gradient(scores), most, where), gradient
@@ -58,7 +63,9 @@ def log_z_by_count(scores, most=None, *, where=None):
     return tf.cast(value(scores), dtype)
 
 
-def poisson_binomial(scores, most=None, *, where=None):
+def poisson_binomial(
+    scores: TensorLike, most: int | None = None, *, where: TensorLike | None = None
+) -> tf.Tensor:
     r"""Returns the Poisson binomial log-probabilities: the count prior of independent logistic regressions.
 
     $$\log p(k) = \log Z_k(s) - \sum_j \log(1 + e^{s_j})$$
@@ -82,7 +89,9 @@ def poisson_binomial(scores, most=None, *, where=None):
     return tf.cast(tf.minimum(log_z_by_count(scores, most, where=where) - total, 0.0), dtype)
 
 
-def log_likelihood(scores, chosen, log_prior, *, where=None):
+def log_likelihood(
+    scores: TensorLike, chosen: TensorLike, log_prior: TensorLike, *, where: TensorLike | None = None
+) -> tf.Tensor:
     r"""Returns the log-probability of a set, including its size.
 
     $$\log p(c) = \log p(k) + \log p(c \mid k)$$
@@ -107,7 +116,7 @@ def log_likelihood(scores, chosen, log_prior, *, where=None):
     return tf.cast(of_count + n_choose_k.log_likelihood(scores, chosen, where=where), dtype)
 
 
-def count_nll(log_prior, labels, *, where=None):
+def count_nll(log_prior: TensorLike, labels: TensorLike, *, where: TensorLike | None = None) -> tf.Tensor:
     """Returns the negative log-likelihood of the number of classes, the loss of a count prior.
 
     Args:
@@ -137,7 +146,7 @@ def count_nll(log_prior, labels, *, where=None):
     return -_of_size(log_prior, tf.math.count_nonzero(is_relevant, axis=-1, dtype=tf.int32))
 
 
-def marginals(scores, log_prior, *, where=None):
+def marginals(scores: TensorLike, log_prior: TensorLike, *, where: TensorLike | None = None) -> tf.Tensor:
     r"""Returns the probability of each class over all sizes.
 
     $$p(j \in c) = \sum_k p(k) \, \pi_j(k)$$
@@ -159,7 +168,9 @@ def marginals(scores, log_prior, *, where=None):
     return tf.cast(tf.clip_by_value(_mixed(scores, tf.exp(log_prior), where), 0.0, 1.0), dtype)
 
 
-def sample(scores, log_prior, seed, *, where=None):
+def sample(
+    scores: TensorLike, log_prior: TensorLike, seed: TensorLike, *, where: TensorLike | None = None
+) -> tf.Tensor:
     """Draws a set: a count from the prior, and that many classes with `n_choose_k.sample`.
 
     Args:
@@ -183,7 +194,7 @@ def sample(scores, log_prior, seed, *, where=None):
     return n_choose_k.sample(scores, tf.reshape(k, tf.shape(scores)[:-1]), of_set, where=where)
 
 
-def most_probable(scores, log_prior, *, where=None):
+def most_probable(scores: TensorLike, log_prior: TensorLike, *, where: TensorLike | None = None) -> tf.Tensor:
     r"""Returns the most probable set, over all sizes.
 
     Given the size, it has the highest scores, so one sort finds it:
@@ -221,23 +232,23 @@ def most_probable(scores, log_prior, *, where=None):
     return _at(places, chosen, tf.shape(scores))
 
 
-def _at(places, values, shape):
+def _at(places: tf.Tensor, values: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
     """Returns lists `[..., n]` with bool values `[..., m]` at indices int32 `[..., m]`, False elsewhere."""
     lists = tf.reshape(places, [-1, places.shape[-1]])
     rows = tf.broadcast_to(tf.range(tf.shape(lists)[0])[:, None], tf.shape(lists))
     of_rows = tf.reshape(values, tf.shape(lists))
-    found = tf.scatter_nd(tf.stack([rows, lists], axis=-1), of_rows, [tf.shape(lists)[0], shape[-1]])
-    return tf.reshape(found, shape)
+    scattered = tf.scatter_nd(tf.stack([rows, lists], axis=-1), of_rows, [tf.shape(lists)[0], shape[-1]])
+    return tf.reshape(scattered, shape)
 
 
-def _of_size(log_prior, k):
+def _of_size(log_prior: tf.Tensor, k: tf.Tensor) -> tf.Tensor:
     """Returns `log p(k)` of the counts `k`, `[...]`; minus infinity beyond the last."""
     last = arguments.length(log_prior) - 1
-    found = tf.gather(log_prior, tf.minimum(k, last), batch_dims=k.shape.rank)
-    return tf.where(k <= last, found, -float("inf"))
+    log_p = tf.gather(log_prior, tf.minimum(k, last), batch_dims=k.shape.rank)
+    return tf.where(k <= last, log_p, -float("inf"))
 
 
-def _checked_most(most, scores):
+def _checked_most(most: int | None, scores: tf.Tensor) -> int:
     n = scores.shape[-1]
     if most is None:
         if n is None:
@@ -249,7 +260,7 @@ def _checked_most(most, scores):
     return int(most)
 
 
-def _checked_prior(log_prior, scores, where):
+def _checked_prior(log_prior: TensorLike, scores: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
     """Returns the prior of each instance in float64, `[..., m + 1]`; NaN if it is invalid."""
     log_prior = arguments.dense("log_prior", log_prior)
     if not log_prior.dtype.is_floating or not log_prior.shape.rank or not log_prior.shape[-1]:
@@ -283,15 +294,17 @@ def _checked_prior(log_prior, scores, where):
 
 
 @tf.function(jit_compile=True, autograph=False)
-def _log_z_by_count(scores, most, where):
+def _log_z_by_count(scores: tf.Tensor, most: int, where: tf.Tensor) -> tf.Tensor:
     """Returns `log Z_k` of the counts `0..most`, an int; see `log_z_by_count`."""
     counts = tf.range(most + 1, dtype=tf.float64)
     size = coins.size_of(where)[..., None]
 
-    def visit(own, away, ratio, kept, values):
-        at_own = coins.log_z(own, scores, where) - tf.zeros_like(own.k)
-        others = at_own[..., None] + tf.math.log(ratio) - own.shift[..., None] * away
-        return tf.where(kept, others, values)
+    def visit(
+        circle: coins.Circle, away: tf.Tensor, ratio: tf.Tensor, covered: tf.Tensor, values: tf.Tensor
+    ) -> tf.Tensor:
+        of_circle = coins.log_z(circle, scores, where) - tf.zeros_like(circle.k)
+        others = of_circle[..., None] + tf.math.log(ratio) - circle.shift[..., None] * away
+        return tf.where(covered, others, values)
 
     values = tf.zeros(tf.concat([tf.shape(scores)[:-1], [most + 1]], axis=0), tf.float64)
     values = _over_counts(scores, most, where, visit, values)
@@ -301,12 +314,12 @@ def _log_z_by_count(scores, most, where):
     return values + n_choose_k.nan_if_invalid(scores, where)[..., None]
 
 
-def _mixed(scores, weights, where):
+def _mixed(scores: tf.Tensor, weights: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
     """Returns the sum of the marginals of all counts, weighted `[..., m + 1]`; not differentiable."""
 
     @tf.custom_gradient
-    def value(scores, weights):
-        def gradient(_):
+    def value(scores: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        def gradient(_: tf.Tensor) -> tf.Tensor:
             raise LookupError("the marginals of several counts cannot be differentiated")
 
         return _mixed_marginals(tf.stop_gradient(scores), tf.stop_gradient(weights), where), gradient
@@ -315,18 +328,20 @@ def _mixed(scores, weights, where):
 
 
 @tf.function(jit_compile=True, autograph=False)
-def _mixed_marginals(scores, weights, where):
+def _mixed_marginals(scores: tf.Tensor, weights: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
     most = weights.shape[-1] - 1
     counts = tf.range(most + 1, dtype=tf.float64)
 
-    def visit(own, away, ratio, kept, total):
-        each = tf.where(kept, weights / tf.where(kept, ratio, 1.0), 0.0)
-        cosine, sine = _turned(own, away)
+    def visit(
+        circle: coins.Circle, away: tf.Tensor, ratio: tf.Tensor, covered: tf.Tensor, total: tf.Tensor
+    ) -> tf.Tensor:
+        each = tf.where(covered, weights / tf.where(covered, ratio, 1.0), 0.0)
+        cosine, sine = _turned(circle, away)
         along = tf.reduce_sum(each[..., None, :] * cosine, axis=-1)
         across = tf.reduce_sum(each[..., None, :] * sine, axis=-1)
-        real = own.real * along + own.imaginary * across
-        imaginary = own.imaginary * along - own.real * across
-        return total + coins.shares(own, real, imaginary)
+        real = circle.real * along + circle.imaginary * across
+        imaginary = circle.imaginary * along - circle.real * across
+        return total + coins.shares(circle, real, imaginary)
 
     total = _over_counts(scores, most, where, visit, tf.zeros_like(scores))
     all_of_them = tf.where((counts == coins.size_of(where)[..., None]) & (counts > 0.0), weights, 0.0)
@@ -334,21 +349,23 @@ def _mixed_marginals(scores, weights, where):
     return total + n_choose_k.nan_if_invalid(scores, where)[..., None]
 
 
-def _turned(own, away):
+def _turned(circle: coins.Circle, away: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns cosine and sine of the rotation of a circle's nodes for other counts, `[..., L, m + 1]`."""
-    turned = own.angles[..., None] * away[..., None, :]
+    turned = circle.angles[..., None] * away[..., None, :]
     return tf.cos(turned), tf.sin(turned)
 
 
-def _over_counts(scores, most, where, visit, state):
+def _over_counts(
+    scores: tf.Tensor, most: int, where: tf.Tensor, visit: Callable, state: tf.Tensor
+) -> tf.Tensor:
     """Visits circles until each count strictly between 0 and the size is near the middle of one.
 
     Args:
       scores, where: float64 and bool `[..., n]`.
       most: the largest count, an int.
-      visit: function `visit(circle, away, ratio, kept, state) -> state` of a `coins.Circle`; the difference
-        of each count from the circle's, the ratio of their probabilities, and which counts to keep, all
-        `[..., m + 1]`; and the state, a tensor.
+      visit: function `visit(circle, away, ratio, covered, state) -> state` of a `coins.Circle`; the
+        difference of each count from the circle's, the ratio of their probabilities, and which counts the
+        circle covers, all `[..., m + 1]`; and the state, a tensor.
       state: the initial state.
 
     Returns:
@@ -361,24 +378,24 @@ def _over_counts(scores, most, where, visit, state):
     can_be_judged = tf.math.is_finite(n_choose_k.nan_if_invalid(scores, where))
     scores = tf.where(can_be_judged[..., None], scores, 0.0)
 
-    def draw(first, reach, state):
+    def draw(first: tf.Tensor, reach: tf.Tensor, state: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Visits the circle whose count is `reach` above `first`, the lowest missing count."""
         wanted = first < end
         middle = tf.minimum(first + reach, size - 1.0)
-        own = coins.around(scores, tf.where(wanted, middle, 0.5 * tf.maximum(size, 1.0)), where)
-        away = counts - own.k[..., None]
-        cosine, sine = _turned(own, away)
-        ratio = tf.reduce_sum(own.real[..., None] * cosine + own.imaginary[..., None] * sine, axis=-2)
+        circle = coins.around(scores, tf.where(wanted, middle, 0.5 * tf.maximum(size, 1.0)), where)
+        away = counts - circle.k[..., None]
+        cosine, sine = _turned(circle, away)
+        ratio = tf.reduce_sum(circle.real[..., None] * cosine + circle.imaginary[..., None] * sine, axis=-2)
         # Farther away is the next copy of the distribution.
-        near = tf.abs(away) <= 3.0 * tf.sqrt(own.variance)[..., None] + 1.0
+        near = tf.abs(away) <= 3.0 * tf.sqrt(circle.variance)[..., None] + 1.0
         sound = near & (ratio >= _LEAST)
         holds_first = tf.reduce_any(sound & (counts == first[..., None]), axis=-1) & wanted
         lost = wanted & ~holds_first & (reach == 0.0)  # there is no nearer circle
         ratio = tf.where(sound, ratio, float("nan"))
-        kept = sound & holds_first[..., None] & (counts >= first[..., None]) & (counts < end[..., None])
-        kept |= lost[..., None] & (counts == first[..., None])
-        last = tf.reduce_max(tf.where(kept, counts, -1.0), axis=-1)
-        state = visit(own, away, ratio, kept, state)
+        covered = sound & holds_first[..., None] & (counts >= first[..., None]) & (counts < end[..., None])
+        covered |= lost[..., None] & (counts == first[..., None])
+        last = tf.reduce_max(tf.where(covered, counts, -1.0), axis=-1)
+        state = visit(circle, away, ratio, covered, state)
         reach = tf.where(holds_first, last - middle, tf.floor(reach / 2.0))
         return tf.where(holds_first | lost, last + 1.0, first), tf.maximum(reach, 0.0), state
 

@@ -7,40 +7,50 @@ A term maps margins (or scores) to losses and to a function that returns their d
 `squared` are 0 with derivative 0 at minus infinity, the margin of a class that takes no part.
 """
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
 from rank4class.losses.ops import ranks
 
+Term = Callable[[tf.Tensor], tuple[tf.Tensor, Callable]]
 
-def logistic(x):
+
+def logistic(x: tf.Tensor) -> tuple[tf.Tensor, Callable]:
     return tf.nn.softplus(x), lambda: tf.sigmoid(x)
 
 
-def hinge(x):
+def hinge(x: tf.Tensor) -> tuple[tf.Tensor, Callable]:
     losses = tf.nn.relu(1.0 + x)
     return losses, lambda: tf.cast(losses > 0.0, x.dtype)
 
 
-def soft_zero_one(x):
+def soft_zero_one(x: tf.Tensor) -> tuple[tf.Tensor, Callable]:
     p = tf.sigmoid(x)
     return p, lambda: p - tf.square(p)
 
 
-def squared(x):
+def squared(x: tf.Tensor) -> tuple[tf.Tensor, Callable]:
     return tf.square(x), lambda: 2.0 * x
 
 
-def margin_sum(term, scores, labels, where, pair_weights=None):
+def margin_sum(
+    term: Term,
+    scores: tf.Tensor,
+    labels: tf.Tensor,
+    where: tf.Tensor | None,
+    pair_weights: tf.Tensor | None = None,
+) -> tf.Tensor:
     r"""Returns `\sum_{j \ne y} w_j f(m_j)`, `[...]`; the weights `[..., n]` count as constants."""
 
     @tf.custom_gradient
-    def total(scores):
+    def total(scores: tf.Tensor) -> tuple[tf.Tensor, Callable]:
         margins = scores - ranks.true_score(scores, labels)[..., None]
         margins = tf.where(ranks.others(scores, labels, where), margins, -float("inf"))
         losses, slope = term(margins)
         value = tf.reduce_sum(losses if pair_weights is None else losses * pair_weights, axis=-1)
 
-        def gradient(upstream):
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
             with tf.control_dependencies([value]):  # the memory of the losses is free by now
                 scale = upstream[..., None]
                 each = slope() * (scale if pair_weights is None else scale * pair_weights)
@@ -53,7 +63,9 @@ def margin_sum(term, scores, labels, where, pair_weights=None):
     return total(scores)
 
 
-def item_sum(term, scores, labels, where, *, scale, target):
+def item_sum(
+    term: Term, scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None, *, scale: float, target: float
+) -> tf.Tensor:
     r"""Returns `f(a (s_y - M)) + \sum_{j \ne y} f(s_j)` over the classes that take part, `[...]`.
 
     Args:
@@ -61,13 +73,13 @@ def item_sum(term, scores, labels, where, *, scale, target):
     """
 
     @tf.custom_gradient
-    def total(scores):
+    def total(scores: tf.Tensor) -> tuple[tf.Tensor, Callable]:
         is_other = ranks.others(scores, labels)
         replaced = scale * (ranks.true_score(scores, labels) - target)
         losses, slope = term(tf.where(is_other, scores, replaced[..., None]))
         value = tf.reduce_sum(losses if where is None else tf.where(where, losses, 0.0), axis=-1)
 
-        def gradient(upstream):
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
             with tf.control_dependencies([value]):
                 each = upstream[..., None] * slope()
                 if where is not None:

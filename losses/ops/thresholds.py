@@ -5,6 +5,8 @@ class is assigned to the first threshold that it exceeds, and running sums over 
 totals. The terms are differences between neighbors and never negative, so no digits cancel.
 """
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
 from rank4class.losses.ops import arguments, ranks
@@ -12,7 +14,9 @@ from rank4class.losses.ops import arguments, ranks
 _SELECTED_BITS = 6  # a processor selects eight values at a time, but looks up one by one
 
 
-def excess(scores, thresholds, origin=0.0):
+def excess(
+    scores: tf.Tensor, thresholds: tf.Tensor, origin: tf.Tensor | float = 0.0
+) -> tuple[tf.Tensor, tf.Tensor]:
     r"""Returns the summed excess of the classes above each threshold, and their number.
 
     $$e_i = \sum_j \max(0, s_j - o - \theta_i)$$
@@ -32,7 +36,9 @@ def excess(scores, thresholds, origin=0.0):
     """
 
     @tf.custom_gradient
-    def sums(scores, thresholds, origin):
+    def sums(
+        scores: tf.Tensor, thresholds: tf.Tensor, origin: tf.Tensor
+    ) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable]:
         beside = _first_beneath(scores, thresholds, origin)
         amounts = _excess_beside(scores, thresholds, beside, origin)
         counts = ranks.running(tf.add, _count_beside(thresholds, beside))
@@ -40,7 +46,7 @@ def excess(scores, thresholds, origin=0.0):
         steps = counts[..., :-1] * (thresholds[..., :-1] - thresholds[..., 1:])
         amounts += tf.concat([tf.zeros_like(amounts[..., :1]), steps], axis=-1)
 
-        def gradient(upstream, _):
+        def gradient(upstream: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             from_each_on = ranks.running(tf.add, upstream[..., ::-1])[..., ::-1]
             of_thresholds = -counts * upstream
             of_origin = tf.reduce_sum(of_thresholds, axis=-1, keepdims=True)
@@ -51,7 +57,7 @@ def excess(scores, thresholds, origin=0.0):
     return sums(scores, thresholds, origin + tf.zeros_like(scores[..., :1]))
 
 
-def count(falling, thresholds, or_equal=False):
+def count(falling: tf.Tensor, thresholds: tf.Tensor, or_equal: bool = False) -> tf.Tensor:
     """Returns how many values of a descending list are above each threshold.
 
     Args:
@@ -71,7 +77,7 @@ def count(falling, thresholds, or_equal=False):
     ends = tf.concat([falling, tf.fill(tf.shape(falling[..., :1]), lowest)], axis=-1)
     counted = tf.zeros(tf.shape(thresholds), tf.int32)
     # A search bit by bit, from the highest: XLA compiles TensorFlow's own search to comparisons of all pairs.
-    steps = []
+    steps: list[tf.Tensor] = []
     for bit in reversed(range(bits)):
         if isinstance(n, int) and len(steps) < _SELECTED_BITS:
             lasts = range(2**bit - 1, 2**bits - 1, 2 ** (bit + 1))  # one for each path taken so far
@@ -83,7 +89,7 @@ def count(falling, thresholds, or_equal=False):
     return tf.minimum(counted, n)  # minus infinity is not above itself, but equal
 
 
-def _select(choices, bits):
+def _select(choices: list[tf.Tensor], bits: list[tf.Tensor]) -> tf.Tensor:
     """Returns the one of `2^b` tensors whose index has the given `b` bits, bool tensors from the highest."""
     for bit in reversed(bits):
         choices = [tf.where(bit, odd, even) for even, odd in zip(choices[::2], choices[1::2], strict=True)]
@@ -94,7 +100,7 @@ def _select(choices, bits):
 
 
 @tf.function(jit_compile=True, autograph=False)
-def at_or_above(scores, thresholds):
+def at_or_above(scores: tf.Tensor, thresholds: tf.Tensor) -> tf.Tensor:
     """Returns how many classes are at or above each threshold.
 
     Args:
@@ -112,7 +118,7 @@ def at_or_above(scores, thresholds):
 
 
 @tf.function(jit_compile=True, autograph=False)
-def _first_beneath(scores, thresholds, origin):
+def _first_beneath(scores: tf.Tensor, thresholds: tf.Tensor, origin: tf.Tensor) -> tf.Tensor:
     """Returns the index among all lists of the first threshold that each class exceeds, `[..., n]`."""
     first = tf.cast(count(thresholds, scores - origin, or_equal=True), tf.float32)
     # XLA repeats operations that it considers cheap, such as this search, in every consumer; a division stops
@@ -123,36 +129,38 @@ def _first_beneath(scores, thresholds, origin):
 
 
 @tf.function(jit_compile=True, autograph=False)
-def _excess_beside(scores, thresholds, beside, origin):
+def _excess_beside(
+    scores: tf.Tensor, thresholds: tf.Tensor, beside: tf.Tensor, origin: tf.Tensor
+) -> tf.Tensor:
     """Returns the summed excess of the classes assigned to each threshold, `[..., m]`."""
     amounts = tf.nn.relu(scores - origin - _take(thresholds, beside, end=float("inf")))
     return _sum(amounts, thresholds, beside)
 
 
 @tf.function(jit_compile=True, autograph=False)
-def _count_beside(thresholds, beside):
+def _count_beside(thresholds: tf.Tensor, beside: tf.Tensor) -> tf.Tensor:
     return _sum(tf.ones(tf.shape(beside)), thresholds, beside)
 
 
 @tf.function(jit_compile=True, autograph=False)
-def _take(lists, places, end=0.0):
+def _take(lists: tf.Tensor, places: tf.Tensor, end: float = 0.0) -> tf.Tensor:
     """Gathers from all lists `[..., m]`, each followed by `end`, at indices among all lists."""
     return tf.gather(tf.reshape(_with_end(lists, end), [-1]), places)
 
 
-def _sum(values, lists, places):
+def _sum(values: tf.Tensor, lists: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
     """Sums values `[..., n]` by their indices among all lists `[..., m]`, without those at the ends."""
     shape = tf.shape(_with_end(lists, 0.0))
     sums = tf.math.unsorted_segment_sum(values, places, tf.reduce_prod(shape))
     return tf.reshape(sums, shape)[..., :-1]
 
 
-def _among_all(lists, places):
+def _among_all(lists: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
     """Converts indices in each list `[..., m]`, or at its end, to indices among all lists with their ends."""
     first = lists[..., :1]
     of_list = tf.reshape(tf.range(tf.size(first)), tf.shape(first))
     return of_list * (arguments.length(lists) + 1) + places
 
 
-def _with_end(lists, end):
+def _with_end(lists: tf.Tensor, end: float) -> tf.Tensor:
     return tf.concat([lists, tf.fill(tf.shape(lists[..., :1]), tf.cast(end, lists.dtype))], axis=-1)

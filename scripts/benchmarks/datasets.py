@@ -1,125 +1,45 @@
-"""The benchmark's suite of data: what reads the examples of each dataset, alone and beside a training step.
-
-The files are generated, in the published layouts and about as large an example as the real ones. A step reads
-many batches of a new iterator, so that nothing is read ahead while another step is measured.
-"""
+"""Generated datasets in the published layouts, with examples about as large as the real ones."""
 
 import atexit
 import functools
 import os
 import shutil
 import tempfile
-import time
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import cifar10_vgg16, goemotions_minilm, imagenet_resnet50
-from rank4class.pipelines.task import loading
-from rank4class.pipelines.training import optimization
-from rank4class.pipelines.training.train_step import StepOptions, build_steps
-from rank4class.scripts.benchmarks.suite import Step, Suite
 
-BATCHES = 400  # of a step; some 0.2 seconds go to making the iterator
-LARGE_BATCHES = 20  # of images that are decoded, and of training steps
 PHOTOGRAPHS = 200
 
 
-class Reading:
-    """Reads batches, and does nothing with them."""
-
-    arguments_mb = 0.0
-
-    def __init__(self, batches, count):
-        self._batches = batches.take(count)
-        self()
-
-    def __call__(self):
-        for _ in self._batches:
-            pass
-
-
-class Trainer:
-    """Takes training steps: on new batches, measuring how long it waits for them, or on one and the same."""
-
-    arguments_mb = 0.0
-
-    def __init__(self, steps, batches, one_batch):
-        self._steps = steps
-        self._batches = batches.take(1).cache().repeat() if one_batch else batches
-        self()
-
-    def __call__(self):
-        batches, waited, started = iter(self._batches), 0.0, time.perf_counter()
-        for _ in range(LARGE_BATCHES):
-            waited += self._steps(batches, first=0, count=1).waited
-        self.waiting_share = waited / (time.perf_counter() - started)
-
-
-def _steps(size):
-    del size  # everything is measured at every size
-    reading = [Step(name, against=(f"one_thread:{name}",)) for name in EXPERIMENTS]
-    return [*reading, Step("minilm_step", against=("step:minilm",))]
-
-
-def _build(step, size):
-    [batch_size] = size
-    kind, _, of = step.name.partition(":")
-    training = step.name == "minilm_step" or kind == "step"
-    name = "goemotions" if training else of or kind
-    experiment = EXPERIMENTS[name]()
-    experiment.batch_size = batch_size
-    loaded = loading.load(experiment, _folder())
-    batches = loaded.training_batches(experiment)
-    if not training:
-        batches = batches.with_options(_one_thread()) if kind == "one_thread" else batches
-        return Reading(batches, _count(step))
-    model = loaded.build_model(experiment)
-    optimizer = optimization.build_optimizer(experiment.optimizer, experiment.optimizer.learning_rate)
-    optimizer.build(model.trainable_variables)
-    strategy = tf.distribute.get_strategy()
-    loss = optimization.build_loss(experiment.loss, seed=experiment.seed)
-    scorer = loaded.scorer(model, "train")
-    steps = build_steps(strategy, model, scorer, loss, optimizer, StepOptions.of(experiment))
-    return Trainer(steps, batches, one_batch=kind == "step")
-
-
-def _count(step):
-    return LARGE_BATCHES if "imagenet" in step.name or "minilm" in step.name else BATCHES
-
-
-def _one_thread():
-    options = tf.data.Options()
-    options.threading.private_threadpool_size = 1
-    options.threading.max_intra_op_parallelism = 1
-    return options
-
-
 @functools.cache
-def _folder():
+def root() -> str:
     path = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, path)
     return path
 
 
-def _goemotions():
+def _goemotions() -> config.Experiment:
     experiment = goemotions_minilm.get_config()
     experiment.data.path = _goemotions_files(experiment.encoder.path)
     return experiment
 
 
-def _mind():
+def _mind() -> config.Experiment:
     experiment = goemotions_minilm.get_config()
     path = _mind_files(experiment.encoder.path)
-    experiment.data = config.Data(name="mind", path=path, tfds_dir=_folder(), max_length=128)
+    experiment.data = config.Data(name="mind", path=path, tfds_dir=root(), max_length=128)
     return experiment
 
 
 @functools.cache
-def _goemotions_files(encoder_path):
+def _goemotions_files(encoder_path: str) -> str:
     """Writes comments of GoEmotions' length, 12.8 words on average."""
-    folder, texts = os.path.join(_folder(), "goemotions"), _Texts(encoder_path)
+    folder, texts = os.path.join(root(), "goemotions"), _Texts(encoder_path)
     os.mkdir(folder)
     _write(folder, "emotions.txt", [f"emotion{i}" for i in range(28)])
     for name, count in (("train", 5000), ("dev", 100), ("test", 100)):
@@ -128,9 +48,9 @@ def _goemotions_files(encoder_path):
 
 
 @functools.cache
-def _mind_files(encoder_path):
+def _mind_files(encoder_path: str) -> str:
     """Writes articles of MIND's length, titles of 10.8 words and abstracts of 43 on average."""
-    folder, texts = os.path.join(_folder(), "mind"), _Texts(encoder_path)
+    folder, texts = os.path.join(root(), "mind"), _Texts(encoder_path)
     os.mkdir(folder)
     rows = [f"N{i}\tclass{i % 18}\t\t{texts.of(10.8)}\t{texts.of(43.0)}\t\t[]\t[]" for i in range(5000)]
     _write(folder, "news.tsv", rows)
@@ -138,25 +58,25 @@ def _mind_files(encoder_path):
 
 
 class _Texts:
-    """Draws texts of words of an encoder's vocabulary."""
+    """Random texts of words from an encoder's vocabulary."""
 
-    def __init__(self, encoder_path):
+    def __init__(self, encoder_path: str):
         with open(os.path.join(encoder_path, "vocab.txt"), encoding="utf-8") as file:
             self._words = np.array(
                 [word for word in map(str.strip, file) if word.isalpha() and word.isascii()]
             )
         self._rng = np.random.default_rng(0)
 
-    def of(self, mean_length):
+    def of(self, mean_length: float) -> str:
         return " ".join(self._rng.choice(self._words, 1 + self._rng.poisson(mean_length - 1)))
 
 
-def _write(folder, name, lines):
+def _write(folder: str, name: str, lines: list[str]) -> None:
     with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
         file.write("".join(f"{line}\n" for line in lines))
 
 
-def _cifar10(augmentation):
+def _cifar10(augmentation: str) -> config.Experiment:
     experiment = cifar10_vgg16.get_config()
     experiment.data.path = _cifar10_files()
     experiment.data.augmentation = augmentation
@@ -164,8 +84,8 @@ def _cifar10(augmentation):
 
 
 @functools.cache
-def _cifar10_files():
-    folder = os.path.join(_folder(), "cifar10")
+def _cifar10_files() -> str:
+    folder = os.path.join(root(), "cifar10")
     os.mkdir(folder)
     rng = np.random.default_rng(0)
     _write(folder, "batches.meta.txt", [f"class{i}" for i in range(10)])
@@ -176,7 +96,7 @@ def _cifar10_files():
     return folder
 
 
-def _imagenet(files, augmentation):
+def _imagenet(files: Callable[[], str], augmentation: str) -> config.Experiment:
     experiment = imagenet_resnet50.get_config()
     experiment.data.path = files()
     experiment.data.augmentation = augmentation
@@ -184,8 +104,8 @@ def _imagenet(files, augmentation):
 
 
 @functools.cache
-def _imagenet_files():
-    folder = os.path.join(_folder(), "imagenet")
+def _imagenet_files() -> str:
+    folder = os.path.join(root(), "imagenet")
     for name in ("train", "val"):
         for synset in ("n0", "n1"):
             os.makedirs(os.path.join(folder, name, synset))
@@ -195,9 +115,9 @@ def _imagenet_files():
 
 
 @functools.cache
-def _imagenet_records():
-    """Writes the same as the Model Garden's records."""
-    folder = os.path.join(_folder(), "records")
+def _imagenet_records() -> str:
+    """Writes the images of `_imagenet_files` as the Model Garden's records."""
+    folder = os.path.join(root(), "records")
     os.mkdir(folder)
     for split, name in (("train", "train"), ("validation", "val")):
         with tf.io.TFRecordWriter(os.path.join(folder, f"{split}-00000-of-00001")) as writer:
@@ -213,25 +133,25 @@ def _imagenet_records():
     return folder
 
 
-def _photographs(name):
+def _photographs(name: str) -> list[bytes]:
     """Returns JPEG images of 500 x 375 pixels and about 110 KB, as ImageNet's are on average."""
     rng = np.random.default_rng(0)
     count = PHOTOGRAPHS if name == "train" else 2
     return [tf.io.encode_jpeg(_photograph(rng), quality=95).numpy() for _ in range(count)]
 
 
-def _photograph(rng):
+def _photograph(rng: np.random.Generator) -> tf.Tensor:
     coarse = tf.image.resize(rng.integers(0, 200, [12, 16, 3]), [375, 500], method="bicubic")
     return tf.cast(tf.clip_by_value(coarse + rng.normal(scale=12.0, size=[375, 500, 3]), 0, 255), tf.uint8)
 
 
-def _synthetic():
+def _synthetic() -> config.Experiment:
     return config.Experiment(
         data=config.Data(name="synthetic", num_examples=50_000), encoder=config.Encoder(name="identity")
     )
 
 
-EXPERIMENTS = {
+EXPERIMENTS: dict[str, Callable[[], config.Experiment]] = {
     "synthetic": _synthetic,
     "goemotions": _goemotions,
     "mind": _mind,
@@ -241,12 +161,3 @@ EXPERIMENTS = {
     "imagenet random_crop": lambda: _imagenet(_imagenet_files, "random_crop"),
     "imagenet records": lambda: _imagenet(_imagenet_records, "none"),
 }
-
-SUITE = Suite(
-    axes="BATCH",
-    sizes=("32",),
-    contenders=_steps,
-    build=_build,
-    examples=lambda step, size: _count(step) * size[0],
-    values=lambda size: size[0] * 224 * 224 * 3,
-)

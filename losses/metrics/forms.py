@@ -1,0 +1,196 @@
+"""The two forms of each metric: of the rank of the true class, and of all classes in order.
+
+`*_of_rank` takes ranks, float32 `[...]`, from 1 for the best to infinity for invalid instances. `*_of_order`
+takes the `Order` of lists with dense labels. Both return one value per list.
+"""
+
+import functools
+import typing
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from rank4class.losses.ops import arguments, ranks, thresholds, top_relevant
+from rank4class.losses.ops.gains import discount, exponential_gains
+
+
+def top_k_accuracy_of_rank(rank: tf.Tensor, k: int) -> tf.Tensor:
+    return tf.cast(rank <= k, tf.float32)
+
+
+def top_k_error_of_rank(rank: tf.Tensor, k: int) -> tf.Tensor:
+    return 1.0 - top_k_accuracy_of_rank(rank, k)
+
+
+def ndcg_of_rank(rank: tf.Tensor, k: int | None = None) -> tf.Tensor:
+    return tf.where(_counted(rank, k), discount(rank), 0.0)
+
+
+def mrr_of_rank(rank: tf.Tensor) -> tf.Tensor:
+    # A graph turns 1.0 / rank into an approximation, which is 0.99999994 for some ranks of 1.
+    return tf.math.divide_no_nan(1.0, rank)
+
+
+def mean_rank_of_rank(rank: tf.Tensor) -> tf.Tensor:
+    return rank
+
+
+recall_of_rank = top_k_accuracy_of_rank
+
+
+def precision_of_rank(rank: tf.Tensor, k: int) -> tf.Tensor:
+    return top_k_accuracy_of_rank(rank, k) / k
+
+
+def average_precision_of_rank(rank: tf.Tensor, k: int | None = None) -> tf.Tensor:
+    return tf.where(_counted(rank, k), mrr_of_rank(rank), 0.0)
+
+
+class Runs(typing.NamedTuple):
+    """For every class in order, its run: the classes of equal score."""
+
+    before: tf.Tensor  # classes ahead of the run
+    relevant_before: tf.Tensor
+    size: tf.Tensor
+    relevant: tf.Tensor
+    mean: Callable  # from values to their mean over the run
+
+
+class Order(typing.NamedTuple):
+    """The classes of each list in the order of their scores, `[N, m]`.
+
+    If ties are averaged, these are all classes and `runs` is set. Otherwise they include all relevant
+    classes.
+    """
+
+    gains: tf.Tensor
+    relevant: tf.Tensor  # 1.0 or 0.0
+    rank: tf.Tensor  # among all classes, 1..n
+    runs: Runs | None
+
+
+def in_order(scores: tf.Tensor, gains: tf.Tensor, ties: str, max_relevant: int | None) -> Order:
+    """Returns the `Order` of lists `[..., n]`; see `functional` for `ties` and `max_relevant`."""
+    n = arguments.length(scores)
+    if scores.dtype != tf.float64:
+        scores = tf.cast(scores, tf.float32)
+    scores, gains = tf.reshape(scores, [-1, n]), tf.reshape(gains, [-1, n])
+    left_out = None
+    if ties == "worst" and max_relevant is not None:  # only the number of irrelevant classes ahead matters
+        left_out = tf.where(gains <= 0.0, scores, -float("inf"))
+        scores, gains = top_relevant.sorted_scores(scores, gains, max_relevant)
+    scores, gains = _lesser_first(scores, gains)
+    rank = tf.broadcast_to(tf.range(1, arguments.length(scores) + 1), tf.shape(scores))
+    if left_out is not None:
+        rank += thresholds.at_or_above(left_out, scores)
+    rank = tf.cast(rank, tf.float32)
+    is_relevant = tf.cast(gains > 0.0, tf.float32)
+    runs = None if ties == "worst" else _runs(scores, is_relevant, rank)
+    return Order(gains, is_relevant, rank, runs)
+
+
+def _lesser_first(scores: tf.Tensor, gains: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Sorts scores and gains by score; among equal scores the lower gain comes first."""
+    scores = tf.where(scores == 0.0, tf.zeros_like(scores), scores)  # XLA sorts -0.0 behind 0.0
+    # Sort by gain first: the stable sort by score keeps that order among equal scores.
+    by_gain = tf.argsort(gains, axis=-1, stable=True)
+    by_score = tf.argsort(ranks.take(scores, by_gain), axis=-1, direction="DESCENDING", stable=True)
+    order = ranks.take(by_gain, by_score)
+    return ranks.take(scores, order), ranks.take(gains, order)
+
+
+def _runs(scores: tf.Tensor, is_relevant: tf.Tensor, rank: tf.Tensor) -> Runs:
+    run = ranks.number_runs(scores)
+
+    def gather_runs(reduce: Callable, values: tf.Tensor) -> tf.Tensor:
+        of_run = reduce(tf.reshape(values, [-1]), tf.reshape(run, [-1]), tf.size(run))
+        return tf.gather(of_run, run)
+
+    total = functools.partial(gather_runs, tf.math.unsorted_segment_sum)
+    least = functools.partial(gather_runs, tf.math.unsorted_segment_min)
+    size = total(tf.ones_like(rank))
+    return Runs(
+        before=least(rank) - 1.0,
+        relevant_before=least(ranks.running(tf.add, is_relevant) - is_relevant),
+        size=size,
+        relevant=total(is_relevant),
+        mean=lambda values: total(values) / size,
+    )
+
+
+def _expected(values: tf.Tensor, order: Order) -> tf.Tensor:
+    """Returns values in order or, if ties are averaged, the expected value at each rank."""
+    return values if order.runs is None else order.runs.mean(values)
+
+
+def _first_relevant(order: Order) -> tf.Tensor:
+    """Returns the probability that the first relevant class is at each rank."""
+    if order.runs is None:
+        return tf.where(ranks.running(tf.add, order.relevant) == 1.0, order.relevant, 0.0)
+    # Of m relevant among t classes, the first is the x-th with probability C(t - x, m - 1) / C(t, m).
+    runs = order.runs
+    t, m = (tf.cast(x, tf.float64) for x in (runs.size, runs.relevant))
+    x = tf.cast(order.rank - runs.before, tf.float64)
+    possible = (runs.relevant_before == 0.0) & (m > 0.0) & (x <= t - m + 1.0)
+    t, m, x = (tf.where(possible, value, tf.ones_like(value)) for value in (t, m, x))
+    probability = tf.exp(_log_choose(t - x, m - 1.0) - _log_choose(t, m))
+    return tf.where(possible, tf.cast(probability, tf.float32), 0.0)
+
+
+def _log_choose(n: tf.Tensor, k: tf.Tensor) -> tf.Tensor:
+    return tf.math.lgamma(n + 1.0) - tf.math.lgamma(k + 1.0) - tf.math.lgamma(n - k + 1.0)
+
+
+def top_k_accuracy_of_order(order: Order, k: int) -> tf.Tensor:
+    return tf.reduce_sum(tf.where(order.rank <= k, _first_relevant(order), 0.0), axis=-1)
+
+
+def mrr_of_order(order: Order) -> tf.Tensor:
+    return tf.reduce_sum(_first_relevant(order) / order.rank, axis=-1)
+
+
+def ndcg_of_order(order: Order, k: int | None = None) -> tf.Tensor:
+    def collected(gains: tf.Tensor, rank: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_sum(tf.where(_counted(rank, k), gains * discount(rank), 0.0), axis=-1)
+
+    gains = exponential_gains(order.gains)
+    ideal = tf.sort(gains, axis=-1, direction="DESCENDING")
+    first_ranks = tf.range(1, arguments.length(gains) + 1, dtype=tf.float32)
+    return tf.math.divide_no_nan(
+        collected(_expected(gains, order), order.rank), collected(ideal, first_ranks)
+    )
+
+
+def mean_rank_of_order(order: Order) -> tf.Tensor:
+    largest = tf.reduce_max(order.gains, axis=-1, keepdims=True)
+    gains = tf.math.divide_no_nan(order.gains, largest)  # no sum exceeds float32
+    total = tf.reduce_sum(_expected(gains, order) * order.rank, axis=-1)
+    return tf.math.divide_no_nan(total, tf.reduce_sum(gains, axis=-1))
+
+
+def precision_of_order(order: Order, k: int) -> tf.Tensor:
+    return _relevant_among(order, k) / k
+
+
+def recall_of_order(order: Order, k: int) -> tf.Tensor:
+    return tf.math.divide_no_nan(_relevant_among(order, k), tf.reduce_sum(order.relevant, axis=-1))
+
+
+def average_precision_of_order(order: Order, k: int | None = None) -> tf.Tensor:
+    if order.runs is None:
+        hits = order.relevant * ranks.running(tf.add, order.relevant)
+    else:
+        runs = order.runs
+        others = tf.math.divide_no_nan(runs.relevant - 1.0, runs.size - 1.0)
+        earlier = runs.relevant_before + (order.rank - runs.before - 1.0) * others
+        hits = runs.relevant / runs.size * (earlier + 1.0)
+    counted = tf.where(_counted(order.rank, k), hits / order.rank, 0.0)
+    return tf.math.divide_no_nan(tf.reduce_sum(counted, axis=-1), tf.reduce_sum(order.relevant, axis=-1))
+
+
+def _relevant_among(order: Order, k: int) -> tf.Tensor:
+    return tf.reduce_sum(tf.where(order.rank <= k, _expected(order.relevant, order), 0.0), axis=-1)
+
+
+def _counted(rank: tf.Tensor, k: int | None) -> tf.Tensor:
+    return tf.math.is_finite(rank) if k is None else rank <= k

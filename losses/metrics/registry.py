@@ -1,0 +1,32 @@
+"""Metrics by name."""
+
+import re
+
+from rank4class.losses.metrics.keras import METRICS, RankingMetric
+from rank4class.losses.metrics.sets import SET_METRICS, SetMetric
+
+
+def get_metric(name: str, ties: str = "worst", max_relevant: int | None = None) -> RankingMetric | SetMetric:
+    """Returns the Keras metric of a name such as `top1_error`, `ndcg@5` or `map`, or a `SetMetric`.
+
+    Args:
+      name: one of `METRICS`, with a number for K, or of `SET_METRICS`, to which the other arguments do not
+        apply.
+      ties: "worst" or "average"; see `losses.metrics.functional`.
+      max_relevant: the largest number of relevant classes in a list of dense labels, or None; see
+        `losses.metrics.functional`.
+
+    Raises:
+      ValueError: an unknown name, or an option that is out of its range.
+
+    >>> get_metric("ndcg@5").name
+    'ndcg@5'
+    """
+    for pattern, metric in METRICS.items():
+        match = re.fullmatch(pattern, name)
+        if match:
+            return metric(*map(int, match.groups()), ties=ties, max_relevant=max_relevant)
+    if name in SET_METRICS:
+        return SET_METRICS[name]
+    known = ", ".join(pattern.replace(r"(\d+)", "K") for pattern in (*METRICS, *SET_METRICS))
+    raise ValueError(f"metric={name!r}: unknown. There are: {known}.")
