@@ -38,14 +38,12 @@ LEVELS = {
     "reporting": 4,
     "training": 5,
     "sorters": 6,
-    "survival": 6,
     "sweep": 6,
 }
 LONGEST_FILE = 500  # lines
 LONG_FILES = {
     "pipelines/config/experiment.py",
     "pipelines/reporting/dataset_report.py",
-    "pipelines/survival.py",
 }
 PIP = {
     "PIL": "pillow",
