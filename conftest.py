@@ -6,8 +6,10 @@ import io
 import json
 import os
 import pathlib
+import re
 import resource
 import runpy
+import shutil
 import signal
 import subprocess
 import sys
@@ -295,6 +297,59 @@ def names_of_a_new_process(monkeypatch):
         return train(*arguments, **kwargs)
 
     monkeypatch.setattr(rank_training, "train", in_a_process_of_its_own)
+
+
+@pytest.fixture(scope="session")
+def assert_same_run():
+    """Returns a function that asserts that two runs ended with the same bytes.
+
+    It compares all files except the records of the starts. The second run may hold more checkpoints and
+    partial files, since kills leave them.
+    """
+
+    def contents(folder):
+        paths = (path.relative_to(folder) for path in pathlib.Path(folder).rglob("*"))
+        names = (path for path in paths if path.parts[0] not in ("lock", "sessions.jsonl", "tensorboard"))
+        return {name.as_posix(): (folder / name).read_bytes() for name in names if (folder / name).is_file()}
+
+    def check(undisturbed, disturbed):
+        expected, actual = contents(pathlib.Path(undisturbed)), contents(pathlib.Path(disturbed))
+        changed = {name for name in expected if actual.get(name) != expected[name]}
+        left = re.compile(r"checkpoints/.*|.*\.partial-.*")
+        added = {name for name in actual if name not in expected and not left.fullmatch(name)}
+        assert not changed | added
+        assert "results.json" in expected
+
+    return check
+
+
+@pytest.fixture
+def copied_before_changes():
+    """Returns a function that copies a folder before each change of its files, as a kill would leave it.
+
+    It returns a context of the list of copies. TensorFlow's functions that change files are replaced.
+    """
+    import tensorflow as tf
+
+    @contextlib.contextmanager
+    def context(folder, copies_folder):
+        copies = []
+
+        def copying(function):
+            def copy_and_call(*args, **kwargs):
+                if os.path.exists(folder):
+                    copies.append(shutil.copytree(folder, copies_folder / str(len(copies))))
+                return function(*args, **kwargs)
+
+            return copy_and_call
+
+        with contextlib.ExitStack() as stack:
+            changing = [(tf.io.gfile, name) for name in ("makedirs", "remove", "rename", "rmtree")]
+            for module, name in [*changing, (tf.train.Checkpoint, "write")]:
+                stack.enter_context(mock.patch.object(module, name, copying(getattr(module, name))))
+            yield copies
+
+    return context
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import random
 import resource
 import signal
 import socket
@@ -10,8 +11,6 @@ import time
 
 import numpy as np
 import pytest
-
-from rank4class.pipelines import survival
 
 DIGITS = "--config=" + os.path.join(os.path.dirname(__file__), "..", "pipelines", "configs", "digits_mlp.py")
 SMALL = ("--config.encoder.hidden=(16,)", "--config.encoder.dropout=0.2")
@@ -139,7 +138,7 @@ def largest_file(size):
 
 
 @pytest.mark.nightly
-def test_a_disk_that_is_full_loses_nothing(train, tmp_path):
+def test_a_disk_that_is_full_loses_nothing(train, tmp_path, assert_same_run):
     flags = ("--config.epochs=3", "--config.encoder.hidden=(64,)")
     with largest_file(20_000):
         code, line = train(tmp_path / "run", *flags)
@@ -149,7 +148,27 @@ def test_a_disk_that_is_full_loses_nothing(train, tmp_path):
     assert os.listdir(tmp_path / "run" / "checkpoints" / "last") == []
     assert train(tmp_path / "run", *flags)[0] == 0
     assert train(tmp_path / "undisturbed", *flags)[0] == 0
-    assert survival.compare(str(tmp_path / "undisturbed"), str(tmp_path / "run")) == []
+    assert_same_run(tmp_path / "undisturbed", tmp_path / "run")
+
+
+@pytest.mark.nightly
+def test_kills_at_random_moments_change_nothing(start, tmp_path, assert_same_run):
+    flags = ("--config.epochs=3", "--config.evaluations_per_epoch=8")  # 26 saves
+    assert ended(start(tmp_path / "undisturbed", *flags))[0] == 0
+    folder = tmp_path / "run"
+    rng = random.Random(0)
+    saves = 0
+    for _ in range(2):
+        process = start(folder, *flags)
+        saves += rng.randint(1, 6)
+        wait_for((folder / "metrics.jsonl").exists, process)
+        wait_for(lambda least=saves: len(history(folder)) >= least, process)
+        time.sleep(rng.uniform(0.0, 0.05))
+        process.kill()
+        assert ended(process)[0] == -signal.SIGKILL
+    assert ended(start(folder, *flags))[0] == 0
+    assert len((folder / "sessions.jsonl").read_text().splitlines()) == 3
+    assert_same_run(tmp_path / "undisturbed", folder)
 
 
 def test_a_folder_that_cannot_be_written(train, tmp_path):

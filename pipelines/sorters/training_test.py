@@ -2,18 +2,16 @@
 
 import dataclasses
 import json
-import os
 import shutil
 import signal
 
 import numpy as np
 import pytest
-import safetensors.numpy
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rank4class.models import sorters
-from rank4class.pipelines import config, survival
+from rank4class.pipelines import config
 from rank4class.pipelines.sorters import sorter_config, training
 from rank4class.pipelines.sorters.sorter_config import SorterExperiment
 from rank4class.pipelines.storage.run_directory import RunDirectory
@@ -69,20 +67,8 @@ def test_the_defaults_of_the_command_can_be_trained(sorter):
     assert sorter_config.LEARNED == sorters.LEARNED
 
 
-def assert_same_end(one, other):
-    """Asserts that two runs have the same checkpoints, history, results and weights, bit for bit."""
-    last = os.path.join("checkpoints", "last")  # there is no best: the last is the model
-    assert survival.compare_checkpoints(*(os.path.join(path, last) for path in (one, other)), last) == []
-    for name in ("metrics.jsonl", "results.json"):
-        assert (one / name).read_bytes() == (other / name).read_bytes(), name
-    first, second = (safetensors.numpy.load_file(path / "sorter.safetensors") for path in (one, other))
-    assert first.keys() == second.keys()
-    for name, tensor in first.items():
-        np.testing.assert_array_equal(tensor, second[name])
-
-
 @pytest.mark.nightly
-def test_a_run_that_is_interrupted_goes_on_to_the_same_end(whole, tmp_path, monkeypatch):
+def test_a_run_that_is_interrupted_goes_on_to_the_same_end(whole, tmp_path, monkeypatch, assert_same_run):
     experiment, path, _ = whole
     save = TrainState.save
 
@@ -96,7 +82,7 @@ def test_a_run_that_is_interrupted_goes_on_to_the_same_end(whole, tmp_path, monk
         with pytest.raises(Interrupted):
             training.train(experiment, str(tmp_path / "killed"), progress=False)
     training.train(experiment, str(tmp_path / "killed"), progress=False)
-    assert_same_end(path, tmp_path / "killed")
+    assert_same_run(path, tmp_path / "killed")
 
 
 @pytest.mark.nightly
@@ -105,7 +91,9 @@ def test_a_run_that_is_interrupted_goes_on_to_the_same_end(whole, tmp_path, monk
     [small(sorter="lstm", move=0.0, sizes=(4,)), small(sorter="cnn", sizes=(4, 6))],
     ids=lambda experiment: f"{experiment.sorter} {experiment.sizes} {experiment.move}",
 )
-def test_every_network_goes_on_from_a_checkpoint_to_the_same_end(tmp_path, monkeypatch, experiment):
+def test_every_network_goes_on_from_a_checkpoint_to_the_same_end(
+    tmp_path, monkeypatch, assert_same_run, experiment
+):
     experiment.epochs, experiment.batch_size = 0.1, 10
     experiment.checkpoint_steps = 3
     save = TrainState.save
@@ -120,7 +108,7 @@ def test_every_network_goes_on_from_a_checkpoint_to_the_same_end(tmp_path, monke
         training.train(experiment, str(tmp_path / "whole"), progress=False)
     training.train(experiment, str(tmp_path / "killed"), progress=False)
     assert RunDirectory(str(tmp_path / "killed"), SorterExperiment).sessions()[-1]["from_step"] == 6
-    assert_same_end(tmp_path / "whole", tmp_path / "killed")
+    assert_same_run(tmp_path / "whole", tmp_path / "killed")
 
 
 @pytest.mark.nightly

@@ -225,8 +225,6 @@ def _kind_in(path):
     names = files.names_in(path)
     if set(names) >= set(RUN):
         return "training"
-    if {"sessions", "undisturbed"} <= set(names):
-        return "survival trial"
     if any(map(_SORTER_STUDY.fullmatch, names)):
         return "study of sorters"
     if any(_holds_run(os.path.join(path, name)) for name in names):

@@ -66,17 +66,11 @@ def write_study(path):
     (path / "spearman@soft_sort-rate1e-05-seed0.json").write_text("{}")
 
 
-def write_trial(path):
-    write_run(path / "undisturbed")
-    (path / "sessions").mkdir()
-
-
 FOLDERS = {
     "training": write_run,
     "sweep": lambda path: write_run(path / "mse-dot-seed0"),
     "sweep that tunes": lambda path: write_run(path / "tuning" / "mse-dot-optimizer.learning_rate=0.1"),
     "study of sorters": write_study,
-    "survival trial": write_trial,
 }
 COMMANDS = {
     "training": lambda path: rank_training.train(config.Experiment(), path),

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class import data
-from rank4class.pipelines import config, distribution, survival
+from rank4class.pipelines import config, distribution
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.storage.run_directory import RunDirectory
@@ -43,10 +43,6 @@ def finished(finished_once, tmp_path):
     """Returns the folder of a finished run of `small()`, a copy for this test."""
     shutil.copytree(finished_once[0], tmp_path / "run")
     return tmp_path / "run"
-
-
-def assert_same_run(left, right):
-    assert survival.compare(left, right) == []
 
 
 def test_a_run_leaves_what_it_promises(finished_once):
@@ -126,7 +122,7 @@ def test_tensorboard_holds_losses_metrics_and_the_config(finished):
 
 
 @pytest.mark.nightly
-def test_the_same_seed_is_the_same_run_and_another_is_not(tmp_path, finished_once):
+def test_the_same_seed_is_the_same_run_and_another_is_not(tmp_path, finished_once, assert_same_run):
     paths = [str(tmp_path / name) for name in "ab"]
     np.random.default_rng(0)
     tf.random.normal([3])

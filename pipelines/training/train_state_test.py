@@ -96,6 +96,23 @@ def test_every_checkpoint_has_the_best_model_it_speaks_of(tmp_path):
     assert float(bias) == 40.0
 
 
+def test_a_kill_before_any_change_of_files_loses_at_most_one_evaluation(tmp_path, copied_before_changes):
+    made, bias = state(tmp_path / "run")
+    evaluate(made, bias, step=10, value=50.0)
+    evaluate(made, bias, step=20, value=60.0)
+    with copied_before_changes(tmp_path / "run", tmp_path) as copies:
+        evaluate(made, bias, step=30, value=70.0)  # removes the first checkpoint and its best model
+    assert len(copies) == 12
+    for copy in copies:
+        again, bias = state(copy)
+        again.restore()
+        assert again.progress.step in (20, 30)
+        assert float(bias) == again.progress.step
+        assert [line["step"] for line in again.progress.history] == [*range(10, again.progress.step + 1, 10)]
+        again.restore_best()
+        assert float(bias) == again.progress.step
+
+
 def test_going_back_to_the_checkpoint_before_finds_its_best(tmp_path):
     saved, bias = state(tmp_path)
     evaluate(saved, bias, 10, 50.0)

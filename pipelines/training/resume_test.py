@@ -1,9 +1,10 @@
-"""Runs that are interrupted, killed, or find their files damaged end as if nothing had been."""
+"""Runs that are interrupted, killed, or find their files damaged end as one that was not disturbed."""
 
 import io
 import logging as stdlib_logging
 import os
 import pathlib
+import re
 import shutil
 import signal
 from unittest import mock
@@ -12,7 +13,7 @@ import pytest
 import tensorflow as tf
 from absl import logging
 
-from rank4class.pipelines import config, survival
+from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.storage.run_directory import RunDirectory
@@ -30,10 +31,9 @@ def small(**changes):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    """Returns a function from an experiment to the folder of its run in peace, which tests share.
+    """Returns a function from an experiment to the folder of its undisturbed run, which tests share.
 
-    Beside that folder are copies of it as a kill at a save would have left it, `MOMENT-STEP` where the
-    moment is "before" or "after".
+    Beside it are its copies as a kill before or after a save leaves them: `before-STEP`, `after-STEP`.
     """
     folders = {}
 
@@ -63,9 +63,44 @@ def killed(undisturbed, experiment, moment, step, path):
     return str(path)
 
 
-def assert_ends_like_an_undisturbed_run(experiment, path, undisturbed):
-    rank_training.train(experiment, path, progress=False)
-    assert survival.compare(undisturbed(experiment), path) == []
+@pytest.fixture
+def assert_ends_undisturbed(undisturbed, assert_same_run):
+    """Returns a function that finishes a run, and asserts that it ends like an undisturbed one."""
+
+    def check(experiment, path):
+        rank_training.train(experiment, path, progress=False)
+        assert_same_run(undisturbed(experiment), path)
+
+    return check
+
+
+def on_disk(folder):
+    """Returns what a start of the command reads: whole files and checkpoints with an index."""
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    read = [name for name in names if not re.search("partial-|tensorboard|sessions", name)]
+    whole = [name for name in read if ".data-" not in name or f"{name.partition('.')[0]}.index" in names]
+    return sorted(whole), (folder / "metrics.jsonl").read_bytes() if "metrics.jsonl" in names else b""
+
+
+@pytest.mark.nightly
+def test_a_kill_before_any_change_of_files_changes_nothing(tmp_path, copied_before_changes, assert_same_run):
+    experiment = config.override(
+        digits_mlp.get_config(),
+        {"steps": 9, "evaluations_per_epoch": 5, "encoder.hidden": (8,), "encoder.dropout": 0.2}
+        | {"optimizer.learning_rate": 0.01, "optimizer.decay": "none", "metrics": ("ndcg@5",)},
+    )
+    undisturbed = tmp_path / "undisturbed"
+    with copied_before_changes(undisturbed, tmp_path) as copies:
+        rank_training.train(experiment, str(undisturbed), progress=False)
+    assert [line["step"] for line in RunDirectory(str(undisturbed)).history()] == [4, 8, 9]
+    # Among copies of which a start reads the same files, the last holds the most partial files.
+    last_of = {str(on_disk(copy)): copy for copy in copies}
+    assert len(last_of) >= 14  # three saves of the best, the last and the history; two removals in the third
+    for names, copy in last_of.items():
+        if "step-8" in names and "step-9" not in names:  # the second save is like the first
+            continue
+        rank_training.train(experiment, str(copy), progress=False)
+        assert_same_run(undisturbed, copy)
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +121,9 @@ def torn(tmp_path_factory, undisturbed):
     return folder, log.getvalue()
 
 
-def test_a_torn_checkpoint_costs_the_steps_since_the_one_before(torn, undisturbed):
+def test_a_torn_checkpoint_costs_the_steps_since_the_one_before(torn, undisturbed, assert_same_run):
     folder, log = torn
-    assert survival.compare(undisturbed(small(epochs=4.0)), str(folder)) == []
+    assert_same_run(undisturbed(small(epochs=4.0)), folder)
     assert "step-51 is damaged" in log
     assert RunDirectory(str(folder)).sessions()[1]["from_step"] == 34
 
@@ -104,56 +139,39 @@ def test_tensorboard_takes_back_what_will_be_repeated(torn):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("moment", "loss"),
-    [("before", "softmax"), ("before", "gumbel_approx_ndcg"), ("after", "gumbel_approx_ndcg")],
-)
-def test_a_killed_run_goes_on_as_if_nothing_had_been(tmp_path, undisturbed, moment, loss):
-    experiment = small(**{"loss.name": loss, "epochs": 4.0})
-    path = killed(undisturbed, experiment, moment, 34, tmp_path / "killed")
-    assert_ends_like_an_undisturbed_run(experiment, path, undisturbed)
-
-
-@pytest.mark.nightly
-def test_a_run_with_dropout_in_every_part_goes_on(tmp_path, undisturbed, tiny_goemotions, tiny_bert):
+def test_a_killed_run_with_every_random_draw_and_slot_goes_on(
+    tmp_path, undisturbed, assert_ends_undisturbed, tiny_goemotions, tiny_bert
+):
     experiment = config.Experiment(
         data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8),
         encoder=config.Encoder(name="bert", path=tiny_bert, dropout=0.2, output_dropout=0.2),
         class_encoder=config.ClassEncoder(name="text", attention_layers=1, attention_dropout=0.2),
         interaction=config.Interaction(name="lc_mlp", units=8, dropout=0.2),
+        loss=config.Loss(name="gumbel_approx_ndcg"),
+        optimizer=config.Optimizer(
+            **{"name": "adamw", "weight_decay": 0.01, "ema_momentum": 0.9, "clip_norm": 1.0},
+            **{"decay": "cosine", "warmup_fraction": 0.1},
+        ),
         batch_size=8,
         steps=8,
         metrics=("mrr",),
         monitor="mrr",
     )
     path = killed(undisturbed, experiment, "before", 8, tmp_path / "killed")
-    assert_ends_like_an_undisturbed_run(experiment, path, undisturbed)
+    assert_ends_undisturbed(experiment, path)
     assert RunDirectory(path).sessions()[1]["from_step"] == 5
-
-
-EVERYTHING = {
-    "optimizer.name": "adamw",
-    "optimizer.weight_decay": 0.01,
-    "optimizer.ema_momentum": 0.9,
-    "optimizer.clip_norm": 1.0,
-    "optimizer.decay": "cosine",
-    "optimizer.warmup_fraction": 0.1,
-    "interaction.name": "lc_mlp",
-    "interaction.dropout": 0.2,
-}
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("number", "changes"),
     [
-        (signal.SIGTERM, EVERYTHING),
         (signal.SIGTERM, {"checkpoint_steps": 4, "precision": "mixed_float16", "accumulation_steps": 2}),
         (signal.SIGINT, {"steps_per_execution": 5, "jit_compile": True}),
     ],
 )
 def test_a_signal_between_two_evaluations_saves_and_stops(
-    tmp_path, monkeypatch, undisturbed, changes, number
+    tmp_path, monkeypatch, assert_ends_undisturbed, changes, number
 ):
     experiment, path = small(**changes), str(tmp_path / "stopped")
     build_steps = trainer.build_steps
@@ -175,13 +193,13 @@ def test_a_signal_between_two_evaluations_saves_and_stops(
     assert caught.value.signal == number
     [session] = RunDirectory(path).sessions()
     assert (session["from_step"], 10 < session["to_step"] <= 17) == (0, True)
-    assert_ends_like_an_undisturbed_run(experiment, path, undisturbed)
+    assert_ends_undisturbed(experiment, path)
     assert [line["from_step"] for line in RunDirectory(path).sessions()] == [0, session["to_step"]]
 
 
 @pytest.mark.nightly
-def test_a_signal_while_a_split_is_judged(tmp_path, monkeypatch, undisturbed):
-    """The first two signals come in evaluations, which are made again, the third in that of the results."""
+def test_a_signal_during_an_evaluation(tmp_path, monkeypatch, assert_ends_undisturbed):
+    """Sends signals in two evaluations, which are repeated, and in that of the results."""
     experiment, path = small(**{"optimizer.ema_momentum": 0.9}), str(tmp_path / "stopped")
     judge, calls = evaluator.Evaluator.__call__, []
 
@@ -197,7 +215,7 @@ def test_a_signal_while_a_split_is_judged(tmp_path, monkeypatch, undisturbed):
             with pytest.raises(Interrupted, match=f"saved after step {step} and stopped"):
                 rank_training.train(experiment, path, progress=False)
             assert len(calls) == call
-    assert_ends_like_an_undisturbed_run(experiment, path, undisturbed)
+    assert_ends_undisturbed(experiment, path)
     assert [line["from_step"] for line in RunDirectory(path).sessions()] == [0, 17, 34, 34]
 
 
@@ -207,18 +225,23 @@ def cut(folder, pattern):
 
 
 @pytest.mark.nightly
-def test_a_torn_best_model_is_noticed_before_anything_is_trained(tmp_path, undisturbed):
+def test_damaged_checkpoints_are_refused_before_anything_is_trained(tmp_path, undisturbed):
     experiment = small(epochs=4.0)
-    path = killed(undisturbed, experiment, "after", 51, tmp_path / "torn")
-    cut(tmp_path / "torn" / "checkpoints" / "best", "*.data*")
-    with pytest.raises(ValueError, match=r"checkpoint .*best/step-\d+ is damaged"):
-        rank_training.train(experiment, path, progress=False)
-    with pytest.raises(ValueError, match="none of the checkpoints in .*best can be used"):
-        rank_training.restore(path)
+    for which, message in (
+        ("best", r"checkpoint .*best/step-\d+ is damaged"),
+        ("last", "none of the checkpoints in .*last can be used"),  # and none is overwritten
+    ):
+        path = killed(undisturbed, experiment, "after", 51, tmp_path / which)
+        cut(tmp_path / which / "checkpoints" / which, "*.data*")
+        with pytest.raises(ValueError, match=message):
+            rank_training.train(experiment, path, progress=False)
+        assert len(RunDirectory(path).sessions()) == 1
+        with pytest.raises(ValueError, match=f"none of the checkpoints in .*{which} can be used"):
+            rank_training.restore(path, which)
 
 
 @pytest.mark.nightly
-def test_a_finished_run_whose_best_model_is_damaged_is_not_judged_by_another(tmp_path, undisturbed):
+def test_a_finished_run_whose_best_model_is_damaged_has_no_other_best(tmp_path, undisturbed):
     folder = tmp_path / "run"
     shutil.copytree(undisturbed(small()), folder)
     assert RunDirectory(str(folder)).results()["best_step"] == 34
@@ -229,31 +252,18 @@ def test_a_finished_run_whose_best_model_is_damaged_is_not_judged_by_another(tmp
 
 
 @pytest.mark.nightly
-def test_checkpoints_that_are_all_damaged_are_not_overwritten(tmp_path, undisturbed):
+def test_a_damaged_history_is_written_again(tmp_path, undisturbed, assert_ends_undisturbed):
     experiment = small(epochs=4.0)
-    path = killed(undisturbed, experiment, "after", 51, tmp_path / "torn")
-    cut(tmp_path / "torn" / "checkpoints" / "last", "*.data*")
-    with pytest.raises(ValueError, match="none of the checkpoints in .*last can be used"):
-        rank_training.train(experiment, path, progress=False)
-    assert len(RunDirectory(path).sessions()) == 1
+    path = killed(undisturbed, experiment, "after", 68, tmp_path / "run")  # no save follows
+    (tmp_path / "run" / "metrics.jsonl").write_text("damaged")
+    assert_ends_undisturbed(experiment, path)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("step", [51, 68])  # after the last one nothing is saved any more
-def test_lost_histories_are_written_again(tmp_path, undisturbed, step):
-    experiment = small(epochs=4.0)
-    path = killed(undisturbed, experiment, "after", step, tmp_path / "lost")
-    (tmp_path / "lost" / "metrics.jsonl").write_text("damaged")
-    assert_ends_like_an_undisturbed_run(experiment, path, undisturbed)
-
-
-@pytest.mark.nightly
-def test_how_many_steps_are_taken_at_once_changes_nothing(tmp_path, undisturbed):
+def test_steps_per_execution_change_nothing(tmp_path, undisturbed):
+    rank_training.train(small(steps_per_execution=5), str(tmp_path), progress=False)  # 17 an evaluation
     expected = pathlib.Path(undisturbed(small()), "metrics.jsonl").read_bytes()
-    for count in (5, 100):
-        path = tmp_path / str(count)
-        rank_training.train(small(steps_per_execution=count), str(path), progress=False)
-        assert (path / "metrics.jsonl").read_bytes() == expected
+    assert (tmp_path / "metrics.jsonl").read_bytes() == expected
 
 
 @pytest.mark.nightly
@@ -274,19 +284,6 @@ def test_a_run_in_object_storage(tmp_path):
     assert [line["step"] for line in RunDirectory(path).history()] == [17, 34]
     _, _, model, _ = rank_training.restore(path)
     assert model.count_params() > 0
-
-
-@pytest.mark.nightly
-def test_two_processes_cannot_train_in_one_folder(tmp_path):
-    workdir = RunDirectory(str(tmp_path))
-    workdir.lock()
-    with pytest.raises(
-        ValueError, match=rf"another process trains in {tmp_path} \(process {os.getpid()} on "
-    ):
-        rank_training.train(small(steps=1), str(tmp_path), progress=False)
-    workdir.unlock()
-    assert rank_training.train(small(steps=1), str(tmp_path), progress=False)["steps"] == 1
-    workdir.lock()  # a run lets go at its end
 
 
 @pytest.mark.nightly

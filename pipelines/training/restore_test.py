@@ -1,4 +1,4 @@
-"""What a run's checkpoints give back: the best one, and the last."""
+"""Restores the best and the last checkpoint of a run."""
 
 import shutil
 
@@ -41,8 +41,7 @@ def judged(path, which, split="validation", strategy=None):
     "changes",
     [
         {"optimizer.learning_rate": 1.0, "optimizer.decay": "none"},
-        {"optimizer.ema_momentum": 0.9, "optimizer.warmup_fraction": 0.1},
-        {"optimizer.ema_momentum": 0.9, "precision": "mixed_float16"},
+        {"optimizer.ema_momentum": 0.9, "optimizer.warmup_fraction": 0.1, "precision": "mixed_float16"},
     ],
 )
 def test_a_checkpoint_has_the_figures_that_training_saw(tmp_path, changes):
