@@ -315,8 +315,8 @@ def _preprocessed_images(description, indices):
     experiment, dataset = description.experiment, description.dataset
     examples = description.splits["train"].select(indices)
     features = {name: tf.constant(values) for name, values in examples.features.items()}
-    preprocess = preprocessing.preprocess_of(experiment, dataset)
-    augment = preprocessing.augment_of(experiment, dataset)
+    preprocess = preprocessing.build_preprocess(experiment.data, experiment.encoder, dataset)
+    augment = preprocessing.build_augment(experiment.data, dataset, preprocess)
     batches = {"as evaluated": preprocess(features) if preprocess else features}
     if augment:
         experiment_seeds = np.full(len(indices), experiment.seed, np.int64)

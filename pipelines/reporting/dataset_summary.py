@@ -162,9 +162,13 @@ def describe(experiment: config.Experiment, dataset: data.Dataset) -> Descriptio
     section = experiment.data
     loading.check_held_out(dataset.class_names, section.held_out)
     loading.check_class_weights(section, dataset.splits["train"])
-    preprocessing.augment_of(experiment, dataset)  # raises if there is nothing to augment
+    preprocess = None
+    encoder_path = experiment.encoder.path
+    if encoder_path or "text" not in dataset.splits["train"].features:
+        preprocess = preprocessing.build_preprocess(section, experiment.encoder, dataset)
+    preprocessing.build_augment(section, dataset, preprocess)  # raises if it does not fit
     all_splits = _merge_equal(dataset.splits)
-    splits, unreadable, sizes = loading.limit_examples(all_splits, section), {}, {}
+    splits, unreadable, sizes = loading.limit_examples(section, all_splits), {}, {}
     features = dataset.splits["train"].features
     if "file" in features:
         images = {name: _read_images(name, split) for name, split in splits.items()}
@@ -176,10 +180,8 @@ def describe(experiment: config.Experiment, dataset: data.Dataset) -> Descriptio
         contents = {name: _contents(split) for name, split in splits.items()}
     counts = {name: split.class_counts(len(dataset.class_names)) for name, split in splits.items()}
     lengths, max_tokens = _character_counts(splits), None
-    encoder_path = getattr(experiment.encoder, "path", None)
     if "text" in features and encoder_path:
-        tokenizer = preprocessing.preprocess_of(experiment, dataset)
-        lengths["tokens"] = {name: _token_counts(tokenizer, split) for name, split in splits.items()}
+        lengths["tokens"] = {name: _token_counts(preprocess, split) for name, split in splits.items()}
         max_tokens = checkpoints.find(encoder_path).settings.get("max_positions", sys.maxsize)
     shares_instances = "id" in features  # the splits hold other classes of the same users
     return Description(

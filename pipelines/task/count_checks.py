@@ -1,57 +1,66 @@
-"""Whether n-choose-k models can make something of the classes of the training examples."""
+"""Checks that the training examples fit n-choose-k models and count priors."""
 
 import numpy as np
 
-CONDITIONED = ("n_choose_k", "top_k_gain")  # losses of which set an example has, given its size
+from rank4class import data
+from rank4class.pipelines import config
+
+CONDITIONAL = ("n_choose_k", "top_k_gain")  # likelihoods of a set of classes, given its size
 
 
-def check(experiment, train):
-    """Raises ValueError, naming the example and the remedy, where such a model cannot learn from it.
+def check(experiment: config.Experiment, train: data.Split) -> None:
+    """Raises ValueError, with the example and the remedy, if a loss or count prior cannot learn from a split.
 
     Args:
-      experiment: a checked `config.Experiment`.
-      train: the `data.Split`.
+      experiment: a checked experiment.
+      train: the training split.
     """
-    section = experiment.count_prior
-    if train.multi_label:
-        _check_counts(experiment, train)
-        if experiment.loss.name == "n_choose_k":
-            _check_levels(experiment.loss.levels, train)
-    elif section.name != "none":
+    loss, prior = experiment.loss, experiment.count_prior
+    if not train.multi_label:
+        if prior.name != "none":
+            raise ValueError(
+                f"count_prior={prior.name!r}: each example of dataset {experiment.data.name!r} has one "
+                "class. "
+                "Set it to 'none'."
+            )
+        return
+    if prior.name == "none":
+        _check_not_empty(loss, train)
+    if prior.name == "learned":
+        largest = prior.most or train.max_relevant()
+        _check_support("count_prior.most", np.ones(largest + 1), train)
+    if prior.name == "fixed":
+        _check_support("count_prior.probabilities", np.array(prior.probabilities), train)
+    if loss.name == "n_choose_k":
+        _check_levels(loss.levels, train)
+
+
+def _check_not_empty(loss, train):
+    counts = train.num_relevant()
+    if loss.name in CONDITIONAL and not counts.all():
         raise ValueError(
-            f"count_prior.name {section.name!r} is for data of several classes an example; those of "
-            f"{experiment.data.name!r} have one each"
+            f"{train.origin(np.argmin(counts))}: an example without a class. Loss {loss.name!r} needs the "
+            "number "
+            "of classes. Leave the example out, or set count_prior to 'learned'."
         )
 
 
-def _check_counts(experiment, train):
-    section, sizes = experiment.count_prior, train.num_relevant()
-    if section.name == "none":
-        if experiment.loss.name in CONDITIONED and not sizes.all():
-            origin, loss = train.origin(np.argmin(sizes)), experiment.loss.name
-            raise ValueError(
-                f"the example of {origin} has no class: loss {loss!r} is about which classes an example has, "
-                "given how many, and nothing follows from none. Leave it out, or have the number learnt too: "
-                "count_prior.name=learned"
-            )
-    elif section.name in ("learned", "fixed"):
-        if section.name == "fixed":
-            chances = np.array(section.probabilities)
-        else:
-            chances = np.ones((section.most or sizes.max()) + 1)
-        knob = "probabilities" if section.name == "fixed" else "most"
-        if len(chances) > train.labels.shape[1] + 1:
-            raise ValueError(
-                f"count_prior.{knob} goes up to {len(chances) - 1} classes, and there are "
-                f"{train.labels.shape[1]}"
-            )
-        chances = np.append(chances, np.zeros(max(0, sizes.max() + 1 - len(chances))))
-        if not chances[sizes].all():
-            i = np.argmin(chances[sizes])
-            raise ValueError(
-                f"the example of {train.origin(i)} has {sizes[i]} classes, to which count_prior.{knob} "
-                "leaves no chance"
-            )
+def _check_support(field, probabilities, train):
+    """Raises ValueError if the counts of a prior exceed the classes or exclude the count of an example."""
+    num_classes, counts = train.labels.shape[1], train.num_relevant()
+    if len(probabilities) > num_classes + 1:
+        raise ValueError(
+            f"{field}: counts up to {len(probabilities) - 1}, but there are {num_classes} classes. Lower it."
+        )
+    missing = max(0, counts.max() + 1 - len(probabilities))
+    possible = np.append(probabilities, np.zeros(missing))[counts] > 0.0
+    if not possible.all():
+        i = np.argmin(possible)
+        raise ValueError(
+            f"{train.origin(i)}: an example of {counts[i]} classes, which has probability 0 by {field}. "
+            "Change "
+            f"{field}, or leave the example out."
+        )
 
 
 def _check_levels(levels, train):
@@ -60,14 +69,15 @@ def _check_levels(levels, train):
     if outside.size:
         i = np.searchsorted(train.labels.indptr, outside[0], side="right") - 1
         raise ValueError(
-            f"the example of {train.origin(i)} has a label of {grades[outside[0]]:g}, which is no whole "
-            f"number below loss.levels {levels}: set it to {np.floor(grades.max()) + 1:g}, or number the "
-            "levels from 0"
+            f"{train.origin(i)}: a label of {grades[outside[0]]:g}, not an integer below "
+            f"loss.levels={levels}. Set "
+            f"loss.levels={np.floor(grades.max()) + 1:g}, or number the levels from 0."
         )
-    used = set(grades.astype(int))
-    missing = sorted(set(range(1, max(used, default=0))) - used)
+    used = sorted(set(grades.astype(int)))
+    missing = sorted(set(range(1, max(used, default=0))) - set(used))
     if missing:
         raise ValueError(
-            f"the training labels are {', '.join(map(str, sorted(used)))}, and none is {missing[0]}: number "
-            "the levels without a gap"
+            f"labels: the training labels are {', '.join(map(str, used))}, without {missing[0]}. Number the "
+            "levels "
+            "without a gap."
         )

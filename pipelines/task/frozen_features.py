@@ -13,18 +13,32 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class import models
+from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task import hashing
+from rank4class.pipelines.task.task import Task
 
 
-def encode_splits(experiment, raw, cache_dir):
+def encode_splits(experiment: config.Experiment, raw: Task, cache_dir: str) -> Task:
+    """Returns a task whose features are the outputs of its frozen encoder.
+
+    Args:
+      experiment: its batch size of evaluations and its encoder are used.
+      raw: the task with the encoder's inputs.
+      cache_dir: folder of the outputs, which are computed if neither it nor the two folders above it have
+        them.
+
+    Raises:
+      ValueError: the file of the outputs is damaged.
+      OSError: the folder cannot be written.
+    """
     encoder = raw.build_encoder(experiment)
     name = f"features-{_fingerprint(experiment, raw, encoder)}.npz"
-    path = _kept(cache_dir, name)
+    path = _cached(cache_dir, name)
     if path is None:
         path = os.path.join(cache_dir, name)
         files.make_writable(cache_dir)
-        print(f"Computing the frozen encoder's outputs, once, to {path}")
+        print(f"Computing the outputs of the frozen encoder once: {path}")
         encode = tf.function(lambda features: encoder(features, training=False), autograph=False)
         encoded = {split: _outputs(experiment, raw, encode, split) for split in raw.splits}
         content = io.BytesIO()
@@ -34,9 +48,9 @@ def encode_splits(experiment, raw, cache_dir):
         with np.load(io.BytesIO(files.read_bytes(path))) as file:
             files.check_stored(file)
             outputs = {split: file[split] for split in raw.splits}
-    # A single array is no context, which is a TypeError.
+    # A file of a single array is no context manager, which is a TypeError.
     except (zipfile.BadZipFile, ValueError, KeyError, EOFError, TypeError, MemoryError) as error:
-        raise ValueError(f"{path} is damaged: remove it, and it is computed again") from error
+        raise ValueError(f"{path}: damaged. Remove it to compute it again.") from error
     splits = {
         name: dataclasses.replace(raw.splits[name], features={"embedding": h}) for name, h in outputs.items()
     }
@@ -49,18 +63,19 @@ def encode_splits(experiment, raw, cache_dir):
     )
 
 
-def _kept(folder, name):
+def _cached(folder, name):
     """Returns the path of a file in a folder or the two above it, or None.
 
-    A grid keeps one cache for all of its runs, which are in `ROOT/run` and `ROOT/tuning/run`. The name
-    says what the cache depends on, so it does not matter whose it is.
+    The runs of a sweep share one cache: they are in `ROOT/run` and `ROOT/tuning/run`. The name has the hash
+      of
+    everything that the outputs depend on.
     """
     if files.exists(os.path.join(folder, name)):
         return os.path.join(folder, name)
     above = os.path.abspath(folder) if files.is_local(folder) else folder.rstrip("/")
     for _ in range(2):
         above = os.path.dirname(above)
-        with contextlib.suppress(OSError):  # what is above a run's folder may be closed to us
+        with contextlib.suppress(OSError):  # the folders above may not be readable
             if files.exists(os.path.join(above, name)):
                 return os.path.join(above, name)
     return None
@@ -77,7 +92,7 @@ def _outputs(experiment, raw, encode, split):
 
 
 def _fingerprint(experiment, raw, encoder):
-    """A hash of all that decides the outputs: settings, weights and the examples, wherever they lie."""
+    """Returns a hash of settings, weights and examples, which determine the outputs."""
     settings = {**encoder.get_config(), "name": experiment.encoder.name}
     if raw.preprocess is not None:
         settings["preprocess"] = raw.preprocess.settings
@@ -88,6 +103,6 @@ def _fingerprint(experiment, raw, encoder):
         for part in hashing.feature_bytes(split):
             digest.update(part)
         for path in hashing.image_files(split):
-            state = tf.io.gfile.stat(path)  # to read every image would take as long as to encode it
+            state = tf.io.gfile.stat(path)  # reading every image would take as long as encoding it
             digest.update(f"{state.length} {state.mtime_nsec}".encode())
     return digest.hexdigest()[:16]

@@ -1,16 +1,23 @@
 """Hashes of a dataset, by which a run recognizes its data."""
 
 import hashlib
+from collections.abc import Iterator, Mapping
 
 import numpy as np
+import scipy.sparse
 import tensorflow as tf
 
+from rank4class import data
 
-def data_hashes(class_names, splits):
-    different = {id(split): split for split in splits.values()}  # one may be two splits
-    of_split = {key: _hash(split) for key, split in different.items()}
+
+def data_hashes(class_names: tuple[str, ...], splits: Mapping[str, data.Split]) -> dict[str, str]:
+    """Returns the SHA-256 of the class names, "classes", and of each split by its name.
+
+    A split's hash depends on its labels, exclusions and features, and on the sizes of its image files.
+    """
+    by_identity = {id(split): _hash(split) for split in splits.values()}  # two names may share a split
     classes = hashlib.sha256(repr(class_names).encode()).hexdigest()
-    return {"classes": classes, **{name: of_split[id(split)] for name, split in splits.items()}}
+    return {"classes": classes, **{name: by_identity[id(split)] for name, split in splits.items()}}
 
 
 def _hash(split):
@@ -22,8 +29,7 @@ def _hash(split):
     return digest.hexdigest()
 
 
-def _label_bytes(labels):
-    """Yields what tells labels, or what is excluded, from others."""
+def _label_bytes(labels: np.ndarray | scipy.sparse.csr_array | None) -> Iterator[bytes]:
     if isinstance(labels, np.ndarray):
         yield labels.tobytes()
     elif labels is not None:
@@ -31,10 +37,12 @@ def _label_bytes(labels):
         yield from (ids.astype(np.int64).tobytes() for ids in (labels.indices, labels.indptr))
 
 
-def feature_bytes(split):
+def feature_bytes(split: data.Split) -> Iterator[bytes]:
+    """Yields the content of each feature; image files are features by their paths."""
     for array in split.features.values():
         yield repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
 
 
-def image_files(split):
+def image_files(split: data.Split) -> np.ndarray:
+    """Returns the distinct paths of a split's image files."""
     return np.unique(split.features.get("file", []))

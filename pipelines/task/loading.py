@@ -1,197 +1,206 @@
-"""An experiment's dataset and encoder, loaded as a task."""
+"""Loads the task of an experiment: its dataset and encoder."""
 
 import dataclasses
 import difflib
 import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
+import tensorflow as tf
 
 from rank4class import data, models
+from rank4class.pipelines import config
 from rank4class.pipelines.task import frozen_features, hashing, preprocessing
 from rank4class.pipelines.task.task import Task
 
 
-def load(experiment, cache_dir):
-    """Loads an experiment's problem.
+def load(experiment: config.Experiment, cache_dir: str) -> Task:
+    """Loads the task of an experiment.
 
-    With a frozen encoder the splits hold its outputs, and the encoder passes them on: they are
-    computed once and kept in `cache_dir`, under a name that follows from what they depend on, unless one of
-    the two folders above it keeps them.
+    With a frozen encoder the features are its outputs, and the encoder returns them unchanged. They are
+    computed once and kept in a file; see `frozen_features.encode_splits`.
 
     Args:
-      experiment: a checked `config.Experiment`.
+      experiment: a checked experiment.
       cache_dir: folder for the outputs of a frozen encoder.
 
     Raises:
-      FileNotFoundError, ValueError: the dataset or the encoder cannot be loaded, or they do not fit.
+      FileNotFoundError, ValueError: the dataset or the encoder cannot be loaded, or they do not fit together.
     """
-    dataset = read_dataset(experiment.data)
-    check_class_weights(experiment.data, dataset.splits["train"])
-    splits = limit_examples(dataset.splits, experiment.data)
-    preprocess = preprocessing.preprocess_of(experiment, dataset)
-    if experiment.data.on_invalid_row == "skip":
+    data_config = experiment.data
+    dataset = read_dataset(data_config)
+    check_class_weights(data_config, dataset.splits["train"])
+    splits = limit_examples(data_config, dataset.splits)
+    preprocess = preprocessing.build_preprocess(data_config, experiment.encoder, dataset)
+    if data_config.on_invalid_row == "skip":
         splits = _without_unreadable(dataset.class_names, splits, preprocess)
-    problem = Task(
+    task = Task(
         dataset.class_names,
         splits,
         preprocess,
-        _encoder_maker(experiment.encoder, splits),
-        augment=preprocessing.augment_of(experiment, dataset),
+        _encoder_factory(experiment.encoder, splits),
+        augment=preprocessing.build_augment(data_config, dataset, preprocess),
         hashes=hashing.data_hashes(dataset.class_names, splits),
+        **preprocessing.class_text_fields(experiment, dataset.class_names),
     )
-    problem = dataclasses.replace(problem, **preprocessing.class_texts(experiment, dataset.class_names))
     if experiment.encoder.frozen:
-        problem = frozen_features.encode_splits(experiment, problem, cache_dir)
-    elif experiment.data.cache:
-        problem = _preprocessed_once(experiment, problem)
-    problem = _hold_out(problem, experiment.data.held_out)
-    return dataclasses.replace(problem, class_weights=_weights_of_seen(experiment.data, problem))
+        task = frozen_features.encode_splits(experiment, task, cache_dir)
+    elif data_config.cache:
+        task = _preprocessed(experiment, task)
+    task = _hold_out(task, data_config.held_out)
+    return dataclasses.replace(task, class_weights=_training_class_weights(data_config, task))
 
 
-def _encoder_maker(section, splits):
-    options = section.options()
-    if section.name == "embedding" and "id" in splits["train"].features:
+def read_dataset(data_config: config.Data) -> data.Dataset:
+    """Returns the whole dataset of a configuration."""
+    return data.get(data_config.name, **data_config.options())
+
+
+def with_encoder(task: Task, encoder_config: config.Encoder) -> Task:
+    """Returns a task with another encoder, neither of them frozen."""
+    return dataclasses.replace(task, make_encoder=_encoder_factory(encoder_config, task.splits))
+
+
+def _encoder_factory(encoder_config, splits) -> Callable[[], tf.keras.layers.Layer]:
+    options = encoder_config.options()
+    if encoder_config.name == "embedding" and "id" in splits["train"].features:
         options["num_ids"] = 1 + max(int(split.features["id"].max()) for split in splits.values())
-    return lambda: models.get("encoder", section.name, **options)
+    return lambda: models.get("encoder", encoder_config.name, **options)
 
 
-def with_encoder(problem, section):
-    """Returns a problem, of an encoder that is not frozen, with one of other options."""
-    return dataclasses.replace(problem, make_encoder=_encoder_maker(section, problem.splits))
+def limit_examples(data_config: config.Data, splits: Mapping[str, data.Split]) -> dict[str, data.Split]:
+    """Returns name -> split with at most `data.max_examples` examples.
 
-
-def read_dataset(section):
-    """Returns the `data.Dataset` of a `config.Data`, whole."""
-    return data.get(section.name, **section.options())
-
-
-def limit_examples(splits, section):
-    """Returns name -> split, at most `max_examples` of each.
-
-    Of instances that are known by their ids alone the other splits keep those that training does: of the
-    others nothing is learnt.
+    If instances are known by their ids alone, the other splits keep the instances of the training split,
+    since nothing is learned about other ones.
 
     Raises:
-      ValueError: that leaves a split without an example.
+      ValueError: a split is left without an example.
     """
-    if section.max_examples is not None and "id" in splits["train"].features:
-        return _of_trained(splits, section)
-    different = {id(split): split for split in splits.values()}  # one may be two splits
-    kept = {
-        key: subsample(split, section.max_examples, section.split_seed) for key, split in different.items()
-    }
-    return {name: kept[id(split)] for name, split in splits.items()}
-
-
-def _of_trained(splits, section):
-    trained = subsample(splits["train"], section.max_examples, section.split_seed).features["id"]
-    kept = {name: split.select(np.isin(split.features["id"], trained)) for name, split in splits.items()}
-    for name, split in kept.items():
+    limit, seed = data_config.max_examples, data_config.split_seed
+    if limit is None or "id" not in splits["train"].features:
+        by_identity = {id(split): subsample(split, limit, seed) for split in splits.values()}
+        return {name: by_identity[id(split)] for name, split in splits.items()}
+    trained = subsample(splits["train"], limit, seed).features["id"]
+    limited = {name: split.select(np.isin(split.features["id"], trained)) for name, split in splits.items()}
+    for name, split in limited.items():
         if not len(split):
-            most = section.max_examples
-            raise ValueError(f"data.max_examples {most} leaves the {name} split without an example: raise it")
-    return kept
+            raise ValueError(f"data.max_examples={limit}: the {name} split has no example left. Raise it.")
+    return limited
 
 
-def subsample(split, most, seed):
-    """Returns a split of at most so many examples, drawn where it has more; None keeps all."""
-    if most is None or len(split) <= most:
+def subsample(split: data.Split, limit: int | None, seed: int) -> data.Split:
+    """Returns a split with a random sample of its examples if it has more than `limit`."""
+    if limit is None or len(split) <= limit:
         return split
-    return split.select(np.sort(np.random.default_rng(seed).permutation(len(split))[:most]))
+    return split.select(np.sort(np.random.default_rng(seed).permutation(len(split))[:limit]))
 
 
 def _without_unreadable(class_names, splits, preprocess):
-    """Leaves out the images that cannot be read, which takes reading all; what is held as arrays can be."""
+    """Returns splits without the image files that cannot be read; this reads all of them."""
     if "file" not in splits["train"].features:
         return splits
-    readable, messages = {}, []
+    readable: dict[int, data.Split] = {}
+    messages: list[str] = []
     for split in splits.values():
-        if id(split) not in readable:  # ImageNet's validation and test are one
-            bad = dict(data.unreadable(split, preprocess))
-            messages += bad.values()
-            readable[id(split)] = split.select([i for i in range(len(split)) if i not in bad])
+        if id(split) not in readable:  # two names may share a split
+            unreadable = dict(data.unreadable(split, preprocess))
+            messages += unreadable.values()
+            readable[id(split)] = split.select([i for i in range(len(split)) if i not in unreadable])
     data.warn_of_skipped(messages)
-    # A dataset says what is wrong with a split or a class that is left without an example.
+    # `Dataset` raises an error for a split or a class without an example.
     return data.Dataset(class_names, {name: readable[id(split)] for name, split in splits.items()}).splits
 
 
-def _preprocessed_once(experiment, problem):
+def _preprocessed(experiment, task):
+    """Returns a task whose splits hold the preprocessed features."""
     splits = {}
-    for name, split in problem.splits.items():
-        parts = [
+    for name, split in task.splits.items():
+        batches = [
             {key: value.numpy()[weights.numpy() > 0] for key, value in features.items() if key != "excluded"}
-            for features, _, weights in problem.read(experiment, name)
+            for features, _, weights in task.read(experiment, name)
         ]
-        features = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+        features = {key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]}
         splits[name] = dataclasses.replace(split, features=features)
     augment = data.AUGMENTATIONS[experiment.data.augmentation]
-    return dataclasses.replace(problem, splits=splits, preprocess=None, augment=augment)
+    return dataclasses.replace(task, splits=splits, preprocess=None, augment=augment)
 
 
-def check_class_weights(section, train):
-    """Raises ValueError where `data.class_weights` is to weigh training examples of several classes."""
-    if section.class_weights != "none" and train.multi_label:
+def check_class_weights(data_config: config.Data, train: data.Split) -> None:
+    """Raises ValueError for class weights if examples have several classes."""
+    if data_config.class_weights != "none" and train.multi_label:
         raise ValueError(
-            "data.class_weights is for single-label data: an example of several classes has several"
+            f"data.class_weights={data_config.class_weights!r}: an example of several classes would have "
+            "several "
+            "weights. Set it to 'none'."
         )
 
 
-def class_weights(section, class_names, counts):
-    """Returns what a training example weighs by its class, float32 `[n]`, or None.
+def class_weights(
+    data_config: config.Data, class_names: Sequence[str], counts: np.ndarray
+) -> np.ndarray | None:
+    """Returns the weight of a training example by its class, float32 `[n]`, or None.
 
     Args:
-      section: a `config.Data`.
-      class_names: of all `n` classes.
-      counts: of their training examples, 0 of those that are held out.
+      data_config: the dataset's configuration.
+      class_names: names of all `n` classes.
+      counts: number of training examples of each class, 0 for classes that are held out.
+
+    Raises:
+      FileNotFoundError, ValueError: the file of weights is missing, or does not fit the classes.
     """
-    if section.class_weights == "none":
+    if data_config.class_weights == "none":
         return None
-    if section.class_weights == "balanced":
+    if data_config.class_weights == "balanced":
         return data.balanced_class_weights(counts)
-    if not os.path.exists(section.class_weights):
+    if not os.path.exists(data_config.class_weights):
         raise FileNotFoundError(
-            f"data.class_weights {section.class_weights!r} is neither 'none' nor 'balanced' nor a file"
+            f"data.class_weights={data_config.class_weights!r}: no such file. Write 'none', 'balanced', or a "
+            "path."
         )
-    return data.class_weights(section.class_weights, class_names)
+    return data.class_weights(data_config.class_weights, class_names)
 
 
-def _weights_of_seen(section, problem):
-    seen = np.arange(len(problem.class_names)) if problem.seen is None else problem.seen
-    counts = np.zeros(len(problem.class_names), np.int64)
-    counts[seen] = problem.splits["train"].class_counts(len(seen))
-    weights = class_weights(section, problem.class_names, counts)
+def _training_class_weights(data_config, task):
+    seen = np.arange(len(task.class_names)) if task.seen is None else task.seen
+    counts = np.zeros(len(task.class_names), np.int64)
+    counts[seen] = task.splits["train"].class_counts(len(seen))
+    weights = class_weights(data_config, task.class_names, counts)
     return None if weights is None else weights[seen]
 
 
-def _hold_out(problem, names):
-    """Leaves classes out of training and validation, and the others' examples out of the test split."""
+def _hold_out(task, names):
+    """Returns a task without some classes in training and validation, and with only these in the test "
+    "split."""
     if not names:
-        return problem
-    check_held_out(problem.class_names, names)
-    if problem.splits["train"].multi_label:
+        return task
+    check_held_out(task.class_names, names)
+    if task.splits["train"].multi_label:
         raise ValueError(
-            "data.held_out is for single-label data: an example of several classes belongs to both"
+            f"data.held_out={names}: an example of several classes could be on both sides. Use a dataset "
+            "with one "
+            "class per example."
         )
-    held_out = np.isin(problem.class_names, names)
-    seen = np.flatnonzero(~held_out)
+    is_held_out = np.isin(task.class_names, names)
+    seen = np.flatnonzero(~is_held_out)
     if len(seen) < 2:
-        raise ValueError(f"data.held_out leaves {len(seen)} of {len(held_out)} classes to train on")
+        raise ValueError(f"data.held_out={names}: fewer than 2 classes to train on. Hold out fewer.")
     splits = {}
-    for split, examples in problem.splits.items():
-        kept = held_out[examples.labels] == (split == "test")
-        splits[split] = examples.select(kept)
+    for split, examples in task.splits.items():
+        selected = is_held_out[examples.labels] == (split == "test")
+        if not selected.any():
+            raise ValueError(f"data.held_out={names}: the {split} split has no example left. Change it.")
+        splits[split] = examples.select(selected)
         if split != "test":
             labels = np.searchsorted(seen, splits[split].labels).astype(np.int32)
             splits[split] = dataclasses.replace(splits[split], labels=labels)
-        if not kept.any():
-            raise ValueError(f"data.held_out leaves the {split} split without an example")
-    return dataclasses.replace(problem, splits=splits, seen=seen)
+    return dataclasses.replace(task, splits=splits, seen=seen)
 
 
-def check_held_out(class_names, names):
-    """Raises ValueError where `data.held_out` names what is no class."""
+def check_held_out(class_names: Sequence[str], names: Iterable[str]) -> None:
+    """Raises ValueError if `data.held_out` names an unknown class."""
     unknown = sorted(set(names) - set(class_names))
     if unknown:
         close = difflib.get_close_matches(unknown[0], class_names, n=1)
-        hint = f", did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"data.held_out names {unknown[0]!r}, which is no class{hint}")
+        hint = f"Did you mean {close[0]!r}?" if close else "Choose a class of the dataset."
+        raise ValueError(f"data.held_out={unknown[0]!r}: no such class. {hint}")

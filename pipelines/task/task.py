@@ -1,8 +1,8 @@
-"""An experiment's dataset and encoder brought together, the frozen encoder's outputs from a cache."""
+"""A dataset together with the encoder of its instances, from which models are built."""
 
 import dataclasses
-import typing
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -10,15 +10,17 @@ import tensorflow as tf
 from rank4class import data, models
 from rank4class.losses.ops import set_sizes
 from rank4class.models import class_encoders
+from rank4class.pipelines import config
 
 
-class ModelOutputs(typing.NamedTuple):
-    """What a model makes of a batch.
+class ModelOutputs(NamedTuple):
+    """The outputs of a model for a batch.
 
     Attributes:
       scores: `[B, n]`.
-      where: bool `[B, n]`, the classes that take part in the ranking, or None where all do.
-      log_counts: log-probabilities that an example has `0..m` classes, `[B, m + 1]`, or None.
+      where: bool `[B, n]`, the classes that take part in the ranking; None for all.
+      log_counts: log-probabilities that an example has `0..m` classes, `[B, m + 1]`; None without a count
+        prior.
     """
 
     scores: tf.Tensor
@@ -28,37 +30,42 @@ class ModelOutputs(typing.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What a model is trained and judged on.
+    """The data that a model is trained and evaluated on, and its encoder.
 
     Attributes:
-      class_names: the names of the classes, by id.
-      splits: name -> `data.Split`.
-      preprocess: function of a batch's features, or None.
-      augment: function of a training batch's features and seeds in place of `preprocess`, or None.
-      class_weights: `[n]`, what a training example weighs by its class, or None.
+      class_names: names of the classes, by id.
+      splits: name -> split.
+      preprocess: function of the features of a batch, or None.
       make_encoder: returns a new instance encoder for the preprocessed features.
-      class_texts: what describes the classes, or None where nothing does.
-      class_features: the classes' texts as features of the instance encoder, or None.
-      class_vectors: float `[n, e]`, the classes' texts encoded, or None.
-      hashes: of the classes and of each split's examples, by which another run tells other data.
-      seen: ids of the classes that training and validation know, whose labels count only these; None
-        where they know all.
+      augment: function of the features and seeds of a training batch, used in place of `preprocess`, or None.
+      class_weights: `[n]`, weight of a training example by its class, or None.
+      class_texts: descriptions of the classes, or None.
+      class_features: the descriptions as features of the instance encoder, or None.
+      class_vectors: float `[n, e]`, the encoded descriptions, or None.
+      hashes: hashes of the classes and of each split; see `hashing.data_hashes`.
+      seen: ids of the classes of training and validation, whose labels index this array; None for all
+        classes.
     """
 
-    class_names: tuple
-    splits: dict
+    class_names: tuple[str, ...]
+    splits: dict[str, data.Split]
     preprocess: Callable | None
-    make_encoder: Callable
+    make_encoder: Callable[[], tf.keras.layers.Layer]
     augment: Callable | None = None
     class_weights: np.ndarray | None = None
-    class_texts: tuple | None = None
-    class_features: dict | None = None
+    class_texts: tuple[str, ...] | None = None
+    class_features: dict[str, list] | None = None
     class_vectors: np.ndarray | None = None
-    hashes: dict = dataclasses.field(default_factory=dict)
+    hashes: dict[str, str] = dataclasses.field(default_factory=dict)
     seen: np.ndarray | None = None
 
-    def training_batches(self, experiment, start_step=0, context=None):
-        """Returns the batches of the training from a step on; see `data.training_batches`."""
+    def training_batches(
+        self,
+        experiment: config.Experiment,
+        start_step: int = 0,
+        context: tf.distribute.InputContext | None = None,
+    ) -> tf.data.Dataset:
+        """Returns the training batches from a step on; see `data.training_batches`."""
         preprocess = self.preprocess
         return data.training_batches(
             self.splits["train"],
@@ -70,8 +77,8 @@ class Task:
             context=context,
         )
 
-    def training_examples(self, experiment, step):
-        """Returns the indices of the examples of a training step, from 0."""
+    def training_examples(self, experiment: config.Experiment, step: int) -> np.ndarray:
+        """Returns the indices of the examples of a training step; steps count from 0."""
         indices = data.training_indices(
             len(self.splits["train"]),
             batch_size=experiment.batch_size,
@@ -80,14 +87,19 @@ class Task:
         )
         return next(iter(indices)).numpy()
 
-    def raise_first_unreadable(self, experiment, step):
-        """Raises ValueError on the first example of a training step that cannot be read, if any."""
+    def raise_first_unreadable(self, experiment: config.Experiment, step: int) -> None:
+        """Raises ValueError for the first example of a training step that cannot be read, if any."""
         data.raise_first_unreadable(
             self.splits["train"], self.training_examples(experiment, step), self.preprocess
         )
 
-    def evaluation_batches(self, experiment, split, context=None):
-        """Returns the batches of a split, every example once; see `data.evaluation_batches`."""
+    def evaluation_batches(
+        self,
+        experiment: config.Experiment,
+        split: str,
+        context: tf.distribute.InputContext | None = None,
+    ) -> tf.data.Dataset:
+        """Returns the batches of a split, with every example once; see `data.evaluation_batches`."""
         return data.evaluation_batches(
             self.splits[split],
             batch_size=experiment.evaluation_batch_size,
@@ -95,8 +107,10 @@ class Task:
             context=context,
         )
 
-    def read(self, experiment, split, strategy=None):
-        """Returns `evaluation_batches`, of a strategy's replicas, that name what they cannot read."""
+    def read(
+        self, experiment: config.Experiment, split: str, strategy: tf.distribute.Strategy | None = None
+    ) -> data.ErrorReportingIterator:
+        """Returns `evaluation_batches` for the replicas of a strategy, with errors that name the example."""
         size, examples = experiment.evaluation_batch_size, self.splits[split]
 
         def indices_of(number):
@@ -110,28 +124,25 @@ class Task:
             )
         return data.ErrorReportingIterator(batches, examples, indices_of, self.preprocess)
 
-    def build_encoder(self, experiment):
-        """Makes a new encoder with its variables created.
+    def build_encoder(self, experiment: config.Experiment) -> tf.keras.layers.Layer:
+        """Returns a new encoder with its variables.
 
         Raises:
-          ValueError: it does not take what the dataset holds.
+          ValueError: the dataset lacks a feature that the encoder needs.
         """
         features, _, _ = next(iter(self.read(experiment, "train")))
         encoder = self.make_encoder()
         missing = [name for name in encoder.FEATURES if name not in features]
         if missing:
             raise ValueError(
-                f"encoder {experiment.encoder.name!r} needs {', '.join(missing)}, but dataset "
-                f"{experiment.data.name!r} has {', '.join(features)}"
+                f"encoder={experiment.encoder.name!r}: needs {', '.join(missing)}, but dataset "
+                f"{experiment.data.name!r} has {', '.join(features)}. Choose another encoder."
             )
         encoder(features)
         return encoder
 
-    def build_model(self, experiment):
-        """Joins a new encoder, class encoder and interaction to a `models.RankModel` with its variables.
-
-        Where instances bring the items to be ranked, the encoder "items" is the whole model.
-        """
+    def build_model(self, experiment: config.Experiment) -> tf.keras.Model:
+        """Returns a new `models.RankModel` with its variables, or a new `models.ItemModel`."""
         n = len(self.class_names)
         encoder = self.build_encoder(experiment)
         if isinstance(encoder, models.ItemModel):
@@ -146,49 +157,52 @@ class Task:
         model(features)
         return model
 
-    def _class_encoder(self, section, width):
-        if section.name == "embedding":
-            knobs = {"num_classes": len(self.class_names), "width": width, **section.options()}
-        elif section.name == "text":
-            knobs = {"features": self.class_features}
+    def _class_encoder(self, part, width):
+        if part.name == "embedding":
+            provided = {"num_classes": len(self.class_names), "width": width}
+        elif part.name == "text":
+            provided = {"features": self.class_features}
         else:
-            knobs = {"shape": self.class_vectors.shape, "width": width, "vectors": self.class_vectors}
-        class_encoder = models.get("class_encoder", section.name, **knobs)
-        if not section.attention_layers:
+            provided = {"shape": self.class_vectors.shape, "width": width, "vectors": self.class_vectors}
+        class_encoder = models.get("class_encoder", part.name, **provided, **part.options())
+        if not part.attention_layers:
             return class_encoder
         return class_encoders.Attention(
             base=class_encoder,
             width=width,
-            num_layers=section.attention_layers,
-            num_heads=section.attention_heads,
-            dropout=section.attention_dropout,
+            num_layers=part.attention_layers,
+            num_heads=part.attention_heads,
+            dropout=part.attention_dropout,
         )
 
-    def _count_prior(self, section):
-        if section.name == "fixed":
-            return models.get("count_prior", "fixed", probabilities=section.probabilities)
-        if section.name == "empirical":
-            shares = np.bincount(self.splits["train"].num_relevant()) / len(self.splits["train"])
-            return models.get("count_prior", "fixed", probabilities=shares)
-        if section.name == "learned":
-            most = section.most or self.max_relevant("train")
-            return models.get("count_prior", "learned", **{**section.options(), "most": most})
+    def _count_prior(self, part):
+        if part.name == "fixed":
+            return models.get("count_prior", "fixed", **part.options())
+        if part.name == "empirical":
+            frequencies = np.bincount(self.splits["train"].num_relevant()) / len(self.splits["train"])
+            return models.get("count_prior", "fixed", probabilities=frequencies)
+        if part.name == "learned":
+            return models.get(
+                "count_prior", "learned", **{"most": self.max_relevant("train"), **part.options()}
+            )
         return None
 
-    def scorer(self, model, split, count_prior="none"):
-        """Returns a function of features to the `ModelOutputs` that a split's labels are about.
+    def scorer(
+        self, model: tf.keras.Model, split: str, count_prior: str = "none"
+    ) -> Callable[..., ModelOutputs]:
+        """Returns a function of features and `training` to the `ModelOutputs` for the classes of a split.
 
         Args:
-          model: a `models.RankModel`.
+          model: from `build_model`.
           split: name.
-          count_prior: name; the Poisson-binomial one is not the model's own, and training does without it.
+          count_prior: its name; "poisson_binomial" follows from the scores and is not computed in training.
         """
 
-        def outputs(features, training=False):
-            made = model(features, training=training)
-            scores, log_counts = (
-                (made["scores"], made["log_counts"]) if isinstance(made, dict) else (made, None)
-            )
+        def outputs(features: dict[str, tf.Tensor], training: bool = False) -> ModelOutputs:
+            result = model(features, training=training)
+            scores, log_counts = result, None
+            if isinstance(result, dict):
+                scores, log_counts = result["scores"], result["log_counts"]
             if self.seen is not None and split != "test":
                 scores = tf.gather(scores, self.seen, axis=1)
             where = ~features["excluded"] if "excluded" in features else None
@@ -198,17 +212,17 @@ class Task:
 
         return outputs
 
-    def max_relevant(self, *splits):
-        """Returns how many classes an example of these splits has at most, or None where it has one."""
-        each = [self.splits[split].max_relevant() for split in splits]
-        return max((most for most in each if most is not None), default=None)
+    def max_relevant(self, *splits: str) -> int | None:
+        """Returns the largest number of classes of an example in these splits; None for class ids."""
+        counts = [self.splits[split].max_relevant() for split in splits]
+        return max((count for count in counts if count is not None), default=None)
 
-    def num_scored(self, split):
-        """Returns the number of classes that a split's examples are ranked among."""
+    def num_scored(self, split: str) -> int:
+        """Returns the number of classes that the model scores for a split."""
         return len(self.scored_class_names(split))
 
-    def scored_class_names(self, split):
-        """Returns the names of the classes that a split's examples are ranked among, by its labels' ids."""
+    def scored_class_names(self, split: str) -> tuple[str, ...]:
+        """Returns the names of the classes that the model scores for a split, by the ids of its labels."""
         if self.seen is None or split == "test":
             return self.class_names
         return tuple(self.class_names[i] for i in self.seen)

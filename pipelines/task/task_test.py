@@ -231,7 +231,7 @@ def test_a_run_of_a_grid_finds_the_grids_features(
         with np.load(features) as expected:
             np.testing.assert_array_equal(loaded.splits["test"].features["embedding"], expected["test"])
     for folder in ("run", os.path.join(tmp_path, "grid", "tuning/run/")):
-        assert frozen_features._kept(folder, features.name)
+        assert frozen_features._cached(folder, features.name)
     assert len(list(tmp_path.rglob("features-*"))) == 1
 
 
