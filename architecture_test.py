@@ -251,7 +251,7 @@ def test_build_file_matches_the_imports(package):
 def modules():
     found = []
     for path in FILES:
-        # Commands define flags when they are imported, each for its own process: cli_test.py runs them.
+        # Commands define flags when they are imported, each for its own process: commands_test.py runs them.
         is_command = path.parent.name == "scripts"
         if not path.name.endswith("_test.py") and (path.parent / "__init__.py").exists() and not is_command:
             dotted = path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")

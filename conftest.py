@@ -219,7 +219,7 @@ def command():
     """
     import tensorflow as tf
 
-    from rank4class.scripts import main  # noqa: F401, it defines a flag, once a process
+    from rank4class.scripts import cli  # noqa: F401, it defines a flag, once a process
 
     handler = logging.get_absl_handler().python_handler
 

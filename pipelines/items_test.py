@@ -1,4 +1,4 @@
-"""Instances that bring the items to be ranked, from the files of queries to the doors."""
+"""Instances that bring the items to rank, from the files of queries to the commands."""
 
 import dataclasses
 import pathlib

@@ -609,7 +609,7 @@ def test_a_machine_without_a_tpu_says_so_at_once(name, reason):
 
 
 @pytest.mark.nightly
-def test_the_door_trains_on_what_stands_in_for_a_tpu(tmp_path, command, mirrored, monkeypatch):
+def test_the_command_trains_on_a_stand_in_for_a_tpu(tmp_path, command, mirrored, monkeypatch):
     monkeypatch.setattr(distribution, "_tpu", {"local": mirrored}.__getitem__)
     config_file = os.path.join(FOLDER, "digits_mlp.py")
     arguments = ["--strategy=tpu", "--tpu=local", f"--config={config_file}", f"--workdir={tmp_path}/run"]

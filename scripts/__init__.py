@@ -1,4 +1,4 @@
-"""The doors: absl binaries. They keep the start-up messages of TensorFlow and its kin off the screen."""
+"""The commands: absl binaries. Importing this package silences the start-up messages of TensorFlow."""
 
 import os
 import warnings

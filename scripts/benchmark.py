@@ -5,7 +5,7 @@ python -m rank4class.scripts.benchmark --suite=losses --json=losses.jsonl
 
 from absl import flags
 
-from rank4class.scripts import main as command
+from rank4class.scripts import cli as command
 from rank4class.scripts.benchmarks import suites
 
 _SUITE = flags.DEFINE_enum("suite", "losses", suites.names(), "The suite to measure.")

@@ -1,507 +1,168 @@
-"""Every door as a user opens it: the documented commands, and one clear line for every mistake."""
+"""The common part of all commands: configs by name, help, and flags that are refused at once."""
 
-import json
 import os
+import subprocess
+import sys
 
-import numpy as np
 import pytest
+from absl import flags
 
-from rank4class.pipelines import config
-from rank4class.pipelines.configs import digits_mlp
+from rank4class.models import sorters
+from rank4class.pipelines import config, configs
+from rank4class.pipelines.sorters import sorter_config, study
+from rank4class.scripts import cli
+from rank4class.scripts.benchmarks import suites
 
-DIGITS = "--config=digits_mlp"
-QUICK = ("--config.epochs=1", "--config.encoder.hidden=(16,)")
+COMMANDS = [
+    file.removesuffix(".py")
+    for file in sorted(os.listdir(os.path.dirname(cli.__file__)))
+    if file.endswith(".py") and not file.endswith("_test.py") and file not in ("__init__.py", "cli.py")
+]
+WITH_CONFIG = {"describe_data", "sorter_experiments", "sweep", "train"}
 
-
-@pytest.fixture
-def mistaken(command):
-    """Returns a function that runs a command, and returns its `error_line`."""
-    return lambda name, *arguments: error_line(command(name, *arguments))
-
-
-def error_line(finished):
-    """Returns the one line on the error stream; the exit is not 0."""
-    assert finished.returncode == 1
-    (line,) = (line for line in finished.stderr.splitlines() if not line.startswith("I"))  # absl's log
-    assert line.startswith("error: ")
-    return line
-
-
-@pytest.fixture(scope="module")
-def two_runs(command, tmp_path_factory):
-    """Trains two runs on the digits, evaluates both; returns their folders, with all that was printed."""
-    root = tmp_path_factory.mktemp("two")
-    paths = {"softmax": root / "a", "approx_ndcg": root / "b"}
-    for loss, path in paths.items():
-        trained = command("train", DIGITS, *QUICK, f"--config.loss.name={loss}", f"--workdir={path}")
-        assert trained.returncode == 0, trained.stderr
-        (path / "trained").write_text(trained.stdout)
-        evaluated = command("evaluate", f"--workdir={path}", f"--output={path / 'test'}", "--classes")
-        assert evaluated.returncode == 0, evaluated.stderr
-        (path / "stdout").write_text(evaluated.stdout)
-    return tuple(paths.values())
+# Runs a command; its last line says how it ended, and whether it has imported TensorFlow.
+COMMAND = """
+import runpy, sys
+name = sys.argv.pop(1)
+try:
+    runpy.run_module(f"rank4class.scripts.{name}", run_name="__main__", alter_sys=True)
+except SystemExit as ended:
+    print(ended.code or 0, "tensorflow" in sys.modules)
+"""
 
 
-def test_train_then_evaluate(two_runs):
-    path, _ = two_runs
-    trained = (path / "trained").read_text()
-    assert "17/17" in trained
-    assert "TensorBoard: tensorboard --logdir" in trained
-    results = json.loads((path / "results.json").read_text())
-    line = next(line for line in (path / "stdout").read_text().splitlines() if line.startswith("ndcg@5"))
-    low, high = results["test"]["intervals"]["ndcg@5"]
-    bits = results["test"]["information"]["ndcg@5"]["bits"]
-    assert (
-        line.split()
-        == f"ndcg@5 (%) {results['test']['ndcg@5']:.2f} [{low:.2f}, {high:.2f}] {bits:.2f}".split()
-    )
-
-
-def test_a_run_that_is_finished_is_not_trained_again(command, mistaken, two_runs):
-    flags = ("train", DIGITS, *QUICK, f"--workdir={two_runs[0]}")
-    again = command(*flags)
-    assert again.returncode == 0
-    assert "finished already" in again.stderr
-    line = mistaken(*flags, "--config.loss.name=mse")
-    assert "holds another experiment: loss.name is 'softmax' there and 'mse' here" in line
-
-
-def test_evaluate_on_the_training_split(command, two_runs):
-    on_train = command("evaluate", f"--workdir={two_runs[0]}", "--split=train")
-    assert "train (1,078 examples)" in on_train.stdout, on_train.stderr
-
-
-def test_evaluate_writes_its_results(two_runs):
-    first, _ = two_runs
-    results = json.loads((first / "results.json").read_text())
-    summary = json.loads((first / "test" / "evaluation.json").read_text())
-    assert (summary["workdir"], summary["checkpoint"], summary["split"]) == (str(first), "best", "test")
-    assert summary["step"] == results["best_step"]
-    assert {name: summary[name] for name in results["test"]} == results["test"]
-    assert summary["hashes"]["test"] == json.loads((first / "data.json").read_text())["test"]
-    with np.load(first / "test" / "predictions.npz") as npz:
-        arrays = dict(npz)
-    assert arrays["scores"].shape == (360, 10)
-    top = arrays["scores"].argmax(axis=1)
-    assert summary["top1_error"] == pytest.approx(100 * np.mean(top != arrays["labels"]))
-    assert arrays["origins"][7] == "example 7"
-    assert arrays["metrics"].tolist() == ["top1_error", "top5_error", "ndcg@5"]
-    np.testing.assert_allclose(100 * arrays["values"].mean(axis=0)[2], summary["ndcg@5"], rtol=1e-5)
-    rows = [line.split("\t") for line in (first / "test" / "classes.tsv").read_text().splitlines()]
-    precision = rows[0].index("precision (%)")
-    for row in rows[1:]:
-        labels = arrays["labels"][top == int(row[0])]
-        assert row[precision] == (f"{100 * np.mean(labels == int(row[0])):.4f}" if len(labels) else "-")
-    shown = (first / "stdout").read_text()
-    assert "The worst by ndcg@5 first" in shown
-    lines = shown.split("most confused with\n")[1].splitlines()[1:11]
-    worst_first = sorted(rows[1:], key=lambda row: float(row[rows[0].index("ndcg@5 (%)")]))
-    assert [line.split()[0] for line in lines] == [row[0] for row in worst_first]
-
-
-@pytest.mark.nightly
-def test_evaluate_the_last_checkpoint_of_many_classes_without_their_scores(command, tmp_path):
-    config = tmp_path / "many.py"
-    config.write_text(
-        "from rank4class.pipelines import config\n"
-        "def get_config():\n"
-        "    return config.Experiment(\n"
-        "        data=config.Data(name='synthetic', num_classes=50, num_examples=500),\n"
-        "        encoder=config.Encoder(name='identity'),\n"
-        "        epochs=2.0,\n"
-        "    )\n"
-    )
-    path, output = tmp_path / "run", tmp_path / "out"
-    assert command("train", f"--config={config}", f"--workdir={path}").returncode == 0
-    flags = [f"--output={output}", "--checkpoint=last", "--classes", "--nokeep_scores", "--split=train"]
-    evaluated = command("evaluate", f"--workdir={path}", *flags)
-    assert evaluated.returncode == 0, evaluated.stderr
-    assert "... and 30 more, see classes.tsv" in evaluated.stdout
-    assert len((output / "classes.tsv").read_text().splitlines()) == 51
-    summary = json.loads((output / "evaluation.json").read_text())
-    assert summary["step"] == json.loads((path / "results.json").read_text())["steps"]
-    with np.load(output / "predictions.npz") as npz:
-        assert "scores" not in npz.files
-        assert len(npz["values"]) == summary["examples"]
-
-
-def test_compare(command, two_runs):
-    paths = [path / "test" / "predictions.npz" for path in two_runs]
-    compared = command("compare", *(f"--scores={path}" for path in (*paths, paths[0])))
-    assert compared.returncode == 0, compared.stderr
-    other, same = compared.stdout.split(f"A: {paths[0]}\n")[1:]
-    assert other.startswith(f"B: {paths[1]}\n360 examples\n")
-    summaries = [json.loads((path / "test" / "evaluation.json").read_text()) for path in two_runs]
-    line = next(line for line in other.splitlines() if line.startswith("top1_error"))
-    first, second = (summary["top1_error"] for summary in summaries)
-    assert line.split()[2:5] == [f"{first:.2f}", f"{second:.2f}", f"{second - first:+.2f}"]
-    assert any(conclusion in line for conclusion in ("A is better", "B is better", "may be chance"))
-    assert same.count("no difference") == 3
-    assert same.count("0.00  [-0.77, +0.77]") == 3
-
-
-def test_mistakes_in_comparing_are_one_clear_line(two_runs, tmp_path, mistaken):
-    first = two_runs[0] / "test" / "predictions.npz"
-    assert "--scores" in mistaken("compare")
-    assert "Give --scores twice or more" in mistaken("compare", f"--scores={first}")
-    for content, message in ((None, "no such file"), (first.read_bytes()[:-50], "damaged")):
-        if content:
-            (tmp_path / "predictions.npz").write_bytes(content)
-        line = mistaken("compare", f"--scores={first}", f"--scores={tmp_path / 'predictions.npz'}")
-        assert f"{tmp_path / 'predictions.npz'}" in line
-        assert message in line
-    with np.load(first) as npz:
-        np.savez(tmp_path / "predictions.npz", **{**npz, "metrics": np.array(["mrr", "ndcg", "map"])})
-    line = mistaken("compare", f"--scores={first}", f"--scores={tmp_path / 'predictions.npz'}")
-    assert "no metric in common" in line
-
-
-@pytest.fixture
-def letor_flags(tmp_path):
-    """Writes small files of queries; returns the flags that read them."""
-    folder = tmp_path / "fold"
-    folder.mkdir()
-    for name, count in (("train", 12), ("vali", 5), ("test", 6)):
-        rows = [f"{(i + j) % 5} qid:{i} 1:{(i + j) % 5} 2:{j}\n" for i in range(count) for j in range(4)]
-        (folder / f"{name}.txt").write_text("".join(rows))
-    return ["--config=letor_linear", f"--config.data.path={folder}", "--config.epochs=2"]
-
-
-@pytest.fixture
-def letor_cells(tmp_path):
-    """Returns the flags of a grid of one cell."""
-    return ["--losses=n_choose_k", "--interactions=dot", "--seed=0", f"--workdir={tmp_path / 'grid'}"]
-
-
-@pytest.mark.nightly
-def test_queries_and_their_documents(command, letor_flags, letor_cells, tmp_path):
-    path = tmp_path / "run"
-    trained = command("train", *letor_flags, f"--workdir={path}")
-    assert trained.returncode == 0, trained.stderr
-    evaluated = command("evaluate", f"--workdir={path}", f"--output={path / 'test'}")
-    [line] = (line for line in evaluated.stdout.splitlines() if line.startswith("ndcg@10"))
-    assert line.split("  ")[-2] in trained.stdout  # the same interval
-    assert "Lists" in command("describe_data", *letor_flags, f"--output={tmp_path / 'data'}").stdout
-    swept = command("sweep", *letor_flags, *letor_cells, "--tune=encoder.weight_decay=0.01,0.1")
-    assert "[  3/3] n_choose_k-dot-seed0" in swept.stdout, swept.stderr
-    assert (tmp_path / "grid" / "cutoffs.png").exists()
-    assert not (tmp_path / "grid" / "metrics.png").exists()
-
-
-def test_mistakes_in_a_sweep_are_one_clear_line(mistaken, letor_flags, letor_cells):
-    line = mistaken("sweep", *letor_flags, *letor_cells, "--tune=encoder.weight_decay=0.01,lots")
-    assert line.startswith(
-        "error: tune='encoder.weight_decay=0.01,lots': encoder.weight_decay='lots': not a number."
-    )
-    line = mistaken("sweep", *letor_flags, *letor_cells, "--interactions=lc_mlp")
-    assert "interaction.name='lc_mlp': encoder 'items' is a whole model" in line
-
-
-def test_mistakes_in_other_commands_are_one_clear_line(mistaken):
-    line = mistaken("benchmark", "--suite=projections", "--sizes=8x10")
-    assert "size='8x10': not of the form BATCHxCLASSESxK. Choose one such as 16x1000x1." in line
-    assert "flag --seeds=0" in mistaken("demo", "--seeds=0")
-
-
-@pytest.mark.nightly
-def test_demo(command, tmp_path, monkeypatch):
-    # The demo takes no flags of a config.
-    short = config.override(digits_mlp.get_config(), {"epochs": 1.0, "encoder.hidden": (16,)})
-    monkeypatch.setattr(digits_mlp, "get_config", lambda: short)
-    finished = command("demo", f"--workdir={tmp_path}", "--seeds=1")
-    assert finished.returncode == 0, finished.stderr
-    assert "[  9/9] approx_ndcg-concat_mlp-seed0: test top1_error" in finished.stdout
-    assert "tensorboard --logdir" in finished.stdout
-    for name in ("report.md", "metrics.png", "curves.png"):
-        assert (tmp_path / name).stat().st_size > 500
-
-
-@pytest.mark.nightly
-def test_sweep_on_a_frozen_encoder(command, tmp_path, tiny_goemotions, tiny_bert):
-    config = tmp_path / "frozen.py"
-    config.write_text(
-        "from rank4class.pipelines import config\n"
-        "def get_config():\n"
-        "    return config.Experiment(\n"
-        f"        data=config.Data(name='goemotions', path={str(tiny_goemotions)!r}, max_length=8),\n"
-        f"        encoder=config.Encoder(name='bert', path={tiny_bert!r}, frozen=True),\n"
-        "        batch_size=8,\n"
-        "    )\n"
-    )
-    path = tmp_path / "grid"
-    finished = command(
-        "sweep",
-        f"--config={config}",
-        f"--workdir={path}",
-        "--losses=rescaled_mse",
-        "--interactions=dot,lc_mlp",
-        "--config.interaction.units=4",
-        "--seed=0",
-        "--seed=1",
-        "--tune=optimizer.learning_rate=0.01,0.001",
-    )
-    assert finished.returncode == 0, finished.stderr
-    assert "[  8/8] rescaled_mse-lc_mlp-seed1" in finished.stdout
-    assert "frozen" in (path / "report.md").read_text()
-    assert len([name for name in os.listdir(path) if name.startswith("features-")]) == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--config.loss.nme=mse"], "loss.nme: loss 'softmax' has no such option. It has: temperature,"),
-        (["--config.loss.name=softmx"], "loss='softmx': unknown. Did you mean 'softmax'?"),
-        (["--config.epochs=many"], "flag --config.epochs=many: could not convert string to float: 'many'"),
-        (["--wrkdir=x"], "Unknown command line flag 'wrkdir'. Did you mean: workdir ?"),
-        (["somewhere"], "there are no positional arguments: somewhere"),
-        (["--config=nowhere.py"], "--config=nowhere.py: neither a file nor a packaged config"),
-        (["--data=goemotions", "--config.data.path=nowhere"], "nowhere/emotions.txt: no such"),
-        (
-            ["--encoder=vgg16"],
-            "VGG16 takes images of 32 x 32 x 3. Resize the images",
-        ),
-        pytest.param(
-            ["--config.loss.name=mse", "--config.optimizer.learning_rate=1e30"],
-            "loss 'mse' is ",
-            marks=pytest.mark.nightly,
-        ),
-    ],
-)
-def test_a_mistake_is_one_clear_line(tmp_path, mistaken, arguments, message):
-    assert message in mistaken("train", DIGITS, f"--workdir={tmp_path / 'run'}", *arguments)
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ("text\t28\tid", "train.tsv:41: label 28 is outside the class ids 0..2"),
-        ("only text", "train.tsv:41: 1 tab-separated columns, expected 3 (text, label ids, comment id)"),
-    ],
-)
-def test_a_broken_row_is_one_clear_line(tmp_path, mistaken, tiny_goemotions, tiny_bert, row, message):
-    path = tiny_goemotions / "train.tsv"
-    lines = path.read_text().splitlines()
-    path.write_text("\n".join([*lines[:40], row, *lines[40:]]) + "\n")
-    flags = [
-        "--data=goemotions",
-        f"--config.data.path={tiny_goemotions}",
-        f"--config.encoder.path={tiny_bert}",
-    ]
-    config = tmp_path / "bert.py"
-    config.write_text(
-        "from rank4class.pipelines import config\n"
-        "def get_config():\n"
-        "    return config.Experiment(encoder=config.Encoder(name='bert'))\n"
-    )
-    assert message in mistaken("train", f"--config={config}", f"--workdir={tmp_path / 'run'}", *flags)
-    assert not (tmp_path / "run").exists()
-
-
-def test_evaluate_without_a_run(tmp_path, mistaken):
-    assert "is not a run's folder: it has no config.json" in mistaken("evaluate", f"--workdir={tmp_path}")
-    (tmp_path / "FILE").write_text("in the way")
-    line = mistaken("evaluate", f"--workdir={tmp_path}", f"--output={tmp_path / 'FILE'}")
-    assert str(tmp_path / "FILE") in line
-
-
-def test_flags_that_have_to_be_there(mistaken):
-    assert "--workdir" in mistaken("train", DIGITS)
-    assert "--config" in mistaken("train", "--workdir=x")
-
-
-def test_convert(command, tmp_path, tiny_bert):
-    own = tmp_path / "own"
-    converted = command("convert_checkpoint", f"--checkpoint={tiny_bert}", f"--output={own}")
-    assert converted.returncode == 0, converted.stderr
-    assert "Hugging Face BERT folder, " in converted.stdout
-    assert f"Use it as --config.encoder.path={own}" in converted.stdout
-    again = command("convert_checkpoint", f"--checkpoint={tiny_bert}", f"--output={own}")
-    assert "Choose another folder" in error_line(again)
-
-
-@pytest.mark.nightly
-def test_benchmark(command, tmp_path):
-    path = tmp_path / "rows.jsonl"
-    flags = ["--suite=metrics", "--names=mrr", "--sizes=4x6", f"--json={path}"]
-    finished = command("benchmark", *flags)
-    assert finished.returncode == 0, finished.stderr
-    assert "metrics, 4x6" in finished.stdout
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    assert {row["suite"] for row in rows} == {"metrics"}
-    assert all(row["seconds"] > 0.0 for row in rows)
-
-
-@pytest.mark.nightly
-def test_convert_then_train_with_class_names(command, tmp_path, tiny_goemotions, tiny_bert):
-    own = tmp_path / "own"
-    assert command("convert_checkpoint", f"--checkpoint={tiny_bert}", f"--output={own}").returncode == 0
-    trained = command(
-        "train",
-        "--config=goemotions_bert",
-        f"--config.data.path={tiny_goemotions}",
-        f"--config.encoder.path={own}",
-        "--config.data.max_length=8",
-        "--class_encoder=text",
-        "--interaction=cosine",
-        "--config.data.held_out=('anger',)",
-        "--config.metrics=('top1_error', 'mean_rank')",
-        "--config.monitor=mean_rank",
-        "--config.steps=3",
-        f"--workdir={tmp_path / 'run'}",
-    )
-    assert trained.returncode == 0, trained.stderr
-    assert f"{own}: rank4class folder" in trained.stderr
-    assert "test (4 examples)" in trained.stdout
-
-
-@pytest.mark.nightly
-def test_data(command, tmp_path, tiny_goemotions, tiny_bert):
-    goemotions = "--config=goemotions_bert"
-    path = tmp_path / "described"
-    flags = [goemotions, f"--config.data.path={tiny_goemotions}", f"--config.encoder.path={tiny_bert}"]
-    finished = command("describe_data", *flags, "--config.data.max_length=4", f"--output={path}")
-    assert finished.returncode == 0, finished.stderr
-    words = " ".join(finished.stdout.split())  # lines break where the folder's name lets them
-    assert "40 train, 10 validation, 11 test examples of 3 classes." in words
-    assert "cuts 100.00% of the training texts" in words
-    assert ["test", "train", "11", "100.00", "0"] in [line.split() for line in finished.stdout.splitlines()]
-    assert f"Report with plots: {path / 'data.md'}" in finished.stdout
-    for name in ("data.md", "classes.png", "lengths.png"):
-        assert (path / name).stat().st_size > 500
-
-
-@pytest.mark.nightly
-def test_users_are_trained_evaluated_and_compared(command, mistaken, tmp_path):
-    rows = [f"{user},{(7 * user + 11 * i) % 130},4.0,9\n" for user in range(30) for i in range(20)]
-    (tmp_path / "ratings.csv").write_text("userId,movieId,rating,timestamp\n" + "".join(rows))
-    config = "--config=movielens_100k"
-    flags = [config, f"--config.data.path={tmp_path}", "--config.epochs=2", "--config.batch_size=8"]
-    for loss in ("rankmax", "softmax"):
-        path = tmp_path / loss
-        trained = command("train", *flags, f"--config.loss.name={loss}", f"--workdir={path}")
-        assert trained.returncode == 0, trained.stderr
-        assert "recall@100 (%)" in trained.stdout
-        evaluated = command("evaluate", f"--workdir={path}", f"--output={path / 'test'}")
-        assert evaluated.returncode == 0, evaluated.stderr
-    both = [f"--scores={tmp_path / loss / 'test' / 'predictions.npz'}" for loss in ("rankmax", "softmax")]
-    compared = command("compare", *both)
-    assert compared.returncode == 0, compared.stderr
-    assert "map@10 (%)" in compared.stdout
-    line = mistaken("train", *flags, "--config.loss.k=131", f"--workdir={tmp_path / 'k'}")
-    assert "loss.k 131 selects all of the 130 classes that are trained: lower it" in line
-
-
-@pytest.mark.nightly
-def test_data_of_users(command, tmp_path):
-    (tmp_path / "u.data").write_text("".join(f"{i % 6}\t{i % 7}\t3\t9\n" for i in range(40)))
-    for name, flag in (("movielens", f"path={tmp_path}"), ("synthetic_retrieval", "num_classes=200")):
-        path = tmp_path / name
-        finished = command(
-            "describe_data", DIGITS, f"--data={name}", f"--config.data.{flag}", f"--output={path}"
+def run_all(*commands):
+    """Runs commands at the same time; returns (output, errors) of each."""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", COMMAND, *command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
-        assert finished.returncode == 0, finished.stderr
-        assert "Classes excluded from the ranking of an example, mean: " in finished.stdout
-        assert "Duplicates" not in finished.stdout
-        assert (path / "classes.png").stat().st_size > 500
+        for command in commands
+    ]
+    return [process.communicate(timeout=300) for process in started]
+
+
+@pytest.mark.nightly
+def test_help_lists_all_flags_and_fields_at_once():
+    for command, (output, errors) in zip(
+        COMMANDS, run_all(*([name, "--help"] for name in COMMANDS)), strict=True
+    ):
+        assert output.endswith("\n0 False\n"), errors
+        assert f"python -m rank4class.scripts.{command}" in output
+        assert "--debug\n" in output
+        fields = [line.split() for line in output.splitlines() if line.startswith("  --config.")]
+        expected = config.values(config.Experiment()) if command in WITH_CONFIG else {}
+        assert [field[0].removeprefix("--config.") for field in fields] == list(expected)
+        assert "logtostderr" not in output
+
+
+def test_help_shows_the_defaults():
+    (train, _), (sweep, _), (sorter, _), (benchmark, _), (experiments, _) = run_all(
+        ["train", "--config=digits_mlp", "-h"],
+        ["sweep", "--helpshort", "--config=digits_mlp"],
+        ["train_sorter", "-help"],
+        ["benchmark", "--help"],
+        ["sorter_experiments", "--help"],
+    )
+    assert "  --workdir\n      The run's folder. (required)" in train
+    assert "  --strategy\n      <default|mirrored|multi_worker|tpu>: " in train
+    assert "  --config.batch_size                       64\n" in train
+    assert "  --config.loss.name                        'softmax'\n" in train
+    assert "(default: 'dot,lc_mlp,concat_mlp')" in sweep
+    assert f"<{'|'.join(sorters.LEARNED)}>: What to train. (default: 'equivariant')" in sorter
+    assert sorter_config.LEARNED == sorters.LEARNED
+    assert f"<{'|'.join(suites.names())}>:" in "".join(benchmark.split("\n      "))
+    words = " ".join(experiments.split())
+    assert f"<sorting|{'|'.join(study.TASKS)}|multi_label>: " in words
+    assert f"(default: '{','.join(study.RANK_FNS)}')" in words
+    assert str(list(study.SEEDS)) in words
+
+
+@pytest.mark.nightly
+def test_a_wrong_config_is_refused_at_once(tmp_path):
+    (tmp_path / "typed.py").write_text(
+        "from rank4class.pipelines import config\n"
+        "def get_config():\n"
+        "    return config.Experiment(loss='softmax')\n"
+    )
+    mistakes = {
+        (
+            "train",
+            "--config=nope",
+            "--workdir=x",
+        ): "--config=nope: neither a file nor a packaged config",
+        (
+            "sweep",
+            "--config",
+            "nope",
+            "--workdir=x",
+        ): "--config=nope: neither a file nor a packaged config",
+        ("describe_data", "--config=digits_mpl.py"): "Did you mean --config=digits_mlp? Packaged: cifar10",
+        (
+            "train",
+            "--config=digits_mlp",
+            "--config.los.name=x",
+        ): "los.name: no such field of an experiment. Did you mean 'loss.name'?",
+        ("train", "--config=digits_mlp", "--noconfig.jit_compil"): "Did you mean 'jit_compile'?",
+        ("train", "--config=digits_mlp", "--loss=rankmx"): "loss='rankmx': unknown. Did you mean 'rankmax'?",
+        ("train", "--config=digits_mlp"): "--workdir: missing. Set --workdir=VALUE; --help shows all flags.",
+        ("train", f"--config={tmp_path / 'typed.py'}", "--workdir=x"): "ValueError: loss='softmax': expected "
+        "config.Loss. Write config.Loss(name='softmax').",
+    }
+    for message, (output, errors) in zip(mistakes.values(), run_all(*mistakes), strict=True):
+        assert output == "1 False\n"
+        assert errors.startswith("error: ")
+        assert errors.count("\n") == 1
+        assert message in errors
+
+
+def test_a_config_is_found_by_its_name_from_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    packaged = cli.load_config("digits_mlp")
+    assert packaged == cli.load_config(os.path.join(configs.__path__[0], "digits_mlp.py"))
+    assert packaged.batch_size == 64
+    assert {"digits_mlp", "goemotions_minilm"} < set(cli.packaged_configs())
+    (tmp_path / "digits_mlp.py").write_text(
+        "from rank4class.pipelines import config\nget_config = lambda: config.Experiment(batch_size=7)\n"
+    )
+    assert cli.load_config("digits_mlp") == packaged
+    assert cli.load_config("digits_mlp.py").batch_size == 7
+    (tmp_path / "digits_mlp").mkdir()
+    assert cli.load_config("digits_mlp") == packaged
+    os.rmdir("digits_mlp")
+    os.rename("digits_mlp.py", "digits_mlp")
+    assert cli.load_config("digits_mlp").batch_size == 7
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("name", "message"),
     [
-        (
-            ["--data=movielens", "--config.data.path=nowhere"],
-            "data.path=nowhere: no ratings.csv, u.data",
-        ),
-        (
-            ["--data=movielens", "--config.data.release=9m"],
-            "data.release='9m': unknown. Choose one of latest-",
-        ),
-        (
-            ["--data=synthetic_retrieval", "--config.data.num_relevant=1"],
-            "data.num_relevant=1: outside 3..500",
-        ),
-        (["--config.data.pth=x"], "data.pth: dataset 'digits' has no such option. It has: none."),
-        (["--data=goemotions", "--config.data.path=nowhere"], "nowhere/emotions.txt: no such"),
-        (["--output=FILE"], "FILE"),
-        (["--output=FILE/within"], "FILE/within"),
+        ("pipelines/configs/digits_mlp.py", r"Did you mean --config=digits_mlp\?"),
+        ("goemotion_minilm", r"Did you mean --config=goemotions_minilm\?"),
+        ("", "--config=: neither a file nor a packaged config"),
+        (".", "neither a file nor a packaged config"),
+        ("__init__", "neither a file nor a packaged config"),
     ],
 )
-def test_a_mistake_in_describing_is_one_clear_line(tmp_path, mistaken, arguments, message):
-    (tmp_path / "FILE").write_text("in the way")
-    flags = [argument.replace("FILE", str(tmp_path / "FILE")) for argument in arguments]
-    line = mistaken("describe_data", DIGITS, f"--output={tmp_path / 'described'}", *flags)
-    assert message.replace("FILE", str(tmp_path / "FILE")) in line
-    assert not (tmp_path / "described").exists()
+def test_what_is_no_config_is_named(tmp_path, monkeypatch, name, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match=message):
+        cli.load_config(name)
 
 
-@pytest.mark.nightly
-def test_a_sorter_is_trained_and_used(command, mistaken, tmp_path):
-    flags = [
-        "--sizes=5",
-        "--epochs=0.01",
-        "--batch_size=100",
-        "--learning_rate=0.1",
-        f"--workdir={tmp_path}/run",
-    ]
-    first = command("train_sorter", *flags)
-    assert first.returncode == 0, first.stderr
-    row = next(line for line in first.stdout.splitlines() if line.startswith("l1@5"))
-    results = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert row.split()[1] == f"{results['validation']['l1@5']:.5f}"
-    assert (tmp_path / "run" / "sorter.safetensors").exists()
-    again = command("train_sorter", "--move=1", *flags)
-    assert again.stdout.splitlines()[-4:] == first.stdout.splitlines()[-4:]
-    trained = f"--config.loss.sorter={tmp_path}/run/sorter.safetensors"
-    used = command(
-        *("train", DIGITS, *QUICK, "--config.loss.name=approx_ndcg", "--config.loss.rank_fn=equivariant"),
-        *(trained, f"--workdir={tmp_path}/used"),
-    )
-    assert used.returncode == 0, used.stderr
-    other = mistaken(
-        *("train", DIGITS, *QUICK, "--config.loss.name=approx_ndcg", "--config.loss.rank_fn=lstm"),
-        *(trained, f"--workdir={tmp_path}/other"),
-    )
-    assert "sorter.safetensors holds a sorter 'equivariant', not 'lstm'" in other
-
-
-@pytest.mark.nightly
-def test_losses_on_ranks_are_put_to_the_test(command, mistaken, tmp_path):
-    embedded = "--config=embedded_digits"
-    flags = [embedded, "--config.data.features=pixels", "--config.data.num_examples=200", "--seed=0"]
-    flags += ["--task=multi_label", "--rank_fns=handcrafted", f"--workdir={tmp_path}/run"]
-    finished = command("sorter_experiments", *flags)
-    assert finished.returncode == 0, finished.stderr
-    rows = [line.split() for line in finished.stdout.splitlines()[-3:]]
-    assert [row[0] for row in rows] == [
-        "sigmoid_cross_entropy",
-        "map_ranks@handcrafted",
-        "map_precision@handcrafted",
-    ]
-    for row in rows:
-        assert 25.0 < float(row[1]) < 60.0  # a quarter of the classes is shown: 25 is chance
-    changed = [*flags, "--config.data.split_seed=1"]
-    assert "is of a training on other data: choose another --workdir" in mistaken(
-        "sorter_experiments", *changed
-    )
-
-
-def test_mistakes_with_sorters_are_one_clear_line(mistaken, tmp_path):
-    assert "needs a move, such as 1" in mistaken("train_sorter", "--move=0", f"--workdir={tmp_path}/run")
-    assert "--sizes=five are not whole numbers, such as 10,100" in mistaken(
-        "train_sorter", "--sizes=five", "--workdir=x"
-    )
-    assert "rank_fn='bubble': unknown" in mistaken(
-        "sorter_experiments", "--task=map", "--rank_fns=bubble", f"--workdir={tmp_path}"
-    )
-    assert "--task=multi_label needs --config" in mistaken("sorter_experiments", "--task=multi_label")
-    assert "--task=map needs --workdir" in mistaken("sorter_experiments", "--task=map")
-    assert "--task=map needs --workdir" in mistaken("sorter_experiments", "--task=map", "--workdir=")
-    assert "--scores is for --task=sorting, not for --task=map" in mistaken(
-        "sorter_experiments", "--task=map", "--scores=x", "--workdir=x"
-    )
-    assert "--workdir is not for --task=sorting" in mistaken("sorter_experiments", "--workdir=x")
-    assert "x: no such file. Write it with scripts.evaluate --output=FOLDER" in mistaken(
-        "sorter_experiments", "--scores=x"
-    )
-    line = mistaken("sorter_experiments", "--task=multi_label", DIGITS, f"--workdir={tmp_path}")
-    assert "dataset 'digits' has no vectors with several labels" in line
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("def get_config(:\n", "cannot be used: SyntaxError"),
+        ("import nowhere_to_be_found\n", "cannot be used: ModuleNotFoundError"),
+        ("x = 1\n", "cannot be used: KeyError: 'get_config'"),
+        ("def get_config():\n    return {}\n", "get_config.. returns dict, not config.Experiment"),
+    ],
+)
+def test_a_config_that_cannot_be_used(tmp_path, program, message):
+    (tmp_path / "mine.py").write_text(program)
+    with pytest.raises(flags.IllegalFlagValueError, match=message):
+        cli.load_config(str(tmp_path / "mine.py"))

@@ -7,7 +7,7 @@ python -m rank4class.scripts.compare --scores=runs/a/test/predictions.npz --scor
 
 from absl import flags
 
-from rank4class.scripts import main as command
+from rank4class.scripts import cli as command
 
 _SCORES = flags.DEFINE_multi_string(
     "scores", None, "A predictions.npz of scripts.evaluate; repeat the flag for each run.", required=True

@@ -5,7 +5,7 @@ python -m rank4class.scripts.convert_checkpoint --checkpoint=uncased_L-12_H-768_
 
 from absl import flags
 
-from rank4class.scripts import main as command
+from rank4class.scripts import cli as command
 
 _CHECKPOINT = flags.DEFINE_string("checkpoint", None, "Folder, file or prefix.", required=True)
 _OUTPUT = flags.DEFINE_string("output", None, "Folder to write.", required=True)

@@ -7,7 +7,7 @@ import time
 
 from absl import flags
 
-from rank4class.scripts import main as door
+from rank4class.scripts import cli
 
 _WORKDIR = flags.DEFINE_string("workdir", "runs/demo", "The grid's folder.")
 _SEEDS = flags.DEFINE_integer("seeds", 5, "How many seeds.", lower_bound=1)
@@ -39,4 +39,4 @@ def main():
 
 
 if __name__ == "__main__":
-    door.run(main, resumes=True)
+    cli.run(main, resumes=True)

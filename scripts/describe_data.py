@@ -11,7 +11,7 @@ import os
 from absl import flags
 
 from rank4class.pipelines import config
-from rank4class.scripts import main as command
+from rank4class.scripts import cli as command
 
 _CONFIG = command.define_config()
 _OUTPUT = flags.DEFINE_string("output", None, "Folder for the report; by default runs/data/DATASET.")

@@ -10,7 +10,7 @@ by their predictions.npz, example by example.
 from absl import flags
 
 from rank4class.pipelines import config
-from rank4class.scripts import main as command
+from rank4class.scripts import cli as command
 
 MAX_SHOWN = 40  # largest number of classes that are all shown
 SHOWN_WORST = 20  # classes that are shown of more

@@ -17,7 +17,7 @@ trains on the features of a config:
 
 from absl import flags
 
-from rank4class.scripts import main as door
+from rank4class.scripts import cli
 
 # Of `pipelines.sorter_experiments`.
 TASKS = ("spearman", "map", "recall")
@@ -30,7 +30,7 @@ _TASK = flags.DEFINE_enum(
 _RANK_FNS = flags.DEFINE_list("rank_fns", list(RANK_FNS), "Rank functions.")
 _SCORES = flags.DEFINE_string("scores", None, "Of --task=sorting: a predictions.npz of scripts.evaluate.")
 _SEEDS = flags.DEFINE_multi_integer("seed", list(SEEDS), "A seed of the training; repeat the flag for more.")
-_CONFIG = door.define_config(required=False)
+_CONFIG = cli.define_config(required=False)
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Of all tasks that train: the folder for what the trainings come to."
 )
@@ -72,4 +72,4 @@ def _check_flags():
 
 
 if __name__ == "__main__":
-    door.run(main, resumes=True)
+    cli.run(main, resumes=True)

@@ -8,9 +8,9 @@ r"""Trains the grid of losses, interactions and seeds, and reports it.
 from absl import flags
 from ml_collections import config_flags
 
-from rank4class.scripts import main as door
+from rank4class.scripts import cli
 
-_CONFIG = door.define_config()
+_CONFIG = cli.define_config()
 _WORKDIR = flags.DEFINE_string("workdir", None, "The grid's folder.", required=True)
 _LOSSES = flags.DEFINE_list(
     "losses", ["softmax", "pairwise_logistic", "approx_ndcg", "gumbel_approx_ndcg", "mse"], "Losses."
@@ -41,4 +41,4 @@ def main():
 
 
 if __name__ == "__main__":
-    door.run(main, resumes=True)
+    cli.run(main, resumes=True)

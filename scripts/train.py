@@ -5,10 +5,10 @@ python -m rank4class.scripts.train --config=digits_mlp --workdir=runs/digits_mlp
 
 from absl import flags
 
-from rank4class.scripts import main as door
+from rank4class.scripts import cli
 
-_CONFIG = door.define_config()
-_STRATEGY = door.define_strategy()
+_CONFIG = cli.define_config()
+_STRATEGY = cli.define_strategy()
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=True)
 
 
@@ -23,4 +23,4 @@ def main():
 
 
 if __name__ == "__main__":
-    door.run(main, resumes=True)
+    cli.run(main, resumes=True)

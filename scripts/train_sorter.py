@@ -7,7 +7,7 @@ from absl import flags
 
 from rank4class.pipelines import config
 from rank4class.pipelines.sorters import sorter_config
-from rank4class.scripts import main as door
+from rank4class.scripts import cli
 
 _USUAL = sorter_config.SorterExperiment()
 _SORTER = flags.DEFINE_enum("sorter", _USUAL.sorter, sorter_config.LEARNED, "What to train.")
@@ -31,7 +31,7 @@ _CHECKPOINT_STEPS = flags.DEFINE_integer(
     "checkpoint_steps", _USUAL.checkpoint_steps, "Steps between checkpoints, besides one an epoch."
 )
 _SEED = flags.DEFINE_integer("seed", _USUAL.seed, "Every random draw hangs on it.")
-_STRATEGY = door.define_strategy()
+_STRATEGY = cli.define_strategy()
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=True)
 
 
@@ -60,4 +60,4 @@ def main():
 
 
 if __name__ == "__main__":
-    door.run(main, resumes=True)
+    cli.run(main, resumes=True)
