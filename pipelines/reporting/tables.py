@@ -53,7 +53,7 @@ def markdown_table(rows: Sequence[Sequence[str]], align: Sequence[str] | None = 
     >>> print(markdown_table([["class", "count"], ["a|b", "3"]], ["left", "right"]))
     | class   |   count |
     |:--------|--------:|
-    | a\\\\|b    |       3 |
+    | a\|b    |       3 |
     """
     header, *body = ([cell.replace("|", "\\|") for cell in row] for row in rows)
     return _tabulate(body, align or ["left"] * len(header), tablefmt="pipe", headers=header)
