@@ -368,7 +368,10 @@ def test_splits_that_are_one_are_read_once(image_files, monkeypatch, max_example
 
 
 def test_what_training_refuses_is_refused(comments, image_files):
-    with pytest.raises(ValueError, match=r"data\.augmentation 'affine_flip' is for images"):
+    with pytest.raises(
+        ValueError,
+        match=r"data\.augmentation='affine_flip': dataset 'digits' has no images\. Set it to 'none'\.",
+    ):
         described(comments, augmentation="affine_flip")
     with pytest.raises(ValueError, match=r"data\.cache keeps no whole images"):
         described(image_files, augmentation="random_crop", cache=True)

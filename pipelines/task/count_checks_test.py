@@ -118,41 +118,45 @@ def of_sets(*rows):
 @pytest.mark.parametrize(
     ("changes", "rows", "message"),
     [
-        ({"count_prior": config.CountPrior()}, ([1, 0], [0, 0]), "file:2 has no class: loss 'n_choose_k'"),
+        (
+            {"count_prior": config.CountPrior()},
+            ([1, 0], [0, 0]),
+            r"file:2: an example without a class\. Loss 'n_choose_k' needs the number of classes\.",
+        ),
         (
             {"count_prior": config.CountPrior(), "loss": config.Loss(name="top_k_gain")},
             ([0, 0], [1, 0]),
-            "file:1 has no class: loss 'top_k_gain'",
+            r"file:1: an example without a class\. Loss 'top_k_gain' needs the number of classes\.",
         ),
         (
             {"count_prior": config.CountPrior(name="learned", most=1)},
             ([1, 0], [1, 1]),
-            "file:2 has 2 classes, to which count_prior.most leaves no chance",
+            r"file:2: an example of 2 classes, which has probability 0 by count_prior\.most\. Change",
         ),
         (
             {"count_prior": config.CountPrior(name="learned", most=3)},
             ([1, 0], [1, 1]),
-            "count_prior.most goes up to 3 classes, and there are 2",
+            r"count_prior\.most: counts up to 3, but there are 2 classes\. Lower it\.",
         ),
         (
             {"count_prior": config.CountPrior(name="fixed", probabilities=(0.0, 0.5, 0.5, 0.0))},
             ([1, 0], [1, 1]),
-            "count_prior.probabilities goes up to 3 classes, and there are 2",
+            r"count_prior\.probabilities: counts up to 3, but there are 2 classes\. Lower it\.",
         ),
         (
             {"count_prior": config.CountPrior(name="fixed", probabilities=(0.0, 1.0))},
             ([1, 0], [0, 0]),
-            "file:2 has 0 classes, to which count_prior.probabilities leaves no chance",
+            r"file:2: an example of 0 classes, which has probability 0 by count_prior\.probabilities\.",
         ),
         (
             {"count_prior": config.CountPrior()},
             ([1, 0], [0, 2]),
-            "file:2 has a label of 2, which is no whole number below loss.levels 2: set it to 3",
+            r"file:2: a label of 2, not an integer below loss\.levels=2\. Set loss\.levels=3, or number",
         ),
         (
             {"count_prior": config.CountPrior(), "loss": config.Loss(name="n_choose_k", levels=4)},
             ([1, 0], [0, 3]),
-            "the training labels are 1, 3, and none is 2: number the levels without a gap",
+            r"labels: the training labels are 1, 3, without 2\. Number the levels without a gap\.",
         ),
     ],
 )
@@ -176,14 +180,17 @@ def test_examples_without_a_class_are_fine_where_their_number_is_known(changes):
 
 def test_examples_of_one_class_each_need_no_prior():
     single = data.Split({}, np.zeros(3, np.int32))
-    with pytest.raises(ValueError, match="count_prior.name 'learned' is for data of several classes"):
+    with pytest.raises(
+        ValueError,
+        match=r"count_prior='learned': each example of dataset 'embedded_digits' has one class\. Set it",
+    ):
         count_checks.check(digits(), single)
     count_checks.check(digits(count_prior=config.CountPrior()), single)
 
 
 def test_a_run_checks_its_training_examples(loaded, tmp_path):
     experiment = digits(count_prior=config.CountPrior(name="learned", most=2))
-    with pytest.raises(ValueError, match="to which count_prior.most leaves no chance"):
+    with pytest.raises(ValueError, match="an example of 4 classes, which has"):
         rank_training.train(experiment, str(tmp_path / "run"), loaded=loaded, progress=False)
 
 
