@@ -117,7 +117,7 @@ def read_signatures(paths: Iterable[str], registry: str) -> dict[str, list[inspe
     for path in paths:
         with open(path, encoding="utf-8") as file:
             tree = ast.parse(file.read())
-        definitions = {
+        definitions: dict[str, Any] = {
             node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)
         }
         for node in definitions.values():
@@ -131,7 +131,7 @@ def read_signatures(paths: Iterable[str], registry: str) -> dict[str, list[inspe
     return entries
 
 
-def _callable(node, definitions):
+def _callable(node: Any, definitions: dict[str, Any]) -> Any:
     """Returns the function, or the constructor of a class, inherited within its file too, or None."""
     if node is None or isinstance(node, ast.FunctionDef):
         return node
@@ -140,11 +140,11 @@ def _callable(node, definitions):
     return constructors[0] if constructors else _callable(bases[0], definitions)
 
 
-def _assigns(node, name):
+def _assigns(node: ast.stmt, name: str) -> bool:
     return isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name
 
 
-def _parameters(function):
+def _parameters(function: Any) -> list[inspect.Parameter]:
     if function is None:
         return []
     arguments = function.args
@@ -163,8 +163,8 @@ def _parameters(function):
     ]
 
 
-def _plain_type(annotation):
-    names = {node.id for node in ast.walk(annotation) if isinstance(node, ast.Name)} if annotation else {""}
-    if not names <= _PLAIN_TYPES.keys():
+def _plain_type(annotation: ast.expr | None) -> Any:
+    names = {node.id for node in ast.walk(annotation) if isinstance(node, ast.Name)} if annotation else set()
+    if annotation is None or not names <= _PLAIN_TYPES.keys():
         return inspect.Parameter.empty
     return eval(ast.unparse(annotation), {"__builtins__": {}}, _PLAIN_TYPES)

@@ -91,7 +91,7 @@ def check_positive(name: str, value: Any) -> None:
 
 def check_not_negative(name: str, value: Any) -> None:
     """Raises ValueError if a Python number is not at least 0; tensors pass."""
-    if isinstance(value, numbers.Real) and not value >= 0:
+    if isinstance(value, numbers.Real) and not float(value) >= 0.0:
         raise ValueError(f"{name}={value}: negative. Choose at least 0.")
 
 

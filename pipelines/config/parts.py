@@ -67,6 +67,10 @@ final_temperature.
     option_names: ClassVar[tuple[str, ...]]
     name: str
 
+    if typing.TYPE_CHECKING:  # the fields depend on the entry
+
+        def __getattr__(self, field: str) -> Any: ...
+
     def __init_subclass__(cls, **kwargs: Any):
         """Gives entries without a derived field its default, so that it can be read of each part."""
         super().__init_subclass__(**kwargs)

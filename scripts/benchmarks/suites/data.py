@@ -64,9 +64,8 @@ def _build(step: suite.Step, size: suite.Size) -> suite.Workload:
     optimizer.build(model.trainable_variables)
     strategy = tf.distribute.get_strategy()
     loss = optimization.build_loss(experiment.loss, seed=experiment.seed)
-    steps = build_steps(
-        strategy, model, loaded.scorer(model, "train"), loss, optimizer, StepOptions.of(experiment)
-    )
+    scorer = loaded.scorer(model, "train")
+    steps = build_steps(strategy, model, scorer, loss, optimizer, StepOptions.of(experiment))
     return Training(steps, batches, one_batch=step.kind == "step")
 
 

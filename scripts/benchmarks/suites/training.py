@@ -57,13 +57,13 @@ class Training(suite.Workload):
         self._folder = tempfile.TemporaryDirectory()
         run_dir = RunDirectory(self._folder.name)
         strategy = tf.distribute.get_strategy()
-        self._trainer = rank_training.build_trainer(experiment, loaded, run_dir, strategy, progress=False)
-        self._trainer.resume()
+        self.trainer = rank_training.build_trainer(experiment, loaded, run_dir, strategy, progress=False)
+        self.trainer.resume()
         self._ends = itertools.count(STEPS, STEPS)
         self()
 
     def __call__(self) -> None:
-        self._trainer.take_steps(next(self._ends))
+        self.trainer.take_steps(next(self._ends))
 
 
 def _contenders(size: suite.Size) -> list[suite.Step]:
