@@ -4,6 +4,7 @@ import contextlib
 import functools
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -61,7 +62,7 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
     return resolver.task_type == "chief" or (not has_chief and resolver.task_id in (None, 0))
 
 
-def check(experiment: config.Experiment, strategy: tf.distribute.Strategy) -> None:
+def check(experiment: Any, strategy: tf.distribute.Strategy) -> None:
     """Raises ValueError if a strategy's replicas cannot share the batches or compute in the precision."""
     if experiment.precision == "mixed_float16" and isinstance(strategy, tf.distribute.TPUStrategy):
         raise ValueError("precision='mixed_float16': not available on TPUs. Set it to 'mixed_bfloat16'.")

@@ -87,11 +87,9 @@ def run(
     """
     for seed in seeds:
         config.check_seed(seed)
-    for rank_fn in rank_fns:
-        rank_functions.get(rank_fn, LIST)  # fails before anything is trained
-    losses_to_compare = [(name, None) for name in study.plain] + list(
-        itertools.product(study.ranked, rank_fns)
-    )
+    for rank_fn_name in rank_fns:
+        rank_functions.get(rank_fn_name, LIST)  # fails before anything is trained
+    pairs = itertools.chain(((name, None) for name in study.plain), itertools.product(study.ranked, rank_fns))
     folder = check_folder(folder, "study of sorters")
     files.make_writable(folder)
     loaded = {}
@@ -99,7 +97,7 @@ def run(
         parts = study.load(seed)
         loaded[seed] = parts, _hash(parts)
     test_values = {}
-    for name, rank_fn in losses_to_compare:
+    for name, rank_fn in pairs:
         train = functools.partial(_train_seeds, study, name, rank_fn, loaded, folder, log)
         rate, results = search_learning_rate(
             train, functools.partial(_validation_mean, study), LEARNING_RATES
@@ -165,7 +163,7 @@ def _hash(parts):
         digest.update(name.encode())
         for array in arrays:
             digest.update(f"{array.dtype} {array.shape}".encode())
-            digest.update(np.ascontiguousarray(array))
+            digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 

@@ -88,7 +88,7 @@ def test_a_rank_function_that_is_not_there_is_told_before_anything_is_trained(mo
     task = dataclasses.replace(study.TASKS["spearman"], load=None)
     with pytest.raises(ValueError, match=r"rank_fn='bubble': unknown\. There are: sigmoid,"):
         study.run(task, ["equivariant", "bubble"], "nowhere")
-    with pytest.raises(ValueError, match=r"seed=-1: not in 0\.\.2\*\*32 - 1\. Choose another seed\."):
+    with pytest.raises(ValueError, match="seed=-1: not in 0"):
         study.run(task, ["equivariant"], "nowhere", seeds=(0, -1))
     monkeypatch.setattr(study, "LIST", 57)
     with pytest.raises(ValueError, match="no weights of sorter 'cnn' for lists of 57 are shipped"):

@@ -82,7 +82,7 @@ class SorterTask:
     """
 
     loss_name = "l1"
-    class_texts = None
+    class_texts: tuple[str, ...] | None = None
 
     def __init__(self, experiment: SorterExperiment):
         self._experiment = experiment

@@ -114,7 +114,7 @@ class Checkpoints:
             )
         return None
 
-    def keep(self, steps: Collection[int]) -> None:
+    def keep(self, steps: Collection[int | None]) -> None:
         """Removes all other checkpoints and the incomplete files of a killed run."""
         if not self._writes:
             return

@@ -8,7 +8,7 @@ import re
 import uuid
 import zipfile
 from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -74,7 +74,7 @@ def write(path: str, content: str | bytes) -> None:
 
 
 @contextlib.contextmanager
-def writing(path: str) -> Iterator[BinaryIO]:
+def writing(path: str) -> Iterator[Any]:
     """Opens a file for text or bytes; at the end of the block all of it is at `path`, or nothing.
 
     Raises:

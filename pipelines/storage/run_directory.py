@@ -18,7 +18,7 @@ import math
 import os
 import platform
 import re
-from typing import Any
+from typing import Any, TextIO
 
 from rank4class.data.readers import strict_json
 from rank4class.pipelines import config
@@ -52,7 +52,7 @@ class RunDirectory:
         self._metrics = os.path.join(self.path, "metrics.jsonl")
         self._sessions = os.path.join(self.path, "sessions.jsonl")
         self._results = os.path.join(self.path, "results.json")
-        self._lock = None
+        self._lock: TextIO | None = None
 
     def lock(self) -> None:
         """Keeps other processes from training in the folder until `unlock`, or until this process ends.
@@ -215,7 +215,7 @@ def check_folder(path: str | os.PathLike, kind: str) -> str:
     return path
 
 
-def _nonempty(path):
+def _nonempty(path: str | os.PathLike) -> str:
     if not os.fspath(path):
         raise ValueError("--workdir is empty: name a folder")
     return os.fspath(path)

@@ -176,7 +176,8 @@ def test_class_texts_frozen(tiny_goemotions, tiny_bert, features, tmp_path, froz
 def test_class_texts_need_an_encoder():
     for name, remedy in (("text", "encoder.path"), ("frozen_text", "class_encoder.path")):
         experiment = config.Experiment(class_encoder=config.ClassEncoder(name))
-        with pytest.raises(
+        message = f"{remedy}=None: class encoder .{name}. needs a text encoder. Set it to its folder"
+        with pytest.raises(ValueError, match=message):
             ValueError, match=f"{remedy}=None: class encoder '{name}' needs a text encoder. Set it"
         ):
             loading.load(experiment, cache_dir="unused")

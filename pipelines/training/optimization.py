@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 from official.modeling.optimization import lr_schedule
@@ -12,7 +13,7 @@ from rank4class.models import sorters
 from rank4class.pipelines import config
 from rank4class.pipelines.config.optimizers import OPTIMIZERS
 
-LearningRateSchedule = tf.keras.optimizers.schedules.LearningRateSchedule
+LearningRateSchedule: TypeAlias = tf.keras.optimizers.schedules.LearningRateSchedule
 
 
 def build_loss(
@@ -22,7 +23,7 @@ def build_loss(
     temperature: LearningRateSchedule | None = None,
     count_prior: str = "none",
     max_relevant: int | None = None,
-    rank_fn: Callable | None = None,
+    rank_fn: Any = None,
     l1_steps: int | None = None,
 ) -> Callable:
     """Builds the loss that `config.Loss` describes.

@@ -139,7 +139,7 @@ def build_model(
     return model
 
 
-def build_rank_fn(experiment: config.Experiment, loaded: Task, strategy: tf.distribute.Strategy) -> Callable:
+def build_rank_fn(experiment: config.Experiment, loaded: Task, strategy: tf.distribute.Strategy) -> Any:
     """Builds the rank function of a loss, for lists of all classes or of a replica's batch."""
     n = loaded.num_scored("train")
     if experiment.loss.name in losses.BATCH_LOSSES:

@@ -82,8 +82,10 @@ class TrainProgress(tf.train.experimental.PythonState):
           monitor: the metric to compare; None compares nothing.
           until: the last step to look at; None looks at all.
         """
+        if monitor is None:
+            return None
         best = None
-        for i, line in enumerate(self.history if monitor else ()):
+        for i, line in enumerate(self.history):
             if until is not None and line["step"] > until:
                 break
             value = np.nan if best is None else self.history[best][monitor]

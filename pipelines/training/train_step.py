@@ -175,8 +175,8 @@ def replica_step(
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         randomness.reset(generators, options.seed, number, replica)
         value, gradients = differentiate(number, features, labels, weights)
-        pairs = zip(gradients, model.trainable_variables, strict=True)
-        pairs = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
+        variables = model.trainable_variables
+        pairs = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
         if replicas > 1:
             pairs = inner.aggregate_gradients(pairs)
         gradients, variables = zip(*pairs, strict=True)

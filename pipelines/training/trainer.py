@@ -332,10 +332,10 @@ class Trainer:
 
     def _save_and_stop(self):
         self._save()
-        self._raise_interrupted()
+        raise self._interrupted()
 
-    def _raise_interrupted(self):
-        raise Interrupted(self._progress.step, self._interruption.signal or signal.SIGTERM)
+    def _interrupted(self):
+        return Interrupted(self._progress.step, self._interruption.signal or signal.SIGTERM)
 
     def _finish(self):
         """Evaluates the selected model on validation and test, and writes the results."""
@@ -347,9 +347,10 @@ class Trainer:
         self._task.finalize_weights()
         evaluations = {}
         for split in ("validation", "test"):
-            evaluations[split] = self._task.evaluate(split, self._should_stop)
-            if evaluations[split] is None:
-                self._raise_interrupted()
+            evaluation = self._task.evaluate(split, self._should_stop)
+            if evaluation is None:
+                raise self._interrupted()
+            evaluations[split] = evaluation
         results = {
             "train_examples": self._task.train_examples,
             **{split: evaluation.summarize() for split, evaluation in evaluations.items()},
