@@ -486,8 +486,10 @@ def test_losses_on_ranks_are_put_to_the_test(command, mistaken, tmp_path):
 
 
 def test_mistakes_with_sorters_are_one_clear_line(mistaken, tmp_path):
-    assert "needs a move, such as 1" in mistaken("train_sorter", "--move=0", f"--workdir={tmp_path}/run")
-    assert "--sizes=five are not whole numbers, such as 10,100" in mistaken(
+    assert "needs a positive one, such as 1" in mistaken(
+        "train_sorter", "--move=0", f"--workdir={tmp_path}/run"
+    )
+    assert "--sizes=five: not integers. Write --sizes=10,100" in mistaken(
         "train_sorter", "--sizes=five", "--workdir=x"
     )
     assert "rank_fn='bubble': unknown" in mistaken(

@@ -5,4 +5,4 @@ import pkgutil
 
 for _module in pkgutil.iter_modules(__path__):
     if not _module.name.endswith(("_test", "_builder")):  # builders import TensorFlow Datasets, which is slow
-        importlib.import_module(f"{__name__}.{_module.name}")
+        importlib.import_module(f"rank4class.data.datasets.{_module.name}")

@@ -373,9 +373,9 @@ def test_what_training_refuses_is_refused(comments, image_files):
         match=r"data\.augmentation='affine_flip': dataset 'digits' has no images\. Set it to 'none'\.",
     ):
         described(comments, augmentation="affine_flip")
-    with pytest.raises(ValueError, match=r"data\.cache keeps no whole images"):
+    with pytest.raises(ValueError, match="data.cache=True: the cache keeps no whole images"):
         described(image_files, augmentation="random_crop", cache=True)
-    with pytest.raises(ValueError, match=r"data\.held_out names 'jy'"):
+    with pytest.raises(ValueError, match=r"data\.held_out='jy': no such class"):
         described(comments, held_out=("jy",))
 
 
