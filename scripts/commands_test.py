@@ -156,6 +156,38 @@ def test_mistakes_in_comparing_are_one_clear_line(two_runs, tmp_path, mistaken):
     assert "no metric in common" in line
 
 
+@pytest.fixture(scope="module")
+def small_commands(command, two_runs, tmp_path_factory):
+    """Runs the other commands on the smallest problems; returns the root folder and name -> output."""
+    root = tmp_path_factory.mktemp("small")
+    vectors = ("--data=synthetic", "--config.data.num_classes=3", "--config.data.num_examples=60")
+    small = (DIGITS, *vectors, "--encoder=identity", "--config.metrics=ndcg@5", "--config.steps=2")
+    cells = ("--losses=mse", "--interactions=dot", "--seed=0")
+    sorter = ("--sizes=4", "--epochs=0.001", "--batch_size=50")
+    commands = {
+        "sweep": (*small, *cells, f"--workdir={root / 'sweep'}"),
+        "describe_data": (DIGITS, *vectors, f"--output={root / 'data'}"),
+        "train_sorter": (*sorter, f"--workdir={root / 'sorter'}"),
+        "sorter_experiments": ("--rank_fns=sigmoid", f"--scores={two_runs[0] / 'test' / 'predictions.npz'}"),
+    }
+    outputs = {}
+    for name, arguments in commands.items():
+        finished = command(name, *arguments)
+        assert finished.returncode == 0, finished.stderr
+        outputs[name] = finished.stdout
+    return root, outputs
+
+
+def test_every_command_runs_on_a_small_problem(small_commands):
+    root, outputs = small_commands
+    assert "[  1/1] mse-dot-seed0: test ndcg@5" in outputs["sweep"]
+    assert "| mse | dot |" in " ".join((root / "sweep" / "report.md").read_text().split())
+    assert f"Report with plots: {root / 'data' / 'data.md'}" in outputs["describe_data"]
+    assert "l1@4" in outputs["train_sorter"]
+    assert (root / "sorter" / "sorter.safetensors").stat().st_size > 100
+    assert "sigmoid" in outputs["sorter_experiments"]
+
+
 @pytest.fixture
 def letor_flags(tmp_path):
     """Writes small files of queries; returns the flags that read them."""
