@@ -12,12 +12,12 @@ from rank4class.models.registry import ENCODERS
 @ENCODERS.register("small_cnn")
 @base.serializable
 class SmallCnn(base.ImageEncoder):
-    """A CNN for small images: two 3 x 3 convolutions, max pooling by 2, and a dense layer.
+    """A CNN for small images: 3 x 3 convolutions, max pooling by 2, and a dense layer.
 
     Features: `image` float `[B, height, width, channels]`.
 
     Args:
-      filters: channels of the two convolutions.
+      filters: channels of the convolutions.
       units: width of the encoder.
       dropout: dropout rate before and after the dense layer.
 
@@ -27,7 +27,7 @@ class SmallCnn(base.ImageEncoder):
 
     def __init__(self, filters: tuple[int, ...] = (32, 64), units: int = 64, dropout: float = 0.0, **kwargs):
         super().__init__(**kwargs)
-        arguments.check_widths("filters", filters, least=2)
+        arguments.check_widths("filters", filters)
         arguments.check_units("units", units)
         arguments.check_rate("dropout", dropout)
         self.filters, self.units, self.dropout = tuple(filters), units, dropout

@@ -153,7 +153,7 @@ CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
         ({"encoder.hidden": ()}, r"encoder\.hidden=\(\): at least 1 needed\. Add a width\."),
         (
             {"encoder.name": "small_cnn", "encoder.filters": ()},
-            r"encoder\.filters=\(\): at least 2 needed\.",
+            r"encoder\.filters=\(\): at least 1 needed\.",
         ),
         ({"encoder.hidden": (8, 0)}, r"encoder\.hidden=\(8, 0\): 0 is not a positive integer\. Choose one\."),
         ({"encoder.dropout": 1.0}, r"encoder\.dropout=1\.0: not in \[0, 1\)\. Choose another rate\."),
