@@ -80,6 +80,7 @@ class Text(tf.keras.layers.Layer):
 
     def call(self, class_ids: tf.Tensor, encode: Encode | None = None) -> tf.Tensor:
         del class_ids
+        assert encode is not None
         return encode(dict(zip(self.names, tf.unstack(tf.constant(self.tokens)), strict=True)))
 
     def get_config(self):

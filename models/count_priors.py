@@ -3,7 +3,6 @@
 Each is a Keras layer that is called on the vectors of the instance encoder, `h` `[B, d]`.
 """
 
-import numbers
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,7 +24,7 @@ class LearnedCounts(tf.keras.layers.Layer):
       hidden: widths of the layers before the last one.
 
     Raises:
-      ValueError: `most` is not a whole number of at least 1.
+      ValueError: `most` is not a positive integer.
 
     >>> LearnedCounts(most=4)(tf.zeros([2, 8])).shape
     TensorShape([2, 5])
@@ -37,8 +36,7 @@ class LearnedCounts(tf.keras.layers.Layer):
 
     def __init__(self, most: int, hidden: tuple[int, ...] = (), **kwargs):
         super().__init__(**kwargs)
-        if not isinstance(most, numbers.Integral) or isinstance(most, bool) or most < 1:
-            raise ValueError(f"most={most!r}: not a whole number of at least 1. Choose one.")
+        arguments.check_units("most", most)
         arguments.check_widths("hidden", hidden, least=0)
         self.most, self.hidden = most, tuple(hidden)
         self._layers_before = [tf.keras.layers.Dense(units, activation="relu") for units in self.hidden]

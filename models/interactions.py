@@ -308,8 +308,8 @@ def _score_in_blocks(score, blocks, seed, h, c, weights):
                     value, [h, block, *weights], output_gradients=upstream_blocks[i]
                 )
                 terms = [tf.cast(term, _exact(term.dtype)) for term in (of_h, *of_weights)]
-                sums = [total + term for total, term in zip(sums, terms, strict=True)]
-                return [i + 1, of_c.write(i, of_block), *sums]
+                totals = [total + term for total, term in zip(sums, terms, strict=True)]
+                return [i + 1, of_c.write(i, of_block), *totals]
 
             of_c = tf.TensorArray(c.dtype, blocks, element_shape=[size, d])
             zeros = [tf.zeros(tf.shape(x), _exact(x.dtype)) for x in (h, *weights)]

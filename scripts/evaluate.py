@@ -49,6 +49,7 @@ def main() -> None:
         result = evaluator(loaded.read(experiment, split, strategy), keep_scores=keep_scores)
     if not is_chief:
         return
+    assert result is not None
     metrics = result.summarize()
     print(tables.results_table({split: metrics}))
     table = per_class.per_class(result, examples.labels, class_names)

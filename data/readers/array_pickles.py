@@ -71,12 +71,14 @@ def read(path: str) -> dict[bytes, Any]:
 
 def to_rows(path: str, array: Any, width: int) -> np.ndarray:
     """Returns an array uint8 `[N, width]` from a pickle; raises ValueError for any other object."""
-    raw = shape = dtype = is_fortran = None
-    function, arguments, state = (getattr(array, name, None) for name in ("function", "arguments", "state"))
+    if not isinstance(array, _Call):
+        raise files.damaged(path, "no array 'data'")
+    function, arguments, state = array.function, array.arguments, array.state
     if function == "numpy.core.multiarray._reconstruct" and isinstance(state, tuple) and len(state) == 5:
         _, shape, dtype, is_fortran, raw = state
     elif function == "numpy.core.numeric._frombuffer" and len(arguments) == 4:
-        raw, dtype, shape, is_fortran = *arguments[:3], arguments[3] == "F"
+        raw, dtype, shape, order = arguments
+        is_fortran = order == "F"
     else:
         raise files.damaged(path, "no array 'data'")
     raw = to_bytes(raw)
@@ -101,7 +103,9 @@ def to_bytes(value: Any) -> bytes | None:
 
 def _run(operations):
     """Returns the value that the operations of a pickle describe."""
-    stack, marks, memo = [], [], {}
+    stack: list[Any] = []
+    marks: list[int] = []
+    memo: dict[int, Any] = {}
 
     def popped(start):
         values = stack[start:]

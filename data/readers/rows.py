@@ -3,6 +3,7 @@
 import codecs
 import contextlib
 import csv
+import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -108,6 +109,7 @@ def csv_records(path: str, bad_rows: BadRows) -> Iterator[tuple[str, list[str]]]
     """
     _check_exists(path)
     with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        assert isinstance(file.buffer, io.BufferedReader)
         _check_not_utf16(file.buffer.peek(2), path)
         csv.field_size_limit(sys.maxsize)  # a global limit; cells may have any length
         # Python 3.10's reader rejects NUL characters, later ones accept them.

@@ -182,7 +182,7 @@ def _hugging_face(path):
             f"{config_path}: model_type {kind!r} is not 'bert' or 'electra'. Choose another checkpoint."
         )
     tensors = read_safetensors(tensors_path)
-    names = {}
+    names: dict[str, str] = {}
     for name in tensors.shapes:
         # A model saved with a head has its encoder under "bert." or "electra."; one converted from TensorFlow
         # has TensorFlow's names of layer normalization.
@@ -407,7 +407,7 @@ def _names_by_attributes(shapes):
     model, with tensors named by the indices of its layers.
     """
     indexed = re.compile(r"encoder/layer_with_weights-(\d+)/(.*)")
-    names_of_layers = {}
+    names_of_layers: dict[int, list[str]] = {}
     for name in shapes:
         match = indexed.fullmatch(name)
         if match:

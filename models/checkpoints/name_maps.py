@@ -92,7 +92,7 @@ def _splits_into(shape, finer):
     """Returns whether `finer` is `shape` with some axes split in order, such as a width into heads."""
     axes = iter(finer)
     for size in shape:
-        product = 1
+        product: float = 1  # infinite if axes run out
         while product < size:
             product *= next(axes, math.inf)
         if product != size:

@@ -1,6 +1,7 @@
 """Encoders of texts: BERT and ELECTRA."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 from official.nlp.modeling import networks
@@ -36,7 +37,7 @@ class Bert(tf.keras.layers.Layer):
     FEATURES = ("input_word_ids", "input_mask", "input_type_ids")
     NAME = "bert"
     HAS_POOLER = True
-    POOLINGS = ("pooler", "cls", "mean")
+    POOLINGS: tuple[str, ...] = ("pooler", "cls", "mean")
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class Bert(tf.keras.layers.Layer):
                 f"activation={activation!r}: not one of {', '.join(_ACTIVATIONS)}. Choose one of them."
             )
         self.pooling = pooling
-        self.config = {
+        self.config: dict[str, Any] = {
             "vocab_size": vocab_size,
             "hidden_size": hidden_size,
             "num_layers": num_layers,

@@ -2,6 +2,7 @@
 
 import base64
 import math
+from typing import Any, TypeAlias
 
 import numpy as np
 import safetensors.numpy
@@ -11,7 +12,7 @@ from rank4class.models.registry import SORTERS
 from rank4class.models.sorters import order_statistics, weights
 
 _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
-_TensorLike = tf.types.experimental.TensorLike
+_TensorLike: TypeAlias = tf.types.experimental.TensorLike
 
 
 class Sorter(tf.keras.layers.Layer):

@@ -72,7 +72,7 @@ def values(experiment: Any) -> dict[str, Any]:
     >>> values(Experiment())["loss.name"]
     'softmax'
     """
-    fields = {}
+    fields: dict[str, Any] = {}
     for field in dataclasses.fields(experiment):
         value = getattr(experiment, field.name)
         if dataclasses.is_dataclass(value):
@@ -106,7 +106,7 @@ def changed_fields(experiment: Any) -> dict[str, Any]:
     >>> changed_fields(override(Experiment(), {"loss.name": "rankmax", "loss.k": 3, "seed": 3}))
     {'loss.name': 'rankmax', 'loss.k': 3, 'seed': 3}
     """
-    changed = {}
+    changed: dict[str, Any] = {}
     for field in dataclasses.fields(experiment):
         value = getattr(experiment, field.name)
         if isinstance(value, parts.Part):
@@ -208,7 +208,7 @@ def to_json(experiment: Any) -> str:
     return json.dumps(dataclasses.asdict(experiment), indent=2) + "\n"
 
 
-def from_json(text: str, path: str, kind: type[AnyExperiment] = Experiment) -> AnyExperiment:
+def from_json(text: str, path: str, kind: type[Any] = Experiment) -> Any:
     """Returns the experiment of a kind that a text holds.
 
     Args:

@@ -1,11 +1,13 @@
 """Keras optimizers by name. The arguments of a function become the fields of `config.Optimizer`."""
 
+from typing import Any, TypeAlias
+
 import tensorflow as tf
 
 from rank4class.registry import Registry
 
 OPTIMIZERS = Registry("optimizer")
-Schedule = float | tf.keras.optimizers.schedules.LearningRateSchedule
+Schedule: TypeAlias = float | tf.keras.optimizers.schedules.LearningRateSchedule
 
 
 @OPTIMIZERS.register("adam")

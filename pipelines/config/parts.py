@@ -65,6 +65,7 @@ final_temperature.
     entry: ClassVar[str | None] = None
     required: ClassVar[tuple[str, ...]]
     option_names: ClassVar[tuple[str, ...]]
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field]]
     name: str
 
     if typing.TYPE_CHECKING:  # the fields depend on the entry

@@ -73,9 +73,8 @@ class Evaluator:
         self.names = tuple(names)
         self._strategy = strategy or tf.distribute.get_strategy()
         self._scorer = scorer
-        *self._metrics, self._mrr = (
-            losses.get_metric(name, max_relevant=max_relevant) for name in (*self.names, "mrr")
-        )
+        self._metrics = [losses.get_metric(name, max_relevant=max_relevant) for name in self.names]
+        self._mrr = losses.MRR(max_relevant=max_relevant)
         one_replica = self._strategy.num_replicas_in_sync == 1
         evaluate_replica = self._evaluate_replica
         if one_replica:

@@ -119,7 +119,8 @@ def write(
 
 def _write_npz(file, arrays):
     """Writes arrays as `numpy.savez` does, which cannot write to a file that object storage takes."""
-    with zipfile.ZipFile(_WriteOnly(file), "w") as npz:
+    # `ZipFile` does not close a file that is passed to it, but its stub requires `close`.
+    with zipfile.ZipFile(_WriteOnly(file), "w") as npz:  # type: ignore[call-overload]
         for name, array in arrays.items():
             with npz.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
@@ -128,11 +129,11 @@ def _write_npz(file, arrays):
 class _WriteOnly:
     """A `GFile` for `zipfile`, which requires a count from `write` and fails at the `seek` of a `GFile`."""
 
-    def __init__(self, file):
+    def __init__(self, file: Any):
         self._file = file
         self.flush = file.flush
 
-    def write(self, content):
+    def write(self, content: bytes) -> int:
         self._file.write(content)
         return len(content)
 

@@ -29,11 +29,11 @@ def mean_and_half_width(values: Sequence[float]) -> tuple[float, float]:
     >>> round(mean, 2), round(half, 2)  # 4.303 standard errors of 1 / sqrt(3)
     (2.0, 2.48)
     """
-    values = np.asarray(values, np.float64)
-    if len(values) < 2:
-        return float(values.mean()), float("nan")
-    half = scipy.stats.t.ppf(0.975, len(values) - 1) * scipy.stats.sem(values)
-    return float(values.mean()), float(half)
+    figures = np.asarray(values, np.float64)
+    if len(figures) < 2:
+        return float(figures.mean()), float("nan")
+    half = scipy.stats.t.ppf(0.975, len(figures) - 1) * scipy.stats.sem(figures)
+    return float(figures.mean()), float(half)
 
 
 def wilson(means: np.ndarray, counts: np.ndarray) -> np.ndarray:

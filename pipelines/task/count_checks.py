@@ -28,6 +28,7 @@ def check(experiment: config.Experiment, train: data.Split) -> None:
         _check_not_empty(loss, train)
     if prior.name == "learned":
         largest = prior.most or train.max_relevant()
+        assert largest is not None
         _check_support("count_prior.most", np.ones(largest + 1), train)
     if prior.name == "fixed":
         _check_support("count_prior.probabilities", np.array(prior.probabilities), train)

@@ -71,6 +71,7 @@ def build_augment(
             )
         return data.DecodeAndRandomCrop(data_config.image_size)
     augment = data.AUGMENTATIONS[name]
+    assert augment is not None
     return augment if preprocess is None else lambda features, seeds: augment(preprocess(features), seeds)
 
 

@@ -163,6 +163,7 @@ class Task:
         elif part.name == "text":
             provided = {"features": self.class_features}
         else:
+            assert self.class_vectors is not None
             provided = {"shape": self.class_vectors.shape, "width": width, "vectors": self.class_vectors}
         class_encoder = models.get("class_encoder", part.name, **provided, **part.options())
         if not part.attention_layers:
