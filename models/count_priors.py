@@ -4,6 +4,7 @@ Each is a Keras layer that is called on the vectors of the instance encoder, `h`
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -34,7 +35,7 @@ class LearnedCounts(tf.keras.layers.Layer):
       ranking", section 5.1.
     """
 
-    def __init__(self, most: int, hidden: tuple[int, ...] = (), **kwargs):
+    def __init__(self, most: int, hidden: tuple[int, ...] = (), **kwargs: Any):
         super().__init__(**kwargs)
         arguments.check_units("most", most)
         arguments.check_widths("hidden", hidden, least=0)
@@ -47,7 +48,7 @@ class LearnedCounts(tf.keras.layers.Layer):
             h = layer(h)
         return tf.nn.log_softmax(tf.cast(self._last(h), tf.float32))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "most": self.most, "hidden": self.hidden}
 
 
@@ -66,7 +67,7 @@ class FixedCounts(tf.keras.layers.Layer):
     array([[0.  , 0.75, 0.25]], dtype=float32)
     """
 
-    def __init__(self, probabilities: tuple[float, ...], **kwargs):
+    def __init__(self, probabilities: tuple[float, ...], **kwargs: Any):
         super().__init__(**kwargs)
         self.probabilities = tuple(map(float, probabilities))
         check_probabilities(self.probabilities)
@@ -76,7 +77,7 @@ class FixedCounts(tf.keras.layers.Layer):
             log_prior = np.log(np.array(self.probabilities)).astype(np.float32)
         return tf.broadcast_to(log_prior, [tf.shape(h)[0], len(log_prior)])
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "probabilities": self.probabilities}
 
 

@@ -6,6 +6,7 @@ Each is a Keras layer that is called on `h` `[B, d]` and `c` `[n, d]` and return
 import functools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -32,11 +33,11 @@ class Dot(tf.keras.layers.Layer):
       Rank4Class, Claim 1.
     """
 
-    def __init__(self, use_bias: bool = True, **kwargs):
+    def __init__(self, use_bias: bool = True, **kwargs: Any):
         super().__init__(**kwargs)
         self.use_bias = use_bias
 
-    def build(self, shapes):
+    def build(self, shapes: Sequence[tf.TensorShape]) -> None:
         _, (num_classes, _) = shapes
         if self.use_bias:
             self.bias = self.add_weight("bias", [num_classes], initializer="zeros")
@@ -47,7 +48,7 @@ class Dot(tf.keras.layers.Layer):
         scores = tf.matmul(h, c, transpose_b=True)
         return scores + tf.cast(self.bias, h.dtype) if self.use_bias else scores
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "use_bias": self.use_bias}
 
 
@@ -63,10 +64,10 @@ class Bilinear(tf.keras.layers.Layer):
            [4., 4., 4.]], dtype=float32)
     """
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any):
         super().__init__(**kwargs)
 
-    def build(self, shapes):
+    def build(self, shapes: Sequence[tf.TensorShape]) -> None:
         (_, width), (_, class_width) = shapes
         self.kernel = self.add_weight("kernel", [width, class_width], initializer="identity")
         super().build(shapes)
@@ -93,7 +94,7 @@ class Cosine(tf.keras.layers.Layer):
     array([[ 2., -2.]], dtype=float32)
     """
 
-    def __init__(self, temperature: float = 0.1, **kwargs):
+    def __init__(self, temperature: float = 0.1, **kwargs: Any):
         super().__init__(**kwargs)
         if not temperature > 0.0:
             raise ValueError(f"temperature={temperature}: not positive. Choose a positive number.")
@@ -103,7 +104,7 @@ class Cosine(tf.keras.layers.Layer):
         h, c = map(_unit, inputs)
         return tf.matmul(h, c, transpose_b=True) / tf.cast(self.temperature, h.dtype)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "temperature": self.temperature}
 
 
@@ -130,13 +131,13 @@ class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
       ValueError: `units` is not positive, or `dropout` is not in [0, 1).
     """
 
-    def __init__(self, units: int = 128, dropout: float = 0.0, **kwargs):
+    def __init__(self, units: int = 128, dropout: float = 0.0, **kwargs: Any):
         super().__init__(**kwargs)
         arguments.check_units("units", units)
         arguments.check_rate("dropout", dropout)
         self.units, self.dropout = units, dropout
 
-    def build(self, shapes):
+    def build(self, shapes: Sequence[tf.TensorShape]) -> None:
         (_, width), (_, class_width) = shapes
         add, k = functools.partial(self.add_weight, initializer="glorot_uniform"), self.units
         self.first_kernel = add("first_kernel", [self.pair_width(width, class_width), k])
@@ -189,7 +190,7 @@ class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
         seed = tf.random.fold_in(seed, layer, alg="philox")
         return tf.nn.experimental.stateless_dropout(hidden, self.dropout, seed, rng_alg="philox")
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "units": self.units, "dropout": self.dropout}
 
 

@@ -92,7 +92,7 @@ def has_several_workers(strategy: tf.distribute.Strategy) -> bool:
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
 
-def all_gather(values):
+def all_gather(values: Any) -> Any:
     """Within a replica, returns the values of all replicas, concatenated along the first axis.
 
     TensorFlow's `all_gather` fails if a worker has one replica. This sums zeros with each replica's values

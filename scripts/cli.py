@@ -10,6 +10,8 @@ import re
 import runpy
 import sys
 import textwrap
+from collections.abc import Callable
+from typing import Any
 
 from absl import app, flags, logging
 from ml_collections import config_flags
@@ -31,7 +33,7 @@ MISSING = re.compile(r"flag --(\w+)=None: Flag --\1 must have a value other than
 SWAP = re.compile(rf"--?(?:config\.)?({'|'.join(config.PARTS)})(?:\.name)?(?:=(.*))?")
 
 
-def define_config(required=True):
+def define_config(required: bool = True) -> flags.FlagHolder:
     """Defines `--config=NAME`, `--config.FIELD=VALUE` and `--PART=NAME`; returns the flag's holder."""
     holder = config_flags.DEFINE_config_file(
         "config",
@@ -46,7 +48,7 @@ def define_config(required=True):
     return holder
 
 
-def define_strategy():
+def define_strategy() -> Callable[[], Any]:
     """Defines `--strategy` and `--tpu`; returns a function that makes the strategy they name."""
     name = flags.DEFINE_enum(
         "strategy",
@@ -64,7 +66,7 @@ def define_strategy():
     return get
 
 
-def run(main, *, resumes=False):
+def run(main: Callable[[], None], *, resumes: bool = False) -> None:
     """Runs `main()` after parsing the flags; `resumes`: an interrupted command goes on in its --workdir."""
 
     def guarded(_):
@@ -89,14 +91,14 @@ def run(main, *, resumes=False):
     app.run(guarded, flags_parser=_parse)
 
 
-def packaged_configs():
+def packaged_configs() -> list[str]:
     """Returns the names of the configs in `pipelines/configs`."""
     [folder] = configs.__path__
     files = (os.path.splitext(file) for file in sorted(os.listdir(folder)))
     return [name for name, ending in files if ending == ".py" and name != "__init__"]
 
 
-def load_config(name):
+def load_config(name: str) -> config.Experiment:
     """Returns the experiment of `--config=NAME`: of the file of that path, or else of a packaged config.
 
     Raises:
@@ -130,7 +132,7 @@ def load_config(name):
 class _ConfigParser(ConfigFileFlagParser):
     """Finds packaged configs by name, swaps parts, and reports errors of the file and of fields."""
 
-    def parse(self, path):
+    def parse(self, path: str) -> config.Experiment:
         experiment = load_config(path)
         try:
             experiment = _swapped(experiment, sys.argv)

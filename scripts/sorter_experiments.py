@@ -36,7 +36,7 @@ _WORKDIR = flags.DEFINE_string(
 )
 
 
-def main():
+def main() -> None:
     from rank4class.pipelines.reporting import tables
     from rank4class.pipelines.sorters import accuracy, study
 

@@ -116,7 +116,7 @@ _SAME_NAMES = {r"(.*)": r"\1"}
 
 
 @FORMATS.register(f"a converted folder ({CONVERTED_FILE})")
-def _converted(path):
+def _converted(path: str) -> Checkpoint | None:
     description_path = os.path.join(path, CONVERTED_FILE)
     if not os.path.isfile(description_path):
         return None
@@ -164,7 +164,7 @@ _HUGGING_FACE_NAMES = NameMap(
 
 
 @FORMATS.register(f"a Hugging Face folder (config.json, {TENSORS_FILE}, vocab.txt)")
-def _hugging_face(path):
+def _hugging_face(path: str) -> Checkpoint | None:
     config_path = os.path.join(path, "config.json")
     if not os.path.isfile(config_path):
         return None
@@ -200,7 +200,7 @@ def _hugging_face(path):
 
 
 @FORMATS.register("a TensorFlow checkpoint (*.index, and vocab.txt of a text encoder)")
-def _tensorflow(path):
+def _tensorflow(path: str) -> Checkpoint | None:
     prefix = _prefix(path)
     if prefix is None:
         return None
@@ -236,7 +236,7 @@ _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 @TENSORFLOW_FORMATS.register("backbone")
-def _model_garden_resnet(tensors):
+def _model_garden_resnet(tensors: Tensors) -> Checkpoint:
     name_map = NameMap(
         {r"layer_(\d+)": r"layer_with_weights-\1", r"layer_(\d+)/(\w+)": r"layer_with_weights-\1/_\2"},
         unused=r"(?!backbone/).*|.*/\.OPTIMIZER_SLOT/.*",
@@ -248,7 +248,7 @@ def _model_garden_resnet(tensors):
 
 
 @TENSORFLOW_FORMATS.register("encoder")
-def _model_garden_bert(tensors):
+def _model_garden_bert(tensors: Tensors) -> Checkpoint:
     layer = r"_transformer_layers/\1"
     name_map = NameMap(
         {
@@ -277,7 +277,7 @@ _GOOGLE_SLOTS = r"global_step|.*/adam_[mv]"
 
 
 @TENSORFLOW_FORMATS.register("electra")
-def _google_electra(tensors):
+def _google_electra(tensors: Tensors) -> Checkpoint:
     name_map = NameMap(
         _GOOGLE_MODULES,
         unused=rf"(generator|generator_predictions|discriminator_predictions)/.*|{_GOOGLE_SLOTS}",
@@ -289,7 +289,7 @@ def _google_electra(tensors):
 
 
 @TENSORFLOW_FORMATS.register("bert")
-def _google_bert(tensors):
+def _google_bert(tensors: Tensors) -> Checkpoint:
     name_map = NameMap(
         _GOOGLE_MODULES, unused=rf"cls/.*|{_GOOGLE_SLOTS}", parameters={"embeddings": ""}, prefix="bert/"
     )
@@ -301,7 +301,7 @@ def _google_bert(tensors):
 
 
 @FORMATS.register("Keras's ResNet50 weights (.h5)")
-def _keras_resnet(path):
+def _keras_resnet(path: str) -> Checkpoint | None:
     if not os.path.isfile(path) or not h5py.is_hdf5(path):
         return None
     try:

@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import safetensors
@@ -69,7 +70,7 @@ def read_tensorflow(prefix: str) -> Tensors:
     return Tensors(prefix, {name: tuple(shape) for name, shape in shapes.items()}, read)
 
 
-def read_json(path: str) -> dict:
+def read_json(path: str) -> dict[str, Any]:
     """Returns the object in a JSON file.
 
     Raises:

@@ -1,6 +1,7 @@
 """Encoders of images: a small CNN, VGG16 and ResNet50."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -25,7 +26,9 @@ class SmallCnn(base.ImageEncoder):
     TensorShape([2, 8])
     """
 
-    def __init__(self, filters: tuple[int, ...] = (32, 64), units: int = 64, dropout: float = 0.0, **kwargs):
+    def __init__(
+        self, filters: tuple[int, ...] = (32, 64), units: int = 64, dropout: float = 0.0, **kwargs: Any
+    ):
         super().__init__(**kwargs)
         arguments.check_widths("filters", filters)
         arguments.check_units("units", units)
@@ -44,7 +47,7 @@ class SmallCnn(base.ImageEncoder):
     def width(self) -> int:
         return self.units
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "filters": self.filters, "units": self.units, "dropout": self.dropout}
 
 
@@ -68,7 +71,7 @@ class Vgg16(base.WithWeightDecay, base.ImageEncoder):
     BLOCKS = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
     PIXEL_MEAN, PIXEL_DEVIATION = 120.707 / 255, 64.15 / 255
 
-    def __init__(self, weight_decay: float = 5e-4, **kwargs):
+    def __init__(self, weight_decay: float = 5e-4, **kwargs: Any):
         super().__init__(weight_decay, **kwargs)
         rate = 0.3  # after the first convolution; 0.4 later, 0.5 before and after the dense layer
         self.layers = []
@@ -148,7 +151,7 @@ class ResNet50(base.WithWeightDecay):
     FEATURES = ("image",)
     VARIANTS = ("model_garden", "keras")
 
-    def __init__(self, variant: str = "model_garden", weight_decay: float = 1e-4, **kwargs):
+    def __init__(self, variant: str = "model_garden", weight_decay: float = 1e-4, **kwargs: Any):
         super().__init__(weight_decay, **kwargs)
         if variant not in self.VARIANTS:
             raise ValueError(
@@ -189,7 +192,7 @@ class ResNet50(base.WithWeightDecay):
         )
         return tf.reduce_mean(self.network(image, training=training)["5"], axis=(1, 2))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "variant": self.variant}
 
 

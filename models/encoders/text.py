@@ -53,7 +53,7 @@ class Bert(tf.keras.layers.Layer):
         dropout: float = 0.1,
         output_dropout: float = 0.0,
         pooling: str | None = None,
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         pooling = pooling or self.POOLINGS[0]
@@ -116,7 +116,7 @@ class Bert(tf.keras.layers.Layer):
             )
         return self.drop(self._pool(features, self.network(features, training=training)), training=training)
 
-    def build(self, shapes):
+    def build(self, shapes: Mapping[str, tf.TensorShape]) -> None:
         # Keras's attention creates its variables in its first call. Without this call, a reloaded SavedModel
         # would replace the restored variables by new ones.
         self.network({name: tf.zeros([1, 1], tf.int32) for name in self.FEATURES})
@@ -131,7 +131,7 @@ class Bert(tf.keras.layers.Layer):
         mask = tf.cast(features["input_mask"], states.dtype)[..., None]
         return tf.math.divide_no_nan(tf.reduce_sum(states * mask, axis=1), tf.reduce_sum(mask, axis=1))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **self.config, "pooling": self.pooling}
 
 

@@ -11,13 +11,13 @@ Schedule: TypeAlias = float | tf.keras.optimizers.schedules.LearningRateSchedule
 
 
 @OPTIMIZERS.register("adam")
-def adam(schedule: Schedule, **average) -> tf.keras.optimizers.Optimizer:
+def adam(schedule: Schedule, **average: Any) -> tf.keras.optimizers.Optimizer:
     """Returns Adam."""
     return tf.keras.optimizers.Adam(schedule, **average)
 
 
 @OPTIMIZERS.register("adamw")
-def adamw(schedule: Schedule, weight_decay: float = 0.0, **average) -> tf.keras.optimizers.Optimizer:
+def adamw(schedule: Schedule, weight_decay: float = 0.0, **average: Any) -> tf.keras.optimizers.Optimizer:
     """Returns Adam with decoupled weight decay, except of biases and normalization scales."""
     if weight_decay < 0.0:
         raise ValueError(f"weight_decay={weight_decay}: negative. Choose at least 0.")
@@ -27,6 +27,6 @@ def adamw(schedule: Schedule, weight_decay: float = 0.0, **average) -> tf.keras.
 
 
 @OPTIMIZERS.register("adagrad")
-def adagrad(schedule: Schedule, **average) -> tf.keras.optimizers.Optimizer:
+def adagrad(schedule: Schedule, **average: Any) -> tf.keras.optimizers.Optimizer:
     """Returns Adagrad."""
     return tf.keras.optimizers.Adagrad(schedule, **average)

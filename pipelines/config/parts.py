@@ -72,6 +72,8 @@ final_temperature.
 
         def __getattr__(self, field: str) -> Any: ...
 
+        def __setattr__(self, field: str, value: Any) -> None: ...
+
     def __init_subclass__(cls, **kwargs: Any):
         """Gives entries without a derived field its default, so that it can be read of each part."""
         super().__init_subclass__(**kwargs)
@@ -213,7 +215,7 @@ class Data(Part):
     sources = ("data/datasets/*.py",)
     registry = "DATASETS"
     default = "digits"
-    path = None  # of datasets without this option
+    path: str | None = None  # of datasets without this option
     on_invalid_row = "fail"
     common = (
         ("max_length", int, 32),
@@ -242,7 +244,7 @@ class Encoder(Part):
     sources = ("models/encoders/*.py", "models/item_model.py")
     registry = "ENCODERS"
     default = "mlp"
-    path = None  # of encoders without this option
+    path: str | None = None  # of encoders without this option
     provided = ("num_ids", "width")
     derived: ClassVar[dict[str, Fields]] = {"path": (("frozen", bool, False),)}
 

@@ -25,7 +25,7 @@ def minilm_folder() -> str:
     return os.path.join(os.path.dirname(spec.origin), "model")
 
 
-def get_config():
+def get_config() -> config.Experiment:
     return config.Experiment(
         data=config.Data(name="goemotions", max_length=32),
         encoder=config.Encoder(name="bert", path=minilm_folder(), pooling="mean"),
