@@ -5,7 +5,7 @@ Each is a Keras layer that is called on `h` `[B, d]` and `c` `[n, d]` and return
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -108,7 +108,7 @@ class Cosine(tf.keras.layers.Layer):
         return {**super().get_config(), "temperature": self.temperature}
 
 
-def _unit(x):
+def _unit(x: tf.Tensor) -> tf.Tensor:
     """Returns vectors of length 1; a zero vector stays 0, with a gradient of 0."""
     exact = tf.cast(x, _exact(x.dtype))  # squares may overflow in half precision
     squares = tf.reduce_sum(tf.square(exact), axis=-1, keepdims=True)
@@ -176,7 +176,9 @@ class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
         blocks = self.blocks(h.shape[0] or _USUAL_BATCH, c.shape[0], h.shape[-1])
         return _score_in_blocks(self._score, blocks, seed, h, c, [tf.cast(w, h.dtype) for w in weights])
 
-    def _score(self, seed, h, c, weights):
+    def _score(
+        self, seed: tf.Tensor | None, h: tf.Tensor, c: tf.Tensor, weights: Sequence[tf.Tensor]
+    ) -> tf.Tensor:
         first_kernel, first_bias, second_kernel, second_bias, read_out, read_out_bias = weights
         hidden = tf.nn.relu(self.pairs(h, c, first_kernel, first_bias))
         hidden = tf.reshape(self._drop(hidden, seed, 0), [-1, self.units])
@@ -184,7 +186,7 @@ class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
         hidden = self._drop(hidden, seed, 1)
         return tf.reshape(tf.matmul(hidden, read_out), [-1, c.shape[0]]) + read_out_bias
 
-    def _drop(self, hidden, seed, layer):
+    def _drop(self, hidden: tf.Tensor, seed: tf.Tensor | None, layer: int) -> tf.Tensor:
         if seed is None:
             return hidden
         seed = tf.random.fold_in(seed, layer, alg="philox")
@@ -261,7 +263,14 @@ _BLOCK = 1 << 22  # largest size of a block of pairs: 16 MiB of float32
 _USUAL_BATCH = 64  # if the batch size is known only at run time
 
 
-def _score_in_blocks(score, blocks, seed, h, c, weights):
+def _score_in_blocks(
+    score: Callable[..., tf.Tensor],
+    blocks: int,
+    seed: tf.Tensor | None,
+    h: tf.Tensor,
+    c: tf.Tensor,
+    weights: Sequence[tf.Tensor],
+) -> tf.Tensor:
     """Scores the classes in blocks, one after the other, and stores only the scores.
 
     The gradient recomputes each block, which takes a third more time and the memory of one block.
@@ -283,11 +292,11 @@ def _score_in_blocks(score, blocks, seed, h, c, weights):
     blocks = math.ceil(n / size)
     padding = blocks * size - n
 
-    def score_block(i, h, block, weights):
+    def score_block(i: tf.Tensor, h: tf.Tensor, block: tf.Tensor, weights: Sequence[tf.Tensor]) -> tf.Tensor:
         return score(None if seed is None else tf.random.fold_in(seed, i, alg="philox"), h, block, weights)
 
     @tf.custom_gradient
-    def scores_of(h, c, *weights):
+    def scores_of(h: tf.Tensor, c: tf.Tensor, *weights: tf.Tensor) -> tuple[tf.Tensor, Callable]:
         c_blocks = tf.reshape(tf.pad(c, [[0, padding], [0, 0]]), [blocks, size, d])
         scores = tf.map_fn(
             lambda i: score_block(i, h, c_blocks[i], weights),
@@ -296,11 +305,11 @@ def _score_in_blocks(score, blocks, seed, h, c, weights):
             parallel_iterations=1,
         )
 
-        def gradient(upstream):
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
             padded = tf.pad(upstream, [[0, 0], [0, padding]])
             upstream_blocks = tf.transpose(tf.reshape(padded, [-1, blocks, size]), [1, 0, 2])
 
-            def add_block(i, of_c, *sums):
+            def add_block(i: tf.Tensor, of_c: tf.TensorArray, *sums: tf.Tensor) -> list[Any]:
                 block = c_blocks[i]
                 with tf.GradientTape() as tape:
                     tape.watch([h, block, *weights])
@@ -329,6 +338,6 @@ def _score_in_blocks(score, blocks, seed, h, c, weights):
     return scores_of(h, c, *weights)
 
 
-def _exact(dtype):
+def _exact(dtype: tf.DType) -> tf.DType:
     """Returns the type for sums of values of a type: float32 for half precision."""
     return tf.float32 if dtype in (tf.float16, tf.bfloat16) else dtype

@@ -1,7 +1,7 @@
 """The rank model: an instance encoder, a class encoder and an interaction."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -99,7 +99,7 @@ class RankModel(tf.keras.Model):
         return {name: (spec.shape.as_list(), spec.dtype.name) for name, spec in features.items()}
 
     def build_from_config(self, config: dict[str, Any]) -> None:
-        def empty(shape, dtype):
+        def empty(shape: Sequence[int | None], dtype: str) -> tf.Tensor:
             return tf.zeros([1 if size is None else size for size in shape], dtype)
 
         if isinstance(config.get("dtype"), str):  # for a feature named dtype, the value is a pair

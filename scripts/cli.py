@@ -11,7 +11,7 @@ import runpy
 import sys
 import textwrap
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from absl import app, flags, logging
 from ml_collections import config_flags
@@ -58,7 +58,7 @@ def define_strategy() -> Callable[[], Any]:
     )
     tpu = flags.DEFINE_string("tpu", "local", "For --strategy=tpu: this machine's, or the name of one.")
 
-    def get():
+    def get() -> Any:
         from rank4class.pipelines import distribution
 
         return distribution.get(name.value, tpu.value)
@@ -69,7 +69,7 @@ def define_strategy() -> Callable[[], Any]:
 def run(main: Callable[[], None], *, resumes: bool = False) -> None:
     """Runs `main()` after parsing the flags; `resumes`: an interrupted command goes on in its --workdir."""
 
-    def guarded(_):
+    def guarded(_: list[str]) -> None:
         logging.set_verbosity(logging.INFO)
         try:
             import tensorflow as tf
@@ -145,7 +145,7 @@ class _ConfigParser(ConfigFileFlagParser):
         return experiment
 
 
-def _swapped(experiment, argv):
+def _swapped(experiment: config.Experiment, argv: list[str]) -> config.Experiment:
     """Returns an experiment with the parts that a command line names."""
     names = {}
     for argument, following in itertools.zip_longest(argv[1:], argv[2:]):
@@ -155,7 +155,7 @@ def _swapped(experiment, argv):
     return config.override(experiment, names)
 
 
-def _parse(argv):
+def _parse(argv: list[str]) -> list[str]:
     try:
         if any(HELP.fullmatch(argument) for argument in argv[1:]):
             print(_help(argv))
@@ -168,7 +168,7 @@ def _parse(argv):
     return argv[:1]
 
 
-def _help(argv):
+def _help(argv: list[str]) -> str:
     """Returns the help of the command that runs: its flags and the fields of its config, with defaults."""
     lines = [(sys.modules["__main__"].__doc__ or "").strip(), "", "Flags:"]
     defined = [
@@ -192,7 +192,7 @@ def _help(argv):
     return "\n".join(lines)
 
 
-def _fail(error):
+def _fail(error: object) -> NoReturn:
     # Keras puts what a layer raised between a paragraph on the layer and one on its arguments.
     raised = re.fullmatch(
         r"Exception encountered when calling .*?\n\n(.*)\n\nCall arguments.*", str(error), re.S

@@ -60,7 +60,7 @@ def main() -> None:
     print(f"\n{tables.text_table(study.table(task, found))}")
 
 
-def _check_flags():
+def _check_flags() -> None:
     task = _TASK.value
     for flag, wanted in ((_CONFIG, task == "multi_label"), (_WORKDIR, task != "sorting")):
         if wanted and not flag.value:

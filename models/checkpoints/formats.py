@@ -8,6 +8,7 @@ import dataclasses
 import glob
 import os
 import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import h5py
@@ -91,14 +92,14 @@ def find(path: str | os.PathLike) -> Checkpoint:
     raise ValueError(f"{path} holds no checkpoint of a known format. Give the path of one: {known}.")
 
 
-def _without_file(path):
+def _without_file(path: str) -> str:
     """Returns the folder or prefix of a checkpoint from the path of one of its files."""
     if os.path.basename(path) in (CONVERTED_FILE, TENSORS_FILE, "config.json") and os.path.isfile(path):
         return os.path.dirname(path) or "."
     return re.sub(r"\.(index|data-\d+-of-\d+)$", "", path)
 
 
-def _check_vocabulary(checkpoint):
+def _check_vocabulary(checkpoint: Checkpoint) -> None:
     path = os.path.join(checkpoint.folder, "vocab.txt")
     if not os.path.isfile(path):
         raise FileNotFoundError(f"no {path}: a text encoder needs its vocabulary. Add the published file.")
@@ -215,7 +216,7 @@ def _tensorflow(path: str) -> Checkpoint | None:
     )
 
 
-def _prefix(path):
+def _prefix(path: str) -> str | None:
     """Returns the prefix of the TensorFlow checkpoint that a path names, or None."""
     if os.path.isfile(path + ".index"):
         return path
@@ -318,7 +319,7 @@ def _keras_resnet(path: str) -> Checkpoint | None:
     return Checkpoint("Keras ResNet50 weights", "resnet50", {"variant": "keras"}, name_map, tensors)
 
 
-def _read_keras_weights(path):
+def _read_keras_weights(path: str) -> dict[str, np.ndarray]:
     with h5py.File(path) as file:
         return {
             (name.decode() if isinstance(name, bytes) else name).removesuffix(":0"): np.array(layer[name])
@@ -339,12 +340,12 @@ _CONFIG_FIELDS = {
 }
 
 
-def _settings_of_config(path, config):
+def _settings_of_config(path: str, config: dict[str, Any]) -> dict[str, Any]:
     """Returns the arguments of a text encoder that BERT's or ELECTRA's config file states."""
     fields = dict(_CONFIG_FIELDS)
     if config.get("model_type") == "electra":
         fields["embedding_size"] = "embedding_size"
-    settings = {ours: config.get(field) for ours, field in fields.items()}
+    settings: dict[str, Any] = {ours: config.get(field) for ours, field in fields.items()}
     problem = None
     for ours, size in settings.items():
         if not isinstance(size, int) or size < 1:
@@ -363,14 +364,14 @@ def _settings_of_config(path, config):
 _REMEDY = "Choose another checkpoint."
 
 
-def _settings_of_shapes(tensors, name_map):
+def _settings_of_shapes(tensors: Tensors, name_map: NameMap) -> dict[str, Any]:
     """Returns the arguments of a text encoder that follow from the shapes of its tensors.
 
     The Model Garden's tensors show the number of heads; ELECTRA's code has one for every 64 units. Both
     activate by the tanh approximation of GELU.
     """
 
-    def shape(name, *ranks):
+    def shape(name: str, *ranks: int) -> Sequence[int]:
         source = name_map.source(name)
         if source not in tensors.shapes:
             raise ValueError(f"{tensors.path} does not fit a text encoder: {source} is missing. {_REMEDY}")
@@ -400,7 +401,7 @@ def _settings_of_shapes(tensors, name_map):
     }
 
 
-def _names_by_attributes(shapes):
+def _names_by_attributes(shapes: Iterable[str]) -> dict[str, str]:
     """Returns the names of a Model Garden encoder's tensors by attributes -> their names in the file.
 
     The Model Garden has saved its encoder as a layer, with tensors named by attributes, and as a functional

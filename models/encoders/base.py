@@ -59,7 +59,7 @@ class WithWeightDecay(tf.keras.layers.Layer):
         if weight_decay:
             self.add_loss(self._penalty)
 
-    def _penalty(self):
+    def _penalty(self) -> tf.Tensor:
         kernels = [v for v in self.trainable_variables if v.name.endswith("kernel:0")]
         return self.weight_decay * sum(tf.reduce_sum(tf.square(kernel)) for kernel in kernels)
 

@@ -122,7 +122,7 @@ class Bert(tf.keras.layers.Layer):
         self.network({name: tf.zeros([1, 1], tf.int32) for name in self.FEATURES})
         super().build(shapes)
 
-    def _pool(self, features, outputs):
+    def _pool(self, features: Mapping[str, tf.Tensor], outputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
         if self.pooling == "pooler":
             return outputs["pooled_output"]
         states = outputs["sequence_output"]
@@ -172,7 +172,7 @@ def electra(
     return _load(Electra, path, dropout, output_dropout, pooling)
 
 
-def _load(cls, path, dropout, output_dropout, pooling):
+def _load(cls: type[Bert], path: str, dropout: float, output_dropout: float, pooling: str | None) -> Any:
     arguments.check_rate("dropout", dropout)
     arguments.check_rate("output_dropout", output_dropout)
     options = {"dropout": dropout, "output_dropout": output_dropout, "pooling": pooling}
@@ -180,7 +180,7 @@ def _load(cls, path, dropout, output_dropout, pooling):
     return base.load(cls, path, cls.NAME, options, empty)
 
 
-def _gelu_new(x):
+def _gelu_new(x: tf.Tensor) -> tf.Tensor:
     return tf.keras.activations.gelu(x, approximate=True)
 
 

@@ -120,7 +120,7 @@ class Exact(Sorter):
     """
 
     def sort(self, scores: tf.Tensor, where: tf.Tensor | None, training: bool = False) -> tf.Tensor:
-        def ranks(sorted_scores, where):
+        def ranks(sorted_scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
             are_ties = order_statistics.gaps(-sorted_scores, where) == 0.0
             return order_statistics.ranks_of_decays(tf.cast(are_ties, tf.float32))
 
@@ -214,7 +214,7 @@ class FixedLengthSorter(LearnedSorter):
         ranks += tf.stop_gradient(tf.clip_by_value(ranks, 1.0, size) - ranks)
         return ranks if where is None else tf.where(size > 1.0, ranks, 1.0)
 
-    def _with_checked_length(self, scores):
+    def _with_checked_length(self, scores: tf.Tensor) -> tf.Tensor:
         """Checks the length of the lists, at run time if it is not static."""
         message = f"sorter {self.name!r} is for lists of {self.n} scores"
         if scores.shape[1] is None:
@@ -354,7 +354,7 @@ class Equivariant(LearnedSorter):
     def sort(self, scores: tf.Tensor, where: tf.Tensor | None, training: bool = False) -> tf.Tensor:
         sharpness = tf.exp(self._log_sharpness)
 
-        def ranks(sorted_scores, where):
+        def ranks(sorted_scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
             size = order_statistics.list_size(sorted_scores, where)
             positions = order_statistics.standardize(sorted_scores, where) * size / -math.sqrt(12.0)
             decays = tf.exp(-sharpness * order_statistics.gaps(positions, where))

@@ -230,7 +230,7 @@ def from_json(text: str, path: str, kind: type[Any] = Experiment) -> Any:
         raise ValueError(f"{path}: {error}") from error
 
 
-def _build(kind, content):
+def _build(kind: type[Any], content: Any) -> Any:
     _check_object(kind, content)
     fields = {field.name: field.type for field in dataclasses.fields(kind)}
     built = {}
@@ -244,17 +244,17 @@ def _build(kind, content):
     return kind(**built)
 
 
-def _check_object(kind, content):
+def _check_object(kind: type[Any], content: Any) -> None:
     if not isinstance(content, dict):
         raise ValueError(f"{content!r} stands for the fields of {kind.__name__}. Restore the file.")
 
 
-def _build_part(kind, content):
+def _build_part(kind: Any, content: Any) -> parts.Part:
     _check_object(kind, content)
     return kind(**{name: _from_list(value) for name, value in content.items()})
 
 
-def _from_list(value):
+def _from_list(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -275,7 +275,7 @@ def check_types(experiment: Any, prefix: str = "") -> None:
                 _check_range(name, number)
 
 
-def _check_part(name, value, kind):
+def _check_part(name: str, value: Any, kind: Any) -> None:
     if not isinstance(value, kind):
         argument = f"name={value!r}" if isinstance(value, str) else "..."
         expected = f"config.{kind.__name__}"
@@ -288,7 +288,7 @@ def _check_part(name, value, kind):
         )
 
 
-def _check_range(name, number):
+def _check_range(name: str, number: float) -> None:
     if isinstance(number, int) and not -LARGEST_INT <= number <= LARGEST_INT and name != "seed":
         raise ValueError(f"{name}={number}: magnitude of 2**31 or more. Choose a smaller number.")
     if isinstance(number, float):
@@ -300,7 +300,7 @@ def _check_range(name, number):
             )
 
 
-def _fits(value, kind):
+def _fits(value: Any, kind: Any) -> bool:
     if isinstance(kind, types.UnionType):
         return any(_fits(value, one) for one in typing.get_args(kind))
     if typing.get_origin(kind) is tuple:

@@ -74,7 +74,7 @@ final_temperature.
 
         def __setattr__(self, field: str, value: Any) -> None: ...
 
-    def __init_subclass__(cls, **kwargs: Any):
+    def __init_subclass__(cls, **kwargs: Any) -> None:
         """Gives entries without a derived field its default, so that it can be read of each part."""
         super().__init_subclass__(**kwargs)
         for field, _, default in (field for fields in cls.derived.values() for field in fields):
@@ -159,16 +159,16 @@ final_temperature.
         return other(**{key: value for key, value in self.changed().items() if key in other.field_names()})
 
 
-def _is_test(path):
+def _is_test(path: str) -> bool:
     return path.endswith(("_test.py", "__init__.py"))
 
 
-def _did_you_mean(name, known):
+def _did_you_mean(name: str, known: typing.Iterable[str]) -> str:
     close = difflib.get_close_matches(name.replace("-", "_"), known, n=1)
     return f"Did you mean {close[0]!r}? " if close else ""
 
 
-def _generated(kind, name, parameters):
+def _generated(kind: type[Part], name: str, parameters: list[inspect.Parameter]) -> type[Part]:
     """Generates the dataclass of an entry from its parameters."""
     options = [p for p in parameters if p.annotation is not p.empty and p.name not in kind.provided]
     fields: dict[str, tuple[Any, Any]] = {"name": (str, name)}

@@ -68,5 +68,5 @@ def check(loss: Loss) -> None:
             )
 
 
-def _names():
+def _names() -> str:
     return ", ".join(NAMES)

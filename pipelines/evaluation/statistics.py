@@ -4,7 +4,7 @@ All intervals are 95% intervals. SciPy's `bootstrap` and `permutation_test` draw
 resample. The functions here draw counts of equal values, which takes less time and memory.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import scipy.stats
@@ -182,7 +182,7 @@ def sign_test(differences: np.ndarray, *, seed: int = 0) -> float:
     return (1 + extreme) / (1 + PERMUTATIONS)
 
 
-def _blocks(rows, columns):
+def _blocks(rows: int, columns: int) -> Iterator[int]:
     """Yields numbers of rows that sum to `rows`, of at most `_BLOCK` numbers each."""
     most = max(1, _BLOCK // columns)
     for start in range(0, rows, most):
