@@ -8,6 +8,7 @@ them, and takes at most a dozen times the size of the file.
 import dataclasses
 import os
 import pickletools
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ class _Call:
     arguments: tuple
     state: object = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not isinstance(self.function, _Global) or not isinstance(self.arguments, tuple):
             raise ValueError("a call without a function")
 
@@ -101,13 +102,13 @@ def to_bytes(value: Any) -> bytes | None:
     return bytes(value) if isinstance(value, bytes | bytearray) else None
 
 
-def _run(operations):
+def _run(operations: Iterable[tuple[Any, Any, Any]]) -> Any:
     """Returns the value that the operations of a pickle describe."""
     stack: list[Any] = []
     marks: list[int] = []
     memo: dict[int, Any] = {}
 
-    def popped(start):
+    def popped(start: int) -> list[Any]:
         values = stack[start:]
         del stack[start:]
         return values
@@ -154,7 +155,7 @@ def _run(operations):
     raise ValueError("no end")
 
 
-def _global(module, name):
+def _global(module: Any, name: Any) -> _Global:
     if not isinstance(module, str) or not isinstance(name, str):
         raise ValueError("a name that is not a string")
     dotted = f"{module}.{name}".replace("numpy._core", "numpy.core")  # NumPy 2's name
@@ -163,7 +164,7 @@ def _global(module, name):
     return _Global(dotted)
 
 
-def _key(value):
+def _key(value: Any) -> bytes:
     """Returns a key of a dict as bytes; strings of Python 2 are read as str."""
     encoded = to_bytes(value)
     if encoded is None:

@@ -25,7 +25,7 @@ def from_tfds(name: str, title: str, tfds_dir: str | None) -> tuple[tuple[str, .
     """Returns TensorFlow Datasets' class names, training and test split; see `prepared.builder`."""
     builder = prepared.builder(name, title, tfds_dir)
 
-    def read(part):
+    def read(part: str) -> Split:
         batches = builder.as_dataset(split=part, shuffle_files=False, batch_size=1000)
         images, labels = zip(*((b["image"], b["label"]) for b in batches.as_numpy_iterator()), strict=True)
         return numbered_split(f"{name} {part}", np.concatenate(images), np.concatenate(labels))
