@@ -198,7 +198,7 @@ def test_a_sorter(tmp_path, monkeypatch):
     assert sorters.get("equivariant", trained=weights)([[1.0, 2.0]]).shape == [1, 2]
     assert rank_functions.get("equivariant", 4, weights)(tf.constant([[1.0, 2.0]])).shape == [1, 2]
     with pytest.raises(ValueError, match="holds a training"):
-        study.run(study.TASKS["map"], [], tmp_path / "sorter")
+        study.run(study.STUDIES["map"](), [], tmp_path / "sorter")
 
 
 @pytest.mark.nightly

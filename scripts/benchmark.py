@@ -1,17 +1,17 @@
-"""Time and memory of a suite, as ratios to baselines measured in the same run.
+"""Measures time and memory of a suite, relative to baselines measured in the same run.
 
 python -m rank4class.scripts.benchmark --suite=losses --json=losses.jsonl
 """
 
 from absl import flags
 
-from rank4class.scripts import cli as command
+from rank4class.scripts import cli
 from rank4class.scripts.benchmarks import suites
 
-_SUITE = flags.DEFINE_enum("suite", "losses", suites.names(), "The suite to measure.")
-_SIZES = flags.DEFINE_list("sizes", None, "Sizes such as 64x1000; by default those of the suite.")
-_NAMES = flags.DEFINE_list("names", None, "Members of the suite to measure; by default all.")
-_JSON = flags.DEFINE_string("json", None, "File for one JSON object per row.")
+_SUITE = flags.DEFINE_enum("suite", "losses", suites.names(), "Suite to measure.")
+_SIZES = flags.DEFINE_list("sizes", None, "Sizes, such as 64x1000; None: those of the suite.")
+_NAMES = flags.DEFINE_list("names", None, "Entries of the suite to measure; None: all.")
+_JSON = flags.DEFINE_string("json", None, "File for the results, one JSON object per row.")
 
 
 def main() -> None:
@@ -29,4 +29,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    cli.run(main)

@@ -1,7 +1,9 @@
-"""The part that all commands share: flags, help, and one line instead of a traceback for a user's mistake.
+"""Shared by all commands: config flags, help, and one-line errors in place of tracebacks.
 
-Nothing here imports TensorFlow before the flags are parsed: a wrong flag or `--help` is answered at once.
+TensorFlow is imported after the flags are parsed, so that `--help` and wrong flags are reported at once.
 """
+
+from __future__ import annotations
 
 import difflib
 import itertools
@@ -10,8 +12,8 @@ import re
 import runpy
 import sys
 import textwrap
+import typing
 from collections.abc import Callable
-from typing import Any, NoReturn
 
 from absl import app, flags, logging
 from ml_collections import config_flags
@@ -20,25 +22,33 @@ from ml_collections.config_flags.config_flags import ConfigFileFlagParser
 from rank4class.pipelines import config, configs
 from rank4class.pipelines.training.preemption import Interrupted
 
-flags.DEFINE_bool("debug", False, "Show the whole traceback of an error.")
+if typing.TYPE_CHECKING:
+    import tensorflow as tf
 
-# What a wrong file, flag, class or number raises; anything else is a bug and keeps its traceback.
+flags.DEFINE_bool("debug", False, "Print the full traceback of an error.")
+
+# Raised for invalid files, flags, classes and numbers. Any other exception is a bug and keeps its traceback.
 USER_ERRORS = (ValueError, OSError, FloatingPointError)
-WIDTH = 100  # of the help
+HELP_WIDTH = 100  # characters
 HELP = re.compile("--?(help|helpshort|h|\\?)")
 MISSING = re.compile(r"flag --(\w+)=None: Flag --\1 must have a value other than None\.")
-
-
-# A flag that swaps a part of the config, such as --loss=rankmax.
-SWAP = re.compile(rf"--?(?:config\.)?({'|'.join(config.PARTS)})(?:\.name)?(?:=(.*))?")
+# A flag that replaces a part of the config, such as --loss=rankmax.
+PART_FLAG = re.compile(rf"--?(?:config\.)?({'|'.join(config.PARTS)})(?:\.name)?(?:=(.*))?")
 
 
 def define_config(required: bool = True) -> flags.FlagHolder:
-    """Defines `--config=NAME`, `--config.FIELD=VALUE` and `--PART=NAME`; returns the flag's holder."""
+    """Defines `--config=NAME`, `--config.FIELD=VALUE` and `--PART=NAME`.
+
+    Args:
+      required: whether the command requires `--config`.
+
+    Returns:
+      The holder of `--config`, whose value is a `config.Experiment`.
+    """
     holder = config_flags.DEFINE_config_file(
         "config",
         None,
-        f"A packaged config ({', '.join(packaged_configs())}) or a Python file with get_config().",
+        f"A packaged config ({', '.join(packaged_configs())}), or a Python file that defines get_config().",
     )
     flags.FLAGS["config"].parser = _ConfigParser("config")
     if required:
@@ -48,17 +58,19 @@ def define_config(required: bool = True) -> flags.FlagHolder:
     return holder
 
 
-def define_strategy() -> Callable[[], Any]:
-    """Defines `--strategy` and `--tpu`; returns a function that makes the strategy they name."""
+def define_strategy() -> Callable[[], tf.distribute.Strategy]:
+    """Defines `--strategy` and `--tpu`; returns a function that builds the strategy of the flags."""
     name = flags.DEFINE_enum(
         "strategy",
         "default",
         config.STRATEGIES,
-        "One device, all of this machine, all of the machines in TF_CONFIG, or a TPU.",
+        "Train on one device, on all GPUs of this machine, on the machines in TF_CONFIG, or on a TPU.",
     )
-    tpu = flags.DEFINE_string("tpu", "local", "For --strategy=tpu: this machine's, or the name of one.")
+    tpu = flags.DEFINE_string(
+        "tpu", "local", "For --strategy=tpu: name of the TPU; local: that of this machine."
+    )
 
-    def get() -> Any:
+    def get() -> tf.distribute.Strategy:
         from rank4class.pipelines import distribution
 
         return distribution.get(name.value, tpu.value)
@@ -67,14 +79,19 @@ def define_strategy() -> Callable[[], Any]:
 
 
 def run(main: Callable[[], None], *, resumes: bool = False) -> None:
-    """Runs `main()` after parsing the flags; `resumes`: an interrupted command goes on in its --workdir."""
+    """Parses the flags and runs a command; reports errors in one line.
+
+    Args:
+      main: the command.
+      resumes: whether an interrupted command continues when it is run again with the same --workdir.
+    """
 
     def guarded(_: list[str]) -> None:
         logging.set_verbosity(logging.INFO)
         try:
             import tensorflow as tf
 
-            tf.get_logger().setLevel("WARNING")  # else it names every exchange among the workers
+            tf.get_logger().setLevel("WARNING")  # info logs list all collective operations
             main()
         except USER_ERRORS as error:
             if flags.FLAGS.debug:
@@ -82,10 +99,10 @@ def run(main: Callable[[], None], *, resumes: bool = False) -> None:
             _fail(error)
         except Interrupted as error:
             print(error, file=sys.stderr)
-            sys.exit(128 + error.signal)  # what a shell says of a process that the signal ended
+            sys.exit(128 + error.signal)  # the exit code of shells for this signal
         except KeyboardInterrupt:
-            hint = ": the same command goes on where it stopped" if resumes and flags.FLAGS.workdir else ""
-            print(f"interrupted{hint}", file=sys.stderr)
+            hint = " Run the same command again to resume." if resumes and flags.FLAGS.workdir else ""
+            print(f"Interrupted.{hint}", file=sys.stderr)
             sys.exit(130)
 
     app.run(guarded, flags_parser=_parse)
@@ -99,11 +116,14 @@ def packaged_configs() -> list[str]:
 
 
 def load_config(name: str) -> config.Experiment:
-    """Returns the experiment of `--config=NAME`: of the file of that path, or else of a packaged config.
+    """Returns the experiment of `--config=NAME`.
+
+    Args:
+      name: path of a Python file that defines `get_config()`, or name of a packaged config.
 
     Raises:
-      FileNotFoundError: there is neither; the message lists the packaged configs.
-      flags.IllegalFlagValueError: the file's program fails, or returns no experiment.
+      FileNotFoundError: neither exists; the message lists the packaged configs.
+      flags.IllegalFlagValueError: the file raises an error, or returns no experiment.
     """
     path = name
     if not os.path.isfile(path):
@@ -122,20 +142,20 @@ def load_config(name: str) -> config.Experiment:
         if not isinstance(experiment, config.Experiment):
             raise TypeError(f"get_config() returns {type(experiment).__name__}, not config.Experiment")
         config.check_types(experiment)
-    except Exception as error:  # the file is the user's program, which can raise anything
+    except Exception as error:  # the user's file may raise any exception
         raise flags.IllegalFlagValueError(
-            f"{path} cannot be used: {type(error).__name__}: {error}"
+            f"--config={path}: the file cannot be loaded. {type(error).__name__}: {error}"
         ) from error
     return experiment
 
 
 class _ConfigParser(ConfigFileFlagParser):
-    """Finds packaged configs by name, swaps parts, and reports errors of the file and of fields."""
+    """Loads packaged configs by name, replaces parts, and reports errors of files and fields."""
 
     def parse(self, path: str) -> config.Experiment:
         experiment = load_config(path)
         try:
-            experiment = _swapped(experiment, sys.argv)
+            experiment = _replace_parts(experiment, sys.argv)
             for argument in sys.argv[1:]:
                 match = re.match(r"--?(?:no)?config\.([^=]*)", argument)
                 if match:
@@ -145,11 +165,11 @@ class _ConfigParser(ConfigFileFlagParser):
         return experiment
 
 
-def _swapped(experiment: config.Experiment, argv: list[str]) -> config.Experiment:
-    """Returns an experiment with the parts that a command line names."""
+def _replace_parts(experiment: config.Experiment, argv: list[str]) -> config.Experiment:
+    """Returns an experiment with the parts that are named on the command line."""
     names = {}
     for argument, following in itertools.zip_longest(argv[1:], argv[2:]):
-        match = SWAP.fullmatch(argument)
+        match = PART_FLAG.fullmatch(argument)
         if match:
             names[f"{match[1]}.name"] = match[2] if match[2] is not None else following
     return config.override(experiment, names)
@@ -160,42 +180,41 @@ def _parse(argv: list[str]) -> list[str]:
         if any(HELP.fullmatch(argument) for argument in argv[1:]):
             print(_help(argv))
             sys.exit()
-        rest = flags.FLAGS(argv)[1:]
-        if rest:
-            raise ValueError(f"there are no positional arguments: {' '.join(rest)}")
+        arguments = flags.FLAGS(argv)[1:]
+        if arguments:
+            raise ValueError(
+                f"{' '.join(arguments)}: no positional arguments are accepted. Set --FLAG=VALUE."
+            )
     except (flags.Error, *USER_ERRORS) as error:
         _fail(MISSING.sub(r"--\1: missing. Set --\1=VALUE; --help shows all flags.", str(error)))
     return argv[:1]
 
 
 def _help(argv: list[str]) -> str:
-    """Returns the help of the command that runs: its flags and the fields of its config, with defaults."""
+    """Returns the help of the running command: flags and config fields with their defaults."""
     lines = [(sys.modules["__main__"].__doc__ or "").strip(), "", "Flags:"]
-    defined = [
+    command_flags = [
         flag for module in (sys.argv[0], __name__) for flag in flags.FLAGS.get_flags_for_module(module)
     ]
-    for flag in sorted(defined, key=lambda flag: flag.name):
-        # Only `required=True` and `mark_flag_as_required` add validators here.
-        usual = "required" if flag.validators else f"default: {flag.default_as_str or None}"
-        text = f"{flag.help} ({usual})"
-        lines += [f"  --{flag.name}", textwrap.indent(textwrap.fill(text, WIDTH - 6), 6 * " ")]
+    for flag in sorted(command_flags, key=lambda flag: flag.name):
+        # The commands add validators only by `required=True` and `mark_flag_as_required`.
+        default = "required" if flag.validators else f"default: {flag.default_as_str or None}"
+        text = f"{flag.help} ({default})"
+        lines += [f"  --{flag.name}", textwrap.indent(textwrap.fill(text, HELP_WIDTH - 6), 6 * " ")]
     if "config" in flags.FLAGS:
-        named = [match[1] for match in (re.fullmatch("--?config=(.*)", a) for a in argv) if match]
-        experiment = _swapped(load_config(named[-1]) if named else config.Experiment(), argv)
+        names = [match[1] for match in (re.fullmatch("--?config=(.*)", a) for a in argv) if match]
+        experiment = _replace_parts(load_config(names[-1]) if names else config.Experiment(), argv)
         values = config.values(experiment)
         width = max(map(len, values))
-        lines += [
-            "",
-            f"Fields of the config, with the values of {named[-1] if named else 'config.Experiment()'}:",
-        ]
+        lines += ["", f"Config fields, with the values of {names[-1] if names else 'config.Experiment()'}:"]
         lines += [f"  --config.{name:{width}}  {value!r}" for name, value in values.items()]
     return "\n".join(lines)
 
 
-def _fail(error: object) -> NoReturn:
-    # Keras puts what a layer raised between a paragraph on the layer and one on its arguments.
-    raised = re.fullmatch(
+def _fail(error: object) -> typing.NoReturn:
+    # Keras writes the layer's name before a layer's error, and the layer's arguments after it.
+    layer_error = re.fullmatch(
         r"Exception encountered when calling .*?\n\n(.*)\n\nCall arguments.*", str(error), re.S
     )
-    print(f"error: {raised[1] if raised else error}", file=sys.stderr)
+    print(f"error: {layer_error[1] if layer_error else error}", file=sys.stderr)
     sys.exit(1)

@@ -1,4 +1,4 @@
-"""The common part of all commands: configs by name, help, and flags that are refused at once."""
+"""Configs by name, help, and errors of flags that are reported before TensorFlow is imported."""
 
 import os
 import subprocess
@@ -7,9 +7,7 @@ import sys
 import pytest
 from absl import flags
 
-from rank4class.models import sorters
 from rank4class.pipelines import config, configs
-from rank4class.pipelines.sorters import sorter_config, study
 from rank4class.scripts import cli
 from rank4class.scripts.benchmarks import suites
 
@@ -20,7 +18,7 @@ COMMANDS = [
 ]
 WITH_CONFIG = {"describe_data", "sorter_experiments", "sweep", "train"}
 
-# Runs a command; its last line says how it ended, and whether it has imported TensorFlow.
+# Runs a command; prints the exit code, and whether TensorFlow has been imported.
 COMMAND = """
 import runpy, sys
 name = sys.argv.pop(1)
@@ -46,7 +44,7 @@ def run_all(*commands):
 
 
 @pytest.mark.nightly
-def test_help_lists_all_flags_and_fields_at_once():
+def test_help_lists_all_flags_and_fields_without_importing_tensorflow():
     for command, (output, errors) in zip(
         COMMANDS, run_all(*([name, "--help"] for name in COMMANDS)), strict=True
     ):
@@ -60,46 +58,37 @@ def test_help_lists_all_flags_and_fields_at_once():
 
 
 def test_help_shows_the_defaults():
-    (train, _), (sweep, _), (sorter, _), (benchmark, _), (experiments, _) = run_all(
+    (train, _), (sweep, _), (sorter, _), (benchmark, _), (studies, _) = run_all(
         ["train", "--config=digits_mlp", "-h"],
         ["sweep", "--helpshort", "--config=digits_mlp"],
         ["train_sorter", "-help"],
         ["benchmark", "--help"],
         ["sorter_experiments", "--help"],
     )
-    assert "  --workdir\n      The run's folder. (required)" in train
+    assert "  --workdir\n      Folder of the run. (required)" in train
     assert "  --strategy\n      <default|mirrored|multi_worker|tpu>: " in train
     assert "  --config.batch_size                       64\n" in train
     assert "  --config.loss.name                        'softmax'\n" in train
     assert "(default: 'dot,lc_mlp,concat_mlp')" in sweep
-    assert f"<{'|'.join(sorters.LEARNED)}>: What to train. (default: 'equivariant')" in sorter
-    assert sorter_config.LEARNED == sorters.LEARNED
+    assert "<cnn|lstm|equivariant>: Sorter to train. (default: 'equivariant')" in sorter
     assert f"<{'|'.join(suites.names())}>:" in "".join(benchmark.split("\n      "))
-    words = " ".join(experiments.split())
-    assert f"<sorting|{'|'.join(study.TASKS)}|multi_label>: " in words
-    assert f"(default: '{','.join(study.RANK_FNS)}')" in words
-    assert str(list(study.SEEDS)) in words
+    words = " ".join(studies.split())
+    assert "<sorting|spearman|map|recall|multi_label>: " in words
+    assert "(default: 'handcrafted,cnn,lstm,equivariant,neural_sort,soft_sort')" in words
+    assert "[0, 1, 2, 3, 4]" in words
 
 
 @pytest.mark.nightly
-def test_a_wrong_config_is_refused_at_once(tmp_path):
+def test_config_errors_are_reported_without_importing_tensorflow(tmp_path):
     (tmp_path / "typed.py").write_text(
         "from rank4class.pipelines import config\n"
         "def get_config():\n"
         "    return config.Experiment(loss='softmax')\n"
     )
-    mistakes = {
-        (
-            "train",
-            "--config=nope",
-            "--workdir=x",
-        ): "--config=nope: neither a file nor a packaged config",
-        (
-            "sweep",
-            "--config",
-            "nope",
-            "--workdir=x",
-        ): "--config=nope: neither a file nor a packaged config",
+    unknown = "--config=nope: neither a file nor a packaged config"
+    messages = {
+        ("train", "--config=nope", "--workdir=x"): unknown,
+        ("sweep", "--config", "nope", "--workdir=x"): unknown,
         ("describe_data", "--config=digits_mpl.py"): "Did you mean --config=digits_mlp? Packaged: cifar10",
         (
             "train",
@@ -112,14 +101,14 @@ def test_a_wrong_config_is_refused_at_once(tmp_path):
         ("train", f"--config={tmp_path / 'typed.py'}", "--workdir=x"): "ValueError: loss='softmax': expected "
         "config.Loss. Write config.Loss(name='softmax').",
     }
-    for message, (output, errors) in zip(mistakes.values(), run_all(*mistakes), strict=True):
+    for message, (output, errors) in zip(messages.values(), run_all(*messages), strict=True):
         assert output == "1 False\n"
         assert errors.startswith("error: ")
         assert errors.count("\n") == 1
         assert message in errors
 
 
-def test_a_config_is_found_by_its_name_from_any_folder(tmp_path, monkeypatch):
+def test_configs_are_loaded_by_name_from_any_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     packaged = cli.load_config("digits_mlp")
     assert packaged == cli.load_config(os.path.join(configs.__path__[0], "digits_mlp.py"))
@@ -147,7 +136,7 @@ def test_a_config_is_found_by_its_name_from_any_folder(tmp_path, monkeypatch):
         ("__init__", "neither a file nor a packaged config"),
     ],
 )
-def test_what_is_no_config_is_named(tmp_path, monkeypatch, name, message):
+def test_unknown_configs(tmp_path, monkeypatch, name, message):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileNotFoundError, match=message):
         cli.load_config(name)
@@ -156,13 +145,13 @@ def test_what_is_no_config_is_named(tmp_path, monkeypatch, name, message):
 @pytest.mark.parametrize(
     ("program", "message"),
     [
-        ("def get_config(:\n", "cannot be used: SyntaxError"),
-        ("import nowhere_to_be_found\n", "cannot be used: ModuleNotFoundError"),
-        ("x = 1\n", "cannot be used: KeyError: 'get_config'"),
+        ("def get_config(:\n", "the file cannot be loaded. SyntaxError: "),
+        ("import nowhere_to_be_found\n", "the file cannot be loaded. ModuleNotFoundError: "),
+        ("x = 1\n", "the file cannot be loaded. KeyError: 'get_config'"),
         ("def get_config():\n    return {}\n", "get_config.. returns dict, not config.Experiment"),
     ],
 )
-def test_a_config_that_cannot_be_used(tmp_path, program, message):
+def test_config_files_with_errors(tmp_path, program, message):
     (tmp_path / "mine.py").write_text(program)
     with pytest.raises(flags.IllegalFlagValueError, match=message):
         cli.load_config(str(tmp_path / "mine.py"))

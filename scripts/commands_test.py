@@ -1,4 +1,4 @@
-"""The commands as users run them: the documented ones, and one clear line for every mistake."""
+"""The commands as users run them, and one-line errors for wrong input."""
 
 import json
 import os
@@ -93,7 +93,7 @@ def test_evaluate_writes_its_results(two_runs):
         labels = arrays["labels"][top == int(row[0])]
         assert row[precision] == (f"{100 * np.mean(labels == int(row[0])):.4f}" if len(labels) else "-")
     shown = (first / "stdout").read_text()
-    assert "The worst by ndcg@5 first" in shown
+    assert "Worst classes by ndcg@5 first" in shown
     lines = shown.split("most confused with\n")[1].splitlines()[1:11]
     worst_first = sorted(rows[1:], key=lambda row: float(row[rows[0].index("ndcg@5 (%)")]))
     assert [line.split()[0] for line in lines] == [row[0] for row in worst_first]
@@ -143,7 +143,7 @@ def test_compare(command, two_runs):
 def test_mistakes_in_comparing_are_one_clear_line(two_runs, tmp_path, mistaken):
     first = two_runs[0] / "test" / "predictions.npz"
     assert "--scores" in mistaken("compare")
-    assert "Give --scores twice or more" in mistaken("compare", f"--scores={first}")
+    assert "Repeat --scores for each run." in mistaken("compare", f"--scores={first}")
     for content, message in ((None, "no such file"), (first.read_bytes()[:-50], "damaged")):
         if content:
             (tmp_path / "predictions.npz").write_bytes(content)
@@ -285,7 +285,7 @@ def test_sweep_on_a_frozen_encoder(command, tmp_path, tiny_goemotions, tiny_bert
         (["--config.loss.name=softmx"], "loss='softmx': unknown. Did you mean 'softmax'?"),
         (["--config.epochs=many"], "flag --config.epochs=many: could not convert string to float: 'many'"),
         (["--wrkdir=x"], "Unknown command line flag 'wrkdir'. Did you mean: workdir ?"),
-        (["somewhere"], "there are no positional arguments: somewhere"),
+        (["somewhere"], "somewhere: no positional arguments are accepted. Set --FLAG=VALUE."),
         (["--config=nowhere.py"], "--config=nowhere.py: neither a file nor a packaged config"),
         (["--data=goemotions", "--config.data.path=nowhere"], "nowhere/emotions.txt: no such"),
         (
@@ -517,25 +517,33 @@ def test_losses_on_ranks_are_put_to_the_test(command, mistaken, tmp_path):
     )
 
 
-def test_mistakes_with_sorters_are_one_clear_line(mistaken, tmp_path):
-    assert "needs a positive one, such as 1" in mistaken(
-        "train_sorter", "--move=0", f"--workdir={tmp_path}/run"
-    )
-    assert "--sizes=five: not integers. Write --sizes=10,100" in mistaken(
-        "train_sorter", "--sizes=five", "--workdir=x"
-    )
-    assert "rank_fn='bubble': unknown" in mistaken(
-        "sorter_experiments", "--task=map", "--rank_fns=bubble", f"--workdir={tmp_path}"
-    )
-    assert "--task=multi_label needs --config" in mistaken("sorter_experiments", "--task=multi_label")
-    assert "--task=map needs --workdir" in mistaken("sorter_experiments", "--task=map")
-    assert "--task=map needs --workdir" in mistaken("sorter_experiments", "--task=map", "--workdir=")
-    assert "--scores is for --task=sorting, not for --task=map" in mistaken(
-        "sorter_experiments", "--task=map", "--scores=x", "--workdir=x"
-    )
-    assert "--workdir is not for --task=sorting" in mistaken("sorter_experiments", "--workdir=x")
-    assert "x: no such file. Write it with scripts.evaluate --output=FOLDER" in mistaken(
-        "sorter_experiments", "--scores=x"
-    )
-    line = mistaken("sorter_experiments", "--task=multi_label", DIGITS, f"--workdir={tmp_path}")
-    assert "dataset 'digits' has no vectors with several labels" in line
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train_sorter", "--move=0", "--workdir=x"], "move=0: sorter 'equivariant' needs a positive one"),
+        (["train_sorter", "--sizes=five", "--workdir=x"], "--sizes=five: not integers. Write --sizes=10,100"),
+        (
+            ["sorter_experiments", "--task=map", "--rank_fns=bubble", "--workdir=x"],
+            "rank_fn='bubble': unknown",
+        ),
+        (["sorter_experiments", "--task=multi_label"], "--config: missing. Set it for --task=multi_label."),
+        (["sorter_experiments", "--task=map"], "--workdir: missing. Set it for --task=map."),
+        (["sorter_experiments", "--task=map", "--workdir="], "--workdir: missing. Set it for --task=map."),
+        (
+            ["sorter_experiments", "--task=map", "--scores=x", "--workdir=x"],
+            "--scores=x: not used by --task=map. Set --task=sorting.",
+        ),
+        (["sorter_experiments", "--workdir=x"], "--workdir: not used by --task=sorting. Remove it."),
+        (
+            ["sorter_experiments", "--scores=x"],
+            "x: no such file. Write it with scripts.evaluate --output=FOLDER",
+        ),
+        (
+            ["sorter_experiments", "--task=multi_label", DIGITS, "--workdir=x"],
+            "dataset 'digits' has no vectors with several labels",
+        ),
+    ],
+)
+def test_sorter_errors_are_one_line(mistaken, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    assert message in mistaken(*arguments)

@@ -1,4 +1,4 @@
-r"""Compares runs with a first one on the same examples: differences, intervals and tests.
+r"""Compares runs with the first one on the same examples: differences, intervals and tests.
 
 python -m rank4class.scripts.evaluate --workdir=runs/a --output=runs/a/test
 python -m rank4class.scripts.evaluate --workdir=runs/b --output=runs/b/test
@@ -9,10 +9,13 @@ from typing import Any
 
 from absl import flags
 
-from rank4class.scripts import cli as command
+from rank4class.scripts import cli
 
 _SCORES = flags.DEFINE_multi_string(
-    "scores", None, "A predictions.npz of scripts.evaluate; repeat the flag for each run.", required=True
+    "scores",
+    None,
+    "A predictions.npz of scripts.evaluate; repeat the flag for each run.",
+    required=True,
 )
 
 
@@ -21,7 +24,7 @@ def main() -> None:
 
     first_path, *paths = _SCORES.value
     if not paths:
-        raise ValueError(f"scores={first_path}: nothing to compare with. Give --scores twice or more.")
+        raise ValueError(f"--scores={first_path}: there is only one file. Repeat --scores for each run.")
     first, *others = map(predictions.read, _SCORES.value)
     for path, other in zip(paths, others, strict=True):
         predictions.check_same_examples(first, other, first_path, path)
@@ -39,7 +42,8 @@ def _print_comparison(first_path: str, second_path: str, first: Any, second: Any
     shared = [metric for metric in first_values if metric in second_values]
     if not shared:
         raise ValueError(
-            f"{first_path} and {second_path}: no metric in common. Train both with the same metrics."
+            f"--scores={second_path}: no metric in common with {first_path}. "
+            "Train both runs with the same metrics."
         )
     comparisons = [comparison.compare(name, first_values[name], second_values[name]) for name in shared]
     print(f"A: {first_path}\nB: {second_path}\n{len(first.origins):,} examples\n")
@@ -47,4 +51,4 @@ def _print_comparison(first_path: str, second_path: str, first: Any, second: Any
 
 
 if __name__ == "__main__":
-    command.run(main)
+    cli.run(main)

@@ -1,14 +1,14 @@
-"""Converts an encoder checkpoint of any known format to a folder of the project's own format.
+"""Converts an encoder checkpoint of any registered format to the rank4class format.
 
 python -m rank4class.scripts.convert_checkpoint --checkpoint=uncased_L-12_H-768_A-12 --output=bert_base
 """
 
 from absl import flags
 
-from rank4class.scripts import cli as command
+from rank4class.scripts import cli
 
-_CHECKPOINT = flags.DEFINE_string("checkpoint", None, "Folder, file or prefix.", required=True)
-_OUTPUT = flags.DEFINE_string("output", None, "Folder to write.", required=True)
+_CHECKPOINT = flags.DEFINE_string("checkpoint", None, "Checkpoint: folder, file or prefix.", required=True)
+_OUTPUT = flags.DEFINE_string("output", None, "New folder for the converted checkpoint.", required=True)
 
 
 def main() -> None:
@@ -20,4 +20,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    cli.run(main)

@@ -1,4 +1,4 @@
-"""Three losses and three interactions on handwritten digits, five seeds each: the first thing to run.
+"""Trains three losses and three interactions on handwritten digits, with five seeds each.
 
 python -m rank4class.scripts.demo --workdir=runs/demo
 """
@@ -9,8 +9,8 @@ from absl import flags
 
 from rank4class.scripts import cli
 
-_WORKDIR = flags.DEFINE_string("workdir", "runs/demo", "The grid's folder.")
-_SEEDS = flags.DEFINE_integer("seeds", 5, "How many seeds.", lower_bound=1)
+_WORKDIR = flags.DEFINE_string("workdir", "runs/demo", "Folder of the grid.")
+_SEEDS = flags.DEFINE_integer("seeds", 5, "Number of seeds.", lower_bound=1)
 
 
 def main() -> None:
@@ -30,7 +30,7 @@ def main() -> None:
     )
     path = sweep_report.write_grid(runs, _WORKDIR.value)
     print(f"\n{sweep_report.grid_text(runs)}\n")
-    print("A star marks the best mean; where intervals overlap, the difference may be chance.")
+    print("A star marks the best mean. Where intervals overlap, the difference may be chance.")
     print(f"\n{len(runs)} runs in {time.monotonic() - started:.0f} s.")
     print(f"Report with plots: {path}")
     print(

@@ -1,9 +1,9 @@
-r"""Describes a dataset before training: classes, lengths or sizes, duplicates, examples.
+r"""Describes a dataset: classes, lengths or image sizes, duplicates, examples.
 
     python -m rank4class.scripts.describe_data --config=goemotions_minilm \
         --config.data.path=FOLDER
 
---config.data.max_examples=1000 describes part of a large dataset in little time.
+For a large dataset, `--config.data.max_examples=1000` describes a sample.
 """
 
 import os
@@ -11,10 +11,10 @@ import os
 from absl import flags
 
 from rank4class.pipelines import config
-from rank4class.scripts import cli as command
+from rank4class.scripts import cli
 
-_CONFIG = command.define_config()
-_OUTPUT = flags.DEFINE_string("output", None, "Folder for the report; by default runs/data/DATASET.")
+_CONFIG = cli.define_config()
+_OUTPUT = flags.DEFINE_string("output", None, "Folder of the report; None: runs/data/DATASET.")
 
 
 def main() -> None:
@@ -26,11 +26,11 @@ def main() -> None:
     config.check(experiment, trains=False)
     dataset = loading.read_dataset(experiment.data)
     folder = _OUTPUT.value or os.path.join("runs", "data", experiment.data.name)
-    files.make_writable(folder)  # before all examples are examined
+    files.make_writable(folder)  # raises an error before the examples are read
     description = dataset_summary.describe(experiment, dataset)
     print(dataset_report.text(description))
     print(f"\nReport with plots: {dataset_report.write(description, folder)}")
 
 
 if __name__ == "__main__":
-    command.run(main)
+    cli.run(main)

@@ -1,10 +1,10 @@
-r"""Evaluates a checkpoint of a run on a split: metrics with intervals, per class and per example.
+r"""Evaluates a checkpoint on a split: metrics with intervals, overall, per class and per example.
 
     python -m rank4class.scripts.evaluate --workdir=runs/digits_mlp --split=test --classes \
         --output=runs/digits_mlp/test
 
-The folder then holds evaluation.json, classes.tsv and predictions.npz. `scripts.compare` compares two runs
-by their predictions.npz, example by example.
+Writes evaluation.json, classes.tsv and predictions.npz to the folder. `scripts.compare` compares the
+predictions.npz of two runs, example by example.
 """
 
 from typing import Any
@@ -12,22 +12,20 @@ from typing import Any
 from absl import flags
 
 from rank4class.pipelines import config
-from rank4class.scripts import cli as command
+from rank4class.scripts import cli
 
-MAX_SHOWN = 40  # largest number of classes that are all shown
-SHOWN_WORST = 20  # classes that are shown of more
+MAX_CLASSES = 40  # for a table of all classes
+WORST_CLASSES = 20  # shown if there are more
 
-_STRATEGY = command.define_strategy()
-_WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=True)
-_SPLIT = flags.DEFINE_enum("split", "test", ["train", "validation", "test"], "The split to evaluate on.")
+_STRATEGY = cli.define_strategy()
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
+_SPLIT = flags.DEFINE_enum("split", "test", ["train", "validation", "test"], "Split to evaluate on.")
 _CHECKPOINT = flags.DEFINE_enum(
-    "checkpoint", "best", config.CHECKPOINTS, "The best by the monitored metric, or the last."
+    "checkpoint", "best", config.CHECKPOINTS, "Checkpoint with the best monitored metric, or the last one."
 )
-_CLASSES = flags.DEFINE_bool("classes", False, "Show the results of each class, or of the worst of many.")
+_CLASSES = flags.DEFINE_bool("classes", False, "Print the metrics of each class, or of the worst ones.")
 _OUTPUT = flags.DEFINE_string("output", None, "Folder for evaluation.json, classes.tsv and predictions.npz.")
-_KEEP_SCORES = flags.DEFINE_bool(
-    "keep_scores", True, "Whether predictions.npz holds the scores of all classes."
-)
+_KEEP_SCORES = flags.DEFINE_bool("keep_scores", True, "Write the scores of all classes to predictions.npz.")
 
 
 def main() -> None:
@@ -74,8 +72,8 @@ def main() -> None:
 def _print_classes(table: Any, metrics: tuple[str, ...], monitor: str) -> None:
     from rank4class.pipelines.reporting import tables
 
-    shown = table if len(table) <= MAX_SHOWN else table[:SHOWN_WORST]
-    print(f"\nThe worst by {monitor} first, 95% intervals (Wilson) in brackets:\n")
+    shown = table if len(table) <= MAX_CLASSES else table[:WORST_CLASSES]
+    print(f"\nWorst classes by {monitor} first, with 95% intervals (Wilson) in brackets:\n")
     print(tables.class_table(shown, metrics))
     if len(shown) < len(table):
         path = "classes.tsv" if _OUTPUT.value else "FOLDER/classes.tsv with --output=FOLDER"
@@ -83,4 +81,4 @@ def _print_classes(table: Any, metrics: tuple[str, ...], monitor: str) -> None:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    cli.run(main)

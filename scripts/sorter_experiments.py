@@ -1,14 +1,12 @@
-r"""Puts sorters and the losses on ranks to the test.
+r"""Measures sorters and other rank functions, and compares the losses that use them.
 
     python -m rank4class.scripts.sorter_experiments --task=sorting
     python -m rank4class.scripts.sorter_experiments --task=spearman --workdir=runs/spearman
 
-"sorting" measures the rank functions themselves, on 10,000 vectors of the held-out test, or with
---scores=FOLDER/predictions.npz on what a run has scored (scripts.evaluate --output=FOLDER). The other tasks
-train
-with each loss on ranks and with the plain one: means over the seeds, with their intervals. What is trained
-already, by a command that was stopped or with other rank functions, is taken from --workdir. "multi_label"
-trains on the features of a config:
+"sorting" measures rank functions on the 10,000 vectors of the held-out test, or on the scores of a run, with
+--scores=FOLDER/predictions.npz (scripts.evaluate --output=FOLDER). The other tasks train with each loss on
+ranks and with losses that ignore ranks, and report means over the seeds with intervals. Finished trainings in
+--workdir are not repeated. "multi_label" trains on the features of a config:
 
     python -m rank4class.scripts.sorter_experiments --task=multi_label --workdir=runs/multi_label \
         --config=goemotions_minilm_frozen --config.data.path=FOLDER \
@@ -17,23 +15,21 @@ trains on the features of a config:
 
 from absl import flags
 
+from rank4class.pipelines.sorters import sorter_config
 from rank4class.scripts import cli
 
-# Of `pipelines.sorter_experiments`.
-TASKS = ("spearman", "map", "recall")
-RANK_FNS = ("handcrafted", "cnn", "lstm", "equivariant", "neural_sort", "soft_sort")
-SEEDS = (0, 1, 2, 3, 4)
-
 _TASK = flags.DEFINE_enum(
-    "task", "sorting", ["sorting", *TASKS, "multi_label"], "What to measure, or to train."
+    "task", "sorting", ["sorting", *sorter_config.STUDIES, "multi_label"], "Task to measure or to train."
 )
-_RANK_FNS = flags.DEFINE_list("rank_fns", list(RANK_FNS), "Rank functions.")
-_SCORES = flags.DEFINE_string("scores", None, "Of --task=sorting: a predictions.npz of scripts.evaluate.")
-_SEEDS = flags.DEFINE_multi_integer("seed", list(SEEDS), "A seed of the training; repeat the flag for more.")
+_RANK_FNS = flags.DEFINE_list(
+    "rank_fns", list(sorter_config.STUDY_RANK_FNS), "Rank functions to measure or to train with."
+)
+_SCORES = flags.DEFINE_string("scores", None, "For --task=sorting: a predictions.npz of scripts.evaluate.")
+_SEEDS = flags.DEFINE_multi_integer(
+    "seed", list(sorter_config.STUDY_SEEDS), "Seed of the trainings; repeat the flag for more seeds."
+)
 _CONFIG = cli.define_config(required=False)
-_WORKDIR = flags.DEFINE_string(
-    "workdir", None, "Of all tasks that train: the folder for what the trainings come to."
-)
+_WORKDIR = flags.DEFINE_string("workdir", None, "For tasks that train: folder of the results.")
 
 
 def main() -> None:
@@ -55,20 +51,20 @@ def main() -> None:
     if _TASK.value == "multi_label":
         task = study.multi_label(_CONFIG.value, _WORKDIR.value)
     else:
-        task = study.TASKS[_TASK.value]
-    found = study.run(task, _RANK_FNS.value, _WORKDIR.value, seeds=_SEEDS.value)
-    print(f"\n{tables.text_table(study.table(task, found))}")
+        task = study.STUDIES.build(_TASK.value)
+    test_values = study.run(task, _RANK_FNS.value, _WORKDIR.value, seeds=_SEEDS.value)
+    print(f"\n{tables.text_table(study.table(task, test_values))}")
 
 
 def _check_flags() -> None:
     task = _TASK.value
-    for flag, wanted in ((_CONFIG, task == "multi_label"), (_WORKDIR, task != "sorting")):
-        if wanted and not flag.value:
-            raise ValueError(f"--task={task} needs --{flag.name}")
-        if flag.value is not None and not wanted:
-            raise ValueError(f"--{flag.name} is not for --task={task}")
+    for flag, is_required in ((_CONFIG, task == "multi_label"), (_WORKDIR, task != "sorting")):
+        if is_required and not flag.value:
+            raise ValueError(f"--{flag.name}: missing. Set it for --task={task}.")
+        if flag.value is not None and not is_required:
+            raise ValueError(f"--{flag.name}: not used by --task={task}. Remove it.")
     if _SCORES.value is not None and task != "sorting":
-        raise ValueError(f"--{_SCORES.name} is for --task=sorting, not for --task={task}")
+        raise ValueError(f"--scores={_SCORES.value}: not used by --task={task}. Set --task=sorting.")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-r"""Trains the grid of losses, interactions and seeds, and reports it.
+r"""Trains a grid of losses, interactions and seeds, and writes a report.
 
     python -m rank4class.scripts.sweep --config=goemotions_minilm_frozen \
         --config.data.path=FOLDER --workdir=runs/goemotions_grid \
@@ -11,17 +11,21 @@ from ml_collections import config_flags
 from rank4class.scripts import cli
 
 _CONFIG = cli.define_config()
-_WORKDIR = flags.DEFINE_string("workdir", None, "The grid's folder.", required=True)
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the grid.", required=True)
 _LOSSES = flags.DEFINE_list(
-    "losses", ["softmax", "pairwise_logistic", "approx_ndcg", "gumbel_approx_ndcg", "mse"], "Losses."
+    "losses",
+    ["softmax", "pairwise_logistic", "approx_ndcg", "gumbel_approx_ndcg", "mse"],
+    "Losses of the grid.",
 )
-_INTERACTIONS = flags.DEFINE_list("interactions", ["dot", "lc_mlp", "concat_mlp"], "Interactions.")
-_SEEDS = flags.DEFINE_multi_integer("seed", [0, 1, 2, 3, 4], "A seed; repeat the flag for more.")
+_INTERACTIONS = flags.DEFINE_list(
+    "interactions", ["dot", "lc_mlp", "concat_mlp"], "Interactions of the grid."
+)
+_SEEDS = flags.DEFINE_multi_integer("seed", [0, 1, 2, 3, 4], "Seed of the runs; repeat the flag for more.")
 _TUNE = flags.DEFINE_multi_string(
     "tune",
     [],
-    "FIELD=VALUE,VALUE: numbers to choose from on the validation set, of each cell; repeat the flag for "
-    "more fields, whose values are then combined.",
+    "FIELD=VALUE,VALUE,...: values of a numeric field; the best on the validation split is selected for each "
+    "loss and interaction. Repeat the flag to search all combinations of several fields.",
 )
 
 

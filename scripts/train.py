@@ -1,4 +1,4 @@
-"""Trains one experiment, or goes on where it was interrupted.
+"""Trains an experiment; continues an interrupted training.
 
 python -m rank4class.scripts.train --config=digits_mlp --workdir=runs/digits_mlp
 """
@@ -9,7 +9,7 @@ from rank4class.scripts import cli
 
 _CONFIG = cli.define_config()
 _STRATEGY = cli.define_strategy()
-_WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=True)
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
 
 
 def main() -> None:

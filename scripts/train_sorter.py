@@ -1,4 +1,4 @@
-"""Trains a sorter on random vectors, or goes on where it was interrupted.
+"""Trains a sorter on random vectors; continues an interrupted training.
 
 python -m rank4class.scripts.train_sorter --sorter=equivariant --workdir=runs/equivariant
 """
@@ -9,30 +9,34 @@ from rank4class.pipelines import config
 from rank4class.pipelines.sorters import sorter_config
 from rank4class.scripts import cli
 
-_USUAL = sorter_config.SorterExperiment()
-_SORTER = flags.DEFINE_enum("sorter", _USUAL.sorter, sorter_config.LEARNED, "What to train.")
+_DEFAULT = sorter_config.SorterExperiment()
+_SORTER = flags.DEFINE_enum("sorter", _DEFAULT.sorter, sorter_config.LEARNED, "Sorter to train.")
 _SIZES = flags.DEFINE_list(
-    "sizes", list(map(str, _USUAL.sizes)), "Lengths of the vectors, of one step after the other."
+    "sizes", list(map(str, _DEFAULT.sizes)), "Lengths of the vectors; successive steps cycle through them."
 )
 _MOVE = flags.DEFINE_float(
     "move",
     None,
-    "How far, in places, the scores move at most to where they are to be ranked; by default "
+    "Largest distance, in ranks, that the scores move before the sorter ranks them; None: "
     + ", ".join(f"{sorter_config.default_move(sorter):g} for {sorter}" for sorter in sorter_config.LEARNED)
     + ".",
 )
-_EPOCHS = flags.DEFINE_float("epochs", _USUAL.epochs, "How long, in epochs of 100,000 vectors.")
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", _USUAL.batch_size, "Vectors a step.")
-_LEARNING_RATE = flags.DEFINE_float("learning_rate", _USUAL.optimizer.learning_rate, "Adam's, its peak.")
-_DECAY = flags.DEFINE_enum("decay", _USUAL.optimizer.decay, config.DECAYS, "Of the learning rate.")
-_WARMUP_SHARE = flags.DEFINE_float("warmup_fraction", _USUAL.optimizer.warmup_fraction, "Of all steps.")
-_CLIP_NORM = flags.DEFINE_float("clip_norm", _USUAL.optimizer.clip_norm, "Largest norm of a gradient.")
-_CHECKPOINT_STEPS = flags.DEFINE_integer(
-    "checkpoint_steps", _USUAL.checkpoint_steps, "Steps between checkpoints, besides one an epoch."
+_EPOCHS = flags.DEFINE_float("epochs", _DEFAULT.epochs, "Number of epochs of 100,000 vectors.")
+_BATCH_SIZE = flags.DEFINE_integer("batch_size", _DEFAULT.batch_size, "Number of vectors per step.")
+_LEARNING_RATE = flags.DEFINE_float(
+    "learning_rate", _DEFAULT.optimizer.learning_rate, "Peak of the schedule."
 )
-_SEED = flags.DEFINE_integer("seed", _USUAL.seed, "Every random draw hangs on it.")
+_DECAY = flags.DEFINE_enum("decay", _DEFAULT.optimizer.decay, config.DECAYS, "Decay of the learning rate.")
+_WARMUP_FRACTION = flags.DEFINE_float(
+    "warmup_fraction", _DEFAULT.optimizer.warmup_fraction, "Warmup, as a fraction of all steps."
+)
+_CLIP_NORM = flags.DEFINE_float("clip_norm", _DEFAULT.optimizer.clip_norm, "Largest norm of the gradient.")
+_CHECKPOINT_STEPS = flags.DEFINE_integer(
+    "checkpoint_steps", _DEFAULT.checkpoint_steps, "Steps between checkpoints; each epoch ends with one, too."
+)
+_SEED = flags.DEFINE_integer("seed", _DEFAULT.seed, "Seed of all random draws.")
 _STRATEGY = cli.define_strategy()
-_WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=True)
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
 
 
 def main() -> None:
@@ -45,7 +49,7 @@ def main() -> None:
         optimizer=config.Optimizer(
             learning_rate=_LEARNING_RATE.value,
             decay=_DECAY.value,
-            warmup_fraction=_WARMUP_SHARE.value,
+            warmup_fraction=_WARMUP_FRACTION.value,
             clip_norm=_CLIP_NORM.value,
         ),
         epochs=_EPOCHS.value,

@@ -1,10 +1,19 @@
-"""The typed config of a sorter's training, and its checks; it imports no TensorFlow."""
+"""The config of a sorter's training, its checks, and the names of the studies. It imports no TensorFlow."""
 
 import dataclasses
+import os
 
+from rank4class import registry
 from rank4class.pipelines import config
 
-LEARNED = ("cnn", "lstm", "equivariant")  # `models.sorters.LEARNED`
+_SORTERS = registry.read_signatures(
+    [os.path.join(os.path.dirname(registry.__file__), "models", "sorters", "layers.py")], "SORTERS"
+)
+# Sorters with weights have the argument `trained`.
+LEARNED = tuple(name for name, options in _SORTERS.items() if "trained" in {p.name for p in options})
+STUDIES = tuple(registry.read_signatures([os.path.join(os.path.dirname(__file__), "study.py")], "STUDIES"))
+STUDY_RANK_FNS = ("handcrafted", *LEARNED, "neural_sort", "soft_sort")
+STUDY_SEEDS = (0, 1, 2, 3, 4)
 _MAX_SIZE = 10_000  # all vectors of the held-out test are drawn at once
 
 

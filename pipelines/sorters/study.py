@@ -17,21 +17,22 @@ import scipy.stats
 import sklearn.metrics
 import tensorflow as tf
 
-from rank4class import losses
+from rank4class import losses, registry
 from rank4class.data.sorting import sorting_tasks
 from rank4class.pipelines import config
 from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.evaluation import statistics
+from rank4class.pipelines.sorters.sorter_config import STUDY_SEEDS
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import check_folder, read_json, write_json
 from rank4class.pipelines.task import loading
 
 LIST = 100  # number of instances that are ranked together
-SEEDS = (0, 1, 2, 3, 4)
 RANK_LOSS_WEIGHT = 0.1  # of a loss on ranks that is added to the cross entropy
 LEARNING_RATES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
 L1_FRACTION = 0.1  # of the epochs, at the start, add the mean absolute error to a loss on ranks
-RANK_FNS = ("handcrafted", "cnn", "lstm", "equivariant", "neural_sort", "soft_sort")
+
+STUDIES = registry.Registry("task")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +66,7 @@ def run(
     rank_fns: Sequence[str],
     folder: str | os.PathLike,
     *,
-    seeds: Sequence[int] = SEEDS,
+    seeds: Sequence[int] = STUDY_SEEDS,
     log: Callable[[str], None] = print,
 ) -> dict[str, dict[str, list[float]]]:
     """Trains a task's model with each of its losses. Finished trainings are not repeated.
@@ -374,8 +375,10 @@ def hinge_ap(scores: tf.types.experimental.TensorLike, labels: tf.types.experime
     return tf.where((num_relevant > 0.0) & (num_irrelevant > 0.0), total, 0.0)
 
 
-TASKS = {
-    "spearman": Study(
+@STUDIES.register("spearman")
+def spearman() -> Study:
+    """Returns the study of regression, evaluated by Spearman's correlation."""
+    return Study(
         plain=("mse", "l1"),
         ranked=("spearman",),
         epochs=100,
@@ -384,8 +387,13 @@ TASKS = {
         build=_mlp(10, 32, 1),
         loss=_spearman_loss,
         evaluate=_evaluate_spearman,
-    ),
-    "map": Study(
+    )
+
+
+@STUDIES.register("map")
+def mean_average_precision() -> Study:
+    """Returns the study of finding relevant instances, evaluated by mean average precision."""
+    return Study(
         plain=("sigmoid_cross_entropy", "hinge_ap"),
         ranked=("map_ranks", "map_precision"),
         epochs=20,
@@ -394,8 +402,13 @@ TASKS = {
         build=_mlp(20, 64, 1),
         loss=_precision_loss,
         evaluate=_evaluate_precision,
-    ),
-    "recall": Study(
+    )
+
+
+@STUDIES.register("recall")
+def recall() -> Study:
+    """Returns the study of matching pairs of views, evaluated by recall."""
+    return Study(
         plain=("triplet",),
         ranked=("recall_triplet",),
         epochs=20,
@@ -404,8 +417,7 @@ TASKS = {
         build=_pair_model,
         loss=_recall_loss,
         evaluate=_evaluate_recall,
-    ),
-}
+    )
 
 
 def multi_label(experiment: config.Experiment, cache_dir: str | os.PathLike) -> Study:

@@ -61,9 +61,9 @@ def test_the_triplet_of_scores():
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", study.TASKS)
+@pytest.mark.parametrize("name", study.STUDIES)
 def test_each_task_from_its_data_to_its_table(name, tmp_path):
-    whole = study.TASKS[name]
+    whole = study.STUDIES[name]()
 
     def some(seed):
         return {part: tuple(x[:200] for x in arrays) for part, arrays in whole.load(seed).items()}
@@ -85,7 +85,7 @@ def test_each_task_from_its_data_to_its_table(name, tmp_path):
 
 
 def test_a_rank_function_that_is_not_there_is_told_before_anything_is_trained(monkeypatch):
-    task = dataclasses.replace(study.TASKS["spearman"], load=None)
+    task = dataclasses.replace(study.STUDIES["spearman"](), load=None)
     with pytest.raises(ValueError, match=r"rank_fn='bubble': unknown\. There are: sigmoid,"):
         study.run(task, ["equivariant", "bubble"], "nowhere")
     with pytest.raises(ValueError, match="seed=-1: not in 0"):
@@ -118,7 +118,7 @@ def test_a_learning_rate_is_climbed_to(values, tried, best):
 
 @pytest.mark.nightly
 def test_finished_trainings_are_not_repeated(monkeypatch, tmp_path):
-    task = dataclasses.replace(study.TASKS["spearman"], epochs=1)
+    task = dataclasses.replace(study.STUDIES["spearman"](), epochs=1)
     whole = study.run(task, ["handcrafted"], str(tmp_path / "whole"), seeds=(0, 1), log=[].append)
     trained, train = [], study._train
 
@@ -140,7 +140,7 @@ def test_finished_trainings_are_not_repeated(monkeypatch, tmp_path):
     ]
 
     def shifted(seed):
-        return {part: (x + 1.0, y) for part, (x, y) in study.TASKS["spearman"].load(seed).items()}
+        return {part: (x + 1.0, y) for part, (x, y) in study.STUDIES["spearman"]().load(seed).items()}
 
     other = dataclasses.replace(task, load=shifted)
     with pytest.raises(ValueError, match=r"mse-rate0.01-seed0.json is of a training on other data: choose"):
@@ -153,7 +153,7 @@ def test_finished_trainings_are_not_repeated(monkeypatch, tmp_path):
 @pytest.mark.nightly
 def test_a_rate_that_leads_nowhere_loses(monkeypatch, tmp_path):
     monkeypatch.setattr(study, "LEARNING_RATES", (0.01, 1e30))
-    task = dataclasses.replace(study.TASKS["spearman"], plain=("mse",), ranked=(), epochs=2)
+    task = dataclasses.replace(study.STUDIES["spearman"](), plain=("mse",), ranked=(), epochs=2)
     lines = []
     results = study.run(task, [], str(tmp_path), seeds=(0,), log=lines.append)
     assert "  mse, learning rate 1e+30: validation spearman diverged" in lines
@@ -166,7 +166,7 @@ def test_a_rate_that_leads_nowhere_loses(monkeypatch, tmp_path):
 
 
 def test_one_seed_has_no_interval(tmp_path):
-    task = dataclasses.replace(study.TASKS["spearman"], epochs=1)
+    task = dataclasses.replace(study.STUDIES["spearman"](), epochs=1)
     results = study.run(task, [], str(tmp_path), seeds=(0,), log=[].append)
     for row in study.table(task, results):
         assert not any("nan" in cell or "±" in cell for cell in row)
@@ -210,7 +210,7 @@ def test_training_helps_every_task():
         ("map", "map_precision", "handcrafted"),
         ("recall", "recall_triplet", "handcrafted"),
     ]:
-        task = study.TASKS[name]
+        task = study.STUDIES[name]()
         parts = task.load(0)
         tf.keras.utils.set_random_seed(0)
         untrained = task.evaluate(task.build(parts["train"]), parts["test"])[task.measures[0]]

@@ -78,7 +78,7 @@ COMMANDS = {
     "sweep": lambda path: sweep.run_grid(
         config.Experiment(), path, losses=["mse"], interactions=["dot"], seeds=[0]
     ),
-    "study of sorters": lambda path: study.run(study.TASKS["spearman"], ["soft_sort"], path),
+    "study of sorters": lambda path: study.run(study.STUDIES["spearman"](), ["soft_sort"], path),
     "study of sorters on a config": lambda path: study.multi_label(config.Experiment(), path),
 }
 
