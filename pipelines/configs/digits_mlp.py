@@ -1,9 +1,9 @@
-"""Handwritten digits with a small dense network: the smallest whole run.
+"""Handwritten digits with a small dense network: the smallest experiment.
 
     python -m rank4class.scripts.train --config=digits_mlp --workdir=runs/digits_mlp
 
-Running time: 3 s on 2 cores. Expected on the 360 test images, percent, over 5 seeds: top-1 error 2.9, top-5
-error 0.2, NDCG@5 98.7.
+Running time: 3 s on 2 cores. Expected on the 360 test images, in percent, mean over 5 seeds: top-1 error
+2.9, top-5 error 0.2, NDCG@5 98.7.
 """
 
 from rank4class.pipelines import config

@@ -1,13 +1,14 @@
-r"""Images of one to four digits by logistic regression, beside `embedded_digits` (n-choose-k, section 5.1).
+r"""Images of one to four digits with logistic regression (n-choose-k, section 5.1).
 
     python -m rank4class.scripts.train --config=embedded_digits_logistic \
         --config.data.path=FOLDER --workdir=runs/embedded_digits_logistic
 
-Each digit comes on its own; the law of their number is what follows from that, the Poisson-binomial one.
+The baseline of `embedded_digits`: digits occur independently, so their number has the Poisson-binomial
+distribution.
 
-Running time: 72 to 104 s a run on 2 cores that had other work, after 4 minutes for the features. Expected on
-10,000 test images of MNIST's digits, over 3 seeds: nll 4.19, exact match 12.9 percent. The paper has 2.84,
-see `embedded_digits`.
+Running time: 72 to 104 s per run on 2 busy cores, after 4 minutes for the features. Expected on 10,000 test
+images of MNIST's digits, over 3 seeds: nll 4.19, exact match 12.9 percent. The paper reports 2.84, see
+`embedded_digits`.
 """
 
 from rank4class.pipelines import config

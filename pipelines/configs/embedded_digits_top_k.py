@@ -1,15 +1,15 @@
-r"""Images of several digits with one label: is it among the first K? (n-choose-k, section 5.3)
+r"""Images of several digits with one label, trained for top-K accuracy (n-choose-k, section 5.3).
 
     python -m rank4class.scripts.sweep --config=embedded_digits_top_k \
         --config.data.path=FOLDER --config.loss.k=3 --workdir=runs/embedded_digits_top_3 \
         --losses=top_k_gain --interactions=dot --seed=0 \
         --tune=class_encoder.weight_decay=0.00003,0.0003,0.003,0.03
 
-FOLDER holds MNIST's files (those of `t10k` alone will do). Scores are linear in the pixels, and of the digits
-of an image one is its label. `--config.loss.k` is the K that is trained on, 1 by default, the softmax.
+FOLDER holds MNIST's files (the `t10k` files are sufficient). Scores are linear in the pixels; the label is
+one of the digits of an image. `--config.loss.k` is the K of the loss; the default 1 is the softmax.
 
-Running time: 50 s a run on 2 cores that had other work. Expected on 10,000 test images, percent, with k = 3:
-top-1 accuracy 34.8, top-3 66.9, top-5 83.4. The paper's Table 1 has 35.3, 67.1 and 83.4.
+Running time: 50 s per run on 2 busy cores. Expected on 10,000 test images, in percent, with k = 3: top-1
+accuracy 34.8, top-3 66.9, top-5 83.4. The paper's Table 1 has 35.3, 67.1 and 83.4.
 """
 
 from rank4class.pipelines import config

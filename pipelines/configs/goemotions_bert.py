@@ -4,13 +4,14 @@ r"""GoEmotions with BERT base (Rank4Class, Table 7).
         --config.data.path=FOLDER --config.encoder.path=CHECKPOINT --workdir=runs/goemotions_bert
 
 FOLDER holds the published TSV files; without it TensorFlow Datasets downloads them. CHECKPOINT is BERT-Base
-uncased, in any format that `models.checkpoints` reads: the paper took google-research's.
+uncased, in any format that `models.checkpoints` reads; the paper uses google-research's.
 
-Batch size, length, steps, Adam and the learning rate are the paper's (1e-5 or 3e-6 was best for most of its
-cells); dropout and pooling are those of BERT's own fine-tuning, and so are warm-up and linear decay, of
-which the paper says nothing.
+Batch size, length, steps, Adam and the learning rate follow the paper (1e-5 or 3e-6 was best for most of its
+combinations). Dropout, pooling, warm-up and linear decay follow BERT's fine-tuning; the paper does not state
+them.
 
-Running time: not measured; made for an accelerator. Expected, percent, softmax with dot, by the paper:
+Running time: not measured; it requires an accelerator. Expected in percent, softmax with dot, reported by the
+paper:
 top-1 error 41.00, top-5 error 13.35, NDCG@5 73.90.
 """
 

@@ -4,12 +4,13 @@ r"""GoEmotions with ELECTRA base (Rank4Class, Table 8).
         --config.data.path=FOLDER --config.encoder.path=CHECKPOINT --workdir=runs/goemotions_electra
 
 FOLDER holds the published TSV files; without it TensorFlow Datasets downloads them.
-CHECKPOINT is ELECTRA-Base, in any format that `models.checkpoints` reads;
-the paper took google-research's.
+CHECKPOINT is ELECTRA-Base, in any format that `models.checkpoints` reads; the paper uses
+google-research's.
 
-All else is as in `goemotions_bert`.
+All other settings are those of `goemotions_bert`.
 
-Running time: not measured; made for an accelerator. Expected, percent, softmax with dot, by the paper:
+Running time: not measured; it requires an accelerator. Expected in percent, softmax with dot, reported by the
+paper:
 top-1 error 38.45, top-5 error 10.45, NDCG@5 76.96.
 """
 

@@ -1,11 +1,11 @@
-r"""GoEmotions with the frozen MiniLM encoder: encoded once, then every loss trains in seconds.
+r"""GoEmotions with the frozen MiniLM encoder. Texts are encoded once; then each run takes seconds.
 
     python -m rank4class.scripts.sweep --config=goemotions_minilm_frozen \
         --config.data.path=FOLDER --workdir=runs/goemotions_grid \
         --tune=optimizer.learning_rate=0.001,0.003,0.01,0.03
 
-Running time: about half an hour on 2 cores for the whole grid of 135 runs, 2 to 15 seconds a run after
-two minutes for the encoder. Expected on the 4,590 test comments, percent, softmax with dot over 5 seeds:
+Running time: about half an hour on 2 cores for the grid of 135 runs, 2 to 15 seconds per run after two
+minutes for the encoder. Expected on the 4,590 test comments, in percent, softmax with dot, over 5 seeds:
 top-1 error 47.4, top-5 error 14.8, NDCG@5 70.2.
 """
 

@@ -1,16 +1,15 @@
-r"""GoEmotions with an emotion that training never saw: its name alone ranks it.
+r"""GoEmotions with a class that training leaves out; the class is ranked by its name.
 
     python -m rank4class.scripts.train --config=goemotions_zero_shot \
         --config.data.path=FOLDER --config.data.held_out="('gratitude',)" --workdir=runs/zero_shot
 
-FOLDER holds the published TSV files; without it TensorFlow Datasets downloads them. Comments and names go
-through the frozen MiniLM encoder, and a linear map
-of the names learns on 27 classes. The validation metrics are
-those of the 27 classes; the test metrics those of the held-out comments, each ranked among all 28.
-By chance the mean rank is 14.5.
+FOLDER holds the published TSV files; without it TensorFlow Datasets downloads them. The
+frozen MiniLM encoder encodes comments and names, and a linear map of the names is trained on 27 classes. The
+validation metrics are those of the 27 classes. The test metrics are those of the held-out comments, each
+ranked among all 28 classes; random scores have a mean rank of 14.5.
 
-Running time: four minutes on 2 cores, nearly all of it for the encoder. Expected on the 260 test comments,
-percent (seed 0): top-1 error 75.8, top-5 error 16.2, NDCG@5 55.7, mean rank 3.7.
+Running time: four minutes on 2 cores, mostly for the encoder. Expected on the 260 test comments, in percent
+(seed 0): top-1 error 75.8, top-5 error 16.2, NDCG@5 55.7, mean rank 3.7.
 """
 
 from rank4class.pipelines import config

@@ -5,13 +5,15 @@ r"""ImageNet with the Model Garden's ResNet50, fine-tuned (Rank4Class, Table 11)
 
 FOLDER holds `train/<synset>/*.JPEG` and `val/<synset>/*.JPEG`, the two published archives, or records of
 TensorFlow Datasets or of the Model Garden, on disk or in object storage. CHECKPOINT is a Model Garden
-backbone trained on ImageNet, which the paper fine-tunes, or Keras's file of ResNet50 weights; without it the
-weights start at random.
+backbone trained on ImageNet, as in the paper, or Keras's file of ResNet50 weights; without it the initial
+weights are random.
 
-Batch size, epochs, Adam and the learning rate are the paper's (1e-5 or 3e-6 was best for most of its
-cells); the linear decay is ours. Training images are cropped at random and flipped as the Model Garden's.
+Batch size, epochs, Adam and the learning rate follow the paper (1e-5 or 3e-6 was best for most of its
+combinations); the linear decay does not. Training images are cropped at random and flipped as in the Model
+Garden.
 
-Running time: not measured; made for an accelerator. Expected, percent, softmax with dot, by the paper:
+Running time: not measured; it requires an accelerator. Expected in percent, softmax with dot, reported by the
+paper:
 top-1 error 23.74, top-5 error 6.90, NDCG@5 85.74.
 """
 

@@ -4,12 +4,13 @@ r"""MIND with BERT base (Rank4Class, Table 9).
         --config.data.path=FOLDER --config.encoder.path=CHECKPOINT --workdir=runs/mind_bert
 
 FOLDER holds MIND's published folders.
-CHECKPOINT is BERT-Base uncased, in any format that `models.checkpoints` reads;
-the paper took google-research's.
+CHECKPOINT is BERT-Base uncased, in any format that `models.checkpoints` reads; the paper uses
+google-research's.
 
-All else is as in `goemotions_bert`.
+All other settings are those of `goemotions_bert`.
 
-Running time: not measured; made for an accelerator. Expected, percent, softmax with dot, by the paper:
+Running time: not measured; it requires an accelerator. Expected in percent, softmax with dot, reported by the
+paper:
 top-1 error 30.90, top-5 error 6.15, NDCG@5 82.78.
 """
 

@@ -4,12 +4,13 @@ r"""MIND with ELECTRA base (Rank4Class, Table 10).
         --config.data.path=FOLDER --config.encoder.path=CHECKPOINT --workdir=runs/mind_electra
 
 FOLDER holds MIND's published folders.
-CHECKPOINT is ELECTRA-Base, in any format that `models.checkpoints` reads;
-the paper took google-research's.
+CHECKPOINT is ELECTRA-Base, in any format that `models.checkpoints` reads; the paper uses
+google-research's.
 
-All else is as in `goemotions_electra`.
+All other settings are those of `goemotions_electra`.
 
-Running time: not measured; made for an accelerator. Expected, percent, softmax with dot, by the paper:
+Running time: not measured; it requires an accelerator. Expected in percent, softmax with dot, reported by the
+paper:
 top-1 error 27.09, top-5 error 4.25, NDCG@5 85.73.
 """
 

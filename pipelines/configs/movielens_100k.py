@@ -1,4 +1,4 @@
-r"""MovieLens as the Rankmax paper's "100K" has it: users by the movies that they have rated.
+r"""MovieLens 100K of the Rankmax paper: ranking of movies for users by their ratings.
 
     python -m rank4class.scripts.sweep --config=movielens_100k \
         --config.data.path=FOLDER --workdir=runs/movielens_100k \
@@ -6,13 +6,14 @@ r"""MovieLens as the Rankmax paper's "100K" has it: users by the movies that the
         --tune=optimizer.learning_rate=0.003,0.01,0.03
 
 FOLDER holds `ratings.csv` and `movies.csv` of the release "latest-small", whose 610 users, 9,724 movies and
-100,836 ratings are those of the paper; without it TensorFlow Datasets downloads them. The loss is that of all
-movies of a user's training together; validation and test rank the movies that are not known of the user yet.
-The metrics are those of the paper's Table 2; `map@10` divides by all movies that are relevant, as TF-Ranking.
+100,836 ratings are those of the paper; without it TensorFlow Datasets downloads them. The loss of a user
+covers all movies of the training split; validation and test exclude a user's movies of earlier splits from
+the ranking. The metrics are those of the paper's Table 2; `map@10` divides by the number of relevant movies,
+as in TF-Ranking.
 
-Running time: three runs in 112 s on 2 cores that had other work, with 95,117 generated ratings. Expected on
-the test pairs: not measured, the ratings could not be had. The paper has for Rankmax AP@10 15.4, accuracy
-34.2, Recall@100 38.7 percent; it does not say what its average precision divides by, nor whether known movies
+Running time: three runs in 112 s on 2 busy cores, with 95,117 generated ratings. Expected on the test pairs:
+not measured, since the ratings were not available. The paper reports for Rankmax AP@10 15.4, accuracy 34.2,
+Recall@100 38.7 percent; it does not state the denominator of its average precision, nor whether known movies
 are ranked.
 """
 

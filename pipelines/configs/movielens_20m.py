@@ -1,14 +1,14 @@
-r"""MovieLens 20M: users by the movies that they have rated (Rankmax, section 4).
+r"""MovieLens 20M: ranking of movies for users by their ratings (Rankmax, section 4).
 
     python -m rank4class.scripts.train --config=movielens_20m \
         --config.data.path=FOLDER --workdir=runs/movielens_20m
 
 FOLDER holds `ratings.csv` and `movies.csv` (138,493 users, 26,744 movies, 20,000,263 ratings); without it
-TensorFlow Datasets downloads them. See `movielens_100k` for what is ranked and counted.
+TensorFlow Datasets downloads them. `movielens_100k` explains the loss and the metrics.
 
-Running time: 1 s a step and 541 steps an epoch on 2 cores that had other work, with 19,725,064 generated
-ratings, and 3.8 GB of memory. Expected: not measured. The paper has for Rankmax AP@10 21.0, accuracy 39.7,
-Recall@100 49.2.
+Running time: 1 s per step and 541 steps per epoch on 2 busy cores, with 19,725,064 generated ratings, and
+3.8 GB of memory. Expected: not measured. The paper reports for Rankmax AP@10 21.0, accuracy 39.7, Recall@100
+49.2.
 """
 
 from rank4class.pipelines import config

