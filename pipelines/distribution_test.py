@@ -60,12 +60,12 @@ def test_invalid_clusters(monkeypatch, text, message):
 
 def test_strategies_by_name():
     assert distribution.get("default").num_replicas_in_sync == 1
-    assert distribution.get("mirrored").num_replicas_in_sync == 2  # the tests' logical CPUs
+    assert distribution.get("mirrored").num_replicas_in_sync == 2  # the logical CPUs of conftest.py
     with pytest.raises(ValueError, match="no strategy 'mirorred'; there are: default, mirrored, "):
         distribution.get("mirorred")
 
 
-def test_one_process_alone_is_the_chief_and_agrees_with_itself():
+def test_a_single_process_is_the_chief():
     for name in ("default", "mirrored"):
         strategy = distribution.get(name)
         assert distribution.is_chief(strategy)
@@ -81,7 +81,7 @@ def test_one_process_alone_is_the_chief_and_agrees_with_itself():
         ({"chief": ["c:1"], **TWO}, "worker", 0, False),
     ],
 )
-def test_one_worker_writes(monkeypatch, cluster, kind, index, chief):
+def test_is_chief(monkeypatch, cluster, kind, index, chief):
     class Cluster:
         cluster_resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
             tf.train.ClusterSpec(cluster), task_type=kind, task_id=index
@@ -103,7 +103,7 @@ def test_one_worker_writes(monkeypatch, cluster, kind, index, chief):
         ({"accumulation_steps": 32}, "accumulation_steps=32: does not divide the 16 examples"),
     ],
 )
-def test_batches_that_replicas_cannot_share(changes, message):
+def test_batch_sizes_that_replicas_do_not_divide(changes, message):
     experiment = config.override(config.Experiment(), changes)
     with pytest.raises(ValueError, match=message):
         distribution.check(experiment, distribution.get("mirrored"))
@@ -134,19 +134,19 @@ def test_all_gather_is_ordered_and_exact():
         assert ids.numpy().tolist() == [0, 0, 1, 1]
 
 
-def test_a_lost_worker_is_said_to_be_lost(monkeypatch):
+def test_errors_of_lost_workers(monkeypatch):
     lost = tf.errors.UnavailableError(None, None, "Connection reset by peer\nmore")
-    alone = distribution.get("default")
-    with pytest.raises(tf.errors.UnavailableError), distribution.lost_worker_errors(alone):
+    one_device = distribution.get("default")
+    with pytest.raises(tf.errors.UnavailableError), distribution.lost_worker_errors(one_device):
         raise lost
     monkeypatch.setattr(distribution, "has_several_workers", lambda _: True)
     message = r"another worker was lost \(Connection reset by peer\): start all of them again with the same"
-    with pytest.raises(OSError, match=message), distribution.lost_worker_errors(alone):
+    with pytest.raises(OSError, match=message), distribution.lost_worker_errors(one_device):
         raise lost
 
 
-class TpuStandIn(tf.distribute.TPUStrategy):
-    """As much of the strategy as is asked for."""
+class FakeTpuStrategy(tf.distribute.TPUStrategy):
+    """The attributes of the strategy that `distribution` reads."""
 
     def __init__(self, master):
         self.master = master
@@ -163,9 +163,9 @@ def test_requirements_of_a_tpu():
     with pytest.raises(
         ValueError, match="precision='mixed_float16': not available on TPUs. Set it to 'mixed_bfloat16'"
     ):
-        distribution.check(experiment, TpuStandIn("local"))
-    distribution.check(config.override(experiment, {"precision": "mixed_bfloat16"}), TpuStandIn("local"))
+        distribution.check(experiment, FakeTpuStrategy("local"))
+    distribution.check(config.override(experiment, {"precision": "mixed_bfloat16"}), FakeTpuStrategy("local"))
     distribution.check(experiment, distribution.get("default"))
-    assert distribution.reads_remotely(TpuStandIn("grpc://10.0.0.2:8470"))
-    assert not distribution.reads_remotely(TpuStandIn("local"))
+    assert distribution.reads_remotely(FakeTpuStrategy("grpc://10.0.0.2:8470"))
+    assert not distribution.reads_remotely(FakeTpuStrategy("local"))
     assert not distribution.reads_remotely(distribution.get("mirrored"))

@@ -1,4 +1,4 @@
-"""Instances that bring the items to rank, from the files of queries to the commands."""
+"""Models of instances with items to rank: from files of queries to trained runs."""
 
 import dataclasses
 import pathlib
@@ -42,10 +42,10 @@ def experiment_on(path, **changes):
 
 
 def padded(split, more):
-    """Returns a split whose lists are longer by so many places that hold what is no document."""
+    """Returns a split with `more` excluded items of random features at the end of each list."""
     size, length, width = split.features["items"].shape
-    rubbish = np.random.default_rng(1).normal(size=[size, more, width]).astype(np.float32)
-    items = np.concatenate([split.features["items"], rubbish], axis=1)
+    padding = np.random.default_rng(1).normal(size=[size, more, width]).astype(np.float32)
+    items = np.concatenate([split.features["items"], padding], axis=1)
     labels = scipy.sparse.csr_array((split.labels.data, split.labels.indices, split.labels.indptr))
     labels.resize(size, length + more)
     excluded = np.pad(split.excluded.toarray(), [(0, 0), (0, more)], constant_values=True)
@@ -56,7 +56,7 @@ def padded(split, more):
 
 @pytest.fixture(scope="module")
 def two_lengths(queries):
-    """Returns an experiment with its data as they are and with padded lists, and the weights of a model."""
+    """Returns an experiment, its task without and with padded lists, and the weights of a model."""
     experiment = experiment_on(queries, **{"batch_size": 24, "encoder.hidden": (3,)})
     loaded = loading.load(experiment, "")
     splits = {name: padded(split, 4) for name, split in loaded.splits.items()}
@@ -77,7 +77,7 @@ def model_of(experiment, loaded, weights):
 @pytest.mark.parametrize(
     "name", ["n_choose_k", "softmax", "pairwise_logistic", "approx_ndcg", "rankmax", "mse"]
 )
-def test_what_pads_a_list_has_no_part_in_loss_or_gradient(two_lengths, name):
+def test_padding_does_not_change_loss_and_gradient(two_lengths, name):
     experiment, both, weights = two_lengths
     experiment = config.override(
         experiment, {"loss.name": name, "loss.levels": 5 if name == "n_choose_k" else None}
@@ -96,43 +96,45 @@ def test_what_pads_a_list_has_no_part_in_loss_or_gradient(two_lengths, name):
 
 
 @pytest.mark.nightly
-def test_what_pads_a_list_has_no_part_in_a_metric(two_lengths):
+def test_padding_does_not_change_metrics(two_lengths):
     experiment, both, weights = two_lengths
     results = []
     for loaded in both:
         scorer = loaded.scorer(model_of(experiment, loaded, weights), "validation")
-        judge = evaluator.Evaluator(scorer, ("ndcg@3", "map", "mrr", "precision@1"))
-        results.append(judge(loaded.read(experiment, "validation")).values)
+        evaluate = evaluator.Evaluator(scorer, ("ndcg@3", "map", "mrr", "precision@1"))
+        results.append(evaluate(loaded.read(experiment, "validation")).values)
     np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-5)
 
 
-def test_ndcg_of_a_padded_list_is_that_of_scikit_learn(queries):
+def test_ndcg_of_padded_lists_equals_scikit_learn(queries):
     experiment = experiment_on(queries)
     loaded = loading.load(experiment, "")
     model = loaded.build_model(experiment)
-    judged = evaluator.Evaluator(loaded.scorer(model, "test"), ("ndcg@3",))(loaded.read(experiment, "test"))
+    evaluated = evaluator.Evaluator(loaded.scorer(model, "test"), ("ndcg@3",))(
+        loaded.read(experiment, "test")
+    )
     split = loaded.splits["test"]
     scores = split.features["items"] @ model.get_weights()[0][:, 0]
-    for i, there in enumerate(~split.excluded.toarray()):
+    for i, is_item in enumerate(~split.excluded.toarray()):
         gains = 2.0 ** split.labels.toarray()[i] - 1.0
-        expected = sklearn.metrics.ndcg_score([gains[there]], [scores[i][there]], k=3)
-        np.testing.assert_allclose(judged.values[i], expected, rtol=1e-5)
+        expected = sklearn.metrics.ndcg_score([gains[is_item]], [scores[i][is_item]], k=3)
+        np.testing.assert_allclose(evaluated.values[i], expected, rtol=1e-5)
 
 
-def assert_found_again(experiment, path, results):
-    """Asserts that a run's model is restored, and gives the results of the run."""
+def assert_restored(experiment, path, results):
+    """Asserts that the restored model of a run has the results of the run."""
     _, loaded, model, step = rank_training.restore(path)
     assert isinstance(model, models.ItemModel)
     assert step == results["best_step"]
-    judged = rank_model_task.build_evaluators(experiment, loaded, model)["test"](
+    evaluated = rank_model_task.build_evaluators(experiment, loaded, model)["test"](
         loaded.read(experiment, "test")
     )
-    assert judged.summarize()["ndcg@5"] == pytest.approx(results["test"]["ndcg@5"], abs=1e-4)
+    assert evaluated.summarize()["ndcg@5"] == pytest.approx(results["test"]["ndcg@5"], abs=1e-4)
 
 
 @pytest.fixture
-def _no_pictures(monkeypatch):
-    """Leaves out the plots of a run, a third of its time; the run of `trained` has them."""
+def _without_plots(monkeypatch):
+    """Omits the plots of a run, which take a third of its time; the run of `trained` draws them."""
     monkeypatch.setattr(rank_model_task.RankModelTask, "pictures", lambda *_: {})
 
 
@@ -147,14 +149,14 @@ def trained(queries, tmp_path_factory):
 
 
 @pytest.mark.nightly
-def test_it_learns_which_feature_tells_the_grade(trained):
+def test_training_finds_the_feature_that_determines_the_grade(trained):
     experiment, path, results = trained
     assert results["test"]["ndcg@5"] > 95.0
-    assert_found_again(experiment, str(path), results)
+    assert_restored(experiment, str(path), results)
 
 
 @pytest.mark.nightly
-@pytest.mark.usefixtures("_no_pictures")
+@pytest.mark.usefixtures("_without_plots")
 @pytest.mark.parametrize(
     "changes",
     [
@@ -167,25 +169,25 @@ def test_it_learns_which_feature_tells_the_grade(trained):
         },
     ],
 )
-def test_it_trains_to_the_end_and_is_found_again(queries, tmp_path, changes):
+def test_train_and_restore(queries, tmp_path, changes):
     experiment = experiment_on(queries, **changes)
     results = rank_training.train(experiment, str(tmp_path / "run"), progress=False)
-    assert_found_again(experiment, str(tmp_path / "run"), results)
+    assert_restored(experiment, str(tmp_path / "run"), results)
 
 
 @pytest.mark.nightly
-def test_an_interrupted_run_goes_on_to_the_same_weights(trained, tmp_path, names_of_a_new_process):
-    experiment, whole, _ = trained
-    part = shutil.copytree(whole, tmp_path / "part")
+def test_an_interrupted_run_resumes_to_the_same_weights(trained, tmp_path, names_of_a_new_process):
+    experiment, full, _ = trained
+    part = shutil.copytree(full, tmp_path / "part")
     for name in ("results.json", "metrics.jsonl"):
         (part / name).unlink()
-    for file in (part / "checkpoints" / "last").glob("step-36*"):  # it stopped before its last step
+    for file in (part / "checkpoints" / "last").glob("step-36*"):  # interrupted before the last step
         file.unlink()
     rank_training.train(experiment, str(part), progress=False)
-    whole, part = RunDirectory(str(whole)), RunDirectory(str(part))
+    full, part = RunDirectory(str(full)), RunDirectory(str(part))
     assert part.sessions()[-1]["from_step"] == 35
-    assert part.history() == whole.history()
-    assert part.results() == whole.results()
+    assert part.history() == full.history()
+    assert part.results() == full.results()
 
 
 @pytest.mark.parametrize(
@@ -206,7 +208,7 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(trained, tmp_path, names
         ),
     ],
 )
-def test_what_does_not_fit_is_one_clear_error(queries, tmp_path, changes, message):
+def test_errors_before_training(queries, tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
         rank_training.train(experiment_on(queries, **changes), str(tmp_path / "run"), progress=False)
     assert not (tmp_path / "run").exists()
@@ -234,21 +236,21 @@ def test_what_does_not_fit_is_one_clear_error(queries, tmp_path, changes, messag
         ({"encoder.units": 3}, "units: encoder 'items' has no such option"),
     ],
 )
-def test_what_would_do_nothing_is_refused(changes, message):
+def test_fields_without_effect_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         config.check(experiment_on("nowhere", **changes))
 
 
 @pytest.mark.nightly
-@pytest.mark.usefixtures("_no_pictures")
-def test_the_real_files_are_learnt_beyond_chance(real_data, tmp_path):
+@pytest.mark.usefixtures("_without_plots")
+def test_training_on_real_files_is_better_than_chance(real_data, tmp_path):
     experiment = experiment_on(real_data("ltr"), **{"encoder.weight_decay": 0.1})
     results = rank_training.train(experiment, str(tmp_path / "run"), progress=False)
     described = dataset_summary.describe(experiment, loading.read_dataset(experiment.data))
     assert results["test"]["intervals"]["ndcg@5"][0] > described.random_order("test")["ndcg@5"]
 
 
-def test_what_a_file_of_queries_holds_by_hand(tmp_path):
+def test_dataset_summary_by_hand(tmp_path):
     rows = "2 qid:1 1:1\n0 qid:1 1:2\n1 qid:2 2:1\n0 qid:2 3:1\n0 qid:2 3:2\n"
     for name, content in (("train", rows), ("vali", "0 qid:3 1:1\n"), ("test", "1 qid:4 1:5\n0 qid:4 1:6\n")):
         (tmp_path / f"{name}.txt").write_text(content)

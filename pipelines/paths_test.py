@@ -1,4 +1,4 @@
-"""Every public function that takes a path takes a `pathlib.Path`, and does as with a string."""
+"""Every public function with a path argument accepts strings and `pathlib.Path`."""
 
 import gzip
 import pathlib
@@ -93,14 +93,14 @@ WRITERS = {
 }
 
 
-def same(first, second):
-    """Whether two datasets hold the same."""
+def equal_datasets(first, second):
+    """Returns whether two datasets hold the equal_datasets classes and examples."""
     return hashing.data_hashes(first.class_names, first.splits) == hashing.data_hashes(
         second.class_names, second.splits
     )
 
 
-def test_all_datasets_of_files_are_here():
+def test_writers_of_all_datasets_of_files():
     assert set(WRITERS) == {name for name in data.DATASETS if "path" in data.DATASETS.option_names(name)}
 
 
@@ -109,14 +109,14 @@ def test_datasets(tmp_path, name):
     folder = tmp_path / "data"
     folder.mkdir()
     WRITERS[name](folder)
-    knobs = {"num_examples": 100} if name == "embedded_digits" else {}
+    options = {"num_examples": 100} if name == "embedded_digits" else {}
     if "tfds_dir" in data.DATASETS.option_names(name):
-        knobs["tfds_dir"] = tmp_path / "tfds"
+        options["tfds_dir"] = tmp_path / "tfds"
     if "classes" in data.DATASETS.option_names(name):
         (tmp_path / "classes").write_text("n1\nn2\n" if name == "image_folder" else "a\nb\n")
-        knobs["classes"] = tmp_path / "classes"
-    dataset = data.get(name, path=folder, **knobs)
-    assert same(dataset, data.get(name, path=str(folder), **knobs))
+        options["classes"] = tmp_path / "classes"
+    dataset = data.get(name, path=folder, **options)
+    assert equal_datasets(dataset, data.get(name, path=str(folder), **options))
     assert all(isinstance(path, str) for path in dataset.files)
 
 
@@ -138,8 +138,8 @@ def test_encoders_and_their_checkpoints(tmp_path, tiny_bert):
         assert checkpoints.find(path).folder == tiny_bert
     assert models.get("encoder", "bert", path=folder).width == 8
     assert data.WordPiece(folder, 8)({"text": tf.constant(["bad"])})["input_word_ids"].shape == [1, 8]
-    assert checkpoints.convert(folder, tmp_path / "own")[0] == "Hugging Face BERT folder"
-    assert checkpoints.find(tmp_path / "own").format == "rank4class folder"
+    assert checkpoints.convert(folder, tmp_path / "converted")[0] == "Hugging Face BERT folder"
+    assert checkpoints.find(tmp_path / "converted").format == "rank4class folder"
     with pytest.raises(FileNotFoundError, match=f"^{tmp_path}/nowhere: no such file"):
         checkpoints.find(tmp_path / "nowhere")
 
@@ -149,7 +149,7 @@ def small(**changes):
 
 
 @pytest.mark.nightly
-def test_a_training_and_its_evaluation(tmp_path):
+def test_training_and_evaluation(tmp_path):
     path = tmp_path / "run"
     results = rank_training.train(small(), path, progress=False)
     assert rank_training.train(small(), str(path), progress=False) == results
@@ -158,26 +158,26 @@ def test_a_training_and_its_evaluation(tmp_path):
     assert sweep_report.write_grid([sweep_report.Run(experiment, results, path)], tmp_path) == str(
         tmp_path / "report.md"
     )
-    judged = rank_model_task.build_evaluators(experiment, loaded, model)["test"](
+    evaluated = rank_model_task.build_evaluators(experiment, loaded, model)["test"](
         loaded.read(experiment, "test"), keep_scores=True
     )
     predictions.prepare(tmp_path / "test")
     names = loaded.class_names
-    table = per_class.per_class(judged, loaded.splits["test"].labels, names)
-    predictions.write(tmp_path / "test", {}, table, judged, loaded.splits["test"], names)
+    table = per_class.per_class(evaluated, loaded.splits["test"].labels, names)
+    predictions.write(tmp_path / "test", {}, table, evaluated, loaded.splits["test"], names)
     assert predictions.read(tmp_path / "test" / "predictions.npz").class_names.tolist() == list(names)
     rows = accuracy.table_of_run(["soft_sort"], tmp_path / "test" / "predictions.npz")
     assert rows[1][0] == "soft_sort"
 
 
 @pytest.mark.nightly
-def test_a_sweep(tmp_path):
+def test_sweep(tmp_path):
     [run] = sweep.run_grid(small(), tmp_path, losses=["mse"], interactions=["dot"], seeds=[0])
     assert run.path == str(tmp_path / "mse-dot-seed0")
 
 
 @pytest.mark.nightly
-def test_a_frozen_encoder(tmp_path, tiny_goemotions, tiny_bert):
+def test_frozen_encoder(tmp_path, tiny_goemotions, tiny_bert):
     experiment = config.Experiment(
         data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8, multi_label=True),
         encoder=config.Encoder(name="bert", path=tiny_bert, frozen=True),
@@ -188,7 +188,7 @@ def test_a_frozen_encoder(tmp_path, tiny_goemotions, tiny_bert):
 
 
 @pytest.mark.nightly
-def test_a_sorter(tmp_path, monkeypatch):
+def test_sorter_training(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "EPOCH", 100)
     monkeypatch.setattr(training.score_vectors, "HELD_OUT", {"validation": 5, "test": 5})
     experiment = SorterExperiment(sizes=(4,), move=1.0, epochs=1.0, batch_size=50)
@@ -202,13 +202,13 @@ def test_a_sorter(tmp_path, monkeypatch):
 
 
 @pytest.mark.nightly
-def test_a_description(tmp_path):
+def test_dataset_description(tmp_path):
     experiment = small()
     described = dataset_summary.describe(experiment, loading.read_dataset(experiment.data))
     assert dataset_report.write(described, tmp_path) == str(tmp_path / "data.md")
 
 
-def test_what_is_empty_or_no_path_is_refused(tmp_path):
+def test_invalid_paths_are_refused(tmp_path):
     for path in ("", pathlib.Path("x[1]")):
         with pytest.raises(ValueError, match="--workdir is empty: name a folder|is a glob character"):
             rank_training.train(small(), path)

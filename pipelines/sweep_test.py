@@ -24,26 +24,26 @@ def grid(root, **changes):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _no_pictures():
-    """Leaves out the plots of each run, a third of its time; trainer_test.py looks at them."""
+def _without_plots():
+    """Omits the plots of each run, which take a third of its time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rank_model_task.RankModelTask, "pictures", lambda *_: {})
         yield
 
 
 @pytest.mark.nightly
-def test_a_grid_runs_every_cell_and_reports_it(tmp_path, capsys):
+def test_run_grid(tmp_path, capsys):
     runs = grid(tmp_path, seeds=[1], tune={RATE: (0.02,)})
     assert len(runs) == 4
     printed = capsys.readouterr().out
     assert "[  4/4] mse-lc_mlp-seed1: test top1_error" in printed
     sweep_report.write_grid(runs, str(tmp_path))
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert text.count("| softmax |") == 4  # a row of figures and one of the training for each interaction
+    assert text.count("| softmax |") == 4  # for each interaction, a row of metrics and one of the training
     assert "1,078 training, 359 validation, 360 test" in text
     for name in ("metrics.png", "curves.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
-    # A field of one value is set.
+    # A field with a single value is set without tuning.
     assert [run.experiment.optimizer.learning_rate for run in runs] == [0.02] * 4
     assert not (tmp_path / "tuning").exists()
     assert "value tried" not in printed
@@ -51,13 +51,15 @@ def test_a_grid_runs_every_cell_and_reports_it(tmp_path, capsys):
 
 
 @pytest.mark.nightly
-def test_the_learning_rate_is_chosen_on_the_validation_set(tmp_path, capsys):
+def test_learning_rates_are_selected_on_the_validation_split(tmp_path, capsys):
     axes = {"losses": ["mse"], "interactions": ["dot"], "seeds": [0]}
     tune = {RATE: (1e30, 1e-6, 1e-2)}
     runs = grid(tmp_path / "a", **axes, tune=tune)
     assert [run.experiment.optimizer.learning_rate for run in runs] == [1e-2]
     printed = capsys.readouterr().out
-    assert f"[  1/4] tuning/mse-dot-{RATE}=1e+30: loss 'mse' is" in printed  # a rate that diverges loses
+    assert (
+        f"[  1/4] tuning/mse-dot-{RATE}=1e+30: loss 'mse' is" in printed
+    )  # diverging rates are not selected
     values = {}
     for number, rate in ((2, 1e-6), (3, 1e-2)):
         results = RunDirectory(str(tmp_path / "a" / "tuning" / f"mse-dot-{RATE}={rate}")).results()
@@ -66,7 +68,7 @@ def test_the_learning_rate_is_chosen_on_the_validation_set(tmp_path, capsys):
         assert f"ndcg@5 {values[rate]}%" in printed
     assert float(values[1e-2]) > float(values[1e-6])
     assert len(list((tmp_path / "a" / "tuning").iterdir())) == 3
-    assert "value tried" not in printed  # there are lower and higher ones
+    assert "value tried" not in printed  # the best is not at a boundary
     header, row = sweep_report.training_table(runs, str(tmp_path / "a"), (RATE,))
     assert header[2] == RATE
     assert row == ["mse", "dot", "0.01", "1.01", "1.01", f"1e-06: {values[1e-6]}, 0.01: {values[1e-2]}"]
@@ -74,7 +76,7 @@ def test_the_learning_rate_is_chosen_on_the_validation_set(tmp_path, capsys):
         grid(tmp_path / "b", **axes, tune={RATE: (1e30, 1e29)})
 
 
-def test_a_value_at_the_end_of_those_tried_is_noted():
+def test_warning_at_the_search_boundary():
     chosen = config.override(base(), {RATE: 0.01, "encoder.dropout": 0.0})
     for rates, end in (
         ((0.001, 0.01), "highest value tried; try higher"),
@@ -82,13 +84,13 @@ def test_a_value_at_the_end_of_those_tried_is_noted():
     ):
         notes = sweep_report.boundary_notes(
             chosen, {RATE: rates, "encoder.dropout": (0.0, 0.9)}
-        )  # nothing is below 0
+        )  # 0 is the lowest possible value
         assert notes == [f"{RATE}=0.01 is the {end} values"]
     assert sweep_report.boundary_notes(chosen, {RATE: (0.001, 0.01, 0.1)}) == []
     assert sweep_report.boundary_notes(chosen, {RATE: (0.01,)}) == []
 
 
-# Softmax learns next to nothing at the second temperature; the error has none.
+# Softmax hardly learns at the second temperature; mse has no temperature.
 TUNE = {"encoder.dropout": (0.0, 0.9), "loss.temperature": (1.0, 1e7)}
 
 
@@ -110,7 +112,7 @@ def tuned(tmp_path_factory):
 
 
 @pytest.mark.nightly
-def test_finished_cells_are_kept(tuned):
+def test_finished_runs_are_not_repeated(tuned):
     root, runs, printed, times = tuned
     assert len(times) == 6 + 2
     assert {path: path.stat().st_mtime_ns for path in times} == times
@@ -130,13 +132,13 @@ def test_several_fields_are_tuned_together(tuned):
         assert (experiment.encoder.dropout, experiment.loss.temperature) == (dropout, temperature)
         assert experiment.seed == 0
         values[dropout, temperature] = run.results()["validation"]["ndcg@5"]
-    assert len(set(values.values())) == 4  # so that each value has reached its model
+    assert len(set(values.values())) == 4  # each value has an effect
     assert max(values, key=values.get) == (0.0, 1.0)
     for run in runs[:2]:
         assert (run.experiment.encoder.dropout, run.experiment.loss.temperature) == (0.0, 1.0)
     note = "softmax-dot: loss.temperature=1 is the lowest value tried; try lower values"
     assert f"  {note}\n" in printed
-    assert "encoder.dropout=0 is" not in printed  # nothing is lower
+    assert "encoder.dropout=0 is" not in printed  # 0 is the lowest possible value
     header, row, _ = sweep_report.training_table(runs, str(root), tuple(TUNE))
     assert header[2:4] == list(TUNE)
     assert row[2:4] == ["0", "1"]
@@ -147,7 +149,7 @@ def test_several_fields_are_tuned_together(tuned):
 
 
 @pytest.mark.nightly
-def test_a_field_that_a_loss_lacks_is_not_tried(tuned):
+def test_fields_that_a_loss_lacks_are_not_tuned(tuned):
     root, runs, _, _ = tuned
     assert len(list((root / "tuning").glob("mse-dot-*"))) == 2  # one for each dropout
     rows = sweep_report.training_table(runs, str(root), tuple(TUNE))[1:]
@@ -159,7 +161,7 @@ def test_a_field_that_a_loss_lacks_is_not_tried(tuned):
 
 
 @pytest.mark.nightly
-def test_a_tuned_cell_of_a_grid_is_the_run_that_train_makes(tuned, tmp_path):
+def test_tuned_runs_equal_runs_of_train(tuned, tmp_path):
     _, runs, _, _ = tuned
     rank_training.train(runs[3].experiment, str(tmp_path / "alone"), progress=False)
     assert RunDirectory(str(tmp_path / "alone")).history() == RunDirectory(runs[3].path).history()
@@ -182,12 +184,12 @@ def test_a_tuned_cell_of_a_grid_is_the_run_that_train_makes(tuned, tmp_path):
         ("epochs=3", "epochs has values already. Give all of them in one --tune."),
     ],
 )
-def test_what_cannot_be_tuned_is_named(text, message):
+def test_fields_that_cannot_be_tuned(text, message):
     with pytest.raises(ValueError, match=re.escape(f"tune={text!r}: ") + ".*" + re.escape(message)):
         sweep.parse_tune(["epochs=1", text], base(), ["softmax", "mse"], ["dot"])
 
 
-def test_the_type_of_a_tuned_field_is_that_of_the_cell_that_has_it():
+def test_types_of_tuned_fields():
     texts = ["loss.k=1,2", "loss.kappa=1"]
     tune = sweep.parse_tune(texts, base(), ["mse", "rankmax", "rescaled_mse"], ["dot"])
     assert tune == {"loss.k": (1, 2), "loss.kappa": (1.0,)}
@@ -231,13 +233,13 @@ def test_the_type_of_a_tuned_field_is_that_of_the_cell_that_has_it():
         ),
     ],
 )
-def test_a_bad_axis_is_refused_before_anything_runs(tmp_path, changes, message):
+def test_invalid_axes_are_refused_before_training(tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
         grid(tmp_path / "grid", **changes)
     assert not (tmp_path / "grid").exists()
 
 
-def test_cells_that_are_the_same_experiment_are_refused(tmp_path):
+def test_equal_experiments_are_refused(tmp_path):
     ranked = config.override(base(), {"loss.name": "approx_ndcg", "loss.rank_fn": "handcrafted"})
     axes = {"losses": ["approx_ndcg", "approx_ndcg@handcrafted"], "interactions": ["dot"], "seeds": [0]}
     with pytest.raises(ValueError, match="approx_ndcg@handcrafted-dot: the grid has this cell twice"):
@@ -257,13 +259,13 @@ def test_cells_that_are_the_same_experiment_are_refused(tmp_path):
         ({"loss.rank_fn": "cnn"}, "config.loss.rank_fn: no loss or interaction of this grid has it"),
     ],
 )
-def test_a_field_of_the_command_line_without_effect_is_refused(changes, message):
+def test_overrides_without_effect_are_refused(changes, message):
     axes = {"losses": ["softmax", "mse"], "interactions": ["dot"], "tune": {RATE: (0.1, 0.2)}}
     with pytest.raises(ValueError, match=message):
         sweep.check_overrides(changes, base(), **axes)
 
 
-def test_a_field_of_the_command_line_applies_to_the_cells_that_have_it():
+def test_overrides_apply_to_cells_that_have_the_field():
     parts = {"loss.name": "approx_ndcg", "interaction.name": "lc_mlp"}
     changes = {"loss.temperature": 0.5, "loss.rank_fn": "cnn", "epochs": 2.0, "interaction.units": 8}
     changed = config.override(base(), {**parts, **changes})
@@ -283,7 +285,7 @@ def test_options_of_a_frozen_encoder_cannot_be_tuned(tmp_path):
         sweep.run_grid(frozen, str(tmp_path / "grid"), **axes, tune={"encoder.dropout": (0.1, 0.2)})
 
 
-def test_a_bad_cell_is_refused_before_anything_runs(tmp_path):
+def test_invalid_cells_are_refused_before_training(tmp_path):
     with pytest.raises(ValueError, match="loss='softmx': unknown"):
         grid(tmp_path / "grid", losses=["softmax", "softmx"])
     assert not (tmp_path / "grid").exists()

@@ -1,22 +1,18 @@
-"""What can be known without a TPU: that every config's steps are fit for one, and how one is found.
+"""TPU support, tested without a TPU: the steps of all configs, and the connection to a TPU.
 
-A TPU runs what XLA compiles, with static shapes, and no op of the host. Each config's training step and
-evaluation step are lowered to XLA's HLO here, where an op without a kernel of XLA's fails and a dynamic shape
-or a call to the host shows in the text. Then both are traced under TensorFlow's own TPUStrategy, whose
-devices are CPUs, which shows what the strategy's Python refuses. What this cannot show:
+A TPU runs programs that XLA compiles, with static shapes and without ops of the host. These tests lower the
+training and evaluation step of each config to XLA's HLO. Lowering fails for ops without an XLA kernel; the
+HLO text shows dynamic shapes and calls to the host. Both steps are also traced under TensorFlow's TPUStrategy
+with CPUs as its devices. The tests do not cover:
 
-- The kernels are those of XLA's CPU backend. A few ops have one there and none on a TPU, or less of one: no
-  float64 linear algebra, no complex128, convolutions and sorts of some types alone.
-- A TPU emulates 64 bits: float64 is slow there, and these tests keep it out of all steps but those of the
-  n-choose-k losses, whose sums over all sets need it (metrics that average over ties take it, and no step
-  averages); int64 is only step numbers, the seeds and states of random generators and the like, a few numbers
-  each.
-- Left to itself a random op takes another algorithm on a TPU than on a CPU. The noise of losses and what
-  seeds dropout name theirs; dropout's masks differ between the two.
-- TensorFlow moves an op without a kernel to the host of a TPU, unasked, where soft placement is on, which is
-  its default: that works, slowly, and only a profile shows it. Hence the first of these tests.
-- Memory, layouts and padding (a TPU pads to 8 x 128), the time that compiling takes, and whether the traced
-  program runs.
+- Kernels of TPUs. The tests use XLA's CPU backend, which supports more: float64 linear algebra, complex128,
+  and more types of convolutions and sorts.
+- Speed of 64 bits, which a TPU emulates. The tests allow float64 only in n-choose-k losses, whose sums over
+  sets require it. int64 is limited to a few numbers, such as steps and the states of random generators.
+- Random ops without an explicit algorithm, which draw other numbers on a TPU. The noise of losses and the
+  seeds of dropout have an explicit algorithm; the masks of dropout differ between TPU and CPU.
+- Soft placement, TensorFlow's default: ops without a TPU kernel run on the host, slowly and silently.
+- Memory, layouts, padding (a TPU pads to 8 x 128), compilation time, and running the traced program.
 """
 
 import collections
@@ -46,7 +42,7 @@ FOLDER = os.path.join(os.path.dirname(__file__), "configs")
 CONFIGS = sorted(name[:-3] for name in os.listdir(FOLDER) if name.endswith(".py") and name != "__init__.py")
 CLASSES = ("admiration", "anger", "fear", "gratitude", "joy", "neutral", "sadness", "surprise")
 WORDS = ("great", "happy", "awful", "bad", "the", "table", "is", "here")
-# Configs that differ from another one in their data and sizes alone: their steps are the other's.
+# Config -> config with the same steps; only data and sizes differ.
 SAME_STEPS = {
     "mind_bert": "goemotions_bert",
     "mind_electra": "goemotions_electra",
@@ -60,7 +56,7 @@ SIZES = ("batch_size", "steps", "epochs", "patience", "encoder.units")
 def make(tmp_path, monkeypatch, write_bert_folder):
     """Returns a function from a config's name to its experiment on small files in the published layout.
 
-    The networks have fewer blocks than the published ones, which repeat the same operations.
+    The networks have fewer blocks than the published ones.
     """
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *CLASSES, *WORDS]
     monkeypatch.setattr(encoders.Vgg16, "BLOCKS", ((64, 2), (128, 1)))
@@ -69,7 +65,7 @@ def make(tmp_path, monkeypatch, write_bert_folder):
 
     def encoder(kind="bert"):
         tensors = write_bert_folder(tmp_path / kind, words, kind=kind)
-        second = [name for name in tensors if ".layer.1." in name]  # one layer has all the ops of several
+        second = [name for name in tensors if ".layer.1." in name]  # one layer has the same ops as several
         write_bert_folder(tmp_path / kind, words, drop=second, kind=kind, num_hidden_layers=1)
         return str(tmp_path / kind)
 
@@ -86,7 +82,7 @@ def make(tmp_path, monkeypatch, write_bert_folder):
         if made.data.name == "embedded_digits":
             made.data.num_examples = 20
             made.data.width = 8 if made.data.features == "rbm" else None
-        made.data.max_length = min(made.data.max_length, 32)  # positions of the small encoder
+        made.data.max_length = min(made.data.max_length, 32)  # number of positions of the small encoder
         made.batch_size, made.evaluation_batch_size = 8, 16
         made.jit_compile = True
         made = config.override(made, changes)
@@ -176,25 +172,25 @@ WRITERS = {
 
 
 class Built:
-    """An experiment's problem, model and optimizer under a strategy, and its steps."""
+    """The task, model, optimizer and steps of an experiment under a strategy."""
 
     def __init__(self, experiment, folder, strategy=None):
         self.experiment = experiment
         self.strategy = strategy or tf.distribute.get_strategy()
-        self.problem = loading.load(experiment, str(folder))
-        self.model = rank_model_task.build_model(experiment, self.problem, self.strategy)
+        self.task = loading.load(experiment, str(folder))
+        self.model = rank_model_task.build_model(experiment, self.task, self.strategy)
         section = experiment.optimizer
         with self.strategy.scope():
             schedule = optimization.build_schedule(section, 10)
             self.optimizer = optimization.build_optimizer(section, schedule, experiment.precision)
             self.optimizer.build(self.model.trainable_variables)
-        scorer = self.problem.scorer(self.model, "train", experiment.count_prior.name)
+        scorer = self.task.scorer(self.model, "train", experiment.count_prior.name)
         loss = optimization.build_loss(
             experiment.loss,
             seed=experiment.seed,
             temperature=optimization.build_temperature(experiment.loss, 10),
             count_prior=experiment.count_prior.name,
-            max_relevant=self.problem.max_relevant("train"),
+            max_relevant=self.task.max_relevant("train"),
         )
         self.step = train_step.replica_step(
             self.strategy,
@@ -204,14 +200,14 @@ class Built:
             self.optimizer,
             train_step.StepOptions.of(experiment),
         )
-        self.judges = rank_model_task.build_evaluators(experiment, self.problem, self.model, self.strategy)
+        self.evaluators = rank_model_task.build_evaluators(experiment, self.task, self.model, self.strategy)
 
-    def judged_splits(self):
-        """The splits that score differently: all but one know the classes that training knows."""
-        return ("test",) if self.problem.seen is None else ("validation", "test")
+    def splits_to_evaluate(self):
+        """Returns splits that cover all scorers: test may score classes that training does not."""
+        return ("test",) if self.task.seen is None else ("validation", "test")
 
     def training_batch(self):
-        return next(iter(self.problem.training_batches(self.experiment)))
+        return next(iter(self.task.training_batches(self.experiment)))
 
     def lower_training(self):
         double = self.experiment.loss.name in IN_DOUBLE_PRECISION
@@ -219,21 +215,21 @@ class Built:
         return lower(self.step, number, stopping, *self.training_batch(), double=double)
 
     def lower_evaluation(self, split):
-        judge = self.judges[split]
-        batch = next(iter(self.problem.evaluation_batches(self.experiment, split)))
+        evaluator = self.evaluators[split]
+        batch = next(iter(self.task.evaluation_batches(self.experiment, split)))
         double = self.experiment.count_prior.name != "none"  # metrics of sets are n-choose-k models
-        return lower(lambda *batch: judge.evaluate_batch(*batch, True), *batch, double=double)
+        return lower(lambda *batch: evaluator.evaluate_batch(*batch, True), *batch, double=double)
 
 
 IN_DOUBLE_PRECISION = ("n_choose_k", "top_k_gain")
 
 
 def lower(function, *arguments, double=False):
-    """Returns the HLO text of a function that a TPU can run, in float64 only if that is said.
+    """Returns the HLO text of a function that a TPU can run, with float64 only if `double`.
 
     Raises:
-      ValueError: it has an op that XLA has no kernel for.
-      AssertionError: it has a shape that is not static, or talks to the host.
+      ValueError: XLA has no kernel for an op.
+      AssertionError: a shape is not static, or the host is called.
     """
     if not isinstance(function, tf.types.experimental.GenericFunction):
         function = tf.function(function, autograph=False, jit_compile=True)
@@ -243,33 +239,33 @@ def lower(function, *arguments, double=False):
 
 
 def check_hlo(hlo, double=False):
-    """Raises AssertionError, with the line, where HLO is nothing for a TPU."""
+    """Raises AssertionError with the first line of HLO that a TPU cannot run."""
     opcodes = r" (custom-call|infeed|outfeed|send|send-done|recv|recv-done)\("
-    found = [line for line in hlo.splitlines() if re.search(opcodes, line)]
-    assert not found, f"not for a TPU: {found[0]}"
-    found = [line for line in hlo.splitlines() if "<=" in line]  # as in f32[<=4,3]
-    assert not found, f"the shape is not static: {found[0]}"
+    unsupported = [line for line in hlo.splitlines() if re.search(opcodes, line)]
+    assert not unsupported, f"not for a TPU: {unsupported[0]}"
+    unsupported = [line for line in hlo.splitlines() if "<=" in line]  # as in f32[<=4,3]
+    assert not unsupported, f"the shape is not static: {unsupported[0]}"
     wide = r"\bc128\[" if double else r"\b(f64|c128)\["
-    found = [line for line in hlo.splitlines() if re.search(wide, line)]
-    assert not found, f"double precision: {found[0]}"
+    unsupported = [line for line in hlo.splitlines() if re.search(wide, line)]
+    assert not unsupported, f"double precision: {unsupported[0]}"
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", [name for name in CONFIGS if name not in SAME_STEPS])
-def test_the_batches_and_the_steps_of_every_config_are_fit_for_a_tpu(name, make, tmp_path):
+def test_configs_can_run_on_a_tpu(name, make, tmp_path):
     built = Built(make(name), tmp_path)
     for replicas in (1, 2, 8) if name in ("digits_mlp", "movielens_100k", "goemotions_zero_shot") else (8,):
-        check_batches(built.experiment, built.problem, replicas)
+        check_batches(built.experiment, built.task, replicas)
     assert built.lower_training()
-    for split in built.judged_splits():
+    for split in built.splits_to_evaluate():
         assert built.lower_evaluation(split)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", SAME_STEPS)
-def test_configs_of_other_data_have_the_same_steps(name, make, tmp_path):
+def test_configs_with_the_same_steps(name, make, tmp_path):
     experiment, lowered = make(name), make(SAME_STEPS[name])
-    of_steps, of_lowered = (
+    fields, lowered_fields = (
         {
             field: value
             for field, value in config.changed_fields(each).items()
@@ -277,8 +273,8 @@ def test_configs_of_other_data_have_the_same_steps(name, make, tmp_path):
         }
         for each in (experiment, lowered)
     )
-    assert of_steps == of_lowered
-    if name == "mind_electra":  # with the batches of `mind_bert`
+    assert fields == lowered_fields
+    if name == "mind_electra":  # its batches are those of `mind_bert`
         other = make("mind_bert")
         assert (experiment.data, experiment.batch_size) == (other.data, other.batch_size)
         return
@@ -331,11 +327,13 @@ OF_TRAINING = ("accumulation_steps", "encoder.dropout", "optimizer.", "data.clas
         ("digits_mlp", {"optimizer.name": "adamw", "metrics": METRICS, "monitor": "mrr"}),
     ],
 )
-def test_what_a_config_may_ask_for_is_fit_for_a_tpu(name, changes, make, tmp_path):
+def test_options_can_run_on_a_tpu(name, changes, make, tmp_path):
     built = Built(make(name, **{"class_encoder.attention_heads": 2, **changes}), tmp_path)
     hlo = built.lower_training()
     assert ("bf16[" in hlo) == (built.experiment.precision == "mixed_bfloat16")
-    if not all(field.startswith(OF_TRAINING) for field in changes):  # else it is judged as the config is
+    if not all(
+        field.startswith(OF_TRAINING) for field in changes
+    ):  # else its evaluation is that of the config
         assert built.lower_evaluation("test")
 
 
@@ -360,7 +358,7 @@ NIGHTLY = functools.partial(pytest.param, marks=pytest.mark.nightly)
         for name in rank_model_losses()
     ],
 )
-def test_every_loss_is_fit_for_a_tpu(name, multi_label):
+def test_losses_can_run_on_a_tpu(name, multi_label):
     most = 10 if multi_label else None
     loss = optimization.build_loss(small(**{"loss.name": name}).loss, max_relevant=most)
     labels = tf.ones([8, 10]) if multi_label else tf.zeros([8], tf.int32)
@@ -376,21 +374,21 @@ def test_every_loss_is_fit_for_a_tpu(name, multi_label):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", models.INTERACTIONS)
-def test_every_interaction_is_fit_for_a_tpu(name, tmp_path):
+def test_interactions_can_run_on_a_tpu(name, tmp_path):
     built = Built(small(**{"interaction.name": name}), tmp_path)
     assert built.lower_training()
     assert built.lower_evaluation("test")
 
 
-class Spoiled(tf.keras.layers.Layer):
-    """An encoder that does something to its vectors that is nothing for a TPU."""
+class UnsupportedEncoder(tf.keras.layers.Layer):
+    """An encoder followed by an op that a TPU cannot run."""
 
-    def __init__(self, encoder, spoil):
+    def __init__(self, encoder, add_op):
         super().__init__()
-        self.encoder, self.spoil = encoder, spoil
+        self.encoder, self.add_op = encoder, add_op
 
     def call(self, features, training=None):
-        return self.spoil(self.encoder(features, training=training))
+        return self.add_op(self.encoder(features, training=training))
 
 
 def host(h):
@@ -416,7 +414,7 @@ def double(h):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    ("spoil", "error", "message"),
+    ("add_op", "error", "message"),
     [
         (host, ValueError, "No registered 'EagerPyFunc' OpKernel"),
         (printed, ValueError, "No registered 'StringFormat' OpKernel"),
@@ -425,23 +423,23 @@ def double(h):
         (double, AssertionError, "double precision"),
     ],
 )
-def test_what_is_nothing_for_a_tpu_is_found(spoil, error, message, tmp_path):
+def test_unsupported_ops_are_detected(add_op, error, message, tmp_path):
     built = Built(small(), tmp_path)
-    built.model.encoder = Spoiled(built.model.encoder, spoil)
+    built.model.encoder = UnsupportedEncoder(built.model.encoder, add_op)
     with pytest.raises(error, match=message):
         built.lower_training()
     with pytest.raises(error, match=message):
         built.lower_evaluation("test")
 
 
-def test_a_call_to_the_host_is_found():
+def test_calls_to_the_host_are_detected():
     line = '  %call.1 = f32[2]{0} custom-call(f32[2]{0} %x), custom_call_target="xla_python_cpu_callback"'
     with pytest.raises(AssertionError, match="not for a TPU: .*xla_python_cpu_callback"):
         check_hlo(f"HloModule a\n{line}\n")
 
 
-class Assignment:
-    """CPUs in the places of TPU cores."""
+class CpuAssignment:
+    """A device assignment with CPUs in place of TPU cores."""
 
     num_cores_per_replica = 1
     topology = types.SimpleNamespace(serialized=lambda: b"")
@@ -459,16 +457,16 @@ class Assignment:
 
 
 def tpu_strategy(cores=2):
-    """Makes TensorFlow's TPUStrategy, with variables on CPUs: it traces what only TPUs can run."""
+    """Returns a TPUStrategy with variables on CPUs; it traces programs, and cannot run them."""
     names = [f"/job:localhost/replica:0/task:0/device:TPU:{i}" for i in range(cores)]
     devices = [types.SimpleNamespace(name=name) for name in names]
     metadata = tpu_system_metadata.TPUSystemMetadata(cores, 1, cores, None, devices)
     resolver = types.SimpleNamespace(get_tpu_system_metadata=lambda: metadata)
-    return tf.distribute.TPUStrategy(resolver, experimental_device_assignment=Assignment(cores))
+    return tf.distribute.TPUStrategy(resolver, experimental_device_assignment=CpuAssignment(cores))
 
 
 def op_types(graph):
-    """Counts the ops of a graph and of all functions that it holds."""
+    """Returns the number of ops of each type in a graph and its functions."""
     definition = graph.as_graph_def()
     functions = [function.node_def for function in definition.library.function]
     return collections.Counter(node.op for nodes in (definition.node, *functions) for node in nodes)
@@ -485,9 +483,9 @@ TRACED = [
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("name", "cores", "changes"), TRACED)
-def test_tensorflows_own_tpu_strategy_takes_the_steps(name, cores, changes, make, tmp_path):
+def test_steps_are_traced_under_a_tpu_strategy(name, cores, changes, make, tmp_path):
     built = Built(make(name, **changes), tmp_path, tpu_strategy(cores))
-    strategy, loaded, experiment = built.strategy, built.problem, built.experiment
+    strategy, loaded, experiment = built.strategy, built.task, built.experiment
     batches = strategy.distribute_datasets_from_function(
         lambda context: loaded.training_batches(experiment, 0, context)
     )
@@ -499,22 +497,26 @@ def test_tensorflows_own_tpu_strategy_takes_the_steps(name, cores, changes, make
     assert ops["TPUReplicateMetadata"] == 1
     assert (ops["CrossReplicaSum"] >= len(built.model.trainable_variables)) == (cores > 1)
     assert not [op for op in ops if op.startswith(("Collective", "Nccl"))]
-    # A TPU compiles the whole: what asks for XLA within is for other devices.
+    # A TPU compiles the program as a whole; functions with `jit_compile` are for other devices.
     assert not [f for f in traced.graph.as_graph_def().library.function if f.attr["_XlaMustCompile"].b]
     normalized = [m for m in built.model.submodules if isinstance(m, tf.keras.layers.BatchNormalization)]
     assert all(layer.synchronized for layer in normalized)
-    for split in built.judged_splits():
+    for split in built.splits_to_evaluate():
         batch = next(iter(loaded.read(experiment, split, strategy)))
         for keep_scores in (False, True):
-            judged = built.judges[split].evaluate_batch.get_concrete_function(*batch, keep_scores)
-            assert ("scores" in judged.structured_outputs) == keep_scores
-            assert judged.structured_outputs["values"].shape[0] == experiment.evaluation_batch_size
+            traced_evaluation = built.evaluators[split].evaluate_batch.get_concrete_function(
+                *batch, keep_scores
+            )
+            assert ("scores" in traced_evaluation.structured_outputs) == keep_scores
+            assert traced_evaluation.structured_outputs["values"].shape[0] == experiment.evaluation_batch_size
             assert not [
-                f for f in judged.graph.as_graph_def().library.function if f.attr["_XlaMustCompile"].b
+                f
+                for f in traced_evaluation.graph.as_graph_def().library.function
+                if f.attr["_XlaMustCompile"].b
             ]
 
 
-def test_a_models_weights_go_through_a_checkpoint_under_a_tpu_strategy(tmp_path):
+def test_checkpoints_under_a_tpu_strategy(tmp_path):
     experiment = small(**{"optimizer.ema_momentum": 0.9})
     left, right = (Built(experiment, tmp_path, tpu_strategy()) for _ in range(2))
     for variable in left.model.trainable_variables:
@@ -527,60 +529,60 @@ def test_a_models_weights_go_through_a_checkpoint_under_a_tpu_strategy(tmp_path)
     assert all((value == 3.0).all() for value in left.model.get_weights())
 
 
-def test_dropout_differs_between_steps_by_what_a_tpus_algorithm_sees(tmp_path):
+def test_seeds_of_dropout_differ_between_steps_on_a_tpu(tmp_path):
     model = Built(small(), tmp_path).model
     (generator,) = randomness.generators(model)
     seen = []
     for step in (3, 4):
         randomness.reset([generator], 0, tf.constant(step, tf.int64))
         low, high, key = generator.state.numpy().tolist()
-        # XLA's Philox takes the whole counter, what a TPU takes where no algorithm is named its lower half.
-        named = generator.algorithm == tf.random.Algorithm.PHILOX.value
-        seen.append((low, high, key) if named else (low, key))
+        # Philox uses the full counter; the default algorithm of a TPU uses its lower half.
+        is_philox = generator.algorithm == tf.random.Algorithm.PHILOX.value
+        seen.append((low, high, key) if is_philox else (low, key))
     assert seen[0] != seen[1]
 
 
-class Calls:
-    """Stands in for TensorFlow's ways to a TPU, and writes down what is called."""
+class FakeTpu:
+    """Replaces TensorFlow's functions that connect to a TPU, and records their calls."""
 
     def __init__(self, monkeypatch, failing=None):
-        self.made = []
+        self.calls = []
         self._failing = failing
         self.resolver = types.SimpleNamespace(
             cluster_spec=lambda: tf.train.ClusterSpec({"worker": ["10.0.0.2:8470"]})
         )
         self.strategy = object()
         resolvers = tf.distribute.cluster_resolver
-        monkeypatch.setattr(resolvers, "TPUClusterResolver", self._named("resolve", self.resolver))
-        monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", self._named("connect"))
-        monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", self._named("initialize"))
-        monkeypatch.setattr(tf.distribute, "TPUStrategy", self._named("strategy", self.strategy))
+        monkeypatch.setattr(resolvers, "TPUClusterResolver", self._record("resolve", self.resolver))
+        monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", self._record("connect"))
+        monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", self._record("initialize"))
+        monkeypatch.setattr(tf.distribute, "TPUStrategy", self._record("strategy", self.strategy))
         monkeypatch.setattr(
-            socket, "create_connection", self._named("reach", types.SimpleNamespace(close=int))
+            socket, "create_connection", self._record("reach", types.SimpleNamespace(close=int))
         )
 
-    def _named(self, name, result=None):
-        def call(*arguments, **knobs):
-            self.made.append((name, *arguments, *knobs.values()))
+    def _record(self, name, result=None):
+        def call(*arguments, **options):
+            self.calls.append((name, *arguments, *options.values()))
             if name == self._failing:
-                raise Exception("nothing there\nand more")  # no class of TensorFlow's or Python's own
+                raise Exception("nothing there\nand more")  # TensorFlow may raise any class
             return result
 
         return call
 
 
-def test_the_tpu_of_this_machine_needs_no_connection(monkeypatch):
-    calls = Calls(monkeypatch)
-    assert distribution.get("tpu") is calls.strategy
-    resolver = calls.resolver
-    assert calls.made == [("resolve", "local"), ("initialize", resolver), ("strategy", resolver)]
+def test_local_tpus_need_no_connection(monkeypatch):
+    fake = FakeTpu(monkeypatch)
+    assert distribution.get("tpu") is fake.strategy
+    resolver = fake.resolver
+    assert fake.calls == [("resolve", "local"), ("initialize", resolver), ("strategy", resolver)]
 
 
-def test_a_tpu_by_name_is_reached_connected_to_and_initialized(monkeypatch):
-    calls = Calls(monkeypatch)
-    assert distribution.get("tpu", "mine") is calls.strategy
-    resolver = calls.resolver
-    assert calls.made == [
+def test_tpus_by_name_are_connected_and_initialized(monkeypatch):
+    fake = FakeTpu(monkeypatch)
+    assert distribution.get("tpu", "mine") is fake.strategy
+    resolver = fake.resolver
+    assert fake.calls == [
         ("resolve", "mine"),
         ("reach", ("10.0.0.2", 8470), 10),
         ("connect", resolver),
@@ -590,8 +592,8 @@ def test_a_tpu_by_name_is_reached_connected_to_and_initialized(monkeypatch):
 
 
 @pytest.mark.parametrize("failing", ["resolve", "reach", "connect", "initialize", "strategy"])
-def test_a_tpu_that_is_not_there_is_one_clear_error(monkeypatch, failing):
-    Calls(monkeypatch, failing)
+def test_errors_of_unreachable_tpus(monkeypatch, failing):
+    FakeTpu(monkeypatch, failing)
     with pytest.raises(ValueError, match=r"^no TPU 'mine' \(nothing there\): run on a TPU VM with") as raised:
         distribution.get("tpu", "mine")
     assert "\n" not in str(raised.value)
@@ -601,7 +603,7 @@ def test_a_tpu_that_is_not_there_is_one_clear_error(monkeypatch, failing):
 @pytest.mark.parametrize(
     ("name", "reason"), [("local", "TPUs not found in the cluster"), ("grpc://127.0.0.1:1", "refused")]
 )
-def test_a_machine_without_a_tpu_says_so_at_once(name, reason):
+def test_machines_without_a_tpu_fail_quickly(name, reason):
     started = time.monotonic()
     with pytest.raises(ValueError, match=f"^no TPU '{name}' .*{reason}.*: run on a TPU VM") as raised:
         distribution.get("tpu", name)
@@ -610,7 +612,7 @@ def test_a_machine_without_a_tpu_says_so_at_once(name, reason):
 
 
 @pytest.mark.nightly
-def test_the_command_trains_on_a_stand_in_for_a_tpu(tmp_path, command, mirrored, monkeypatch):
+def test_train_with_a_fake_tpu(tmp_path, command, mirrored, monkeypatch):
     monkeypatch.setattr(distribution, "_tpu", {"local": mirrored}.__getitem__)
     config_file = os.path.join(FOLDER, "digits_mlp.py")
     arguments = ["--strategy=tpu", "--tpu=local", f"--config={config_file}", f"--workdir={tmp_path}/run"]

@@ -206,7 +206,7 @@ CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
         ({"metrics": ("ndcg@5", "ndgc")}, "metric='ndgc': unknown"),
     ],
 )
-def test_what_cannot_run_is_refused(changes, message):
+def test_experiments_that_cannot_run_are_refused(changes, message):
     config.check(config.Experiment())
     with pytest.raises(ValueError, match=message):
         config.check(config.override(config.Experiment(), changes))
@@ -219,7 +219,7 @@ def test_what_cannot_run_is_refused(changes, message):
         ({"encoder.name": "resnet50", "encoder.frozen": True}, "encoder requires pretrained weights. Set"),
     ],
 )
-def test_a_description_of_the_data_needs_no_weights(changes, message):
+def test_describing_data_requires_no_weights(changes, message):
     experiment = config.override(config.Experiment(), changes)
     config.check(experiment, trains=False)
     with pytest.raises(ValueError, match=message):
@@ -235,12 +235,12 @@ def test_a_description_of_the_data_needs_no_weights(changes, message):
         ({"optimizer": config.Loss()}, r"^optimizer=Loss.*: expected config.Optimizer. Write config."),
     ],
 )
-def test_a_section_of_another_type_is_named(sections, message):
+def test_sections_of_wrong_type(sections, message):
     with pytest.raises(ValueError, match=message):
         config.check(config.Experiment(**sections))
 
 
-def test_override_leaves_the_original_alone():
+def test_override_does_not_change_the_original():
     first = config.Experiment()
     second = config.override(first, {"loss.name": "mse", "seed": 3})
     assert (first.loss.name, first.seed) == ("softmax", 0)
@@ -266,14 +266,14 @@ def test_json_round_trip():
         config.from_json("{\n", "config.json")
 
 
-def test_json_of_a_field_that_the_loss_lacks():
+def test_json_with_an_unknown_field():
     text = config.to_json(config.Experiment()).replace('"temperature"', '"kappa"')
     with pytest.raises(ValueError, match="config.json: loss.kappa: loss 'softmax' has no such option"):
         config.from_json(text, "config.json")
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("[a-z]*.py")), ids=lambda path: path.stem)
-def test_every_config_is_sound_and_says_how_to_run_it(path):
+def test_packaged_configs_are_valid_and_documented(path):
     namespace = {}
     exec(compile(path.read_text(), str(path), "exec"), namespace)
     try:
@@ -281,7 +281,7 @@ def test_every_config_is_sound_and_says_how_to_run_it(path):
     except FileNotFoundError as error:
         pytest.skip(str(error))
     if "--config.encoder.path=CHECKPOINT" in namespace["__doc__"]:
-        experiment.encoder.path = "CHECKPOINT"  # which the command gives
+        experiment.encoder.path = "CHECKPOINT"  # set by the command
     config.check(experiment)
     for word in (f"--config={path.stem} ", "Running time:", "Expected"):
         assert word in namespace["__doc__"], f"{path.name} does not say {word}"

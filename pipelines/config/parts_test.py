@@ -1,4 +1,4 @@
-"""Parts of an experiment: their classes follow from the registered signatures."""
+"""Parts of an experiment, whose classes are generated from registered signatures."""
 
 import copy
 import dataclasses
@@ -22,8 +22,8 @@ REGISTRIES = {
 
 
 @pytest.mark.parametrize("kind", REGISTRIES)
-def test_signatures_are_those_of_the_registry(kind):
-    """The source files are read without importing them; the registry knows the imported functions."""
+def test_signatures_equal_those_of_the_registry(kind):
+    """Parts read the source files without importing them; the registry holds the imported functions."""
     part, registry = config.PARTS[kind], REGISTRIES[kind]
     assert set(part.signatures()) == set(registry)
     for name in registry:
@@ -35,7 +35,7 @@ def test_signatures_are_those_of_the_registry(kind):
                 assert parameter.annotation == options[parameter.name].annotation
 
 
-def test_signatures_of_losses_are_those_of_the_registry():
+def test_signatures_of_losses_equal_those_of_the_registry():
     signatures = config.Loss.signatures()
     assert set(signatures) == {*losses.LOSSES, *losses.BATCH_LOSSES}
     for name in [*signatures, "gumbel_softmax"]:
@@ -47,7 +47,7 @@ def test_signatures_of_losses_are_those_of_the_registry():
 
 
 @pytest.mark.parametrize("kind", config.PARTS)
-def test_every_field_has_a_type_that_flags_can_parse(kind):
+def test_flags_can_parse_the_type_of_every_field(kind):
     for name in config.PARTS[kind].names():
         part = config.PARTS[kind](name)
         assert part.name == name
@@ -71,12 +71,12 @@ def test_every_field_has_a_type_that_flags_can_parse(kind):
         (lambda: config.Loss("mse", rank_fn="cnn"), "loss.rank_fn: loss 'mse' has no such option. Choose"),
     ],
 )
-def test_mistakes_are_named(build, message):
+def test_errors(build, message):
     with pytest.raises(ValueError, match=message):
         build()
 
 
-def test_a_field_that_a_part_lacks_cannot_be_set():
+def test_unknown_fields_cannot_be_set():
     with pytest.raises(AttributeError):
         config.Loss("mse").temperature = 1.0
     with pytest.raises(AttributeError):
@@ -84,14 +84,14 @@ def test_a_field_that_a_part_lacks_cannot_be_set():
     assert config.Loss("mse").rank_fn is None
 
 
-def test_a_swapped_part_keeps_the_changed_fields_that_it_has():
+def test_swapped_keeps_changed_fields():
     softmax = config.Loss("softmax", temperature=0.5, final_temperature=0.1)
     assert softmax.swapped("rankmax") == config.Loss("rankmax", temperature=0.5, final_temperature=0.1)
     assert softmax.swapped("mse") == config.Loss("mse")
-    assert config.Loss("softmax").swapped("approx_ndcg").temperature == 0.1  # its own default
+    assert config.Loss("softmax").swapped("approx_ndcg").temperature == 0.1  # the default of approx_ndcg
 
 
-def test_a_part_is_copied_and_compared_by_value():
+def test_parts_are_copied_and_compared_by_value():
     part = config.Data("text_file", path="x", held_out=("a",))
     assert copy.deepcopy(part) == part
     assert copy.deepcopy(part) is not part
@@ -99,13 +99,13 @@ def test_a_part_is_copied_and_compared_by_value():
     assert dataclasses.replace(part, path="y").path == "y"
 
 
-def test_options_leave_out_what_is_required_and_not_set():
+def test_options_omit_required_fields_that_are_not_set():
     assert "path" not in config.Encoder("bert").options()
     assert config.Encoder("bert", path="x").options()["path"] == "x"
 
 
 @pytest.mark.nightly
-def test_nothing_here_imports_tensorflow():
+def test_config_does_not_import_tensorflow():
     program = (
         "import sys; from rank4class.pipelines import config; config.Experiment(); "
         "assert 'tensorflow' not in sys.modules"

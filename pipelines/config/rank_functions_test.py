@@ -1,4 +1,4 @@
-"""Losses whose rank function a config names: checked, trained, fine-tuned, restored, in a grid."""
+"""Losses with a rank function of the config: checks, training, fine-tuning, restoring, grids."""
 
 import json
 import os
@@ -25,27 +25,24 @@ def small(**changes):
     return config.override(digits_mlp.get_config(), {**base, **changes})
 
 
-def test_every_name_gives_places():
-    for name in rank_functions.NAMES:
-        trained = None
-        if name in ("cnn", "lstm"):
-            continue  # their weights: models/sorters/layers_test.py
-        places = rank_functions.get(name, 10, trained)(tf.constant(SCORES))
-        assert places.shape == [6, 10]
-        np.testing.assert_allclose(tf.reduce_sum(places, axis=1), 55.0, rtol=1e-4)
+def test_rank_functions_of_all_names():
+    for name in {*rank_functions.NAMES} - {"cnn", "lstm"}:  # tested in models/sorters/layers_test.py
+        ranked = rank_functions.get(name, 10)(tf.constant(SCORES))
+        assert ranked.shape == [6, 10]
+        np.testing.assert_allclose(tf.reduce_sum(ranked, axis=1), 55.0, rtol=1e-4)
 
 
-def test_the_loss_is_that_of_the_named_rank_function():
+def test_build_loss_uses_the_rank_function():
     for name in ("sigmoid", "equivariant", "soft_sort"):
         rank_fn = rank_functions.get(name, 10)
         built = optimization.build_loss(small(**{"loss.rank_fn": name}).loss, rank_fn=rank_fn)
         labels = tf.constant([0, 1, 2, 3, 4, 5])
-        found = built(tf.constant(0, tf.int64), labels, task.ModelOutputs(tf.constant(SCORES)), tf.ones([6]))
+        values = built(tf.constant(0, tf.int64), labels, task.ModelOutputs(tf.constant(SCORES)), tf.ones([6]))
         expected = losses.approx_ndcg(SCORES, labels, rank_fn=rank_fn)
-        np.testing.assert_allclose(found, expected, rtol=1e-6)
+        np.testing.assert_allclose(values, expected, rtol=1e-6)
 
 
-def test_the_error_runs_beside_for_as_long_as_it_is_to():
+def test_mean_absolute_error_stops_after_l1_epochs():
     experiment = small(**{"loss.name": "mean_average_precision", "loss.l1": 2.0, "loss.l1_epochs": 0.5})
     built = optimization.build_loss(experiment.loss, rank_fn=ranks.sigmoid_ranks, l1_steps=3)
     outputs = task.ModelOutputs(tf.constant(SCORES))
@@ -59,17 +56,17 @@ def test_the_error_runs_beside_for_as_long_as_it_is_to():
 
 
 @pytest.fixture(scope="module")
-def _no_pictures():
-    """Leaves out the plots of each run, a third of its time; trainer_test.py looks at them."""
+def _without_plots():
+    """Omits the plots of each run, which take a third of its time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rank_model_task.RankModelTask, "pictures", lambda *_: {})
         yield
 
 
 @pytest.mark.nightly
-@pytest.mark.usefixtures("_no_pictures")
+@pytest.mark.usefixtures("_without_plots")
 @pytest.mark.parametrize("name", ["approx_ndcg", "mean_average_precision"])
-def test_a_sorter_learns_along_the_way_and_comes_back(tmp_path, name):
+def test_fine_tuned_sorters_are_restored(tmp_path, name):
     experiment = small(**{"loss.name": name, "loss.fine_tune": True})
     rank_training.train(experiment, str(tmp_path / "run"), progress=False)
     _, _, model, _ = rank_training.restore(str(tmp_path / "run"))
@@ -78,15 +75,15 @@ def test_a_sorter_learns_along_the_way_and_comes_back(tmp_path, name):
 
 
 @pytest.mark.nightly
-@pytest.mark.usefixtures("_no_pictures")
-def test_a_sorter_of_the_users_own(tmp_path):
+@pytest.mark.usefixtures("_without_plots")
+def test_a_sorter_file_of_the_user(tmp_path):
     blunt = sorters.get("equivariant", trained=None)
     blunt.weights[0].assign(-3.0)
     path = tmp_path / "blunt.safetensors"
     path.write_bytes(sorters.to_bytes(blunt, sizes="10"))
-    own, shipped = (rank_functions.get("equivariant", 10, trained) for trained in (str(path), None))
-    np.testing.assert_allclose(own(SCORES), blunt.rank_fn(SCORES), rtol=1e-3)
-    assert np.abs(own(SCORES) - shipped(SCORES)).max() > 0.5
+    user_rank_fn, shipped = (rank_functions.get("equivariant", 10, trained) for trained in (str(path), None))
+    np.testing.assert_allclose(user_rank_fn(SCORES), blunt.rank_fn(SCORES), rtol=1e-3)
+    assert np.abs(user_rank_fn(SCORES) - shipped(SCORES)).max() > 0.5
     frozen = small(**{"loss.sorter": str(path), "loss.name": "mean_average_precision"})
     assert rank_training.train(frozen, str(tmp_path / "run"), progress=False)["steps"] > 0
     _, _, model, _ = rank_training.restore(str(tmp_path / "run"))
@@ -94,7 +91,7 @@ def test_a_sorter_of_the_users_own(tmp_path):
 
 
 @pytest.mark.nightly
-@pytest.mark.usefixtures("_no_pictures")
+@pytest.mark.usefixtures("_without_plots")
 def test_a_grid_of_rank_functions(tmp_path):
     runs = sweep.run_grid(
         small(**{"loss.rank_fn": None, "loss.name": "softmax"}),
@@ -111,7 +108,7 @@ def test_a_grid_of_rank_functions(tmp_path):
     assert [run.experiment.loss.rank_fn for run in runs] == [None, None, "equivariant"]
     assert "approx_ndcg@equivariant" in sweep_report.grid_text(runs)
     _, _, model, _ = rank_training.restore(runs[2].path)
-    assert not hasattr(model, "rank_sorter")  # it did not learn
+    assert not hasattr(model, "rank_sorter")  # it was not fine-tuned
 
 
 @pytest.mark.parametrize(
@@ -157,7 +154,7 @@ def test_a_grid_of_rank_functions(tmp_path):
         ),
     ],
 )
-def test_mistakes(changes, message):
+def test_errors(changes, message):
     with pytest.raises(ValueError, match=message):
         config.check(small(**changes))
 
@@ -170,7 +167,7 @@ def test_mistakes(changes, message):
         if name != "exact"
     ],
 )
-def test_a_loss_keeps_its_rank_function(name):
+def test_losses_serialize_their_rank_function(name):
     loss = losses.ApproxNDCG(rank_fn=rank_functions.get(name, 10))
     saved = json.dumps(tf.keras.utils.serialize_keras_object(loss))
     again = tf.keras.utils.deserialize_keras_object(json.loads(saved))
@@ -184,7 +181,7 @@ def test_a_loss_keeps_its_rank_function(name):
     ("name", "form"),
     [("sigmoid", "keras"), ("cnn", "keras"), *(("equivariant", form) for form in ("keras", "h5", "folder"))],
 )
-def test_a_keras_model_keeps_its_metrics_and_the_rank_function_of_its_loss(tmp_path, name, form):
+def test_saved_keras_models_have_their_metrics_and_rank_function(tmp_path, name, form):
     features, labels = np.eye(10, dtype=np.float32), np.arange(10)
     model = tf.keras.Sequential([tf.keras.layers.Input([10]), tf.keras.layers.Dense(10)])
     model.compile("sgd", loss=losses.ApproxNDCG(rank_fn=rank_functions.get(name, 10)), metrics=[losses.MRR()])
@@ -194,7 +191,7 @@ def test_a_keras_model_keeps_its_metrics_and_the_rank_function_of_its_loss(tmp_p
     assert again.evaluate(features, labels, verbose=0) == pytest.approx(before, rel=1e-5)
 
 
-def test_a_sorter_for_which_there_are_no_weights(tmp_path):
+def test_lists_of_a_length_without_weights(tmp_path):
     experiment = small(**{"loss.rank_fn": "cnn", "batch_size": 57, "loss.name": "mean_average_precision"})
     with pytest.raises(ValueError, match="no weights of sorter 'cnn' for lists of 57 are shipped"):
         rank_training.train(experiment, str(tmp_path / "run"))

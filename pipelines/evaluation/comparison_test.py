@@ -12,7 +12,7 @@ def runs(size=300, shared=0.9, better=0.0, seed=0):
     return [1 / (1 + np.exp(-values)) for values in (first, second)]
 
 
-def test_the_interval_is_that_of_resampled_pairs():
+def test_interval_equals_resampled_pairs():
     first, second = (np.round(values, 1) for values in runs(better=0.1))
     compared = comparison.compare("ndcg@5", first, second)
     rng = np.random.default_rng(1)
@@ -23,17 +23,17 @@ def test_the_interval_is_that_of_resampled_pairs():
 
 
 def test_by_hand():
-    # Of four examples one is worse by 3/4. It is drawn Binomial(4, 1/4) times: never with probability 0.32,
+    # One of four examples is worse by 3/4. It is drawn Binomial(4, 1/4) times: never with probability 0.32,
     # at most twice 0.949, at most three times 0.996.
     compared = comparison.compare("mrr", [1.0, 1.0, 0.5, 1.0], [1.0, 0.25, 0.5, 1.0])
     assert (compared.first, compared.second, compared.difference) == (87.5, 68.75, -18.75)
     assert compared.interval == (-56.25, 0.0)
-    assert compared.p_value == 1.0  # of two sign patterns both are as extreme
+    assert compared.p_value == 1.0  # both sign patterns are equally extreme
     assert (compared.first_better, compared.second_better, compared.equal) == (1, 0, 3)
     assert compared.better_run() is None
 
 
-def test_pairs_tell_more_than_two_samples():
+def test_paired_intervals_are_narrower_than_unpaired_ones():
     first, second = runs(better=0.05)
     low, high = comparison.compare("ndcg@5", first, second).interval
     apart = np.random.default_rng(0).permutation(second)
@@ -42,7 +42,7 @@ def test_pairs_tell_more_than_two_samples():
     assert low > 0.0 > wide[0]
 
 
-def test_equal_runs_differ_by_nothing_at_all():
+def test_equal_runs_have_no_difference():
     first, _ = runs()
     compared = comparison.compare("ndcg@5", first, first.copy())
     assert compared.difference == 0.0
@@ -54,7 +54,7 @@ def test_equal_runs_differ_by_nothing_at_all():
 
 
 @pytest.mark.parametrize(("metric", "better_run"), [("ndcg@5", "second"), ("top1_error", "first")])
-def test_better_is_the_metrics_own_word(metric, better_run):
+def test_better_follows_the_direction_of_the_metric(metric, better_run):
     first, second = runs(better=0.5)
     compared = comparison.compare(metric, first, second)
     assert compared.difference > 0.0
@@ -66,7 +66,7 @@ def test_better_is_the_metrics_own_word(metric, better_run):
     assert turned.difference == -compared.difference
 
 
-def test_the_interval_holds_the_true_difference_as_often_as_it_says():
+def test_intervals_have_their_coverage():
     rng, held = np.random.default_rng(0), 0
     for _ in range(300):
         first = rng.random(200) < 0.6
@@ -94,15 +94,15 @@ def test_one_example_has_no_interval():
     assert compared.better_run() is None
 
 
-def test_many_different_values_are_drawn_in_parts(monkeypatch):
+def test_bootstrap_in_parts_equals_bootstrap_at_once(monkeypatch):
     first, second = runs(better=0.1)
-    whole = comparison.compare("ndcg@5", first, second)
+    at_once = comparison.compare("ndcg@5", first, second)
     monkeypatch.setattr(statistics, "_BLOCK", 7 * 300)
-    assert comparison.compare("ndcg@5", first, second) == whole
+    assert comparison.compare("ndcg@5", first, second) == at_once
 
 
 def differing(metric, more, less, size=360):
-    """Compares two runs of which the first is wrong on `more` examples alone, the second on `less`."""
+    """Compares two runs: only the first errs on `more` examples, only the second on `less` others."""
     first, second = np.zeros(size), np.zeros(size)
     first[:more], second[more : more + less] = 1.0, 1.0
     return comparison.compare(metric, first, second)
@@ -121,7 +121,7 @@ def differing(metric, more, less, size=360):
         (0, 0, 1.0, "equal"),
     ],
 )
-def test_few_errors_are_judged_by_mcnemars_exact_test(more, less, p_value, better_run):
+def test_few_errors_use_mcnemars_exact_test(more, less, p_value, better_run):
     compared = differing("top1_error", more, less)
     assert compared.p_value == pytest.approx(p_value, abs=1e-4)
     assert compared.better_run() == better_run
@@ -132,7 +132,7 @@ def test_few_errors_are_judged_by_mcnemars_exact_test(more, less, p_value, bette
 
 def test_graded_differences_in_few_examples_may_be_chance():
     first, second = np.ones(360), np.ones(360)
-    first[:5] = 1 / np.log2([3, 4, 5, 6, 3])  # the paired bootstrap alone excludes 0
+    first[:5] = 1 / np.log2([3, 4, 5, 6, 3])  # only the paired bootstrap excludes 0
     compared = comparison.compare("ndcg@5", first, second)
     assert compared.interval[0] > 0.0
     assert compared.p_value == pytest.approx(2 / 2**5, abs=0.01)
@@ -140,7 +140,7 @@ def test_graded_differences_in_few_examples_may_be_chance():
 
 
 @pytest.mark.nightly
-def test_the_test_rejects_equal_runs_as_seldom_as_it_claims():
+def test_the_test_has_its_rejection_rate_for_equal_runs():
     rng = np.random.default_rng(0)
     rejected = {"binary": 0, "graded": 0}
     for _ in range(400):

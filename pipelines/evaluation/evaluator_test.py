@@ -35,7 +35,7 @@ def test_metrics_by_hand():
     assert result["examples"] == 4
 
 
-def test_a_mean_rank_is_no_fraction_and_may_be_infinite():
+def test_mean_rank_is_not_in_percent_and_may_be_infinite():
     result = summary([1.0, 2.0, 6.0], ["mean_rank"])
     assert result["mean_rank"] == 3.0
     low, high = result["intervals"]["mean_rank"]
@@ -51,8 +51,8 @@ def test_information_is_the_entropy_of_the_values():
     ranks = np.array([1.0] * 4 + [2.0] * 2 + [3.0, 9.0])
     result = summary(ranks, ["top1_error", "top5_error", "ndcg@5", "mrr"])
     bits = {name: information["bits"] for name, information in result["information"].items()}
-    assert bits["top1_error"] == pytest.approx(1.0)  # 4 and 4
-    assert bits["top5_error"] == pytest.approx(7 / 8 * np.log2(8 / 7) + 3 / 8)  # 7 and 1
+    assert bits["top1_error"] == pytest.approx(1.0)  # values 4 : 4
+    assert bits["top5_error"] == pytest.approx(7 / 8 * np.log2(8 / 7) + 3 / 8)  # values 7 : 1
     assert bits["ndcg@5"] == pytest.approx(4 / 8 * 1 + 2 / 8 * 2 + 2 * 1 / 8 * 3)
     assert bits["mrr"] == bits["ndcg@5"]
     for name, value in zip(bits, values_of(ranks, list(bits)).T, strict=True):
@@ -67,7 +67,7 @@ def test_information_is_the_entropy_of_the_values():
 
 
 @pytest.mark.nightly
-def test_intervals_are_those_of_the_bootstrap_over_examples():
+def test_intervals_equal_the_bootstrap_over_examples():
     rng = np.random.default_rng(0)
     ranks = rng.integers(1, 12, size=400).astype(np.float32)
     low, high = summary(ranks, NAMES)["intervals"]["ndcg@5"]
@@ -87,7 +87,7 @@ def test_the_same_ranks_have_the_same_intervals():
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 7, 10, 64])
-def test_every_example_is_evaluated_once_whatever_the_batch(batch_size):
+def test_every_batch_size_evaluates_each_example_once(batch_size):
     rng = np.random.default_rng(0)
     scores = rng.normal(size=[10, 6]).astype(np.float32)
     split = data.Split({"image": scores}, rng.integers(6, size=10).astype(np.int32))
@@ -118,7 +118,7 @@ def test_examples_of_several_classes():
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_examples_of_at_most_so_many_classes(jit_compile):
+def test_max_relevant_does_not_change_results(jit_compile):
     scores = np.random.default_rng(0).integers(6, size=[8, 20]).astype(np.float32)
     labels = np.eye(20, dtype=np.float32)[:8] + np.eye(20, k=9, dtype=np.float32)[:8]
     batch = tf.constant(scores), tf.constant(labels), tf.ones([8])
@@ -136,7 +136,7 @@ def test_examples_of_at_most_so_many_classes(jit_compile):
     assert np.isinf(too_few.ranks).all()
 
 
-def test_a_model_of_nan_scores_has_the_worst_figures():
+def test_nan_scores_have_the_worst_metrics():
     split = data.Split({"image": np.zeros([5, 1], np.float32)}, np.zeros([5], np.int32))
     evaluate = evaluator.Evaluator(
         lambda features, training: ModelOutputs(tf.fill([5, 6], float("nan"))), NAMES
@@ -145,7 +145,7 @@ def test_a_model_of_nan_scores_has_the_worst_figures():
     assert [result[name] for name in NAMES] == [100.0, 100.0, 0.0, 0.0]
 
 
-def test_scores_that_are_not_finite_stay_so_beside_classes_that_take_no_part():
+def test_nan_scores_with_excluded_classes():
     nan, inf = np.nan, np.inf
     scores = tf.constant([[nan, 1.0, 2.0], [1.0, nan, 2.0], [-inf, 5.0, inf], [nan, nan, nan]])
     where = tf.constant([[False, True, True], [False, True, True], [True, False, True], [False, False, True]])
@@ -156,7 +156,7 @@ def test_scores_that_are_not_finite_stay_so_beside_classes_that_take_no_part():
     assert np.isnan(masked[3, 2])
 
 
-def test_meaningful_and_better():
+def test_applicable_metrics_and_directions():
     assert evaluator.applicable_metrics(("top1_error", "top5_error", "ndcg@5"), 5) == (
         "top1_error",
         "ndcg@5",
@@ -172,10 +172,10 @@ def test_meaningful_and_better():
         assert not evaluator.better("top1_error", value, best)
 
 
-@pytest.mark.parametrize("wrong", [0, 1, 40, 359, 360])
-def test_a_fraction_of_examples_has_wilsons_interval(wrong):
-    ranks = np.repeat([2.0, 1.0], [wrong, 360 - wrong])
-    interval = scipy.stats.binomtest(wrong, 360).proportion_ci(method="wilson")
+@pytest.mark.parametrize("errors", [0, 1, 40, 359, 360])
+def test_fractions_have_wilsons_interval(errors):
+    ranks = np.repeat([2.0, 1.0], [errors, 360 - errors])
+    interval = scipy.stats.binomtest(errors, 360).proportion_ci(method="wilson")
     expected = 100 * np.array([interval.low, interval.high])
     values = np.stack([ranks > 1, ranks == 1], axis=1).astype(np.float32)
     intervals = evaluator.summarize(values, ["top1_error", "top1_accuracy"])["intervals"]
@@ -183,7 +183,7 @@ def test_a_fraction_of_examples_has_wilsons_interval(wrong):
     np.testing.assert_allclose(intervals["top1_accuracy"], 100 - expected[::-1], atol=1e-9)
 
 
-def test_a_metric_with_one_value_for_all_examples_is_not_certain():
+def test_metrics_of_equal_values_have_an_interval():
     result = summary([1.0] * 359, ["top1_error", "ndcg@5", "mrr", "mean_rank"])
     for name, expected in (("top1_error", [0.0, 1.06]), ("ndcg@5", [98.94, 100.0]), ("mrr", [98.94, 100.0])):
         np.testing.assert_allclose(result["intervals"][name], expected, atol=0.01)
@@ -192,19 +192,19 @@ def test_a_metric_with_one_value_for_all_examples_is_not_certain():
 
 
 @pytest.mark.nightly
-def test_intervals_cover_a_rare_error_as_often_as_they_claim():
+def test_intervals_of_rare_errors_have_their_coverage():
     rng, fraction, covered = np.random.default_rng(0), 0.003, {"top1_error": 0, "ndcg@5": 0}
     truth = {"top1_error": 100 * fraction, "ndcg@5": 100 * (1 - fraction * (1 - 1 / np.log2(3)))}
     for _ in range(300):
-        wrong = rng.random(360) < fraction
-        values = np.stack([wrong, np.where(wrong, 1 / np.log2(3), 1.0)], axis=1)
+        errors = rng.random(360) < fraction
+        values = np.stack([errors, np.where(errors, 1 / np.log2(3), 1.0)], axis=1)
         intervals = evaluator.summarize(values, list(covered))["intervals"]
         for name, (low, high) in intervals.items():
             covered[name] += low <= truth[name] <= high
     assert min(covered.values()) >= 0.92 * 300, covered  # the bootstrap covers the error 66% of the time
 
 
-def test_one_example_has_the_interval_of_a_fraction_or_none():
+def test_intervals_of_one_example():
     result = summary([2.0], ["mrr", "top1_error", "mean_rank"])
     assert result["mrr"] == 50.0
     np.testing.assert_allclose(result["intervals"]["top1_error"], [20.65, 100.0], atol=0.01)
@@ -212,7 +212,7 @@ def test_one_example_has_the_interval_of_a_fraction_or_none():
 
 
 @pytest.mark.nightly
-def test_many_different_values():
+def test_intervals_of_many_different_values():
     values = np.random.default_rng(0).normal(size=[3000, 1])
     information = evaluator.summarize(values, ["mean_rank"])["information"]["mean_rank"]
     assert information["bits"] == pytest.approx(np.log2(3000))

@@ -25,7 +25,7 @@ def table_of(scores, labels, names=NAMES):
 
 
 def draw_examples(n=7, size=500, seed=0):
-    """Returns scores that are often right, and labels that leave out the last class."""
+    """Returns scores whose top class is often right, and labels without the last class."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(n - 1, size=size)
     scores = rng.normal(size=[size, n])
@@ -34,11 +34,11 @@ def draw_examples(n=7, size=500, seed=0):
 
 
 def confused_with(table):
-    """Returns the names of the classes that are most often confused with each, "" for none."""
+    """Returns the name of the class that each class is most often confused with, or ""."""
     return table["most confused with"].fillna("").tolist()
 
 
-def test_precision_recall_and_confusions_are_those_of_scikit_learn():
+def test_precision_recall_and_confusions_equal_scikit_learn():
     scores, labels = draw_examples()
     table, top = table_of(scores, labels), scores.argmax(axis=1)
     precision, recall, _, support = sklearn.metrics.precision_recall_fscore_support(
@@ -54,12 +54,12 @@ def test_precision_recall_and_confusions_are_those_of_scikit_learn():
     np.testing.assert_array_equal(table["most confused count"], matrix.max(axis=1))
 
 
-def test_the_means_over_the_classes_make_up_the_mean_over_the_examples():
+def test_weighted_class_means_equal_the_mean_over_examples():
     scores, labels = draw_examples()
-    table, whole = table_of(scores, labels), evaluate(scores, labels).summarize()
+    table, overall = table_of(scores, labels), evaluate(scores, labels).summarize()
     for name, heading in zip(NAMES, MEANS, strict=True):
         mean = np.average(table[heading][:6], weights=table["examples"][:6])
-        np.testing.assert_allclose(mean, whole[name], rtol=1e-5)
+        np.testing.assert_allclose(mean, overall[name], rtol=1e-5)
 
 
 def test_by_hand():
@@ -83,7 +83,7 @@ def test_intervals_belong_to_their_columns():
         np.testing.assert_allclose(table.loc[row, [f"{name} low", f"{name} high"]].astype(float), interval)
 
 
-def test_a_class_without_an_example_has_no_figure_and_is_last():
+def test_classes_without_examples_are_last():
     table = table_of(*draw_examples())
     assert table["examples"][6] == 0
     assert table.loc[6, MEANS].isna().all()
@@ -97,12 +97,12 @@ def test_a_class_without_an_example_has_no_figure_and_is_last():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_equally_bad_classes_are_in_the_order_of_their_ids(name):
+def test_ties_are_in_the_order_of_class_ids(name):
     table = table_of(np.ones([3, 3]), [0, 1, 2])
     assert per_class.worst_first(table, name).index.tolist() == [0, 1, 2]
 
 
-def test_an_example_of_several_classes_belongs_to_each():
+def test_examples_of_several_classes():
     scores = [[4, 3, 2, 1], [4, 3, 2, 1], [1, 2, 3, 4], [1, 2, 3, 4]]
     labels = [[1, 0, 1, 0], [0, 1, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]]
     table = table_of(scores, labels, ["top1_error"])
@@ -115,15 +115,15 @@ def test_an_example_of_several_classes_belongs_to_each():
 
 
 @pytest.mark.parametrize("labels", [[0, 0, 1], np.eye(3)[[0, 0, 1]]])
-def test_a_constant_scorer_looks_as_bad_as_it_is(labels):
+def test_constant_scores_have_no_correct_prediction(labels):
     table = table_of(np.ones([3, 3]), labels)
     assert table["top1_error (%)"][:2].tolist() == [100, 100]
     assert table["predicted"].tolist() == [3, 0, 0]
     assert table["precision (%)"][0] == 0.0
-    assert table["most confused count"].tolist() == [0, 1, 0]  # two share their highest score with their own
+    assert table["most confused count"].tolist() == [0, 1, 0]  # two have their label among tied top classes
 
 
-def test_scores_that_are_not_finite_predict_no_class():
+def test_scores_that_are_not_finite():
     scores = np.array([[3.0, 1.0], [np.nan, 1.0], [np.inf, 1.0]])
     table = table_of(scores, [0, 0, 0], ["top1_error", "mean_rank"])
     np.testing.assert_allclose(table.loc[0, ["top1_error (%)", "mean_rank"]].astype(float), [200 / 3, np.inf])
@@ -132,21 +132,21 @@ def test_scores_that_are_not_finite_predict_no_class():
     assert table["most confused count"].tolist() == [0, 0]
 
 
-def test_the_most_frequent_errors_of_a_million_classes():
+def test_a_million_classes():
     labels = np.array([999_999] * 3 + [7] * 5 + [8], np.int32)
     predicted = np.array([999_998] * 3 + [6] * 4 + [7] + [8], np.int32)
     errors = per_class.frequent_errors(labels, predicted)
     assert errors.to_numpy().tolist() == [[7, 6, 4], [999_999, 999_998, 3]]
 
 
-def test_the_interval_of_a_fraction_is_wilsons():
+def test_fractions_have_wilsons_interval():
     for right, count in ((0, 5), (3, 7), (40, 40), (199, 500)):
         scipys = scipy.stats.binomtest(right, count).proportion_ci(method="wilson")
         interval = statistics.wilson(np.array(right / count), np.array(count))
         np.testing.assert_allclose(interval, [scipys.low, scipys.high], atol=1e-12)
 
 
-def test_the_interval_of_graded_values_holds_the_mean_often_enough():
+def test_intervals_of_graded_values_have_their_coverage():
     rng, covered = np.random.default_rng(0), 0
     values_of_ranks = np.array([1 / np.log2(1 + rank) if rank <= 5 else 0.0 for rank in range(1, 13)])
     probabilities = rng.dirichlet(np.ones(12))

@@ -37,7 +37,7 @@ def written(folder, result, split, class_names):
 
 
 @pytest.mark.parametrize("where", ["disk", "ram"])
-def test_what_is_written_is_read_again(tmp_path, where):
+def test_written_predictions_are_read_again(tmp_path, where):
     folder = str(tmp_path / "deep" / "out") if where == "disk" else "ram://evaluation/out"
     result, split, class_names = evaluated()
     path = written(folder, result, split, class_names)
@@ -65,11 +65,11 @@ def test_labels_of_several_classes_are_read_again(tmp_path):
         predictions.read(path)
 
 
-def test_the_classes_are_a_table_for_programs(tmp_path):
+def test_classes_tsv(tmp_path):
     result, split, class_names = evaluated()
     written(str(tmp_path), result, split, class_names)
     header, *rows = (line.split("\t") for line in (tmp_path / "classes.tsv").read_text().splitlines())
-    assert [row[0] for row in rows] == [f"class\\t{i}" for i in range(4)]  # a tab in a name breaks nothing
+    assert [row[0] for row in rows] == [f"class\\t{i}" for i in range(4)]  # tabs in names are escaped
     assert all(len(row) == len(header) for row in rows)
     first = dict(zip(header, rows[0], strict=True))
     of_first = result.values[split.labels == 0]
@@ -77,14 +77,14 @@ def test_the_classes_are_a_table_for_programs(tmp_path):
     assert float(first["top1_error (%)"]) == pytest.approx(100 * of_first[:, 0].mean(), abs=1e-4)
     assert float(first["mean_rank"]) == pytest.approx(of_first[:, 1].mean(), abs=1e-4)
     assert first["mean_rank low"] == "-"
-    assert rows[3][1:8] == ["0", "-", "-", "-", "-", "-", "-"]  # no example of it
+    assert rows[3][1:8] == ["0", "-", "-", "-", "-", "-", "-"]  # no examples of this class
     count, name = int(first["most confused count"]), first["most confused with"]
-    wrong = result.top_classes[split.labels == 0]
-    assert count == np.bincount(wrong[wrong != 0]).max() == np.sum(wrong == int(name[-1]))
+    errors = result.top_classes[split.labels == 0]
+    assert count == np.bincount(errors[errors != 0]).max() == np.sum(errors == int(name[-1]))
     assert rows[3][-2:] == ["-", "0"]
 
 
-def test_names_of_classes_are_written_as_they_are(tmp_path):
+def test_names_of_classes_are_not_quoted(tmp_path):
     names = ('say "no"', "it's", "a\\b", " # 1", "é", "NA")
     result, split, _ = evaluated(n=len(names))
     written(str(tmp_path), result, split, names)
@@ -93,7 +93,7 @@ def test_names_of_classes_are_written_as_they_are(tmp_path):
     assert {row[-2] for row in rows[:-1]} <= set(names)
 
 
-def test_a_terminal_shows_classes_in_the_order_asked_for():
+def test_class_table_keeps_the_order_of_rows():
     result, split, class_names = evaluated()
     table = per_class.per_class(result, split.labels, class_names)
     text = tables.class_table(table.loc[[3, 0]], NAMES)
@@ -114,7 +114,7 @@ def test_examples_without_an_origin_and_without_scores(tmp_path):
     assert scored.scores is None
 
 
-def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
+def test_failed_writes_keep_complete_files(tmp_path, monkeypatch):
     result, split, class_names = evaluated()
     path = written(str(tmp_path), result, split, class_names)
     before = files.read_bytes(path)
@@ -135,13 +135,13 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == ["classes.tsv", "predictions.npz"]  # no evaluation.json
 
 
-def test_a_folder_that_cannot_be_made_is_refused_before_evaluating(tmp_path):
+def test_folders_that_cannot_be_created(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(OSError, match="file"):
         predictions.prepare(str(tmp_path / "file" / "within"))
 
 
-def test_scores_too_many_to_hold_are_refused_by_their_size():
+def test_check_size():
     predictions.check_size(50_000, 20_000)
     with pytest.raises(
         ValueError,
@@ -150,20 +150,20 @@ def test_scores_too_many_to_hold_are_refused_by_their_size():
         predictions.check_size(50_000, 20_001)
 
 
-def spoilt(path, what):
+def damaged(path, damage):
     content = files.read_bytes(path)
-    if what == "cut short":
+    if damage == "cut short":
         return content[:-100]
-    if what == "one bit":
+    if damage == "one bit":
         place = len(content) // 2
         return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
-    return {"empty": b"", "text": b"no such file\n"}[what]
+    return {"empty": b"", "text": b"no such file\n"}[damage]
 
 
-@pytest.mark.parametrize("what", ["cut short", "one bit", "empty", "text"])
-def test_a_damaged_file_is_refused(tmp_path, what):
+@pytest.mark.parametrize("damage", ["cut short", "one bit", "empty", "text"])
+def test_damaged_files_are_refused(tmp_path, damage):
     path = written(str(tmp_path), *evaluated(n=40))
-    content = spoilt(path, what)
+    content = damaged(path, damage)
     files.write(path, content)
     with pytest.raises(ValueError, match="predictions.npz: damaged, or not written by scripts.evaluate"):
         predictions.read(path, with_scores=True)
@@ -192,7 +192,7 @@ def test_a_damaged_file_is_refused(tmp_path, what):
         ({"labels": None}, "labels"),
     ],
 )
-def test_arrays_that_cannot_be_are_refused(tmp_path, changes, message):
+def test_invalid_arrays_are_refused(tmp_path, changes, message):
     path = written(str(tmp_path), *evaluated())
     with np.load(path) as npz:
         arrays = {**npz, **changes}
@@ -211,7 +211,7 @@ def test_scores_are_not_read_unless_requested(tmp_path):
         predictions.read(path, with_scores=True)
 
 
-def test_writing_holds_no_copy_of_the_scores(tmp_path, memory_below):
+def test_writing_does_not_copy_the_scores(tmp_path, memory_below):
     size, n = 10_000, 1_000
     scores = np.ones([size, n], np.float32)  # 40 MB
     result = evaluator.EvaluationResult(
@@ -224,7 +224,7 @@ def test_writing_holds_no_copy_of_the_scores(tmp_path, memory_below):
     assert (tmp_path / "predictions.npz").stat().st_size > scores.nbytes
 
 
-def test_scores_that_are_not_finite_have_the_worst_values(tmp_path):
+def test_scores_that_are_not_finite_have_the_worst_metrics(tmp_path):
     _, split, class_names = evaluated()
     broken = split.features["image"].copy()
     broken[3, 1] = np.inf
@@ -235,7 +235,7 @@ def test_scores_that_are_not_finite_have_the_worst_values(tmp_path):
 
 
 def test_compressed_arrays_are_refused(tmp_path):
-    """They may hold gigabytes in a few megabytes."""
+    """A few compressed megabytes can hold gigabytes."""
     path = written(str(tmp_path), *evaluated())
     with np.load(path) as npz:
         arrays = dict(npz)
@@ -244,7 +244,7 @@ def test_compressed_arrays_are_refused(tmp_path):
         predictions.read(path)
 
 
-def test_an_array_that_says_to_be_huge_is_refused(tmp_path):
+def test_array_headers_with_a_huge_shape_are_refused(tmp_path):
     path, content = str(tmp_path / "predictions.npz"), io.BytesIO()
     header = {"descr": "<f4", "fortran_order": False, "shape": (10**15,)}
     np.lib.format.write_array_header_1_0(content, header)
@@ -254,7 +254,7 @@ def test_an_array_that_says_to_be_huge_is_refused(tmp_path):
         predictions.read(path)
 
 
-def test_a_single_array_is_no_such_file(tmp_path):
+def test_npy_files_are_refused(tmp_path):
     path = str(tmp_path / "predictions.npz")
     with open(path, "wb") as file:
         np.save(file, np.zeros(3))
@@ -263,7 +263,7 @@ def test_a_single_array_is_no_such_file(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["nothing.npz", ""])
-def test_no_file_is_named_with_what_writes_it(tmp_path, name):
+def test_missing_files(tmp_path, name):
     with pytest.raises(
         FileNotFoundError, match="no such file. Write it with scripts.evaluate --output=FOLDER."
     ):
@@ -301,12 +301,12 @@ def examples(**changes):
         ),
     ],
 )
-def test_other_examples_are_not_compared(changes, message):
+def test_different_examples_are_not_compared(changes, message):
     with pytest.raises(ValueError, match=message):
         predictions.check_same_examples(examples(), examples(**changes), "A", "B")
 
 
-def test_the_same_examples_are():
+def test_equal_examples_are_compared():
     predictions.check_same_examples(examples(), examples(values=np.zeros([3, 1])), "A", "B")
     several = csr_array(np.array([[1, 0], [1, 1], [0, 0]], np.float32))
     predictions.check_same_examples(examples(labels=several), examples(labels=several.copy()), "A", "B")
@@ -316,14 +316,14 @@ def test_the_same_examples_are():
 
 
 @pytest.mark.parametrize("folder", ["/proc/self", "FILE", "FILE/below"])
-def test_a_folder_that_cannot_be_written_is_refused_before_evaluating(tmp_path, folder):
+def test_folders_that_cannot_be_written(tmp_path, folder):
     (tmp_path / "FILE").touch()
     folder = folder.replace("FILE", str(tmp_path / "FILE"))
     with pytest.raises(OSError, match=f"^{folder}: "):
         predictions.prepare(folder)
 
 
-def test_preparing_a_folder_leaves_nothing_in_it(tmp_path):
+def test_prepare_leaves_no_files(tmp_path):
     predictions.prepare(tmp_path / "new")
     assert list(tmp_path.iterdir()) == [tmp_path / "new"]
     assert list((tmp_path / "new").iterdir()) == []

@@ -1,4 +1,4 @@
-"""A dataset's summary by hand: counts, lengths, sizes, duplicates, and its report."""
+"""Summaries of datasets by hand: counts, lengths, image sizes, duplicates, reports."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def comments():
 
 
 def flowing(report):
-    """Returns a report's words with single spaces between them, however its lines are broken."""
+    """Returns a report without line breaks, with single spaces between its words."""
     return " ".join(report.split())
 
 
@@ -79,7 +79,7 @@ def test_lengths_by_hand(comments, tiny_bert):
     )
     description = dataset_summary.describe(experiment, comments)
     assert description.lengths["characters of text"]["train"].tolist() == [9, 10, 12, 4, 11, 2]
-    # [CLS] and [SEP] beside the words.
+    # [CLS] and [SEP] count as tokens.
     assert description.lengths["tokens"]["train"].tolist() == [4, 4, 5, 3, 4, 3]
     report = flowing(dataset_report.text(description))
     assert "cuts 16.67% of the training texts; 5 would cut none." in report
@@ -106,7 +106,7 @@ def test_lengths_by_hand(comments, tiny_bert):
         ),
     ],
 )
-def test_lengths_that_are_proposed_fit_the_encoder(tiny_bert, max_length, words, expected):
+def test_suggested_lengths_fit_the_encoder(tiny_bert, max_length, words, expected):
     split = data.Split(texts(*["bad " * count for count in words]), np.arange(len(words), dtype=np.int32) % 2)
     rest = {name: split.select([0]) for name in ("validation", "test")}
     dataset = data.Dataset(("joy", "anger"), {"train": split, **rest})
@@ -128,16 +128,16 @@ def test_pairs_of_texts(tiny_bert):
     description = dataset_summary.describe(
         experiment, data.Dataset(("a", "b"), {"train": split, "test": other})
     )
-    assert {what: lengths["train"].tolist() for what, lengths in description.lengths.items()} == {
+    assert {unit: lengths["train"].tolist() for unit, lengths in description.lengths.items()} == {
         "characters of text": [9, 3],
         "characters of text_pair": [7, 0],
-        "tokens": [7, 3],  # with one [SEP] more for a pair that is there
+        "tokens": [7, 3],  # a pair has one more [SEP]
     }
-    assert description.duplicates[1].pairs == ((1, 1),)  # both texts have to be the same
+    assert description.duplicates[1].pairs == ((1, 1),)  # both texts are equal
 
 
 @pytest.mark.nightly
-def test_the_baseline_leaves_out_what_is_excluded(monkeypatch):
+def test_the_baseline_ignores_excluded_classes(monkeypatch):
     train = data.Split(
         {"id": np.arange(4)}, csr_array(np.array([[1, 0, 1], [1, 1, 0], [1, 1, 0], [1, 0, 0]]))
     )
@@ -259,7 +259,7 @@ def test_class_weights(comments):
 
 
 @pytest.mark.nightly
-def test_a_quick_look(comments):
+def test_max_examples(comments):
     description = described(comments, max_examples=2)
     assert {name: len(split) for name, split in description.splits.items()} == {
         "train": 2,
@@ -307,7 +307,7 @@ def test_the_report_by_hand(comments, tmp_path):
 NAMES = ("cost in $_$", "two\nlines", "bell\a | tab\t")
 
 
-def test_names_of_classes_that_break_plots_and_tables(tmp_path):
+def test_special_characters_in_names_of_classes(tmp_path):
     images = np.arange(3, dtype=np.uint8)[:, None, None, None] + np.zeros([1, 4, 4, 3], np.uint8)
     split = data.Split({"image": images}, np.arange(3, dtype=np.int32))
     description = described(data.Dataset(NAMES, {"train": split}), class_weights="balanced")
@@ -319,7 +319,7 @@ def test_names_of_classes_that_break_plots_and_tables(tmp_path):
     assert (tmp_path / "examples.png").stat().st_size > 500
 
 
-def test_lines_hold_no_control_characters(tmp_path):
+def test_control_characters_are_escaped(tmp_path):
     origins = np.array(["a\nb.jpg", "caf\udce9.jpg"], object)
     split = data.Split(texts("same \x1b[2J", "same \x1b[2J"), np.array([0, 1], np.int32), origins)
     description = described(data.Dataset(("x", "y"), {"train": split}))
@@ -330,7 +330,7 @@ def test_lines_hold_no_control_characters(tmp_path):
 
 
 @pytest.mark.nightly
-def test_all_that_is_bad_is_in_the_file_alone(image_files, tmp_path):
+def test_the_file_lists_all_unreadable_images_and_duplicates(image_files, tmp_path):
     train = image_files.splits["train"].select([0, 1, 1, 1, 1, 2])
     train = data.Split(train.features, train.labels, np.array([f"image {i}" for i in range(6)], object))
     skipped = tuple(f"row {i} is bad" for i in range(5))
@@ -351,7 +351,7 @@ def test_all_that_is_bad_is_in_the_file_alone(image_files, tmp_path):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("max_examples", [None, 3])
-def test_splits_that_are_one_are_read_once(image_files, monkeypatch, max_examples):
+def test_identical_splits_are_read_once(image_files, monkeypatch, max_examples):
     read, read_each = [], data.read_each
     monkeypatch.setattr(data, "read_each", lambda split, f: read.append(len(split)) or read_each(split, f))
     splits = {name: image_files.splits["train"] for name in ("validation", "test")}
@@ -367,7 +367,7 @@ def test_splits_that_are_one_are_read_once(image_files, monkeypatch, max_example
     assert "1 train, 4 validation and test examples of 2 classes." in dataset_report.text(description)
 
 
-def test_what_training_refuses_is_refused(comments, image_files):
+def test_errors_of_training_are_raised(comments, image_files):
     with pytest.raises(
         ValueError,
         match=r"data\.augmentation='affine_flip': dataset 'digits' has no images\. Set it to 'none'\.",
@@ -392,7 +392,7 @@ def test_many_classes(tmp_path):
     assert "| class1 " in (tmp_path / "data.md").read_text()
 
 
-def test_a_long_text_is_one_line():
+def test_long_texts_are_cut_to_one_line():
     split = data.Split(texts("word\n" * 40), np.array([0], np.int32))
     report = dataset_report.text(described(data.Dataset(("a",), {"train": split})))
     assert f"    {('word ' * 18)[:89]}…" in report

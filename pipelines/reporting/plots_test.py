@@ -1,4 +1,4 @@
-"""The numbers behind the pictures against arithmetic, and the colors of the pictures."""
+"""The numbers of the plots by hand, and the colors of the plots."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -9,7 +9,7 @@ from rank4class.pipelines.reporting import plots
 
 
 def has_color(pixels, color):
-    """Whether a picture holds a patch of a color at full strength, one color step aside."""
+    """Returns whether an image has a patch of a color, up to one step of each channel."""
     wanted = 255 * np.array(to_rgb(color))
     return (np.abs(pixels - wanted).max(axis=2) <= 1.0).sum() > 100
 
@@ -18,7 +18,7 @@ def names(n):
     return [f"class {i}" for i in range(n)]
 
 
-def test_counts_hold_every_example_of_the_classes_shown():
+def test_counts_contain_every_example_of_the_shown_classes():
     rng = np.random.default_rng(0)
     labels, predicted = rng.integers(0, 7, [2, 500])
     counts = plots.confusion_counts(labels, predicted, np.arange(7))
@@ -29,11 +29,11 @@ def test_counts_hold_every_example_of_the_classes_shown():
             assert counts[true, wrong] == np.sum((labels == true) & (predicted == wrong))
 
 
-def test_a_class_that_is_not_shown_counts_as_another():
+def test_classes_that_are_not_shown_count_as_other():
     counts = plots.confusion_counts(
         np.array([1, 1, 1, 3, 4, 9]), np.array([1, 4, 9, 1, 1, 9]), np.array([1, 4])
     )
-    assert counts.tolist() == [[1, 1, 1], [1, 0, 0]]  # class 3 and class 9 have no row
+    assert counts.tolist() == [[1, 1, 1], [1, 0, 0]]  # classes 3 and 9 have no row
 
 
 def test_classes_that_are_only_predicted_have_empty_rows():
@@ -50,7 +50,7 @@ def test_the_classes_with_the_most_errors():
 
 
 @pytest.mark.parametrize("n", [1, 2, 4, 5, 6, 12, 13, 28, 1_000, 1_000_000])
-def test_the_bars_of_ranks_cover_all_ranks(n):
+def test_rank_bars_cover_all_ranks(n):
     edges = plots.rank_edges(n)
     assert (edges[0], edges[-1]) == (1, n + 1)
     assert (np.diff(edges) > 0).all()
@@ -58,7 +58,7 @@ def test_the_bars_of_ranks_cover_all_ranks(n):
     assert set(range(1, min(n, 5) + 1)) <= set(edges)
 
 
-def test_no_rank_is_dropped():
+def test_every_rank_is_counted():
     ranks = np.array([1, 1, 1, 2, 5, 6, 13, 14, 1_000, np.inf], np.float32)
     fractions = plots.rank_fractions(ranks, plots.rank_edges(1_000))  # 1, 2, 3, 4, 5, 6-13, 14-32, ...
     np.testing.assert_allclose(fractions, np.array([3, 1, 0, 0, 1, 2, 1, 0, 0, 0, 1, 1]) / 10)
@@ -66,14 +66,14 @@ def test_no_rank_is_dropped():
 
 
 @pytest.mark.parametrize("rank", [0.0, 4.0, -1.0])
-def test_a_rank_outside_the_classes_is_refused(rank):
+def test_ranks_outside_the_classes_are_refused(rank):
     with pytest.raises(ValueError, match=r"outside 1\.\.3"):
         plots.rank_histogram(np.array([1.0, rank]), 3)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("n", [1, 3, 13, 41, 400, 1_001])
-def test_a_matrix_of_any_size_is_a_picture(n):
+def test_confusion_matrices_of_any_size_are_drawn(n):
     labels = np.arange(n)
     pixels = plots.confusion_matrix(labels, labels[::-1], names(n))
     assert (pixels.dtype, pixels.ndim, pixels.shape[2]) == (np.uint8, 3, 3)
@@ -81,16 +81,16 @@ def test_a_matrix_of_any_size_is_a_picture(n):
     np.testing.assert_array_equal(pixels, plots.confusion_matrix(labels, labels[::-1], names(n)))
 
 
-def test_a_million_classes_take_no_matrix_of_a_million():
+def test_confusions_of_a_million_classes():
     labels = np.array([999_999, 5, 5], np.int64)
     pixels = plots.confusion_matrix(labels, labels - 1, [""] * 1_000_000)
     assert max(pixels.shape) <= 1_700
 
 
-def test_right_is_blue_and_wrong_is_orange():
-    labels, others = np.arange(3), np.array([1, 2, 0])
-    # The key holds a line of either at full strength, 25 pixels wide; a cell holds 100 x 100.
-    right, wrong = (plots.confusion_matrix(labels, guess, names(3)) for guess in (labels, others))
+def test_correct_is_blue_and_errors_are_orange():
+    labels, errors = np.arange(3), np.array([1, 2, 0])
+    # The legend has a line of both colors, 25 pixels wide; a cell has 100 x 100 pixels.
+    right, wrong = (plots.confusion_matrix(labels, guess, names(3)) for guess in (labels, errors))
     for pixels, present, absent in (
         (right, plots.RIGHT, plots.WRONG),
         (wrong, plots.WRONG, plots.RIGHT),
@@ -99,7 +99,7 @@ def test_right_is_blue_and_wrong_is_orange():
         assert not has_color(pixels, absent)
 
 
-def test_a_class_without_an_example_is_an_empty_row():
+def test_classes_without_examples_have_empty_rows():
     with np.errstate(all="raise"):
         fractions = plots.row_fractions(
             plots.confusion_counts(np.array([0, 2]), np.array([0, 0]), np.arange(3))
@@ -121,18 +121,18 @@ def test_infinite_ranks_have_a_bar():
         ([0, 1], [0], "differs from"),
     ],
 )
-def test_an_id_outside_the_classes_is_refused(labels, predicted, message):
+def test_ids_outside_the_classes_are_refused(labels, predicted, message):
     with pytest.raises(ValueError, match=message):
         plots.confusion_matrix(labels, predicted, names(3))
 
 
-def test_names_are_drawn_as_they_are():
+def test_names_are_drawn_without_markup():
     odd = ["$\\frac{$", "a\tb\nc", "\\alpha", "n" * 500]
     pixels = plots.confusion_matrix([0, 1, 2, 3], [0, 1, 2, 3], odd)
     assert max(pixels.shape) <= 1_700
 
 
-def test_drawing_leaves_no_figure_behind():
+def test_drawing_closes_all_figures():
     before = plt.get_fignums()
     plots.confusion_matrix([0], [0], names(2))
     plots.rank_histogram(np.array([1.0]), 2)
@@ -142,7 +142,7 @@ def test_drawing_leaves_no_figure_behind():
 PROBABILITIES = np.array([[0.0, 0.7, 0.3, 0.0, 0.0], [0.0, 0.1, 0.9, 0.0, 0.0], [0.0, 0.5, 0.5, 0.0, 0.0]])
 
 
-def test_counts_that_training_does_not_know_stand_out():
+def test_counts_missing_in_training_are_highlighted():
     known = np.array([1, 2, 2])
     pixels = plots.count_distributions(PROBABILITIES, [1, 2, 1], known)
     assert has_color(pixels, plots.RIGHT)
@@ -154,7 +154,7 @@ def test_counts_that_training_does_not_know_stand_out():
 
 
 @pytest.mark.nightly
-def test_probabilities_that_are_not_finite_are_noted():
+def test_probabilities_that_are_not_finite():
     broken = np.where([[True], [False], [False]], np.nan, PROBABILITIES)
     pixels = plots.count_distributions(broken, [1, 2, 1], np.array([1, 2]))
     assert (pixels.shape != plots.count_distributions(PROBABILITIES, [1, 2, 1], np.array([1, 2])).shape) or (
@@ -164,7 +164,7 @@ def test_probabilities_that_are_not_finite_are_noted():
 
 
 @pytest.mark.nightly
-def test_many_counts_are_summed_up():
+def test_many_counts_are_binned():
     probabilities = np.full([2, 1001], 1 / 1001)
     assert plots.count_distributions(probabilities, [1, 3], np.array([1, 3])).shape[1] < 1500
     assert plots.count_distributions(PROBABILITIES[:1, :2] / 0.7, [1], np.array([1])).any()

@@ -33,44 +33,49 @@ ndcg@5 (%)      90.00  [88.00, 92.00]        1.23  90.00  [88.00, 92.00]  1.23""
 
 def test_a_grids_table_by_hand():
     runs = [run("mse", 0, 3.0, 90.0), run("mse", 1, 5.0, 91.0), run("softmax", 0, 2.0, 80.0)]
-    half = scipy.stats.t.ppf(0.975, 1)  # of two values a, b: t * |a - b| / 2
+    half = scipy.stats.t.ppf(0.975, 1)  # t * |a - b| / 2 for two values a, b
     assert sweep_report.grid_table(runs) == [
         ["loss", "interaction", "top1_error", "ndcg@5"],
         ["mse", "dot", f"4.00 ± {half:.2f}", f"90.50* ± {half / 2:.2f}"],
-        ["softmax", "dot", "2.00* [1.00, 3.00]", "80.00 [78.00, 82.00]"],  # of one seed over the examples
+        [
+            "softmax",
+            "dot",
+            "2.00* [1.00, 3.00]",
+            "80.00 [78.00, 82.00]",
+        ],  # one seed: interval over the examples
     ]
 
 
-def test_seeds_of_one_value_have_the_interval_over_the_examples():
+def test_seeds_of_equal_values_have_the_interval_over_examples():
     runs = [run("mse", 0, 0.0, 90.0), run("mse", 1, 0.0, 91.0)]
     runs[1].results["test"]["intervals"]["top1_error"] = [-0.5, 1.5]
     table = sweep_report.grid_table(runs)
     half = scipy.stats.t.ppf(0.975, 1) / 2
-    assert table[1] == ["mse", "dot", "0.00 [-1.00, 1.50]", f"90.50 ± {half:.2f}"]  # one row has no best
+    assert table[1] == ["mse", "dot", "0.00 [-1.00, 1.50]", f"90.50 ± {half:.2f}"]  # a single row has no star
     runs[1].results["test"]["intervals"]["top1_error"] = None
     assert sweep_report.grid_table(runs)[1][2] == "0.00 no interval"
 
 
-def test_a_metric_without_an_interval_says_so():
+def test_metrics_without_an_interval():
     one = run("mse", 0, 3.25, 90.0)
     one.results["test"]["intervals"]["top1_error"] = None
     assert "3.25  no interval      1.23" in tables.results_table({"test": one.results["test"]})
 
 
-def test_the_interval_is_scipys():
+def test_intervals_equal_scipys():
     values = np.random.default_rng(0).normal(size=5)
     mean, half = statistics.mean_and_half_width(values)
     low, high = scipy.stats.t.interval(0.95, 4, loc=values.mean(), scale=scipy.stats.sem(values))
     np.testing.assert_allclose([mean - half, mean + half], [low, high])
 
 
-def test_equal_means_share_the_star():
+def test_all_best_means_have_a_star():
     rows = sweep_report.grid_table([run("mse", 0, 2.001, 80.0), run("softmax", 0, 1.999, 70.0)])
     assert [row[2].split()[0] for row in rows[1:]] == ["2.00*", "2.00*"]
 
 
-def test_what_a_figure_says_of_its_interval_is_drawn(tmp_path, monkeypatch):
-    """The points and bars by hand: of two seeds those over the seeds, of one those over the examples."""
+def test_error_bars_equal_the_intervals(tmp_path, monkeypatch):
+    """Two seeds: interval over the seeds. One seed: interval over the examples."""
     names = [f"ndcg@{k}" for k in (1, 2, 5)]
 
     def of(loss, seed, *values):

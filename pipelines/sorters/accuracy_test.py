@@ -1,4 +1,4 @@
-"""What rank functions are measured by, against the definition."""
+"""The errors of rank functions against their definitions."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def _few_vectors(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["exact", "handcrafted", "equivariant", "soft_sort"])
-def test_errors_are_those_of_the_definition(name):
+def test_errors_by_definition(name):
     rank_fn = rank_functions.get(name, 10)
     result = accuracy.errors(rank_fn, 10)
     scores, ranks = score_vectors.held_out("test", 10)
@@ -27,7 +27,7 @@ def test_errors_are_those_of_the_definition(name):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["exact", "handcrafted", "equivariant"])
-def test_prediction_after_a_move_is_value_plus_gradient(name):
+def test_predictions_after_a_move_are_value_plus_gradient(name):
     rank_fn = rank_functions.get(name, 6)
     scores = tf.constant(score_vectors.held_out("test", 6)[0])
     moves = score_vectors.moves(scores, [6, 0], 1.0)
@@ -50,7 +50,7 @@ def test_tables():
     for rows in tables.values():
         assert [row[0] for row in rows[1:]] == ["exact", "cnn", "equivariant"]
         assert [row[1] for row in rows[1:]] == ["0", "87,361", "1"]
-        assert rows[2][3] == "-"  # there is no CNN for 11
+        assert rows[2][3] == "-"  # no shipped CNN has length 11
     (ranks, moved) = tables.values()
     assert ranks[1][2] == "0.00000 [0.00000, 0.00000]"
     assert float(moved[3][2].split()[0]) < float(moved[1][2].split()[0])  # the gradient helps
@@ -61,10 +61,10 @@ def test_tables():
 
 
 @pytest.mark.nightly
-def test_places_off_are_those_of_the_definition():
+def test_places_off_by_definition():
     rng = np.random.default_rng(0)
     scores = rng.normal(size=[600, 11]).astype(np.float32)
-    scores[0, :6], scores[1] = 9.0, 1.0  # ties in place 3.5, and in 6
+    scores[0, :6], scores[1] = 9.0, 1.0  # ties with ranks 3.5 and 6
     rank_fn = rank_functions.get("soft_sort", 11)
     result = accuracy.places_off(rank_fn, scores)
     off = np.abs(rank_fn(scores).numpy() - scipy.stats.rankdata(-scores, axis=1))
@@ -81,7 +81,7 @@ def test_places_off_are_those_of_the_definition():
 
 
 def write_scores(path, drawn, **changes):
-    """Writes what scripts.evaluate writes of scores."""
+    """Writes scores as scripts.evaluate does."""
     size, n = np.shape(drawn)
     arrays = {
         "scores": np.array(drawn, np.float32),
@@ -109,7 +109,10 @@ def test_the_table_of_a_run(tmp_path):
     path = write_scores(tmp_path / "constant.npz", np.ones([3, 4]))
     rows = accuracy.table_of_run(["exact", "cnn"], path)
     assert rows[0][1:] == ["1", "2-3", "4"]
-    assert rows[1:] == [["exact", "-", "0.00 [0.00, 0.00]", "-"], ["cnn", "-", "-", "-"]]  # no CNN for 4
+    assert rows[1:] == [
+        ["exact", "-", "0.00 [0.00, 0.00]", "-"],
+        ["cnn", "-", "-", "-"],
+    ]  # no shipped CNN has length 4
 
 
 @pytest.mark.parametrize(
@@ -124,13 +127,13 @@ def test_the_table_of_a_run(tmp_path):
         (np.ones([2, 3]), {"metrics": None}, "damaged"),
     ],
 )
-def test_scores_that_say_nothing(tmp_path, scores, changes, message):
+def test_invalid_scores(tmp_path, scores, changes, message):
     path = write_scores(tmp_path / "predictions.npz", scores, **changes)
     with pytest.raises(ValueError, match=message):
         accuracy.table_of_run(["exact"], path)
 
 
-def test_a_table_of_what_is_not_there(tmp_path):
+def test_tables_of_unknown_rank_functions(tmp_path):
     with pytest.raises(FileNotFoundError, match="Write it with scripts.evaluate --output=FOLDER"):
         accuracy.table_of_run(["exact"], str(tmp_path / "predictions.npz"))
     path = write_scores(tmp_path / "predictions.npz", np.ones([2, 3]))
@@ -139,9 +142,9 @@ def test_a_table_of_what_is_not_there(tmp_path):
 
 
 @pytest.mark.nightly
-def test_the_commands_of_what_is_shipped():
+def test_commands_of_shipped_sorters():
     commands = accuracy.commands(["handcrafted", "cnn", "equivariant"])
     of_cnns = [f"cnn, n = {n}" for n in (10, 28, 100)]
-    assert list(commands) == [*of_cnns, "equivariant, n = 100"]  # that once
+    assert list(commands) == [*of_cnns, "equivariant, n = 100"]  # one command for all lengths
     for command in commands.values():
         assert command.startswith("python -m rank4class.scripts.train_sorter ")

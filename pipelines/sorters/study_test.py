@@ -1,4 +1,4 @@
-"""Tasks for losses on ranks: the baseline by brute force, and each task from its data to its table."""
+"""Studies of losses on ranks: the baseline by brute force, and each study from data to table."""
 
 import dataclasses
 import itertools
@@ -21,7 +21,7 @@ def _one_rate(monkeypatch):
 
 
 def hinge_by_brute_force(scores, labels):
-    """The highest over all rankings of what the definition says."""
+    """Returns the maximum of the definition over all rankings."""
     relevant, others = (np.flatnonzero(labels == value) for value in (1, 0))
     pairs = len(relevant) * len(others)
     worst = -np.inf
@@ -55,28 +55,28 @@ def test_shipped_sorters_have_the_errors_in_their_files(name, n):
 
 def test_the_triplet_of_scores():
     scores = tf.constant([[0.9, 0.1], [0.8, 0.5]])
-    # Rows: 0.1 is far below 0.9, 0.8 is above 0.5. Columns: 0.8 comes near 0.9, 0.1 is far below 0.5.
+    # Rows: 0.1 is far below 0.9, 0.8 is above 0.5. Columns: 0.8 is near 0.9, 0.1 is far below 0.5.
     results = study.score_triplet(scores)
     np.testing.assert_allclose(results, [0.0 + 0.1, 0.5 + 0.0], atol=1e-6)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", study.STUDIES)
-def test_each_task_from_its_data_to_its_table(name, tmp_path):
-    whole = study.STUDIES[name]()
+def test_studies_from_data_to_table(name, tmp_path):
+    full = study.STUDIES[name]()
 
-    def some(seed):
-        return {part: tuple(x[:200] for x in arrays) for part, arrays in whole.load(seed).items()}
+    def load_some(seed):
+        return {part: tuple(x[:200] for x in arrays) for part, arrays in full.load(seed).items()}
 
-    task = dataclasses.replace(whole, epochs=2, load=some)
+    task = dataclasses.replace(full, epochs=2, load=load_some)
     lines = []
     results = study.run(task, ["handcrafted"], str(tmp_path), seeds=(0, 1), log=lines.append)
     assert list(results) == [*task.plain, *(f"{loss}@handcrafted" for loss in task.ranked)]
-    assert len(lines) == 2 * len(results)  # a line for the rate that was tried, and one for the best
-    header, first, *others = study.table(task, results)
+    assert len(lines) == 2 * len(results)  # one for the rate, and one for the best rate
+    header, first, *rest = study.table(task, results)
     assert header[1] == task.measures[0]
     assert first[-1] == "-"
-    for row in others:
+    for row in rest:
         assert "±" in row[-1]
     for measures in results.values():
         for values in measures.values():
@@ -84,7 +84,7 @@ def test_each_task_from_its_data_to_its_table(name, tmp_path):
             assert np.isfinite(values).all()
 
 
-def test_a_rank_function_that_is_not_there_is_told_before_anything_is_trained(monkeypatch):
+def test_errors_before_training(monkeypatch):
     task = dataclasses.replace(study.STUDIES["spearman"](), load=None)
     with pytest.raises(ValueError, match=r"rank_fn='bubble': unknown\. There are: sigmoid,"):
         study.run(task, ["equivariant", "bubble"], "nowhere")
@@ -98,42 +98,42 @@ def test_a_rank_function_that_is_not_there_is_told_before_anything_is_trained(mo
 @pytest.mark.parametrize(
     ("values", "tried", "best"),
     [
-        ([0, 1, 2, 5, 4, 3, 9], [2, 3, 4], 3),  # what is not beside the best is not tried
+        ([0, 1, 2, 5, 4, 3, 9], [2, 3, 4], 3),  # only neighbours of the best are tried
         ([0, 6, 5, 4, 3, 2, 1], [0, 1, 2, 3, 4], 1),
-        ([0, 1, 2, 3, 4, 5, 6], [2, 3, 4, 5, 6], 6),  # the end is the end
+        ([0, 1, 2, 3, 4, 5, 6], [2, 3, 4, 5, 6], 6),  # the best is the last
         ([-np.inf] * 4 + [1, -np.inf, 0], [2, 3, 4, 5], 4),
         ([7], [0], 0),
     ],
 )
-def test_a_learning_rate_is_climbed_to(values, tried, best):
+def test_search_learning_rate(values, tried, best):
     seen = []
 
-    def of_rate(i):
+    def train_at(i):
         seen.append(i)
         return values[i]
 
-    assert study.search_learning_rate(of_rate, float, range(len(values))) == (best, values[best])
+    assert study.search_learning_rate(train_at, float, range(len(values))) == (best, values[best])
     assert sorted(seen) == tried
 
 
 @pytest.mark.nightly
 def test_finished_trainings_are_not_repeated(monkeypatch, tmp_path):
     task = dataclasses.replace(study.STUDIES["spearman"](), epochs=1)
-    whole = study.run(task, ["handcrafted"], str(tmp_path / "whole"), seeds=(0, 1), log=[].append)
+    undisturbed = study.run(task, ["handcrafted"], str(tmp_path / "undisturbed"), seeds=(0, 1), log=[].append)
     trained, train = [], study._train
 
-    def killed_at_the_fourth(task, name, rank_fn, parts, rate, seed):
+    def kill_at_the_fourth(task, name, rank_fn, parts, rate, seed):
         trained.append((name, seed))
         if len(trained) == 4:
             raise KeyboardInterrupt
         return train(task, name, rank_fn, parts, rate, seed)
 
-    monkeypatch.setattr(study, "_train", killed_at_the_fourth)
+    monkeypatch.setattr(study, "_train", kill_at_the_fourth)
     folder = str(tmp_path / "killed")
     with pytest.raises(KeyboardInterrupt):
         study.run(task, ["handcrafted"], folder, seeds=(0, 1), log=[].append)
     results = study.run(task, ["handcrafted"], folder, seeds=(0, 1), log=[].append)
-    assert results == whole
+    assert results == undisturbed
     assert trained == [
         *[("mse", 0), ("mse", 1), ("l1", 0), ("l1", 1)],
         *[("l1", 1), ("spearman", 0), ("spearman", 1)],
@@ -151,7 +151,7 @@ def test_finished_trainings_are_not_repeated(monkeypatch, tmp_path):
 
 
 @pytest.mark.nightly
-def test_a_rate_that_leads_nowhere_loses(monkeypatch, tmp_path):
+def test_diverging_rates_are_not_selected(monkeypatch, tmp_path):
     monkeypatch.setattr(study, "LEARNING_RATES", (0.01, 1e30))
     task = dataclasses.replace(study.STUDIES["spearman"](), plain=("mse",), ranked=(), epochs=2)
     lines = []
@@ -173,7 +173,7 @@ def test_one_seed_has_no_interval(tmp_path):
 
 
 @pytest.mark.nightly
-def test_several_labels_of_vectors(tmp_path):
+def test_multi_label(tmp_path):
     experiment = config.Experiment(
         data=config.Data(name="embedded_digits", features="rbm", num_examples=300),
         encoder=config.Encoder(name="identity"),
@@ -189,7 +189,7 @@ def test_several_labels_of_vectors(tmp_path):
     chance = 100 * labels.mean()
     for measures in results.values():
         assert measures["map"][0] > chance + 5
-    # Beside the cross entropy, a loss on ranks weighs its share.
+    # The loss on ranks is added to the cross entropy with its weight.
     scores, some = tf.random.normal([100, 10], seed=0), tf.constant(labels[:100])
     rank_fn = rank_functions.get("equivariant", 100)
     plain = task.loss("sigmoid_cross_entropy", None, 0.0)(some, scores)
@@ -204,7 +204,7 @@ def test_several_labels_of_vectors(tmp_path):
 
 
 @pytest.mark.nightly
-def test_training_helps_every_task():
+def test_training_improves_every_task():
     for name, loss, rank_fn in [
         ("spearman", "spearman", "equivariant"),
         ("map", "map_precision", "handcrafted"),

@@ -1,4 +1,4 @@
-"""Training a sorter: what it learns, what it leaves, and a resume to the bit."""
+"""Training a sorter: its files, its results, and resumes to the same bits."""
 
 import dataclasses
 import json
@@ -27,7 +27,7 @@ def small(**changes):
 
 @pytest.fixture(scope="module", autouse=True)
 def _small():
-    """Makes the vectors few and the networks small: what is tested is how they are trained."""
+    """Reduces the numbers of vectors and the sizes of networks."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "EPOCH", 1_000)
         patch.setattr(training.score_vectors, "HELD_OUT", {"validation": 50, "test": 100})
@@ -37,15 +37,15 @@ def _small():
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """Trains a sorter without a break; returns its experiment, its folder and its results."""
+def undisturbed(tmp_path_factory):
+    """Trains a sorter without interruption; returns its experiment, folder and results."""
     experiment = small(epochs=3.0, checkpoint_steps=3)
-    path = tmp_path_factory.mktemp("whole") / "run"
+    path = tmp_path_factory.mktemp("undisturbed") / "run"
     return experiment, path, training.train(experiment, str(path), progress=False)
 
 
-def test_a_trained_sorter_and_its_files(whole):
-    experiment, path, results = whole
+def test_training_writes_its_files(undisturbed):
+    experiment, path, results = undisturbed
     history = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in history] == [10, 20, 30]
     assert history[-1]["loss"] < history[0]["loss"]
@@ -55,21 +55,21 @@ def test_a_trained_sorter_and_its_files(whole):
     assert results["test"]["l1@10"] == pytest.approx(np.abs(again(scores) - ranks).mean(), rel=1e-4)
     low, high = results["test"]["intervals"]["l1@10"]
     assert low < results["test"]["l1@10"] < high
-    assert training.train(experiment, str(path)) == results  # finished already
+    assert training.train(experiment, str(path)) == results  # already finished
     assert "l1@10" in training.results_table(results)
     events = EventAccumulator(str(path / "tensorboard")).Reload()
     assert "test/sweep_10" in events.Tags()["tensors"]
 
 
 @pytest.mark.parametrize("sorter", sorters.LEARNED)
-def test_the_defaults_of_the_command_can_be_trained(sorter):
+def test_defaults_of_the_command_are_valid(sorter):
     sorter_config.check(SorterExperiment(sorter=sorter, move=sorter_config.default_move(sorter)))
     assert sorter_config.LEARNED == sorters.LEARNED
 
 
 @pytest.mark.nightly
-def test_a_run_that_is_interrupted_goes_on_to_the_same_end(whole, tmp_path, monkeypatch, assert_same_run):
-    experiment, path, _ = whole
+def test_interrupted_runs_resume_to_the_same_bits(undisturbed, tmp_path, monkeypatch, assert_same_run):
+    experiment, path, _ = undisturbed
     save = TrainState.save
 
     def save_and_stop(state):
@@ -91,7 +91,7 @@ def test_a_run_that_is_interrupted_goes_on_to_the_same_end(whole, tmp_path, monk
     [small(sorter="lstm", move=0.0, sizes=(4,)), small(sorter="cnn", sizes=(4, 6))],
     ids=lambda experiment: f"{experiment.sorter} {experiment.sizes} {experiment.move}",
 )
-def test_every_network_goes_on_from_a_checkpoint_to_the_same_end(
+def test_every_network_resumes_from_a_checkpoint_to_the_same_bits(
     tmp_path, monkeypatch, assert_same_run, experiment
 ):
     experiment.epochs, experiment.batch_size = 0.1, 10
@@ -101,19 +101,19 @@ def test_every_network_goes_on_from_a_checkpoint_to_the_same_end(
     def save_and_copy(state):
         save(state)
         if state.progress.step == 6:
-            shutil.copytree(tmp_path / "whole", tmp_path / "killed")
+            shutil.copytree(tmp_path / "undisturbed", tmp_path / "killed")
 
     with monkeypatch.context() as patch:
         patch.setattr(TrainState, "save", save_and_copy)
-        training.train(experiment, str(tmp_path / "whole"), progress=False)
+        training.train(experiment, str(tmp_path / "undisturbed"), progress=False)
     training.train(experiment, str(tmp_path / "killed"), progress=False)
     assert RunDirectory(str(tmp_path / "killed"), SorterExperiment).sessions()[-1]["from_step"] == 6
-    assert_same_run(tmp_path / "whole", tmp_path / "killed")
+    assert_same_run(tmp_path / "undisturbed", tmp_path / "killed")
 
 
 @pytest.mark.nightly
-def test_replicas_learn_as_one_device(whole, tmp_path, mirrored):
-    experiment, _, one = whole
+def test_replicas_equal_one_device(undisturbed, tmp_path, mirrored):
+    experiment, _, one = undisturbed
     two = training.train(experiment, str(tmp_path / "two"), strategy=mirrored, progress=False)
     assert two["test"]["l1@10"] == pytest.approx(one["test"]["l1@10"], rel=1e-4)
 
@@ -129,7 +129,7 @@ def test_extrapolation_from_value_and_gradient(name):
     np.testing.assert_allclose(result, sorter(scores) + slope, atol=5e-3)
 
 
-def test_the_sweep_moves_one_score_past_the_others():
+def test_sweep_of_one_score():
     lists, ranks = training.sweep(sorters.get("exact"), 9, points=101)
     assert (lists[:, 1:] == lists[:1, 1:]).all()
     np.testing.assert_allclose(lists[:, 0], np.linspace(-1, 1, 101), rtol=1e-6)
@@ -156,14 +156,14 @@ def test_the_sweep_moves_one_score_past_the_others():
         ),
     ],
 )
-def test_mistakes(changes, message, tmp_path):
+def test_errors(changes, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         training.train(small(**changes), str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
-def test_the_folder_of_another_sorter(whole, tmp_path):
-    experiment, trained, _ = whole
+def test_the_folder_of_another_sorter(undisturbed, tmp_path):
+    experiment, trained, _ = undisturbed
     path = shutil.copytree(trained, tmp_path / "run")
     with pytest.raises(ValueError, match="holds another experiment: move is 1.0 there and 2.0 here"):
         training.train(dataclasses.replace(experiment, move=2.0), str(path))
@@ -177,7 +177,7 @@ def test_the_folder_of_another_sorter(whole, tmp_path):
         training.train(experiment, "")
 
 
-def test_its_command_trains_the_same():
+def test_command_has_the_same_experiment():
     experiment = small(sizes=(10, 28), sorter="lstm", move=0.0)
     assert experiment.command == (
         "python -m rank4class.scripts.train_sorter --sorter=lstm --sizes=10,28 --learning_rate=0.05 "
@@ -186,7 +186,7 @@ def test_its_command_trains_the_same():
 
 
 @pytest.mark.nightly
-def test_a_diverging_sorter_says_so(tmp_path):
+def test_diverging_sorters(tmp_path):
     experiment = small(optimizer=config.Optimizer(learning_rate=1e30), epochs=1.0)
     with pytest.raises(FloatingPointError, match="loss 'l1' is nan at step 2, .*the vectors of step 2"):
         training.train(experiment, str(tmp_path / "run"), progress=False)

@@ -1,4 +1,4 @@
-"""Checkpoints that were cut, changed, of another model, or half written when the process was killed."""
+"""Checkpoints that are cut, changed, of another model, or incomplete after a kill."""
 
 import os
 import pathlib
@@ -25,7 +25,7 @@ def written(folder, *steps):
 
 
 @pytest.mark.parametrize("scheme", ["", "ram://"])
-def test_the_newest_is_restored(tmp_path, scheme):
+def test_restore_reads_the_newest(tmp_path, scheme):
     folder = scheme + str(tmp_path / "partial-step-of" / "last")
     assert written(folder, 5, 20, 100).steps() == [5, 20, 100]
     variable, checkpoints = counter(folder)
@@ -38,7 +38,7 @@ def test_the_newest_is_restored(tmp_path, scheme):
     assert len(files.names_in(folder)) == 4
 
 
-def test_there_may_be_none(tmp_path):
+def test_folder_without_checkpoints(tmp_path):
     _, checkpoints = counter(tmp_path / "last")
     assert checkpoints.steps() == []
     assert checkpoints.read_newest() is None
@@ -64,7 +64,7 @@ def flip(path):
         (".index", lambda path: path.write_bytes(b"")),
     ],
 )
-def test_a_torn_one_is_passed_over_and_set_aside(tmp_path, caplog, suffix, damage):
+def test_damaged_checkpoints_are_skipped_and_set_aside(tmp_path, caplog, suffix, damage):
     written(tmp_path, 5, 20)
     damage(tmp_path / f"step-20{suffix}")
     variable, checkpoints = counter(tmp_path)
@@ -74,13 +74,13 @@ def test_a_torn_one_is_passed_over_and_set_aside(tmp_path, caplog, suffix, damag
     assert "going back to the one before" in caplog.text
     assert checkpoints.steps() == [5]
     assert "unreadable-step-20.index" in os.listdir(tmp_path)
-    checkpoints.write(20)  # it may be written anew
+    checkpoints.write(20)  # it can be written again
     assert checkpoints.steps() == [5, 20]
     checkpoints.keep([20])
     assert "unreadable-step-20.index" in os.listdir(tmp_path)
 
 
-def test_one_of_another_model_is_passed_over(tmp_path, caplog):
+def test_checkpoints_of_another_model_are_skipped(tmp_path, caplog):
     written(tmp_path, 5)
     _, other = counter(tmp_path, shape=(7,))
     other.write(30)
@@ -92,7 +92,7 @@ def test_one_of_another_model_is_passed_over(tmp_path, caplog):
     assert "step-40 is of another run: " in caplog.text
 
 
-def test_where_none_is_good_nothing_is_begun_anew(tmp_path):
+def test_restore_fails_if_all_checkpoints_are_damaged(tmp_path):
     written(tmp_path, 5, 20)
     for path in tmp_path.glob("*.data*"):
         cut(path)
@@ -116,7 +116,7 @@ def test_incomplete_checkpoints_are_ignored_and_removed(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["step-5.data-00000-of-00001", "step-5.index"]
 
 
-def test_a_write_that_fails_leaves_the_others(tmp_path, monkeypatch):
+def test_failed_writes_keep_other_checkpoints(tmp_path, monkeypatch):
     checkpoints = written(tmp_path, 5)
 
     def full(_, prefix):
@@ -129,17 +129,17 @@ def test_a_write_that_fails_leaves_the_others(tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == ["step-5.data-00000-of-00001", "step-5.index"]
 
 
-def test_a_kill_while_one_is_written_again_leaves_the_one_before(tmp_path, monkeypatch):
+def test_kill_while_a_checkpoint_is_written_again(tmp_path, monkeypatch):
     checkpoints = written(tmp_path, 5, 20)
     renamed, rename = [], tf.io.gfile.rename
 
-    def killed_at_the_second(source, target, **kwargs):
+    def kill_at_the_second(source, target, **kwargs):
         renamed.append(target)
         if len(renamed) == 2:
             raise KeyboardInterrupt
         rename(source, target, **kwargs)
 
-    monkeypatch.setattr(tf.io.gfile, "rename", killed_at_the_second)
+    monkeypatch.setattr(tf.io.gfile, "rename", kill_at_the_second)
     with pytest.raises(KeyboardInterrupt):
         checkpoints.write(20)
     monkeypatch.undo()
@@ -150,7 +150,7 @@ def test_a_kill_while_one_is_written_again_leaves_the_one_before(tmp_path, monke
     assert sorted(os.listdir(tmp_path)) == ["step-5.data-00000-of-00001", "step-5.index"]
 
 
-def test_a_worker_that_does_not_write_leaves_no_file(tmp_path):
+def test_workers_that_do_not_write(tmp_path):
     written(tmp_path, 5)
     _, checkpoints = counter(tmp_path, writes=False)
     assert checkpoints.read_newest() == 5
@@ -160,4 +160,4 @@ def test_a_worker_that_does_not_write_leaves_no_file(tmp_path):
     cut(tmp_path / "step-5.data-00000-of-00001")
     written(tmp_path, 1)
     assert checkpoints.read_newest() == 1
-    assert checkpoints.steps() == [1, 5]  # it sets nothing aside either
+    assert checkpoints.steps() == [1, 5]  # and sets no checkpoint aside

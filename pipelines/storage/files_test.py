@@ -28,11 +28,11 @@ def test_writing_and_reading(folder):
     assert files.names_in(folder) == []
 
 
-def test_a_folder_that_is_not_there_holds_nothing(folder):
+def test_missing_folders(folder):
     assert files.names_in(os.path.join(folder, "nowhere")) == []
 
 
-def test_a_failed_write_leaves_the_old_content(tmp_path, monkeypatch):
+def test_failed_writes_keep_the_old_content(tmp_path, monkeypatch):
     path = str(tmp_path / "x.json")
     files.write(path, "old")
 
@@ -59,7 +59,7 @@ def test_local_paths():
     assert not files.is_local("gs://bucket/x")
 
 
-def test_json_holds_no_number_that_is_not_finite():
+def test_json_of_numbers_that_are_not_finite():
     value = {"a": [1.5, float("nan"), {"b": -float("inf")}], "c": (1, None, "Infinity"), "d": True}
     expected = {"a": [1.5, None, {"b": None}], "c": [1, None, "Infinity"], "d": True}
     assert json.loads(files.to_json(value, indent=2), parse_constant=pytest.fail) == expected

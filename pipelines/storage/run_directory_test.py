@@ -1,4 +1,4 @@
-"""A run's folder: damaged files are named, and folders of other commands are refused."""
+"""Run directories: errors of damaged files, and of folders of other commands."""
 
 import json
 import pathlib
@@ -36,20 +36,20 @@ DAMAGES = {
         ("sessions.jsonl", lambda run: run.sessions()),
     ],
 )
-def test_a_damaged_file_is_named(tmp_path, name, read, damage):
+def test_damaged_files(tmp_path, name, read, damage):
     content, message = DAMAGES[damage]
     (tmp_path / name).write_text(content)
     with pytest.raises(ValueError, match=f"{tmp_path / name}.* ?({message})"):
         read(RunDirectory(tmp_path))
 
 
-def test_results_of_no_run_are_refused(tmp_path):
+def test_invalid_results(tmp_path):
     (tmp_path / "results.json").write_text('{"steps": 3}')
     with pytest.raises(ValueError, match="results.json: no results of a finished run. Restore it, or remove"):
         RunDirectory(tmp_path).results()
 
 
-def test_values_that_are_no_numbers_are_read_back(tmp_path):
+def test_values_that_are_not_finite(tmp_path):
     run = RunDirectory(tmp_path)
     run.write_history([{"step": 1, "ndcg@5": float("inf")}])
     assert run.history() == [{"step": 1, "ndcg@5": float("inf")}]
@@ -85,7 +85,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("folder", FOLDERS)
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_folder_of_another_command_is_refused(tmp_path, folder, command):
+def test_folders_of_other_commands_are_refused(tmp_path, folder, command):
     path = tmp_path / "folder"
     FOLDERS[folder](path)
     before = sorted(tmp_path.rglob("*"))
@@ -101,7 +101,7 @@ def test_a_folder_of_another_command_is_refused(tmp_path, folder, command):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_other_folders_may_be_written_to(tmp_path):
+def test_folders_with_other_files(tmp_path):
     for kind in ("training", "sweep", "study of sorters"):
         assert check_folder(tmp_path / "new", kind) == str(tmp_path / "new")
         assert check_folder(pathlib.Path("new"), kind) == "new"

@@ -1,4 +1,4 @@
-"""Models that know how many classes an example has: from the experiment to its figures."""
+"""Models of the number of classes: from the experiment to its metrics."""
 
 import dataclasses
 
@@ -21,7 +21,7 @@ PRIORS = {
     "fixed": {"probabilities": (0.0, 0.25, 0.25, 0.25, 0.25)},
     "poisson_binomial": {},
 }
-# How each is trained.
+# Changes of the experiment for each prior.
 TRAINED = {
     "learned": {
         "epochs": 10.0,
@@ -59,7 +59,7 @@ def outputs_of(experiment, loaded, model):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", PRIORS)
-def test_every_prior_trains_and_is_judged(tmp_path, loaded, name):
+def test_every_prior_trains_and_is_evaluated(tmp_path, loaded, name):
     loss = "sigmoid_cross_entropy" if name == "poisson_binomial" else "n_choose_k"
     experiment = digits(
         count_prior=config.CountPrior(name=name, **PRIORS[name]),
@@ -72,12 +72,12 @@ def test_every_prior_trains_and_is_judged(tmp_path, loaded, name):
     _, again, model, _ = rank_training.restore(path)
     outputs, labels = outputs_of(experiment, again, model)
     sizes = np.sum(labels, axis=1).astype(int)
-    law = np.exp(outputs.log_counts)
-    np.testing.assert_allclose(law.sum(axis=1), 1.0, rtol=1e-4)
+    probabilities = np.exp(outputs.log_counts)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-4)
     if name == "poisson_binomial":
         each = np.sum(tf.nn.sigmoid_cross_entropy_with_logits(labels, outputs.scores), axis=1)
     else:
-        each = losses.n_choose_k(outputs.scores, labels) - np.log(law[np.arange(60), sizes])
+        each = losses.n_choose_k(outputs.scores, labels) - np.log(probabilities[np.arange(60), sizes])
     assert results["test"]["nll"] == pytest.approx(np.mean(each), rel=1e-4)
     low, high = results["test"]["intervals"]["nll"]
     assert low < results["test"]["nll"] < high
@@ -89,17 +89,17 @@ def test_every_prior_trains_and_is_judged(tmp_path, loaded, name):
         assert last["loss"] < 0.5 * first["loss"]
         _, again, model, _ = rank_training.restore(path, "last")
         outputs, _ = outputs_of(experiment, again, model)
-        # No training image has no digit.
+        # Every training image has a digit.
         assert np.exp(outputs.log_counts)[:, 0].mean() < 0.1
 
 
-def test_the_empirical_prior_is_the_training_examples_shares(loaded):
+def test_empirical_prior_equals_training_frequencies(loaded):
     experiment = digits(count_prior=config.CountPrior(name="empirical"))
     model = loaded.build_model(experiment)
     outputs, _ = outputs_of(experiment, loaded, model)
     sizes = loaded.splits["train"].labels.toarray().sum(axis=1)
-    shares = [np.mean(sizes == k) for k in range(5)]
-    np.testing.assert_allclose(np.exp(outputs.log_counts), [shares] * 60, atol=1e-6)
+    fractions = [np.mean(sizes == k) for k in range(5)]
+    np.testing.assert_allclose(np.exp(outputs.log_counts), [fractions] * 60, atol=1e-6)
 
 
 @pytest.mark.nightly
@@ -160,7 +160,7 @@ def of_sets(*rows):
         ),
     ],
 )
-def test_training_examples_of_which_nothing_follows(changes, rows, message):
+def test_training_examples_that_determine_no_weights(changes, rows, message):
     with pytest.raises(ValueError, match=message):
         count_checks.check(digits(**changes), of_sets(*rows))
 
@@ -174,11 +174,11 @@ def test_training_examples_of_which_nothing_follows(changes, rows, message):
         {"count_prior": config.CountPrior(name="poisson_binomial")},
     ],
 )
-def test_examples_without_a_class_are_fine_where_their_number_is_known(changes):
+def test_examples_without_a_class_with_a_count_prior(changes):
     count_checks.check(digits(**changes), of_sets([1, 0], [0, 0]))
 
 
-def test_examples_of_one_class_each_need_no_prior():
+def test_single_labels_need_no_prior():
     single = data.Split({}, np.zeros(3, np.int32))
     with pytest.raises(
         ValueError,
@@ -188,7 +188,7 @@ def test_examples_of_one_class_each_need_no_prior():
     count_checks.check(digits(count_prior=config.CountPrior()), single)
 
 
-def test_a_run_checks_its_training_examples(loaded, tmp_path):
+def test_training_checks_its_examples(loaded, tmp_path):
     experiment = digits(count_prior=config.CountPrior(name="learned", most=2))
     with pytest.raises(ValueError, match="an example of 4 classes, which has"):
         rank_training.train(experiment, str(tmp_path / "run"), loaded=loaded, progress=False)
@@ -224,14 +224,14 @@ def test_a_run_checks_its_training_examples(loaded, tmp_path):
         ),
     ],
 )
-def test_sections_that_make_no_sense(changes, message):
+def test_invalid_combinations(changes, message):
     with pytest.raises(ValueError, match=message):
         config.check(config.override(digits(), changes))
 
 
 @pytest.mark.nightly
 def test_scores_without_excluded_classes(loaded):
-    """The set of an example whose other classes are excluded is one of those that are left."""
+    """Excluded classes do not take part in the sets of an example."""
     experiment = digits(count_prior=config.CountPrior(name="poisson_binomial"))
     excluded = np.zeros([60, 10], bool)
     excluded[:, 0] = True
@@ -240,17 +240,17 @@ def test_scores_without_excluded_classes(loaded):
     test = dataclasses.replace(test, labels=csr_array(labels), excluded=csr_array(excluded))
     again = dataclasses.replace(loaded, splits={**loaded.splits, "test": test})
     model = again.build_model(experiment)
-    [judge] = {rank_model_task.build_evaluators(experiment, again, model)["test"]}
-    judged = judge(again.evaluation_batches(experiment, "test"), keep_scores=True)
-    scores = judged.scores[:, 1:]
+    evaluate = rank_model_task.build_evaluators(experiment, again, model)["test"]
+    evaluated = evaluate(again.evaluation_batches(experiment, "test"), keep_scores=True)
+    scores = evaluated.scores[:, 1:]
     expected = np.sum(tf.nn.sigmoid_cross_entropy_with_logits(labels[:, 1:], scores), axis=1)
-    np.testing.assert_allclose(judged.values[:, 0], expected, rtol=1e-4)
-    assert judged.log_counts.shape == (60, 11)
-    assert (judged.log_counts[:, 10] == -np.inf).all()
+    np.testing.assert_allclose(evaluated.values[:, 0], expected, rtol=1e-4)
+    assert evaluated.log_counts.shape == (60, 11)
+    assert (evaluated.log_counts[:, 10] == -np.inf).all()
 
 
 @pytest.mark.nightly
-def test_a_keras_program_of_ones_own():
+def test_fit_with_keras():
     rng = np.random.default_rng(0)
     features = {"embedding": rng.normal(size=[256, 6]).astype(np.float32)}
     labels = (features["embedding"][:, :4] > 0.5).astype(np.float32)
@@ -266,9 +266,9 @@ def test_a_keras_program_of_ones_own():
     targets = {"scores": labels, "log_counts": labels}
     history = model.fit(features, targets, epochs=20, verbose=0).history
     outputs = model(features)
-    whole = losses.metrics.nll(outputs["scores"], labels, outputs["log_counts"])
+    expected = losses.metrics.nll(outputs["scores"], labels, outputs["log_counts"])
     evaluated = model.evaluate(features, targets, return_dict=True, verbose=0)
-    assert evaluated["loss"] == pytest.approx(np.mean(whole), rel=1e-4)
+    assert evaluated["loss"] == pytest.approx(np.mean(expected), rel=1e-4)
     assert evaluated["loss"] < 0.6 * history["loss"][0]
-    found = set_sizes.most_probable(outputs["scores"], outputs["log_counts"])
-    assert np.mean(np.all(found.numpy() == labels, axis=1)) > 0.5
+    predicted = set_sizes.most_probable(outputs["scores"], outputs["log_counts"])
+    assert np.mean(np.all(predicted.numpy() == labels, axis=1)) > 0.5

@@ -1,4 +1,4 @@
-"""Problems: what a dataset holds decides how its features are prepared."""
+"""Tasks: preprocessing of features, class texts, held-out classes, caches, unreadable images."""
 
 import dataclasses
 import os
@@ -18,7 +18,7 @@ from rank4class.pipelines.training.train_step import StepOptions, build_steps
 
 @pytest.fixture
 def image_files(tmp_path):
-    """Writes ImageNet's layout with a dark class and a bright one; returns its path."""
+    """Writes a dark and a bright class in ImageNet's layout; returns its path."""
     for i, name in enumerate(("dark", "bright")):
         for folder in ("train", "val"):
             (tmp_path / folder / name).mkdir(parents=True)
@@ -29,7 +29,7 @@ def image_files(tmp_path):
 
 @pytest.fixture
 def cifar10_files(tmp_path):
-    """Writes CIFAR-10's layout, the images of a class all of one grey; returns its path."""
+    """Writes CIFAR-10's layout with one shade of grey for each class; returns its path."""
     (tmp_path / "batches.meta.txt").write_text("".join(f"class{i}\n" for i in range(10)))
     for name in ("data_batch_1.bin", "test_batch.bin"):
         (tmp_path / name).write_bytes(b"".join(bytes([i % 10, *[25 * (i % 10)] * 3072]) for i in range(100)))
@@ -66,7 +66,7 @@ def test_bytes_become_floats(cifar10_files):
     assert loaded.build_model(experiment)(features).shape == [8, 10]
 
 
-def test_floats_stay_as_they_are():
+def test_floats_are_not_changed():
     loaded, _, features, _ = batch("digits", None, name="mlp")
     assert loaded.preprocess is None
     np.testing.assert_array_equal(
@@ -85,7 +85,7 @@ def test_titles_and_abstracts_become_two_segments(tmp_path, tiny_bert):
 
 
 @pytest.mark.nightly
-def test_a_file_of_ones_own(tmp_path, tiny_bert):
+def test_text_file(tmp_path, tiny_bert):
     path = tmp_path / "mine.csv"
     rows = [f"{('great day', 'bad mess')[i % 2]} {i},{'the table' * (i % 3)},{i % 2}\n" for i in range(80)]
     path.write_text("".join(rows))
@@ -107,7 +107,7 @@ def test_a_file_of_ones_own(tmp_path, tiny_bert):
     assert features["input_type_ids"].numpy().any()  # of the second texts
 
 
-def text_problem(folder, encoder, cache_dir="unused", held_out=(), frozen=False, **class_encoder):
+def load_texts(folder, encoder, cache_dir="unused", held_out=(), frozen=False, **class_encoder):
     experiment = config.Experiment(
         data=config.Data(name="goemotions", path=str(folder), max_length=8, held_out=held_out),
         encoder=config.Encoder(name="bert", path=encoder, frozen=frozen),
@@ -130,9 +130,9 @@ def features_folder(tmp_path_factory):
 
 @pytest.fixture
 def features(features_folder, tiny_goemotions, tiny_bert):
-    """Returns the file of the outputs of `tiny_bert` for `tiny_goemotions`, which are computed once."""
+    """Returns the file of cached outputs of `tiny_bert` for `tiny_goemotions`."""
     if not list(features_folder.iterdir()):
-        text_problem(tiny_goemotions, tiny_bert, features_folder, frozen=True)
+        load_texts(tiny_goemotions, tiny_bert, features_folder, frozen=True)
     [path] = features_folder.iterdir()
     return path
 
@@ -141,8 +141,8 @@ def features(features_folder, tiny_goemotions, tiny_bert):
 def test_class_texts_for_the_shared_encoder(tiny_goemotions, tiny_bert, tmp_path):
     texts = tmp_path / "texts.tsv"
     texts.write_text("anger\tawful bad\nneutral\tthe table is here\njoy\tgreat\n")
-    experiment, loaded = text_problem(tiny_goemotions, tiny_bert, name="text", texts=str(texts))
-    ids = loaded.class_features["input_word_ids"]  # as long as the longest, which has six tokens
+    experiment, loaded = load_texts(tiny_goemotions, tiny_bert, name="text", texts=str(texts))
+    ids = loaded.class_features["input_word_ids"]  # the longest text has six tokens
     vocabulary = (tmp_path / "encoder" / "vocab.txt").read_text().split("\n")
     assert [[vocabulary[i] for i in row] for row in ids] == [
         ["[CLS]", "great", "[SEP]", "[PAD]", "[PAD]", "[PAD]"],
@@ -161,7 +161,7 @@ def test_class_texts_for_the_shared_encoder(tiny_goemotions, tiny_bert, tmp_path
 @pytest.mark.parametrize("frozen", [False, True])
 def test_class_texts_frozen(tiny_goemotions, tiny_bert, features, tmp_path, frozen):
     shutil.copy(features, tmp_path)
-    experiment, loaded = text_problem(
+    experiment, loaded = load_texts(
         tiny_goemotions, tiny_bert, tmp_path, frozen=frozen, name="frozen_text", attention_layers=1
     )
     tokens = data.WordPiece(tiny_bert, 8)({"text": tf.constant(loaded.class_names)})
@@ -183,18 +183,18 @@ def test_class_texts_need_an_encoder():
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("frozen", [False, True])
-def test_a_class_held_out(tiny_goemotions, tiny_bert, tmp_path, frozen):
-    whole = data.get("goemotions", path=str(tiny_goemotions)).splits
+def test_held_out_classes(tiny_goemotions, tiny_bert, tmp_path, frozen):
+    full = data.get("goemotions", path=str(tiny_goemotions)).splits
     name = "frozen_text" if frozen else "text"
-    experiment, loaded = text_problem(
+    experiment, loaded = load_texts(
         tiny_goemotions, tiny_bert, tmp_path, held_out=("anger",), frozen=frozen, name=name
     )
     np.testing.assert_array_equal(loaded.seen, [0, 2])
     for split in ("train", "validation"):
-        kept = whole[split].labels[whole[split].labels != 1]
-        np.testing.assert_array_equal(loaded.splits[split].labels, kept // 2)  # neutral's id is now 1
+        labels = full[split].labels[full[split].labels != 1]
+        np.testing.assert_array_equal(loaded.splits[split].labels, labels // 2)  # neutral's id is now 1
     test = loaded.splits["test"]
-    assert len(test) == (whole["test"].labels == 1).sum() > 0
+    assert len(test) == (full["test"].labels == 1).sum() > 0
     assert set(test.labels) == {1}
     results = rank_training.train(experiment, str(tmp_path / "run"), loaded=loaded, progress=False)
     assert results["test"]["examples"] == len(test)
@@ -209,24 +209,22 @@ def test_a_class_held_out(tiny_goemotions, tiny_bert, tmp_path, frozen):
 
 def test_classes_that_cannot_be_held_out(tiny_goemotions, tiny_bert):
     with pytest.raises(ValueError, match=r"data\.held_out='angr': no such class\. Did you mean 'anger'\?"):
-        text_problem(tiny_goemotions, tiny_bert, held_out=("angr",))
+        load_texts(tiny_goemotions, tiny_bert, held_out=("angr",))
     with pytest.raises(ValueError, match="fewer than 2 classes to train on. Hold out fewer."):
-        text_problem(tiny_goemotions, tiny_bert, held_out=("joy", "anger"))
+        load_texts(tiny_goemotions, tiny_bert, held_out=("joy", "anger"))
     (tiny_goemotions / "test.tsv").write_text("great\t0\tid\n")
     with pytest.raises(ValueError, match="data.held_out=.*: the test split has no example left"):
-        text_problem(tiny_goemotions, tiny_bert, held_out=("anger",))
+        load_texts(tiny_goemotions, tiny_bert, held_out=("anger",))
 
 
 @pytest.mark.nightly
-def test_a_run_of_a_grid_finds_the_grids_features(
-    tiny_goemotions, tiny_bert, features, tmp_path, monkeypatch
-):
+def test_runs_of_a_grid_share_features(tiny_goemotions, tiny_bert, features, tmp_path, monkeypatch):
     (tmp_path / "grid").mkdir()
     shutil.copy(features, tmp_path / "grid")
     monkeypatch.setattr(frozen_features, "_outputs", lambda *_: pytest.fail("encoded again"))
     monkeypatch.chdir(tmp_path / "grid")
     for folder in (os.path.join(tmp_path, "grid", "run"), "tuning/run/"):
-        _, loaded = text_problem(tiny_goemotions, tiny_bert, folder, frozen=True)
+        _, loaded = load_texts(tiny_goemotions, tiny_bert, folder, frozen=True)
         with np.load(features) as expected:
             np.testing.assert_array_equal(loaded.splits["test"].features["embedding"], expected["test"])
     for folder in ("run", os.path.join(tmp_path, "grid", "tuning/run/")):
@@ -235,42 +233,42 @@ def test_a_run_of_a_grid_finds_the_grids_features(
 
 
 @pytest.mark.nightly
-def test_features_that_were_compressed_are_refused(tiny_goemotions, tiny_bert, features, tmp_path):
+def test_compressed_features_are_refused(tiny_goemotions, tiny_bert, features, tmp_path):
     with np.load(features) as npz:
         arrays = dict(npz)
     path = tmp_path / features.name
     np.savez_compressed(path, **arrays)
     with pytest.raises(ValueError, match=f"^{path} is damaged: remove it, and it is computed again"):
-        text_problem(tiny_goemotions, tiny_bert, tmp_path, frozen=True)
+        load_texts(tiny_goemotions, tiny_bert, tmp_path, frozen=True)
 
 
 @pytest.mark.nightly
-def test_features_further_up_are_not_looked_for(tiny_goemotions, tiny_bert, features, tmp_path, capsys):
+def test_features_are_not_shared_with_deeper_folders(tiny_goemotions, tiny_bert, features, tmp_path, capsys):
     (tmp_path / "grid").mkdir()
     shutil.copy(features, tmp_path / "grid")
-    text_problem(tiny_goemotions, tiny_bert, tmp_path / "grid/a/b/run", frozen=True)
+    load_texts(tiny_goemotions, tiny_bert, tmp_path / "grid/a/b/run", frozen=True)
     assert f"once, to {tmp_path}/grid/a/b/run/features-" in capsys.readouterr().out
 
 
 @pytest.mark.nightly
-def test_texts_that_come_out_the_same_are_named(tiny_goemotions, tiny_bert, tmp_path, caplog):
+def test_warning_of_equal_class_texts(tiny_goemotions, tiny_bert, tmp_path, caplog):
     texts = tmp_path / "texts.tsv"
     texts.write_text("anger\tunheard of\nneutral\tnever seen\njoy\tgreat\n")
-    text_problem(tiny_goemotions, tiny_bert, name="text", texts=str(texts))
+    load_texts(tiny_goemotions, tiny_bert, name="text", texts=str(texts))
     assert "the texts of neutral come out as the same tokens as that of anger" in caplog.text
     assert "joy" not in caplog.text
 
 
-def test_a_path_that_is_misspelt(tiny_goemotions, tiny_bert):
+def test_missing_encoder_paths(tiny_goemotions, tiny_bert):
     with pytest.raises(FileNotFoundError, match=f"{tiny_bert}x: no such file or folder, and nothing is"):
-        text_problem(tiny_goemotions, tiny_bert + "x")
+        load_texts(tiny_goemotions, tiny_bert + "x")
 
 
 @pytest.mark.nightly
-def test_a_run_keeps_to_its_class_texts(tiny_goemotions, tiny_bert, tmp_path):
+def test_changed_class_texts_are_refused(tiny_goemotions, tiny_bert, tmp_path):
     texts, path = tmp_path / "texts.tsv", str(tmp_path / "run")
     texts.write_text("joy\tgreat\nanger\tawful\nneutral\ttable\n")
-    experiment, loaded = text_problem(tiny_goemotions, tiny_bert, name="text", texts=str(texts))
+    experiment, loaded = load_texts(tiny_goemotions, tiny_bert, name="text", texts=str(texts))
     rank_training.train(experiment, path, loaded=loaded, progress=False)
     rank_training.restore(path)
     texts.write_text("joy\tawful\nanger\tgreat\nneutral\ttable\n")
@@ -289,20 +287,20 @@ def loaded_with(section, **fields):
     return experiment, loading.load(experiment, cache_dir="unused")
 
 
-def test_a_cap_draws_from_every_split():
+def test_max_examples_applies_to_every_split():
     _, loaded = loaded_with(config.Data(max_examples=300))
     assert {name: len(split) for name, split in loaded.splits.items()} == dict.fromkeys(loaded.splits, 300)
-    _, whole = loaded_with(config.Data(max_examples=359))
-    assert len(whole.splits["validation"]) == 359
-    known = {image.tobytes() for image in whole.splits["validation"].features["image"]}
+    _, full = loaded_with(config.Data(max_examples=359))
+    assert len(full.splits["validation"]) == 359
+    all_images = {image.tobytes() for image in full.splits["validation"].features["image"]}
     capped = [image.tobytes() for image in loaded.splits["validation"].features["image"]]
     assert len(set(capped)) == 300
-    assert set(capped) < known
+    assert set(capped) < all_images
     _, other = loaded_with(config.Data(max_examples=300, split_seed=1))
     assert capped != [image.tobytes() for image in other.splits["validation"].features["image"]]
 
 
-def test_balanced_class_weights_reach_the_training_batches():
+def test_balanced_class_weights_of_training_batches():
     experiment, loaded = loaded_with(config.Data(class_weights="balanced"), batch_size=1078)
     [(_, labels, weights)] = loaded.training_batches(experiment).take(1)
     sums = np.bincount(labels, weights=weights, minlength=10)
@@ -319,7 +317,7 @@ def test_class_weights_of_a_file(tmp_path):
 
 
 @pytest.mark.nightly
-def test_class_weights_weigh_the_loss():
+def test_class_weights_in_the_loss():
     experiment, loaded = loaded_with(config.Data(), encoder=config.Encoder(hidden=(4,)))
     model = loaded.build_model(experiment)
     features, labels, _ = next(iter(loaded.training_batches(experiment)))
@@ -334,14 +332,14 @@ def test_class_weights_weigh_the_loss():
     assert loss == pytest.approx(np.mean(weights * each), rel=1e-5)
 
 
-def test_vectors_go_to_the_interaction_as_they_are():
+def test_vectors_are_not_changed():
     section = config.Data(name="synthetic", num_classes=7, num_examples=70, width=5)
     experiment, loaded = loaded_with(section, encoder=config.Encoder(name="identity"))
     assert loaded.build_model(experiment)(next(iter(loaded.read(experiment, "train")))[0]).shape == [8, 7]
 
 
 @pytest.mark.nightly
-def test_the_cache_holds_what_would_be_preprocessed(image_files, cifar10_files, tiny_goemotions, tiny_bert):
+def test_cached_batches_equal_preprocessed_batches(image_files, cifar10_files, tiny_goemotions, tiny_bert):
     for section, encoder in (
         (config.Data(name="imagenet", path=image_files, image_size=16), config.Encoder(name="small_cnn")),
         (config.Data(name="cifar10", path=cifar10_files), config.Encoder(name="mlp")),
@@ -362,7 +360,7 @@ def test_the_cache_holds_what_would_be_preprocessed(image_files, cifar10_files, 
                 tf.nest.map_structure(np.testing.assert_array_equal, ours, theirs)
 
 
-def test_training_images_are_augmented_cached_or_not(cifar10_files):
+def test_training_images_are_augmented_with_and_without_cache(cifar10_files):
     section = config.Data(name="cifar10", path=cifar10_files, augmentation="affine_flip")
     experiment, live = loaded_with(section)
     _, cached = loaded_with(dataclasses.replace(section, cache=True))
@@ -373,7 +371,7 @@ def test_training_images_are_augmented_cached_or_not(cifar10_files):
     ]
     np.testing.assert_array_equal(batches[0], batches[1])
     assert batches[0].shape == (32, 32, 32, 3)
-    # Each image is of one grey, and the border is continued.
+    # Each image is a single grey, and borders are extended.
     np.testing.assert_allclose(batches[0], batches[2], atol=1e-6)
 
 
@@ -385,7 +383,7 @@ def test_random_crops_are_of_the_image_size(image_files):
     np.testing.assert_allclose(features["image"][:, 0, 0, 0], np.where(labels == 0, 220, 20) / 255, atol=0.01)
 
 
-def test_augmentations_that_do_not_fit(image_files, tiny_goemotions, tiny_bert):
+def test_invalid_augmentations(image_files, tiny_goemotions, tiny_bert):
     text = {"name": "goemotions", "path": str(tiny_goemotions), "max_length": 8}
     for section, encoder, message in (
         ({"augmentation": "flip"}, {}, "data.augmentation='flip': unknown"),
@@ -411,7 +409,7 @@ def test_augmentations_that_do_not_fit(image_files, tiny_goemotions, tiny_bert):
 
 
 @pytest.fixture
-def a_corrupt_image(image_files, tmp_path):
+def corrupt_image(image_files, tmp_path):
     good = tmp_path / "train" / "dark" / "image.JPEG"
     path = tmp_path / "train" / "dark" / "cut.JPEG"
     path.write_bytes(good.read_bytes()[:300])
@@ -419,40 +417,40 @@ def a_corrupt_image(image_files, tmp_path):
 
 
 @pytest.mark.nightly
-def test_a_corrupt_image_is_named_wherever_it_is_read(image_files, a_corrupt_image, tmp_path):
+def test_errors_of_corrupt_images(image_files, corrupt_image, tmp_path):
     section = config.Data(name="imagenet", path=image_files)
     experiment, loaded = loaded_with(section)
-    with pytest.raises(ValueError, match=f"{a_corrupt_image} cannot be read: "):
+    with pytest.raises(ValueError, match=f"{corrupt_image} cannot be read: "):
         next(iter(loaded.read(experiment, "train")))
-    one_by_one = config.override(experiment, {"batch_size": 1, "evaluation_batch_size": 1})
-    with pytest.raises(ValueError, match=f"{a_corrupt_image} cannot be read: "):
-        rank_training.train(one_by_one, str(tmp_path / "run"), loaded=loaded, progress=False)
+    single = config.override(experiment, {"batch_size": 1, "evaluation_batch_size": 1})
+    with pytest.raises(ValueError, match=f"{corrupt_image} cannot be read: "):
+        rank_training.train(single, str(tmp_path / "run"), loaded=loaded, progress=False)
     assert len(list(loaded.read(experiment, "validation"))) == 1
 
 
 @pytest.mark.nightly
-def test_a_corrupt_image_is_left_out_and_reported(image_files, a_corrupt_image, tmp_path, caplog):
-    (tmp_path / "val" / "dark" / "empty.JPEG").write_bytes(b"")  # of validation and test, which are one
+def test_corrupt_images_are_skipped_and_reported(image_files, corrupt_image, tmp_path, caplog):
+    (tmp_path / "val" / "dark" / "empty.JPEG").write_bytes(b"")  # validation and test are the same split
     experiment, loaded = loaded_with(config.Data(name="imagenet", path=image_files, on_invalid_row="skip"))
-    assert f"2 left out, the first: {a_corrupt_image} cannot be read: " in caplog.text
+    assert f"2 left out, the first: {corrupt_image} cannot be read: " in caplog.text
     assert sorted(loaded.splits["train"].labels) == [0, 1]
     assert loaded.splits["test"] is loaded.splits["validation"]
     next(iter(loaded.training_batches(experiment)))
 
 
 @pytest.mark.nightly
-def test_corrupt_images_in_folders_are_left_out_and_reported(image_files, a_corrupt_image, tmp_path, caplog):
+def test_corrupt_images_in_folders_are_skipped_and_reported(image_files, corrupt_image, tmp_path, caplog):
     (tmp_path / "val" / "dark" / "empty.jpg").write_bytes(b"")
     (tmp_path / "val" / "notes.txt").write_text("no image")
     shutil.copytree(tmp_path / "val", tmp_path / "test")
-    for split in ("val", "test"):  # no two splits may share an image
+    for split in ("val", "test"):  # splits must not share images
         for image in (tmp_path / split).glob("*/*"):
             image.write_bytes(image.read_bytes() + split.encode())
     experiment, loaded = loaded_with(
         config.Data(name="image_folder", path=image_files, on_invalid_row="skip")
     )
     assert f"2 left out, the first: {tmp_path}/val/notes.txt: not in a class folder" in caplog.text
-    assert f"3 left out, the first: {a_corrupt_image} cannot be read: " in caplog.text
+    assert f"3 left out, the first: {corrupt_image} cannot be read: " in caplog.text
     for name, split in loaded.splits.items():
         assert split.labels.tolist() == [0, 1]
         assert len(list(loaded.read(experiment, name))) == 1
@@ -460,7 +458,7 @@ def test_corrupt_images_in_folders_are_left_out_and_reported(image_files, a_corr
 
 @pytest.fixture
 def records(image_files, tmp_path):
-    """Writes `image_files` as the Model Garden's records, one of them with no image; returns their folder."""
+    """Writes `image_files` as the Model Garden's records, one of them corrupt; returns their folder."""
     folder = tmp_path / "records"
     folder.mkdir()
     for split in ("train", "validation"):
@@ -492,7 +490,7 @@ def test_corrupt_images_in_records(records, caplog):
 
 
 @pytest.mark.nightly
-def test_a_split_of_corrupt_images_alone(image_files, tmp_path, caplog):
+def test_splits_with_only_corrupt_images(image_files, tmp_path, caplog):
     for path in (tmp_path / "train").glob("*/*"):
         path.write_bytes(b"")
     with pytest.raises(ValueError, match="the train split has no example"):
@@ -501,7 +499,7 @@ def test_a_split_of_corrupt_images_alone(image_files, tmp_path, caplog):
 
 
 @pytest.mark.nightly
-def test_examples_of_several_classes_train_and_are_judged(tiny_goemotions, tiny_bert, tmp_path):
+def test_train_on_examples_of_several_classes(tiny_goemotions, tiny_bert, tmp_path):
     experiment = config.Experiment(
         data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8, multi_label=True),
         encoder=config.Encoder(name="bert", path=tiny_bert),
@@ -511,16 +509,16 @@ def test_examples_of_several_classes_train_and_are_judged(tiny_goemotions, tiny_
     results = rank_training.train(experiment, str(tmp_path / "run"), progress=False)
     assert results["test"]["examples"] == 12
     assert 0.0 < results["test"]["recall@1"] <= 100.0
-    for changes, what in (
+    for changes, field in (
         ({"data.held_out": ("joy",)}, "held_out"),
         ({"data.class_weights": "balanced"}, "class_weights"),
     ):
-        with pytest.raises(ValueError, match=f"data.{what} is for single-label data"):
+        with pytest.raises(ValueError, match=f"data.{field} is for single-label data"):
             loading.load(config.override(experiment, changes), cache_dir="unused")
 
 
 @pytest.mark.nightly
-def test_outputs_that_are_kept_are_of_the_same_images(image_files):
+def test_fingerprints_of_features_depend_on_the_images(image_files):
     section = config.Data(name="imagenet", path=image_files, image_size=16)
     experiment, loaded = loaded_with(section, encoder=config.Encoder(name="small_cnn"))
     encoder = loaded.build_encoder(experiment)
@@ -532,7 +530,7 @@ def test_outputs_that_are_kept_are_of_the_same_images(image_files):
 
 
 def retrieval(**section):
-    """Returns a problem of users and what is relevant to them."""
+    """Returns the experiment and task of a synthetic retrieval dataset."""
     experiment = config.Experiment(
         data=config.Data(
             name="synthetic_retrieval", num_classes=30, num_examples=40, num_relevant=6, **section
@@ -542,7 +540,7 @@ def retrieval(**section):
     return experiment, loading.load(experiment, cache_dir="unused")
 
 
-def test_how_many_classes_an_example_has_at_most():
+def test_max_relevant():
     _, loaded = retrieval()
     most = {
         name: split.labels.toarray().astype(bool).sum(axis=1).max() for name, split in loaded.splits.items()
@@ -574,14 +572,14 @@ METRICS = (
 @pytest.mark.nightly
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
 @pytest.mark.parametrize("scale", [1.0, 1e9])
-def test_excluded_classes_are_left_out_of_every_metric(scale, dtype):
+def test_metrics_ignore_excluded_classes(scale, dtype):
     experiment, loaded = retrieval()
-    of_all = scale * tf.random.stateless_normal([16, 30], seed=[0, 1])
-    of_all = tf.cast(tf.where(of_all < 0.7 * scale, of_all, 0.0), dtype)  # some are equal
-    rounded, changed = tf.cast(of_all, tf.float32), set()
+    all_scores = scale * tf.random.stateless_normal([16, 30], seed=[0, 1])
+    all_scores = tf.cast(tf.where(all_scores < 0.7 * scale, all_scores, 0.0), dtype)  # with ties
+    rounded, changed = tf.cast(all_scores, tf.float32), set()
     for split in ("validation", "test"):
         [(features, labels, _)] = loaded.evaluation_batches(experiment, split).take(1)
-        outputs = loaded.scorer(lambda features, training: of_all, split)(features, training=False)
+        outputs = loaded.scorer(lambda features, training: all_scores, split)(features, training=False)
         scores = evaluator.mask_scores(tf.cast(outputs.scores, tf.float32), outputs.where)
         for name in METRICS:
             metric = losses.get_metric(name)
@@ -603,7 +601,7 @@ def test_training_ranks_all_classes():
     assert outputs.where is None
 
 
-def test_hashes_tell_other_labels_and_exclusions():
+def test_hashes_depend_on_labels_and_exclusions():
     _, loaded = retrieval()
     _, again = retrieval()
     _, other = retrieval(split_seed=1)
@@ -620,24 +618,24 @@ def test_hashes_tell_other_labels_and_exclusions():
     assert len(hashes) == 4
 
 
-def test_a_cap_and_a_cache_keep_what_is_excluded():
+def test_max_examples_and_cache_keep_exclusions():
     _, loaded = retrieval(max_examples=10, cache=True)
-    _, whole = retrieval()
+    _, full = retrieval()
     for name in ("validation", "test"):
-        split, expected = loaded.splits[name], whole.splits[name]
+        split, expected = loaded.splits[name], full.splits[name]
         assert list(split.features) == ["id"]
         rows = np.searchsorted(expected.features["id"], split.features["id"])
         np.testing.assert_array_equal(split.excluded.toarray(), expected.excluded.toarray()[rows])
 
 
-def test_a_cap_judges_the_users_that_are_trained():
+def test_max_examples_evaluates_the_users_of_training():
     _, loaded = retrieval(max_examples=10)
-    _, whole = retrieval()
+    _, full = retrieval()
     trained = loaded.splits["train"].features["id"]
     assert len(trained) == 10
     for name in ("validation", "test"):
-        expected = np.intersect1d(whole.splits[name].features["id"], trained)
-        assert 0 < len(expected) < len(whole.splits[name])
+        expected = np.intersect1d(full.splits[name].features["id"], trained)
+        assert 0 < len(expected) < len(full.splits[name])
         np.testing.assert_array_equal(loaded.splits[name].features["id"], expected)
     with pytest.raises(
         ValueError, match=r"data\.max_examples=1: the test split has no example left\. Raise it\."
@@ -645,7 +643,7 @@ def test_a_cap_judges_the_users_that_are_trained():
         retrieval(max_examples=1)
 
 
-def test_an_encoder_of_images_does_not_take_ids():
+def test_encoders_without_the_features_of_the_dataset():
     experiment, loaded = retrieval()
     message = r"encoder='mlp': needs image, but dataset 'synthetic_retrieval' has id\. Choose another"
     with pytest.raises(ValueError, match=message):
@@ -654,7 +652,7 @@ def test_an_encoder_of_images_does_not_take_ids():
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("loss", "jit_compile"), [("softmax", False), ("rankmax", True)])
-def test_users_train_and_are_judged_without_what_is_excluded(tmp_path, loss, jit_compile):
+def test_train_on_users_with_exclusions(tmp_path, loss, jit_compile):
     experiment = config.Experiment(
         data=config.Data(name="synthetic_retrieval", num_classes=100, num_examples=200),
         encoder=config.Encoder(name="embedding", units=8),
@@ -670,4 +668,4 @@ def test_users_train_and_are_judged_without_what_is_excluded(tmp_path, loss, jit
     results = rank_training.train(experiment, str(tmp_path / "run"), progress=False)
     test = loading.load(experiment, cache_dir="unused").splits["test"]
     assert results["test"]["examples"] == len(test)
-    assert results["test"]["recall@5"] > 2 * 5  # of 100 classes, less those that are excluded
+    assert results["test"]["recall@5"] > 2 * 5  # about twice chance, with 100 classes

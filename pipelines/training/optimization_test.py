@@ -22,7 +22,7 @@ def test_schedules_by_hand():
     np.testing.assert_allclose(rates(decay="linear", warmup_fraction=0.2), warm, atol=1e-7)
 
 
-def test_a_temperature_goes_exponentially_from_the_first_step_to_the_last():
+def test_temperature_changes_exponentially():
     section = config.Loss(temperature=4.0, final_temperature=0.25)
     temperature = optimization.build_temperature(section, total_steps=5)
     np.testing.assert_allclose([float(temperature(step)) for step in range(5)], [4.0, 2.0, 1.0, 0.5, 0.25])
@@ -33,7 +33,7 @@ def test_a_temperature_goes_exponentially_from_the_first_step_to_the_last():
 
 
 @pytest.mark.nightly
-def test_each_step_has_its_temperature():
+def test_losses_use_the_temperature_of_the_step():
     section = config.Loss(temperature=4.0, final_temperature=1.0)
     loss = optimization.build_loss(section, temperature=optimization.build_temperature(section, 3))
     scores, weights = tf.constant([[0.0, 1.0, 3.0], [2.0, 0.0, -1.0]]), tf.constant([1.0, 0.5])
@@ -48,7 +48,7 @@ def test_each_step_has_its_temperature():
         )
 
 
-def test_classes_that_take_no_part_are_not_in_the_loss():
+def test_losses_ignore_masked_classes():
     loss = optimization.build_loss(config.Loss())
     scores, where = tf.constant([[0.0, 1.0, 9.0]]), tf.constant([[True, True, False]])
     result = loss(0, tf.constant([1]), task.ModelOutputs(scores, where), tf.constant([2.0]))
@@ -56,7 +56,7 @@ def test_classes_that_take_no_part_are_not_in_the_loss():
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_every_optimizer_follows_its_schedule(name):
+def test_optimizers_follow_their_schedule(name):
     section = config.Optimizer(name=name, learning_rate=0.1, decay="linear")
     optimizer = optimization.build_optimizer(section, optimization.build_schedule(section, total_steps=2))
     variable = tf.Variable([1.0])
@@ -70,7 +70,7 @@ def test_every_optimizer_follows_its_schedule(name):
     assert moved[2] == 0.0
 
 
-def test_weight_decay_leaves_biases_and_norms_alone():
+def test_weight_decay_excludes_biases_and_norms():
     section = config.Optimizer(name="adamw", learning_rate=0.1, weight_decay=0.5)
     optimizer = optimization.build_optimizer(section, optimization.build_schedule(section, total_steps=10))
     variables = [
@@ -97,7 +97,7 @@ def test_moving_averages_by_hand():
     assert float(weight) == latest != pytest.approx(average, rel=1e-3)
 
 
-def test_without_moving_averages_the_model_stays_as_it_is():
+def test_averaged_without_moving_averages_changes_nothing():
     model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
     model.build([None, 1])
     before = model.get_weights()

@@ -8,7 +8,7 @@ from rank4class.pipelines.training.preemption import Interrupted, Interruption
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_is_noted_and_a_second_one_does_what_it_always_did(number):
+def test_the_second_signal_has_its_default_action(number):
     calls = []
     before = signal.signal(number, lambda *_: calls.append("earlier handler"))
     try:
@@ -26,14 +26,14 @@ def test_a_signal_is_noted_and_a_second_one_does_what_it_always_did(number):
         signal.signal(number, before)
 
 
-def test_handlers_are_given_back():
+def test_handlers_are_restored():
     before = signal.getsignal(signal.SIGTERM)
     with Interruption():
         assert signal.getsignal(signal.SIGTERM) != before
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_outside_the_main_thread_signals_stay_as_they_are():
+def test_handlers_are_not_changed_outside_the_main_thread():
     calls = []
 
     def enter():
@@ -46,5 +46,5 @@ def test_outside_the_main_thread_signals_stay_as_they_are():
     assert calls == [False]
 
 
-def test_message_of_an_interruption():
+def test_message():
     assert str(Interrupted(7, 15)) == "saved after step 7 and stopped: the same command goes on from there"

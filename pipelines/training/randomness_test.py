@@ -16,12 +16,12 @@ def draw(model, generators, seed, step):
     return model(tf.ones([4, 64]), training=True).numpy()
 
 
-def test_a_step_repeats_and_steps_seeds_and_layers_differ():
+def test_draws_depend_on_seed_step_and_layer():
     model, generators = dropout_model()
     assert len(generators) == 2
     first = draw(model, generators, 0, 5)
-    again, others = dropout_model()
-    np.testing.assert_array_equal(draw(again, others, 0, 5), first)
+    again, new_generators = dropout_model()
+    np.testing.assert_array_equal(draw(again, new_generators, 0, 5), first)
     np.testing.assert_array_equal(draw(model, generators, 0, 5), first)
     assert (draw(model, generators, 0, 6) != first).any()
     assert (draw(model, generators, 1, 5) != first).any()
@@ -40,7 +40,7 @@ def test_graph_and_eager_draw_the_same():
     np.testing.assert_array_equal(step(tf.constant(7, tf.int64)), draw(model, generators, 3, 7))
 
 
-def test_replicas_draw_their_own_and_the_same_again():
+def test_replicas_draw_different_and_repeatable_numbers():
     strategy = distribution.get("mirrored")
     with strategy.scope():
         model = tf.keras.Sequential([tf.keras.layers.Dropout(0.5)])

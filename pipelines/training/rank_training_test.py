@@ -1,4 +1,4 @@
-"""Whole runs on small problems: what they write, that they repeat, resume, stop and refuse."""
+"""Runs on small datasets: their files, repeated runs, early stopping, errors, replicas."""
 
 import contextlib
 import io
@@ -30,7 +30,7 @@ def small(**changes):
 
 @pytest.fixture(scope="module")
 def finished_once(tmp_path_factory):
-    """Trains `small()`; returns its folder, which is not to be changed, and what was printed."""
+    """Trains `small()`; returns its folder, which tests must not change, and the printed text."""
     path = str(tmp_path_factory.mktemp("finished") / "run")
     tf.keras.backend.clear_session()
     with contextlib.redirect_stdout(io.StringIO()) as printed:
@@ -40,12 +40,12 @@ def finished_once(tmp_path_factory):
 
 @pytest.fixture
 def finished(finished_once, tmp_path):
-    """Returns the folder of a finished run of `small()`, a copy for this test."""
+    """Returns a copy of the folder of a finished run of `small()`."""
     shutil.copytree(finished_once[0], tmp_path / "run")
     return tmp_path / "run"
 
 
-def test_a_run_leaves_what_it_promises(finished_once):
+def test_files_of_a_run(finished_once):
     path, printed = finished_once
     assert sorted(os.listdir(path)) == [
         "checkpoints",
@@ -57,11 +57,11 @@ def test_a_run_leaves_what_it_promises(finished_once):
         "sessions.jsonl",
         "tensorboard",
     ]
-    results = rank_training.train(small(), path)  # it is finished already
+    results = rank_training.train(small(), path)  # it is already finished
     assert results == json.loads(pathlib.Path(path, "results.json").read_text())
     assert results["train_examples"] == 1078
     assert (results["validation"]["examples"], results["test"]["examples"]) == (359, 360)
-    assert results["test"]["top1_error"] < 85.0  # chance is 90
+    assert results["test"]["top1_error"] < 85.0  # 90 by chance
     assert results["steps"] == 34  # ceil(2 epochs x 1078 examples / batches of 64)
     assert set(results) >= {"seed", "best_step"}
     [session] = RunDirectory(path).sessions()
@@ -72,11 +72,11 @@ def test_a_run_leaves_what_it_promises(finished_once):
     history = RunDirectory(path).history()
     assert [line["step"] for line in history] == [17, 34]
     assert max(history, key=lambda line: line["ndcg@5"])["step"] == results["best_step"]
-    assert "17/17" in printed  # Keras's bar
+    assert "17/17" in printed  # Keras's progress bar
 
 
 @pytest.mark.nightly
-def test_a_split_of_one_example_writes_json(tmp_path):
+def test_splits_of_one_example(tmp_path):
     metrics = ("top1_error", "mean_rank", "ndcg@5")
     experiment = small(**{"data.max_examples": 1, "metrics": metrics, "epochs": 1.0})
     results = rank_training.train(experiment, str(tmp_path / "run"), progress=False)
@@ -87,7 +87,7 @@ def test_a_split_of_one_example_writes_json(tmp_path):
     assert rank_training.train(experiment, str(tmp_path / "run")) == results
 
 
-def test_metrics_that_are_not_finite_are_read_again(tmp_path):
+def test_metrics_that_are_not_finite_are_restored(tmp_path):
     run_dir = RunDirectory(str(tmp_path))
     split = {"mean_rank": np.inf, "nll": 2.0, "examples": 3, "intervals": {"mean_rank": None}}
     results = {"validation": split, "test": split, "best_step": None}
@@ -98,7 +98,7 @@ def test_metrics_that_are_not_finite_are_read_again(tmp_path):
     assert run_dir.history() == [{"step": 3, "loss": 1.5, "mean_rank": np.inf}]
 
 
-def test_tensorboard_holds_losses_metrics_and_the_config(finished):
+def test_tensorboard_has_losses_metrics_and_config(finished):
     (events,) = (finished / "tensorboard").glob("events*")
     tags = set()
     for record in tf.compat.v1.train.summary_iterator(str(events)):
@@ -122,7 +122,7 @@ def test_tensorboard_holds_losses_metrics_and_the_config(finished):
 
 
 @pytest.mark.nightly
-def test_the_same_seed_is_the_same_run_and_another_is_not(tmp_path, finished_once, assert_same_run):
+def test_runs_depend_on_the_seed(tmp_path, finished_once, assert_same_run):
     paths = [str(tmp_path / name) for name in "ab"]
     np.random.default_rng(0)
     tf.random.normal([3])
@@ -132,13 +132,13 @@ def test_the_same_seed_is_the_same_run_and_another_is_not(tmp_path, finished_onc
     assert RunDirectory(paths[0]).history() != RunDirectory(paths[1]).history()
 
 
-def test_a_finished_run_is_not_repeated(finished, monkeypatch):
+def test_finished_runs_are_not_repeated(finished, monkeypatch):
     monkeypatch.setattr(loading, "load", lambda *_: pytest.fail("loaded again"))
     first = json.loads((finished / "results.json").read_text())
     assert rank_training.train(small(), str(finished), progress=False) == first
 
 
-def test_a_folder_of_another_experiment_is_refused(finished):
+def test_folders_of_other_experiments_are_refused(finished):
     with pytest.raises(
         ValueError, match="run holds another experiment: loss.name is 'softmax' there and 'mse' here"
     ):
@@ -147,14 +147,14 @@ def test_a_folder_of_another_experiment_is_refused(finished):
 
 @pytest.mark.parametrize("name", ["results.json", "sessions.jsonl", "data.json"])
 @pytest.mark.parametrize("content", ["{\n", "3\n"])
-def test_a_damaged_file_is_named(finished, name, content):
+def test_damaged_files_are_refused(finished, name, content):
     (finished / "results.json").unlink()
     (finished / name).write_text(content)
     with pytest.raises(ValueError, match=f"{name}.* is damaged .*: remove it, or choose another --workdir"):
         rank_training.train(small(), str(finished), progress=False)
 
 
-def test_nothing_is_left_behind_by_an_experiment_that_cannot_run(tmp_path):
+def test_invalid_experiments_write_no_files(tmp_path):
     path = str(tmp_path / "run")
     missing = {"data.name": "goemotions", "data.path": str(tmp_path / "nowhere"), "encoder.hidden": (4,)}
     with pytest.raises(FileNotFoundError, match="no such file"):
@@ -163,7 +163,7 @@ def test_nothing_is_left_behind_by_an_experiment_that_cannot_run(tmp_path):
 
 
 @pytest.mark.parametrize("k", [10, 11])
-def test_a_loss_that_selects_all_classes(tmp_path, k):
+def test_losses_that_select_all_classes_are_refused(tmp_path, k):
     path = str(tmp_path / "run")
     message = f"loss.k={k}: selects all 10 training classes. Lower it."
     with pytest.raises(ValueError, match=message):
@@ -174,7 +174,7 @@ def test_a_loss_that_selects_all_classes(tmp_path, k):
 
 @pytest.fixture(scope="module")
 def events_of_a_long_training(tmp_path_factory):
-    """Trains with a changing temperature, and draws at each evaluation; returns TensorBoard's file."""
+    """Trains with a changing temperature and plots at each evaluation; returns TensorBoard's file."""
     path, changes = tmp_path_factory.mktemp("long"), {"loss.temperature": 2.0, "loss.final_temperature": 0.5}
     with mock.patch.object(tensorboard, "SECONDS_BETWEEN_PICTURES", 0.0):
         rank_training.train(small(**changes), str(path), progress=False)
@@ -183,7 +183,7 @@ def events_of_a_long_training(tmp_path_factory):
 
 
 @pytest.mark.nightly
-def test_a_changing_temperature_is_seen(events_of_a_long_training):
+def test_tensorboard_has_the_temperature(events_of_a_long_training):
     seen = [
         float(tf.make_ndarray(value.tensor))
         for record in tf.compat.v1.train.summary_iterator(str(events_of_a_long_training))
@@ -194,7 +194,7 @@ def test_a_changing_temperature_is_seen(events_of_a_long_training):
 
 
 @pytest.mark.nightly
-def test_pictures_of_a_long_training(events_of_a_long_training):
+def test_plots_of_a_long_training(events_of_a_long_training):
     steps = {}
     for record in tf.compat.v1.train.summary_iterator(str(events_of_a_long_training)):
         for value in record.summary.value:
@@ -205,11 +205,11 @@ def test_pictures_of_a_long_training(events_of_a_long_training):
 
 @pytest.fixture(scope="module")
 def digits():
-    """Returns the problem of `small()`."""
+    """Returns the task of `small()`."""
     return loading.load(small(), "unused")
 
 
-def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, digits):
+def test_losses_that_are_not_finite_stop_training(tmp_path, digits):
     experiment = small(**{"loss.name": "mse", "optimizer.learning_rate": 1e30, "checkpoint_steps": 1})
     with pytest.raises(
         FloatingPointError,
@@ -227,9 +227,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, digits):
     assert report["examples"] == [f"example {i}" for i in indices]
 
 
-def test_a_gradient_that_is_not_finite_stops_the_run_before_the_weights_are_kept(
-    tmp_path, monkeypatch, digits
-):
+def test_gradients_that_are_not_finite_stop_training_before_a_checkpoint(tmp_path, monkeypatch, digits):
     @tf.custom_gradient
     def broken(x):
         return x, lambda upstream: upstream * np.nan
@@ -248,7 +246,7 @@ def test_a_gradient_that_is_not_finite_stops_the_run_before_the_weights_are_kept
 
 
 @pytest.mark.nightly
-def test_early_stop_keeps_the_best(tmp_path, monkeypatch):
+def test_early_stopping_restores_the_best(tmp_path, monkeypatch):
     values = iter([50.0, 60.0, 55.0, 59.0])
     summarize = evaluator.summarize
 
@@ -262,7 +260,7 @@ def test_early_stop_keeps_the_best(tmp_path, monkeypatch):
 
 
 @pytest.mark.nightly
-def test_top5_is_left_out_where_it_says_nothing(tmp_path):
+def test_top5_is_omitted_with_five_classes(tmp_path):
     experiment = config.Experiment(
         data=config.Data(name="synthetic", num_classes=3, num_examples=60),
         encoder=config.Encoder(name="identity"),
@@ -275,7 +273,7 @@ def test_top5_is_left_out_where_it_says_nothing(tmp_path):
         rank_training.train(config.override(experiment, {"monitor": "top5_error"}), str(tmp_path / "x"))
 
 
-def test_features_that_do_not_fit_the_encoder(tmp_path, tiny_goemotions, tiny_bert):
+def test_encoders_of_other_features_are_refused(tmp_path, tiny_goemotions, tiny_bert):
     bert = config.override(digits_mlp.get_config(), {"encoder.name": "bert", "encoder.path": tiny_bert})
     with pytest.raises(
         ValueError,
@@ -289,9 +287,7 @@ def test_features_that_do_not_fit_the_encoder(tmp_path, tiny_goemotions, tiny_be
 
 
 @pytest.mark.nightly
-def test_a_frozen_encoder_is_run_once_and_kept_out_of_training(
-    tmp_path, tiny_goemotions, tiny_bert, monkeypatch
-):
+def test_frozen_encoders_run_once_and_are_not_trained(tmp_path, tiny_goemotions, tiny_bert, monkeypatch):
     experiment = config.Experiment(
         data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8),
         encoder=config.Encoder(name="bert", path=tiny_bert, pooling="mean", frozen=True),
@@ -304,7 +300,7 @@ def test_a_frozen_encoder_is_run_once_and_kept_out_of_training(
     _, loaded, model, _ = rank_training.restore(path)
     assert model.encoder.weights == []
     assert [v.shape for v in model.weights] == [[3, 8], [3]]
-    # The cached outputs are the encoder's own.
+    # The cache has the outputs of the encoder.
     live = loading.load(config.override(experiment, {"encoder.frozen": False}), path)
     encoder = live.make_encoder()
     features, _, _ = next(iter(live.evaluation_batches(experiment, "test")))
@@ -313,7 +309,7 @@ def test_a_frozen_encoder_is_run_once_and_kept_out_of_training(
     with monkeypatch.context() as patch:
         patch.setattr(frozen_features, "_outputs", lambda *_: pytest.fail("encoded again"))
         loading.load(experiment, path)
-    # Another vocabulary, another case or other heads give other outputs: the cache must not serve them.
+    # Another vocabulary, casing or number of heads has other outputs, and another cache.
     for name, old, new in (
         ("vocab.txt", "happy\nday", "day\nhappy"),
         ("config.json", '"num_attention_heads": 2', '"num_attention_heads": 4'),
@@ -331,7 +327,7 @@ def test_a_frozen_encoder_is_run_once_and_kept_out_of_training(
 
 @pytest.fixture
 def vectors_of(monkeypatch):
-    """Returns a function that makes the dataset `synthetic` of a seed."""
+    """Returns a function that changes the options of the dataset `synthetic`."""
     original = data.get
 
     def change(**options):
@@ -340,7 +336,7 @@ def vectors_of(monkeypatch):
     return change
 
 
-def test_a_run_of_other_examples_is_refused(finished, digits):
+def test_runs_of_other_examples_are_refused(finished, digits):
     (finished / "results.json").unlink()
     hashes = json.loads((finished / "data.json").read_text())
     changed = json.dumps(hashes).replace(digits.hashes["train"], "0" * 16)
@@ -351,7 +347,7 @@ def test_a_run_of_other_examples_is_refused(finished, digits):
 
 
 @pytest.mark.nightly
-def test_a_run_refuses_other_data(tmp_path, vectors_of):
+def test_changed_data_are_refused(tmp_path, vectors_of):
     experiment = config.Experiment(
         data=config.Data(name="synthetic", num_classes=6, num_examples=60),
         encoder=config.Encoder(name="identity"),
@@ -372,7 +368,7 @@ def test_a_run_refuses_other_data(tmp_path, vectors_of):
     assert rank_training.train(experiment, path, progress=False)["steps"] == 2
 
 
-def test_hashes_are_of_what_the_examples_hold(tmp_path):
+def test_hashes_do_not_depend_on_file_names(tmp_path):
     for name in ("a", "b"):
         for folder in ("train", "val"):
             (tmp_path / folder / name).mkdir(parents=True)
@@ -384,13 +380,13 @@ def test_hashes_are_of_what_the_examples_hold(tmp_path):
     assert [name for name in before if before[name] != after[name]] == ["validation", "test"]
 
 
-def test_a_folder_that_tensorflow_takes_for_a_pattern(tmp_path):
+def test_folders_with_glob_characters(tmp_path):
     with pytest.raises(ValueError, match=r"run \[1\]: '\[' is a glob character. Choose another path."):
         rank_training.train(small(), str(tmp_path / "run [1]"))
 
 
 @pytest.mark.nightly
-def test_texts_go_to_a_remote_tpu_as_tokens_alone(tmp_path, tiny_goemotions, tiny_bert, monkeypatch):
+def test_remote_tpus_get_tokens_instead_of_texts(tmp_path, tiny_goemotions, tiny_bert, monkeypatch):
     monkeypatch.setattr(distribution, "reads_remotely", lambda _: True)
     experiment = config.Experiment(
         data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8),
@@ -408,7 +404,7 @@ def test_texts_go_to_a_remote_tpu_as_tokens_alone(tmp_path, tiny_goemotions, tin
     assert rank_training.train(cached, str(tmp_path / "run"), progress=False)["steps"] == 1
 
 
-# Two replicas add up their halves in another order than one device adds the whole.
+# Two replicas sum in another order than one device.
 REPLICAS_RTOL = 1e-5
 
 
@@ -426,12 +422,12 @@ def assert_same_curve(experiment, tmp_path, strategy):
 
 
 @pytest.mark.nightly
-def test_the_curve_of_two_replicas_is_that_of_one(tmp_path, mirrored):
+def test_two_replicas_have_the_curve_of_one(tmp_path, mirrored):
     assert_same_curve(small(**{"encoder.dropout": 0.0, "epochs": 3.0}), tmp_path, mirrored)
 
 
 @pytest.mark.nightly
-def test_the_curve_of_a_text_encoder_on_two_replicas(tmp_path, mirrored, tiny_goemotions, tiny_bert):
+def test_curve_of_a_text_encoder_on_two_replicas(tmp_path, mirrored, tiny_goemotions, tiny_bert):
     experiment = config.Experiment(
         data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8),
         encoder=config.Encoder(name="bert", path=tiny_bert, dropout=0.0),
@@ -446,7 +442,7 @@ def test_the_curve_of_a_text_encoder_on_two_replicas(tmp_path, mirrored, tiny_go
 
 
 @pytest.mark.nightly
-def test_the_curve_of_users_on_two_replicas(tmp_path, mirrored):
+def test_curve_of_users_on_two_replicas(tmp_path, mirrored):
     experiment = config.Experiment(
         data=config.Data(name="synthetic_retrieval", num_classes=60, num_examples=40, num_relevant=10),
         encoder=config.Encoder(name="embedding", units=4),
@@ -461,7 +457,7 @@ def test_the_curve_of_users_on_two_replicas(tmp_path, mirrored):
 
 
 @pytest.mark.nightly
-def test_an_evaluator_of_several_splits_allows_for_the_most_classes_of_an_example(tmp_path):
+def test_evaluators_use_max_relevant_of_all_splits(tmp_path):
     section = config.Data(name="synthetic_retrieval", num_classes=30, num_examples=40, num_relevant=6)
     experiment = config.Experiment(data=section, metrics=("recall@5", "mrr"), evaluation_batch_size=64)
     loaded = loading.load(experiment, tmp_path)

@@ -1,4 +1,4 @@
-"""Restores the best and the last checkpoint of a run."""
+"""Restoring the best and the last checkpoint of a run."""
 
 import shutil
 
@@ -20,20 +20,20 @@ def trained(path, **changes):
 
 @pytest.fixture(scope="module")
 def finished_once(tmp_path_factory):
-    """Returns the folder of a finished run, which is not to be changed."""
+    """Returns the folder of a finished run, which tests must not change."""
     return trained(str(tmp_path_factory.mktemp("finished") / "run"))
 
 
 @pytest.fixture
 def finished(finished_once, tmp_path):
-    """Returns the folder of a finished run, a copy for this test."""
+    """Returns a copy of the folder of a finished run."""
     return shutil.copytree(finished_once, str(tmp_path / "run"))
 
 
-def judged(path, which, split="validation", strategy=None):
+def restored_metrics(path, which, split="validation", strategy=None):
     experiment, loaded, model, step = rank_training.restore(path, which, strategy)
-    judge = rank_model_task.build_evaluators(experiment, loaded, model, strategy)[split]
-    return step, judge(loaded.read(experiment, split, strategy)).summarize()
+    evaluate = rank_model_task.build_evaluators(experiment, loaded, model, strategy)[split]
+    return step, evaluate(loaded.read(experiment, split, strategy)).summarize()
 
 
 @pytest.mark.nightly
@@ -44,37 +44,37 @@ def judged(path, which, split="validation", strategy=None):
         {"optimizer.ema_momentum": 0.9, "optimizer.warmup_fraction": 0.1, "precision": "mixed_float16"},
     ],
 )
-def test_a_checkpoint_has_the_figures_that_training_saw(tmp_path, changes):
+def test_restored_checkpoints_have_the_metrics_of_training(tmp_path, changes):
     path = trained(str(tmp_path / "run"), **changes)
     history, results = RunDirectory(path).history(), RunDirectory(path).results()
     for which, step in (("best", results["best_step"]), ("last", results["steps"])):
         (line,) = (line for line in history if line["step"] == step)
-        restored_step, figures = judged(path, which)
+        restored_step, metrics = restored_metrics(path, which)
         assert restored_step == step
         for name in ("top1_error", "top5_error", "ndcg@5"):
-            assert figures[name] == pytest.approx(line[name], abs=1e-9)
-    if "optimizer.decay" in changes:  # the rate is too high: else the two could not be told apart
+            assert metrics[name] == pytest.approx(line[name], abs=1e-9)
+    if "optimizer.decay" in changes:  # at this high rate, best and last differ
         assert results["best_step"] != results["steps"]
 
 
 @pytest.mark.nightly
-def test_two_devices_restore_and_judge_as_one(finished_once, mirrored):
+def test_restore_on_two_devices(finished_once, mirrored):
     for which in config.CHECKPOINTS:
-        step, alone = judged(finished_once, which)
-        of_both_step, of_both = judged(finished_once, which, strategy=mirrored)
-        assert step == of_both_step
-        np.testing.assert_allclose(of_both["ndcg@5"], alone["ndcg@5"], atol=1e-4)
+        step, one_device = restored_metrics(finished_once, which)
+        two_devices_step, two_devices = restored_metrics(finished_once, which, strategy=mirrored)
+        assert step == two_devices_step
+        np.testing.assert_allclose(two_devices["ndcg@5"], one_device["ndcg@5"], atol=1e-4)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("which", config.CHECKPOINTS)
-def test_a_run_without_a_checkpoint_is_named(finished, tmp_path, which):
+def test_runs_without_a_checkpoint(finished, tmp_path, which):
     path = finished
     files.remove([RunDirectory(path).checkpoints])
     with pytest.raises(FileNotFoundError, match=f"the run is finished, but .* Restore {path}/check.*{which}"):
         rank_training.restore(path, which)
     results = RunDirectory(path).results()
-    RunDirectory(path).write_results({**results, "best_step": None})  # no metric was ever a number
+    RunDirectory(path).write_results({**results, "best_step": None})  # all metrics were NaN
     remedy = {"best": "--checkpoint=last", "last": "Restore"}[which]
     with pytest.raises(FileNotFoundError, match=remedy):
         rank_training.restore(path, which)
@@ -85,7 +85,7 @@ def test_a_run_without_a_checkpoint_is_named(finished, tmp_path, which):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("which", config.CHECKPOINTS)
-def test_restoring_changes_nothing_in_the_folder(finished, tmp_path, which):
+def test_restore_does_not_change_the_folder(finished, tmp_path, which):
     (tmp_path / "run" / "checkpoints" / "last" / "step-999.data-00000-of-00001").write_text("half written")
     before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
     rank_training.restore(finished, which)
@@ -93,7 +93,7 @@ def test_restoring_changes_nothing_in_the_folder(finished, tmp_path, which):
 
 
 @pytest.mark.parametrize("which", config.CHECKPOINTS)
-def test_a_damaged_checkpoint_is_refused(finished, tmp_path, which):
+def test_damaged_checkpoints_are_refused(finished, tmp_path, which):
     for file in (tmp_path / "run" / "checkpoints" / which).glob("*.data-*"):
         content = bytearray(file.read_bytes())
         content[len(content) // 2] ^= 1

@@ -1,4 +1,4 @@
-"""Runs that are interrupted, killed, or find their files damaged end as one that was not disturbed."""
+"""Runs that are interrupted, killed or have damaged files end like undisturbed runs."""
 
 import io
 import logging as stdlib_logging
@@ -31,9 +31,9 @@ def small(**changes):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    """Returns a function from an experiment to the folder of its undisturbed run, which tests share.
+    """Returns a function from an experiment to the folder of its undisturbed run, shared by all tests.
 
-    Beside it are its copies as a kill before or after a save leaves them: `before-STEP`, `after-STEP`.
+    The folder also has copies of the run before and after each save: `before-STEP`, `after-STEP`.
     """
     folders = {}
 
@@ -57,7 +57,7 @@ def undisturbed(tmp_path_factory):
 
 
 def killed(undisturbed, experiment, moment, step, path):
-    """Makes the folder of a run that was killed before or after the save of a step; returns it."""
+    """Returns the folder of a run that was killed before or after the save of a step."""
     shutil.copytree(pathlib.Path(undisturbed(experiment)).parent / f"{moment}-{step}", path)
     assert RunDirectory(str(path)).results() is None
     return str(path)
@@ -75,15 +75,15 @@ def assert_ends_undisturbed(undisturbed, assert_same_run):
 
 
 def on_disk(folder):
-    """Returns what a start of the command reads: whole files and checkpoints with an index."""
+    """Returns the state that a start reads: files, checkpoints with an index, and the history."""
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     read = [name for name in names if not re.search("partial-|tensorboard|sessions", name)]
-    whole = [name for name in read if ".data-" not in name or f"{name.partition('.')[0]}.index" in names]
-    return sorted(whole), (folder / "metrics.jsonl").read_bytes() if "metrics.jsonl" in names else b""
+    files = [name for name in read if ".data-" not in name or f"{name.partition('.')[0]}.index" in names]
+    return sorted(files), (folder / "metrics.jsonl").read_bytes() if "metrics.jsonl" in names else b""
 
 
 @pytest.mark.nightly
-def test_a_kill_before_any_change_of_files_changes_nothing(tmp_path, copied_before_changes, assert_same_run):
+def test_kills_before_every_change_of_files(tmp_path, copied_before_changes, assert_same_run):
     experiment = config.override(
         digits_mlp.get_config(),
         {"steps": 9, "evaluations_per_epoch": 5, "encoder.hidden": (8,), "encoder.dropout": 0.2}
@@ -93,7 +93,7 @@ def test_a_kill_before_any_change_of_files_changes_nothing(tmp_path, copied_befo
     with copied_before_changes(undisturbed, tmp_path) as copies:
         rank_training.train(experiment, str(undisturbed), progress=False)
     assert [line["step"] for line in RunDirectory(str(undisturbed)).history()] == [4, 8, 9]
-    # Among copies of which a start reads the same files, the last holds the most partial files.
+    # Of copies with the same state, the last has the most partial files.
     last_of = {str(on_disk(copy)): copy for copy in copies}
     assert len(last_of) >= 14  # three saves of the best, the last and the history; two removals in the third
     for names, copy in last_of.items():
@@ -104,10 +104,10 @@ def test_a_kill_before_any_change_of_files_changes_nothing(tmp_path, copied_befo
 
 
 @pytest.fixture(scope="module")
-def torn(tmp_path_factory, undisturbed):
-    """Kills a run after step 51, cuts that checkpoint short and goes on; returns the folder and the log."""
+def truncated(tmp_path_factory, undisturbed):
+    """Kills a run after step 51, truncates its checkpoint and resumes; returns the folder and the log."""
     experiment = small(epochs=4.0)
-    folder = tmp_path_factory.mktemp("torn") / "run"
+    folder = tmp_path_factory.mktemp("truncated") / "run"
     path = killed(undisturbed, experiment, "after", 51, folder)
     cut(folder / "checkpoints" / "last", "step-51.data*")
     log = io.StringIO()
@@ -121,15 +121,15 @@ def torn(tmp_path_factory, undisturbed):
     return folder, log.getvalue()
 
 
-def test_a_torn_checkpoint_costs_the_steps_since_the_one_before(torn, undisturbed, assert_same_run):
-    folder, log = torn
+def test_truncated_checkpoints_are_skipped(truncated, undisturbed, assert_same_run):
+    folder, log = truncated
     assert_same_run(undisturbed(small(epochs=4.0)), folder)
     assert "step-51 is damaged" in log
     assert RunDirectory(str(folder)).sessions()[1]["from_step"] == 34
 
 
-def test_tensorboard_takes_back_what_will_be_repeated(torn):
-    folder, _ = torn
+def test_tensorboard_has_no_repeated_points(truncated):
+    folder, _ = truncated
     restarts = set()
     for events in sorted((folder / "tensorboard").glob("events*")):
         for event in tf.compat.v1.train.summary_iterator(str(events)):
@@ -139,7 +139,7 @@ def test_tensorboard_takes_back_what_will_be_repeated(torn):
 
 
 @pytest.mark.nightly
-def test_a_killed_run_with_every_random_draw_and_slot_goes_on(
+def test_resume_with_all_random_draws_and_slots(
     tmp_path, undisturbed, assert_ends_undisturbed, tiny_goemotions, tiny_bert
 ):
     experiment = config.Experiment(
@@ -170,7 +170,7 @@ def test_a_killed_run_with_every_random_draw_and_slot_goes_on(
         (signal.SIGINT, {"steps_per_execution": 5, "jit_compile": True}),
     ],
 )
-def test_a_signal_between_two_evaluations_saves_and_stops(
+def test_signals_between_evaluations_save_and_stop(
     tmp_path, monkeypatch, assert_ends_undisturbed, changes, number
 ):
     experiment, path = small(**changes), str(tmp_path / "stopped")
@@ -179,12 +179,12 @@ def test_a_signal_between_two_evaluations_saves_and_stops(
     def signalling(*arguments):
         steps = build_steps(*arguments)
 
-        def one_with_a_signal(batches, first, count, stopping):
+        def send_signal(batches, first, count, stopping):
             if first == 10:
                 os.kill(os.getpid(), number)
             return steps(batches, first, count, stopping)
 
-        return one_with_a_signal
+        return send_signal
 
     with monkeypatch.context() as patch:
         patch.setattr(trainer, "build_steps", signalling)
@@ -198,16 +198,16 @@ def test_a_signal_between_two_evaluations_saves_and_stops(
 
 
 @pytest.mark.nightly
-def test_a_signal_during_an_evaluation(tmp_path, monkeypatch, assert_ends_undisturbed):
-    """Sends signals in two evaluations, which are repeated, and in that of the results."""
+def test_signals_during_evaluations(tmp_path, monkeypatch, assert_ends_undisturbed):
+    """Sends signals in two evaluations, which are repeated, and in the final evaluation."""
     experiment, path = small(**{"optimizer.ema_momentum": 0.9}), str(tmp_path / "stopped")
-    judge, calls = evaluator.Evaluator.__call__, []
+    evaluate, calls = evaluator.Evaluator.__call__, []
 
     def signalling(self, batches, **kwargs):
         calls.append(1)
         if len(calls) in (1, 3, 5):
             os.kill(os.getpid(), signal.SIGTERM)
-        return judge(self, batches, **kwargs)
+        return evaluate(self, batches, **kwargs)
 
     with monkeypatch.context() as patch:
         patch.setattr(evaluator.Evaluator, "__call__", signalling)
@@ -225,11 +225,11 @@ def cut(folder, pattern):
 
 
 @pytest.mark.nightly
-def test_damaged_checkpoints_are_refused_before_anything_is_trained(tmp_path, undisturbed):
+def test_damaged_checkpoints_are_refused_before_training(tmp_path, undisturbed):
     experiment = small(epochs=4.0)
     for which, message in (
         ("best", r"checkpoint .*best/step-\d+ is damaged"),
-        ("last", "none of the checkpoints in .*last can be used"),  # and none is overwritten
+        ("last", "none of the checkpoints in .*last can be used"),  # none is overwritten
     ):
         path = killed(undisturbed, experiment, "after", 51, tmp_path / which)
         cut(tmp_path / which / "checkpoints" / which, "*.data*")
@@ -241,7 +241,7 @@ def test_damaged_checkpoints_are_refused_before_anything_is_trained(tmp_path, un
 
 
 @pytest.mark.nightly
-def test_a_finished_run_whose_best_model_is_damaged_has_no_other_best(tmp_path, undisturbed):
+def test_finished_runs_with_a_damaged_best_model(tmp_path, undisturbed):
     folder = tmp_path / "run"
     shutil.copytree(undisturbed(small()), folder)
     assert RunDirectory(str(folder)).results()["best_step"] == 34
@@ -252,22 +252,22 @@ def test_a_finished_run_whose_best_model_is_damaged_has_no_other_best(tmp_path, 
 
 
 @pytest.mark.nightly
-def test_a_damaged_history_is_written_again(tmp_path, undisturbed, assert_ends_undisturbed):
+def test_damaged_histories_are_written_again(tmp_path, undisturbed, assert_ends_undisturbed):
     experiment = small(epochs=4.0)
-    path = killed(undisturbed, experiment, "after", 68, tmp_path / "run")  # no save follows
+    path = killed(undisturbed, experiment, "after", 68, tmp_path / "run")  # the last save
     (tmp_path / "run" / "metrics.jsonl").write_text("damaged")
     assert_ends_undisturbed(experiment, path)
 
 
 @pytest.mark.nightly
-def test_steps_per_execution_change_nothing(tmp_path, undisturbed):
-    rank_training.train(small(steps_per_execution=5), str(tmp_path), progress=False)  # 17 an evaluation
+def test_steps_per_execution_do_not_change_results(tmp_path, undisturbed):
+    rank_training.train(small(steps_per_execution=5), str(tmp_path), progress=False)  # 17 per evaluation
     expected = pathlib.Path(undisturbed(small()), "metrics.jsonl").read_bytes()
     assert (tmp_path / "metrics.jsonl").read_bytes() == expected
 
 
 @pytest.mark.nightly
-def test_checkpoints_between_evaluations_change_nothing(undisturbed):
+def test_checkpoints_between_evaluations_do_not_change_results(undisturbed):
     path = undisturbed(small(checkpoint_steps=4))
     history = RunDirectory(path).history()
     assert history == RunDirectory(undisturbed(small())).history()
@@ -287,11 +287,11 @@ def test_a_run_in_object_storage(tmp_path):
 
 
 @pytest.mark.nightly
-def test_a_run_may_go_on_with_more_replicas(tmp_path, undisturbed, mirrored):
+def test_resume_with_more_replicas(tmp_path, undisturbed, mirrored):
     experiment = small(**{"encoder.dropout": 0.0})
     both = killed(undisturbed, experiment, "before", 34, tmp_path / "both")
     rank_training.train(experiment, both, strategy=mirrored, progress=False)
-    alone = RunDirectory(undisturbed(experiment))
-    for a, b in zip(alone.history(), RunDirectory(both).history(), strict=True):
+    one_device = RunDirectory(undisturbed(experiment))
+    for a, b in zip(one_device.history(), RunDirectory(both).history(), strict=True):
         assert a["loss"] == pytest.approx(b["loss"], rel=1e-5)
     assert [line["replicas"] for line in RunDirectory(both).sessions()] == [1, 2]

@@ -1,4 +1,4 @@
-"""What is written, as TensorBoard's own readers find it, and as a TensorBoard serves it."""
+"""TensorBoard logs, as read by TensorBoard's readers and as served by TensorBoard."""
 
 import contextlib
 import importlib.util
@@ -56,20 +56,20 @@ def text_of(value):
     return tf.make_ndarray(value.tensor).item().decode()
 
 
-def test_the_hyperparameters_are_the_fields_that_are_set():
+def test_hyperparameters_are_the_fields_that_are_set():
     result = tensorboard.hyperparameters(EXPERIMENT)
     assert result["loss.name"] == "approx_ndcg"
     assert result["optimizer.learning_rate"] == 1e-3
     assert result["data.cache"] is True
     assert result["encoder.hidden"] == "64, 32"
     assert result["metrics"] == "top1_error, top5_error, ndcg@5"
-    assert not {"data.path", "steps"} & set(result)  # None
+    assert not {"data.path", "steps"} & set(result)  # they are None
     assert {type(value) for value in result.values()} == {bool, int, float, str}
     for name in result:
         config.check_field(EXPERIMENT, name)
 
 
-def test_a_run_is_a_session_without_a_group(tmp_path):
+def test_runs_are_sessions_without_a_group(tmp_path):
     with writer(tmp_path):
         tensorboard.write_hparams(EXPERIMENT)
     ((step, value),) = written(tmp_path)[metadata.SESSION_START_INFO_TAG]
@@ -81,7 +81,7 @@ def test_a_run_is_a_session_without_a_group(tmp_path):
     assert info.hparams["loss.name"].string_value == "approx_ndcg"
 
 
-def test_the_best_figures_stand_under_stable_tags(tmp_path):
+def test_tags_of_the_best_metrics(tmp_path):
     with writer(tmp_path):
         tensorboard.write_best(RESULTS, METRICS, step=7)
     result = written(tmp_path)
@@ -98,7 +98,7 @@ def test_the_best_figures_stand_under_stable_tags(tmp_path):
     }
 
 
-def test_the_texts_say_what_was_started(tmp_path):
+def test_texts_of_a_run(tmp_path):
     command = ["python", "-m", "rank4class.scripts.train", "--config.data.path=a file's `name`"]
     with writer(tmp_path):
         tensorboard.write_text(EXPERIMENT, command, None, {"numpy": "1.26.4", "scipy": "1.11.0"}, step=3)
@@ -116,7 +116,7 @@ def test_the_texts_say_what_was_started(tmp_path):
 
 
 @pytest.mark.parametrize("where", ["", "ram://"])
-def test_the_projector_gets_a_point_and_a_name_a_class(tmp_path, where):
+def test_projector_has_points_and_names_of_classes(tmp_path, where):
     folder = f"{where}{tmp_path}"
     tf.io.gfile.makedirs(folder)
     names = ["plain", "tab\tand\nnewline\r", " \n", "naïve £"]
@@ -132,7 +132,7 @@ def test_the_projector_gets_a_point_and_a_name_a_class(tmp_path, where):
 
 
 @pytest.mark.parametrize(("points", "numbers", "expected"), [(3, 100, 3), (100, 9, 4), (100, 100, 5)])
-def test_of_too_many_classes_the_projector_gets_the_first(tmp_path, monkeypatch, points, numbers, expected):
+def test_projector_has_a_limited_number_of_classes(tmp_path, monkeypatch, points, numbers, expected):
     monkeypatch.setattr(tensorboard, "MAX_POINTS", points)
     monkeypatch.setattr(tensorboard, "MAX_NUMBERS", numbers)
     tensorboard.write_projector(str(tmp_path), list("abcde"), np.arange(10.0).reshape(5, 2))
@@ -140,7 +140,7 @@ def test_of_too_many_classes_the_projector_gets_the_first(tmp_path, monkeypatch,
     assert np.loadtxt(tmp_path / "tensors.tsv").tolist() == np.arange(2.0 * expected).reshape(-1, 2).tolist()
 
 
-def test_a_vector_too_few_is_refused(tmp_path):
+def test_missing_vectors_are_refused(tmp_path):
     with pytest.raises(ValueError, match="not one row for each of 3 classes"):
         tensorboard.write_projector(str(tmp_path), list("abc"), np.zeros([2, 4]))
 
@@ -153,14 +153,14 @@ def write_points(folder, steps, tags=("loss",)):
 
 
 def killed_and_resumed(folder):
-    """Writes steps 0 to 50, and again those from 30 on not the last; one tag only once."""
+    """Writes steps 0 to 50, and all but the last step from 30 on again; one tag only once."""
     write_points(folder, range(0, 60, 10), tags=("loss", "only_once"))
     tensorboard.purge_after(str(folder), 20)
     write_points(folder, range(30, 50, 10))
 
 
 def read(folder):
-    """Returns what TensorBoard reads of a folder without its data server."""
+    """Returns the events that TensorBoard reads without its data server."""
     return plugin_event_accumulator.EventAccumulator(str(folder)).Reload()
 
 
@@ -168,14 +168,14 @@ def steps(events, tag):
     return [event.step for event in events.Tensors(tag)]
 
 
-def test_points_after_the_last_checkpoint_are_gone(tmp_path):
+def test_points_after_the_last_checkpoint_are_removed(tmp_path):
     killed_and_resumed(tmp_path)
     events = read(tmp_path)
     assert steps(events, "loss") == [0, 10, 20, 30, 40]
     assert steps(events, "only_once") == [0, 10, 20]
 
 
-def test_a_tensorboard_that_has_read_too_much_forgets_it(tmp_path):
+def test_running_tensorboards_discard_removed_points(tmp_path):
     write_points(tmp_path, range(0, 60, 10))
     events = read(tmp_path)
     assert steps(events, "loss") == [0, 10, 20, 30, 40, 50]
@@ -186,14 +186,14 @@ def test_a_tensorboard_that_has_read_too_much_forgets_it(tmp_path):
 
 
 @pytest.mark.nightly
-def test_a_run_may_be_killed_again_and_again(tmp_path):
+def test_repeated_kills(tmp_path):
     for resumed_at in (0, 10, 10, 30):
         tensorboard.purge_after(str(tmp_path), resumed_at)
         write_points(tmp_path, range(resumed_at + 10, 60, 10))
     assert steps(read(tmp_path), "loss") == [10, 20, 30, 40, 50]
 
 
-def test_the_files_of_a_resumed_run_sort_by_their_age(tmp_path):
+def test_files_of_resumed_runs_sort_by_age(tmp_path):
     killed_and_resumed(tmp_path)
     names = sorted(os.listdir(tmp_path))
     assert [re.fullmatch(r"events.out.tfevents.\d{10}", name) is not None for name in names] == [
@@ -206,13 +206,13 @@ def test_the_files_of_a_resumed_run_sort_by_their_age(tmp_path):
 
 
 @pytest.mark.parametrize("folder", ["there", "absent"])
-def test_a_first_start_takes_nothing_back(tmp_path, folder):
+def test_first_starts_remove_no_points(tmp_path, folder):
     (tmp_path / "there").mkdir()
     tensorboard.purge_after(str(tmp_path / folder), 0)
     assert [path.name for path in tmp_path.rglob("*")] == ["there"]
 
 
-def test_another_clock_is_not_waited_for(tmp_path, monkeypatch):
+def test_clocks_of_other_machines(tmp_path, monkeypatch):
     monkeypatch.setattr(tensorboard, "MAX_CLOCK_SKEW", 0.2)
     (tmp_path / f"events.out.tfevents.{int(time.time()) + 3600}.host.1.0.v2").touch()
     started = time.monotonic()
@@ -222,7 +222,7 @@ def test_another_clock_is_not_waited_for(tmp_path, monkeypatch):
 
 @contextlib.contextmanager
 def served(logdir, load_fast):
-    """Runs a TensorBoard; yields a function from a path, and what to post, to what it answers."""
+    """Runs a TensorBoard; yields a function from a path and a request body to the response."""
     words = ["--logdir", str(logdir), "--host", "127.0.0.1", "--port", "0", f"--load_fast={load_fast}"]
     log = logdir.parent / "tensorboard.log"
     with log.open("w") as file:
@@ -251,7 +251,7 @@ def served(logdir, load_fast):
 
 
 def until(function, seconds=600):
-    """Returns what a function returns, as soon as that is true."""
+    """Calls a function until its result is true; returns the result."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         with contextlib.suppress(urllib.error.HTTPError):
@@ -277,14 +277,16 @@ def write_run(folder, seed, scale):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("load_fast", ["true", "false"])
-def test_a_tensorboard_shows_the_runs_of_a_grid(tmp_path, load_fast):
+def test_tensorboard_of_a_grid(tmp_path, load_fast):
     if load_fast == "true" and not importlib.util.find_spec("tensorboard_data_server"):
         pytest.skip("no tensorboard-data-server")
     logdir = tmp_path / "grid"
     runs = {f"cell{i}/tensorboard": scale for i, scale in enumerate((0.5, 0.25, 0.125))}
     for i, (run, scale) in enumerate(runs.items()):
         write_run(logdir / run, seed=i % 2, scale=scale)
-    write_run(logdir / "twin/tensorboard", seed=0, scale=0.5)  # the first's experiment, in another folder
+    write_run(
+        logdir / "twin/tensorboard", seed=0, scale=0.5
+    )  # the experiment of the first run, in another folder
     runs["twin/tensorboard"] = 0.5
     with served(logdir, load_fast) as ask:
         request = {"startIndex": 0, "sliceSize": 10, "allowedStatuses": ["STATUS_SUCCESS"]}
@@ -316,7 +318,7 @@ def check_run(ask, run, scale, load_fast):
         return [step for _, step, _ in ask("plugin/scalars/scalars", run=run, tag=tag)]
 
     assert shown("loss") == [0, 10, 20, 30, 40]
-    # The data server keeps what no later point of its tag replaces.
+    # The data server keeps points until a later point of the same tag.
     assert shown("only_once") == [0, 10, 20] + ([30, 40, 50] if load_fast == "true" else [])
     (image,) = ask("plugin/images/images", run=run, tag="validation/confusion", sample=0)
     assert image["step"] == 40

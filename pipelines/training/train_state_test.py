@@ -14,7 +14,7 @@ def progress(*values, name="ndcg@5"):
     return result
 
 
-def test_the_best_is_the_first_of_the_best():
+def test_the_first_of_equal_values_is_the_best():
     result = progress(50.0, 60.0, 60.0, 55.0)
     assert result.best_step("ndcg@5") == 20
     assert [result.best_step("ndcg@5", until=step) for step in (5, 10, 19, 20, 40)] == [None, 10, 10, 20, 20]
@@ -42,7 +42,7 @@ def test_patience(values, patience, gave_up):
     assert progress(*values).gave_up("ndcg@5", patience) == gave_up
 
 
-def test_progress_is_kept_to_the_bit():
+def test_progress_is_restored_exactly():
     result = progress(0.1 + 0.2, math.nan, math.inf, 1e-320)
     result.step, result.loss_sum = 2**40 + 1, 1 / 3
     read = TrainProgress()
@@ -74,7 +74,7 @@ def steps_in(folder):
     return sorted(int(path.name[5:-6]) for path in folder.glob("step-*.index"))
 
 
-def test_every_checkpoint_has_the_best_model_it_speaks_of(tmp_path):
+def test_checkpoints_have_their_best_model(tmp_path):
     saved, bias = state(tmp_path)
     seen = []
     for step, value in ((10, 50.0), (20, 60.0), (30, 55.0), (40, 70.0), (50, 1.0), (60, 2.0)):
@@ -96,7 +96,7 @@ def test_every_checkpoint_has_the_best_model_it_speaks_of(tmp_path):
     assert float(bias) == 40.0
 
 
-def test_a_kill_before_any_change_of_files_loses_at_most_one_evaluation(tmp_path, copied_before_changes):
+def test_kills_before_every_change_of_files(tmp_path, copied_before_changes):
     made, bias = state(tmp_path / "run")
     evaluate(made, bias, step=10, value=50.0)
     evaluate(made, bias, step=20, value=60.0)
@@ -113,7 +113,7 @@ def test_a_kill_before_any_change_of_files_loses_at_most_one_evaluation(tmp_path
         assert float(bias) == again.progress.step
 
 
-def test_going_back_to_the_checkpoint_before_finds_its_best(tmp_path):
+def test_previous_checkpoints_have_their_best_model(tmp_path):
     saved, bias = state(tmp_path)
     evaluate(saved, bias, 10, 50.0)
     evaluate(saved, bias, 20, 60.0)
@@ -125,7 +125,7 @@ def test_going_back_to_the_checkpoint_before_finds_its_best(tmp_path):
     assert float(bias) == 10.0
 
 
-def test_without_a_number_the_model_stays_as_it_is(tmp_path):
+def test_nan_metrics_do_not_change_the_model(tmp_path):
     saved, bias = state(tmp_path)
     evaluate(saved, bias, 10, math.nan)
     saved.restore_best()
@@ -133,7 +133,7 @@ def test_without_a_number_the_model_stays_as_it_is(tmp_path):
     assert steps_in(tmp_path / "best") == []
 
 
-def test_a_checkpoint_of_another_run_is_passed_over(tmp_path, caplog):
+def test_checkpoints_of_other_runs_are_skipped(tmp_path, caplog):
     saved, bias = state(tmp_path)
     evaluate(saved, bias, 10, 50.0)
     other, bias = state(tmp_path / "other", run="another")

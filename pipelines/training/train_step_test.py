@@ -1,4 +1,4 @@
-"""One step against its parts written out; on several replicas, in parts, compiled: the same step."""
+"""Training steps written out, and equal steps on several replicas, accumulated and compiled."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from rank4class.pipelines.task import loading, task
 from rank4class.pipelines.training import optimization, rank_model_task
 from rank4class.pipelines.training.train_step import StepOptions, build_steps
 
-MIRRORED = "mirrored"  # over the two logical CPUs of the tests
+MIRRORED = "mirrored"  # over the two logical CPUs of conftest.py
 
 
 def small(**changes):
@@ -21,8 +21,8 @@ def small(**changes):
     return config.override(digits_mlp.get_config(), {**base, "optimizer.warmup_fraction": 0.0, **changes})
 
 
-def generated(experiment, make_encoder=None, size=24, shape=(8, 8, 1)):
-    """Returns a problem of random images."""
+def build_task(experiment, make_encoder=None, size=24, shape=(8, 8, 1)):
+    """Returns a task of random images."""
     rng = np.random.default_rng(0)
     images = rng.normal(size=[size, *shape]).astype(np.float32)
     split = data.Split({"image": images}, rng.integers(10, size=size).astype(np.int32))
@@ -33,8 +33,8 @@ def generated(experiment, make_encoder=None, size=24, shape=(8, 8, 1)):
 
 
 def build(experiment, strategy="default", loaded=None, make_optimizer=None):
-    """Returns model, optimizer and a function of a number of steps to what they come to."""
-    loaded = loaded or generated(experiment)
+    """Returns model, optimizer and a function of a number of steps to their results."""
+    loaded = loaded or build_task(experiment)
     strategy = distribution.get(strategy)
     tf.keras.utils.set_random_seed(0)
     model = rank_model_task.build_model(experiment, loaded, strategy)
@@ -61,12 +61,12 @@ def build_optimizer(experiment):
     return optimization.build_optimizer(section, section.learning_rate, experiment.precision)
 
 
-def descent():
-    """Adam makes a whole step of a gradient that is 0 but for its rounding; this compares exactly."""
+def sgd():
+    """Returns SGD; Adam makes a full step of a gradient that is 0 up to rounding."""
     return tf.keras.optimizers.SGD(0.5)
 
 
-def run(experiment, strategy="default", count=3, make_optimizer=descent, **kwargs):
+def run(experiment, strategy="default", count=3, make_optimizer=sgd, **kwargs):
     """Returns the losses, gradient norms and weights of a few steps."""
     model, _, take = build(experiment, strategy, make_optimizer=make_optimizer, **kwargs)
     result = take(count)
@@ -79,9 +79,9 @@ def assert_alike(ours, theirs, rtol=2e-5):
 
 
 @pytest.mark.parametrize("clip_norm", [None, 0.01])
-def test_a_step_written_out(clip_norm):
+def test_step_written_out(clip_norm):
     experiment = small(**{"optimizer.clip_norm": clip_norm})
-    loaded = generated(experiment)
+    loaded = build_task(experiment)
     model, optimizer, take = build(experiment, loaded=loaded)
     features, labels, weights = next(iter(loaded.training_batches(experiment)))
     assert len(set(weights.numpy())) > 1
@@ -108,7 +108,7 @@ def test_a_step_written_out(clip_norm):
 
 @pytest.fixture(scope="module")
 def on_one_device():
-    """Returns a function from changes of an experiment to its steps on one device, uncompiled and whole."""
+    """Returns a function from changes of an experiment to its steps on one device, not compiled."""
     cache = {}
 
     def run_once(**changes):
@@ -132,7 +132,7 @@ def on_one_device():
         ({"interaction.name": "lc_mlp", "interaction.dropout": 0.0}, "softmax"),
     ],
 )
-def test_two_replicas_take_the_step_of_one(changes, loss, on_one_device):
+def test_two_replicas_equal_one_device(changes, loss, on_one_device):
     plain = {name: value for name, value in changes.items() if name.startswith(("optimizer", "interaction"))}
     changes = {**changes, "loss.name": loss}
     assert_alike(run(small(**changes), MIRRORED), on_one_device(**{**plain, "loss.name": loss}))
@@ -140,7 +140,7 @@ def test_two_replicas_take_the_step_of_one(changes, loss, on_one_device):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("strategy", ["default", MIRRORED])
-def test_half_precision_trains_on_any_strategy(strategy):
+def test_half_precision(strategy):
     reference = run(small(), make_optimizer=lambda: build_optimizer(small()))
     for precision in ("mixed_bfloat16", "mixed_float16"):
         experiment = small(precision=precision)
@@ -149,9 +149,9 @@ def test_half_precision_trains_on_any_strategy(strategy):
         assert all(weight.dtype == np.float32 for weight in result[2])
 
 
-def test_a_step_too_large_for_float16_is_passed_over():
+def test_float16_overflows_are_skipped():
     def scaled():
-        return tf.keras.mixed_precision.LossScaleOptimizer(descent(), initial_scale=2.0**120)
+        return tf.keras.mixed_precision.LossScaleOptimizer(sgd(), initial_scale=2.0**120)
 
     model, optimizer, take = build(small(precision="mixed_float16"), make_optimizer=scaled)
     before = model.get_weights()
@@ -165,13 +165,13 @@ def test_a_step_too_large_for_float16_is_passed_over():
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("changes", [{"jit_compile": True}, {"accumulation_steps": 4}])
-def test_compiled_or_in_parts_a_step_is_the_same(changes, on_one_device):
+def test_compiled_and_accumulated_steps_are_equal(changes, on_one_device):
     assert_alike(run(small(**changes)), on_one_device(**{"loss.name": "softmax"}))
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("encoder", ["small_cnn", "bert"])
-def test_encoders_compiled_take_the_same_step(encoder, tmp_path, tiny_goemotions, tiny_bert):
+def test_compiled_steps_of_encoders_are_equal(encoder, tmp_path, tiny_goemotions, tiny_bert):
     changes = {"encoder.name": encoder, "interaction.name": "lc_mlp"}
     if encoder == "bert":
         changes |= {"encoder.path": tiny_bert, "data.name": "goemotions", "data.path": str(tiny_goemotions)}
@@ -182,7 +182,7 @@ def test_encoders_compiled_take_the_same_step(encoder, tmp_path, tiny_goemotions
 
 
 @pytest.mark.nightly
-def test_weight_decay_of_an_encoder_joins_the_loss_once_whatever_the_replicas():
+def test_replicas_add_the_weight_decay_of_an_encoder_once():
     experiment = small()
     values = []
     for strategy, penalty, parts in (
@@ -198,12 +198,12 @@ def test_weight_decay_of_an_encoder_joins_the_loss_once_whatever_the_replicas():
             return encoder
 
         changed = config.override(experiment, {"accumulation_steps": parts})
-        values.append(run(changed, strategy, count=1, loaded=generated(experiment, make))[0][0])
+        values.append(run(changed, strategy, count=1, loaded=build_task(experiment, make))[0][0])
     np.testing.assert_allclose(values[1:], values[0] + 7.0, rtol=1e-5)
 
 
-class Normalised(tf.keras.layers.Layer):
-    """An encoder with batch norm, as the image encoders have it."""
+class NormalizedEncoder(tf.keras.layers.Layer):
+    """An encoder with batch normalization like that of the image encoders."""
 
     FEATURES = ("image",)
 
@@ -222,13 +222,13 @@ class Normalised(tf.keras.layers.Layer):
 
 
 @pytest.mark.nightly
-def test_batch_norm_sees_the_whole_batch():
+def test_batch_norm_over_all_replicas():
     experiment = small()
-    loaded = generated(experiment, Normalised)
-    alone, both = (build(experiment, strategy, loaded) for strategy in ("default", MIRRORED))
-    for a, b in zip(alone[2](3).losses, both[2](3).losses, strict=True):
+    loaded = build_task(experiment, NormalizedEncoder)
+    one_device, two_devices = (build(experiment, strategy, loaded) for strategy in ("default", MIRRORED))
+    for a, b in zip(one_device[2](3).losses, two_devices[2](3).losses, strict=True):
         assert a == pytest.approx(b, rel=1e-4)
-    for a, b in zip(alone[0].get_weights(), both[0].get_weights(), strict=True):
+    for a, b in zip(one_device[0].get_weights(), two_devices[0].get_weights(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
 
 
@@ -236,17 +236,17 @@ def test_batch_norm_sees_the_whole_batch():
 @pytest.mark.parametrize(
     ("name", "value", "plain"), [("jit_compile", True, False), ("accumulation_steps", 2, 1)]
 )
-def test_options_that_batch_norm_over_replicas_forbids(name, value, plain):
+def test_options_without_batch_norm_over_replicas(name, value, plain):
     experiment = small(**{name: value})
-    loaded = generated(experiment, Normalised)
-    run(experiment, loaded=loaded, count=1)  # alone it may
+    loaded = build_task(experiment, NormalizedEncoder)
+    run(experiment, loaded=loaded, count=1)  # one device allows it
     message = f"{name}={value}: not supported with batch norm over 2 replicas. Set {name} to {plain}"
     with pytest.raises(ValueError, match=message):
         build(experiment, MIRRORED, loaded)
 
 
 @pytest.mark.nightly
-def test_asking_to_stop_is_heard():
+def test_stopping():
     _, _, take = build(small())
     assert not take(1).stopping
     assert take(2, stopping=True).stopping

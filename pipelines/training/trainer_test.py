@@ -77,7 +77,7 @@ def train(task, path, total_steps):
         run_dir.unlock()
 
 
-def test_any_task_is_trained_evaluated_and_resumed(tmp_path):
+def test_tasks_are_trained_evaluated_and_resumed(tmp_path):
     task = Constant()
     results = train(task, tmp_path, total_steps=3)
     evaluations = ["evaluate validation", "evaluate validation"]
