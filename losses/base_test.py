@@ -1,4 +1,4 @@
-"""The shells as a stranger uses them: compile, fit, save, load, weights, half precision, replicas."""
+"""Keras losses: compile, fit, save, load, weights, half precision, replicas, invalid labels."""
 
 import inspect
 import pickle
@@ -54,7 +54,7 @@ class TestEveryLoss:
 
     @pytest.mark.nightly
     def test_trains_on_ids_and_one_hot_in_mixed_precision(self, name):
-        """Trains scores of float16 on columns of ids, and scores of float32 on one-hot labels, at once."""
+        """Trains float16 scores on columns of ids, and float32 scores on one-hot labels, in one model."""
         features, labels = toy()
         loss = losses.get(name)
         inputs = tf.keras.Input([3])
@@ -87,15 +87,15 @@ class TestEveryLoss:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("softmax", {}),  # a class of its own for ids
+        ("softmax", {}),  # its form for ids is another function
         ("n_choose_k", {}),  # written for dense labels
         ("gumbel_approx_ndcg", {"seed": 3}),
-        ("mixture_em", {}),  # two scores a class
+        ("mixture_em", {}),  # two scores per class
         ("pairwise_logistic", {"lambda_weight": "ndcg"}),
         ("approx_mrr", {"rank_fn": ranks.sigmoid_ranks}),
     ],
 )
-def test_trains_on_ids_and_one_hot_and_survives_saving(name, options, tmp_path):
+def test_trains_on_ids_and_one_hot_and_can_be_saved(name, options, tmp_path):
     features, labels = toy()
     loss = losses.get(name, **options)
     model = linear(heads=loss.heads)
@@ -115,7 +115,7 @@ def test_trains_on_ids_and_one_hot_and_survives_saving(name, options, tmp_path):
 
 @pytest.mark.nightly
 def test_two_replicas_sum_to_one(mirrored):
-    """Of three losses, for they all reduce as their base class does."""
+    """Tests three losses; the base class reduces them all."""
     names = ("softmax", "approx_ndcg", "mixture_em")
     features, labels = toy()
     results = []
@@ -140,7 +140,7 @@ def test_gumbel_repeats_for_the_same_scores_and_seed_only():
     assert value != losses.GumbelApproxNDCG(seed=2)([0], scores)
 
 
-def test_gumbel_wraps_any_loss_that_draws_nothing():
+def test_gumbel_wraps_losses_without_random_draws():
     scores, labels = tf.constant([[0.1, 0.2, 0.0], [1.0, 0.0, 0.5]]), [0, 2]
     noisy = losses.get("gumbel_approx_ndcg", samples=4, seed=3, temperature=0.5)
     wrapped = losses.Gumbel(losses.ApproxNDCG(temperature=0.5), samples=4, seed=3)
@@ -164,20 +164,20 @@ def test_gumbel_wraps_any_loss_that_draws_nothing():
         hinge([0, 3], scores)
 
 
-def test_an_option_that_a_loss_does_not_have():
+def test_unknown_options():
     with pytest.raises(TypeError, match="temperature: MSE has no such option. It has: none"):
         losses.MSE(temperature=1.0)
     assert "temperature: float = 0.1" in str(inspect.signature(losses.ApproxNDCG))
     assert str(inspect.signature(losses.ApproxNDCG())) == "(y_true, y_pred, sample_weight=None)"
 
 
-def test_a_loss_is_compiled_as_it_is():
+def test_compiled_losses():
     labels, scores = tf.constant([0, 2]), tf.constant([[1.0, 0.0, 3.0], [0.0, 2.0, 1.0]])
     for loss in (losses.Softmax(), losses.Gumbel(losses.Softmax())):
         np.testing.assert_allclose(tf.function(loss)(labels, scores), loss(labels, scores), rtol=1e-6)
 
 
-def test_a_rank_function_of_ones_own():
+def test_rank_functions_of_the_user():
     scores, labels = tf.constant([[3.0, 1.0, 2.0]]), [2]
     for function in (ranks.all_ranks, lambda scores, where: ranks.all_ranks(scores, where)):
         for y in (labels, [[0.0, 0.0, 1.0]]):
@@ -239,11 +239,11 @@ CALLS = {
 
 @pytest.mark.parametrize("kind", NOT_DENSE)
 @pytest.mark.parametrize("call", CALLS)
-def test_an_argument_that_is_no_dense_tensor(call, kind):
+def test_arguments_that_are_not_dense_tensors(call, kind):
     name = call.split(" ", 1)[0]
     make, message = NOT_DENSE[kind]
     if kind == "None" and name in ("weights", "where", "sample_weight"):
-        CALLS[call](None)  # which is their default
+        CALLS[call](None)  # the default
         return
     with pytest.raises(ValueError, match=message.format(name, name)):
         CALLS[call](make())
@@ -251,7 +251,7 @@ def test_an_argument_that_is_no_dense_tensor(call, kind):
 
 @pytest.mark.parametrize("kind", ["ragged", "sparse", "strings"])
 @pytest.mark.parametrize("parts", [{"loss": losses.Softmax()}, {"loss": None, "metrics": [losses.NDCG()]}])
-def test_fit_refuses_labels_that_are_no_dense_tensor(kind, parts):
+def test_fit_refuses_labels_that_are_not_dense(kind, parts):
     model = linear(3)
     model.compile("sgd", **parts)
     make, message = NOT_DENSE[kind]
@@ -262,13 +262,13 @@ def test_fit_refuses_labels_that_are_no_dense_tensor(kind, parts):
         model.evaluate(data, verbose=0) if parts["loss"] is None else model.fit(data, verbose=0)
 
 
-def test_ragged_lists_become_dense_as_the_message_says():
+def test_ragged_lists_become_dense_by_the_remedy_of_the_message():
     labels = tf.ragged.constant([[1.0, 0.0, 0.0], [0.0, 1.0]])
     scores = tf.ragged.constant([[0.5, 1.0, 0.0], [0.5, 1.0]])
     where = tf.sequence_mask(labels.row_lengths())
     value = losses.Softmax().of_scores(scores.to_tensor(), labels.to_tensor(), where=where)
-    alone = [losses.softmax([s], [t])[0] for s, t in zip(scores.to_list(), labels.to_list(), strict=True)]
-    np.testing.assert_allclose(value, alone, rtol=1e-6)
+    each = [losses.softmax([s], [t])[0] for s, t in zip(scores.to_list(), labels.to_list(), strict=True)]
+    np.testing.assert_allclose(value, each, rtol=1e-6)
 
 
 def batches(kind, features, labels):
@@ -285,7 +285,7 @@ ONE_BASED = r"labels are not all within the classes 0\.\.3; their least and thei
 
 
 @pytest.mark.parametrize("kind", ["arrays", "a dataset", "a generator"])
-def test_fit_names_labels_outside_the_classes(kind):
+def test_fit_refuses_labels_outside_the_classes(kind):
     features, labels = toy()
     model = linear()
     model.compile("sgd", loss=losses.ApproxNDCG(), jit_compile=False)
@@ -295,7 +295,7 @@ def test_fit_names_labels_outside_the_classes(kind):
         model.evaluate(features, labels + 1, verbose=0)
 
 
-# A replica that fails cancels the collective operations of its process for good.
+# A failing replica cancels all later collective operations of its process.
 REPLICAS = """
 import numpy as np
 import tensorflow as tf
@@ -313,12 +313,12 @@ except tf.errors.InvalidArgumentError as error:
 
 
 @pytest.mark.nightly
-def test_replicas_name_labels_outside_the_classes():
+def test_replicas_refuse_labels_outside_the_classes():
     message = subprocess.check_output([sys.executable, "-c", REPLICAS], text=True)
     assert "labels are not all within the classes 0..3" in message
 
 
-def test_fit_names_dense_labels_that_are_no_gains():
+def test_fit_refuses_dense_labels_that_are_not_gains():
     features, labels = toy()
     model = linear()
     model.compile("sgd", loss=losses.Softmax())
@@ -344,9 +344,9 @@ def test_xla_cannot_raise_on_labels_outside_the_classes():
     features, labels = toy()
     model = linear()
     model.compile("sgd", loss=losses.Softmax(), metrics=[losses.MRR()], jit_compile=True)
-    found = model.fit(features, np.full_like(labels, 4), verbose=0).history
-    assert np.isnan(found["loss"]).all()
-    assert found["mrr"] == [0.0]
+    history = model.fit(features, np.full_like(labels, 4), verbose=0).history
+    assert np.isnan(history["loss"]).all()
+    assert history["mrr"] == [0.0]
 
 
 @pytest.mark.parametrize(
@@ -367,7 +367,7 @@ def test_xla_cannot_raise_on_labels_outside_the_classes():
 @pytest.mark.parametrize("bad", [-1, 4])
 def test_a_label_outside_the_classes_has_the_worst_value(name, bad):
     metric = losses.get_metric(name)
-    scores = tf.one_hot([bad % 4, 3, 0], 4)  # the last class, or the first, leads
+    scores = tf.one_hot([bad % 4, 3, 0], 4)  # the last or the first class has the highest score
     metric.update_state(tf.constant([bad, bad, bad]), scores)
     worst = 0.0 if metric.higher_is_better else np.inf if name == "mean_rank" else 1.0
     assert metric.result() == worst

@@ -20,86 +20,88 @@ SOFT = {
 }
 
 
-def test_spearman_is_one_less_the_correlation(rng):
+def test_spearman_is_one_minus_the_correlation(rng):
     for _ in range(5):
         scores, targets = rng.normal(size=[2, 30]).astype(np.float32)
-        found = batch.spearman(scores, targets, rank_fn=ranks.mean_ranks)
-        assert found.shape == [30]
+        values = batch.spearman(scores, targets, rank_fn=ranks.mean_ranks)
+        assert values.shape == [30]
         expected = 1.0 - scipy.stats.spearmanr(scores, targets).statistic
-        assert np.mean(found) == pytest.approx(expected, rel=1e-4)
-    found = batch.spearman([0.1, 0.2, 0.3], [2.0, 2.0, 1.0], rank_fn=ranks.mean_ranks)
-    np.testing.assert_allclose(found, np.array([1.5**2, 0.5**2, 2.0**2]) * 6 / 8, rtol=1e-6)
+        assert np.mean(values) == pytest.approx(expected, rel=1e-4)
+    values = batch.spearman([0.1, 0.2, 0.3], [2.0, 2.0, 1.0], rank_fn=ranks.mean_ranks)
+    np.testing.assert_allclose(values, np.array([1.5**2, 0.5**2, 2.0**2]) * 6 / 8, rtol=1e-6)
 
 
-def test_average_precision_is_scikit_learns(rng):
+def test_average_precision_equals_scikit_learn(rng):
     for _ in range(5):
         scores = rng.normal(size=[40, 6]).astype(np.float32)
         labels = (rng.random([40, 6]) < 0.2).astype(np.float32)
         labels[:, 0] = 0.0  # a class without an instance does not count
-        found = batch.mean_average_precision(scores, labels, rank_fn=ranks.mean_ranks, form="precision")
+        values = batch.mean_average_precision(scores, labels, rank_fn=ranks.mean_ranks, form="precision")
         expected = sklearn.metrics.average_precision_score(labels[:, 1:], scores[:, 1:], average="macro")
-        assert np.mean(found) == pytest.approx(-expected, rel=1e-4)
+        assert np.mean(values) == pytest.approx(-expected, rel=1e-4)
 
 
-def test_the_ranks_of_a_class_written_out():
+def test_ranks_written_out():
     scores = np.array([[0.9, 0.1], [0.1, 0.5], [0.5, 0.2]], np.float32)
     labels = [[1, 0], [1, 1], [0, 1]]
-    found = batch.mean_average_precision(scores, labels, rank_fn=ranks.mean_ranks)
-    np.testing.assert_allclose(found, [1 / 3, 3 / 3 + 1 / 3, 2 / 3], rtol=1e-6)
+    values = batch.mean_average_precision(scores, labels, rank_fn=ranks.mean_ranks)
+    np.testing.assert_allclose(values, [1 / 3, 3 / 3 + 1 / 3, 2 / 3], rtol=1e-6)
     ids = batch.mean_average_precision(scores, [0, 0, 1], rank_fn=ranks.mean_ranks)
     np.testing.assert_allclose(ids, [1 / 3, 3 / 3, 2 / 3], rtol=1e-6)
 
 
-def test_the_triplet_written_out():
+def test_triplet_written_out():
     scores = np.array([[0.9, 0.1, 0.2], [0.3, 0.5, 0.8], [0.1, 0.0, 0.7]], np.float32)
     # Ranks in rows: pairs 1, 2, 1 against 2, 1, 2; in columns: 1, 1, 2 against 2, 2, 1.
-    found = batch.recall_triplet(scores, rank_fn=ranks.mean_ranks)
-    np.testing.assert_allclose(found, [0.0, 2 / 3, 2 / 3], rtol=1e-6)
-    found = batch.recall_triplet(scores, rank_fn=ranks.mean_ranks, margin=2.0)
-    np.testing.assert_allclose(found, [2 / 3, (3 + 1) / 3, (1 + 3) / 3], rtol=1e-6)
-    # Where a pair itself takes no part, its row and its column ask for nothing.
+    values = batch.recall_triplet(scores, rank_fn=ranks.mean_ranks)
+    np.testing.assert_allclose(values, [0.0, 2 / 3, 2 / 3], rtol=1e-6)
+    values = batch.recall_triplet(scores, rank_fn=ranks.mean_ranks, margin=2.0)
+    np.testing.assert_allclose(values, [2 / 3, (3 + 1) / 3, (1 + 3) / 3], rtol=1e-6)
+    # A masked pair has no loss in its row and its column.
     where = ~np.diag([False, True, False])
-    found = batch.recall_triplet(scores, where=where, rank_fn=ranks.mean_ranks)
-    np.testing.assert_allclose(found, [0.0, 0.0, 2 / 3], rtol=1e-6)
+    values = batch.recall_triplet(scores, where=where, rank_fn=ranks.mean_ranks)
+    np.testing.assert_allclose(values, [0.0, 0.0, 2 / 3], rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", SOFT)
-def test_what_takes_no_part_changes_nothing(name, rng):
+def test_masked_entries_do_not_change_losses(name, rng):
     rank_fn = SOFT[name]
     scores = rng.normal(size=[9]).astype(np.float32)
     targets = rng.normal(size=[9]).astype(np.float32)
     where = np.arange(9) < 6
     spoiled = np.where(where, scores, np.nan)
-    found = batch.spearman(spoiled, np.where(where, targets, np.nan), where=where, rank_fn=rank_fn)
+    values = batch.spearman(spoiled, np.where(where, targets, np.nan), where=where, rank_fn=rank_fn)
     np.testing.assert_allclose(
-        found[:6], batch.spearman(scores[:6], targets[:6], rank_fn=rank_fn), rtol=1e-4, atol=1e-6
+        values[:6], batch.spearman(scores[:6], targets[:6], rank_fn=rank_fn), rtol=1e-4, atol=1e-6
     )
-    np.testing.assert_array_equal(found[6:], 0.0)
+    np.testing.assert_array_equal(values[6:], 0.0)
 
     scores = rng.normal(size=[9, 3]).astype(np.float32)
     labels = (rng.random([9, 3]) < 0.5).astype(np.float32)
     spoiled = np.where(where[:, None], scores, np.inf)
     for form in batch.FORMS:
         loss = functools.partial(batch.mean_average_precision, rank_fn=rank_fn, form=form)
-        found, alone = loss(spoiled, labels, where=where[:, None]).numpy(), loss(scores[:6], labels[:6])
-        share = 9 / 6 if form == "precision" else 1.0  # the mean is over the batch as it is
-        np.testing.assert_allclose(found[:6], share * alone, rtol=1e-4)
-        np.testing.assert_array_equal(found[6:], 0.0)
+        values, unmasked = loss(spoiled, labels, where=where[:, None]).numpy(), loss(scores[:6], labels[:6])
+        scale = 9 / 6 if form == "precision" else 1.0  # the mean is over all rows of the batch
+        np.testing.assert_allclose(values[:6], scale * unmasked, rtol=1e-4)
+        np.testing.assert_array_equal(values[6:], 0.0)
 
     square = rng.normal(size=[9, 9]).astype(np.float32)
     both = where[:, None] & where[None, :]
-    found = batch.recall_triplet(np.where(both, square, np.nan), where=both, rank_fn=rank_fn)
-    alone = batch.recall_triplet(square[:6, :6], rank_fn=rank_fn)
-    np.testing.assert_allclose(found[:6], alone * 6 / 9, rtol=1e-3, atol=1e-5)
-    np.testing.assert_array_equal(found[6:], 0.0)
+    values = batch.recall_triplet(np.where(both, square, np.nan), where=both, rank_fn=rank_fn)
+    unmasked = batch.recall_triplet(square[:6, :6], rank_fn=rank_fn)
+    np.testing.assert_allclose(values[:6], unmasked * 6 / 9, rtol=1e-3, atol=1e-5)
+    np.testing.assert_array_equal(values[6:], 0.0)
 
 
 def losses_on(rank_fn, rng):
-    """Every loss as a function of 64 scores, with what it is about, and its least value on exact ranks."""
+    """Returns each loss as a function of 64 scores, with its name and its minimum on exact ranks."""
     targets = rng.normal(size=[8]).astype(np.float32)
     labels = (rng.random([8, 8]) < 0.3).astype(np.float32)
     counts = labels.sum(axis=0)
-    fewest = float((counts * (counts + 1) / 2).sum()) / 8 / 8  # first places for all, over n, a mean
+    fewest = (
+        float((counts * (counts + 1) / 2).sum()) / 8 / 8
+    )  # all relevant ranks are first; divided by n, and averaged
     return {
         "spearman": (lambda s: batch.spearman(s[:, 0], targets, rank_fn=rank_fn), 0.0),
         "ranks": (lambda s: batch.mean_average_precision(s, labels, rank_fn=rank_fn), fewest),
@@ -114,7 +116,7 @@ def losses_on(rank_fn, rng):
 @pytest.mark.nightly
 @pytest.mark.parametrize("loss", ["spearman", "ranks", "precision", "recall_triplet"])
 @pytest.mark.parametrize("name", SOFT)
-def test_gradient_descent_comes_to_the_known_optimum(name, loss, rng):
+def test_gradient_descent_reaches_the_known_optimum(name, loss, rng):
     function, least = losses_on(SOFT[name], rng)[loss]
     scores = tf.Variable(rng.normal(size=[8, 8]).astype(np.float32))
     optimizer = tf.keras.optimizers.Adam(0.05)
@@ -167,7 +169,7 @@ def test_nan_never_looks_good():
     assert np.isnan(batch.recall_triplet(scores, rank_fn=exact)).all()
 
 
-def test_the_error_beside_a_loss():
+def test_l1_is_added():
     scores, targets = np.array([0.0, 2.0, 1.0], np.float32), np.array([1.0, 2.0, 3.0], np.float32)
     plain = batch.spearman(scores, targets, rank_fn=ranks.mean_ranks)
     beside = batch.spearman(scores, targets, rank_fn=ranks.mean_ranks, l1=0.5)
@@ -222,23 +224,23 @@ def test_weights_multiply(rng):
         ),
     ],
 )
-def test_mistakes(call, message):
+def test_errors(call, message):
     with pytest.raises(ValueError, match=message):
         call()
 
 
-def test_labels_that_are_none_have_no_loss_in_compiled_code():
+def test_invalid_labels_have_nan_losses_in_compiled_code():
     compiled = tf.function(functools.partial(batch.mean_average_precision, rank_fn=ranks.mean_ranks))
     scores = tf.constant([[0.9, 0.1], [0.5, 0.5], [0.1, 0.9]])
-    found = compiled(scores, tf.constant([0, 1, 2]))
-    np.testing.assert_array_equal(np.isnan(found), [False, False, True])
-    found = compiled(scores, tf.constant([[1.0, 0.0], [-1.0, 0.0], [0.0, np.nan]]))
-    np.testing.assert_array_equal(np.isnan(found), [False, True, True])
-    found = batch.spearman(scores[:, 0], [1.0, np.nan, 2.0], rank_fn=ranks.mean_ranks)
-    assert np.isnan(found).all()
+    values = compiled(scores, tf.constant([0, 1, 2]))
+    np.testing.assert_array_equal(np.isnan(values), [False, False, True])
+    values = compiled(scores, tf.constant([[1.0, 0.0], [-1.0, 0.0], [0.0, np.nan]]))
+    np.testing.assert_array_equal(np.isnan(values), [False, True, True])
+    values = batch.spearman(scores[:, 0], [1.0, np.nan, 2.0], rank_fn=ranks.mean_ranks)
+    assert np.isnan(values).all()
 
 
-def test_pairs_of_a_length_that_a_step_tells(rng):
+def test_pairs_of_unknown_number(rng):
     loss = functools.partial(batch.recall_triplet, rank_fn=ranks.sigmoid_ranks)
     compiled = tf.function(loss, input_signature=[tf.TensorSpec([None, None])])
     scores = rng.normal(size=[4, 4]).astype(np.float32)
@@ -250,7 +252,7 @@ def test_pairs_of_a_length_that_a_step_tells(rng):
 
 
 @pytest.mark.parametrize("rank_fn", [ranks.mean_ranks, ranks.all_ranks, ranks.soft_sort_ranks])
-def test_a_loss_is_saved_with_its_rank_function(rank_fn):
+def test_losses_are_saved_with_their_rank_function(rank_fn):
     loss = losses.Spearman(rank_fn=rank_fn)
     again = tf.keras.losses.deserialize(tf.keras.losses.serialize(loss))
     assert again.options["rank_fn"] is rank_fn

@@ -32,7 +32,7 @@ SHIFT_INVARIANT = {
     "list_mle",
     "coupled_rank_distil",
 }
-# These cost something without a relevant class too: they judge classes, or pairs of them, of any label.
+# Their loss can be positive without a relevant class.
 COST_WITHOUT_RELEVANT = {
     "mse",
     "rescaled_mse",
@@ -56,7 +56,7 @@ def random_problem(batch, n, name="softmax", scale=2.0, seed=0):
 
 
 def with_heads(name, scores):
-    """Gives scores `[B, n]` the second score a class that some losses need."""
+    """Returns scores `[B, n]` with the second score per class that some losses need."""
     return tf.stack([scores, scores / 2], axis=-1) if losses.LOSSES[name].heads else scores
 
 
@@ -68,9 +68,9 @@ def value_and_gradient(loss, scores, labels):
 
 
 def values_and_gradients(loss):
-    """Returns a function of scores and several forms of labels to be traced once for all of them."""
+    """Returns a function of scores and several forms of labels, which is traced once."""
 
-    def of_all(scores, *forms):
+    def all_values(scores, *forms):
         results = []
         for labels in forms:
             with tf.GradientTape() as tape:
@@ -79,11 +79,11 @@ def values_and_gradients(loss):
             results += [value, tape.gradient(value, scores)]
         return results
 
-    return of_all
+    return all_values
 
 
 def pure(name):
-    """The registered loss as a pure function of scores and labels."""
+    """Returns the registered loss as a pure function of scores and labels."""
     options = {"seed": [1, 2]} if draws_noise(name) else {}
     function = losses.LOSSES[name].function
     return lambda scores, labels, **more: function(scores, labels, **options, **more)
@@ -181,7 +181,7 @@ def test_every_keras_loss_of_tf_ranking_has_a_name():
 
 
 def same_noise(monkeypatch, name, scores, n):
-    """Gives TF-Ranking the noise that our loss draws: [B, samples, n] there, [samples, B, n] here."""
+    """Makes TF-Ranking use our noise: [B, samples, n] there, [samples, B, n] here."""
     if draws_noise(name):
         noise = gumbel.noise([8, scores.shape[0], n], gumbel.seed_from_scores(0, scores))
         theirs = tf.transpose(noise, [1, 0, 2])
@@ -191,21 +191,21 @@ def same_noise(monkeypatch, name, scores, n):
 def assert_equal_to_tf_ranking(name, scores, dense, *ids):
     expected = value_and_gradient(lambda s, y: TF_RANKING[name]()(y, s), scores, dense)
     for labels in (dense, *ids):
-        # The noise hangs on the scores through their bits alone: no gradient flows through the seed.
+        # The noise depends on the bits of the scores; no gradient flows through the seed.
         actual = value_and_gradient(lambda s, y: losses.get(name)(y, s), scores, labels)
         np.testing.assert_allclose(actual[0], expected[0], rtol=1e-5)
         np.testing.assert_allclose(actual[1], expected[1], rtol=1e-5, atol=1e-5 * np.abs(expected[1]).max())
 
 
-# Of 1,000 classes one instance: there are tensors of all pairs, times eight samples, on both sides.
+# One instance of 1,000 classes: both sides have tensors of all pairs and eight samples.
 @pytest.mark.parametrize(
     ("n", "batch"),
     [(28, 8), *(pytest.param(*size, marks=pytest.mark.nightly) for size in ((2, 8), (1000, 1)))],
 )
-@pytest.mark.parametrize("name", sorted(set(TF_RANKING) - {"list_mle"}))  # which shuffles equal labels there
+@pytest.mark.parametrize("name", sorted(set(TF_RANKING) - {"list_mle"}))  # TF-Ranking shuffles equal labels
 def test_equals_tf_ranking(name, n, batch, monkeypatch):
     if name == "coupled_rank_distil" and n == 1000:
-        n = 500  # beyond, its clamp of small probabilities makes ties there, which are shuffled
+        n = 500  # beyond, TF-Ranking clamps small probabilities to ties, which it shuffles
     scores, ids = random_problem(batch, n, name)
     same_noise(monkeypatch, name, scores, n)
     assert_equal_to_tf_ranking(name, scores, tf.one_hot(ids, n), ids)
@@ -266,7 +266,7 @@ def test_lambda_weights_of_ties_masks_and_xla(weight):
     subset = loss(scores[:, :5], labels)
     np.testing.assert_allclose(loss(scores, labels, where=where), subset, rtol=1e-6)
     equals = gradient[0, [0, 3]]
-    np.testing.assert_allclose(equals[0], equals[1])  # classes of equal score are weighed equally
+    np.testing.assert_allclose(equals[0], equals[1])  # classes of equal score have equal weights
 
 
 def test_softmax_equals_keras_cross_entropy():
@@ -283,7 +283,7 @@ def test_approx_ndcg_tends_to_minus_ndcg():
 
 
 def noise_by_class(monkeypatch):
-    """Lets the same classes meet the same noise, whatever the shape of the scores."""
+    """Makes the noise of a class independent of the shape of the scores."""
 
     def noise(shape, seed):
         return tf.broadcast_to(tf.sin(7.0 * tf.range(shape[-1], dtype=tf.float32)), shape)
@@ -293,9 +293,9 @@ def noise_by_class(monkeypatch):
 
 @pytest.mark.parametrize("name", losses.names())
 class TestEveryLoss:
-    """Mostly on problems of one shape: some losses are compiled anew for each."""
+    """Tests mostly use one shape, since some losses are compiled for each shape."""
 
-    def test_one_value_an_instance(self, name):
+    def test_one_value_per_instance(self, name):
         scores, labels = random_problem(6, 9, name)
         for y in (labels, tf.one_hot(labels, 9)):
             value = pure(name)(scores, y)
@@ -304,7 +304,7 @@ class TestEveryLoss:
 
     def test_integer_equals_one_hot(self, name):
         scores, labels = random_problem(6, 9, name)
-        mask = np.random.default_rng(3).random([6, 9]) < 0.7  # some true classes are masked, too
+        mask = np.random.default_rng(3).random([6, 9]) < 0.7  # also masks some true classes
         for where in (None, mask):
             integer = value_and_gradient(lambda s, y, w=where: pure(name)(s, y, where=w), scores, labels)
             dense = value_and_gradient(
@@ -331,7 +331,7 @@ class TestEveryLoss:
                 pure(name)(scores, y, where=where), pure(name)(scores[:, :6], y_subset), rtol=1e-5
             )
 
-    def test_a_masked_score_may_be_anything(self, name):
+    def test_masked_scores_are_ignored(self, name):
         scores, labels = random_problem(6, 9, name)
         where = np.arange(9) != 8
         labels = labels % 8
@@ -345,7 +345,7 @@ class TestEveryLoss:
             np.testing.assert_allclose(actual[0], expected[0], rtol=1e-6)
             np.testing.assert_allclose(actual[1], expected[1], rtol=1e-6, atol=1e-7)
 
-    def test_a_masked_label_may_be_anything(self, name):
+    def test_masked_labels_are_ignored(self, name):
         scores, labels = random_problem(6, 9, name)
         where = np.arange(9) != 8
         dense = tf.one_hot(labels % 8, 9)
@@ -413,7 +413,7 @@ class TestEveryLoss:
             finite = np.isfinite(gradient.astype(np.float32)).reshape(3, -1).all(axis=1)
             assert finite[2]
             if name not in ("mse", "rescaled_mse", "pairwise_mse") or dtype != tf.float16:
-                # The square losses' true gradient, kappa * 2e4, lies beyond float16.
+                # The gradient of the square losses, kappa * 2e4, exceeds float16.
                 assert finite.all()
 
     def test_nan_scores_give_a_nan_loss(self, name):
@@ -427,12 +427,12 @@ class TestEveryLoss:
 
     @pytest.mark.nightly
     def test_graph_and_xla_equal_eager(self, name):
-        """Also where a graph knows no shapes, and where XLA cannot raise on a label."""
+        """Also with unknown shapes, and with labels on which XLA cannot raise."""
         scores, labels = random_problem(6, 9, name)
-        of_all, one_hot = values_and_gradients(pure(name)), tf.one_hot(labels, 9)
-        eager = of_all(scores, labels, one_hot)
-        # Autograph, which takes a second for each loss, is on in `test_label_outside_the_classes`.
-        graph = tf.function(of_all, autograph=False).get_concrete_function(scores, labels, one_hot)
+        all_values, one_hot = values_and_gradients(pure(name)), tf.one_hot(labels, 9)
+        eager = all_values(scores, labels, one_hot)
+        # `test_label_outside_the_classes` uses Autograph, which takes a second per loss.
+        graph = tf.function(all_values, autograph=False).get_concrete_function(scores, labels, one_hot)
         xla = tf.function(lambda *inputs: graph(*inputs), jit_compile=True, autograph=False)
         for compiled in (graph, xla):
             results = compiled(scores, labels, one_hot)
@@ -499,7 +499,7 @@ class TestEveryLoss:
         assert np.isnan(compiled[0])
         assert np.isfinite(compiled[1])
 
-    def test_shapes_and_dtypes_that_do_not_fit(self, name):
+    def test_invalid_shapes_and_dtypes(self, name):
         scores = with_heads(name, tf.zeros([2, 3]))
         with pytest.raises(ValueError, match=r"labels of shape \(2, 2\) do not fit"):
             pure(name)(scores, tf.zeros([2, 2]))
@@ -535,7 +535,7 @@ class TestEveryLoss:
         np.testing.assert_allclose(curvature(labels), curvature(tf.one_hot(labels, 9)), rtol=1e-4, atol=1e-5)
 
     def test_gradient_equals_finite_differences(self, name):
-        """Read along random directions, for the losses' gradients are written by hand."""
+        """Compares along random directions, since the gradients are written by hand."""
         scores, labels = random_problem(6, 9, name, scale=1.0)
         where = np.arange(9) < 8
         labels = labels % 8
@@ -548,21 +548,25 @@ class TestEveryLoss:
             for step in (1e-2, -1e-2):
                 slopes.append(np.asarray(loss(scores + step * direction, labels), np.float64) / 2e-2)
             along = (gradient * direction).reshape(6, -1).sum(axis=1)
-            if name not in ("mixture_em", "click_em", "yeti_logistic"):  # part of these counts as constant
+            if name not in (
+                "mixture_em",
+                "click_em",
+                "yeti_logistic",
+            ):  # parts of these are constants for the gradient
                 np.testing.assert_allclose(slopes[0] - slopes[1], along, rtol=2e-2, atol=2e-3)
             assert np.isfinite(along).all()
 
 
 @pytest.mark.parametrize("name", [n for n in losses.names() if "temperature" in losses.option_names(n)])
 @pytest.mark.parametrize("temperature", [0.0, -1.0])
-def test_temperatures_have_to_be_positive(name, temperature):
+def test_temperatures_must_be_positive(name, temperature):
     with pytest.raises(ValueError, match=f"temperature={temperature}: not positive"):
         losses.get(name, temperature=temperature)([0], [[0.0, 1.0]])
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", [n for n in losses.names() if "temperature" in losses.option_names(n)])
-def test_a_temperature_can_be_learned(name):
+def test_learned_temperatures(name):
     scores, labels = random_problem(3, 5)
     for y in (labels, tf.one_hot(labels, 5)):
         temperature = tf.Variable(0.7)
@@ -574,7 +578,7 @@ def test_a_temperature_can_be_learned(name):
         )
 
 
-def test_a_virtual_class_costs_something_without_a_relevant_one():
+def test_virtual_class_without_a_relevant_class():
     scores, labels = tf.constant([[1.0, 0.0, 3.0]] * 2), tf.constant([0, 2])
     where = [True, True, False]
     expected = [1.5 * np.log(1 + np.exp(1) + 1) - 1, 0.5 * np.log(1 + np.exp(1) + 1)]
@@ -594,7 +598,7 @@ def test_lambda_weights_of_minus_infinity_and_of_large_gains(weight):
 
 
 @pytest.mark.nightly
-def test_columns_of_ids_are_refused_under_xla_too():
+def test_columns_of_ids_are_refused_under_xla():
     signature = [tf.TensorSpec([None, 5]), tf.TensorSpec([None, None], tf.int64)]
     for name in losses.names():
         if not losses.LOSSES[name].heads:
@@ -603,7 +607,7 @@ def test_columns_of_ids_are_refused_under_xla_too():
                 compiled(tf.zeros([4, 5]), tf.constant([[1], [4], [0], [3]], tf.int64))
 
 
-def test_input_that_does_not_fit_is_named():
+def test_invalid_input():
     scores, ids = tf.zeros([2, 3]), tf.constant([0, 1])
     for call, message in (
         (
@@ -631,7 +635,7 @@ def test_input_that_does_not_fit_is_named():
         unknown(scores, scores)
 
 
-def test_a_mask_over_very_many_classes_leaves_the_shorter_list():
+def test_masked_lists_of_many_classes_equal_shorter_lists():
     scores = tf.concat([tf.constant([[20.0, 0.0]]), tf.zeros([1, 200_000])], axis=1)
     labels = tf.one_hot([0], 200_002)
     masked = losses.softmax(scores, labels, where=tf.range(200_002) < 2)

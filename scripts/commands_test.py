@@ -14,22 +14,22 @@ QUICK = ("--config.epochs=1", "--config.encoder.hidden=(16,)")
 
 
 @pytest.fixture
-def mistaken(command):
-    """Returns a function that runs a command, and returns its `error_line`."""
+def error_of(command):
+    """Returns a function that runs a command and returns its `error_line`."""
     return lambda name, *arguments: error_line(command(name, *arguments))
 
 
 def error_line(finished):
-    """Returns the one line on the error stream; the exit is not 0."""
+    """Returns the error line of a failed command, after checking that it is the only one."""
     assert finished.returncode == 1
-    (line,) = (line for line in finished.stderr.splitlines() if not line.startswith("I"))  # absl's log
+    (line,) = (line for line in finished.stderr.splitlines() if not line.startswith("I"))  # logs of absl
     assert line.startswith("error: ")
     return line
 
 
 @pytest.fixture(scope="module")
 def two_runs(command, tmp_path_factory):
-    """Trains two runs on the digits, evaluates both; returns their folders, with all that was printed."""
+    """Trains and evaluates two runs on the digits; returns their folders, with the printed texts."""
     root = tmp_path_factory.mktemp("two")
     paths = {"softmax": root / "a", "approx_ndcg": root / "b"}
     for loss, path in paths.items():
@@ -57,12 +57,12 @@ def test_train_then_evaluate(two_runs):
     )
 
 
-def test_a_run_that_is_finished_is_not_trained_again(command, mistaken, two_runs):
+def test_finished_runs_are_not_trained_again(command, error_of, two_runs):
     flags = ("train", DIGITS, *QUICK, f"--workdir={two_runs[0]}")
     again = command(*flags)
     assert again.returncode == 0
     assert "finished already" in again.stderr
-    line = mistaken(*flags, "--config.loss.name=mse")
+    line = error_of(*flags, "--config.loss.name=mse")
     assert "holds another experiment: loss.name is 'softmax' there and 'mse' here" in line
 
 
@@ -140,19 +140,19 @@ def test_compare(command, two_runs):
     assert same.count("0.00  [-0.77, +0.77]") == 3
 
 
-def test_mistakes_in_comparing_are_one_clear_line(two_runs, tmp_path, mistaken):
+def test_compare_errors_are_one_line(two_runs, tmp_path, error_of):
     first = two_runs[0] / "test" / "predictions.npz"
-    assert "--scores" in mistaken("compare")
-    assert "Repeat --scores for each run." in mistaken("compare", f"--scores={first}")
+    assert "--scores" in error_of("compare")
+    assert "Repeat --scores for each run." in error_of("compare", f"--scores={first}")
     for content, message in ((None, "no such file"), (first.read_bytes()[:-50], "damaged")):
         if content:
             (tmp_path / "predictions.npz").write_bytes(content)
-        line = mistaken("compare", f"--scores={first}", f"--scores={tmp_path / 'predictions.npz'}")
+        line = error_of("compare", f"--scores={first}", f"--scores={tmp_path / 'predictions.npz'}")
         assert f"{tmp_path / 'predictions.npz'}" in line
         assert message in line
     with np.load(first) as npz:
         np.savez(tmp_path / "predictions.npz", **{**npz, "metrics": np.array(["mrr", "ndcg", "map"])})
-    line = mistaken("compare", f"--scores={first}", f"--scores={tmp_path / 'predictions.npz'}")
+    line = error_of("compare", f"--scores={first}", f"--scores={tmp_path / 'predictions.npz'}")
     assert "no metric in common" in line
 
 
@@ -190,7 +190,7 @@ def test_every_command_runs_on_a_small_problem(small_commands):
 
 @pytest.fixture
 def letor_flags(tmp_path):
-    """Writes small files of queries; returns the flags that read them."""
+    """Writes small files of queries; returns the flags for them."""
     folder = tmp_path / "fold"
     folder.mkdir()
     for name, count in (("train", 12), ("vali", 5), ("test", 6)):
@@ -206,7 +206,7 @@ def letor_cells(tmp_path):
 
 
 @pytest.mark.nightly
-def test_queries_and_their_documents(command, letor_flags, letor_cells, tmp_path):
+def test_train_evaluate_and_sweep_on_queries(command, letor_flags, letor_cells, tmp_path):
     path = tmp_path / "run"
     trained = command("train", *letor_flags, f"--workdir={path}")
     assert trained.returncode == 0, trained.stderr
@@ -220,24 +220,24 @@ def test_queries_and_their_documents(command, letor_flags, letor_cells, tmp_path
     assert not (tmp_path / "grid" / "metrics.png").exists()
 
 
-def test_mistakes_in_a_sweep_are_one_clear_line(mistaken, letor_flags, letor_cells):
-    line = mistaken("sweep", *letor_flags, *letor_cells, "--tune=encoder.weight_decay=0.01,lots")
+def test_sweep_errors_are_one_line(error_of, letor_flags, letor_cells):
+    line = error_of("sweep", *letor_flags, *letor_cells, "--tune=encoder.weight_decay=0.01,lots")
     assert line.startswith(
         "error: tune='encoder.weight_decay=0.01,lots': encoder.weight_decay='lots': not a number."
     )
-    line = mistaken("sweep", *letor_flags, *letor_cells, "--interactions=lc_mlp")
+    line = error_of("sweep", *letor_flags, *letor_cells, "--interactions=lc_mlp")
     assert "interaction.name='lc_mlp': encoder 'items' is a whole model" in line
 
 
-def test_mistakes_in_other_commands_are_one_clear_line(mistaken):
-    line = mistaken("benchmark", "--suite=projections", "--sizes=8x10")
+def test_benchmark_and_demo_errors_are_one_line(error_of):
+    line = error_of("benchmark", "--suite=projections", "--sizes=8x10")
     assert "size='8x10': not of the form BATCHxCLASSESxK. Choose one such as 16x1000x1." in line
-    assert "flag --seeds=0" in mistaken("demo", "--seeds=0")
+    assert "flag --seeds=0" in error_of("demo", "--seeds=0")
 
 
 @pytest.mark.nightly
 def test_demo(command, tmp_path, monkeypatch):
-    # The demo takes no flags of a config.
+    # The demo has no config flags.
     short = config.override(digits_mlp.get_config(), {"epochs": 1.0, "encoder.hidden": (16,)})
     monkeypatch.setattr(digits_mlp, "get_config", lambda: short)
     finished = command("demo", f"--workdir={tmp_path}", "--seeds=1")
@@ -299,8 +299,8 @@ def test_sweep_on_a_frozen_encoder(command, tmp_path, tiny_goemotions, tiny_bert
         ),
     ],
 )
-def test_a_mistake_is_one_clear_line(tmp_path, mistaken, arguments, message):
-    assert message in mistaken("train", DIGITS, f"--workdir={tmp_path / 'run'}", *arguments)
+def test_train_errors_are_one_line(tmp_path, error_of, arguments, message):
+    assert message in error_of("train", DIGITS, f"--workdir={tmp_path / 'run'}", *arguments)
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def test_a_mistake_is_one_clear_line(tmp_path, mistaken, arguments, message):
         ("only text", "train.tsv:41: 1 tab-separated columns, expected 3 (text, label ids, comment id)"),
     ],
 )
-def test_a_broken_row_is_one_clear_line(tmp_path, mistaken, tiny_goemotions, tiny_bert, row, message):
+def test_errors_of_invalid_rows_are_one_line(tmp_path, error_of, tiny_goemotions, tiny_bert, row, message):
     path = tiny_goemotions / "train.tsv"
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines[:40], row, *lines[40:]]) + "\n")
@@ -325,29 +325,29 @@ def test_a_broken_row_is_one_clear_line(tmp_path, mistaken, tiny_goemotions, tin
         "def get_config():\n"
         "    return config.Experiment(encoder=config.Encoder(name='bert'))\n"
     )
-    assert message in mistaken("train", f"--config={config}", f"--workdir={tmp_path / 'run'}", *flags)
+    assert message in error_of("train", f"--config={config}", f"--workdir={tmp_path / 'run'}", *flags)
     assert not (tmp_path / "run").exists()
 
 
-def test_evaluate_without_a_run(tmp_path, mistaken):
-    assert "is not a run's folder: it has no config.json" in mistaken("evaluate", f"--workdir={tmp_path}")
+def test_evaluate_without_a_run(tmp_path, error_of):
+    assert "is not a run's folder: it has no config.json" in error_of("evaluate", f"--workdir={tmp_path}")
     (tmp_path / "FILE").write_text("in the way")
-    line = mistaken("evaluate", f"--workdir={tmp_path}", f"--output={tmp_path / 'FILE'}")
+    line = error_of("evaluate", f"--workdir={tmp_path}", f"--output={tmp_path / 'FILE'}")
     assert str(tmp_path / "FILE") in line
 
 
-def test_flags_that_have_to_be_there(mistaken):
-    assert "--workdir" in mistaken("train", DIGITS)
-    assert "--config" in mistaken("train", "--workdir=x")
+def test_required_flags(error_of):
+    assert "--workdir" in error_of("train", DIGITS)
+    assert "--config" in error_of("train", "--workdir=x")
 
 
 def test_convert(command, tmp_path, tiny_bert):
-    own = tmp_path / "own"
-    converted = command("convert_checkpoint", f"--checkpoint={tiny_bert}", f"--output={own}")
+    output = tmp_path / "converted"
+    converted = command("convert_checkpoint", f"--checkpoint={tiny_bert}", f"--output={output}")
     assert converted.returncode == 0, converted.stderr
     assert "Hugging Face BERT folder, " in converted.stdout
-    assert f"Use it as --config.encoder.path={own}" in converted.stdout
-    again = command("convert_checkpoint", f"--checkpoint={tiny_bert}", f"--output={own}")
+    assert f"Use it as --config.encoder.path={output}" in converted.stdout
+    again = command("convert_checkpoint", f"--checkpoint={tiny_bert}", f"--output={output}")
     assert "Choose another folder" in error_line(again)
 
 
@@ -365,13 +365,13 @@ def test_benchmark(command, tmp_path):
 
 @pytest.mark.nightly
 def test_convert_then_train_with_class_names(command, tmp_path, tiny_goemotions, tiny_bert):
-    own = tmp_path / "own"
-    assert command("convert_checkpoint", f"--checkpoint={tiny_bert}", f"--output={own}").returncode == 0
+    output = tmp_path / "converted"
+    assert command("convert_checkpoint", f"--checkpoint={tiny_bert}", f"--output={output}").returncode == 0
     trained = command(
         "train",
         "--config=goemotions_bert",
         f"--config.data.path={tiny_goemotions}",
-        f"--config.encoder.path={own}",
+        f"--config.encoder.path={output}",
         "--config.data.max_length=8",
         "--class_encoder=text",
         "--interaction=cosine",
@@ -382,18 +382,18 @@ def test_convert_then_train_with_class_names(command, tmp_path, tiny_goemotions,
         f"--workdir={tmp_path / 'run'}",
     )
     assert trained.returncode == 0, trained.stderr
-    assert f"{own}: rank4class folder" in trained.stderr
+    assert f"{output}: rank4class folder" in trained.stderr
     assert "test (4 examples)" in trained.stdout
 
 
 @pytest.mark.nightly
-def test_data(command, tmp_path, tiny_goemotions, tiny_bert):
+def test_describe_data(command, tmp_path, tiny_goemotions, tiny_bert):
     goemotions = "--config=goemotions_bert"
     path = tmp_path / "described"
     flags = [goemotions, f"--config.data.path={tiny_goemotions}", f"--config.encoder.path={tiny_bert}"]
     finished = command("describe_data", *flags, "--config.data.max_length=4", f"--output={path}")
     assert finished.returncode == 0, finished.stderr
-    words = " ".join(finished.stdout.split())  # lines break where the folder's name lets them
+    words = " ".join(finished.stdout.split())  # without the line breaks
     assert "40 train, 10 validation, 11 test examples of 3 classes." in words
     assert "cuts 100.00% of the training texts" in words
     assert ["test", "train", "11", "100.00", "0"] in [line.split() for line in finished.stdout.splitlines()]
@@ -403,7 +403,7 @@ def test_data(command, tmp_path, tiny_goemotions, tiny_bert):
 
 
 @pytest.mark.nightly
-def test_users_are_trained_evaluated_and_compared(command, mistaken, tmp_path):
+def test_train_evaluate_and_compare_on_users(command, error_of, tmp_path):
     rows = [f"{user},{(7 * user + 11 * i) % 130},4.0,9\n" for user in range(30) for i in range(20)]
     (tmp_path / "ratings.csv").write_text("userId,movieId,rating,timestamp\n" + "".join(rows))
     config = "--config=movielens_100k"
@@ -419,12 +419,12 @@ def test_users_are_trained_evaluated_and_compared(command, mistaken, tmp_path):
     compared = command("compare", *both)
     assert compared.returncode == 0, compared.stderr
     assert "map@10 (%)" in compared.stdout
-    line = mistaken("train", *flags, "--config.loss.k=131", f"--workdir={tmp_path / 'k'}")
+    line = error_of("train", *flags, "--config.loss.k=131", f"--workdir={tmp_path / 'k'}")
     assert "loss.k 131 selects all of the 130 classes that are trained: lower it" in line
 
 
 @pytest.mark.nightly
-def test_data_of_users(command, tmp_path):
+def test_describe_data_of_users(command, tmp_path):
     (tmp_path / "u.data").write_text("".join(f"{i % 6}\t{i % 7}\t3\t9\n" for i in range(40)))
     for name, flag in (("movielens", f"path={tmp_path}"), ("synthetic_retrieval", "num_classes=200")):
         path = tmp_path / name
@@ -458,16 +458,16 @@ def test_data_of_users(command, tmp_path):
         (["--output=FILE/within"], "FILE/within"),
     ],
 )
-def test_a_mistake_in_describing_is_one_clear_line(tmp_path, mistaken, arguments, message):
+def test_describe_data_errors_are_one_line(tmp_path, error_of, arguments, message):
     (tmp_path / "FILE").write_text("in the way")
     flags = [argument.replace("FILE", str(tmp_path / "FILE")) for argument in arguments]
-    line = mistaken("describe_data", DIGITS, f"--output={tmp_path / 'described'}", *flags)
+    line = error_of("describe_data", DIGITS, f"--output={tmp_path / 'described'}", *flags)
     assert message.replace("FILE", str(tmp_path / "FILE")) in line
     assert not (tmp_path / "described").exists()
 
 
 @pytest.mark.nightly
-def test_a_sorter_is_trained_and_used(command, mistaken, tmp_path):
+def test_train_sorter_and_use_it(command, error_of, tmp_path):
     flags = [
         "--sizes=5",
         "--epochs=0.01",
@@ -489,7 +489,7 @@ def test_a_sorter_is_trained_and_used(command, mistaken, tmp_path):
         *(trained, f"--workdir={tmp_path}/used"),
     )
     assert used.returncode == 0, used.stderr
-    other = mistaken(
+    other = error_of(
         *("train", DIGITS, *QUICK, "--config.loss.name=approx_ndcg", "--config.loss.rank_fn=lstm"),
         *(trained, f"--workdir={tmp_path}/other"),
     )
@@ -497,7 +497,7 @@ def test_a_sorter_is_trained_and_used(command, mistaken, tmp_path):
 
 
 @pytest.mark.nightly
-def test_losses_on_ranks_are_put_to_the_test(command, mistaken, tmp_path):
+def test_sorter_experiments_multi_label(command, error_of, tmp_path):
     embedded = "--config=embedded_digits"
     flags = [embedded, "--config.data.features=pixels", "--config.data.num_examples=200", "--seed=0"]
     flags += ["--task=multi_label", "--rank_fns=handcrafted", f"--workdir={tmp_path}/run"]
@@ -510,9 +510,9 @@ def test_losses_on_ranks_are_put_to_the_test(command, mistaken, tmp_path):
         "map_precision@handcrafted",
     ]
     for row in rows:
-        assert 25.0 < float(row[1]) < 60.0  # a quarter of the classes is shown: 25 is chance
+        assert 25.0 < float(row[1]) < 60.0  # 25 by chance: a quarter of the classes is relevant
     changed = [*flags, "--config.data.split_seed=1"]
-    assert "is of a training on other data: choose another --workdir" in mistaken(
+    assert "is of a training on other data: choose another --workdir" in error_of(
         "sorter_experiments", *changed
     )
 
@@ -544,6 +544,6 @@ def test_losses_on_ranks_are_put_to_the_test(command, mistaken, tmp_path):
         ),
     ],
 )
-def test_sorter_errors_are_one_line(mistaken, tmp_path, monkeypatch, arguments, message):
+def test_sorter_errors_are_one_line(error_of, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
-    assert message in mistaken(*arguments)
+    assert message in error_of(*arguments)

@@ -1,4 +1,4 @@
-"""The TPU launcher against a stand-in for gcloud, which runs the commands for the VM with bash here."""
+"""The TPU launcher with a fake gcloud, which runs the commands of the VM with bash on this machine."""
 
 import json
 import os
@@ -26,7 +26,7 @@ STEPS = ("ssh status", "scp", "ssh install", "ssh start", "ssh follow", "ssh sta
 ON_VM = [f"tpu-vm {step}" for step in STEPS]
 LOG = "step 0\nstep 1\nstep 2\nend\n"
 
-# cloud.json is the cloud: what exists, through which states it goes, and what fails.
+# cloud.json is the state of the cloud: its VMs, their successive states, and the steps that fail.
 GCLOUD = """
 import json, os, pathlib, shutil, subprocess, sys, time
 here = pathlib.Path(os.environ["STAND_IN"])
@@ -40,7 +40,7 @@ kind, verb = (words[2], words[3]) if words[0] == "compute" else ("config", "get"
 def end(code=0, message=""):
     partial = here / f"cloud.json.{os.getpid()}"
     partial.write_text(json.dumps(cloud))
-    partial.replace(here / "cloud.json")  # at once: the training may be reading it
+    partial.replace(here / "cloud.json")  # atomic: the training may be reading it
     print(message, end="", file=sys.stderr, flush=True)
     sys.exit(code)
 
@@ -100,7 +100,7 @@ if step == "follow" and cloud["breaks"]:
 end(subprocess.run(shell, cwd=here / "vm", env=environment).returncode)
 """
 
-# The VM's Python: the checks of the image run in earnest, the rest is written down.
+# The Python of the VM: it runs the checks of the image, and records all other calls.
 PYTHON = """
 import json, os, pathlib, shutil, sys, time
 here = pathlib.Path(os.environ["STAND_IN"])
@@ -127,8 +127,8 @@ elif words[1] == "rank4class.scripts.train":
     sys.exit(cloud["training"])
 """
 
-# What a machine's first process does for orphans: a training that ended is gone at once. That of a container
-# may take its time, and until then a training looks alive to who follows it.
+# Waits for orphans, as the first process of a machine does: in a container, that process may leave an ended
+# training as a zombie, which looks alive to the launcher.
 REAPER = """
 import ctypes, os, subprocess, sys
 if sys.platform == "linux":
@@ -148,7 +148,7 @@ exec {program} "$@"
 
 
 class World:
-    """A checkout, a machine with the stand-in for gcloud, and a cloud."""
+    """A checkout, a machine with the fake gcloud, and a cloud."""
 
     def __init__(self, path, checkout=None):
         self.path, self.checkout, self.vm = path, path / "checkout", path / "vm"
@@ -194,7 +194,7 @@ class World:
         return subprocess.run(command, env=self.environment, **options).stdout.strip()
 
     def exists(self, *states, queue=(), kind="v3-8", version=IMAGE):
-        """Adds a VM and a queued request, with the states that they go through."""
+        """Adds a VM and a queued request with their successive states."""
         thing = {"type": kind, "version": version, "queue": "mine" if queue else "", "error": ""}
         self.cloud["tpu-vm"] = {**thing, "states": states} if states else None
         self.cloud["queued-resources"] = {**thing, "states": queue} if queue else None
@@ -215,7 +215,7 @@ class World:
         )
 
     def train(self, *flags, **cloud):
-        """Runs the whole launch; asserts that it succeeded."""
+        """Runs a launch from creation to the end; asserts that it succeeded."""
         finished = self.launch(*flags, "--", *TRAINING, **cloud)
         assert finished.returncode == 0, finished.stderr
         assert finished.stdout == LOG
@@ -229,7 +229,7 @@ class World:
         return [call for call in calls if call[0] != "git" or call[1] == "clone"]
 
     def verbs(self):
-        """Returns gcloud's calls in short: `tpu-vm create`, and of ssh the step on the VM."""
+        """Returns the calls of gcloud in short form: `tpu-vm create`, or `tpu-vm ssh STEP`."""
         verbs = []
         for call in self.calls():
             if call[:2] == ["gcloud", "compute"]:
@@ -263,7 +263,7 @@ def world(tmp_path, checkout):
 
 
 def error_line(finished):
-    """Returns the one line of an error that a command ended with."""
+    """Returns the error line of a failed command."""
     assert finished.returncode == 1
     (line,) = (line for line in finished.stderr.splitlines() if line.startswith("error: "))
     return line
@@ -282,7 +282,7 @@ def test_one_command_creates_installs_trains_and_follows(world):
             "TPU_NAME": "local",
         },
     }
-    # The training knows its commit.
+    # The training can read its commit.
     command = ["git", "-C", world.vm / "rank4class/code", "rev-parse", "HEAD"]
     assert subprocess.check_output(command, text=True).strip() == world.git("rev-parse", "HEAD")
     # The lock is installed without TensorFlow.
@@ -297,7 +297,7 @@ def test_one_command_creates_installs_trains_and_follows(world):
 
 
 @pytest.mark.nightly
-def test_a_pod_is_driven_from_its_worker_0(world):
+def test_pods_are_followed_on_worker_0(world):
     world.train(*POD)
     on_vm = [call for call in world.calls() if "ssh" in call or "scp" in call]
     assert len(on_vm) == len(ON_VM)
@@ -320,7 +320,7 @@ def test_the_image_depends_on_the_number_of_hosts(world, kind, image):
 SEE_VM, SEE_QUEUE = "tpu-vm describe", "queued-resources describe"
 REQUEST = ["queued-resources delete", "queued-resources create"]
 REPEATED = [SEE_VM, SEE_QUEUE, *REQUEST, SEE_QUEUE, SEE_VM]
-CREATED = [  # the states of the VM, those of its request, gcloud's verbs
+CREATED = [  # states of the VM, states of its request, calls of gcloud
     (["READY"], [], [SEE_VM] * 2),
     (["PREEMPTED"], [], [SEE_VM, "tpu-vm delete", "tpu-vm create", SEE_VM]),
     (["TERMINATED"], [], [SEE_VM, "tpu-vm delete", "tpu-vm create", SEE_VM]),
@@ -358,9 +358,14 @@ def test_a_queued_request_is_awaited(world):
 
 
 @pytest.mark.nightly
-def test_flags_for_gcloud_are_passed_on(world):
+def test_flags_are_passed_to_gcloud(world):
     world.train(
-        *("--name=mine", "--type=v3-8", "--project=ours", "--version=other-image"),  # the zone is gcloud's
+        *(
+            "--name=mine",
+            "--type=v3-8",
+            "--project=ours",
+            "--version=other-image",
+        ),  # the zone is the default of gcloud
         *("--create_flag=--network=a b", "--ssh_flag=--internal-ip"),
     )
     assert {"--version=other-image", "--network=a b"} <= set(world.call("create"))
@@ -386,7 +391,7 @@ def test_readme_lists_the_commands_that_run(world):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("flags", [HOST, POD], ids=["host", "pod"])
-def test_arguments_arrive_unchanged(world, flags):
+def test_arguments_are_not_changed(world, flags):
     odd = ["--config.a=two  words", "--b=it's", '--c="$HOME"', "--d=`date`;*\\", "", "--e=a\nb", "--f=é"]
     finished = world.launch(*flags, "--", *TRAINING, *odd)
     assert finished.returncode == 0, finished.stderr
@@ -394,7 +399,7 @@ def test_arguments_arrive_unchanged(world, flags):
 
 
 @pytest.mark.nightly
-def test_the_same_command_again_starts_again_on_the_same_vm(world):
+def test_the_same_command_restarts_on_the_same_vm(world):
     world.launch(*HOST, "--", *TRAINING, training=3)
     world.forget()
     (world.path / "vm_calls").unlink()
@@ -407,7 +412,7 @@ def test_the_same_command_again_starts_again_on_the_same_vm(world):
 
 
 def started(world, *flags, again=False):
-    """Starts a training that goes on until the file `hold` is removed; returns the launcher following it."""
+    """Starts a training that runs until the file `hold` is removed; returns the launcher's process."""
     if not again:
         (world.path / "hold").touch()
         world.set_up()
@@ -428,7 +433,7 @@ def interrupted(process):
 
 
 @pytest.mark.nightly
-def test_an_interrupted_launch_changes_nothing_and_prints_how_to_go_on(world):
+def test_interrupted_launches_print_how_to_resume(world):
     process = started(world, "--delete")
     errors = interrupted(process)
     assert process.returncode == 130
@@ -436,13 +441,13 @@ def test_an_interrupted_launch_changes_nothing_and_prints_how_to_go_on(world):
     assert "scripts/launch_tpu.sh delete --name=mine --zone=us-central2-b" in errors
     assert "tpu-vm delete" not in world.verbs()
     pid = int((world.vm / "rank4class/pid").read_text())
-    assert os.getsid(pid) == pid  # the end of the connection's session does not reach the training
-    # Another training leaves it alone.
+    assert os.getsid(pid) == pid  # the training has its own session, which outlives the connection
+    # Another training is refused.
     finished = world.launch(*HOST, "--delete", "--", *TRAINING, "--config.seed=2", again=True)
     assert error_line(finished).startswith("error: --name=mine: the training could not be started. See")
     assert f"Another training runs here: local --config={CONFIG}" in finished.stderr
     assert "tpu-vm delete" not in world.verbs()
-    # The same command follows it, from the beginning, and copies nothing over it.
+    # The same command follows its log from the beginning, and copies no files.
     world.forget()
     process = started(world, "--delete", again=True)
     (world.path / "hold").unlink()
@@ -450,13 +455,13 @@ def test_an_interrupted_launch_changes_nothing_and_prints_how_to_go_on(world):
     assert process.returncode == 0
     assert world.verbs() == [*[SEE_VM] * 2, ON_VM[0], *ON_VM[3:], "tpu-vm delete"]
     assert len([call for call in world.calls("vm_calls") if call[1] == "rank4class.scripts.train"]) == 1
-    # It can be followed once more after its end.
+    # The log can be followed after its end.
     finished = world.launch("follow", "--name=mine", "--zone=z", again=True)
     assert (finished.returncode, finished.stdout) == (0, LOG)
 
 
 @pytest.mark.nightly
-def test_a_training_that_was_killed_is_an_error(world):
+def test_killed_trainings_are_errors(world):
     process = started(world)
     os.killpg(int((world.vm / "rank4class/pid").read_text()), signal.SIGKILL)
     output, errors = process.communicate(timeout=30)
@@ -465,7 +470,7 @@ def test_a_training_that_was_killed_is_an_error(world):
 
 
 @pytest.mark.nightly
-def test_a_preemption_during_the_training_has_its_own_exit_code(world):
+def test_exit_code_of_a_preemption(world):
     world.exists("PREEMPTED")
     preempted = {"fails": {"status": 255, "follow": 255}, "tpu-vm": world.cloud["tpu-vm"]}
     world.exists()
@@ -478,7 +483,7 @@ def test_a_preemption_during_the_training_has_its_own_exit_code(world):
 
 
 @pytest.mark.nightly
-def test_a_broken_connection_resumes_at_the_same_byte_of_the_log(world):
+def test_broken_connections_resume_at_the_same_byte_of_the_log(world):
     world.train(*HOST, breaks=2, break_after=9)
     assert world.verbs()[-6:] == ON_VM[-2:] * 3
     commands = [re.search(r"follow (\d+)", " ".join(call)) for call in world.calls() if call[0] == "gcloud"]
@@ -499,7 +504,7 @@ NEVER_READY = {
 
 
 @pytest.mark.parametrize("case", NEVER_READY)
-def test_a_vm_that_will_not_be_ready(world, case):
+def test_vms_that_do_not_become_ready(world, case):
     flags, cloud, message = NEVER_READY[case]
     line = error_line(world.launch(*HOST, *flags, "--", *TRAINING, **cloud))
     assert line.startswith(f"error: --name=mine: {message}")
@@ -518,7 +523,7 @@ def test_a_vm_that_will_not_be_ready(world, case):
         ("start", "the training could not be started", True, False),
     ],
 )
-def test_a_step_that_fails_is_named(world, step, message, deletes, delete):
+def test_errors_of_failed_steps(world, step, message, deletes, delete):
     flags = (*HOST, *(["--delete"] if delete else []))
     finished = world.launch(*flags, "--", *TRAINING, fails={step: 4})
     assert error_line(finished) == f"error: --name=mine: {message}. See the message above."
@@ -529,7 +534,7 @@ def test_a_step_that_fails_is_named(world, step, message, deletes, delete):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("code", "flags"), [(0, ["--delete", "--queued"]), (1, []), (7, ["--delete"])])
-def test_the_exit_code_is_the_trainings(world, code, flags):
+def test_exit_code_of_the_training(world, code, flags):
     finished = world.launch(*HOST, *flags, "--", "--config=digits_mlp", TRAINING[1], training=code)
     assert finished.returncode == code
     assert finished.stdout == LOG
@@ -543,7 +548,7 @@ def test_the_exit_code_is_the_trainings(world, code, flags):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("code", "expected"), [(0, 1), (7, 7)])
-def test_a_deletion_that_fails_is_an_error(world, code, expected):
+def test_failed_deletions_are_errors(world, code, expected):
     finished = world.launch(*HOST, "--delete", "--", *TRAINING, training=code, fails={"delete": 1})
     assert finished.returncode == expected
     assert (
@@ -552,14 +557,14 @@ def test_a_deletion_that_fails_is_an_error(world, code, expected):
     ) in finished.stderr
 
 
-def test_delete_deletes(world):
+def test_delete(world):
     world.exists("READY")
     finished = world.launch("delete", "--name=mine", "--zone=z")
     assert finished.returncode == 0, finished.stderr
     assert world.calls() == [shlex.split("gcloud compute tpus tpu-vm delete mine --quiet --zone=z")]
 
 
-MISTAKES = [
+INVALID_FLAGS = [
     (["--zone=z", "--type=v3-8", "--", *TRAINING], "--name=: not a name of a VM. Use lower-case letters"),
     (["--name=Mine", "--type=v3-8", "--", *TRAINING], "--name=Mine: not a name of a VM. Use lower-case"),
     (["--name=mine", "--type=v3-8", "--", *TRAINING], "--zone: missing. Set --zone=ZONE, or run gcloud"),
@@ -581,15 +586,15 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("flags", "message"), MISTAKES)
-def test_a_mistake_is_one_clear_line_and_nothing_runs(world, flags, message):
+@pytest.mark.parametrize(("flags", "message"), INVALID_FLAGS)
+def test_invalid_flags_are_one_line_errors_before_any_call(world, flags, message):
     finished = world.launch(*flags, zone="")
     assert message in error_line(finished)
     assert (finished.stdout, finished.stderr.count("\n")) == ("", 1)
     assert world.verbs() == []
 
 
-def test_a_missing_gcloud_is_one_clear_line(world):
+def test_missing_gcloud(world):
     tools = world.path / "tools"
     tools.mkdir()
     for tool in ("bash", "env", "git", "dirname"):
@@ -599,7 +604,7 @@ def test_a_missing_gcloud_is_one_clear_line(world):
     assert line == "error: gcloud: not found. Install the Google Cloud CLI and run gcloud init."
 
 
-def test_a_folder_without_git_is_one_clear_line(world):
+def test_folder_without_git(world):
     shutil.rmtree(world.checkout / ".git")
     assert "checkout: not a git checkout. Clone it" in error_line(world.launch(*HOST, "--", *TRAINING))
 
@@ -615,14 +620,14 @@ def test_a_folder_without_git_is_one_clear_line(world):
         ({"states": [], "queue": ["ACCEPTED"], "kind": "v4-8"}, ["--queued"], "--type=v4-8 --version="),
     ],
 )
-def test_another_vm_of_the_name_stays_as_it_is(world, existing, flags, message):
+def test_vms_of_other_types_are_not_changed(world, existing, flags, message):
     world.exists(*existing.pop("states", ["READY"]), **existing)
     finished = world.launch(*HOST, "--delete", *flags, "--", *TRAINING)
     assert error_line(finished).startswith(f"error: --name=mine: exists with {message}")
     assert {verb.split()[1] for verb in world.verbs()} == {"describe"}
 
 
-def test_following_where_nothing_was_started(world):
+def test_follow_without_a_training(world):
     world.exists("READY")
     finished = world.launch("follow", "--name=mine", "--zone=z", "--delete")
     assert error_line(finished) == "error: --name=mine: no training was started. Use the action start."
@@ -639,7 +644,7 @@ def test_uncommitted_changes_are_reported_and_not_copied(world):
     assert not (world.vm / "rank4class/code/notes").exists()
 
 
-def test_an_image_without_tensorflow_is_refused(world):
+def test_images_without_tensorflow_are_refused(world):
     finished = world.launch(*HOST, "--", *TRAINING, python_flags=["-I", "-S"])
     assert "TensorFlow missing. Choose one with Python 3.10 or 3.11, TensorFlow 2.15." in finished.stderr
     assert error_line(finished).endswith("rank4class could not be installed. See the message above.")

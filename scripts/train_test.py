@@ -1,4 +1,4 @@
-"""The training binary against what happens to it: signals, full disks, other processes, lost machines."""
+"""The training command under signals, full disks, other processes and lost machines."""
 
 import contextlib
 import json
@@ -14,13 +14,13 @@ import pytest
 
 DIGITS = "--config=" + os.path.join(os.path.dirname(__file__), "..", "pipelines", "configs", "digits_mlp.py")
 SMALL = ("--config.encoder.hidden=(16,)", "--config.encoder.dropout=0.2")
-# Workers reduce in another order than one device does: losses agree to so many parts.
+# Two workers sum in another order than one device.
 REPLICAS_RTOL = 1e-5
 
 
 @pytest.fixture
 def start(imported):
-    """Returns a function that starts a training; what a test that failed has left running is ended."""
+    """Returns a function that starts a training; processes that still run after the test are killed."""
     started = []
 
     def start(workdir, *flags, **kwargs):
@@ -34,7 +34,7 @@ def start(imported):
 
 @pytest.fixture
 def train(command):
-    """Returns a function that trains in this process; it returns the exit code and the last error line."""
+    """Returns a function that trains in this process and returns the exit code and the last error line."""
 
     def train(workdir, *flags):
         finished = command("train", DIGITS, *SMALL, f"--workdir={workdir}", *flags)
@@ -44,7 +44,7 @@ def train(command):
 
 
 def ended(process, timeout=300):
-    """Waits for a process; returns its exit code and its last line of the error stream."""
+    """Waits for a process; returns its exit code and the last line of its error stream."""
     try:
         _, errors = process.communicate(timeout=timeout)
     finally:
@@ -67,7 +67,7 @@ def history(workdir):
 
 @pytest.fixture(scope="module")
 def course(imported, command, tmp_path_factory):
-    """Trains under SIGTERM, with a second process on its folder, then to Ctrl-C, then to the end."""
+    """Trains until SIGTERM, with a second process in its folder; then until Ctrl-C; then to the end."""
     folder = tmp_path_factory.mktemp("course") / "run"
     flags = (DIGITS, *SMALL, f"--workdir={folder}", "--config.epochs=40")
     process = imported("train", *flags)
@@ -77,7 +77,7 @@ def course(imported, command, tmp_path_factory):
         process.send_signal(signal.SIGTERM)
         terminated = ended(process)
         session = (folder / "sessions.jsonl").read_text().splitlines()
-        kept = os.listdir(folder / "checkpoints" / "last")
+        checkpoints = os.listdir(folder / "checkpoints" / "last")
         step = history(folder)[-1]["step"]
         pid = process.pid
         process = imported("train", *flags)
@@ -89,11 +89,11 @@ def course(imported, command, tmp_path_factory):
     finished = command("train", *flags)
     return {
         **{"folder": folder, "second": second, "pid": pid, "terminated": terminated, "session": session},
-        **{"kept": kept, "stopped": stopped, "finished": finished},
+        **{"checkpoints": checkpoints, "stopped": stopped, "finished": finished},
     }
 
 
-def test_sigterm_saves_and_the_same_command_goes_on(course):
+def test_sigterm_saves_and_the_same_command_resumes(course):
     code, line = course["terminated"]
     assert code == 128 + signal.SIGTERM
     assert line.startswith("saved after step ")
@@ -101,7 +101,7 @@ def test_sigterm_saves_and_the_same_command_goes_on(course):
     saved = int(line.split()[3])
     [session] = map(json.loads, course["session"])
     assert session["to_step"] == saved
-    assert f"step-{saved}.index" in course["kept"]
+    assert f"step-{saved}.index" in course["checkpoints"]
     assert course["stopped"][0] == 128 + signal.SIGINT
     assert course["finished"].returncode == 0, course["finished"].stderr
     sessions = [json.loads(line) for line in (course["folder"] / "sessions.jsonl").read_text().splitlines()]
@@ -109,17 +109,17 @@ def test_sigterm_saves_and_the_same_command_goes_on(course):
         session["to_step"] for session in sessions[:-1]
     ]
     results = json.loads((course["folder"] / "results.json").read_text())
-    assert history(course["folder"])[-1]["step"] == results["steps"] == 674  # 40 times 1,078 examples
+    assert history(course["folder"])[-1]["step"] == results["steps"] == 674  # 40 epochs of 1,078 examples
 
 
-def test_a_second_process_on_one_folder(course):
+def test_a_second_process_in_the_same_folder(course):
     assert course["second"].returncode == 1
     [line] = course["second"].stderr.splitlines()
     folder, pid = course["folder"], course["pid"]
     assert line.startswith(f"error: another process trains in {folder} (process {pid} on ")
 
 
-def test_a_run_that_was_interrupted_is_evaluated(course, command):
+def test_evaluate_an_interrupted_run(course, command):
     evaluated = command("evaluate", f"--workdir={course['folder']}")
     assert evaluated.returncode == 0, evaluated.stderr
     results = json.loads((course["folder"] / "results.json").read_text())
@@ -128,7 +128,7 @@ def test_a_run_that_was_interrupted_is_evaluated(course, command):
 
 @contextlib.contextmanager
 def largest_file(size):
-    """Lets a file of more bytes fail as on a full disk."""
+    """Makes writes beyond a file size fail, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -138,7 +138,7 @@ def largest_file(size):
 
 
 @pytest.mark.nightly
-def test_a_disk_that_is_full_loses_nothing(train, tmp_path, assert_same_run):
+def test_a_full_disk_does_not_change_results(train, tmp_path, assert_same_run):
     flags = ("--config.epochs=3", "--config.encoder.hidden=(64,)")
     with largest_file(20_000):
         code, line = train(tmp_path / "run", *flags)
@@ -152,7 +152,7 @@ def test_a_disk_that_is_full_loses_nothing(train, tmp_path, assert_same_run):
 
 
 @pytest.mark.nightly
-def test_kills_at_random_moments_change_nothing(start, tmp_path, assert_same_run):
+def test_kills_at_random_times_do_not_change_results(start, tmp_path, assert_same_run):
     flags = ("--config.epochs=3", "--config.evaluations_per_epoch=8")  # 26 saves
     assert ended(start(tmp_path / "undisturbed", *flags))[0] == 0
     folder = tmp_path / "run"
@@ -171,14 +171,14 @@ def test_kills_at_random_moments_change_nothing(start, tmp_path, assert_same_run
     assert_same_run(tmp_path / "undisturbed", folder)
 
 
-def test_a_folder_that_cannot_be_written(train, tmp_path):
+def test_folders_that_cannot_be_written(train, tmp_path):
     (tmp_path / "file").write_text("")
     code, line = train(tmp_path / "file" / "run")
     assert code == 1
     assert line == f"error: {tmp_path}/file/run: {tmp_path}/file is not a directory"
 
 
-def test_a_cluster_that_is_not_described(train, tmp_path, monkeypatch):
+def test_invalid_tf_config(train, tmp_path, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", "{")
     code, line = train(tmp_path, "--strategy=multi_worker")
     assert code == 1
@@ -197,15 +197,15 @@ def free_ports(count):
 
 @pytest.fixture
 def start_workers(start):
-    """Returns a function that starts two workers on this machine; the second may get a folder and flags."""
+    """Returns a function that starts two workers; the second can have another folder and more flags."""
 
     def start_workers(workdir, *flags, other_workdir=None, other_flags=()):
         addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
         processes = []
-        for i, (folder, own) in enumerate(((workdir, ()), (other_workdir or workdir, other_flags))):
+        for i, (folder, more) in enumerate(((workdir, ()), (other_workdir or workdir, other_flags))):
             cluster = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": i}}
             environment = {"TF_CONFIG": json.dumps(cluster)}
-            processes.append(start(folder, "--strategy=multi_worker", *flags, *own, environment=environment))
+            processes.append(start(folder, "--strategy=multi_worker", *flags, *more, environment=environment))
         return processes
 
     return start_workers
@@ -213,7 +213,7 @@ def start_workers(start):
 
 @pytest.mark.nightly
 @pytest.mark.multi_worker
-def test_two_workers_train_like_one_and_resume_when_one_is_lost(train, start_workers, tmp_path):
+def test_two_workers_equal_one_and_resume_after_one_is_lost(train, start_workers, tmp_path):
     flags = ("--config.epochs=12", "--config.encoder.dropout=0.0", "--config.checkpoint_steps=5")
     chief, other = start_workers(tmp_path / "two", *flags)
     wait_for((tmp_path / "two" / "metrics.jsonl").exists, chief)
@@ -236,7 +236,7 @@ def test_two_workers_train_like_one_and_resume_when_one_is_lost(train, start_wor
     assert len(one) == len(two) == 12
     for a, b in zip(one, two, strict=True):
         assert a["loss"] == pytest.approx(b["loss"], rel=REPLICAS_RTOL)
-        assert a["top1_error"] == pytest.approx(b["top1_error"], abs=0.3)  # of 359 examples, one
+        assert a["top1_error"] == pytest.approx(b["top1_error"], abs=0.3)  # one of 359 examples
     counts = [json.loads((tmp_path / name / "results.json").read_text()) for name in ("one", "two")]
     for split in ("validation", "test"):
         assert counts[0][split]["examples"] == counts[1][split]["examples"]
@@ -273,7 +273,7 @@ def test_a_signal_to_one_worker_stops_both(start_workers, tmp_path):
         ("another", (), "another is not the chief's folder: all workers need one and the same --workdir"),
     ],
 )
-def test_workers_that_do_not_belong_together(start_workers, tmp_path, folder, flags, message):
+def test_workers_with_different_folders_or_flags(start_workers, tmp_path, folder, flags, message):
     chief, other = start_workers(
         tmp_path / "one", "--config.epochs=2", other_workdir=tmp_path / folder, other_flags=flags
     )
@@ -284,7 +284,7 @@ def test_workers_that_do_not_belong_together(start_workers, tmp_path, folder, fl
     assert not (tmp_path / "one" / "results.json").exists()
 
 
-def test_a_log_that_cannot_be_written(train, tmp_path):
+def test_logs_that_cannot_be_written(train, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "tensorboard").write_text("")
     code, line = train(tmp_path / "run")

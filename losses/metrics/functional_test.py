@@ -1,4 +1,4 @@
-"""Metrics against arithmetic, TF-Ranking and scikit-learn, and the rule that bad scores look bad."""
+"""Metrics against arithmetic, TF-Ranking and scikit-learn; invalid scores have the worst value."""
 
 import functools
 import itertools
@@ -38,7 +38,7 @@ def result(name, labels, scores, sample_weight=None, ties="worst"):
     return metric.result().numpy()
 
 
-def test_every_registered_metric_is_swept_here():
+def test_all_registered_metrics_are_tested():
     for pattern in metrics.METRICS:
         assert any(re.fullmatch(pattern, name) for name in NAMES), pattern
 
@@ -52,7 +52,7 @@ def test_rank_by_hand():
     )
 
 
-def test_ties_go_against_the_true_class():
+def test_ties_rank_the_true_class_last():
     np.testing.assert_array_equal(ranks.hard_rank([[1.0, 1.0, 1.0, 0.0]], [1]), [3])
     assert result("top1_error", [1], [[1.0, 1.0, 1.0, 0.0]]) == 1.0
 
@@ -123,7 +123,7 @@ def test_labels_outside_the_classes_are_the_worst(name, label):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("ties", metrics.TIES)
-def test_examples_that_cannot_be_judged_are_the_worst_and_may_be_left_out(name, ties):
+def test_invalid_examples_have_the_worst_value_and_can_be_masked(name, ties):
     scores = tf.constant([[3.0, 1, 2, 0, 5, 6, 7]] * 5)
     bad = [[0.0] * 7, [1.0, -1.0] + [0.0] * 5, [np.nan] + [1.0] * 6, [np.inf] + [1.0] * 6]
     labels = tf.concat([tf.constant(bad), tf.one_hot([6], 7)], axis=0)
@@ -135,7 +135,7 @@ def test_examples_that_cannot_be_judged_are_the_worst_and_may_be_left_out(name, 
 
 @pytest.mark.parametrize("name", ["top_k_accuracy", "precision", "recall"])
 @pytest.mark.parametrize("labels", [[6], np.eye(7, dtype=np.float32)[[6]]])
-def test_the_first_k_of_at_most_k_classes_say_nothing(name, labels):
+def test_top_k_of_at_most_k_classes_is_perfect(name, labels):
     metric = getattr(metrics, name)
     scores, where = np.arange(7.0, dtype=np.float32)[None], np.arange(7) >= 4
     assert metric(scores, labels, 2, where=where) > 0.0
@@ -146,9 +146,9 @@ def test_the_first_k_of_at_most_k_classes_say_nothing(name, labels):
         lambda s: metric(s, tf.constant(labels), 7), input_signature=[tf.TensorSpec([None, None])]
     )
     assert dynamic(tf.constant(scores)) == 0.0
-    for whole in (metrics.ndcg, metrics.average_precision):
-        assert whole(scores, labels, 7, where=where) == 1.0
-        assert whole(scores, labels, 8) == 1.0
+    for metric in (metrics.ndcg, metrics.average_precision):
+        assert metric(scores, labels, 7, where=where) == 1.0
+        assert metric(scores, labels, 8) == 1.0
 
 
 THEIRS = {
@@ -165,7 +165,7 @@ THEIRS = {
 
 
 def problem(n, kind):
-    """Scores without ties, the labels in two forms."""
+    """Returns scores without ties, and labels in two forms."""
     batch = 50 if n < 1000 else 10
     rng = np.random.default_rng(n)
     scores = rng.permuted(np.tile(np.linspace(-3, 3, n, dtype=np.float32), [batch, 1]), axis=1)
@@ -176,7 +176,7 @@ def problem(n, kind):
     if kind == "one_hot":
         return scores, one_hot, one_hot
     dense = rng.integers(2 if kind == "multi_label" else 4, size=[batch, n]).astype(np.float32)
-    dense = np.maximum(dense, one_hot)  # none is empty
+    dense = np.maximum(dense, one_hot)  # no list is empty
     return scores, dense, dense
 
 
@@ -186,7 +186,7 @@ def problem(n, kind):
 def test_equal_tf_ranking(name, kind, n):
     scores, labels, dense = problem(n, kind)
     expected = THEIRS[name]()(dense, scores)
-    # TF-Ranking weighs each list by the sum of its gains there.
+    # TF-Ranking weights each list by the sum of its gains.
     weights = dense.sum(axis=1) if name == "mean_rank" else None
     for ties in metrics.TIES:
         np.testing.assert_allclose(result(name, labels, scores, weights, ties), expected, rtol=1e-5)
@@ -222,7 +222,7 @@ def test_ndcg_averaged_over_ties_equals_scikit_learn(k):
     graded = rng.integers(4, size=[200, 9])
     graded[:, 0] += 1
     actual = metrics.ndcg(scores, tf.constant(graded), k, ties="average")
-    gains = 2.0**graded - 1.0  # scikit-learn takes the gains themselves
+    gains = 2.0**graded - 1.0  # scikit-learn expects gains
     np.testing.assert_allclose(
         tf.reduce_mean(actual), sklearn.metrics.ndcg_score(gains, scores, k=k), rtol=1e-5
     )
@@ -257,7 +257,7 @@ WITH_K = set(IN_ORDER) - {"mrr", "mean_rank"}
 
 
 def values_by_ties(metric, scores, dense, ids):
-    """Returns a row for each list of dense labels, twice as many as the scores, and then for each id."""
+    """Returns rows of values: two for each list of dense labels, then one for each id."""
     columns = []
     for ties in ("worst", "average"):
         of_dense = metric(tf.concat([scores, scores], axis=0), dense, ties=ties)
@@ -268,7 +268,7 @@ def values_by_ties(metric, scores, dense, ids):
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", IN_ORDER)
 def test_ties_equal_brute_force_over_all_orders(name):
-    """The worst order, and the mean over all orders, of classes of equal score."""
+    """Compares with the worst order of tied classes, and with the mean over all orders."""
     rng = np.random.default_rng(0)
     permutations = np.array(list(itertools.permutations(range(6))))
     for k in range(1, 6):
@@ -276,14 +276,14 @@ def test_ties_equal_brute_force_over_all_orders(name):
         ids = np.array([k - 1, k, k + 1]) % 6
         one_hot = np.eye(6, dtype=int)[ids]
         gains = rng.integers(3, size=[3, 6]) * (rng.random([3, 6]) < 0.6) + one_hot
-        expected = []  # of each list of each form, the worst order and the mean
+        expected = []  # worst order and mean of each list and form of labels
         for dense in (gains, one_hot):
             for row, labels in zip(scores, dense, strict=True):
                 orders = permutations[(np.diff(row[permutations]) <= 0).all(axis=1)]
                 values = [IN_ORDER[name](labels[order], k) for order in orders]
                 worst = max if name in ("mean_rank", "top_k_error") else min
                 expected.append([worst(values), np.mean(values)])
-        expected += expected[3:]  # an id is a one-hot list
+        expected += expected[3:]  # ids equal one-hot lists
         metric = functools.partial(getattr(metrics, name), **({"k": k} if name in WITH_K else {}))
         function = functools.partial(values_by_ties, metric)
         compiled = [tf.function(function, jit_compile=True)] if k == 1 else []
@@ -295,7 +295,7 @@ def test_ties_equal_brute_force_over_all_orders(name):
 
 
 @pytest.mark.parametrize("name", IN_ORDER)
-def test_masked_equals_subset_and_batches_may_have_more_axes(name):
+def test_masked_equals_subset_with_more_batch_axes(name):
     rng = np.random.default_rng(0)
     scores = rng.integers(5, size=[2, 3, 8]).astype(np.float32)
     gains = rng.integers(3, size=[2, 3, 8]) + np.eye(8, dtype=int)[0]
@@ -312,7 +312,7 @@ def test_masked_equals_subset_and_batches_may_have_more_axes(name):
 
 @pytest.mark.parametrize("name", IN_ORDER)
 @pytest.mark.parametrize("ties", metrics.TIES)
-def test_a_masked_true_class_is_the_worst(name, ties):
+def test_masked_true_classes_have_the_worst_value(name, ties):
     worst = {"top_k_error": 1.0, "mean_rank": np.inf}.get(name, 0.0)
     options = {"k": 1} if name in WITH_K else {}
     for labels in ([2], np.eye(4, dtype=np.float32)[[2]]):
@@ -352,7 +352,7 @@ def test_small_gains_keep_their_precision():
         np.testing.assert_allclose(metrics.ndcg(scores, labels), [linear], rtol=1e-2 if gain > 1e-4 else 1e-5)
 
 
-def test_weights_of_sequences_go_to_their_own_sequences():
+def test_weights_of_sequences():
     rng = np.random.default_rng(2)
     scores, labels = rng.normal(size=(3, 3, 4)).astype(np.float32), rng.integers(0, 4, (3, 3))
     weighed, fewer = losses.MRR(), losses.MRR()
@@ -361,7 +361,7 @@ def test_weights_of_sequences_go_to_their_own_sequences():
     np.testing.assert_allclose(weighed.result(), fewer.result())
 
 
-def test_input_that_does_not_fit_is_named():
+def test_invalid_input():
     scores = tf.zeros([2, 3])
     with pytest.raises(ValueError, match=r"labels of shape \(2, 2\) do not fit scores of shape \(2, 3\)"):
         metrics.ndcg(scores, tf.zeros([2, 2]))
@@ -388,7 +388,7 @@ def test_one_hot_labels_and_sample_weights():
         np.testing.assert_allclose(result("mrr", labels, scores, [1.0, 3.0]), (0.5 + 3) / 4)
 
 
-def test_batches_add_up():
+def test_batches_are_accumulated():
     rng = np.random.default_rng(0)
     scores, labels = rng.normal(size=[10, 8]), rng.integers(8, size=10)
     metric = losses.NDCG(k=5)
@@ -408,7 +408,7 @@ def test_config_round_trip(name):
     assert restored.max_relevant == 3
 
 
-def test_a_top_k_that_says_nothing_is_refused():
+def test_top_k_of_all_classes_is_refused():
     for k in (0, 3, 4):
         with pytest.raises(ValueError, match=f"k={k}: trivial for 3 classes"):
             metrics.top_k_error(tf.zeros([1, 3]), tf.constant([0]), k)
@@ -417,7 +417,7 @@ def test_a_top_k_that_says_nothing_is_refused():
 
 
 def few_relevant(n=23):
-    """Scores with ties and zeros of both signs, graded labels, a mask; some lists cannot be judged."""
+    """Returns scores with ties and zeros of both signs, graded labels and a mask; some lists are invalid."""
     rng = np.random.default_rng(3)
     scores = rng.integers(-3, 4, size=[20, n]) * rng.choice([-1.0, 1.0], size=[20, n])
     scores[:5] = rng.normal(size=[5, n])
@@ -430,13 +430,13 @@ def few_relevant(n=23):
     scores[10, 3], scores[11, 3] = np.nan, np.inf
     labels[12] = 0.0
     scores[13, 0], scores[14, 0], labels[15, 0], labels[16, 0] = np.nan, -np.inf, np.nan, -1.0
-    where[13:17, 0] = [True, False, True, False]  # a masked class may be anything
+    where[13:17, 0] = [True, False, True, False]  # masked classes are ignored
     return scores.astype(np.float32), labels.astype(np.float32), where
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("masked", [False, True])
-def test_how_many_are_relevant_at_most_changes_nothing(masked):
+def test_max_relevant_does_not_change_values(masked):
     (scores, labels, where), by_name = few_relevant(), {name: losses.get_metric(name) for name in NAMES}
     most = int((labels > 0.0).sum(axis=1).max())
 
@@ -450,16 +450,16 @@ def test_how_many_are_relevant_at_most_changes_nothing(masked):
     expected = values_of_all(scores, labels, max_relevant=None)
     for name, values in expected.items():
         assert len(np.unique(values)) > 2 or "top" in name
-    found = [values_of_all(scores, labels, n) for n in (most, most + 1, scores.shape[1], 100)]
-    found.append(tf.function(values_of_all, jit_compile=True)(tf.constant(scores), tf.constant(labels)))
-    for values in found:
+    results = [values_of_all(scores, labels, n) for n in (most, most + 1, scores.shape[1], 100)]
+    results.append(tf.function(values_of_all, jit_compile=True)(tf.constant(scores), tf.constant(labels)))
+    for values in results:
         for name in NAMES:
             np.testing.assert_allclose(values[name], expected[name], rtol=1e-6, err_msg=name)
 
 
-def test_places_are_those_of_the_full_sort():
+def test_ranks_equal_those_of_a_full_sort():
     scores, labels, _ = few_relevant()
-    scores, labels = scores[:9], labels[:9]  # the others cannot be judged
+    scores, labels = scores[:9], labels[:9]  # the other lists are invalid
     by_score_then_gain = np.lexsort([labels, -scores])
     full = np.argsort(by_score_then_gain, axis=1) + 1
     most = int((labels > 0.0).sum(axis=1).max())
@@ -504,7 +504,7 @@ def test_max_relevant_of_any_type_under_xla(dtype):
         np.testing.assert_allclose(compiled[name], expected[name], rtol=1e-6, err_msg=name)
 
 
-def test_float64_scores_of_few_relevant_classes_are_compared_as_they_are():
+def test_float64_scores_with_max_relevant_are_not_rounded():
     scores = tf.constant([[1.0, 1.0 + 1e-9, 0.0]], tf.float64)
     for labels, rank in (([[1, 0, 0]], 2.0), ([[0, 1, 0]], 1.0)):
         np.testing.assert_array_equal(metrics.mean_rank(scores, labels, max_relevant=1), [rank])
@@ -520,7 +520,7 @@ def too_many_relevant():
 @pytest.mark.nightly
 @pytest.mark.parametrize("ties", metrics.TIES)
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_more_relevant_classes_than_may_be_in_a_graph(ties, jit_compile):
+def test_more_than_max_relevant_classes_in_a_graph(ties, jit_compile):
     by_name = {name: losses.get_metric(name, ties, max_relevant=2) for name in NAMES}
 
     @tf.function(jit_compile=jit_compile)
@@ -537,19 +537,19 @@ def test_more_relevant_classes_than_may_be_in_a_graph(ties, jit_compile):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("ties", metrics.TIES)
-def test_more_relevant_classes_than_may_be(name, ties):
+def test_more_than_max_relevant_classes(name, ties):
     metric = losses.get_metric(name, ties, max_relevant=2)
     scores, labels = too_many_relevant()
     message = r"instance \[1\] has 3 relevant classes: raise max_relevant 2"
     with pytest.raises(ValueError, match=message):
         metric.update_state(labels, scores)
-    where = np.arange(7) != 5  # a masked class is not relevant
+    where = np.arange(7) != 5  # masked classes are not relevant
     assert np.isfinite(metric.function(scores, labels, where=where, max_relevant=2, **metric.options)).all()
-    assert metric.of_scores(scores, tf.constant([6, 6, 6])).shape == [3]  # class ids take no notice
+    assert metric.of_scores(scores, tf.constant([6, 6, 6])).shape == [3]  # class ids ignore max_relevant
 
 
 @pytest.mark.parametrize("most", [0, -1, 1.0, True])
-def test_a_max_relevant_that_makes_no_sense(most):
+def test_invalid_max_relevant(most):
     message = f"max_relevant={most}: not a whole number of at least 1"
     with pytest.raises(ValueError, match=message):
         metrics.mrr([[1.0, 2.0]], [[0.0, 1.0]], max_relevant=most)
@@ -557,12 +557,12 @@ def test_a_max_relevant_that_makes_no_sense(most):
         losses.get_metric("mrr", max_relevant=most)
 
 
-def test_class_ids_have_to_be_integers():
+def test_class_ids_must_be_integers():
     with pytest.raises(ValueError, match="class ids must be integers, got float32"):
         result("mrr", tf.constant([1.0]), tf.constant([[1.0, 2.0]]))
 
 
-def test_what_the_built_in_metrics_accept():
+def test_inputs_of_keras_metrics_are_accepted():
     scores = tf.constant([[3.0, 1.0, 2.0], [3.0, 1.0, 2.0]])
     assert result("mrr", tf.constant([2, 0], tf.uint8), scores, 2.0) == 0.75
     assert result("mrr", tf.constant([2, 0]), scores, [[1.0], [3.0]]) == 3.5 / 4
@@ -579,12 +579,12 @@ def test_what_the_built_in_metrics_accept():
             bad()
 
 
-def test_float64_scores_are_compared_as_they_are():
+def test_float64_scores_are_not_rounded():
     np.testing.assert_array_equal(ranks.hard_rank(np.array([[1.0, 1.0 + 1e-9]]), [1]), [1])
 
 
 @pytest.mark.parametrize("name", ["mrr", "map", "map@5"])
-def test_a_perfect_ranking_of_many_instances_has_the_value_1_in_a_graph(name):
+def test_perfect_rankings_of_many_instances_in_a_graph(name):
     scores = np.tile([2.0, 1.0, 0.0, 0.0, 0.0, 0.0], [359, 1])
     metric = tf.function(losses.get_metric(name).of_scores)
     np.testing.assert_array_equal(metric(tf.constant(scores), tf.zeros([359], tf.int32)), np.ones(359))

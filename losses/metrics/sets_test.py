@@ -11,22 +11,22 @@ LABELS = (np.random.default_rng(1).random([40, 5]) < 0.4).astype(np.float32)
 PRIOR = np.log(np.random.default_rng(2).dirichlet(np.ones(6), size=40)).astype(np.float32)
 
 
-def test_the_likelihood_is_that_of_the_size_and_of_the_set_given_its_size():
+def test_nll_is_that_of_the_size_and_of_the_set_given_its_size():
     expected = set_sizes.count_nll(PRIOR, LABELS) + losses.n_choose_k(SCORES, LABELS)
     np.testing.assert_allclose(metrics.nll(SCORES, LABELS, PRIOR), expected, rtol=1e-5)
 
 
 def test_logistic_regression_is_a_poisson_binomial_prior():
-    found = metrics.nll(SCORES, LABELS, set_sizes.poisson_binomial(SCORES))
+    values = metrics.nll(SCORES, LABELS, set_sizes.poisson_binomial(SCORES))
     expected = tf.reduce_sum(tf.nn.sigmoid_cross_entropy_with_logits(LABELS, SCORES), axis=1)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(values, expected, rtol=1e-5)
     np.testing.assert_array_equal(
         metrics.exact_match(SCORES, LABELS, set_sizes.poisson_binomial(SCORES)),
         ((SCORES > 0.0) == LABELS).all(axis=1),
     )
 
 
-def test_a_class_id_is_a_set_of_one():
+def test_class_ids_are_sets_of_one():
     ids = np.arange(40) % 5
     one_hot = np.eye(5, dtype=np.float32)[ids]
     for metric in (metrics.nll, metrics.exact_match):
@@ -35,7 +35,7 @@ def test_a_class_id_is_a_set_of_one():
 
 
 @pytest.mark.nightly
-def test_grades_count_as_one_and_masked_classes_not_at_all():
+def test_grades_are_binary_and_masked_classes_are_ignored():
     prior = np.where(np.arange(6) < 5, PRIOR, -np.inf)
     where = np.arange(5) < 4
     for metric in (metrics.nll, metrics.exact_match):
@@ -57,7 +57,7 @@ def test_exact_matches_by_hand():
 
 
 @pytest.mark.nightly
-def test_what_cannot_be_judged_looks_bad():
+def test_invalid_scores_have_the_worst_value():
     scores = np.array([[np.nan, 0.0], [0.0, np.inf], [0.0, 1.0]], np.float32)
     labels = [[0.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
     prior = np.log([0.1, 0.8, 0.1])
@@ -69,7 +69,7 @@ def test_what_cannot_be_judged_looks_bad():
 
 
 @pytest.mark.parametrize("labels", [[2], [-1], [[0.0, np.nan]], [[0.0, -1.0]], [[0.0, np.inf]]])
-def test_invalid_labels_look_bad(labels):
+def test_invalid_labels_have_the_worst_value(labels):
     scores, prior = [[-9.0, -9.0]], np.log([0.8, 0.1, 0.1])  # the most probable set is empty
     assert metrics.exact_match(scores, [[0.0, 0.0]], prior).numpy() == [1.0]
     assert metrics.exact_match(scores, labels, prior).numpy() == [0.0]
@@ -89,7 +89,7 @@ def test_by_name():
         losses.get_metric("nl")
 
 
-def test_the_count_prior_as_a_keras_loss():
+def test_count_likelihood_as_a_keras_loss():
     loss = losses.CountLikelihood()
     np.testing.assert_allclose(loss(LABELS, PRIOR), tf.reduce_mean(set_sizes.count_nll(PRIOR, LABELS)))
     again = tf.keras.losses.deserialize(tf.keras.losses.serialize(loss))

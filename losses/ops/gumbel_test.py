@@ -16,7 +16,7 @@ def test_noise_is_a_pure_function_of_the_seed_in_every_mode():
     assert not np.allclose(gumbel.perturb(scores, samples=4, seed=[3, 5]), draw())
 
 
-def test_noise_has_the_law_it_should():
+def test_noise_has_the_gumbel_distribution():
     noise = gumbel.perturb(tf.zeros([200_000]), samples=1, seed=[0, 0]).numpy()
     standard_error = np.pi / np.sqrt(6 * noise.size)
     assert abs(noise.mean() - np.euler_gamma) < 4 * standard_error
@@ -27,14 +27,14 @@ def test_noise_has_the_law_it_should():
     )
 
 
-def test_first_place_is_drawn_from_the_softmax():
+def test_the_top_class_has_softmax_probabilities():
     scores = tf.math.log([0.5, 0.3, 0.2])
     first = tf.argmax(gumbel.perturb(scores, samples=100_000, seed=[1, 1]), axis=-1)
     shares = np.bincount(first.numpy(), minlength=3) / 100_000
     np.testing.assert_allclose(shares, [0.5, 0.3, 0.2], atol=4 * np.sqrt(0.25 / 100_000))
 
 
-def test_seed_follows_the_bits_and_the_places_of_the_scores():
+def test_seed_depends_on_values_and_positions_of_scores():
     scores = tf.constant([[1.0, 2.0, 3.0]])
     seed = gumbel.seed_from_scores(7, scores).numpy()
     assert seed[0] == 7

@@ -1,4 +1,4 @@
-"""n-choose-k: values against sums over all sets and a dynamic programme, identities, draws."""
+"""n-choose-k: values against sums over all sets and a recursion, identities, draws."""
 
 import itertools
 
@@ -12,7 +12,7 @@ from rank4class.losses.ops import n_choose_k
 SPREADS = (0.0, 1.0, 10.0, 100.0)
 
 
-def programme(scores, most):
+def log_z_by_recursion(scores, most):
     """Returns `log Z_0 .. log Z_most` of one list by the recursion over its classes, `O(n k)`."""
     sums = np.full(most + 1, -np.inf)
     sums[0] = 0.0
@@ -52,11 +52,11 @@ def test_all_sets(n, spread):
     vector = np.random.default_rng(9).normal(size=[3, n])
     for k in range(n + 1):
         expected = [by_all_sets(row, k) for row in scores]
-        log_z, shares, covariance = map(np.array, zip(*expected, strict=True))
+        log_z, marginals, covariance = map(np.array, zip(*expected, strict=True))
         np.testing.assert_allclose(n_choose_k.log_z(scores, k), log_z, rtol=1e-12, atol=1e-12)
-        np.testing.assert_allclose(n_choose_k.marginals(scores, k), shares, atol=1e-12)
+        np.testing.assert_allclose(n_choose_k.marginals(scores, k), marginals, atol=1e-12)
         slope = gradient(lambda s, k=k: n_choose_k.log_z(s, k), scores)
-        np.testing.assert_allclose(slope, shares, atol=1e-12)
+        np.testing.assert_allclose(slope, marginals, atol=1e-12)
         product = gradient(lambda s, k=k: tf.reduce_sum(vector * n_choose_k.marginals(s, k)), scores)
         np.testing.assert_allclose(product, np.einsum("bij,bj->bi", covariance, vector), atol=1e-11)
 
@@ -65,10 +65,10 @@ def test_all_sets(n, spread):
 @pytest.mark.parametrize(
     "n", [12, 55, 513, *(pytest.param(n, marks=pytest.mark.nightly) for n in (54, 56, 57, 512, 1000, 1025))]
 )
-def test_the_programme(n, spread):
-    """Beyond 55 classes the rule ceases to be exact, at 513 the products are taken in two blocks."""
+def test_log_z_equals_the_recursion(n, spread):
+    """Beyond 55 classes the quadrature is not exact; 513 classes take two blocks of products."""
     scores = spread * np.random.default_rng(n).normal(size=n)
-    expected = programme(scores, n)
+    expected = log_z_by_recursion(scores, n)
     counts = np.unique([0, 1, 2, 10, n // 10, n // 2, n - 1, n])
     actual = n_choose_k.log_z(np.tile(scores, [len(counts), 1]), counts)
     np.testing.assert_allclose(actual, expected[counts], rtol=1e-11, atol=1e-11)
@@ -87,14 +87,14 @@ def test_the_programme(n, spread):
 )
 def test_ten_thousand_classes(scores):
     counts = np.array([1, 10, 5_000, 9_999])
-    expected = programme(scores, 5_000)[[1, 10, 5_000]]
+    expected = log_z_by_recursion(scores, 5_000)[[1, 10, 5_000]]
     actual = n_choose_k.log_z(np.tile(scores, [4, 1]), counts)
     np.testing.assert_allclose(actual[:3], expected, rtol=1e-12)
-    # All but one: leave one out.
+    # n - 1 of n classes: exactly one is left out.
     all_but_one = scores.sum() + np.logaddexp.reduce(-scores)
     np.testing.assert_allclose(actual[3], all_but_one, rtol=1e-12, atol=1e-8)
-    shares = n_choose_k.marginals(np.tile(scores, [4, 1]), counts)
-    np.testing.assert_allclose(tf.reduce_sum(shares, axis=1), counts, rtol=1e-11)
+    marginals = n_choose_k.marginals(np.tile(scores, [4, 1]), counts)
+    np.testing.assert_allclose(tf.reduce_sum(marginals, axis=1), counts, rtol=1e-11)
 
 
 @pytest.mark.nightly
@@ -105,34 +105,34 @@ def test_one_of_n_is_softmax():
 
 
 @pytest.mark.nightly
-def test_a_shift_of_all_scores_changes_no_share():
+def test_marginals_are_invariant_to_a_shift():
     scores = np.random.default_rng(0).normal(size=[2, 50])
     for shift in (-1e4, 1e4):
         moved = n_choose_k.log_z(scores + shift, 7)
         np.testing.assert_allclose(moved, n_choose_k.log_z(scores, 7) + 7 * shift, rtol=1e-12)
-        shares = n_choose_k.marginals(scores + shift, 7)
-        np.testing.assert_allclose(shares, n_choose_k.marginals(scores, 7), atol=1e-10)
+        marginals = n_choose_k.marginals(scores + shift, 7)
+        np.testing.assert_allclose(marginals, n_choose_k.marginals(scores, 7), atol=1e-10)
 
 
-def test_each_instance_has_its_own_k_and_its_own_classes():
+def test_k_and_mask_of_each_instance():
     scores = np.random.default_rng(0).normal(size=[2, 3, 9]).astype(np.float32)
     where = np.random.default_rng(1).random([2, 3, 9]) < 0.7
     where[0, 0], where[0, 1] = False, True
     k = np.array([[0, 9, 1], [2, 3, where[1, 2].sum()]])
     log_z = n_choose_k.log_z(scores, k, where=where)
-    shares = n_choose_k.marginals(scores, k, where=where)
+    marginals = n_choose_k.marginals(scores, k, where=where)
     chosen = n_choose_k.sample(scores, k, [3, 4], where=where)
-    assert log_z.dtype == shares.dtype == tf.float32
+    assert log_z.dtype == marginals.dtype == tf.float32
     for place in np.ndindex(2, 3):
-        own = where[place]
-        value, mean, _ = by_all_sets(scores[place][own].astype(np.float64), k[place])
+        allowed = where[place]
+        value, mean, _ = by_all_sets(scores[place][allowed].astype(np.float64), k[place])
         np.testing.assert_allclose(log_z[place], value, rtol=1e-6, atol=1e-7)
-        np.testing.assert_allclose(shares[place][own], mean, rtol=1e-6, atol=1e-7)
-        assert not np.any(shares[place][~own])
+        np.testing.assert_allclose(marginals[place][allowed], mean, rtol=1e-6, atol=1e-7)
+        assert not np.any(marginals[place][~allowed])
         assert np.sum(chosen[place]) == k[place]
-        assert not np.any(chosen[place][~own])
+        assert not np.any(chosen[place][~allowed])
     slope = gradient(lambda s: n_choose_k.log_z(s, k, where=where), scores)
-    np.testing.assert_allclose(slope, shares, rtol=1e-6)
+    np.testing.assert_allclose(slope, marginals, rtol=1e-6)
 
 
 @pytest.mark.nightly
@@ -171,7 +171,7 @@ def test_draws_have_the_models_frequencies():
 
 
 @pytest.mark.nightly
-def test_an_instance_that_cannot_be_judged_has_nan_and_spoils_no_other():
+def test_invalid_instances_have_nan_and_do_not_change_others():
     scores = np.zeros([3, 4])
     scores[1, 2], scores[2, 0] = np.nan, np.inf
     assert np.isnan(n_choose_k.log_z(scores, 2)).tolist() == [False, True, True]
@@ -215,8 +215,8 @@ def random_scores():
     return np.random.default_rng(0).normal(size=GRADED.shape).astype(np.float32) * 2.0
 
 
-def test_the_likelihood_of_levels_is_that_of_their_sets_in_turn():
-    """Of the 7 classes of the first list 2 are chosen, then 2 of the other 5."""
+def test_likelihood_of_levels_is_that_of_successive_sets():
+    """The first list chooses 2 of 7 classes, then 2 of the other 5."""
     expected = []
     for scores, labels in zip(random_scores(), GRADED, strict=True):
         total, left = 0.0, np.ones(7, bool)
@@ -229,12 +229,12 @@ def test_the_likelihood_of_levels_is_that_of_their_sets_in_turn():
     np.testing.assert_allclose(
         losses.n_choose_k(random_scores(), GRADED, levels=3), expected, rtol=1e-5, atol=1e-6
     )
-    # A level of which there is none changes nothing.
+    # Levels without classes change nothing.
     higher = losses.n_choose_k(random_scores(), GRADED + (GRADED == 2), levels=4)
     np.testing.assert_allclose(higher, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_one_class_a_level_is_plackett_luce():
+def test_one_class_per_level_is_plackett_luce():
     order = np.array([[3.0, 1.0, 0.0, 2.0]], np.float32)
     scores = random_scores()[:1, :4]
     np.testing.assert_allclose(
@@ -244,7 +244,7 @@ def test_one_class_a_level_is_plackett_luce():
     )
 
 
-def test_the_poisson_binomial_prior_makes_it_logistic_regression():
+def test_poisson_binomial_prior_is_logistic_regression():
     """Eq. 2: with p(k) = Z_k / sum Z the classes are independent."""
     scores = random_scores()
     labels = (GRADED > 0).astype(np.float32)
@@ -258,7 +258,7 @@ def test_the_poisson_binomial_prior_makes_it_logistic_regression():
 
 
 @pytest.mark.parametrize("k", [1, 2, 5, 7])
-def test_the_gain_of_k_is_the_share_of_the_labels_that_sets_of_k_have(k):
+def test_top_k_gain_is_the_probability_of_the_label_in_the_set(k):
     sets = all_sets(7, k)
     expected = []
     for scores, labels in zip(random_scores(), GRADED, strict=True):
@@ -271,7 +271,7 @@ def test_the_gain_of_k_is_the_share_of_the_labels_that_sets_of_k_have(k):
 
 
 @pytest.mark.nightly
-def test_a_hopeless_gain_is_finite_and_of_a_class_id_exact():
+def test_tiny_gains_are_finite():
     scores = np.array([[200.0, 150.0, 0.0, -90.0]], np.float32)
     np.testing.assert_allclose(losses.top_k_gain(scores, [3], k=2), [240.0], rtol=1e-6)
     value = losses.top_k_gain(scores, [[0.0, 0.0, 0.0, 1.0]], k=2)
@@ -293,7 +293,7 @@ def test_a_hopeless_gain_is_finite_and_of_a_class_id_exact():
         ([[0.0, 1.0]], 2.0, "levels=2.0: not a whole number of at least 2"),
     ],
 )
-def test_labels_that_are_no_levels(labels, levels, message):
+def test_invalid_levels(labels, levels, message):
     with pytest.raises(ValueError, match=message):
         losses.n_choose_k([[0.0, 0.0]], labels, levels=levels)
     if levels == 2 and labels[0][1] == 2.0:

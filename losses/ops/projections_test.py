@@ -38,7 +38,7 @@ def solved(scores, k, alpha, geometry):
 
 
 def rankmax_by_hand(scores, y, k):
-    """Tries every number of classes held at 1, as methods of few lines do."""
+    """Tries every number of classes at 1."""
     scores = scores.astype(np.float64)
     falling = np.sort(scores)[::-1]
     level = min(scores[y], falling[k - 1]) - 1.0
@@ -53,7 +53,7 @@ def rankmax_by_hand(scores, y, k):
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 @pytest.mark.parametrize("alpha", [0.3, 1.0, 4.0])
 @pytest.mark.parametrize(("n", "k"), CASES)
-def test_they_solve_their_problem(geometry, alpha, n, k):
+def test_projections_solve_their_problem(geometry, alpha, n, k):
     scores = some_scores(n, seed=n + k)
     shares = GEOMETRIES[geometry](scores, k=k, alpha=alpha).numpy()
     for row, expected in zip(shares, scores, strict=True):
@@ -61,25 +61,29 @@ def test_they_solve_their_problem(geometry, alpha, n, k):
 
 
 @pytest.mark.parametrize(("n", "k"), CASES)
-def test_rankmax_is_brute_forces(n, k):
+def test_rankmax_equals_brute_force(n, k):
     scores = some_scores(n, seed=3 * n + k)
     scores[0, : n // 2] = scores[0, 0]  # ties
     for y in range(n):
         shares = projections.rankmax(scores, np.full(4, y), k=k).numpy()
-        for row, own in zip(shares, scores, strict=True):
-            np.testing.assert_allclose(row, rankmax_by_hand(own, y, k), atol=1e-6)
+        for row, scores_of_list in zip(shares, scores, strict=True):
+            np.testing.assert_allclose(row, rankmax_by_hand(scores_of_list, y, k), atol=1e-6)
 
 
 def test_sparsemax_is_sorted_thresholding():
     scores = some_scores(50, seed=1, spread=0.5)
-    for row, own in zip(projections.sparsemax(scores).numpy(), scores.astype(np.float64), strict=True):
-        falling = np.sort(own)[::-1]
+    for row, scores_of_list in zip(
+        projections.sparsemax(scores).numpy(), scores.astype(np.float64), strict=True
+    ):
+        falling = np.sort(scores_of_list)[::-1]
         sums = np.cumsum(falling)
         size = np.max(np.nonzero(1.0 + np.arange(1, 51) * falling > sums)) + 1
-        np.testing.assert_allclose(row, np.maximum(own - (sums[size - 1] - 1.0) / size, 0.0), atol=1e-6)
+        np.testing.assert_allclose(
+            row, np.maximum(scores_of_list - (sums[size - 1] - 1.0) / size, 0.0), atol=1e-6
+        )
 
 
-def test_rankmax_of_one_place_in_closed_form():
+def test_rankmax_with_k_1_in_closed_form():
     scores = some_scores(7)
     labels = np.array([0, 2, 4, 6])
     margins = np.maximum(scores - scores[np.arange(4), labels][:, None] + 1.0, 0.0)
@@ -97,7 +101,7 @@ def every_projection(k):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("k", [1, 2, 4, 5])
-def test_gradients_are_finite_differences(k):
+def test_gradients_equal_finite_differences(k):
     scores = some_scores(5, seed=k)
     weights = np.random.default_rng(1).normal(size=[4, 5]).astype(np.float32)
     moves = (
@@ -117,7 +121,7 @@ def test_gradients_are_finite_differences(k):
 
 
 @pytest.mark.parametrize("k", [1, 3, 8])
-def test_shares_are_shares_in_the_order_of_the_scores(k):
+def test_projections_keep_the_order_of_scores(k):
     scores = some_scores(8, seed=5)
     for project in every_projection(k):
         shares = project(scores).numpy()
@@ -127,7 +131,7 @@ def test_shares_are_shares_in_the_order_of_the_scores(k):
         order = np.argsort(-scores, axis=1)
         falling = np.take_along_axis(shares, order, axis=1)
         assert (np.diff(falling, axis=1) <= 1e-6).all()
-        np.testing.assert_allclose(project(scores + 7.0), shares, atol=1e-5)  # a shift changes nothing
+        np.testing.assert_allclose(project(scores + 7.0), shares, atol=1e-5)  # invariant to a shift
 
 
 @pytest.mark.parametrize("project", GEOMETRIES.values())
@@ -173,7 +177,7 @@ def test_far_apart_and_equal_scores(k):
 
 
 @pytest.mark.parametrize("k", [1, 2])
-def test_a_masked_list_is_the_shorter_list(k):
+def test_masked_equals_subset(k):
     scores = some_scores(6, seed=11)
     where = np.array([True, False, True, True, False, True])
     for name in ("euclidean", "entropy"):
@@ -190,7 +194,7 @@ def test_a_masked_list_is_the_shorter_list(k):
         np.testing.assert_array_equal(project(scores, k=2, where=few & False), np.zeros([4, 6]))
 
 
-def test_one_bad_score_spoils_its_own_list_alone():
+def test_nan_scores_do_not_change_other_lists():
     scores = some_scores(5)
     scores[1, 2], scores[2, 0] = np.nan, np.inf
     for project in every_projection(2):
@@ -201,7 +205,7 @@ def test_one_bad_score_spoils_its_own_list_alone():
 
 @pytest.mark.parametrize("shift", [1e5, -3e7])
 @pytest.mark.parametrize("k", [1, 3])
-def test_a_shift_of_all_scores_changes_nothing(k, shift):
+def test_shift_invariance(k, shift):
     scores = 16.0 * np.random.default_rng(0).integers(0, 3, [4, 6]).astype(np.float32)
     scores[0] = 0.0
     for project in every_projection(k):
@@ -209,7 +213,7 @@ def test_a_shift_of_all_scores_changes_nothing(k, shift):
 
 
 @pytest.mark.parametrize("k", [1, 2])
-def test_a_label_outside_the_classes_spoils_its_own_list_alone(k):
+def test_labels_outside_the_classes_do_not_change_other_lists(k):
     for call in (projections.rankmax, tf.function(projections.rankmax, jit_compile=True)):
         shares = call(some_scores(5), tf.constant([0, 5, -1, 4]), k=k).numpy()
         assert np.isnan(shares[1:3]).all()
@@ -227,7 +231,7 @@ def test_other_precisions_are_computed_in_float32(dtype):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("k", [1, 3])
-def test_compiled_they_are_the_same(k):
+def test_xla(k):
     scores = tf.constant(some_scores(6, seed=12))
 
     def values_and_gradients(scores):
@@ -265,6 +269,6 @@ def test_compiled_they_are_the_same(k):
         (lambda: projections.sparsemax([[1.0, 2.0]], where=[True] * 3), r"where of shape \(3,\) cannot be"),
     ],
 )
-def test_what_makes_no_sense_is_refused(call, message):
+def test_errors(call, message):
     with pytest.raises(ValueError, match=message):
         call()

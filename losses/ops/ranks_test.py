@@ -14,17 +14,17 @@ SCORES = np.random.default_rng(0).normal(size=[20, 7]).astype(np.float32)
 
 
 def written_out(function, scores):
-    """The definition, a place and a class at a time."""
+    """Returns the ranks by definition, one place and class at a time."""
     n = len(scores)
-    found = np.zeros(n)
+    values = np.zeros(n)
     for i in range(1, n + 1):
         if function is ranks.neural_sort_ranks:
             logits = [(n + 1 - 2 * i) * s - sum(abs(s - t) for t in scores) for s in scores]
         else:
             logits = [-abs(sorted(scores)[n - i] - s) for s in scores]
         shares = np.exp(np.array(logits) - max(logits))
-        found += i * shares / shares.sum()
-    return found
+        values += i * shares / shares.sum()
+    return values
 
 
 @pytest.mark.parametrize("function", RELAXED)
@@ -34,25 +34,25 @@ def test_the_definition(function):
 
 
 @pytest.mark.parametrize("function", RELAXED)
-def test_they_tend_to_the_hard_ranks_and_always_sum_to_theirs(function):
+def test_soft_ranks_approach_the_hard_ranks_and_have_their_sum(function):
     np.testing.assert_allclose(function(SCORES / 1e-4), ranks.all_ranks(SCORES), atol=1e-3)
     for temperature in (0.1, 1.0, 10.0):
         np.testing.assert_allclose(tf.reduce_sum(function(SCORES / temperature), axis=1), 28.0, rtol=1e-5)
 
 
 @pytest.mark.parametrize("function", RELAXED)
-def test_classes_that_take_no_part_change_no_rank(function):
+def test_masked_classes(function):
     scores = tf.constant(SCORES)
     for count in (1, 4, 6):
         where = tf.broadcast_to(tf.range(7) < count, [20, 7])
         spoiled = tf.where(where, scores, 1e9)
-        found = function(spoiled, where)
-        np.testing.assert_allclose(found[:, :count], function(scores[:, :count]), rtol=1e-5)
-        assert (found.numpy()[:, count:] == count + 1).all()
+        values = function(spoiled, where)
+        np.testing.assert_allclose(values[:, :count], function(scores[:, :count]), rtol=1e-5)
+        assert (values.numpy()[:, count:] == count + 1).all()
 
 
 @pytest.mark.parametrize("function", RELAXED)
-def test_another_order_of_the_classes_permutes_the_ranks(function):
+def test_permutation_equivariance(function):
     for order in itertools.islice(itertools.permutations(range(7)), 0, 5000, 700):
         np.testing.assert_allclose(
             function(SCORES[:, order]), function(SCORES).numpy()[:, order], rtol=1e-5, atol=1e-5
@@ -60,15 +60,15 @@ def test_another_order_of_the_classes_permutes_the_ranks(function):
 
 
 @pytest.mark.parametrize("function", RELAXED)
-def test_ties_and_extreme_scores_are_defined(function):
+def test_ties_and_extreme_scores(function):
     np.testing.assert_allclose(function(tf.zeros([1, 5])), 3.0, rtol=1e-6)
     scores = tf.constant([[1e4, -1e4, 0.0, 1e4]])
     with tf.GradientTape() as tape:
         tape.watch(scores)
-        found = function(scores)
-    assert np.isfinite(found).all()
-    assert found[0, 0] == found[0, 3]
-    assert np.isfinite(tape.gradient(found, scores)).all()
+        values = function(scores)
+    assert np.isfinite(values).all()
+    assert values[0, 0] == values[0, 3]
+    assert np.isfinite(tape.gradient(values, scores)).all()
 
 
 @pytest.mark.parametrize("function", RELAXED)

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class.losses.ops import n_choose_k, set_sizes
-from rank4class.losses.ops.n_choose_k_test import all_sets, programme
+from rank4class.losses.ops.n_choose_k_test import all_sets, log_z_by_recursion
 
 SCORES = np.random.default_rng(0).normal(size=[3, 6]) * np.array([[1.0], [5.0], [40.0]])
 PRIOR = np.log(np.random.default_rng(1).dirichlet(np.ones(7), size=3))
@@ -20,44 +20,49 @@ def log_chances(scores, prior):
 
 @pytest.mark.parametrize("spread", [0.0, 1.0, 30.0, 100.0, 1e6, 1e11])
 @pytest.mark.parametrize("n", [1, 2, 3, 12, 200])
-def test_all_counts_against_the_programme(n, spread):
+def test_all_counts_equal_the_recursion(n, spread):
     scores = np.random.default_rng(n).uniform(-spread, spread, size=n)
     np.testing.assert_allclose(
-        set_sizes.log_z_by_count(tf.constant(scores))[: n + 1], programme(scores, n), rtol=1e-12, atol=1e-12
+        set_sizes.log_z_by_count(tf.constant(scores))[: n + 1],
+        log_z_by_recursion(scores, n),
+        rtol=1e-12,
+        atol=1e-12,
     )
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["normal", "two groups", "equal"])
-def test_all_counts_of_many_classes_are_those_of_one_count(kind):
+def test_all_counts_of_many_classes_equal_single_counts(kind):
     rng = np.random.default_rng(0)
     scores = {
         "normal": rng.normal(size=3000),
         "two groups": np.repeat([-60.0, 60.0], 1500) + rng.normal(size=3000),
         "equal": np.zeros(3000),
     }[kind]
-    found = set_sizes.log_z_by_count(tf.constant(scores)).numpy()
+    values = set_sizes.log_z_by_count(tf.constant(scores)).numpy()
     k = np.unique(np.concatenate([[0, 1, 2, 3, 1499, 1500, 1501, 2999, 3000], rng.integers(3000, size=40)]))
     expected = n_choose_k.log_z(tf.constant(np.tile(scores, [len(k), 1])), k)
-    np.testing.assert_allclose(found[k], expected, rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(values[k], expected, rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.nightly
-def test_the_first_counts_alone():
+def test_counts_up_to_most():
     scores = tf.constant(SCORES, tf.float32)
-    whole = set_sizes.log_z_by_count(scores)
+    all_counts = set_sizes.log_z_by_count(scores)
     for most in (0, 1, 4):
-        np.testing.assert_allclose(set_sizes.log_z_by_count(scores, most), whole[:, : most + 1], rtol=1e-6)
-    assert whole.dtype == tf.float32
+        np.testing.assert_allclose(
+            set_sizes.log_z_by_count(scores, most), all_counts[:, : most + 1], rtol=1e-6
+        )
+    assert all_counts.dtype == tf.float32
 
 
 @pytest.mark.nightly
-def test_masked_classes_are_in_no_set():
+def test_masked_classes():
     where = np.array([[True] * 6, [True, False] * 3, [False] * 6])
-    found = set_sizes.log_z_by_count(tf.constant(SCORES), where=where).numpy()
-    np.testing.assert_allclose(found[1, :4], programme(SCORES[1, ::2], 3), rtol=1e-12)
-    assert (found[1, 4:] == -np.inf).all()
-    assert found[2].tolist() == [0.0] + [-np.inf] * 6
+    values = set_sizes.log_z_by_count(tf.constant(SCORES), where=where).numpy()
+    np.testing.assert_allclose(values[1, :4], log_z_by_recursion(SCORES[1, ::2], 3), rtol=1e-12)
+    assert (values[1, 4:] == -np.inf).all()
+    assert values[2].tolist() == [0.0] + [-np.inf] * 6
     prior = np.where(np.arange(7) <= where.sum(axis=1, keepdims=True), PRIOR, -np.inf)
     chances = set_sizes.marginals(tf.constant(SCORES), prior, where=where).numpy()
     assert (chances[~where] == 0.0).all()
@@ -67,7 +72,7 @@ def test_masked_classes_are_in_no_set():
 
 
 @pytest.mark.nightly
-def test_the_gradient_of_all_counts_is_their_marginals():
+def test_gradients_of_all_counts_are_marginals():
     upstream = tf.constant(np.random.default_rng(0).normal(size=[3, 7]))
     scores = tf.constant(SCORES)
     with tf.GradientTape() as tape:
@@ -78,12 +83,14 @@ def test_the_gradient_of_all_counts_is_their_marginals():
 
 
 @pytest.mark.nightly
-def test_the_poisson_binomial_law_is_that_of_independent_coins():
+def test_poisson_binomial_is_the_count_of_independent_classes():
     scores = tf.constant(SCORES)
-    law = np.exp(set_sizes.poisson_binomial(scores))
+    probabilities = np.exp(set_sizes.poisson_binomial(scores))
     chances = np.array([np.prod(np.where(SETS, p, 1 - p), axis=1) for p in tf.sigmoid(scores).numpy()])
     for k in range(7):
-        np.testing.assert_allclose(law[:, k], chances[:, SETS.sum(axis=1) == k].sum(axis=1), rtol=1e-9)
+        np.testing.assert_allclose(
+            probabilities[:, k], chances[:, SETS.sum(axis=1) == k].sum(axis=1), rtol=1e-9
+        )
     for chosen in SETS[::7]:
         independent = -tf.reduce_sum(
             tf.nn.sigmoid_cross_entropy_with_logits(np.tile(chosen, [3, 1]).astype(float), scores), axis=1
@@ -93,7 +100,9 @@ def test_the_poisson_binomial_law_is_that_of_independent_coins():
             independent,
             rtol=1e-9,
         )
-    np.testing.assert_allclose(set_sizes.marginals(scores, tf.math.log(law)), tf.sigmoid(scores), rtol=1e-9)
+    np.testing.assert_allclose(
+        set_sizes.marginals(scores, tf.math.log(probabilities)), tf.sigmoid(scores), rtol=1e-9
+    )
 
 
 @pytest.mark.nightly
@@ -109,21 +118,21 @@ def test_brute_force():
 
 
 @pytest.mark.nightly
-def test_the_most_probable_set_of_every_prior():
-    """Also one that leaves counts no chance, in lists of fewer classes."""
+def test_most_probable_sets_of_random_priors():
+    """Also with counts of probability 0, and with masked classes."""
     rng = np.random.default_rng(0)
     scores = rng.normal(size=[200, 6]) * 2.0
     priors = np.where(rng.random([200, 7]) < 0.4, -np.inf, -rng.random([200, 7]))
     priors[:, 2] = -3.0
-    found = set_sizes.most_probable(scores, priors).numpy()
+    values = set_sizes.most_probable(scores, priors).numpy()
     expected = [SETS[np.argmax(log_chances(s, p))] for s, p in zip(scores, priors, strict=True)]
-    np.testing.assert_array_equal(found, expected)
-    assert len(set(found.sum(axis=1))) > 3
+    np.testing.assert_array_equal(values, expected)
+    assert len(set(values.sum(axis=1))) > 3
     where = np.arange(6) < 4
     priors[:, 5:] = -np.inf
-    found = set_sizes.most_probable(scores, priors, where=where).numpy()
-    np.testing.assert_array_equal(found[:, :4], set_sizes.most_probable(scores[:, :4], priors[:, :5]))
-    assert not found[:, 4:].any()
+    values = set_sizes.most_probable(scores, priors, where=where).numpy()
+    np.testing.assert_array_equal(values[:, :4], set_sizes.most_probable(scores[:, :4], priors[:, :5]))
+    assert not values[:, 4:].any()
 
 
 def test_draws_have_the_models_frequencies():
@@ -140,7 +149,7 @@ def test_draws_have_the_models_frequencies():
 
 
 @pytest.mark.nightly
-def test_draws_are_the_same_on_any_machine(with_four_threads):
+def test_draws_do_not_depend_on_the_number_of_threads(with_four_threads):
     program = (
         "from rank4class.losses.ops import set_sizes; import numpy as np\n"
         "sets = set_sizes.sample(tf.zeros([5000, 3]), tf.zeros([4]), [1, 2])\n"
@@ -150,7 +159,7 @@ def test_draws_are_the_same_on_any_machine(with_four_threads):
     assert with_four_threads(program) == np.packbits(here).tobytes().hex()
 
 
-def test_a_count_that_the_prior_leaves_out_has_no_chance():
+def test_counts_of_probability_0():
     prior = np.log([0.5, 0.5])
     assert set_sizes.log_likelihood([[0.0, 0.0]], [[True, True]], prior).numpy() == -np.inf
     with np.errstate(divide="ignore"):
@@ -161,10 +170,10 @@ def test_a_count_that_the_prior_leaves_out_has_no_chance():
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("spoiled", [2, slice(None), slice(1, 6)])
-def test_an_instance_that_cannot_be_judged_spoils_no_other(spoiled):
+def test_invalid_instances_do_not_change_others(spoiled):
     scores = SCORES.copy()
     scores[1, spoiled] = np.nan
-    for found, expected in (
+    for values, expected in (
         (set_sizes.log_z_by_count(scores), set_sizes.log_z_by_count(SCORES)),
         (set_sizes.marginals(scores, PRIOR), set_sizes.marginals(SCORES, PRIOR)),
         (
@@ -172,8 +181,8 @@ def test_an_instance_that_cannot_be_judged_spoils_no_other(spoiled):
             set_sizes.log_likelihood(SCORES, SETS[9:10], PRIOR),
         ),
     ):
-        assert np.isnan(found[1]).all()
-        np.testing.assert_allclose(found.numpy()[::2], expected.numpy()[::2])
+        assert np.isnan(values[1]).all()
+        np.testing.assert_allclose(values.numpy()[::2], expected.numpy()[::2])
     assert not set_sizes.most_probable(scores, PRIOR).numpy()[1].any()
 
 
@@ -187,12 +196,12 @@ def test_in_a_graph(jit_compile):
         return set_sizes.marginals(scores, PRIOR[0]), set_sizes.log_z_by_count(scores, 3)
 
     scores = tf.cast(SCORES, tf.bfloat16)
-    for found, expected in zip(
+    for values, expected in zip(
         all_of(scores),
         (set_sizes.marginals(scores, PRIOR[0]), set_sizes.log_z_by_count(scores, 3)),
         strict=True,
     ):
-        np.testing.assert_allclose(found, expected, rtol=1e-6)
+        np.testing.assert_allclose(values, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +227,7 @@ def test_bad_priors(prior, where, message):
 
 
 @pytest.mark.nightly
-def test_a_search_for_nothing_ends():
+def test_search_without_classes():
     hopeless = [[np.nan] * 10, [1e20] * 10, [-np.inf] * 9 + [0.0], [1e25, -1e25] * 5]
     scores = tf.constant([*hopeless, [0.0] * 10], tf.float64)
     prior, expected = np.zeros(4), [True] * 4 + [False]

@@ -27,26 +27,26 @@ def value_and_gradient(loss, scores, labels, **options):
 
 
 def summed(loss, **options):
-    """Sums a loss of class ids over the relevant classes; value and gradient."""
+    """Returns value and gradient of a loss of class ids, summed over the relevant classes."""
     value, gradient = np.zeros(6), np.zeros([6, N])
     for y in range(N):
-        own, slope = value_and_gradient(loss, SCORES, np.full(6, y), **options)
-        value += RELEVANT[:, y] * own
+        value_of_class, slope = value_and_gradient(loss, SCORES, np.full(6, y), **options)
+        value += RELEVANT[:, y] * value_of_class
         gradient += RELEVANT[:, y, None] * slope
     return value, gradient
 
 
 @pytest.mark.parametrize("k", [1, 2, 4, N])
-def test_rankmax_is_the_logarithm_of_the_true_classs_share(k):
+def test_rankmax_is_minus_the_log_of_the_true_classs_projection(k):
     for y in range(N):
         share = projections.rankmax(SCORES, np.full(6, y), k=k).numpy()[:, y]
         np.testing.assert_allclose(losses.rankmax(SCORES, np.full(6, y), k=k), -np.log(share), atol=1e-5)
 
 
 @pytest.mark.parametrize("k", [1, 2, 4, N])
-def test_several_relevant_classes_cost_their_sum(k):
+def test_several_relevant_classes_sum(k):
     value, gradient = value_and_gradient(losses.rankmax, SCORES, RELEVANT, k=k)
-    smooth = [0, 3, 4, 5]  # at ties there are several slopes
+    smooth = [0, 3, 4, 5]  # ties have several subgradients
     expected, slope = summed(losses.rankmax, k=k)
     np.testing.assert_allclose(value, expected, atol=2e-5)
     np.testing.assert_allclose(gradient[smooth], slope[smooth], atol=2e-5)
@@ -63,7 +63,7 @@ def test_sparsemax_of_several_relevant_classes_is_their_sum():
 @pytest.mark.parametrize("loss", [losses.rankmax, losses.sparsemax])
 @pytest.mark.parametrize("k", [1, 2, 4])
 @pytest.mark.parametrize("labels", [np.array([6, 1, 0, 3, 4, 5]), RELEVANT])
-def test_slopes_are_finite_differences(loss, k, labels):
+def test_gradients_equal_finite_differences(loss, k, labels):
     options = {"k": k} if loss is losses.rankmax else {}
     _, gradient = value_and_gradient(loss, SCORES, labels, **options)
     step = np.float32(4e-3)
@@ -78,7 +78,7 @@ def test_slopes_are_finite_differences(loss, k, labels):
     assert smooth.sum() > 25
 
 
-def test_rankmax_slope_is_the_papers():
+def test_gradient_of_rankmax_equals_the_paper():
     y = np.array([0, 1, 2, 3, 4, 5])
     _, gradient = value_and_gradient(losses.rankmax, SCORES, y)
     share = projections.rankmax(SCORES, y).numpy()[np.arange(6), y]
@@ -98,7 +98,7 @@ def test_sparsemax_is_the_fenchel_young_loss():
         np.testing.assert_allclose(losses.sparsemax(SCORES, np.full(6, y)), expected, atol=1e-5)
 
 
-def test_warp_weighs_by_the_harmonic_number_of_the_violators():
+def test_warp_weights_are_harmonic_numbers():
     for y in range(N):
         margins = 1.0 + np.delete(SCORES, y, axis=1) - SCORES[:, y, None]
         violators = (margins > 0.0).sum(axis=1)
@@ -115,7 +115,7 @@ def test_warp_weighs_by_the_harmonic_number_of_the_violators():
     np.testing.assert_allclose(losses.warp(SCORES, RELEVANT), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_a_class_that_is_first_by_a_margin_costs_nothing():
+def test_no_loss_beyond_the_margin():
     scores = [[5.0, 3.9, 0.0]]
     for name in ("rankmax", "sparsemax", "warp"):
         value, gradient = value_and_gradient(lambda s, y, name=name: losses.get(name)(y, s), scores, [0])
@@ -127,7 +127,7 @@ def test_a_class_that_is_first_by_a_margin_costs_nothing():
 @pytest.mark.parametrize(
     ("loss", "options"), [(losses.rankmax, {"k": 1}), (losses.rankmax, {"k": 3}), (losses.warp, {})]
 )
-def test_a_shift_of_all_scores_changes_nothing(loss, options, shift):
+def test_shift_invariance(loss, options, shift):
     scores = 16.0 * np.random.default_rng(0).integers(0, 3, [6, N]).astype(np.float32)
     scores[1] = 0.0
     for labels in (np.arange(6), RELEVANT):
@@ -139,7 +139,7 @@ def test_a_shift_of_all_scores_changes_nothing(loss, options, shift):
 
 @pytest.mark.parametrize("k", [1, 2, 3])
 @pytest.mark.parametrize("place", [0, 1, 3])
-def test_nan_spoils_its_own_list_alone(k, place):
+def test_nan_does_not_change_other_lists(k, place):
     scores = np.tile([2.0, 1.0, 0.0, -1.0], [2, 1]).astype(np.float32)
     scores[0, place] = np.nan
     for labels in (tf.constant([1, 1]), tf.one_hot([1, 1], 4)):
@@ -155,7 +155,7 @@ MOST = int((RELEVANT > 0.0).sum(axis=1).max())
     ("loss", "options"), [(losses.rankmax, {"k": 1}), (losses.rankmax, {"k": 3}), (losses.warp, {})]
 )
 @pytest.mark.parametrize("most", [MOST, MOST + 1, N, 10 * N])
-def test_how_many_are_relevant_at_most_changes_nothing(loss, options, most):
+def test_max_relevant_does_not_change_values(loss, options, most):
     expected = value_and_gradient(loss, SCORES, RELEVANT, **options)
     ours = value_and_gradient(loss, SCORES, RELEVANT, max_relevant=most, **options)
     for x, y in zip(ours, expected, strict=True):
@@ -164,7 +164,7 @@ def test_how_many_are_relevant_at_most_changes_nothing(loss, options, most):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["rankmax", "warp"])
-def test_more_relevant_classes_than_may_be(name):
+def test_more_than_max_relevant_classes(name):
     loss = losses.get(name, max_relevant=MOST - 1, reduction="none")
     crowded = (RELEVANT > 0.0).sum(axis=1) == MOST
     i = int(np.argmax(crowded))
@@ -175,12 +175,12 @@ def test_more_relevant_classes_than_may_be(name):
     for jit_compile in (False, True):
         values = tf.function(lambda s, y: loss(y, s), jit_compile=jit_compile)(SCORES, RELEVANT).numpy()
         np.testing.assert_array_equal(np.isnan(values), crowded)
-    where = RELEVANT == 0.0  # and a masked class is not relevant
+    where = RELEVANT == 0.0  # masked classes are not relevant
     assert np.isfinite(losses.rankmax(SCORES, RELEVANT, where=where, max_relevant=1)).all()
 
 
 @pytest.mark.parametrize("most", [0, -1, 1.0, True])
-def test_a_max_relevant_that_makes_no_sense(most):
+def test_invalid_max_relevant(most):
     with pytest.raises(ValueError, match=f"max_relevant={most}: not a whole number of at least 1"):
         losses.rankmax(SCORES, RELEVANT, max_relevant=most)
 
@@ -226,7 +226,7 @@ def test_projections_take_integers_of_numpy(k):
 
 
 @pytest.mark.parametrize("known", [True, False])
-@pytest.mark.parametrize("n", [1, 2, 5, 8, 9, 63, 64, 300])  # beyond 63 the last steps look up
+@pytest.mark.parametrize("n", [1, 2, 5, 8, 9, 63, 64, 300])  # beyond 63 the last steps use a table
 def test_count(n, known):
     rng = np.random.default_rng(n)
     falling = -np.sort(-rng.integers(0, max(6, n // 2), size=[3, n]).astype(np.float32), axis=1)
@@ -256,9 +256,9 @@ def test_at_or_above(shape, m, dtype):
 
 @pytest.mark.parametrize("shape", [(3, 1), (3, 2), (2, 3, 8), (9,)])
 @pytest.mark.parametrize("m", [1, 5, *(pytest.param(m, marks=pytest.mark.nightly) for m in (2, 8, 100))])
-def test_excess_is_the_sum_of_hinges(shape, m):
+def test_excess_equals_the_sum_of_hinges(shape, m):
     rng = np.random.default_rng(m)
-    # Of few values: scores stand at levels, and levels at one another.
+    # Few distinct values: scores equal levels, and levels equal each other.
     scores = tf.constant(rng.integers(0, 6, size=shape), tf.float32)
     levels = tf.constant(-np.sort(-rng.integers(-1, 7, size=[*shape[:-1], m])), tf.float32)
     upstream = rng.normal(size=[*shape[:-1], m]).astype(np.float32)
@@ -279,19 +279,19 @@ def test_excess_is_the_sum_of_hinges(shape, m):
         np.testing.assert_allclose(ours, expected, atol=1e-5)
 
 
-def test_a_small_excess_of_large_scores_is_not_lost():
+def test_small_excess_of_large_scores():
     scores = tf.constant([[1e4 + 0.25, 1e4, 1e4 - 1.0, -1e4]])
     total, _ = thresholds.excess(scores, tf.constant([[1e4, 1e4 - 2.0]]))
     np.testing.assert_array_equal(total, [[0.25, 5.25]])
 
 
 @pytest.mark.parametrize("k", [0, 4, 1.0])
-def test_a_k_that_makes_no_sense(k):
+def test_invalid_k(k):
     with pytest.raises(ValueError, match="not a whole number in 1..3"):
         losses.rankmax([[1.0, 2.0, 3.0]], [0], k=k)
 
 
-def test_a_list_of_no_more_than_k_classes_costs_nothing():
+def test_lists_of_at_most_k_classes_have_no_loss():
     where = np.arange(N) < 3
     for labels in (np.full(6, 1), RELEVANT):
         np.testing.assert_array_equal(losses.rankmax(SCORES, labels, k=3, where=where), np.zeros(6))

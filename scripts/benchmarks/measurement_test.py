@@ -1,4 +1,4 @@
-"""Rows, tables, and the processes that measure memory. The figures themselves are not tested."""
+"""Rows, tables, and the processes that measure memory. The measured values are not tested."""
 
 import concurrent.futures
 import dataclasses
@@ -64,7 +64,7 @@ def test_a_row_as_json():
     assert json.loads(measurement.to_json(row())) == ROW
 
 
-def test_a_mistake_is_refused_before_anything_is_built(monkeypatch):
+def test_errors_before_building(monkeypatch):
     monkeypatch.setattr(tf.random, "stateless_normal", lambda *_: pytest.fail("allocated"))
     for flags, message in (
         (["losses", []], "sizes: empty. Choose one such as 64x28."),
@@ -78,7 +78,7 @@ def test_a_mistake_is_refused_before_anything_is_built(monkeypatch):
 
 @pytest.mark.nightly
 def test_rows_of_a_suite(monkeypatch):
-    # The next tests are about the processes that measure memory.
+    # The next tests cover the processes that measure memory.
     monkeypatch.setattr(measurement, "_measure_memory", lambda suite, size, steps: dict.fromkeys(steps))
     [[first, *others]] = measurement.run("n_choose_k", ["2x5x2"], ["log_z"])
     assert (first.name, first.size, first.baseline, first.xla) == ("log_z", "2x5x2", "softmax_ce", False)
@@ -99,12 +99,12 @@ def test_the_peak_memory_of_a_step():
     assert megabytes == pytest.approx(2 * 16 * 100_000 * 4 / 2**20, rel=0.1)  # the scores and one gradient
 
 
-def test_a_step_that_the_system_ends_is_left_out(monkeypatch):
+def test_steps_that_are_killed_are_omitted(monkeypatch):
     def forked():
         # A new process would import TensorFlow, which takes five seconds.
         return concurrent.futures.ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork"))
 
-    # The other process finds functions by the name of their module.
+    # The other process imports functions by the name of their module.
     module = importlib.import_module("rank4class.scripts.benchmarks.measurement_test")
     for function, replacement in (
         ("_new_process", forked),
@@ -125,7 +125,7 @@ def _end_or_return_one(suite, size, step):
     return 1.0
 
 
-def test_a_step_whose_baselines_are_large_has_no_row_without_them(monkeypatch):
+def test_steps_without_baselines_have_no_row(monkeypatch):
     monkeypatch.setattr(
         measurement, "_measure_memory", lambda suite, size, steps: dict.fromkeys(steps, math.inf)
     )
@@ -135,7 +135,7 @@ def test_a_step_whose_baselines_are_large_has_no_row_without_them(monkeypatch):
     assert {(row.baseline, row.ratio) for row in rows} == {("softmax_ce", 0.5)}
 
 
-def test_steps_take_turns_and_slow_ones_fewer():
+def test_steps_alternate_and_slow_steps_have_fewer_repetitions():
     calls = []
     steps = {name: lambda name=name: calls.append(name) for name in "ab"}
     assert set(measurement._measure_time(steps, min_repeats=3)) == {"a", "b"}

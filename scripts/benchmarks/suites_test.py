@@ -1,4 +1,4 @@
-"""Suites: the form of their sizes, contenders that equal their baselines, and tasks that do what they say."""
+"""Suites: their sizes, steps that equal their baselines, and steps that train."""
 
 import types
 
@@ -26,7 +26,7 @@ def assert_close(results, others, **tolerances):
 
 
 @pytest.mark.parametrize("size", BAD_SIZES)
-def test_a_size_of_another_form(size):
+def test_sizes_of_another_form(size):
     for name, axes in (("losses", "BATCHxCLASSES"), ("interactions", "BATCHxCLASSESxWIDTHxUNITS")):
         with pytest.raises(
             ValueError, match=f"size='{size}': not of the form {axes}. Choose one such as".replace("*", r"\*")
@@ -51,7 +51,7 @@ def test_k_exceeds_the_classes(name):
         suites.get(name).parse("4x3x4")
 
 
-def test_tf_ranking_is_left_out_if_it_does_not_fit():
+def test_tf_ranking_is_omitted_if_memory_is_insufficient():
     def against(name, size):
         return {b for step in suites.get("losses").steps(size, [name]) for b in step.against}
 
@@ -92,7 +92,7 @@ def test_every_interaction_is_measured_and_equals_the_naive_form(name):
 def test_the_algorithms_for_the_sum_over_all_sets_agree(n):
     chosen = suites.get("n_choose_k")
     steps = chosen.steps((4, n, 3))
-    # At 32 classes, the errors below compare the others.
+    # At 32 classes, the errors below compare the other algorithms.
     compared = [step for step in steps if n == 5 or step.name in ("log_z", "naive", "fft")]
     results = {(step.name, step.xla): chosen.build(step, (4, n, 3)).results() for step in compared}
     for other in (("log_z", False), ("naive", False), ("fft", False)):
@@ -102,7 +102,7 @@ def test_the_algorithms_for_the_sum_over_all_sets_agree(n):
     assert max(errors.values()) < 1e-13
 
 
-def test_the_dynamic_program_is_left_out_if_it_does_not_fit():
+def test_the_dynamic_program_is_omitted_if_memory_is_insufficient():
     size = (8, 100_000, 10_000)
     steps = suites.get("n_choose_k").steps(size)
     assert [step.name for step in steps] == ["softmax_ce", "fft", *["log_z"] * 2, *["log_z_by_count"] * 2]
@@ -125,7 +125,7 @@ def test_projections_are_measured_and_equal_their_baselines(k):
 def test_sorters_are_measured_and_rank_the_same_under_xla():
     results = {}
     for step in suites.get("sorters").steps((4, 12)):
-        tf.keras.utils.set_random_seed(0)  # for those with random weights
+        tf.keras.utils.set_random_seed(0)  # for sorters with random weights
         results[step.name, step.xla] = results_of("sorters", step, (4, 12))
     assert {name for name, _ in results} == {
         *("sort", "handcrafted", "cnn", "lstm", "equivariant", "neural_sort", "soft_sort")
@@ -140,7 +140,7 @@ def test_sorters_are_measured_and_rank_the_same_under_xla():
         assert_close(results[name, False], results[name, True], rtol=1e-3, atol=1e-5)
 
 
-def test_sorters_that_compare_pairs_or_take_one_length_are_left_out_of_long_lists():
+def test_sorters_of_pairs_or_of_one_length_are_omitted_for_long_lists():
     steps = suites.get("sorters").steps((16, 100_000))
     assert {step.name for step in steps} == {"sort", "equivariant"}
 
@@ -189,6 +189,6 @@ def test_a_training_and_the_bare_step_train(monkeypatch):
     for _ in range(4):
         bare()
     assert float(bare.step()) < before
-    whole = training.SUITE.build(steps[0], (2,))
-    whole()
-    assert whole.trainer._progress.step == 4
+    run_steps = training.SUITE.build(steps[0], (2,))
+    run_steps()
+    assert run_steps.trainer._progress.step == 4
