@@ -79,9 +79,8 @@ def model_of(experiment, loaded, weights):
 )
 def test_padding_does_not_change_loss_and_gradient(two_lengths, name):
     experiment, both, weights = two_lengths
-    experiment = config.override(
-        experiment, {"loss.name": name, "loss.levels": 5 if name == "n_choose_k" else None}
-    )
+    levels = {"loss.levels": 5} if name == "n_choose_k" else {}
+    experiment = config.override(experiment, {"loss.name": name, **levels})
     results = []
     for loaded in both:
         model = model_of(experiment, loaded, weights)
