@@ -55,7 +55,6 @@ FOUND_BY_NAME = (
     ROOT / "pipelines" / "configs",
     ROOT / "scripts" / "benchmarks" / "suites",
 )
-TYPED_PACKAGES = ("losses", "registry.py", "scripts/benchmarks")  # whose public functions have annotations
 FILES = sorted([ROOT / "registry.py", *itertools.chain(*((ROOT / name).rglob("*.py") for name in PACKAGES))])
 
 
@@ -138,13 +137,14 @@ def public_functions(path):
                     yield node, isinstance(scope, ast.ClassDef) and "staticmethod" not in decorators
 
 
-@pytest.mark.parametrize("package", TYPED_PACKAGES)
-def test_public_functions_have_annotations(package):
-    files = [path for path in production() if relative(path) == package or ROOT / package in path.parents]
-    assert files
-    for path in files:
-        for function, is_method in public_functions(path):
-            assert not lacks_annotations(function, is_method), f"{relative(path)}:{function.lineno}"
+def test_public_functions_have_annotations():
+    lacking = [
+        f"{relative(path)}:{function.lineno}"
+        for path in production()
+        for function, is_method in public_functions(path)
+        if lacks_annotations(function, is_method)
+    ]
+    assert not lacking, f"Annotate all arguments and the result: {', '.join(lacking)}."
 
 
 def structure(package):

@@ -35,8 +35,11 @@ class Split:
 
     def __post_init__(self):
         self._check_labels()
-        arrays = {f"feature {name!r}": array for name, array in self.features.items()}
-        arrays |= {"origins": self.origins, "excluded": self.excluded}
+        arrays = {
+            **{f"feature {name!r}": array for name, array in self.features.items()},
+            "origins": self.origins,
+            "excluded": self.excluded,
+        }
         for name, array in arrays.items():
             shape = getattr(array, "shape", ())
             if array is not None and shape[:1] != (len(self),):
@@ -68,6 +71,12 @@ class Split:
         """Whether an example may have several classes."""
         return self.labels.ndim == 2
 
+    @property
+    def label_matrix(self) -> scipy.sparse.csr_array:
+        """The labels of a multi-label split."""
+        assert not isinstance(self.labels, np.ndarray)
+        return self.labels
+
     def select(self, indices: Sequence[int] | np.ndarray) -> "Split":
         """Returns the examples of some indices, in their order, or of a mask.
 
@@ -90,7 +99,8 @@ class Split:
         >>> Split({}, np.array([2, 0, 2])).class_counts(4).tolist()
         [1, 0, 2, 0]
         """
-        return np.bincount(self.labels.indices if self.multi_label else self.labels, minlength=num_classes)
+        ids = self.labels if isinstance(self.labels, np.ndarray) else self.labels.indices
+        return np.bincount(ids, minlength=num_classes)
 
     def max_relevant(self) -> int | None:
         """Returns the largest number of classes of an example, at least 1; None if single-label.
@@ -102,7 +112,7 @@ class Split:
 
     def num_relevant(self) -> np.ndarray:
         """Returns the number of classes of each example, int `[N]`; only for multi-label splits."""
-        return np.diff(self.labels.indptr)
+        return np.diff(self.label_matrix.indptr)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,7 +21,7 @@ def check_widths(name: str, widths: Iterable[int], least: int = 1) -> None:
 
 
 def check_units(name: str, units: int) -> None:
-    """Raises ValueError unless a width is a positive integer."""
+    """Raises ValueError unless a width or a count is a positive integer."""
     if not isinstance(units, numbers.Integral) or isinstance(units, bool) or units < 1:
         raise ValueError(f"{name}={units!r}: not a positive integer. Choose one.")
 

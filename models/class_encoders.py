@@ -5,6 +5,7 @@ instance encoder as a function of features, which only `Text` uses.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -34,14 +35,14 @@ class Embedding(tf.keras.layers.Layer):
       Rank4Class, section 3.2.
     """
 
-    def __init__(self, num_classes: int, width: int, weight_decay: float = 0.0, **kwargs):
+    def __init__(self, num_classes: int, width: int, weight_decay: float = 0.0, **kwargs: Any):
         super().__init__(**kwargs)
         arguments.check_not_negative("weight_decay", weight_decay)
         self.num_classes, self.width, self.weight_decay = num_classes, width, weight_decay
         if weight_decay:
             self.add_loss(lambda: self.weight_decay * tf.reduce_sum(tf.square(self.table)))
 
-    def build(self, input_shape):
+    def build(self, input_shape: tf.TensorShape) -> None:
         self.table = self.add_weight("table", [self.num_classes, self.width], initializer="glorot_uniform")
         super().build(input_shape)
 
@@ -49,7 +50,7 @@ class Embedding(tf.keras.layers.Layer):
         del class_ids, encode  # all classes in order need no lookup, and have a dense gradient
         return tf.convert_to_tensor(self.table)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         options = {"num_classes": self.num_classes, "width": self.width, "weight_decay": self.weight_decay}
         return {**super().get_config(), **options}
 
@@ -72,7 +73,7 @@ class Text(tf.keras.layers.Layer):
       Rank4Class, section 3.2, names class metadata as future work.
     """
 
-    def __init__(self, features: Mapping[str, Sequence[Sequence[int]]], **kwargs):
+    def __init__(self, features: Mapping[str, Sequence[Sequence[int]]], **kwargs: Any):
         super().__init__(**kwargs)
         # Two attributes, since Keras cannot export a model with a dict of tensors as an attribute.
         self.names = tuple(features)
@@ -80,9 +81,10 @@ class Text(tf.keras.layers.Layer):
 
     def call(self, class_ids: tf.Tensor, encode: Encode | None = None) -> tf.Tensor:
         del class_ids
+        assert encode is not None
         return encode(dict(zip(self.names, tf.unstack(tf.constant(self.tokens)), strict=True)))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         features = dict(zip(self.names, self.tokens.tolist(), strict=True))
         return {**super().get_config(), "features": features}
 
@@ -109,7 +111,7 @@ class FrozenText(tf.keras.layers.Layer):
         shape: Sequence[int],
         width: int,
         vectors: tf.types.experimental.TensorLike | None = None,
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.shape, self.width = list(shape), width
@@ -124,7 +126,7 @@ class FrozenText(tf.keras.layers.Layer):
         del class_ids, encode
         return self.map(tf.convert_to_tensor(self.vectors))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "shape": self.shape, "width": self.width}
 
 
@@ -158,7 +160,7 @@ class Attention(tf.keras.layers.Layer):
         num_layers: int = 1,
         num_heads: int = 4,
         dropout: float = 0.0,
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         if width % num_heads:
@@ -186,12 +188,12 @@ class Attention(tf.keras.layers.Layer):
             c = block(c, training=training)
         return c[0]
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         options = {name: getattr(self, name) for name in ("width", "num_layers", "num_heads", "dropout")}
         return {**super().get_config(), "base": tf.keras.layers.serialize(self.base), **options}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> "Attention":
         attention = cls(**{**config, "base": tf.keras.layers.deserialize(config["base"])})
         # Keras's attention creates its variables in its first call. Without this call, a reloaded SavedModel
         # would replace the restored variables by new ones.

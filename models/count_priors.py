@@ -3,8 +3,8 @@
 Each is a Keras layer that is called on the vectors of the instance encoder, `h` `[B, d]`.
 """
 
-import numbers
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -25,7 +25,7 @@ class LearnedCounts(tf.keras.layers.Layer):
       hidden: widths of the layers before the last one.
 
     Raises:
-      ValueError: `most` is not a whole number of at least 1.
+      ValueError: `most` is not a positive integer.
 
     >>> LearnedCounts(most=4)(tf.zeros([2, 8])).shape
     TensorShape([2, 5])
@@ -35,10 +35,9 @@ class LearnedCounts(tf.keras.layers.Layer):
       ranking", section 5.1.
     """
 
-    def __init__(self, most: int, hidden: tuple[int, ...] = (), **kwargs):
+    def __init__(self, most: int, hidden: tuple[int, ...] = (), **kwargs: Any):
         super().__init__(**kwargs)
-        if not isinstance(most, numbers.Integral) or isinstance(most, bool) or most < 1:
-            raise ValueError(f"most={most!r}: not a whole number of at least 1. Choose one.")
+        arguments.check_units("most", most)
         arguments.check_widths("hidden", hidden, least=0)
         self.most, self.hidden = most, tuple(hidden)
         self._layers_before = [tf.keras.layers.Dense(units, activation="relu") for units in self.hidden]
@@ -49,7 +48,7 @@ class LearnedCounts(tf.keras.layers.Layer):
             h = layer(h)
         return tf.nn.log_softmax(tf.cast(self._last(h), tf.float32))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "most": self.most, "hidden": self.hidden}
 
 
@@ -68,7 +67,7 @@ class FixedCounts(tf.keras.layers.Layer):
     array([[0.  , 0.75, 0.25]], dtype=float32)
     """
 
-    def __init__(self, probabilities: tuple[float, ...], **kwargs):
+    def __init__(self, probabilities: tuple[float, ...], **kwargs: Any):
         super().__init__(**kwargs)
         self.probabilities = tuple(map(float, probabilities))
         check_probabilities(self.probabilities)
@@ -78,7 +77,7 @@ class FixedCounts(tf.keras.layers.Layer):
             log_prior = np.log(np.array(self.probabilities)).astype(np.float32)
         return tf.broadcast_to(log_prior, [tf.shape(h)[0], len(log_prior)])
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "probabilities": self.probabilities}
 
 

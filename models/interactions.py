@@ -5,7 +5,8 @@ Each is a Keras layer that is called on `h` `[B, d]` and `c` `[n, d]` and return
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -32,11 +33,11 @@ class Dot(tf.keras.layers.Layer):
       Rank4Class, Claim 1.
     """
 
-    def __init__(self, use_bias: bool = True, **kwargs):
+    def __init__(self, use_bias: bool = True, **kwargs: Any):
         super().__init__(**kwargs)
         self.use_bias = use_bias
 
-    def build(self, shapes):
+    def build(self, shapes: Sequence[tf.TensorShape]) -> None:
         _, (num_classes, _) = shapes
         if self.use_bias:
             self.bias = self.add_weight("bias", [num_classes], initializer="zeros")
@@ -47,7 +48,7 @@ class Dot(tf.keras.layers.Layer):
         scores = tf.matmul(h, c, transpose_b=True)
         return scores + tf.cast(self.bias, h.dtype) if self.use_bias else scores
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "use_bias": self.use_bias}
 
 
@@ -63,10 +64,10 @@ class Bilinear(tf.keras.layers.Layer):
            [4., 4., 4.]], dtype=float32)
     """
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any):
         super().__init__(**kwargs)
 
-    def build(self, shapes):
+    def build(self, shapes: Sequence[tf.TensorShape]) -> None:
         (_, width), (_, class_width) = shapes
         self.kernel = self.add_weight("kernel", [width, class_width], initializer="identity")
         super().build(shapes)
@@ -93,7 +94,7 @@ class Cosine(tf.keras.layers.Layer):
     array([[ 2., -2.]], dtype=float32)
     """
 
-    def __init__(self, temperature: float = 0.1, **kwargs):
+    def __init__(self, temperature: float = 0.1, **kwargs: Any):
         super().__init__(**kwargs)
         if not temperature > 0.0:
             raise ValueError(f"temperature={temperature}: not positive. Choose a positive number.")
@@ -103,11 +104,11 @@ class Cosine(tf.keras.layers.Layer):
         h, c = map(_unit, inputs)
         return tf.matmul(h, c, transpose_b=True) / tf.cast(self.temperature, h.dtype)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "temperature": self.temperature}
 
 
-def _unit(x):
+def _unit(x: tf.Tensor) -> tf.Tensor:
     """Returns vectors of length 1; a zero vector stays 0, with a gradient of 0."""
     exact = tf.cast(x, _exact(x.dtype))  # squares may overflow in half precision
     squares = tf.reduce_sum(tf.square(exact), axis=-1, keepdims=True)
@@ -130,13 +131,13 @@ class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
       ValueError: `units` is not positive, or `dropout` is not in [0, 1).
     """
 
-    def __init__(self, units: int = 128, dropout: float = 0.0, **kwargs):
+    def __init__(self, units: int = 128, dropout: float = 0.0, **kwargs: Any):
         super().__init__(**kwargs)
         arguments.check_units("units", units)
         arguments.check_rate("dropout", dropout)
         self.units, self.dropout = units, dropout
 
-    def build(self, shapes):
+    def build(self, shapes: Sequence[tf.TensorShape]) -> None:
         (_, width), (_, class_width) = shapes
         add, k = functools.partial(self.add_weight, initializer="glorot_uniform"), self.units
         self.first_kernel = add("first_kernel", [self.pair_width(width, class_width), k])
@@ -175,7 +176,9 @@ class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
         blocks = self.blocks(h.shape[0] or _USUAL_BATCH, c.shape[0], h.shape[-1])
         return _score_in_blocks(self._score, blocks, seed, h, c, [tf.cast(w, h.dtype) for w in weights])
 
-    def _score(self, seed, h, c, weights):
+    def _score(
+        self, seed: tf.Tensor | None, h: tf.Tensor, c: tf.Tensor, weights: Sequence[tf.Tensor]
+    ) -> tf.Tensor:
         first_kernel, first_bias, second_kernel, second_bias, read_out, read_out_bias = weights
         hidden = tf.nn.relu(self.pairs(h, c, first_kernel, first_bias))
         hidden = tf.reshape(self._drop(hidden, seed, 0), [-1, self.units])
@@ -183,13 +186,13 @@ class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
         hidden = self._drop(hidden, seed, 1)
         return tf.reshape(tf.matmul(hidden, read_out), [-1, c.shape[0]]) + read_out_bias
 
-    def _drop(self, hidden, seed, layer):
+    def _drop(self, hidden: tf.Tensor, seed: tf.Tensor | None, layer: int) -> tf.Tensor:
         if seed is None:
             return hidden
         seed = tf.random.fold_in(seed, layer, alg="philox")
         return tf.nn.experimental.stateless_dropout(hidden, self.dropout, seed, rng_alg="philox")
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "units": self.units, "dropout": self.dropout}
 
 
@@ -260,7 +263,14 @@ _BLOCK = 1 << 22  # largest size of a block of pairs: 16 MiB of float32
 _USUAL_BATCH = 64  # if the batch size is known only at run time
 
 
-def _score_in_blocks(score, blocks, seed, h, c, weights):
+def _score_in_blocks(
+    score: Callable[..., tf.Tensor],
+    blocks: int,
+    seed: tf.Tensor | None,
+    h: tf.Tensor,
+    c: tf.Tensor,
+    weights: Sequence[tf.Tensor],
+) -> tf.Tensor:
     """Scores the classes in blocks, one after the other, and stores only the scores.
 
     The gradient recomputes each block, which takes a third more time and the memory of one block.
@@ -282,11 +292,11 @@ def _score_in_blocks(score, blocks, seed, h, c, weights):
     blocks = math.ceil(n / size)
     padding = blocks * size - n
 
-    def score_block(i, h, block, weights):
+    def score_block(i: tf.Tensor, h: tf.Tensor, block: tf.Tensor, weights: Sequence[tf.Tensor]) -> tf.Tensor:
         return score(None if seed is None else tf.random.fold_in(seed, i, alg="philox"), h, block, weights)
 
     @tf.custom_gradient
-    def scores_of(h, c, *weights):
+    def scores_of(h: tf.Tensor, c: tf.Tensor, *weights: tf.Tensor) -> tuple[tf.Tensor, Callable]:
         c_blocks = tf.reshape(tf.pad(c, [[0, padding], [0, 0]]), [blocks, size, d])
         scores = tf.map_fn(
             lambda i: score_block(i, h, c_blocks[i], weights),
@@ -295,11 +305,11 @@ def _score_in_blocks(score, blocks, seed, h, c, weights):
             parallel_iterations=1,
         )
 
-        def gradient(upstream):
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
             padded = tf.pad(upstream, [[0, 0], [0, padding]])
             upstream_blocks = tf.transpose(tf.reshape(padded, [-1, blocks, size]), [1, 0, 2])
 
-            def add_block(i, of_c, *sums):
+            def add_block(i: tf.Tensor, of_c: tf.TensorArray, *sums: tf.Tensor) -> list[Any]:
                 block = c_blocks[i]
                 with tf.GradientTape() as tape:
                     tape.watch([h, block, *weights])
@@ -308,8 +318,8 @@ def _score_in_blocks(score, blocks, seed, h, c, weights):
                     value, [h, block, *weights], output_gradients=upstream_blocks[i]
                 )
                 terms = [tf.cast(term, _exact(term.dtype)) for term in (of_h, *of_weights)]
-                sums = [total + term for total, term in zip(sums, terms, strict=True)]
-                return [i + 1, of_c.write(i, of_block), *sums]
+                totals = [total + term for total, term in zip(sums, terms, strict=True)]
+                return [i + 1, of_c.write(i, of_block), *totals]
 
             of_c = tf.TensorArray(c.dtype, blocks, element_shape=[size, d])
             zeros = [tf.zeros(tf.shape(x), _exact(x.dtype)) for x in (h, *weights)]
@@ -328,6 +338,6 @@ def _score_in_blocks(score, blocks, seed, h, c, weights):
     return scores_of(h, c, *weights)
 
 
-def _exact(dtype):
+def _exact(dtype: tf.DType) -> tf.DType:
     """Returns the type for sums of values of a type: float32 for half precision."""
     return tf.float32 if dtype in (tf.float16, tf.bfloat16) else dtype

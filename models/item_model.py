@@ -1,6 +1,7 @@
 """A model of instances with one list of items each, such as queries with documents."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -39,7 +40,7 @@ class ItemModel(WithWeightDecay, tf.keras.Model):
     FEATURES = ("items",)
 
     def __init__(
-        self, hidden: tuple[int, ...] = (), dropout: float = 0.0, weight_decay: float = 0.0, **kwargs
+        self, hidden: tuple[int, ...] = (), dropout: float = 0.0, weight_decay: float = 0.0, **kwargs: Any
     ):
         super().__init__(weight_decay, **kwargs)
         arguments.check_widths("hidden", hidden, least=0)
@@ -53,7 +54,7 @@ class ItemModel(WithWeightDecay, tf.keras.Model):
             self.chain.add(tf.keras.layers.Dropout(dropout))
         self.chain.add(tf.keras.layers.Dense(1, use_bias=False))
 
-    def build(self, shapes):
+    def build(self, shapes: Mapping[str, tf.TensorShape]) -> None:
         check_features(self, shapes)
         self.chain.build(shapes["items"])
         super().build(shapes)
@@ -63,5 +64,5 @@ class ItemModel(WithWeightDecay, tf.keras.Model):
         scores = self.chain(features["items"], training=training)
         return tf.cast(tf.squeeze(scores, axis=-1), tf.float32)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "hidden": self.hidden, "dropout": self.dropout}

@@ -1,7 +1,8 @@
 """The rank model: an instance encoder, a class encoder and an interaction."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -43,7 +44,7 @@ class RankModel(tf.keras.Model):
         interaction: tf.keras.layers.Layer,
         num_classes: int,
         count_prior: tf.keras.layers.Layer | None = None,
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.encoder = encoder
@@ -68,7 +69,9 @@ class RankModel(tf.keras.Model):
         encode = functools.partial(self.encoder, training=training)
         return self.class_encoder(tf.range(self.num_classes), encode=encode, training=training)
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None):
+    def compute_loss(
+        self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None
+    ) -> tf.Tensor:
         # Keras pairs one tensor of labels, or one loss, with whichever output is the first by name.
         if self.count_prior is not None and (tf.is_tensor(y) or not isinstance(self.loss, Mapping)):
             raise ValueError(
@@ -77,12 +80,12 @@ class RankModel(tf.keras.Model):
             )
         return super().compute_loss(x, y, y_pred, sample_weight)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         parts = {name: getattr(self, name) for name in self.PARTS}
         serialized = {name: part and tf.keras.layers.serialize(part) for name, part in parts.items()}
         return {**super().get_config(), **serialized, "num_classes": self.num_classes}
 
-    def get_build_config(self) -> dict:
+    def get_build_config(self) -> dict[str, Any]:
         """Returns names, shapes and dtypes of the features that a loaded model is built with."""
         if self.save_spec() is None:
             raise ValueError("this RankModel has no weights to save yet. Call it on features first.")
@@ -95,8 +98,8 @@ class RankModel(tf.keras.Model):
             )
         return {name: (spec.shape.as_list(), spec.dtype.name) for name, spec in features.items()}
 
-    def build_from_config(self, config: dict) -> None:
-        def empty(shape, dtype):
+    def build_from_config(self, config: dict[str, Any]) -> None:
+        def empty(shape: Sequence[int | None], dtype: str) -> tf.Tensor:
             return tf.zeros([1 if size is None else size for size in shape], dtype)
 
         if isinstance(config.get("dtype"), str):  # for a feature named dtype, the value is a pair
@@ -105,7 +108,7 @@ class RankModel(tf.keras.Model):
             self({name: empty(*spec) for name, spec in config.items()})
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> "RankModel":
         parts = {name: config[name] for name in cls.PARTS if config.get(name)}
         built = {name: tf.keras.layers.deserialize(part, custom_objects) for name, part in parts.items()}
         return cls(**{**config, **built})

@@ -49,7 +49,7 @@ def get(name: str, tpu: str = "local") -> tf.distribute.Strategy:
 
 
 @functools.cache  # on CPUs two such strategies in one process would mix up their sums
-def _mirrored():
+def _mirrored() -> tf.distribute.Strategy:
     return tf.distribute.MirroredStrategy()
 
 
@@ -92,7 +92,7 @@ def has_several_workers(strategy: tf.distribute.Strategy) -> bool:
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
 
-def all_gather(values):
+def all_gather(values: Any) -> Any:
     """Within a replica, returns the values of all replicas, concatenated along the first axis.
 
     TensorFlow's `all_gather` fails if a worker has one replica. This sums zeros with each replica's values
@@ -104,7 +104,7 @@ def all_gather(values):
     context = tf.distribute.get_replica_context()
     replicas, replica = context.num_replicas_in_sync, context.replica_id_in_sync_group
 
-    def gather(value):
+    def gather(value: tf.Tensor) -> tf.Tensor:
         indices = tf.reshape(tf.range(replicas), [replicas] + [1] * value.shape.rank)
         at_index = tf.where(indices == replica, value, tf.zeros_like(value))
         return context.all_reduce("SUM", tf.reshape(at_index, [-1, *value.shape[1:]]))
@@ -124,7 +124,7 @@ def check_agreement(strategy: tf.distribute.Strategy, step: int, path: str) -> N
         return
 
     @tf.function(autograph=False)
-    def gather_steps(step):
+    def gather_steps(step: tf.Tensor) -> tf.Tensor:
         gathered = strategy.run(lambda: all_gather(tf.reshape(step, [1])))
         return strategy.experimental_local_results(gathered)[0]
 
@@ -177,7 +177,7 @@ def check_tf_config() -> None:
         raise ValueError(f"TF_CONFIG: {error}. Set {_TF_CONFIG_EXAMPLE}, for example.") from error
 
 
-def _check_reachable(resolver):
+def _check_reachable(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> None:
     """Raises OSError if a worker does not answer; TensorFlow would wait forever."""
     for addresses in resolver.cluster_spec().as_dict().values():
         for address in addresses:
@@ -185,7 +185,7 @@ def _check_reachable(resolver):
             socket.create_connection((host, int(port)), timeout=10).close()
 
 
-def _tpu(name):
+def _tpu(name: str) -> tf.distribute.Strategy:
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
         if name != "local":

@@ -5,6 +5,7 @@ import functools
 import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
@@ -14,6 +15,7 @@ from rank4class.pipelines.task import loading
 from rank4class.pipelines.training import rank_training
 
 Tune = Mapping[str, Sequence[float]]
+Choice = dict[str, float]  # tuned field -> its value
 GRID_FLAGS = {"loss.name": "--losses", "interaction.name": "--interactions", "seed": "--seed"}
 
 
@@ -132,7 +134,9 @@ def run_grid(
     counter = itertools.count(1)
     total = len(cells) * len(seeds) + sum(len(choices) for choices in tried if len(choices) > 1)
 
-    def train(cell, changes, folder, split="test"):
+    def train(
+        cell: config.Experiment, changes: Mapping[str, Any], folder: str, split: str = "test"
+    ) -> sweep_report.Run:
         experiment = _chosen(cell, changes)
         path = os.path.join(root, folder)
         line = f"[{next(counter):3d}/{total}] {folder}: "
@@ -147,7 +151,7 @@ def run_grid(
         not_tuned = tuple(field for field in changes if not config.has_field(cell, field))
         return sweep_report.Run(experiment, results, path, (*ignored(base, cell), *not_tuned))
 
-    def best_of(cell, choices):
+    def best_of(cell: config.Experiment, choices: Sequence[Choice]) -> Choice:
         if len(choices) == 1:
             return choices[0]
         name, values = cell_name(cell), {}
@@ -205,15 +209,15 @@ def check_overrides(
             raise ValueError(f"config.{field}: no loss or interaction of this grid has it. Leave it out.")
 
 
-def _chosen(cell, changes):
+def _chosen(cell: config.Experiment, changes: Mapping[str, Any]) -> config.Experiment:
     return config.override(cell, _applicable(cell, changes))
 
 
-def _applicable(cell, changes):
+def _applicable(cell: config.Experiment, changes: Mapping[str, Any]) -> dict[str, Any]:
     return {field: value for field, value in changes.items() if config.has_field(cell, field)}
 
 
-def _check_axes(axes):
+def _check_axes(axes: Mapping[str, Sequence]) -> None:
     for name, values in axes.items():
         repeated = [value for i, value in enumerate(values) if value in values[:i]]
         if repeated:
@@ -222,7 +226,7 @@ def _check_axes(axes):
             raise ValueError(f"{name}=(): a grid needs at least one. Add one.")
 
 
-def _check_tunable(base, cells, tune):
+def _check_tunable(base: config.Experiment, cells: Sequence[config.Experiment], tune: Tune) -> None:
     for field in tune:
         having = [cell for cell in cells if config.has_field(cell, field)]
         if not having:
@@ -240,7 +244,7 @@ def _check_tunable(base, cells, tune):
             )
 
 
-def _check_different(cells):
+def _check_different(cells: Iterable[config.Experiment]) -> None:
     names = list(map(cell_name, cells))
     for name in names:
         if names.count(name) > 1:
@@ -249,7 +253,7 @@ def _check_different(cells):
             )
 
 
-def _different(cell, choices):
+def _different(cell: config.Experiment, choices: Iterable[Choice]) -> list[Choice]:
     """Returns the first choice for each of the experiments that the choices lead to."""
     experiments: list[config.Experiment] = []
     different = []

@@ -10,6 +10,8 @@ import re
 import runpy
 import sys
 import textwrap
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 from absl import app, flags, logging
 from ml_collections import config_flags
@@ -31,7 +33,7 @@ MISSING = re.compile(r"flag --(\w+)=None: Flag --\1 must have a value other than
 SWAP = re.compile(rf"--?(?:config\.)?({'|'.join(config.PARTS)})(?:\.name)?(?:=(.*))?")
 
 
-def define_config(required=True):
+def define_config(required: bool = True) -> flags.FlagHolder:
     """Defines `--config=NAME`, `--config.FIELD=VALUE` and `--PART=NAME`; returns the flag's holder."""
     holder = config_flags.DEFINE_config_file(
         "config",
@@ -46,7 +48,7 @@ def define_config(required=True):
     return holder
 
 
-def define_strategy():
+def define_strategy() -> Callable[[], Any]:
     """Defines `--strategy` and `--tpu`; returns a function that makes the strategy they name."""
     name = flags.DEFINE_enum(
         "strategy",
@@ -56,7 +58,7 @@ def define_strategy():
     )
     tpu = flags.DEFINE_string("tpu", "local", "For --strategy=tpu: this machine's, or the name of one.")
 
-    def get():
+    def get() -> Any:
         from rank4class.pipelines import distribution
 
         return distribution.get(name.value, tpu.value)
@@ -64,10 +66,10 @@ def define_strategy():
     return get
 
 
-def run(main, *, resumes=False):
+def run(main: Callable[[], None], *, resumes: bool = False) -> None:
     """Runs `main()` after parsing the flags; `resumes`: an interrupted command goes on in its --workdir."""
 
-    def guarded(_):
+    def guarded(_: list[str]) -> None:
         logging.set_verbosity(logging.INFO)
         try:
             import tensorflow as tf
@@ -89,14 +91,14 @@ def run(main, *, resumes=False):
     app.run(guarded, flags_parser=_parse)
 
 
-def packaged_configs():
+def packaged_configs() -> list[str]:
     """Returns the names of the configs in `pipelines/configs`."""
     [folder] = configs.__path__
     files = (os.path.splitext(file) for file in sorted(os.listdir(folder)))
     return [name for name, ending in files if ending == ".py" and name != "__init__"]
 
 
-def load_config(name):
+def load_config(name: str) -> config.Experiment:
     """Returns the experiment of `--config=NAME`: of the file of that path, or else of a packaged config.
 
     Raises:
@@ -130,7 +132,7 @@ def load_config(name):
 class _ConfigParser(ConfigFileFlagParser):
     """Finds packaged configs by name, swaps parts, and reports errors of the file and of fields."""
 
-    def parse(self, path):
+    def parse(self, path: str) -> config.Experiment:
         experiment = load_config(path)
         try:
             experiment = _swapped(experiment, sys.argv)
@@ -143,7 +145,7 @@ class _ConfigParser(ConfigFileFlagParser):
         return experiment
 
 
-def _swapped(experiment, argv):
+def _swapped(experiment: config.Experiment, argv: list[str]) -> config.Experiment:
     """Returns an experiment with the parts that a command line names."""
     names = {}
     for argument, following in itertools.zip_longest(argv[1:], argv[2:]):
@@ -153,7 +155,7 @@ def _swapped(experiment, argv):
     return config.override(experiment, names)
 
 
-def _parse(argv):
+def _parse(argv: list[str]) -> list[str]:
     try:
         if any(HELP.fullmatch(argument) for argument in argv[1:]):
             print(_help(argv))
@@ -166,7 +168,7 @@ def _parse(argv):
     return argv[:1]
 
 
-def _help(argv):
+def _help(argv: list[str]) -> str:
     """Returns the help of the command that runs: its flags and the fields of its config, with defaults."""
     lines = [(sys.modules["__main__"].__doc__ or "").strip(), "", "Flags:"]
     defined = [
@@ -190,7 +192,7 @@ def _help(argv):
     return "\n".join(lines)
 
 
-def _fail(error):
+def _fail(error: object) -> NoReturn:
     # Keras puts what a layer raised between a paragraph on the layer and one on its arguments.
     raised = re.fullmatch(
         r"Exception encountered when calling .*?\n\n(.*)\n\nCall arguments.*", str(error), re.S

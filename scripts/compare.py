@@ -5,6 +5,8 @@ python -m rank4class.scripts.evaluate --workdir=runs/b --output=runs/b/test
 python -m rank4class.scripts.compare --scores=runs/a/test/predictions.npz --scores=runs/b/test/predictions.npz
 """
 
+from typing import Any
+
 from absl import flags
 
 from rank4class.scripts import cli as command
@@ -27,7 +29,7 @@ def main() -> None:
         _print_comparison(first_path, path, first, other)
 
 
-def _print_comparison(first_path, second_path, first, second):
+def _print_comparison(first_path: str, second_path: str, first: Any, second: Any) -> None:
     from rank4class.pipelines.evaluation import comparison
     from rank4class.pipelines.reporting import tables
 

@@ -13,7 +13,7 @@ _WORKDIR = flags.DEFINE_string("workdir", "runs/demo", "The grid's folder.")
 _SEEDS = flags.DEFINE_integer("seeds", 5, "How many seeds.", lower_bound=1)
 
 
-def main():
+def main() -> None:
     from rank4class.pipelines import sweep
     from rank4class.pipelines.configs import digits_mlp
     from rank4class.pipelines.reporting import sweep_report

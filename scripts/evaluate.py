@@ -7,6 +7,8 @@ The folder then holds evaluation.json, classes.tsv and predictions.npz. `scripts
 by their predictions.npz, example by example.
 """
 
+from typing import Any
+
 from absl import flags
 
 from rank4class.pipelines import config
@@ -49,6 +51,7 @@ def main() -> None:
         result = evaluator(loaded.read(experiment, split, strategy), keep_scores=keep_scores)
     if not is_chief:
         return
+    assert result is not None
     metrics = result.summarize()
     print(tables.results_table({split: metrics}))
     table = per_class.per_class(result, examples.labels, class_names)
@@ -68,7 +71,7 @@ def main() -> None:
         print(f"\nEvaluation, classes and scores: {output}")
 
 
-def _print_classes(table, metrics, monitor):
+def _print_classes(table: Any, metrics: tuple[str, ...], monitor: str) -> None:
     from rank4class.pipelines.reporting import tables
 
     shown = table if len(table) <= MAX_SHOWN else table[:SHOWN_WORST]

@@ -36,7 +36,7 @@ _WORKDIR = flags.DEFINE_string(
 )
 
 
-def main():
+def main() -> None:
     from rank4class.pipelines.reporting import tables
     from rank4class.pipelines.sorters import accuracy, study
 
@@ -60,7 +60,7 @@ def main():
     print(f"\n{tables.text_table(study.table(task, found))}")
 
 
-def _check_flags():
+def _check_flags() -> None:
     task = _TASK.value
     for flag, wanted in ((_CONFIG, task == "multi_label"), (_WORKDIR, task != "sorting")):
         if wanted and not flag.value:

@@ -25,7 +25,7 @@ _TUNE = flags.DEFINE_multi_string(
 )
 
 
-def main():
+def main() -> None:
     from rank4class.pipelines import sweep
     from rank4class.pipelines.reporting import sweep_report
 

@@ -12,7 +12,7 @@ _STRATEGY = cli.define_strategy()
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=True)
 
 
-def main():
+def main() -> None:
     from rank4class.pipelines.reporting import tables
     from rank4class.pipelines.training import rank_training
 

@@ -35,7 +35,7 @@ _STRATEGY = cli.define_strategy()
 _WORKDIR = flags.DEFINE_string("workdir", None, "The run's folder.", required=True)
 
 
-def main():
+def main() -> None:
     from rank4class.pipelines.sorters import training
 
     experiment = sorter_config.SorterExperiment(

@@ -52,9 +52,9 @@ def _split(comments, num_classes, multi_label):
     comments = [comment for comment in comments if multi_label or len(comment[2]) == 1]
     origins, texts = (np.array([comment[i] for comment in comments], object) for i in (0, 1))
     if multi_label:
-        ids = [sorted(ids) for _, _, ids in comments]
-        ends = np.cumsum([0, *map(len, ids)])
-        ids = np.fromiter(itertools.chain.from_iterable(ids), np.int32)
+        lists = [sorted(ids) for _, _, ids in comments]
+        ends = np.cumsum([0, *map(len, lists)])
+        ids = np.fromiter(itertools.chain.from_iterable(lists), np.int32)
         labels = csr_array((np.ones(len(ids), np.float32), ids, ends), shape=(len(comments), num_classes))
     else:
         labels = np.array([ids[0] for _, _, ids in comments], np.int32)
@@ -66,7 +66,8 @@ def _from_folder(folder, bad_rows):
     names_path = os.path.join(folder, "emotions.txt")
     names = tuple(class_tables.class_names(names_path))
     paths = {split: os.path.join(folder, file) for split, file in FILES.items()}
-    comments, first_rows = {}, {}
+    comments: dict[str, list[tuple[str, str, list[int]]]] = {}
+    first_rows: dict[str, str] = {}
     for split, path in paths.items():
         comments[split] = []
         for where, line in rows.lines(path, bad_rows):
@@ -113,7 +114,7 @@ def _from_tfds(tfds_dir, bad_rows):
     """Returns the same as `_from_folder`, without hashes."""
     builder = prepared.builder("goemotions", "GoEmotions", tfds_dir)
     names = tuple(name for name in builder.info.features if name != "comment_text")
-    comments = {}
+    comments: dict[str, list[tuple[str, str, list[int]]]] = {}
     for split in FILES:
         comments[split] = []
         examples = builder.as_dataset(split=split, shuffle_files=False).as_numpy_iterator()

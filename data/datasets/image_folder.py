@@ -88,7 +88,7 @@ def images_by_class(
     Raises:
       ValueError: no class, a class without an image, or an invalid row.
     """
-    images = {}
+    images: dict[str, list[str]] = {}
     for entry in _visible(folder, beside):
         with bad_rows.row():
             _check_entry(entry)
@@ -148,7 +148,7 @@ def _split_folders(path, classes, bad_rows):
     if not os.path.isdir(path):
         raise FileNotFoundError(f"data.path={path}: no such folder. Check the path.")
     split_of = {folder: split for split, folders in SPLITS.items() for folder in folders}
-    folders = {}
+    folders: dict[str, str] = {}
     for entry in _visible(path, classes):
         if entry.is_dir() and entry.name in split_of:
             other = folders.setdefault(split_of[entry.name], entry.path)
@@ -194,7 +194,8 @@ def _first_copies(paths):
     _, of_size, counts = np.unique(
         [os.path.getsize(path) for path in paths], return_inverse=True, return_counts=True
     )
-    first, indices = np.arange(len(paths)), {}
+    first = np.arange(len(paths))
+    indices: dict[str, int] = {}  # by content
     for i in np.flatnonzero(counts[of_size] > 1):
         first[i] = indices.setdefault(files.sha256(paths[i]), i)
     return first

@@ -190,7 +190,7 @@ def _normalized_row(where, row, has_ids):
     if has_ids and not has_id:
         raise ValueError(f"{where}: no qid:NUMBER after the grade. Add the id of the query.")
     head, fields = fields[:has_id], fields[has_id:]
-    values = {}
+    values: dict[int, str] = {}
     for field in fields:
         feature, colon, value = field.partition(":")
         if not (colon and re.fullmatch(r"\d{1,9}", feature) and int(feature)):

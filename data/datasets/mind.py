@@ -95,7 +95,7 @@ def _find_files(folder):
 
 def _articles(folder, names, bad_rows):
     """Returns id -> article, a dict by column with the `origin` of its first row."""
-    articles = {}
+    articles: dict[str, dict[str, str]] = {}
     for name in names:
         news, shown_name = _open(folder, name)
         with news:
@@ -159,7 +159,7 @@ def _check_same(article, first):
 
 
 def _split(articles):
-    splits = {name: [] for name in SPLITS}
+    splits: dict[str, list[dict[str, str]]] = {name: [] for name in SPLITS}
     for news_id, article in articles.items():
         percent = int(hashlib.sha256(news_id.encode()).hexdigest()[:8], 16) % 100
         splits["train" if percent < 60 else "validation" if percent < 80 else "test"].append(article)

@@ -23,7 +23,7 @@ class MindConfig(tfds.core.BuilderConfig):
 
 
 class _Info(tfds.core.DatasetInfo):
-    def initialize_from_bucket(self):
+    def initialize_from_bucket(self) -> None:
         """Does nothing: no metadata is published, so that no network access is needed."""
 
 

@@ -206,19 +206,19 @@ def _repeated(users, movies):
 
 def _read_line_by_line(path, layout, columns, bad_rows):
     """Returns the same as `_read_ratings`, several times slower, and names the invalid lines."""
-    users, movies, numbers = (array.array(kind) for kind in "iiq")
+    user_ids, movie_ids, numbers = (array.array(kind) for kind in "iiq")
     lines = rows.lines(path, bad_rows)
     for where, line in itertools.islice(lines, int(layout.header), None):
         if line:
             with bad_rows.row():
                 user, movie = _pair(where, line, layout.separator, columns)
-                users.append(user)
-                movies.append(movie)
+                user_ids.append(user)
+                movie_ids.append(movie)
                 numbers.append(int(where.rpartition(":")[2]))
-    if not users:
+    if not user_ids:
         first = f" All rows are invalid, the first: {bad_rows.messages[0]}" if bad_rows.messages else ""
         raise ValueError(f"{path}: no rating.{first}")
-    users, movies = np.asarray(users), np.asarray(movies)
+    users, movies = np.asarray(user_ids), np.asarray(movie_ids)
     _, first, inverse = np.unique(_pair_ids(users, movies), return_index=True, return_inverse=True)
     for i in np.flatnonzero(first[inverse] != np.arange(len(inverse))):
         with bad_rows.row():
@@ -271,7 +271,8 @@ def _read_titles(path, layout, bad_rows):
             )
     else:
         records, header = _records(path, layout.titles_separator), None
-    titles, first_rows = {}, {}
+    titles: dict[int, str] = {}
+    first_rows: dict[int, str] = {}
     for where, fields in records:
         with bad_rows.row():
             movie, title = _title(where, fields, header)
@@ -316,7 +317,8 @@ def _from_tfds(release, tfds_dir, bad_rows):
     """Returns users and movies, int32 `[P]`, and movie -> title."""
     name = f"movielens/{release}-ratings"
     builder = prepared.builder(name, "MovieLens", tfds_dir)
-    users, movies, titles = [], [], {}
+    users, movies = [], []
+    titles: dict[int, str] = {}
     try:
         for batch in _batches(builder.info.splits["train"].filepaths):
             users.append(batch["user_id"].astype(np.int32))

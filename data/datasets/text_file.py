@@ -217,15 +217,16 @@ FORMATS = {".tsv": _read_tsv, ".csv": _read_csv, ".jsonl": _read_jsonl}
 def _table(path, records, columns):
     """Returns the records without a header, and a function from them to dicts by column."""
     required = [column for column in columns if column is not None]
-    first = next(records, (path, []))
-    names, check_header = first[1], _check_repeated_header
+    where, header = next(records, (path, []))
+    names: list[str] = header
+    check_header = _check_repeated_header
     if all(column.isdecimal() for column in required):
         names, check_header = [str(i) for i in range(1, len(names) + 1)], _check_usual_header
-        records = itertools.chain([first], records)
+        records = itertools.chain([(where, header)], records)
     for column in required:
         if names.count(column) != 1:
             count = "several columns" if column in names else "no column"
-            raise ValueError(f"{path}: {count} {_alternatives(column, names)}{_separator(first[1])}")
+            raise ValueError(f"{path}: {count} {_alternatives(column, names)}{_separator(header)}")
     return records, functools.partial(_fields, names, columns, check_header)
 
 
@@ -327,7 +328,9 @@ def normalize_text(text: str) -> str:
 
 def _valid_examples(examples, names, paths, names_path, bad_rows):
     """Returns the examples of known classes whose text no earlier split has."""
-    valid, seen, known = {}, {}, set(names)
+    valid: dict[str, list[Example]] = {}
+    seen: dict[tuple[str, str], tuple[str, str]] = {}  # content -> split and row of its first example
+    known = set(names)
     for split, split_examples in examples.items():
         valid[split] = []
         before = len(bad_rows.messages)
@@ -356,7 +359,7 @@ def _split(examples, names, columns):
 
 
 def _draw(split, fractions, seed):
-    indices = {}
+    indices: dict[tuple[str, ...], int] = {}
     contents = zip(*(map(normalize_text, values) for values in split.features.values()), strict=True)
     first = np.array([indices.setdefault(content, i) for i, content in enumerate(contents)])
     return draw_together(split, first, fractions, seed=seed)

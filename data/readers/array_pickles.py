@@ -8,6 +8,7 @@ them, and takes at most a dozen times the size of the file.
 import dataclasses
 import os
 import pickletools
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ class _Call:
     arguments: tuple
     state: object = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not isinstance(self.function, _Global) or not isinstance(self.arguments, tuple):
             raise ValueError("a call without a function")
 
@@ -71,12 +72,14 @@ def read(path: str) -> dict[bytes, Any]:
 
 def to_rows(path: str, array: Any, width: int) -> np.ndarray:
     """Returns an array uint8 `[N, width]` from a pickle; raises ValueError for any other object."""
-    raw = shape = dtype = is_fortran = None
-    function, arguments, state = (getattr(array, name, None) for name in ("function", "arguments", "state"))
+    if not isinstance(array, _Call):
+        raise files.damaged(path, "no array 'data'")
+    function, arguments, state = array.function, array.arguments, array.state
     if function == "numpy.core.multiarray._reconstruct" and isinstance(state, tuple) and len(state) == 5:
         _, shape, dtype, is_fortran, raw = state
     elif function == "numpy.core.numeric._frombuffer" and len(arguments) == 4:
-        raw, dtype, shape, is_fortran = *arguments[:3], arguments[3] == "F"
+        raw, dtype, shape, order = arguments
+        is_fortran = order == "F"
     else:
         raise files.damaged(path, "no array 'data'")
     raw = to_bytes(raw)
@@ -99,11 +102,13 @@ def to_bytes(value: Any) -> bytes | None:
     return bytes(value) if isinstance(value, bytes | bytearray) else None
 
 
-def _run(operations):
+def _run(operations: Iterable[tuple[Any, Any, Any]]) -> Any:
     """Returns the value that the operations of a pickle describe."""
-    stack, marks, memo = [], [], {}
+    stack: list[Any] = []
+    marks: list[int] = []
+    memo: dict[int, Any] = {}
 
-    def popped(start):
+    def popped(start: int) -> list[Any]:
         values = stack[start:]
         del stack[start:]
         return values
@@ -150,7 +155,7 @@ def _run(operations):
     raise ValueError("no end")
 
 
-def _global(module, name):
+def _global(module: Any, name: Any) -> _Global:
     if not isinstance(module, str) or not isinstance(name, str):
         raise ValueError("a name that is not a string")
     dotted = f"{module}.{name}".replace("numpy._core", "numpy.core")  # NumPy 2's name
@@ -159,7 +164,7 @@ def _global(module, name):
     return _Global(dotted)
 
 
-def _key(value):
+def _key(value: Any) -> bytes:
     """Returns a key of a dict as bytes; strings of Python 2 are read as str."""
     encoded = to_bytes(value)
     if encoded is None:

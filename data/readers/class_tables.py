@@ -1,7 +1,8 @@
 """Files with one class per line: its name, a description of it, or its weight."""
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -61,7 +62,7 @@ def class_weights(path: str, class_names: Sequence[str]) -> np.ndarray:
     return weights
 
 
-def balanced_class_weights(counts: Sequence[int]) -> np.ndarray:
+def balanced_class_weights(counts: Sequence[int] | np.ndarray) -> np.ndarray:
     r"""Returns weights float32 `[n]` that give every class the same total weight, and examples a mean of 1.
 
     $$w_i = \frac{N}{n_+ N_i}$$
@@ -75,19 +76,19 @@ def balanced_class_weights(counts: Sequence[int]) -> np.ndarray:
     >>> balanced_class_weights([3, 1, 0]).tolist()
     [0.6666666865348816, 2.0, 0.0]
     """
-    counts = np.asarray(counts)
-    present = np.count_nonzero(counts)
-    return np.where(counts > 0, counts.sum() / (present * np.maximum(counts, 1)), 0.0).astype(np.float32)
+    sizes = np.asarray(counts)
+    present = np.count_nonzero(sizes)
+    return np.where(sizes > 0, sizes.sum() / (present * np.maximum(sizes, 1)), 0.0).astype(np.float32)
 
 
-def _weight(text):
+def _weight(text: str) -> float:
     weight = float(text)
     if not 0.0 <= weight <= np.finfo(np.float32).max:
         raise ValueError
     return weight
 
 
-def _table(path, class_names, kind, parse):
+def _table(path: str, class_names: Sequence[str], kind: str, parse: Callable[[str], Any]) -> list[Any]:
     """Returns the parsed values of a table in the order of the classes."""
     values, known = {}, set(class_names)
     for where, line in rows.lines(path):

@@ -46,7 +46,7 @@ def read(path: str, axes: int) -> np.ndarray:
     return np.frombuffer(content, np.uint8).reshape(shape)
 
 
-def _shape(path, head, axes):
+def _shape(path: str, head: bytes, axes: int) -> tuple[int, ...]:
     magic = bytes([0, 0, 8, axes])
     if head[:4] != magic:
         raise files.damaged(

@@ -9,6 +9,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -55,7 +56,7 @@ def index(
     return columns
 
 
-def _state(path):
+def _state(path: str) -> tuple[str, int, int]:
     try:
         state = tf.io.gfile.stat(path)
     except tf.errors.NotFoundError as error:
@@ -63,8 +64,8 @@ def _state(path):
     return os.path.basename(path), state.length, state.mtime_nsec
 
 
-def _read(path, fields):
-    def length_and_fields(record):
+def _read(path: str, fields: dict[str, Any]) -> dict[str, np.ndarray]:
+    def length_and_fields(record: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         return tf.strings.length(record), tf.io.parse_single_example(record, fields)
 
     lengths, examples = [], []
@@ -87,7 +88,7 @@ def _read(path, fields):
     return {"offset": ends - lengths - FRAME, "number": np.arange(1, len(examples) + 1), **columns}
 
 
-def _load(path):
+def _load(path: str) -> dict[str, np.ndarray]:
     with tf.io.gfile.GFile(path, "rb") as file:
         content = file.read()
     try:
@@ -102,7 +103,7 @@ def _load(path):
         raise ValueError(f"{path}: the index is damaged. Remove it to make it again.") from error
 
 
-def _store(path, arrays):
+def _store(path: str, arrays: dict[str, np.ndarray]) -> None:
     content = io.BytesIO()
     np.savez_compressed(content, **arrays)
     folder, name = os.path.split(path)

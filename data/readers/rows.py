@@ -3,10 +3,11 @@
 import codecs
 import contextlib
 import csv
+import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from absl import logging
 
@@ -108,11 +109,12 @@ def csv_records(path: str, bad_rows: BadRows) -> Iterator[tuple[str, list[str]]]
     """
     _check_exists(path)
     with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        assert isinstance(file.buffer, io.BufferedReader)
         _check_not_utf16(file.buffer.peek(2), path)
         csv.field_size_limit(sys.maxsize)  # a global limit; cells may have any length
         # Python 3.10's reader rejects NUL characters, later ones accept them.
         reader = csv.reader((line.replace("\0", _NUL) for line in file), strict=True)
-        fields = ()
+        fields: list[str] | None = []
         while fields is not None:
             where = f"{path}:{reader.line_num + 1}"
             fields = _next_record(where, reader)
@@ -129,7 +131,7 @@ _NUL_REMEDY = "Remove it, or save the file as UTF-8 if it is in UTF-16."
 _NUL = "\udc00"  # surrogateescape makes this of no byte
 
 
-def _next_record(where, reader):
+def _next_record(where: str, reader: Any) -> list[str] | None:
     """Returns the next record's fields: empty for a blank line, None at the end."""
     try:
         return next(reader, None)
@@ -139,17 +141,17 @@ def _next_record(where, reader):
         ) from error
 
 
-def _check_exists(path):
+def _check_exists(path: str) -> None:
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{path}: no such file. Check the path.")
 
 
-def _check_not_utf16(start, name):
+def _check_not_utf16(start: bytes, name: str) -> None:
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise ValueError(f"{name}: the file is in UTF-16. Save it as UTF-8.")
 
 
-def _decode(line, where):
+def _decode(line: bytes, where: str) -> str:
     try:
         # utf-8-sig: some editors write a byte order mark before the first line.
         text = line.decode("utf-8-sig" if where.endswith(":1") else "utf-8").rstrip("\r\n")

@@ -24,12 +24,13 @@ def check_ids(path: str, labels: np.ndarray) -> None:
 def from_tfds(name: str, title: str, tfds_dir: str | None) -> tuple[tuple[str, ...], Split, Split]:
     """Returns TensorFlow Datasets' class names, training and test split; see `prepared.builder`."""
     builder = prepared.builder(name, title, tfds_dir)
-    splits = []
-    for part in ("train", "test"):
+
+    def read(part: str) -> Split:
         batches = builder.as_dataset(split=part, shuffle_files=False, batch_size=1000)
         images, labels = zip(*((b["image"], b["label"]) for b in batches.as_numpy_iterator()), strict=True)
-        splits.append(numbered_split(f"{name} {part}", np.concatenate(images), np.concatenate(labels)))
-    return (tuple(builder.info.features["label"].names), *splits)
+        return numbered_split(f"{name} {part}", np.concatenate(images), np.concatenate(labels))
+
+    return tuple(builder.info.features["label"].names), read("train"), read("test")
 
 
 def hold_out_tenth(

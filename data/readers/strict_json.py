@@ -50,14 +50,14 @@ def parse_object(where: str, text: str) -> dict[str, Any]:
     return value
 
 
-def _integer(digits):
+def _integer(digits: str) -> int:
     try:
         return int(digits)
     except ValueError as error:  # Python limits the number of digits
         raise ValueError("has an integer of too many digits") from error
 
 
-def _unique_keys(pairs):
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
         [(repeated, _)] = collections.Counter(name for name, _ in pairs).most_common(1)

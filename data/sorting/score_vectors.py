@@ -110,12 +110,12 @@ def training_batches(
     first = 0 if context is None else count * context.input_pipeline_id
 
     @_plain
-    def batches(step):
+    def batches(step: tf.Tensor) -> tf.data.Dataset:
         draw_seed, move_seed = tf.unstack(
             tf.random.experimental.stateless_split(tf.stack([tf.cast(seed, tf.int64), step]), 2)
         )
 
-        def with_moves(n):
+        def with_moves(n: int) -> tuple[tf.Tensor, tf.Tensor]:
             scores = draw(batch_size, n, draw_seed)
             return scores, moves(scores, move_seed, move)
 

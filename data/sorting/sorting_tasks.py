@@ -25,7 +25,7 @@ def diabetes(seed: int) -> Task:
     order = np.random.default_rng(seed).permutation(len(targets))
     train = order[:242]
 
-    def scaled(values):
+    def scaled(values: np.ndarray) -> np.ndarray:
         return ((values - values[train].mean(axis=0)) / values[train].std(axis=0)).astype(np.float32)
 
     features, targets = scaled(features), scaled(targets)
@@ -58,7 +58,7 @@ def relevant_vectors(
     rng = np.random.default_rng(seed)
     weights = [rng.normal(size=[width, 32]), rng.normal(size=[32, 32]), rng.normal(size=[32])]
 
-    def draw(count):
+    def draw(count: int) -> tuple[np.ndarray, np.ndarray]:
         vectors = rng.normal(size=[count, width])
         hidden = np.tanh(vectors @ weights[0] / np.sqrt(width) * 2)
         scores = np.tanh(hidden @ weights[1] / np.sqrt(32) * 2) @ weights[2]
@@ -94,9 +94,10 @@ def pairs(
     rng = np.random.default_rng(seed)
     maps = [(rng.normal(size=[16, 64]) / 4, rng.normal(size=[64, width]) / 6) for width in widths]
 
-    def draw(count):
+    def draw(count: int) -> tuple[np.ndarray, np.ndarray]:
         hidden = rng.normal(size=[count, 16])
         views = (np.tanh(hidden @ first) @ second for first, second in maps)
-        return tuple((view + noise * rng.normal(size=view.shape)).astype(np.float32) for view in views)
+        first, second = ((v + noise * rng.normal(size=v.shape)).astype(np.float32) for v in views)
+        return first, second
 
     return {name: draw(count) for name, count in zip(PARTS, counts, strict=True)}

@@ -8,6 +8,7 @@ import dataclasses
 import glob
 import os
 import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import h5py
@@ -91,14 +92,14 @@ def find(path: str | os.PathLike) -> Checkpoint:
     raise ValueError(f"{path} holds no checkpoint of a known format. Give the path of one: {known}.")
 
 
-def _without_file(path):
+def _without_file(path: str) -> str:
     """Returns the folder or prefix of a checkpoint from the path of one of its files."""
     if os.path.basename(path) in (CONVERTED_FILE, TENSORS_FILE, "config.json") and os.path.isfile(path):
         return os.path.dirname(path) or "."
     return re.sub(r"\.(index|data-\d+-of-\d+)$", "", path)
 
 
-def _check_vocabulary(checkpoint):
+def _check_vocabulary(checkpoint: Checkpoint) -> None:
     path = os.path.join(checkpoint.folder, "vocab.txt")
     if not os.path.isfile(path):
         raise FileNotFoundError(f"no {path}: a text encoder needs its vocabulary. Add the published file.")
@@ -116,7 +117,7 @@ _SAME_NAMES = {r"(.*)": r"\1"}
 
 
 @FORMATS.register(f"a converted folder ({CONVERTED_FILE})")
-def _converted(path):
+def _converted(path: str) -> Checkpoint | None:
     description_path = os.path.join(path, CONVERTED_FILE)
     if not os.path.isfile(description_path):
         return None
@@ -164,7 +165,7 @@ _HUGGING_FACE_NAMES = NameMap(
 
 
 @FORMATS.register(f"a Hugging Face folder (config.json, {TENSORS_FILE}, vocab.txt)")
-def _hugging_face(path):
+def _hugging_face(path: str) -> Checkpoint | None:
     config_path = os.path.join(path, "config.json")
     if not os.path.isfile(config_path):
         return None
@@ -182,7 +183,7 @@ def _hugging_face(path):
             f"{config_path}: model_type {kind!r} is not 'bert' or 'electra'. Choose another checkpoint."
         )
     tensors = read_safetensors(tensors_path)
-    names = {}
+    names: dict[str, str] = {}
     for name in tensors.shapes:
         # A model saved with a head has its encoder under "bert." or "electra."; one converted from TensorFlow
         # has TensorFlow's names of layer normalization.
@@ -200,7 +201,7 @@ def _hugging_face(path):
 
 
 @FORMATS.register("a TensorFlow checkpoint (*.index, and vocab.txt of a text encoder)")
-def _tensorflow(path):
+def _tensorflow(path: str) -> Checkpoint | None:
     prefix = _prefix(path)
     if prefix is None:
         return None
@@ -215,7 +216,7 @@ def _tensorflow(path):
     )
 
 
-def _prefix(path):
+def _prefix(path: str) -> str | None:
     """Returns the prefix of the TensorFlow checkpoint that a path names, or None."""
     if os.path.isfile(path + ".index"):
         return path
@@ -236,7 +237,7 @@ _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 @TENSORFLOW_FORMATS.register("backbone")
-def _model_garden_resnet(tensors):
+def _model_garden_resnet(tensors: Tensors) -> Checkpoint:
     name_map = NameMap(
         {r"layer_(\d+)": r"layer_with_weights-\1", r"layer_(\d+)/(\w+)": r"layer_with_weights-\1/_\2"},
         unused=r"(?!backbone/).*|.*/\.OPTIMIZER_SLOT/.*",
@@ -248,7 +249,7 @@ def _model_garden_resnet(tensors):
 
 
 @TENSORFLOW_FORMATS.register("encoder")
-def _model_garden_bert(tensors):
+def _model_garden_bert(tensors: Tensors) -> Checkpoint:
     layer = r"_transformer_layers/\1"
     name_map = NameMap(
         {
@@ -277,7 +278,7 @@ _GOOGLE_SLOTS = r"global_step|.*/adam_[mv]"
 
 
 @TENSORFLOW_FORMATS.register("electra")
-def _google_electra(tensors):
+def _google_electra(tensors: Tensors) -> Checkpoint:
     name_map = NameMap(
         _GOOGLE_MODULES,
         unused=rf"(generator|generator_predictions|discriminator_predictions)/.*|{_GOOGLE_SLOTS}",
@@ -289,7 +290,7 @@ def _google_electra(tensors):
 
 
 @TENSORFLOW_FORMATS.register("bert")
-def _google_bert(tensors):
+def _google_bert(tensors: Tensors) -> Checkpoint:
     name_map = NameMap(
         _GOOGLE_MODULES, unused=rf"cls/.*|{_GOOGLE_SLOTS}", parameters={"embeddings": ""}, prefix="bert/"
     )
@@ -301,7 +302,7 @@ def _google_bert(tensors):
 
 
 @FORMATS.register("Keras's ResNet50 weights (.h5)")
-def _keras_resnet(path):
+def _keras_resnet(path: str) -> Checkpoint | None:
     if not os.path.isfile(path) or not h5py.is_hdf5(path):
         return None
     try:
@@ -318,7 +319,7 @@ def _keras_resnet(path):
     return Checkpoint("Keras ResNet50 weights", "resnet50", {"variant": "keras"}, name_map, tensors)
 
 
-def _read_keras_weights(path):
+def _read_keras_weights(path: str) -> dict[str, np.ndarray]:
     with h5py.File(path) as file:
         return {
             (name.decode() if isinstance(name, bytes) else name).removesuffix(":0"): np.array(layer[name])
@@ -339,12 +340,12 @@ _CONFIG_FIELDS = {
 }
 
 
-def _settings_of_config(path, config):
+def _settings_of_config(path: str, config: dict[str, Any]) -> dict[str, Any]:
     """Returns the arguments of a text encoder that BERT's or ELECTRA's config file states."""
     fields = dict(_CONFIG_FIELDS)
     if config.get("model_type") == "electra":
         fields["embedding_size"] = "embedding_size"
-    settings = {ours: config.get(field) for ours, field in fields.items()}
+    settings: dict[str, Any] = {ours: config.get(field) for ours, field in fields.items()}
     problem = None
     for ours, size in settings.items():
         if not isinstance(size, int) or size < 1:
@@ -363,14 +364,14 @@ def _settings_of_config(path, config):
 _REMEDY = "Choose another checkpoint."
 
 
-def _settings_of_shapes(tensors, name_map):
+def _settings_of_shapes(tensors: Tensors, name_map: NameMap) -> dict[str, Any]:
     """Returns the arguments of a text encoder that follow from the shapes of its tensors.
 
     The Model Garden's tensors show the number of heads; ELECTRA's code has one for every 64 units. Both
     activate by the tanh approximation of GELU.
     """
 
-    def shape(name, *ranks):
+    def shape(name: str, *ranks: int) -> Sequence[int]:
         source = name_map.source(name)
         if source not in tensors.shapes:
             raise ValueError(f"{tensors.path} does not fit a text encoder: {source} is missing. {_REMEDY}")
@@ -400,14 +401,14 @@ def _settings_of_shapes(tensors, name_map):
     }
 
 
-def _names_by_attributes(shapes):
+def _names_by_attributes(shapes: Iterable[str]) -> dict[str, str]:
     """Returns the names of a Model Garden encoder's tensors by attributes -> their names in the file.
 
     The Model Garden has saved its encoder as a layer, with tensors named by attributes, and as a functional
     model, with tensors named by the indices of its layers.
     """
     indexed = re.compile(r"encoder/layer_with_weights-(\d+)/(.*)")
-    names_of_layers = {}
+    names_of_layers: dict[int, list[str]] = {}
     for name in shapes:
         match = indexed.fullmatch(name)
         if match:

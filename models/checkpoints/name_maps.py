@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -88,11 +89,11 @@ class NameMap:
             variables[name].assign(value.reshape(variables[name].shape))
 
 
-def _splits_into(shape, finer):
+def _splits_into(shape: Sequence[int], finer: Sequence[int]) -> bool:
     """Returns whether `finer` is `shape` with some axes split in order, such as a width into heads."""
     axes = iter(finer)
     for size in shape:
-        product = 1
+        product: float = 1  # infinite if axes run out
         while product < size:
             product *= next(axes, math.inf)
         if product != size:

@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Callable
+from typing import Any, NoReturn
 
 import numpy as np
 import safetensors
@@ -39,7 +40,7 @@ def read_safetensors(path: str) -> Tensors:
         raise ValueError(f"{path} is not a whole safetensors file: {error}. Download it again.") from error
     slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
 
-    def read(name):
+    def read(name: str) -> np.ndarray:
         dtype = slices[name].get_dtype()
         if dtype not in ("F16", "F32", "F64"):
             raise ValueError(f"{path} holds {name} as {dtype}, which is not supported. Save it in float32.")
@@ -57,7 +58,7 @@ def read_tensorflow(prefix: str) -> Tensors:
             f"{prefix} is not a whole TensorFlow checkpoint: {error}. Download it again."
         ) from error
 
-    def read(name):
+    def read(name: str) -> np.ndarray:
         try:
             return reader.get_tensor(name)
         except (tf.errors.OpError, IndexError, RuntimeError) as error:
@@ -69,7 +70,7 @@ def read_tensorflow(prefix: str) -> Tensors:
     return Tensors(prefix, {name: tuple(shape) for name, shape in shapes.items()}, read)
 
 
-def read_json(path: str) -> dict:
+def read_json(path: str) -> dict[str, Any]:
     """Returns the object in a JSON file.
 
     Raises:
@@ -94,7 +95,7 @@ def read_json(path: str) -> dict:
     return content
 
 
-def _unique_keys(pairs):
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
         [(repeated, _)] = collections.Counter(name for name, _ in pairs).most_common(1)
@@ -102,5 +103,5 @@ def _unique_keys(pairs):
     return fields
 
 
-def _reject_constant(constant):
+def _reject_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not a number in JSON")

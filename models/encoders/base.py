@@ -52,18 +52,18 @@ class ImageEncoder(tf.keras.layers.Layer):
 class WithWeightDecay(tf.keras.layers.Layer):
     """Adds `weight_decay` times the sum of the squared kernels to the losses of the layer."""
 
-    def __init__(self, weight_decay: float, **kwargs):
+    def __init__(self, weight_decay: float, **kwargs: Any):
         super().__init__(**kwargs)
         arguments.check_not_negative("weight_decay", weight_decay)
         self.weight_decay = weight_decay
         if weight_decay:
             self.add_loss(self._penalty)
 
-    def _penalty(self):
+    def _penalty(self) -> tf.Tensor:
         kernels = [v for v in self.trainable_variables if v.name.endswith("kernel:0")]
         return self.weight_decay * sum(tf.reduce_sum(tf.square(kernel)) for kernel in kernels)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "weight_decay": self.weight_decay}
 
 

@@ -1,6 +1,7 @@
 """Encoders of images: a small CNN, VGG16 and ResNet50."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -25,7 +26,9 @@ class SmallCnn(base.ImageEncoder):
     TensorShape([2, 8])
     """
 
-    def __init__(self, filters: tuple[int, ...] = (32, 64), units: int = 64, dropout: float = 0.0, **kwargs):
+    def __init__(
+        self, filters: tuple[int, ...] = (32, 64), units: int = 64, dropout: float = 0.0, **kwargs: Any
+    ):
         super().__init__(**kwargs)
         arguments.check_widths("filters", filters)
         arguments.check_units("units", units)
@@ -44,7 +47,7 @@ class SmallCnn(base.ImageEncoder):
     def width(self) -> int:
         return self.units
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "filters": self.filters, "units": self.units, "dropout": self.dropout}
 
 
@@ -68,7 +71,7 @@ class Vgg16(base.WithWeightDecay, base.ImageEncoder):
     BLOCKS = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
     PIXEL_MEAN, PIXEL_DEVIATION = 120.707 / 255, 64.15 / 255
 
-    def __init__(self, weight_decay: float = 5e-4, **kwargs):
+    def __init__(self, weight_decay: float = 5e-4, **kwargs: Any):
         super().__init__(weight_decay, **kwargs)
         rate = 0.3  # after the first convolution; 0.4 later, 0.5 before and after the dense layer
         self.layers = []
@@ -84,12 +87,12 @@ class Vgg16(base.WithWeightDecay, base.ImageEncoder):
         self._add(tf.keras.layers.Dense(self.width, name="dense"))
         self._drop(0.5)
 
-    def _add(self, layer):
+    def _add(self, layer: tf.keras.layers.Layer) -> None:
         self.layers += [layer, tf.keras.layers.ReLU()]
         norm = tf.keras.layers.BatchNormalization(synchronized=_several_replicas(), name=f"{layer.name}_norm")
         self.layers.append(norm)
 
-    def _drop(self, rate):
+    def _drop(self, rate: float) -> None:
         self.layers.append(tf.keras.layers.Dropout(rate))
 
     @property
@@ -148,7 +151,7 @@ class ResNet50(base.WithWeightDecay):
     FEATURES = ("image",)
     VARIANTS = ("model_garden", "keras")
 
-    def __init__(self, variant: str = "model_garden", weight_decay: float = 1e-4, **kwargs):
+    def __init__(self, variant: str = "model_garden", weight_decay: float = 1e-4, **kwargs: Any):
         super().__init__(weight_decay, **kwargs)
         if variant not in self.VARIANTS:
             raise ValueError(
@@ -189,7 +192,7 @@ class ResNet50(base.WithWeightDecay):
         )
         return tf.reduce_mean(self.network(image, training=training)["5"], axis=(1, 2))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "variant": self.variant}
 
 
@@ -211,20 +214,20 @@ def resnet50(path: str | None = None, weight_decay: float = 1e-4) -> ResNet50:
     return base.load(ResNet50, path, "resnet50", {"weight_decay": weight_decay}, empty)
 
 
-def _several_replicas():
+def _several_replicas() -> bool:
     """Returns whether batch normalization has to synchronize replicas to use the whole batch."""
     return tf.distribute.get_strategy().num_replicas_in_sync > 1
 
 
-def _of_layer(layer):
+def _of_layer(layer: tf.keras.layers.Layer) -> dict[str, tf.Variable]:
     return {variable.name.rsplit("/", 1)[-1].removesuffix(":0"): variable for variable in layer.weights}
 
 
-def _by_layer(layers):
+def _by_layer(layers: Iterable[tf.keras.layers.Layer]) -> dict[str, tf.Variable]:
     return {f"{layer.name}/{name}": v for layer in layers for name, v in _of_layer(layer).items()}
 
 
-def _of_block(block):
+def _of_block(block: tf.keras.layers.Layer) -> dict[str, tf.Variable]:
     parts = ("shortcut", "norm0", "conv1", "norm1", "conv2", "norm2", "conv3", "norm3")
     present = {part: getattr(block, f"_{part}", None) for part in parts}
     return {

@@ -1,6 +1,7 @@
 """Encoders of texts: BERT and ELECTRA."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 from official.nlp.modeling import networks
@@ -36,7 +37,7 @@ class Bert(tf.keras.layers.Layer):
     FEATURES = ("input_word_ids", "input_mask", "input_type_ids")
     NAME = "bert"
     HAS_POOLER = True
-    POOLINGS = ("pooler", "cls", "mean")
+    POOLINGS: tuple[str, ...] = ("pooler", "cls", "mean")
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class Bert(tf.keras.layers.Layer):
         dropout: float = 0.1,
         output_dropout: float = 0.0,
         pooling: str | None = None,
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         pooling = pooling or self.POOLINGS[0]
@@ -65,7 +66,7 @@ class Bert(tf.keras.layers.Layer):
                 f"activation={activation!r}: not one of {', '.join(_ACTIVATIONS)}. Choose one of them."
             )
         self.pooling = pooling
-        self.config = {
+        self.config: dict[str, Any] = {
             "vocab_size": vocab_size,
             "hidden_size": hidden_size,
             "num_layers": num_layers,
@@ -115,13 +116,13 @@ class Bert(tf.keras.layers.Layer):
             )
         return self.drop(self._pool(features, self.network(features, training=training)), training=training)
 
-    def build(self, shapes):
+    def build(self, shapes: Mapping[str, tf.TensorShape]) -> None:
         # Keras's attention creates its variables in its first call. Without this call, a reloaded SavedModel
         # would replace the restored variables by new ones.
         self.network({name: tf.zeros([1, 1], tf.int32) for name in self.FEATURES})
         super().build(shapes)
 
-    def _pool(self, features, outputs):
+    def _pool(self, features: Mapping[str, tf.Tensor], outputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
         if self.pooling == "pooler":
             return outputs["pooled_output"]
         states = outputs["sequence_output"]
@@ -130,7 +131,7 @@ class Bert(tf.keras.layers.Layer):
         mask = tf.cast(features["input_mask"], states.dtype)[..., None]
         return tf.math.divide_no_nan(tf.reduce_sum(states * mask, axis=1), tf.reduce_sum(mask, axis=1))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **self.config, "pooling": self.pooling}
 
 
@@ -171,7 +172,7 @@ def electra(
     return _load(Electra, path, dropout, output_dropout, pooling)
 
 
-def _load(cls, path, dropout, output_dropout, pooling):
+def _load(cls: type[Bert], path: str, dropout: float, output_dropout: float, pooling: str | None) -> Any:
     arguments.check_rate("dropout", dropout)
     arguments.check_rate("output_dropout", output_dropout)
     options = {"dropout": dropout, "output_dropout": output_dropout, "pooling": pooling}
@@ -179,7 +180,7 @@ def _load(cls, path, dropout, output_dropout, pooling):
     return base.load(cls, path, cls.NAME, options, empty)
 
 
-def _gelu_new(x):
+def _gelu_new(x: tf.Tensor) -> tf.Tensor:
     return tf.keras.activations.gelu(x, approximate=True)
 
 

@@ -1,6 +1,7 @@
 """Encoders of vectors, ids and flat images."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -22,18 +23,18 @@ class Identity(tf.keras.layers.Layer):
 
     FEATURES = ("embedding",)
 
-    def __init__(self, width: int | None = None, **kwargs):
+    def __init__(self, width: int | None = None, **kwargs: Any):
         super().__init__(**kwargs)
         self.width = width
 
-    def build(self, shapes):
+    def build(self, shapes: Mapping[str, tf.TensorShape]) -> None:
         self.width = self.width or shapes["embedding"][-1]
         super().build(shapes)
 
     def call(self, features: Mapping[str, tf.Tensor]) -> tf.Tensor:
         return features["embedding"]
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "width": self.width}
 
 
@@ -58,7 +59,7 @@ class InstanceEmbedding(tf.keras.layers.Layer):
 
     FEATURES = ("id",)
 
-    def __init__(self, num_ids: int | None = None, units: int = 64, dropout: float = 0.0, **kwargs):
+    def __init__(self, num_ids: int | None = None, units: int = 64, dropout: float = 0.0, **kwargs: Any):
         super().__init__(**kwargs)
         arguments.check_units("units", units)
         arguments.check_rate("dropout", dropout)
@@ -69,14 +70,14 @@ class InstanceEmbedding(tf.keras.layers.Layer):
     def width(self) -> int:
         return self.units
 
-    def build(self, shapes):
+    def build(self, shapes: Mapping[str, tf.TensorShape]) -> None:
         self.table = self.add_weight("table", [self.num_ids, self.units], initializer="glorot_uniform")
         super().build(shapes)
 
     def call(self, features: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         return self._drop(tf.gather(self.table, features["id"]), training=training)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         options = {"num_ids": self.num_ids, "units": self.units, "dropout": self.dropout}
         return {**super().get_config(), **options}
 
@@ -96,7 +97,7 @@ class Mlp(base.ImageEncoder):
     TensorShape([2, 8])
     """
 
-    def __init__(self, hidden: tuple[int, ...] = (128, 64), dropout: float = 0.0, **kwargs):
+    def __init__(self, hidden: tuple[int, ...] = (128, 64), dropout: float = 0.0, **kwargs: Any):
         super().__init__(**kwargs)
         arguments.check_widths("hidden", hidden)
         arguments.check_rate("dropout", dropout)
@@ -110,5 +111,5 @@ class Mlp(base.ImageEncoder):
     def width(self) -> int:
         return self.hidden[-1]
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "hidden": self.hidden, "dropout": self.dropout}

@@ -2,6 +2,7 @@
 
 import base64
 import math
+from typing import Any, TypeAlias
 
 import numpy as np
 import safetensors.numpy
@@ -11,7 +12,7 @@ from rank4class.models.registry import SORTERS
 from rank4class.models.sorters import order_statistics, weights
 
 _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
-_TensorLike = tf.types.experimental.TensorLike
+_TensorLike: TypeAlias = tf.types.experimental.TensorLike
 
 
 class Sorter(tf.keras.layers.Layer):
@@ -19,7 +20,7 @@ class Sorter(tf.keras.layers.Layer):
 
     n: int | None = None  # the only length of lists that it sorts, or None for any
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any):
         super().__init__(**{**kwargs, "dtype": "float32"})
 
     def call(
@@ -87,7 +88,7 @@ class RankFunction:
         size = tf.reduce_sum(tf.cast(where, tf.float32), axis=-1, keepdims=True)
         return ranks * tf.maximum(size, 1.0)
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         serialized = tf.keras.layers.serialize(self.sorter)
         if not self.sorter.weights or weights.are_shipped(self.sorter):
             return {"sorter": serialized}
@@ -100,7 +101,7 @@ class RankFunction:
         }
 
     @classmethod
-    def from_config(cls, config: dict) -> "RankFunction":
+    def from_config(cls, config: dict[str, Any]) -> "RankFunction":
         sorter = tf.keras.layers.deserialize(config["sorter"])
         sorter(tf.zeros([1, sorter.n or 2]))
         if "weights" in config:
@@ -118,8 +119,8 @@ class Exact(Sorter):
     array([[0.625, 1.   , 0.625, 0.25 ]], dtype=float32)
     """
 
-    def sort(self, scores, where, training=False):
-        def ranks(sorted_scores, where):
+    def sort(self, scores: tf.Tensor, where: tf.Tensor | None, training: bool = False) -> tf.Tensor:
+        def ranks(sorted_scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
             are_ties = order_statistics.gaps(-sorted_scores, where) == 0.0
             return order_statistics.ranks_of_decays(tf.cast(are_ties, tf.float32))
 
@@ -144,11 +145,11 @@ class Handcrafted(Sorter):
       surrogates", section 4.1.
     """
 
-    def __init__(self, sharpness: float = 10.0, **kwargs):
+    def __init__(self, sharpness: float = 10.0, **kwargs: Any):
         super().__init__(**kwargs)
         self.sharpness = sharpness
 
-    def sort(self, scores, where, training=False):
+    def sort(self, scores: tf.Tensor, where: tf.Tensor | None, training: bool = False) -> tf.Tensor:
         if where is not None:
             scores = tf.where(where, scores, 0.0)  # NaN would reach the gradient through 0 * NaN
         comparisons = tf.sigmoid(self.sharpness * (scores[:, None, :] - scores[:, :, None]))
@@ -156,7 +157,7 @@ class Handcrafted(Sorter):
             comparisons = tf.where(where[:, None, :], comparisons, 0.0)
         return 0.5 + tf.reduce_sum(comparisons, axis=2)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "sharpness": self.sharpness}
 
 
@@ -167,16 +168,16 @@ class LearnedSorter(Sorter):
       trained: "shipped", a file of `to_bytes`, or None for weights to be trained.
     """
 
-    def __init__(self, trained: str | None = None, **kwargs):
+    def __init__(self, trained: str | None = None, **kwargs: Any):
         super().__init__(**kwargs)
         self.trained = trained
 
-    def build(self, shape):
+    def build(self, shape: tf.TensorShape) -> None:
         super().build(shape)
         if self.trained is not None:
             weights.restore(self, self.trained)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "trained": self.trained}
 
 
@@ -193,13 +194,13 @@ class FixedLengthSorter(LearnedSorter):
       ValueError: `n` is not a whole number of at least 2.
     """
 
-    def __init__(self, n: int | None = None, trained: str | None = None, **kwargs):
+    def __init__(self, n: int | None = None, trained: str | None = None, **kwargs: Any):
         super().__init__(trained, **kwargs)
         if n is not None and (not isinstance(n, int) or isinstance(n, bool) or n < 2):
             raise ValueError(f"n={n!r}: not a whole number of at least 2. Choose one.")
         self.n = n
 
-    def sort(self, scores, where, training=False):
+    def sort(self, scores: tf.Tensor, where: tf.Tensor | None, training: bool = False) -> tf.Tensor:
         if self.n is not None:
             scores = self._with_checked_length(scores)
         size = order_statistics.list_size(scores, where)
@@ -213,7 +214,7 @@ class FixedLengthSorter(LearnedSorter):
         ranks += tf.stop_gradient(tf.clip_by_value(ranks, 1.0, size) - ranks)
         return ranks if where is None else tf.where(size > 1.0, ranks, 1.0)
 
-    def _with_checked_length(self, scores):
+    def _with_checked_length(self, scores: tf.Tensor) -> tf.Tensor:
         """Checks the length of the lists, at run time if it is not static."""
         message = f"sorter {self.name!r} is for lists of {self.n} scores"
         if scores.shape[1] is None:
@@ -225,11 +226,11 @@ class FixedLengthSorter(LearnedSorter):
             )
         return scores
 
-    def build(self, shape):
+    def build(self, shape: tf.TensorShape) -> None:
         self.net.build([None, self.n, 1])
         super().build(shape)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "n": self.n}
 
 
@@ -260,7 +261,7 @@ class Cnn(FixedLengthSorter):
         filters: int = 24,
         width: int = 25,
         trained: str | None = None,
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(n, trained, **kwargs)
         self.filters, self.width = filters, width
@@ -278,7 +279,7 @@ class Cnn(FixedLengthSorter):
         self.net.add(layers.Conv1D(1, width, padding="same", name="readout"))
         self.net.add(layers.Reshape([-1], name="ranks"))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "filters": self.filters, "width": self.width}
 
 
@@ -306,7 +307,7 @@ class Lstm(FixedLengthSorter):
         units: int = 128,
         layers: int = 2,
         trained: str | None = None,
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(n, trained, **kwargs)
         self.units, self.layers = units, layers
@@ -321,7 +322,7 @@ class Lstm(FixedLengthSorter):
         self.net.add(tf.keras.layers.Dense(1, name="readout"))
         self.net.add(tf.keras.layers.Reshape([-1], name="ranks"))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "units": self.units, "layers": self.layers}
 
 
@@ -346,14 +347,14 @@ class Equivariant(LearnedSorter):
     array([[0.4, 0.7, 1. ]], dtype=float32)
     """
 
-    def build(self, shape):
+    def build(self, shape: tf.TensorShape) -> None:
         self._log_sharpness = self.add_weight("log_sharpness", [], initializer="zeros")
         super().build(shape)
 
-    def sort(self, scores, where, training=False):
+    def sort(self, scores: tf.Tensor, where: tf.Tensor | None, training: bool = False) -> tf.Tensor:
         sharpness = tf.exp(self._log_sharpness)
 
-        def ranks(sorted_scores, where):
+        def ranks(sorted_scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
             size = order_statistics.list_size(sorted_scores, where)
             positions = order_statistics.standardize(sorted_scores, where) * size / -math.sqrt(12.0)
             decays = tf.exp(-sharpness * order_statistics.gaps(positions, where))
@@ -362,7 +363,7 @@ class Equivariant(LearnedSorter):
         return order_statistics.rank_sorted(scores, where, ranks)
 
 
-def get(name: str, n: int | None = None, trained: str | None = weights.SHIPPED, **options) -> Sorter:
+def get(name: str, n: int | None = None, trained: str | None = weights.SHIPPED, **options: Any) -> Sorter:
     """Returns a sorter with its variables created.
 
     Args:

@@ -1,6 +1,7 @@
 """Mathematics of sorted lists: standardization, filling of masked places, and ranks from comparisons."""
 
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -82,7 +83,7 @@ def ranks_without_masked(ranks: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
     """
     size, num_masked = list_size(ranks, where), _num_masked(where)
 
-    def filled_rank(rank):
+    def filled_rank(rank: tf.Tensor) -> tf.Tensor:
         return rank + tf.floor((rank - 0.5) * num_masked / size + 1 / 6)
 
     # The inverse, linear between integers. The search starts at most one below the result.
@@ -92,11 +93,11 @@ def ranks_without_masked(ranks: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
     return rank + (ranks - filled_rank(rank)) / (filled_rank(rank + 1.0) - filled_rank(rank))
 
 
-def _num_masked(where):
+def _num_masked(where: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.cast(~where, tf.float32), axis=1, keepdims=True)
 
 
-def _descending(scores, where):
+def _descending(scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
     """Returns the order from the highest score to the lowest, with masked classes at the end."""
     keys = scores if where is None else tf.where(where, scores, -float("inf"))
     return tf.argsort(keys, axis=1, direction="DESCENDING", stable=True)
@@ -137,7 +138,7 @@ def gaps(ascending: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
     return distances if where is None else tf.where(where[:, 1:], distances, _FAR)
 
 
-def _first_of_run(same):
+def _first_of_run(same: tf.Tensor) -> tf.Tensor:
     """Returns the first index of each run, int32 `[N, n]`; `same`, `[N, n - 1]`, marks equal neighbors."""
     index = tf.range(1, tf.shape(same)[1] + 1)
     starts = tf.pad(tf.where(same, 0, index), [[0, 0], [1, 0]])
@@ -163,7 +164,7 @@ def ranks_of_decays(decays: tf.Tensor) -> tf.Tensor:
     return rank + 0.5 * (below - above)
 
 
-def _discounted(decays):
+def _discounted(decays: tf.Tensor) -> tf.Tensor:
     """Returns `A` of `A_i = d_i (A_{i-1} + 1)` from `A_0 = 0`, `[N, n]`."""
     factors = tf.pad(decays, [[0, 0], [1, 0]])
     return linear_recurrence(factors, factors)
@@ -177,7 +178,7 @@ def linear_recurrence(factors: tf.Tensor, terms: tf.Tensor) -> tf.Tensor:
     """
     _, values = _accumulate(lambda new, old: (new[0] * old[0], new[0] * old[1] + new[1]), (factors, terms))
 
-    def gradient(upstream):
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         following = tf.pad(factors[:, 1:], [[0, 0], [0, 1]])
         of_terms = tf.reverse(linear_recurrence(tf.reverse(following, [1]), tf.reverse(upstream, [1])), [1])
         before = tf.pad(values[:, :-1], [[0, 0], [1, 0]])
@@ -186,7 +187,7 @@ def linear_recurrence(factors: tf.Tensor, terms: tf.Tensor) -> tf.Tensor:
     return values, gradient
 
 
-def _accumulate(combine, values):
+def _accumulate(combine: Callable, values: Any) -> Any:
     """Accumulates an associative function along the lists, in `log n` steps.
 
     Args:
@@ -197,7 +198,7 @@ def _accumulate(combine, values):
       Like `values`: at each index, the combination of all values up to it.
     """
 
-    def step(values, reach):
+    def step(values: Any, reach: int) -> Any:
         combined = combine(
             tf.nest.map_structure(lambda x: x[:, reach:], values),
             tf.nest.map_structure(lambda x: x[:, :-reach], values),

@@ -78,14 +78,14 @@ def by_name(sorter: tf.keras.layers.Layer) -> dict[str, tf.Variable]:
     return {v.name.removeprefix(f"{sorter.name}/").removesuffix(":0"): v for v in sorter.weights}
 
 
-def _name_of(sorter):
+def _name_of(sorter: tf.keras.layers.Layer) -> str:
     for name in SORTERS:
         if SORTERS[name] is type(sorter):
             return name
     raise ValueError(f"sorter={type(sorter).__name__}: not registered. Register it as one of `SORTERS`.")
 
 
-def _shipped_file(name, n):
+def _shipped_file(name: str, n: int | None) -> str:
     """Returns the file of the shipped weights of a sorter for lists of a length."""
     any_length = "n" not in SORTERS.option_names(name)
     if n is None and not any_length:
@@ -105,7 +105,7 @@ def _shipped_file(name, n):
     )
 
 
-def _load(path):
+def _load(path: str) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     """Returns the metadata and the weights in a file, name -> text and name -> array."""
     try:
         with safetensors.safe_open(path, "np") as file:

@@ -103,7 +103,7 @@ def fields_of(prefix: str) -> Iterator[None]:
         raise ValueError(f"{prefix}{error}") from error
 
 
-def _check_data(experiment):
+def _check_data(experiment: Experiment) -> None:
     from rank4class.data import DATASETS
 
     data = experiment.data
@@ -121,7 +121,7 @@ def _check_data(experiment):
         raise ValueError(f"data.split_seed={data.split_seed}: negative. Choose at least 0.")
 
 
-def _check_encoder(experiment, trains):
+def _check_encoder(experiment: Experiment, trains: bool) -> None:
     from rank4class import models
 
     encoder, options = experiment.encoder, experiment.encoder.options()
@@ -138,7 +138,7 @@ def _check_encoder(experiment, trains):
         )
 
 
-def _check_class_encoder(experiment):
+def _check_class_encoder(experiment: Experiment) -> None:
     from rank4class import models
 
     class_encoder = experiment.class_encoder
@@ -161,7 +161,7 @@ def _check_class_encoder(experiment):
         )
 
 
-def _check_items(experiment):
+def _check_items(experiment: Experiment) -> None:
     if experiment.encoder.name != "items":
         return
     for kind in ("class_encoder", "interaction", "count_prior"):
@@ -174,14 +174,14 @@ def _check_items(experiment):
             )
 
 
-def _check_interaction(experiment):
+def _check_interaction(experiment: Experiment) -> None:
     from rank4class import models
 
     with fields_of("interaction."):
         models.get("interaction", experiment.interaction.name, **experiment.interaction.options())
 
 
-def _check_loss(experiment):
+def _check_loss(experiment: Experiment) -> None:
     from rank4class import losses
     from rank4class.losses.ops import ranks
     from rank4class.pipelines.config import rank_functions
@@ -206,7 +206,7 @@ def _check_loss(experiment):
         )
 
 
-def _check_count_prior(experiment):
+def _check_count_prior(experiment: Experiment) -> None:
     from rank4class import losses, models
 
     prior = experiment.count_prior
@@ -230,7 +230,7 @@ def _check_count_prior(experiment):
         )
 
 
-def _check_metrics(experiment):
+def _check_metrics(experiment: Experiment) -> None:
     from rank4class import losses
 
     if not experiment.metrics:

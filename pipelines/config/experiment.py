@@ -72,7 +72,7 @@ def values(experiment: Any) -> dict[str, Any]:
     >>> values(Experiment())["loss.name"]
     'softmax'
     """
-    fields = {}
+    fields: dict[str, Any] = {}
     for field in dataclasses.fields(experiment):
         value = getattr(experiment, field.name)
         if dataclasses.is_dataclass(value):
@@ -106,7 +106,7 @@ def changed_fields(experiment: Any) -> dict[str, Any]:
     >>> changed_fields(override(Experiment(), {"loss.name": "rankmax", "loss.k": 3, "seed": 3}))
     {'loss.name': 'rankmax', 'loss.k': 3, 'seed': 3}
     """
-    changed = {}
+    changed: dict[str, Any] = {}
     for field in dataclasses.fields(experiment):
         value = getattr(experiment, field.name)
         if isinstance(value, parts.Part):
@@ -210,7 +210,7 @@ def to_json(experiment: Any) -> str:
     return json.dumps(dataclasses.asdict(experiment), indent=2) + "\n"
 
 
-def from_json(text: str, path: str, kind: type[AnyExperiment] = Experiment) -> AnyExperiment:
+def from_json(text: str, path: str, kind: type[Any] = Experiment) -> Any:
     """Returns the experiment of a kind that a text holds.
 
     Args:
@@ -232,7 +232,7 @@ def from_json(text: str, path: str, kind: type[AnyExperiment] = Experiment) -> A
         raise ValueError(f"{path}: {error}") from error
 
 
-def _build(kind, content):
+def _build(kind: type[Any], content: Any) -> Any:
     _check_object(kind, content)
     fields = {field.name: field.type for field in dataclasses.fields(kind)}
     built = {}
@@ -246,17 +246,17 @@ def _build(kind, content):
     return kind(**built)
 
 
-def _check_object(kind, content):
+def _check_object(kind: type[Any], content: Any) -> None:
     if not isinstance(content, dict):
         raise ValueError(f"{content!r} stands for the fields of {kind.__name__}. Restore the file.")
 
 
-def _build_part(kind, content):
+def _build_part(kind: Any, content: Any) -> parts.Part:
     _check_object(kind, content)
     return kind(**{name: _from_list(value) for name, value in content.items()})
 
 
-def _from_list(value):
+def _from_list(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -277,7 +277,7 @@ def check_types(experiment: Any, prefix: str = "") -> None:
                 _check_range(name, number)
 
 
-def _check_part(name, value, kind):
+def _check_part(name: str, value: Any, kind: Any) -> None:
     if not isinstance(value, kind):
         argument = f"name={value!r}" if isinstance(value, str) else "..."
         expected = f"config.{kind.__name__}"
@@ -290,7 +290,7 @@ def _check_part(name, value, kind):
         )
 
 
-def _check_range(name, number):
+def _check_range(name: str, number: float) -> None:
     if isinstance(number, int) and not -LARGEST_INT <= number <= LARGEST_INT and name != "seed":
         raise ValueError(f"{name}={number}: magnitude of 2**31 or more. Choose a smaller number.")
     if isinstance(number, float):
@@ -302,7 +302,7 @@ def _check_range(name, number):
             )
 
 
-def _fits(value, kind):
+def _fits(value: Any, kind: Any) -> bool:
     if isinstance(kind, types.UnionType):
         return any(_fits(value, one) for one in typing.get_args(kind))
     if typing.get_origin(kind) is tuple:

@@ -65,13 +65,16 @@ final_temperature.
     entry: ClassVar[str | None] = None
     required: ClassVar[tuple[str, ...]]
     option_names: ClassVar[tuple[str, ...]]
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field]]
     name: str
 
     if typing.TYPE_CHECKING:  # the fields depend on the entry
 
         def __getattr__(self, field: str) -> Any: ...
 
-    def __init_subclass__(cls, **kwargs: Any):
+        def __setattr__(self, field: str, value: Any) -> None: ...
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
         """Gives entries without a derived field its default, so that it can be read of each part."""
         super().__init_subclass__(**kwargs)
         for field, _, default in (field for fields in cls.derived.values() for field in fields):
@@ -156,16 +159,16 @@ final_temperature.
         return other(**{key: value for key, value in self.changed().items() if key in other.field_names()})
 
 
-def _is_test(path):
+def _is_test(path: str) -> bool:
     return path.endswith(("_test.py", "__init__.py"))
 
 
-def _did_you_mean(name, known):
+def _did_you_mean(name: str, known: typing.Iterable[str]) -> str:
     close = difflib.get_close_matches(name.replace("-", "_"), known, n=1)
     return f"Did you mean {close[0]!r}? " if close else ""
 
 
-def _generated(kind, name, parameters):
+def _generated(kind: type[Part], name: str, parameters: list[inspect.Parameter]) -> type[Part]:
     """Generates the dataclass of an entry from its parameters."""
     options = [p for p in parameters if p.annotation is not p.empty and p.name not in kind.provided]
     fields: dict[str, tuple[Any, Any]] = {"name": (str, name)}
@@ -212,7 +215,7 @@ class Data(Part):
     sources = ("data/datasets/*.py",)
     registry = "DATASETS"
     default = "digits"
-    path = None  # of datasets without this option
+    path: str | None = None  # of datasets without this option
     on_invalid_row = "fail"
     common = (
         ("max_length", int, 32),
@@ -241,7 +244,7 @@ class Encoder(Part):
     sources = ("models/encoders/*.py", "models/item_model.py")
     registry = "ENCODERS"
     default = "mlp"
-    path = None  # of encoders without this option
+    path: str | None = None  # of encoders without this option
     provided = ("num_ids", "width")
     derived: ClassVar[dict[str, Fields]] = {"path": (("frozen", bool, False),)}
 

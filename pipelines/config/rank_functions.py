@@ -1,8 +1,12 @@
 """The rank function of a loss, by name: a formula, or a sorter with its weights."""
 
+from collections.abc import Callable
+from typing import Any
+
 from rank4class import losses
 from rank4class.losses.ops import ranks
 from rank4class.models import sorters
+from rank4class.pipelines.config.parts import Loss
 
 FORMULAS = {
     "sigmoid": ranks.sigmoid_ranks,
@@ -12,7 +16,7 @@ FORMULAS = {
 NAMES = (*FORMULAS, *sorters.SORTERS)
 
 
-def get(name, n, trained=None):
+def get(name: str, n: int, trained: str | None = None) -> Callable[..., Any]:
     """Returns a rank function.
 
     Args:
@@ -33,12 +37,8 @@ def get(name, n, trained=None):
     return sorters.get(name, n=n, trained=trained or sorters.SHIPPED).rank_fn
 
 
-def check(loss):
-    """Raises ValueError, with the field, if a `config.Loss` cannot have its rank function.
-
-    Args:
-      loss: a `config.Loss`.
-    """
+def check(loss: Loss) -> None:
+    """Raises ValueError, with the field, if a loss cannot have its rank function."""
     rank_fn = loss.rank_fn
     if rank_fn is None:
         if loss.name in losses.BATCH_LOSSES:
@@ -68,5 +68,5 @@ def check(loss):
             )
 
 
-def _names():
+def _names() -> str:
     return ", ".join(NAMES)

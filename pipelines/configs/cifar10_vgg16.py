@@ -19,7 +19,7 @@ top-5 error 3.7, NDCG@5 82.4.
 from rank4class.pipelines import config
 
 
-def get_config():
+def get_config() -> config.Experiment:
     return config.Experiment(
         data=config.Data(name="cifar10", augmentation="affine_flip"),
         encoder=config.Encoder(name="vgg16"),

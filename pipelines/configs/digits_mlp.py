@@ -9,7 +9,7 @@ error 0.2, NDCG@5 98.7.
 from rank4class.pipelines import config
 
 
-def get_config():
+def get_config() -> config.Experiment:
     return config.Experiment(
         data=config.Data(name="digits"),
         encoder=config.Encoder(name="mlp"),

@@ -15,7 +15,7 @@ with digits and a machine that it does not describe.
 from rank4class.pipelines import config
 
 
-def get_config():
+def get_config() -> config.Experiment:
     return config.Experiment(
         data=config.Data(name="embedded_digits", features="rbm"),
         encoder=config.Encoder(name="identity"),

@@ -14,7 +14,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.configs import embedded_digits
 
 
-def get_config():
+def get_config() -> config.Experiment:
     independent = {
         "loss.name": "sigmoid_cross_entropy",
         "count_prior.name": "poisson_binomial",

@@ -15,7 +15,7 @@ top-1 accuracy 34.8, top-3 66.9, top-5 83.4. The paper's Table 1 has 35.3, 67.1 
 from rank4class.pipelines import config
 
 
-def get_config():
+def get_config() -> config.Experiment:
     return config.Experiment(
         data=config.Data(name="embedded_digits", features="pixels", multi_label=False),
         encoder=config.Encoder(name="identity"),

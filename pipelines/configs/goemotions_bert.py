@@ -17,7 +17,7 @@ top-1 error 41.00, top-5 error 13.35, NDCG@5 73.90.
 from rank4class.pipelines import config
 
 
-def get_config():
+def get_config() -> config.Experiment:
     return config.Experiment(
         data=config.Data(name="goemotions", max_length=32),
         encoder=config.Encoder(name="bert", pooling="pooler", dropout=0.1, output_dropout=0.1),

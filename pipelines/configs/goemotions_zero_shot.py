@@ -17,7 +17,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.configs import goemotions_minilm_frozen
 
 
-def get_config():
+def get_config() -> config.Experiment:
     experiment = goemotions_minilm_frozen.get_config()
     experiment.data.held_out = ("gratitude",)
     experiment.epochs = 5.0

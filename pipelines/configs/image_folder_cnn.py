@@ -14,7 +14,7 @@ CIFAR-10 as image files (1,000 drawn for the test), at that size, percent: top-1
 from rank4class.pipelines import config
 
 
-def get_config():
+def get_config() -> config.Experiment:
     return config.Experiment(
         data=config.Data(name="image_folder", image_size=64, augmentation="random_crop"),
         encoder=config.Encoder(name="small_cnn"),

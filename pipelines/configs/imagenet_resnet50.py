@@ -18,7 +18,7 @@ top-1 error 23.74, top-5 error 6.90, NDCG@5 85.74.
 from rank4class.pipelines import config
 
 
-def get_config():
+def get_config() -> config.Experiment:
     return config.Experiment(
         data=config.Data(name="imagenet", augmentation="random_crop"),
         encoder=config.Encoder(name="resnet50"),

@@ -24,7 +24,7 @@ from rank4class.pipelines import config
 CUTOFFS = tuple(f"ndcg@{k}" for k in range(1, 11))
 
 
-def get_config():
+def get_config() -> config.Experiment:
     return config.Experiment(
         data=config.Data(name="letor"),
         encoder=config.Encoder(name="items", hidden=(), weight_decay=10.0),

@@ -17,7 +17,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.configs import goemotions_electra
 
 
-def get_config():
+def get_config() -> config.Experiment:
     experiment = goemotions_electra.get_config()
     experiment.data = config.Data(name="mind", max_length=128)
     return experiment

@@ -19,7 +19,7 @@ are ranked.
 from rank4class.pipelines import config
 
 
-def get_config():
+def get_config() -> config.Experiment:
     return config.Experiment(
         data=config.Data(name="movielens", release="latest-small"),
         encoder=config.Encoder(name="embedding", units=32),

@@ -11,10 +11,11 @@ ratings, and 3.8 GB of memory. Expected: not measured. The paper has for Rankmax
 Recall@100 49.2.
 """
 
+from rank4class.pipelines import config
 from rank4class.pipelines.configs import movielens_100k
 
 
-def get_config():
+def get_config() -> config.Experiment:
     experiment = movielens_100k.get_config()
     experiment.data.release = "20m"
     experiment.encoder.units = 128

@@ -15,7 +15,7 @@ Recall@100 30.4.
 from rank4class.pipelines import config
 
 
-def get_config():
+def get_config() -> config.Experiment:
     return config.Experiment(
         data=config.Data(name="synthetic_retrieval", num_classes=3000, num_examples=1000, num_relevant=60),
         encoder=config.Encoder(name="embedding", units=32),

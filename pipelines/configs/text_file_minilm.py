@@ -16,7 +16,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.configs import goemotions_minilm
 
 
-def get_config():
+def get_config() -> config.Experiment:
     experiment = goemotions_minilm.get_config()
     experiment.data = config.Data(name="text_file", max_length=64)
     return experiment

@@ -73,9 +73,8 @@ class Evaluator:
         self.names = tuple(names)
         self._strategy = strategy or tf.distribute.get_strategy()
         self._scorer = scorer
-        *self._metrics, self._mrr = (
-            losses.get_metric(name, max_relevant=max_relevant) for name in (*self.names, "mrr")
-        )
+        self._metrics = [losses.get_metric(name, max_relevant=max_relevant) for name in self.names]
+        self._mrr = losses.MRR(max_relevant=max_relevant)
         one_replica = self._strategy.num_replicas_in_sync == 1
         evaluate_replica = self._evaluate_replica
         if one_replica:
@@ -84,8 +83,11 @@ class Evaluator:
             evaluate_replica = tf.function(evaluate_replica, autograph=False, jit_compile=jit_compile)
 
         @tf.function(autograph=False)
-        def evaluate_batch(features, labels, weights, keep_scores):
-            def gathered(features, labels, weights):  # a TPU would turn `keep_scores` into a tensor
+        def evaluate_batch(
+            features: Any, labels: Any, weights: Any, keep_scores: bool
+        ) -> dict[str, tf.Tensor]:
+            # A TPU would turn an argument `keep_scores` into a tensor.
+            def gathered(features: Any, labels: tf.Tensor, weights: tf.Tensor) -> dict[str, tf.Tensor]:
                 results = {**evaluate_replica(features, labels, keep_scores), "weights": weights}
                 return results if one_replica else distribution.all_gather(results)
 
@@ -96,7 +98,7 @@ class Evaluator:
 
         self.evaluate_batch = evaluate_batch
 
-    def _evaluate_replica(self, features, labels, keep_scores):
+    def _evaluate_replica(self, features: Any, labels: tf.Tensor, keep_scores: bool) -> dict[str, tf.Tensor]:
         outputs = self._scorer(features, training=False)
         scores = tf.cast(outputs.scores, tf.float32)  # half precision may round `lowest - 1` to `lowest`
         if outputs.where is not None:
@@ -196,7 +198,9 @@ def summarize(values: np.ndarray, names: Sequence[str], *, seed: int = 0) -> dic
     return {**result, "examples": len(values), "intervals": intervals, "information": information}
 
 
-def _merge_equal(values, counts, draws):
+def _merge_equal(
+    values: np.ndarray, counts: np.ndarray, draws: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns the distinct values of a metric, their counts, and their counts in each resample."""
     order = np.argsort(values, kind="stable")
     distinct, starts = np.unique(values[order], return_index=True)
@@ -204,7 +208,7 @@ def _merge_equal(values, counts, draws):
     return distinct, merged_counts, np.array(merged_draws)
 
 
-def _information(counts, draws):
+def _information(counts: np.ndarray, draws: np.ndarray) -> dict[str, Any]:
     """Returns the entropy in bits of a metric's values, and its bootstrap interval."""
     if len(counts) == 1:
         return {"bits": 0.0, "interval": None}
@@ -219,7 +223,7 @@ def applicable_metrics(names: Iterable[str], num_classes: int) -> tuple[str, ...
     ('top1_error',)
     """
 
-    def applies(name):
+    def applies(name: str) -> bool:
         try:
             losses.get_metric(name).check_classes(num_classes)
         except ValueError:

@@ -1,6 +1,7 @@
 """Evaluation results of each class: its metrics, its precision and its most frequent confusion."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -90,15 +91,15 @@ def frequent_errors(labels: np.ndarray, predicted: np.ndarray) -> pd.DataFrame:
     return counts.sort_values(ascending=False, kind="stable").reset_index(name="count")
 
 
-def _with_interval(name, fraction, counts):
+def _with_interval(name: str, fraction: np.ndarray, counts: np.ndarray) -> dict[str, np.ndarray]:
     low, high = 100.0 * wilson(fraction, counts).T
     heading = f"{name} (%)"
     return {heading: 100.0 * fraction, f"{name} low": low, f"{name} high": high}
 
 
-def _without_interval(name, mean):
+def _without_interval(name: str, mean: np.ndarray) -> dict[str, Any]:
     return {name: mean, f"{name} low": np.nan, f"{name} high": np.nan}
 
 
-def _divide(sums, counts):
+def _divide(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return np.divide(sums, counts, out=np.full(len(counts), np.nan), where=counts > 0)

@@ -117,9 +117,10 @@ def write(
     files.write(os.path.join(folder, "evaluation.json"), files.to_json(summary, indent=2) + "\n")
 
 
-def _write_npz(file, arrays):
+def _write_npz(file: Any, arrays: dict[str, np.ndarray]) -> None:
     """Writes arrays as `numpy.savez` does, which cannot write to a file that object storage takes."""
-    with zipfile.ZipFile(_WriteOnly(file), "w") as npz:
+    # `ZipFile` does not close a file that is passed to it, but its stub requires `close`.
+    with zipfile.ZipFile(_WriteOnly(file), "w") as npz:  # type: ignore[call-overload]
         for name, array in arrays.items():
             with npz.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
@@ -128,24 +129,24 @@ def _write_npz(file, arrays):
 class _WriteOnly:
     """A `GFile` for `zipfile`, which requires a count from `write` and fails at the `seek` of a `GFile`."""
 
-    def __init__(self, file):
+    def __init__(self, file: Any):
         self._file = file
         self.flush = file.flush
 
-    def write(self, content):
+    def write(self, content: bytes) -> int:
         self._file.write(content)
         return len(content)
 
 
-def _labels_to_arrays(split):
+def _labels_to_arrays(split: data.Split) -> dict[str, np.ndarray]:
     """Returns the arrays of `predictions.npz` that hold the labels, name -> array."""
-    if not split.multi_label:
+    if isinstance(split.labels, np.ndarray):
         return {"labels": split.labels}
-    labels = split.labels
+    labels = split.label_matrix
     return dict(zip(_SPARSE_LABELS, (labels.data, labels.indices, labels.indptr), strict=True))
 
 
-def _labels_from_arrays(npz, num_classes):
+def _labels_from_arrays(npz: np.lib.npyio.NpzFile, num_classes: int) -> np.ndarray | scipy.sparse.csr_array:
     """Returns the labels that `_labels_to_arrays` wrote; raises KeyError if there are none."""
     if "labels" in npz.files:
         return npz["labels"]
@@ -183,7 +184,14 @@ def read(path: str | os.PathLike, *, with_scores: bool = False) -> Predictions:
     return Predictions(**arrays)
 
 
-def _check(labels, class_names, origins, metrics, values, scores=None):
+def _check(
+    labels: np.ndarray | scipy.sparse.csr_array,
+    class_names: np.ndarray,
+    origins: np.ndarray,
+    metrics: np.ndarray,
+    values: np.ndarray,
+    scores: np.ndarray | None = None,
+) -> None:
     """Raises ValueError if the arrays of a `predictions.npz` contradict each other."""
     if isinstance(labels, np.ndarray) and labels.ndim != 1:
         raise ValueError("its labels are a matrix")
@@ -230,8 +238,8 @@ def check_same_examples(first: Predictions, second: Predictions, first_path: str
         )
 
 
-def _describe(predictions, i):
+def _describe(predictions: Predictions, i: int) -> str:
     """Returns the origin and the classes of an example, for an error message."""
     labels = predictions.labels[[i]]
-    classes = labels if labels.ndim == 1 else labels.indices
+    classes = labels if isinstance(labels, np.ndarray) else labels.indices
     return f"{predictions.origins[i]} ({', '.join(predictions.class_names[classes]) or 'no class'})"

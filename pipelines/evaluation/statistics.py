@@ -4,7 +4,7 @@ All intervals are 95% intervals. SciPy's `bootstrap` and `permutation_test` draw
 resample. The functions here draw counts of equal values, which takes less time and memory.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import scipy.stats
@@ -29,11 +29,11 @@ def mean_and_half_width(values: Sequence[float]) -> tuple[float, float]:
     >>> round(mean, 2), round(half, 2)  # 4.303 standard errors of 1 / sqrt(3)
     (2.0, 2.48)
     """
-    values = np.asarray(values, np.float64)
-    if len(values) < 2:
-        return float(values.mean()), float("nan")
-    half = scipy.stats.t.ppf(0.975, len(values) - 1) * scipy.stats.sem(values)
-    return float(values.mean()), float(half)
+    figures = np.asarray(values, np.float64)
+    if len(figures) < 2:
+        return float(figures.mean()), float("nan")
+    half = scipy.stats.t.ppf(0.975, len(figures) - 1) * scipy.stats.sem(figures)
+    return float(figures.mean()), float(half)
 
 
 def wilson(means: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -182,7 +182,7 @@ def sign_test(differences: np.ndarray, *, seed: int = 0) -> float:
     return (1 + extreme) / (1 + PERMUTATIONS)
 
 
-def _blocks(rows, columns):
+def _blocks(rows: int, columns: int) -> Iterator[int]:
     """Yields numbers of rows that sum to `rows`, of at most `_BLOCK` numbers each."""
     most = max(1, _BLOCK // columns)
     for start in range(0, rows, most):

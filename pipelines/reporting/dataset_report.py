@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -42,7 +42,7 @@ class Section:
     table: Sequence[Sequence[str]] = ()
     lines: Sequence[str] = ()
     shown_lines: int = SHOWN_LINES
-    plots: dict[str, Callable[[str], None]] = dataclasses.field(default_factory=dict)
+    plots: Mapping[str, Callable[[str], None]] = dataclasses.field(default_factory=dict)
 
 
 def text(description: Description) -> str:

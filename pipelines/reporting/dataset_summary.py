@@ -127,23 +127,30 @@ class Description:
         names = self.rank_metrics(len(counts))
         evaluate = evaluator.Evaluator(popularity, names, max_relevant=examples.max_relevant())
         batches = data.evaluation_batches(examples, batch_size=self.experiment.evaluation_batch_size)
-        return evaluate(batches).summarize()
+        result = evaluate(batches)
+        assert result is not None
+        return result.summarize()
 
     def random_order(self, split: str) -> dict[str, Any]:
         """Returns a summary of the `rank_metrics` of a split's items, mean over all their orders."""
         examples = self.splits[split]
-        labels, where = examples.labels.toarray(), ~examples.excluded.toarray()
+        assert examples.excluded is not None
+        labels, where = examples.label_matrix.toarray(), ~examples.excluded.toarray()
         scores = evaluator.mask_scores(tf.zeros(labels.shape), where)
         names = self.rank_metrics(labels.shape[1])
-        metrics = [losses.get_metric(name, ties="average") for name in names]
-        return evaluator.summarize(np.stack([m.of_scores(scores, labels) for m in metrics], axis=1), names)
+        values = []
+        for name in names:
+            metric = losses.get_metric(name, ties="average")
+            assert isinstance(metric, losses.RankingMetric)
+            values.append(metric.of_scores(scores, labels))
+        return evaluator.summarize(np.stack(values, axis=1), names)
 
     def classes_of(self, split: str, i: int) -> str:
         """Returns the names of an example's classes, separated by commas."""
-        labels = self.splits[split].labels
+        examples = self.splits[split]
         if not self.multi_label:
-            return self.class_names[labels[i]]
-        return ", ".join(self.class_names[j] for j in labels[[i]].indices) or "no class"
+            return self.class_names[examples.labels[i]]
+        return ", ".join(self.class_names[j] for j in examples.label_matrix[[i]].indices) or "no class"
 
 
 def describe(experiment: config.Experiment, dataset: data.Dataset) -> Description:
@@ -202,7 +209,7 @@ def describe(experiment: config.Experiment, dataset: data.Dataset) -> Descriptio
 
 def _merge_equal(splits):
     """Returns each split once, under the names of all splits that are the same object."""
-    names = {}
+    names: dict[int, list[str]] = {}
     for name, split in splits.items():
         names.setdefault(id(split), []).append(name)
     return {" and ".join(equal): splits[equal[0]] for equal in names.values()}
@@ -222,6 +229,7 @@ def _read_images(name, split):
     bar = tf.keras.utils.Progbar(len(split), verbose=int(sys.stdout.isatty()), unit_name=f"{name} image")
     for i, (features, message) in enumerate(data.read_each(split, data.ContentAndSize())):
         if message is None:
+            assert features is not None
             readable.append(i)
             sizes.append(features["size"][0].numpy())
             digests.append(_digest(features["content"][0].numpy()))
@@ -266,7 +274,8 @@ def _comparable_labels(split):
 
 
 def _duplicates(split, other, contents, labels):
-    first_index, content_labels = {}, collections.defaultdict(set)
+    first_index: dict[str | bytes, int] = {}
+    content_labels = collections.defaultdict(set)
 
     def add(i):
         first_index.setdefault(contents[other][i], i)

@@ -6,6 +6,7 @@ The figures do not belong to pyplot, which would keep them in memory.
 import itertools
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import scipy.ndimage
@@ -199,7 +200,7 @@ def rank_histogram(ranks: np.ndarray, num_classes: int, several: bool = False) -
     axis = figure.add_axes((0.8 / width, 0.3, 1.0 - 0.9 / width, 0.55))
     bars = axis.bar(range(len(names)), fractions, 0.85, color=colors)
     axis.bar_label(bars, list(map(_percent, fractions)), padding=2, fontsize=8)
-    rotation = {"rotation": 40, "ha": "right"} if max(map(len, names)) > 5 else {}
+    rotation: dict[str, Any] = {"rotation": 40, "ha": "right"} if max(map(len, names)) > 5 else {}
     axis.set_xticks(range(len(names)), names, fontsize=8, **rotation)
     axis.tick_params(axis="x", length=0)
     axis.set_ylim(0.0, 1.12 * fractions.max())
@@ -341,8 +342,8 @@ def _matrix_axes(rows, columns):
     """
     cell = _cell_size(rows)
     width, height = columns * cell, rows * cell
-    size = np.array([NAMES_SIZE + width + RIGHT_WIDTH, TITLE_HEIGHT + height + NAMES_SIZE])
-    figure = Figure(figsize=size / DPI, dpi=DPI)
+    size = NAMES_SIZE + width + RIGHT_WIDTH, TITLE_HEIGHT + height + NAMES_SIZE
+    figure = Figure(figsize=(size[0] / DPI, size[1] / DPI), dpi=DPI)
     boxes = (
         (NAMES_SIZE, NAMES_SIZE, width, height),
         (NAMES_SIZE + width + 30, NAMES_SIZE + height - KEY_HEIGHT, 50, KEY_HEIGHT),
@@ -364,7 +365,8 @@ def _colors(fractions):
     The square root makes small fractions visible. If a cell is smaller than `VISIBLE`, an error spreads over
     its neighbors.
     """
-    right = np.eye(*fractions.shape, dtype=bool)
+    rows, columns = fractions.shape
+    right = np.eye(rows, columns, dtype=bool)
     errors = np.where(right, 0.0, fractions)
     if _cell_size(len(fractions)) < VISIBLE:
         errors = scipy.ndimage.maximum_filter(errors, VISIBLE)

@@ -21,7 +21,7 @@ def split_metrics(names: Iterable[str]) -> tuple[list[str], dict[str, list[int]]
     (['mrr', 'map@5'], {'ndcg': [1, 5, 10]})
     """
     names = list(names)
-    cutoffs = {}
+    cutoffs: dict[str, list[int]] = {}
     for name in names:
         base, at, cutoff = name.partition("@")
         if at:

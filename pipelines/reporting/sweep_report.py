@@ -3,7 +3,7 @@
 import dataclasses
 import glob
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from rank4class.pipelines.evaluation import statistics
 from rank4class.pipelines.reporting import sweep_plots, tables
 from rank4class.pipelines.storage.run_directory import TUNING, RunDirectory
 
-Tune = dict[str, Sequence[float]]  # tuned field -> its values
+Tune = Mapping[str, Sequence[float]]  # tuned field -> its values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,7 +232,7 @@ def boundary_notes(experiment: config.Experiment, tune: Tune) -> list[str]:
 
 
 def training_table(
-    runs: Sequence[Run], root: str | os.PathLike, tune: Sequence[str] | None = None
+    runs: Sequence[Run], root: str | os.PathLike, tune: Collection[str] | None = None
 ) -> list[list[str]]:
     """Returns rows on the training of each cell: tuned values, epochs, and all values tried.
 

@@ -427,7 +427,7 @@ def multi_label(experiment: config.Experiment, cache_dir: str | os.PathLike) -> 
             "--config.data.multi_label=True, and an encoder that is frozen or features that are vectors"
         )
     parts = {
-        name: (split.features["embedding"], split.labels.toarray().astype(np.float32))
+        name: (split.features["embedding"], split.label_matrix.toarray().astype(np.float32))
         for name, split in loaded.splits.items()
     }
     width, classes = train.features["embedding"].shape[1], len(loaded.class_names)

@@ -3,7 +3,7 @@
 import os
 import re
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import tensorflow as tf
 from absl import logging
@@ -124,7 +124,7 @@ class Checkpoints:
             if stem not in kept_stems and not stem.startswith(_UNREADABLE):
                 files.remove(self._files_of(stem))
 
-    def _set_aside(self, steps):
+    def _set_aside(self, steps: Iterable[int]) -> None:
         """Renames unusable checkpoints, so that later starts skip them and nothing is lost."""
         for step in steps if self._writes else ():
             for path in self._files_of(f"step-{step}"):
@@ -132,10 +132,10 @@ class Checkpoints:
                 with files.errors_of(path):
                     tf.io.gfile.rename(path, os.path.join(folder, _UNREADABLE + name), overwrite=True)
 
-    def _prefix(self, step):
+    def _prefix(self, step: int) -> str:
         return os.path.join(self.folder, f"step-{step}")
 
-    def _files_of(self, stem):
+    def _files_of(self, stem: str) -> list[str]:
         """Returns the paths of a checkpoint's files, the index first."""
         names = [
             name

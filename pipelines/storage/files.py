@@ -15,7 +15,7 @@ import tensorflow as tf
 
 
 @contextlib.contextmanager
-def errors_of(path: str) -> Iterator[None]:
+def errors_of(path: str | os.PathLike) -> Iterator[None]:
     """Turns the errors of TensorFlow's file system within the block into an `OSError` that names `path`."""
     try:
         yield
@@ -39,13 +39,13 @@ def reason(error: BaseException) -> str:
     return re.sub(r"^(\{\{.*?\}\} )?(\S+; )?(.*?)( \[Op:\w+\])?$", r"\3", line)
 
 
-def exists(path: str) -> bool:
+def exists(path: str | os.PathLike) -> bool:
     """Whether a file or folder exists."""
     with errors_of(path):
         return tf.io.gfile.exists(path)
 
 
-def read_text(path: str) -> str:
+def read_text(path: str | os.PathLike) -> str:
     """Returns a file's text; raises ValueError if it is not UTF-8."""
     try:
         return read_bytes(path).decode()
@@ -55,7 +55,7 @@ def read_text(path: str) -> str:
         ) from error
 
 
-def read_bytes(path: str) -> bytes:
+def read_bytes(path: str | os.PathLike) -> bytes:
     """Returns a file's content."""
     with errors_of(path), tf.io.gfile.GFile(path, "rb") as file:
         return file.read()
@@ -67,14 +67,14 @@ def check_stored(npz: np.lib.npyio.NpzFile) -> None:
         raise ValueError("its arrays are compressed")
 
 
-def write(path: str, content: str | bytes) -> None:
+def write(path: str | os.PathLike, content: str | bytes) -> None:
     """Writes a file of text or bytes, completely or not at all; raises OSError if that fails."""
     with writing(path) as file:
         file.write(content)
 
 
 @contextlib.contextmanager
-def writing(path: str) -> Iterator[Any]:
+def writing(path: str | os.PathLike) -> Iterator[Any]:
     """Opens a file for text or bytes; at the end of the block all of it is at `path`, or nothing.
 
     Raises:
@@ -91,7 +91,7 @@ def writing(path: str) -> Iterator[Any]:
             raise
 
 
-def names_in(folder: str) -> list[str]:
+def names_in(folder: str | os.PathLike) -> list[str]:
     """Returns the names in a folder, without a trailing slash; none if the folder does not exist."""
     with errors_of(folder):
         if not tf.io.gfile.exists(folder):
@@ -99,13 +99,13 @@ def names_in(folder: str) -> list[str]:
         return sorted(name.rstrip("/") for name in tf.io.gfile.listdir(folder))
 
 
-def make_folder(path: str) -> None:
+def make_folder(path: str | os.PathLike) -> None:
     """Makes a folder and those above it."""
     with errors_of(path):
         tf.io.gfile.makedirs(path)
 
 
-def make_writable(path: str) -> None:
+def make_writable(path: str | os.PathLike) -> None:
     """Makes a folder and writes a file to it once; raises OSError if that fails."""
     make_folder(path)
     probe = os.path.join(path, f"partial-{uuid.uuid4().hex}")
@@ -117,7 +117,7 @@ def make_writable(path: str) -> None:
             remove([probe])
 
 
-def remove(paths: Iterable[str]) -> None:
+def remove(paths: Iterable[str | os.PathLike]) -> None:
     """Removes as many of the files and folders as possible."""
     for path in paths:
         with contextlib.suppress(tf.errors.OpError):
@@ -141,7 +141,7 @@ def to_json(value: Any, *, indent: int | None = None) -> str:
     return json.dumps(_finite(value), indent=indent, allow_nan=False)
 
 
-def _finite(value):
+def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _finite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

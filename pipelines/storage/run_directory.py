@@ -18,6 +18,7 @@ import math
 import os
 import platform
 import re
+from collections.abc import Iterable
 from typing import Any, TextIO
 
 from rank4class.data.readers import strict_json
@@ -221,7 +222,7 @@ def _nonempty(path: str | os.PathLike) -> str:
     return os.fspath(path)
 
 
-def _kind_in(path):
+def _kind_in(path: str) -> str | None:
     names = files.names_in(path)
     if set(names) >= set(RUN):
         return "training"
@@ -235,7 +236,7 @@ def _kind_in(path):
     return None
 
 
-def _holds_run(path):
+def _holds_run(path: str) -> bool:
     return all(files.exists(os.path.join(path, name)) for name in RUN)
 
 
@@ -249,23 +250,23 @@ def write_json(path: str, value: Any) -> None:
     files.write(path, files.to_json(value, indent=2) + "\n")
 
 
-def _null_to_inf(metrics):
+def _null_to_inf(metrics: dict[str, float | None]) -> dict[str, float]:
     """Returns metrics as they were written: JSON holds null for those that are not finite."""
     return {name: math.inf if value is None else value for name, value in metrics.items()}
 
 
-def _read_lines(path):
+def _read_lines(path: str) -> list[dict[str, Any]]:
     if not files.exists(path):
         return []
     lines = files.read_text(path).splitlines()
     return [_parse(line, f"{path}:{number}") for number, line in enumerate(lines, 1)]
 
 
-def _write_lines(path, values):
+def _write_lines(path: str, values: Iterable[Any]) -> None:
     files.write(path, "".join(files.to_json(value) + "\n" for value in values))
 
 
-def _parse(text, location):
+def _parse(text: str, location: str) -> dict[str, Any]:
     remedy = "remove it, or choose another --workdir"
     try:
         parsed = strict_json.parse(text)

@@ -28,6 +28,7 @@ def check(experiment: config.Experiment, train: data.Split) -> None:
         _check_not_empty(loss, train)
     if prior.name == "learned":
         largest = prior.most or train.max_relevant()
+        assert largest is not None
         _check_support("count_prior.most", np.ones(largest + 1), train)
     if prior.name == "fixed":
         _check_support("count_prior.probabilities", np.array(prior.probabilities), train)
@@ -35,17 +36,16 @@ def check(experiment: config.Experiment, train: data.Split) -> None:
         _check_levels(loss.levels, train)
 
 
-def _check_not_empty(loss, train):
+def _check_not_empty(loss: config.Loss, train: data.Split) -> None:
     counts = train.num_relevant()
     if loss.name in CONDITIONAL and not counts.all():
         raise ValueError(
-            f"{train.origin(np.argmin(counts))}: an example without a class. Loss {loss.name!r} needs the "
-            "number "
-            "of classes. Leave the example out, or set count_prior to 'learned'."
+            f"{train.origin(int(np.argmin(counts)))}: an example without a class. Loss {loss.name!r} needs "
+            "the number of classes. Leave the example out, or set count_prior to 'learned'."
         )
 
 
-def _check_support(field, probabilities, train):
+def _check_support(field: str, probabilities: np.ndarray, train: data.Split) -> None:
     """Raises ValueError if the counts of a prior exceed the classes or exclude the count of an example."""
     num_classes, counts = train.labels.shape[1], train.num_relevant()
     if len(probabilities) > num_classes + 1:
@@ -55,7 +55,7 @@ def _check_support(field, probabilities, train):
     missing = max(0, counts.max() + 1 - len(probabilities))
     possible = np.append(probabilities, np.zeros(missing))[counts] > 0.0
     if not possible.all():
-        i = np.argmin(possible)
+        i = int(np.argmin(possible))
         raise ValueError(
             f"{train.origin(i)}: an example of {counts[i]} classes, which has probability 0 by {field}. "
             "Change "
@@ -63,11 +63,12 @@ def _check_support(field, probabilities, train):
         )
 
 
-def _check_levels(levels, train):
-    grades = train.labels.data
+def _check_levels(levels: int, train: data.Split) -> None:
+    matrix = train.label_matrix
+    grades = matrix.data
     outside = np.flatnonzero((grades != np.floor(grades)) | (grades >= levels))
     if outside.size:
-        i = np.searchsorted(train.labels.indptr, outside[0], side="right") - 1
+        i = np.searchsorted(matrix.indptr, outside[0], side="right") - 1
         raise ValueError(
             f"{train.origin(i)}: a label of {grades[outside[0]]:g}, not an integer below "
             f"loss.levels={levels}. Set "

@@ -8,6 +8,8 @@ import json
 import os
 import sys
 import zipfile
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -63,7 +65,7 @@ def encode_splits(experiment: config.Experiment, raw: Task, cache_dir: str) -> T
     )
 
 
-def _cached(folder, name):
+def _cached(folder: str, name: str) -> str | None:
     """Returns the path of a file in a folder or the two above it, or None.
 
     The runs of a sweep share one cache: they are in `ROOT/run` and `ROOT/tuning/run`. The name has the hash
@@ -81,7 +83,7 @@ def _cached(folder, name):
     return None
 
 
-def _outputs(experiment, raw, encode, split):
+def _outputs(experiment: config.Experiment, raw: Task, encode: Callable, split: str) -> np.ndarray:
     total = len(raw.evaluation_batches(experiment, split))
     bar = tf.keras.utils.Progbar(total, verbose=1 if sys.stdout.isatty() else 2, unit_name="batch")
     outputs = []
@@ -91,11 +93,12 @@ def _outputs(experiment, raw, encode, split):
     return np.concatenate(outputs)
 
 
-def _fingerprint(experiment, raw, encoder):
+def _fingerprint(experiment: config.Experiment, raw: Task, encoder: tf.keras.layers.Layer) -> str:
     """Returns a hash of settings, weights and examples, which determine the outputs."""
     settings = {**encoder.get_config(), "name": experiment.encoder.name}
-    if raw.preprocess is not None:
-        settings["preprocess"] = raw.preprocess.settings
+    preprocess: Any = raw.preprocess
+    if preprocess is not None:
+        settings["preprocess"] = preprocess.settings
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     for weight in encoder.get_weights():
         digest.update(weight.tobytes())

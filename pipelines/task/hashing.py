@@ -20,7 +20,7 @@ def data_hashes(class_names: tuple[str, ...], splits: Mapping[str, data.Split]) 
     return {"classes": classes, **{name: by_identity[id(split)] for name, split in splits.items()}}
 
 
-def _hash(split):
+def _hash(split: data.Split) -> str:
     digest = hashlib.sha256()
     for part in (*_label_bytes(split.labels), *_label_bytes(split.excluded), *feature_bytes(split)):
         digest.update(part)

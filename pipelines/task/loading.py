@@ -61,7 +61,9 @@ def with_encoder(task: Task, encoder_config: config.Encoder) -> Task:
     return dataclasses.replace(task, make_encoder=_encoder_factory(encoder_config, task.splits))
 
 
-def _encoder_factory(encoder_config, splits) -> Callable[[], tf.keras.layers.Layer]:
+def _encoder_factory(
+    encoder_config: config.Encoder, splits: Mapping[str, data.Split]
+) -> Callable[[], tf.keras.layers.Layer]:
     options = encoder_config.options()
     if encoder_config.name == "embedding" and "id" in splits["train"].features:
         options["num_ids"] = 1 + max(int(split.features["id"].max()) for split in splits.values())
@@ -96,10 +98,13 @@ def subsample(split: data.Split, limit: int | None, seed: int) -> data.Split:
     return split.select(np.sort(np.random.default_rng(seed).permutation(len(split))[:limit]))
 
 
-def _without_unreadable(class_names, splits, preprocess):
+def _without_unreadable(
+    class_names: tuple[str, ...], splits: dict[str, data.Split], preprocess: Callable | None
+) -> dict[str, data.Split]:
     """Returns splits without the image files that cannot be read; this reads all of them."""
     if "file" not in splits["train"].features:
         return splits
+    assert preprocess is not None
     readable: dict[int, data.Split] = {}
     messages: list[str] = []
     for split in splits.values():
@@ -112,7 +117,7 @@ def _without_unreadable(class_names, splits, preprocess):
     return data.Dataset(class_names, {name: readable[id(split)] for name, split in splits.items()}).splits
 
 
-def _preprocessed(experiment, task):
+def _preprocessed(experiment: config.Experiment, task: Task) -> Task:
     """Returns a task whose splits hold the preprocessed features."""
     splits = {}
     for name, split in task.splits.items():
@@ -161,7 +166,7 @@ def class_weights(
     return data.class_weights(data_config.class_weights, class_names)
 
 
-def _training_class_weights(data_config, task):
+def _training_class_weights(data_config: config.Data, task: Task) -> np.ndarray | None:
     seen = np.arange(len(task.class_names)) if task.seen is None else task.seen
     counts = np.zeros(len(task.class_names), np.int64)
     counts[seen] = task.splits["train"].class_counts(len(seen))
@@ -169,7 +174,7 @@ def _training_class_weights(data_config, task):
     return None if weights is None else weights[seen]
 
 
-def _hold_out(task, names):
+def _hold_out(task: Task, names: Sequence[str]) -> Task:
     """Returns a task without some classes in training and validation, and with only these in the test "
     "split."""
     if not names:

@@ -71,10 +71,11 @@ def build_augment(
             )
         return data.DecodeAndRandomCrop(data_config.image_size)
     augment = data.AUGMENTATIONS[name]
+    assert augment is not None
     return augment if preprocess is None else lambda features, seeds: augment(preprocess(features), seeds)
 
 
-def _tokenizer(path, max_length):
+def _tokenizer(path: str, max_length: int) -> data.WordPiece:
     return data.WordPiece(checkpoints.find(path).folder, max_length)
 
 
@@ -110,7 +111,7 @@ def class_text_fields(experiment: config.Experiment, class_names: Sequence[str])
     return {**fields, "class_vectors": encoder(features, training=False).numpy()}
 
 
-def _warn_of_equal_texts(class_names, token_ids):
+def _warn_of_equal_texts(class_names: Sequence[str], token_ids: np.ndarray) -> None:
     names_by_tokens: dict[bytes, list[str]] = {}
     for name, tokens in zip(class_names, token_ids, strict=True):
         names_by_tokens.setdefault(tokens.tobytes(), []).append(name)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -113,7 +113,7 @@ class Task:
         """Returns `evaluation_batches` for the replicas of a strategy, with errors that name the example."""
         size, examples = experiment.evaluation_batch_size, self.splits[split]
 
-        def indices_of(number):
+        def indices_of(number: int) -> range:
             return range(number * size, min((number + 1) * size, len(examples)))
 
         if strategy is None:
@@ -157,12 +157,13 @@ class Task:
         model(features)
         return model
 
-    def _class_encoder(self, part, width):
+    def _class_encoder(self, part: config.ClassEncoder, width: int) -> tf.keras.layers.Layer:
         if part.name == "embedding":
-            provided = {"num_classes": len(self.class_names), "width": width}
+            provided: dict[str, Any] = {"num_classes": len(self.class_names), "width": width}
         elif part.name == "text":
             provided = {"features": self.class_features}
         else:
+            assert self.class_vectors is not None
             provided = {"shape": self.class_vectors.shape, "width": width, "vectors": self.class_vectors}
         class_encoder = models.get("class_encoder", part.name, **provided, **part.options())
         if not part.attention_layers:
@@ -175,7 +176,7 @@ class Task:
             dropout=part.attention_dropout,
         )
 
-    def _count_prior(self, part):
+    def _count_prior(self, part: config.CountPrior) -> tf.keras.layers.Layer | None:
         if part.name == "fixed":
             return models.get("count_prior", "fixed", **part.options())
         if part.name == "empirical":

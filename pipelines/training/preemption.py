@@ -39,11 +39,11 @@ class Interruption:
             self._handlers = {number: signal.signal(number, self._record) for number in SIGNALS}
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
-    def _record(self, number, _):
+    def _record(self, number: int, _: object) -> None:
         self.signal = number
         self.__exit__()
         print("Saving after this step. Press Ctrl-C again to quit immediately.", flush=True)

@@ -107,7 +107,9 @@ class RankModelTask:
         """Draws the distributions of the number of classes for a split's first batch."""
         features, _, weights = next(iter(self._loaded.evaluation_batches(self._experiment, split)))
         scorer = self._loaded.scorer(self.model, split, self._experiment.count_prior.name)
-        distributions = np.exp(scorer(features).log_counts.numpy()[weights.numpy() > 0])
+        log_counts = scorer(features).log_counts
+        assert log_counts is not None
+        distributions = np.exp(log_counts.numpy()[weights.numpy() > 0])
         counts = self._loaded.splits[split].num_relevant()[: len(distributions)]
         return plots.count_distributions(distributions, counts, self._loaded.splits["train"].num_relevant())
 

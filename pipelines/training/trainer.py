@@ -5,7 +5,7 @@ import math
 import signal
 import sys
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -219,12 +219,12 @@ class Trainer:
             )
         )
 
-    def _is_finished(self):
+    def _is_finished(self) -> bool:
         patience_ended = self._progress.gave_up(self._schedule.monitor, self._schedule.patience)
         at_end = self._progress.step == self._schedule.total_steps
         return (at_end or patience_ended) and not self._evaluation_is_due()
 
-    def _evaluation_is_due(self):
+    def _evaluation_is_due(self) -> bool:
         step = self._progress.step
         return self._schedule.evaluates_after(step) and step > self._progress.evaluated
 
@@ -268,7 +268,7 @@ class Trainer:
                 self._raise_not_finite(first + i, float(loss))
         return results
 
-    def _raise_not_finite(self, step, loss):
+    def _raise_not_finite(self, step: int, loss: float) -> NoReturn:
         """Reports a step, from 0, whose loss or gradient is not finite, and raises FloatingPointError."""
         rate, name = float(self._schedule.learning_rate(step)), self._task.loss_name
         examples = self._task.example_names(step)
@@ -284,7 +284,7 @@ class Trainer:
             "The last checkpoint is from before"
         )
 
-    def _write_step_summaries(self, loss, norm, pace):
+    def _write_step_summaries(self, loss: float, norm: float, pace: Pace) -> None:
         step = self._progress.step
         values = {
             "train/loss": loss,
@@ -297,7 +297,7 @@ class Trainer:
             values["train/temperature"] = self._schedule.temperature(step - 1)
         self._summaries.write_scalars(values, step)
 
-    def _evaluate(self):
+    def _evaluate(self) -> Evaluation:
         """Evaluates the validation split, and writes the model if it is the best so far."""
         with optimization.averaged(self._task.model, self._optimizer):
             evaluation = self._task.evaluate("validation", self._should_stop)
@@ -310,11 +310,11 @@ class Trainer:
             self._save_and_stop()
         return evaluation
 
-    def _should_stop(self):
+    def _should_stop(self) -> bool:
         # Several workers would have to agree on the batch to stop at.
         return self._interruption.requested and not distribution.has_several_workers(self._strategy)
 
-    def _show(self, evaluation):
+    def _show(self, evaluation: Evaluation) -> None:
         """Shows the last evaluation in TensorBoard and in the terminal."""
         step = self._progress.step
         metrics = {name: self._progress.history[-1][name] for name in self._task.metrics}
@@ -324,20 +324,20 @@ class Trainer:
         if self._verbose:
             print(f"  validation: {self._task.format_metrics(metrics)}")
 
-    def _save(self):
+    def _save(self) -> None:
         self._state.save()
         if self._is_chief:
             self._run_dir.write_history(self._progress.history)
             self._session.write(self._progress.step)
 
-    def _save_and_stop(self):
+    def _save_and_stop(self) -> NoReturn:
         self._save()
         raise self._interrupted()
 
-    def _interrupted(self):
+    def _interrupted(self) -> Interrupted:
         return Interrupted(self._progress.step, self._interruption.signal or signal.SIGTERM)
 
-    def _finish(self):
+    def _finish(self) -> dict[str, Any]:
         """Evaluates the selected model on validation and test, and writes the results."""
         distribution.check_agreement(self._strategy, self._progress.step, self._run_dir.path)
         if self._schedule.monitor is None:
