@@ -165,6 +165,8 @@ def check_field(experiment: Any, dotted: str) -> None:
     known = values(experiment)
     if dotted in known:
         return
+    if dotted in parts.PARTS:
+        raise ValueError(f"{dotted}: a part of the experiment. Choose one with --{dotted}=NAME.")
     section, _, field = dotted.rpartition(".")
     if section in parts.PARTS:
         type(getattr(experiment, section)).check_fields([field])

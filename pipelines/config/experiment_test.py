@@ -252,6 +252,11 @@ def test_override_does_not_change_the_original():
         config.override(first, {"los.name": "mse"})
 
 
+def test_a_part_is_chosen_by_its_flag():
+    with pytest.raises(ValueError, match="^loss: a part of the experiment. Choose one with --loss=NAME.$"):
+        config.check_field(config.Experiment(), "loss")
+
+
 def test_json_round_trip():
     experiment = config.override(config.Experiment(), {"encoder.hidden": (3, 4), "loss.temperature": 0.5})
     assert config.from_json(config.to_json(experiment), "x") == experiment
