@@ -89,20 +89,22 @@ class RankFunction:
         return ranks * tf.maximum(size, 1.0)
 
     def get_config(self) -> dict[str, Any]:
-        serialized = tf.keras.layers.serialize(self.sorter)
+        # Keras's HDF5 format does not find registered layers: name the sorter by its registration.
+        [kind] = [name for name in SORTERS if SORTERS[name] is type(self.sorter)]
+        options = self.sorter.get_config()
         if not self.sorter.weights or weights.are_shipped(self.sorter):
-            return {"sorter": serialized}
+            return {"kind": kind, "sorter": options}
         # Save the weights themselves: the file may change or disappear.
-        serialized["config"]["trained"] = None
         tensors = {name: np.array(weight) for name, weight in weights.by_name(self.sorter).items()}
         return {
-            "sorter": serialized,
+            "kind": kind,
+            "sorter": {**options, "trained": None},
             "weights": base64.b64encode(safetensors.numpy.save(tensors)).decode(),
         }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "RankFunction":
-        sorter = tf.keras.layers.deserialize(config["sorter"])
+        sorter = SORTERS[config["kind"]].from_config(config["sorter"])
         sorter(tf.zeros([1, sorter.n or 2]))
         if "weights" in config:
             tensors = safetensors.numpy.load(base64.b64decode(config["weights"]))

@@ -94,7 +94,7 @@ def test_a_sorter_file_of_the_user(tmp_path):
 @pytest.mark.usefixtures("_without_plots")
 def test_a_grid_of_rank_functions(tmp_path):
     runs = sweep.run_grid(
-        small(**{"loss.rank_fn": None, "loss.name": "softmax"}),
+        small(**{"loss.rank_fn": None}),
         str(tmp_path),
         losses=["softmax", "approx_ndcg", "approx_ndcg@equivariant"],
         interactions=["dot"],

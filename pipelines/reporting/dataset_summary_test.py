@@ -184,7 +184,9 @@ def test_retrieval_by_hand(tmp_path):
     assert expected in flowing(report)
     assert "Duplicates" not in report
     dataset_report.write(description, str(tmp_path))
-    with pytest.raises(ValueError, match="data.augmentation 'affine_flip' is for images; dataset 'synth"):
+    with pytest.raises(
+        ValueError, match="data.augmentation='affine_flip': dataset 'synthetic_retrieval' has no images"
+    ):
         described(dataset, name="synthetic_retrieval", augmentation="affine_flip")
     with pytest.raises(ValueError, match="data.class_weights is for single-label data"):
         described(dataset, class_weights="balanced")

@@ -117,4 +117,4 @@ def _warn_of_equal_texts(class_names: Sequence[str], token_ids: np.ndarray) -> N
         names_by_tokens.setdefault(tokens.tobytes(), []).append(name)
     for first, *others in names_by_tokens.values():
         if others:
-            logging.warning("%s have the same tokens as %s", ", ".join(others), first)
+            logging.warning("same tokens for the descriptions of %s", ", ".join([first, *others]))

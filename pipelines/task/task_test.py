@@ -238,7 +238,7 @@ def test_compressed_features_are_refused(tiny_goemotions, tiny_bert, features, t
         arrays = dict(npz)
     path = tmp_path / features.name
     np.savez_compressed(path, **arrays)
-    with pytest.raises(ValueError, match=f"^{path} is damaged: remove it, and it is computed again"):
+    with pytest.raises(ValueError, match=f"^{path}: damaged. Remove it to compute it again."):
         load_texts(tiny_goemotions, tiny_bert, tmp_path, frozen=True)
 
 
@@ -247,7 +247,7 @@ def test_features_are_not_shared_with_deeper_folders(tiny_goemotions, tiny_bert,
     (tmp_path / "grid").mkdir()
     shutil.copy(features, tmp_path / "grid")
     load_texts(tiny_goemotions, tiny_bert, tmp_path / "grid/a/b/run", frozen=True)
-    assert f"once, to {tmp_path}/grid/a/b/run/features-" in capsys.readouterr().out
+    assert f"once: {tmp_path}/grid/a/b/run/features-" in capsys.readouterr().out
 
 
 @pytest.mark.nightly
@@ -255,7 +255,7 @@ def test_warning_of_equal_class_texts(tiny_goemotions, tiny_bert, tmp_path, capl
     texts = tmp_path / "texts.tsv"
     texts.write_text("anger\tunheard of\nneutral\tnever seen\njoy\tgreat\n")
     load_texts(tiny_goemotions, tiny_bert, name="text", texts=str(texts))
-    assert "the texts of neutral come out as the same tokens as that of anger" in caplog.text
+    assert "same tokens for the descriptions of anger, neutral" in caplog.text
     assert "joy" not in caplog.text
 
 

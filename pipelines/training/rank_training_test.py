@@ -321,7 +321,7 @@ def test_frozen_encoders_run_once_and_are_not_trained(tmp_path, tiny_goemotions,
     assert len(list(tmp_path.glob("run/features-*"))) == 3
     for cached_file in tmp_path.glob("run/features-*"):
         cached_file.write_bytes(cached_file.read_bytes()[:100])
-    with pytest.raises(ValueError, match="features-.* is damaged: remove it"):
+    with pytest.raises(ValueError, match="features-.*: damaged. Remove it"):
         loading.load(experiment, path)
 
 
