@@ -188,7 +188,7 @@ def test_retrieval_by_hand(tmp_path):
         ValueError, match="data.augmentation='affine_flip': dataset 'synthetic_retrieval' has no images"
     ):
         described(dataset, name="synthetic_retrieval", augmentation="affine_flip")
-    with pytest.raises(ValueError, match="data.class_weights is for single-label data"):
+    with pytest.raises(ValueError, match="data.class_weights=.*several weights"):
         described(dataset, class_weights="balanced")
 
 
