@@ -267,6 +267,7 @@ def test_sweep_on_a_frozen_encoder(command, tmp_path, tiny_goemotions, tiny_bert
         f"--workdir={path}",
         "--losses=rescaled_mse",
         "--interactions=dot,lc_mlp",
+        "--interaction=lc_mlp",
         "--config.interaction.units=4",
         "--seed=0",
         "--seed=1",
@@ -420,7 +421,7 @@ def test_train_evaluate_and_compare_on_users(command, error_of, tmp_path):
     assert compared.returncode == 0, compared.stderr
     assert "map@10 (%)" in compared.stdout
     line = error_of("train", *flags, "--config.loss.k=131", f"--workdir={tmp_path / 'k'}")
-    assert "loss.k 131 selects all of the 130 classes that are trained: lower it" in line
+    assert "loss.k=131: selects all 130 training classes. Lower it." in line
 
 
 @pytest.mark.nightly
