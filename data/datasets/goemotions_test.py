@@ -142,6 +142,7 @@ def published():
         yield
 
 
+@pytest.mark.nightly
 def test_goemotions_from_tfds(published):
     with pytest.raises(ValueError, match="goemotions train 4: no emotion"):
         data.get("goemotions")

@@ -228,6 +228,7 @@ def garden(tmp_path):
     return tmp_path
 
 
+@pytest.mark.nightly
 def test_the_model_gardens_records(garden):
     dataset = data.get("imagenet", path=str(garden))
     assert dataset.class_names == ("n01", "n02", "n03")

@@ -114,6 +114,7 @@ def test_marginals_are_invariant_to_a_shift():
         np.testing.assert_allclose(marginals, n_choose_k.marginals(scores, 7), atol=1e-10)
 
 
+@pytest.mark.nightly
 def test_k_and_mask_of_each_instance():
     scores = np.random.default_rng(0).normal(size=[2, 3, 9]).astype(np.float32)
     where = np.random.default_rng(1).random([2, 3, 9]) < 0.7

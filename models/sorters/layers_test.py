@@ -227,7 +227,11 @@ def test_ranks_out_of_bounds_are_clipped_and_keep_their_gradient():
             {"name": "bubble"},
             "sorter='bubble': unknown. There are: exact, handcrafted, cnn, lstm, equivariant",
         ),
-        ({"name": "lstm"}, "n=None: sorter 'lstm' ranks lists of one length"),
+        pytest.param(
+            {"name": "lstm"},
+            "n=None: sorter 'lstm' ranks lists of one length",
+            marks=pytest.mark.nightly,
+        ),
         ({"name": "cnn", "n": 57}, "no weights of sorter 'cnn' for lists of 57 are shipped.*train_sorter"),
         ({"name": "cnn", "n": 1, "trained": None}, "n=1: not a whole number of at least 2"),
         ({"name": "exact", "sharpness": 2.0}, "sharpness: sorter 'exact' has no such option"),

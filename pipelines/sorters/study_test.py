@@ -165,6 +165,7 @@ def test_diverging_rates_are_not_selected(monkeypatch, tmp_path):
     assert study.table(task, results)[1] == ["mse", "diverged", "-"]
 
 
+@pytest.mark.nightly
 def test_one_seed_has_no_interval(tmp_path):
     task = dataclasses.replace(study.STUDIES["spearman"](), epochs=1)
     results = study.run(task, [], str(tmp_path), seeds=(0,), log=[].append)
