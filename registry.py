@@ -58,9 +58,7 @@ class Registry:
 
     def suggestion(self, name: str) -> str:
         """Returns the remedy for an unknown name: the closest match and the names there are."""
-        close = difflib.get_close_matches(name.replace("-", "_"), self._entries, n=1)
-        hint = f"Did you mean {close[0]!r}? " if close else ""
-        return f"{hint}There are: {', '.join(self._entries)}."
+        return f"{did_you_mean(name, self._entries)}There are: {', '.join(self._entries)}."
 
     def signature(self, name: str) -> inspect.Signature:
         """Returns the signature whose parameters are an entry's options."""
@@ -92,6 +90,16 @@ def _signature(entry: Any) -> inspect.Signature:
     signature = inspect.signature(entry.__init__ if inspect.isclass(entry) else entry)
     kept = [p for p in signature.parameters.values() if p.name != "self" and p.kind is not p.VAR_KEYWORD]
     return signature.replace(parameters=kept)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Returns a hint at the closest of the known names, with a space after it; "" if none is close.
+
+    >>> did_you_mean("soft-max", ["softmax", "mse"])
+    "Did you mean 'softmax'? "
+    """
+    close = difflib.get_close_matches(name.replace("-", "_"), list(known), n=1)
+    return f"Did you mean {close[0]!r}? " if close else ""
 
 
 _PLAIN_TYPES = {"int": int, "float": float, "str": str, "bool": bool, "tuple": tuple, "None": None}

@@ -165,9 +165,7 @@ def _check_items(experiment: Experiment) -> None:
     if experiment.encoder.name != "items":
         return
     for kind in ("class_encoder", "interaction", "count_prior"):
-        part = getattr(experiment, kind)
-        changed = {**({} if part.name == part.default else {"name": part.name}), **part.changed()}
-        for field, value in changed.items():
+        for field, value in getattr(experiment, kind).changed().items():
             raise ValueError(
                 f"{kind}.{field}={value!r}: encoder 'items' is a whole model, in which it has no effect. "
                 "Leave it out."

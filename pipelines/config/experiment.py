@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import difflib
 import functools
 import json
 import math
@@ -13,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from rank4class.pipelines.config import parts
+from rank4class.registry import did_you_mean
 
 LARGEST_INT = 2**31 - 1
 SMALLEST, LARGEST = 1e-30, 1e30  # magnitudes of float32 numbers that can still be multiplied
@@ -110,8 +110,9 @@ def changed_fields(experiment: Any) -> dict[str, Any]:
     for field in dataclasses.fields(experiment):
         value = getattr(experiment, field.name)
         if isinstance(value, parts.Part):
-            name = {} if value.name == value.default else {"name": value.name}
-            changed |= {f"{field.name}.{key}": item for key, item in {**name, **value.changed()}.items()}
+            changed |= {
+                f"{field.name}.{name}": changed_value for name, changed_value in value.changed().items()
+            }
         elif value != field.default:
             changed[field.name] = value
     return changed
@@ -170,8 +171,7 @@ def check_field(experiment: Any, dotted: str) -> None:
     section, _, field = dotted.rpartition(".")
     if section in parts.PARTS:
         type(getattr(experiment, section)).check_fields([field])
-    close = difflib.get_close_matches(dotted, known, n=1)
-    remedy = f"Did you mean {close[0]!r}?" if close else f"It has: {', '.join(known)}."
+    remedy = did_you_mean(dotted, known).rstrip() or f"It has: {', '.join(known)}."
     raise ValueError(f"{dotted}: no such field of an experiment. {remedy}")
 
 

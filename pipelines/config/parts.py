@@ -11,7 +11,6 @@ Signatures are read from the source files, so this module imports no TensorFlow.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import glob
 import inspect
@@ -119,7 +118,7 @@ final_temperature.
     @classmethod
     def suggestion(cls, name: str) -> str:
         """Returns the remedy for an unknown name."""
-        return f"{_did_you_mean(str(name), cls.names())}There are: {', '.join(cls.names())}."
+        return f"{registry.did_you_mean(str(name), cls.names())}There are: {', '.join(cls.names())}."
 
     @classmethod
     def check_fields(cls, names: typing.Iterable[str]) -> None:
@@ -130,7 +129,7 @@ final_temperature.
                 options = [n for n in known if n not in {common for common, *_ in cls.common}]
                 kind = PARTS[cls.kind]
                 having = [entry for entry in kind.names() if name in kind.of(entry).field_names()]
-                remedy = _did_you_mean(name, known)
+                remedy = registry.did_you_mean(name, known)
                 if having and not remedy:
                     remedy = f"Choose an entry that has it with --{cls.kind}: {', '.join(having)}. "
                 raise ValueError(
@@ -149,8 +148,8 @@ final_temperature.
         return {n: value for n, value in values.items() if value is not None or n not in self.required}
 
     def changed(self) -> dict[str, Any]:
-        """Returns the fields that differ from their defaults, without the name."""
-        defaults = {field.name: field.default for field in dataclasses.fields(self) if field.name != "name"}
+        """Returns the fields that differ from their defaults, the name from that of the default entry."""
+        defaults = {field.name: field.default for field in dataclasses.fields(self)} | {"name": self.default}
         return {name: getattr(self, name) for name in defaults if getattr(self, name) != defaults[name]}
 
     def swapped(self, name: str) -> Part:
@@ -161,11 +160,6 @@ final_temperature.
 
 def _is_test(path: str) -> bool:
     return path.endswith(("_test.py", "__init__.py"))
-
-
-def _did_you_mean(name: str, known: typing.Iterable[str]) -> str:
-    close = difflib.get_close_matches(name.replace("-", "_"), known, n=1)
-    return f"Did you mean {close[0]!r}? " if close else ""
 
 
 def _generated(kind: type[Part], name: str, parameters: list[inspect.Parameter]) -> type[Part]:
