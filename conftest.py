@@ -69,8 +69,30 @@ def pytest_runtest_call(item):
 
 
 def _cpu_seconds():
+    """Returns the CPU seconds of this process and its children, without those of garbage collection."""
+    return _process_seconds() - _Collections.cpu_seconds
+
+
+def _process_seconds():
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system + Forked.cpu_seconds
+
+
+class _Collections:
+    """Sums the CPU seconds of garbage collection, in which a test frees the graphs of earlier tests."""
+
+    cpu_seconds = 0.0
+    _started = 0.0
+
+    @classmethod
+    def callback(cls, phase, info):
+        if phase == "start":
+            cls._started = _process_seconds()
+        else:
+            cls.cpu_seconds += _process_seconds() - cls._started
+
+
+gc.callbacks.append(_Collections.callback)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -431,7 +431,7 @@ class TestEveryLoss:
         scores, labels = random_problem(6, 9, name)
         all_values, one_hot = values_and_gradients(pure(name)), tf.one_hot(labels, 9)
         eager = all_values(scores, labels, one_hot)
-        # `test_label_outside_the_classes` uses Autograph, which takes a second per loss.
+        # `test_bad_gain` uses Autograph, which takes a second per loss.
         graph = tf.function(all_values, autograph=False).get_concrete_function(scores, labels, one_hot)
         xla = tf.function(lambda *inputs: graph(*inputs), jit_compile=True, autograph=False)
         for compiled in (graph, xla):
@@ -484,7 +484,8 @@ class TestEveryLoss:
             message = rf"label {label} of instance \[1\] is outside the classes 0..2"
             with pytest.raises(ValueError, match=message):
                 pure(name)(scores, tf.constant([0, label]))
-        compiled = tf.function(pure(name))  # under XLA: `test_graph_and_xla_equal_eager`
+        # Without Autograph, which takes a second per loss. Under XLA: `test_graph_and_xla_equal_eager`.
+        compiled = tf.function(pure(name), autograph=False)
         for label in (-1, 3):
             value = compiled(scores, tf.constant([0, label])).numpy()
             assert np.isfinite(value[0])

@@ -145,8 +145,8 @@ def lost_worker_errors(strategy: tf.distribute.Strategy) -> Iterator[None]:
         if not has_several_workers(strategy):
             raise
         raise OSError(
-            f"another worker was lost ({files.reason(error)}): start all of them again with the same "
-            "command; a training goes on from its last checkpoint"
+            f"another worker was lost ({files.reason(error)}). Start all workers again with the same "
+            "command. Training resumes from the last checkpoint."
         ) from error
 
 

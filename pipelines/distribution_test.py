@@ -140,7 +140,7 @@ def test_errors_of_lost_workers(monkeypatch):
     with pytest.raises(tf.errors.UnavailableError), distribution.lost_worker_errors(one_device):
         raise lost
     monkeypatch.setattr(distribution, "has_several_workers", lambda _: True)
-    message = r"another worker was lost \(Connection reset by peer\): start all of them again with the same"
+    message = r"another worker was lost \(Connection reset by peer\)\. Start all workers again with the same"
     with pytest.raises(OSError, match=message), distribution.lost_worker_errors(one_device):
         raise lost
 

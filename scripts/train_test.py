@@ -96,8 +96,8 @@ def course(imported, command, tmp_path_factory):
 def test_sigterm_saves_and_the_same_command_resumes(course):
     code, line = course["terminated"]
     assert code == 128 + signal.SIGTERM
-    assert line.startswith("saved after step ")
-    assert line.endswith(" and stopped: the same command goes on from there")
+    assert line.startswith("Saved after step ")
+    assert line.endswith(" and stopped. Run the same command again to resume.")
     saved = int(line.split()[3])
     [session] = map(json.loads, course["session"])
     assert session["to_step"] == saved
@@ -221,7 +221,7 @@ def test_two_workers_equal_one_and_resume_after_one_is_lost(train, start_workers
     code, line = ended(chief)
     assert code == 1
     assert line.startswith("error: another worker was lost (")
-    assert line.endswith("a training goes on from its last checkpoint")
+    assert line.endswith("Training resumes from the last checkpoint.")
     ended(other)
     chief, other = start_workers(tmp_path / "two", *flags)
     for process in (chief, other):
@@ -257,7 +257,7 @@ def test_a_signal_to_one_worker_stops_both(start_workers, tmp_path):
         assert code == 128 + signal.SIGTERM
         lines.append(line)
     assert lines[0] == lines[1]
-    assert lines[0].startswith("saved after step ")
+    assert lines[0].startswith("Saved after step ")
 
 
 @pytest.mark.nightly

@@ -286,6 +286,7 @@ def test_a_damaged_index_is_named(garden):
         data.get("imagenet", path=str(garden))
 
 
+@pytest.mark.nightly
 def test_an_index_that_cannot_be_kept_is_made_anew(garden, caplog):
     (garden / "file").write_text("no folder")
     for _ in range(2):

@@ -255,9 +255,9 @@ def _level(scores: tf.Tensor, k: int) -> tf.Tensor:
         high = tf.where(excess <= 0.0, level, high)
         inside = _count((shares > 0.0) & (shares < 1.0))
         newton = level + tf.math.divide_no_nan(excess, inside)
-        converged = tf.abs(excess) <= _ROUNDING * inside * tf.abs(level)
-        better = tf.where(converged | ((newton > low) & (newton < high)), newton, (low + high) / 2.0)
-        return better, low, high, ~converged & (high - low > _ROUNDING * tf.abs(level))
+        searching = tf.abs(excess) > _ROUNDING * inside * tf.abs(level)  # never true for NaN
+        better = tf.where(~searching | ((newton > low) & (newton < high)), newton, (low + high) / 2.0)
+        return better, low, high, searching & (high - low > _ROUNDING * tf.abs(level))
 
     state = (low, low, high, tf.ones_like(low, tf.bool))
     level, _, _, _ = tf.while_loop(

@@ -66,6 +66,7 @@ def test_better_follows_the_direction_of_the_metric(metric, better_run):
     assert turned.difference == -compared.difference
 
 
+@pytest.mark.nightly
 def test_intervals_have_their_coverage():
     rng, held = np.random.default_rng(0), 0
     for _ in range(300):

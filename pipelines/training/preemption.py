@@ -14,7 +14,7 @@ class Interrupted(Exception):
     """
 
     def __init__(self, step: int, number: int):
-        super().__init__(f"saved after step {step} and stopped: the same command goes on from there")
+        super().__init__(f"Saved after step {step} and stopped. Run the same command again to resume.")
         self.signal = number
 
 

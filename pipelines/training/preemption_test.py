@@ -47,4 +47,4 @@ def test_handlers_are_not_changed_outside_the_main_thread():
 
 
 def test_message():
-    assert str(Interrupted(7, 15)) == "saved after step 7 and stopped: the same command goes on from there"
+    assert str(Interrupted(7, 15)) == "Saved after step 7 and stopped. Run the same command again to resume."

@@ -188,7 +188,7 @@ def test_signals_between_evaluations_save_and_stop(
 
     with monkeypatch.context() as patch:
         patch.setattr(trainer, "build_steps", signalling)
-        with pytest.raises(Interrupted, match="saved after step 1[0-9] and stopped") as caught:
+        with pytest.raises(Interrupted, match="Saved after step 1[0-9] and stopped") as caught:
             rank_training.train(experiment, path, progress=False)
     assert caught.value.signal == number
     [session] = RunDirectory(path).sessions()
@@ -212,7 +212,7 @@ def test_signals_during_evaluations(tmp_path, monkeypatch, assert_ends_undisturb
     with monkeypatch.context() as patch:
         patch.setattr(evaluator.Evaluator, "__call__", signalling)
         for call, step in ((1, 17), (3, 34), (5, 34)):
-            with pytest.raises(Interrupted, match=f"saved after step {step} and stopped"):
+            with pytest.raises(Interrupted, match=f"Saved after step {step} and stopped"):
                 rank_training.train(experiment, path, progress=False)
             assert len(calls) == call
     assert_ends_undisturbed(experiment, path)
