@@ -34,6 +34,7 @@ def pytest_configure(config):
     is_controller = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
     if is_controller:
         return
+    gc.callbacks.append(_Collections.callback)
     import tensorflow as tf
 
     # Small tensors gain nothing by threads, and pytest's workers share the cores. Commands in processes of
@@ -90,9 +91,6 @@ class _Collections:
             cls._started = _process_seconds()
         else:
             cls.cpu_seconds += _process_seconds() - cls._started
-
-
-gc.callbacks.append(_Collections.callback)
 
 
 @pytest.fixture(scope="session", autouse=True)

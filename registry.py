@@ -53,12 +53,9 @@ class Registry:
     def __getitem__(self, name: str) -> Any:
         """Returns an entry; raises ValueError, which lists close matches, if there is none of that name."""
         if name not in self._entries:
-            raise ValueError(f"{self.kind}={name!r}: unknown. {self.suggestion(name)}")
+            hint = did_you_mean(name, self._entries)
+            raise ValueError(f"{self.kind}={name!r}: unknown. {hint}There are: {', '.join(self._entries)}.")
         return self._entries[name]
-
-    def suggestion(self, name: str) -> str:
-        """Returns the remedy for an unknown name: the closest match and the names there are."""
-        return f"{did_you_mean(name, self._entries)}There are: {', '.join(self._entries)}."
 
     def signature(self, name: str) -> inspect.Signature:
         """Returns the signature whose parameters are an entry's options."""

@@ -4,26 +4,11 @@ Each part registers itself in the file that defines it. Importing `rank4class.mo
 rank models, importing `rank4class.models.sorters` all sorters.
 """
 
-import re
 from typing import Any
 
 from rank4class.registry import Registry
 
-
-class _Encoders(Registry):
-    """Encoders by name, with a hint for the names of published checkpoints."""
-
-    def suggestion(self, name: str) -> str:
-        remedy = super().suggestion(name)
-        if "Did you mean" in remedy or not re.search("[-/]", name):
-            return remedy
-        return (
-            "Nothing is downloaded: set encoder.name to 'bert' or 'electra', and encoder.path to the folder "
-            f"of a checkpoint (config.json, model.safetensors, vocab.txt). {remedy}"
-        )
-
-
-ENCODERS = _Encoders("encoder")
+ENCODERS = Registry("encoder")
 CLASS_ENCODERS = Registry("class_encoder")
 INTERACTIONS = Registry("interaction")
 COUNT_PRIORS = Registry("count_prior")

@@ -85,7 +85,9 @@ def test_padding_does_not_change_loss_and_gradient(two_lengths, name):
     for loaded in both:
         model = model_of(experiment, loaded, weights)
         loss = optimization.build_loss(experiment.loss, max_relevant=loaded.max_relevant("train"))
-        features, labels, example_weights = next(iter(loaded.training_batches(experiment)))
+        features, labels, example_weights = next(
+            iter(loaded.training_batches(experiment.batch_size, experiment.seed))
+        )
         with tf.GradientTape() as tape:
             outputs = loaded.scorer(model, "train")(features, training=True)
             values = loss(tf.constant(0, tf.int64), labels, outputs, example_weights)
@@ -101,7 +103,7 @@ def test_padding_does_not_change_metrics(two_lengths):
     for loaded in both:
         scorer = loaded.scorer(model_of(experiment, loaded, weights), "validation")
         evaluate = evaluator.Evaluator(scorer, ("ndcg@3", "map", "mrr", "precision@1"))
-        results.append(evaluate(loaded.read(experiment, "validation")).values)
+        results.append(evaluate(loaded.read("validation", experiment.evaluation_batch_size)).values)
     np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-5)
 
 
@@ -110,7 +112,7 @@ def test_ndcg_of_padded_lists_equals_scikit_learn(queries):
     loaded = loading.load(experiment, "")
     model = loaded.build_model(experiment)
     evaluated = evaluator.Evaluator(loaded.scorer(model, "test"), ("ndcg@3",))(
-        loaded.read(experiment, "test")
+        loaded.read("test", experiment.evaluation_batch_size)
     )
     split = loaded.splits["test"]
     scores = split.features["items"] @ model.get_weights()[0][:, 0]
@@ -126,7 +128,7 @@ def assert_restored(experiment, path, results):
     assert isinstance(model, models.ItemModel)
     assert step == results["best_step"]
     evaluated = rank_model_task.build_evaluators(experiment, loaded, model)["test"](
-        loaded.read(experiment, "test")
+        loaded.read("test", experiment.evaluation_batch_size)
     )
     assert evaluated.summarize()["ndcg@5"] == pytest.approx(results["test"]["ndcg@5"], abs=1e-4)
 

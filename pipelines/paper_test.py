@@ -88,7 +88,7 @@ def test_two_steps_at_full_size(name):
     options = StepOptions.of(experiment)
     steps = build_steps(strategy, model, scorer, loss, optimizer, options)
     before = [tf.reduce_sum(variable) for variable in model.trainable_variables]
-    results = steps(iter(loaded.training_batches(experiment)), first=0, count=2)
+    results = steps(iter(loaded.training_batches(experiment.batch_size, experiment.seed)), first=0, count=2)
     assert np.isfinite(results.losses).all()
     assert np.isfinite(results.gradient_norms).all()
     after = [tf.reduce_sum(variable) for variable in model.trainable_variables]

@@ -159,7 +159,7 @@ def test_training_and_evaluation(tmp_path):
         tmp_path / "report.md"
     )
     evaluated = rank_model_task.build_evaluators(experiment, loaded, model)["test"](
-        loaded.read(experiment, "test"), keep_scores=True
+        loaded.read("test", experiment.evaluation_batch_size), keep_scores=True
     )
     predictions.prepare(tmp_path / "test")
     names = loaded.class_names

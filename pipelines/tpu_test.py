@@ -207,7 +207,7 @@ class Built:
         return ("test",) if self.task.seen is None else ("validation", "test")
 
     def training_batch(self):
-        return next(iter(self.task.training_batches(self.experiment)))
+        return next(iter(self.task.training_batches(self.experiment.batch_size, self.experiment.seed)))
 
     def lower_training(self):
         double = self.experiment.loss.name in IN_DOUBLE_PRECISION
@@ -216,7 +216,7 @@ class Built:
 
     def lower_evaluation(self, split):
         evaluator = self.evaluators[split]
-        batch = next(iter(self.task.evaluation_batches(self.experiment, split)))
+        batch = next(iter(self.task.evaluation_batches(split, self.experiment.evaluation_batch_size)))
         double = self.experiment.count_prior.name != "none"  # metrics of sets are n-choose-k models
         return lower(lambda *batch: evaluator.evaluate_batch(*batch, True), *batch, double=double)
 
@@ -281,9 +281,11 @@ def test_configs_with_the_same_steps(name, make, tmp_path):
     loaded = loading.load(experiment, str(tmp_path))
     check_batches(experiment, loaded, 8)
     theirs = loading.load(lowered, str(tmp_path))
-    assert types_of(loaded.training_batches(experiment)) == types_of(theirs.training_batches(lowered))
-    assert types_of(loaded.evaluation_batches(experiment, "test")) == types_of(
-        theirs.evaluation_batches(lowered, "test")
+    assert types_of(loaded.training_batches(experiment.batch_size, experiment.seed)) == types_of(
+        theirs.training_batches(lowered.batch_size, lowered.seed)
+    )
+    assert types_of(loaded.evaluation_batches("test", experiment.evaluation_batch_size)) == types_of(
+        theirs.evaluation_batches("test", lowered.evaluation_batch_size)
     )
 
 
@@ -297,9 +299,15 @@ def check_batches(experiment, loaded, replicas):
         num_input_pipelines=1, input_pipeline_id=0, num_replicas_in_sync=replicas
     )
     for size, batches in (
-        (experiment.batch_size, loaded.training_batches(experiment, 0, context)),
-        (experiment.evaluation_batch_size, loaded.evaluation_batches(experiment, "validation", context)),
-        (experiment.evaluation_batch_size, loaded.evaluation_batches(experiment, "test", context)),
+        (experiment.batch_size, loaded.training_batches(experiment.batch_size, experiment.seed, 0, context)),
+        (
+            experiment.evaluation_batch_size,
+            loaded.evaluation_batches("validation", experiment.evaluation_batch_size, context),
+        ),
+        (
+            experiment.evaluation_batch_size,
+            loaded.evaluation_batches("test", experiment.evaluation_batch_size, context),
+        ),
     ):
         specs = tf.nest.flatten(batches.element_spec)
         assert {spec.shape[0] for spec in specs} == {size // replicas}
@@ -487,7 +495,7 @@ def test_steps_are_traced_under_a_tpu_strategy(name, cores, changes, make, tmp_p
     built = Built(make(name, **changes), tmp_path, tpu_strategy(cores))
     strategy, loaded, experiment = built.strategy, built.task, built.experiment
     batches = strategy.distribute_datasets_from_function(
-        lambda context: loaded.training_batches(experiment, 0, context)
+        lambda context: loaded.training_batches(experiment.batch_size, experiment.seed, 0, context)
     )
     host_loop = train_step.loop(strategy, built.step)
     numbers = tf.constant(0, tf.int64), tf.constant(5), tf.constant(False)
@@ -502,7 +510,7 @@ def test_steps_are_traced_under_a_tpu_strategy(name, cores, changes, make, tmp_p
     normalized = [m for m in built.model.submodules if isinstance(m, tf.keras.layers.BatchNormalization)]
     assert all(layer.synchronized for layer in normalized)
     for split in built.splits_to_evaluate():
-        batch = next(iter(loaded.read(experiment, split, strategy)))
+        batch = next(iter(loaded.read(split, experiment.evaluation_batch_size, strategy)))
         for keep_scores in (False, True):
             traced_evaluation = built.evaluators[split].evaluate_batch.get_concrete_function(
                 *batch, keep_scores

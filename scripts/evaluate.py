@@ -46,7 +46,9 @@ def main() -> None:
         predictions.check_size(len(examples), len(class_names))
     evaluator = rank_model_task.build_evaluators(experiment, loaded, model, strategy)[split]
     with distribution.lost_worker_errors(strategy):
-        result = evaluator(loaded.read(experiment, split, strategy), keep_scores=keep_scores)
+        result = evaluator(
+            loaded.read(split, experiment.evaluation_batch_size, strategy), keep_scores=keep_scores
+        )
     if not is_chief:
         return
     assert result is not None

@@ -49,8 +49,8 @@ def embedded_digits(
 
     The paper does not state the size and shift of the digits, nor the training of the Boltzmann machine. With
     this size and shift, linear scores of the pixels come close to its Table 1: top 1, 3 and 5 in 34, 65 and
-      83
-    percent (with the border, and up to two pixels: 24, 51 and 70). The disjoint splits are our choice too.
+    83 percent (with the border, and up to two pixels: 24, 51 and 70). The disjoint splits are our choice
+    too.
 
     30,000 images take 2 s; a machine of 1000 units, fitted to 10,000 images, two minutes of one core. Its
     features depend on the last bits of sums: another number of threads or another kind of processor gives

@@ -11,8 +11,7 @@ def seed_from_scores(seed: int, scores: tf.Tensor) -> tf.Tensor:
     """Derives a stateless seed from a fixed one and the bits of the scores.
 
     The same scores always get the same noise, and new scores get new noise: in eager mode, in a graph, under
-      XLA
-    and after a resume, without any state to save.
+    XLA and after a resume, without any state to save.
 
     Args:
       seed: Python int.

@@ -52,9 +52,8 @@ def hard_rank(scores: TensorLike, labels: TensorLike, where: TensorLike | None =
     $$\text{rank}(y) = 1 + |\{j \ne y : s_j \ge s_y\}|$$
 
     Ties count against the true class: the rank is deterministic, and a constant scorer gets the worst value.
-      The
-    rank is infinite for an instance with a score that is not finite, or a label that is masked or outside the
-    classes, so that every metric takes its worst value.
+    The rank is infinite for an instance with a score that is not finite, or a label that is masked or outside
+    the classes, so that every metric takes its worst value.
 
     Args:
       scores: float `[..., n]`.

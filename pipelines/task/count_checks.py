@@ -8,20 +8,17 @@ from rank4class.pipelines import config
 CONDITIONAL = ("n_choose_k", "top_k_gain")  # likelihoods of a set of classes, given its size
 
 
-def check(experiment: config.Experiment, train: data.Split) -> None:
+def check(loss: config.Loss, prior: config.CountPrior, train: data.Split) -> None:
     """Raises ValueError, with the example and the remedy, if a loss or count prior cannot learn from a split.
 
     Args:
-      experiment: a checked experiment.
+      loss, prior: the checked parts of an experiment.
       train: the training split.
     """
-    loss, prior = experiment.loss, experiment.count_prior
     if not train.multi_label:
         if prior.name != "none":
             raise ValueError(
-                f"count_prior={prior.name!r}: each example of dataset {experiment.data.name!r} has one "
-                "class. "
-                "Set it to 'none'."
+                f"count_prior={prior.name!r}: each example of the dataset has one class. Set it to 'none'."
             )
         return
     if prior.name == "none":
@@ -58,8 +55,7 @@ def _check_support(field: str, probabilities: np.ndarray, train: data.Split) -> 
         i = int(np.argmin(possible))
         raise ValueError(
             f"{train.origin(i)}: an example of {counts[i]} classes, which has probability 0 by {field}. "
-            "Change "
-            f"{field}, or leave the example out."
+            f"Change {field}, or leave the example out."
         )
 
 
@@ -79,6 +75,5 @@ def _check_levels(levels: int, train: data.Split) -> None:
     if missing:
         raise ValueError(
             f"labels: the training labels are {', '.join(map(str, used))}, without {missing[0]}. Number the "
-            "levels "
-            "without a gap."
+            "levels without a gap."
         )

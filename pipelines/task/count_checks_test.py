@@ -47,13 +47,17 @@ def digits(**changes):
     return config.Experiment(**{**base, **changes})
 
 
+def check(experiment, train):
+    count_checks.check(experiment.loss, experiment.count_prior, train)
+
+
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory):
     return loading.load(digits(), str(tmp_path_factory.mktemp("cache")))
 
 
 def outputs_of(experiment, loaded, model):
-    [(features, labels, _)] = loaded.evaluation_batches(experiment, "test").take(1)
+    [(features, labels, _)] = loaded.evaluation_batches("test", experiment.evaluation_batch_size).take(1)
     return loaded.scorer(model, "test", experiment.count_prior.name)(features), labels
 
 
@@ -162,7 +166,7 @@ def of_sets(*rows):
 )
 def test_training_examples_that_determine_no_weights(changes, rows, message):
     with pytest.raises(ValueError, match=message):
-        count_checks.check(digits(**changes), of_sets(*rows))
+        check(digits(**changes), of_sets(*rows))
 
 
 @pytest.mark.parametrize(
@@ -175,17 +179,17 @@ def test_training_examples_that_determine_no_weights(changes, rows, message):
     ],
 )
 def test_examples_without_a_class_with_a_count_prior(changes):
-    count_checks.check(digits(**changes), of_sets([1, 0], [0, 0]))
+    check(digits(**changes), of_sets([1, 0], [0, 0]))
 
 
 def test_single_labels_need_no_prior():
     single = data.Split({}, np.zeros(3, np.int32))
     with pytest.raises(
         ValueError,
-        match=r"count_prior='learned': each example of dataset 'embedded_digits' has one class\. Set it",
+        match=r"count_prior='learned': each example of the dataset has one class\. Set it",
     ):
-        count_checks.check(digits(), single)
-    count_checks.check(digits(count_prior=config.CountPrior()), single)
+        check(digits(), single)
+    check(digits(count_prior=config.CountPrior()), single)
 
 
 def test_training_checks_its_examples(loaded, tmp_path):
@@ -241,7 +245,7 @@ def test_scores_without_excluded_classes(loaded):
     again = dataclasses.replace(loaded, splits={**loaded.splits, "test": test})
     model = again.build_model(experiment)
     evaluate = rank_model_task.build_evaluators(experiment, again, model)["test"]
-    evaluated = evaluate(again.evaluation_batches(experiment, "test"), keep_scores=True)
+    evaluated = evaluate(again.evaluation_batches("test", experiment.evaluation_batch_size), keep_scores=True)
     scores = evaluated.scores[:, 1:]
     expected = np.sum(tf.nn.sigmoid_cross_entropy_with_logits(labels[:, 1:], scores), axis=1)
     np.testing.assert_allclose(evaluated.values[:, 0], expected, rtol=1e-4)

@@ -35,14 +35,16 @@ def encode_splits(experiment: config.Experiment, raw: Task, cache_dir: str) -> T
       OSError: the folder cannot be written.
     """
     encoder = raw.build_encoder(experiment)
-    name = f"features-{_fingerprint(experiment, raw, encoder)}.npz"
+    name = f"features-{_fingerprint(experiment.encoder.name, raw, encoder)}.npz"
     path = _cached(cache_dir, name)
     if path is None:
         path = os.path.join(cache_dir, name)
         files.make_writable(cache_dir)
         print(f"Computing the outputs of the frozen encoder once: {path}")
         encode = tf.function(lambda features: encoder(features, training=False), autograph=False)
-        encoded = {split: _outputs(experiment, raw, encode, split) for split in raw.splits}
+        encoded = {
+            split: _outputs(raw, split, experiment.evaluation_batch_size, encode) for split in raw.splits
+        }
         content = io.BytesIO()
         np.savez(content, **encoded)
         files.write(path, content.getvalue())
@@ -68,9 +70,8 @@ def encode_splits(experiment: config.Experiment, raw: Task, cache_dir: str) -> T
 def _cached(folder: str, name: str) -> str | None:
     """Returns the path of a file in a folder or the two above it, or None.
 
-    The runs of a sweep share one cache: they are in `ROOT/run` and `ROOT/tuning/run`. The name has the hash
-      of
-    everything that the outputs depend on.
+    The runs of a sweep share one cache: they are in `ROOT/run` and `ROOT/tuning/run`. The name has the
+    hash of everything that the outputs depend on.
     """
     if files.exists(os.path.join(folder, name)):
         return os.path.join(folder, name)
@@ -83,19 +84,19 @@ def _cached(folder: str, name: str) -> str | None:
     return None
 
 
-def _outputs(experiment: config.Experiment, raw: Task, encode: Callable, split: str) -> np.ndarray:
-    total = len(raw.evaluation_batches(experiment, split))
+def _outputs(raw: Task, split: str, batch_size: int, encode: Callable) -> np.ndarray:
+    total = len(raw.evaluation_batches(split, batch_size))
     bar = tf.keras.utils.Progbar(total, verbose=1 if sys.stdout.isatty() else 2, unit_name="batch")
     outputs = []
-    for features, _, weights in raw.read(experiment, split):
+    for features, _, weights in raw.read(split, batch_size):
         outputs.append(encode(features).numpy()[weights.numpy() > 0])
         bar.add(1)
     return np.concatenate(outputs)
 
 
-def _fingerprint(experiment: config.Experiment, raw: Task, encoder: tf.keras.layers.Layer) -> str:
+def _fingerprint(encoder_name: str, raw: Task, encoder: tf.keras.layers.Layer) -> str:
     """Returns a hash of settings, weights and examples, which determine the outputs."""
-    settings = {**encoder.get_config(), "name": experiment.encoder.name}
+    settings = {**encoder.get_config(), "name": encoder_name}
     preprocess: Any = raw.preprocess
     if preprocess is not None:
         settings["preprocess"] = preprocess.settings

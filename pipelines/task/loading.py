@@ -41,7 +41,9 @@ def load(experiment: config.Experiment, cache_dir: str) -> Task:
         _encoder_factory(experiment.encoder, splits),
         augment=preprocessing.build_augment(data_config, dataset, preprocess),
         hashes=hashing.data_hashes(dataset.class_names, splits),
-        **preprocessing.class_text_fields(experiment, dataset.class_names),
+        **preprocessing.class_text_fields(
+            experiment.class_encoder, experiment.encoder, data_config.max_length, dataset.class_names
+        ),
     )
     if experiment.encoder.frozen:
         task = frozen_features.encode_splits(experiment, task, cache_dir)
@@ -123,7 +125,7 @@ def _preprocessed(experiment: config.Experiment, task: Task) -> Task:
     for name, split in task.splits.items():
         batches = [
             {key: value.numpy()[weights.numpy() > 0] for key, value in features.items() if key != "excluded"}
-            for features, _, weights in task.read(experiment, name)
+            for features, _, weights in task.read(name, experiment.evaluation_batch_size)
         ]
         features = {key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]}
         splits[name] = dataclasses.replace(split, features=features)
@@ -136,8 +138,7 @@ def check_class_weights(data_config: config.Data, train: data.Split) -> None:
     if data_config.class_weights != "none" and train.multi_label:
         raise ValueError(
             f"data.class_weights={data_config.class_weights!r}: an example of several classes would have "
-            "several "
-            "weights. Set it to 'none'."
+            "several weights. Set it to 'none'."
         )
 
 
@@ -175,16 +176,14 @@ def _training_class_weights(data_config: config.Data, task: Task) -> np.ndarray 
 
 
 def _hold_out(task: Task, names: Sequence[str]) -> Task:
-    """Returns a task without some classes in training and validation, and with only these in the test "
-    "split."""
+    """Returns a task whose test split has only the held-out classes and whose other splits lack them."""
     if not names:
         return task
     check_held_out(task.class_names, names)
     if task.splits["train"].multi_label:
         raise ValueError(
             f"data.held_out={names}: an example of several classes could be on both sides. Use a dataset "
-            "with one "
-            "class per example."
+            "with one class per example."
         )
     is_held_out = np.isin(task.class_names, names)
     seen = np.flatnonzero(~is_held_out)

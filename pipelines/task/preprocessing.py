@@ -66,8 +66,7 @@ def build_augment(
         if data_config.cache:
             raise ValueError(
                 "data.cache=True: the cache keeps no whole images, which data.augmentation='random_crop' "
-                "needs. "
-                "Set it to False."
+                "needs. Set it to False."
             )
         return data.DecodeAndRandomCrop(data_config.image_size)
     augment = data.AUGMENTATIONS[name]
@@ -79,26 +78,30 @@ def _tokenizer(path: str, max_length: int) -> data.WordPiece:
     return data.WordPiece(checkpoints.find(path).folder, max_length)
 
 
-def class_text_fields(experiment: config.Experiment, class_names: Sequence[str]) -> dict[str, Any]:
+def class_text_fields(
+    class_encoder: config.ClassEncoder,
+    encoder_config: config.Encoder,
+    max_length: int,
+    class_names: Sequence[str],
+) -> dict[str, Any]:
     """Returns the fields of a `Task` for the descriptions of the classes, as the class encoder needs them.
 
     Raises:
       ValueError: there is no text encoder, or the descriptions do not fit the classes.
       FileNotFoundError: the text encoder or the file of descriptions is missing.
     """
-    class_encoder = experiment.class_encoder
     if class_encoder.name == "embedding":
         return {}
     texts = class_names
     if class_encoder.texts:
         texts = data.class_descriptions(class_encoder.texts, class_names)
-    path = class_encoder.path or experiment.encoder.path
+    path = class_encoder.path or encoder_config.path
     if not path:
         field = "encoder.path" if class_encoder.name == "text" else "class_encoder.path"
         raise ValueError(
             f"{field}=None: class encoder {class_encoder.name!r} needs a text encoder. Set it to its folder."
         )
-    tokens = _tokenizer(path, experiment.data.max_length)({"text": tf.constant(texts)})
+    tokens = _tokenizer(path, max_length)({"text": tf.constant(texts)})
     _warn_of_equal_texts(class_names, tokens["input_word_ids"].numpy())
     longest = int(tf.reduce_max(tf.reduce_sum(tokens["input_mask"], axis=1)))
     features = {name: value[:, :longest] for name, value in tokens.items()}
@@ -106,7 +109,7 @@ def class_text_fields(experiment: config.Experiment, class_names: Sequence[str])
     if class_encoder.name == "text":
         lists = {name: value.numpy().tolist() for name, value in features.items()}
         return {**fields, "class_features": lists}
-    options = {"pooling": "mean"} if class_encoder.path else experiment.encoder.options()
+    options = {"pooling": "mean"} if class_encoder.path else encoder_config.options()
     encoder = models.get("encoder", checkpoints.find(path).encoder, **{**options, "path": path})
     return {**fields, "class_vectors": encoder(features, training=False).numpy()}
 

@@ -61,7 +61,8 @@ class Task:
 
     def training_batches(
         self,
-        experiment: config.Experiment,
+        batch_size: int,
+        seed: int,
         start_step: int = 0,
         context: tf.distribute.InputContext | None = None,
     ) -> tf.data.Dataset:
@@ -69,58 +70,48 @@ class Task:
         preprocess = self.preprocess
         return data.training_batches(
             self.splits["train"],
-            batch_size=experiment.batch_size,
-            seed=experiment.seed,
+            batch_size=batch_size,
+            seed=seed,
             start_step=start_step,
             preprocess=self.augment or (preprocess and (lambda features, seeds: preprocess(features))),
             class_weights=self.class_weights,
             context=context,
         )
 
-    def training_examples(self, experiment: config.Experiment, step: int) -> np.ndarray:
+    def training_examples(self, batch_size: int, seed: int, step: int) -> np.ndarray:
         """Returns the indices of the examples of a training step; steps count from 0."""
         indices = data.training_indices(
-            len(self.splits["train"]),
-            batch_size=experiment.batch_size,
-            seed=experiment.seed,
-            start_step=step,
+            len(self.splits["train"]), batch_size=batch_size, seed=seed, start_step=step
         )
         return next(iter(indices)).numpy()
 
-    def raise_first_unreadable(self, experiment: config.Experiment, step: int) -> None:
+    def raise_first_unreadable(self, batch_size: int, seed: int, step: int) -> None:
         """Raises ValueError for the first example of a training step that cannot be read, if any."""
-        data.raise_first_unreadable(
-            self.splits["train"], self.training_examples(experiment, step), self.preprocess
-        )
+        indices = self.training_examples(batch_size, seed, step)
+        data.raise_first_unreadable(self.splits["train"], indices, self.preprocess)
 
     def evaluation_batches(
-        self,
-        experiment: config.Experiment,
-        split: str,
-        context: tf.distribute.InputContext | None = None,
+        self, split: str, batch_size: int, context: tf.distribute.InputContext | None = None
     ) -> tf.data.Dataset:
         """Returns the batches of a split, with every example once; see `data.evaluation_batches`."""
         return data.evaluation_batches(
-            self.splits[split],
-            batch_size=experiment.evaluation_batch_size,
-            preprocess=self.preprocess,
-            context=context,
+            self.splits[split], batch_size=batch_size, preprocess=self.preprocess, context=context
         )
 
     def read(
-        self, experiment: config.Experiment, split: str, strategy: tf.distribute.Strategy | None = None
+        self, split: str, batch_size: int, strategy: tf.distribute.Strategy | None = None
     ) -> data.ErrorReportingIterator:
         """Returns `evaluation_batches` for the replicas of a strategy, with errors that name the example."""
-        size, examples = experiment.evaluation_batch_size, self.splits[split]
+        examples = self.splits[split]
 
         def indices_of(number: int) -> range:
-            return range(number * size, min((number + 1) * size, len(examples)))
+            return range(number * batch_size, min((number + 1) * batch_size, len(examples)))
 
         if strategy is None:
-            batches = self.evaluation_batches(experiment, split)
+            batches = self.evaluation_batches(split, batch_size)
         else:
             batches = strategy.distribute_datasets_from_function(
-                lambda context: self.evaluation_batches(experiment, split, context)
+                lambda context: self.evaluation_batches(split, batch_size, context)
             )
         return data.ErrorReportingIterator(batches, examples, indices_of, self.preprocess)
 
@@ -130,7 +121,7 @@ class Task:
         Raises:
           ValueError: the dataset lacks a feature that the encoder needs.
         """
-        features, _, _ = next(iter(self.read(experiment, "train")))
+        features, _, _ = next(iter(self.read("train", experiment.evaluation_batch_size)))
         encoder = self.make_encoder()
         missing = [name for name in encoder.FEATURES if name not in features]
         if missing:
@@ -153,7 +144,7 @@ class Task:
         )
         count_prior = self._count_prior(experiment.count_prior)
         model = models.RankModel(encoder, class_encoder, interaction, num_classes=n, count_prior=count_prior)
-        features, _, _ = next(iter(self.read(experiment, "train")))
+        features, _, _ = next(iter(self.read("train", experiment.evaluation_batch_size)))
         model(features)
         return model
 

@@ -44,7 +44,9 @@ def batch(dataset, folder, tfds_dir=None, **encoder):
         evaluation_batch_size=8,
     )
     loaded = loading.load(experiment, cache_dir="unused")
-    [(features, labels, _)] = loaded.evaluation_batches(experiment, "validation").take(1)
+    [(features, labels, _)] = loaded.evaluation_batches("validation", experiment.evaluation_batch_size).take(
+        1
+    )
     return loaded, experiment, features, labels.numpy()
 
 
@@ -102,7 +104,7 @@ def test_text_file(tmp_path, tiny_bert):
         "validation": 8,
         "test": 16,
     }
-    features, labels, _ = next(iter(loaded.training_batches(experiment)))
+    features, labels, _ = next(iter(loaded.training_batches(experiment.batch_size, experiment.seed)))
     assert set(labels.numpy()) == {0, 1}
     assert features["input_type_ids"].numpy().any()  # of the second texts
 
@@ -150,7 +152,7 @@ def test_class_texts_for_the_shared_encoder(tiny_goemotions, tiny_bert, tmp_path
         ["[CLS]", "the", "table", "is", "here", "[SEP]"],
     ]
     model = loaded.build_model(experiment)
-    [(features, _, _)] = loaded.evaluation_batches(experiment, "test").take(1)
+    [(features, _, _)] = loaded.evaluation_batches("test", experiment.evaluation_batch_size).take(1)
     c = model.encoder({name: tf.constant(value) for name, value in loaded.class_features.items()})
     np.testing.assert_allclose(
         model(features), tf.matmul(model.encoder(features), c, transpose_b=True), rtol=1e-5, atol=1e-5
@@ -200,7 +202,7 @@ def test_held_out_classes(tiny_goemotions, tiny_bert, tmp_path, frozen):
     assert results["test"]["examples"] == len(test)
     assert 1.0 <= results["validation"]["mean_rank"] <= 2.0
     model = loaded.build_model(experiment)
-    [(features, _, _)] = loaded.evaluation_batches(experiment, "validation").take(1)
+    [(features, _, _)] = loaded.evaluation_batches("validation", experiment.evaluation_batch_size).take(1)
     scores = model(features)
     np.testing.assert_array_equal(loaded.scorer(model, "test")(features).scores, scores)
     seen = loaded.scorer(model, "validation")(features, training=False)
@@ -302,17 +304,17 @@ def test_max_examples_applies_to_every_split():
 
 def test_balanced_class_weights_of_training_batches():
     experiment, loaded = loaded_with(config.Data(class_weights="balanced"), batch_size=1078)
-    [(_, labels, weights)] = loaded.training_batches(experiment).take(1)
+    [(_, labels, weights)] = loaded.training_batches(experiment.batch_size, experiment.seed).take(1)
     sums = np.bincount(labels, weights=weights, minlength=10)
     np.testing.assert_allclose(sums, np.full(10, 107.8), rtol=1e-5)
-    [(_, _, weights)] = loaded.evaluation_batches(experiment, "test").take(1)
+    [(_, _, weights)] = loaded.evaluation_batches("test", experiment.evaluation_batch_size).take(1)
     np.testing.assert_array_equal(weights, np.ones(8))
 
 
 def test_class_weights_of_a_file(tmp_path):
     (tmp_path / "weights.tsv").write_text("".join(f"{i}\t{i / 2}\n" for i in range(10)))
     experiment, loaded = loaded_with(config.Data(class_weights=str(tmp_path / "weights.tsv")))
-    for _, labels, weights in loaded.training_batches(experiment).take(2):
+    for _, labels, weights in loaded.training_batches(experiment.batch_size, experiment.seed).take(2):
         np.testing.assert_array_equal(weights, labels.numpy() / 2)
 
 
@@ -320,7 +322,7 @@ def test_class_weights_of_a_file(tmp_path):
 def test_class_weights_in_the_loss():
     experiment, loaded = loaded_with(config.Data(), encoder=config.Encoder(hidden=(4,)))
     model = loaded.build_model(experiment)
-    features, labels, _ = next(iter(loaded.training_batches(experiment)))
+    features, labels, _ = next(iter(loaded.training_batches(experiment.batch_size, experiment.seed)))
     each = losses.get("softmax", reduction="none")(labels, model(features)).numpy()
     weights = np.linspace(0.0, 2.0, len(each), dtype=np.float32)
     batches = iter(tf.data.Dataset.from_tensors((features, labels, weights)))
@@ -335,7 +337,9 @@ def test_class_weights_in_the_loss():
 def test_vectors_are_not_changed():
     section = config.Data(name="synthetic", num_classes=7, num_examples=70, width=5)
     experiment, loaded = loaded_with(section, encoder=config.Encoder(name="identity"))
-    assert loaded.build_model(experiment)(next(iter(loaded.read(experiment, "train")))[0]).shape == [8, 7]
+    assert loaded.build_model(experiment)(
+        next(iter(loaded.read("train", experiment.evaluation_batch_size)))[0]
+    ).shape == [8, 7]
 
 
 @pytest.mark.nightly
@@ -354,7 +358,9 @@ def test_cached_batches_equal_preprocessed_batches(image_files, cifar10_files, t
         assert cached.preprocess is None
         for split in live.splits:
             for (ours, labels, _), (theirs, _, _) in zip(
-                cached.read(cached_experiment, split), live.read(experiment, split), strict=True
+                cached.read(split, cached_experiment.evaluation_batch_size),
+                live.read(split, experiment.evaluation_batch_size),
+                strict=True,
             ):
                 assert len(labels) == 8
                 tf.nest.map_structure(np.testing.assert_array_equal, ours, theirs)
@@ -366,7 +372,7 @@ def test_training_images_are_augmented_with_and_without_cache(cifar10_files):
     _, cached = loaded_with(dataclasses.replace(section, cache=True))
     _, plain = loaded_with(dataclasses.replace(section, augmentation="none"))
     batches = [
-        next(iter(loaded.training_batches(experiment)))[0]["image"].numpy()
+        next(iter(loaded.training_batches(experiment.batch_size, experiment.seed)))[0]["image"].numpy()
         for loaded in (live, cached, plain)
     ]
     np.testing.assert_array_equal(batches[0], batches[1])
@@ -378,7 +384,7 @@ def test_training_images_are_augmented_with_and_without_cache(cifar10_files):
 def test_random_crops_are_of_the_image_size(image_files):
     section = config.Data(name="imagenet", path=image_files, augmentation="random_crop", image_size=20)
     experiment, loaded = loaded_with(section)
-    (features, labels, _) = next(iter(loaded.training_batches(experiment)))
+    (features, labels, _) = next(iter(loaded.training_batches(experiment.batch_size, experiment.seed)))
     assert features["image"].shape == [32, 20, 20, 3]
     np.testing.assert_allclose(features["image"][:, 0, 0, 0], np.where(labels == 0, 220, 20) / 255, atol=0.01)
 
@@ -421,11 +427,11 @@ def test_errors_of_corrupt_images(image_files, corrupt_image, tmp_path):
     section = config.Data(name="imagenet", path=image_files)
     experiment, loaded = loaded_with(section)
     with pytest.raises(ValueError, match=f"{corrupt_image} cannot be read: "):
-        next(iter(loaded.read(experiment, "train")))
+        next(iter(loaded.read("train", experiment.evaluation_batch_size)))
     single = config.override(experiment, {"batch_size": 1, "evaluation_batch_size": 1})
     with pytest.raises(ValueError, match=f"{corrupt_image} cannot be read: "):
         rank_training.train(single, str(tmp_path / "run"), loaded=loaded, progress=False)
-    assert len(list(loaded.read(experiment, "validation"))) == 1
+    assert len(list(loaded.read("validation", experiment.evaluation_batch_size))) == 1
 
 
 @pytest.mark.nightly
@@ -435,7 +441,7 @@ def test_corrupt_images_are_skipped_and_reported(image_files, corrupt_image, tmp
     assert f"2 left out, the first: {corrupt_image} cannot be read: " in caplog.text
     assert sorted(loaded.splits["train"].labels) == [0, 1]
     assert loaded.splits["test"] is loaded.splits["validation"]
-    next(iter(loaded.training_batches(experiment)))
+    next(iter(loaded.training_batches(experiment.batch_size, experiment.seed)))
 
 
 @pytest.mark.nightly
@@ -453,7 +459,7 @@ def test_corrupt_images_in_folders_are_skipped_and_reported(image_files, corrupt
     assert f"3 left out, the first: {corrupt_image} cannot be read: " in caplog.text
     for name, split in loaded.splits.items():
         assert split.labels.tolist() == [0, 1]
-        assert len(list(loaded.read(experiment, name))) == 1
+        assert len(list(loaded.read(name, experiment.evaluation_batch_size))) == 1
 
 
 @pytest.fixture
@@ -481,11 +487,11 @@ def test_corrupt_images_in_records(records, caplog):
     section = config.Data(name="imagenet", path=records, image_size=8, augmentation="random_crop")
     experiment, loaded = loaded_with(section)
     with pytest.raises(ValueError, match=f"{records}/train-00000-of-00001 record 3 cannot be read: "):
-        loaded.raise_first_unreadable(experiment, step=0)
+        loaded.raise_first_unreadable(experiment.batch_size, experiment.seed, step=0)
     experiment, loaded = loaded_with(dataclasses.replace(section, on_invalid_row="skip"))
     assert f"1 left out, the first: {records}/train-00000-of-00001 record 3 cannot" in caplog.text
     assert loaded.splits["train"].labels.tolist() == [0, 1, 0]
-    features, labels, _ = next(iter(loaded.training_batches(experiment)))
+    features, labels, _ = next(iter(loaded.training_batches(experiment.batch_size, experiment.seed)))
     np.testing.assert_allclose(features["image"][:, 0, 0, 0], np.where(labels == 1, 220, 20) / 255, atol=0.01)
 
 
@@ -578,7 +584,7 @@ def test_metrics_ignore_excluded_classes(scale, dtype):
     all_scores = tf.cast(tf.where(all_scores < 0.7 * scale, all_scores, 0.0), dtype)  # with ties
     rounded, changed = tf.cast(all_scores, tf.float32), set()
     for split in ("validation", "test"):
-        [(features, labels, _)] = loaded.evaluation_batches(experiment, split).take(1)
+        [(features, labels, _)] = loaded.evaluation_batches(split, experiment.evaluation_batch_size).take(1)
         outputs = loaded.scorer(lambda features, training: all_scores, split)(features, training=False)
         scores = evaluator.mask_scores(tf.cast(outputs.scores, tf.float32), outputs.where)
         for name in METRICS:
@@ -593,7 +599,7 @@ def test_metrics_ignore_excluded_classes(scale, dtype):
 
 def test_training_ranks_all_classes():
     experiment, loaded = retrieval()
-    [(features, _, _)] = loaded.training_batches(experiment).take(1)
+    [(features, _, _)] = loaded.training_batches(experiment.batch_size, experiment.seed).take(1)
     assert list(features) == ["id"]
     ones = tf.ones([32, 30])
     outputs = loaded.scorer(lambda features, training: ones, "train")(features, training=True)

@@ -42,7 +42,7 @@ class RankModelTask:
     ):
         self.metrics = _applicable_metrics(experiment, loaded)
         _check_k(experiment.loss, loaded.num_scored("train"))
-        count_checks.check(experiment, loaded.splits["train"])
+        count_checks.check(experiment.loss, experiment.count_prior, loaded.splits["train"])
         self._experiment, self._loaded, self._strategy = experiment, loaded, strategy
         self.loss_name = experiment.loss.name
         self.train_examples = len(loaded.splits["train"])
@@ -71,17 +71,22 @@ class RankModelTask:
         return build_rank_fn(self._experiment, self._loaded, self._strategy)
 
     def training_batches(self, step: int, context: tf.distribute.InputContext) -> tf.data.Dataset:
-        return self._loaded.training_batches(self._experiment, step, context)
+        return self._loaded.training_batches(
+            self._experiment.batch_size, self._experiment.seed, step, context
+        )
 
     def raise_first_unreadable(self, step: int) -> None:
-        self._loaded.raise_first_unreadable(self._experiment, step)
+        self._loaded.raise_first_unreadable(self._experiment.batch_size, self._experiment.seed, step)
 
     def example_names(self, step: int) -> list[str]:
         split = self._loaded.splits["train"]
-        return [split.origin(i) for i in self._loaded.training_examples(self._experiment, step)]
+        return [
+            split.origin(i)
+            for i in self._loaded.training_examples(self._experiment.batch_size, self._experiment.seed, step)
+        ]
 
     def evaluate(self, split: str, should_stop: Callable[[], bool]) -> evaluator.EvaluationResult | None:
-        batches = self._loaded.read(self._experiment, split, self._strategy)
+        batches = self._loaded.read(split, self._experiment.evaluation_batch_size, self._strategy)
         return self._evaluators[split](batches, stopping=should_stop)
 
     def format_metrics(self, metrics: dict[str, float]) -> str:
@@ -105,7 +110,9 @@ class RankModelTask:
 
     def _count_picture(self, split):
         """Draws the distributions of the number of classes for a split's first batch."""
-        features, _, weights = next(iter(self._loaded.evaluation_batches(self._experiment, split)))
+        features, _, weights = next(
+            iter(self._loaded.evaluation_batches(split, self._experiment.evaluation_batch_size))
+        )
         scorer = self._loaded.scorer(self.model, split, self._experiment.count_prior.name)
         log_counts = scorer(features).log_counts
         assert log_counts is not None

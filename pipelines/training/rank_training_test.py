@@ -223,7 +223,7 @@ def test_losses_that_are_not_finite_stop_training(tmp_path, digits):
     [newest] = [int(path.stem[5:]) for path in (tmp_path / "checkpoints" / "last").glob("*.index")][-1:]
     assert report["loss"] == "mse"
     assert report["step"] > newest >= 1
-    indices = digits.training_examples(experiment, report["step"] - 1)
+    indices = digits.training_examples(experiment.batch_size, experiment.seed, report["step"] - 1)
     assert report["examples"] == [f"example {i}" for i in indices]
 
 
@@ -303,8 +303,8 @@ def test_frozen_encoders_run_once_and_are_not_trained(tmp_path, tiny_goemotions,
     # The cache has the outputs of the encoder.
     live = loading.load(config.override(experiment, {"encoder.frozen": False}), path)
     encoder = live.make_encoder()
-    features, _, _ = next(iter(live.evaluation_batches(experiment, "test")))
-    cached, _, _ = next(iter(loaded.evaluation_batches(experiment, "test")))
+    features, _, _ = next(iter(live.evaluation_batches("test", experiment.evaluation_batch_size)))
+    cached, _, _ = next(iter(loaded.evaluation_batches("test", experiment.evaluation_batch_size)))
     np.testing.assert_allclose(cached["embedding"][:11], encoder(features)[:11], rtol=1e-5, atol=1e-6)
     with monkeypatch.context() as patch:
         patch.setattr(frozen_features, "_outputs", lambda *_: pytest.fail("encoded again"))
@@ -467,4 +467,4 @@ def test_evaluators_use_max_relevant_of_all_splits(tmp_path):
     most = {name: loaded.max_relevant(name) for name in loaded.splits}
     assert len(set(most.values())) > 1
     for name in loaded.splits:
-        assert np.isfinite(evaluators[name](loaded.read(experiment, name)).ranks).all()
+        assert np.isfinite(evaluators[name](loaded.read(name, experiment.evaluation_batch_size)).ranks).all()

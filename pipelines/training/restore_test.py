@@ -33,7 +33,7 @@ def finished(finished_once, tmp_path):
 def restored_metrics(path, which, split="validation", strategy=None):
     experiment, loaded, model, step = rank_training.restore(path, which, strategy)
     evaluate = rank_model_task.build_evaluators(experiment, loaded, model, strategy)[split]
-    return step, evaluate(loaded.read(experiment, split, strategy)).summarize()
+    return step, evaluate(loaded.read(split, experiment.evaluation_batch_size, strategy)).summarize()
 
 
 @pytest.mark.nightly

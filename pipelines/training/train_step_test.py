@@ -50,7 +50,7 @@ def build(experiment, strategy="default", loaded=None, make_optimizer=None):
         StepOptions.of(experiment),
     )
     batches = strategy.distribute_datasets_from_function(
-        lambda context: loaded.training_batches(experiment, context=context)
+        lambda context: loaded.training_batches(experiment.batch_size, experiment.seed, context=context)
     )
     iterator = iter(batches)
     return model, optimizer, lambda count, **kwargs: steps(iterator, 0, count, **kwargs)
@@ -83,7 +83,7 @@ def test_step_written_out(clip_norm):
     experiment = small(**{"optimizer.clip_norm": clip_norm})
     loaded = build_task(experiment)
     model, optimizer, take = build(experiment, loaded=loaded)
-    features, labels, weights = next(iter(loaded.training_batches(experiment)))
+    features, labels, weights = next(iter(loaded.training_batches(experiment.batch_size, experiment.seed)))
     assert len(set(weights.numpy())) > 1
     with tf.GradientTape() as tape:
         each = losses.get("softmax", reduction="none")(labels, model(features))

@@ -55,7 +55,7 @@ def _build(step: suite.Step, size: suite.Size) -> suite.Workload:
     experiment = datasets.EXPERIMENTS["goemotions" if trains else step.contender]()
     [experiment.batch_size] = size
     loaded = loading.load(experiment, datasets.root())
-    batches = loaded.training_batches(experiment)
+    batches = loaded.training_batches(experiment.batch_size, experiment.seed)
     if not trains:
         batches = batches.with_options(_one_thread()) if step.kind == "one_thread" else batches
         return Reading(batches, _count(step))

@@ -32,7 +32,7 @@ class Bare(suite.Workload):
         optimizer = optimization.build_optimizer(experiment.optimizer, experiment.optimizer.learning_rate)
         optimizer.build(model.trainable_variables)
         loss = losses.get(experiment.loss.name)
-        features, labels, _ = next(iter(loaded.training_batches(experiment)))
+        features, labels, _ = next(iter(loaded.training_batches(experiment.batch_size, experiment.seed)))
 
         @tf.function
         def step() -> tf.Tensor:
