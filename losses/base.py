@@ -281,15 +281,3 @@ def zero_without_relevant(losses: tf.Tensor, labels: tf.Tensor, where: tf.Tensor
 def nan_unless_finite(losses: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
     """Returns NaN for lists with a score of NaN or infinity, which a search for the largest may pass over."""
     return tf.where(tf.reduce_all(tf.math.is_finite(scores), axis=-1), losses, float("nan"))
-
-
-def tf_ranking_loss(impl: Any, scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
-    """Returns a TF-Ranking loss, `losses_impl` class `impl`, summed over each instance, `[...]`."""
-    n = arguments.length(labels)
-    heads = scores.shape[labels.shape.rank :]
-    losses, weights = impl.compute_unreduced_loss(
-        tf.reshape(labels, [-1, n]), tf.reshape(scores, [-1, n, *heads]), mask=tf.reshape(where, [-1, n])
-    )
-    losses *= weights
-    summed = tf.reduce_sum(losses, axis=list(range(1, losses.shape.rank)))
-    return tf.reshape(summed, tf.shape(labels)[:-1])

@@ -222,6 +222,24 @@ def test_graded_labels_equal_tf_ranking(name, monkeypatch):
     assert_equal_to_tf_ranking(name, scores, graded)
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "theirs"),
+    [
+        ("ordinal", {"use_fraction_label": True}, {"ordinal_size": 2}),
+        ("mixture_em", {"alpha": 2.0}, {}),
+        ("click_em", {"exam_loss_weight": 2.0, "rel_loss_weight": 0.5}, {}),
+    ],
+)
+def test_options_equal_tf_ranking(name, options, theirs):
+    scores, _ = random_problem(6, 7, name)
+    labels = tf.constant(np.random.default_rng(1).uniform(0.0, 3.0, [6, 7]), tf.float32)
+    reference = getattr(tfr.keras.losses, f"{type(losses.get(name)).__name__}Loss")(**options, **theirs)
+    expected = value_and_gradient(lambda s, y: reference(y, s), scores, labels)
+    actual = value_and_gradient(lambda s, y: losses.get(name, **options)(y, s), scores, labels)
+    np.testing.assert_allclose(actual[0], expected[0], rtol=1e-5)
+    np.testing.assert_allclose(actual[1], expected[1], rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["pairwise_logistic", "pairwise_hinge", "pairwise_soft_zero_one"])
 @pytest.mark.parametrize(
     ("weight", "theirs"),

@@ -4,7 +4,6 @@ import functools
 
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
-from tensorflow_ranking.python import losses_impl
 
 from rank4class.losses import base, stochastic
 from rank4class.losses.ops import arguments, lambda_weights, pairs, ranks, sums
@@ -220,8 +219,8 @@ def pairwise_mse(
 
     $$\ell = \frac{1}{z} \sum_{i \ne j} \big((s_i - s_j) / \tau - (t_i - t_j)\big)^2$$
 
-    Unlike the mean squared error it does not change if all scores shift. Class ids take `O(n)`: the sum is
-    `2n` times the squared distance of `s - t` from its mean.
+    Unlike the mean squared error it does not change if all scores shift. Both forms of labels take `O(n)`:
+    the sum is `2n` times the squared distance of `s - t` from its mean.
 
     Args:
       scores, labels, where, weights, temperature, normalize: see `pairwise_logistic`; there are
@@ -242,7 +241,6 @@ def pairwise_mse(
 def _pairwise_mse_of_ids(
     scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None, temperature: float, normalize: str
 ) -> tf.Tensor:
-    r"""Uses `\sum_{i \ne j} (u_i - u_j)^2 = 2n \sum_i (u_i - \bar u)^2` with `u = s - t`."""
     scores /= temperature
     size = ranks.list_size(scores, where)
     if where is None:
@@ -258,9 +256,11 @@ def _pairwise_mse_of_ids(
 def _pairwise_mse_of_dense(
     scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float, normalize: str
 ) -> tf.Tensor:
-    total = base.tf_ranking_loss(losses_impl.PairwiseMSELoss(None), scores / temperature, labels, where)
     size = ranks.list_size(scores, where)
-    return pairs.normalized(total, normalize, size, num_pairs=size * (size - 1.0))
+    errors = tf.where(where, scores / temperature - labels, 0.0)
+    mean = tf.math.divide_no_nan(tf.reduce_sum(errors, axis=-1), size)
+    squares = tf.reduce_sum(tf.where(where, tf.square(errors - mean[..., None]), 0.0), axis=-1)
+    return pairs.normalized(2.0 * size * squares, normalize, size, num_pairs=size * (size - 1.0))
 
 
 @base.register

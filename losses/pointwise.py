@@ -1,11 +1,9 @@
 """Losses of each class by itself: squared errors, sigmoid cross entropy, and mixtures of several scores."""
 
 import numbers
-from typing import Any
 
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
-from tensorflow_ranking.python import losses_impl
 
 from rank4class.losses import base
 from rank4class.losses.ops import arguments, ranks, sums
@@ -58,7 +56,7 @@ def _mse_of_ids(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -
 
 
 def _mse_of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
-    return _mean_of_tf_ranking(losses_impl.MeanSquaredLoss(None), scores, labels, where)
+    return _mean(tf.square(scores - labels), where)
 
 
 def _mean_of_ids(
@@ -74,9 +72,10 @@ def _mean_of_ids(
     return tf.math.divide_no_nan(total, ranks.list_size(scores, where))
 
 
-def _mean_of_tf_ranking(impl: Any, scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
-    total = base.tf_ranking_loss(impl, scores, labels, where)
-    return tf.math.divide_no_nan(total, ranks.list_size(total, where))
+def _mean(losses: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+    """Returns the mean over the classes that take part."""
+    total = tf.reduce_sum(tf.where(where, losses, 0.0), axis=-1)
+    return tf.math.divide_no_nan(total, ranks.list_size(losses, where))
 
 
 @base.register
@@ -137,11 +136,8 @@ def _rescaled_mse_of_ids(
 def _rescaled_mse_of_dense(
     scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, kappa: float, target: float
 ) -> tf.Tensor:
-    """TF-Ranking has no such loss."""
     weights = 1.0 + (kappa - 1.0) * labels
-    losses = tf.where(where, weights * tf.square(scores - target * labels), 0.0)
-    total = tf.reduce_sum(losses, axis=-1)
-    return tf.math.divide_no_nan(total, ranks.list_size(total, where))
+    return _mean(weights * tf.square(scores - target * labels), where)
 
 
 @base.register
@@ -190,8 +186,7 @@ def _sigmoid_cross_entropy_of_ids(
 def _sigmoid_cross_entropy_of_dense(
     scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float
 ) -> tf.Tensor:
-    impl = losses_impl.SigmoidCrossEntropyLoss(None)
-    return _mean_of_tf_ranking(impl, scores / temperature, labels, where)
+    return _mean(tf.nn.sigmoid_cross_entropy_with_logits(labels, scores / temperature), where)
 
 
 @base.register
@@ -238,8 +233,10 @@ def ordinal(
 def _ordinal_of_dense(
     scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, use_fraction_label: bool
 ) -> tf.Tensor:
-    impl = losses_impl.OrdinalLoss(None, scores.shape[-1], use_fraction_label=use_fraction_label)
-    return _mean_of_tf_ranking(impl, scores, labels, where)
+    above = labels[..., None] - tf.range(arguments.length(scores), dtype=tf.float32)  # t - (l - 1)
+    levels = tf.clip_by_value(above if use_fraction_label else tf.floor(above), 0.0, 1.0)
+    losses = tf.nn.sigmoid_cross_entropy_with_logits(levels, scores)
+    return _mean(tf.reduce_sum(losses, axis=-1), where)
 
 
 @base.register
@@ -287,7 +284,13 @@ def mixture_em(
 
 
 def _mixture_em_of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, alpha: float) -> tf.Tensor:
-    return base.tf_ranking_loss(losses_impl.MixtureEMLoss(None, alpha=alpha), scores, labels, where)
+    losses = tf.nn.sigmoid_cross_entropy_with_logits(
+        tf.broadcast_to(labels[..., None], tf.shape(scores)), scores
+    )
+    of_models = tf.reduce_sum(tf.where(where[..., None], losses, 0.0), axis=-2)
+    shares = tf.nn.softmax(-alpha * tf.stop_gradient(of_models))
+    has_relevant = tf.reduce_any(labels > 0.0, axis=-1)
+    return tf.where(has_relevant, tf.reduce_sum(shares * of_models, axis=-1), 0.0)
 
 
 @base.register
@@ -345,8 +348,17 @@ def click_em(
 def _click_em_of_dense(
     scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, exam_loss_weight: float, rel_loss_weight: float
 ) -> tf.Tensor:
-    impl = losses_impl.ClickEMLoss(None, exam_loss_weight=exam_loss_weight, rel_loss_weight=rel_loss_weight)
-    return _mean_of_tf_ranking(impl, scores, labels, where)
+    examined, relevant = scores[..., 0], scores[..., 1]
+    clicked = labels >= 1.0
+
+    def loss(scores: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
+        # Without a click: log(p (1 - q) / (1 - p)), the log-odds given that not both are true.
+        log_odds = scores - tf.nn.softplus(others)
+        posterior = tf.stop_gradient(tf.where(clicked, 1.0, tf.sigmoid(log_odds)))
+        return tf.nn.sigmoid_cross_entropy_with_logits(posterior, scores)
+
+    losses = exam_loss_weight * loss(examined, relevant) + rel_loss_weight * loss(relevant, examined)
+    return _mean(losses, where)
 
 
 @base.register
