@@ -237,7 +237,7 @@ def draw_together(
 
     Args:
       split, fractions, seed: see `draw`.
-      first: int `[N]`, the index of the first copy of each example, or its own.
+      first: int `[N]`, the index of the first copy of each example, which may be the example itself.
     """
     originals = np.unique(first)
     parts = draw(Split({"index": originals}, split.labels[originals]), fractions, seed=seed)
@@ -306,7 +306,7 @@ def _parts(relevant, fractions, seed):
 
 
 def _ends(fractions, total, free):
-    """Returns the end of each split among the pairs that are free to be drawn."""
+    """Returns the end of each split among the pairs that can be drawn."""
     cumulative = np.cumsum(list(fractions.values()))
     if cumulative[-1] >= 1.0:
         fields = " and ".join(f"data.{name}_fraction={value}" for name, value in fractions.items())
@@ -315,8 +315,8 @@ def _ends(fractions, total, free):
     for name, count in zip(fractions, np.diff(ends, prepend=0), strict=True):
         if not count:
             raise ValueError(
-                f"data.{name}_fraction={fractions[name]}: none of {total:,} pairs, {free:,} of which are "
-                "free to be drawn. Raise it, or give more pairs."
+                f"data.{name}_fraction={fractions[name]}: none of {total:,} pairs, of which {free:,} can "
+                "be drawn. Raise it, or give more pairs."
             )
     return ends
 

@@ -335,7 +335,7 @@ def _from_tfds(release, tfds_dir, bad_rows):
 
 
 def _batches(paths):
-    """Yields batches of prepared ratings; TensorFlow Datasets' own decoding of single ratings is slow."""
+    """Yields batches of prepared ratings; decoding single ratings in TensorFlow Datasets is slow."""
     names = ("user_id", "movie_id", "movie_title")
     features = {name: tf.io.FixedLenFeature([], tf.string) for name in names}
     records = tf.data.TFRecordDataset(paths).batch(BATCH)

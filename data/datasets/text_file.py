@@ -81,7 +81,7 @@ def text_file(
       on_invalid_row: "fail" or "skip", see `rows.BadRows`. A row is invalid if it has other columns than the
         first line, is not a JSON object, lacks or repeats a key, is not UTF-8, has a NUL character, has no
         text or label, has a control character in its label or an unknown label, or repeats the header line;
-        in a given test or validation file also if an earlier file has its text (and pair).
+        in a test or validation file also if an earlier file has its text (and pair).
 
     Returns:
       A `Dataset` with the features `text`, and `text_pair` with a `text_pair_column`, strings `[N]`.
@@ -117,7 +117,7 @@ def text_file(
 
 
 def _split_paths(path):
-    """Returns split -> file, of the given splits."""
+    """Returns split -> file, of the splits in the folder."""
     if not path:
         raise ValueError(f"data.path={path}: required. Set it to your file, or to a folder of its splits.")
     if os.path.isfile(path):
@@ -262,7 +262,7 @@ def _check_repeated_header(where, row, columns):
 
 
 def _check_usual_header(where, row, columns):
-    """Raises ValueError for a row with usual names of columns if columns are given by position."""
+    """Raises ValueError for a row with usual names of columns if columns are selected by position."""
     text, label = row[columns.text], row[columns.label]
     if _bare(text) in TEXT_NAMES and _bare(label) in LABEL_NAMES:
         text, label = text.lstrip(BYTE_ORDER_MARK), label.lstrip(BYTE_ORDER_MARK)

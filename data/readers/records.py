@@ -18,7 +18,7 @@ from absl import logging
 from rank4class.data.batching import op_reason
 from rank4class.data.readers import files
 
-FRAME = 16  # bytes of a record beside its content: its length, and two checksums
+FRAME = 16  # bytes of a record besides its content: its length, and two checksums
 THREADS = 16
 MAX_BYTES = 10**9  # of a column of an index, 8 for each record
 
@@ -100,7 +100,7 @@ def _load(path: str) -> dict[str, np.ndarray]:
     except (
         zipfile.BadZipFile, zlib.error, ValueError, EOFError, TypeError, NotImplementedError, MemoryError,
     ) as error:  # fmt: skip
-        raise ValueError(f"{path}: the index is damaged. Remove it to make it again.") from error
+        raise ValueError(f"{path}: the index is damaged. Remove it to rebuild it.") from error
 
 
 def _store(path: str, arrays: dict[str, np.ndarray]) -> None:
@@ -113,5 +113,5 @@ def _store(path: str, arrays: dict[str, np.ndarray]) -> None:
         with tf.io.gfile.GFile(partial, "wb") as file:
             file.write(content.getvalue())
         tf.io.gfile.rename(partial, path, overwrite=True)
-    except tf.errors.OpError as error:  # read-only, full or forbidden: each file system has its own error
-        logging.warning("%s: cannot be stored, so that every start makes it again: %s", path, error.message)
+    except tf.errors.OpError as error:  # read-only, full or forbidden: the error depends on the file system
+        logging.warning("%s: cannot be stored and will be rebuilt at every start: %s", path, error.message)

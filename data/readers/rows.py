@@ -96,7 +96,7 @@ def csv_records(path: str, bad_rows: BadRows) -> Iterator[tuple[str, list[str]]]
     Double quotes enclose a field with a comma, a quote or a line end. Blank lines are ignored. A byte that
     is not UTF-8 becomes half a surrogate pair, for the caller to refuse in the fields that it uses.
 
-    The standard library's reader is kept: pandas does not give the line of each record.
+    This uses the standard library's reader, since pandas does not report the line of each record.
 
     Args:
       path: the file.
