@@ -89,7 +89,7 @@ def load(
     checkpoint = checkpoints.find(path)
     if checkpoint.encoder != name:
         raise ValueError(
-            f"path={path}: a checkpoint of another encoder ({checkpoint.format}) than {name!r}. Set the "
+            f"path={path}: the {checkpoint.format} is of {checkpoint.encoder!r}, not {name!r}. Set the "
             f"encoder's name to {checkpoint.encoder!r}."
         )
     logging.info("%s: %s", path, checkpoint.format)

@@ -1,4 +1,4 @@
-"""Mathematics of sorted lists: standardization, filling of masked places, and ranks from comparisons."""
+"""Mathematics of sorted lists: standardization, filling of masked positions, and ranks from comparisons."""
 
 from collections.abc import Callable
 from typing import Any
