@@ -216,7 +216,7 @@ def _checked_count(name, fraction, total, labels):
     """Returns the number of examples to draw for a split from examples with these labels."""
     count, num_classes = round(fraction * total), len(np.unique(labels))
     if not num_classes:
-        raise ValueError(f"data.path: no class has three examples, to draw a {name} split. Give the split.")
+        raise ValueError(f"data.path: a {name} split requires a class with three examples. Give the split.")
     problem = f"data.{name}_fraction={fraction}: {count} of {total} examples, too"
     if count < num_classes:
         raise ValueError(

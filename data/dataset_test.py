@@ -238,7 +238,7 @@ def test_too_few_examples_to_draw():
             "training. Lower it",
         ),
         ([0] * 4 + [1, 1, 2, 2, 3, 3], 0.4, "data.test_fraction=0.4: 4 of 10 examples, too many"),
-        ([0, 1, 2, 0], 0.1, "no class has three examples, to draw a test split. Give the split"),
+        ([0, 1, 2, 0], 0.1, "a test split requires a class with three examples. Give the split"),
     ):
         with pytest.raises(ValueError, match=message):
             data.draw(examples(labels), {"test": fraction}, seed=0)

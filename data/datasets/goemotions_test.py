@@ -84,7 +84,7 @@ def test_truncated_file(tiny_goemotions, caplog):
         data.get("goemotions", path=str(tiny_goemotions))
     dataset = data.get("goemotions", path=str(tiny_goemotions), multi_label=True, on_invalid_row="skip")
     assert len(dataset.splits["test"]) == 11
-    assert "test.tsv:12 has no end of line: was the file cut short?" in caplog.text
+    assert "test.tsv:12 has no line ending: was the file cut short?" in caplog.text
     assert "1 left out, the first: " in caplog.text
 
 

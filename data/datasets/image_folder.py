@@ -208,5 +208,5 @@ def _without_earlier(splits, first, bad_rows):
     is_repeated = names != names[first]
     for i in np.flatnonzero(is_repeated):
         with bad_rows.row():
-            raise ValueError(f"{paths[i]}: the image of {paths[first[i]]}, in another split. Remove one.")
+            raise ValueError(f"{paths[i]}: a copy of {paths[first[i]]} in another split. Remove one.")
     return {name: ~is_repeated[names == name] for name in splits}

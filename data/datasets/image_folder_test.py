@@ -207,7 +207,7 @@ def test_image_outside_the_class_folders(tmp_path):
 def test_image_in_two_splits(root):
     path = root / "test" / "ant" / "image_1.jpg"
     path.write_bytes((root / "train" / "cat" / "image_2.jpg").read_bytes())
-    message = f"{path}: the image of {root}/train/cat/image_2.jpg, in another split. Remove one."
+    message = f"{path}: a copy of {root}/train/cat/image_2.jpg in another split. Remove one."
     with pytest.raises(ValueError, match=f"^{message} To skip it, set data.on_invalid_row=skip"):
         data.get("image_folder", path=str(root))
     dataset = data.get("image_folder", path=str(root), on_invalid_row="skip")

@@ -222,7 +222,7 @@ def test_lists_above_the_memory_limit_are_rejected(tmp_path):
         letor.letor(path)
 
 
-def test_real_files(real_data):
+def test_real_lightgbm_files(real_data):
     splits = letor.letor(real_data("ltr")).splits
     assert {name: len(split) for name, split in splits.items()} == {
         "train": 159,

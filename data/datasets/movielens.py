@@ -114,7 +114,7 @@ def movielens(
 def _relevant(users, movies, shape):
     """Returns a CSR array, float32, of 1 for each movie that a user has rated."""
     relevant = scipy.sparse.coo_array((np.ones(len(users), np.float32), (users, movies)), shape).tocsr()
-    relevant.data[:] = 1.0  # pairs that are repeated were summed
+    relevant.data[:] = 1.0  # repeated pairs were summed
     return relevant
 
 

@@ -300,7 +300,7 @@ def test_warns_of_a_possibly_truncated_file(tmp_path, caplog, layout):
     assert "cut short" not in caplog.text
     file.write_bytes(file.read_bytes().rstrip()[:-2])
     data.get("movielens", path=str(file))
-    assert f"{file} has no end of line at its end: was the file cut short?" in caplog.text
+    assert f"{file} does not end with a line ending: was the file cut short?" in caplog.text
 
 
 @pytest.mark.parametrize(

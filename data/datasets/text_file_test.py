@@ -163,7 +163,7 @@ def test_equal_texts_with_different_pairs_are_different_examples(tmp_path):
         "test": 6,
     }
     with pytest.raises(
-        ValueError, match="data.path: no class has three examples, to draw a validation split"
+        ValueError, match="data.path: a validation split requires a class with three examples"
     ):
         load(tmp_path / "mine.tsv")
 
@@ -380,7 +380,7 @@ def test_example_in_two_split_files(tmp_path):
     (tmp_path / "test.tsv").write_text(
         tsv([("newest", "", "ham"), ("new", "", "ham"), ("text 7", "", "ham")])
     )
-    with pytest.raises(ValueError, match=r"test\.tsv:3: the text of .*dev\.tsv:2, which is in another split"):
+    with pytest.raises(ValueError, match=r"test\.tsv:3: the same text as .*dev\.tsv:2 in another split"):
         load(tmp_path)
     dataset = load(tmp_path, on_invalid_row="skip")
     assert len(dataset.skipped) == 2
@@ -391,7 +391,7 @@ def test_example_in_two_split_files(tmp_path):
 def test_copies_that_differ_in_case_and_white_space(tmp_path):
     (tmp_path / "train.tsv").write_text(tsv([("A  Text", "Its pair", "ham"), ("other", "", "spam"), *ROWS]))
     (tmp_path / "test.tsv").write_text(tsv([("a text ", "ITS PAIR", "ham"), ("a text", "another", "ham")]))
-    with pytest.raises(ValueError, match=r"test\.tsv:2: the text of .*train\.tsv:2"):
+    with pytest.raises(ValueError, match=r"test\.tsv:2: the same text as .*train\.tsv:2"):
         load(tmp_path)
     dataset = load(tmp_path, text_pair_column="other", on_invalid_row="skip")
     assert examples(dataset, "test") == [("a text", "ham")]
@@ -413,7 +413,7 @@ def test_split_file_of_only_invalid_rows(tmp_path):
     (tmp_path / "train.tsv").write_text(tsv(ROWS))
     (tmp_path / "test.tsv").write_text(tsv(ROWS[:3]))
     message = (
-        r"test\.tsv: the test split has no example\. All rows are invalid, the first: .*test\.tsv:2: the text"
+        r"test\.tsv: the test split has no example\. All rows are invalid, the first: .*test\.tsv:2: the same"
     )
     with pytest.raises(ValueError, match=message):
         load(tmp_path, on_invalid_row="skip")
@@ -507,7 +507,7 @@ def test_split_file_of_only_invalid_rows(tmp_path):
             "mine.tsv",
             tsv(ROWS[:4]),
             {},
-            "no class has three examples, to draw a validation split. Give the split",
+            "a validation split requires a class with three examples. Give the split",
         ),
     ],
 )

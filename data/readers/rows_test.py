@@ -59,7 +59,7 @@ def test_warns_of_a_possibly_truncated_file(tmp_path, caplog):
     path = tmp_path / "file"
     path.write_text("one\ntwo")
     assert [line for _, line in rows.lines(str(path))] == ["one", "two"]
-    assert f"{path}:2 has no end of line: was the file cut short?" in caplog.text
+    assert f"{path}:2 has no line ending: was the file cut short?" in caplog.text
     caplog.clear()
     path.write_text("one\n")
     assert len(list(rows.lines(str(path)))) == 1

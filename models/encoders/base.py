@@ -84,7 +84,7 @@ def load(
       empty: features of one instance; a call on them creates the variables.
 
     Raises:
-      ValueError: the checkpoint is of another encoder, or does not describe one.
+      ValueError: the checkpoint is of a different encoder, or describes none.
     """
     checkpoint = checkpoints.find(path)
     if checkpoint.encoder != name:
