@@ -1,4 +1,4 @@
-"""Batches: an order that is a pure function of seed and step, and evaluation that counts everyone once."""
+"""Batches: order by seed and step, evaluation, workers, class weights, and unreadable examples."""
 
 import hypothesis
 import hypothesis.strategies as st
@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 from rank4class import data
 
 
-def numbered(size):
+def numbered_split(size):
     return data.Split({"image": np.arange(size, dtype=np.float32)[:, None]}, np.arange(size, dtype=np.int32))
 
 
@@ -19,9 +19,9 @@ def take(batches, count):
 
 
 @pytest.mark.parametrize(("size", "batch_size"), [(10, 4), (7, 7), (3, 5), (1, 2), (100, 8)])
-def test_every_epoch_meets_every_example_once(size, batch_size):
+def test_every_epoch_has_every_example_once(size, batch_size):
     epochs = 3
-    batches = data.training_batches(numbered(size), batch_size=batch_size, seed=0)
+    batches = data.training_batches(numbered_split(size), batch_size=batch_size, seed=0)
     seen = np.concatenate(take(batches, -(-epochs * size // batch_size)))[: epochs * size]
     for epoch in seen.reshape(epochs, size):
         assert sorted(epoch) == list(range(size))
@@ -31,8 +31,8 @@ def test_every_epoch_meets_every_example_once(size, batch_size):
 
 
 @pytest.mark.parametrize("start", [0, 1, 5, 12])
-def test_starting_at_a_step_goes_on_as_if_from_the_start(start):
-    split = numbered(10)
+def test_start_step_continues_the_same_batches(start):
+    split = numbered_split(10)
     whole = take(data.training_batches(split, batch_size=4, seed=3), 20)
     assert (
         take(data.training_batches(split, batch_size=4, seed=3, start_step=start), 20 - start)
@@ -40,46 +40,46 @@ def test_starting_at_a_step_goes_on_as_if_from_the_start(start):
     )
 
 
-def test_seeds():
+def test_seed_determines_the_order():
     def order(seed):
-        return take(data.training_batches(numbered(50), batch_size=50, seed=seed), 1)
+        return take(data.training_batches(numbered_split(50), batch_size=50, seed=seed), 1)
 
     assert order(1) == order(1)
     assert order(1) != order(2)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 7])
-def test_an_epoch_is_a_uniform_permutation(seed):
+def test_epochs_are_uniform_permutations(seed):
     size, epochs = 20, 400
-    batches = data.training_batches(numbered(size), batch_size=size, seed=seed)
+    batches = data.training_batches(numbered_split(size), batch_size=size, seed=seed)
     orders = np.array(take(batches, epochs))
     assert len(np.unique(orders, axis=0)) == epochs
     # Every example is at every position equally often: chi-square with 19 * 19 degrees of freedom.
-    counts = np.array([np.bincount(orders[:, place], minlength=size) for place in range(size)])
+    counts = np.array([np.bincount(orders[:, position], minlength=size) for position in range(size)])
     chi_square = np.sum((counts - epochs / size) ** 2) / (epochs / size)
     degrees = (size - 1) ** 2
     assert abs(chi_square - degrees) < 4 * np.sqrt(2 * degrees)
 
 
 @pytest.mark.nightly
-def test_seeds_and_epochs_far_apart_have_orders_of_their_own():
+def test_distant_seeds_and_epochs_have_different_orders():
     def order(seed, epoch):
         return tuple(
-            take(data.training_batches(numbered(50), batch_size=50, seed=seed, start_step=epoch), 1)[0]
+            take(data.training_batches(numbered_split(50), batch_size=50, seed=seed, start_step=epoch), 1)[0]
         )
 
     assert len({order(seed, epoch) for seed in (3, 259, 65539) for epoch in (0, 1, 256)}) == 9
 
 
-def test_features_labels_and_weights_stay_together():
-    for features, labels, weights in data.training_batches(numbered(10), batch_size=4, seed=0).take(5):
+def test_features_labels_and_weights_correspond():
+    for features, labels, weights in data.training_batches(numbered_split(10), batch_size=4, seed=0).take(5):
         np.testing.assert_array_equal(features["image"][:, 0], labels)
         np.testing.assert_array_equal(weights, np.ones(4))
 
 
 @pytest.mark.parametrize(("size", "batch_size"), [(10, 4), (8, 4), (1, 4), (3, 4)])
 def test_evaluation_counts_every_example_once(size, batch_size):
-    batches = list(data.evaluation_batches(numbered(size), batch_size=batch_size))
+    batches = list(data.evaluation_batches(numbered_split(size), batch_size=batch_size))
     assert all(labels.shape == [batch_size] for _, labels, _ in batches)
     counted = np.concatenate([labels.numpy()[weights.numpy() == 1.0] for _, labels, weights in batches])
     np.testing.assert_array_equal(counted, np.arange(size))
@@ -88,7 +88,7 @@ def test_evaluation_counts_every_example_once(size, batch_size):
 
 def test_preprocess_runs_on_batches():
     batches = data.training_batches(
-        numbered(6),
+        numbered_split(6),
         batch_size=3,
         seed=0,
         preprocess=lambda features, seeds: {"image": features["image"] * 2.0},
@@ -104,7 +104,7 @@ CASES = {
     "seed": st.integers(0, 2**31),
     "start": st.integers(0, 50),
 }
-# A case takes a tenth of a second: to shrink the one that fails would take minutes.
+# A case takes a tenth of a second, so shrinking a failure would take minutes.
 few = hypothesis.settings(
     max_examples=15, deadline=None, derandomize=True, phases=[hypothesis.Phase.generate]
 )
@@ -118,8 +118,8 @@ def with_seeds(features, seeds):
     return {**features, "seeds": seeds}
 
 
-def joined(workers_batches, replicas, steps):
-    """Puts the workers' batches of each step together, replica by replica."""
+def join(workers_batches, replicas, steps):
+    """Concatenates the workers' batches of each step, in the order of replicas."""
     streams = [list(batches.take(steps * replicas // len(workers_batches))) for batches in workers_batches]
     count = replicas // len(streams)
     return [
@@ -131,15 +131,15 @@ def joined(workers_batches, replicas, steps):
     ]
 
 
-def assert_equal_batches(left, right):
-    for one, other in zip(left, right, strict=True):
-        tf.nest.map_structure(np.testing.assert_array_equal, one, other)
+def assert_equal_batches(actual, expected):
+    for actual_batch, expected_batch in zip(actual, expected, strict=True):
+        tf.nest.map_structure(np.testing.assert_array_equal, actual_batch, expected_batch)
 
 
 @pytest.mark.nightly
 @few
 @hypothesis.given(workers=st.sampled_from([1, 2]), **CASES)
-def test_workers_together_have_the_batches_of_one(workers, size, replicas, per_replica, seed, start):
+def test_workers_have_the_batches_of_one_worker(workers, size, replicas, per_replica, seed, start):
     hypothesis.assume(replicas % workers == 0)
     options = {
         "batch_size": replicas * per_replica,
@@ -148,36 +148,36 @@ def test_workers_together_have_the_batches_of_one(workers, size, replicas, per_r
         "preprocess": with_seeds,
         "class_weights": np.arange(size) + 0.5,
     }
-    alone = list(data.training_batches(numbered(size), **options).take(3))
+    expected_batches = list(data.training_batches(numbered_split(size), **options).take(3))
     parts = [
-        data.training_batches(numbered(size), **options, context=context)
+        data.training_batches(numbered_split(size), **options, context=context)
         for context in contexts(workers, replicas)
     ]
-    assert_equal_batches(joined(parts, replicas, 3), alone)
+    assert_equal_batches(join(parts, replicas, 3), expected_batches)
 
 
 @pytest.mark.nightly
 @few
 @hypothesis.given(workers=st.sampled_from([1, 2]), **CASES)
-def test_workers_together_evaluate_as_one(workers, size, replicas, per_replica, seed, start):
+def test_workers_have_the_evaluation_batches_of_one_worker(workers, size, replicas, per_replica, seed, start):
     hypothesis.assume(replicas % workers == 0)
     batch_size = replicas * per_replica
-    alone = list(data.evaluation_batches(numbered(size), batch_size=batch_size))
+    expected_batches = list(data.evaluation_batches(numbered_split(size), batch_size=batch_size))
     parts = [
-        data.evaluation_batches(numbered(size), batch_size=batch_size, context=context)
+        data.evaluation_batches(numbered_split(size), batch_size=batch_size, context=context)
         for context in contexts(workers, replicas)
     ]
-    assert_equal_batches(joined(parts, replicas, len(alone)), alone)
+    assert_equal_batches(join(parts, replicas, len(expected_batches)), expected_batches)
 
 
 @pytest.mark.nightly
 @few
 @hypothesis.given(**CASES)
-def test_resumed_at_any_step_the_same_batches_follow(size, replicas, per_replica, seed, start):
-    """And no two examples of them share a seed."""
+def test_start_step_at_random(size, replicas, per_replica, seed, start):
+    """The batches after a restart are the same, and all examples have different seeds."""
     options = {"batch_size": replicas * per_replica, "seed": seed, "preprocess": with_seeds}
-    whole = list(data.training_batches(numbered(size), **options).take(start + 2))
-    rest = list(data.training_batches(numbered(size), **options, start_step=start).take(2))
+    whole = list(data.training_batches(numbered_split(size), **options).take(start + 2))
+    rest = list(data.training_batches(numbered_split(size), **options, start_step=start).take(2))
     assert_equal_batches(rest, whole[start:])
     seeds = np.concatenate([features["seeds"] for features, _, _ in whole])
     assert len(np.unique(seeds, axis=0)) == len(seeds)
@@ -187,26 +187,26 @@ def test_resumed_at_any_step_the_same_batches_follow(size, replicas, per_replica
         np.testing.assert_array_equal(labels, expected)
 
 
-def test_replicas_of_a_strategy_get_the_batches_of_one(mirrored):
+def test_replicas_of_a_strategy_have_the_batches_of_one_worker(mirrored):
     strategy = mirrored
-    alone = list(data.training_batches(numbered(10), batch_size=4, seed=1).take(5))
+    expected_batches = list(data.training_batches(numbered_split(10), batch_size=4, seed=1).take(5))
     batches = strategy.distribute_datasets_from_function(
-        lambda context: data.training_batches(numbered(10), batch_size=4, seed=1, context=context)
+        lambda context: data.training_batches(numbered_split(10), batch_size=4, seed=1, context=context)
     )
     iterator = iter(batches)
-    for expected in alone:
-        together = tf.nest.map_structure(
+    for expected in expected_batches:
+        actual = tf.nest.map_structure(
             lambda value: np.concatenate(strategy.experimental_local_results(value)), next(iterator)
         )
-        tf.nest.map_structure(np.testing.assert_array_equal, together, expected)
+        tf.nest.map_structure(np.testing.assert_array_equal, actual, expected)
 
 
-def test_replicas_have_to_divide_the_batch():
+def test_batch_size_not_divisible_by_replicas():
     with pytest.raises(ValueError, match="batch_size=6: not divisible by 4 replicas"):
-        data.training_batches(numbered(9), batch_size=6, seed=0, context=contexts(2, 4)[0])
+        data.training_batches(numbered_split(9), batch_size=6, seed=0, context=contexts(2, 4)[0])
 
 
-def test_class_weights_weigh_examples():
+def test_class_weights():
     split = data.Split({"image": np.zeros([6, 1], np.float32)}, np.array([0, 1, 2, 0, 1, 2], np.int32))
     batches = data.training_batches(split, batch_size=6, seed=0, class_weights=[0.5, 0.0, 2.0])
     for _, labels, weights in batches.take(2):
@@ -215,8 +215,8 @@ def test_class_weights_weigh_examples():
         np.testing.assert_array_equal(weights, np.ones(6))
 
 
-def sparse(size, classes=6):
-    """Returns a split of graded labels and exclusions, the second example with none, and both dense."""
+def sparse_split(size, classes=6):
+    """Returns a split with graded labels and exclusions, and both as dense arrays. Example 1 has no label."""
     rng = np.random.default_rng(size)
     dense = (rng.integers(-3, 4, size=[size, classes]).clip(0) / 2).astype(np.float32)
     dense[1:2] = 0.0
@@ -225,7 +225,7 @@ def sparse(size, classes=6):
     return split, dense, excluded
 
 
-def assert_are_those(batches, dense, excluded):
+def assert_labels_and_exclusions(batches, dense, excluded):
     for features, labels, _ in batches:
         assert labels.shape == [len(features["id"]), dense.shape[1]]
         assert (labels.dtype, features["excluded"].dtype) == (tf.float32, tf.bool)
@@ -234,21 +234,21 @@ def assert_are_those(batches, dense, excluded):
 
 
 @pytest.mark.parametrize(("size", "batch_size"), [(10, 4), (8, 4), (1, 4), (3, 4), (2, 1)])
-def test_sparse_labels_come_out_dense(size, batch_size):
-    split, dense, excluded = sparse(size)
+def test_batches_of_sparse_labels_are_dense(size, batch_size):
+    split, dense, excluded = sparse_split(size)
     batches = data.evaluation_batches(split, batch_size=batch_size)
     assert [spec.shape for spec in (batches.element_spec[1], batches.element_spec[0]["excluded"])] == [
         [batch_size, 6]
     ] * 2
-    assert_are_those(batches, dense, excluded)
+    assert_labels_and_exclusions(batches, dense, excluded)
     weights = np.concatenate([weights for _, _, weights in batches])
     assert weights.tolist() == [1.0] * size + [0.0] * (-size % batch_size)
     training = data.training_batches(split, batch_size=batch_size, seed=0, start_step=1)
     assert training.element_spec[1].shape == [batch_size, 6]
-    assert_are_those(training.take(5), dense, excluded)
+    assert_labels_and_exclusions(training.take(5), dense, excluded)
 
 
-def test_no_label_at_all():
+def test_examples_without_labels():
     split = data.Split({"id": np.arange(3)}, csr_array((3, 4), dtype=np.float32))
     for _, labels, _ in data.evaluation_batches(split, batch_size=2):
         np.testing.assert_array_equal(labels, np.zeros([2, 4]))
@@ -256,20 +256,20 @@ def test_no_label_at_all():
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("workers", [1, 2])
-def test_workers_together_have_the_sparse_labels_of_one(workers):
-    split, dense, excluded = sparse(11)
+def test_workers_have_the_sparse_labels_of_one_worker(workers):
+    split, dense, excluded = sparse_split(11)
     parts = [data.training_batches(split, batch_size=8, seed=0, context=c) for c in contexts(workers, 4)]
-    alone = data.training_batches(split, batch_size=8, seed=0)
-    assert_equal_batches(joined(parts, 4, 3), list(alone.take(3)))
+    expected_batches = data.training_batches(split, batch_size=8, seed=0)
+    assert_equal_batches(join(parts, 4, 3), list(expected_batches.take(3)))
     parts = [data.evaluation_batches(split, batch_size=8, context=c) for c in contexts(workers, 4)]
     assert parts[0].element_spec[1].shape == [2, 6]
-    alone = list(data.evaluation_batches(split, batch_size=8))
-    assert_equal_batches(joined(parts, 4, 2), alone)
-    assert_are_those(alone, dense, excluded)
+    expected_batches = list(data.evaluation_batches(split, batch_size=8))
+    assert_equal_batches(join(parts, 4, 2), expected_batches)
+    assert_labels_and_exclusions(expected_batches, dense, excluded)
 
 
 def test_preprocess_does_not_get_exclusions():
-    split, _, excluded = sparse(4)
+    split, _, excluded = sparse_split(4)
     batches = data.evaluation_batches(
         split, batch_size=4, preprocess=lambda features: {"names": ",".join(features), **features}
     )
@@ -278,28 +278,28 @@ def test_preprocess_does_not_get_exclusions():
     np.testing.assert_array_equal(features["excluded"], excluded)
 
 
-def refuse_sevens(features):
+def raise_on_seven(features):
     with tf.control_dependencies([tf.debugging.assert_none_equal(features["image"], 7.0, message="a seven")]):
         return {"image": tf.identity(features["image"])}
 
 
 @pytest.mark.parametrize("origins", [None, np.array([f"row {i}" for i in range(10)], object)])
-def test_an_example_that_cannot_be_read_is_named(origins):
-    split = data.Split(numbered(10).features, numbered(10).labels, origins)
+def test_unreadable_example_is_named(origins):
+    split = data.Split(numbered_split(10).features, numbered_split(10).labels, origins)
     name = "example 7" if origins is None else "row 7"
-    batches = data.evaluation_batches(split, batch_size=4, preprocess=refuse_sevens)
+    batches = data.evaluation_batches(split, batch_size=4, preprocess=raise_on_seven)
     batches = iter(
-        data.ErrorReportingIterator(batches, split, lambda n: range(4 * n, 4 * n + 4), refuse_sevens)
+        data.ErrorReportingIterator(batches, split, lambda n: range(4 * n, 4 * n + 4), raise_on_seven)
     )
     np.testing.assert_array_equal(next(batches)[1], [0, 1, 2, 3])
     with pytest.raises(ValueError, match=f"{name} cannot be read: .*a seven"):
         next(batches)
-    [(index, message)] = data.unreadable(split, refuse_sevens)
+    [(index, message)] = data.unreadable(split, raise_on_seven)
     assert index == 7
     assert message.startswith(f"{name} cannot be read")
 
 
-def test_readable_batches_pass_unchanged():
-    batches = data.evaluation_batches(numbered(10), batch_size=4)
-    assert_equal_batches(data.ErrorReportingIterator(batches, numbered(10), None, None), batches)
-    assert list(data.unreadable(numbered(6), refuse_sevens)) == []
+def test_error_reporting_iterator_does_not_change_batches():
+    batches = data.evaluation_batches(numbered_split(10), batch_size=4)
+    assert_equal_batches(data.ErrorReportingIterator(batches, numbered_split(10), None, None), batches)
+    assert list(data.unreadable(numbered_split(6), raise_on_seven)) == []

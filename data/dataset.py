@@ -216,7 +216,7 @@ def _checked_count(name, fraction, total, labels):
     """Returns the number of examples to draw for a split from examples with these labels."""
     count, num_classes = round(fraction * total), len(np.unique(labels))
     if not num_classes:
-        raise ValueError(f"data.path: no class has three examples, to draw a {name} split. Give the split.")
+        raise ValueError(f"data.path: a {name} split requires a class with three examples. Give the split.")
     problem = f"data.{name}_fraction={fraction}: {count} of {total} examples, too"
     if count < num_classes:
         raise ValueError(
@@ -237,7 +237,7 @@ def draw_together(
 
     Args:
       split, fractions, seed: see `draw`.
-      first: int `[N]`, the index of the first copy of each example, or its own.
+      first: int `[N]`, the index of the first copy of each example, which may be the example itself.
     """
     originals = np.unique(first)
     parts = draw(Split({"index": originals}, split.labels[originals]), fractions, seed=seed)
@@ -306,7 +306,7 @@ def _parts(relevant, fractions, seed):
 
 
 def _ends(fractions, total, free):
-    """Returns the end of each split among the pairs that are free to be drawn."""
+    """Returns the end of each split among the pairs that can be drawn."""
     cumulative = np.cumsum(list(fractions.values()))
     if cumulative[-1] >= 1.0:
         fields = " and ".join(f"data.{name}_fraction={value}" for name, value in fractions.items())
@@ -315,8 +315,8 @@ def _ends(fractions, total, free):
     for name, count in zip(fractions, np.diff(ends, prepend=0), strict=True):
         if not count:
             raise ValueError(
-                f"data.{name}_fraction={fractions[name]}: none of {total:,} pairs, {free:,} of which are "
-                "free to be drawn. Raise it, or give more pairs."
+                f"data.{name}_fraction={fractions[name]}: none of {total:,} pairs, of which {free:,} can "
+                "be drawn. Raise it, or give more pairs."
             )
     return ends
 

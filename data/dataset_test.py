@@ -1,4 +1,4 @@
-"""Splits: random draws, and labels and arrays that are refused."""
+"""Splits: random draws, selection, and invalid labels and arrays."""
 
 import re
 
@@ -14,7 +14,7 @@ from rank4class import data
 few = hypothesis.settings(max_examples=50, deadline=None, derandomize=True)
 
 
-def test_labels_outside_the_classes_are_refused():
+def test_labels_outside_the_class_ids():
     split = data.Split({"image": np.zeros([3, 1])}, np.array([0, 2, 1]))
     with pytest.raises(
         ValueError, match=r"example 1: label 2 in the test split is outside the class ids 0\.\.1"
@@ -22,13 +22,13 @@ def test_labels_outside_the_classes_are_refused():
         data.Dataset(("a", "b"), {"test": split})
 
 
-def test_origins_are_in_the_message():
+def test_errors_name_the_origin():
     split = data.Split({"image": np.zeros([2, 1])}, np.array([0, -1]), np.array(["a:1", "a:2"], object))
     with pytest.raises(ValueError, match="a:2: label -1 in the test split"):
         data.Dataset(("a", "b"), {"test": split})
 
 
-def test_classes_without_a_training_example_are_named(caplog):
+def test_warns_of_classes_without_a_training_example(caplog):
     split = data.Split({"image": np.zeros([2, 1])}, np.array([0, 3]))
     data.Dataset(tuple("abcd"), {"train": split, "test": split})
     assert "no training example of: b, c" in caplog.text
@@ -37,7 +37,7 @@ def test_classes_without_a_training_example_are_named(caplog):
     assert caplog.text.strip().endswith("1, 2, 4, 5, 6, 7, 8, 9, 10, 11 and 8 more")
 
 
-def test_examples_of_several_classes_are_counted_in_each():
+def test_class_counts_of_multi_label_examples():
     split = data.Split({}, csr_array(np.array([[1, 0, 1], [0, 0, 0.5]], np.float32)))
     assert split.multi_label
     assert len(split) == 2
@@ -46,7 +46,7 @@ def test_examples_of_several_classes_are_counted_in_each():
 
 RAGGED = [[0, 1], [2]]
 CSR = csr_array(np.eye(2, 3, dtype=np.float32))
-NOT_SPLITS = {
+INVALID_SPLITS = {
     "labels: a list is not an array. Give numpy.array": {"labels": RAGGED},
     "labels: a list is not an array": {"labels": [0, 1]},
     "labels: a tuple is not an array": {"labels": (0, 1)},
@@ -67,19 +67,19 @@ NOT_SPLITS = {
 }
 
 
-@pytest.mark.parametrize("message", NOT_SPLITS)
-def test_arrays_that_are_no_split_are_refused(message):
-    fields = {"features": {}, "labels": np.array([0, 1]), **NOT_SPLITS[message]}
+@pytest.mark.parametrize("message", INVALID_SPLITS)
+def test_invalid_splits(message):
+    fields = {"features": {}, "labels": np.array([0, 1]), **INVALID_SPLITS[message]}
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         data.Split(**fields)
 
 
-def test_labels_of_another_number_of_classes_are_refused():
+def test_wrong_number_of_classes():
     with pytest.raises(ValueError, match="labels: 3 classes in the test split, but 2 class_names"):
         data.Dataset(("a", "b"), {"test": data.Split({}, CSR)})
 
 
-def test_dense_labels_are_refused():
+def test_dense_labels_are_rejected():
     with pytest.raises(ValueError, match=r"labels: shape \(2, 3\) is dense. Give scipy.sparse.csr_a"):
         data.Split({}, np.eye(2, 3, dtype=np.float32))
 
@@ -91,25 +91,25 @@ def examples(labels):
     )
 
 
-def test_selected_examples_stay_together():
-    chosen = examples([0, 1, 2, 1]).select(np.array([False, True, False, True]))
-    assert chosen.features["image"].tolist() == [1, 3]
-    assert chosen.labels.tolist() == [1, 1]
-    assert [chosen.origin(i) for i in range(2)] == ["row 1", "row 3"]
+def test_select():
+    selected = examples([0, 1, 2, 1]).select(np.array([False, True, False, True]))
+    assert selected.features["image"].tolist() == [1, 3]
+    assert selected.labels.tolist() == [1, 1]
+    assert [selected.origin(i) for i in range(2)] == ["row 1", "row 3"]
 
 
-def test_exclusions_follow_their_examples():
+def test_select_with_exclusions():
     labels, excluded = csr_array(np.eye(3, 4, dtype=np.float32)), csr_array(np.eye(3, 4, 1, bool))
     split = data.Split({"id": np.arange(3)}, labels, None, excluded)
-    for places in ([2, 0], np.array([True, False, True]), [1], []):
-        chosen = split.select(places)
-        assert len(chosen) == len(chosen.features["id"])
-        np.testing.assert_array_equal(chosen.labels.toarray(), labels.toarray()[places])
-        np.testing.assert_array_equal(chosen.excluded.toarray(), excluded.toarray()[places])
+    for indices in ([2, 0], np.array([True, False, True]), [1], []):
+        selected = split.select(indices)
+        assert len(selected) == len(selected.features["id"])
+        np.testing.assert_array_equal(selected.labels.toarray(), labels.toarray()[indices])
+        np.testing.assert_array_equal(selected.excluded.toarray(), excluded.toarray()[indices])
     assert examples([0, 1]).select([0]).excluded is None
 
 
-def test_a_label_that_is_excluded_is_refused():
+def test_excluded_labels_are_rejected():
     labels, excluded = np.eye(3, dtype=np.float32), np.zeros([3, 3], bool)
     excluded[2, 1:] = True
     origins = np.array(["user 4", "user 5", "user 9"], object)
@@ -123,20 +123,23 @@ def test_a_label_that_is_excluded_is_refused():
 @few
 @hypothesis.given(
     counts=st.lists(st.integers(0, 12), min_size=1, max_size=30).filter(lambda counts: sum(counts) >= 10),
-    shares=st.tuples(st.floats(0.01, 0.49), st.floats(0.01, 0.49)),
+    fractions=st.tuples(st.floats(0.01, 0.49), st.floats(0.01, 0.49)),
     seed=st.integers(0, 1000),
 )
-def test_drawn_pairs_are_shared_out(counts, shares, seed):
+def test_pairs_are_drawn_in_the_requested_fractions(counts, fractions, seed):
     rng = np.random.default_rng(seed)
     dense = np.zeros([len(counts), 15], np.float32)
     for row, count in zip(dense, counts, strict=True):
         row[rng.choice(15, count, replace=False)] = rng.integers(1, 4, size=count)  # graded
-    shares = dict(zip(("validation", "test"), shares, strict=True))
+    fractions = dict(zip(("validation", "test"), fractions, strict=True))
     origins = np.array([f"user {i}" for i in range(len(counts))], object)
-    free = sum(max(0, count - 1) for count in counts)  # each instance keeps one for training
-    wanted = {name: share * min(sum(counts), free / sum(shares.values())) for name, share in shares.items()}
-    hypothesis.assume(min(wanted.values()) >= 1)
-    splits = data.draw_pairs(csr_array(dense), shares, seed=seed, origins=origins)
+    available = sum(max(0, count - 1) for count in counts)  # each instance has one for training
+    expected = {
+        name: fraction * min(sum(counts), available / sum(fractions.values()))
+        for name, fraction in fractions.items()
+    }
+    hypothesis.assume(min(expected.values()) >= 1)
+    splits = data.draw_pairs(csr_array(dense), fractions, seed=seed, origins=origins)
     assert list(splits) == ["train", "validation", "test"]
     before = np.zeros_like(dense)
     for name, split in splits.items():
@@ -152,12 +155,12 @@ def test_drawn_pairs_are_shared_out(counts, shares, seed):
             assert ids.tolist() == [i for i, count in enumerate(counts) if count]
         else:
             np.testing.assert_array_equal(split.excluded.toarray(), before[ids] > 0)
-            assert abs(split.labels.nnz - wanted[name]) <= 1
+            assert abs(split.labels.nnz - expected[name]) <= 1
         before += labels
     np.testing.assert_array_equal(before, dense)
 
 
-def test_another_seed_draws_other_pairs():
+def test_seed_determines_the_pairs():
     relevant = csr_array(np.ones([20, 10], np.float32))
     first, again, other = (data.draw_pairs(relevant, {"test": 0.3}, seed=seed)["test"] for seed in (0, 0, 1))
     assert (first.labels != again.labels).nnz == 0
@@ -176,7 +179,7 @@ def test_pairs_are_drawn_uniformly():
 
 
 @pytest.mark.parametrize(
-    ("shares", "message"),
+    ("fractions", "message"),
     [
         (
             {"validation": 0.5, "test": 0.5},
@@ -184,14 +187,13 @@ def test_pairs_are_drawn_uniformly():
         ),
         (
             {"validation": 0.5, "test": 0.1},
-            "data.test_fraction=0.1: none of 4 pairs, 2 of which are free to be drawn. Raise it, or give "
-            "more pairs.",
+            "data.test_fraction=0.1: none of 4 pairs, of which 2 can be drawn. Raise it, or give more pairs.",
         ),
     ],
 )
-def test_pairs_that_cannot_be_drawn(shares, message):
+def test_too_few_pairs_to_draw(fractions, message):
     with pytest.raises(ValueError, match=f"^{message}"):
-        data.draw_pairs(csr_array(np.ones([2, 2], np.float32)), shares, seed=0)
+        data.draw_pairs(csr_array(np.ones([2, 2], np.float32)), fractions, seed=0)
 
 
 @few
@@ -199,30 +201,30 @@ def test_pairs_that_cannot_be_drawn(shares, message):
     counts=st.lists(st.integers(0, 40), min_size=2, max_size=6).filter(lambda counts: sum(counts) >= 40),
     seed=st.integers(0, 1000),
 )
-def test_drawn_splits_share_out_every_class(counts, seed):
+def test_drawn_splits_are_stratified(counts, seed):
     split = examples(np.repeat(np.arange(len(counts)), counts))
-    shares = {"test": 0.25, "validation": 0.25}
-    parts = data.draw(split, shares, seed=seed)
-    places = np.concatenate([part.features["image"] for part in parts.values()])
-    assert sorted(places) == list(range(len(split)))
-    for name, share in shares.items():
+    fractions = {"test": 0.25, "validation": 0.25}
+    parts = data.draw(split, fractions, seed=seed)
+    indices = np.concatenate([part.features["image"] for part in parts.values()])
+    assert sorted(indices) == list(range(len(split)))
+    for name, fraction in fractions.items():
         actual = parts[name].class_counts(len(counts))
         for count, part in zip(counts, actual, strict=True):
-            assert abs(part - share * count) <= (2 if count >= 3 else share * count)
+            assert abs(part - fraction * count) <= (2 if count >= 3 else fraction * count)
     assert (parts["train"].class_counts(len(counts)) > 0).tolist() == [count > 0 for count in counts]
-    again = data.draw(split, shares, seed=seed)
+    again = data.draw(split, fractions, seed=seed)
     for name, part in parts.items():
         np.testing.assert_array_equal(part.features["image"], again[name].features["image"])
 
 
-def test_another_seed_draws_others():
+def test_seed_determines_the_splits():
     split = examples([0, 1] * 50)
     tests = [data.draw(split, {"test": 0.2}, seed=seed)["test"].features["image"] for seed in (0, 1)]
     assert tests[0].tolist() != tests[1].tolist()
 
 
-def test_too_few_examples_to_draw_from():
-    for labels, share, message in (
+def test_too_few_examples_to_draw():
+    for labels, fraction, message in (
         (
             np.repeat(np.arange(12), [*[9] * 11, 1]),
             0.1,
@@ -236,14 +238,14 @@ def test_too_few_examples_to_draw_from():
             "training. Lower it",
         ),
         ([0] * 4 + [1, 1, 2, 2, 3, 3], 0.4, "data.test_fraction=0.4: 4 of 10 examples, too many"),
-        ([0, 1, 2, 0], 0.1, "no class has three examples, to draw a test split. Give the split"),
+        ([0, 1, 2, 0], 0.1, "a test split requires a class with three examples. Give the split"),
     ):
         with pytest.raises(ValueError, match=message):
-            data.draw(examples(labels), {"test": share}, seed=0)
+            data.draw(examples(labels), {"test": fraction}, seed=0)
 
 
-def test_a_class_of_which_one_example_is_left_stays_in_training():
-    shares = {"validation": 0.5, "test": 0.25}
+def test_last_example_of_a_class_remains_in_training():
+    fractions = {"validation": 0.5, "test": 0.25}
     for seed in range(9):
-        parts = data.draw(examples([0] * 3 + [1] * 9), shares, seed=seed)
+        parts = data.draw(examples([0] * 3 + [1] * 9), fractions, seed=seed)
         assert parts["train"].class_counts(2).all()

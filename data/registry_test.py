@@ -1,4 +1,4 @@
-"""Every registered dataset: its file, its annotations and the ranges of its options."""
+"""Registered datasets: files, annotations, and ranges of options."""
 
 import inspect
 import math
@@ -36,7 +36,7 @@ def test_unknown_names_and_options():
         data.get("digits", path="x")
 
 
-def test_every_file_registers_the_dataset_of_its_name():
+def test_files_register_the_dataset_of_their_name():
     folder = pathlib.Path(__file__).parent / "datasets"
     stems = {path.stem for path in folder.glob("*.py")}
     names = {stem for stem in stems if not stem.endswith(("_test", "_builder"))} - {"__init__"}
@@ -56,8 +56,10 @@ def test_options_have_plain_types(name, option):
     ("name", "option", "value"),
     [(name, option, value) for name, option in OPTIONS for value in OUT_OF_RANGE.get(option, ())],
 )
-def test_values_out_of_range_are_refused(name, option, value):
+def test_values_out_of_range(name, option, value):
     parameters = inspect.signature(data.DATASETS[name]).parameters.values()
-    required = {each.name: "nowhere" for each in parameters if each.default is inspect.Parameter.empty}
+    required = {
+        parameter.name: "nowhere" for parameter in parameters if parameter.default is inspect.Parameter.empty
+    }
     with pytest.raises(ValueError, match=rf"^data\.{option}={value!r}: .+\. [A-Z].+\.$"):
         data.get(name, **required, **{option: value})

@@ -1,4 +1,4 @@
-"""Class encoders: gradients, saving in a rank model, XLA, half precision, and written-out values."""
+"""Class encoders: gradients, saving in a rank model, XLA, half precision, and values by hand."""
 
 import numpy as np
 import pytest
@@ -37,11 +37,11 @@ MAKERS = {
 
 
 def test_every_class_encoder_has_a_case():
-    assert set(MAKERS) == {*registry.CLASS_ENCODERS, "attention"}  # which is built on another one
+    assert set(MAKERS) == {*registry.CLASS_ENCODERS, "attention"}  # a wrapper of another class encoder
 
 
 def rank_model(name):
-    """Returns a rank model with a class encoder and its features; only `text` needs an encoder of texts."""
+    """Returns a rank model with a class encoder. Only `text` requires a text encoder."""
     encoder = bert() if name == "text" else encoders.Identity(D)
     return models.RankModel(encoder, MAKERS[name](), models.get("interaction", "dot"), num_classes=N)
 
@@ -60,7 +60,7 @@ class TestEveryClassEncoder:
         labels = np.arange(12) % N
         model.compile("adam", loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         history = model.fit(features, labels, epochs=30, verbose=0).history["loss"]
-        assert np.mean(history[-5:]) < history[0]  # dropout makes the loss uneven
+        assert np.mean(history[-5:]) < history[0]  # dropout makes the loss noisy
         scores = model.predict(features, verbose=0)
         assert scores.shape == (12, N)
         model.save(tmp_path / "model.keras")
@@ -101,7 +101,7 @@ class TestEveryClassEncoder:
         assert np.isfinite(half).all()
 
 
-def test_texts_are_encoded_by_the_instance_encoder():
+def test_text_uses_the_instance_encoder():
     model = rank_model("text")
     features = tokens(3)
     h, c = model.encoder(features), model.encoder({k: tf.constant(v) for k, v in tokens(N, seed=1).items()})
@@ -109,7 +109,7 @@ def test_texts_are_encoded_by_the_instance_encoder():
     assert model.class_encoder.trainable_variables == []
 
 
-def test_frozen_texts_are_initialized_to_their_vectors():
+def test_frozen_text_returns_its_vectors():
     encoder = MAKERS["frozen_text"]()
     np.testing.assert_array_equal(encoder(tf.range(N)), VECTORS)
     assert [v.name.rsplit("/", 1)[-1] for v in encoder.trainable_variables] == ["kernel:0"]
@@ -117,7 +117,7 @@ def test_frozen_texts_are_initialized_to_their_vectors():
     assert wider(tf.range(N)).shape == [N, 3]
 
 
-def test_attention_is_equivariant_and_mixes_the_classes():
+def test_attention_is_equivariant_and_mixes_classes():
     attention = class_encoders.Attention(
         base=class_encoders.FrozenText(shape=[N, D], width=D, vectors=VECTORS),
         width=D,
@@ -127,7 +127,7 @@ def test_attention_is_equivariant_and_mixes_the_classes():
     order = [3, 1, 4, 0, 2]
     attention.base.vectors.assign(VECTORS[order])
     np.testing.assert_allclose(attention(tf.range(N)), c.numpy()[order], rtol=1e-5, atol=1e-5)
-    attention.base.vectors.assign(1000.0 * VECTORS)  # the update of a vector does not grow with it
+    attention.base.vectors.assign(1000.0 * VECTORS)  # the update does not scale with the vectors
     np.testing.assert_allclose(attention(tf.range(N)), 1000.0 * VECTORS, atol=20.0)
     changed = VECTORS.copy()
     changed[0, :3] += 1.0
@@ -137,7 +137,7 @@ def test_attention_is_equivariant_and_mixes_the_classes():
         class_encoders.Attention(attention.base, width=D, num_heads=3)
 
 
-def test_a_model_that_was_never_called_cannot_be_saved(tmp_path):
+def test_saving_requires_a_call(tmp_path):
     with pytest.raises(
         ValueError, match="this RankModel has no weights to save yet. Call it on features first"
     ):

@@ -1,4 +1,4 @@
-"""Count priors: written-out distributions, saving in a rank model, and invalid options."""
+"""Count priors: distributions, saving in a rank model, and invalid options."""
 
 import numpy as np
 import pytest

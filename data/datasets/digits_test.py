@@ -6,7 +6,7 @@ import sklearn.datasets
 from rank4class import data
 
 
-def test_digits_are_scikit_learns_each_in_one_split():
+def test_every_scikit_learn_digit_is_in_one_split():
     splits = data.get("digits").splits
     images = np.concatenate([split.features["image"] for split in splits.values()])
     labels = np.concatenate([split.labels for split in splits.values()])
@@ -15,7 +15,7 @@ def test_digits_are_scikit_learns_each_in_one_split():
         zip((bunch.images / 16).astype(np.float32).sum(axis=(1, 2)), bunch.target, strict=True)
     )
     for split in splits.values():
-        shares = np.bincount(split.labels) / len(split)
-        np.testing.assert_allclose(shares, np.bincount(bunch.target) / len(bunch.target), atol=0.005)
+        fractions = np.bincount(split.labels) / len(split)
+        np.testing.assert_allclose(fractions, np.bincount(bunch.target) / len(bunch.target), atol=0.005)
     assert images.min() == 0.0
     assert images.max() == 1.0

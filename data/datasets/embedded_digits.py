@@ -48,9 +48,8 @@ def embedded_digits(
     stratified.
 
     The paper does not state the size and shift of the digits, nor the training of the Boltzmann machine. With
-    this size and shift, linear scores of the pixels come close to its Table 1: top 1, 3 and 5 in 34, 65 and
-    83 percent (with the border, and up to two pixels: 24, 51 and 70). The disjoint splits are our choice
-    too.
+    this size and shift, linear scores of the pixels are near its Table 1: top 1, 3 and 5 in 34, 65 and 83
+    percent (with the border, and up to two pixels: 24, 51 and 70). The disjoint splits are our choice too.
 
     30,000 images take 2 s; a machine of 1000 units, fitted to 10,000 images, two minutes of one core. Its
     features depend on the last bits of sums: another number of threads or another kind of processor gives
@@ -65,7 +64,7 @@ def embedded_digits(
         hidden units of a restricted Boltzmann machine fitted to the training images. The last fit is cached
         for other calls in this process.
       width: hidden units of the "rbm", at least 1; None takes the paper's 1000.
-      split_seed: seed of all draws, at least 0. Each split has draws of its own.
+      split_seed: seed of all draws, at least 0. Each split has separate draws.
 
     Returns:
       A `Dataset` with the feature `image` uint8 `[N, 60, 60, 1]`; or `embedding` float32, in `[0, 1]`,
@@ -122,7 +121,7 @@ def _read_part(folder, part):
     if counts.min() < MIN_PER_CLASS:
         raise ValueError(
             f"{next(iter(hashes))}: {counts.min()} digits of class '{counts.argmin()}', fewer than "
-            f"{MIN_PER_CLASS}. Give more, as the splits share none."
+            f"{MIN_PER_CLASS}. Give more: the splits have disjoint digits."
         )
     return digits, hashes
 

@@ -1,4 +1,4 @@
-"""Embedded digits: every digit can be identified, none is in two splits, and errors are clear."""
+"""Embedded digits: labels, positions, disjoint splits, features, and errors for invalid files."""
 
 import gzip
 import os
@@ -22,9 +22,9 @@ def idx(array):
 
 
 def write_part(folder, part, brightness, whole=False, labels=None):
-    """Writes digits in MNIST's published layout, of one lit pixel at (14, 14), or lit as a whole.
+    """Writes a part in MNIST's published layout; a digit is one lit pixel at (14, 14), or lit as a whole.
 
-    By its brightness, which is a record's number and its class, a digit is known again on the canvas.
+    The brightness identifies a digit on the canvas. Modulo 10 it is the default label.
     """
     images = np.zeros([len(brightness), 28, 28])
     lit = slice(None) if whole else slice(14, 15)
@@ -36,7 +36,7 @@ def write_part(folder, part, brightness, whole=False, labels=None):
 
 @pytest.fixture
 def tiny_t10k(tmp_path):
-    """Writes a folder with the files of MNIST's test digits alone, 200 digits; returns its path."""
+    """Writes a folder with only the test files of MNIST, 200 digits; returns its path."""
     write_part(tmp_path, "t10k", range(1, 201))
     return str(tmp_path)
 
@@ -46,11 +46,11 @@ def load(path=None, num_examples=300, **options):
 
 
 def records_of(split):
-    """Returns the number of the record of each digit of each image."""
-    return [[int(one) for one in re.findall(r"(\d+)(?:,|$)", origins)] for origins in split.origins]
+    """Returns the record numbers of the digits of each image."""
+    return [[int(number) for number in re.findall(r"(\d+)(?:,|$)", origins)] for origins in split.origins]
 
 
-def test_the_digits_shown_are_those_of_the_labels(tiny_t10k):
+def test_labels_are_the_digits_shown(tiny_t10k):
     dataset = load(tiny_t10k)
     assert dataset.class_names == tuple("0123456789")
     assert {os.path.basename(path) for path in dataset.files} == set(os.listdir(tiny_t10k))
@@ -73,10 +73,10 @@ def test_counts_and_classes_are_uniform():
         np.testing.assert_allclose(split.class_counts(10) / split.labels.nnz, 0.1, atol=0.012)
 
 
-def test_places_are_those_of_a_grid_with_jitter(tiny_t10k):
+def test_positions_are_on_a_grid_with_jitter(tiny_t10k):
     images = load(tiny_t10k, num_examples=3000).splits["train"].features["image"][..., 0]
-    numbers, *at = np.nonzero(images)
-    corners = np.stack(at, axis=1) - 10
+    numbers, *positions = np.nonzero(images)
+    corners = np.stack(positions, axis=1) - 10
     assert corners.min() == 0
     assert corners.max() == 40
     grid = np.array([0, 13, 27, 40])
@@ -89,11 +89,11 @@ def test_places_are_those_of_a_grid_with_jitter(tiny_t10k):
     )
     cells = nearest @ [4, 1]
     np.testing.assert_allclose(np.bincount(cells, minlength=16) / len(cells), 1 / 16, atol=0.015)
-    taken = numbers * 16 + cells
-    assert len(np.unique(taken)) == len(taken)  # no two digits of an image in the same place
+    cells_by_image = numbers * 16 + cells
+    assert len(np.unique(cells_by_image)) == len(cells_by_image)  # one digit per cell
 
 
-def test_where_digits_overlap_the_brighter_pixel_counts(tmp_path):
+def test_overlapping_digits_show_the_brighter_pixel(tmp_path):
     write_part(tmp_path, "t10k", range(1, 201), whole=True)
     test = load(str(tmp_path)).splits["test"]
     for image, records in zip(test.features["image"], records_of(test), strict=True):
@@ -105,7 +105,7 @@ def all_records(split):
     return {record for records in records_of(split) for record in records}
 
 
-def test_no_digit_is_shown_in_two_splits(tiny_t10k):
+def test_splits_have_disjoint_digits(tiny_t10k):
     splits = load(tiny_t10k, num_examples=1000).splits
     shown = {name: all_records(split) for name, split in splits.items()}
     assert {name: len(records) for name, records in shown.items()} == {
@@ -119,7 +119,7 @@ def test_no_digit_is_shown_in_two_splits(tiny_t10k):
         assert len(set(np.bincount([record % 10 for record in records]))) == 1  # stratified
 
 
-def test_mnists_own_test_digits_are_those_of_the_test_split(tmp_path):
+def test_test_split_shows_the_test_digits_of_mnist(tmp_path):
     write_part(tmp_path, "t10k", range(151, 251))
     write_part(tmp_path, "train", range(1, 151))
     dataset = load(str(tmp_path), num_examples=1000)
@@ -132,27 +132,27 @@ def test_mnists_own_test_digits_are_those_of_the_test_split(tmp_path):
     assert {os.path.basename(path) for path in dataset.files} == set(os.listdir(tmp_path))
 
 
-def test_the_seed_decides():
+def test_split_seed_determines_the_images():
     first, again, other = (load(num_examples=20, split_seed=seed).splits for seed in (1, 1, 2))
     for name, split in first.items():
         np.testing.assert_array_equal(split.features["image"], again[name].features["image"])
         np.testing.assert_array_equal(split.labels.toarray(), again[name].labels.toarray())
         assert not np.array_equal(split.labels.toarray(), other[name].labels.toarray())
     shown = [all_records(load(split_seed=seed).splits["test"]) for seed in (1, 2)]
-    assert len(shown[0] - shown[1]) > 100  # the digits are shared out in another way, too
+    assert len(shown[0] - shown[1]) > 100  # the digits are split differently, too
 
 
-def test_a_split_does_not_depend_on_the_others(monkeypatch):
+def test_splits_are_independent(monkeypatch):
     splits = load(num_examples=20).splits
     compose = embedded_digits._compose
 
-    def of_more(rng, digits, size, multi_label):
+    def compose_one_more(rng, digits, size, multi_label):
         return compose(rng, digits, size if digits is test else size + 1, multi_label)
 
     digits, _ = embedded_digits._from_sklearn(0)
     test = digits["test"]
     monkeypatch.setattr(embedded_digits, "_from_sklearn", lambda seed: (digits, {}))
-    monkeypatch.setattr(embedded_digits, "_compose", of_more)
+    monkeypatch.setattr(embedded_digits, "_compose", compose_one_more)
     changed = load(num_examples=20).splits
     assert [len(split) for split in changed.values()] == [21, 21, 20]
     np.testing.assert_array_equal(changed["test"].features["image"], splits["test"].features["image"])
@@ -160,31 +160,31 @@ def test_a_split_does_not_depend_on_the_others(monkeypatch):
     assert labels[0] != labels[1] != labels[2] != labels[0]
 
 
-def test_a_single_label_is_any_of_the_digits_shown():
-    several, one = (load(num_examples=4000, multi_label=multi_label).splits for multi_label in (True, False))
-    for name, split in one.items():
+def test_single_label_is_one_of_the_digits_shown():
+    multi, single = (load(num_examples=4000, multi_label=multi_label).splits for multi_label in (True, False))
+    for name, split in single.items():
         assert split.labels.dtype == np.int32
-        np.testing.assert_array_equal(split.features["image"], several[name].features["image"])
-        shown = several[name].labels.toarray()
+        np.testing.assert_array_equal(split.features["image"], multi[name].features["image"])
+        shown = multi[name].labels.toarray()
         assert shown[np.arange(4000), split.labels].all()
-        of_four = shown.sum(axis=1) == 4
-        rank = np.cumsum(shown, axis=1)[np.arange(4000), split.labels][of_four].astype(int) - 1
-        np.testing.assert_allclose(np.bincount(rank) / of_four.sum(), 0.25, atol=0.06)
+        has_four = shown.sum(axis=1) == 4
+        rank = np.cumsum(shown, axis=1)[np.arange(4000), split.labels][has_four].astype(int) - 1
+        np.testing.assert_allclose(np.bincount(rank) / has_four.sum(), 0.25, atol=0.06)
 
 
-def test_without_a_path_they_are_scikit_learns():
+def test_digits_of_scikit_learn_without_path():
     bunch = sklearn.datasets.load_digits()
     for split in load(multi_label=False).splits.values():
-        alone = [i for i, records in enumerate(records_of(split)) if len(records) == 1]
-        images = split.features["image"][alone]
+        single_digit = [i for i, records in enumerate(records_of(split)) if len(records) == 1]
+        images = split.features["image"][single_digit]
         assert images.max() == 255
-        places = np.array(records_of(split.select(alone)))[:, 0] - 1
-        np.testing.assert_array_equal(bunch.target[places], split.labels[alone])
-        sums = images.sum(axis=(1, 2, 3)), bunch.images[places].sum(axis=(1, 2))
-        assert np.corrcoef(sums)[0, 1] > 0.9  # 0 of other digits
+        indices = np.array(records_of(split.select(single_digit)))[:, 0] - 1
+        np.testing.assert_array_equal(bunch.target[indices], split.labels[single_digit])
+        sums = images.sum(axis=(1, 2, 3)), bunch.images[indices].sum(axis=(1, 2))
+        assert np.corrcoef(sums)[0, 1] > 0.9  # about 0 for different digits
 
 
-def test_pixels_are_the_images_as_vectors():
+def test_pixels_are_flattened_images():
     images, vectors = (load(num_examples=20, features=features).splits for features in ("image", "pixels"))
     for name, split in vectors.items():
         assert list(split.features) == ["embedding"]
@@ -194,18 +194,18 @@ def test_pixels_are_the_images_as_vectors():
         np.testing.assert_array_equal(split.labels.toarray(), images[name].labels.toarray())
 
 
-def test_the_machine_is_fitted_to_the_training_images_alone():
+def test_rbm_is_fitted_to_the_training_images():
     size = embedded_digits.BATCH + 7  # the last batch is not full
     pixels = load(num_examples=size, features="pixels", split_seed=3).splits
     splits = load(num_examples=size, features="rbm", width=7, split_seed=3).splits
-    machine = sklearn.neural_network.BernoulliRBM(
+    rbm = sklearn.neural_network.BernoulliRBM(
         7,
         learning_rate=embedded_digits.LEARNING_RATE,
         batch_size=embedded_digits.BATCH,
         n_iter=embedded_digits.PASSES,
         random_state=3,
     )
-    machine.fit(pixels["train"].features["embedding"][: embedded_digits.BATCH])
+    rbm.fit(pixels["train"].features["embedding"][: embedded_digits.BATCH])
     for name, split in splits.items():
         h = split.features["embedding"]
         assert h.shape == (size, 7)
@@ -213,10 +213,10 @@ def test_the_machine_is_fitted_to_the_training_images_alone():
         assert h.min() >= 0.0
         assert h.max() <= 1.0
         assert h.std(axis=0).min() > 0.0
-        np.testing.assert_allclose(h, machine.transform(pixels[name].features["embedding"]), rtol=1e-5)
+        np.testing.assert_allclose(h, rbm.transform(pixels[name].features["embedding"]), rtol=1e-5)
 
 
-def test_the_last_machine_is_kept():
+def test_last_rbm_is_cached():
     def embeddings(**options):
         return (
             load(**{"num_examples": 20, "features": "rbm", "width": 5, **options})
@@ -230,11 +230,11 @@ def test_the_last_machine_is_kept():
     assert embedded_digits._fit_machine.cache_info().hits == 1
     for options in ({"width": 6}, {"split_seed": 1}, {"num_examples": 21}):
         assert not np.array_equal(embeddings(**options)[:20, :5], first)
-    np.testing.assert_array_equal(embeddings(), first)  # fitted anew
+    np.testing.assert_array_equal(embeddings(), first)  # fitted again
     assert embedded_digits._fit_machine.cache_info().hits == 1
 
 
-def test_the_machine_has_1000_units_as_the_paper(monkeypatch):
+def test_rbm_has_1000_units_by_default(monkeypatch):
     monkeypatch.setattr(embedded_digits, "PASSES", 1)
     assert load(num_examples=5, features="rbm").splits["test"].features["embedding"].shape == (5, 1000)
 
@@ -271,13 +271,13 @@ def test_real_mnist(real_data):
         ({"width": 100}, r"data\.width=100: data\.features='image' has no units\. Leave it unset"),
     ],
 )
-def test_options_that_do_not_fit(options, message):
+def test_invalid_options(options, message):
     with pytest.raises(ValueError, match=message):
         load(**options)
 
 
 @pytest.mark.parametrize("part", ["t10k", "train"])
-def test_a_file_with_few_digits_of_a_class_is_named(tmp_path, part):
+def test_too_few_digits_of_a_class(tmp_path, part):
     write_part(tmp_path, "t10k", range(100, 200))
     write_part(tmp_path, "train", range(100, 200))
     load(str(tmp_path), num_examples=5)
@@ -289,7 +289,7 @@ def test_a_file_with_few_digits_of_a_class_is_named(tmp_path, part):
         load(str(tmp_path))
 
 
-def test_a_missing_or_broken_file_is_named(tmp_path):
+def test_missing_and_truncated_files(tmp_path):
     with pytest.raises(FileNotFoundError, match="t10k-images-idx3-ubyte: no such file, nor .*ubyte.gz"):
         load(str(tmp_path))
     write_part(tmp_path, "t10k", range(100, 200))

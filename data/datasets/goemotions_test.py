@@ -1,4 +1,4 @@
-"""GoEmotions: counts, labels and origins, and one clear line for every broken file."""
+"""GoEmotions: labels, origins, TensorFlow Datasets, and errors for invalid files."""
 
 import hashlib
 import pathlib
@@ -12,7 +12,7 @@ import tensorflow_datasets as tfds
 from rank4class import data
 
 
-def test_goemotions_keeps_comments_with_one_label(tiny_goemotions):
+def test_single_label_keeps_comments_with_one_emotion(tiny_goemotions):
     dataset = data.get("goemotions", path=str(tiny_goemotions))
     assert dataset.class_names == ("joy", "anger", "neutral")
     assert {name: len(split) for name, split in dataset.splits.items()} == {
@@ -26,7 +26,7 @@ def test_goemotions_keeps_comments_with_one_label(tiny_goemotions):
     assert train.labels.dtype == np.int32
 
 
-def test_all_comments_with_all_their_labels(tiny_goemotions):
+def test_multi_label_keeps_all_comments(tiny_goemotions):
     single = data.get("goemotions", path=str(tiny_goemotions)).splits["test"]
     test = data.get("goemotions", path=str(tiny_goemotions), multi_label=True).splits["test"]
     assert (len(single), len(test)) == (11, 12)
@@ -35,7 +35,7 @@ def test_all_comments_with_all_their_labels(tiny_goemotions):
     assert test.features["text"][-1] == "both at once"
 
 
-def test_every_example_names_its_place_and_every_file_its_hash(tiny_goemotions):
+def test_origins_and_file_hashes(tiny_goemotions):
     path = tiny_goemotions / "dev.tsv"
     path.write_text("both\t0,1\tidfirst\n" + path.read_text())
     dataset = data.get("goemotions", path=str(tiny_goemotions))
@@ -66,7 +66,7 @@ def test_every_example_names_its_place_and_every_file_its_hash(tiny_goemotions):
         (b"text\t0\tiddevboth\n", r"dev\.tsv:11: .*train\.tsv:42 already has comment id 'iddevboth'"),
     ],
 )
-def test_a_broken_row_is_named(tiny_goemotions, row, message):
+def test_invalid_rows(tiny_goemotions, row, message):
     with open(tiny_goemotions / "train.tsv", "ab") as file:
         file.write(row)
     with pytest.raises(ValueError, match=message + r".* To skip it, set data\.on_invalid_row=skip\."):
@@ -77,14 +77,14 @@ def test_a_broken_row_is_named(tiny_goemotions, row, message):
     assert 39 < len(dataset.splits["train"]) < 42
 
 
-def test_a_file_that_is_cut_short(tiny_goemotions, caplog):
+def test_truncated_file(tiny_goemotions, caplog):
     path = tiny_goemotions / "test.tsv"
     path.write_bytes(path.read_bytes()[:-14])
     with pytest.raises(ValueError, match=r"test\.tsv:12: 2 tab-separated columns, expected 3"):
         data.get("goemotions", path=str(tiny_goemotions))
     dataset = data.get("goemotions", path=str(tiny_goemotions), multi_label=True, on_invalid_row="skip")
     assert len(dataset.splits["test"]) == 11
-    assert "test.tsv:12 has no end of line: was the file cut short?" in caplog.text
+    assert "test.tsv:12 has no line ending: was the file cut short?" in caplog.text
     assert "1 left out, the first: " in caplog.text
 
 
@@ -95,13 +95,13 @@ def test_a_file_that_is_cut_short(tiny_goemotions, caplog):
         ("joy\nanger\njoy\n", r"emotions\.txt:3: class name 'joy' is repeated"),
     ],
 )
-def test_broken_class_names(tiny_goemotions, names, message):
+def test_invalid_class_names(tiny_goemotions, names, message):
     (tiny_goemotions / "emotions.txt").write_text(names)
     with pytest.raises(ValueError, match=message):
         data.get("goemotions", path=str(tiny_goemotions))
 
 
-def test_byte_order_marks_and_windows_line_ends(tiny_goemotions):
+def test_byte_order_marks_and_windows_line_endings(tiny_goemotions):
     expected = data.get("goemotions", path=str(tiny_goemotions))
     for name in ("emotions.txt", "train.tsv"):
         path = tiny_goemotions / name
@@ -126,7 +126,7 @@ def test_missing_and_empty_files(tiny_goemotions):
 
 @pytest.fixture
 def published():
-    """Lets TensorFlow Datasets yield the same five comments for every split of GoEmotions."""
+    """Makes TensorFlow Datasets return the same five comments for every split of GoEmotions."""
 
     def as_dataset(builder, *_args, **_kwargs):
         spec = {name: tf.TensorSpec([], feature.dtype) for name, feature in builder.info.features.items()}
@@ -168,16 +168,16 @@ def test_tfds_dir(published, monkeypatch, tmp_path):
     folders = []
     builder = tfds.builder
 
-    def recorded(name, data_dir=None, **options):
+    def record_folder(name, data_dir=None, **options):
         folders.append(data_dir)
         return builder(name, data_dir=data_dir, **options)
 
-    monkeypatch.setattr(tfds, "builder", recorded)
+    monkeypatch.setattr(tfds, "builder", record_folder)
     data.get("goemotions", on_invalid_row="skip", tfds_dir=str(tmp_path))
     assert folders == [str(tmp_path)]
 
 
-def test_a_tfds_dir_that_cannot_be_written(tmp_path):
+def test_unwritable_tfds_dir(tmp_path):
     (tmp_path / "prepared").write_text("a file")
     message = (
         rf"^data\.tfds_dir={tmp_path}/prepared: GoEmotions cannot be downloaded to and prepared in "
@@ -188,7 +188,7 @@ def test_a_tfds_dir_that_cannot_be_written(tmp_path):
 
 
 @pytest.mark.nightly
-def test_real_goemotions_has_the_papers_counts(real_data):
+def test_real_goemotions_has_the_sizes_of_the_paper(real_data):
     dataset = data.get("goemotions", path=real_data("goemotions"))
     assert {name: len(split) for name, split in dataset.splits.items()} == {
         "train": 36308,
@@ -201,7 +201,7 @@ def test_real_goemotions_has_the_papers_counts(real_data):
     assert dataset.skipped == ()
 
 
-def test_real_goemotions_with_all_labels(real_data):
+def test_real_goemotions_multi_label(real_data):
     dataset = data.get("goemotions", path=real_data("goemotions"), multi_label=True)
     assert {name: split.labels.shape for name, split in dataset.splits.items()} == {
         "train": (43410, 28),

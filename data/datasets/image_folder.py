@@ -28,8 +28,8 @@ def image_folder(
     """Images in one folder per class.
 
     Missing validation and test splits are drawn from the training images, the same fraction of each class.
-    No image is in two splits: an image of an earlier given split is an invalid row, and copies are drawn
-    together. For this, every start hashes the files that have the size of another file.
+    No image is in two splits: an image from an earlier split folder is an invalid row, and copies are drawn
+    together. Therefore every start hashes the files that have the size of another file.
 
     Args:
       path: required; folder with `train/<class>/*`, and optionally `validation/<class>/*` (or `val`, `valid`,
@@ -144,7 +144,7 @@ def _pattern(endings):
 
 
 def _split_folders(path, classes, bad_rows):
-    """Returns split -> folder of the given splits, training first."""
+    """Returns split -> folder of the splits in the folder, training first."""
     if not os.path.isdir(path):
         raise FileNotFoundError(f"data.path={path}: no such folder. Check the path.")
     split_of = {folder: split for split, folders in SPLITS.items() for folder in folders}
@@ -208,5 +208,5 @@ def _without_earlier(splits, first, bad_rows):
     is_repeated = names != names[first]
     for i in np.flatnonzero(is_repeated):
         with bad_rows.row():
-            raise ValueError(f"{paths[i]}: the image of {paths[first[i]]}, in another split. Remove one.")
+            raise ValueError(f"{paths[i]}: a copy of {paths[first[i]]} in another split. Remove one.")
     return {name: ~is_repeated[names == name] for name in splits}

@@ -1,4 +1,4 @@
-"""Folders of images: which image is in which split and class, and one clear line for every broken folder."""
+"""Image folders: splits, class ids, and errors for invalid folders."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from rank4class import data
 
 
 def write(folder, sizes, names="image_{}.jpg"):
-    """Writes that many images of each class, all different."""
+    """Writes `sizes[name]` different images of each class."""
     for name, size in sizes.items():
         (folder / name).mkdir(parents=True)
         for i in range(size):
@@ -18,17 +18,17 @@ def write(folder, sizes, names="image_{}.jpg"):
 
 
 @pytest.fixture
-def given(tmp_path):
-    """Writes a folder whose splits are given; returns its path."""
+def root(tmp_path):
+    """Writes a folder with three splits; returns its path."""
     for split, size in (("train", 3), ("val", 1), ("test", 2)):
         write(tmp_path / split, {"cat": size, "ant": size})
     return tmp_path
 
 
-def listed(dataset, folder):
+def examples(dataset, root):
     return {
         name: [
-            (file.removeprefix(f"{folder}/"), dataset.class_names[label])
+            (file.removeprefix(f"{root}/"), dataset.class_names[label])
             for file, label in zip(split.features["file"], split.labels, strict=True)
         ]
         for name, split in dataset.splits.items()
@@ -36,11 +36,11 @@ def listed(dataset, folder):
 
 
 @pytest.mark.parametrize("validation", ["validation", "val", "valid", "dev"])
-def test_given_splits(given, validation):
-    (given / "val").rename(given / validation)
-    dataset = data.get("image_folder", path=str(given))
+def test_split_folders(root, validation):
+    (root / "val").rename(root / validation)
+    dataset = data.get("image_folder", path=str(root))
     assert dataset.class_names == ("ant", "cat")
-    assert listed(dataset, given) == {
+    assert examples(dataset, root) == {
         "train": [(f"train/{name}/image_{i}.jpg", name) for name in ("ant", "cat") for i in range(3)],
         "validation": [(f"{validation}/{name}/image_0.jpg", name) for name in ("ant", "cat")],
         "test": [(f"test/{name}/image_{i}.jpg", name) for name in ("ant", "cat") for i in range(2)],
@@ -50,11 +50,11 @@ def test_given_splits(given, validation):
         np.testing.assert_array_equal(split.origins, split.features["file"])
 
 
-def test_a_split_may_lack_a_class(given):
-    (given / "test" / "cat" / "image_0.jpg").unlink()
-    (given / "test" / "cat" / "image_1.jpg").unlink()
-    (given / "test" / "cat").rmdir()
-    splits = data.get("image_folder", path=str(given)).splits
+def test_a_split_may_lack_a_class(root):
+    (root / "test" / "cat" / "image_0.jpg").unlink()
+    (root / "test" / "cat" / "image_1.jpg").unlink()
+    (root / "test" / "cat").rmdir()
+    splits = data.get("image_folder", path=str(root)).splits
     assert splits["test"].labels.tolist() == [0, 0]
 
 
@@ -64,17 +64,19 @@ def test_missing_splits_are_drawn_from_the_training_images(tmp_path, missing):
     for split in {"val", "test"} - set(missing):
         write(tmp_path / split, {"ant": 1, "bee": 1})
     dataset = data.get("image_folder", path=str(tmp_path), validation_fraction=0.2, test_fraction=0.1)
-    shares = {"validation": 0.2 * ("val" in missing), "test": 0.1 * ("test" in missing)}
-    for name, share in shares.items():
-        expected = [40 * share, 20 * share] if share else [1, 1]
+    fractions = {"validation": 0.2 * ("val" in missing), "test": 0.1 * ("test" in missing)}
+    for name, fraction in fractions.items():
+        expected = [40 * fraction, 20 * fraction] if fraction else [1, 1]
         assert dataset.splits[name].class_counts(2).tolist() == expected
-    left = 1 - sum(shares.values())
-    np.testing.assert_allclose(dataset.splits["train"].class_counts(2), [40 * left, 20 * left])
+    train_fraction = 1 - sum(fractions.values())
+    np.testing.assert_allclose(
+        dataset.splits["train"].class_counts(2), [40 * train_fraction, 20 * train_fraction]
+    )
     files = [file for split in dataset.splits.values() for file in split.features["file"]]
     assert sorted(files) == sorted(map(str, tmp_path.glob("*/*/*")))
 
 
-def test_classes_alone_are_drawn_from_by_the_seed(tmp_path):
+def test_class_folders_without_splits_are_split_by_the_seed(tmp_path):
     write(tmp_path, {"ant": 40, "bee": 20})
 
     def validation(**options):
@@ -86,7 +88,7 @@ def test_classes_alone_are_drawn_from_by_the_seed(tmp_path):
     assert validation() != validation(split_seed=1)
 
 
-def test_copies_are_drawn_together(tmp_path):
+def test_copies_are_in_one_split(tmp_path):
     write(tmp_path, {"ant": 30, "bee": 30})
     for i in range(30):
         content = (tmp_path / "ant" / f"image_{i}.jpg").read_bytes()
@@ -99,29 +101,29 @@ def test_copies_are_drawn_together(tmp_path):
         assert {file.replace("image_", "copy_") for file in ants} == {f for f in ants if "copy" in f}
 
 
-def test_the_list_of_the_classes_decides_their_ids(given):
-    (given / "classes.txt").write_text("cat\nant\n")
-    dataset = data.get("image_folder", path=str(given), classes=str(given / "classes.txt"))
+def test_class_list_fixes_class_ids(root):
+    (root / "classes.txt").write_text("cat\nant\n")
+    dataset = data.get("image_folder", path=str(root), classes=str(root / "classes.txt"))
     assert dataset.class_names == ("cat", "ant")
     for name, split in dataset.splits.items():
         for file, label in zip(split.features["file"], split.labels, strict=True):
             assert f"/{dataset.class_names[label]}/" in file, name
 
 
-def test_the_list_may_lie_beside_the_classes(tmp_path):
+def test_class_list_in_the_image_folder(tmp_path):
     write(tmp_path, {"ant": 10, "bee": 10})
     (tmp_path / "classes.txt").write_text("bee\nant\n")
     dataset = data.get("image_folder", path=str(tmp_path), classes=str(tmp_path / "classes.txt"))
     assert dataset.class_names == ("bee", "ant")
 
 
-def test_endings_in_any_case_and_hidden_files(tmp_path):
+def test_extensions_in_any_case_and_hidden_files(tmp_path):
     write(tmp_path, {"bee": 30})
-    endings = ("jpg", "JPG", "jpeg", "JPEG", "png", "PNG", "gif", "GIF", "bmp", "Bmp")
+    extensions = ("jpg", "JPG", "jpeg", "JPEG", "png", "PNG", "gif", "GIF", "bmp", "Bmp")
     for i in range(3):
-        for ending in endings:
+        for extension in extensions:
             (tmp_path / "ant").mkdir(exist_ok=True)
-            (tmp_path / "ant" / f"{i}.{ending}").write_bytes(f"{i} {ending}".encode())
+            (tmp_path / "ant" / f"{i}.{extension}").write_bytes(f"{i} {extension}".encode())
     for hidden in (".DS_Store", ".cache/x.jpg", "ant/.thumb.jpg"):
         (tmp_path / hidden).parent.mkdir(exist_ok=True)
         (tmp_path / hidden).write_bytes(b"")
@@ -142,118 +144,118 @@ def test_endings_in_any_case_and_hidden_files(tmp_path):
         ("test/image.jpg", r"test/image\.jpg: not in a class folder"),
     ],
 )
-def test_bad_rows(given, file, message):
-    before = listed(data.get("image_folder", path=str(given)), given)
-    (given / file).parent.mkdir(parents=True, exist_ok=True)
-    (given / file).write_bytes(b"x")
-    with pytest.raises(ValueError, match=rf"{given}/{message}.* To skip it, set data\.on_invalid_row=skip"):
-        data.get("image_folder", path=str(given))
-    dataset = data.get("image_folder", path=str(given), on_invalid_row="skip")
-    assert listed(dataset, given) == before
+def test_invalid_files(root, file, message):
+    before = examples(data.get("image_folder", path=str(root)), root)
+    (root / file).parent.mkdir(parents=True, exist_ok=True)
+    (root / file).write_bytes(b"x")
+    with pytest.raises(ValueError, match=rf"{root}/{message}.* To skip it, set data\.on_invalid_row=skip"):
+        data.get("image_folder", path=str(root))
+    dataset = data.get("image_folder", path=str(root), on_invalid_row="skip")
+    assert examples(dataset, root) == before
     [line] = dataset.skipped
-    assert re.match(f"{given}/{message}", line)
+    assert re.match(f"{root}/{message}", line)
 
 
 @pytest.mark.parametrize("name", ["README.md", "bus"])
-def test_another_name_beside_splits_is_a_bad_row(given, name):
-    before = listed(data.get("image_folder", path=str(given)), given)
+def test_unknown_name_beside_splits(root, name):
+    before = examples(data.get("image_folder", path=str(root)), root)
     message = (
-        f"{given}/{name}: beside the split 'train', but none of train, validation (val, valid, dev), test. "
+        f"{root}/{name}: beside the split 'train', but none of train, validation (val, valid, dev), test. "
         "Move it, or rename 'train' if that is a class."
     )
-    (given / name).mkdir()
+    (root / name).mkdir()
     with pytest.raises(ValueError, match=f"^{re.escape(message)} To skip it, set data.on_invalid_row=skip"):
-        data.get("image_folder", path=str(given))
-    dataset = data.get("image_folder", path=str(given), on_invalid_row="skip")
+        data.get("image_folder", path=str(root))
+    dataset = data.get("image_folder", path=str(root), on_invalid_row="skip")
     assert dataset.skipped == (message,)
-    assert listed(dataset, given) == before
+    assert examples(dataset, root) == before
 
 
 @pytest.mark.parametrize("folder", ["train/ant", "train", ""])
-def test_names_that_are_not_utf_8_are_bad_rows(given, folder):
-    before = listed(data.get("image_folder", path=str(given)), given)
-    path = os.path.join(os.fsencode(given / folder), b"caf\xe9.jpg")
+def test_names_that_are_not_utf8(root, folder):
+    before = examples(data.get("image_folder", path=str(root)), root)
+    path = os.path.join(os.fsencode(root / folder), b"caf\xe9.jpg")
     with open(path, "wb") as file:
         file.write(b"x")
     message = f"{os.fsdecode(path)!r}: the name is not UTF-8. Rename the file."
     with pytest.raises(ValueError, match=f"^{re.escape(message)} To skip it, set data.on_invalid_row=skip"):
-        data.get("image_folder", path=str(given))
-    dataset = data.get("image_folder", path=str(given), on_invalid_row="skip")
+        data.get("image_folder", path=str(root))
+    dataset = data.get("image_folder", path=str(root), on_invalid_row="skip")
     assert dataset.skipped == (message,)
-    assert listed(dataset, given) == before
+    assert examples(dataset, root) == before
 
 
 @pytest.mark.parametrize("link", ["train/ant/image_9.jpg", "train/bee", "test/bee", "README.md"])
-def test_a_link_to_nothing_is_a_bad_row(given, link):
-    (given / link).symlink_to(given / "gone")
+def test_broken_link(root, link):
+    (root / link).symlink_to(root / "gone")
     with pytest.raises(
         ValueError,
-        match=f"^{given / link}: a link without a target. Remove it. To skip it, set data.on_invalid_row",
+        match=f"^{root / link}: a link without a target. Remove it. To skip it, set data.on_invalid_row",
     ):
-        data.get("image_folder", path=str(given))
-    dataset = data.get("image_folder", path=str(given), on_invalid_row="skip")
-    assert dataset.skipped == (f"{given / link}: a link without a target. Remove it.",)
+        data.get("image_folder", path=str(root))
+    dataset = data.get("image_folder", path=str(root), on_invalid_row="skip")
+    assert dataset.skipped == (f"{root / link}: a link without a target. Remove it.",)
 
 
-def test_an_image_beside_the_classes_is_a_bad_row(tmp_path):
+def test_image_outside_the_class_folders(tmp_path):
     write(tmp_path, {"ant": 10, "bee": 10})
     (tmp_path / "image.jpg").write_bytes(b"x")
     with pytest.raises(ValueError, match=r"image\.jpg: not in a class folder"):
         data.get("image_folder", path=str(tmp_path))
 
 
-def test_an_image_that_an_earlier_split_has_is_a_bad_row(given):
-    path = given / "test" / "ant" / "image_1.jpg"
-    path.write_bytes((given / "train" / "cat" / "image_2.jpg").read_bytes())
-    message = f"{path}: the image of {given}/train/cat/image_2.jpg, in another split. Remove one."
+def test_image_in_two_splits(root):
+    path = root / "test" / "ant" / "image_1.jpg"
+    path.write_bytes((root / "train" / "cat" / "image_2.jpg").read_bytes())
+    message = f"{path}: a copy of {root}/train/cat/image_2.jpg in another split. Remove one."
     with pytest.raises(ValueError, match=f"^{message} To skip it, set data.on_invalid_row=skip"):
-        data.get("image_folder", path=str(given))
-    dataset = data.get("image_folder", path=str(given), on_invalid_row="skip")
+        data.get("image_folder", path=str(root))
+    dataset = data.get("image_folder", path=str(root), on_invalid_row="skip")
     assert dataset.skipped == (message,)
     assert str(path) not in dataset.splits["test"].features["file"]
-    assert f"{given}/train/cat/image_2.jpg" in dataset.splits["train"].features["file"]
+    assert f"{root}/train/cat/image_2.jpg" in dataset.splits["train"].features["file"]
 
 
-def test_broken_folders(given):
+def test_invalid_folders(root):
     def message(**options):
         with pytest.raises((ValueError, FileNotFoundError)) as caught:
-            data.get("image_folder", path=str(given), **options)
-        return str(caught.value).replace(str(given), "FOLDER")
+            data.get("image_folder", path=str(root), **options)
+        return str(caught.value).replace(str(root), "FOLDER")
 
-    (given / "test" / "bee").mkdir()
+    (root / "test" / "bee").mkdir()
     assert message() == "FOLDER/test/bee: no image *.jpg, *.jpeg, *.png, *.gif, *.bmp. Add one."
-    (given / "test" / "bee" / "image.jpg").write_bytes(b"")
+    (root / "test" / "bee" / "image.jpg").write_bytes(b"")
     assert message() == "FOLDER/test/bee: a class without training images. Add some."
-    (given / "classes").write_text("ant\ncat\nant\n")
+    (root / "classes").write_text("ant\ncat\nant\n")
     assert (
-        message(classes=str(given / "classes"))
+        message(classes=str(root / "classes"))
         == "FOLDER/classes:3: class name 'ant' is repeated. Remove the line."
     )
-    (given / "classes").write_text("ant\n\n")
-    assert message(classes=str(given / "classes")) == "FOLDER/classes:2: no class name. Remove the line."
-    (given / "classes").write_text("ant\n")
+    (root / "classes").write_text("ant\n\n")
+    assert message(classes=str(root / "classes")) == "FOLDER/classes:2: no class name. Remove the line."
+    (root / "classes").write_text("ant\n")
     expected = "FOLDER/train/cat: the class is not in FOLDER/classes. Add it."
-    assert message(classes=str(given / "classes")) == expected
-    (given / "classes").write_text("ant\nbee\ncat\n")
+    assert message(classes=str(root / "classes")) == expected
+    (root / "classes").write_text("ant\nbee\ncat\n")
     expected = "FOLDER/classes:2: class 'bee' has no images in FOLDER/train. Remove the line."
-    assert message(classes=str(given / "classes")) == expected
-    (given / "classes").unlink()
-    (given / "train" / "bee").mkdir()
+    assert message(classes=str(root / "classes")) == expected
+    (root / "classes").unlink()
+    (root / "train" / "bee").mkdir()
     assert message() == "FOLDER/train/bee: no image *.jpg, *.jpeg, *.png, *.gif, *.bmp. Add one."
-    (given / "train").rename(given / "else")
+    (root / "train").rename(root / "else")
     assert message() == ("FOLDER/test: a split, but there is no split 'train'. Rename it if it is a class.")
-    (given / "train").mkdir()
+    (root / "train").mkdir()
     assert message(on_invalid_row="skip") == (
         "FOLDER/train: no class folder. Sort the images into one folder per class."
     )
-    write(given / "train", {"ant": 3})
-    (given / "else").rename(given / ".else")
+    write(root / "train", {"ant": 3})
+    (root / "else").rename(root / ".else")
     assert message() == "FOLDER/train: 'ant' is the only class. Give at least two."
-    write(given / "dev", {"ant": 1})
+    write(root / "dev", {"ant": 1})
     assert message() == "FOLDER/val: FOLDER/dev is the validation split too. Remove one."
 
 
-def test_no_folder(tmp_path):
+def test_missing_folder(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"^data\.path=.*/gone: no such folder"):
         data.get("image_folder", path=str(tmp_path / "gone"))
     with pytest.raises(

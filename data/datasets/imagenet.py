@@ -29,10 +29,10 @@ def imagenet(path: str | None = None, tfds_dir: str | None = None, on_invalid_ro
         - `train/<synset>/*.JPEG` and `val/<synset>/*.JPEG` (or `validation/`). The classes are the
           folders of `train`, sorted; other files are ignored.
         - `ILSVRC2012_img_train.tar` and `ILSVRC2012_img_val.tar` as published. TensorFlow Datasets
-          prepares them once, which takes the same space again, and temporarily twice.
+          prepares them once, which takes as much space again, temporarily twice as much.
         - records prepared by TensorFlow Datasets (with `dataset_info.json`), or the Model Garden's
           (`train-00000-of-01024` ..., `validation-00000-of-00128` ...). They may be in object storage.
-          One pass over them makes an index, which is stored in `tfds_dir`, or beside them without it.
+          One pass over them builds an index, which is stored in `tfds_dir`, or next to them if None.
       tfds_dir: folder of prepared datasets; None is TensorFlow Datasets' default.
       on_invalid_row: "fail" or "skip" for images that cannot be read, when they are read.
 

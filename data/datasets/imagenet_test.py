@@ -1,4 +1,4 @@
-"""ImageNet's layouts: which files or records, which classes, and one clear line for all that is broken."""
+"""ImageNet: its layouts, stored indices of records, and errors for invalid files."""
 
 import io
 import itertools
@@ -28,32 +28,32 @@ def tiny_imagenet(tmp_path):
 
 
 @pytest.mark.parametrize("validation", ["val", "validation"])
-def test_imagenet_lists_its_files(tiny_imagenet, validation):
+def test_image_folders(tiny_imagenet, validation):
     (tiny_imagenet / "val").rename(tiny_imagenet / validation)
     dataset = data.get("imagenet", path=str(tiny_imagenet))
     assert dataset.class_names == ("n01", "n02")
 
-    def listed(name):
+    def examples(name):
         split = dataset.splits[name]
         files = [file.removeprefix(f"{tiny_imagenet}/") for file in split.features["file"]]
         return list(zip(files, split.labels, strict=True))
 
-    assert listed("train") == [
+    assert examples("train") == [
         ("train/n01/image_0.JPEG", 0),
         ("train/n01/image_1.JPEG", 0),
         ("train/n02/image_0.JPEG", 1),
         ("train/n02/image_1.JPEG", 1),
         ("train/n02/image_2.JPEG", 1),
     ]
-    assert listed("validation") == [
+    assert examples("validation") == [
         (f"{validation}/n01/image_0.JPEG", 0),
         (f"{validation}/n02/image_0.JPEG", 1),
         (f"{validation}/n02/image_1.JPEG", 1),
     ]
-    assert listed("test") == listed("validation")
+    assert examples("test") == examples("validation")
 
 
-def test_imagenet_sorts_classes_and_files(tmp_path):
+def test_classes_and_files_are_sorted(tmp_path):
     names = [f"{i:02}" for i in range(20)]
     for name in names:
         for folder in ("train", "val"):
@@ -66,7 +66,7 @@ def test_imagenet_sorts_classes_and_files(tmp_path):
         assert split.features["file"].tolist() == sorted(split.features["file"])
 
 
-def test_broken_imagenet_folders(tiny_imagenet):
+def test_invalid_folders(tiny_imagenet):
     def message():
         with pytest.raises((ValueError, FileNotFoundError)) as caught:
             data.get("imagenet", path=str(tiny_imagenet))
@@ -102,12 +102,12 @@ SYNSETS = ("n01443537", "n01484850", "n02085620")  # goldfish, great white shark
 
 
 def grey(value):
-    """Returns a JPEG of one grey."""
+    """Returns a JPEG image of one shade of grey."""
     return tf.io.encode_jpeg(tf.fill([20, 30, 3], tf.constant(value, tf.uint8))).numpy()
 
 
 def greys(dataset, name):
-    """Returns the greys of a split's images, by their files or records, to a multiple of 10."""
+    """Decodes the images of a split; returns their shades of grey, rounded to multiples of 10."""
     features = {key: tf.constant(values) for key, values in dataset.splits[name].features.items()}
     images = data.DecodeAndCrop(8)(features)["image"].numpy()
     return (images.mean(axis=(1, 2, 3)) * 25.5).round().astype(int) * 10
@@ -125,7 +125,7 @@ def archive(files):
 
 
 def synset_archive(i):
-    """Returns the bytes of the archive of synset `i`: `i + 2` images, of the greys `50 * i + 10 * j`."""
+    """Returns the archive of synset `i`: `i + 2` images, where image `j` has the shade `50 * i + 10 * j`."""
     return archive({f"{SYNSETS[i]}_{j}.JPEG": grey(50 * i + 10 * j) for j in range(i + 2)})
 
 
@@ -134,7 +134,7 @@ def archives(tmp_path):
     """Writes a few images as ImageNet's published archives; returns their folder."""
     train = {f"{synset}.tar": synset_archive(i) for i, synset in enumerate(SYNSETS)}
     (tmp_path / "ILSVRC2012_img_train.tar").write_bytes(archive(train))
-    # Not in the order of the names, as in the published archive.
+    # As in the published archive, files are not in the order of their names.
     validation = {f"ILSVRC2012_val_{i:08}.JPEG": grey(10 * i) for i in (3, 1, 4, 2)}
     (tmp_path / "ILSVRC2012_img_val.tar").write_bytes(archive(validation))
     return tmp_path
@@ -150,8 +150,8 @@ def test_archives_are_prepared_once(archives, tmp_path):
     names = [dataset.class_names[label] for label in train.labels]
     expected = [(name, 50 * i + 10 * j) for i, name in enumerate(SYNSETS) for j in range(i + 2)]
     assert sorted(zip(names, greys(dataset, "train"), strict=True)) == expected
-    # The first lines of the published list: of the images 1 to 4.
-    first = [labels for _, labels in sorted(zip(greys(dataset, "test"), validation.labels, strict=True))]
+    # The labels of images 1 to 4 are the first lines of the published list.
+    first = [label for _, label in sorted(zip(greys(dataset, "test"), validation.labels, strict=True))]
     assert [dataset.class_names[i] for i in first] == ["n01751748", "n09193705", "n02105855", "n04263257"]
     [file] = set(validation.features["file"])
     assert [validation.origin(i) for i in range(4)] == [f"{file} record {i}" for i in (1, 2, 3, 4)]
@@ -161,7 +161,7 @@ def test_archives_are_prepared_once(archives, tmp_path):
     np.testing.assert_array_equal(again.splits["train"].features["offset"], train.features["offset"])
 
 
-def test_broken_archives(archives, tmp_path):
+def test_invalid_archives(archives, tmp_path):
     def message():
         with pytest.raises((ValueError, FileNotFoundError)) as caught:
             data.get("imagenet", path=str(archives), tfds_dir=str(tmp_path / "prepared"))
@@ -172,7 +172,7 @@ def test_broken_archives(archives, tmp_path):
     for end in (0, 700, 5000, len(whole) // 2, len(whole) - 9000):
         validation.write_bytes(whole[:end])
         assert message() == ("FOLDER/ILSVRC2012_img_val.tar: truncated. Download it again."), end
-    validation.write_bytes(b"what is no archive" + whole[18:])
+    validation.write_bytes(b"this is no archive" + whole[18:])
     assert message().startswith("FOLDER/ILSVRC2012_img_val.tar: damaged: ")
     names = [f"ILSVRC2012_val_{i:08}.JPEG" for i in (1, 3)]
     validation.write_bytes(archive(dict.fromkeys(names, b"x")))
@@ -229,7 +229,7 @@ def garden(tmp_path):
 
 
 @pytest.mark.nightly
-def test_the_model_gardens_records(garden):
+def test_model_garden_records(garden):
     dataset = data.get("imagenet", path=str(garden))
     assert dataset.class_names == ("n01", "n02", "n03")
     assert dataset.splits["train"].labels.tolist() == [1, 0, 2, 0, 1]
@@ -242,7 +242,7 @@ def test_the_model_gardens_records(garden):
     assert dataset.splits["train"].origin(4) == f"{garden}/train-00001-of-00002 record 2"
 
 
-def test_records_are_read_once(garden, tmp_path, monkeypatch):
+def test_record_index_is_stored(garden, tmp_path, monkeypatch):
     def indices(folder):
         return sorted(path.name for path in folder.glob("*records-*.npz"))
 
@@ -263,36 +263,34 @@ def test_records_are_read_once(garden, tmp_path, monkeypatch):
     path = garden / "train-00001-of-00002"
     size = path.stat().st_size
     write_records(path, [garden_row(2, 40), garden_row(1, 50)])
-    os.utime(path, (0, 0))  # another time, else the same: the clock of these files counts seconds
+    os.utime(path, (0, 0))  # only the time differs; file times may count seconds
     assert path.stat().st_size == size
     assert data.get("imagenet", path=str(garden)).splits["train"].labels.tolist() == [1, 0, 2, 1, 0]
     assert len(indices(garden)) == 3
 
 
-def test_an_index_that_would_take_too_much_memory_is_refused(garden, monkeypatch):
+def test_index_above_the_memory_limit_is_rejected(garden, monkeypatch):
     data.get("imagenet", path=str(garden))
     monkeypatch.setattr(records, "MAX_BYTES", 30)
-    with pytest.raises(
-        ValueError, match=r"records-\w*\.npz: the index is damaged\. Remove it to make it again"
-    ):
+    with pytest.raises(ValueError, match=r"records-\w*\.npz: the index is damaged\. Remove it to rebuild it"):
         data.get("imagenet", path=str(garden))
 
 
-def test_a_damaged_index_is_named(garden):
+def test_damaged_index(garden):
     data.get("imagenet", path=str(garden))
     [index, _] = garden.glob("records-*.npz")
     index.write_bytes(index.read_bytes()[:-30])
-    with pytest.raises(ValueError, match=rf"{index}: the index is damaged\. Remove it to make it again"):
+    with pytest.raises(ValueError, match=rf"{index}: the index is damaged\. Remove it to rebuild it"):
         data.get("imagenet", path=str(garden))
 
 
 @pytest.mark.nightly
-def test_an_index_that_cannot_be_kept_is_made_anew(garden, caplog):
+def test_index_that_cannot_be_stored_is_rebuilt(garden, caplog):
     (garden / "file").write_text("no folder")
     for _ in range(2):
         dataset = data.get("imagenet", path=str(garden), tfds_dir=str(garden / "file" / "folder"))
         assert greys(dataset, "train").tolist() == [10, 20, 30, 40, 50]
-        assert "cannot be stored, so that every start makes it again" in caplog.text
+        assert "cannot be stored and will be rebuilt at every start" in caplog.text
         caplog.clear()
 
 
@@ -311,7 +309,7 @@ def test_an_index_that_cannot_be_kept_is_made_anew(garden, caplog):
         ),
     ],
 )
-def test_a_broken_file_of_records_is_named(garden, change, message):
+def test_invalid_record_files(garden, change, message):
     path = garden / "train-00000-of-00002"
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(ValueError, match=rf"^{garden}/.*{message}"):
@@ -319,7 +317,7 @@ def test_a_broken_file_of_records_is_named(garden, change, message):
     assert not list(garden.glob("*.npz"))
 
 
-def test_broken_records_of_the_model_garden(garden):
+def test_invalid_model_garden_records(garden):
     times = itertools.count()
 
     def message(*rows):
@@ -393,7 +391,7 @@ def prepared(tmp_path):
     return tmp_path
 
 
-def test_records_that_were_prepared(prepared):
+def test_prepared_records(prepared):
     dataset = data.get("imagenet", path=str(prepared))
     assert dataset.class_names == ("n01", "n02")
     assert dataset.splits["train"].labels.tolist() == [0, 1, 1]
@@ -402,7 +400,7 @@ def test_records_that_were_prepared(prepared):
     assert len(list(prepared.glob("records-*.npz"))) == 2
 
 
-def test_prepared_records_that_are_cut(prepared):
+def test_truncated_prepared_records(prepared):
     path = prepared / "imagenet2012-train.tfrecord-00000-of-00002"
     row = {"image": grey(0), "label": 0, "file_name": b"x.JPEG"}
     write_records(path, [row])
@@ -425,7 +423,7 @@ def test_prepared_records_that_are_cut(prepared):
         ("features.json", b"{}"),
     ],
 )
-def test_a_broken_description_of_records_is_named(prepared, file, content):
+def test_invalid_dataset_info(prepared, file, content):
     (prepared / file).write_bytes(content)
     with pytest.raises(ValueError, match=f"^{prepared}/dataset_info.json, or features.json beside") as caught:
         data.get("imagenet", path=str(prepared))
@@ -433,7 +431,7 @@ def test_a_broken_description_of_records_is_named(prepared, file, content):
     assert "\n" not in str(caught.value)
 
 
-def test_a_split_without_records_is_named(prepared):
+def test_prepared_split_without_records(prepared):
     path = prepared / "dataset_info.json"
     info = json.loads(path.read_text())
     info["splits"][0]["shardLengths"] = []
@@ -444,8 +442,8 @@ def test_a_split_without_records_is_named(prepared):
         data.get("imagenet", path=str(prepared))
 
 
-def test_objects_in_storage_are_read(garden, monkeypatch):
-    # In place of gs://: TensorFlow's own file system in memory, which no other reader knows.
+def test_records_in_another_file_system(garden, monkeypatch):
+    # TensorFlow's in-memory file system replaces gs://; only `tf.io.gfile` can read either.
     for path in garden.iterdir():
         tf.io.gfile.copy(str(path), f"ram://records/{path.name}", overwrite=True)
     dataset = data.get("imagenet", path="ram://records")

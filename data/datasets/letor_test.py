@@ -1,4 +1,4 @@
-"""Learning to rank: both published layouts read by hand, and every broken row, size or folder named."""
+"""Learning to rank: both published layouts, and errors for invalid rows, sizes and folders."""
 
 import itertools
 import re
@@ -10,7 +10,7 @@ import sklearn.datasets
 from rank4class import data
 from rank4class.data.datasets import letor
 
-# Two documents of a query, then one, then three; the comment and the empty line count as lines.
+# Queries of two, one and three documents. Line numbers include the comment and the empty line.
 TRAIN = """\
 # written by hand
 2 qid:10 1:0.5 3:-1.5 #docid = GX001 inc = 1
@@ -25,7 +25,7 @@ BARE = "0 qid:3 1:1\n0 qid:3 2:1\n"
 
 
 def write_letor(folder, **changed):
-    """Writes a fold; a file is left out where its content is None."""
+    """Writes a fold, except files whose content is None."""
     contents = {"train": TRAIN, "vali": BARE + "1 qid:4 4:8\n", "test": "1 qid:5 1:1\n", **changed}
     for name, content in contents.items():
         if content is not None:
@@ -48,7 +48,7 @@ def write_lightgbm(folder, sizes=(2, 1, 3, 1, 2), **changed):
     return str(folder)
 
 
-def test_letors_layout_by_hand(tmp_path):
+def test_letor_layout(tmp_path):
     dataset = letor.letor(write_letor(tmp_path))
     train, validation, test = (dataset.splits[name] for name in ("train", "validation", "test"))
     assert dataset.class_names == ("document 1", "document 2", "document 3")
@@ -77,19 +77,19 @@ def test_letors_layout_by_hand(tmp_path):
     assert sorted(dataset.files) == [str(tmp_path / f"{name}.txt") for name in ("test", "train", "vali")]
 
 
-def test_lightgbms_layout_by_hand(tmp_path):
+def test_lightgbm_layout(tmp_path):
     dataset = data.get("letor", path=write_lightgbm(tmp_path), validation_fraction=0.4)
     train, validation, test = (dataset.splits[name] for name in ("train", "validation", "test"))
     assert len(validation) == 2
-    together = {}
+    documents = {}
     for split in (train, validation):
         for i in range(len(split)):
             size = 3 - int(split.excluded[[i]].sum())
             numbers = split.features["items"][i, :size, 0].astype(int)
-            together[split.origin(i)] = numbers.tolist()
+            documents[split.origin(i)] = numbers.tolist()
             assert split.labels.toarray()[i, :size].tolist() == (1 + numbers % 3).tolist()
             assert not split.features["items"][i, size:].any()
-    assert together == {
+    assert documents == {
         "rank.train query 1 (line 1)": [0, 1],
         "rank.train query 2 (line 3)": [2],
         "rank.train query 3 (line 4)": [3, 4, 5],
@@ -100,17 +100,17 @@ def test_lightgbms_layout_by_hand(tmp_path):
     assert len(dataset.files) == 4
 
 
-def test_a_training_query_without_a_relevant_document_is_left_out(tmp_path, caplog):
+def test_training_query_without_a_relevant_document_is_skipped(tmp_path, caplog):
     dataset = data.get("letor", path=write_letor(tmp_path, train=BARE + TRAIN))
     assert len(dataset.splits["train"]) == 3
     assert dataset.skipped == ("train.txt query 3 (line 1): no relevant document.",)
     assert "1 left out, the first: train.txt query 3 (line 1): no relevant document" in caplog.text
-    assert "no training example of" not in caplog.text  # a place in a list is no class to be learnt
+    assert "no training example of" not in caplog.text  # positions in a list are no classes to learn
     with pytest.raises(ValueError, match="the train split has no example"):
         letor.letor(write_letor(tmp_path, train=BARE))
 
 
-def test_the_seed_decides_which_queries_are_held_out(tmp_path):
+def test_split_seed_determines_the_validation_queries(tmp_path):
     path = write_lightgbm(tmp_path, sizes=(2,) * 40)
 
     def held_out(seed):
@@ -120,15 +120,15 @@ def test_the_seed_decides_which_queries_are_held_out(tmp_path):
 
     assert len(held_out(0)) == 10
     assert held_out(0) == held_out(0) != held_out(1)
-    for share in (0.01, 0.999):
+    for fraction in (0.01, 0.999):
         with pytest.raises(
             ValueError,
-            match=f"data.validation_fraction={share}: .* Choose a fraction that leaves queries for both",
+            match=f"data.validation_fraction={fraction}: .* Choose a fraction that leaves queries for both",
         ):
-            letor.letor(path, validation_fraction=share)
+            letor.letor(path, validation_fraction=fraction)
 
 
-def test_files_of_scikit_learn(tmp_path):
+def test_files_written_by_scikit_learn(tmp_path):
     rng = np.random.default_rng(0)
     values, grades = rng.normal(size=[60, 7]).astype(np.float32), rng.integers(5, size=60)
     grades[::6] = 1
@@ -143,7 +143,7 @@ def test_files_of_scikit_learn(tmp_path):
 
 
 @pytest.mark.parametrize("write", [write_letor, write_lightgbm])
-def test_features_in_any_order_and_twice_the_same(tmp_path, write):
+def test_unordered_and_repeated_features(tmp_path, write):
     id_of = {write_letor: " qid:10", write_lightgbm: ""}[write]
     name = {write_letor: "test", write_lightgbm: "rank.test"}[write]
     sizes = {"rank.test.query": "3\n"} if write == write_lightgbm else {}
@@ -179,7 +179,7 @@ def test_features_in_any_order_and_twice_the_same(tmp_path, write):
         ("1 qid:10 1:1", "query 10 starts at line 2, with other queries in between"),
     ],
 )
-def test_a_broken_row_is_named(tmp_path, row, message):
+def test_invalid_rows(tmp_path, row, message):
     path = write_letor(tmp_path, train=f"{TRAIN}{row}\n1 qid:99 1:1\n")
     message = f"{tmp_path}/train.txt:9: {message}"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
@@ -202,12 +202,12 @@ def test_a_broken_row_is_named(tmp_path, row, message):
         ({"rank.train": None}, "data.path={}: neither train.txt (a fold of LETOR) nor rank.train"),
     ],
 )
-def test_a_broken_folder_is_named(tmp_path, changed, message):
+def test_invalid_folders(tmp_path, changed, message):
     with pytest.raises((ValueError, FileNotFoundError), match=re.escape(message.format(tmp_path))):
         letor.letor(write_lightgbm(tmp_path, **changed))
 
 
-def test_a_folder_is_needed(tmp_path):
+def test_missing_path_and_files(tmp_path):
     with pytest.raises(ValueError, match="data.path=None: required. Set it to a folder of LETOR"):
         letor.letor()
     with pytest.raises(FileNotFoundError, match="nowhere: neither"):
@@ -216,20 +216,20 @@ def test_a_folder_is_needed(tmp_path):
         letor.letor(write_letor(tmp_path, test=None))
 
 
-def test_lists_that_take_too_much_memory_are_refused_before_allocation(tmp_path):
+def test_lists_above_the_memory_limit_are_rejected(tmp_path):
     path = write_letor(tmp_path, test="1 qid:5 300000000:1\n")  # 6 queries x 3 documents x 300 million
     with pytest.raises(ValueError, match=r"6 queries of up to 3 documents with 300,000,000 .* take 21\.6 GB"):
         letor.letor(path)
 
 
-def test_the_real_files(real_data):
+def test_real_lightgbm_files(real_data):
     splits = letor.letor(real_data("ltr")).splits
     assert {name: len(split) for name, split in splits.items()} == {
         "train": 159,
         "validation": 40,
         "test": 50,
     }
-    # All documents that LightGBM's file holds, but those of two training queries without a relevant one.
+    # All documents of LightGBM's files, except two training queries without a relevant document.
     sizes = {name: 27 * len(split) - split.excluded.nnz for name, split in splits.items()}
     assert sizes["test"] == 768
     assert 2950 < sizes["train"] + sizes["validation"] < 3005

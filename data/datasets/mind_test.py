@@ -1,4 +1,4 @@
-"""MIND: the union of its files, the split by the id, and one clear line for every broken row."""
+"""MIND: the union of its files, the split by article id, preparation, and errors for invalid files."""
 
 import hashlib
 import logging
@@ -25,7 +25,7 @@ def article(news_id, category="news", title="a title", abstract="an abstract"):
 
 @pytest.fixture
 def tiny_mind(tmp_path):
-    """Writes a small folder in MIND's published layout, two files that share articles; returns its path."""
+    """Writes a small folder in MIND's published layout, with two overlapping files; returns its path."""
     for folder, ids in (("MINDlarge_train", range(70)), ("MINDlarge_dev", range(50, 100))):
         rows = [
             article(f"N{i}", ("sports", "autos")[i % 2], f'the "title" {i}', f"abstract {i}" if i % 3 else "")
@@ -36,7 +36,7 @@ def tiny_mind(tmp_path):
     return tmp_path
 
 
-def test_mind_is_the_union_of_its_files(tiny_mind):
+def test_dataset_is_the_union_of_its_files(tiny_mind):
     dataset = load(tiny_mind)
     assert dataset.class_names == ("autos", "sports")
     seen = {}
@@ -50,7 +50,7 @@ def test_mind_is_the_union_of_its_files(tiny_mind):
     }
 
 
-def test_mind_splits_by_the_id_alone(tiny_mind):
+def test_split_depends_only_on_the_article_id(tiny_mind):
     def ids(split):
         return [int(title.rsplit(" ", 1)[1]) for title in split.features["text"]]
 
@@ -59,18 +59,18 @@ def test_mind_splits_by_the_id_alone(tiny_mind):
         percent = [int(hashlib.sha256(f"N{i}".encode()).hexdigest()[:8], 16) % 100 for i in numbers]
         assert {("train", "validation", "test")[(p >= 60) + (p >= 80)] for p in percent} == {name}
         assert numbers == sorted(numbers, key="N{}".format)
-    alone = load(tiny_mind / "MINDlarge_dev").splits
-    for name, split in alone.items():
+    dev = load(tiny_mind / "MINDlarge_dev").splits
+    for name, split in dev.items():
         assert ids(split) == [i for i in whole[name] if i >= 50]
 
 
-def test_mind_splits_about_60_20_20():
+def test_split_fractions():
     splits = mind._split({f"N{i}": None for i in range(10000)})
     np.testing.assert_allclose([len(split) for split in splits.values()], [6000, 2000, 2000], atol=150)
 
 
-# Each as row 71 of MINDlarge_train, and its message.
-BROKEN_ROWS = [
+# Line 71 of MINDlarge_train, and the error message.
+INVALID_ROWS = [
     (b"N1\tnews\tsub\ttitle\n", r"train.news\.tsv:71: 4 tab-separated columns, expected 8 \(id, category, "),
     (article("N100").replace("\n", "\tmore\n").encode(), r"news\.tsv:71: 9 tab-separated columns"),
     (b"\n", r"news\.tsv:71: 1 tab-separated columns"),
@@ -99,18 +99,18 @@ BROKEN_ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "message"), BROKEN_ROWS)
-def test_a_broken_mind_row_is_named(tiny_mind, row, message):
+@pytest.mark.parametrize(("row", "message"), INVALID_ROWS)
+def test_invalid_rows(tiny_mind, row, message):
     with open(tiny_mind / "MINDlarge_train" / "news.tsv", "ab") as file:
         file.write(row)
     with pytest.raises(ValueError, match=message + r".* To skip it, set data\.on_invalid_row=skip\."):
         load(tiny_mind)
 
 
-def test_broken_mind_rows_are_skipped(tiny_mind):
+def test_invalid_rows_are_skipped(tiny_mind):
     with open(tiny_mind / "MINDlarge_train" / "news.tsv", "ab") as file:
-        file.writelines(row for row, _ in BROKEN_ROWS)
-    messages = [message.replace(":71", f":{71 + i}") for i, (_, message) in enumerate(BROKEN_ROWS)]
+        file.writelines(row for row, _ in INVALID_ROWS)
+    messages = [message.replace(":71", f":{71 + i}") for i, (_, message) in enumerate(INVALID_ROWS)]
     for _ in range(2):  # before and after a load that skips them
         with pytest.raises(ValueError, match=messages[0] + r".* To skip it, set data\.on_invalid_row=skip\."):
             load(tiny_mind)
@@ -120,7 +120,7 @@ def test_broken_mind_rows_are_skipped(tiny_mind):
         assert sum(len(split) for split in dataset.splits.values()) == 100
 
 
-def test_mind_has_to_be_downloaded_by_hand(tmp_path):
+def test_missing_path_and_files(tmp_path):
     with pytest.raises(
         ValueError,
         match=r"^data\.path=None: .* licence .*Download it from https://msnews.* and set data\.path",
@@ -136,9 +136,9 @@ def test_mind_has_to_be_downloaded_by_hand(tmp_path):
         load(tmp_path)
 
 
-def test_mind_names_a_category_that_training_lacks(tiny_mind, caplog):
+def test_warns_of_a_category_without_training_articles(tiny_mind, caplog):
     with open(tiny_mind / "MINDlarge_train" / "news.tsv", "ab") as file:
-        file.write(article("N101", "kids").encode())  # falls into the test split
+        file.write(article("N101", "kids").encode())  # belongs to the test split
     dataset = load(tiny_mind)
     kids = dataset.class_names.index("kids")
     assert kids in dataset.splits["test"].labels
@@ -147,14 +147,14 @@ def test_mind_names_a_category_that_training_lacks(tiny_mind, caplog):
 
 
 def contents(dataset):
-    """Returns all that a dataset holds, to be compared."""
+    """Returns the contents of a dataset in a comparable form."""
     return dataset.class_names, {
         name: (split.labels.tolist(), *(column.tolist() for column in split.features.values()))
         for name, split in dataset.splits.items()
     }
 
 
-def test_every_article_names_its_place_and_every_file_its_hash(tiny_mind, caplog):
+def test_origins_file_hashes_and_log(tiny_mind, caplog):
     caplog.set_level(logging.INFO, logger="absl")
     dataset = load(tiny_mind)
     for split in dataset.splits.values():
@@ -176,7 +176,7 @@ def test_every_article_names_its_place_and_every_file_its_hash(tiny_mind, caplog
     )
 
 
-def test_odd_rows_as_they_are_published(tmp_path):
+def test_quotes_entities_and_windows_line_endings(tmp_path):
     entities = r'[{"Label": "A \"B\", C", "WikidataId": "Q1", "SurfaceForms": ["a\tb", "caf\u00e9"]}]'
     rows = [f'N{i}\tnews\tsub\t"Quoted, it\'s" {i}\t\thttps://x\t{entities}\t\r\n' for i in range(20)]
     (tmp_path / "news.tsv").write_bytes(b"\xef\xbb\xbf" + "".join(rows).encode())
@@ -187,14 +187,14 @@ def test_odd_rows_as_they_are_published(tmp_path):
 
 
 @pytest.mark.parametrize("inner", ["", "MINDlarge_train/"])
-def test_zip_files_as_they_are_published(tiny_mind, tmp_path, inner):
+def test_published_zip_files(tiny_mind, tmp_path, inner):
     expected = contents(load(tiny_mind))
     with zipfile.ZipFile(tmp_path / "MINDlarge_train.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.write(tmp_path / "MINDlarge_train" / "news.tsv", f"{inner}news.tsv")
         archive.writestr(f"{inner}behaviors.tsv", "1\tU1\n")
-        archive.writestr("__MACOSX/MINDlarge_train/news.tsv", "not ours")
+        archive.writestr("__MACOSX/MINDlarge_train/news.tsv", "ignored")
     shutil.rmtree(tmp_path / "MINDlarge_train")
-    (tmp_path / "MINDlarge_dev.zip").write_text("left out, as its folder is there")
+    (tmp_path / "MINDlarge_dev.zip").write_text("ignored, since its folder exists")
     dataset = load(tiny_mind)
     assert contents(dataset) == expected
     assert set(dataset.files) == {
@@ -204,14 +204,14 @@ def test_zip_files_as_they_are_published(tiny_mind, tmp_path, inner):
     assert f"MINDlarge_train.zip/{inner}news.tsv:70" in origins
 
 
-def test_broken_zip_files(tmp_path):
+def test_invalid_zip_files(tmp_path):
     path = tmp_path / "MINDsmall_train.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("news.tsv", "".join(article(f"N{i}", title=f"title {i * i}") for i in range(999)))
     whole = path.read_bytes()
-    broken = bytearray(whole)
-    broken[len(whole) // 2] ^= 255
-    for content in (whole[:-500], broken, b"<html>not found</html>"):
+    damaged = bytearray(whole)
+    damaged[len(whole) // 2] ^= 255
+    for content in (whole[:-500], damaged, b"<html>not found</html>"):
         path.write_bytes(content)
         with pytest.raises(
             ValueError, match=r"MINDsmall_train\.zip: not a complete zip file .*\. Download it"
@@ -228,10 +228,10 @@ def test_broken_zip_files(tmp_path):
     [
         (1, 0, "is encrypted"),
         (0, 97, "compression method is not supported"),
-        (0, 12, "compression method is not supported"),  # bzip2, which Python would inflate whole
+        (0, 12, "compression method is not supported"),  # bzip2, which Python decompresses as a whole
     ],
 )
-def test_zip_files_that_cannot_be_unpacked(tmp_path, flags, compression, message):
+def test_unsupported_zip_files(tmp_path, flags, compression, message):
     path = tmp_path / "MINDsmall_train.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("news.tsv", article("N1"))
@@ -245,7 +245,7 @@ def test_zip_files_that_cannot_be_unpacked(tmp_path, flags, compression, message
         load(tmp_path, on_invalid_row="skip")
 
 
-def test_a_small_zip_file_of_a_large_one_is_not_inflated(tmp_path, monkeypatch, memory_below):
+def test_decompression_bomb_is_not_inflated(tmp_path, monkeypatch, memory_below):
     path = tmp_path / "MINDsmall_train.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("behaviors.tsv", bytes(10))
@@ -259,7 +259,7 @@ def test_a_small_zip_file_of_a_large_one_is_not_inflated(tmp_path, monkeypatch, 
     content = path.read_bytes()
     size = struct.pack("<I", 30_000_000)
     assert content.count(size) == 2
-    path.write_bytes(content.replace(size, struct.pack("<I", 1000)))  # which is not true
+    path.write_bytes(content.replace(size, struct.pack("<I", 1000)))  # a false size
     with (
         memory_below(4e6),
         pytest.raises(ValueError, match=f"^{path}: not a complete zip file .Bad CRC-32 for file 'news.tsv'"),
@@ -267,7 +267,7 @@ def test_a_small_zip_file_of_a_large_one_is_not_inflated(tmp_path, monkeypatch, 
         mind._open(str(tmp_path), path.name)
 
 
-def test_a_tfds_dir_that_cannot_be_written(tiny_mind):
+def test_unwritable_tfds_dir(tiny_mind):
     (tiny_mind / "prepared").write_text("a file")
     with pytest.raises(
         OSError, match=rf"^data\.tfds_dir=.*: {tiny_mind}/prepared/mind/.* cannot be written \("
@@ -284,7 +284,7 @@ def test_prepared_articles_are_not_read_again(tiny_mind, monkeypatch):
         "MINDsmall_dev/news.tsv:1: 1 tab-separated columns, expected 8 (" + ", ".join(mind.COLUMNS) + ").",
     )
     with monkeypatch.context() as patch:
-        patch.setattr(mind, "_articles", None)  # no call survives that
+        patch.setattr(mind, "_articles", None)  # a call would raise
         again = load(tiny_mind, on_invalid_row="skip")
     assert contents(again) == contents(first)
     assert (again.skipped, again.files) == (first.skipped, first.files)
@@ -295,16 +295,16 @@ def test_prepared_articles_are_not_read_again(tiny_mind, monkeypatch):
     assert len(list(tiny_mind.glob("prepared/mind/*/*"))) == 2
 
 
-def test_a_preparation_that_is_killed_is_not_taken_for_complete(tiny_mind, monkeypatch):
+def test_interrupted_preparation_is_not_used(tiny_mind, monkeypatch):
     generate = mind_builder.Mind._generate_examples
 
-    def killed(builder, articles):
+    def interrupt(builder, articles):
         yield from generate(builder, articles[:30])
-        shutil.copytree(builder.data_dir, tiny_mind / "remains")  # which a kill leaves there
+        shutil.copytree(builder.data_dir, tiny_mind / "remains")  # as after a kill
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(mind_builder.Mind, "_generate_examples", killed)
+        patch.setattr(mind_builder.Mind, "_generate_examples", interrupt)
         with pytest.raises(KeyboardInterrupt):
             load(tiny_mind)
     [folder] = tiny_mind.glob("prepared/mind/*")
@@ -312,20 +312,20 @@ def test_a_preparation_that_is_killed_is_not_taken_for_complete(tiny_mind, monke
     assert sum(len(split) for split in load(tiny_mind).splits.values()) == 100
 
 
-def test_two_programs_prepare_at_once(tiny_mind, monkeypatch):
+def test_two_processes_prepare_at_the_same_time(tiny_mind, monkeypatch):
     articles = mind._articles
 
-    def overtaken(*args):
+    def prepare_concurrently(*args):
         with monkeypatch.context() as patch:
             patch.setattr(mind, "_articles", articles)
             load(tiny_mind)
         return articles(*args)
 
-    monkeypatch.setattr(mind, "_articles", overtaken)
+    monkeypatch.setattr(mind, "_articles", prepare_concurrently)
     assert sum(len(split) for split in load(tiny_mind).splits.values()) == 100
 
 
-def test_prepared_articles_that_are_damaged(tiny_mind):
+def test_damaged_prepared_articles(tiny_mind):
     load(tiny_mind)
     [shard] = tiny_mind.glob("prepared/mind/*/*/mind-train.tfrecord*")
     shard.write_bytes(shard.read_bytes()[:-9])
@@ -333,7 +333,7 @@ def test_prepared_articles_that_are_damaged(tiny_mind):
         load(tiny_mind)
 
 
-def test_an_empty_split(tmp_path):
+def test_empty_split(tmp_path):
     (tmp_path / "news.tsv").write_text(article("N1"))
     with pytest.raises(ValueError, match="the validation split has no example"):
         load(tmp_path)

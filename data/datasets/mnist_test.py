@@ -1,4 +1,4 @@
-"""MNIST: counts, pixels in their places, and one clear line for every broken file."""
+"""MNIST: split sizes, positions of pixels, and errors for invalid files."""
 
 import gzip
 import os
@@ -24,7 +24,7 @@ def idx(array):
 def tiny_mnist(tmp_path):
     """Writes a small folder in MNIST's published layout; returns its path.
 
-    In image `i` of a file the pixel of row `r` and column `c` is `r + 2 * c + i`.
+    In image `i` of a file, the pixel in row `r` and column `c` is `r + 2 * c + i`.
     """
     rows, columns = np.indices([28, 28])
     for name, size in (("train", 100), ("t10k", 20)):
@@ -35,7 +35,7 @@ def tiny_mnist(tmp_path):
     return tmp_path
 
 
-def test_mnist_by_hand(tiny_mnist):
+def test_images_labels_and_origins(tiny_mnist):
     dataset = data.get("mnist", path=str(tiny_mnist))
     assert dataset.class_names == tuple("0123456789")
     assert set(dataset.files) == {str(path) for path in tiny_mnist.iterdir()}
@@ -93,14 +93,14 @@ def test_mnist_by_hand(tiny_mnist):
         ),
     ],
 )
-def test_a_broken_mnist_file_is_named(tiny_mnist, file, change, message):
+def test_invalid_files(tiny_mnist, file, change, message):
     path = tiny_mnist / file
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(ValueError, match=f"^{message}".replace("PATH", str(path))):
         data.get("mnist", path=str(tiny_mnist))
 
 
-def test_a_small_gzip_file_of_a_large_one_is_not_inflated(tiny_mnist, memory_below):
+def test_decompression_bomb_is_not_inflated(tiny_mnist, memory_below):
     path = tiny_mnist / "t10k-labels-idx1-ubyte.gz"
     path.write_bytes(gzip.compress(idx(np.arange(20) % 10)) + gzip.compress(bytes(30_000_000)))
     assert path.stat().st_size < 100_000
@@ -111,7 +111,7 @@ def test_a_small_gzip_file_of_a_large_one_is_not_inflated(tiny_mnist, memory_bel
         mnist.read_part(str(tiny_mnist), "t10k")
 
 
-def test_a_missing_mnist_file_is_named(tiny_mnist):
+def test_missing_file(tiny_mnist):
     (tiny_mnist / "t10k-labels-idx1-ubyte.gz").unlink()
     with pytest.raises(FileNotFoundError, match=r"t10k-labels-idx1-ubyte: no such file, nor .*ubyte\.gz"):
         data.get("mnist", path=str(tiny_mnist))
@@ -140,7 +140,7 @@ def test_real_mnist(real_data, tmp_path):
         974,
         1009,
     ]
-    # The nearest mean image names most digits: pixels and labels belong together.
+    # The nearest class mean predicts most labels only if images and labels are aligned.
     means = [splits["train"].features["image"][splits["train"].labels == i].mean(axis=0) for i in range(10)]
     distances = [np.abs(splits["test"].features["image"][:500] - mean).sum(axis=(1, 2, 3)) for mean in means]
     assert np.mean(np.argmin(distances, axis=0) == splits["test"].labels[:500]) > 0.6

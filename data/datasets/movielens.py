@@ -114,7 +114,7 @@ def movielens(
 def _relevant(users, movies, shape):
     """Returns a CSR array, float32, of 1 for each movie that a user has rated."""
     relevant = scipy.sparse.coo_array((np.ones(len(users), np.float32), (users, movies)), shape).tocsr()
-    relevant.data[:] = 1.0  # pairs that are repeated were summed
+    relevant.data[:] = 1.0  # repeated pairs were summed
     return relevant
 
 
@@ -335,7 +335,7 @@ def _from_tfds(release, tfds_dir, bad_rows):
 
 
 def _batches(paths):
-    """Yields batches of prepared ratings; TensorFlow Datasets' own decoding of single ratings is slow."""
+    """Yields batches of prepared ratings; decoding single ratings in TensorFlow Datasets is slow."""
     names = ("user_id", "movie_id", "movie_title")
     features = {name: tf.io.FixedLenFeature([], tf.string) for name in names}
     records = tf.data.TFRecordDataset(paths).batch(BATCH)

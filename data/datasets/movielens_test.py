@@ -1,4 +1,4 @@
-"""MovieLens: its published layouts, the split of the pairs, and one clear line for every broken file."""
+"""MovieLens: published layouts, the split of the pairs, and errors for invalid files."""
 
 import hashlib
 import re
@@ -12,7 +12,7 @@ from rank4class import data
 from rank4class.data.datasets import movielens
 
 TITLES = {2: "Toy Story (1995)", 3: "Léon, or so (1994)", 7: "Emma (1996)", 30: "Emma (1996)", 31: "Unseen"}
-USERS, MOVIES = (4, 9, 10, 11, 25), (2, 3, 5, 7, 30)  # movie 5 the title is empty., 31 no rating
+USERS, MOVIES = (4, 9, 10, 11, 25), (2, 3, 5, 7, 30)  # movie 5 has no title, movie 31 no rating
 PAIRS = [(user, movie) for user in USERS for movie in MOVIES if (user + movie) % 6]
 
 
@@ -21,7 +21,7 @@ def rows(separator):
 
 
 def write(folder, layout):
-    """Writes the pairs and the titles as a release has them; returns the file of ratings."""
+    """Writes the pairs and titles in a release's layout; returns the file of ratings."""
     folder.mkdir(parents=True, exist_ok=True)
     if layout == "ratings.csv":
         quoted = {i: f'"{title}"' if "," in title else title for i, title in TITLES.items()}
@@ -29,7 +29,7 @@ def write(folder, layout):
         (folder / "movies.csv").write_text("\r\n".join(titles) + "\r\n", "utf-8", newline="")
         text = "".join(
             f"{row}\r\n" for row in ("userId,movieId,rating,timestamp", *rows(",")[::-1])
-        )  # in any order
+        )  # in reverse order
     elif layout == "u.data":
         flags = "|".join("0" * 19)
         titles = [f"{i}|{title}|01-Jan-1995||http://us.imdb.com/M|{flags}" for i, title in TITLES.items()]
@@ -47,7 +47,7 @@ LAYOUTS = [layout.ratings for layout in movielens.LAYOUTS]
 
 
 def pairs_of(split, dataset):
-    """Returns the (user, movie) of a split's labels and of what it excludes, by origins and names."""
+    """Returns the labels and the excluded pairs of a split, each as a set of (origin, class name)."""
     return [
         {
             (split.origin(row), dataset.class_names[column])
@@ -88,7 +88,7 @@ def test_published_layouts(tmp_path, layout, as_file):
 
 @pytest.mark.parametrize("columns", [3, 4])
 @pytest.mark.parametrize("change", [str.lower, str.upper, '"{}"'.format])
-def test_ratings_and_titles_under_other_headers(tmp_path, monkeypatch, columns, change):
+def test_header_variants(tmp_path, monkeypatch, columns, change):
     expected = data.get("movielens", path=str(write(tmp_path / "published", "ratings.csv")))
     file = write(tmp_path, "ratings.csv")
     titles = file.parent / "movies.csv"
@@ -98,7 +98,7 @@ def test_ratings_and_titles_under_other_headers(tmp_path, monkeypatch, columns, 
             lines = [",".join(line.split(",")[:columns]) for line in lines]
         path.write_text("".join(f"{line}\n" for line in [",".join(map(change, names)), *lines[1:]]))
     with monkeypatch.context() as patch:
-        patch.setattr(movielens, "_read_line_by_line", None)  # which takes several times the time
+        patch.setattr(movielens, "_read_line_by_line", None)  # the slow reader must not run
         dataset = data.get("movielens", path=str(tmp_path))
     assert dataset.class_names == expected.class_names
     for name, split in dataset.splits.items():
@@ -121,7 +121,7 @@ def test_titles_without_genres(tmp_path):
     assert data.get("movielens", path=str(tmp_path)).class_names == names
 
 
-def test_the_layouts_say_the_same(tmp_path):
+def test_layouts_agree(tmp_path):
     datasets = []
     for layout in LAYOUTS:
         datasets.append(data.get("movielens", path=str(write(tmp_path / layout, layout))))
@@ -140,7 +140,7 @@ def test_without_titles(tmp_path):
     assert list(dataset.files) == [str(tmp_path / "u.data")]
 
 
-def test_shares_and_seed(tmp_path):
+def test_split_fractions_and_seed(tmp_path):
     write(tmp_path, "u.data")
     options = {"path": str(tmp_path), "validation_fraction": 0.3, "test_fraction": 0.2}
     first, again, other = (data.get("movielens", **options, split_seed=seed) for seed in (0, 0, 1))
@@ -149,7 +149,7 @@ def test_shares_and_seed(tmp_path):
     assert tests[0] == tests[1] != tests[2]
 
 
-BAD_ROWS = {
+INVALID_ROWS = {
     "4\t2\t3": "3 columns separated by '\\t', expected 4 (userId, movieId, rating, timestamp)",
     "4\t2\t3\t8\t9": "5 columns separated by '\\t', expected 4 (userId, movieId, rating, timestamp)",
     "4 2 3 8": "1 columns separated by '\\t', expected 4",
@@ -166,13 +166,13 @@ BAD_ROWS = {
 }
 
 
-@pytest.mark.parametrize("row", BAD_ROWS, ids=BAD_ROWS.values())
-def test_a_bad_row_is_named_or_left_out(tmp_path, row):
+@pytest.mark.parametrize("row", INVALID_ROWS, ids=INVALID_ROWS.values())
+def test_invalid_rows_raise_or_are_skipped(tmp_path, row):
     file = write(tmp_path, "u.data")
-    message = f"{file}:22: {BAD_ROWS[row]}"
+    message = f"{file}:22: {INVALID_ROWS[row]}"
     expected = data.get("movielens", path=str(file))
     assert len(PAIRS) == 20
-    file.write_text(f"{file.read_text()}\n{row}\n")  # after a blank line, which is passed over
+    file.write_text(f"{file.read_text()}\n{row}\n")  # after a blank line, which is ignored
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         data.get("movielens", path=str(file))
     dataset = data.get("movielens", path=str(file), on_invalid_row="skip")
@@ -183,7 +183,7 @@ def test_a_bad_row_is_named_or_left_out(tmp_path, row):
 
 
 @pytest.mark.parametrize("layout", ["ratings.csv", "ratings.dat"])
-def test_a_bad_row_of_the_other_layouts(tmp_path, layout):
+def test_invalid_rows_of_the_other_layouts(tmp_path, layout):
     file = write(tmp_path, layout)
     separator = "," if layout == "ratings.csv" else "::"
     with file.open("a") as opened:
@@ -194,7 +194,7 @@ def test_a_bad_row_of_the_other_layouts(tmp_path, layout):
     assert len(data.get("movielens", path=str(file), on_invalid_row="skip").skipped) == 1
 
 
-def test_files_that_were_joined(tmp_path):
+def test_concatenated_files(tmp_path):
     file, titles = write(tmp_path, "ratings.csv"), tmp_path / "movies.csv"
     expected = data.get("movielens", path=str(file))
     with file.open("a") as opened:
@@ -218,7 +218,7 @@ TITLE_ROWS = {
 
 
 @pytest.mark.parametrize("row", TITLE_ROWS)
-def test_a_bad_title_is_named_or_left_out(tmp_path, row):
+def test_invalid_titles_raise_or_are_skipped(tmp_path, row):
     write(tmp_path, "u.data")
     file = tmp_path / "u.item"
     file.write_text(f"{file.read_text('latin-1')}{row}\n", "latin-1")
@@ -231,7 +231,7 @@ def test_a_bad_title_is_named_or_left_out(tmp_path, row):
 
 
 @pytest.mark.parametrize(("row", "columns"), [("5,Heat, The,Crime", 4), ("5,Heat", 2)])
-def test_a_title_with_a_comma_and_no_quotes(tmp_path, row, columns):
+def test_titles_with_a_wrong_number_of_columns(tmp_path, row, columns):
     file = write(tmp_path, "ratings.csv").parent / "movies.csv"
     with file.open("a") as opened:
         opened.write(f"{row}\n")
@@ -241,7 +241,7 @@ def test_a_title_with_a_comma_and_no_quotes(tmp_path, row, columns):
     assert data.get("movielens", path=str(tmp_path), on_invalid_row="skip").class_names[2] == "movie 5"
 
 
-def test_a_title_that_is_not_utf8(tmp_path):
+def test_title_that_is_not_utf8(tmp_path):
     write(tmp_path, "ratings.csv")
     with (tmp_path / "movies.csv").open("ab") as file:
         file.write(b"5,Am\xe9lie,Comedy\n")
@@ -250,11 +250,11 @@ def test_a_title_that_is_not_utf8(tmp_path):
 
 
 @pytest.mark.parametrize("layout", ["u.data", "ratings.dat"])
-def test_titles_in_the_encoding_of_either_release(tmp_path, layout):
+def test_title_encodings(tmp_path, layout):
     file = write(tmp_path, layout).parent / {"u.data": "u.item", "ratings.dat": "movies.dat"}[layout]
     text = file.read_text("latin-1")
     for encoding in ("latin-1", "utf-8", "utf-8-sig"):
-        file.write_text(text + "\n", encoding)  # a blank line is passed over
+        file.write_text(text + "\n", encoding)  # a blank line is ignored
         assert data.get("movielens", path=str(tmp_path)).class_names[1] == "Léon, or so (1994)"
 
 
@@ -269,21 +269,21 @@ def test_titles_in_the_encoding_of_either_release(tmp_path, layout):
         ),
     ],
 )
-def test_a_file_of_titles_without_its_header(tmp_path, text, message):
+def test_titles_without_a_header(tmp_path, text, message):
     write(tmp_path, "ratings.csv")
     (tmp_path / "movies.csv").write_text(text)
     with pytest.raises(ValueError, match=re.escape(message)):
         data.get("movielens", path=str(tmp_path))
 
 
-def test_files_that_are_not_there(tmp_path):
+def test_missing_files(tmp_path):
     for path in (tmp_path, tmp_path / "u.data", tmp_path / "other.csv"):
         message = f"data.path={path}: no ratings.csv, u.data, ratings.dat. Set it to one of"
         with pytest.raises(FileNotFoundError, match=message):
             data.get("movielens", path=str(path))
 
 
-def test_several_layouts(tmp_path):
+def test_folder_with_two_layouts(tmp_path):
     for layout in ("u.data", "ratings.csv"):
         write(tmp_path, layout)
     with pytest.raises(
@@ -294,13 +294,13 @@ def test_several_layouts(tmp_path):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_file_that_may_be_cut_short(tmp_path, caplog, layout):
+def test_warns_of_a_possibly_truncated_file(tmp_path, caplog, layout):
     file = write(tmp_path, layout)
     data.get("movielens", path=str(file))
     assert "cut short" not in caplog.text
     file.write_bytes(file.read_bytes().rstrip()[:-2])
     data.get("movielens", path=str(file))
-    assert f"{file} has no end of line at its end: was the file cut short?" in caplog.text
+    assert f"{file} does not end with a line ending: was the file cut short?" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -327,13 +327,13 @@ def test_a_file_that_may_be_cut_short(tmp_path, caplog, layout):
         ("\ufeffuserId,movieId,rating,timestamp\n", r"ratings\.csv: no rating\.$"),
     ],
 )
-def test_a_file_without_ratings(tmp_path, text, message):
+def test_invalid_headers_and_no_ratings(tmp_path, text, message):
     (tmp_path / "ratings.csv").write_text(text, "utf-8")
     with pytest.raises(ValueError, match=message):
         data.get("movielens", path=str(tmp_path))
 
 
-def test_a_file_of_bad_rows_alone(tmp_path):
+def test_only_invalid_rows(tmp_path):
     (tmp_path / "u.data").write_text("one\n")
     with pytest.raises(
         ValueError, match=rf"u\.data: no rating\. All rows are invalid, the first: {tmp_path}/u\.d"
@@ -343,7 +343,7 @@ def test_a_file_of_bad_rows_alone(tmp_path):
 
 @pytest.fixture
 def published(tmp_path, monkeypatch):
-    """Lets TensorFlow Datasets download two releases; returns the folder of what it prepares."""
+    """Makes TensorFlow Datasets download two small releases; returns the folder of prepared data."""
     for release in ("latest-small", "20m"):
         folder = write(tmp_path / "published" / f"ml-{release}", "ratings.csv").parent
         with (folder / "movies.csv").open("a") as file:
@@ -370,13 +370,13 @@ def test_from_tfds(published, tmp_path, monkeypatch):
     prepared = sorted(path.name for path in (published / "movielens").glob("*-ratings"))
     assert prepared == ["20m-ratings", "latest-small-ratings"]
     [file] = published.rglob("*20m-ratings/*/*tfrecord*")
-    for spoil in (lambda: file.write_bytes(file.read_bytes()[:-9]), file.unlink):
-        spoil()
+    for damage in (lambda: file.write_bytes(file.read_bytes()[:-9]), file.unlink):
+        damage()
         with pytest.raises(ValueError, match=f"^{file.parent}: damaged. Remove it to prepare it again"):
             data.get("movielens", release="20m", tfds_dir=str(published))
 
 
-def test_from_tfds_with_a_pair_twice(published, tmp_path):
+def test_from_tfds_with_a_repeated_pair(published, tmp_path):
     user, movie = PAIRS[3]
     with (tmp_path / "published" / "ml-latest-small" / "ratings.csv").open("a") as file:
         file.write(2 * f"{user},{movie},1.0,8\n")
@@ -390,7 +390,7 @@ def test_from_tfds_with_a_pair_twice(published, tmp_path):
 
 
 @pytest.mark.parametrize("error", [OSError("no route"), NonMatchingChecksumError("no route")])
-def test_a_download_that_fails(monkeypatch, tmp_path, error):
+def test_failed_download(monkeypatch, tmp_path, error):
     def fail(*_args, **_kwargs):
         raise error
 

@@ -9,7 +9,7 @@ from rank4class.data.datasets import synthetic_retrieval
 
 
 def recall(split, scores, k):
-    """Returns the mean share of the relevant classes among the `k` of the highest score, of those ranked."""
+    """Returns the mean recall at `k` of the scores, without the excluded classes."""
     ranked = np.where(split.excluded.toarray(), -np.inf, scores)
     top = np.argsort(-ranked, axis=1, kind="stable")[:, :k]
     labels = split.labels.toarray()
@@ -23,12 +23,12 @@ def test_hidden_factors_explain_the_labels(seed):
     test = dataset.splits["test"]
     rng = np.random.default_rng([seed, 1])
     factors = synthetic_retrieval.draw_factors(rng, n, num_examples=300, width=16)
-    of_affinity = recall(test, factors.affinity(test.features["id"]), 20)
-    of_popularity = recall(test, dataset.splits["train"].class_counts(n)[None], 20)
-    assert of_affinity > 2.5 * of_popularity
-    assert of_popularity > 3 * 20 / n
+    affinity_recall = recall(test, factors.affinity(test.features["id"]), 20)
+    popularity_recall = recall(test, dataset.splits["train"].class_counts(n)[None], 20)
+    assert affinity_recall > 2.5 * popularity_recall
+    assert popularity_recall > 3 * 20 / n
     both = factors.affinity(test.features["id"]) + factors.log_popularity
-    assert recall(test, both, 20) > of_affinity
+    assert recall(test, both, 20) > affinity_recall
 
 
 def test_relevant_classes_are_drawn_in_proportion_to_their_rates():
@@ -39,8 +39,9 @@ def test_relevant_classes_are_drawn_in_proportion_to_their_rates():
     drawn = synthetic_retrieval._draw_classes(np.random.default_rng(0), factors, slice(0, 20_000), counts)
     np.testing.assert_allclose(np.bincount(drawn) / 20_000, weights / weights.sum(), atol=0.01)
     drawn = synthetic_retrieval._draw_classes(np.random.default_rng(0), factors, slice(0, 20_000), 2 * counts)
-    share = weights / weights.sum()  # of a pair, in either order
-    expected = [share[i] * share[j] * (1 / (1 - share[i]) + 1 / (1 - share[j])) for i, j in ((0, 1), (2, 3))]
+    p = weights / weights.sum()
+    # The probability of a pair in either order.
+    expected = [p[i] * p[j] * (1 / (1 - p[i]) + 1 / (1 - p[j])) for i, j in ((0, 1), (2, 3))]
     pairs = drawn.reshape(-1, 2)
     assert (pairs[:, 0] < pairs[:, 1]).all()
     actual = [np.mean((pairs == pair).all(axis=1)) for pair in ((0, 1), (2, 3))]
@@ -67,7 +68,7 @@ def test_counts(num_classes, num_relevant):
     np.testing.assert_allclose(nnz, np.array([0.8, 0.1, 0.1]) * counts.sum(), atol=2)
 
 
-def test_chunks_change_nothing(monkeypatch):
+def test_labels_do_not_depend_on_the_chunk_size(monkeypatch):
     def labels():
         splits = data.get("synthetic_retrieval", num_classes=100, num_examples=50).splits
         return splits["train"].labels.toarray()
@@ -77,7 +78,7 @@ def test_chunks_change_nothing(monkeypatch):
     np.testing.assert_array_equal(labels(), whole)
 
 
-def test_the_seed_decides():
+def test_split_seed_determines_the_labels():
     def labels(seed):
         splits = data.get("synthetic_retrieval", num_classes=100, num_examples=50, split_seed=seed).splits
         return csr_array(splits["test"].labels).indices.tolist()
@@ -94,10 +95,10 @@ def test_the_seed_decides():
         ({"num_relevant": 501}, "data.num_relevant=501: outside 3..500, half the classes"),
         (
             {"num_examples": 1, "num_relevant": 3},
-            "data.validation_fraction=0.1: none of 3 pairs, 2 of which are free",
+            "data.validation_fraction=0.1: none of 3 pairs, of which 2 can be drawn",
         ),
     ],
 )
-def test_options_at_their_limits(options, message):
+def test_invalid_options(options, message):
     with pytest.raises(ValueError, match=message):
         data.get("synthetic_retrieval", **options)

@@ -1,4 +1,4 @@
-"""Synthetic vectors: their spread around their centres, and their counts."""
+"""Synthetic vectors: spread around the centres of their classes, and numbers of examples."""
 
 import numpy as np
 import pytest
@@ -11,8 +11,8 @@ def test_examples_lie_around_the_centres_of_their_classes():
     train, test = dataset.splits["train"], dataset.splits["test"]
     assert train.features["embedding"].dtype == np.float32
     centres = np.stack([train.features["embedding"][train.labels == i].mean(axis=0) for i in range(4)])
-    away = test.features["embedding"] - centres[test.labels]
-    assert np.square(away).sum(axis=1).mean() == pytest.approx(0.1**2, rel=0.05)
+    offsets = test.features["embedding"] - centres[test.labels]
+    assert np.square(offsets).sum(axis=1).mean() == pytest.approx(0.1**2, rel=0.05)
     assert np.square(centres).sum(axis=1).mean() == pytest.approx(1.0, rel=0.4)
     distances = np.linalg.norm(test.features["embedding"][:, None] - centres, axis=2)
     np.testing.assert_array_equal(distances.argmin(axis=1), test.labels)
@@ -24,7 +24,7 @@ def test_fewer_examples_than_classes():
     assert sorted(splits["test"].labels) == list(range(20))
 
 
-def test_the_seed_decides():
+def test_split_seed_determines_the_vectors():
     def vectors(seed):
         return data.get("synthetic", num_examples=50, split_seed=seed).splits["train"].features["embedding"]
 
@@ -40,6 +40,6 @@ def test_the_seed_decides():
         ({"spread": -1.0}, "data.spread=-1.0: too small. Set it to at least 0"),
     ],
 )
-def test_options_at_their_limits(options, message):
+def test_invalid_options(options, message):
     with pytest.raises(ValueError, match=message):
         data.get("synthetic", **options)

@@ -1,4 +1,4 @@
-"""Texts and labels of the user: TSV, CSV or JSON lines."""
+"""Texts and labels from a user's files: TSV, CSV or JSON lines."""
 
 import functools
 import itertools
@@ -55,15 +55,14 @@ def text_file(
     split_seed: int = 0,
     on_invalid_row: str = "fail",
 ) -> Dataset:
-    """Texts, or pairs of texts, each with one label, from a file of the user.
+    """Texts or pairs of texts with one label each, from a user's file.
 
-    The ending decides the format: `.tsv` (tabs, no quotes), `.csv` (commas, double quotes around a field
+    The extension sets the format: `.tsv` (tabs, no quotes), `.csv` (commas, double quotes around a field
     with a comma, a quote or a line end; blank lines are ignored) or `.jsonl` (one JSON object per line). All
     are UTF-8. A record that is not CSV always raises, as the start of the next row is unknown.
 
     Missing splits are drawn from the training file, the same fraction of each class. Equal texts (and
-    pairs) stay together: the first is drawn, by its label, and the others follow it. Case and white
-    space do not count.
+    pairs) are in one split, drawn by the label of the first. Comparisons ignore case and white space.
 
     Args:
       path: required; a file, from which validation and test are drawn; or a folder with `train`, and
@@ -81,7 +80,7 @@ def text_file(
       on_invalid_row: "fail" or "skip", see `rows.BadRows`. A row is invalid if it has other columns than the
         first line, is not a JSON object, lacks or repeats a key, is not UTF-8, has a NUL character, has no
         text or label, has a control character in its label or an unknown label, or repeats the header line;
-        in a given test or validation file also if an earlier file has its text (and pair).
+        in a test or validation file also if an earlier file has its text (and pair).
 
     Returns:
       A `Dataset` with the features `text`, and `text_pair` with a `text_pair_column`, strings `[N]`.
@@ -117,7 +116,7 @@ def text_file(
 
 
 def _split_paths(path):
-    """Returns split -> file, of the given splits."""
+    """Returns split -> file, of the splits in the folder."""
     if not path:
         raise ValueError(f"data.path={path}: required. Set it to your file, or to a folder of its splits.")
     if os.path.isfile(path):
@@ -184,7 +183,7 @@ def _read(path, columns, bad_rows):
 
 def _check_first_line(path, examples):
     where, label = examples[0].where, examples[0].label
-    # Joined files may repeat a header.
+    # Concatenated files may repeat a header.
     others = (example for example in examples if example.text != examples[0].text)
     if where != f"{path}:1" or any(example.label == label for example in others):
         return
@@ -252,7 +251,7 @@ def _fields(names, columns, check_header, where, fields):
 
 
 def _check_repeated_header(where, row, columns):
-    """Raises ValueError for a row with the names of the columns, as joined files have it."""
+    """Raises ValueError for a row with the names of the columns, as in concatenated files."""
     names = sorted(map(_bare, row))
     if _bare(row[columns.label]) not in names:  # nearly every row
         return
@@ -262,7 +261,7 @@ def _check_repeated_header(where, row, columns):
 
 
 def _check_usual_header(where, row, columns):
-    """Raises ValueError for a row with usual names of columns if columns are given by position."""
+    """Raises ValueError for a row with usual names of columns if columns are selected by position."""
     text, label = row[columns.text], row[columns.label]
     if _bare(text) in TEXT_NAMES and _bare(label) in LABEL_NAMES:
         text, label = text.lstrip(BYTE_ORDER_MARK), label.lstrip(BYTE_ORDER_MARK)
@@ -280,7 +279,7 @@ def _bare(cell):
 def _example(where, row, columns):
     text = _string(where, row, columns.text)
     pair = "" if columns.pair is None else _string(where, row, columns.pair)
-    if type(row.get(columns.label)) is int:  # true and false are no int here
+    if type(row.get(columns.label)) is int:  # excludes true and false
         row = {**row, columns.label: str(row[columns.label])}
     label = _string(where, row, columns.label).strip()
     for column, value in ((columns.text, text.strip()), (columns.label, label)):
@@ -341,7 +340,7 @@ def _valid_examples(examples, names, paths, names_path, bad_rows):
                 content = normalize_text(example.text), normalize_text(example.pair)
                 first_split, where = seen.setdefault(content, (split, example.where))
                 if first_split != split:
-                    raise ValueError(f"{example.where}: the text of {where}, which is in another split.")
+                    raise ValueError(f"{example.where}: the same text as {where} in another split.")
                 valid[split].append(example)
         if not valid[split]:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Text files: formats, columns, splits and classes, and one clear line for every broken file."""
+"""Text files: formats, columns, splits, classes, and errors for invalid files."""
 
 import csv
 import hashlib
@@ -37,7 +37,7 @@ def load(path, **options):
 
 
 def examples(dataset, *splits):
-    """Returns (text, class name) of the splits' examples, sorted."""
+    """Returns the sorted (text, class name) pairs of some splits, by default all."""
     actual = []
     for name in splits or dataset.splits:
         split = dataset.splits[name]
@@ -46,7 +46,7 @@ def examples(dataset, *splits):
 
 
 @pytest.mark.parametrize("extension", WRITERS)
-def test_every_format_says_the_same(tmp_path, extension):
+def test_formats_agree(tmp_path, extension):
     path = tmp_path / f"mine.{extension}"
     path.write_text(WRITERS[extension](ROWS))
     dataset = load(path, text_pair_column="other")
@@ -68,7 +68,7 @@ def test_every_format_says_the_same(tmp_path, extension):
 
 
 @pytest.mark.parametrize("extension", ["tsv", "csv"])
-def test_columns_by_place(tmp_path, extension):
+def test_columns_by_position(tmp_path, extension):
     path = tmp_path / f"mine.{extension}"
     path.write_text(WRITERS[extension](ROWS, header=None))
     dataset = load(path, text_column="2", label_column="3")
@@ -78,17 +78,17 @@ def test_columns_by_place(tmp_path, extension):
 
 
 @pytest.mark.parametrize("extension", WRITERS)
-def test_byte_order_marks_and_windows_line_ends(tmp_path, extension):
+def test_byte_order_marks_and_windows_line_endings(tmp_path, extension):
     content = WRITERS[extension](ROWS).replace("\r\n", "\n").replace("\n", "\r\n")
     (tmp_path / f"mine.{extension}").write_bytes(b"\xef\xbb\xbf" + content.encode())
     dataset = load(tmp_path / f"mine.{extension}", text_pair_column="other")
     assert examples(dataset) == sorted((text, label) for text, _, label in ROWS)
 
 
-def test_quotes_commas_and_line_ends_in_a_csv(tmp_path):
+def test_quotes_commas_and_line_breaks_in_csv(tmp_path):
     path = tmp_path / "train.csv"
-    odd = 'a "quote", and\r\na\nline'
-    rows = [(odd, "", "ham"), ("after", "", "spam"), *ROWS]
+    quoted = 'a "quote", and\r\na\nline'
+    rows = [(quoted, "", "ham"), ("after", "", "spam"), *ROWS]
     path.write_text(as_csv(rows) + "\n")  # and a blank line
     dataset = load(path)
     origins = {
@@ -96,16 +96,16 @@ def test_quotes_commas_and_line_ends_in_a_csv(tmp_path):
         for split in dataset.splits.values()
         for text, origin in zip(split.features["text"], split.origins, strict=True)
     }
-    assert origins[odd] == f"{path}:2"
+    assert origins[quoted] == f"{path}:2"
     assert origins["after"] == f"{path}:5"
 
 
-def test_a_tsv_has_no_quotes(tmp_path):
+def test_quotes_in_tsv_are_literal(tmp_path):
     (tmp_path / "train.tsv").write_text(tsv([('"open', "", "ham"), *ROWS]))
     assert ('"open', "ham") in examples(load(tmp_path / "train.tsv"))
 
 
-def test_labels_in_json_may_be_integers(tmp_path):
+def test_integer_labels_in_json(tmp_path):
     rows = [{"text": f"text {i}", "label": i % 2} for i in range(60)]
     (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     dataset = load(tmp_path / "mine.jsonl")
@@ -114,7 +114,7 @@ def test_labels_in_json_may_be_integers(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["validation", "dev", "val", "valid"])
-def test_splits_that_are_given(tmp_path, name):
+def test_split_files(tmp_path, name):
     for file, part in (("train", ROWS[:40]), (name, ROWS[40:50]), ("test", ROWS[50:])):
         (tmp_path / f"{file}.tsv").write_text(tsv(part))
     dataset = load(tmp_path)
@@ -123,7 +123,7 @@ def test_splits_that_are_given(tmp_path, name):
     assert set(dataset.files) == {str(tmp_path / f"{file}.tsv") for file in ("train", name, "test")}
 
 
-def test_a_split_that_is_missing_is_drawn_from_train(tmp_path):
+def test_missing_split_is_drawn_from_train(tmp_path):
     (tmp_path / "train.tsv").write_text(tsv(ROWS[:50]))
     (tmp_path / "test.csv").write_text(as_csv(ROWS[50:]))
     dataset = load(tmp_path, validation_fraction=0.2)
@@ -132,7 +132,7 @@ def test_a_split_that_is_missing_is_drawn_from_train(tmp_path):
     assert examples(dataset, "train", "validation") == sorted((text, label) for text, _, label in ROWS[:50])
 
 
-def test_the_draw_is_stratified_and_depends_on_its_seed(tmp_path):
+def test_drawn_splits_are_stratified_and_depend_on_the_seed(tmp_path):
     (tmp_path / "mine.tsv").write_text(tsv(ROWS))
     first, same, other = (
         load(tmp_path / "mine.tsv", split_seed=seed, test_fraction=0.2) for seed in (0, 0, 1)
@@ -142,7 +142,7 @@ def test_the_draw_is_stratified_and_depends_on_its_seed(tmp_path):
     assert examples(first, "test") != examples(other, "test")
 
 
-def test_equal_texts_are_drawn_together(tmp_path):
+def test_equal_texts_are_in_one_split(tmp_path):
     rows = [(f"text {i % 20}", "", ("ham", "spam")[i % 2]) for i in range(80)]
     rows.append(("text 0", "", "spam"))  # once with another label
     (tmp_path / "mine.tsv").write_text(tsv(rows))
@@ -153,7 +153,7 @@ def test_equal_texts_are_drawn_together(tmp_path):
     assert examples(dataset) == sorted((text, label) for text, _, label in rows)
 
 
-def test_equal_texts_with_other_pairs_are_other_examples(tmp_path):
+def test_equal_texts_with_different_pairs_are_different_examples(tmp_path):
     rows = [("the same", f"pair {i}", ("ham", "spam")[i % 2]) for i in range(60)]
     (tmp_path / "mine.tsv").write_text(tsv(rows))
     dataset = load(tmp_path / "mine.tsv", text_pair_column="other")
@@ -163,12 +163,12 @@ def test_equal_texts_with_other_pairs_are_other_examples(tmp_path):
         "test": 6,
     }
     with pytest.raises(
-        ValueError, match="data.path: no class has three examples, to draw a validation split"
+        ValueError, match="data.path: a validation split requires a class with three examples"
     ):
         load(tmp_path / "mine.tsv")
 
 
-def test_a_list_of_classes_fixes_ids_and_order(tmp_path):
+def test_class_list_fixes_class_ids(tmp_path):
     (tmp_path / "mine.tsv").write_text(tsv(ROWS))
     classes = tmp_path / "classes.txt"
     classes.write_text("spam\nham\njam\n")
@@ -192,7 +192,7 @@ def test_a_list_of_classes_fixes_ids_and_order(tmp_path):
         ),
     ],
 )
-def test_a_broken_list_of_classes(tmp_path, names, message):
+def test_invalid_class_lists(tmp_path, names, message):
     (tmp_path / "mine.tsv").write_text(tsv(ROWS))
     (tmp_path / "classes.txt").write_text(names)
     with pytest.raises(ValueError, match=message):
@@ -258,7 +258,7 @@ def test_a_broken_list_of_classes(tmp_path, names, message):
         ),
     ],
 )
-def test_a_bad_row_is_named(tmp_path, extension, row, message):
+def test_invalid_rows(tmp_path, extension, row, message):
     path = tmp_path / f"mine.{extension}"
     path.write_bytes(WRITERS[extension](ROWS).encode() + row)
     message = rf"mine\.{extension}:{61 if extension == 'jsonl' else 62}: " + message
@@ -277,7 +277,7 @@ def test_a_bad_row_is_named(tmp_path, extension, row, message):
         ('"open,,ham\n', ":10: the record up to line 61 is not CSV: unexpected end of data"),
     ],
 )
-def test_no_row_is_read_after_a_broken_csv_record(tmp_path, on_invalid_row, row, message):
+def test_reading_stops_at_an_invalid_csv_record(tmp_path, on_invalid_row, row, message):
     rows = as_csv(ROWS).splitlines(keepends=True)
     path = tmp_path / "mine.csv"
     path.write_text("".join([*rows[:9], row, *rows[9:60]]))
@@ -285,7 +285,7 @@ def test_no_row_is_read_after_a_broken_csv_record(tmp_path, on_invalid_row, row,
         load(path, on_invalid_row=on_invalid_row)
 
 
-def test_a_csv_cell_of_any_length(tmp_path):
+def test_long_csv_cell(tmp_path):
     long = "a, b\n" * 50_000
     (tmp_path / "mine.csv").write_text(as_csv([(long, "", "ham"), *ROWS]))
     assert (long, "ham") in examples(load(tmp_path / "mine.csv"))
@@ -299,7 +299,7 @@ def test_utf16(tmp_path, extension):
         load(path, on_invalid_row="skip")
 
 
-def test_a_possible_header_with_columns_by_position(tmp_path, caplog):
+def test_warns_of_a_possible_header_with_columns_by_position(tmp_path, caplog):
     path = tmp_path / "mine.tsv"
     header = ("utterance_raw", "other", "kind")
     for rows, warned in (([header, *ROWS], True), ([header, *ROWS, header], True), (ROWS, False)):
@@ -313,7 +313,7 @@ def test_a_possible_header_with_columns_by_position(tmp_path, caplog):
 @pytest.mark.parametrize("extension", ["tsv", "csv"])
 @pytest.mark.parametrize("line", [1, 31])
 @pytest.mark.parametrize("header", [KEYS, ("Sentence", "other", "CLASS"), ("\ufefftext", "other", "label ")])
-def test_a_header_with_columns_by_position(tmp_path, extension, line, header):
+def test_header_with_columns_by_position(tmp_path, extension, line, header):
     path = tmp_path / f"mine.{extension}"
     rows = [*ROWS[: line - 1], header, *ROWS[line - 1 :]]
     path.write_text(WRITERS[extension](rows, None))
@@ -332,7 +332,7 @@ def test_a_header_with_columns_by_position(tmp_path, extension, line, header):
     assert len(dataset.skipped) == 1
 
 
-def test_a_first_line_whose_label_is_a_usual_name_of_a_column(tmp_path):
+def test_first_label_is_a_common_column_name(tmp_path):
     path, columns = tmp_path / "mine.tsv", {"text_column": "1", "label_column": "3"}
     path.write_text(tsv(ROWS, ("utterance_raw", "other", "Label")))
     message = (
@@ -345,14 +345,14 @@ def test_a_first_line_whose_label_is_a_usual_name_of_a_column(tmp_path):
     assert "Label" in load(path, **columns).class_names
 
 
-def test_rows_that_are_no_header(tmp_path):
+def test_rows_that_resemble_a_header(tmp_path):
     rows = [("text", "", "ham"), ("a text", "", "label"), ("label", "text", "ham"), *ROWS]
     (tmp_path / "mine.tsv").write_text(tsv(rows))
     assert examples(load(tmp_path / "mine.tsv")) == sorted((text, label) for text, _, label in rows)
 
 
 @pytest.mark.parametrize("name", ["Test.tsv", "evaluation.tsv", "test.csv.gz", "test.txt", "dev.json"])
-def test_a_file_that_is_no_split(tmp_path, name):
+def test_file_that_is_not_a_split(tmp_path, name):
     (tmp_path / "train.tsv").write_text(tsv(ROWS))
     (tmp_path / "classes.txt").write_text("ham\nspam\njam\n")
     (tmp_path / ".hidden").write_text("")
@@ -366,7 +366,7 @@ def test_a_file_that_is_no_split(tmp_path, name):
     assert load(tmp_path, classes=f"{tmp_path}/./classes.txt", on_invalid_row="skip").skipped == (message,)
 
 
-def test_a_class_that_training_does_not_have(tmp_path):
+def test_class_without_training_examples(tmp_path):
     (tmp_path / "train.tsv").write_text(tsv(ROWS))
     (tmp_path / "test.tsv").write_text(tsv([("new", "", "ham"), ("strange", "", "clam")]))
     with pytest.raises(ValueError, match=r"test\.tsv:3: class 'clam' is not in .*train\.tsv"):
@@ -374,13 +374,13 @@ def test_a_class_that_training_does_not_have(tmp_path):
     assert examples(load(tmp_path, on_invalid_row="skip"), "test") == [("new", "ham")]
 
 
-def test_an_example_in_two_given_files(tmp_path):
+def test_example_in_two_split_files(tmp_path):
     (tmp_path / "train.tsv").write_text(tsv(ROWS))
     (tmp_path / "dev.tsv").write_text(tsv([("new", "", "ham"), ("newer", "", "jam")]))
     (tmp_path / "test.tsv").write_text(
         tsv([("newest", "", "ham"), ("new", "", "ham"), ("text 7", "", "ham")])
     )
-    with pytest.raises(ValueError, match=r"test\.tsv:3: the text of .*dev\.tsv:2, which is in another split"):
+    with pytest.raises(ValueError, match=r"test\.tsv:3: the same text as .*dev\.tsv:2 in another split"):
         load(tmp_path)
     dataset = load(tmp_path, on_invalid_row="skip")
     assert len(dataset.skipped) == 2
@@ -391,13 +391,13 @@ def test_an_example_in_two_given_files(tmp_path):
 def test_copies_that_differ_in_case_and_white_space(tmp_path):
     (tmp_path / "train.tsv").write_text(tsv([("A  Text", "Its pair", "ham"), ("other", "", "spam"), *ROWS]))
     (tmp_path / "test.tsv").write_text(tsv([("a text ", "ITS PAIR", "ham"), ("a text", "another", "ham")]))
-    with pytest.raises(ValueError, match=r"test\.tsv:2: the text of .*train\.tsv:2"):
+    with pytest.raises(ValueError, match=r"test\.tsv:2: the same text as .*train\.tsv:2"):
         load(tmp_path)
     dataset = load(tmp_path, text_pair_column="other", on_invalid_row="skip")
     assert examples(dataset, "test") == [("a text", "ham")]
 
 
-def test_copies_that_differ_in_case_are_drawn_together(tmp_path):
+def test_copies_that_differ_in_case_are_in_one_split(tmp_path):
     rows = [(("{}  Text", "{} text")[i // 30].format(i % 30), "", ("ham", "spam")[i % 2]) for i in range(60)]
     (tmp_path / "mine.tsv").write_text(tsv(rows))
     splits = load(tmp_path / "mine.tsv", test_fraction=0.2).splits.values()
@@ -409,11 +409,11 @@ def test_copies_that_differ_in_case_are_drawn_together(tmp_path):
     assert len(actual) == len(set(actual)) == 30
 
 
-def test_nothing_is_left_of_a_given_split(tmp_path):
+def test_split_file_of_only_invalid_rows(tmp_path):
     (tmp_path / "train.tsv").write_text(tsv(ROWS))
     (tmp_path / "test.tsv").write_text(tsv(ROWS[:3]))
     message = (
-        r"test\.tsv: the test split has no example\. All rows are invalid, the first: .*test\.tsv:2: the text"
+        r"test\.tsv: the test split has no example\. All rows are invalid, the first: .*test\.tsv:2: the same"
     )
     with pytest.raises(ValueError, match=message):
         load(tmp_path, on_invalid_row="skip")
@@ -459,11 +459,11 @@ def test_nothing_is_left_of_a_given_split(tmp_path):
         *(
             (
                 f"mine.{extension}",
-                f"text{mark}label\na{mark}ham\n",
+                f"text{separator}label\na{separator}ham\n",
                 options,
-                f"They seem to be separated by '{said}'.$",
+                f"They seem to be separated by '{shown}'.$",
             )
-            for extension, mark, said in (("csv", ";", ";"), ("csv", "\t", r"\\t"), ("tsv", ",", ","))
+            for extension, separator, shown in (("csv", ";", ";"), ("csv", "\t", r"\\t"), ("tsv", ",", ","))
             for options in ({}, {"text_column": "1", "label_column": "2"})
         ),
         (
@@ -507,11 +507,11 @@ def test_nothing_is_left_of_a_given_split(tmp_path):
             "mine.tsv",
             tsv(ROWS[:4]),
             {},
-            "no class has three examples, to draw a validation split. Give the split",
+            "a validation split requires a class with three examples. Give the split",
         ),
     ],
 )
-def test_a_file_that_cannot_be_used(tmp_path, file, content, options, message):
+def test_invalid_files_and_options(tmp_path, file, content, options, message):
     (tmp_path / file).write_text(content)
     with pytest.raises(ValueError, match=message):
         load(tmp_path / file, **options)

@@ -1,4 +1,4 @@
-"""Images: crops read off gradients, changes by hand and by Keras, every format, and broken ones by name."""
+"""Images: crops, formats, EXIF orientation, augmentation, batches, and errors for invalid files."""
 
 import functools
 import io
@@ -24,13 +24,13 @@ def photograph(height, width, seed=0):
     return np.asarray(PIL.Image.fromarray(colours).resize([width, height], PIL.Image.Resampling.BICUBIC))
 
 
-def saved(folder, image, kind="JPEG", mode="RGB"):
+def save_image(folder, image, kind="JPEG", mode="RGB"):
     path = folder / f"{kind}_{mode}_{image.shape[0]}.JPEG"
     PIL.Image.fromarray(image).convert(mode).save(path, format=kind)
     return str(path)
 
 
-def decoded(files):
+def central_crops(files):
     batches = tf.data.Dataset.from_tensors({"file": tf.constant(files)}).map(data.DecodeAndCrop())
     assert batches.element_spec == {"image": tf.TensorSpec([len(files), 224, 224, 3], tf.float32)}
     return batches.get_single_element()["image"].numpy()
@@ -38,24 +38,24 @@ def decoded(files):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("height", "width"), [(301, 433), (256, 256), (80, 50)])
-def test_the_crop_is_the_model_gardens(tmp_path, height, width):
-    file = saved(tmp_path, photograph(height, width))
+def test_central_crop_matches_the_model_garden(tmp_path, height, width):
+    file = save_image(tmp_path, photograph(height, width))
     content = tf.io.read_file(file)
     crop = preprocess_ops.center_crop_image_v2(
         content, tf.image.extract_jpeg_shape(content), 224 / (224 + 32)
     )
     expected = tf.image.resize(crop, [224, 224], method="bilinear") / 255.0
-    # They decode the crop alone, so its outermost colours are interpolated without their neighbours.
-    difference = np.abs(decoded([file])[0] - expected)
+    # The Model Garden decodes only the crop, so colours at its border are interpolated without neighbours.
+    difference = np.abs(central_crops([file])[0] - expected)
     assert difference.max() < 0.03
     assert difference.mean() < 0.001
 
 
-def test_the_centre_is_kept_by_hand(tmp_path):
+def test_central_crop_of_a_gradient(tmp_path):
     image = np.zeros([256, 512, 3], np.uint8)
     image[16:240, 144:368] = np.arange(224)[:, None, None]
     expected = np.tile(np.arange(224, dtype=np.float32)[:, None, None] / 255, [1, 224, 3])
-    np.testing.assert_allclose(decoded([saved(tmp_path, image, "PNG")])[0], expected, atol=1e-7)
+    np.testing.assert_allclose(central_crops([save_image(tmp_path, image, "PNG")])[0], expected, atol=1e-7)
 
 
 FORMATS = [
@@ -75,7 +75,7 @@ FORMATS = [
 
 def test_formats_agree(tmp_path):
     image = photograph(256, 256)
-    images = decoded([saved(tmp_path, image, kind, mode) for kind, mode in FORMATS])
+    images = central_crops([save_image(tmp_path, image, kind, mode) for kind, mode in FORMATS])
     for actual, (kind, mode) in zip(images, FORMATS, strict=True):
         expected = image[16:240, 16:240] / 255
         if mode in ("L", "LA"):
@@ -86,7 +86,7 @@ def test_formats_agree(tmp_path):
         assert actual.max() <= 1
 
 
-def test_sixteen_bits_and_animations(tmp_path):
+def test_16_bit_and_animated_images(tmp_path):
     image = photograph(30, 40)
     deep = tf.io.encode_png(image.astype(np.uint16) * 257).numpy()
     frames, contents = [PIL.Image.fromarray(image), PIL.Image.fromarray(255 - image)], [deep]
@@ -95,27 +95,27 @@ def test_sixteen_bits_and_animations(tmp_path):
         frames[0].save(file, format=kind, save_all=True, append_images=frames[1:])
         contents.append(file.getvalue())
     contents.append(tf.io.encode_png(image).numpy())
-    actual = data.DecodeAndCrop(16)(written(tmp_path, contents))["image"].numpy()
+    actual = data.DecodeAndCrop(16)(write_files(tmp_path, contents))["image"].numpy()
     np.testing.assert_array_equal(actual[0], actual[3])
     assert np.abs(actual[1] - actual[3]).mean() < 0.05  # a palette has 256 colours
     np.testing.assert_array_equal(actual[2], actual[3])
 
 
 def bmp(bits, compression=0):
-    content = bytearray(saved_as("BMP"))
+    content = bytearray(encode_image("BMP"))
     content[28:34] = struct.pack("<HI", bits, compression)
     return bytes(content)
 
 
-def saved_as(kind, mode="RGB"):
+def encode_image(kind, mode="RGB"):
     file = io.BytesIO()
     PIL.Image.fromarray(photograph(30, 40)).convert(mode).save(file, format=kind)
     return file.getvalue()
 
 
 UNSUPPORTED = {
-    "webp": ("WebP", saved_as("WEBP")),
-    "tiff": ("TIFF", saved_as("TIFF")),
+    "webp": ("WebP", encode_image("WEBP")),
+    "tiff": ("TIFF", encode_image("TIFF")),
     "tiff of a Mac": ("TIFF", b"MM\0*" + bytes(99)),
     "heic": ("HEIC or AVIF", b"\0\0\0\x18ftypheic" + bytes(99)),
     "avif": ("HEIC or AVIF", b"\0\0\0\x1cftypavif" + bytes(99)),
@@ -132,8 +132,10 @@ UNSUPPORTED = {
 }
 
 
-def test_a_format_that_is_not_read_is_named(tmp_path):
-    files = written(tmp_path, [content for _, content in UNSUPPORTED.values()])["file"].numpy().astype(str)
+def test_unsupported_formats(tmp_path):
+    files = (
+        write_files(tmp_path, [content for _, content in UNSUPPORTED.values()])["file"].numpy().astype(str)
+    )
     split = data.Split({"file": files.astype(object)}, np.zeros(len(files), np.int32), files)
     messages = dict(data.unreadable(split, data.DecodeAndCrop(8)))
     for i, (name, _) in enumerate(UNSUPPORTED.values()):
@@ -141,32 +143,32 @@ def test_a_format_that_is_not_read_is_named(tmp_path):
         assert messages[i] == f"{files[i]} cannot be read: {reason}"
 
 
-def test_a_palette_that_is_cut_short_is_named(tmp_path):
-    content = saved_as("BMP", "P")
-    files = written(tmp_path, [content[:14] + struct.pack("<I", 60_000) + content[18:]])["file"].numpy()
+def test_truncated_palette(tmp_path):
+    content = encode_image("BMP", "P")
+    files = write_files(tmp_path, [content[:14] + struct.pack("<I", 60_000) + content[18:]])["file"].numpy()
     split = data.Split({"file": files}, np.zeros(1, np.int32), files.astype(str))
     [(_, message)] = data.unreadable(split, data.DecodeAndCrop(8))
     assert message.startswith(f"{tmp_path}/0.jpg cannot be read: ")
 
 
 @pytest.mark.nightly
-def test_a_batch_of_many_sizes_and_formats_keeps_its_order(tmp_path):
+def test_batch_of_different_sizes_and_formats_keeps_its_order(tmp_path):
     files = [
-        saved(tmp_path, photograph(60 + i, 90, seed=i), kind, mode)
+        save_image(tmp_path, photograph(60 + i, 90, seed=i), kind, mode)
         for i, (kind, mode) in enumerate([("JPEG", "RGB"), ("PNG", "RGB"), ("JPEG", "CMYK"), ("JPEG", "L")])
     ]
-    batch = decoded(files)
+    batch = central_crops(files)
     for i, file in enumerate(files):
-        np.testing.assert_array_equal(batch[i], decoded([file])[0])
+        np.testing.assert_array_equal(batch[i], central_crops([file])[0])
 
 
-def test_a_missing_image_is_named(tmp_path):
+def test_missing_image(tmp_path):
     with pytest.raises(tf.errors.NotFoundError, match=r"gone\.JPEG"):
-        decoded([str(tmp_path / "gone.JPEG")])
+        central_crops([str(tmp_path / "gone.JPEG")])
 
 
 def test_content_and_size_of_files(tmp_path):
-    files = [saved(tmp_path, photograph(30, 20)), saved(tmp_path, photograph(8, 9), "PNG", "L")]
+    files = [save_image(tmp_path, photograph(30, 20)), save_image(tmp_path, photograph(8, 9), "PNG", "L")]
     actual = data.ContentAndSize()({"file": tf.constant(files)})
     assert actual["size"].numpy().tolist() == [[30, 20], [8, 9]]
     assert actual["content"].numpy().tolist() == [pathlib.Path(file).read_bytes() for file in files]
@@ -182,7 +184,7 @@ def test_content_and_size_of_records(tmp_path):
     with tf.io.TFRecordWriter(path) as writer:
         for record in records:
             writer.write(record)
-    # A record stands between its length with a checksum (12 bytes) and a checksum of its own (4 bytes).
+    # Length and checksum (12 bytes) precede a record, and a checksum (4 bytes) follows it.
     actual = data.ContentAndSize()(
         {"file": tf.constant([path] * 2), "offset": tf.constant([0, len(records[0]) + 16], tf.int64)}
     )
@@ -191,7 +193,7 @@ def test_content_and_size_of_records(tmp_path):
 
 
 def exif(orientation, order="<", kind=3, others=1):
-    """Returns an EXIF block with its tag of the orientation between others."""
+    """Returns an EXIF block with the orientation between other tags."""
     value = struct.pack(f"{order}HH", orientation, 0)
     entries = [struct.pack(f"{order}HHI4s", 0x010F + i, 2, 3, b"ab\0\0") for i in range(others)]
     entries.append(struct.pack(f"{order}HHI", 0x0112, kind, 1) + value)
@@ -208,7 +210,7 @@ JFIF = segment(0xE0, b"JFIF\0\1\1\0\0\1\0\1\0\0")
 
 
 def jpeg(image, *segments):
-    """Returns a JPEG file with segments in place of its JFIF segment."""
+    """Returns a JPEG file with other segments in place of the JFIF segment."""
     file = io.BytesIO()
     PIL.Image.fromarray(image).save(file, format="JPEG", quality=95)
     content = file.getvalue()
@@ -220,8 +222,8 @@ def with_exif(image, block):
     return jpeg(image, JFIF, segment(0xE1, b"Exif\0\0" + block))
 
 
-def written(folder, contents):
-    """Writes files; returns the feature of them."""
+def write_files(folder, contents):
+    """Writes files; returns the feature `file`."""
     files = [folder / f"{i}.jpg" for i in range(len(contents))]
     for file, content in zip(files, contents, strict=True):
         file.write_bytes(content)
@@ -229,8 +231,8 @@ def written(folder, contents):
 
 
 @pytest.mark.nightly
-def test_exif_orientations_are_pillows(tmp_path):
-    """A phone's photograph gives what the file gives that Pillow has turned upright."""
+def test_exif_orientation_matches_pillow(tmp_path):
+    """An image with an EXIF orientation equals the same image that Pillow has transposed."""
     image, contents, uprights = photograph(60, 100), [], []
     for order, orientation in itertools.product("<>", range(1, 9)):
         contents.append(with_exif(image, exif(orientation, order)))
@@ -241,7 +243,7 @@ def test_exif_orientations_are_pillows(tmp_path):
         uprights.append(tf.io.encode_png(upright).numpy())
     for folder in ("stored", "upright"):
         (tmp_path / folder).mkdir()
-    stored, upright = written(tmp_path / "stored", contents), written(tmp_path / "upright", uprights)
+    stored, upright = write_files(tmp_path / "stored", contents), write_files(tmp_path / "upright", uprights)
     records = write_records(tmp_path / "records", [("image", content) for content in contents])
     sizes = ([[60, 100]] * 4 + [[100, 60]] * 4) * 2
     for features in (stored, upright):
@@ -249,9 +251,9 @@ def test_exif_orientations_are_pillows(tmp_path):
     centre, expected = (data.DecodeAndCrop(32)(features)["image"].numpy() for features in (stored, upright))
     np.testing.assert_allclose(centre, expected, atol=0.03)
     np.testing.assert_array_equal(data.DecodeAndCrop(32)(records)["image"], centre)
-    crops = cropped(stored, *range(16), size=32)
-    np.testing.assert_allclose(crops, cropped(upright, *range(16), size=32), atol=0.03)
-    np.testing.assert_array_equal(cropped(records, *range(16), size=32), crops)
+    crops = random_crops(stored, *range(16), size=32)
+    np.testing.assert_allclose(crops, random_crops(upright, *range(16), size=32), atol=0.03)
+    np.testing.assert_array_equal(random_crops(records, *range(16), size=32), crops)
     np.testing.assert_array_equal(centre[:8], centre[8:])
     for first, second in itertools.combinations(expected[:8], 2):
         assert np.abs(first - second).max() > 0.1
@@ -269,9 +271,9 @@ def test_exif_at_any_position(tmp_path):
         jpeg(image, JFIF, comment, xmp, profile, profile, block),
         jpeg(image, segment(0xE1, b"Exif\0\0" + exif(6, others=0))),
         jpeg(image, segment(0xE1, b"Exif\0\0" + exif(6, ">", others=20) + bytes(50_000))),  # a small preview
-        jpeg(image, JFIF, segment(0xE1, b"Exif\0\0" + exif(3)), block),  # the first counts
+        jpeg(image, JFIF, segment(0xE1, b"Exif\0\0" + exif(3)), block),  # the first block is used
     ]
-    sizes = data.ContentAndSize()(written(tmp_path, contents))["size"].numpy().tolist()
+    sizes = data.ContentAndSize()(write_files(tmp_path, contents))["size"].numpy().tolist()
     assert sizes == [[30, 20]] * 6 + [[20, 30]]
 
 
@@ -280,7 +282,7 @@ UNREADABLE_EXIF = {
     "only a byte order": b"II",
     "no directory": b"II*\0",
     "no byte order": b"XX*\0" + exif(6)[4:],
-    "an order of its own": b"IM*\0" + exif(6)[4:],
+    "an unknown byte order": b"IM*\0" + exif(6)[4:],
     "no orientation": exif(6).replace(b"\x12\x01", b"\x13\x01"),
     "orientation 0": exif(0),
     "orientation 9": exif(9),
@@ -293,17 +295,17 @@ UNREADABLE_EXIF = {
 }
 
 
-def test_exif_that_cannot_be_read_turns_nothing(tmp_path):
+def test_unreadable_exif_is_ignored(tmp_path):
     image = photograph(20, 30)
     contents = [with_exif(image, block) for block in UNREADABLE_EXIF.values()]
     plain = jpeg(image, JFIF)
     contents += [plain, jpeg(image, JFIF, segment(0xE1, b"Exif")), jpeg(image, JFIF, segment(0xE1, b""))]
-    actual = data.DecodeAndCrop(16)(written(tmp_path, contents))["image"].numpy()
+    actual = data.DecodeAndCrop(16)(write_files(tmp_path, contents))["image"].numpy()
     for image, name in zip(actual, [*UNREADABLE_EXIF, "plain", "Exif", "empty"], strict=True):
         np.testing.assert_array_equal(image, actual[len(UNREADABLE_EXIF)], err_msg=name)
 
 
-def test_damaged_exif_is_read_or_passed_over(tmp_path):
+def test_damaged_exif_is_read_or_ignored(tmp_path):
     image, contents = photograph(4, 6), []
     for order in "<>":
         block = exif(6, order)
@@ -311,19 +313,19 @@ def test_damaged_exif_is_read_or_passed_over(tmp_path):
         contents += [with_exif(image, block[:i] + bytes([value]) + block[i + 1 :]) for i, value in changes]
         contents += [with_exif(image, block[:size]) for size in range(len(block))]
     read = tf.function(data.ContentAndSize(), autograph=False)
-    sizes = {tuple(size) for size in read(written(tmp_path, contents))["size"].numpy().tolist()}
+    sizes = {tuple(size) for size in read(write_files(tmp_path, contents))["size"].numpy().tolist()}
     assert sizes == {(4, 6), (6, 4)}
 
 
-def test_a_jpeg_that_ends_in_its_head_is_named(tmp_path):
-    heads = [
+def test_truncated_jpeg_headers(tmp_path):
+    headers = [
         b"\xff\xd8",
         b"\xff\xd8\xff",
         b"\xff\xd8\xff\xe1\0\0Exif\0\0",
         b"\xff\xd8\xff\xe1\0 Exif\0\0",
         b"\xff",
     ]
-    files = written(tmp_path, heads)["file"].numpy()
+    files = write_files(tmp_path, headers)["file"].numpy()
     split = data.Split({"file": files}, np.zeros(len(files), np.int32), files.astype(str))
     actual = list(data.unreadable(split, data.DecodeAndCrop(8)))
     assert [i for i, _ in actual] == list(range(len(files)))
@@ -334,7 +336,7 @@ def test_a_jpeg_that_ends_in_its_head_is_named(tmp_path):
 @pytest.mark.nightly
 def test_reading_continues_after_unreadable_images(tmp_path):
     (tmp_path / "broken.JPEG").write_bytes(b"no image")
-    files = [saved(tmp_path, photograph(8, 9)), str(tmp_path / "broken.JPEG"), str(tmp_path / "nowhere")]
+    files = [save_image(tmp_path, photograph(8, 9)), str(tmp_path / "broken.JPEG"), str(tmp_path / "nowhere")]
     files.append(files[0])
     split = data.Split({"file": np.array(files, object)}, np.zeros(4, np.int32), np.array([*"abcd"], object))
     features, messages = zip(*data.read_each(split, data.ContentAndSize()), strict=True)
@@ -347,9 +349,9 @@ def test_reading_continues_after_unreadable_images(tmp_path):
 
 
 @pytest.mark.nightly
-def test_a_side_of_one_pixel_cannot_be_read(tmp_path):
+def test_images_with_a_side_of_one_pixel(tmp_path):
     images = [photograph(*size) for size in ((1, 30), (30, 1), (1, 1), (2, 2))]
-    files = written(tmp_path, [tf.io.encode_png(image).numpy() for image in images])["file"].numpy()
+    files = write_files(tmp_path, [tf.io.encode_png(image).numpy() for image in images])["file"].numpy()
     split = data.Split({"file": files}, np.zeros(4, np.int32), np.array([*"abcd"], object))
     reason = "cannot be read: assertion failed: [a side of one pixel, at least two are required]"
     crop = data.DecodeAndRandomCrop(8)
@@ -365,7 +367,7 @@ def test_rescale():
     np.testing.assert_array_equal(features["image"][0, :, 0, 0], np.arange(256, dtype=np.float32) / 255)
 
 
-def test_settings_tell_them_apart():
+def test_settings_of_preprocessing():
     assert data.DecodeAndCrop().settings == {"size": 224, "central_crop": 0.875, "orientation": "exif"}
     assert data.Rescale().settings == {"divisor": 255}
 
@@ -374,7 +376,7 @@ def seeds(*numbers, seed=0):
     return tf.constant([[seed, number] for number in numbers], tf.int64)
 
 
-def changed(images, *numbers, seed=0):
+def flip_and_shift(images, *numbers, seed=0):
     features = {"image": tf.constant(images, tf.float32)}
     return data.AUGMENTATIONS["affine_flip"](features, seeds(*numbers, seed=seed))["image"].numpy()
 
@@ -384,15 +386,15 @@ def noise(*shape):
 
 
 def draws(number):
-    """Returns angle (radians), shifts (shares of height and width) and side that example draws."""
+    """Returns the random angle (radians), shifts (fractions of height and width) and side of an example."""
     angle, down, right, side = tf.random.stateless_uniform([4], seeds(number)[0], -1.0, 1.0).numpy()
     return math.radians(15 * angle), 0.1 * down, 0.1 * right, np.sign(side)
 
 
-def test_affine_flip_is_kerass():
+def test_affine_flip_matches_keras():
     images = noise(8, 32, 32, 3)
     sides = set()
-    for number, (image, actual) in enumerate(zip(images, changed(images, *range(8)), strict=True)):
+    for number, (image, actual) in enumerate(zip(images, flip_and_shift(images, *range(8)), strict=True)):
         angle, down, right, side = draws(number)
         expected = tf.keras.preprocessing.image.apply_affine_transform(
             image,
@@ -410,28 +412,28 @@ def test_affine_flip_is_kerass():
     assert sides == {-1, 1}
 
 
-def test_affine_flip_by_hand_on_images_that_are_not_square():
+def test_affine_flip_of_images_that_are_not_square():
     images = noise(4, 12, 30, 2)
-    for number, (image, actual) in enumerate(zip(images, changed(images, *range(4)), strict=True)):
+    for number, (image, actual) in enumerate(zip(images, flip_and_shift(images, *range(4)), strict=True)):
         angle, down, right, side = draws(number)
         rows, columns = np.indices([12, 30])
         row, column = rows - 5.5 + 12 * down, columns - 14.5 + 30 * right
-        places = [
+        positions = [
             5.5 + math.cos(angle) * row - math.sin(angle) * column,
             14.5 + math.sin(angle) * row + math.cos(angle) * column,
         ]
         for channel in range(2):
-            expected = scipy.ndimage.map_coordinates(image[..., channel], places, order=1, mode="nearest")
+            expected = scipy.ndimage.map_coordinates(image[..., channel], positions, order=1, mode="nearest")
             expected = expected if side > 0 else expected[:, ::-1]
             np.testing.assert_allclose(actual[..., channel], expected, atol=1e-5)
 
 
 @pytest.mark.nightly
-def test_affine_flip_keeps_to_its_ranges():
+def test_affine_flip_ranges():
     size, height, width = 1000, 21, 41
     images = np.tile(np.stack(np.indices([height, width]), axis=2), [size, 1, 1, 1])
-    actual = changed(images, *range(size))
-    # In the middle the values are the places in the input, linear in those of the output.
+    actual = flip_and_shift(images, *range(size))
+    # A pixel's value is its position in the input, here without clipping at the border.
     middle = actual[:, 10, 20] - [10, 20]
     flipped = actual[:, 10, 21, 1] < actual[:, 10, 20, 1]
     angle = np.arcsin(actual[:, 11, 20, 1] - actual[:, 10, 20, 1])
@@ -447,14 +449,14 @@ def test_affine_flip_keeps_to_its_ranges():
     assert np.abs(correlations - np.eye(4)).max() < 0.1
 
 
-def test_affine_flip_depends_on_the_seeds_alone():
+def test_affine_flip_depends_only_on_the_seeds():
     images = noise(5, 16, 16, 3)
-    together = changed(images, *range(5))
-    np.testing.assert_array_equal(changed(images, *range(5)), together)
+    batch = flip_and_shift(images, *range(5))
+    np.testing.assert_array_equal(flip_and_shift(images, *range(5)), batch)
     for i in range(5):
-        np.testing.assert_array_equal(changed(images[i : i + 1], i)[0], together[i])
-    same_image = changed(images[[0] * 5], *range(5))
-    other_seed = changed(images[[0] * 5], *range(5), seed=1)
+        np.testing.assert_array_equal(flip_and_shift(images[i : i + 1], i)[0], batch[i])
+    same_image = flip_and_shift(images[[0] * 5], *range(5))
+    other_seed = flip_and_shift(images[[0] * 5], *range(5), seed=1)
     for first, second in itertools.combinations([*same_image, *other_seed], 2):
         assert np.abs(first - second).max() > 0.01
 
@@ -464,19 +466,19 @@ def random_crop(size):
     return tf.function(data.DecodeAndRandomCrop(size))
 
 
-def cropped(features, *numbers, size=8, seed=0):
+def random_crops(features, *numbers, size=8, seed=0):
     features = {name: tf.constant(values) for name, values in features.items()}
     return random_crop(size)(features, seeds(*numbers, seed=seed))["image"].numpy()
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("height", "width"), [(200, 250), (250, 120)])
-def test_random_crops_keep_to_their_ranges(tmp_path, height, width):
+def test_random_crop_ranges(tmp_path, height, width):
     image = np.stack([*np.indices([height, width]), np.zeros([height, width])], axis=2).astype(np.uint8)
     count = 300
-    actual = 255 * cropped({"file": [saved(tmp_path, image, "PNG")] * count}, *range(count))
+    actual = 255 * random_crops({"file": [save_image(tmp_path, image, "PNG")] * count}, *range(count))
     assert actual.shape == (count, 8, 8, 3)
-    # Rows and columns of the output are 1/8 of the crop apart, the first half of that from its edge.
+    # Output pixels are 1/8 of the crop apart, and the first is half of that from the edge of the crop.
     first, last = actual[:, 0, 0, :2], actual[:, 7, 7, :2]
     flipped = last[:, 1] < first[:, 1]
     step = np.abs(last - first) / 7
@@ -491,35 +493,36 @@ def test_random_crops_keep_to_their_ranges(tmp_path, height, width):
     assert 0.73 < aspect.min() < 0.78
     assert 1.28 < aspect.max() < 1.37
     assert abs(flipped.mean() - 0.5) < 4 * 0.5 / math.sqrt(count)
-    # Other columns stand in their order: nothing is turned.
+    # The first and last columns show the same rows: nothing is rotated.
     np.testing.assert_allclose(actual[:, :, 0, 0], actual[:, :, 7, 0], atol=0.01)
 
 
 @pytest.mark.nightly
-def test_random_crops_depend_on_the_seeds_alone(tmp_path):
-    files = [saved(tmp_path, photograph(90 + i, 100, seed=i)) for i in range(4)]
-    together = cropped({"file": files}, *range(4))
-    np.testing.assert_array_equal(cropped({"file": files}, *range(4)), together)
+def test_random_crops_depend_only_on_the_seeds(tmp_path):
+    files = [save_image(tmp_path, photograph(90 + i, 100, seed=i)) for i in range(4)]
+    batch = random_crops({"file": files}, *range(4))
+    np.testing.assert_array_equal(random_crops({"file": files}, *range(4)), batch)
     for i, file in enumerate(files):
-        np.testing.assert_array_equal(cropped({"file": [file]}, i)[0], together[i])
+        np.testing.assert_array_equal(random_crops({"file": [file]}, i)[0], batch[i])
     crops = [
-        *cropped({"file": files[:1] * 4}, *range(4)),
-        *cropped({"file": files[:1] * 4}, *range(4), seed=1),
+        *random_crops({"file": files[:1] * 4}, *range(4)),
+        *random_crops({"file": files[:1] * 4}, *range(4), seed=1),
     ]
     for first, second in itertools.combinations(crops, 2):
         assert np.abs(first - second).max() > 0.01
 
 
-def test_where_no_crop_can_be_drawn_the_centre_is_kept(tmp_path):
-    file = saved(tmp_path, photograph(10, 600), "PNG")  # 8 percent of its area is wider than 4:3
+def test_central_crop_if_no_random_crop_is_possible(tmp_path):
+    # A crop of 8 percent of this image is wider than 4:3.
+    file = save_image(tmp_path, photograph(10, 600), "PNG")
     [centre] = data.DecodeAndCrop(8)({"file": tf.constant([file])})["image"].numpy()
     assert np.abs(centre - centre[:, ::-1]).max() > 0.01
-    for actual in cropped({"file": [file] * 4}, *range(4)):
+    for actual in random_crops({"file": [file] * 4}, *range(4)):
         assert min(np.abs(actual - side).max() for side in (centre, centre[:, ::-1])) < 1e-6
 
 
 def write_records(path, rows):
-    """Writes records with one bytes feature each; returns the features to read them by."""
+    """Writes records with one bytes feature each; returns the features that locate them."""
     contents = [
         tf.train.Example(
             features=tf.train.Features(
@@ -536,14 +539,14 @@ def write_records(path, rows):
 
 
 @pytest.mark.nightly
-def test_records_give_the_images_of_files(tmp_path):
+def test_records_and_files_give_equal_images(tmp_path):
     files = [
-        saved(tmp_path, photograph(60 + i, 90, seed=i), kind, mode)
+        save_image(tmp_path, photograph(60 + i, 90, seed=i), kind, mode)
         for i, (kind, mode) in enumerate([("JPEG", "RGB"), ("PNG", "RGB"), ("JPEG", "CMYK"), ("JPEG", "L")])
     ]
     contents = [tf.io.read_file(file).numpy() for file in files]
-    # A large one between them: more than is read ahead.
-    contents.insert(2, tf.io.read_file(saved(tmp_path, noise_image(400, 500), "PNG")).numpy())
+    # A large image in between, which exceeds the bytes read ahead.
+    contents.insert(2, tf.io.read_file(save_image(tmp_path, noise_image(400, 500), "PNG")).numpy())
     assert len(contents[2]) > 1 << 18
     names = itertools.cycle(["image", "image/encoded"])
     records = write_records(tmp_path / "records", list(zip(names, contents, strict=False)))
@@ -553,7 +556,7 @@ def test_records_give_the_images_of_files(tmp_path):
         data.DecodeAndCrop(16)(shuffled | {"offset": tf.constant(shuffled["offset"])})["image"],
         data.DecodeAndCrop(16)({"file": tf.constant(files)})["image"],
     )
-    np.testing.assert_array_equal(cropped(shuffled, *range(4)), cropped({"file": files}, *range(4)))
+    np.testing.assert_array_equal(random_crops(shuffled, *range(4)), random_crops({"file": files}, *range(4)))
 
 
 def noise_image(height, width):
@@ -561,7 +564,7 @@ def noise_image(height, width):
 
 
 def greys(tmp_path, size):
-    """Writes images of greys `10 * i`; returns their split, whose labels are the `i`."""
+    """Writes images of the shades of grey `10 * i`; returns their split, with the labels `i`."""
     files = []
     for i in range(size):
         path = tmp_path / f"image_{i}.JPEG"
@@ -604,7 +607,7 @@ def test_training_batches_of_random_crops(tmp_path, kind):
         np.testing.assert_array_equal(features["image"], whole_features["image"])
 
 
-def test_an_image_is_changed_otherwise_in_every_epoch():
+def test_augmentation_differs_in_every_epoch():
     image = noise(1, 16, 16, 3)
     split = data.Split({"image": image}, np.zeros([1], np.int32))
     batches = data.training_batches(split, batch_size=2, seed=0, preprocess=data.AUGMENTATIONS["affine_flip"])
@@ -613,7 +616,7 @@ def test_an_image_is_changed_otherwise_in_every_epoch():
         assert np.abs(first - second).max() > 0.01
 
 
-BROKEN = {
+DAMAGES = {
     "jpeg::Uncompress failed. Invalid JPEG data or crop window.": lambda content: content[
         : len(content) // 2
     ],
@@ -630,11 +633,11 @@ def message_of(batches):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["files", "records"])
-def test_a_broken_image_is_named(tmp_path, kind):
+def test_invalid_image_is_named(tmp_path, kind):
     split = greys(tmp_path, 10)
-    reason = next(iter(BROKEN))
+    reason = next(iter(DAMAGES))
     path = tmp_path / "image_7.JPEG"
-    path.write_bytes(BROKEN[reason](path.read_bytes()))
+    path.write_bytes(DAMAGES[reason](path.read_bytes()))
     if kind == "records":
         split = in_records(tmp_path, split)
     message = f"{split.origins[7]} cannot be read: {reason}"
@@ -652,17 +655,17 @@ def test_a_broken_image_is_named(tmp_path, kind):
     assert list(data.unreadable(split, preprocess)) == [(7, message)]
 
 
-def test_every_broken_image_is_named(tmp_path):
+def test_every_invalid_image_is_named(tmp_path):
     split = greys(tmp_path, 5)
-    for i, breaking in enumerate(BROKEN.values()):
+    for i, damage in enumerate(DAMAGES.values()):
         path = tmp_path / f"image_{i}.JPEG"
-        path.write_bytes(breaking(path.read_bytes()))
-    messages = [f"{split.origins[i]} cannot be read: {reason}" for i, reason in enumerate(BROKEN)]
+        path.write_bytes(damage(path.read_bytes()))
+    messages = [f"{split.origins[i]} cannot be read: {reason}" for i, reason in enumerate(DAMAGES)]
     assert list(data.unreadable(split, data.DecodeAndCrop(8))) == list(enumerate(messages))
 
 
 @pytest.mark.nightly
-def test_records_that_were_cut_since_are_named(tmp_path):
+def test_damaged_records_are_named(tmp_path):
     split = in_records(tmp_path, greys(tmp_path, 4))
     path, preprocess = tmp_path / "records", data.DecodeAndCrop(8)
     content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""WordPiece: by hand on a small vocabulary, and the reference tokenizer's ids on MiniLM's."""
+"""WordPiece: a small vocabulary by hand, MiniLM's ids against the reference, and invalid files."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def test_by_hand(folder):
 
 
 @pytest.mark.nightly
-def test_case_follows_the_folder(folder):
+def test_lower_case_follows_the_tokenizer_config(folder):
     assert encode(folder, ["Ball"])["input_word_ids"][0][1] == 6
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     assert encode(folder, ["Ball"])["input_word_ids"][0][1] == 8
@@ -50,7 +50,7 @@ def test_case_follows_the_folder(folder):
 
 
 def bert(text, pair, max_length):
-    """Returns ids, mask and types by BERT's rule: the longer loses its last, on a tie the pair."""
+    """Returns ids, mask and types by BERT's rule: cut the longer text at its end, or on a tie the pair."""
     text, pair = list(text), list(pair)
     while len(text) + len(pair) > max_length - (3 if pair else 2):
         (text if len(text) > len(pair) else pair).pop()
@@ -62,7 +62,7 @@ def bert(text, pair, max_length):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("max_length", [5, 6, 7, 12])
-def test_pairs_are_cut_as_bert_cuts_them(folder, max_length):
+def test_pairs_are_truncated_as_in_bert(folder, max_length):
     pieces = {4: "play", 6: "ball", 7: "!"}
     lengths = [(a, b) for a in range(12) for b in range(12)]
     rng = np.random.default_rng(0)
@@ -79,10 +79,10 @@ def test_pairs_are_cut_as_bert_cuts_them(folder, max_length):
 
 
 @pytest.mark.nightly
-def test_uncut_lengths(folder):
+def test_lengths_without_truncation(folder):
     features = {"text": tf.constant(["play", "", "ball ball ball"])}
     pair = tf.constant(["", "ball", "ball!"])
-    for max_length in (5, 12):  # it does not depend on where the texts are cut
+    for max_length in (5, 12):  # lengths do not depend on the truncation
         tokenizer = data.WordPiece(str(folder), max_length)
         assert tokenizer.lengths(features).numpy().tolist() == [2 + 1, 2, 2 + 3]
         assert tokenizer.lengths({**features, "text_pair": pair}).numpy().tolist() == [
@@ -95,7 +95,7 @@ def test_uncut_lengths(folder):
 
 
 @pytest.mark.nightly
-def test_an_empty_pair_is_no_pair(folder):
+def test_empty_pair_equals_no_pair(folder):
     texts = tf.constant(["Playing ball", "", "ball zzz ball! playing"])
     tokenizer = data.WordPiece(str(folder), 6)
     alone = tokenizer({"text": texts})
@@ -104,12 +104,12 @@ def test_an_empty_pair_is_no_pair(folder):
         np.testing.assert_array_equal(value, paired[name])
 
 
-def test_pairs_need_room(folder):
+def test_minimum_length_of_pairs(folder):
     with pytest.raises(ValueError, match="^data.max_length=4: too small. Set it to at least 5"):
         data.WordPiece(str(folder), 4)({"text": tf.constant(["ball"]), "text_pair": tf.constant(["ball"])})
 
 
-def test_bad_folders(folder):
+def test_invalid_folders(folder):
     with pytest.raises(ValueError, match="^data.max_length=2: too small. Set it to at least 3"):
         data.WordPiece(str(folder), 2)
     (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n")
@@ -126,7 +126,7 @@ def minilm():
     return os.path.join(os.path.dirname(package.__file__), "model")
 
 
-def test_minilm_gives_the_ids_of_the_reference(minilm):
+def test_minilm_ids_match_the_reference(minilm):
     golden = json.loads(GOLDEN.read_text())
     features = data.WordPiece(minilm, 16)({"text": tf.constant(golden["sentences"])})
     np.testing.assert_array_equal(features["input_word_ids"], golden["input_word_ids"])
@@ -134,18 +134,18 @@ def test_minilm_gives_the_ids_of_the_reference(minilm):
 
 
 @pytest.mark.parametrize("case", ["uncased", "cased"])
-def test_odd_texts_give_the_ids_of_the_reference(minilm, tmp_path, case):
+def test_ids_of_unusual_texts_match_the_reference(minilm, tmp_path, case):
     """The ids are those of transformers 4.46.3's BertTokenizer on MiniLM's vocabulary."""
     shutil.copy(os.path.join(minilm, "vocab.txt"), tmp_path)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": case == "uncased"}))
-    odd = json.loads((TESTDATA / "odd_texts.json").read_text())
-    features = data.WordPiece(str(tmp_path), 128)({"text": tf.constant([each["text"] for each in odd])})
-    for ids, each in zip(features["input_word_ids"].numpy(), odd, strict=True):
+    examples = json.loads((TESTDATA / "odd_texts.json").read_text())
+    features = data.WordPiece(str(tmp_path), 128)({"text": tf.constant([each["text"] for each in examples])})
+    for ids, each in zip(features["input_word_ids"].numpy(), examples, strict=True):
         padding = [0] * (126 - len(each[case]))
         assert ids.tolist() == [101, *each[case], 102, *padding], ascii(each["text"])
 
 
-def test_a_final_sigma_is_lower_cased_as_in_greek(minilm):
+def test_lower_case_of_final_sigma(minilm):
     # As Python and google-research's tokenizer do; transformers lower-cases letter by letter.
     ids = data.WordPiece(minilm, 16)({"text": tf.constant(["\u039f\u03a3 \u039f\u03a3\u039f"])})
     vocab = (pathlib.Path(minilm) / "vocab.txt").read_text().split("\n")
@@ -153,11 +153,11 @@ def test_a_final_sigma_is_lower_cased_as_in_greek(minilm):
     assert pieces == ["\u03bf", "##\u03c2", "\u03bf", "##\u03c3", "##\u03bf"]
 
 
-def test_comments_give_the_ids_of_the_reference(minilm, real_data):
-    """5,000 of GoEmotions' comments, all 1,189 with emoji, accents and the like among them.
+def test_ids_of_comments_match_the_reference(minilm, real_data):
+    """Tests 5,000 comments of GoEmotions, including all 1,189 with emoji, accents and the like.
 
-    The checksums are those of the ids int32, little-endian, of transformers 4.46.3's BertTokenizer, cut or
-    padded to 32; the comments count through train, dev and test.
+    The checksums are of the little-endian int32 ids of transformers 4.46.3's BertTokenizer, truncated or
+    padded to 32. Comments are numbered through train, dev and test.
     """
     texts = []
     for name in ("train", "dev", "test"):
@@ -178,19 +178,19 @@ LITERALS = {
     "[PAD]": ["[", "pad", "]"],
     "[MASK]": ["[", "mask", "]"],
     "[unused5]": ["[", "unused", "##5", "]"],
-    "[\u200bCLS]": ["[", "cl", "##s", "]"],  # a space of no width is left out
+    "[\u200bCLS]": ["[", "cl", "##s", "]"],  # a zero-width space is removed
     "\uff3bCLS\uff3d": [
         "[UNK]",
         "cl",
         "##s",
         "[UNK]",
-    ],  # brackets of full width, which are not in the vocabulary
-    "\uff3b\uff23\uff2c\uff33\uff3d": ["[UNK]", "[UNK]", "[UNK]"],  # nor are the letters
+    ],  # full-width brackets, which are not in the vocabulary
+    "\uff3b\uff23\uff2c\uff33\uff3d": ["[UNK]", "[UNK]", "[UNK]"],  # nor are full-width letters
 }
 
 
 @pytest.mark.nightly
-def test_no_text_makes_a_special_token(minilm):
+def test_special_tokens_in_texts_are_literal(minilm):
     vocab = (pathlib.Path(minilm) / "vocab.txt").read_text().split("\n")
     texts = tf.constant(list(LITERALS))
     features = data.WordPiece(minilm, 16)({"text": texts, "text_pair": texts})
@@ -205,7 +205,7 @@ def test_no_text_makes_a_special_token(minilm):
         assert mask.sum() == len(expected), ascii(text)
 
 
-def test_punctuation_is_that_of_unicode_15(minilm):
+def test_punctuation_of_unicode_15(minilm):
     ids = data.WordPiece(minilm, 8)({"text": tf.constant(["a\u061db", "\u061d"])})["input_word_ids"]
     assert ids.numpy().tolist() == [[101, 1037, 100, 1038, 102, 0, 0, 0], [101, 100, 102, 0, 0, 0, 0, 0]]
 
@@ -225,14 +225,14 @@ def test_punctuation_is_that_of_unicode_15(minilm):
         ('{"do_lower_case": null}', r"do_lower_case None is not true or false"),
     ],
 )
-def test_a_tokenizer_config_that_says_nothing(folder, content, message):
+def test_invalid_tokenizer_configs(folder, content, message):
     content = content if isinstance(content, bytes) else content.encode()
     (folder / "tokenizer_config.json").write_bytes(content)
     with pytest.raises(ValueError, match=message):
         data.WordPiece(str(folder), 6)
 
 
-def test_a_word_piece_twice(folder):
+def test_repeated_word_piece(folder):
     with open(folder / "vocab.txt", "a") as file:
         file.write("ball\n")
     with pytest.raises(ValueError, match=r"vocab\.txt:10: word piece 'ball' is repeated"):

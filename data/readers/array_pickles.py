@@ -1,4 +1,4 @@
-"""Pickles of NumPy arrays, read without calling anything.
+"""Pickles of NumPy arrays, read without calls.
 
 Python's unpickler calls the functions that a pickle names. Even a pickle that names only NumPy's functions
 can read any address and take gigabytes, by a crafted state. This reader records calls instead of making
@@ -52,7 +52,7 @@ _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 def read(path: str) -> dict[bytes, Any]:
     """Returns the dict in a pickle, empty if it holds another object.
 
-    Strings are as `to_bytes` takes them and arrays as `to_rows` does; other objects are lists, tuples, dicts,
+    `to_bytes` decodes its strings and `to_rows` its arrays; other objects are lists, tuples, dicts,
     numbers and None.
 
     Raises:

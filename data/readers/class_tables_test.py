@@ -1,4 +1,4 @@
-"""What files say of the classes: in the classes' order, and one clear line for every broken file."""
+"""Descriptions and weights of classes: order, balance, and errors for invalid files."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ import sklearn.utils.class_weight
 from rank4class import data
 
 
-def test_descriptions_come_in_the_order_of_the_classes(tmp_path):
+def test_descriptions_are_in_class_order(tmp_path):
     path = tmp_path / "texts.tsv"
     path.write_text("anger\twhat an enemy brings\njoy\ta bright feeling\n")
     assert data.class_descriptions(str(path), ("joy", "anger")) == [
@@ -27,7 +27,7 @@ def test_descriptions_come_in_the_order_of_the_classes(tmp_path):
         ("", r"texts\.tsv: the file is empty"),
     ],
 )
-def test_a_broken_file(tmp_path, content, message):
+def test_invalid_descriptions(tmp_path, content, message):
     path = tmp_path / "texts.tsv"
     path.write_text(content)
     with pytest.raises(ValueError, match=message):
@@ -43,21 +43,21 @@ def test_weights(tmp_path):
 
 
 @pytest.mark.parametrize("weight", ["much", "-1", "nan", "inf", "1e999", "1e300"])
-def test_a_bad_weight(tmp_path, weight):
+def test_invalid_weights(tmp_path, weight):
     path = tmp_path / "weights.tsv"
     path.write_text(f"joy\t1\nanger\t{weight}\n")
     with pytest.raises(ValueError, match=rf"weights\.tsv:2: weight '{weight}' is not a number from 0"):
         data.class_weights(str(path), ("joy", "anger"))
 
 
-def test_weights_that_are_all_0(tmp_path):
+def test_weights_without_a_positive_value(tmp_path):
     path = tmp_path / "weights.tsv"
     path.write_text("anger\t0\njoy\t1e-60\n")
     with pytest.raises(ValueError, match=r"weights\.tsv: no weight above 0\. Raise one"):
         data.class_weights(str(path), ("joy", "anger"))
 
 
-def test_many_classes(tmp_path):
+def test_messages_with_many_classes(tmp_path):
     path = tmp_path / "texts.tsv"
     names = (*(f"name {i}" for i in range(5000)), "other")
     for content, message in (
@@ -69,7 +69,7 @@ def test_many_classes(tmp_path):
             data.class_descriptions(str(path), names)
 
 
-def test_balanced_weights_are_scikit_learns():
+def test_balanced_weights_match_scikit_learn():
     labels = np.repeat([0, 1, 2], [50, 7, 3])
     expected = sklearn.utils.class_weight.compute_class_weight("balanced", classes=np.arange(3), y=labels)
     np.testing.assert_allclose(data.balanced_class_weights(np.bincount(labels)), expected, rtol=1e-6)

@@ -18,7 +18,7 @@ from absl import logging
 from rank4class.data.batching import op_reason
 from rank4class.data.readers import files
 
-FRAME = 16  # bytes of a record beside its content: its length, and two checksums
+FRAME = 16  # bytes of a record besides its content: its length, and two checksums
 THREADS = 16
 MAX_BYTES = 10**9  # of a column of an index, 8 for each record
 
@@ -26,13 +26,13 @@ MAX_BYTES = 10**9  # of a column of an index, 8 for each record
 def index(
     paths: Sequence[str], fields: dict[str, tf.io.FixedLenFeature], folder: str
 ) -> dict[str, np.ndarray]:
-    """Returns an index of files of TFRecords; one pass over the files makes it, and it is stored.
+    """Returns an index of TFRecord files, which one pass over the files builds and stores.
 
     Args:
       paths: the files, local or in object storage.
       fields: name -> feature of each `tf.train.Example` to read into the index.
       folder: where the index is stored, under a name derived from the files' names, sizes and times.
-        If the folder cannot be written, this is logged, and every call makes the index again.
+        If the folder cannot be written, this is logged, and every call rebuilds the index.
 
     Returns:
       A dict of arrays `[N]`: `shard` (index of the file in `paths`), `number` (of the record in its
@@ -81,7 +81,7 @@ def _read(path: str, fields: dict[str, Any]) -> dict[str, np.ndarray]:
     if not examples:
         raise ValueError(f"{path}: truncated, no record. Copy the file again.")
     ends = np.cumsum(np.array(lengths, np.int64) + FRAME)
-    # The reader takes fewer bytes than the head of a record for the end of the file.
+    # The reader treats a remainder shorter than a record's header as the end of the file.
     if tf.io.gfile.stat(path).length != ends[-1]:
         raise ValueError(f"{path}: truncated after record {len(examples)}. Copy the file again.")
     columns = {name: np.array([example[name] for example in examples]) for name in fields}
@@ -96,11 +96,11 @@ def _load(path: str) -> dict[str, np.ndarray]:
             for member in arrays.zip.infolist():
                 files.check_inflated_size(path, member, MAX_BYTES)
             return dict(arrays)
-    # A file of a single array is not a context, which raises TypeError.
+    # For a file of a single array, `np.load` returns no context manager, which raises TypeError.
     except (
         zipfile.BadZipFile, zlib.error, ValueError, EOFError, TypeError, NotImplementedError, MemoryError,
     ) as error:  # fmt: skip
-        raise ValueError(f"{path}: the index is damaged. Remove it to make it again.") from error
+        raise ValueError(f"{path}: the index is damaged. Remove it to rebuild it.") from error
 
 
 def _store(path: str, arrays: dict[str, np.ndarray]) -> None:
@@ -113,5 +113,5 @@ def _store(path: str, arrays: dict[str, np.ndarray]) -> None:
         with tf.io.gfile.GFile(partial, "wb") as file:
             file.write(content.getvalue())
         tf.io.gfile.rename(partial, path, overwrite=True)
-    except tf.errors.OpError as error:  # read-only, full or forbidden: each file system has its own error
-        logging.warning("%s: cannot be stored, so that every start makes it again: %s", path, error.message)
+    except tf.errors.OpError as error:  # read-only, full or forbidden: the error depends on the file system
+        logging.warning("%s: cannot be stored and will be rebuilt at every start: %s", path, error.message)

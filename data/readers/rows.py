@@ -79,15 +79,15 @@ def lines_of(file: BinaryIO, name: str, bad_rows: BadRows | None = None) -> Iter
     if not number:
         raise ValueError(f"{name}: the file is empty. Give a file with rows.")
     if not line.endswith(b"\n"):
-        logging.warning("%s:%d has no end of line: was the file cut short?", name, number)
+        logging.warning("%s:%d has no line ending: was the file cut short?", name, number)
 
 
 def warn_if_cut_short(path: str) -> None:
-    """Logs a file that does not end in an end of line."""
+    """Logs a warning for a file that does not end with a line ending."""
     with open(path, "rb") as file:
         file.seek(-1, os.SEEK_END)
         if file.read() != b"\n":
-            logging.warning("%s has no end of line at its end: was the file cut short?", path)
+            logging.warning("%s does not end with a line ending: was the file cut short?", path)
 
 
 def csv_records(path: str, bad_rows: BadRows) -> Iterator[tuple[str, list[str]]]:
@@ -96,7 +96,7 @@ def csv_records(path: str, bad_rows: BadRows) -> Iterator[tuple[str, list[str]]]
     Double quotes enclose a field with a comma, a quote or a line end. Blank lines are ignored. A byte that
     is not UTF-8 becomes half a surrogate pair, for the caller to refuse in the fields that it uses.
 
-    The standard library's reader is kept: pandas does not give the line of each record.
+    This uses the standard library's reader, since pandas does not report the line of each record.
 
     Args:
       path: the file.

@@ -5,13 +5,13 @@ import pytest
 from rank4class.data.readers import rows
 
 
-def test_lines_say_where_they_stand(tmp_path):
+def test_lines_have_their_numbers(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"\xef\xbb\xbfone\r\n\ntwo \xc3\xa9\n")
     assert list(rows.lines(str(path))) == [(f"{path}:1", "one"), (f"{path}:2", ""), (f"{path}:3", "two é")]
 
 
-def test_a_line_that_is_not_utf8(tmp_path):
+def test_line_that_is_not_utf8(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"one\n\xff\nthree\n")
     with pytest.raises(
@@ -23,7 +23,7 @@ def test_a_line_that_is_not_utf8(tmp_path):
     assert bad_rows.messages == [f"{path}:2: the line is not UTF-8: invalid start byte."]
 
 
-def test_a_line_with_a_nul_character(tmp_path):
+def test_line_with_a_nul_character(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"one\nt\0wo\nthree\n")
     message = (
@@ -36,7 +36,7 @@ def test_a_line_with_a_nul_character(tmp_path):
     assert bad_rows.messages == [message]
 
 
-def test_a_csv_record_with_a_nul_character(tmp_path):
+def test_csv_record_with_a_nul_character(tmp_path):
     path = tmp_path / "file.csv"
     path.write_bytes(b'one,a\n"t\nw\0o",b\nthree,\xff\n')
     with pytest.raises(ValueError, match=f"^{path}:2: the row has a NUL character"):
@@ -55,11 +55,11 @@ def test_utf16(tmp_path, encoding):
         list(rows.lines(str(path), rows.BadRows("skip")))
 
 
-def test_a_file_that_may_be_cut_short(tmp_path, caplog):
+def test_warns_of_a_possibly_truncated_file(tmp_path, caplog):
     path = tmp_path / "file"
     path.write_text("one\ntwo")
     assert [line for _, line in rows.lines(str(path))] == ["one", "two"]
-    assert f"{path}:2 has no end of line: was the file cut short?" in caplog.text
+    assert f"{path}:2 has no line ending: was the file cut short?" in caplog.text
     caplog.clear()
     path.write_text("one\n")
     assert len(list(rows.lines(str(path)))) == 1
@@ -74,7 +74,7 @@ def test_missing_and_empty_files(tmp_path):
         list(rows.lines(str(tmp_path / "empty")))
 
 
-def test_a_bad_row_is_only_a_value_error():
+def test_only_value_errors_are_skipped():
     bad_rows = rows.BadRows("skip")
     with pytest.raises(KeyError), bad_rows.row():
         raise KeyError("a bug")

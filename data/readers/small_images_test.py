@@ -29,7 +29,7 @@ def test_from_tfds(name, shape):
         np.testing.assert_array_equal(split.features["image"][:, 5, 5, 0] % 10, split.labels)
 
 
-def test_without_a_network_the_remedy_is_named(monkeypatch, tmp_path):
+def test_failed_download(monkeypatch, tmp_path):
     def fail(self, download_config):
         raise ConnectionError(f"no route to {self.data_dir}")
 

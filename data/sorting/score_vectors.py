@@ -33,7 +33,7 @@ def draw(count: int, n: int, seed: tf.types.experimental.TensorLike) -> tf.Tenso
     >>> draw(4, 3, [0, 1]).shape
     TensorShape([4, 3])
     """
-    kind_seed, uniform_seed, normal_seed, end_seed, order_seed, share_seed, pick_seed = tf.unstack(
+    kind_seed, uniform_seed, normal_seed, end_seed, order_seed, gamma_seed, pick_seed = tf.unstack(
         tf.random.experimental.stateless_split(seed, 7)
     )
     uniform = tf.random.stateless_uniform([count, n], uniform_seed, -1.0, 1.0)
@@ -43,8 +43,8 @@ def draw(count: int, n: int, seed: tf.types.experimental.TensorLike) -> tf.Tenso
     order = tf.argsort(tf.random.stateless_uniform([count, n], order_seed), axis=1)
     shuffled = tf.gather(ordered, order, batch_dims=1)
     # Probabilities from a flat Dirichlet distribution, unnormalized.
-    shares = tf.random.stateless_gamma([count, 3], share_seed, alpha=1.0)
-    ends = tf.cumsum(shares, axis=1)
+    gammas = tf.random.stateless_gamma([count, 3], gamma_seed, alpha=1.0)
+    ends = tf.cumsum(gammas, axis=1)
     # The draws of `stateless_categorical` depend on the number of threads.
     pick = ends[:, 2:] * tf.random.stateless_uniform([count, n], pick_seed)
     mixed = tf.where(pick < ends[:, :1], uniform, tf.where(pick < ends[:, 1:2], normal, shuffled))

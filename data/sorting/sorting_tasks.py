@@ -40,7 +40,7 @@ def relevant_vectors(
     share: float = 0.2,
     noise: float = 0.3,
 ) -> Task:
-    """Returns vectors, of which those with the highest scores of a noisy random network are relevant.
+    """Returns vectors; those with the highest scores of a noisy random network are relevant.
 
     Args:
       seed: seed of all draws.

@@ -41,7 +41,7 @@ def convert(path: str | os.PathLike, folder: str | os.PathLike) -> tuple[str, in
     written = ENCODERS.build(checkpoint.encoder, path=folder).named_variables()
     for name, variable in variables.items():
         if not np.array_equal(variable, written[name]):
-            raise OSError(f"{folder} does not hold the {name} that was written. Check the disk.")
+            raise OSError(f"{folder}: {name} differs from the value written. Check the disk.")
     return checkpoint.format, sum(int(np.prod(variable.shape)) for variable in variables.values())
 
 

@@ -1,4 +1,4 @@
-"""Conversion: the converted encoder computes the same as the source's."""
+"""Conversion: converted encoders equal their sources, and failed writes leave no folder."""
 
 import json
 
@@ -12,7 +12,7 @@ from rank4class.models.checkpoints import conversion
 
 
 @pytest.mark.nightly
-def test_a_hugging_face_folder_is_converted(tmp_path, tiny_bert):
+def test_converts_a_hugging_face_folder(tmp_path, tiny_bert):
     converted = str(tmp_path / "converted")
     description, num_weights = checkpoints.convert(tiny_bert, converted)
     assert description == "Hugging Face BERT folder"
@@ -27,18 +27,18 @@ def test_a_hugging_face_folder_is_converted(tmp_path, tiny_bert):
         checkpoints.convert(tiny_bert, converted)
 
 
-def test_written_weights_are_compared(tmp_path, tiny_bert, monkeypatch):
+def test_written_weights_are_verified(tmp_path, tiny_bert, monkeypatch):
     save = conversion.save
 
     def save_other_weights(folder, *, variables, **rest):
         save(folder, variables={name: 2.0 * value for name, value in variables.items()}, **rest)
 
     monkeypatch.setattr(conversion, "save", save_other_weights)
-    with pytest.raises(OSError, match=r"does not hold the word_embeddings/embeddings that was written"):
+    with pytest.raises(OSError, match=r"word_embeddings/embeddings differs from the value written"):
         checkpoints.convert(tiny_bert, str(tmp_path / "converted"))
 
 
-def test_a_folder_appears_whole_or_not_at_all(tmp_path, monkeypatch):
+def test_failed_save_leaves_no_folder(tmp_path, monkeypatch):
     def fail(*_, **__):
         raise OSError("disk full")
 

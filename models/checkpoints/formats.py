@@ -308,7 +308,7 @@ def _keras_resnet(path: str) -> Checkpoint | None:
     try:
         values = _read_keras_weights(path)
     except OSError as error:
-        raise ValueError(f"{path} is not a whole HDF5 file: {error}. Download it again.") from error
+        raise ValueError(f"{path} is not a complete HDF5 file: {error}. Download it again.") from error
     if "conv1_conv/kernel" not in values:
         raise ValueError(
             f"{path} holds no ResNet50 weights of keras.applications: it has no conv1_conv. Choose another "

@@ -1,4 +1,4 @@
-"""Formats: the same network from every one, and clear errors for files that do not fit."""
+"""Formats: every format gives the same network, and errors for invalid files."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from official.nlp.modeling import networks
 from rank4class import models
 from rank4class.models import checkpoints, encoders
 
-GELU = {"hidden_act": "gelu_new"}  # which google-research and the Model Garden call gelu
+GELU = {"hidden_act": "gelu_new"}  # called gelu by google-research and the Model Garden
 
 
 def tokens():
@@ -56,7 +56,7 @@ def google_names(tensors, scope):
 
 
 def write_google(folder, hugging_face, tensors, kind):
-    """Writes a google-research folder; its ELECTRA states no sizes, its BERT does."""
+    """Writes a google-research folder, with a config file of sizes for BERT but not for ELECTRA."""
     folder.mkdir()
     published = google_names(tensors, kind)
     if kind == "bert":
@@ -78,7 +78,7 @@ def write_google(folder, hugging_face, tensors, kind):
 
 
 def write_model_garden(folder, encoder, make, vocabulary):
-    """Writes an encoder's weights as the class of the Model Garden saves them, with an optimizer's."""
+    """Writes an encoder's weights, and an optimizer, as a checkpoint of a Model Garden network."""
     folder.mkdir()
     sizes = encoder.config
     network = make(
@@ -96,7 +96,7 @@ def write_model_garden(folder, encoder, make, vocabulary):
     values = encoder.named_variables()
     for variable in network.variables:
         variable.assign(values[variable.name.removeprefix("garden/").removesuffix(":0")])
-    optimizer = tf.keras.optimizers.legacy.SGD(momentum=0.9)  # as the Model Garden's, with slots by variable
+    optimizer = tf.keras.optimizers.legacy.SGD(momentum=0.9)  # with slot variables, as in the Model Garden
     optimizer.apply_gradients((tf.zeros_like(v), v) for v in network.trainable_variables)
     tf.train.Checkpoint(encoder=network, optimizer=optimizer).save(str(folder / "ckpt"))
     shutil.copy(vocabulary, folder)
@@ -104,7 +104,7 @@ def write_model_garden(folder, encoder, make, vocabulary):
 
 @pytest.fixture(scope="module")
 def written_layouts(tmp_path_factory):
-    """Returns a function of `write_bert_folder` that writes one BERT in every layout, once, into a folder."""
+    """Returns a function of `write_bert_folder` to a folder with one BERT in every layout, written once."""
 
     folder = tmp_path_factory.mktemp("layouts")
 
@@ -131,7 +131,7 @@ def written_layouts(tmp_path_factory):
 
 @pytest.fixture
 def layouts(tmp_path, written_layouts, write_bert_folder):
-    """Copies one BERT in every layout; returns kind of layout -> path."""
+    """Copies one BERT in every layout; returns layout -> path."""
     folder = shutil.copytree(written_layouts(write_bert_folder), tmp_path / "layouts")
     return {path.name: str(path) for path in folder.iterdir()}
 
@@ -151,7 +151,7 @@ def test_every_layout_is_recognized(layouts):
     "names",
     [("google", "converted"), pytest.param(("garden_layer", "garden_functional"), marks=pytest.mark.nightly)],
 )
-def test_one_bert_from_every_layout(layouts, names):
+def test_bert_layouts_agree(layouts, names):
     features = tokens()
     first = models.get("encoder", "bert", path=layouts["hugging_face"])(features)
     assert np.ptp(first) > 0.1
@@ -161,7 +161,7 @@ def test_one_bert_from_every_layout(layouts, names):
         )
 
 
-def test_a_checkpoint_by_its_prefix(layouts):
+def test_checkpoint_by_its_prefix(layouts):
     prefix = os.path.join(layouts["google"], "model.ckpt")
     features = tokens()
     by_prefix = models.get("encoder", "bert", path=prefix)(features)
@@ -170,8 +170,8 @@ def test_a_checkpoint_by_its_prefix(layouts):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("embedding", ["narrow", "wide"])
-def test_one_electra_from_every_layout(tmp_path, write_bert_folder, embedding):
-    published = {**GELU, "num_attention_heads": 1}  # its code makes one head for every 64 units
+def test_electra_layouts_agree(tmp_path, write_bert_folder, embedding):
+    published = {**GELU, "num_attention_heads": 1}  # google-research has one head per 64 units
     change, drop = {}, ()
     if embedding == "wide":  # as ELECTRA base: no projection
         rng = np.random.default_rng(2)
@@ -185,7 +185,7 @@ def test_one_electra_from_every_layout(tmp_path, write_bert_folder, embedding):
         tmp_path / "hugging_face", kind="electra", change=change, drop=drop, **published
     )
     write_google(tmp_path / "google", tmp_path / "hugging_face", tensors, "electra")
-    # With the head of pre-training the encoder has a prefix.
+    # Models with a pre-training head have a prefix in the names of the encoder.
     with_head = {f"electra.{name}": value for name, value in tensors.items()}
     with_head["discriminator_predictions.dense.weight"] = np.ones([8, 8], np.float32)
     shutil.copytree(tmp_path / "hugging_face", tmp_path / "with_head")
@@ -207,7 +207,7 @@ def test_one_electra_from_every_layout(tmp_path, write_bert_folder, embedding):
 
 
 def shake(network):
-    """Changes all weights of a network from their initial values."""
+    """Changes all weights of a network from their initial values, such as 0 and 1."""
     for i, variable in enumerate(network.variables):
         noise = tf.random.stateless_uniform(variable.shape, [i, 1], 0.5, 1.5)
         variable.assign(variable * noise + (0.1 * noise if "kernel" not in variable.name else 0.0))
@@ -250,7 +250,7 @@ def test_resnet50_of_keras_and_of_a_converted_folder(tmp_path):
     again = models.get("encoder", "resnet50", path=converted)
     assert again.variant == "keras"
     np.testing.assert_allclose(again(IMAGES), expected, rtol=1e-5)
-    # Tensors that do not fit.
+    # Invalid tensors.
     with h5py.File(path, "a") as file:
         del file["conv1_conv/conv1_conv/bias:0"]
         file["conv1_conv/conv1_conv/bias:0"] = np.ones(5, np.float32)
@@ -259,16 +259,16 @@ def test_resnet50_of_keras_and_of_a_converted_folder(tmp_path):
     ):
         models.get("encoder", "resnet50", path=path)
     with h5py.File(path, "a") as file:
-        del file["conv1_conv/conv1_conv/bias:0"]  # its name stays in the list
+        del file["conv1_conv/conv1_conv/bias:0"]  # its name remains in the list of weights
     with pytest.raises(ValueError, match="conv1_conv/bias is missing"):
         models.get("encoder", "resnet50", path=path)
     with open(path, "r+b") as file:
         file.truncate(10_000)
-    with pytest.raises(ValueError, match=r"resnet50\.h5 is not a whole HDF5 file"):
+    with pytest.raises(ValueError, match=r"resnet50\.h5 is not a complete HDF5 file"):
         models.get("encoder", "resnet50", path=path)
 
 
-def test_a_file_without_keras_weights(tmp_path):
+def test_h5_file_without_keras_weights(tmp_path):
     with h5py.File(tmp_path / "weights.h5", "w") as file:
         file.create_group("dense")
     with pytest.raises(
@@ -308,7 +308,7 @@ ANY_BIAS = {
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("layout", ANY_BIAS)
-def test_a_tensor_missing_extra_or_of_another_shape(layouts, layout):
+def test_invalid_tensors(layouts, layout):
     bias, extra, shown = ANY_BIAS[layout]
     prefix = checkpoints.find(layouts[layout]).path
     tensors = read_tensorflow(prefix)
@@ -340,7 +340,7 @@ def test_a_tensor_missing_extra_or_of_another_shape(layouts, layout):
         ({"num_layers": "2"}, "does not describe this encoder"),
     ],
 )
-def test_settings_that_do_not_describe_an_encoder(layouts, settings, message):
+def test_invalid_settings(layouts, settings, message):
     path = os.path.join(layouts["converted"], "encoder.json")
     with open(path) as file:
         published = json.load(file)
@@ -357,7 +357,7 @@ def test_settings_that_do_not_describe_an_encoder(layouts, settings, message):
 
 
 @pytest.mark.nightly
-def test_a_checkpoint_by_one_of_its_files(layouts, monkeypatch):
+def test_checkpoint_by_one_of_its_files(layouts, monkeypatch):
     features = tokens()
     expected = models.get("encoder", "bert", path=layouts["google"])(features)
     monkeypatch.chdir(layouts["google"])
@@ -368,8 +368,8 @@ def test_a_checkpoint_by_one_of_its_files(layouts, monkeypatch):
     assert checkpoints.find(file).folder == layouts["hugging_face"]
 
 
-def test_tensorflows_names_of_layer_normalization(tmp_path, write_bert_folder):
-    """The published bert-base-uncased has them."""
+def test_tensorflow_names_of_layer_normalization(tmp_path, write_bert_folder):
+    """The published bert-base-uncased has these names."""
     tensors = write_bert_folder(tmp_path / "new")
     shutil.copytree(tmp_path / "new", tmp_path / "old")
 
@@ -406,14 +406,14 @@ def test_paths_without_a_checkpoint(tmp_path, layouts):
         checkpoints.find(str(empty))
     with pytest.raises(
         ValueError,
-        match=r"another encoder \(google-research BERT\) than 'electra'. Set the encoder's name to 'bert'",
+        match=r"the google-research BERT is of 'bert', not 'electra'. Set the encoder's name to 'bert'",
     ):
         models.get("encoder", "electra", path=layouts["google"])
     data = os.path.join(layouts["google"], "model.ckpt.data-00000-of-00001")
     with open(data, "r+b") as file:
         file.truncate(100)
     with pytest.raises(
-        ValueError, match=r"model\.ckpt is not a whole TensorFlow checkpoint: bert/\S+ cannot be read"
+        ValueError, match=r"model\.ckpt is not a complete TensorFlow checkpoint: bert/\S+ cannot be read"
     ):
         models.get("encoder", "bert", path=layouts["google"])
     os.remove(os.path.join(layouts["google"], "bert_config.json"))
@@ -468,7 +468,7 @@ def test_imported_weights_have_the_right_axes(tmp_path, write_bert_folder):
         ({"hidden_act": "swish"}, "hidden_act 'swish' is not one of"),
     ],
 )
-def test_a_folder_that_does_not_fit(tmp_path, write_bert_folder, broken, message):
+def test_invalid_hugging_face_folders(tmp_path, write_bert_folder, broken, message):
     write_bert_folder(tmp_path, **broken)
     with pytest.raises(ValueError, match=message):
         models.get("encoder", "bert", path=str(tmp_path))
@@ -481,7 +481,7 @@ def test_missing_and_truncated_files(tmp_path, write_bert_folder):
         models.get("encoder", "bert", path=str(tmp_path))
     path = tmp_path / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(ValueError, match=r"model\.safetensors is not a whole safetensors file"):
+    with pytest.raises(ValueError, match=r"model\.safetensors is not a complete safetensors file"):
         models.get("encoder", "bert", path=str(tmp_path))
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(ValueError, match=r"config.json:1 is not JSON"):
@@ -506,14 +506,14 @@ def test_missing_and_truncated_files(tmp_path, write_bert_folder):
         ("3", "holds no JSON object"),
     ],
 )
-def test_json_files_that_are_not_accepted(tmp_path, name, content, message):
+def test_invalid_json_files(tmp_path, name, content, message):
     (tmp_path / "model.safetensors").touch()
     (tmp_path / name).write_text(content)
     with pytest.raises(ValueError, match=f"{tmp_path / name}.*{message}"):
         checkpoints.find(str(tmp_path))
 
 
-def test_tensors_of_other_types_and_ranks(layouts, tmp_path, write_bert_folder):
+def test_invalid_types_and_ranks_of_tensors(layouts, tmp_path, write_bert_folder):
     prefix = checkpoints.find(layouts["google"]).path
     tensors = read_tensorflow(prefix)
     write_tensorflow(prefix, {**tensors, "bert/pooler/dense/bias": np.array([b"text"] * 8)})
@@ -531,7 +531,7 @@ def test_tensors_of_other_types_and_ranks(layouts, tmp_path, write_bert_folder):
 @pytest.mark.parametrize(
     "path", ["bert-base-uncased", "google/electra-small", "sentence-transformers/all-MiniLM-L6-v2"]
 )
-def test_a_published_name_is_not_downloaded(path):
+def test_published_names_are_not_downloaded(path):
     with pytest.raises(
         FileNotFoundError, match=f"^{path}: no such file or folder, and nothing is downloaded"
     ):

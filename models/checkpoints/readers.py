@@ -37,7 +37,7 @@ def read_safetensors(path: str) -> Tensors:
     try:
         file = safetensors.safe_open(path, framework="numpy")
     except safetensors.SafetensorError as error:
-        raise ValueError(f"{path} is not a whole safetensors file: {error}. Download it again.") from error
+        raise ValueError(f"{path} is not a complete safetensors file: {error}. Download it again.") from error
     slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
 
     def read(name: str) -> np.ndarray:
@@ -55,7 +55,7 @@ def read_tensorflow(prefix: str) -> Tensors:
         reader = tf.train.load_checkpoint(prefix)
     except (tf.errors.OpError, RuntimeError, ValueError) as error:
         raise ValueError(
-            f"{prefix} is not a whole TensorFlow checkpoint: {error}. Download it again."
+            f"{prefix} is not a complete TensorFlow checkpoint: {error}. Download it again."
         ) from error
 
     def read(name: str) -> np.ndarray:
@@ -63,7 +63,7 @@ def read_tensorflow(prefix: str) -> Tensors:
             return reader.get_tensor(name)
         except (tf.errors.OpError, IndexError, RuntimeError) as error:
             raise ValueError(
-                f"{prefix} is not a whole TensorFlow checkpoint: {name} cannot be read. Download it again."
+                f"{prefix} is not a complete TensorFlow checkpoint: {name} cannot be read. Download it again."
             ) from error
 
     shapes = reader.get_variable_to_shape_map()

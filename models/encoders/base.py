@@ -84,12 +84,12 @@ def load(
       empty: features of one instance; a call on them creates the variables.
 
     Raises:
-      ValueError: the checkpoint is of another encoder, or does not describe one.
+      ValueError: the checkpoint is of a different encoder, or describes none.
     """
     checkpoint = checkpoints.find(path)
     if checkpoint.encoder != name:
         raise ValueError(
-            f"path={path}: a checkpoint of another encoder ({checkpoint.format}) than {name!r}. Set the "
+            f"path={path}: the {checkpoint.format} is of {checkpoint.encoder!r}, not {name!r}. Set the "
             f"encoder's name to {checkpoint.encoder!r}."
         )
     logging.info("%s: %s", path, checkpoint.format)

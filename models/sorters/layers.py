@@ -30,8 +30,8 @@ class Sorter(tf.keras.layers.Layer):
 
         Args:
           scores: float `[..., n]`, finite.
-          where: optional bool, broadcastable to `[..., n]`, the classes that take part. The ranks are those
-            of the list without the masked classes, which rank one place after its end.
+          where: optional bool, broadcastable to `[..., n]`, the classes to rank. The ranks are those
+            of the list without the masked classes, which have the rank after the last one.
           training: whether batch normalization uses the statistics of the batch.
 
         Returns:

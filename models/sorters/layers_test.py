@@ -1,4 +1,4 @@
-"""Sorters against the exact ranks and written-out arithmetic, and the properties of rank functions."""
+"""Sorters: values by hand, order and gradients, masked lists, and invalid arguments."""
 
 import numpy as np
 import pytest
@@ -37,13 +37,13 @@ def assert_ranks_and_finite_gradients(sorter, jit_compile):
 
 
 @pytest.mark.nightly
-def test_every_sorter_gives_ranks_and_finite_gradients_for_any_scores(sorter):
+def test_ranks_and_finite_gradients_for_extreme_scores(sorter):
     assert_ranks_and_finite_gradients(sorter, jit_compile=False)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", sorters.SORTERS)
-def test_every_sorter_gives_ranks_and_finite_gradients_under_xla(name):
+def test_ranks_and_finite_gradients_under_xla(name):
     options = {"trained": None, "units": 4, "layers": 1} if name == "lstm" else {}  # compiles faster
     assert_ranks_and_finite_gradients(sorters.get(name, n=10, **options), jit_compile=True)
 
@@ -101,7 +101,7 @@ def test_equivariant_written_out():
 @pytest.mark.parametrize("name", ["exact", "equivariant"])
 @pytest.mark.parametrize("n", [10, *(pytest.param(n, marks=pytest.mark.nightly) for n in (2, 100, 1000))])
 @pytest.mark.parametrize("digits", [0, 6])
-def test_a_permutation_of_the_scores_permutes_the_ranks_bit_for_bit(name, n, digits, rng):
+def test_sorters_are_equivariant_bit_for_bit(name, n, digits, rng):
     sorter = sorters.get(name)
     scores = rng.normal(size=[4, n]).round(digits).astype(np.float32)  # with ties, and almost without
     ranks = sorter(scores).numpy()
@@ -110,7 +110,7 @@ def test_a_permutation_of_the_scores_permutes_the_ranks_bit_for_bit(name, n, dig
         np.testing.assert_array_equal(sorter(scores[:, order]).numpy(), ranks[:, order])
 
 
-def test_equivariant_keeps_order_and_sum_and_ignores_the_scale(rng):
+def test_equivariant_preserves_order_and_sum_and_ignores_scale(rng):
     sorter = sorters.get("equivariant")
     for scores in (SCORES, TIED, rng.standard_cauchy(size=[20, 300]).astype(np.float32)):
         n = scores.shape[1]
@@ -124,7 +124,7 @@ def test_equivariant_keeps_order_and_sum_and_ignores_the_scale(rng):
     np.testing.assert_array_equal(sorter.rank_fn(np.full([1, 5], 7.0, np.float32)), [[3.0] * 5])
 
 
-def test_the_gradient_is_the_derivative(rng):
+def test_gradient_equals_finite_differences(rng):
     for name in ("handcrafted", "equivariant"):
         sorter = sorters.get(name)
         scores = SCORES[:2].astype(np.float32)
@@ -159,7 +159,7 @@ def test_ties_have_the_gradient_of_nearby_scores():
 
 
 @pytest.mark.parametrize("name", ["exact", "handcrafted", "equivariant"])
-def test_a_masked_list_has_the_ranks_of_the_shorter_list(name):
+def test_ranks_of_a_masked_list_equal_those_of_the_shorter_list(name):
     sorter = sorters.get(name)
     where = np.arange(10) < 6
     changed = np.where(where, SCORES, 1e9).astype(np.float32)
@@ -242,7 +242,7 @@ def test_ranks_out_of_bounds_are_clipped_and_keep_their_gradient():
         ),
     ],
 )
-def test_sorters_that_cannot_be_built(arguments, message):
+def test_invalid_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         sorters.get(**arguments)
 
@@ -254,7 +254,7 @@ def test_sorters_that_cannot_be_built(arguments, message):
         (0.5, r"scores=float32 \(\): not floats of shape \[..., n\]"),
     ],
 )
-def test_scores_that_are_not_lists_of_floats(scores, message):
+def test_invalid_scores(scores, message):
     with pytest.raises(ValueError, match=message):
         sorters.get("equivariant")(scores)
     assert sorters.get("equivariant")([0.5, 0.1]).shape == [2]

@@ -1,4 +1,4 @@
-"""Mathematics of sorted lists against loops over single lists and scores."""
+"""Order statistics against loops over single lists and scores."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def filled_list(scores, where):
 @pytest.mark.parametrize(
     ("n", "size"), [(3, 2), (10, 1), (10, 2), (10, 5), (10, 8), (28, 20), (100, 20), (100, 98)]
 )
-def test_exact_ranks_in_a_filled_list_become_exact_ranks_without_masked_classes(n, size, rng):
+def test_exact_ranks_of_filled_lists(n, size, rng):
     where = np.argsort(rng.random([20, n]), axis=1) < size
     scores = tf.constant(rng.normal(size=[20, n]), tf.float32)
     filled = order_statistics.fill_masked(scores, tf.constant(where))
@@ -50,7 +50,7 @@ def test_standardize():
     np.testing.assert_allclose(sorters.standardize(tf.constant([[3.0, 1.0, 9.0]]), where), [[1.0, -1.0, 0.0]])
 
 
-def test_the_recurrence_and_its_derivatives(rng):
+def test_linear_recurrence_and_its_derivatives(rng):
     factors = tf.constant(rng.random((3, 9)))
     terms = tf.constant(rng.normal(size=(3, 9)))
 
@@ -71,7 +71,7 @@ def test_the_recurrence_and_its_derivatives(rng):
         return [value, *first, *outer.gradient(mixed, [factors, terms])]
 
     expected = value_and_derivatives(step_by_step)
-    for result, wanted in zip(
+    for result, reference in zip(
         value_and_derivatives(order_statistics.linear_recurrence), expected, strict=True
     ):
-        np.testing.assert_allclose(result, wanted, atol=1e-12)
+        np.testing.assert_allclose(result, reference, atol=1e-12)

@@ -1,4 +1,4 @@
-"""Weights of sorters: files, the shipped ones, and rank functions that are saved with them."""
+"""Weights of sorters: files, shipped weights, and serialization of rank functions."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from rank4class.models import sorters
 SCORES = np.random.default_rng(1).normal(size=[8, 10]).astype(np.float32)
 
 
-def saved_and_loaded(rank_fn):
+def save_and_load(rank_fn):
     return tf.keras.utils.deserialize_keras_object(tf.keras.utils.serialize_keras_object(rank_fn))
 
 
@@ -23,8 +23,8 @@ def test_weights_are_restored_from_a_file(name, tmp_path, rng):
     path = tmp_path / "weights.safetensors"
     path.write_bytes(sorters.to_bytes(sorter, sizes="10"))
     restored = sorters.get(name, n=10, trained=str(path), **options)
-    for ours, theirs in zip(sorter.get_weights(), restored.get_weights(), strict=True):
-        np.testing.assert_array_equal(np.asarray(ours, np.float16), np.asarray(theirs, np.float16))
+    for actual, expected in zip(restored.get_weights(), sorter.get_weights(), strict=True):
+        np.testing.assert_array_equal(np.asarray(actual, np.float16), np.asarray(expected, np.float16))
     other = {"lstm": "cnn", "cnn": "equivariant", "equivariant": "cnn"}[name]
     with pytest.raises(ValueError, match=f"weights.safetensors holds a sorter '{name}', not '{other}'"):
         sorters.get(other, n=10, trained=str(path))
@@ -63,7 +63,7 @@ def test_a_rank_function_is_saved_with_its_sorter(changed):
 @pytest.mark.nightly
 def test_an_untrained_rank_function_is_saved_with_its_weights():
     rank_fn = sorters.get("lstm", n=10, trained=None, units=4, layers=1).rank_fn
-    restored = saved_and_loaded(rank_fn)
+    restored = save_and_load(rank_fn)
     np.testing.assert_array_equal(restored(SCORES), rank_fn(SCORES))
 
 
@@ -78,11 +78,11 @@ def test_a_saved_rank_function_does_not_need_the_file_of_its_weights(tmp_path):
     path.unlink()
     restored = tf.keras.utils.deserialize_keras_object(config)
     np.testing.assert_array_equal(restored(SCORES), before)
-    np.testing.assert_array_equal(saved_and_loaded(restored)(SCORES), before)
+    np.testing.assert_array_equal(save_and_load(restored)(SCORES), before)
 
 
-def test_a_rank_function_of_a_length_that_is_not_shipped_is_saved():
+def test_a_rank_function_without_shipped_weights_is_saved():
     rank_fn = sorters.get("cnn", n=5, trained=None).rank_fn
-    restored = saved_and_loaded(rank_fn)
+    restored = save_and_load(rank_fn)
     scores = tf.constant([[0.3, -1.0, 2.0, 0.1, 0.7]])
     np.testing.assert_array_equal(restored(scores), rank_fn(scores))
