@@ -1,5 +1,6 @@
 """The record of one start of the command, and the pace of its steps."""
 
+import contextlib
 import datetime
 import importlib.metadata
 import platform
@@ -13,6 +14,7 @@ from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.training.train_step import StepResults
 
 PACKAGES = (
+    "rank4class",
     "tensorflow",
     "tensorflow-ranking",
     "tf-models-official",
@@ -42,7 +44,7 @@ class Session:
             "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             "command": sys.orig_argv,
             "git": git_commit(),
-            "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+            "packages": _versions(),
             "host": platform.node(),
             "strategy": type(strategy).__name__,
             "replicas": strategy.num_replicas_in_sync,
@@ -53,6 +55,14 @@ class Session:
         """Writes the line with the number of steps so far and the seconds since the start."""
         seconds = round(time.monotonic() - self._started, 1)
         self._run_dir.write_sessions([*self._earlier, {**self.line, "to_step": step, "seconds": seconds}])
+
+
+def _versions() -> dict[str, str]:
+    versions = {}
+    for name in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # run from a folder of sources
+            versions[name] = importlib.metadata.version(name)
+    return versions
 
 
 class Pace:

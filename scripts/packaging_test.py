@@ -1,0 +1,68 @@
+"""Wheels hold the package without its tests and work away from the repository; sdists hold all files."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+
+import pytest
+
+import rank4class
+
+ROOT = pathlib.Path(rank4class.__file__).parent
+IGNORED = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "runs")
+
+
+@pytest.fixture
+def sources(tmp_path):
+    folder = tmp_path / "sources"
+    shutil.copytree(ROOT, folder, ignore=IGNORED)
+    shutil.copytree(ROOT / ".ci", folder / ".ci")
+    return folder
+
+
+def file_names(folder):
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def build(sources, hook):
+    (sources.parent / "dist").mkdir()
+    call = f"from setuptools import build_meta; build_meta.{hook}('../dist')"
+    subprocess.run([sys.executable, "-c", call], cwd=sources, check=True, capture_output=True)
+    [path] = (sources.parent / "dist").iterdir()
+    return path
+
+
+@pytest.mark.nightly
+def test_wheel(sources, tmp_path):
+    names = file_names(sources)
+    with zipfile.ZipFile(build(sources, "build_wheel")) as wheel:
+        packaged = {name for name in wheel.namelist() if ".dist-info/" not in name}
+        wheel.extractall(tmp_path / "installed")
+    tests = ("_test.py", "conftest.py", "run_pytest.py", "setup.py")
+    modules = {
+        name for name in names if name.endswith(".py") and not name.endswith(tests) and "testdata" not in name
+    }
+    data = {name for name in names if name.endswith((".sh", ".safetensors", "py.typed"))}
+    assert packaged == {f"rank4class/{name}" for name in modules | data}
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
+
+    def output_of(*arguments):
+        command = [sys.executable, *arguments]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True).stdout
+
+    path = output_of("-c", "import rank4class; print(rank4class.__file__)")
+    assert path.startswith(str(tmp_path / "installed"))
+    assert "--config.loss.name" in output_of(
+        "-m", "rank4class.scripts.train", "--config=digits_mlp", "--help"
+    )
+
+
+@pytest.mark.nightly
+def test_sdist(sources):
+    names = file_names(sources)
+    with tarfile.open(build(sources, "build_sdist")) as sdist:
+        assert names <= {name.partition("/")[2] for name in sdist.getnames()}
