@@ -38,7 +38,9 @@ class Registry:
 
         def add(entry: Any) -> Any:
             if name in self._entries:
-                raise ValueError(f"{self.kind}={name!r}: already registered. Choose another name.")
+                raise ValueError(
+                    f"{self.kind}={name!r}: already registered. Choose another name, or import its file once."
+                )
             self._entries[name] = entry
             return entry
 

@@ -49,7 +49,7 @@ def test_options_have_plain_types(name, option):
     parameter = inspect.signature(data.DATASETS[name]).parameters[option]
     assert parameter.annotation in PLAIN_TYPES
     assert parameter.default is not None or isinstance(None, parameter.annotation)
-    assert (option in OUT_OF_RANGE) != (option in NO_RANGE)
+    assert (option in OUT_OF_RANGE) != (option in NO_RANGE), f"{option}: add it to one of the two tables"
 
 
 @pytest.mark.parametrize(

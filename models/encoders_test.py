@@ -45,9 +45,8 @@ CASES = {
 
 
 def test_every_encoder_has_a_case():
-    assert {*CASES, "items"} == set(
-        registry.ENCODERS
-    )  # item_model_test.py tests "items", which returns scores
+    # item_model_test.py tests "items", which returns scores.
+    assert {*CASES, "items"} == set(registry.ENCODERS), "add a case of each encoder to CASES"
 
 
 LARGE = ("vgg16", "resnet50")
