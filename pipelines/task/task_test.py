@@ -528,11 +528,11 @@ def test_fingerprints_of_features_depend_on_the_images(image_files):
     section = config.Data(name="imagenet", path=image_files, image_size=16)
     experiment, loaded = loaded_with(section, encoder=config.Encoder(name="small_cnn"))
     encoder = loaded.build_encoder(experiment)
-    before = frozen_features._fingerprint(experiment, loaded, encoder)
-    assert frozen_features._fingerprint(experiment, loaded, encoder) == before
+    before = frozen_features._fingerprint(experiment.encoder.name, loaded, encoder)
+    assert frozen_features._fingerprint(experiment.encoder.name, loaded, encoder) == before
     other = tf.io.encode_jpeg(tf.zeros([40, 40, 3], tf.uint8))
     tf.io.write_file(f"{image_files}/val/dark/image.JPEG", other)
-    assert frozen_features._fingerprint(experiment, loaded, encoder) != before
+    assert frozen_features._fingerprint(experiment.encoder.name, loaded, encoder) != before
 
 
 def retrieval(**section):
