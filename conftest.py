@@ -24,6 +24,9 @@ import safetensors.numpy
 from absl import logging
 from absl.testing import flagsaver
 
+from rank4class import compat
+
+compat.choose_keras_2()
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # TensorFlow's own pool would keep what the largest test took to the end: gigabytes in each worker.
 os.environ.setdefault("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")

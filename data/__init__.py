@@ -1,5 +1,9 @@
 """Data: files to `tf.data` batches of `(features, labels, weights)`."""
 
+from rank4class import compat
+
+compat.require_extra("data")
+
 from rank4class.data import datasets
 from rank4class.data.batching import (
     UNREADABLE,

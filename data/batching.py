@@ -220,7 +220,8 @@ def op_reason(error: tf.errors.OpError) -> str:
     >>> op_reason(tf.errors.DataLossError(None, None, "{{function_node a}} {{node b}} cut short [Op:Read]"))
     'cut short'
     """
-    match = re.search(r"\}\} ([^{\n].*?)(?: \[Op:|\n|$)", error.message)
+    in_map = r"(?:Error in user-defined function passed to .*? with iterator: \S+: )?"
+    match = re.search(rf"\}}\}} {in_map}([^{{\n].*?)(?: \[Op:|\n|$)", error.message)
     return (match.group(1) if match else error.message.partition("\n")[0])[:200]
 
 

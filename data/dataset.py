@@ -194,7 +194,7 @@ def draw(split: Split, fractions: dict[str, float], *, seed: int) -> dict[str, S
       ValueError: too few examples for a fraction; the message names `data.{name}_fraction`.
 
     >>> split = Split({}, np.repeat([0, 1], 50))
-    >>> {name: part.labels.sum() for name, part in draw(split, {"test": 0.2}, seed=0).items()}
+    >>> {name: int(part.labels.sum()) for name, part in draw(split, {"test": 0.2}, seed=0).items()}
     {'test': 10, 'train': 40}
     """
     rest, training, indices = np.arange(len(split)), [], {}

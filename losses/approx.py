@@ -82,7 +82,7 @@ def _rank_of_true(
 class ApproxNDCG(base.RankingLoss):
     """Negative NDCG with soft ranks, as a Keras loss: see `approx_ndcg`.
 
-    >>> ApproxNDCG()([2], [[0., 0., 0.]]).numpy().round(4)
+    >>> print(ApproxNDCG()([2], [[0., 0., 0.]]).numpy().round(4))
     -0.6309
     """
 
@@ -144,7 +144,7 @@ def _approx_mrr_of_dense(
 class ApproxMRR(base.RankingLoss):
     """Negative reciprocal rank with soft ranks, as a Keras loss: see `approx_mrr`.
 
-    >>> ApproxMRR()([2], [[0., 0., 0.]]).numpy()
+    >>> print(ApproxMRR()([2], [[0., 0., 0.]]).numpy())
     -0.5
     """
 

@@ -36,10 +36,13 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
+from rank4class import compat
 from rank4class.losses.ops import arguments, gumbel, label_checks, ranks, top_relevant
 from rank4class.registry import Registry
 
-AUTO = tf.keras.losses.Reduction.AUTO
+MEAN = "sum_over_batch_size"  # Keras's name of the reduction to the mean over the batch
+# Keras 3 computes losses in the dtype of its configuration, in which float16 could not hold class ids.
+FLOAT32 = {"dtype": "float32"} if compat.is_keras_3() else {}
 
 
 def _signature(loss: "type[RankingLoss]") -> inspect.Signature:
@@ -95,22 +98,22 @@ class RankingLoss(tf.keras.losses.Loss):
             keyword = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
             options = _options_of(cls.function)
             cls.defaults = {name: option.default for name, option in options.items()}
-            common = [keyword("reduction", default=AUTO), keyword("name", default=None)]
+            common = [keyword("reduction", default=MEAN), keyword("name", default=None)]
             cls.__signature__ = _ClassAttribute(inspect.Signature([*options.values(), *common]))
 
-    def __init__(self, *, reduction: str = AUTO, name: str | None = None, **options: Any) -> None:
+    def __init__(self, *, reduction: str = MEAN, name: str | None = None, **options: Any) -> None:
         unknown = sorted(set(options) - set(self.defaults))
         if unknown:
             known = ", ".join(self.defaults) or "none"
             raise TypeError(f"{unknown[0]}: {type(self).__name__} has no such option. It has: {known}.")
-        super().__init__(reduction=reduction, name=name or self.function.__name__)
+        super().__init__(reduction=reduction, name=name or self.function.__name__, **FLOAT32)
         self.options = {**self.defaults, **options}
 
     @tf.autograph.experimental.do_not_convert
     def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
         y_pred = arguments.dense("y_pred", y_pred)
         lists = y_pred[..., 0] if self.heads else y_pred
-        labels = squeeze_ids(y_true, lists)
+        labels = labels_of(y_true, lists)
         label_checks.assert_valid(labels, lists)
         return self.of_scores(y_pred, labels)
 
@@ -146,11 +149,19 @@ def register(loss: type[RankingLoss], registry: Registry = LOSSES) -> type[Ranki
 serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
 
 
-def squeeze_ids(y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
-    """Converts class ids of shape `[B, 1]` to `[B]`, and leaves any other labels unchanged."""
+def labels_of(y_true: TensorLike, y_pred: tf.Tensor) -> tf.Tensor:
+    """Returns Keras's labels as the pure functions take them: class ids as integers `[B]`, not as `[B, 1]`.
+
+    Keras 3 gives a loss its class ids as float32, which are exact up to `2**24`.
+    """
     y_true = arguments.dense("y_true", y_true)
     is_column = y_true.shape.rank == y_pred.shape.rank and y_true.shape[-1] == 1
-    return tf.squeeze(y_true, axis=-1) if is_column and y_pred.shape[-1] != 1 else y_true
+    if is_column and y_pred.shape[-1] != 1:
+        y_true = tf.squeeze(y_true, axis=-1)
+    are_ids = y_true.shape.rank is not None and y_true.shape.rank + 1 == y_pred.shape.rank
+    if are_ids and y_true.dtype.is_floating:
+        return label_checks.ids_from_floats(y_true, y_pred.shape[-1])
+    return y_true
 
 
 def with_seed(options: dict[str, Any], scores: tf.Tensor) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class Spearman(BatchLoss):
 
     >>> from rank4class.losses.ops import ranks
     >>> loss = Spearman(rank_fn=ranks.mean_ranks)
-    >>> loss([[5.0], [9.0], [1.0]], [[0.1], [0.3], [0.2]]).numpy()
+    >>> print(loss([[5.0], [9.0], [1.0]], [[0.1], [0.3], [0.2]]).numpy())
     0.5
     """
 
@@ -152,7 +152,7 @@ def mean_average_precision(
     >>> mean_average_precision(scores, labels, rank_fn=ranks.all_ranks).numpy().round(3)
     array([0.333, 1.   , 0.   ], dtype=float32)
     >>> exact = mean_average_precision(scores, labels, rank_fn=ranks.all_ranks, form="precision")
-    >>> exact.numpy().mean().round(4)  # (1 / 1 + 2 / 3) / 2
+    >>> print(exact.numpy().mean().round(4))  # (1 / 1 + 2 / 3) / 2
     -0.8333
 
     References:
@@ -198,7 +198,7 @@ class MeanAveragePrecision(BatchLoss):
 
     >>> from rank4class.losses.ops import ranks
     >>> loss = MeanAveragePrecision(rank_fn=ranks.mean_ranks, form="precision")
-    >>> loss([[1.0], [1.0], [0.0]], [[0.9], [0.1], [0.5]]).numpy().round(4)
+    >>> print(loss([[1.0], [1.0], [0.0]], [[0.9], [0.1], [0.5]]).numpy().round(4))
     -0.8333
     """
 
@@ -276,7 +276,7 @@ class RecallTriplet(BatchLoss):
     ignored.
 
     >>> from rank4class.losses.ops import ranks
-    >>> RecallTriplet(rank_fn=ranks.mean_ranks)([0.0, 0.0], [[0.1, 0.3], [0.2, 0.4]]).numpy()
+    >>> print(RecallTriplet(rank_fn=ranks.mean_ranks)([0.0, 0.0], [[0.1, 0.3], [0.2, 0.4]]).numpy())
     1.0
     """
 

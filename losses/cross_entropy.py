@@ -75,7 +75,7 @@ def _cross_entropy(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor) -> tf
 class Softmax(base.RankingLoss):
     """Softmax cross entropy, as a Keras loss: see `softmax`.
 
-    >>> Softmax()([2], [[0., 0., 0., 0.]]).numpy().round(4)
+    >>> print(Softmax()([2], [[0., 0., 0., 0.]]).numpy().round(4))
     1.3863
     """
 
@@ -147,7 +147,7 @@ def _calibrated_softmax_of_dense(
 class CalibratedSoftmax(base.RankingLoss):
     """Softmax cross entropy with an additional class, as a Keras loss: see `calibrated_softmax`.
 
-    >>> CalibratedSoftmax()([2], [[0., 0., 0.]]).numpy().round(4)
+    >>> print(CalibratedSoftmax()([2], [[0., 0., 0.]]).numpy().round(4))
     1.3863
     """
 
@@ -200,7 +200,7 @@ def _unique_softmax_of_dense(
 class UniqueSoftmax(base.RankingLoss):
     """Softmax cross entropy against the classes of lower label, as a Keras loss: see `unique_softmax`.
 
-    >>> UniqueSoftmax()([[2., 1., 0.]], [[0., 0., 0.]]).numpy().round(4)
+    >>> print(UniqueSoftmax()([[2., 1., 0.]], [[0., 0., 0.]]).numpy().round(4))
     3.989
     """
 

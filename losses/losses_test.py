@@ -6,12 +6,11 @@ import inspect
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_ranking as tfr
-from tensorflow_ranking.python import losses_impl
-from tensorflow_ranking.python.keras import utils as keras_utils
 
-from rank4class import losses
+from rank4class import compat, losses
 from rank4class.losses.ops import gumbel, lambda_weights
+
+tfr = compat.import_tensorflow_ranking()
 
 SHIFT_INVARIANT = {
     "rankmax",
@@ -185,7 +184,7 @@ def same_noise(monkeypatch, name, scores, n):
     if draws_noise(name):
         noise = gumbel.noise([8, scores.shape[0], n], gumbel.seed_from_scores(0, scores))
         theirs = tf.transpose(noise, [1, 0, 2])
-        monkeypatch.setattr(losses_impl, "_sample_gumbel", lambda shape, seed=None: theirs)
+        monkeypatch.setattr(tfr.python.losses_impl, "_sample_gumbel", lambda shape, seed=None: theirs)
 
 
 def assert_equal_to_tf_ranking(name, scores, dense, *ids):
@@ -249,8 +248,8 @@ def test_options_equal_tf_ranking(name, options, theirs):
         (
             "mrr",
             {
-                "gain_fn": keras_utils.identity,
-                "rank_discount_fn": keras_utils.inverse,
+                "gain_fn": tfr.python.keras.utils.identity,
+                "rank_discount_fn": tfr.python.keras.utils.inverse,
                 "smooth_fraction": 1.0,
             },
         ),

@@ -153,7 +153,7 @@ def _minus_log_shares(scores: tf.Tensor, relevant: tf.Tensor, k: int) -> tf.Tens
 class Rankmax(base.RankingLoss):
     """Rankmax cross entropy, as a Keras loss: see `rankmax`.
 
-    >>> Rankmax()([1], [[2.0, 1.5, 0.0]]).numpy().round(4)
+    >>> print(Rankmax()([1], [[2.0, 1.5, 0.0]]).numpy().round(4))
     0.9163
     """
 
@@ -217,7 +217,7 @@ def _sparsemax_of_dense(
 class Sparsemax(base.RankingLoss):
     """Sparsemax loss, as a Keras loss: see `sparsemax`.
 
-    >>> Sparsemax()([1], [[2.0, 1.5, 0.0]]).numpy()
+    >>> print(Sparsemax()([1], [[2.0, 1.5, 0.0]]).numpy())
     0.5625
     """
 
@@ -321,7 +321,7 @@ def _relevant(scores: tf.Tensor, labels: tf.Tensor, max_relevant: int | None) ->
 class WARP(base.RankingLoss):
     """WARP loss, as a Keras loss: see `warp`.
 
-    >>> WARP()([1], [[2.0, 1.5, 0.0]]).numpy().round(4)
+    >>> print(WARP()([1], [[2.0, 1.5, 0.0]]).numpy().round(4))
     1.5
     """
 

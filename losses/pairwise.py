@@ -66,7 +66,7 @@ def pairwise_logistic(
 class PairwiseLogistic(base.RankingLoss):
     """Pairwise logistic loss, as a Keras loss: see `pairwise_logistic`.
 
-    >>> PairwiseLogistic(normalize="pairs")([2], [[0., 0., 0., 0.]]).numpy().round(4)
+    >>> print(PairwiseLogistic(normalize="pairs")([2], [[0., 0., 0., 0.]]).numpy().round(4))
     0.6931
     """
 
@@ -106,7 +106,7 @@ def pairwise_hinge(
 class PairwiseHinge(base.RankingLoss):
     """Pairwise hinge loss, as a Keras loss: see `pairwise_hinge`.
 
-    >>> PairwiseHinge(normalize="none")([0], [[0., 0.5, -2.]]).numpy()
+    >>> print(PairwiseHinge(normalize="none")([0], [[0., 0.5, -2.]]).numpy())
     1.5
     """
 
@@ -145,7 +145,7 @@ def pairwise_soft_zero_one(
 class PairwiseSoftZeroOne(base.RankingLoss):
     """Soft number of the classes above the true one, as a Keras loss: see `pairwise_soft_zero_one`.
 
-    >>> PairwiseSoftZeroOne(normalize="pairs")([2], [[0., 0., 0., 0.]]).numpy()
+    >>> print(PairwiseSoftZeroOne(normalize="pairs")([2], [[0., 0., 0., 0.]]).numpy())
     0.5
     """
 
@@ -267,7 +267,7 @@ def _pairwise_mse_of_dense(
 class PairwiseMSE(base.RankingLoss):
     """Squared error of every difference between two scores, as a Keras loss: see `pairwise_mse`.
 
-    >>> PairwiseMSE(normalize="pairs")([0], [[3., 0.]]).numpy()
+    >>> print(PairwiseMSE(normalize="pairs")([0], [[3., 0.]]).numpy())
     4.0
     """
 
@@ -336,7 +336,7 @@ def _yeti_logistic_of_dense(
 class YetiLogistic(base.RankingLoss):
     """YetiRank's pairwise logistic loss of neighbors, as a Keras loss: see `yeti_logistic`.
 
-    >>> YetiLogistic()([0], [[99., 0., 0.]]).numpy()
+    >>> print(YetiLogistic()([0], [[99., 0., 0.]]).numpy())
     0.0
     """
 

@@ -56,7 +56,7 @@ def _list_mle_of_dense(
 class ListMLE(base.RankingLoss):
     """Negative log-likelihood of the order of the labels, as a Keras loss: see `list_mle`.
 
-    >>> ListMLE()([[2., 1., 0.]], [[0., 0., 0.]]).numpy().round(4)  # log 3!
+    >>> print(ListMLE()([[2., 1., 0.]], [[0., 0., 0.]]).numpy().round(4))  # log 3!
     1.7918
     """
 
@@ -140,7 +140,7 @@ def _zero_without_relevant(losses: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 class CoupledRankDistil(base.RankingLoss):
     """Cross entropy of the model's orders against a teacher's, as a Keras loss: see `coupled_rank_distil`.
 
-    >>> CoupledRankDistil(top_k=1)([[2., 1., 0.]], [[0., 0., 0.]]).numpy().round(4)
+    >>> print(CoupledRankDistil(top_k=1)([[2., 1., 0.]], [[0., 0., 0.]]).numpy().round(4))
     1.0986
     """
 

@@ -82,7 +82,7 @@ def _mean(losses: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
 class MSE(base.RankingLoss):
     """Mean squared error against the one-hot label, as a Keras loss: see `mse`.
 
-    >>> MSE()([3], [[0., 0., 0., 2.]]).numpy()
+    >>> print(MSE()([3], [[0., 0., 0., 2.]]).numpy())
     0.25
     """
 
@@ -144,7 +144,7 @@ def _rescaled_mse_of_dense(
 class RescaledMSE(base.RankingLoss):
     """Mean squared error with a larger target and weight, as a Keras loss: see `rescaled_mse`.
 
-    >>> RescaledMSE(kappa=4.0, target=3.0)([1], [[0., 2.]]).numpy()
+    >>> print(RescaledMSE(kappa=4.0, target=3.0)([1], [[0., 2.]]).numpy())
     2.0
     """
 
@@ -193,7 +193,7 @@ def _sigmoid_cross_entropy_of_dense(
 class SigmoidCrossEntropy(base.RankingLoss):
     """Mean cross entropy of one binary problem per class, as a Keras loss: see `sigmoid_cross_entropy`.
 
-    >>> SigmoidCrossEntropy()([2], [[0., 0., 0.]]).numpy().round(4)
+    >>> print(SigmoidCrossEntropy()([2], [[0., 0., 0.]]).numpy().round(4))
     0.6931
     """
 
@@ -243,7 +243,7 @@ def _ordinal_of_dense(
 class Ordinal(base.RankingLoss):
     """Cross entropy of one binary problem per level, on scores `[B, n, L]`, as a Keras loss: see `ordinal`.
 
-    >>> Ordinal()([[2., 1.]], [[[0., 0.], [0., 0.]]]).numpy().round(4)
+    >>> print(Ordinal()([[2., 1.]], [[[0., 0.], [0., 0.]]]).numpy().round(4))
     1.3863
     """
 
@@ -297,7 +297,7 @@ def _mixture_em_of_dense(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor,
 class MixtureEM(base.RankingLoss):
     """Expectation maximization over models, on scores `[B, n, H]`, as a Keras loss: see `mixture_em`.
 
-    >>> MixtureEM()([[1., 0.]], [[[0., 0.], [0., 0.]]]).numpy().round(4)
+    >>> print(MixtureEM()([[1., 0.]], [[[0., 0.], [0., 0.]]]).numpy().round(4))
     1.3863
     """
 
@@ -365,7 +365,7 @@ def _click_em_of_dense(
 class ClickEM(base.RankingLoss):
     """Expectation maximization for clicks, on scores `[B, n, 2]`, as a Keras loss: see `click_em`.
 
-    >>> ClickEM()([[1.]], [[[0., 0.]]]).numpy().round(4)
+    >>> print(ClickEM()([[1.]], [[[0., 0.]]]).numpy().round(4))
     1.3863
     """
 

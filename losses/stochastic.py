@@ -99,7 +99,7 @@ class Gumbel(base.RankingLoss):
       TypeError: the loss is not from this package.
 
     >>> from rank4class import losses
-    >>> Gumbel(losses.PairwiseHinge(), samples=4)([0], [[99., 0., 0.]]).numpy()
+    >>> print(Gumbel(losses.PairwiseHinge(), samples=4)([0], [[99., 0., 0.]]).numpy())
     0.0
     """
 
@@ -110,12 +110,13 @@ class Gumbel(base.RankingLoss):
         samples: int = 8,
         gumbel_temperature: float = 1.0,
         seed: int = 0,
-        reduction: str = base.AUTO,
+        reduction: str = base.MEAN,
         name: str | None = None,
     ) -> None:
         if not isinstance(loss, base.RankingLoss):
             raise TypeError(f"Gumbel wraps a loss of this package, such as Softmax(), not {loss!r}")
-        tf.keras.losses.Loss.__init__(self, reduction=reduction, name=name or f"gumbel_{loss.name}")
+        name = name or f"gumbel_{loss.name}"
+        tf.keras.losses.Loss.__init__(self, reduction=reduction, name=name, **base.FLOAT32)
         check_draws_no_noise(loss.function)
         self.loss = loss
         self.noise = {"samples": samples, "gumbel_temperature": gumbel_temperature, "seed": seed}
@@ -164,7 +165,7 @@ def gumbel_approx_ndcg(
 class GumbelApproxNDCG(base.RankingLoss):
     """ApproxNDCG averaged over Gumbel noise, as a Keras loss: see `gumbel_approx_ndcg`.
 
-    >>> GumbelApproxNDCG()([0], [[9., 0., 0.]]).numpy().round(2)
+    >>> print(GumbelApproxNDCG()([0], [[9., 0., 0.]]).numpy().round(2))
     -1.0
     """
 

@@ -80,7 +80,7 @@ def _n_choose_k_of_dense(
 class NChooseK(base.RankingLoss):
     """Negative log-likelihood of the relevant classes, as a Keras loss: see `n_choose_k`.
 
-    >>> NChooseK()([[1.0, 1.0, 0.0, 0.0]], [[0.0, 0.0, 0.0, 0.0]]).numpy().round(4)
+    >>> print(NChooseK()([[1.0, 1.0, 0.0, 0.0]], [[0.0, 0.0, 0.0, 0.0]]).numpy().round(4))
     1.7918
     """
 
@@ -158,7 +158,7 @@ def _top_k_gain_of_dense(
 class TopKGain(base.RankingLoss):
     """Negative log-probability that the true class is among `k` classes, as a Keras loss: see `top_k_gain`.
 
-    >>> TopKGain(k=3)([2], [[0.0, 0.0, 0.0, 0.0]]).numpy().round(4)
+    >>> print(TopKGain(k=3)([2], [[0.0, 0.0, 0.0, 0.0]]).numpy().round(4))
     0.2877
     """
 
@@ -173,12 +173,12 @@ class CountLikelihood(tf.keras.losses.Loss):
     log-likelihood of the set. `y_pred` is `[B, m + 1]`, the log-probabilities of the counts; `y_true` is as
     for the loss of the scores, `[B, n]` or class ids `[B]` or `[B, 1]`.
 
-    >>> CountLikelihood()([[1.0, 0.0, 1.0]], [[-9.0, -9.0, -0.5, -1.0]]).numpy()
+    >>> print(CountLikelihood()([[1.0, 0.0, 1.0]], [[-9.0, -9.0, -0.5, -1.0]]).numpy())
     0.5
     """
 
-    def __init__(self, *, reduction: str = base.AUTO, name: str = "count_likelihood") -> None:
-        super().__init__(reduction=reduction, name=name)
+    def __init__(self, *, reduction: str = base.MEAN, name: str = "count_likelihood") -> None:
+        super().__init__(reduction=reduction, name=name, **base.FLOAT32)
 
     def call(self, y_true: TensorLike, y_pred: TensorLike) -> tf.Tensor:
         y_true = arguments.dense("y_true", y_true)

@@ -52,7 +52,7 @@ def relevant_vectors(
     Returns:
       Split -> (float32 `[N, width]`, float32 `[N]` of 0 and 1).
 
-    >>> relevant_vectors(seed=0, counts=(50, 20, 30))["train"][1].sum()
+    >>> print(relevant_vectors(seed=0, counts=(50, 20, 30))["train"][1].sum())
     10.0
     """
     rng = np.random.default_rng(seed)

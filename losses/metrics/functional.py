@@ -317,9 +317,9 @@ def information(values: TensorLike) -> tf.Tensor:
     Returns:
       float32 scalar, in bits, in `[0, log2 N]`; a plug-in estimate, biased downwards for small `N`.
 
-    >>> information(ndcg([[3., 1., 2.]] * 4, [0, 0, 2, 1], k=2)).numpy()  # 1/2, 1/4, 1/4
+    >>> print(information(ndcg([[3., 1., 2.]] * 4, [0, 0, 2, 1], k=2)).numpy())  # 1/2, 1/4, 1/4
     1.5
-    >>> information(top_k_accuracy([[3., 1., 2.]] * 4, [0, 0, 2, 1], k=2)).numpy().round(4)
+    >>> print(information(top_k_accuracy([[3., 1., 2.]] * 4, [0, 0, 2, 1], k=2)).numpy().round(4))
     0.8113
 
     References:

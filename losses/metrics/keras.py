@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
-from rank4class.losses.base import squeeze_ids
+from rank4class.losses.base import labels_of
 from rank4class.losses.metrics import forms, functional
 from rank4class.losses.ops import arguments, top_relevant
 
@@ -94,7 +94,7 @@ class RankingMetric(tf.keras.metrics.Mean):
         self, y_true: TensorLike, y_pred: TensorLike, sample_weight: TensorLike | None = None
     ) -> tf.Operation | None:
         y_pred = arguments.dense("y_pred", y_pred)
-        values = self.of_scores(y_pred, squeeze_ids(y_true, y_pred))
+        values = self.of_scores(y_pred, labels_of(y_true, y_pred))
         if sample_weight is not None:
             sample_weight = arguments.dense("sample_weight", sample_weight)
             sample_weight = _as_values(tf.cast(sample_weight, values.dtype), values)
@@ -169,7 +169,7 @@ class TopKAccuracy(_TopK):
 
     >>> metric = TopKAccuracy(k=2)
     >>> _ = metric.update_state([2, 1], [[3., 1., 2.], [3., 1., 2.]])
-    >>> metric.result().numpy()
+    >>> print(metric.result().numpy())
     0.5
     """
 
@@ -184,7 +184,7 @@ class TopKError(_TopK):
 
     >>> metric = TopKError(k=1)
     >>> _ = metric.update_state([2, 0], [[3., 1., 2.], [3., 1., 2.]])
-    >>> metric.result().numpy()
+    >>> print(metric.result().numpy())
     0.5
     """
 
@@ -200,7 +200,7 @@ class NDCG(_AtK):
 
     >>> metric = NDCG(k=5)
     >>> _ = metric.update_state([2], [[3., 1., 2.]])
-    >>> metric.result().numpy().round(4)
+    >>> print(metric.result().numpy().round(4))
     0.6309
     """
 
@@ -215,7 +215,7 @@ class MRR(RankingMetric):
 
     >>> metric = MRR()
     >>> _ = metric.update_state([2], [[3., 1., 2.]])
-    >>> metric.result().numpy()
+    >>> print(metric.result().numpy())
     0.5
     """
 
@@ -230,7 +230,7 @@ class MeanRank(RankingMetric):
 
     >>> metric = MeanRank()
     >>> _ = metric.update_state([2], [[3., 1., 2.]])
-    >>> metric.result().numpy()
+    >>> print(metric.result().numpy())
     2.0
     """
 
@@ -247,7 +247,7 @@ class Precision(_AmongK):
 
     >>> metric = Precision(k=2)
     >>> _ = metric.update_state([[1., 0., 1.]], [[3., 1., 2.]])
-    >>> metric.result().numpy()
+    >>> print(metric.result().numpy())
     1.0
     """
 
@@ -262,7 +262,7 @@ class Recall(_AmongK):
 
     >>> metric = Recall(k=1)
     >>> _ = metric.update_state([[1., 0., 1.]], [[3., 1., 2.]])
-    >>> metric.result().numpy()
+    >>> print(metric.result().numpy())
     0.5
     """
 
@@ -277,7 +277,7 @@ class MAP(_AtK):
 
     >>> metric = MAP()
     >>> _ = metric.update_state([[1., 1., 0.]], [[3., 1., 2.]])
-    >>> metric.result().numpy().round(4)  # (1 / 1 + 2 / 3) / 2
+    >>> print(metric.result().numpy().round(4))  # (1 / 1 + 2 / 3) / 2
     0.8333
     """
 

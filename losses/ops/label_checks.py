@@ -23,6 +23,29 @@ def ids(labels: tf.Tensor, n: int | tf.Tensor) -> tf.Tensor:
     return labels
 
 
+def ids_from_floats(labels: tf.Tensor, n: int | None) -> tf.Tensor:
+    """Returns class ids that Keras has cast to floats as int32; -1 in compiled code for one that is not whole.
+
+    Args:
+      labels: float `[...]`.
+      n: the number of classes, or None if it is unknown.
+
+    Raises:
+      ValueError: `n` exceeds `2**24`, up to which float32 is exact; or (in eager mode) an id is not whole.
+
+    >>> ids_from_floats(tf.constant([2.0, 0.0]), 3).numpy()
+    array([2, 0], dtype=int32)
+    """
+    if n is not None and n > 2**24:
+        raise ValueError(f"labels={labels.dtype.name}: inexact for {n} classes. Pass integers to `of_scores`.")
+    labels = tf.cast(labels, tf.float32)
+    whole = (labels == tf.math.floor(labels)) & (tf.abs(labels) <= 2.0**24)
+    if tf.executing_eagerly() and not bool(tf.reduce_all(whole)):
+        culprit = tf.where(~whole)[0].numpy().tolist()
+        raise ValueError(f"label {float(labels[tuple(culprit)]):g} of instance {culprit} is not a class id")
+    return tf.cast(tf.where(whole, labels, -1.0), tf.int32)
+
+
 def gains(labels: tf.Tensor, shape: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
     """Returns dense labels as float32 of a shape; raises ValueError if one that takes part is not a gain."""
     labels = tf.cast(labels, tf.float32)

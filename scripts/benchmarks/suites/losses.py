@@ -3,10 +3,11 @@
 from collections.abc import Callable
 
 import tensorflow as tf
-import tensorflow_ranking as tfr
 
-from rank4class import losses
+from rank4class import compat, losses
 from rank4class.scripts.benchmarks import suite
+
+tfr = compat.import_tensorflow_ranking()
 
 _LAMBDA_WEIGHTED = {
     "pairwise_logistic ndcg": ("pairwise_logistic", "ndcg"),

@@ -7,10 +7,11 @@ import functools
 from collections.abc import Callable
 
 import tensorflow as tf
-from tensorflow_ranking.python import metrics_impl
 
-from rank4class import losses
+from rank4class import compat, losses
 from rank4class.scripts.benchmarks import suite
+
+metrics_impl = compat.import_tensorflow_ranking().python.metrics_impl
 
 _TF_RANKING = {
     "top5_accuracy": functools.partial(metrics_impl.HitsMetric, topn=5),

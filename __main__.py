@@ -1,0 +1,54 @@
+"""The command `rank4class`: one program for all commands of `rank4class.scripts`."""
+
+import ast
+import difflib
+import pathlib
+import runpy
+import sys
+
+SCRIPTS = pathlib.Path(__file__).parent / "scripts"
+USAGE = """Multiclass classification as ranking.
+
+  rank4class COMMAND [--FLAG=VALUE ...]
+  rank4class COMMAND --help
+
+Commands:
+"""
+
+
+def main() -> None:
+    """Runs the command that the first argument names, as `python -m rank4class.scripts.COMMAND` does."""
+    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    if name.lstrip("-") in ("help", "h", "?"):
+        print(_help())
+        return
+    commands = _commands()
+    if name not in commands:
+        close = difflib.get_close_matches(name, commands, n=1)
+        hint = f"Did you mean {close[0]}? " if close else ""
+        sys.exit(f"error: {name}: no command. {hint}There are: {', '.join(commands)}.")
+    sys.argv[:2] = [f"rank4class {name}"]
+    try:
+        runpy.run_module(f"rank4class.scripts.{name}", run_name="__main__", alter_sys=True)
+    except ImportError as error:
+        sys.exit(f"error: {error}")
+
+
+def _commands() -> dict[str, str]:
+    """Returns the first sentence of each command's docstring, by its name."""
+    sources = {path.stem: path.read_text() for path in sorted(SCRIPTS.glob("*.py"))}
+    return {
+        name: (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
+        for name, source in sources.items()
+        if '\nif __name__ == "__main__":' in source
+    }
+
+
+def _help() -> str:
+    commands = _commands()
+    width = max(map(len, commands))
+    return USAGE + "\n".join(f"  {name:{width}}  {summary}" for name, summary in commands.items())
+
+
+if __name__ == "__main__":
+    main()

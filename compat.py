@@ -1,0 +1,114 @@
+"""What depends on the versions of TensorFlow, Keras and TF-Ranking, and on which packages are installed.
+
+TensorFlow 2.15 brings Keras 2 as `tf.keras`; later releases bring Keras 3, and the package `tf_keras` holds
+Keras 2. TensorFlow chooses at the first use of `tf.keras`, by the environment variable `TF_USE_LEGACY_KERAS`,
+and a program has one `tf.keras` from then on. Losses and metrics work with either. Models and pipelines build
+on tf-models-official, which needs Keras 2.
+"""
+
+import importlib
+import os
+import types
+from collections.abc import Iterator
+from importlib import metadata
+
+from packaging.requirements import Requirement
+
+_CHOICE = "TF_USE_LEGACY_KERAS"
+
+
+def choose_keras_2() -> None:
+    """Makes `tf.keras` Keras 2 in a program that has not chosen; imports nothing.
+
+    The commands call it before anything imports TensorFlow.
+    """
+    os.environ.setdefault(_CHOICE, "1")
+
+
+def require_keras_2(package: str) -> None:
+    """Makes `tf.keras` Keras 2, or raises ImportError in a program that has chosen Keras 3.
+
+    Args:
+      package: what needs Keras 2, for the error message.
+    """
+    chosen = os.environ.get(_CHOICE)
+    choose_keras_2()
+    if is_keras_3():
+        if chosen is None:
+            del os.environ[_CHOICE]
+        raise ImportError(
+            f"{_CHOICE}={chosen or 'unset'}: {package} needs Keras 2, and tf.keras is Keras 3 in this program. "
+            f"Set {_CHOICE}=1 before its first use of tf.keras; losses and metrics work with either."
+        )
+
+
+def is_keras_3() -> bool:
+    """Returns whether this program's `tf.keras` is Keras 3."""
+    import tensorflow as tf
+
+    return hasattr(tf.keras, "ops")
+
+
+def require_extra(name: str) -> None:
+    """Raises ModuleNotFoundError, with the remedy, if a package of an extra is not installed.
+
+    Args:
+      name: the extra, as in `pip install 'rank4class[models]'`.
+
+    >>> require_extra("models")
+    """
+    missing = sorted(filter(_is_missing, _requirements(name)))
+    if missing:
+        raise ModuleNotFoundError(
+            f"{', '.join(missing)}: not installed. Install the extra {name!r}: pip install 'rank4class[{name}]'."
+        )
+
+
+def _requirements(extra: str) -> Iterator[str]:
+    """Yields the names of the packages of an extra and of the extras that it includes."""
+    try:
+        stated = metadata.requires("rank4class") or []
+    except metadata.PackageNotFoundError:  # imported from a checkout that is not installed
+        return
+    for requirement in map(Requirement, stated):
+        if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
+            continue
+        if requirement.marker and requirement.name != "rank4class":
+            yield requirement.name
+        for included in requirement.extras if requirement.name == "rank4class" else ():
+            yield from _requirements(included)
+
+
+def _is_missing(package: str) -> bool:
+    try:
+        metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return True
+    return False
+
+
+def import_tensorflow_ranking() -> types.ModuleType:
+    """Returns the module `tensorflow_ranking`, whose losses and metrics the tests and benchmarks compare with.
+
+    TF-Ranking 0.5.5 names `tf.estimator` when it is imported, which TensorFlow removed in 2.16. Only its
+    Estimator API uses it: during the import, empty classes take the place of that API.
+    """
+    import tensorflow as tf
+
+    places = [module for module in (tf, tf.compat.v1) if not hasattr(module, "estimator")]
+    for module in places:
+        module.estimator = _NoEstimators("tensorflow.estimator")
+    try:
+        return importlib.import_module("tensorflow_ranking")
+    finally:
+        for module in places:
+            del module.estimator
+
+
+class _NoEstimators(types.ModuleType):
+    """A module in which every name is an empty class with the modes of an Estimator."""
+
+    def __getattr__(self, name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (), {"TRAIN": "train", "EVAL": "eval", "PREDICT": "infer"})
