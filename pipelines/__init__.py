@@ -3,4 +3,4 @@
 from rank4class import compat
 
 compat.require_extra("train")
-compat.require_keras_2("rank4class.pipelines")
+compat.choose_keras_2()

@@ -83,7 +83,7 @@ def balanced_class_weights(counts: Sequence[int] | np.ndarray) -> np.ndarray:
 
 def _weight(text: str) -> float:
     weight = float(text)
-    if not 0.0 <= weight <= np.finfo(np.float32).max:
+    if not 0.0 <= weight <= float(np.finfo(np.float32).max):
         raise ValueError
     return weight
 

@@ -90,11 +90,11 @@ def test_moving_averages_by_hand():
     [weight], average = model.trainable_variables, 1.0
     for _ in range(3):
         optimizer.apply_gradients([(tf.ones([1, 1]), weight)])
-        average = 0.75 * average + 0.25 * float(weight)
-    latest = float(weight)
+        average = 0.75 * average + 0.25 * weight.numpy().item()
+    latest = weight.numpy().item()
     with optimization.averaged(model, optimizer):
-        assert float(weight) == pytest.approx(average, rel=1e-6)
-    assert float(weight) == latest != pytest.approx(average, rel=1e-3)
+        assert weight.numpy().item() == pytest.approx(average, rel=1e-6)
+    assert weight.numpy().item() == latest != pytest.approx(average, rel=1e-3)
 
 
 def test_averaged_without_moving_averages_changes_nothing():
