@@ -58,7 +58,12 @@ FOUND_BY_NAME = (
     ROOT / "pipelines" / "configs",
     ROOT / "scripts" / "benchmarks" / "suites",
 )
-FILES = sorted([*(ROOT / f"{name}.py" for name in BASE), *itertools.chain(*((ROOT / name).rglob("*.py") for name in PACKAGES))])
+FILES = sorted(
+    [
+        *(ROOT / f"{name}.py" for name in BASE),
+        *itertools.chain(*((ROOT / name).rglob("*.py") for name in PACKAGES)),
+    ]
+)
 
 
 def relative(path):
@@ -331,7 +336,10 @@ def test_weights_are_shipped_in_the_package_and_small():
 def test_locks_hold_every_requirement(lock, left_out):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *itertools.chain(*(extras[name] for name in extras.keys() - left_out))]
+    wanted = [
+        *project["dependencies"],
+        *itertools.chain(*(extras[name] for name in extras.keys() - left_out)),
+    ]
     locked = {}
     for line in map(Requirement, (ROOT / lock).read_text().splitlines()):
         [pin] = line.specifier

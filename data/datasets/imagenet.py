@@ -197,7 +197,9 @@ def _class_names(splits, synsets):
         try:
             synsets[i].decode()
         except UnicodeDecodeError as error:
-            raise ValueError(f"{origins[i]}: synset {bytes(synsets[i])!r} is not UTF-8. Correct it.") from error
+            raise ValueError(
+                f"{origins[i]}: synset {bytes(synsets[i])!r} is not UTF-8. Correct it."
+            ) from error
     differ = np.flatnonzero(synsets != synsets[first][id_of])
     if len(differ):
         i, j = first[id_of[differ[0]]], differ[0]

@@ -24,7 +24,7 @@ def ids(labels: tf.Tensor, n: int | tf.Tensor) -> tf.Tensor:
 
 
 def ids_from_floats(labels: tf.Tensor, n: int | None) -> tf.Tensor:
-    """Returns class ids that Keras has cast to floats as int32; -1 in compiled code for one that is not whole.
+    """Returns class ids that Keras has cast to floats as int32; -1 in a graph for one that is not whole.
 
     Args:
       labels: float `[...]`.
@@ -37,7 +37,7 @@ def ids_from_floats(labels: tf.Tensor, n: int | None) -> tf.Tensor:
     array([2, 0], dtype=int32)
     """
     if n is not None and n > 2**24:
-        raise ValueError(f"labels={labels.dtype.name}: inexact for {n} classes. Pass integers to `of_scores`.")
+        raise ValueError(f"labels={labels.dtype.name}: inexact for {n} classes. Use `of_scores`.")
     labels = tf.cast(labels, tf.float32)
     whole = (labels == tf.math.floor(labels)) & (tf.abs(labels) <= 2.0**24)
     if tf.executing_eagerly() and not bool(tf.reduce_all(whole)):

@@ -173,8 +173,9 @@ class RankErrors:
     def summarize(self) -> dict[str, Any]:
         """Returns name -> mean, and "intervals", their 95% intervals over the vectors."""
         means = {name: float(errors.mean()) for name, errors in self.per_vector.items()}
+        deviations = {name: float(errors.std()) for name, errors in self.per_vector.items()}
         margins = {
-            name: 1.96 * float(errors.std()) / math.sqrt(len(errors)) for name, errors in self.per_vector.items()
+            name: 1.96 * deviations[name] / math.sqrt(len(errors)) for name, errors in self.per_vector.items()
         }
         intervals = {name: [max(0.0, means[name] - m), means[name] + m] for name, m in margins.items()}
         return {**means, "intervals": intervals}
