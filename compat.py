@@ -37,8 +37,8 @@ def require_keras_2(package: str) -> None:
         if chosen is None:
             del os.environ[_CHOICE]
         raise ImportError(
-            f"{_CHOICE}={chosen or 'unset'}: {package} needs Keras 2, and tf.keras is Keras 3 in this program. "
-            f"Set {_CHOICE}=1 before its first use of tf.keras; losses and metrics work with either."
+            f"{_CHOICE}={chosen or 'unset'}: {package} needs Keras 2, but tf.keras is Keras 3 here. "
+            f"Set {_CHOICE}=1 before it uses tf.keras; losses and metrics work with either."
         )
 
 
@@ -60,7 +60,7 @@ def require_extra(name: str) -> None:
     missing = sorted(filter(_is_missing, _requirements(name)))
     if missing:
         raise ModuleNotFoundError(
-            f"{', '.join(missing)}: not installed. Install the extra {name!r}: pip install 'rank4class[{name}]'."
+            f"{', '.join(missing)}: not installed. Install all of {name}: pip install 'rank4class[{name}]'."
         )
 
 
@@ -88,7 +88,7 @@ def _is_missing(package: str) -> bool:
 
 
 def import_tensorflow_ranking() -> types.ModuleType:
-    """Returns the module `tensorflow_ranking`, whose losses and metrics the tests and benchmarks compare with.
+    """Returns the module `tensorflow_ranking`, with which the tests and benchmarks compare.
 
     TF-Ranking 0.5.5 names `tf.estimator` when it is imported, which TensorFlow removed in 2.16. Only its
     Estimator API uses it: during the import, empty classes take the place of that API.

@@ -10,23 +10,29 @@ cd ~/rank4class/code # beside it: venv/, lock, and of the training command, pid,
 
 install() {
   # Importing TensorFlow would take the TPU from a running training: only read its version.
-  python3 - <<'EOP'
+  local lock
+  lock=$(python3 - <<'EOP'
 import re, sys
 from importlib import metadata
 
 installed = [(d.version, d.read_text("top_level.txt") or "") for d in metadata.distributions()]
 tensorflow = [version for version, modules in installed if "tensorflow" in modules.split()] or ["missing"]
 image = f"Python {sys.version.split()[0]}, TensorFlow {tensorflow[0]}"
-if not re.match(r"Python 3\.1[01]\..*, TensorFlow 2\.15\.", image):
-    sys.exit(f"--version: the image has {image}. Choose one with Python 3.10 or 3.11, TensorFlow 2.15.")
+if re.match(r"Python 3\.1[01]\..*, TensorFlow 2\.15\.", image):
+    print("requirements-tf2.15.txt")
+elif re.match(r"Python 3\.1[0-3]\..*, TensorFlow 2\.20\.", image):
+    print("requirements.txt")
+else:
+    sys.exit(f"--version: the image has {image}. Choose one with TensorFlow 2.15 and Python 3.10 or 3.11, or with 2.20.")
 EOP
+  )
   # The environment shows the image's TensorFlow and its pip: Ubuntu may lack ensurepip.
   [ -x ../venv/bin/python ] || python3 -m venv --system-site-packages --without-pip ../venv
   local pip=(../venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps)
 
   # PyPI's tensorflow and tensorflow-io-gcs-filesystem know no TPU and would hide the image's builds.
   # tensorflow-macos is for another machine. --no-deps keeps other packages from installing them after all.
-  grep -Ev '^(tensorflow|tensorflow-macos|tensorflow-io-gcs-filesystem)==' requirements.txt >../lock.new
+  grep -Ev '^(tensorflow|tensorflow-macos|tensorflow-io-gcs-filesystem)==' "$lock" >../lock.new
   if ! cmp -s ../lock.new ../lock; then
     "${pip[@]}" -r ../lock.new
     mv ../lock.new ../lock

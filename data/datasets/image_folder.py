@@ -196,7 +196,7 @@ def _first_copies(paths):
     )
     first = np.arange(len(paths))
     indices: dict[str, int] = {}  # by content
-    for i in np.flatnonzero(counts[of_size] > 1):
+    for i in np.flatnonzero(counts[of_size] > 1).tolist():
         first[i] = indices.setdefault(files.sha256(paths[i]), i)
     return first
 

@@ -216,8 +216,8 @@ def _read_line_by_line(path, layout, columns, bad_rows):
                 movie_ids.append(movie)
                 numbers.append(int(where.rpartition(":")[2]))
     if not user_ids:
-        first = f" All rows are invalid, the first: {bad_rows.messages[0]}" if bad_rows.messages else ""
-        raise ValueError(f"{path}: no rating.{first}")
+        reason = f" All rows are invalid, the first: {bad_rows.messages[0]}" if bad_rows.messages else ""
+        raise ValueError(f"{path}: no rating.{reason}")
     users, movies = np.asarray(user_ids), np.asarray(movie_ids)
     _, first, inverse = np.unique(_pair_ids(users, movies), return_index=True, return_inverse=True)
     for i in np.flatnonzero(first[inverse] != np.arange(len(inverse))):
@@ -317,17 +317,17 @@ def _from_tfds(release, tfds_dir, bad_rows):
     """Returns users and movies, int32 `[P]`, and movie -> title."""
     name = f"movielens/{release}-ratings"
     builder = prepared.builder(name, "MovieLens", tfds_dir)
-    users, movies = [], []
+    user_parts, movie_parts = [], []
     titles: dict[int, str] = {}
     try:
         for batch in _batches(builder.info.splits["train"].filepaths):
-            users.append(batch["user_id"].astype(np.int32))
-            movies.append(batch["movie_id"].astype(np.int32))
-            ids, first = np.unique(movies[-1], return_index=True)
+            user_parts.append(batch["user_id"].astype(np.int32))
+            movie_parts.append(batch["movie_id"].astype(np.int32))
+            ids, first = np.unique(movie_parts[-1], return_index=True)
             titles.update(zip(ids.tolist(), map(bytes.decode, batch["movie_title"][first]), strict=True))
     except (tf.errors.DataLossError, tf.errors.NotFoundError) as error:
         raise ValueError(f"{builder.data_dir}: damaged. Remove it to prepare it again.") from error
-    users, movies = np.concatenate(users), np.concatenate(movies)
+    users, movies = np.concatenate(user_parts), np.concatenate(movie_parts)
     for user, movie in _repeated(users, movies):
         with bad_rows.row():
             raise ValueError(f"{name}: user {user} has movie {movie} twice.")

@@ -103,7 +103,7 @@ def _load(path: str) -> dict[str, np.ndarray]:
         raise ValueError(f"{path}: the index is damaged. Remove it to rebuild it.") from error
 
 
-def _store(path: str, arrays: dict[str, np.ndarray]) -> None:
+def _store(path: str, arrays: dict[str, Any]) -> None:
     content = io.BytesIO()
     np.savez_compressed(content, **arrays)
     folder, name = os.path.split(path)

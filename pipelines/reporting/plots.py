@@ -77,7 +77,7 @@ def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, class_names: Seq
     fractions = row_fractions(counts)
     if draws_all:
         counts, fractions = counts[:, :-1], fractions[:, :-1]
-    names = [_shorten(class_names[i]) for i in shown]
+    names = [_shorten(class_names[i]) for i in shown.tolist()]
 
     figure, axis, key = _matrix_axes(*fractions.shape)
     axis.imshow(_colors(fractions), interpolation="nearest")
@@ -465,7 +465,7 @@ def _pixels(figure):
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     pixels = np.asarray(canvas.buffer_rgba())[..., :3]
-    inked = (pixels < 255).any(axis=2)
-    rows, columns = (np.flatnonzero(inked.any(axis=axis)) for axis in (1, 0))
+    inked = np.any(pixels < 255, axis=2)
+    rows, columns = (np.flatnonzero(np.any(inked, axis=axis)) for axis in (1, 0))
     cut = pixels[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
     return np.pad(cut, ((MARGIN, MARGIN), (MARGIN, MARGIN), (0, 0)), constant_values=255)

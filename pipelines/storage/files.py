@@ -63,6 +63,7 @@ def read_bytes(path: str | os.PathLike) -> bytes:
 
 def check_stored(npz: np.lib.npyio.NpzFile) -> None:
     """Raises ValueError if a file's arrays are compressed: a small file could take gigabytes to read."""
+    assert npz.zip is not None  # it is until the file is closed
     if any(member.compress_type != zipfile.ZIP_STORED for member in npz.zip.infolist()):
         raise ValueError("its arrays are compressed")
 

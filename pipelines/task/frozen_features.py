@@ -42,7 +42,7 @@ def encode_splits(experiment: config.Experiment, raw: Task, cache_dir: str) -> T
         files.make_writable(cache_dir)
         print(f"Computing the outputs of the frozen encoder once: {path}")
         encode = tf.function(lambda features: encoder(features, training=False), autograph=False)
-        encoded = {
+        encoded: dict[str, Any] = {
             split: _outputs(raw, split, experiment.evaluation_batch_size, encode) for split in raw.splits
         }
         content = io.BytesIO()
