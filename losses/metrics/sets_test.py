@@ -16,6 +16,7 @@ def test_nll_is_that_of_the_size_and_of_the_set_given_its_size():
     np.testing.assert_allclose(metrics.nll(SCORES, LABELS, PRIOR), expected, rtol=1e-5)
 
 
+@pytest.mark.nightly
 def test_logistic_regression_is_a_poisson_binomial_prior():
     values = metrics.nll(SCORES, LABELS, set_sizes.poisson_binomial(SCORES))
     expected = tf.reduce_sum(tf.nn.sigmoid_cross_entropy_with_logits(LABELS, SCORES), axis=1)

@@ -19,7 +19,7 @@ def log_chances(scores, prior):
 
 
 @pytest.mark.parametrize("spread", [0.0, 1.0, 30.0, 100.0, 1e6, 1e11])
-@pytest.mark.parametrize("n", [1, 2, 3, 12, 200])
+@pytest.mark.parametrize("n", [1, 2, 3, 12, pytest.param(200, marks=pytest.mark.nightly)])
 def test_all_counts_equal_the_recursion(n, spread):
     scores = np.random.default_rng(n).uniform(-spread, spread, size=n)
     np.testing.assert_allclose(

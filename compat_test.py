@@ -1,0 +1,81 @@
+"""Keras 3 takes the losses and metrics; models refuse it; missing packages are named."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+from rank4class import compat
+
+FIT_SAVE_AND_LOAD = """
+import keras
+import numpy as np
+from rank4class import losses
+
+rng = np.random.default_rng(0)
+features, ids = rng.normal(size=(64, 8)).astype("float32"), rng.integers(0, 5, 64)
+for labels in (ids, ids[:, None], np.eye(5)[ids]):
+    for loss in (losses.Softmax(), losses.PairwiseLogistic(), losses.ApproxNDCG(temperature=0.5)):
+        model = keras.Sequential([keras.Input([8]), keras.layers.Dense(5)])
+        model.compile("adam", loss=loss, metrics=[losses.NDCG(3), losses.TopKError(1)])
+        model.fit(features, labels, epochs=2, verbose=0)
+        model.save(PATH)
+        values = model.evaluate(features, labels, verbose=0)
+        assert keras.models.load_model(PATH).evaluate(features, labels, verbose=0) == values
+        expected = loss.of_scores(model.predict(features, verbose=0), ids).numpy().mean()
+        np.testing.assert_allclose(values[0], expected, rtol=1e-5)
+try:
+    losses.Softmax()([1.5], [[0.0, 1.0, 2.0]])
+except ValueError as error:
+    assert str(error) == "label 1.5 of instance [0] is not a class id", error
+try:
+    from rank4class import models
+except ImportError as error:
+    assert "TF_USE_LEGACY_KERAS=unset: rank4class.models needs Keras 2" in str(error), error
+else:
+    raise AssertionError("models were imported")
+assert "TF_USE_LEGACY_KERAS" not in __import__("os").environ
+print("done", keras.__version__)
+"""
+
+
+def run(program):
+    environment = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(tf.__version__.startswith("2.15."), reason="TensorFlow 2.15 has no Keras 3")
+def test_keras_3_trains_saves_and_loads(tmp_path):
+    finished = run(f"PATH = {str(tmp_path / 'model.keras')!r}\n{FIT_SAVE_AND_LOAD}")
+    assert finished.stdout.startswith("done 3."), finished.stderr
+
+
+@pytest.mark.nightly
+def test_losses_import_without_their_peers_and_models():
+    finished = run(
+        "import sys, rank4class.losses\n"
+        "names = ('tensorflow_ranking', 'official', 'tensorflow_datasets')\n"
+        "print([name for name in names if name in sys.modules])"
+    )
+    assert finished.stdout == "[]\n", finished.stderr
+
+
+def test_models_choose_keras_2(monkeypatch):
+    monkeypatch.delenv("TF_USE_LEGACY_KERAS")
+    compat.require_keras_2("rank4class.models")
+    assert os.environ["TF_USE_LEGACY_KERAS"] == "1"
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setattr(compat.metadata, "requires", lambda name: [
+        "tensorflow>=2", "no-such-package>=1; extra == 'data'", "rank4class[data]; extra == 'train'",
+    ])  # fmt: skip
+    compat.require_extra("models")
+    with pytest.raises(
+        ModuleNotFoundError, match=r"no-such-package: not installed. .* 'rank4class\[train\]'"
+    ):
+        compat.require_extra("train")
