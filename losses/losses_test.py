@@ -308,7 +308,17 @@ def noise_by_class(monkeypatch):
     monkeypatch.setattr(gumbel, "noise", noise)
 
 
-@pytest.mark.parametrize("name", losses.names())
+# The form of top_k_gain for dense labels takes seconds to compile.
+COMPILED_SLOWLY = "top_k_gain"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.nightly] if name == COMPILED_SLOWLY else [])
+        for name in losses.names()
+    ],
+)
 class TestEveryLoss:
     """Tests mostly use one shape, since some losses are compiled for each shape."""
 

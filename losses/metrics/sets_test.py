@@ -27,6 +27,7 @@ def test_logistic_regression_is_a_poisson_binomial_prior():
     )
 
 
+@pytest.mark.nightly
 def test_class_ids_are_sets_of_one():
     ids = np.arange(40) % 5
     one_hot = np.eye(5, dtype=np.float32)[ids]

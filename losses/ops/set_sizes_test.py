@@ -248,6 +248,7 @@ def test_bad_counts():
         set_sizes.log_z_by_count([[0.0, 0.0]], -1)
 
 
+@pytest.mark.nightly
 def test_marginals_of_several_counts_have_no_derivative():
     scores = tf.constant(SCORES)
     with tf.GradientTape() as tape:

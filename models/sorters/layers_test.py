@@ -124,6 +124,7 @@ def test_equivariant_preserves_order_and_sum_and_ignores_scale(rng):
     np.testing.assert_array_equal(sorter.rank_fn(np.full([1, 5], 7.0, np.float32)), [[3.0] * 5])
 
 
+@pytest.mark.nightly
 def test_gradient_equals_finite_differences(rng):
     for name in ("handcrafted", "equivariant"):
         sorter = sorters.get(name)
