@@ -88,6 +88,8 @@ def run(main: Callable[[], None], *, resumes: bool = False) -> None:
 
     def guarded(_: list[str]) -> None:
         logging.set_verbosity(logging.INFO)
+        # TensorFlow 2.20 logs the duration of a callback at every checkpoint.
+        logging.get_absl_handler().addFilter(lambda record: record.module != "functional_saver")
         try:
             import tensorflow as tf
 
