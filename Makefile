@@ -42,7 +42,7 @@ test_all: test
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy
+	MYPYPATH=$(VENV) $(VENV)/bin/mypy
 
 # The lock names every package, so pip need not resolve: --no-deps keeps out what UNRESOLVED asks for.
 $(INSTALLED): $(LOCK) pyproject.toml
