@@ -5,6 +5,7 @@ import warnings
 
 from rank4class import compat
 
+compat.require_extra("train")
 compat.choose_keras_2()
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 warnings.filterwarnings("ignore", category=FutureWarning, module=r"google\.api_core")

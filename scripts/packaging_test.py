@@ -6,9 +6,11 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import venv
 import zipfile
 
 import pytest
+import tensorflow as tf
 
 import rank4class
 
@@ -66,3 +68,24 @@ def test_sdist(sources):
     names = file_names(sources)
     with tarfile.open(build(sources, "build_sdist")) as sdist:
         assert names <= {name.partition("/")[2] for name in sdist.getnames()}
+
+
+@pytest.mark.nightly
+def test_losses_need_tensorflow_and_numpy_alone(sources, tmp_path):
+    venv.create(tmp_path / "environment", with_pip=True)
+    lock = "requirements-tf2.15.txt" if tf.__version__.startswith("2.15.") else "requirements.txt"
+    wheel = build(sources, "build_wheel")
+    variables = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
+
+    def run(command, *arguments):
+        program = [tmp_path / "environment/bin" / command, *arguments]
+        return subprocess.run(program, cwd=tmp_path, env=variables, capture_output=True, text=True)
+
+    installed = run("pip", "install", "--quiet", "--constraint", sources / lock, wheel)
+    assert installed.returncode == 0, installed.stderr
+    assert run("pip", "check").returncode == 0
+    value = run("python", "-c", "from rank4class import losses; print(float(losses.rankmax([0., 1.], 0)))")
+    assert value.stdout == "1.0986123085021973\n", value.stderr  # log(1 + 2)
+    assert "  train " in run("rank4class", "--help").stdout
+    remedy = "not installed. Install all of train: pip install 'rank4class[train]'.\n"
+    assert run("rank4class", "train", "--help").stderr.endswith(remedy)
