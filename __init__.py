@@ -1,7 +1,29 @@
 """rank4class: multiclass classification as ranking, on TensorFlow and TF-Ranking.
 
-The instance is the query, the classes are the items to rank. The rooms are `losses`, `models`,
-`data`, `pipelines` and `scripts`; README.md shows the way in.
+The instance is the query, the classes are the items to rank. The packages are `losses`, `models`, `data`,
+`pipelines` and `scripts`. For programs without flags:
+
+    run = rank4class.train(experiment, "runs/mine")  # or rank4class.load("runs/mine")
+    run.predict(["a text", "another"], k=3)
+    run.evaluate("test")
+    run.export("models/mine/1")
+
+README.md introduces all of them.
 """
 
+import typing
+
+if typing.TYPE_CHECKING:
+    from rank4class.pipelines.export.run import Run, compare, load, train
+
+__all__ = ["Run", "compare", "load", "train"]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    """Imports the pipelines at the first use of a name of `__all__`: losses need none of them."""
+    if name not in __all__:
+        raise AttributeError(f"module 'rank4class' has no attribute {name!r}")
+    from rank4class.pipelines.export import run
+
+    return getattr(run, name)

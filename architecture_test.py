@@ -40,6 +40,7 @@ LEVELS = {
     "evaluation": 3,
     "reporting": 4,
     "training": 5,
+    "export": 6,
     "sorters": 6,
     "sweep": 6,
 }

@@ -9,6 +9,7 @@ from rank4class.data.batching import (
     UNREADABLE,
     ErrorReportingIterator,
     evaluation_batches,
+    op_reason,
     raise_first_unreadable,
     read_each,
     training_batches,
@@ -16,7 +17,6 @@ from rank4class.data.batching import (
     unreadable,
 )
 from rank4class.data.dataset import Dataset, Split, draw, draw_pairs
-from rank4class.data.datasets.text_file import normalize_text
 from rank4class.data.preprocessing.images import (
     AUGMENTATIONS,
     ContentAndSize,
@@ -26,4 +26,5 @@ from rank4class.data.preprocessing.images import (
 )
 from rank4class.data.preprocessing.text import WordPiece
 from rank4class.data.readers.class_tables import balanced_class_weights, class_descriptions, class_weights
+from rank4class.data.readers.text_rows import normalize_text
 from rank4class.data.registry import DATASETS, get, warn_of_skipped

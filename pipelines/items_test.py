@@ -124,7 +124,8 @@ def test_ndcg_of_padded_lists_equals_scikit_learn(queries):
 
 def assert_restored(experiment, path, results):
     """Asserts that the restored model of a run has the results of the run."""
-    _, loaded, model, step = rank_training.restore(path)
+    restored = rank_training.restore(path)
+    loaded, model, step = restored.load_task(), restored.model, restored.step
     assert isinstance(model, models.ItemModel)
     assert step == results["best_step"]
     evaluated = rank_model_task.build_evaluators(experiment, loaded, model)["test"](

@@ -137,7 +137,10 @@ def test_encoders_and_their_checkpoints(tmp_path, tiny_bert):
         assert checkpoints.find(path).encoder == "bert"
         assert checkpoints.find(path).folder == tiny_bert
     assert models.get("encoder", "bert", path=folder).width == 8
-    assert data.WordPiece(folder, 8)({"text": tf.constant(["bad"])})["input_word_ids"].shape == [1, 8]
+    assert data.WordPiece.from_folder(folder, 8)({"text": tf.constant(["bad"])})["input_word_ids"].shape == [
+        1,
+        8,
+    ]
     assert checkpoints.convert(folder, tmp_path / "converted")[0] == "Hugging Face BERT folder"
     assert checkpoints.find(tmp_path / "converted").format == "rank4class folder"
     with pytest.raises(FileNotFoundError, match=f"^{tmp_path}/nowhere: no such file"):
@@ -153,7 +156,8 @@ def test_training_and_evaluation(tmp_path):
     path = tmp_path / "run"
     results = rank_training.train(small(), path, progress=False)
     assert rank_training.train(small(), str(path), progress=False) == results
-    experiment, loaded, model, _ = rank_training.restore(path)
+    restored = rank_training.restore(path)
+    experiment, loaded, model = restored.experiment, restored.load_task(), restored.model
     assert run_directory.RunDirectory(path).results() == results
     assert sweep_report.write_grid([sweep_report.Run(experiment, results, path)], tmp_path) == str(
         tmp_path / "report.md"

@@ -32,6 +32,8 @@ USER_ERRORS = (ValueError, OSError, FloatingPointError)
 HELP_WIDTH = 100  # characters
 HELP = re.compile("--?(help|helpshort|h|\\?)")
 MISSING = re.compile(r"flag --(\w+)=None: Flag --\1 must have a value other than None\.")
+# Modules of TensorFlow that log details of every checkpoint and export.
+_TALKATIVE = ("functional_saver", "signature_serialization", "save", "fingerprinting_utils")
 # A flag that replaces a part of the config, such as --loss=rankmax.
 PART_FLAG = re.compile(rf"--?(?:config\.)?({'|'.join(config.PARTS)})(?:\.name)?(?:=(.*))?")
 
@@ -88,8 +90,7 @@ def run(main: Callable[[], None], *, resumes: bool = False) -> None:
 
     def guarded(_: list[str]) -> None:
         logging.set_verbosity(logging.INFO)
-        # TensorFlow 2.20 logs the duration of a callback at every checkpoint.
-        logging.get_absl_handler().addFilter(lambda record: record.module != "functional_saver")
+        logging.get_absl_handler().addFilter(lambda record: record.module not in _TALKATIVE)
         try:
             import tensorflow as tf
 

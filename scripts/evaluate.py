@@ -39,12 +39,13 @@ def main() -> None:
     is_chief = distribution.is_chief(strategy)
     if output and is_chief:
         predictions.prepare(output)  # before the evaluation, which may take long
-    experiment, loaded, model, step = rank_training.restore(_WORKDIR.value, _CHECKPOINT.value, strategy)
+    trained = rank_training.restore(_WORKDIR.value, _CHECKPOINT.value, strategy)
+    experiment, loaded = trained.experiment, trained.load_task()
     examples, class_names = loaded.splits[split], loaded.scored_class_names(split)
     keep_scores = bool(output) and _KEEP_SCORES.value
     if keep_scores:
         predictions.check_size(len(examples), len(class_names))
-    evaluator = rank_model_task.build_evaluators(experiment, loaded, model, strategy)[split]
+    evaluator = rank_model_task.build_evaluators(experiment, loaded, trained.model, strategy)[split]
     with distribution.lost_worker_errors(strategy):
         result = evaluator(
             loaded.read(split, experiment.evaluation_batch_size, strategy), keep_scores=keep_scores
@@ -61,7 +62,7 @@ def main() -> None:
         summary = {
             "workdir": _WORKDIR.value,
             "checkpoint": _CHECKPOINT.value,
-            "step": step,
+            "step": trained.step,
             "split": split,
             "hashes": {name: loaded.hashes[name] for name in ("classes", split)},
             "git": git_commit(),

@@ -79,7 +79,7 @@ def letor(path: str | None = None, validation_fraction: float = 0.2, split_seed:
     arguments.check_fractions(validation_fraction=validation_fraction)
     arguments.check_at_least(0, split_seed=split_seed)
     paths = _find_files(path)
-    queries = {split: _read(file) for split, file in paths.items()}
+    queries = {split: read_queries(file) for split, file in paths.items()}
     if "validation" not in queries:
         queries |= _hold_out(queries["train"], validation_fraction, split_seed)
     length, width = _padded_size(queries.values())
@@ -114,7 +114,7 @@ def _sizes_path(path):
     return f"{path}.query" if os.path.basename(path) in LIGHTGBM.values() else None
 
 
-def _read(path):
+def read_queries(path: str) -> Queries:
     """Returns the `Queries` of a file."""
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{path}: no such file. Check data.path.")

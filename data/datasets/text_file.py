@@ -1,46 +1,17 @@
 """Texts and labels from a user's files: TSV, CSV or JSON lines."""
 
-import functools
-import itertools
 import os
-import re
-import reprlib
-from typing import NamedTuple
 
 import numpy as np
 from absl import logging
 
 from rank4class.data import arguments
 from rank4class.data.dataset import Dataset, Split, draw_together
-from rank4class.data.readers import class_tables, files, rows, strict_json
+from rank4class.data.readers import class_tables, files, rows
+from rank4class.data.readers.text_rows import FORMATS, LABEL_NAMES, Columns, Example, normalize_text, read
 from rank4class.data.registry import DATASETS
 
 FILES = {"train": ("train",), "validation": ("validation", "dev", "val", "valid"), "test": ("test",)}
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-BYTE_ORDER_MARK = "\ufeff"
-# Usual names of columns: a row with one of each is a header line.
-TEXT_NAMES = (
-    "text", "texts", "sentence", "sentence1", "sentence_1", "document", "content", "body", "title",
-    "question", "query", "review", "comment", "message", "utterance", "input", "premise",
-)  # fmt: skip
-LABEL_NAMES = ("label", "labels", "label_id", "class", "category", "target", "tag", "intent", "sentiment")
-
-
-class Columns(NamedTuple):
-    """The columns to read; see `text_file`."""
-
-    text: str
-    pair: str | None
-    label: str
-
-
-class Example(NamedTuple):
-    """The contents of a row; the pair is empty without a column of it."""
-
-    where: str
-    text: str
-    pair: str
-    label: str
 
 
 @DATASETS.register("text_file")
@@ -158,25 +129,13 @@ def _check_other_files(path, paths, classes, bad_rows):
 
 def _read(path, columns, bad_rows):
     """Returns the `Example`s of a file."""
-    extension = os.path.splitext(path)[1]
-    if extension == ".txt":
-        raise ValueError(
-            f"{path}: a .txt file has texts without labels. Give a file with a column of each, as "
-            f"{', '.join(FORMATS)}."
-        )
-    if extension not in FORMATS:
-        raise ValueError(f"{path}: unknown format. Give a file that ends in {', '.join(FORMATS)}.")
     before = len(bad_rows.messages)
-    records, parse = FORMATS[extension](path, columns, bad_rows)
-    examples = []
-    for where, record in records:
-        with bad_rows.row():
-            examples.append(_example(where, parse(where, record), columns))
+    examples = list(read(path, columns, bad_rows))
     if not examples:
         messages = bad_rows.messages[before:]
         first = f" All rows are invalid, the first: {messages[0]}" if messages else " Add rows to its header."
         raise ValueError(f"{path}: no example.{first}")
-    if extension != ".jsonl":
+    if os.path.splitext(path)[1] != ".jsonl":
         _check_first_line(path, examples)
     return examples
 
@@ -195,115 +154,6 @@ def _check_first_line(path, examples):
     logging.warning("%s is the only example of the class %r: is it a header line?", where, label)
 
 
-def _read_tsv(path, columns, bad_rows):
-    """Returns the rows of a file as (`path:number`, record), and a function from them to dicts by column."""
-    records = ((where, line.split("\t")) for where, line in rows.lines(path, bad_rows))
-    return _table(path, records, columns)
-
-
-def _read_csv(path, columns, bad_rows):
-    return _table(path, rows.csv_records(path, bad_rows), columns)
-
-
-def _read_jsonl(path, columns, bad_rows):
-    del columns  # every object has its keys
-    return rows.lines(path, bad_rows), strict_json.parse_object
-
-
-FORMATS = {".tsv": _read_tsv, ".csv": _read_csv, ".jsonl": _read_jsonl}
-
-
-def _table(path, records, columns):
-    """Returns the records without a header, and a function from them to dicts by column."""
-    required = [column for column in columns if column is not None]
-    where, header = next(records, (path, []))
-    names: list[str] = header
-    check_header = _check_repeated_header
-    if all(column.isdecimal() for column in required):
-        names, check_header = [str(i) for i in range(1, len(names) + 1)], _check_usual_header
-        records = itertools.chain([(where, header)], records)
-    for column in required:
-        if names.count(column) != 1:
-            count = "several columns" if column in names else "no column"
-            raise ValueError(f"{path}: {count} {_alternatives(column, names)}{_separator(header)}")
-    return records, functools.partial(_fields, names, columns, check_header)
-
-
-def _alternatives(column, names):
-    """Returns the missing column and the existing ones for a message."""
-    folded = normalize_text(column).replace(" ", "")
-    similar = [name for name in names if normalize_text(name).replace(" ", "") == folded and name != column]
-    hint = f" Did you mean {similar[0]!r}?" if similar else ""
-    return f"{column!r}.{hint} The columns are {rows.listed([repr(name[:40]) for name in names])}."
-
-
-def _separator(fields):
-    mark = next((mark for mark in ";\t," if len(fields) == 1 and mark in fields[0]), None)
-    return f" They seem to be separated by {mark!r}." if mark else ""
-
-
-def _fields(names, columns, check_header, where, fields):
-    if len(fields) != len(names):
-        raise ValueError(f"{where}: {len(fields)} columns, but {len(names)} in the first line.")
-    row = dict(zip(names, fields, strict=True))
-    check_header(where, row, columns)
-    return row
-
-
-def _check_repeated_header(where, row, columns):
-    """Raises ValueError for a row with the names of the columns, as in concatenated files."""
-    names = sorted(map(_bare, row))
-    if _bare(row[columns.label]) not in names:  # nearly every row
-        return
-    in_place = all(_bare(row[column]) == _bare(column) for column in (columns.text, columns.label))
-    if in_place or sorted(map(_bare, row.values())) == names:
-        raise ValueError(f"{where}: the row repeats the header line. Remove it.")
-
-
-def _check_usual_header(where, row, columns):
-    """Raises ValueError for a row with usual names of columns if columns are selected by position."""
-    text, label = row[columns.text], row[columns.label]
-    if _bare(text) in TEXT_NAMES and _bare(label) in LABEL_NAMES:
-        text, label = text.lstrip(BYTE_ORDER_MARK), label.lstrip(BYTE_ORDER_MARK)
-        raise ValueError(
-            f"{where}: the row is a header line, but data.text_column={columns.text} is a position in a file "
-            f"without one. Set data.text_column={text!r} and data.label_column={label!r}, or remove the row."
-        )
-
-
-def _bare(cell):
-    """Returns a cell in the form in which names of columns are compared."""
-    return normalize_text(cell.strip(f'{BYTE_ORDER_MARK}"'))
-
-
-def _example(where, row, columns):
-    text = _string(where, row, columns.text)
-    pair = "" if columns.pair is None else _string(where, row, columns.pair)
-    if type(row.get(columns.label)) is int:  # excludes true and false
-        row = {**row, columns.label: str(row[columns.label])}
-    label = _string(where, row, columns.label).strip()
-    for column, value in ((columns.text, text.strip()), (columns.label, label)):
-        if not value:
-            raise ValueError(f"{where}: {column!r} is empty.")
-    if CONTROL.search(label):  # a file of classes could not name it
-        raise ValueError(f"{where}: {columns.label} {label!r} has a control character.")
-    return Example(where, text, pair, label)
-
-
-def _string(where, row, column):
-    if column not in row:
-        raise ValueError(f"{where}: no {_alternatives(column, list(row))}")
-    if not isinstance(row[column], str):
-        raise ValueError(f"{where}: {column} {reprlib.repr(row[column])} is not a string.")
-    try:
-        row[column].encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"{where}: {column} {reprlib.repr(row[column])} is not UTF-8.") from error
-    if "\0" in row[column]:
-        raise ValueError(f"{where}: {column} has a NUL character. Remove it.")
-    return row[column]
-
-
 def _class_names(path, examples, train_path):
     """Returns the names of the classes by id, each with a training example."""
     present = {example.label for example in examples}
@@ -314,15 +164,6 @@ def _class_names(path, examples, train_path):
     if len(lines) < 2:
         raise ValueError(f"{path or train_path}: {', '.join(lines)} is the only class. Give at least two.")
     return tuple(lines)
-
-
-def normalize_text(text: str) -> str:
-    """Returns a text in the form in which texts are compared, without differences in case and white space.
-
-    >>> normalize_text(" A  Text ")
-    'a text'
-    """
-    return " ".join(text.casefold().split())
 
 
 def _valid_examples(examples, names, paths, names_path, bad_rows):

@@ -1,6 +1,7 @@
 """Images to float inputs of an encoder, in the graph, with random augmentation for training."""
 
 import math
+from typing import Any
 
 import tensorflow as tf
 
@@ -16,7 +17,8 @@ class DecodeAndCrop:
     is rotated by its EXIF orientation. An image with a side of one pixel cannot be read.
 
     With `offset` int64 `[B]`, the image is in the record that starts at this byte of a file of TFRecords: a
-    `tf.train.Example` with `image` (TensorFlow Datasets) or `image/encoded` (Model Garden).
+    `tf.train.Example` with `image` (TensorFlow Datasets) or `image/encoded` (Model Garden). With
+    `image_bytes` `[B]` in place of `file`, it holds the bytes of the files.
 
     `settings` determine the output for given files.
 
@@ -31,6 +33,11 @@ class DecodeAndCrop:
             "central_crop": _model_garden().CENTER_CROP_FRACTION,
             "orientation": "exif",
         }
+
+    @classmethod
+    def from_settings(cls, settings: dict[str, Any]) -> "DecodeAndCrop":
+        """Returns the function of some `settings`."""
+        return cls(settings["size"])
 
     def __call__(self, features: Features) -> Features:
         def square(source):
@@ -89,6 +96,12 @@ class Rescale:
 
     def __init__(self):
         self.settings = {"divisor": 255}
+
+    @classmethod
+    def from_settings(cls, settings: dict[str, Any]) -> "Rescale":
+        """Returns the function of some `settings`."""
+        del settings  # there is one divisor
+        return cls()
 
     def __call__(self, features: Features) -> Features:
         return {"image": tf.cast(features["image"], tf.float32) / 255.0}
@@ -160,10 +173,12 @@ READ_AHEAD = 1 << 17  # bytes, about one image; the rest would be discarded
 
 
 def _sources(features):
-    return {name: features[name] for name in ("file", "offset") if name in features}
+    return {name: features[name] for name in ("image_bytes", "file", "offset") if name in features}
 
 
 def _content(source):
+    if "image_bytes" in source:
+        return source["image_bytes"]
     return _image_of_record(**source) if "offset" in source else tf.io.read_file(source["file"])
 
 

@@ -1,6 +1,8 @@
 """Text to BERT's inputs, in the graph."""
 
 import os
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_text as tf_text
@@ -8,8 +10,10 @@ import tensorflow_text as tf_text
 from rank4class.data import arguments
 from rank4class.data.readers import rows, strict_json
 
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 
-class WordPiece:
+
+class WordPiece(tf.Module):
     """BERT's tokenizer as a function on batches of strings.
 
     A call on features with `text` `[B]` returns `input_word_ids`, `input_mask` and `input_type_ids`, int32
@@ -22,46 +26,63 @@ class WordPiece:
     Punctuation follows TensorFlow's Unicode 15. That includes U+061D, a mark of Unicode 14; older tables,
     such as those of Hugging Face's `tokenizers`, treat it as part of a word.
 
-    `settings` determine the output.
-
     Args:
-      folder: the encoder's folder, with `vocab.txt`. Lower-casing follows `tokenizer_config.json` if
-        present, and otherwise applies to vocabularies without capital letters.
+      vocab: the word pieces by id.
       max_length: at least 3, for pairs at least 5.
+      lower_case: whether texts are lower-cased and lose their accents.
 
     Raises:
-      FileNotFoundError: no `vocab.txt`.
       ValueError: the vocabulary lacks a special token or repeats a piece, or `max_length` is too small (for
         pairs, the call raises).
     """
 
-    def __init__(self, folder: str, max_length: int):
-        vocab_path = os.path.join(folder, "vocab.txt")
+    def __init__(self, vocab: Sequence[str], max_length: int, lower_case: bool = True):
+        super().__init__()
         arguments.check_at_least(3, max_length=max_length)
-        vocab = [line for _, line in rows.lines(vocab_path)]
-        if len(set(vocab)) < len(vocab):
-            again = next(i for i, word in enumerate(vocab) if word in vocab[:i])
-            raise ValueError(f"{vocab_path}:{again + 1}: word piece {vocab[again]!r} is repeated. Remove it.")
-        special = {}
-        for token in ("[PAD]", "[UNK]", "[CLS]", "[SEP]"):
-            if token not in vocab:
-                raise ValueError(f"{vocab_path}: no {token}. Give the vocabulary of a BERT encoder.")
-            special[token] = vocab.index(token)
-        self._start, self._end, self._padding = special["[CLS]"], special["[SEP]"], special["[PAD]"]
-        self._max_length = max_length
-        lower_case = _lower_case(folder, vocab)
-        self.settings = {
-            "vocab": vocab,
-            "lower_case": lower_case,
-            "max_length": max_length,
-            "words": [_SINGLE_CHARACTER_WORD, _LONGEST_WORD],
-        }
-        self._lower_case = lower_case
+        _check_vocab(vocab, "vocab")
+        self._padding, _, self._start, self._end = map(vocab.index, SPECIAL_TOKENS)
+        self._vocab, self._max_length, self._lower_case = tuple(vocab), max_length, lower_case
+        ids = tf.lookup.KeyValueTensorInitializer(vocab, tf.range(len(vocab), dtype=tf.int64))
         self._tokenizer = tf_text.WordpieceTokenizer(
-            vocab_path, token_out_type=tf.int32, max_bytes_per_word=4 * _LONGEST_WORD
+            tf.lookup.StaticVocabularyTable(ids, num_oov_buckets=1),
+            token_out_type=tf.int32,
+            max_bytes_per_word=4 * _LONGEST_WORD,
         )
         # One trace for the graphs of all pipelines.
         self._inputs = tf.function(self._traced, autograph=False)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All that determines the output, as JSON holds it."""
+        return {
+            "vocab": list(self._vocab),
+            "lower_case": self._lower_case,
+            "max_length": self._max_length,
+            "words": [_SINGLE_CHARACTER_WORD, _LONGEST_WORD],
+        }
+
+    @classmethod
+    def from_settings(cls, settings: dict[str, Any]) -> "WordPiece":
+        """Returns the tokenizer of some `settings`."""
+        return cls(settings["vocab"], settings["max_length"], settings["lower_case"])
+
+    @classmethod
+    def from_folder(cls, folder: str, max_length: int) -> "WordPiece":
+        """Returns the tokenizer of an encoder.
+
+        Args:
+          folder: the encoder's folder, with `vocab.txt`. Lower-casing follows `tokenizer_config.json` if
+            present, and otherwise applies to vocabularies without capital letters.
+          max_length: see the class.
+
+        Raises:
+          FileNotFoundError: no `vocab.txt`.
+          ValueError: the vocabulary lacks a special token or repeats a piece, or `max_length` is too small.
+        """
+        path = os.path.join(folder, "vocab.txt")
+        vocab = [line for _, line in rows.lines(path)]
+        _check_vocab(vocab, path)
+        return cls(vocab, max_length, _lower_case(folder, vocab))
 
     def __call__(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         return self._inputs(features)
@@ -120,6 +141,15 @@ def _words(texts, lower_case):
     words = tf_text.regex_split(texts, f" |{_SINGLE_CHARACTER_WORD}", _SINGLE_CHARACTER_WORD)
     too_long = tf.strings.length(words.flat_values, unit="UTF8_CHAR") > _LONGEST_WORD
     return words.with_flat_values(tf.where(too_long, "\N{REPLACEMENT CHARACTER}", words.flat_values))
+
+
+def _check_vocab(vocab, name):
+    if len(set(vocab)) < len(vocab):
+        again = next(i for i, word in enumerate(vocab) if word in vocab[:i])
+        raise ValueError(f"{name}:{again + 1}: word piece {vocab[again]!r} is repeated. Remove it.")
+    for token in SPECIAL_TOKENS:
+        if token not in vocab:
+            raise ValueError(f"{name}: no {token}. Give the vocabulary of a BERT encoder.")
 
 
 def _lower_case(folder, vocab):

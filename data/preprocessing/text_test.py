@@ -25,7 +25,7 @@ def folder(tmp_path):
 
 
 def encode(folder, texts, max_length=6):
-    features = data.WordPiece(str(folder), max_length)({"text": tf.constant(texts)})
+    features = data.WordPiece.from_folder(str(folder), max_length)({"text": tf.constant(texts)})
     assert {value.dtype for value in features.values()} == {tf.int32}
     return {name: value.numpy().tolist() for name, value in features.items()}
 
@@ -68,7 +68,7 @@ def test_pairs_are_truncated_as_in_bert(folder, max_length):
     rng = np.random.default_rng(0)
     pairs = [(rng.choice(list(pieces), a), rng.choice(list(pieces), b)) for a, b in lengths]
     texts, others = ([" ".join(pieces[i] for i in ids) for ids in side] for side in zip(*pairs, strict=True))
-    tokenizer = data.WordPiece(str(folder), max_length)
+    tokenizer = data.WordPiece.from_folder(str(folder), max_length)
     batches = tf.data.Dataset.from_tensors({"text": texts, "text_pair": others}).map(tokenizer)
     names = ("input_word_ids", "input_mask", "input_type_ids")
     assert batches.element_spec == dict.fromkeys(names, tf.TensorSpec([len(texts), max_length], tf.int32))
@@ -83,7 +83,7 @@ def test_lengths_without_truncation(folder):
     features = {"text": tf.constant(["play", "", "ball ball ball"])}
     pair = tf.constant(["", "ball", "ball!"])
     for max_length in (5, 12):  # lengths do not depend on the truncation
-        tokenizer = data.WordPiece(str(folder), max_length)
+        tokenizer = data.WordPiece.from_folder(str(folder), max_length)
         assert tokenizer.lengths(features).numpy().tolist() == [2 + 1, 2, 2 + 3]
         assert tokenizer.lengths({**features, "text_pair": pair}).numpy().tolist() == [
             2 + 1,
@@ -97,7 +97,7 @@ def test_lengths_without_truncation(folder):
 @pytest.mark.nightly
 def test_empty_pair_equals_no_pair(folder):
     texts = tf.constant(["Playing ball", "", "ball zzz ball! playing"])
-    tokenizer = data.WordPiece(str(folder), 6)
+    tokenizer = data.WordPiece.from_folder(str(folder), 6)
     alone = tokenizer({"text": texts})
     paired = tokenizer({"text": texts, "text_pair": tf.constant(["", " ", ""])})
     for name, value in alone.items():
@@ -106,17 +106,19 @@ def test_empty_pair_equals_no_pair(folder):
 
 def test_minimum_length_of_pairs(folder):
     with pytest.raises(ValueError, match="^data.max_length=4: too small. Set it to at least 5"):
-        data.WordPiece(str(folder), 4)({"text": tf.constant(["ball"]), "text_pair": tf.constant(["ball"])})
+        data.WordPiece.from_folder(str(folder), 4)(
+            {"text": tf.constant(["ball"]), "text_pair": tf.constant(["ball"])}
+        )
 
 
 def test_invalid_folders(folder):
     with pytest.raises(ValueError, match="^data.max_length=2: too small. Set it to at least 3"):
-        data.WordPiece(str(folder), 2)
+        data.WordPiece.from_folder(str(folder), 2)
     (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n")
     with pytest.raises(ValueError, match=r"vocab\.txt: no \[SEP\]"):
-        data.WordPiece(str(folder), 8)
+        data.WordPiece.from_folder(str(folder), 8)
     with pytest.raises(FileNotFoundError, match=r"nowhere.*vocab\.txt: no such file"):
-        data.WordPiece(str(folder / "nowhere"), 8)
+        data.WordPiece.from_folder(str(folder / "nowhere"), 8)
 
 
 @pytest.fixture
@@ -128,7 +130,7 @@ def minilm():
 
 def test_minilm_ids_match_the_reference(minilm):
     golden = json.loads(GOLDEN.read_text())
-    features = data.WordPiece(minilm, 16)({"text": tf.constant(golden["sentences"])})
+    features = data.WordPiece.from_folder(minilm, 16)({"text": tf.constant(golden["sentences"])})
     np.testing.assert_array_equal(features["input_word_ids"], golden["input_word_ids"])
     np.testing.assert_array_equal(features["input_mask"], golden["input_mask"])
 
@@ -139,7 +141,9 @@ def test_ids_of_unusual_texts_match_the_reference(minilm, tmp_path, case):
     shutil.copy(os.path.join(minilm, "vocab.txt"), tmp_path)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": case == "uncased"}))
     examples = json.loads((TESTDATA / "odd_texts.json").read_text())
-    features = data.WordPiece(str(tmp_path), 128)({"text": tf.constant([each["text"] for each in examples])})
+    features = data.WordPiece.from_folder(str(tmp_path), 128)(
+        {"text": tf.constant([each["text"] for each in examples])}
+    )
     for ids, each in zip(features["input_word_ids"].numpy(), examples, strict=True):
         padding = [0] * (126 - len(each[case]))
         assert ids.tolist() == [101, *each[case], 102, *padding], ascii(each["text"])
@@ -147,7 +151,7 @@ def test_ids_of_unusual_texts_match_the_reference(minilm, tmp_path, case):
 
 def test_lower_case_of_final_sigma(minilm):
     # As Python and google-research's tokenizer do; transformers lower-cases letter by letter.
-    ids = data.WordPiece(minilm, 16)({"text": tf.constant(["\u039f\u03a3 \u039f\u03a3\u039f"])})
+    ids = data.WordPiece.from_folder(minilm, 16)({"text": tf.constant(["\u039f\u03a3 \u039f\u03a3\u039f"])})
     vocab = (pathlib.Path(minilm) / "vocab.txt").read_text().split("\n")
     pieces = [vocab[i] for i in ids["input_word_ids"][0, 1:6]]
     assert pieces == ["\u03bf", "##\u03c2", "\u03bf", "##\u03c3", "##\u03bf"]
@@ -164,7 +168,9 @@ def test_ids_of_comments_match_the_reference(minilm, real_data):
         lines = pathlib.Path(real_data("goemotions"), f"{name}.tsv").read_text().split("\n")
         texts += [line.split("\t")[0] for line in lines if line]
     golden = np.load(TESTDATA / "goemotions_ids.npz")
-    features = data.WordPiece(minilm, 32)({"text": tf.constant([texts[i] for i in golden["index"]])})
+    features = data.WordPiece.from_folder(minilm, 32)(
+        {"text": tf.constant([texts[i] for i in golden["index"]])}
+    )
     actual = [zlib.crc32(ids.astype("<i4").tobytes()) for ids in features["input_word_ids"].numpy()]
     assert len(actual) == 5000
     np.testing.assert_array_equal(actual, golden["crc32"])
@@ -193,7 +199,7 @@ LITERALS = {
 def test_special_tokens_in_texts_are_literal(minilm):
     vocab = (pathlib.Path(minilm) / "vocab.txt").read_text().split("\n")
     texts = tf.constant(list(LITERALS))
-    features = data.WordPiece(minilm, 16)({"text": texts, "text_pair": texts})
+    features = data.WordPiece.from_folder(minilm, 16)({"text": texts, "text_pair": texts})
     start, end = vocab.index("[CLS]"), vocab.index("[SEP]")
     actual = zip(
         LITERALS.items(), features["input_word_ids"].numpy(), features["input_mask"].numpy(), strict=True
@@ -206,7 +212,9 @@ def test_special_tokens_in_texts_are_literal(minilm):
 
 
 def test_punctuation_of_unicode_15(minilm):
-    ids = data.WordPiece(minilm, 8)({"text": tf.constant(["a\u061db", "\u061d"])})["input_word_ids"]
+    ids = data.WordPiece.from_folder(minilm, 8)({"text": tf.constant(["a\u061db", "\u061d"])})[
+        "input_word_ids"
+    ]
     assert ids.numpy().tolist() == [[101, 1037, 100, 1038, 102, 0, 0, 0], [101, 100, 102, 0, 0, 0, 0, 0]]
 
 
@@ -229,20 +237,20 @@ def test_invalid_tokenizer_configs(folder, content, message):
     content = content if isinstance(content, bytes) else content.encode()
     (folder / "tokenizer_config.json").write_bytes(content)
     with pytest.raises(ValueError, match=message):
-        data.WordPiece(str(folder), 6)
+        data.WordPiece.from_folder(str(folder), 6)
 
 
 def test_repeated_word_piece(folder):
     with open(folder / "vocab.txt", "a") as file:
         file.write("ball\n")
     with pytest.raises(ValueError, match=r"vocab\.txt:10: word piece 'ball' is repeated"):
-        data.WordPiece(str(folder), 6)
+        data.WordPiece.from_folder(str(folder), 6)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("names", "batch"), [(("text",), 4), (("text", "text_pair"), 1)])
 def test_shapes_are_static(folder, names, batch):
     texts = tf.data.Dataset.from_tensors(dict.fromkeys(names, ["ball"] * batch))
-    spec = texts.map(data.WordPiece(str(folder), 6)).element_spec
+    spec = texts.map(data.WordPiece.from_folder(str(folder), 6)).element_spec
     assert set(spec) == {"input_word_ids", "input_mask", "input_type_ids"}
     assert all(each.shape == [batch, 6] for each in spec.values())

@@ -21,6 +21,7 @@ class BadRows:
 
     Args:
       policy: "fail" raises the error of a row; "skip" skips the row and appends the error to `messages`.
+      field: the field or flag that sets the policy, for the message.
 
     Raises:
       ValueError: unknown policy.
@@ -32,9 +33,9 @@ class BadRows:
     ['file.tsv:3: 2 columns, expected 3.']
     """
 
-    def __init__(self, policy: str):
+    def __init__(self, policy: str, field: str = "data.on_invalid_row"):
         arguments.check_choice("on_invalid_row", policy, POLICIES)
-        self._policy = policy
+        self._policy, self._field = policy, field
         self.messages: list[str] = []
 
     @contextlib.contextmanager
@@ -44,7 +45,7 @@ class BadRows:
             yield
         except ValueError as error:
             if self._policy == "fail":
-                raise ValueError(f"{error} To skip it, set data.on_invalid_row=skip.") from error
+                raise ValueError(f"{error} To skip it, set {self._field}=skip.") from error
             self.messages.append(str(error))
 
 

@@ -69,7 +69,7 @@ def _without_plots():
 def test_fine_tuned_sorters_are_restored(tmp_path, name):
     experiment = small(**{"loss.name": name, "loss.fine_tune": True})
     rank_training.train(experiment, str(tmp_path / "run"), progress=False)
-    _, _, model, _ = rank_training.restore(str(tmp_path / "run"))
+    model = rank_training.restore(str(tmp_path / "run")).model
     shipped = sorters.get("equivariant").get_weights()
     assert model.rank_sorter.get_weights() != shipped
 
@@ -86,7 +86,7 @@ def test_a_sorter_file_of_the_user(tmp_path):
     assert np.abs(user_rank_fn(SCORES) - shipped(SCORES)).max() > 0.5
     frozen = small(**{"loss.sorter": str(path), "loss.name": "mean_average_precision"})
     assert rank_training.train(frozen, str(tmp_path / "run"), progress=False)["steps"] > 0
-    _, _, model, _ = rank_training.restore(str(tmp_path / "run"))
+    model = rank_training.restore(str(tmp_path / "run")).model
     assert not hasattr(model, "rank_sorter")
 
 
@@ -107,7 +107,7 @@ def test_a_grid_of_rank_functions(tmp_path):
     ]
     assert [run.experiment.loss.rank_fn for run in runs] == [None, None, "equivariant"]
     assert "approx_ndcg@equivariant" in sweep_report.grid_text(runs)
-    _, _, model, _ = rank_training.restore(runs[2].path)
+    model = rank_training.restore(runs[2].path).model
     assert not hasattr(model, "rank_sorter")  # it was not fine-tuned
 
 

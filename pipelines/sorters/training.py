@@ -144,6 +144,9 @@ class SorterTask:
         exact = sorters.get("exact")(lists).numpy()
         return {f"sweep_{n}": plots.rank_sweep(lists[:, 0], ranks[:, 0], exact[:, 0])}
 
+    def describe(self, folder: str) -> None:
+        """A sorter is described by its options alone."""
+
     def finalize_weights(self) -> None:
         """Rounds the weights as the file of the artifacts does, so that the results are those of the file."""
         for weight in self.model.weights:

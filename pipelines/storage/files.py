@@ -92,6 +92,16 @@ def writing(path: str | os.PathLike) -> Iterator[Any]:
             raise
 
 
+def link(source: str | os.PathLike, target: str | os.PathLike) -> None:
+    """Makes `target` a second name of a file on disk, or a copy where the file system has no such links."""
+    remove([target])
+    try:
+        os.link(source, target)
+    except OSError:
+        with errors_of(target):
+            tf.io.gfile.copy(source, target)
+
+
 def names_in(folder: str | os.PathLike) -> list[str]:
     """Returns the names in a folder, without a trailing slash; none if the folder does not exist."""
     with errors_of(folder):

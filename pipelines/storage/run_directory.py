@@ -3,6 +3,7 @@
 config.json      the experiment
 data.json        hashes of the classes and of each split's examples
 class_texts.json descriptions of the classes, if there are any
+model/           the model without its weights: classes, structure, preprocessing; a frozen encoder
 metrics.jsonl    one line per evaluation: step, training loss, learning rate, validation metrics
 sessions.jsonl   one line per start of the command: time, host, versions, first and last step
 tensorboard/     event files
@@ -18,7 +19,7 @@ import math
 import os
 import platform
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TextIO
 
 from rank4class.data.readers import strict_json
@@ -32,6 +33,7 @@ class RunDirectory:
     Attributes:
       path: of the folder.
       checkpoints: folder of the checkpoints.
+      model: folder of the description of the model.
       tensorboard: folder of the event files.
       not_finite: file of the report of a step that was not finite.
 
@@ -45,6 +47,7 @@ class RunDirectory:
         if "[" in self.path:
             raise ValueError(f"--workdir={self.path}: '[' is a glob character. Choose another path.")
         self.checkpoints = os.path.join(self.path, "checkpoints")
+        self.model = os.path.join(self.path, "model")
         self.tensorboard = os.path.join(self.path, "tensorboard")
         self.not_finite = os.path.join(self.path, "not_finite.json")
         self._config = os.path.join(self.path, "config.json")
@@ -108,7 +111,7 @@ class RunDirectory:
 
         Args:
           hashes: `task.Task.hashes`.
-          class_texts: descriptions of the classes, or None.
+          class_texts: descriptions of the classes; None compares none.
         """
         if files.exists(self._data):
             saved = read_json(self._data)
@@ -119,18 +122,27 @@ class RunDirectory:
                         f"{self.path} was made with other {changed}: restore the data, or choose another "
                         "--workdir"
                     )
-        if not files.exists(self._class_texts):
+        if class_texts is None or not files.exists(self._class_texts):
             return
-        if read_json(self._class_texts).get("texts") != list(class_texts or ()):
+        if read_json(self._class_texts).get("texts") != list(class_texts):
             raise ValueError(
                 f"{self.path} was made with other class texts: restore those in {self._class_texts}, or "
                 "choose another --workdir"
             )
 
     def claim(
-        self, experiment: Any, hashes: dict[str, str], class_texts: tuple[str, ...] | None = None
+        self,
+        experiment: Any,
+        hashes: dict[str, str],
+        class_texts: tuple[str, ...] | None = None,
+        describe: Callable[[str], None] = files.make_folder,
     ) -> None:
         """Creates the folder for an experiment, and locks it.
+
+        Args:
+          experiment: is recorded as `config.json`, the last file.
+          hashes, class_texts: see `check_data`.
+          describe: writes the description of the model to a folder.
 
         Raises:
           ValueError: another process trains in the folder, or has claimed it for another experiment.
@@ -143,6 +155,7 @@ class RunDirectory:
             write_json(self._data, hashes)
             if class_texts is not None:
                 write_json(self._class_texts, {"texts": class_texts})
+            describe(self.model)
             files.write(self._config, config.to_json(experiment))
 
     def check_shared(
@@ -155,6 +168,10 @@ class RunDirectory:
             )
         self.check_owner(experiment)
         self.check_data(hashes, class_texts)
+
+    def data_hashes(self) -> dict[str, str]:
+        """Returns the hashes of the classes and of the examples of each split."""
+        return read_json(self._data)
 
     def experiment(self) -> Any:
         """Returns the experiment that the folder belongs to.

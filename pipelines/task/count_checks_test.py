@@ -73,7 +73,8 @@ def test_every_prior_trains_and_is_evaluated(tmp_path, loaded, name):
     config.check(experiment)
     path = str(tmp_path / "run")
     results = rank_training.train(experiment, path, loaded=loaded, progress=False)
-    _, again, model, _ = rank_training.restore(path)
+    restored = rank_training.restore(path)
+    again, model = restored.load_task(), restored.model
     outputs, labels = outputs_of(experiment, again, model)
     sizes = np.sum(labels, axis=1).astype(int)
     probabilities = np.exp(outputs.log_counts)
@@ -91,7 +92,7 @@ def test_every_prior_trains_and_is_evaluated(tmp_path, loaded, name):
     if name == "learned":
         first, *_, last = rank_training.RunDirectory(path).history()
         assert last["loss"] < 0.5 * first["loss"]
-        _, again, model, _ = rank_training.restore(path, "last")
+        model = rank_training.restore(path, "last").model
         outputs, _ = outputs_of(experiment, again, model)
         # Every training image has a digit.
         assert np.exp(outputs.log_counts)[:, 0].mean() < 0.1

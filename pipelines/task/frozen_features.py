@@ -18,6 +18,7 @@ from rank4class import models
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task import hashing
+from rank4class.pipelines.task.inputs import write_encoder
 from rank4class.pipelines.task.task import Task
 
 
@@ -35,10 +36,10 @@ def encode_splits(experiment: config.Experiment, raw: Task, cache_dir: str) -> T
       OSError: the folder cannot be written.
     """
     encoder = raw.build_encoder(experiment)
-    name = f"features-{_fingerprint(experiment.encoder.name, raw, encoder)}.npz"
-    path = _cached(cache_dir, name)
+    fingerprint = _fingerprint(experiment.encoder.name, raw, encoder)
+    path = _cached(cache_dir, f"features-{fingerprint}.npz")
     if path is None:
-        path = os.path.join(cache_dir, name)
+        path = os.path.join(cache_dir, f"features-{fingerprint}.npz")
         files.make_writable(cache_dir)
         print(f"Computing the outputs of the frozen encoder once: {path}")
         encode = tf.function(lambda features: encoder(features, training=False), autograph=False)
@@ -47,6 +48,7 @@ def encode_splits(experiment: config.Experiment, raw: Task, cache_dir: str) -> T
         }
         content = io.BytesIO()
         np.savez(content, **encoded)
+        write_encoder(os.path.join(cache_dir, f"encoder-{fingerprint}"), encoder, _encoder_specs(raw))
         files.write(path, content.getvalue())
     try:
         with np.load(io.BytesIO(files.read_bytes(path))) as file:
@@ -62,9 +64,15 @@ def encode_splits(experiment: config.Experiment, raw: Task, cache_dir: str) -> T
         raw,
         splits=splits,
         preprocess=None,
+        inputs=dataclasses.replace(raw.inputs, encoder=encoder),
+        encoder_files=os.path.join(os.path.dirname(path), f"encoder-{fingerprint}"),
         augment=None,
         make_encoder=lambda: models.get("encoder", "identity", width=encoder.width),
     )
+
+
+def _encoder_specs(raw: Task) -> dict[str, tf.TensorSpec]:
+    return {name: spec for name, spec in raw.evaluation_batches("train", 1).element_spec[0].items()}
 
 
 def _cached(folder: str, name: str) -> str | None:

@@ -11,10 +11,11 @@ import tensorflow as tf
 from rank4class import data, models
 from rank4class.pipelines import config
 from rank4class.pipelines.task import frozen_features, hashing, preprocessing
+from rank4class.pipelines.task.inputs import Inputs, specs_of
 from rank4class.pipelines.task.task import Task
 
 
-def load(experiment: config.Experiment, cache_dir: str) -> Task:
+def load(experiment: config.Experiment, cache_dir: str, trained: Inputs | None = None) -> Task:
     """Loads the task of an experiment.
 
     With a frozen encoder the features are its outputs, and the encoder returns them unchanged. They are
@@ -23,6 +24,7 @@ def load(experiment: config.Experiment, cache_dir: str) -> Task:
     Args:
       experiment: a checked experiment.
       cache_dir: folder for the outputs of a frozen encoder.
+      trained: the inputs of a trained model, for which the task is loaded; None for a new model.
 
     Raises:
       FileNotFoundError, ValueError: the dataset or the encoder cannot be loaded, or they do not fit together.
@@ -31,19 +33,27 @@ def load(experiment: config.Experiment, cache_dir: str) -> Task:
     dataset = read_dataset(data_config)
     check_class_weights(data_config, dataset.splits["train"])
     splits = limit_examples(data_config, dataset.splits)
-    preprocess = preprocessing.build_preprocess(data_config, experiment.encoder, dataset)
+    inputs = trained or Inputs(
+        specs_of(dataset.splits["train"].features),
+        preprocessing.build_preprocess(data_config, experiment.encoder, dataset),
+    )
+    preprocess = inputs.preprocess
     if data_config.on_invalid_row == "skip":
         splits = _without_unreadable(dataset.class_names, splits, preprocess)
+    class_fields = {}
+    if trained is None:
+        class_fields = preprocessing.class_text_fields(
+            experiment.class_encoder, experiment.encoder, data_config.max_length, dataset.class_names
+        )
     task = Task(
         dataset.class_names,
         splits,
         preprocess,
-        _encoder_factory(experiment.encoder, splits),
+        _encoder_factory(experiment.encoder, splits) if trained is None else lambda: trained.encoder,
+        inputs,
         augment=preprocessing.build_augment(data_config, dataset, preprocess),
         hashes=hashing.data_hashes(dataset.class_names, splits),
-        **preprocessing.class_text_fields(
-            experiment.class_encoder, experiment.encoder, data_config.max_length, dataset.class_names
-        ),
+        **class_fields,
     )
     if experiment.encoder.frozen:
         task = frozen_features.encode_splits(experiment, task, cache_dir)

@@ -75,7 +75,7 @@ def build_augment(
 
 
 def _tokenizer(path: str, max_length: int) -> data.WordPiece:
-    return data.WordPiece(checkpoints.find(path).folder, max_length)
+    return data.WordPiece.from_folder(checkpoints.find(path).folder, max_length)
 
 
 def class_text_fields(

@@ -11,6 +11,7 @@ from rank4class import data, models
 from rank4class.losses.ops import set_sizes
 from rank4class.models import class_encoders
 from rank4class.pipelines import config
+from rank4class.pipelines.task.inputs import Inputs
 
 
 class ModelOutputs(NamedTuple):
@@ -37,6 +38,8 @@ class Task:
       splits: name -> split.
       preprocess: function of the features of a batch, or None.
       make_encoder: returns a new instance encoder for the preprocessed features.
+      inputs: how raw examples, of this or other data, become the model's features.
+      encoder_files: path, without their endings, of the files of a frozen encoder; None without one.
       augment: function of the features and seeds of a training batch, used in place of `preprocess`, or None.
       class_weights: `[n]`, weight of a training example by its class, or None.
       class_texts: descriptions of the classes, or None.
@@ -51,6 +54,8 @@ class Task:
     splits: dict[str, data.Split]
     preprocess: Callable | None
     make_encoder: Callable[[], tf.keras.layers.Layer]
+    inputs: Inputs
+    encoder_files: str | None = None
     augment: Callable | None = None
     class_weights: np.ndarray | None = None
     class_texts: tuple[str, ...] | None = None

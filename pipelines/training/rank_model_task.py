@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -14,7 +14,7 @@ from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.reporting import plots, tables
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory
-from rank4class.pipelines.task import count_checks
+from rank4class.pipelines.task import count_checks, description
 from rank4class.pipelines.task.task import Task
 from rank4class.pipelines.training import optimization, tensorboard
 from rank4class.pipelines.training.trainer import Schedule
@@ -120,6 +120,9 @@ class RankModelTask:
         counts = self._loaded.splits[split].num_relevant()[: len(distributions)]
         return plots.count_distributions(distributions, counts, self._loaded.splits["train"].num_relevant())
 
+    def describe(self, folder: str) -> None:
+        description.write(folder, self._loaded, self.model)
+
     def finalize_weights(self) -> None:
         """The selected weights stay as they are."""
 
@@ -132,25 +135,37 @@ class RankModelTask:
                 tensorboard.write_projector(run_dir.tensorboard, self._loaded.class_names, vectors)
 
 
+class ModelSource(Protocol):
+    """A `task.Task`, for a new model, or a `description.Description`, for a trained one."""
+
+    def build_model(self, experiment: config.Experiment) -> tf.keras.Model:
+        """Returns a new model with its variables."""
+
+    def num_scored(self, split: str) -> int:
+        """Returns the number of classes that the model scores for a split."""
+
+
 def build_model(
-    experiment: config.Experiment, loaded: Task, strategy: tf.distribute.Strategy
+    experiment: config.Experiment, source: ModelSource, strategy: tf.distribute.Strategy
 ) -> tf.keras.Model:
     """Builds the model of an experiment in its precision under a strategy."""
     before = tf.keras.mixed_precision.global_policy()
     tf.keras.mixed_precision.set_global_policy(experiment.precision)
     try:
         with strategy.scope():
-            model = loaded.build_model(experiment)
+            model = source.build_model(experiment)
     finally:
         tf.keras.mixed_precision.set_global_policy(before)
     if experiment.loss.fine_tune:
-        model.rank_sorter = build_rank_fn(experiment, loaded, strategy).sorter
+        model.rank_sorter = build_rank_fn(experiment, source, strategy).sorter
     return model
 
 
-def build_rank_fn(experiment: config.Experiment, loaded: Task, strategy: tf.distribute.Strategy) -> Any:
+def build_rank_fn(
+    experiment: config.Experiment, source: ModelSource, strategy: tf.distribute.Strategy
+) -> Any:
     """Builds the rank function of a loss, for lists of all classes or of a replica's batch."""
-    n = loaded.num_scored("train")
+    n = source.num_scored("train")
     if experiment.loss.name in losses.BATCH_LOSSES:
         n = experiment.batch_size // strategy.num_replicas_in_sync // experiment.accumulation_steps
     with strategy.scope():

@@ -1,5 +1,6 @@
 """Training of a rank model: from an experiment to a folder with its best checkpoint and its results."""
 
+import dataclasses
 import math
 import os
 from typing import Any
@@ -9,11 +10,12 @@ from absl import logging
 
 from rank4class import data
 from rank4class.pipelines import config, distribution
+from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.storage.run_directory import RunDirectory, check_folder
-from rank4class.pipelines.task import loading
+from rank4class.pipelines.task import description, loading
 from rank4class.pipelines.task.task import Task
 from rank4class.pipelines.training import optimization
-from rank4class.pipelines.training.rank_model_task import RankModelTask, build_model
+from rank4class.pipelines.training.rank_model_task import RankModelTask, build_evaluators, build_model
 from rank4class.pipelines.training.train_state import TrainState, best_checkpoints, run_hash
 from rank4class.pipelines.training.trainer import Schedule, Trainer
 
@@ -101,10 +103,54 @@ def build_schedule(experiment: config.Experiment, train_examples: int) -> Schedu
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class TrainedModel:
+    """The model of a run, restored without the data and the encoder checkpoint of its training.
+
+    Attributes:
+      run_dir: folder of the run.
+      experiment: of the run.
+      description: classes, inputs and structure of the model.
+      model: with the weights of a checkpoint.
+      step: of the checkpoint.
+    """
+
+    run_dir: RunDirectory
+    experiment: config.Experiment
+    description: description.Description
+    model: tf.keras.Model
+    step: int
+
+    def load_task(self, data_config: config.Data | None = None) -> Task:
+        """Loads data for the evaluation of the model.
+
+        Args:
+          data_config: the data; None are those of the training.
+
+        Raises:
+          FileNotFoundError, ValueError: the data cannot be loaded, or have changed since the training.
+        """
+        experiment = self.experiment
+        if data_config is not None:
+            experiment = dataclasses.replace(experiment, data=data_config)
+        loaded = loading.load(experiment, self.run_dir.path, self.description.inputs)
+        if data_config is None:
+            self.run_dir.check_data(loaded.hashes)
+        return loaded
+
+    def evaluate(self, split: str = "test", data_config: config.Data | None = None) -> EvaluationResult:
+        """Evaluates the model on a split; see `load_task`."""
+        loaded = self.load_task(data_config)
+        evaluator = build_evaluators(self.experiment, loaded, self.model)[split]
+        result = evaluator(loaded.read(split, self.experiment.evaluation_batch_size))
+        assert result is not None  # nothing stops it
+        return result
+
+
 def restore(
     path: str | os.PathLike, which: str = "best", strategy: tf.distribute.Strategy | None = None
-) -> tuple[config.Experiment, Task, tf.keras.Model, int]:
-    """Loads a run's task and its model with the weights of a checkpoint.
+) -> TrainedModel:
+    """Restores a run's model with the weights of a checkpoint.
 
     Args:
       path: the run's folder.
@@ -112,25 +158,21 @@ def restore(
         computes moving averages of the weights, the model gets them, as in training's evaluations.
       strategy: a `tf.distribute.Strategy`; None is one device.
 
-    Returns:
-      `(experiment, task, model, step)`, the step that of the checkpoint.
-
     Raises:
       FileNotFoundError: the run has no such checkpoint yet, or it has been removed.
-      ValueError: the data have changed, or the checkpoint is damaged.
+      ValueError: the checkpoint is damaged.
     """
     strategy = strategy or tf.distribute.get_strategy()
     run_dir = RunDirectory(path)
     experiment = run_dir.experiment()
     config.check(experiment)
-    loaded = loading.load(experiment, run_dir.path)
-    run_dir.check_data(loaded.hashes, loaded.class_texts)
-    model = build_model(experiment, loaded, strategy)
+    described = description.read(run_dir.model)
+    model = build_model(experiment, described, strategy)
     read = {"best": _read_best, "last": _read_last}[which]
-    step = read(experiment, run_dir, model, run_hash(experiment, loaded.hashes), strategy)
+    step = read(experiment, run_dir, model, run_hash(experiment, run_dir.data_hashes()), strategy)
     if step is None:
         raise FileNotFoundError(_missing_checkpoint_message(run_dir, which))
-    return experiment, loaded, model, step
+    return TrainedModel(run_dir, experiment, described, model, step)
 
 
 def _missing_checkpoint_message(run_dir, which):

@@ -53,6 +53,7 @@ def test_files_of_a_run(finished_once):
         "data.json",
         "lock",
         "metrics.jsonl",
+        "model",
         "results.json",
         "sessions.jsonl",
         "tensorboard",
@@ -234,8 +235,8 @@ def test_gradients_that_are_not_finite_stop_training_before_a_checkpoint(tmp_pat
 
     def build(*arguments):
         model = build_model(*arguments)
-        scores = model.interaction
-        model.interaction = lambda pair, training: broken(scores(pair, training=training))
+        scores = model.interaction.call
+        model.interaction.call = lambda pair: broken(scores(pair))
         return model
 
     build_model = rank_model_task.build_model
@@ -297,7 +298,8 @@ def test_frozen_encoders_run_once_and_are_not_trained(tmp_path, tiny_goemotions,
     path = str(tmp_path / "run")
     rank_training.train(experiment, path, progress=False)
     assert [name for name in os.listdir(path) if name.startswith("features-")]
-    _, loaded, model, _ = rank_training.restore(path)
+    restored = rank_training.restore(path)
+    loaded, model = restored.load_task(), restored.model
     assert model.encoder.weights == []
     assert [v.shape for v in model.weights] == [[3, 8], [3]]
     # The cache has the outputs of the encoder.

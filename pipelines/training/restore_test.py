@@ -31,9 +31,11 @@ def finished(finished_once, tmp_path):
 
 
 def restored_metrics(path, which, split="validation", strategy=None):
-    experiment, loaded, model, step = rank_training.restore(path, which, strategy)
-    evaluate = rank_model_task.build_evaluators(experiment, loaded, model, strategy)[split]
-    return step, evaluate(loaded.read(split, experiment.evaluation_batch_size, strategy)).summarize()
+    trained = rank_training.restore(path, which, strategy)
+    experiment, loaded = trained.experiment, trained.load_task()
+    evaluate = rank_model_task.build_evaluators(experiment, loaded, trained.model, strategy)[split]
+    batches = loaded.read(split, experiment.evaluation_batch_size, strategy)
+    return trained.step, evaluate(batches).summarize()
 
 
 @pytest.mark.nightly

@@ -282,7 +282,7 @@ def test_a_run_in_object_storage(tmp_path):
     rank_training.train(small(), path, progress=False)
     assert RunDirectory(path).results()["steps"] == 34
     assert [line["step"] for line in RunDirectory(path).history()] == [17, 34]
-    _, _, model, _ = rank_training.restore(path)
+    model = rank_training.restore(path).model
     assert model.count_params() > 0
 
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 from rank4class import data, losses, models
 from rank4class.pipelines import config, distribution
 from rank4class.pipelines.configs import digits_mlp
-from rank4class.pipelines.task import loading, task
+from rank4class.pipelines.task import inputs, loading, task
 from rank4class.pipelines.training import optimization, rank_model_task
 from rank4class.pipelines.training.train_step import StepOptions, build_steps
 
@@ -29,7 +29,7 @@ def build_task(experiment, make_encoder=None, size=24, shape=(8, 8, 1)):
     make = make_encoder or (lambda: models.get("encoder", "mlp", **experiment.encoder.options()))
     splits = dict.fromkeys(("train", "validation", "test"), split)
     weights = np.linspace(0.5, 1.5, 10, dtype=np.float32)
-    return task.Task(tuple("abcdefghij"), splits, None, make, class_weights=weights)
+    return task.Task(tuple("abcdefghij"), splits, None, make, inputs.Inputs({}), class_weights=weights)
 
 
 def build(experiment, strategy="default", loaded=None, make_optimizer=None):

@@ -74,6 +74,9 @@ class TrainingTask(Protocol):
     def pictures(self, split: str, evaluation: Any) -> dict[str, np.ndarray]:
         """Returns name -> pixels of the pictures of an evaluation."""
 
+    def describe(self, folder: str) -> None:
+        """Writes a description, from which the model is built without its data, to a folder."""
+
     def finalize_weights(self) -> None:
         """Prepares the selected weights for the final evaluation."""
 
@@ -168,7 +171,7 @@ class Trainer:
             StepOptions.of(experiment),
         )
         if self._is_chief:
-            run_dir.claim(experiment, task.hashes, task.class_texts)
+            run_dir.claim(experiment, task.hashes, task.class_texts, task.describe)
         self._state = TrainState(
             run_dir.checkpoints,
             task.model,

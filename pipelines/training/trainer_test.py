@@ -57,6 +57,9 @@ class Constant:
     def pictures(self, split, evaluation):
         return {}
 
+    def describe(self, folder):
+        self.calls.append("describe")
+
     def finalize_weights(self):
         self.calls.append("finalize")
 
@@ -82,7 +85,7 @@ def test_tasks_are_trained_evaluated_and_resumed(tmp_path):
     results = train(task, tmp_path, total_steps=3)
     evaluations = ["evaluate validation", "evaluate validation"]
     ends = ["finalize", "evaluate validation", "evaluate test", "artifacts"]
-    assert task.calls == ["batches from 0", *evaluations, *ends]
+    assert task.calls == ["describe", "batches from 0", *evaluations, *ends]
     # Each step moves the weight by the learning rate 0.5 towards 3.
     assert results["validation"] == results["test"] == {"error": 1.5}
     assert (results["steps"], results["best_step"], results["train_examples"]) == (3, None, 4)

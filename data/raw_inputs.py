@@ -1,0 +1,179 @@
+"""Raw inputs without labels, as (name, features) one after another, for predictions."""
+
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class.data.datasets import letor
+from rank4class.data.readers import rows, text_rows
+
+RawInput = tuple[str, dict[str, Any]]
+IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
+
+
+def read(
+    path: str,
+    specs: dict[str, tf.TensorSpec],
+    bad_rows: rows.BadRows,
+    *,
+    columns: text_rows.Columns,
+    names: Sequence[str] = (),
+) -> Iterator[RawInput]:
+    """Yields the raw inputs of a file or folder, as a model takes them.
+
+    Args:
+      path: texts as `.txt` (one per line), `.tsv`, `.csv` or `.jsonl`; an image or a folder of images;
+        vectors or arrays of images as `.npy` or `.npz` `[N, ...]`; ids as texts are; or queries as SVMlight
+        rows.
+      specs: name -> `tf.TensorSpec` of the raw features of a batch.
+      bad_rows: the policy for invalid rows, and for images that are not files.
+      columns: of texts or ids.
+      names: names of the ids 0, 1, ..., for a model of ids.
+
+    Yields:
+      The name, `path:line`, `path[index]` or the image's path, and feature -> value.
+
+    Raises:
+      FileNotFoundError: no such file or folder.
+      ValueError: an empty file, one of another format, or an invalid row.
+    """
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"{path}: no such file or folder. Check the path.")
+    if "text" in specs:
+        if "text_pair" in specs and columns.pair is None:
+            raise ValueError("text_pair_column=None: the model takes pairs of texts. Name the second column.")
+        return _texts(path, bad_rows, columns)
+    if "id" in specs:
+        return _ids(path, bad_rows, columns, names)
+    if "image_bytes" in specs:
+        return _images(path, bad_rows)
+    if "items" in specs:
+        return _queries(path, specs["items"].shape[2])
+    [(name, spec)] = specs.items()
+    return _arrays(path, name, spec)
+
+
+def features_of(value: Any, specs: dict[str, tf.TensorSpec], names: Sequence[str] = ()) -> dict[str, Any]:
+    """Returns the raw features of one input.
+
+    Args:
+      value: a text, or a pair of texts; the path of an image; the name of an id; or an array.
+      specs: name -> `tf.TensorSpec` of the raw features of a batch.
+      names: names of the ids 0, 1, ..., for a model of ids.
+
+    Raises:
+      ValueError: the model takes other inputs.
+
+    >>> features_of("good", {"text": tf.TensorSpec([None], tf.string)})
+    {'text': 'good'}
+    """
+    if "text" in specs:
+        texts = [value] if isinstance(value, str) else list(value)
+        expected = ["text", "text_pair"] if "text_pair" in specs else ["text"]
+        if len(texts) != len(expected) or not all(isinstance(text, str) for text in texts):
+            raise ValueError(f"input {value!r}: the model takes {' and '.join(expected)}. Give strings.")
+        return dict(zip(expected, texts, strict=True))
+    if "image_bytes" in specs:
+        return {"image_bytes": _bytes(value)}
+    if "id" in specs:
+        if str(value) not in names:
+            raise ValueError(f"input {value!r}: not in the training data. Remove it.")
+        return {"id": np.int32(names.index(str(value)))}
+    [(name, spec)] = specs.items()
+    array = np.asarray(value, spec.dtype.as_numpy_dtype)
+    if not spec.shape[1:].is_compatible_with(array.shape):
+        raise ValueError(f"input of shape {list(array.shape)}: the model takes {spec.shape[1:]}.")
+    return {name: array}
+
+
+def _texts(path: str, bad_rows: rows.BadRows, columns: text_rows.Columns) -> Iterator[RawInput]:
+    for example in text_rows.read(path, columns, bad_rows):
+        features = {"text": example.text}
+        yield example.where, features if columns.pair is None else {**features, "text_pair": example.pair}
+
+
+def _ids(
+    path: str, bad_rows: rows.BadRows, columns: text_rows.Columns, names: Sequence[str]
+) -> Iterator[RawInput]:
+    ids = {name: i for i, name in enumerate(names)}
+    for where, name, _, _ in text_rows.read(path, columns, bad_rows):
+        with bad_rows.row():
+            if name.strip() not in ids:
+                raise ValueError(
+                    f"{where}: {name.strip()[:80]!r} is not in the training data. Remove the row."
+                )
+            yield name.strip(), {"id": np.int32(ids[name.strip()])}
+
+
+def _images(path: str, bad_rows: rows.BadRows) -> Iterator[RawInput]:
+    if os.path.isfile(path):
+        yield path, {"image_bytes": _bytes(path)}
+        return
+    found = False
+    for folder, folders, files in os.walk(path):
+        folders.sort()
+        for file in sorted(files):
+            if file.startswith("."):
+                continue
+            image = os.path.join(folder, file)
+            with bad_rows.row():
+                if not file.lower().endswith(IMAGE_ENDINGS):
+                    raise ValueError(f"{image}: not an image ({', '.join(IMAGE_ENDINGS)}). Move it.")
+                found = True
+                yield image, {"image_bytes": _bytes(image)}
+    if not found:
+        raise ValueError(f"{path}: no image ({', '.join(IMAGE_ENDINGS)}). Add one.")
+
+
+def _bytes(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _arrays(path: str, name: str, spec: tf.TensorSpec) -> Iterator[RawInput]:
+    array = _load(path, name)
+    if array.dtype.kind not in "biuf" or not spec.shape.is_compatible_with(array.shape):
+        expected = ", ".join("N" if size is None else str(size) for size in spec.shape)
+        raise ValueError(
+            f"{path}: {array.dtype} {list(array.shape)}, expected {spec.dtype.name} [{expected}]."
+        )
+    if spec.dtype.is_integer and array.dtype != spec.dtype.as_numpy_dtype:
+        raise ValueError(f"{path}: {array.dtype}, expected {spec.dtype.name}. Convert the array.")
+    if not len(array):
+        raise ValueError(f"{path}: no row. Give an array with rows.")
+    for i, row in enumerate(array):
+        if not np.isfinite(row).all():
+            raise ValueError(f"{path}[{i}]: a number is not finite. Correct it.")
+        yield f"{path}[{i}]", {name: np.asarray(row, spec.dtype.as_numpy_dtype)}
+
+
+def _load(path: str, name: str) -> np.ndarray:
+    if not path.endswith((".npy", ".npz")):
+        raise ValueError(f"{path}: unknown format. Give an array as .npy or .npz.")
+    try:
+        file = np.load(path, mmap_mode="r", allow_pickle=False)
+        if isinstance(file, np.ndarray):
+            return file
+        with file:
+            if name not in file and len(file.files) != 1:
+                raise ValueError(f"arrays {', '.join(file.files)}. Name one of them {name!r}")
+            return file[name if name in file else file.files[0]]
+    except (ValueError, EOFError, OSError) as error:
+        raise ValueError(f"{path}: cannot be read: {error}.") from error
+
+
+def _queries(path: str, width: int) -> Iterator[RawInput]:
+    queries = letor.read_queries(path)
+    if queries.values.shape[1] > width:
+        raise ValueError(
+            f"{path}: features up to {queries.values.shape[1]}, but the model takes {width}. Give the "
+            "features of its training."
+        )
+    for origin, (first, end) in zip(queries.origins, itertools.pairwise(queries.bounds), strict=True):
+        items = np.zeros([end - first, width], np.float32)
+        items[:, : queries.values.shape[1]] = queries.values[first:end].toarray()
+        yield str(origin), {"items": items}

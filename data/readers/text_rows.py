@@ -1,0 +1,201 @@
+"""Texts, and labels if any, from the rows of files: TSV, CSV, JSON lines, or a text per line."""
+
+import functools
+import itertools
+import os
+import re
+import reprlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rank4class.data.readers import rows, strict_json
+
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+BYTE_ORDER_MARK = "\ufeff"
+# Usual names of columns: a row with one of each is a header line.
+TEXT_NAMES = (
+    "text", "texts", "sentence", "sentence1", "sentence_1", "document", "content", "body", "title",
+    "question", "query", "review", "comment", "message", "utterance", "input", "premise",
+)  # fmt: skip
+LABEL_NAMES = ("label", "labels", "label_id", "class", "category", "target", "tag", "intent", "sentiment")
+
+
+class Columns(NamedTuple):
+    """The columns to read, by name or position; None for one that is not read. See `text_file`."""
+
+    text: str
+    pair: str | None = None
+    label: str | None = None
+
+
+class Example(NamedTuple):
+    """The contents of a row; pair and label are empty without a column of them."""
+
+    where: str
+    text: str
+    pair: str
+    label: str
+
+
+def read(path: str, columns: Columns, bad_rows: rows.BadRows) -> Iterator[Example]:
+    """Yields the examples of a file, one after another.
+
+    Args:
+      path: of a file of `FORMATS`; without a label column also `.txt`, with a text per line.
+      columns: the columns to read.
+      bad_rows: the policy for invalid rows.
+
+    Raises:
+      FileNotFoundError: no file.
+      ValueError: a file of another format, or without a column; an invalid row.
+    """
+    extension = os.path.splitext(path)[1]
+    if extension == ".txt" and columns.label is None:
+        records, parse = _read_txt(path, columns, bad_rows)
+    elif extension == ".txt":
+        raise ValueError(
+            f"{path}: a .txt file has texts without labels. Give a file with a column of each, as "
+            f"{', '.join(FORMATS)}."
+        )
+    elif extension in FORMATS:
+        records, parse = FORMATS[extension](path, columns, bad_rows)
+    else:
+        expected = ", ".join([*FORMATS, ".txt"] if columns.label is None else FORMATS)
+        raise ValueError(f"{path}: unknown format. Give a file that ends in {expected}.")
+    for where, record in records:
+        example = None
+        with bad_rows.row():
+            example = _example(where, parse(where, record), columns)
+        if example is not None:
+            yield example
+
+
+def _read_tsv(path, columns, bad_rows):
+    """Returns the rows of a file as (`path:number`, record), and a function from them to dicts by column."""
+    records = ((where, line.split("\t")) for where, line in rows.lines(path, bad_rows))
+    return _table(path, records, columns)
+
+
+def _read_csv(path, columns, bad_rows):
+    return _table(path, rows.csv_records(path, bad_rows), columns)
+
+
+def _read_jsonl(path, columns, bad_rows):
+    del columns  # every object has its keys
+    return rows.lines(path, bad_rows), strict_json.parse_object
+
+
+def _read_txt(path, columns, bad_rows):
+    return rows.lines(path, bad_rows), lambda where, line: {columns.text: line}
+
+
+FORMATS = {".tsv": _read_tsv, ".csv": _read_csv, ".jsonl": _read_jsonl}
+
+
+def _table(path, records, columns):
+    """Returns the records without a header, and a function from them to dicts by column."""
+    required = [column for column in columns if column is not None]
+    where, header = next(records, (path, []))
+    names: list[str] = header
+    check_header = _check_repeated_header
+    if all(column.isdecimal() for column in required):
+        names, check_header = [str(i) for i in range(1, len(names) + 1)], _check_usual_header
+        records = itertools.chain([(where, header)], records)
+    for column in required:
+        if names.count(column) != 1:
+            count = "several columns" if column in names else "no column"
+            raise ValueError(f"{path}: {count} {_alternatives(column, names)}{_separator(header)}")
+    return records, functools.partial(_fields, names, columns, check_header)
+
+
+def _alternatives(column, names):
+    """Returns the missing column and the existing ones for a message."""
+    folded = normalize_text(column).replace(" ", "")
+    similar = [name for name in names if normalize_text(name).replace(" ", "") == folded and name != column]
+    hint = f" Did you mean {similar[0]!r}?" if similar else ""
+    return f"{column!r}.{hint} The columns are {rows.listed([repr(name[:40]) for name in names])}."
+
+
+def _separator(fields):
+    mark = next((mark for mark in ";\t," if len(fields) == 1 and mark in fields[0]), None)
+    return f" They seem to be separated by {mark!r}." if mark else ""
+
+
+def _fields(names, columns, check_header, where, fields):
+    if len(fields) != len(names):
+        raise ValueError(f"{where}: {len(fields)} columns, but {len(names)} in the first line.")
+    row = dict(zip(names, fields, strict=True))
+    check_header(where, row, columns)
+    return row
+
+
+def _check_repeated_header(where, row, columns):
+    """Raises ValueError for a row with the names of the columns, as in concatenated files."""
+    names = sorted(map(_bare, row))
+    if _bare(row[columns.label or columns.text]) not in names:  # nearly every row
+        return
+    required = filter(None, (columns.text, columns.label))
+    in_place = all(_bare(row[column]) == _bare(column) for column in required)
+    if in_place or sorted(map(_bare, row.values())) == names:
+        raise ValueError(f"{where}: the row repeats the header line. Remove it.")
+
+
+def _check_usual_header(where, row, columns):
+    """Raises ValueError for a row with usual names of columns if columns are selected by position."""
+    if columns.label is None:
+        return  # a single usual name may be a text
+    text, label = row[columns.text], row[columns.label]
+    if _bare(text) in TEXT_NAMES and _bare(label) in LABEL_NAMES:
+        text, label = text.lstrip(BYTE_ORDER_MARK), label.lstrip(BYTE_ORDER_MARK)
+        raise ValueError(
+            f"{where}: the row is a header line, but data.text_column={columns.text} is a position in a file "
+            f"without one. Set data.text_column={text!r} and data.label_column={label!r}, or remove the row."
+        )
+
+
+def _bare(cell):
+    """Returns a cell in the form in which names of columns are compared."""
+    return normalize_text(cell.strip(f'{BYTE_ORDER_MARK}"'))
+
+
+def _example(where, row, columns):
+    text = _string(where, row, columns.text)
+    pair = "" if columns.pair is None else _string(where, row, columns.pair)
+    if not text.strip():
+        raise ValueError(f"{where}: {columns.text!r} is empty.")
+    label = "" if columns.label is None else _label(where, row, columns.label)
+    return Example(where, text, pair, label)
+
+
+def _label(where, row, column):
+    if type(row.get(column)) is int:  # excludes true and false
+        return str(row[column])
+    label = _string(where, row, column).strip()
+    if not label:
+        raise ValueError(f"{where}: {column!r} is empty.")
+    if CONTROL.search(label):  # a file of classes could not name it
+        raise ValueError(f"{where}: {column} {label!r} has a control character.")
+    return label
+
+
+def _string(where, row, column):
+    if column not in row:
+        raise ValueError(f"{where}: no {_alternatives(column, list(row))}")
+    if not isinstance(row[column], str):
+        raise ValueError(f"{where}: {column} {reprlib.repr(row[column])} is not a string.")
+    try:
+        row[column].encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{where}: {column} {reprlib.repr(row[column])} is not UTF-8.") from error
+    if "\0" in row[column]:
+        raise ValueError(f"{where}: {column} has a NUL character. Remove it.")
+    return row[column]
+
+
+def normalize_text(text: str) -> str:
+    """Returns a text in the form in which texts are compared, without differences in case and white space.
+
+    >>> normalize_text(" A  Text ")
+    'a text'
+    """
+    return " ".join(text.casefold().split())

@@ -1,0 +1,106 @@
+"""A trained model as functions of raw inputs, in one `tf.Module` that predicts and is exported."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class import models
+from rank4class.pipelines.training.rank_training import TrainedModel
+
+Features = Mapping[str, tf.Tensor]
+
+
+class Answers(tf.Module):
+    """Scores, best classes and vectors of raw inputs.
+
+    Attributes:
+      specs: name -> `tf.TensorSpec` of the raw features of a batch. Images in files are their bytes,
+        `image_bytes`; `excluded` bool `[B, n]`, the classes that are not ranked, is optional.
+      class_names: names of the classes, by id.
+
+    Args:
+      trained: the model of a run.
+    """
+
+    def __init__(self, trained: TrainedModel):
+        super().__init__()
+        inputs = trained.description.inputs
+        self.specs = {
+            "image_bytes" if name == "file" else name: spec
+            for name, spec in inputs.specs.items()
+            if name != "offset"  # a predicted image is a file of its own
+        }
+        self.class_names = trained.description.class_names
+        self._names = tf.constant(self.class_names)
+        self._model, self._inputs = trained.model, inputs
+        # What an export has to hold; a dataclass is not tracked.
+        self._tracked = [part for part in (inputs.preprocess, inputs.encoder) if isinstance(part, tf.Module)]
+
+    def specs_of_batch(self, with_excluded: bool = False) -> dict[str, tf.TensorSpec]:
+        """Returns the `specs`, with `excluded` if it is given, as it always is for lists of items."""
+        if not (with_excluded or self.has_items):
+            return self.specs
+        classes = None if self.has_items else len(self.class_names)
+        return {**self.specs, "excluded": tf.TensorSpec([None, classes], tf.bool)}
+
+    @property
+    def has_items(self) -> bool:
+        """Whether each input has a list of its own items, which are ranked in place of classes."""
+        return isinstance(self._model, models.ItemModel)
+
+    def check_k(self, k: int) -> None:
+        """Raises ValueError if there are not `k` classes; lists of items are ranked whole, whatever `k`."""
+        n = len(self.class_names)
+        if not (self.has_items or 1 <= k <= n):
+            raise ValueError(f"top_k={k}: outside 1..{n}, the classes. Choose a number of that range.")
+
+    def score(self, features: Features) -> dict[str, tf.Tensor]:
+        """Returns "scores" of all classes, or of all items, float32 `[B, n]`."""
+        outputs = self._model(self._encoded(features), training=False)
+        if isinstance(outputs, dict):
+            outputs = outputs["scores"]
+        return {"scores": tf.cast(outputs, tf.float32)}
+
+    def classify(self, features: Features, k: int) -> dict[str, tf.Tensor]:
+        """Returns the `k` classes of the highest scores, the best first; of equal scores the lower id first.
+
+        Args:
+          features: raw features, see `specs`.
+          k: at most the number of classes.
+
+        Returns:
+          "classes", their names, string `[B, k]`, and "scores", float32 `[B, k]`.
+        """
+        scores, ids = self._best(features, k)
+        return {"classes": tf.gather(self._names, ids), "scores": scores}
+
+    def rank(self, features: Features) -> dict[str, tf.Tensor]:
+        """Returns the items in their order.
+
+        Returns:
+          "positions", int32 `[B, m]`, those of the items in the list, the best first, and "scores", float32
+          `[B, m]`, in this order.
+        """
+        scores, positions = self._best(features, tf.shape(features["items"])[1])
+        return {"positions": positions, "scores": scores}
+
+    def encode(self, features: Features) -> dict[str, tf.Tensor]:
+        """Returns "vectors" of the inputs, float32 `[B, d]`."""
+        return {"vectors": tf.cast(self._model.encoder(self._encoded(features), training=False), tf.float32)}
+
+    def encode_classes(self) -> dict[str, tf.Tensor]:
+        """Returns "vectors" of all classes, float32 `[n, d]`, and their names, "classes", string `[n]`."""
+        vectors = tf.cast(self._model.encode_classes(training=False), tf.float32)
+        return {"classes": self._names, "vectors": vectors}
+
+    def _best(self, features: Features, k: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        scores = self.score(features)["scores"]
+        if "excluded" in features:
+            scores = tf.where(features["excluded"], -np.inf, scores)
+        best, ids = tf.math.top_k(scores, k)
+        return best, ids
+
+    def _encoded(self, features: Features) -> dict[str, tf.Tensor]:
+        return self._inputs({name: value for name, value in features.items() if name != "excluded"})

@@ -1,0 +1,150 @@
+"""Files of predictions: TSV, JSON lines or Parquet, written whole or not at all."""
+
+import contextlib
+import csv
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from rank4class.pipelines.export.prediction import Prediction
+from rank4class.pipelines.storage import files
+
+_ROWS = 10_000  # of a row group in Parquet
+
+Write = Callable[[Prediction], object]
+
+
+_PROGRESS_ROWS = 1_000  # between two updates of the progress
+
+
+def write(path: str | os.PathLike | None, predictions: Iterable[Prediction], k: int) -> int:
+    """Writes predictions to a file, all of them or none, or prints them; returns their number.
+
+    A TSV file has the columns `input`, and `class_1`, `score_1`, `probability_1`, ... of the `k` best
+    classes; the others have `input` and the lists `classes`, `scores` and `probabilities`. Without
+    calibration there are no probabilities.
+
+    Args:
+      path: ends in .tsv, .jsonl or .parquet; on disk or in object storage. None prints TSV.
+      predictions: one after another.
+      k: number of classes per prediction.
+
+    Raises:
+      ValueError: another ending.
+      OSError: the file cannot be written.
+    """
+    if path is None:
+        with _tsv(sys.stdout, k) as write_row:
+            return sum(1 for _ in map(write_row, predictions))
+    count, show = 0, sys.stderr.isatty()
+    with files.writing(path) as file, _WRITERS[check_ending(path)](file, k) as write_row:
+        for count, prediction in enumerate(predictions, 1):
+            write_row(prediction)
+            if show and count % _PROGRESS_ROWS == 0:
+                print(f"\r{count:,} inputs", end="", file=sys.stderr)
+    if show:
+        print(f"\r{count:,} inputs", file=sys.stderr)
+    return count
+
+
+def check_ending(path: str | os.PathLike) -> str:
+    """Returns the ending of a file of predictions; raises ValueError for one of another format."""
+    ending = os.path.splitext(path)[1]
+    if ending not in _WRITERS:
+        raise ValueError(f"output={path}: unknown format. Choose a file that ends in {', '.join(_WRITERS)}.")
+    return ending
+
+
+def _header(prediction: Prediction, k: int) -> list[str]:
+    columns = ["class", "score"] if prediction.probabilities is None else ["class", "score", "probability"]
+    return ["input", *(f"{column}_{i}" for i in range(1, k + 1) for column in columns)]
+
+
+def _cells(prediction: Prediction, k: int) -> list[str]:
+    values = [prediction.classes, [f"{score:.6g}" for score in prediction.scores]]
+    if prediction.probabilities is not None:
+        values.append([f"{probability:.6g}" for probability in prediction.probabilities])
+    cells = [cell for group in zip(*values, strict=True) for cell in group]
+    missing = k * len(values) - len(cells)  # where few classes are left to rank
+    return [prediction.name, *cells, *[""] * missing]
+
+
+def _record(prediction: Prediction) -> dict[str, Any]:
+    record = {"input": prediction.name, "classes": prediction.classes, "scores": prediction.scores.tolist()}
+    if prediction.probabilities is not None:
+        record["probabilities"] = prediction.probabilities.tolist()
+    return record
+
+
+@contextlib.contextmanager
+def _tsv(file: Any, k: int) -> Iterator[Write]:
+    writer = csv.writer(file, delimiter="\t", lineterminator="\n")
+    rows = 0
+
+    def write(prediction: Prediction) -> None:
+        nonlocal rows
+        if not rows:
+            writer.writerow(_header(prediction, k))
+        rows += 1
+        writer.writerow(_cells(prediction, k))
+
+    yield write
+
+
+@contextlib.contextmanager
+def _jsonl(file: Any, k: int) -> Iterator[Write]:
+    del k
+    yield lambda prediction: file.write(json.dumps(_record(prediction), ensure_ascii=False) + "\n")
+
+
+class _Sink(io.RawIOBase):
+    """TensorFlow's file with all that PyArrow expects of one."""
+
+    def __init__(self, file: Any):
+        self._file, self._written = file, 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._written
+
+    def write(self, content: Any) -> int:
+        self._file.write(bytes(content))
+        self._written += len(content)
+        return len(content)
+
+
+@contextlib.contextmanager
+def _parquet(file: Any, k: int) -> Iterator[Write]:
+    del k
+    import pyarrow
+    import pyarrow.parquet
+
+    records: list[dict[str, Any]] = []
+    writer = None
+
+    def flush() -> None:
+        nonlocal writer
+        table = pyarrow.Table.from_pylist(records)
+        writer = writer or pyarrow.parquet.ParquetWriter(sink, table.schema)
+        writer.write_table(table)
+        records.clear()
+
+    def write(prediction: Prediction) -> None:
+        records.append(_record(prediction))
+        if len(records) == _ROWS:
+            flush()
+
+    sink = _Sink(file)
+    yield write
+    if records:
+        flush()
+    if writer is not None:
+        writer.close()
+
+
+_WRITERS = {".tsv": _tsv, ".jsonl": _jsonl, ".parquet": _parquet}

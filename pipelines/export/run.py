@@ -1,0 +1,261 @@
+"""A trained run, to predict, evaluate and export with."""
+
+import functools
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import tensorflow as tf
+
+from rank4class.data import raw_inputs
+from rank4class.data.raw_inputs import RawInput
+from rank4class.data.readers.rows import BadRows
+from rank4class.data.readers.text_rows import Columns
+from rank4class.pipelines import config
+from rank4class.pipelines.evaluation import comparison
+from rank4class.pipelines.export import prediction_files, saved_model
+from rank4class.pipelines.export.answers import Answers
+from rank4class.pipelines.export.prediction import Prediction, Predictor, stack
+from rank4class.pipelines.task import description
+from rank4class.pipelines.training import rank_training
+
+
+class Run:
+    """The model of a finished or interrupted run.
+
+    It is restored from the run's folder alone, without the data and the encoder checkpoint of its training.
+
+    Attributes:
+      workdir: the run's folder.
+      experiment: the `config.Experiment` of the run.
+      class_names: names of the classes, by id.
+      step: training steps of the model's checkpoint.
+
+    Args:
+      workdir: the run's folder, on disk or in object storage.
+      checkpoint: "best" by the monitored metric, or "last".
+
+    Raises:
+      FileNotFoundError: the folder holds no run, or the run has no such checkpoint.
+      ValueError: a file of the run is damaged.
+    """
+
+    def __init__(self, workdir: str | os.PathLike, checkpoint: str = "best"):
+        self._trained = rank_training.restore(workdir, checkpoint)
+        self.workdir = self._trained.run_dir.path
+        self.experiment: config.Experiment = self._trained.experiment
+        self.class_names, self.step = self._trained.description.class_names, self._trained.step
+        self._answers = Answers(self._trained)
+
+    def __repr__(self) -> str:
+        return f"Run({self.workdir!r}, {len(self.class_names)} classes, step {self.step})"
+
+    @property
+    def results(self) -> dict[str, Any] | None:
+        """The content of `results.json`; None before the run is finished."""
+        return self._trained.run_dir.results()
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """A row for each evaluation: step, training loss, learning rate and validation metrics."""
+        return pd.DataFrame(self._trained.run_dir.history())
+
+    def predict(self, inputs: Iterable[Any], k: int = 5) -> pd.DataFrame:
+        """Predicts the best classes of some inputs.
+
+        Args:
+          inputs: texts, or pairs of texts; paths of images; names of ids; or an array of vectors or images
+            `[N, ...]`, or of the items of each list.
+          k: number of classes per input, at most all; the default is that or all.
+
+        Returns:
+          A frame with a row for each input and class, the best first: "input", the input's index, "rank",
+          "class", "score", and "probability" if the model is calibrated.
+
+        Raises:
+          ValueError: an input that the model does not take.
+        """
+        rows = BadRows("fail")
+        k = min(k, len(self.class_names))
+        predictions = self._predictor(k)(self._raw(inputs), self.experiment.evaluation_batch_size, rows)
+        return pd.DataFrame(_rows(predictions))
+
+    def predict_file(
+        self,
+        path: str | os.PathLike,
+        output: str | os.PathLike | None = None,
+        *,
+        k: int = 5,
+        exclude_known: bool = False,
+        text_column: str | None = None,
+        text_pair_column: str | None = None,
+        on_invalid_row: str = "fail",
+        batch_size: int | None = None,
+    ) -> tuple[int, list[str]]:
+        """Predicts the inputs of a file or folder, in constant memory.
+
+        Args:
+          path: see `raw_inputs.read`.
+          output: see `prediction_files.writing`; None prints TSV.
+          k: number of classes per input.
+          exclude_known: whether to leave out the items that a user is known to have.
+          text_column, text_pair_column: of the texts or ids; None are those of the training.
+          on_invalid_row: "fail" stops at an input that cannot be used, "skip" skips it.
+          batch_size: inputs per call of the model; None is `evaluation_batch_size` of the run.
+
+        Returns:
+          The number of predictions, and a message for each skipped input.
+
+        Raises:
+          FileNotFoundError, ValueError: see `raw_inputs.read`, `Predictor` and `prediction_files.writing`.
+          OSError: the output cannot be written.
+        """
+        bad_rows = BadRows(on_invalid_row, "on_invalid_row")
+        data_config = self.experiment.data
+        columns = Columns(
+            text_column or getattr(data_config, "text_column", "text"),
+            text_pair_column or getattr(data_config, "text_pair_column", None),
+        )
+        predictor = self._predictor(k, exclude_known)
+        names = self._trained.description.instance_names
+        inputs = raw_inputs.read(os.fspath(path), self._answers.specs, bad_rows, columns=columns, names=names)
+        predictions = predictor(inputs, batch_size or self.experiment.evaluation_batch_size, bad_rows)
+        return prediction_files.write(output, predictions, k), bad_rows.messages
+
+    def scores(self, inputs: Iterable[Any]) -> np.ndarray:
+        """Returns the scores of all classes for some inputs, float32 `[N, n]`; see `predict`."""
+        raw = self._raw(inputs)
+        batches = iter(lambda: list(itertools.islice(raw, self.experiment.evaluation_batch_size)), [])
+        return np.concatenate([self._score(stack([each for _, each in batch])) for batch in batches])
+
+    def evaluate(self, split: str = "test", data: config.Data | None = None) -> dict[str, Any]:
+        """Evaluates the model.
+
+        Args:
+          split: "train", "validation" or "test".
+          data: the data; None are those of the training.
+
+        Returns:
+          The metrics with their intervals, as in `results.json`.
+
+        Raises:
+          FileNotFoundError, ValueError: the data cannot be loaded, or have changed since the training.
+        """
+        return self._trained.evaluate(split, data).summarize()
+
+    def evaluate_examples(self, split: str = "test") -> pd.DataFrame:
+        """Returns the metrics of each example of a split, a row per example; fractions are in 0..1."""
+        result = self._trained.evaluate(split)
+        return pd.DataFrame(result.values, columns=list(result.names))
+
+    @property
+    def data_hashes(self) -> dict[str, str]:
+        """Hashes of the classes and of the examples of each split."""
+        return self._trained.run_dir.data_hashes()
+
+    def export(self, folder: str | os.PathLike, k: int = 5) -> None:
+        """Exports the model as a SavedModel; see `saved_model.save`.
+
+        Args:
+          folder: must not exist.
+          k: number of classes per input, at most all; the default is that or all.
+        """
+        saved_model.save(self._answers, folder, min(k, len(self.class_names)))
+
+    @functools.cached_property
+    def _score(self) -> Callable[[Any], np.ndarray]:
+        score = tf.function(
+            self._answers.score, input_signature=[self._answers.specs_of_batch()], autograph=False
+        )
+        return lambda features: score(features)["scores"].numpy()
+
+    @functools.lru_cache(maxsize=8)  # noqa: B019, a run has few of them
+    def _predictor(self, k: int, exclude_known: bool = False) -> Predictor:
+        known = description.read_known(self._trained.run_dir.model) if exclude_known else None
+        return Predictor(self._answers, k, known)
+
+    def _raw(self, inputs: Iterable[Any]) -> Iterator[RawInput]:
+        """Yields inputs with their index as the name."""
+        if isinstance(inputs, str | bytes):
+            raise ValueError(f"inputs={inputs[:80]!r}: a single text. Give a list of inputs.")
+        names = self._trained.description.instance_names
+        for i, value in enumerate(inputs):
+            yield str(i), raw_inputs.features_of(value, self._answers.specs, names)
+
+
+def _rows(predictions: Iterable[Prediction]) -> Iterator[dict[str, Any]]:
+    for prediction in predictions:
+        for i, (name, score) in enumerate(zip(prediction.classes, prediction.scores, strict=True)):
+            row = {"input": int(prediction.name), "rank": i + 1, "class": name, "score": score}
+            if prediction.probabilities is not None:
+                row["probability"] = prediction.probabilities[i]
+            yield row
+
+
+def train(
+    experiment: config.Experiment,
+    workdir: str | os.PathLike,
+    *,
+    strategy: tf.distribute.Strategy | None = None,
+    progress: bool = True,
+) -> Run:
+    """Trains an experiment, or resumes an interrupted run of it; returns the finished run.
+
+    Args:
+      experiment, strategy, progress: see `rank_training.train`, which also states the errors.
+      workdir: the run's folder.
+    """
+    rank_training.train(experiment, workdir, strategy=strategy, progress=progress)
+    return Run(workdir)
+
+
+def load(workdir: str | os.PathLike, checkpoint: str = "best") -> Run:
+    """Loads a run to predict, evaluate and export with; see `Run`."""
+    return Run(workdir, checkpoint)
+
+
+def compare(runs: Sequence[Run], split: str = "test") -> pd.DataFrame:
+    """Compares runs with the first of them, example by example.
+
+    Args:
+      runs: at least two, which rank the same classes of the same examples.
+      split: to evaluate on.
+
+    Returns:
+      A frame with a row for each other run and metric of both: "run", its index; "metric"; "first" and
+      "second", the means; "difference", second minus first, with its 95% interval "low" to "high"; "p_value".
+
+    Raises:
+      ValueError: a single run, or runs of different examples.
+    """
+    if len(runs) < 2:
+        raise ValueError(f"runs={list(runs)}: fewer than two runs. Give two or more.")
+    first, *others = runs
+    first_values = first.evaluate_examples(split)
+    rows = []
+    for i, other in enumerate(others, 1):
+        for name in ("classes", split):
+            if other.data_hashes[name] != first.data_hashes[name]:
+                raise ValueError(
+                    f"runs: {other} and {first} differ in {name}. Compare runs of the same data."
+                )
+        values = other.evaluate_examples(split)
+        for metric in first_values.columns.intersection(values.columns, sort=False):
+            result = comparison.compare(metric, first_values[metric].to_numpy(), values[metric].to_numpy())
+            low, high = result.interval
+            rows.append(
+                {
+                    "run": i,
+                    "metric": metric,
+                    "first": result.first,
+                    "second": result.second,
+                    "difference": result.difference,
+                    "low": low,
+                    "high": high,
+                    "p_value": result.p_value,
+                }
+            )
+    return pd.DataFrame(rows)

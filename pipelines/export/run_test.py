@@ -1,0 +1,184 @@
+"""Runs predict, evaluate and export without the data and the encoder checkpoint of their training."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+
+import rank4class
+from rank4class import data
+from rank4class.pipelines import config
+from rank4class.pipelines.configs import digits_mlp
+from rank4class.pipelines.export.run import Run
+
+# A program without rank4class: loads a SavedModel and prints the answers of a signature to some inputs.
+LOAD = """
+import json, sys
+sys.modules["rank4class"] = None
+import numpy as np, tensorflow as tf, tensorflow_text
+model = tf.saved_model.load(sys.argv[1])
+inputs = {name: tf.constant(value) for name, value in json.loads(sys.argv[3]).items()}
+answers = model.signatures[sys.argv[2]](**inputs)
+decoded = {name: np.vectorize(lambda x: x.decode() if isinstance(x, bytes) else x)(value.numpy()).tolist()
+           for name, value in answers.items()}
+print(json.dumps(decoded))
+"""
+
+
+def answers_of_another_process(folder, signature, **inputs):
+    command = [sys.executable, "-c", LOAD, str(folder), signature, json.dumps(inputs)]
+    finished = subprocess.run(command, capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
+    return json.loads(finished.stdout.splitlines()[-1])
+
+
+def trained(folder, experiment):
+    config.check(experiment)
+    return rank4class.train(experiment, folder / "run", progress=False)
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    changes = {"epochs": 2.0, "encoder.hidden": (16,)}
+    return trained(tmp_path_factory.mktemp("digits"), config.override(digits_mlp.get_config(), changes))
+
+
+@pytest.fixture(scope="module")
+def test_images():
+    return data.get("digits").splits["test"].features["image"]
+
+
+def test_predictions_have_the_metrics_of_the_results(digits, test_images):
+    labels = data.get("digits").splits["test"].labels
+    best = digits.predict(test_images, k=5)
+    names = best["class"].to_numpy().reshape(-1, 5)
+    assert (best["rank"].to_numpy().reshape(-1, 5) == [1, 2, 3, 4, 5]).all()
+    right = names == np.array(digits.class_names)[labels][:, None]
+    assert 100 * (1 - right[:, 0].mean()) == pytest.approx(digits.results["test"]["top1_error"])
+    assert 100 * (1 - right.any(axis=1).mean()) == pytest.approx(digits.results["test"]["top5_error"])
+    scores = digits.scores(test_images)
+    np.testing.assert_array_equal(best["score"].to_numpy().reshape(-1, 5), -np.sort(-scores)[:, :5])
+    assert digits.evaluate("test") == {**digits.results["test"]}
+    assert list(digits.history["step"]) == [17, 34]
+    assert repr(digits).endswith("10 classes, step 34)")
+
+
+def test_of_equal_scores_the_lower_id_comes_first(digits):
+    run = Run(digits.workdir)
+    weights = [np.zeros_like(weight) for weight in run._trained.model.get_weights()]
+    run._trained.model.set_weights(weights)
+    assert run.predict(np.zeros([1, 8, 8, 1]), k=10)["class"].tolist() == list(digits.class_names)
+
+
+@pytest.mark.parametrize("ending", ["tsv", "jsonl", "parquet"])
+def test_files_of_predictions(digits, test_images, tmp_path, ending):
+    np.save(tmp_path / "images.npy", test_images[:5])
+    output = tmp_path / f"predictions.{ending}"
+    assert digits.predict_file(tmp_path / "images.npy", output, k=3, batch_size=2) == (5, [])
+    expected = digits.predict(test_images[:5], k=3)
+    names = [f"{tmp_path}/images.npy[{i}]" for i in range(5)]
+    if ending == "tsv":
+        frame = pd.read_csv(output, sep="\t", dtype=str)
+        assert list(frame.columns[:5]) == ["input", "class_1", "score_1", "class_2", "score_2"]
+        classes, scores = frame.filter(like="class").to_numpy(), frame.filter(like="score").astype(float)
+    else:
+        frame = pd.read_json(output, lines=True) if ending == "jsonl" else pd.read_parquet(output)
+        classes, scores = np.stack(frame["classes"]), np.stack(frame["scores"])
+    assert frame["input"].tolist() == names
+    assert classes.ravel().tolist() == expected["class"].tolist()
+    np.testing.assert_allclose(np.asarray(scores).ravel(), expected["score"], rtol=1e-5)
+    assert os.listdir(tmp_path) == ["images.npy", output.name] or len(os.listdir(tmp_path)) == 2
+
+
+def test_a_failed_prediction_leaves_no_file(digits, test_images, tmp_path):
+    images = test_images[:5].copy()
+    images[3, 0, 0, 0] = np.nan
+    np.save(tmp_path / "images.npy", images)
+    with pytest.raises(ValueError, match=r"images\.npy\[3\]: a number is not finite\. Correct it\."):
+        digits.predict_file(tmp_path / "images.npy", tmp_path / "predictions.tsv", batch_size=2)
+    assert os.listdir(tmp_path) == ["images.npy"]
+
+
+def test_invalid_arrays(digits, tmp_path):
+    for name, array, message in (
+        (
+            "flat.npy",
+            np.zeros([3, 64], np.float32),
+            r"flat\.npy: float32 \[3, 64\], expected float32 \[N, 8, 8, 1",
+        ),
+        ("text.npy", np.array(["a"]), r"text\.npy: <U1 \[1\], expected float32"),
+        ("empty.npy", np.zeros([0, 8, 8, 1], np.float32), r"empty\.npy: no row\. Give an array with rows\."),
+        (
+            "object.npy",
+            np.array([None]),
+            r"object\.npy: cannot be read: Array can't be memory-mapped: Python",
+        ),
+    ):
+        np.save(tmp_path / name, array, allow_pickle=True)
+        with pytest.raises(ValueError, match=message):
+            digits.predict_file(tmp_path / name)
+    (tmp_path / "cut.npy").write_bytes((tmp_path / "flat.npy").read_bytes()[:100])
+    for name, message in (
+        ("cut.npy", r"cut\.npy: cannot be read: "),
+        ("run.txt", r"run\.txt: unknown format\. Give an array as \.npy or \.npz\."),
+    ):
+        (tmp_path / "run.txt").write_text("x")
+        with pytest.raises(ValueError, match=message):
+            digits.predict_file(tmp_path / name)
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.npy: no such file or folder\. Check the path\."):
+        digits.predict_file(tmp_path / "nowhere.npy")
+    with pytest.raises(ValueError, match=r"output=p\.csv: unknown format\. Choose a file that ends in \.tsv"):
+        digits.predict_file(tmp_path / "flat.npy", "p.csv")
+    with pytest.raises(ValueError, match=r"top_k=11: outside 1\.\.10, the classes\."):
+        digits.predict_file(tmp_path / "flat.npy", k=11)
+    with pytest.raises(ValueError, match=r"input of shape \[64\]: the model takes \(8, 8, 1\)\."):
+        digits.predict(np.zeros([2, 64]))
+
+
+def test_folders_without_a_finished_run(digits, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"is not a run's folder: it has no config\.json"):
+        rank4class.load(tmp_path)
+    copy = shutil.copytree(digits.workdir, tmp_path / "copy")
+    shutil.rmtree(copy / "checkpoints")
+    os.remove(copy / "results.json")
+    with pytest.raises(FileNotFoundError, match="has no checkpoint yet: train it first"):
+        rank4class.load(copy)
+    shutil.rmtree(copy / "model")
+    with pytest.raises(FileNotFoundError, match=r"model/classes\.json: no such file\. Train again with"):
+        rank4class.load(copy)
+
+
+def test_compare(digits, tmp_path):
+    last = rank4class.load(digits.workdir, "last")
+    frame = rank4class.compare([digits, last])
+    assert frame["metric"].tolist() == ["top1_error", "top5_error", "ndcg@5"]
+    assert frame["first"][0] == pytest.approx(digits.results["test"]["top1_error"])
+    assert (frame["difference"] == frame["second"] - frame["first"]).all()
+    with pytest.raises(ValueError, match="fewer than two runs"):
+        rank4class.compare([digits])
+
+
+@pytest.mark.nightly
+def test_saved_model_without_rank4class(digits, test_images, tmp_path):
+    folder, images = tmp_path / "model" / "1", test_images[:4]
+    digits.export(folder, k=3)
+    answers = answers_of_another_process(folder, "serving_default", image=images.tolist())
+    expected = digits.predict(images, k=3)
+    assert np.ravel(answers["classes"]).tolist() == expected["class"].tolist()
+    np.testing.assert_allclose(np.ravel(answers["scores"]), expected["score"], rtol=1e-5)
+    assert (folder / "assets" / "classes.txt").read_text().split() == list(digits.class_names)
+    model = tf.saved_model.load(str(folder))
+    assert set(model.signatures) == {"classify", "score", "encode", "encode_classes", "serving_default"}
+    h = model.signatures["encode"](image=images)["vectors"]
+    c = model.signatures["encode_classes"]()["vectors"]
+    bias = digits._trained.model.interaction.get_weights()[0]
+    np.testing.assert_allclose(h @ tf.transpose(c) + bias, digits.scores(images), rtol=1e-4, atol=1e-5)
+    with pytest.raises(FileExistsError, match=r"output=.*/1: exists already\. Choose another folder"):
+        digits.export(folder)
+    assert os.listdir(tmp_path / "model") == ["1"]

@@ -1,0 +1,69 @@
+"""Export of a run's model as a SavedModel that takes raw inputs."""
+
+import os
+import tempfile
+from typing import Any
+
+import tensorflow as tf
+
+from rank4class.pipelines.export.answers import Answers
+from rank4class.pipelines.storage import files
+
+
+def save(answers: Answers, folder: str | os.PathLike, k: int) -> None:
+    """Writes a SavedModel for `tf.saved_model.load`, TensorFlow Serving and `saved_model_cli`.
+
+    Its signatures take the raw features as named inputs, such as `text` `[B]`:
+
+    - `classify`, the default: `classes`, `scores` and `probabilities` of the `k` best classes, `[B, k]`; or
+      `rank` for lists of items: their `positions` and `scores`, the best first.
+    - `score`: the `scores` of all classes, `[B, n]`.
+    - `encode`: the `vectors` of the inputs, `[B, d]`; `encode_classes`, without inputs, those of the classes.
+
+    A program that loads a model of texts has to import `tensorflow_text`. The names of the classes are the
+    asset `classes.txt`.
+
+    Args:
+      answers: the model.
+      folder: where the SavedModel appears, whole or not at all; on disk or in object storage.
+      k: number of classes of `classify`, at most all.
+
+    Raises:
+      ValueError: `k` is out of range.
+      FileExistsError: the folder exists.
+      OSError: the folder cannot be written.
+    """
+    folder = os.fspath(folder).rstrip("/")
+    if files.exists(folder):
+        raise FileExistsError(f"output={folder}: exists already. Choose another folder, or remove it.")
+    answers.check_k(k)
+    specs = {
+        name: tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in answers.specs_of_batch().items()
+    }
+
+    def signature(function: Any) -> Any:
+        return tf.function(function, autograph=False).get_concrete_function(**specs)
+
+    signatures = {"score": signature(lambda **features: answers.score(features))}
+    if answers.has_items:
+        best = "rank"
+        signatures[best] = signature(lambda **features: answers.rank(features))
+    else:
+        best = "classify"
+        signatures[best] = signature(lambda **features: answers.classify(features, k))
+        signatures["encode"] = signature(lambda **features: answers.encode(features))
+        encode_classes = tf.function(answers.encode_classes, autograph=False, input_signature=[])
+        signatures["encode_classes"] = encode_classes.get_concrete_function()
+    signatures["serving_default"] = signatures[best]
+    with tempfile.TemporaryDirectory() as temporary:
+        path = os.path.join(temporary, "classes.txt")
+        files.write(path, "".join(f"{files.printable(name)}\n" for name in answers.class_names))
+        answers.class_names_file = tf.saved_model.Asset(path)
+        partial = f"{folder}.partial-{os.getpid()}"
+        with files.errors_of(folder):
+            try:
+                tf.saved_model.save(answers, partial, signatures)
+                tf.io.gfile.rename(partial, folder)
+            except BaseException:
+                files.remove([partial])
+                raise

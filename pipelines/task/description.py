@@ -1,0 +1,141 @@
+"""The description of a trained model, from which it is built without the data of its training.
+
+classes.json  names of the classes, and ids of those that training ranked if some were held out
+model.json    structure of the model, and the features that it takes
+instances.json, known.npz  of instances known by their ids: their names, and their classes in the data
+and the files of `inputs`
+"""
+
+import dataclasses
+import io
+import os
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+import tensorflow as tf
+
+from rank4class.data.readers import strict_json
+from rank4class.pipelines import config
+from rank4class.pipelines.storage import files
+from rank4class.pipelines.task import inputs
+from rank4class.pipelines.task.task import Task
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """A model without its weights.
+
+    Attributes:
+      class_names: names of the classes, by id.
+      seen: ids of the classes of training and validation; None for all.
+      inputs: how raw examples become the model's features.
+      instance_names: names of the instances that are known by their ids, by id; empty for other inputs.
+    """
+
+    class_names: tuple[str, ...]
+    seen: np.ndarray | None
+    inputs: inputs.Inputs
+    instance_names: tuple[str, ...]
+    _structure: dict[str, Any]
+    _features: dict[str, tf.TensorSpec]
+
+    def num_scored(self, split: str) -> int:
+        """Returns the number of classes that the model scores for a split."""
+        return len(self.class_names if self.seen is None or split == "test" else self.seen)
+
+    def build_model(self, experiment: config.Experiment) -> tf.keras.Model:
+        """Returns a new model of a run's experiment, with its variables."""
+        del experiment  # the structure states all of it
+        model = tf.keras.layers.deserialize(self._structure)
+        model(inputs.zeros(self._features))
+        return model
+
+
+def write(folder: str, task: Task, model: tf.keras.Model) -> None:
+    """Writes the description of a model to a folder, which is created.
+
+    Args:
+      folder: on disk or in object storage.
+      task: of the model.
+      model: with its variables created.
+
+    Raises:
+      OSError: a file cannot be written.
+    """
+    files.make_folder(folder)
+    specs = dict(task.evaluation_batches("train", 1).element_spec[0])
+    specs.pop("excluded", None)
+    seen = None if task.seen is None else task.seen.tolist()
+    contents = {
+        "classes.json": files.to_json({"names": task.class_names, "seen": seen}),
+        "model.json": files.to_json(
+            {"structure": tf.keras.layers.serialize(model), "features": inputs.specs_to_json(specs)}
+        ),
+        "inputs.json": task.inputs.to_json(),
+    }
+    for name, content in contents.items():
+        files.write(os.path.join(folder, name), content)
+    if "id" in task.inputs.specs:
+        _write_instances(folder, task)
+    if task.encoder_files is not None:
+        for ending in ("json", "safetensors"):
+            files.link(f"{task.encoder_files}.{ending}", os.path.join(folder, f"encoder.{ending}"))
+
+
+def _write_instances(folder: str, task: Task) -> None:
+    """Writes the names of the instances, and their classes in all splits."""
+    num_ids = 1 + max(int(split.features["id"].max()) for split in task.splits.values())
+    names = [str(i) for i in range(num_ids)]
+    known = scipy.sparse.csr_array((num_ids, len(task.class_names)), dtype=bool)
+    for split in task.splits.values():
+        ids = split.features["id"]
+        if split.origins is not None:
+            for i, origin in zip(ids, split.origins, strict=True):
+                names[i] = str(origin).removeprefix("user ")
+        place = scipy.sparse.csr_array(
+            (np.ones(len(ids), bool), (ids, np.arange(len(ids)))), shape=(num_ids, len(ids))
+        )
+        known = known + place @ split.label_matrix.astype(bool)
+    files.write(os.path.join(folder, "instances.json"), files.to_json({"names": names}))
+    content = io.BytesIO()
+    scipy.sparse.save_npz(content, known.tocsr(), compressed=False)
+    files.write(os.path.join(folder, "known.npz"), content.getvalue())
+
+
+def read_known(folder: str) -> scipy.sparse.csr_array:
+    """Returns the classes of each instance in the data of the training, bool `[num_ids, n]`.
+
+    Raises:
+      ValueError: the instances are not known by ids.
+    """
+    path = os.path.join(folder, "known.npz")
+    if not files.exists(path):
+        raise ValueError("exclude_known=True: the inputs are no users of the training data. Set it to False.")
+    return scipy.sparse.csr_array(scipy.sparse.load_npz(io.BytesIO(files.read_bytes(path))))
+
+
+def read(folder: str) -> Description:
+    """Returns the description in a folder.
+
+    Raises:
+      FileNotFoundError: the folder has none.
+      ValueError: a file is damaged.
+    """
+    contents = []
+    for name in ("classes.json", "model.json"):
+        path = os.path.join(folder, name)
+        if not files.exists(path):
+            raise FileNotFoundError(f"{path}: no such file. Train again with this version of rank4class.")
+        contents.append(strict_json.parse_object(path, files.read_text(path)))
+    classes, model = contents
+    path = os.path.join(folder, "instances.json")
+    instances = strict_json.parse_object(path, files.read_text(path)) if files.exists(path) else {"names": []}
+    return Description(
+        tuple(classes["names"]),
+        None if classes["seen"] is None else np.array(classes["seen"]),
+        inputs.read(folder),
+        tuple(instances["names"]),
+        model["structure"],
+        inputs.specs_from_json(model["features"]),
+    )

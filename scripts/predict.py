@@ -1,0 +1,66 @@
+r"""Predicts the classes of new inputs with the model of a run.
+
+    python -m rank4class.scripts.predict --workdir=runs/mine --input=comments.txt --output=predictions.tsv
+
+Inputs are texts (.txt, .tsv, .csv, .jsonl), an image or a folder of images, arrays (.npy, .npz), users by
+name, or queries with documents, as the model takes them. Without --output the predictions are printed as TSV.
+"""
+
+import sys
+import time
+
+from absl import flags
+
+from rank4class.pipelines import config
+from rank4class.scripts import cli
+
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
+_INPUT = flags.DEFINE_string("input", None, "File or folder of the inputs.", required=True)
+_OUTPUT = flags.DEFINE_string("output", None, "File for the predictions: .tsv, .jsonl or .parquet.")
+_TOP_K = flags.DEFINE_integer("top_k", 5, "Number of classes per input, the best first.", lower_bound=1)
+_CHECKPOINT = flags.DEFINE_enum(
+    "checkpoint", "best", config.CHECKPOINTS, "Checkpoint with the best monitored metric, or the last one."
+)
+_TEXT_COLUMN = flags.DEFINE_string(
+    "text_column", None, "Column of the text or user; None: that of the training."
+)
+_TEXT_PAIR_COLUMN = flags.DEFINE_string(
+    "text_pair_column", None, "Column of the second text; None: that of the training."
+)
+_EXCLUDE_KNOWN = flags.DEFINE_bool("exclude_known", False, "Leave out the items that a user has in the data.")
+_ON_INVALID_ROW = flags.DEFINE_enum(
+    "on_invalid_row", "fail", ["fail", "skip"], "Stop at an input that cannot be used, or skip it."
+)
+_BATCH_SIZE = flags.DEFINE_integer(
+    "batch_size", None, "Inputs per call of the model; None: evaluation_batch_size of the run.", lower_bound=1
+)
+
+
+def main() -> None:
+    from rank4class.pipelines.export import prediction_files
+    from rank4class.pipelines.export.run import Run
+
+    if _OUTPUT.value:
+        prediction_files.check_ending(_OUTPUT.value)  # before the model is restored
+    run = Run(_WORKDIR.value, _CHECKPOINT.value)
+    start = time.monotonic()
+    count, skipped = run.predict_file(
+        _INPUT.value,
+        _OUTPUT.value,
+        k=_TOP_K.value,
+        exclude_known=_EXCLUDE_KNOWN.value,
+        text_column=_TEXT_COLUMN.value,
+        text_pair_column=_TEXT_PAIR_COLUMN.value,
+        on_invalid_row=_ON_INVALID_ROW.value,
+        batch_size=_BATCH_SIZE.value,
+    )
+    seconds = time.monotonic() - start
+    print(f"{count:,} inputs in {seconds:.1f} s, {count / seconds:,.0f} a second", file=sys.stderr)
+    if skipped:
+        print(f"{len(skipped):,} skipped, the first: {skipped[0]}", file=sys.stderr)
+    if _OUTPUT.value:
+        print(f"Predictions: {_OUTPUT.value}")
+
+
+if __name__ == "__main__":
+    cli.run(main)
