@@ -5,7 +5,7 @@ The instance is the query, the classes are the items to rank. The packages are `
 
     run = rank4class.train(experiment, "runs/mine")  # or rank4class.load("runs/mine")
     run.predict(["a text", "another"], k=3)
-    run.evaluate("test")
+    run.evaluate("labelled.tsv")
     run.export("models/mine/1")
 
 README.md introduces all of them.

@@ -6,10 +6,13 @@ from typing import Any
 
 from absl import logging
 
-from rank4class.data.dataset import Dataset
+from rank4class.data.dataset import Dataset, Split
+from rank4class.data.readers.rows import BadRows
 from rank4class.registry import Registry
 
 DATASETS = Registry("dataset")
+# Functions that read one labelled file or folder as a split, by the name of the dataset of its layout.
+LABELLED = Registry("dataset of labelled files")
 
 
 def get(name: str, **options: Any) -> Dataset:
@@ -27,10 +30,32 @@ def get(name: str, **options: Any) -> Dataset:
     >>> len(data.get("digits").class_names)
     10
     """
-    options = {key: os.fspath(v) if isinstance(v, os.PathLike) else v for key, v in options.items()}
-    dataset = DATASETS.build(name, **options)
+    dataset = DATASETS.build(name, **_as_strings(options))
     warn_of_skipped(dataset.skipped)
     return dataset
+
+
+def get_labelled(name: str, class_names: Sequence[str], **options: Any) -> Split:
+    """Returns all examples of a labelled file or folder, and logs those that it skipped.
+
+    Args:
+      name: one of `LABELLED`.
+      class_names: the names of all classes, by id.
+      **options: of the dataset of this name, `path` among them; those that concern splits are ignored.
+
+    Raises:
+      FileNotFoundError, ValueError: see the function; an example of another class is an invalid row.
+    """
+    known = LABELLED.option_names(name)
+    bad_rows = BadRows(options.pop("on_invalid_row", "fail"))
+    options = {key: value for key, value in _as_strings(options).items() if key in known}
+    split = LABELLED.build(name, class_names=class_names, bad_rows=bad_rows, **options)
+    warn_of_skipped(bad_rows.messages)
+    return split
+
+
+def _as_strings(options: dict[str, Any]) -> dict[str, Any]:
+    return {key: os.fspath(v) if isinstance(v, os.PathLike) else v for key, v in options.items()}
 
 
 def warn_of_skipped(messages: Sequence[str]) -> None:

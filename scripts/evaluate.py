@@ -25,6 +25,15 @@ _CHECKPOINT = flags.DEFINE_enum(
 )
 _CLASSES = flags.DEFINE_bool("classes", False, "Print the metrics of each class, or of the worst ones.")
 _OUTPUT = flags.DEFINE_string("output", None, "Folder for evaluation.json, classes.tsv and predictions.npz.")
+_DATA_PATH = flags.DEFINE_string(
+    "data.path", None, "Labelled file or folder to evaluate in place of a split; None: the run's own data."
+)
+_ON_INVALID_ROW = flags.DEFINE_enum(
+    "data.on_invalid_row",
+    "fail",
+    ["fail", "skip"],
+    "Stop at a row of --data.path that cannot be used, or skip it.",
+)
 _KEEP_SCORES = flags.DEFINE_bool("keep_scores", True, "Write the scores of all classes to predictions.npz.")
 
 
@@ -40,7 +49,8 @@ def main() -> None:
     if output and is_chief:
         predictions.prepare(output)  # before the evaluation, which may take long
     trained = rank_training.restore(_WORKDIR.value, _CHECKPOINT.value, strategy)
-    experiment, loaded = trained.experiment, trained.load_task()
+    experiment, path = trained.experiment, _DATA_PATH.value
+    loaded = trained.load_labelled(path, _ON_INVALID_ROW.value) if path else trained.load_task()
     examples, class_names = loaded.splits[split], loaded.scored_class_names(split)
     keep_scores = bool(output) and _KEEP_SCORES.value
     if keep_scores:
@@ -54,7 +64,7 @@ def main() -> None:
         return
     assert result is not None
     metrics = result.summarize()
-    print(tables.results_table({split: metrics}))
+    print(tables.results_table({path or split: metrics}))
     table = per_class.per_class(result, examples.labels, class_names)
     if _CLASSES.value:
         _print_classes(per_class.worst_first(table, experiment.monitor), result.names, experiment.monitor)
@@ -63,7 +73,7 @@ def main() -> None:
             "workdir": _WORKDIR.value,
             "checkpoint": _CHECKPOINT.value,
             "step": trained.step,
-            "split": split,
+            "split": path or split,
             "hashes": {name: loaded.hashes[name] for name in ("classes", split)},
             "git": git_commit(),
             **metrics,

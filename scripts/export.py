@@ -14,7 +14,9 @@ _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=T
 _OUTPUT = flags.DEFINE_string(
     "output", None, "Folder for the SavedModel, which must not exist.", required=True
 )
-_TOP_K = flags.DEFINE_integer("top_k", 5, "Number of classes per input, the best first.", lower_bound=1)
+_TOP_K = flags.DEFINE_integer(
+    "top_k", None, "Number of classes per input, the best first; None: 5, or all if there are fewer."
+)
 _CHECKPOINT = flags.DEFINE_enum(
     "checkpoint", "best", config.CHECKPOINTS, "Checkpoint with the best monitored metric, or the last one."
 )

@@ -17,7 +17,9 @@ from rank4class.scripts import cli
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
 _INPUT = flags.DEFINE_string("input", None, "File or folder of the inputs.", required=True)
 _OUTPUT = flags.DEFINE_string("output", None, "File for the predictions: .tsv, .jsonl or .parquet.")
-_TOP_K = flags.DEFINE_integer("top_k", 5, "Number of classes per input, the best first.", lower_bound=1)
+_TOP_K = flags.DEFINE_integer(
+    "top_k", None, "Number of classes per input, the best first; None: 5, or all if there are fewer."
+)
 _CHECKPOINT = flags.DEFINE_enum(
     "checkpoint", "best", config.CHECKPOINTS, "Checkpoint with the best monitored metric, or the last one."
 )

@@ -1,13 +1,14 @@
 """Images in one folder per class."""
 
 import os
+from collections.abc import Sequence
 
 import numpy as np
 
 from rank4class.data import arguments
 from rank4class.data.dataset import Dataset, Split, draw_together
 from rank4class.data.readers import class_tables, files, rows
-from rank4class.data.registry import DATASETS
+from rank4class.data.registry import DATASETS, LABELLED
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
 UNSUPPORTED_ENDINGS = (
@@ -69,6 +70,21 @@ def image_folder(
     fractions = {name: fraction for name, fraction in fractions.items() if name not in splits}
     splits |= draw_together(splits["train"], first[: len(splits["train"])], fractions, seed=split_seed)
     return Dataset(class_names, {name: splits[name] for name in SPLITS}, skipped=tuple(bad_rows.messages))
+
+
+@LABELLED.register("image_folder")
+def labelled_images(path: str, class_names: Sequence[str], bad_rows: rows.BadRows) -> Split:
+    """Returns the images of a folder of class folders as one split; other classes are invalid rows."""
+    if not os.path.isdir(path):
+        raise FileNotFoundError(f"data.path={path}: no such folder. Set it to a folder of class folders.")
+    images = images_by_class(path, ENDINGS, bad_rows)
+    for name in set(images) - set(class_names):
+        with bad_rows.row():
+            raise ValueError(f"{os.path.join(path, name)}: class {name!r} is not one of the model's.")
+        del images[name]
+    if not images:
+        raise ValueError(f"{path}: no image of the model's classes. Add one.")
+    return examples(path, images, tuple(class_names))
 
 
 def images_by_class(

@@ -1,6 +1,7 @@
 """Texts and labels from a user's files: TSV, CSV or JSON lines."""
 
 import os
+from collections.abc import Sequence
 
 import numpy as np
 from absl import logging
@@ -9,7 +10,7 @@ from rank4class.data import arguments
 from rank4class.data.dataset import Dataset, Split, draw_together
 from rank4class.data.readers import class_tables, files, rows
 from rank4class.data.readers.text_rows import FORMATS, LABEL_NAMES, Columns, Example, normalize_text, read
-from rank4class.data.registry import DATASETS
+from rank4class.data.registry import DATASETS, LABELLED
 
 FILES = {"train": ("train",), "validation": ("validation", "dev", "val", "valid"), "test": ("test",)}
 
@@ -84,6 +85,31 @@ def text_file(
     sources = [*paths.values(), *([classes] if classes else [])]
     hashes = {file: files.sha256(file) for file in sources}
     return Dataset(names, splits, tuple(bad_rows.messages), hashes)
+
+
+@LABELLED.register("text_file")
+def labelled_texts(
+    path: str,
+    class_names: Sequence[str],
+    bad_rows: rows.BadRows,
+    text_column: str = "text",
+    text_pair_column: str | None = None,
+    label_column: str = "label",
+) -> Split:
+    """Returns all rows of a file as one split; a row of another class is invalid."""
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"data.path={path}: no such file. Set it to a file of texts and labels.")
+    columns = Columns(text_column, text_pair_column, label_column)
+    examples, known = [], set(class_names)
+    for example in read(path, columns, bad_rows):
+        with bad_rows.row():
+            if example.label not in known:
+                raise ValueError(f"{example.where}: class {example.label!r} is not one of the model's.")
+            examples.append(example)
+    if not examples:
+        first = f" All rows are invalid, the first: {bad_rows.messages[0]}" if bad_rows.messages else ""
+        raise ValueError(f"{path}: no example.{first}")
+    return _split(examples, class_names, columns)
 
 
 def _split_paths(path):

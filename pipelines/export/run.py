@@ -19,6 +19,7 @@ from rank4class.pipelines.evaluation import comparison
 from rank4class.pipelines.export import prediction_files, saved_model
 from rank4class.pipelines.export.answers import Answers
 from rank4class.pipelines.export.prediction import Prediction, Predictor, stack
+from rank4class.pipelines.reporting.model_card import model_card
 from rank4class.pipelines.task import description
 from rank4class.pipelines.training import rank_training
 
@@ -63,13 +64,13 @@ class Run:
         """A row for each evaluation: step, training loss, learning rate and validation metrics."""
         return pd.DataFrame(self._trained.run_dir.history())
 
-    def predict(self, inputs: Iterable[Any], k: int = 5) -> pd.DataFrame:
+    def predict(self, inputs: Iterable[Any], k: int | None = None) -> pd.DataFrame:
         """Predicts the best classes of some inputs.
 
         Args:
           inputs: texts, or pairs of texts; paths of images; names of ids; or an array of vectors or images
             `[N, ...]`, or of the items of each list.
-          k: number of classes per input, at most all; the default is that or all.
+          k: number of classes per input; None is 5, or all if there are fewer.
 
         Returns:
           A frame with a row for each input and class, the best first: "input", the input's index, "rank",
@@ -79,8 +80,9 @@ class Run:
           ValueError: an input that the model does not take.
         """
         rows = BadRows("fail")
-        k = min(k, len(self.class_names))
-        predictions = self._predictor(k)(self._raw(inputs), self.experiment.evaluation_batch_size, rows)
+        predictions = self._predictor(self._k(k))(
+            self._raw(inputs), self.experiment.evaluation_batch_size, rows
+        )
         return pd.DataFrame(_rows(predictions))
 
     def predict_file(
@@ -88,7 +90,7 @@ class Run:
         path: str | os.PathLike,
         output: str | os.PathLike | None = None,
         *,
-        k: int = 5,
+        k: int | None = None,
         exclude_known: bool = False,
         text_column: str | None = None,
         text_pair_column: str | None = None,
@@ -100,7 +102,7 @@ class Run:
         Args:
           path: see `raw_inputs.read`.
           output: see `prediction_files.writing`; None prints TSV.
-          k: number of classes per input.
+          k: number of classes per input; None is 5, or all if there are fewer.
           exclude_known: whether to leave out the items that a user is known to have.
           text_column, text_pair_column: of the texts or ids; None are those of the training.
           on_invalid_row: "fail" stops at an input that cannot be used, "skip" skips it.
@@ -119,6 +121,7 @@ class Run:
             text_column or getattr(data_config, "text_column", "text"),
             text_pair_column or getattr(data_config, "text_pair_column", None),
         )
+        k = self._k(k)
         predictor = self._predictor(k, exclude_known)
         names = self._trained.description.instance_names
         inputs = raw_inputs.read(os.fspath(path), self._answers.specs, bad_rows, columns=columns, names=names)
@@ -131,24 +134,34 @@ class Run:
         batches = iter(lambda: list(itertools.islice(raw, self.experiment.evaluation_batch_size)), [])
         return np.concatenate([self._score(stack([each for _, each in batch])) for batch in batches])
 
-    def evaluate(self, split: str = "test", data: config.Data | None = None) -> dict[str, Any]:
+    def evaluate(
+        self,
+        path: str | os.PathLike | None = None,
+        *,
+        split: str = "test",
+        on_invalid_row: str = "fail",
+    ) -> dict[str, Any]:
         """Evaluates the model.
 
         Args:
-          split: "train", "validation" or "test".
-          data: the data; None are those of the training.
+          path: a labelled file or folder of the layout of the training data; None are the training data.
+          split: "train", "validation" or "test" of the training data.
+          on_invalid_row: "fail" or "skip" for rows of the file that cannot be used.
 
         Returns:
           The metrics with their intervals, as in `results.json`.
 
         Raises:
-          FileNotFoundError, ValueError: the data cannot be loaded, or have changed since the training.
+          FileNotFoundError, ValueError: the data cannot be loaded, have other classes, or have changed since
+            the training.
         """
-        return self._trained.evaluate(split, data).summarize()
+        trained = self._trained
+        loaded = trained.load_task() if path is None else trained.load_labelled(path, on_invalid_row)
+        return trained.evaluate(loaded, split).summarize()
 
     def evaluate_examples(self, split: str = "test") -> pd.DataFrame:
         """Returns the metrics of each example of a split, a row per example; fractions are in 0..1."""
-        result = self._trained.evaluate(split)
+        result = self._trained.evaluate(self._trained.load_task(), split)
         return pd.DataFrame(result.values, columns=list(result.names))
 
     @property
@@ -156,14 +169,26 @@ class Run:
         """Hashes of the classes and of the examples of each split."""
         return self._trained.run_dir.data_hashes()
 
-    def export(self, folder: str | os.PathLike, k: int = 5) -> None:
+    def export(self, folder: str | os.PathLike, k: int | None = None) -> None:
         """Exports the model as a SavedModel; see `saved_model.save`.
 
         Args:
           folder: must not exist.
-          k: number of classes per input, at most all; the default is that or all.
+          k: number of classes per input; None is 5, or all if there are fewer.
         """
-        saved_model.save(self._answers, folder, min(k, len(self.class_names)))
+        run_dir = self._trained.run_dir
+        card = model_card(
+            self.experiment,
+            self.class_names,
+            run_dir.results(),
+            run_dir.data_hashes(),
+            run_dir.sessions(),
+            saved_model.usage(self._answers),
+        )
+        saved_model.save(self._answers, folder, self._k(k), card)
+
+    def _k(self, k: int | None) -> int:
+        return min(5, len(self.class_names)) if k is None else k
 
     @functools.cached_property
     def _score(self) -> Callable[[Any], np.ndarray]:

@@ -64,7 +64,7 @@ def test_predictions_have_the_metrics_of_the_results(digits, test_images):
     assert 100 * (1 - right.any(axis=1).mean()) == pytest.approx(digits.results["test"]["top5_error"])
     scores = digits.scores(test_images)
     np.testing.assert_array_equal(best["score"].to_numpy().reshape(-1, 5), -np.sort(-scores)[:, :5])
-    assert digits.evaluate("test") == {**digits.results["test"]}
+    assert digits.evaluate(split="test") == {**digits.results["test"]}
     assert list(digits.history["step"]) == [17, 34]
     assert repr(digits).endswith("10 classes, step 34)")
 
@@ -179,6 +179,12 @@ def test_saved_model_without_rank4class(digits, test_images, tmp_path):
     c = model.signatures["encode_classes"]()["vectors"]
     bias = digits._trained.model.interaction.get_weights()[0]
     np.testing.assert_allclose(h @ tf.transpose(c) + bias, digits.scores(images), rtol=1e-4, atol=1e-5)
+    card = (folder / "README.md").read_text()
+    assert f"top1_error (%)  {digits.results['validation']['top1_error']:.2f}" in card
+    assert digits.data_hashes["train"] in card
+    program = card.split("```python\n")[1].split("```")[0].replace("FOLDER", str(folder))
+    assert "image=tf.constant(...)" in program
+    exec(compile(program.replace("...", "images"), "README.md", "exec"), {"images": images})
     with pytest.raises(FileExistsError, match=r"output=.*/1: exists already\. Choose another folder"):
         digits.export(folder)
     assert os.listdir(tmp_path / "model") == ["1"]

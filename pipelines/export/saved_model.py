@@ -10,7 +10,7 @@ from rank4class.pipelines.export.answers import Answers
 from rank4class.pipelines.storage import files
 
 
-def save(answers: Answers, folder: str | os.PathLike, k: int) -> None:
+def save(answers: Answers, folder: str | os.PathLike, k: int, card: str) -> None:
     """Writes a SavedModel for `tf.saved_model.load`, TensorFlow Serving and `saved_model_cli`.
 
     Its signatures take the raw features as named inputs, such as `text` `[B]`:
@@ -27,6 +27,7 @@ def save(answers: Answers, folder: str | os.PathLike, k: int) -> None:
       answers: the model.
       folder: where the SavedModel appears, whole or not at all; on disk or in object storage.
       k: number of classes of `classify`, at most all.
+      card: the model card, which becomes `README.md`.
 
     Raises:
       ValueError: `k` is out of range.
@@ -63,7 +64,29 @@ def save(answers: Answers, folder: str | os.PathLike, k: int) -> None:
         with files.errors_of(folder):
             try:
                 tf.saved_model.save(answers, partial, signatures)
+                files.write(os.path.join(partial, "README.md"), card)
                 tf.io.gfile.rename(partial, folder)
             except BaseException:
                 files.remove([partial])
                 raise
+
+
+def usage(answers: Answers) -> str:
+    """Returns a program that loads the SavedModel, for the model card."""
+    [name] = (name for name in answers.specs if name != "text_pair")
+    example = {"text": '["a text"]', "image_bytes": '[open("image.jpg", "rb").read()]', "id": "[0]"}
+    inputs = [f"{name}=tf.constant({example.get(name, '...')})"]
+    if "text_pair" in answers.specs:
+        inputs.append('text_pair=tf.constant(["its second text"])')
+    if answers.has_items:
+        inputs.append("excluded=...")
+    signature = "rank" if answers.has_items else "classify"
+    lines = ["import tensorflow as tf"]
+    if "text" in answers.specs:
+        lines.append("import tensorflow_text  # the operations of the tokenizer")
+    lines += [
+        "",
+        'model = tf.saved_model.load("FOLDER")',
+        f'print(model.signatures["{signature}"]({", ".join(inputs)}))',
+    ]
+    return "\n".join(lines)

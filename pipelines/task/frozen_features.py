@@ -48,7 +48,6 @@ def encode_splits(experiment: config.Experiment, raw: Task, cache_dir: str) -> T
         }
         content = io.BytesIO()
         np.savez(content, **encoded)
-        write_encoder(os.path.join(cache_dir, f"encoder-{fingerprint}"), encoder, _encoder_specs(raw))
         files.write(path, content.getvalue())
     try:
         with np.load(io.BytesIO(files.read_bytes(path))) as file:
@@ -65,14 +64,21 @@ def encode_splits(experiment: config.Experiment, raw: Task, cache_dir: str) -> T
         splits=splits,
         preprocess=None,
         inputs=dataclasses.replace(raw.inputs, encoder=encoder),
-        encoder_files=os.path.join(os.path.dirname(path), f"encoder-{fingerprint}"),
+        encoder_files=_encoder_files(raw, encoder, cache_dir, f"encoder-{fingerprint}"),
         augment=None,
         make_encoder=lambda: models.get("encoder", "identity", width=encoder.width),
     )
 
 
-def _encoder_specs(raw: Task) -> dict[str, tf.TensorSpec]:
-    return {name: spec for name, spec in raw.evaluation_batches("train", 1).element_spec[0].items()}
+def _encoder_files(raw: Task, encoder: tf.keras.layers.Layer, cache_dir: str, name: str) -> str:
+    """Returns the path, without endings, of the encoder's files, which are written if there are none."""
+    cached = _cached(cache_dir, f"{name}.json")  # written last
+    if cached is not None:
+        return cached.removesuffix(".json")
+    files.make_folder(cache_dir)
+    prefix = os.path.join(cache_dir, name)
+    write_encoder(prefix, encoder, dict(raw.evaluation_batches("train", 1).element_spec[0]))
+    return prefix
 
 
 def _cached(folder: str, name: str) -> str | None:

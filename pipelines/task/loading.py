@@ -63,6 +63,34 @@ def load(experiment: config.Experiment, cache_dir: str, trained: Inputs | None =
     return dataclasses.replace(task, class_weights=_training_class_weights(data_config, task))
 
 
+def load_labelled(
+    data_config: config.Data, trained: Inputs, class_names: tuple[str, ...], path: str | os.PathLike
+) -> Task:
+    """Loads a labelled file or folder for the evaluation of a trained model.
+
+    Args:
+      data_config: of the training; the file or folder has its layout.
+      trained: the inputs of the model.
+      class_names: names of the model's classes, by id.
+      path: of the file or folder.
+
+    Returns:
+      A `Task` whose three splits are all examples of the file or folder.
+
+    Raises:
+      FileNotFoundError, ValueError: the data cannot be loaded, or have other classes.
+    """
+    options = {**data_config.options(), "path": path}
+    split = data.get_labelled(data_config.name, class_names, **options)
+    splits: dict[str, data.Split] = dict.fromkeys(("train", "validation", "test"), split)
+    if data_config.on_invalid_row == "skip":
+        splits = _without_unreadable(class_names, splits, trained.preprocess)
+    # The frozen encoder, if any, is a part of the preprocessing here.
+    preprocess = trained if trained.encoder is not None else trained.preprocess
+    hashes = hashing.data_hashes(class_names, splits)
+    return Task(class_names, splits, preprocess, lambda: trained.encoder, trained, hashes=hashes)
+
+
 def read_dataset(data_config: config.Data) -> data.Dataset:
     """Returns the whole dataset of a configuration."""
     return data.get(data_config.name, **data_config.options())

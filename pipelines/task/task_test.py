@@ -135,7 +135,7 @@ def features(features_folder, tiny_goemotions, tiny_bert):
     """Returns the file of cached outputs of `tiny_bert` for `tiny_goemotions`."""
     if not list(features_folder.iterdir()):
         load_texts(tiny_goemotions, tiny_bert, features_folder, frozen=True)
-    [path] = features_folder.iterdir()
+    [path] = features_folder.glob("features-*")
     return path
 
 

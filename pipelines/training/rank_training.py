@@ -121,26 +121,41 @@ class TrainedModel:
     model: tf.keras.Model
     step: int
 
-    def load_task(self, data_config: config.Data | None = None) -> Task:
-        """Loads data for the evaluation of the model.
-
-        Args:
-          data_config: the data; None are those of the training.
+    def load_task(self) -> Task:
+        """Loads the data of the training for an evaluation.
 
         Raises:
           FileNotFoundError, ValueError: the data cannot be loaded, or have changed since the training.
         """
-        experiment = self.experiment
-        if data_config is not None:
-            experiment = dataclasses.replace(experiment, data=data_config)
-        loaded = loading.load(experiment, self.run_dir.path, self.description.inputs)
-        if data_config is None:
-            self.run_dir.check_data(loaded.hashes)
+        loaded = loading.load(self.experiment, self.run_dir.path, self.description.inputs)
+        self.run_dir.check_data(loaded.hashes)
         return loaded
 
-    def evaluate(self, split: str = "test", data_config: config.Data | None = None) -> EvaluationResult:
-        """Evaluates the model on a split; see `load_task`."""
-        loaded = self.load_task(data_config)
+    def load_labelled(self, path: str | os.PathLike, on_invalid_row: str = "fail") -> Task:
+        """Loads other labelled data of the same layout for an evaluation.
+
+        Args:
+          path: a labelled file or folder.
+          on_invalid_row: "fail" or "skip" for rows that cannot be used, such as those of unknown classes.
+
+        Returns:
+          A `Task` whose three splits are all examples of the file or folder.
+
+        Raises:
+          FileNotFoundError, ValueError: the data cannot be loaded, or the layout has no labelled files.
+        """
+        data_config, name = self.experiment.data, self.experiment.data.name
+        if name not in data.LABELLED:
+            raise ValueError(
+                f"data.path={path}: dataset {name!r} is evaluated on its own splits. Other files can be read "
+                f"for {', '.join(data.LABELLED)}."
+            )
+        data_config = dataclasses.replace(data_config, on_invalid_row=on_invalid_row)
+        described = self.description
+        return loading.load_labelled(data_config, described.inputs, described.class_names, path)
+
+    def evaluate(self, loaded: Task, split: str = "test") -> EvaluationResult:
+        """Evaluates the model on a split of `load_task` or `load_labelled`."""
         evaluator = build_evaluators(self.experiment, loaded, self.model)[split]
         result = evaluator(loaded.read(split, self.experiment.evaluation_batch_size))
         assert result is not None  # nothing stops it

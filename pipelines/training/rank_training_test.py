@@ -356,16 +356,17 @@ def test_changed_data_are_refused(tmp_path, vectors_of):
     )
     path = str(tmp_path / "run")
     rank_training.train(experiment, path, progress=False)
-    rank_training.restore(path)
+    trained = rank_training.restore(path)
     os.remove(tmp_path / "run" / "results.json")
     for change, message in (
         ({"split_seed": 1}, "other examples of the train split: restore the data, or choose another"),
         ({"num_classes": 7}, "other classes: restore the data, or choose another --workdir"),
     ):
         vectors_of(**change)
-        for action in (rank_training.restore, lambda p: rank_training.train(experiment, p, progress=False)):
+        evaluate, again = trained.load_task, lambda: rank_training.train(experiment, path, progress=False)
+        for action in (evaluate, again):
             with pytest.raises(ValueError, match=f"{path} was made with {message}"):
-                action(path)
+                action()
     vectors_of()
     assert rank_training.train(experiment, path, progress=False)["steps"] == 2
 

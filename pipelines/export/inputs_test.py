@@ -1,0 +1,314 @@
+"""Predictions and exports of each kind of input, after the data and the encoder of the training are gone."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+
+import rank4class
+from rank4class.pipelines import config
+from rank4class.pipelines.export.run_test import answers_of_another_process
+
+pytestmark = pytest.mark.nightly
+
+TEXTS = ["great day", "", "awful mess " * 30, "\u00e9t\u00e9 [CLS] \u4e2d\u6587 \U0001f600", "a\tb\x07"]
+
+
+def trained(experiment, path):
+    config.check(experiment)
+    return rank4class.train(experiment, path, progress=False)
+
+
+def scores_of(frame, run, inputs):
+    """Returns the scores of a frame of all classes, by class, [inputs, classes]."""
+    return frame.pivot(index="input", columns="class", values="score")[list(run.class_names)].to_numpy()
+
+
+@pytest.mark.parametrize(
+    ("encoder", "class_encoder"),
+    [
+        ({}, {"name": "embedding"}),
+        ({"pooling": "mean"}, {"name": "text"}),
+        ({}, {"name": "frozen_text", "attention_layers": 1, "attention_heads": 2}),
+        ({"frozen": True}, {"name": "embedding"}),
+    ],
+    ids=["fine_tuned", "class_texts", "attention", "frozen"],
+)
+def test_texts(tiny_goemotions, tiny_bert, tmp_path, encoder, class_encoder):
+    experiment = config.Experiment(
+        data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8),
+        encoder=config.Encoder(name="bert", path=tiny_bert, **encoder),
+        class_encoder=config.ClassEncoder(**class_encoder),
+        optimizer=config.Optimizer(learning_rate=0.01),
+        metrics=("top1_error", "mean_rank"),
+        monitor="top1_error",
+        batch_size=8,
+        epochs=2.0,
+    )
+    before = trained(experiment, tmp_path / "run")
+    results = before.results
+    rows = pd.read_csv(tiny_goemotions / "test.tsv", sep="\t", header=None, dtype=str)
+    rows = rows[~rows[1].str.contains(",")]  # comments of one emotion
+    shutil.rmtree(tiny_goemotions)
+    shutil.rmtree(tiny_bert)
+    moved = shutil.move(tmp_path / "run", tmp_path / "elsewhere")
+    run = rank4class.load(moved)
+    best = run.predict(rows[0], k=1)["class"].to_numpy()
+    names = np.array(["joy", "anger", "neutral"])[rows[1].astype(int)]
+    assert 100 * np.mean(best != names) == pytest.approx(results["test"]["top1_error"])
+    np.testing.assert_array_equal(run.scores(TEXTS), before.scores(TEXTS))
+
+    run.export(tmp_path / "model", k=3)
+    answers = answers_of_another_process(tmp_path / "model", "serving_default", text=TEXTS)
+    expected = run.predict(TEXTS, k=3)
+    assert np.ravel(answers["classes"]).tolist() == expected["class"].tolist()
+    np.testing.assert_allclose(np.ravel(answers["scores"]), expected["score"], rtol=1e-5, atol=1e-6)
+
+
+@pytest.fixture
+def text_run(tiny_bert, tmp_path):
+    rows = [("great happy day", "good"), ("awful bad mess", "bad"), ("the table is here", "neither")]
+    lines = [f"{text} {i}\t{label}\n" for i in range(12) for text, label in rows]
+    (tmp_path / "train.tsv").write_text("comment\ttopic\n" + "".join(lines))
+    experiment = config.Experiment(
+        data=config.Data(
+            name="text_file", path=str(tmp_path / "train.tsv"), text_column="comment", label_column="topic",
+            max_length=8, validation_fraction=0.2, test_fraction=0.2,
+        ),
+        encoder=config.Encoder(name="bert", path=tiny_bert),
+        metrics=("top1_error",),
+        monitor="top1_error",
+        batch_size=8,
+    )  # fmt: skip
+    return trained(experiment, tmp_path / "run")
+
+
+def test_files_of_texts(text_run, tmp_path):
+    texts = ["great day", "bad mess", "here"]
+    (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in texts))
+    (tmp_path / "in.tsv").write_text("id\tcomment\n" + "".join(f"{i}\t{t}\n" for i, t in enumerate(texts)))
+    (tmp_path / "in.csv").write_text("comment,id\n" + "".join(f'"{t}",1\n' for t in texts))
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"comment": t, "n": 1}) + "\n" for t in texts))
+    expected = text_run.predict(texts, k=2)["class"].to_numpy().reshape(3, 2)
+    for name, first in (("in.txt", 1), ("in.tsv", 2), ("in.csv", 2), ("in.jsonl", 1)):
+        count, skipped = text_run.predict_file(tmp_path / name, tmp_path / "out.tsv", k=2)
+        assert (count, skipped) == (3, [])
+        frame = pd.read_csv(tmp_path / "out.tsv", sep="\t")
+        assert frame["input"].tolist() == [f"{tmp_path}/{name}:{first + i}" for i in range(3)]
+        np.testing.assert_array_equal(frame[["class_1", "class_2"]], expected)
+
+
+def test_invalid_rows_of_texts(text_run, tmp_path):
+    (tmp_path / "in.tsv").write_text("comment\ngood\n\na\tb\nbad\n")
+    with pytest.raises(
+        ValueError, match=r"in\.tsv:3: 'comment' is empty\. To skip it, set on_invalid_row=skip"
+    ):
+        text_run.predict_file(tmp_path / "in.tsv", tmp_path / "out.tsv")
+    assert not (tmp_path / "out.tsv").exists()
+    count, skipped = text_run.predict_file(
+        tmp_path / "in.tsv", tmp_path / "out.tsv", k=1, on_invalid_row="skip"
+    )
+    assert count == 2
+    assert [message.partition(": ")[2] for message in skipped] == [
+        "'comment' is empty.", "2 columns, but 1 in the first line.",
+    ]  # fmt: skip
+    for name, content, message in (
+        ("empty.txt", "", r"empty\.txt: the file is empty\."),
+        ("other.tsv", "text\nx\n", r"other\.tsv: no column 'comment'\. The columns are 'text'\."),
+        (
+            "other.pdf",
+            "x",
+            r"other\.pdf: unknown format\. Give a file that ends in \.tsv, \.csv, \.jsonl, \.txt",
+        ),
+    ):
+        (tmp_path / name).write_text(content)
+        with pytest.raises(ValueError, match=message):
+            text_run.predict_file(tmp_path / name)
+    with pytest.raises(ValueError, match="a single text. Give a list of inputs"):
+        text_run.predict("great")
+
+
+def test_images(tmp_path):
+    for i, name in enumerate(("bright", "dark")):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for j in range(10):
+            shade = tf.constant(200 - 150 * i + j, tf.uint8)
+            content = tf.io.encode_jpeg(tf.fill([20 + j, 30, 3], shade))
+            tf.io.write_file(str(tmp_path / "images" / name / f"{j}.jpg"), content)
+    experiment = config.Experiment(
+        data=config.Data(
+            name="image_folder", path=str(tmp_path / "images"), image_size=16, validation_fraction=0.2,
+            test_fraction=0.2,
+        ),
+        encoder=config.Encoder(name="small_cnn"),
+        optimizer=config.Optimizer(learning_rate=0.01),
+        metrics=("top1_error",),
+        monitor="top1_error",
+        batch_size=4,
+        epochs=8.0,
+    )  # fmt: skip
+    run = trained(experiment, tmp_path / "run")
+    new = tmp_path / "new"
+    (new / "more").mkdir(parents=True)
+    shutil.copy(tmp_path / "images" / "dark" / "3.jpg", new / "more" / "a.jpg")
+    shutil.copy(tmp_path / "images" / "bright" / "4.jpg", new / "b.jpg")
+    shutil.rmtree(tmp_path / "images")
+    run = rank4class.load(run.workdir)
+    assert run.predict_file(new, tmp_path / "out.jsonl", k=2) == (2, [])
+    frame = pd.read_json(tmp_path / "out.jsonl", lines=True)
+    assert frame["input"].tolist() == [str(new / "b.jpg"), str(new / "more" / "a.jpg")]
+    paths = frame["input"].tolist()
+    expected = run.predict(paths, k=2)
+    assert np.concatenate(frame["classes"]).tolist() == expected["class"].tolist()
+
+    run.export(tmp_path / "model", k=2)
+    model = tf.saved_model.load(str(tmp_path / "model"))
+    contents = tf.constant([(new / "b.jpg").read_bytes(), (new / "more" / "a.jpg").read_bytes()])
+    answers = model.signatures["serving_default"](image_bytes=contents)
+    np.testing.assert_allclose(np.ravel(answers["scores"]), expected["score"], rtol=1e-5)
+
+    (new / "c.jpg").write_bytes((new / "b.jpg").read_bytes()[:100])
+    (new / "notes.txt").write_text("x")
+    with pytest.raises(
+        ValueError, match=r"notes\.txt: not an image \(\.jpg, .*\)\. Move it\. To skip it, set"
+    ):
+        run.predict_file(new)
+    os.remove(new / "notes.txt")
+    with pytest.raises(ValueError, match=r"c\.jpg: cannot be read: .*\. To skip it, set on_invalid_row=skip"):
+        run.predict_file(new, tmp_path / "out.jsonl")
+    count, skipped = run.predict_file(new, tmp_path / "out.jsonl", k=1, on_invalid_row="skip")
+    assert (count, len(skipped)) == (2, 1)
+
+
+def test_users_and_items(tmp_path):
+    rng = np.random.default_rng(0)
+    pairs = sorted({(u, i) for u in range(1, 21) for i in rng.choice(30, 9, replace=False)})
+    rows = "".join(f"{5 * user},{item},4.0\n" for user, item in pairs)
+    (tmp_path / "ratings.csv").write_text(f"userId,movieId,rating\n{rows}")
+    experiment = config.Experiment(
+        data=config.Data(name="movielens", path=str(tmp_path / "ratings.csv")),
+        encoder=config.Encoder(name="embedding", units=8),
+        loss=config.Loss(name="rankmax"),
+        metrics=("map@5", "recall@5"),
+        monitor="map@5",
+        batch_size=4,
+    )
+    trained(experiment, tmp_path / "run")
+    os.remove(tmp_path / "ratings.csv")
+    run = rank4class.load(tmp_path / "run")
+    (tmp_path / "users.txt").write_text("15\n100\n")
+    n = len(run.class_names)
+    assert run.predict_file(tmp_path / "users.txt", tmp_path / "all.jsonl", k=n) == (2, [])
+    run.predict_file(tmp_path / "users.txt", tmp_path / "new.jsonl", k=n, exclude_known=True)
+    frames = [pd.read_json(tmp_path / f"{name}.jsonl", lines=True) for name in ("all", "new")]
+    assert frames[0]["input"].tolist() == [15, 100]
+    for user, all_items, new_items in zip((3, 20), *(frame["classes"] for frame in frames), strict=True):
+        known = {f"movie {item}" for u, item in pairs if u == user}
+        assert new_items == [name for name in all_items if name not in known]
+        assert len(new_items) == n - len(known)
+    (tmp_path / "users.txt").write_text("15\n16\n")
+    with pytest.raises(
+        ValueError, match=r"users\.txt:2: '16' is not in the training data\. Remove the row\."
+    ):
+        run.predict_file(tmp_path / "users.txt")
+    run.export(tmp_path / "model", k=4)
+    model = tf.saved_model.load(str(tmp_path / "model"))
+    answers = model.signatures["classify"](id=tf.constant([2], tf.int32))
+    assert answers["classes"][0].numpy().astype(str).tolist() == run.predict(["15"], k=4)["class"].tolist()
+
+
+def test_queries_with_documents(tmp_path):
+    rng = np.random.default_rng(0)
+    for name, size in (("train", 24), ("vali", 8), ("test", 9)):
+        rows = []
+        for query in range(size):
+            for _ in range(rng.integers(2, 8)):
+                x = rng.random(4)
+                fields = " ".join(f"{i}:{value:.3f}" for i, value in enumerate(x, 1))
+                rows.append(f"{int(5 * x[1])} qid:{query} {fields}\n")
+        (tmp_path / f"{name}.txt").write_text("".join(rows))
+    experiment = config.Experiment(
+        data=config.Data(name="letor", path=str(tmp_path)),
+        encoder=config.Encoder(name="items"),
+        metrics=("ndcg@5",),
+        monitor="ndcg@5",
+        batch_size=8,
+    )
+    trained(experiment, tmp_path / "run")
+    queries = tmp_path / "queries.txt"
+    queries.write_text("0 qid:7 1:0.5 2:0.1\n0 qid:7 2:0.9\n0 qid:7 4:0.3\n0 qid:9 1:1\n0 qid:9 2:1\n")
+    for name in ("train", "vali", "test"):
+        os.remove(tmp_path / f"{name}.txt")
+    run = rank4class.load(tmp_path / "run")
+    assert run.predict_file(queries, tmp_path / "out.jsonl") == (2, [])
+    frame = pd.read_json(tmp_path / "out.jsonl", lines=True)
+    kernel = run._trained.model.get_weights()[0][:, 0]
+    x = np.array([[0.5, 0.1, 0, 0], [0, 0.9, 0, 0], [0, 0, 0, 0.3]], np.float32)
+    order = np.argsort(-(x @ kernel))
+    assert frame["classes"][0] == [str(1 + i) for i in order]
+    np.testing.assert_allclose(frame["scores"][0], (x @ kernel)[order], rtol=1e-5)
+    assert len(frame["classes"][1]) == 2
+    queries.write_text("0 qid:7 5:0.5\n")
+    with pytest.raises(ValueError, match=r"features up to 5, but the model takes 4\. Give the features"):
+        run.predict_file(queries)
+    run.export(tmp_path / "model")
+    model = tf.saved_model.load(str(tmp_path / "model"))
+    answers = model.signatures["rank"](items=x[None], excluded=tf.zeros([1, 3], tf.bool))
+    assert answers["positions"][0].numpy().tolist() == order.tolist()
+
+
+def test_several_classes_and_a_count_prior(tmp_path):
+    experiment = config.Experiment(
+        data=config.Data(name="embedded_digits", num_examples=60, features="pixels"),
+        encoder=config.Encoder(name="identity"),
+        loss=config.Loss(name="n_choose_k"),
+        count_prior=config.CountPrior(name="learned"),
+        metrics=("nll",),
+        monitor="nll",
+        batch_size=20,
+    )
+    run = trained(experiment, tmp_path / "run")
+    vectors = np.random.default_rng(0).random([3, 3600], np.float32)
+    scores = run.scores(vectors)
+    assert scores.shape == (3, 10)
+    frame = run.predict(vectors, k=10)
+    np.testing.assert_array_equal(scores_of(frame, run, vectors), scores)
+
+
+def test_held_out_classes_are_predicted_too(tiny_goemotions, tiny_bert, tmp_path):
+    experiment = config.Experiment(
+        data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8, held_out=("joy",)),
+        encoder=config.Encoder(name="bert", path=tiny_bert),
+        class_encoder=config.ClassEncoder(name="text"),
+        metrics=("mean_rank",),
+        monitor="mean_rank",
+        batch_size=8,
+    )
+    run = trained(experiment, tmp_path / "run")
+    assert set(run.predict(["great"], k=3)["class"]) == {"joy", "anger", "neutral"}
+    assert run.evaluate(split="test")["mean_rank"] == pytest.approx(run.results["test"]["mean_rank"])
+
+
+def test_evaluation_of_other_texts(text_run, tmp_path):
+    (tmp_path / "other.csv").write_text("comment,topic\ngreat,good\nbad,bad\nmess,good\n")
+    (tmp_path / "train.tsv").unlink()
+    metrics = text_run.evaluate(tmp_path / "other.csv")
+    best = text_run.predict(["great", "bad", "mess"], k=1)["class"].to_numpy()
+    assert metrics["examples"] == 3
+    assert metrics["top1_error"] == pytest.approx(100 * np.mean(best != ["good", "bad", "good"]))
+    (tmp_path / "other.csv").write_text("comment,topic\ngreat,good\nbad,evil\n")
+    with pytest.raises(
+        ValueError, match=r"other\.csv:3: class 'evil' is not one of the model's\. To skip it"
+    ):
+        text_run.evaluate(tmp_path / "other.csv")
+    assert text_run.evaluate(tmp_path / "other.csv", on_invalid_row="skip")["examples"] == 1
+    with pytest.raises(
+        FileNotFoundError, match=r"data\.path=nowhere\.tsv: no such file\. Set it to a file of"
+    ):
+        text_run.evaluate("nowhere.tsv")
+    with pytest.raises(FileNotFoundError, match=r"train\.tsv: no such file"):
+        text_run.evaluate()  # on the data of the training

@@ -1,0 +1,87 @@
+"""The model card of an exported model: what it is, what it was trained on, and how well it does."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rank4class.pipelines import config
+from rank4class.pipelines.reporting import tables
+
+_SHOWN_CLASSES = 50
+
+
+def model_card(
+    experiment: config.Experiment,
+    class_names: Sequence[str],
+    results: Mapping[str, Any] | None,
+    hashes: Mapping[str, str],
+    sessions: Sequence[Mapping[str, Any]],
+    usage: str,
+) -> str:
+    """Returns a model card in Markdown, with fields for its owner to fill in.
+
+    Args:
+      experiment: of the run.
+      class_names: names of the classes, by id.
+      results: content of `results.json`; None before the run is finished.
+      hashes: of the classes and of the examples of each split.
+      sessions: lines of `sessions.jsonl`, at least one.
+      usage: a program that loads the model.
+    """
+    parts = {name: getattr(experiment, name).name for name in ("encoder", "interaction", "loss")}
+    shown = ", ".join(class_names[:_SHOWN_CLASSES])
+    more = f" and {len(class_names) - _SHOWN_CLASSES:,} more" if len(class_names) > _SHOWN_CLASSES else ""
+    last = sessions[-1]
+    lines = [
+        f"# {experiment.data.name}: {parts['encoder']}, {parts['interaction']}, {parts['loss']}",
+        "",
+        "- Licence: TO BE FILLED IN",
+        "- Intended use and limits: TO BE FILLED IN",
+        "- Contact: TO BE FILLED IN",
+        "",
+        f"Ranks {len(class_names):,} classes: {shown}{more}.",
+        "",
+        "## Use",
+        "",
+        "```python",
+        usage,
+        "```",
+        "",
+        "## Data",
+        "",
+        tables.markdown_table(_splits(experiment, results, hashes)),
+        "",
+        "## Metrics",
+        "",
+        *_metrics(results),
+        "",
+        "## Training",
+        "",
+        f"Commit {last['git'] or 'unknown'}, {', '.join(f'{k} {v}' for k, v in last['packages'].items())}; "
+        f"started {sessions[0]['started']}, {sum(each['seconds'] for each in sessions):,.0f} s.",
+        "",
+        "```json",
+        config.to_json(experiment).rstrip(),
+        "```",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _splits(
+    experiment: config.Experiment, results: Mapping[str, Any] | None, hashes: Mapping[str, str]
+) -> list[list[str]]:
+    sizes = {}
+    if results is not None:
+        sizes = {"train": results["train_examples"]}
+        sizes |= {split: results[split]["examples"] for split in ("validation", "test")}
+    rows = [["split", "examples", "hash"]]
+    for name, value in hashes.items():
+        size = f"{sizes[name]:,}" if name in sizes else "-"
+        rows.append([name, size, f"`{value}`"])
+    return rows
+
+
+def _metrics(results: Mapping[str, Any] | None) -> list[str]:
+    if results is None:
+        return ["The training is not finished."]
+    table = tables.results_table({split: results[split] for split in ("validation", "test")})
+    return ["With 95% intervals over the examples:", "", "```", table, "```"]
