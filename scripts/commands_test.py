@@ -169,7 +169,10 @@ def small_commands(command, two_runs, tmp_path_factory):
         "describe_data": (DIGITS, *vectors, f"--output={root / 'data'}"),
         "train_sorter": (*sorter, f"--workdir={root / 'sorter'}"),
         "sorter_experiments": ("--rank_fns=sigmoid", f"--scores={two_runs[0] / 'test' / 'predictions.npz'}"),
+        "predict": (f"--workdir={two_runs[0]}", f"--input={root / 'images.npy'}", "--top_k=2"),
+        "export": (f"--workdir={two_runs[0]}", f"--output={root / 'model' / '1'}"),
     }
+    np.save(root / "images.npy", np.zeros([3, 8, 8, 1], np.float32))
     outputs = {}
     for name, arguments in commands.items():
         finished = command(name, *arguments)
@@ -186,6 +189,29 @@ def test_every_command_runs_on_a_small_problem(small_commands):
     assert "l1@4" in outputs["train_sorter"]
     assert (root / "sorter" / "sorter.safetensors").stat().st_size > 100
     assert "sigmoid" in outputs["sorter_experiments"]
+    header, *lines = outputs["predict"].splitlines()
+    assert header.startswith("input\tclass_1\tscore_1")
+    assert [line.split("\t")[0] for line in lines] == [f"{root / 'images.npy'}[{i}]" for i in range(3)]
+    assert (root / "model" / "1" / "saved_model.pb").exists()
+    assert (root / "model" / "1" / "README.md").exists()
+
+
+def test_predict_and_export_refuse_wrong_input(error_of, two_runs, tmp_path):
+    np.save(tmp_path / "images.npy", np.zeros([3, 8, 8, 1], np.float32))
+    (tmp_path / "file").touch()
+    run, images = f"--workdir={two_runs[0]}", f"--input={tmp_path / 'images.npy'}"
+    for command, arguments, message in (
+        ("predict", (run,), "--input: missing. Set --input=VALUE; --help shows all flags."),
+        ("predict", (run, images, "--output=p.csv"), "output=p.csv: unknown format. Choose a file that ends"),
+        ("predict", (run, images, "--top_k=11"), "top_k=11: outside 1..10, the classes. Choose a number"),
+        ("predict", (run, images, "--exclude_known"), "exclude_known=True: the inputs are no users of the"),
+        ("predict", (run, f"--input={tmp_path}/no.npy"), f"{tmp_path}/no.npy: no such file or folder."),
+        ("predict", (f"--workdir={tmp_path}", images), "is not a run's folder: it has no config.json"),
+        ("export", (run, f"--output={tmp_path}"), f"output={tmp_path}: exists already. Choose another"),
+        ("export", (run, f"--output={tmp_path / 'file' / '1'}"), str(tmp_path / "file" / "1")),
+        ("evaluate", (run, "--data.path=other.tsv"), "data.path=other.tsv: dataset 'digits' is evaluated on"),
+    ):
+        assert message in error_of(command, *arguments)
 
 
 @pytest.fixture

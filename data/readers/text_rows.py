@@ -5,8 +5,8 @@ import itertools
 import os
 import re
 import reprlib
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from rank4class.data.readers import rows, strict_json
 
@@ -26,6 +26,11 @@ class Columns(NamedTuple):
     text: str
     pair: str | None = None
     label: str | None = None
+
+
+# The rows of a file as (`path:number`, record), and a function from them to dicts by column.
+Records = tuple[Iterator[tuple[str, Any]], Callable[[str, Any], Mapping[str, Any]]]
+CheckHeader = Callable[[str, Mapping[str, str], Columns], None]
 
 
 class Example(NamedTuple):
@@ -70,29 +75,29 @@ def read(path: str, columns: Columns, bad_rows: rows.BadRows) -> Iterator[Exampl
             yield example
 
 
-def _read_tsv(path, columns, bad_rows):
-    """Returns the rows of a file as (`path:number`, record), and a function from them to dicts by column."""
+def _read_tsv(path: str, columns: Columns, bad_rows: rows.BadRows) -> Records:
+    """Returns the `Records` of a file with tabs; there are no quotes."""
     records = ((where, line.split("\t")) for where, line in rows.lines(path, bad_rows))
     return _table(path, records, columns)
 
 
-def _read_csv(path, columns, bad_rows):
+def _read_csv(path: str, columns: Columns, bad_rows: rows.BadRows) -> Records:
     return _table(path, rows.csv_records(path, bad_rows), columns)
 
 
-def _read_jsonl(path, columns, bad_rows):
+def _read_jsonl(path: str, columns: Columns, bad_rows: rows.BadRows) -> Records:
     del columns  # every object has its keys
     return rows.lines(path, bad_rows), strict_json.parse_object
 
 
-def _read_txt(path, columns, bad_rows):
+def _read_txt(path: str, columns: Columns, bad_rows: rows.BadRows) -> Records:
     return rows.lines(path, bad_rows), lambda where, line: {columns.text: line}
 
 
 FORMATS = {".tsv": _read_tsv, ".csv": _read_csv, ".jsonl": _read_jsonl}
 
 
-def _table(path, records, columns):
+def _table(path: str, records: Iterator[tuple[str, list[str]]], columns: Columns) -> Records:
     """Returns the records without a header, and a function from them to dicts by column."""
     required = [column for column in columns if column is not None]
     where, header = next(records, (path, []))
@@ -108,7 +113,7 @@ def _table(path, records, columns):
     return records, functools.partial(_fields, names, columns, check_header)
 
 
-def _alternatives(column, names):
+def _alternatives(column: str, names: Sequence[str]) -> str:
     """Returns the missing column and the existing ones for a message."""
     folded = normalize_text(column).replace(" ", "")
     similar = [name for name in names if normalize_text(name).replace(" ", "") == folded and name != column]
@@ -116,12 +121,14 @@ def _alternatives(column, names):
     return f"{column!r}.{hint} The columns are {rows.listed([repr(name[:40]) for name in names])}."
 
 
-def _separator(fields):
+def _separator(fields: Sequence[str]) -> str:
     mark = next((mark for mark in ";\t," if len(fields) == 1 and mark in fields[0]), None)
     return f" They seem to be separated by {mark!r}." if mark else ""
 
 
-def _fields(names, columns, check_header, where, fields):
+def _fields(
+    names: Sequence[str], columns: Columns, check_header: CheckHeader, where: str, fields: Sequence[str]
+) -> dict[str, str]:
     if len(fields) != len(names):
         raise ValueError(f"{where}: {len(fields)} columns, but {len(names)} in the first line.")
     row = dict(zip(names, fields, strict=True))
@@ -129,7 +136,7 @@ def _fields(names, columns, check_header, where, fields):
     return row
 
 
-def _check_repeated_header(where, row, columns):
+def _check_repeated_header(where: str, row: Mapping[str, str], columns: Columns) -> None:
     """Raises ValueError for a row with the names of the columns, as in concatenated files."""
     names = sorted(map(_bare, row))
     if _bare(row[columns.label or columns.text]) not in names:  # nearly every row
@@ -140,7 +147,7 @@ def _check_repeated_header(where, row, columns):
         raise ValueError(f"{where}: the row repeats the header line. Remove it.")
 
 
-def _check_usual_header(where, row, columns):
+def _check_usual_header(where: str, row: Mapping[str, str], columns: Columns) -> None:
     """Raises ValueError for a row with usual names of columns if columns are selected by position."""
     if columns.label is None:
         return  # a single usual name may be a text
@@ -153,12 +160,12 @@ def _check_usual_header(where, row, columns):
         )
 
 
-def _bare(cell):
+def _bare(cell: str) -> str:
     """Returns a cell in the form in which names of columns are compared."""
     return normalize_text(cell.strip(f'{BYTE_ORDER_MARK}"'))
 
 
-def _example(where, row, columns):
+def _example(where: str, row: Mapping[str, Any], columns: Columns) -> Example:
     text = _string(where, row, columns.text)
     pair = "" if columns.pair is None else _string(where, row, columns.pair)
     if not text.strip():
@@ -167,7 +174,7 @@ def _example(where, row, columns):
     return Example(where, text, pair, label)
 
 
-def _label(where, row, column):
+def _label(where: str, row: Mapping[str, Any], column: str) -> str:
     if type(row.get(column)) is int:  # excludes true and false
         return str(row[column])
     label = _string(where, row, column).strip()
@@ -178,7 +185,7 @@ def _label(where, row, column):
     return label
 
 
-def _string(where, row, column):
+def _string(where: str, row: Mapping[str, Any], column: str) -> str:
     if column not in row:
         raise ValueError(f"{where}: no {_alternatives(column, list(row))}")
     if not isinstance(row[column], str):

@@ -83,8 +83,8 @@ class Predictor:
             with bad_rows.row():
                 raise ValueError(f"{batch[0][0]}: cannot be read: {data.op_reason(error)}.") from error
             return
-        for i, (name, raw) in enumerate(batch):
-            yield _prediction(name, raw, {key: values[i] for key, values in results.items()})
+        for i, (name, values) in enumerate(batch):
+            yield _prediction(name, values, {key: result[i] for key, result in results.items()})
 
 
 def stack(rows: list[dict[str, Any]]) -> dict[str, Any]:

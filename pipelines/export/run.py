@@ -116,10 +116,10 @@ class Run:
           OSError: the output cannot be written.
         """
         bad_rows = BadRows(on_invalid_row, "on_invalid_row")
-        data_config = self.experiment.data
+        options = self.experiment.data.options()
         columns = Columns(
-            text_column or getattr(data_config, "text_column", "text"),
-            text_pair_column or getattr(data_config, "text_pair_column", None),
+            text_column or options.get("text_column", "text"),
+            text_pair_column or options.get("text_pair_column"),
         )
         k = self._k(k)
         predictor = self._predictor(k, exclude_known)

@@ -35,9 +35,8 @@ class Inputs:
     preprocess: Callable | None = None
     encoder: tf.keras.layers.Layer | None = None
 
-    def __call__(self, features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def __call__(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns the model's features of a batch of raw features."""
-        features = dict(features)
         if self.preprocess is not None:
             features = self.preprocess(features)
         if self.encoder is not None:
@@ -46,13 +45,10 @@ class Inputs:
 
     def to_json(self) -> str:
         """Returns the content of `inputs.json`."""
-        return files.to_json(
-            {
-                "features": specs_to_json(self.specs),
-                "preprocess": self.preprocess
-                and {"name": type(self.preprocess).__name__, "settings": self.preprocess.settings},
-            }
-        )
+        preprocess: Any = self.preprocess
+        if preprocess is not None:
+            preprocess = {"name": type(preprocess).__name__, "settings": preprocess.settings}
+        return files.to_json({"features": specs_to_json(self.specs), "preprocess": preprocess})
 
 
 def specs_of(features: Mapping[str, np.ndarray]) -> dict[str, tf.TensorSpec]:
