@@ -38,6 +38,8 @@ class Experiment:
       patience: number of evaluations without improvement after which training stops; 0 never stops early.
       metrics: names of the reported metrics; rates are in percent.
       seed: random seed of the run.
+      init_from: folder of a run whose best weights this one starts from, as far as they fit; None starts from
+        random weights, or those of the encoder's checkpoint.
     """
 
     data: parts.Data = dataclasses.field(default_factory=parts.Data)
@@ -61,6 +63,7 @@ class Experiment:
     patience: int = 0
     metrics: tuple[str, ...] = ("top1_error", "top5_error", "ndcg@5")
     seed: int = 0
+    init_from: str | None = None
 
 
 AnyExperiment = TypeVar("AnyExperiment")

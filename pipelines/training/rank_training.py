@@ -15,8 +15,14 @@ from rank4class.pipelines.storage.run_directory import RunDirectory, check_folde
 from rank4class.pipelines.task import description, loading
 from rank4class.pipelines.task.task import Task
 from rank4class.pipelines.training import optimization
+from rank4class.pipelines.training.initialization import initialize
 from rank4class.pipelines.training.rank_model_task import RankModelTask, build_evaluators, build_model
-from rank4class.pipelines.training.train_state import TrainState, best_checkpoints, run_hash
+from rank4class.pipelines.training.train_state import (
+    TrainState,
+    best_checkpoints,
+    has_checkpoint,
+    run_hash,
+)
 from rank4class.pipelines.training.trainer import Schedule, Trainer
 
 
@@ -80,6 +86,9 @@ def build_trainer(
     tf.keras.utils.set_random_seed(experiment.seed)
     schedule = build_schedule(experiment, len(loaded.splits["train"]))
     task = RankModelTask(experiment, loaded, schedule, strategy)
+    if experiment.init_from is not None and not has_checkpoint(run_dir.checkpoints):
+        source = restore(experiment.init_from, strategy=strategy)
+        initialize(task.model, loaded, source.model, source.description.class_names)
     with strategy.scope():
         optimizer = optimization.build_optimizer(
             experiment.optimizer, schedule.learning_rate, experiment.precision

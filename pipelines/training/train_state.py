@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
+from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.checkpoints import Checkpoints
 
 MAX_CHECKPOINTS = 2  # to resume from: the newest, and the one before in case it is damaged
@@ -179,6 +180,11 @@ class TrainState:
         """Restores the best weights; keeps the present ones if no evaluation was a number."""
         if self.best_step is not None:
             self._best.read(self.best_step)
+
+
+def has_checkpoint(folder: str) -> bool:
+    """Whether a run's folder of checkpoints has one to resume from."""
+    return bool(files.names_in(os.path.join(folder, "last")))
 
 
 def best_checkpoints(folder: str, model: tf.keras.Model, run: str, writes: bool = True) -> Checkpoints:

@@ -1,0 +1,54 @@
+"""Initial weights of a run from the trained model of another one."""
+
+import tensorflow as tf
+from absl import logging
+
+from rank4class import models
+from rank4class.pipelines.task.task import Task
+
+# Parts with weights of single classes, which a model of other classes does not take over.
+_PARTS_OF_CLASSES = ("class_encoder", "interaction")
+
+
+def initialize(
+    model: tf.keras.Model, loaded: Task, source: tf.keras.Model, source_classes: tuple[str, ...]
+) -> None:
+    """Copies the weights of a trained model that fit a new one, and logs the others by name.
+
+    A weight fits if the same layer of the new model has one of its shape. Weights of single classes, such as
+    their vectors and biases, fit only if both models rank the same classes in the same order.
+
+    Args:
+      model: the new model, with its variables created.
+      loaded: its task.
+      source: the trained model.
+      source_classes: names of the classes of the trained model, by id.
+
+    Raises:
+      ValueError: no weight fits.
+    """
+    if isinstance(model, models.ItemModel) or isinstance(source, models.ItemModel):
+        pairs = [("items", model, source)]
+    else:
+        pairs = [(part, getattr(model, part), getattr(source, part)) for part in models.RankModel.PARTS]
+    same_classes = loaded.class_names == source_classes
+    copied, others = [], []
+    for part, target_layer, source_layer in pairs:
+        targets = [] if target_layer is None else target_layer.weights
+        sources = [] if source_layer is None else source_layer.weights
+        sources += [None] * (len(targets) - len(sources))
+        for target, weight in zip(targets, sources):  # noqa: B905, surplus weights of the source fit nothing
+            name = f"{part}/{target.name.removesuffix(':0')} {target.shape.as_list()}"
+            of_classes = part in _PARTS_OF_CLASSES and target.shape[:1] == [len(loaded.class_names)]
+            if weight is None or weight.shape != target.shape or (of_classes and not same_classes):
+                others.append(name)
+            else:
+                target.assign(weight)
+                copied.append(name)
+    if not copied:
+        raise ValueError(
+            "init_from: no weight of the run fits this model. Choose a run with the same encoder."
+        )
+    logging.info("%d of %d weights are those of init_from", len(copied), len(copied) + len(others))
+    for name in others:
+        logging.info("not in init_from, newly initialized: %s", name)

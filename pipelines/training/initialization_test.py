@@ -1,0 +1,78 @@
+"""Runs that start from the weights of another run."""
+
+import dataclasses
+import logging
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class.pipelines import config
+from rank4class.pipelines.configs import digits_mlp
+from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.task import loading
+from rank4class.pipelines.training import rank_training
+
+
+def small(**changes):
+    return config.override(digits_mlp.get_config(), {"epochs": 1.0, "encoder.hidden": (8,), **changes})
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    path = str(tmp_path_factory.mktemp("first") / "run")
+    rank_training.train(small(epochs=6.0), path, progress=False)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _log_level(caplog):
+    caplog.set_level(logging.INFO, "absl")
+
+
+def initial_weights(experiment, tmp_path, **changes):
+    """Returns the weights of a model before its first step."""
+    loaded = dataclasses.replace(loading.load(experiment, str(tmp_path)), **changes)
+    run_dir = RunDirectory(tmp_path / "new")
+    strategy = tf.distribute.get_strategy()
+    return rank_training.build_trainer(experiment, loaded, run_dir, strategy, False)._task.model.get_weights()
+
+
+def test_weights_of_another_run(first, tmp_path, caplog):
+    expected = rank_training.restore(first).model.get_weights()
+    weights = initial_weights(small(init_from=first), tmp_path)
+    for weight, value in zip(weights, expected, strict=True):
+        np.testing.assert_array_equal(weight, value)
+    assert "4 of 4 weights are those of init_from" in caplog.text
+
+
+def test_weights_of_other_classes_and_layers_are_new(first, tmp_path, caplog):
+    expected = rank_training.restore(first).model.encoder.get_weights()
+    names = tuple(f"digit {i}" for i in range(10))
+    weights = initial_weights(small(init_from=first), tmp_path, class_names=names)
+    for weight, value in zip(weights, expected):  # noqa: B905, the encoder's weights come first
+        np.testing.assert_array_equal(weight, value)
+    assert "2 of 4 weights are those of init_from" in caplog.text
+    assert "not in init_from, newly initialized: class_encoder/" in caplog.text
+    caplog.clear()
+    initial_weights(small(init_from=first, **{"encoder.hidden": (8, 8)}), tmp_path / "deeper")
+    assert "init_from, newly initialized: encoder/" in caplog.text
+    with pytest.raises(ValueError, match="init_from: no weight of the run fits this model"):
+        initial_weights(
+            small(init_from=first, **{"encoder.hidden": (9,)}), tmp_path / "wider", class_names=names
+        )
+    with pytest.raises(FileNotFoundError, match="nowhere is not a run's folder"):
+        initial_weights(small(init_from="nowhere"), tmp_path / "other")
+
+
+@pytest.mark.nightly
+def test_a_resumed_run_keeps_its_own_weights(first, tmp_path):
+    path = str(tmp_path / "run")
+    rank_training.train(small(init_from=first), path, progress=False)
+    history = RunDirectory(path).history()
+    assert history[0]["loss"] < RunDirectory(first).history()[1]["loss"]  # of its second epoch
+    (tmp_path / "run" / "results.json").unlink()
+    before = rank_training.restore(path, "last").model.get_weights()
+    rank_training.train(small(init_from=first), path, progress=False)
+    for weight, value in zip(rank_training.restore(path, "last").model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(weight, value)
