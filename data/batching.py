@@ -41,7 +41,8 @@ def training_batches(
       preprocess: optional function of a batch's features and its examples' seeds, in the graph. The
         seeds, int64 `[B, 2]`, are for stateless random operations. They are a function of `seed` and of the
         example's position in the training, on any worker.
-      class_weights: `[n]`, the weight of an example by its class; None gives all the weight 1.
+      class_weights: `[n]`, the weights of the classes. An example has the weight of its class, or the mean of
+        the weights of its classes, whatever their gains, or 1 without a class. None gives all the weight 1.
       context: the input context of a worker, which gets only the batches of its replicas, one after
         another; the batches of all workers together are those of one worker.
 
@@ -250,19 +251,30 @@ def _gather(index_batches, split, prepare, class_weights=None):
     else:
         labels_of = functools.partial(tf.gather, tf.convert_to_tensor(split.labels))
     excluded_of = None if split.excluded is None else _rows(split.excluded)
+    example_weights = None if class_weights is None else tf.constant(_example_weights(split, class_weights))
 
     @_plain
     def batch(indices, positions, weights):
         features = {name: tf.gather(array, indices) for name, array in arrays.items()}
         labels = labels_of(indices)
-        if class_weights is not None:
-            weights *= tf.gather(tf.constant(class_weights, tf.float32), labels)
+        if example_weights is not None:
+            weights *= tf.gather(example_weights, indices)
         features = prepare(features, positions)
         if excluded_of is not None:
             features = {**features, "excluded": excluded_of(indices)}
         return features, labels, weights
 
     return index_batches.map(batch, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+
+def _example_weights(split, class_weights):
+    """Returns the weight of each example, float32 `[N]`: see `training_batches`."""
+    weights = np.asarray(class_weights, np.float32)
+    if not split.multi_label:
+        return weights[split.labels]
+    counts = split.num_relevant()
+    sums = (split.label_matrix != 0) @ weights.astype(np.float64)
+    return np.where(counts, sums / np.maximum(counts, 1), 1.0).astype(np.float32)
 
 
 def _rows(matrix):

@@ -215,6 +215,22 @@ def test_class_weights():
         np.testing.assert_array_equal(weights, np.ones(6))
 
 
+def test_class_weights_of_examples_with_several_classes():
+    gains = np.array([[1, 0, 0], [1, 1, 0], [3, 1, 2], [0, 0, 0], [0, 2, 0]], np.float32)
+    split = data.Split({"id": np.arange(5)}, csr_array(gains))
+    options = {"batch_size": 4, "seed": 1, "class_weights": [0.5, 0.0, 4.0]}
+    expected = np.array([0.5, (0.5 + 0.0) / 2, (0.5 + 0.0 + 4.0) / 3, 1.0, 0.0], np.float32)
+    batches = list(data.training_batches(split, **options).take(4))
+    for features, _, weights in batches:
+        np.testing.assert_array_equal(weights, expected[features["id"]])
+    for resumed, whole in zip(
+        data.training_batches(split, start_step=2, **options), batches[2:], strict=False
+    ):
+        np.testing.assert_array_equal(resumed[2], whole[2])
+    for _, _, weights in data.evaluation_batches(split, batch_size=5):
+        np.testing.assert_array_equal(weights, np.ones(5))
+
+
 def sparse_split(size, classes=6):
     """Returns a split with graded labels and exclusions, and both as dense arrays. Example 1 has no label."""
     rng = np.random.default_rng(size)

@@ -6,7 +6,7 @@ import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
 from rank4class.losses import base
-from rank4class.losses.ops import pairs, ranks
+from rank4class.losses.ops import arguments, pairs, ranks
 
 __all__ = [
     "CalibratedSoftmax",
@@ -25,15 +25,18 @@ def softmax(
     where: TensorLike | None = None,
     weights: TensorLike | None = None,
     temperature: float = 1.0,
+    label_smoothing: float = 0.0,
 ) -> tf.Tensor:
     r"""Softmax cross entropy.
 
-    $$\ell = \log \sum_j e^{m_j / \tau}, \quad m_j = s_j - s_y$$
+    $$\ell = \log \sum_j e^{m_j / \tau} - \frac{a}{n} \sum_j m_j / \tau, \quad m_j = s_j - s_y$$
 
     Args:
       scores, labels, where, weights: see `losses.base`. Dense labels sum over the relevant classes, each
         times its label.
       temperature: `tau > 0`.
+      label_smoothing: `a`, in [0, 1): labels `t` become `(1 - a) t + a / n`, as in
+        `tf.keras.losses.CategoricalCrossentropy`, where `n` counts the classes that take part.
 
     Returns:
       float32 `[...]`, at least 0.
@@ -42,27 +45,45 @@ def softmax(
     array([1.3863], dtype=float32)
 
     References:
-      Rank4Class, section 4.1.
+      Rank4Class, section 4.1. Szegedy, Vanhoucke, Ioffe, Shlens, Wojna (2016), "Rethinking the Inception
+      architecture for computer vision", section 7 (label smoothing).
     """
-    return base.evaluate(
-        softmax_of_ids, _softmax_of_dense, scores, labels, where, weights, temperature=temperature
-    )
+    arguments.check_fraction("label_smoothing", label_smoothing)
+    options = {"temperature": temperature, "label_smoothing": label_smoothing}
+    return base.evaluate(softmax_of_ids, _softmax_of_dense, scores, labels, where, weights, **options)
 
 
 def softmax_of_ids(
-    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None, temperature: float
+    scores: tf.Tensor,
+    labels: tf.Tensor,
+    where: tf.Tensor | None,
+    temperature: float,
+    label_smoothing: float = 0.0,
 ) -> tf.Tensor:
+    kept = scores
     if where is not None:
         # A list without its true class keeps all its classes: its loss is finite here and becomes 0 below.
         keep = where | ~base.is_relevant(labels, where)[..., None]
-        scores = tf.where(keep, scores, -float("inf"))
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores / temperature)
+        kept = tf.where(keep, scores, -float("inf"))
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, kept / temperature)
+    if label_smoothing:
+        losses -= label_smoothing / temperature * _mean_margin(scores, labels, where)
     return base.zero_without_relevant(losses, labels, where)
 
 
+def _mean_margin(scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
+    margins = scores - ranks.true_score(scores, labels)[..., None]
+    total = tf.reduce_sum(margins if where is None else tf.where(where, margins, 0.0), axis=-1)
+    return tf.math.divide_no_nan(total, ranks.list_size(scores, where))
+
+
 def _softmax_of_dense(
-    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float
+    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float, label_smoothing: float
 ) -> tf.Tensor:
+    if label_smoothing:
+        has_relevant = tf.reduce_any(labels > 0.0, axis=-1, keepdims=True)
+        share = tf.math.divide_no_nan(label_smoothing, ranks.list_size(scores, where))[..., None]
+        labels = tf.where(where & has_relevant, (1.0 - label_smoothing) * labels + share, 0.0)
     return _cross_entropy(scores / temperature, labels, where)
 
 

@@ -40,6 +40,7 @@ COST_WITHOUT_RELEVANT = {
     "ordinal",
     "click_em",
 }
+SMOOTHED = [name for name in losses.names() if "label_smoothing" in losses.option_names(name)]
 
 
 def draws_noise(name):
@@ -93,6 +94,8 @@ def pure(name):
     [
         ("softmax", {}, np.log(1 + np.exp(-1) + np.exp(2))),
         ("softmax", {"temperature": 2.0}, np.log(1 + np.exp(-0.5) + np.exp(1))),
+        # The margins are 0, -1 and 2; a mean of 1/3.
+        ("softmax", {"label_smoothing": 0.3}, np.log(1 + np.exp(-1) + np.exp(2)) - 0.3 / 3),
         ("pairwise_logistic", {}, (np.log1p(np.exp(-1)) + np.log1p(np.exp(2))) / 3),
         ("pairwise_logistic", {"temperature": 2.0}, (np.log1p(np.exp(-0.5)) + np.log1p(np.exp(1))) / 3),
         ("pairwise_logistic", {"normalize": "pairs"}, (np.log1p(np.exp(-1)) + np.log1p(np.exp(2))) / 2),
@@ -120,6 +123,12 @@ def pure(name):
             "sigmoid_cross_entropy",
             {},
             (np.log1p(np.exp(-1)) + np.log1p(np.exp(0)) + np.log1p(np.exp(3))) / 3,
+        ),
+        # The labels are 0.9, 0.1 and 0.1.
+        (
+            "sigmoid_cross_entropy",
+            {"label_smoothing": 0.2},
+            (np.log1p(np.exp(1)) - 0.9 + np.log1p(np.exp(0)) + np.log1p(np.exp(3)) - 0.1 * 3) / 3,
         ),
         # Ranks: true class 2, the others 3 and 1; discounts 1, 1 / log2(3), 1 / 2; times n, over n.
         (
@@ -292,6 +301,39 @@ def test_softmax_equals_keras_cross_entropy():
     np.testing.assert_allclose(losses.get("softmax")(labels, scores), expected, rtol=1e-6)
 
 
+KERAS_SMOOTHED = {
+    "softmax": tf.keras.losses.CategoricalCrossentropy,
+    "sigmoid_cross_entropy": tf.keras.losses.BinaryCrossentropy,
+}
+
+
+@pytest.mark.parametrize("name", SMOOTHED)
+@pytest.mark.parametrize("smoothing", [0.1, 0.9])
+def test_smoothed_labels_equal_keras(name, smoothing, rng):
+    scores, ids = random_problem(6, 9)
+    reference = KERAS_SMOOTHED[name](from_logits=True, label_smoothing=smoothing, reduction="none")
+    several = rng.random([6, 9]) * (np.arange(9) < 7)
+    several = tf.constant(several / several.sum(axis=1, keepdims=True), tf.float32)
+    # Keras knows no masks: the classes that take part are lists of their own.
+    where = tf.constant([True] * 7 + [False] * 2)
+    for labels, dense in ((ids % 7, tf.one_hot(ids % 7, 9)), (several, several)):
+        for mask, n in ((None, 9), (where, 7)):
+            expected = value_and_gradient(
+                lambda s, y, n=n: reference(y[:, :n], s[:, :n] / 2.0), scores, dense
+            )
+            options = {"temperature": 2.0, "label_smoothing": smoothing, "where": mask}
+            actual = value_and_gradient(lambda s, y, o=options: pure(name)(s, y, **o), scores, labels)
+            np.testing.assert_allclose(actual[0], expected[0], rtol=1e-5)
+            np.testing.assert_allclose(actual[1], expected[1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", SMOOTHED)
+@pytest.mark.parametrize("smoothing", [-0.1, 1.0, float("nan"), "0.1"])
+def test_label_smoothing_must_be_in_its_range(name, smoothing):
+    with pytest.raises(ValueError, match=rf"label_smoothing={smoothing}: not a number in \[0, 1\)\. Choose"):
+        losses.get(name, label_smoothing=smoothing)([0], [[0.0, 1.0]])
+
+
 def test_approx_ndcg_tends_to_minus_ndcg():
     scores, labels = random_problem(64, 10)
     ndcg = losses.get_metric("ndcg")
@@ -312,14 +354,7 @@ def noise_by_class(monkeypatch):
 COMPILED_SLOWLY = "top_k_gain"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.nightly] if name == COMPILED_SLOWLY else [])
-        for name in losses.names()
-    ],
-)
-class TestEveryLoss:
+class Properties:
     """Tests mostly use one shape, since some losses are compiled for each shape."""
 
     def test_one_value_per_instance(self, name):
@@ -583,6 +618,25 @@ class TestEveryLoss:
             ):  # parts of these are constants for the gradient
                 np.testing.assert_allclose(slopes[0] - slopes[1], along, rtol=2e-2, atol=2e-3)
             assert np.isfinite(along).all()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.nightly] if name == COMPILED_SLOWLY else [])
+        for name in losses.names()
+    ],
+)
+class TestEveryLoss(Properties):
+    pass
+
+
+@pytest.mark.parametrize("name", SMOOTHED)
+class TestEveryLossOfSmoothedLabels(Properties):
+    @pytest.fixture(autouse=True)
+    def smoothed(self, name, monkeypatch):
+        function = functools.partial(losses.LOSSES[name].function, label_smoothing=0.3)
+        monkeypatch.setattr(losses.LOSSES[name], "function", staticmethod(function))
 
 
 @pytest.mark.parametrize("name", [n for n in losses.names() if "temperature" in losses.option_names(n)])

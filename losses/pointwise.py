@@ -158,6 +158,7 @@ def sigmoid_cross_entropy(
     where: TensorLike | None = None,
     weights: TensorLike | None = None,
     temperature: float = 1.0,
+    label_smoothing: float = 0.0,
 ) -> tf.Tensor:
     r"""Mean cross entropy of one binary problem per class: is it the true one?
 
@@ -166,6 +167,8 @@ def sigmoid_cross_entropy(
     Args:
       scores, labels, where, weights: see `losses.base`. Dense labels are probabilities, in `[0, 1]`.
       temperature: `tau > 0`.
+      label_smoothing: `a`, in [0, 1): labels `t` become `(1 - a) t + a / 2`, as in
+        `tf.keras.losses.BinaryCrossentropy`.
 
     Returns:
       float32 `[...]`, at least 0 for labels in `[0, 1]`.
@@ -173,19 +176,29 @@ def sigmoid_cross_entropy(
     >>> sigmoid_cross_entropy([[0., 0., 0.]], [2]).numpy().round(4)  # log 2
     array([0.6931], dtype=float32)
     """
+    arguments.check_fraction("label_smoothing", label_smoothing)
     forms = (_sigmoid_cross_entropy_of_ids, _sigmoid_cross_entropy_of_dense)
-    return base.evaluate(*forms, scores, labels, where, weights, temperature=temperature)
+    options = {"temperature": temperature, "label_smoothing": label_smoothing}
+    return base.evaluate(*forms, scores, labels, where, weights, **options)
 
 
 def _sigmoid_cross_entropy_of_ids(
-    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None, temperature: float
+    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None, temperature: float, label_smoothing: float
 ) -> tf.Tensor:
-    return _mean_of_ids(sums.logistic, scores / temperature, labels, where, scale=-1.0, target=0.0)
+    """Uses that a label `t` adds `-t s` to the loss of its class, and that masked scores are 0."""
+    losses = _mean_of_ids(sums.logistic, scores / temperature, labels, where, scale=-1.0, target=0.0)
+    if label_smoothing:
+        change = ranks.true_score(scores, labels) - 0.5 * tf.reduce_sum(scores, axis=-1)
+        mean_change = tf.math.divide_no_nan(change, ranks.list_size(scores, where))
+        losses += label_smoothing / temperature * mean_change
+    return losses
 
 
 def _sigmoid_cross_entropy_of_dense(
-    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float
+    scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float, label_smoothing: float
 ) -> tf.Tensor:
+    if label_smoothing:
+        labels = (1.0 - label_smoothing) * labels + 0.5 * label_smoothing
     return _mean(tf.nn.sigmoid_cross_entropy_with_logits(labels, scores / temperature), where)
 
 

@@ -208,6 +208,10 @@ def test_an_interrupted_run_resumes_to_the_same_weights(trained, tmp_path, names
             {"loss.levels": None},
             r"loss\.levels=None: expected int\. Change its type\.",
         ),
+        (
+            {"data.class_weights": "balanced"},
+            r"data\.class_weights='balanced': the classes of dataset 'letor' are the positions in a list",
+        ),
     ],
 )
 def test_errors_before_training(queries, tmp_path, changes, message):

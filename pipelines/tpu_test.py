@@ -333,6 +333,8 @@ OF_TRAINING = ("accumulation_steps", "encoder.dropout", "optimizer.", "data.clas
         ("goemotions_zero_shot", {"data.held_out": (), "class_encoder.attention_layers": 1}),
         ("digits_mlp", {"optimizer.name": "adagrad", "data.class_weights": "balanced"}),
         ("digits_mlp", {"optimizer.name": "adamw", "metrics": METRICS, "monitor": "mrr"}),
+        ("digits_mlp", {"optimizer.name": "sgd", "optimizer.momentum": 0.9, "optimizer.nesterov": True}),
+        ("digits_mlp", {"optimizer.name": "lamb", "optimizer.weight_decay": 0.1, **CLIPPED_AND_AVERAGED}),
     ],
 )
 def test_options_can_run_on_a_tpu(name, changes, make, tmp_path):

@@ -63,12 +63,13 @@ def class_weights(path: str, class_names: Sequence[str]) -> np.ndarray:
 
 
 def balanced_class_weights(counts: Sequence[int] | np.ndarray) -> np.ndarray:
-    r"""Returns weights float32 `[n]` that give every class the same total weight, and examples a mean of 1.
+    r"""Returns weights float32 `[n]` that give every class the same total weight, and labels a mean of 1.
 
     $$w_i = \frac{N}{n_+ N_i}$$
 
-    with $N$ examples in $n_+$ classes that have examples, $N_i$ of class $i$. scikit-learn's
-    `compute_class_weight` is not used: it needs the labels of all examples, and refuses empty classes.
+    with $N_i$ examples of class $i$, $N = \sum_i N_i$, and $n_+$ classes that have examples. An example of
+    several classes counts for each of them. scikit-learn's `compute_class_weight` is not used: it needs the
+    labels of all examples, one for each, and refuses empty classes.
 
     Args:
       counts: number of training examples of each class; empty classes get weight 0.

@@ -95,6 +95,18 @@ def check_not_negative(name: str, value: Any) -> None:
         raise ValueError(f"{name}={value}: negative. Choose at least 0.")
 
 
+def check_fraction(name: str, value: Any) -> None:
+    """Raises ValueError unless a value is a Python number in [0, 1).
+
+    >>> check_fraction("label_smoothing", 1.0)
+    Traceback (most recent call last):
+    ...
+    ValueError: label_smoothing=1.0: not a number in [0, 1). Choose one.
+    """
+    if not isinstance(value, numbers.Real) or not 0.0 <= float(value) < 1.0:
+        raise ValueError(f"{name}={value}: not a number in [0, 1). Choose one.")
+
+
 def check_choice(name: str, value: str, choices: Collection[str]) -> None:
     """Raises ValueError if a value is not one of the choices."""
     if value not in choices:

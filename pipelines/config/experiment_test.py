@@ -136,7 +136,30 @@ CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
             r"loss\.kappa: loss 'softmax' has no such option\. Choose an entry that has it with --loss:",
         ),
         ({"loss.temperature": 0.0}, r"loss\.temperature=0\.0: not positive\. Choose a value above 0\."),
-        ({"optimizer.name": "sgd"}, r"optimizer='sgd': unknown\. There are: adam, adamw, adagrad\."),
+        (
+            {"loss.label_smoothing": 1.0},
+            r"loss\.label_smoothing=1\.0: not a number in \[0, 1\)\. Choose one\.",
+        ),
+        (
+            {"optimizer.name": "adamax"},
+            r"optimizer='adamax': unknown\. Did you mean 'adam'\? There are: adam, adamw, adagrad, sgd,",
+        ),
+        (
+            {"optimizer.name": "sgd", "optimizer.momentum": 1.0},
+            r"optimizer\.momentum=1\.0: not in \[0, 1\)\. Choose another value\.",
+        ),
+        (
+            {"optimizer.name": "sgd", "optimizer.nesterov": True},
+            r"optimizer\.nesterov=True: it has no effect without momentum\. Set momentum\.",
+        ),
+        (
+            {"optimizer.name": "lamb", "optimizer.weight_decay": -0.1},
+            r"optimizer\.weight_decay=-0\.1: negative\. Choose at least 0\.",
+        ),
+        (
+            {"optimizer.name": "lamb", "optimizer.beta_2": 1.0},
+            r"optimizer\.beta_2=1\.0: not in \[0, 1\)\. Choose another value\.",
+        ),
         (
             {"optimizer.decay": "cubic"},
             r"optimizer\.decay='cubic': unknown\. There are: none, linear, cosine\.",
@@ -186,7 +209,7 @@ CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
         ),
         (
             {"optimizer.weight_decay": 0.1},
-            r"optimizer\.weight_decay: optimizer 'adam' has no such option\. .* with --optimizer: adamw\.",
+            r"optimizer\.weight_decay: optimizer 'adam' has no such option\. .*--optimizer: adamw, lamb\.",
         ),
         ({"loss.name": "rankmax", "loss.k": 0}, r"loss\.k=0: not a whole number in 1\.\.2\. Choose one\."),
         (

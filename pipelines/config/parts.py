@@ -193,8 +193,9 @@ class Data(Part):
       max_length: number of tokens of a text.
       image_size: height and width of images that are read from files.
       augmentation: of the training images, "none", "affine_flip" or "random_crop"; see `data.preprocessing`.
-      class_weights: weights of the training examples in the loss: "none", "balanced" (each class has the same
-        total weight), or a file with one class per line: name, tab, weight.
+      class_weights: weights of the training examples in the loss, by their class: "none", "balanced" (each
+        class has the same total weight), or a file with one class per line: name, tab, weight. An example of
+        several classes has the mean of their weights, one without a class the weight 1.
       max_examples: number of examples drawn from each split that has more. Validation and test keep the users
         of the training split, if examples are known by their ids alone.
       split_seed: seed of the splits and of `max_examples`.

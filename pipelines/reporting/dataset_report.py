@@ -194,7 +194,10 @@ def _classes(description):
     for name, split in splits.items():
         columns += _counts_and_percentages(name, description.counts[name][order], len(split))
     if description.class_weights:
-        paragraphs.append("weight: weight of a training example in the loss (data.class_weights).")
+        of_several = "; of several classes, the mean" if description.multi_label else ""
+        paragraphs.append(
+            f"weight: weight of a training example in the loss (data.class_weights){of_several}."
+        )
         weights = [description.class_weights.get(description.dataset.class_names[i]) for i in order]
         columns.append(["weight", *("held out" if weight is None else f"{weight:.3g}" for weight in weights)])
     counts = {name: values[order] for name, values in description.counts.items()}

@@ -60,7 +60,7 @@ class Description:
       sizes: split -> height and width of the image files, int32 `[N, 2]`; empty without them.
       pixels: mean and standard deviation of each channel over the training images in memory, or None.
       duplicates: of every split, and of every pair of splits; empty if the splits share instances by design.
-      class_weights: class name -> weight of its training examples; empty if all are 1.
+      class_weights: class name -> its weight in training; empty if all are 1.
     """
 
     experiment: config.Experiment

@@ -188,8 +188,6 @@ def test_retrieval_by_hand(tmp_path):
         ValueError, match="data.augmentation='affine_flip': dataset 'synthetic_retrieval' has no images"
     ):
         described(dataset, name="synthetic_retrieval", augmentation="affine_flip")
-    with pytest.raises(ValueError, match="data.class_weights=.*several weights"):
-        described(dataset, class_weights="balanced")
 
 
 def test_images_in_memory_by_hand():
@@ -258,6 +256,14 @@ def test_class_weights(comments):
     assert weighted.class_weights == {"a|b": 1.0, "rest": 0.0}
     rows = dataset_report.text(weighted).splitlines()
     assert next(row for row in rows if row.startswith("joy ")).endswith("  held out")
+
+
+def test_class_weights_of_several_classes():
+    labels = csr_array(np.array([[1, 1], [1, 0], [1, 0]], np.float32))
+    dataset = data.Dataset(("joy", "anger"), {"train": data.Split(texts("a", "b", "c"), labels)})
+    description = described(dataset, class_weights="balanced")
+    assert description.class_weights == pytest.approx({"joy": 4 / (2 * 3), "anger": 4 / (2 * 1)})
+    assert "(data.class_weights); of several classes, the mean." in flowing(dataset_report.text(description))
 
 
 @pytest.mark.nightly

@@ -172,18 +172,18 @@ def _preprocessed(experiment: config.Experiment, task: Task) -> Task:
 
 
 def check_class_weights(data_config: config.Data, train: data.Split) -> None:
-    """Raises ValueError for class weights if examples have several classes."""
-    if data_config.class_weights != "none" and train.multi_label:
+    """Raises ValueError for class weights if the classes are the positions in a list of items."""
+    if data_config.class_weights != "none" and "items" in train.features:
         raise ValueError(
-            f"data.class_weights={data_config.class_weights!r}: an example of several classes would have "
-            "several weights. Set it to 'none'."
+            f"data.class_weights={data_config.class_weights!r}: the classes of dataset {data_config.name!r} "
+            "are the positions in a list. Set it to 'none'."
         )
 
 
 def class_weights(
     data_config: config.Data, class_names: Sequence[str], counts: np.ndarray
 ) -> np.ndarray | None:
-    """Returns the weight of a training example by its class, float32 `[n]`, or None.
+    """Returns the weights of the classes, float32 `[n]`, or None; see `data.training_batches`.
 
     Args:
       data_config: the dataset's configuration.

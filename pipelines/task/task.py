@@ -41,7 +41,7 @@ class Task:
       inputs: how raw examples, of this or other data, become the model's features.
       encoder_files: path, without their endings, of the files of a frozen encoder; None without one.
       augment: function of the features and seeds of a training batch, used in place of `preprocess`, or None.
-      class_weights: `[n]`, weight of a training example by its class, or None.
+      class_weights: `[n]`, weights of the classes in training, or None; see `data.training_batches`.
       class_texts: descriptions of the classes, or None.
       class_features: the descriptions as features of the instance encoder, or None.
       class_vectors: float `[n, e]`, the encoded descriptions, or None.

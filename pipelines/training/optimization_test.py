@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from official.modeling.optimization import lamb
 
 from rank4class import losses
 from rank4class.pipelines import config
@@ -70,21 +71,82 @@ def test_optimizers_follow_their_schedule(name):
     assert moved[2] == 0.0
 
 
-def test_weight_decay_excludes_biases_and_norms():
-    section = config.Optimizer(name="adamw", learning_rate=0.1, weight_decay=0.5)
+@pytest.mark.parametrize(("name", "kernel"), [("adamw", 1.0 - 0.1 * 0.5), ("lamb", 1.0 - 0.1)])
+def test_weight_decay_excludes_biases_and_norms(name, kernel):
+    section = config.Optimizer(name=name, learning_rate=0.1, weight_decay=0.5)
     optimizer = optimization.build_optimizer(section, optimization.build_schedule(section, total_steps=10))
     variables = [
         tf.Variable([1.0], name=name) for name in ("kernel", "bias", "layer_norm/gamma", "layer_norm/beta")
     ]
     optimizer.build(variables)
     optimizer.apply_gradients([(tf.zeros([1]), variable) for variable in variables])
-    np.testing.assert_allclose([float(v[0]) for v in variables], [0.95, 1.0, 1.0, 1.0])
+    np.testing.assert_allclose([float(v[0]) for v in variables], [kernel, 1.0, 1.0, 1.0])
 
 
-def test_moving_averages_by_hand():
+def after_steps(optimizer, values, gradients):
+    """Returns the values of variables, by name, after a step for each of their gradients."""
+    variables = {name: tf.Variable(value, dtype=tf.float32, name=name) for name, value in values.items()}
+    for step in gradients:
+        optimizer.apply_gradients([(tf.constant(step[n], tf.float32), v) for n, v in variables.items()])
+    return {name: variable.numpy() for name, variable in variables.items()}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, 1.0 - 0.1 * 2.0 - 0.1 * 3.0),
+        # The velocity is -0.1 * 2, then 0.5 * -0.2 - 0.1 * 3.
+        ({"momentum": 0.5}, 1.0 - 0.2 - 0.4),
+        # Nesterov's step is 0.5 times the new velocity, and the plain step.
+        ({"momentum": 0.5, "nesterov": True}, 1.0 + (0.5 * -0.2 - 0.2) + (0.5 * -0.4 - 0.3)),
+    ],
+)
+def test_sgd_written_out(options, expected):
+    optimizer = optimization.build_optimizer(config.Optimizer("sgd", **options), 0.1)
+    result = after_steps(optimizer, {"kernel": [1.0]}, [{"kernel": [2.0]}, {"kernel": [3.0]}])
+    np.testing.assert_allclose(result["kernel"], [expected], rtol=1e-6)
+
+
+def lamb_steps(w, gradients, rate, decay, beta_1, beta_2, adapts):
+    """Returns the weights after algorithm 2 of You et al. (2020), in NumPy."""
+    m, v = np.zeros_like(w), np.zeros_like(w)
+    for t, g in enumerate(gradients, 1):
+        m = beta_1 * m + (1 - beta_1) * g
+        v = beta_2 * v + (1 - beta_2) * g**2
+        r = (m / (1 - beta_1**t)) / (np.sqrt(v / (1 - beta_2**t)) + 1e-6)
+        u = r + decay * w if adapts else r
+        w = w - rate * (np.linalg.norm(w) / np.linalg.norm(u) if adapts else 1.0) * u
+    return w
+
+
+def test_lamb_equals_the_published_algorithm(rng):
+    values = {"kernel": rng.normal(size=[3, 2]), "bias": rng.normal(size=[2])}
+    gradients = [{name: rng.normal(size=value.shape) for name, value in values.items()} for _ in range(2)]
+    options = {"weight_decay": 0.3, "beta_1": 0.8, "beta_2": 0.99}
+    optimizer = optimization.build_optimizer(config.Optimizer("lamb", **options), 0.1)
+    result = after_steps(optimizer, values, gradients)
+    for name, value in values.items():
+        each = [step[name] for step in gradients]
+        expected = lamb_steps(value, each, 0.1, 0.3, 0.8, 0.99, adapts=name == "kernel")
+        np.testing.assert_allclose(result[name], expected, rtol=1e-5)
+
+
+def test_lamb_equals_that_of_the_model_garden(rng):
+    values = {name: rng.normal(size=[4]) for name in ("kernel", "bias", "gamma", "beta")}
+    values["zero"] = np.zeros(4)  # its ratio is 1
+    gradients = [{name: rng.normal(size=[4]) for name in values} for _ in range(4)]
+    ours = optimization.build_optimizer(config.Optimizer("lamb", weight_decay=0.1), 0.01)
+    theirs = lamb.LAMB(0.01, weight_decay_rate=0.1, exclude_from_weight_decay=["bias", "gamma", "beta"])
+    expected = after_steps(theirs, values, gradients)
+    for name, value in after_steps(ours, values, gradients).items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["adagrad", "sgd", "lamb"])
+def test_moving_averages_by_hand(name):
     model = tf.keras.Sequential([tf.keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")])
     model.build([None, 1])
-    section = config.Optimizer(name="adagrad", learning_rate=0.1, ema_momentum=0.75)
+    section = config.Optimizer(name=name, learning_rate=0.1, ema_momentum=0.75)
     optimizer = optimization.build_optimizer(section, 0.1)
     optimizer.build(model.trainable_variables)
     [weight], average = model.trainable_variables, 1.0

@@ -164,6 +164,23 @@ def test_resume_with_all_random_draws_and_slots(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
+    "changes",
+    [
+        {"optimizer.name": "sgd", "optimizer.momentum": 0.9, "optimizer.nesterov": True},
+        {"optimizer.name": "lamb", "optimizer.weight_decay": 0.1, "precision": "mixed_float16"}
+        | {"accumulation_steps": 2, "optimizer.clip_norm": 1.0, "optimizer.ema_momentum": 0.9},
+    ],
+    ids=lambda changes: changes["optimizer.name"],
+)
+def test_resume_with_other_optimizers(tmp_path, undisturbed, assert_ends_undisturbed, changes):
+    experiment = small(**changes)
+    path = killed(undisturbed, experiment, "before", 34, tmp_path / "killed")
+    assert_ends_undisturbed(experiment, path)
+    assert RunDirectory(path).sessions()[1]["from_step"] == 17
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
     ("number", "changes"),
     [
         (signal.SIGTERM, {"checkpoint_steps": 4, "precision": "mixed_float16", "accumulation_steps": 2}),

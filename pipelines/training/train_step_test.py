@@ -139,11 +139,13 @@ def test_two_replicas_equal_one_device(changes, loss, on_one_device):
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("optimizer", ["adam", "lamb"])
 @pytest.mark.parametrize("strategy", ["default", MIRRORED])
-def test_half_precision(strategy):
-    reference = run(small(), make_optimizer=lambda: build_optimizer(small()))
+def test_half_precision(strategy, optimizer):
+    plain = small(**{"optimizer.name": optimizer})
+    reference = run(plain, make_optimizer=lambda: build_optimizer(plain))
     for precision in ("mixed_bfloat16", "mixed_float16"):
-        experiment = small(precision=precision)
+        experiment = config.override(plain, {"precision": precision})
         result = run(experiment, strategy, make_optimizer=lambda e=experiment: build_optimizer(e))
         assert_alike(result[:1], reference[:1], rtol=0.02)
         assert all(weight.dtype == np.float32 for weight in result[2])
