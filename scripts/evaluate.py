@@ -31,9 +31,11 @@ _KEEP_SCORES = flags.DEFINE_bool("keep_scores", True, "Write the scores of all c
 def main() -> None:
     from rank4class.pipelines import distribution
     from rank4class.pipelines.evaluation import per_class, predictions
+    from rank4class.pipelines.evaluation.calibration import Calibration
     from rank4class.pipelines.reporting import tables
     from rank4class.pipelines.storage.code_version import git_commit
-    from rank4class.pipelines.training import rank_model_task, rank_training
+    from rank4class.pipelines.storage.run_directory import RunDirectory
+    from rank4class.pipelines.training import rank_model_task, rank_training, run_calibration
 
     strategy, split, output = _STRATEGY(), _SPLIT.value, _OUTPUT.value
     is_chief = distribution.is_chief(strategy)
@@ -44,16 +46,27 @@ def main() -> None:
     keep_scores = bool(output) and _KEEP_SCORES.value
     if keep_scores:
         predictions.check_size(len(examples), len(class_names))
+    # The calibration was fitted to the scores of the best checkpoint.
+    stored = RunDirectory(_WORKDIR.value).calibration() if _CHECKPOINT.value == "best" else None
+    if not predictions.scores_fit(len(examples), len(class_names)):
+        stored = None
     evaluator = rank_model_task.build_evaluators(experiment, loaded, model, strategy)[split]
     with distribution.lost_worker_errors(strategy):
         result = evaluator(
-            loaded.read(split, experiment.evaluation_batch_size, strategy), keep_scores=keep_scores
+            loaded.read(split, experiment.evaluation_batch_size, strategy),
+            keep_scores=keep_scores or stored is not None,
         )
     if not is_chief:
         return
     assert result is not None
+    if stored is not None:
+        result = run_calibration.measure(result, Calibration.from_json(stored), split, examples)
+    if not keep_scores:
+        result = run_calibration.without_scores(result)
     metrics = result.summarize()
     print(tables.results_table({split: metrics}))
+    if calibration := tables.calibration_table({split: metrics}):
+        print(f"\n{calibration}")
     table = per_class.per_class(result, examples.labels, class_names)
     if _CLASSES.value:
         _print_classes(per_class.worst_first(table, experiment.monitor), result.names, experiment.monitor)
