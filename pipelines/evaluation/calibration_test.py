@@ -180,9 +180,8 @@ def test_platt_finds_the_slope_and_intercept(rng):
 
 def test_platt_of_separable_and_of_constant_scores():
     positive = np.arange(20) < 10
-    fitted = calibration.fit(
-        np.where(positive, 1.0, -1.0)[:, None], scipy.sparse.csr_array(positive[:, None])
-    )
+    labels = scipy.sparse.csr_array(positive[:, None])
+    fitted = calibration.fit(np.where(positive, 1.0, -1.0)[:, None], labels)
     # The targets 11 / 12 and 1 / 12.
     np.testing.assert_allclose(fitted.probabilities(np.array([[1.0], [-1.0]])), [[11 / 12], [1 / 12]])
     constant = calibration.fit(np.full([20, 1], 1e6), labels)

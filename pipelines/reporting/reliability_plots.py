@@ -28,10 +28,16 @@ def reliability_diagram(calibrated: Calibrated, several: bool = False) -> np.nda
     for (name, reliability, color), (axis, bars) in zip(panels, axes.T, strict=True):
         table = reliability.table()
         used = table[table["count"] > 0]
-        errors = (used["accuracy"] - used["low"], used["high"] - used["accuracy"])
+        errors = np.stack([used["accuracy"] - used["low"], used["high"] - used["accuracy"]])
         axis.plot([0.0, 1.0], [0.0, 1.0], color="0.6", linewidth=1, linestyle="--")
         axis.errorbar(
-            used["confidence"], used["accuracy"], errors, fmt="o-", color=color, markersize=4, linewidth=1
+            used["confidence"],
+            used["accuracy"],
+            np.maximum(errors, 0.0),
+            fmt="o-",
+            color=color,
+            markersize=4,
+            linewidth=1,
         )
         axis.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0))
         axis.set_title(f"{name}: calibration error {reliability.ece:.1%}", fontsize=9, loc="left")
