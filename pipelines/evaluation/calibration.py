@@ -259,7 +259,6 @@ def fit(
     where: np.ndarray | None = None,
     *,
     method: str = "auto",
-    per_class: bool = True,
 ) -> Calibration:
     r"""Fits a calibration.
 
@@ -280,7 +279,6 @@ def fit(
         values above 0 are positive.
       where: bool `[N, n]`, False for excluded classes, or None.
       method: "temperature", "platt", "isotonic", or "auto": by the labels "temperature" or "platt".
-      per_class: whether classes may have fits of their own.
 
     Returns:
       A `Calibration`.
@@ -310,7 +308,7 @@ def fit(
     ranked = np.full(positive.shape, True) if where is None else where
     fit_curve: Callable = _fit_platt if method == "platt" else _fit_isotonic
     curves = [fit_curve(np.asarray(scores[ranked], np.float64), positive[ranked])]
-    if per_class and scores.shape[1] <= MAX_PER_CLASS:
+    if scores.shape[1] <= MAX_PER_CLASS:
         curves = [
             _fit_class(fit_curve, scores[:, j][ranked[:, j]], positive[:, j][ranked[:, j]], curves[0])
             for j in range(scores.shape[1])

@@ -190,14 +190,15 @@ def test_platt_of_separable_and_of_constant_scores():
 
 
 @pytest.mark.parametrize("method", ["platt", "isotonic"])
-def test_classes_with_few_examples_of_either_kind_have_the_pooled_fit(rng, method):
+def test_classes_with_few_examples_of_either_kind_have_the_pooled_fit(rng, monkeypatch, method):
     scores = rng.normal(size=[40, 4])
     labels = scores > 0.0
     labels[:, 1], labels[:, 2] = np.arange(40) < 9, True
     labels[:, 3] = np.arange(40) < 10
     labels = scipy.sparse.csr_array(labels)
     fitted = calibration.fit(scores, labels, method=method).to_json()
-    pooled = calibration.fit(scores, labels, method=method, per_class=False).to_json()
+    monkeypatch.setattr(calibration, "MAX_PER_CLASS", 3)
+    pooled = calibration.fit(scores, labels, method=method).to_json()
     for name in fitted.keys() - {"method"}:
         each, [one] = fitted[name], pooled[name]
         assert [value == one for value in each] == [False, True, True, False]
@@ -208,13 +209,8 @@ def test_many_classes_share_one_fit_of_their_ranked_pairs(rng, method):
     scores = rng.normal(size=[30, calibration.MAX_PER_CLASS + 1])
     labels = draw_sets(rng, scipy.special.expit(scores))
     where = rng.random(scores.shape) < 0.5
-    column = calibration.fit(
-        scores[where][:, None],
-        scipy.sparse.csr_array(labels.toarray()[where][:, None]),
-        method=method,
-        per_class=False,
-    )
-    assert calibration.fit(scores, labels, where, method=method) == column
+    column = scores[where][:, None], scipy.sparse.csr_array(labels.toarray()[where][:, None])
+    assert calibration.fit(scores, labels, where, method=method) == calibration.fit(*column, method=method)
 
 
 def test_isotonic_equals_scikit_learn(rng):

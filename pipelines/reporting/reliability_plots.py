@@ -39,7 +39,7 @@ def reliability_diagram(calibrated: Calibrated, several: bool = False) -> np.nda
             markersize=4,
             linewidth=1,
         )
-        axis.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0))
+        axis.set(xlim=(0.0, 1.0), ylim=(-0.03, 1.03))  # dots at 0 and 1 are whole
         axis.set_title(f"{name}: calibration error {reliability.ece:.1%}", fontsize=9, loc="left")
         drawn = bars.bar(
             used["from"], used["count"], 1.0 / BINS, align="edge", color=color, edgecolor="white"
@@ -50,7 +50,7 @@ def reliability_diagram(calibrated: Calibrated, several: bool = False) -> np.nda
     axes[1, 0].set_ylabel("pairs" if several else "examples", fontsize=9)
     axes[1, 0].set_yscale("log")
     largest = max(calibrated.before.counts.max(), calibrated.after.counts.max())
-    axes[1, 0].set_ylim(0.5, 40.0 * largest**1.1)  # leaves space for the labels
+    axes[1, 0].set_ylim(0.5, (2.0 * largest) ** 1.8)  # the bars leave almost half of the height to the labels
     for axis in axes.flat:
         axis.tick_params(labelsize=8)
         axis.grid(axis="y", alpha=0.3)

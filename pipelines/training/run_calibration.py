@@ -59,19 +59,13 @@ def _reason_against(experiment, validation):
 def fit(result: EvaluationResult, method: str, loaded: Task) -> calibration.Calibration | None:
     """Fits a calibration to the scores of the validation split; returns None if a score is not finite.
 
-    If training leaves out the classes of `data.held_out`, so does validation: then all classes of several
-    labels share one fit, which the test split applies to all classes.
+    With `data.held_out`, validation ranks only the other classes. Its temperature is applied to the scores of
+    all classes, which the test split ranks.
     """
     if not _is_finite(result, "validation"):
         return None
     validation = loaded.splits["validation"]
-    return calibration.fit(
-        result.scores,
-        validation.labels,
-        _ranked(validation),
-        method=method,
-        per_class=loaded.seen is None,
-    )
+    return calibration.fit(result.scores, validation.labels, _ranked(validation), method=method)
 
 
 def measure(
