@@ -16,7 +16,7 @@ References:
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import scipy.optimize
@@ -30,7 +30,7 @@ LEAST_PER_CLASS = 10  # positive and negative examples that a fit of a class nee
 MAX_FITTED = 10_000_000  # scores in a fit; of more, it takes a random part of the examples
 MAX_RANGE = 1e9  # ratio of the scores' spread and the smallest temperature, and of the largest one and both
 
-Labels = np.ndarray | scipy.sparse.csr_array
+Labels: TypeAlias = np.ndarray | scipy.sparse.csr_array
 
 
 @dataclasses.dataclass(frozen=True)

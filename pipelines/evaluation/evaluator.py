@@ -151,9 +151,8 @@ class Evaluator:
             results = self.evaluate_batch(features, labels, weights, keep_scores)
             is_example = results.pop("weights").numpy() > 0
             parts.append({name: values.numpy()[is_example] for name, values in results.items()})
-        return EvaluationResult(
-            self.names, **{name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        )
+        arrays: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return EvaluationResult(self.names, **arrays)
 
 
 def mask_scores(scores: tf.Tensor, where: tf.types.experimental.TensorLike) -> tf.Tensor:

@@ -143,7 +143,10 @@ def measure(
     return Reliability(gaps, nlls, predictions, counts, confidences)
 
 
-def _measure_block(calibration, scores, labels, where):
+def _measure_block(
+    calibration: Calibration, scores: np.ndarray, labels: np.ndarray, where: np.ndarray | None
+) -> Reliability:
+    """Returns `measure` of a block; the labels are class ids or bool `[N, n]`."""
     probabilities = calibration.probabilities(scores, where)
     if labels.ndim == 1:
         ranked = scores if where is None else np.where(where, scores, -np.inf)

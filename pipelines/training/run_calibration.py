@@ -35,9 +35,9 @@ def method_of(experiment: config.Experiment, loaded: Task) -> str | None:
         for split in ("validation", "test"):
             examples, classes = len(loaded.splits[split]), loaded.num_scored(split)
             if not predictions.scores_fit(examples, classes):
-                reason = (
-                    f"the {split} split has {examples:,} x {classes:,} scores, which exceed the memory limit"
-                )
+                limit = f"the limit of {predictions.LARGEST_SCORES / 1e9:.1f} GB"
+                reason = f"{examples:,} x {classes:,} scores of the {split} split exceed {limit}"
+                break
     if reason:
         logging.info("No calibration: %s", reason)
         return None
@@ -50,9 +50,8 @@ def _reason_against(experiment, validation):
     if validation.multi_label and np.any(validation.label_matrix.data != 1.0):
         return "the labels are graded"
     if experiment.count_prior.name != "none":
-        return (
-            f"count prior {experiment.count_prior.name!r} gives probabilities, losses.ops.set_sizes.marginals"
-        )
+        prior = experiment.count_prior.name
+        return f"losses.ops.set_sizes.marginals are the probabilities under count prior {prior!r}"
     return None
 
 
@@ -62,10 +61,11 @@ def fit(result: EvaluationResult, method: str, loaded: Task) -> calibration.Cali
     With `data.held_out`, validation ranks only the other classes. Its temperature is applied to the scores of
     all classes, which the test split ranks.
     """
-    if not _is_finite(result, "validation"):
+    scores = _finite_scores(result, "validation")
+    if scores is None:
         return None
     validation = loaded.splits["validation"]
-    return calibration.fit(result.scores, validation.labels, _ranked(validation), method=method)
+    return calibration.fit(scores, validation.labels, _ranked(validation), method=method)
 
 
 def measure(
@@ -79,9 +79,10 @@ def measure(
       name: of the split.
       split: the evaluated examples.
     """
-    if fitted is None or not _is_finite(result, name):
+    scores = None if fitted is None else _finite_scores(result, name)
+    if fitted is None or scores is None:
         return result
-    calibrated = reliability.evaluate(fitted, result.scores, split.labels, _ranked(split))
+    calibrated = reliability.evaluate(fitted, scores, split.labels, _ranked(split))
     return dataclasses.replace(result, calibrated=calibrated)
 
 
@@ -90,12 +91,13 @@ def without_scores(result: EvaluationResult) -> EvaluationResult:
     return dataclasses.replace(result, scores=None, log_counts=None)
 
 
-def _is_finite(result, name):
+def _finite_scores(result: EvaluationResult, name: str) -> np.ndarray | None:
+    """Returns the scores of an evaluation, or None, with a logged reason, if some are not finite."""
     assert result.scores is not None
-    finite = bool(np.isfinite(result.scores).all())
-    if not finite:
-        logging.info("No calibration of the %s split: some of its scores are not finite", name)
-    return finite
+    if np.isfinite(result.scores).all():
+        return result.scores
+    logging.info("No calibration of the %s split: some of its scores are not finite", name)
+    return None
 
 
 def _ranked(split):

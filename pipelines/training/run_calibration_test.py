@@ -1,7 +1,6 @@
 """Which runs are calibrated, and the calibration that a run writes and reports."""
 
 import json
-import logging as stdlib_logging
 import shutil
 
 import numpy as np
@@ -24,12 +23,11 @@ GRADED = scipy.sparse.csr_array(2 * np.eye(4, 3, dtype=np.float32))
 
 
 @pytest.fixture
-def messages(caplog):
+def messages(monkeypatch):
     """Returns the logged messages."""
-    caplog.set_level(stdlib_logging.INFO)
-    logging.get_absl_logger().addHandler(caplog.handler)
-    yield lambda: [record.getMessage() for record in caplog.records]
-    logging.get_absl_logger().removeHandler(caplog.handler)
+    logged = []
+    monkeypatch.setattr(logging, "info", lambda text, *values: logged.append(text % values))
+    return logged
 
 
 def task_of(labels, excluded=None):
@@ -63,7 +61,7 @@ def test_methods_by_the_labels():
 )
 def test_scores_that_are_not_calibrated(messages, labels, changes, reason):
     assert method_of(labels, **changes) is None
-    assert messages() == [f"No calibration: {reason}"]
+    assert messages == [f"No calibration: {reason}"]
     with pytest.raises(ValueError, match=f"calibration='platt': {reason}. Set it to 'auto'"):
         method_of(labels, **changes, calibration="platt")
 
@@ -75,7 +73,7 @@ def test_scores_that_do_not_fit_into_memory(messages, monkeypatch):
     monkeypatch.setattr(predictions, "LARGEST_SCORES", 1199)
     assert method_of(labels) is None
     reason = "100 x 3 scores of the validation split exceed the limit of 0.0 GB"
-    assert messages() == [f"No calibration: {reason}"]
+    assert messages == [f"No calibration: {reason}"]
 
 
 def test_methods_that_do_not_fit_the_labels():
@@ -117,9 +115,7 @@ def test_scores_that_are_not_finite_are_neither_fitted_nor_measured(messages):
     measured = run_calibration.measure(result_of(scores), fitted, "test", loaded.splits["test"])
     assert "calibration" not in measured.summarize()
     reason = "some of its scores are not finite"
-    assert messages() == [
-        f"No calibration of the {split} split: {reason}" for split in ("validation", "test")
-    ]
+    assert messages == [f"No calibration of the {split} split: {reason}" for split in ("validation", "test")]
 
 
 @pytest.fixture(scope="module")
