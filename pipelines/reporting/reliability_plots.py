@@ -30,15 +30,8 @@ def reliability_diagram(calibrated: Calibrated, several: bool = False) -> np.nda
         used = table[table["count"] > 0]
         errors = np.stack([used["accuracy"] - used["low"], used["high"] - used["accuracy"]])
         axis.plot([0.0, 1.0], [0.0, 1.0], color="0.6", linewidth=1, linestyle="--")
-        axis.errorbar(
-            used["confidence"],
-            used["accuracy"],
-            np.maximum(errors, 0.0),
-            fmt="o-",
-            color=color,
-            markersize=4,
-            linewidth=1,
-        )
+        errors = np.maximum(errors, 0.0)  # from rounding errors
+        axis.errorbar(used["confidence"], used["accuracy"], errors, fmt="o", color=color, ms=4, lw=1)
         axis.set(xlim=(0.0, 1.0), ylim=(-0.03, 1.03))  # dots at 0 and 1 are whole
         axis.set_title(f"{name}: calibration error {reliability.ece:.1%}", fontsize=9, loc="left")
         drawn = bars.bar(
