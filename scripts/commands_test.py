@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -55,6 +56,32 @@ def test_train_then_evaluate(two_runs):
         line.split()
         == f"ndcg@5 (%) {results['test']['ndcg@5']:.2f} [{low:.2f}, {high:.2f}] {bits:.2f}".split()
     )
+
+
+def test_the_calibration_is_printed_and_stored(command, two_runs, tmp_path):
+    path, _ = two_runs
+    stored = json.loads((path / "calibration.json").read_text())
+    results = json.loads((path / "results.json").read_text())
+
+    def row(split):
+        after = results[split]["calibration"]["after"]
+        return "{:.3f}  [{:.3f}, {:.3f}]".format(after["nll"], *after["intervals"]["nll"])
+
+    trained, evaluated = ((path / name).read_text() for name in ("trained", "stdout"))
+    for text in (trained, evaluated):
+        assert f"temperature {stored['temperature']:.4g}" in text
+    assert " ".join(("nll after", row("validation"), row("test"))).split() == line_of(trained, "nll after")
+    assert " ".join(("nll after", row("test"))).split() == line_of(evaluated, "nll after")
+    older = shutil.copytree(path, tmp_path / "older")
+    (older / "calibration.json").unlink()
+    for changes in (f"--workdir={older}",), (f"--workdir={path}", "--checkpoint=last"):
+        shown = command("evaluate", *changes)
+        assert "ndcg@5" in shown.stdout, shown.stderr
+        assert "temperature" not in shown.stdout
+
+
+def line_of(text, start):
+    return next(line.split() for line in text.splitlines() if line.startswith(start))
 
 
 def test_finished_runs_are_not_trained_again(command, error_of, two_runs):

@@ -42,7 +42,7 @@ def main() -> None:
     from rank4class.pipelines.evaluation import per_class, predictions
     from rank4class.pipelines.reporting import tables
     from rank4class.pipelines.storage.code_version import git_commit
-    from rank4class.pipelines.training import rank_model_task, rank_training
+    from rank4class.pipelines.training import rank_training
 
     strategy, split, output = _STRATEGY(), _SPLIT.value, _OUTPUT.value
     is_chief = distribution.is_chief(strategy)
@@ -55,16 +55,13 @@ def main() -> None:
     keep_scores = bool(output) and _KEEP_SCORES.value
     if keep_scores:
         predictions.check_size(len(examples), len(class_names))
-    evaluator = rank_model_task.build_evaluators(experiment, loaded, trained.model, strategy)[split]
-    with distribution.lost_worker_errors(strategy):
-        result = evaluator(
-            loaded.read(split, experiment.evaluation_batch_size, strategy), keep_scores=keep_scores
-        )
+    result = trained.evaluate(loaded, split, keep_scores=keep_scores)
     if not is_chief:
         return
-    assert result is not None
     metrics = result.summarize()
     print(tables.results_table({path or split: metrics}))
+    if calibration := tables.calibration_table({path or split: metrics}):
+        print(f"\n{calibration}")
     table = per_class.per_class(result, examples.labels, class_names)
     if _CLASSES.value:
         _print_classes(per_class.worst_first(table, experiment.monitor), result.names, experiment.monitor)

@@ -17,7 +17,10 @@ def main() -> None:
     from rank4class.pipelines.training import rank_training
 
     results = rank_training.train(_CONFIG.value, _WORKDIR.value, strategy=_STRATEGY())
-    print(tables.results_table({split: results[split] for split in ("validation", "test")}))
+    summaries = {split: results[split] for split in ("validation", "test")}
+    print(tables.results_table(summaries))
+    if calibration := tables.calibration_table(summaries):
+        print(f"\n{calibration}\n")
     print(f"Results, checkpoints and metrics: {_WORKDIR.value}")
     print(f"TensorBoard: tensorboard --logdir {_WORKDIR.value}")
 

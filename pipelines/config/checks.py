@@ -13,6 +13,7 @@ from rank4class.pipelines.config.experiment import Experiment, check_types, valu
 DECAYS = ("none", "linear", "cosine")
 PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
 AUGMENTATIONS = ("none", "affine_flip", "random_crop")
+CALIBRATIONS = ("auto", "temperature", "platt", "isotonic", "none")
 STRATEGIES = ("default", "mirrored", "multi_worker", "tpu")  # of `distribution.get`
 CHECKPOINTS = ("best", "last")  # of `rank_training.restore`
 POSITIVE = (
@@ -49,6 +50,7 @@ def check(experiment: Experiment, *, trains: bool = True) -> None:
     _check_count_prior(experiment)
     check_optimizer(experiment.optimizer)
     check_choice("precision", experiment.precision, PRECISIONS)
+    check_choice("calibration", experiment.calibration, CALIBRATIONS)
     if experiment.patience < 0:
         raise ValueError(f"patience={experiment.patience}: negative. Choose at least 0.")
     check_seed(experiment.seed)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from rank4class import losses
 from rank4class.losses.metrics import SetMetric
 from rank4class.pipelines import distribution
-from rank4class.pipelines.evaluation import statistics
+from rank4class.pipelines.evaluation import reliability, statistics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +28,7 @@ class EvaluationResult:
       scores: float32 `[N, n]`, or None if they were not requested.
       log_counts: log-probabilities of `0..m` classes, float32 `[N, m + 1]`, or None if they were not
         requested or the model has no count prior.
+      calibrated: reliability of the scores and of their calibration, or None if they are not calibrated.
     """
 
     names: tuple[str, ...]
@@ -37,10 +38,12 @@ class EvaluationResult:
     ranks: np.ndarray
     scores: np.ndarray | None = None
     log_counts: np.ndarray | None = None
+    calibrated: reliability.Calibrated | None = None
 
     def summarize(self) -> dict[str, Any]:
-        """Returns `summarize` of the metrics."""
-        return summarize(self.values, self.names)
+        """Returns `summarize` of the metrics, and "calibration" of `reliability.Calibrated.summarize`."""
+        summary = summarize(self.values, self.names)
+        return summary | ({"calibration": self.calibrated.summarize()} if self.calibrated else {})
 
 
 class Evaluator:
@@ -148,9 +151,8 @@ class Evaluator:
             results = self.evaluate_batch(features, labels, weights, keep_scores)
             is_example = results.pop("weights").numpy() > 0
             parts.append({name: values.numpy()[is_example] for name, values in results.items()})
-        return EvaluationResult(
-            self.names, **{name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        )
+        arrays: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return EvaluationResult(self.names, **arrays)
 
 
 def mask_scores(scores: tf.Tensor, where: tf.types.experimental.TensorLike) -> tf.Tensor:

@@ -50,6 +50,11 @@ class Predictions:
     scores: np.ndarray | None = None
 
 
+def scores_fit(examples: int, classes: int) -> bool:
+    """Whether the scores of so many examples and classes take at most `LARGEST_SCORES`."""
+    return 4 * examples * classes <= LARGEST_SCORES
+
+
 def check_size(examples: int, classes: int) -> None:
     """Raises ValueError if the scores of so many examples and classes exceed `LARGEST_SCORES`.
 
@@ -59,8 +64,8 @@ def check_size(examples: int, classes: int) -> None:
     ValueError: keep_scores=True: the scores of 10,000 examples and 1,000,000 classes take 40.0 GB, which \
 exceeds the limit of 4.0 GB. Set --nokeep_scores to write everything else.
     """
-    size = 4 * examples * classes
-    if size > LARGEST_SCORES:
+    if not scores_fit(examples, classes):
+        size = 4 * examples * classes
         raise ValueError(
             f"keep_scores=True: the scores of {examples:,} examples and {classes:,} classes take "
             f"{size / 1e9:.1f} GB, which exceeds the limit of {LARGEST_SCORES / 1e9:.1f} GB. Set "

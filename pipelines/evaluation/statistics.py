@@ -12,6 +12,7 @@ import scipy.stats
 RESAMPLES = 2000  # of a bootstrap
 PERMUTATIONS = 10_000  # of a permutation test
 LEVEL = 0.05  # significance level of a test
+MAX_UNITS = 20_000  # examples, or groups of them, that a bootstrap of sums draws
 _Z = scipy.stats.norm.ppf(0.975)
 _BLOCK = 1 << 22  # numbers in memory at a time
 
@@ -102,6 +103,35 @@ def resample(counts: np.ndarray, *, seed: int = 0) -> np.ndarray:
     """
     size = counts.sum()
     return np.random.default_rng(seed).multinomial(size, counts / size, size=RESAMPLES)
+
+
+def resampled_sums(values: np.ndarray, *, seed: int = 0) -> np.ndarray:
+    """Returns the sums of columns over the examples of each resample of a bootstrap.
+
+    It is for statistics that are functions of several sums, of values that differ from each other. Of more
+    than `MAX_UNITS` examples, it draws groups of examples: example `i` is in group `i % MAX_UNITS`.
+
+    Args:
+      values: float `[N, K]`.
+      seed: seed of the resampling.
+
+    Returns:
+      float64 `[RESAMPLES, K]`.
+
+    >>> sums = resampled_sums(np.array([[1.0, 0.0], [1.0, 4.0]]))
+    >>> sums[:, 0].tolist() == [2.0] * RESAMPLES, np.unique(sums[:, 1]).tolist()
+    (True, [0.0, 4.0, 8.0])
+    """
+    if len(values) > MAX_UNITS:
+        missing = -len(values) % MAX_UNITS
+        padded = np.pad(values, [(0, missing), (0, 0)])
+        values = padded.reshape(-1, MAX_UNITS, values.shape[1]).sum(axis=0)
+    rng, size = np.random.default_rng(seed), len(values)
+    sums = [
+        np.stack([np.bincount(rng.integers(size, size=size), minlength=size) for _ in range(rows)]) @ values
+        for rows in _blocks(RESAMPLES, size)
+    ]
+    return np.concatenate(sums)
 
 
 def difference_interval(differences: np.ndarray, *, bounded: bool, seed: int = 0) -> tuple[float, float]:

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class import models
+from rank4class.losses.ops import set_sizes
 from rank4class.pipelines.training.rank_training import TrainedModel
 
 Features = Mapping[str, tf.Tensor]
@@ -34,7 +35,8 @@ class Answers(tf.Module):
         }
         self.class_names = trained.description.class_names
         self._names = tf.constant(self.class_names)
-        self._model, self._inputs = trained.model, inputs
+        self._model, self._inputs, self._calibration = trained.model, inputs, trained.calibration
+        self._poisson_binomial = trained.experiment.count_prior.name == "poisson_binomial"
         # What an export has to hold; a dataclass is not tracked.
         self._tracked = [part for part in (inputs.preprocess, inputs.encoder) if isinstance(part, tf.Module)]
 
@@ -57,11 +59,25 @@ class Answers(tf.Module):
             raise ValueError(f"top_k={k}: outside 1..{n}, the classes. Choose a number of that range.")
 
     def score(self, features: Features) -> dict[str, tf.Tensor]:
-        """Returns "scores" of all classes, or of all items, float32 `[B, n]`."""
+        """Returns "scores" of all classes, or of all items, float32 `[B, n]`.
+
+        If the scores are calibrated, "probabilities" of the classes too, float32 `[B, n]`. With a count prior
+        these are the marginals, and "counts" are the probabilities of `0..m` classes, float32 `[B, m + 1]`.
+        """
         outputs = self._model(self._encoded(features), training=False)
+        where = None if "excluded" not in features else ~features["excluded"]
+        log_counts = None
         if isinstance(outputs, dict):
-            outputs = outputs["scores"]
-        return {"scores": tf.cast(outputs, tf.float32)}
+            outputs, log_counts = outputs["scores"], outputs["log_counts"]
+        scores = tf.cast(outputs, tf.float32)
+        if self._poisson_binomial:
+            log_counts = set_sizes.poisson_binomial(scores, where=where)
+        if log_counts is not None:
+            marginals = set_sizes.marginals(scores, log_counts, where=where)
+            return {"scores": scores, "probabilities": marginals, "counts": tf.exp(log_counts)}
+        if self._calibration is not None:
+            return {"scores": scores, "probabilities": self._calibration.apply(scores, where)}
+        return {"scores": scores}
 
     def classify(self, features: Features, k: int) -> dict[str, tf.Tensor]:
         """Returns the `k` classes of the highest scores, the best first; of equal scores the lower id first.
@@ -71,10 +87,15 @@ class Answers(tf.Module):
           k: at most the number of classes.
 
         Returns:
-          "classes", their names, string `[B, k]`, and "scores", float32 `[B, k]`.
+          "classes", their names, string `[B, k]`, "scores", float32 `[B, k]`, and "probabilities", float32
+          `[B, k]`, if `score` returns them.
         """
-        scores, ids = self._best(features, k)
-        return {"classes": tf.gather(self._names, ids), "scores": scores}
+        results = self.score(features)
+        scores, ids = self._best(features, results["scores"], k)
+        best = {"classes": tf.gather(self._names, ids), "scores": scores}
+        if "probabilities" in results:
+            best["probabilities"] = tf.gather(results["probabilities"], ids, batch_dims=1)
+        return best
 
     def rank(self, features: Features) -> dict[str, tf.Tensor]:
         """Returns the items in their order.
@@ -83,7 +104,8 @@ class Answers(tf.Module):
           "positions", int32 `[B, m]`, those of the items in the list, the best first, and "scores", float32
           `[B, m]`, in this order.
         """
-        scores, positions = self._best(features, tf.shape(features["items"])[1])
+        scores = self.score(features)["scores"]
+        scores, positions = self._best(features, scores, tf.shape(scores)[1])
         return {"positions": positions, "scores": scores}
 
     def encode(self, features: Features) -> dict[str, tf.Tensor]:
@@ -95,8 +117,7 @@ class Answers(tf.Module):
         vectors = tf.cast(self._model.encode_classes(training=False), tf.float32)
         return {"classes": self._names, "vectors": vectors}
 
-    def _best(self, features: Features, k: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        scores = self.score(features)["scores"]
+    def _best(self, features: Features, scores: tf.Tensor, k: Any) -> tuple[tf.Tensor, tf.Tensor]:
         if "excluded" in features:
             scores = tf.where(features["excluded"], -np.inf, scores)
         best, ids = tf.math.top_k(scores, k)

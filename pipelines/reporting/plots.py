@@ -90,7 +90,7 @@ def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, class_names: Seq
     _draw_key(key)
     if n > MAX_NAMED:
         _list_errors(axis, labels, predicted, class_names)
-    return _pixels(figure)
+    return pixels(figure)
 
 
 def confusion_counts(labels: np.ndarray, predicted: np.ndarray, shown: np.ndarray) -> np.ndarray:
@@ -135,7 +135,7 @@ def rank_sweep(scores: np.ndarray, ranks: np.ndarray, exact: np.ndarray) -> np.n
     axis.set(xlabel="score", ylabel="rank / n")
     axis.set_title("one score moves, the others are evenly spaced from -1 to 1", fontsize=9, loc="left")
     axis.legend(frameon=False)
-    return _pixels(figure)
+    return pixels(figure)
 
 
 def row_fractions(counts: np.ndarray) -> np.ndarray:
@@ -213,7 +213,7 @@ def rank_histogram(ranks: np.ndarray, num_classes: int, several: bool = False) -
     axis.set_axisbelow(True)
     axis.spines[["top", "right"]].set_visible(False)
     axis.set_title(_summarize_ranks(ranks, num_classes), fontsize=9, loc="left")
-    return _pixels(figure)
+    return pixels(figure)
 
 
 def rank_edges(num_classes: int) -> np.ndarray:
@@ -309,7 +309,7 @@ def count_distributions(
         title += f"      not finite: {np.count_nonzero(~finite):,}"
     figure.suptitle(title, fontsize=9)
     figure.tight_layout()
-    return _pixels(figure)
+    return pixels(figure)
 
 
 def save_with_legend(figure: Figure, axis: Axes, path: str | os.PathLike) -> None:
@@ -460,7 +460,7 @@ def _shorten(name):
     return line if len(line) <= NAME_WIDTH else line[: NAME_WIDTH - 1] + "…"
 
 
-def _pixels(figure):
+def pixels(figure: Figure) -> np.ndarray:
     """Returns a drawn figure without its white border; uint8 `[height, width, 3]`."""
     canvas = FigureCanvasAgg(figure)
     canvas.draw()

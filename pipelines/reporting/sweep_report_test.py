@@ -103,3 +103,23 @@ def test_error_bars_equal_the_intervals(tmp_path, monkeypatch):
     np.testing.assert_allclose(drawn, expected)
     means = [line.get_ydata().tolist() for line in axis.lines if len(line.get_ydata()) == 3][::3]
     assert means == [[50, 60, 80], [11, 20, 32]]
+
+
+def calibrated(ece):
+    before = {"ece": ece, "nll": 0.5, "intervals": {"ece": [ece - 1, ece + 1], "nll": [0.4, 0.6]}}
+    after = {"ece": 0.25, "nll": 0.125, "intervals": {"ece": [0.0, 1.0], "nll": [0.1, 0.2]}}
+    return {"calibration": {"parameters": "temperature 2", "before": before, "after": after}}
+
+
+def test_calibration_table():
+    table = tables.calibration_table({"validation": calibrated(3.0), "test": calibrated(4.0)})
+    header, _, *rows = (" ".join(line.split()) for line in table.splitlines())
+    assert header == "temperature 2 validation test"
+    assert rows == [
+        "ece (%) before 3.000 [2.000, 4.000] 4.000 [3.000, 5.000]",
+        "ece (%) after 0.250 [0.000, 1.000] 0.250 [0.000, 1.000]",
+        "nll before 0.500 [0.400, 0.600] 0.500 [0.400, 0.600]",
+        "nll after 0.125 [0.100, 0.200] 0.125 [0.100, 0.200]",
+    ]
+    assert tables.calibration_table({"test": {"ndcg@5": 1.0}}) == ""
+    assert tables.metric_names({"ndcg@5": 1.0, **calibrated(3.0)}) == ["ndcg@5"]

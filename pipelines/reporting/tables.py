@@ -71,7 +71,8 @@ def figure_alignment(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def metric_names(summary: dict[str, Any]) -> list[str]:
     """Returns the names of the metrics in a summary of `evaluator.summarize`."""
-    return [name for name in summary if name not in ("examples", "intervals", "information")]
+    others = ("examples", "intervals", "information", "calibration")
+    return [name for name in summary if name not in others]
 
 
 def one_line(summary: dict[str, Any]) -> str:
@@ -103,6 +104,29 @@ def results_table(summaries: dict[str, dict[str, Any]]) -> str:
             bits = summary["information"][metric]["bits"]
             cells += [f"{summary[metric]:.2f}  {interval}", f"{bits:.2f}"]
         rows.append(cells)
+    return text_table(rows)
+
+
+def calibration_table(summaries: dict[str, dict[str, Any]]) -> str:
+    """Returns the reliability of probabilities before and after calibration, with 95% intervals, as text.
+
+    Args:
+      summaries: name of a split -> its summary, see `evaluator.EvaluationResult.summarize`.
+
+    Returns:
+      A table, or an empty text if no split has a calibration.
+    """
+    calibrated = {
+        split: summary["calibration"] for split, summary in summaries.items() if "calibration" in summary
+    }
+    if not calibrated:
+        return ""
+    rows = [[next(iter(calibrated.values()))["parameters"], *calibrated]]
+    for name, heading in (("ece", "ece (%)"), ("nll", "nll")):
+        for when in ("before", "after"):
+            results = [calibration[when] for calibration in calibrated.values()]
+            cells = ["{:.3f}  [{:.3f}, {:.3f}]".format(one[name], *one["intervals"][name]) for one in results]
+            rows.append([f"{heading} {when}", *cells])
     return text_table(rows)
 
 

@@ -9,6 +9,7 @@ sessions.jsonl   one line per start of the command: time, host, versions, first 
 tensorboard/     event files
 checkpoints/     last/ to resume from, best/ by the monitored metric
 features-*.npz   outputs of a frozen encoder
+calibration.json method and parameters of the calibration of the scores, if they are calibrated
 results.json     written once, at the end
 not_finite.json  report of a step whose loss or gradient was not finite
 lock             held by the process that trains
@@ -55,6 +56,7 @@ class RunDirectory:
         self._class_texts = os.path.join(self.path, "class_texts.json")
         self._metrics = os.path.join(self.path, "metrics.jsonl")
         self._sessions = os.path.join(self.path, "sessions.jsonl")
+        self._calibration = os.path.join(self.path, "calibration.json")
         self._results = os.path.join(self.path, "results.json")
         self._lock: TextIO | None = None
 
@@ -195,6 +197,13 @@ class RunDirectory:
 
     def write_results(self, results: dict[str, Any]) -> None:
         write_json(self._results, results)
+
+    def calibration(self) -> dict[str, Any] | None:
+        """Returns the calibration of the run's scores, see `Calibration.to_json`; or None."""
+        return read_json(self._calibration) if files.exists(self._calibration) else None
+
+    def write_calibration(self, calibration: dict[str, Any]) -> None:
+        write_json(self._calibration, calibration)
 
     def history(self) -> list[dict[str, float]]:
         """Returns the evaluations so far, oldest first."""

@@ -11,12 +11,13 @@ from rank4class import losses, models
 from rank4class.pipelines import config
 from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.evaluation import evaluator
-from rank4class.pipelines.reporting import plots, tables
+from rank4class.pipelines.evaluation.calibration import Calibration
+from rank4class.pipelines.reporting import plots, reliability_plots, tables
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import count_checks, description
 from rank4class.pipelines.task.task import Task
-from rank4class.pipelines.training import optimization, tensorboard
+from rank4class.pipelines.training import optimization, run_calibration, tensorboard
 from rank4class.pipelines.training.trainer import Schedule
 
 
@@ -30,7 +31,7 @@ class RankModelTask:
       strategy: a `tf.distribute.Strategy`.
 
     Raises:
-      ValueError: the loss, the metrics or the count prior do not fit the dataset.
+      ValueError: the loss, the metrics, the count prior or the calibration do not fit the dataset.
     """
 
     def __init__(
@@ -43,6 +44,9 @@ class RankModelTask:
         self.metrics = _applicable_metrics(experiment, loaded)
         _check_k(experiment.loss, loaded.num_scored("train"))
         count_checks.check(experiment.loss, experiment.count_prior, loaded.splits["train"])
+        self._calibration_method = run_calibration.method_of(experiment, loaded)
+        self._calibration: Calibration | None = None
+        self._is_final = False
         self._experiment, self._loaded, self._strategy = experiment, loaded, strategy
         self.loss_name = experiment.loss.name
         self.train_examples = len(loaded.splits["train"])
@@ -87,7 +91,16 @@ class RankModelTask:
 
     def evaluate(self, split: str, should_stop: Callable[[], bool]) -> evaluator.EvaluationResult | None:
         batches = self._loaded.read(split, self._experiment.evaluation_batch_size, self._strategy)
-        return self._evaluators[split](batches, stopping=should_stop)
+        # All evaluations keep the scores, so that the last ones run the function that is compiled already.
+        keep_scores = self._calibration_method is not None
+        result = self._evaluators[split](batches, keep_scores=keep_scores, stopping=should_stop)
+        if result is None or self._calibration_method is None:
+            return result
+        if self._is_final:
+            if split == "validation":
+                self._calibration = run_calibration.fit(result, self._calibration_method, self._loaded)
+            result = run_calibration.measure(result, self._calibration, split, self._loaded.splits[split])
+        return run_calibration.without_scores(result)
 
     def format_metrics(self, metrics: dict[str, float]) -> str:
         return tables.one_line(metrics)
@@ -103,6 +116,10 @@ class RankModelTask:
         if not examples.multi_label and finite.any():
             pictures["confusion_matrix"] = plots.confusion_matrix(
                 examples.labels[finite], evaluation.top_classes[finite], loaded.scored_class_names(split)
+            )
+        if evaluation.calibrated:
+            pictures["reliability_diagram"] = reliability_plots.reliability_diagram(
+                evaluation.calibrated, several=examples.multi_label
             )
         if self._experiment.count_prior.name != "none":
             pictures["number_of_classes"] = self._count_picture(split)
@@ -124,11 +141,14 @@ class RankModelTask:
         description.write(folder, self._loaded, self.model)
 
     def finalize_weights(self) -> None:
-        """The selected weights stay as they are."""
+        """The weights stay as they are; the evaluations from here on include the calibration."""
+        self._is_final = True
 
     def write_artifacts(self, run_dir: RunDirectory, results: dict[str, Any]) -> None:
-        """Writes the vectors of the classes for TensorBoard's projector; items have no vectors."""
+        """Writes the calibration, and for TensorBoard's projector the vectors of classes; items have none."""
         del results
+        if self._calibration is not None:
+            run_dir.write_calibration(self._calibration.to_json())
         if isinstance(self.model, models.RankModel):
             vectors = self.model.encode_classes(training=False)
             with files.errors_of(run_dir.tensorboard):

@@ -10,11 +10,13 @@ from absl import logging
 
 from rank4class import data
 from rank4class.pipelines import config, distribution
+from rank4class.pipelines.evaluation import predictions
+from rank4class.pipelines.evaluation.calibration import Calibration
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.storage.run_directory import RunDirectory, check_folder
 from rank4class.pipelines.task import description, loading
 from rank4class.pipelines.task.task import Task
-from rank4class.pipelines.training import optimization
+from rank4class.pipelines.training import optimization, run_calibration
 from rank4class.pipelines.training.initialization import initialize
 from rank4class.pipelines.training.rank_model_task import RankModelTask, build_evaluators, build_model
 from rank4class.pipelines.training.train_state import (
@@ -122,6 +124,8 @@ class TrainedModel:
       description: classes, inputs and structure of the model.
       model: with the weights of a checkpoint.
       step: of the checkpoint.
+      strategy: of the model.
+      calibration: of the scores of the best checkpoint; None for the last one, or if the run has none.
     """
 
     run_dir: RunDirectory
@@ -129,6 +133,8 @@ class TrainedModel:
     description: description.Description
     model: tf.keras.Model
     step: int
+    strategy: tf.distribute.Strategy
+    calibration: Calibration | None = None
 
     def load_task(self) -> Task:
         """Loads the data of the training for an evaluation.
@@ -163,12 +169,25 @@ class TrainedModel:
         described = self.description
         return loading.load_labelled(data_config, described.inputs, described.class_names, path)
 
-    def evaluate(self, loaded: Task, split: str = "test") -> EvaluationResult:
-        """Evaluates the model on a split of `load_task` or `load_labelled`."""
-        evaluator = build_evaluators(self.experiment, loaded, self.model)[split]
-        result = evaluator(loaded.read(split, self.experiment.evaluation_batch_size))
+    def evaluate(self, loaded: Task, split: str = "test", *, keep_scores: bool = False) -> EvaluationResult:
+        """Evaluates the model, and its calibration if it has one.
+
+        Args:
+          loaded: from `load_task` or `load_labelled`.
+          split: of the task.
+          keep_scores: whether the result holds the scores.
+        """
+        examples, batch_size = loaded.splits[split], self.experiment.evaluation_batch_size
+        fits = predictions.scores_fit(len(examples), loaded.num_scored(split))
+        calibration = self.calibration if fits else None
+        evaluator = build_evaluators(self.experiment, loaded, self.model, self.strategy)[split]
+        batches = loaded.read(split, batch_size, self.strategy)
+        with distribution.lost_worker_errors(self.strategy):
+            result = evaluator(batches, keep_scores=keep_scores or calibration is not None)
         assert result is not None  # nothing stops it
-        return result
+        if calibration is not None:
+            result = run_calibration.measure(result, calibration, split, examples)
+        return result if keep_scores else run_calibration.without_scores(result)
 
 
 def restore(
@@ -196,7 +215,9 @@ def restore(
     step = read(experiment, run_dir, model, run_hash(experiment, run_dir.data_hashes()), strategy)
     if step is None:
         raise FileNotFoundError(_missing_checkpoint_message(run_dir, which))
-    return TrainedModel(run_dir, experiment, described, model, step)
+    stored = run_dir.calibration() if which == "best" else None
+    calibration = None if stored is None else Calibration.from_json(stored)
+    return TrainedModel(run_dir, experiment, described, model, step, strategy, calibration)
 
 
 def _missing_checkpoint_message(run_dir, which):

@@ -48,6 +48,7 @@ def finished(finished_once, tmp_path):
 def test_files_of_a_run(finished_once):
     path, printed = finished_once
     assert sorted(os.listdir(path)) == [
+        "calibration.json",
         "checkpoints",
         "config.json",
         "data.json",
@@ -119,6 +120,7 @@ def test_tensorboard_has_losses_metrics_and_config(finished):
         *(f"{split}/{name}" for split in ("validation", "best/validation", "test") for name in metrics),
         "test/confusion_matrix",
         "test/rank_of_the_true_class",
+        "test/reliability_diagram",
     }
 
 
@@ -267,7 +269,8 @@ def test_top5_is_omitted_with_five_classes(tmp_path):
         encoder=config.Encoder(name="identity"),
     )
     results = rank_training.train(experiment, str(tmp_path / "run"), progress=False)
-    assert set(results["test"]) == {"top1_error", "ndcg@5", "examples", "intervals", "information"}
+    others = {"examples", "intervals", "information", "calibration"}
+    assert set(results["test"]) == {"top1_error", "ndcg@5", *others}
     with pytest.raises(
         ValueError, match="monitor='top5_error': not defined for 3 classes. Choose another metric."
     ):

@@ -1,0 +1,445 @@
+r"""Calibration: probabilities from the scores of ranking losses, fitted on the validation split.
+
+Examples of one class have temperature scaling. Examples of several classes have Platt scaling or isotonic
+regression, for each class or for all pairs of example and class together. Each maps float scores `[N, n]` to
+probabilities `[N, n]`, in NumPy with float64 and as a function of TensorFlow operations.
+
+Models with a count prior need no calibration: `losses.ops.set_sizes.marginals` of their scores and
+log-probabilities of the counts are the probabilities.
+
+References:
+  Guo, Pleiss, Sun, Weinberger (2017), "On calibration of modern neural networks".
+  Platt (1999), "Probabilistic outputs for support vector machines".
+  Zadrozny, Elkan (2002), "Transforming classifier scores into accurate multiclass probability estimates".
+"""
+
+import abc
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+import scipy.optimize
+import scipy.sparse
+import scipy.special
+import sklearn.isotonic
+import tensorflow as tf
+
+MAX_PER_CLASS = 100  # largest number of classes that have a fit each
+LEAST_PER_CLASS = 10  # positive and negative examples that a fit of a class needs
+MAX_FITTED = 10_000_000  # scores in a fit; of more, it takes a random part of the examples
+MAX_RANGE = 1e9  # ratio of the scores' spread and the smallest temperature, and of the largest one and both
+
+Labels: TypeAlias = np.ndarray | scipy.sparse.csr_array
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibration(abc.ABC):
+    """A map from scores to probabilities.
+
+    Attributes:
+      method: its name.
+    """
+
+    method: ClassVar[str]
+
+    @abc.abstractmethod
+    def probabilities(self, scores: np.ndarray, where: np.ndarray | None = None) -> np.ndarray:
+        """Returns probabilities.
+
+        Args:
+          scores: `[N, n]`.
+          where: bool `[N, n]`, False for excluded classes; None for none.
+
+        Returns:
+          float64 `[N, n]`; 0 for excluded classes, NaN if a score that they depend on is not finite.
+        """
+
+    @abc.abstractmethod
+    def apply(self, scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
+        """Returns `probabilities` by TensorFlow operations, for an exported model.
+
+        Args:
+          scores: float `[B, n]`.
+          where: bool `[B, n]` or None.
+
+        Returns:
+          float32 `[B, n]`.
+        """
+
+    @abc.abstractmethod
+    def negative_log_likelihood(
+        self, scores: np.ndarray, labels: np.ndarray, where: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Returns the negative log-likelihood of each example's labels.
+
+        Args:
+          scores, where: see `probabilities`.
+          labels: of temperature scaling class ids, int `[N]`; otherwise bool `[N, n]`, whose log-likelihoods
+            are summed over the ranked classes.
+
+        Returns:
+          float64 `[N]`.
+        """
+
+    @abc.abstractmethod
+    def describe(self) -> str:
+        """Returns the method and its parameters in a few words."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the method and its parameters, of types that JSON has.
+
+        >>> Temperature(2.0).to_json()
+        {'method': 'temperature', 'temperature': 2.0}
+        """
+        return {"method": self.method, **dataclasses.asdict(self)}
+
+    @staticmethod
+    def from_json(content: dict[str, Any]) -> "Calibration":
+        """Returns the calibration that `to_json` described.
+
+        Raises:
+          ValueError: there is no such calibration.
+
+        >>> Calibration.from_json({"method": "temperature", "temperature": 2.0})
+        Temperature(temperature=2.0)
+        """
+        parameters = {name: _from_list(value) for name, value in content.items() if name != "method"}
+        try:
+            return _METHODS[content["method"]](**parameters)
+        except (KeyError, TypeError) as error:
+            raise ValueError(
+                f"method={content.get('method')!r}: no calibration with the parameters "
+                f"{', '.join(parameters)}. Train again in another --workdir."
+            ) from error
+
+
+def _from_list(value: Any) -> Any:
+    return tuple(map(_from_list, value)) if isinstance(value, list | tuple) else value
+
+
+@dataclasses.dataclass(frozen=True)
+class Temperature(Calibration):
+    r"""Temperature scaling: $p = \mathrm{softmax}(s / T)$.
+
+    Attributes:
+      temperature: `T`, positive.
+
+    >>> Temperature(2.0).probabilities(np.array([[0.0, 2 * np.log(3.0)]])).round(4)
+    array([[0.25, 0.75]])
+    """
+
+    method = "temperature"
+    temperature: float
+
+    def probabilities(self, scores: np.ndarray, where: np.ndarray | None = None) -> np.ndarray:
+        gaps = _below_highest(scores, where)
+        with np.errstate(invalid="ignore"):
+            weights = np.exp(gaps / self.temperature)
+        return weights / np.maximum(weights.sum(axis=1, keepdims=True), 1.0)
+
+    def apply(self, scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
+        scores = tf.cast(scores, tf.float64)
+        if where is not None:
+            scores = tf.where(where, scores, scores.dtype.min)
+        # The gaps are divided, not the scores: this keeps the precision of large scores.
+        gaps = scores - tf.reduce_max(scores, axis=1, keepdims=True)
+        probabilities = tf.nn.softmax(gaps / tf.constant(self.temperature, tf.float64))
+        return _excluded_to_zero(tf.cast(probabilities, tf.float32), where)
+
+    def negative_log_likelihood(
+        self, scores: np.ndarray, labels: np.ndarray, where: np.ndarray | None = None
+    ) -> np.ndarray:
+        scaled = _below_highest(scores, where) / self.temperature
+        return np.log(np.exp(scaled).sum(axis=1)) - scaled[np.arange(len(labels)), labels]
+
+    def describe(self) -> str:
+        return f"temperature {self.temperature:.4g}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Platt(Calibration):
+    r"""Platt scaling: $p_j = \sigma(a_j s_j + b_j)$.
+
+    Attributes:
+      slopes, intercepts: `a` and `b` of each class, `n` numbers; or one for all classes.
+
+    >>> Platt((1.0,), (0.0,)).probabilities(np.array([[0.0, np.log(3.0)]]))
+    array([[0.5 , 0.75]])
+    """
+
+    method = "platt"
+    slopes: tuple[float, ...]
+    intercepts: tuple[float, ...]
+
+    def _logits(self, scores: np.ndarray) -> np.ndarray:
+        _check_classes(len(self.slopes), scores.shape[1])
+        return np.asarray(scores, np.float64) * self.slopes + self.intercepts
+
+    def probabilities(self, scores: np.ndarray, where: np.ndarray | None = None) -> np.ndarray:
+        probabilities = scipy.special.expit(self._logits(scores))
+        return probabilities if where is None else np.where(where, probabilities, 0.0)
+
+    def apply(self, scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
+        _check_classes(len(self.slopes), scores.shape[1])
+        slopes, intercepts = (tf.constant(values, tf.float64) for values in (self.slopes, self.intercepts))
+        probabilities = tf.sigmoid(tf.cast(scores, tf.float64) * slopes + intercepts)
+        return _excluded_to_zero(tf.cast(probabilities, tf.float32), where)
+
+    def negative_log_likelihood(
+        self, scores: np.ndarray, labels: np.ndarray, where: np.ndarray | None = None
+    ) -> np.ndarray:
+        logits = self._logits(scores)
+        return _sum_ranked(np.logaddexp(0.0, np.where(labels, -logits, logits)), where)
+
+    def describe(self) -> str:
+        if len(self.slopes) > 1:
+            return f"platt, {len(self.slopes)} classes"
+        return f"platt, slope {self.slopes[0]:.4g}, intercept {self.intercepts[0]:.4g}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Isotonic(Calibration):
+    """Isotonic regression: an increasing function, linear between its points, constant outside of them.
+
+    Attributes:
+      curves: `(scores, probabilities)` of the points of each class, `n` pairs, or one for all classes.
+
+    >>> Isotonic((((0.0, 2.0), (0.1, 0.9)),)).probabilities(np.array([[-5.0, 1.0, 1.5]]))
+    array([[0.1, 0.5, 0.7]])
+    """
+
+    method = "isotonic"
+    curves: tuple[tuple[tuple[float, ...], tuple[float, ...]], ...]
+
+    def probabilities(self, scores: np.ndarray, where: np.ndarray | None = None) -> np.ndarray:
+        n = scores.shape[1]
+        _check_classes(len(self.curves), n)
+        curves = self.curves if len(self.curves) > 1 else self.curves * n
+        columns = [np.interp(scores[:, j], *curve) for j, curve in enumerate(curves)]
+        probabilities = np.stack(columns, axis=1)
+        return probabilities if where is None else np.where(where, probabilities, 0.0)
+
+    def apply(self, scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
+        _check_classes(len(self.curves), scores.shape[1])
+        points = 1 + max(len(curve[0]) for curve in self.curves)  # repeats the last one
+        padded = [np.pad(curve, [(0, 0), (0, points - len(curve[0]))], mode="edge") for curve in self.curves]
+        xs, ys = tf.unstack(tf.constant(np.array(padded), tf.float64), axis=1)  # [n or 1, points]
+        columns = tf.transpose(tf.cast(scores, tf.float64))
+        queries = tf.reshape(columns, [len(self.curves), -1])
+        right = tf.clip_by_value(tf.searchsorted(xs, queries, side="right"), 1, points - 1)
+        (x0, y0), (x1, y1) = (
+            [tf.gather(values, index, batch_dims=1) for values in (xs, ys)] for index in (right - 1, right)
+        )
+        fraction = tf.clip_by_value(tf.math.divide_no_nan(queries - x0, x1 - x0), 0.0, 1.0)
+        probabilities = tf.transpose(tf.reshape(y0 + fraction * (y1 - y0), tf.shape(columns)))
+        return _excluded_to_zero(tf.cast(probabilities, tf.float32), where)
+
+    def negative_log_likelihood(
+        self, scores: np.ndarray, labels: np.ndarray, where: np.ndarray | None = None
+    ) -> np.ndarray:
+        probabilities = self.probabilities(scores)
+        return _sum_ranked(-np.log(np.where(labels, probabilities, 1.0 - probabilities)), where)
+
+    def describe(self) -> str:
+        return "isotonic" if len(self.curves) == 1 else f"isotonic, {len(self.curves)} classes"
+
+
+_METHODS: dict[str, Callable[..., Calibration]] = {cls.method: cls for cls in (Temperature, Platt, Isotonic)}
+
+
+def uncalibrated(method: str) -> Calibration:
+    """Returns the map of raw scores with which a method is compared: the softmax, or the sigmoid."""
+    return Temperature(1.0) if method == "temperature" else Platt((1.0,), (0.0,))
+
+
+def fit(
+    scores: np.ndarray,
+    labels: Labels,
+    where: np.ndarray | None = None,
+    *,
+    method: str = "auto",
+) -> Calibration:
+    r"""Fits a calibration.
+
+    "temperature" minimizes the negative log-likelihood over $\log T$. Of scores that rank all examples right,
+    `T` would be 0. So `T` is at least the temperature at which the mean probability outside the highest score
+    is `1 / (N + 2)`, the error rate by Laplace's rule of succession after `N` examples without an error. If
+    each example has equal scores, which say nothing about `T`, it is 1.
+
+    "platt" maximizes the likelihood of Platt's targets, `(P + 1) / (P + 2)` for `P` positive examples and
+    `1 / (M + 2)` for `M` negative ones, which has a finite maximum for scores that separate them. "isotonic"
+    fits scikit-learn's isotonic regression, with values in `[1 / (N + 2), 1 - 1 / (N + 2)]`. Up to
+    `MAX_PER_CLASS` classes, each class with `LEAST_PER_CLASS` positive and as many negative examples has its
+    own fit. All other classes have the fit of all pairs of example and class.
+
+    Args:
+      scores: `[N, n]`.
+      labels: class ids, int `[N]`, for "temperature"; otherwise a `scipy.sparse.csr_array` `[N, n]`, where
+        values above 0 are positive.
+      where: bool `[N, n]`, False for excluded classes, or None.
+      method: "temperature", "platt", "isotonic", or "auto": by the labels "temperature" or "platt".
+
+    Returns:
+      A `Calibration`.
+
+    Raises:
+      ValueError: the method does not fit the labels, or a score is not finite.
+
+    >>> scores = np.array([[1.0, 0.0]] * 4)  # right in three of four
+    >>> round(1 / fit(scores, np.array([0, 0, 0, 1])).temperature, 4)  # log 3
+    1.0986
+    """
+    if method == "auto":
+        method = "temperature" if isinstance(labels, np.ndarray) else "platt"
+    check_method(method, not isinstance(labels, np.ndarray))
+    if len(scores) > (most := max(1, MAX_FITTED // scores.shape[1])):
+        chosen = np.sort(np.random.default_rng(0).choice(len(scores), most, replace=False))
+        scores, labels, where = scores[chosen], labels[chosen], None if where is None else where[chosen]
+    finite = np.isfinite(scores) if where is None else np.isfinite(scores) | ~where
+    if not finite.all():
+        example = int(np.argmin(finite.all(axis=1)))
+        raise ValueError(
+            f"scores: those of example {example} are not finite. Calibrate a model with finite scores."
+        )
+    if isinstance(labels, np.ndarray):
+        return Temperature(_fit_temperature(_below_highest(scores, where), labels))
+    positive = labels.toarray() > 0
+    ranked = np.full(positive.shape, True) if where is None else where
+    fit_curve: Callable = _fit_platt if method == "platt" else _fit_isotonic
+    curves = [fit_curve(np.asarray(scores[ranked], np.float64), positive[ranked])]
+    if scores.shape[1] <= MAX_PER_CLASS:
+        curves = [
+            _fit_class(fit_curve, scores[:, j][ranked[:, j]], positive[:, j][ranked[:, j]], curves[0])
+            for j in range(scores.shape[1])
+        ]
+    if method == "isotonic":
+        return Isotonic(tuple(curves))
+    slopes, intercepts = zip(*curves, strict=True)
+    return Platt(slopes, intercepts)
+
+
+def check_method(method: str, multi_label: bool) -> None:
+    """Raises ValueError if a method does not fit examples of one class, or of several.
+
+    >>> check_method("platt", multi_label=False)
+    Traceback (most recent call last):
+    ...
+    ValueError: calibration='platt': each example has one class. Choose 'auto' or 'temperature'.
+    """
+    if (method == "temperature") == multi_label:
+        has = "an example may have several classes" if multi_label else "each example has one class"
+        choices = "'platt' or 'isotonic'" if multi_label else "or 'temperature'"
+        separator = ", " if multi_label else " "
+        raise ValueError(f"calibration={method!r}: {has}. Choose 'auto'{separator}{choices}.")
+
+
+def _fit_temperature(gaps: np.ndarray, labels: np.ndarray) -> float:
+    """Returns the temperature; see `fit`.
+
+    Args:
+      gaps: from `_below_highest`, `[N, n]`.
+      labels: int `[N]`.
+    """
+    spreads = -np.where(np.isfinite(gaps), gaps, 0.0).min(axis=1)
+    gaps, labels = gaps[spreads > 0.0], labels[spreads > 0.0]
+    if not len(labels):
+        return 1.0
+    scale = np.log(spreads.max())
+    lowest, highest = scale - np.log(MAX_RANGE), scale + 0.5 * np.log(MAX_RANGE)
+    of_label = gaps[np.arange(len(labels)), labels]
+    finite = np.where(np.isfinite(gaps), gaps, 0.0)
+
+    def slope(log_t: float) -> float:
+        """Derivative of the negative log-likelihood by 1 / T, which increases with 1 / T."""
+        weights = np.exp(gaps / np.exp(log_t))
+        return float(np.mean((weights * finite).sum(axis=1) / weights.sum(axis=1) - of_label))
+
+    def excess(log_t: float) -> float:
+        """Mean probability outside the highest scores, above the least that is allowed."""
+        weights = np.exp(gaps / np.exp(log_t))
+        outside = np.where(gaps < 0.0, weights, 0.0).sum(axis=1) / weights.sum(axis=1)
+        return float(outside.mean()) - 1.0 / (len(labels) + 2)
+
+    log_t = _root(slope, lowest, highest, if_positive=highest, if_negative=lowest)
+    if excess(log_t) < 0.0:
+        log_t = _root(excess, log_t, highest, if_positive=log_t, if_negative=highest)
+    return float(np.exp(log_t))
+
+
+def _root(
+    function: Callable[[float], float], low: float, high: float, *, if_positive: float, if_negative: float
+) -> float:
+    """Returns the root of a monotone function, or the value for a function without a change of sign."""
+    at_low, at_high = function(low), function(high)
+    if at_low * at_high < 0.0:
+        return float(scipy.optimize.brentq(function, low, high, xtol=1e-12, rtol=1e-14))
+    return if_positive if at_low + at_high > 0.0 else if_negative
+
+
+def _fit_class(
+    fit_curve: Callable, scores: np.ndarray, positive: np.ndarray, pooled: tuple[Any, Any]
+) -> tuple[Any, Any]:
+    """Returns the fit of a class, or the pooled one if the class has too few examples of either kind."""
+    if min(np.count_nonzero(positive), np.count_nonzero(~positive)) < LEAST_PER_CLASS:
+        return pooled
+    return fit_curve(np.asarray(scores, np.float64), positive)
+
+
+def _fit_platt(scores: np.ndarray, positive: np.ndarray) -> tuple[float, float]:
+    """Returns slope and intercept of Platt scaling, for float64 `[P]` and bool `[P]`."""
+    ones, size = np.count_nonzero(positive), len(positive)
+    targets = np.where(positive, (ones + 1) / (ones + 2), 1 / (size - ones + 2))
+    constant = float(scipy.special.logit(targets.mean()))
+    if np.ptp(scores) == 0.0:
+        return 0.0, constant
+    mean, scale = scores.mean(), scores.std()
+    inputs = np.stack([(scores - mean) / scale, np.ones(size)])
+
+    def value_and_gradient(weights: np.ndarray) -> tuple[float, np.ndarray]:
+        logits = weights @ inputs
+        value = np.mean(np.logaddexp(0.0, logits) - targets * logits)
+        return float(value), inputs @ (scipy.special.expit(logits) - targets) / size
+
+    def hessian(weights: np.ndarray) -> np.ndarray:
+        logits = weights @ inputs
+        return (inputs * (scipy.special.expit(logits) * scipy.special.expit(-logits))) @ inputs.T / size
+
+    start = np.array([0.0, constant])
+    options = {"gtol": 1e-10}
+    slope, intercept = scipy.optimize.minimize(
+        value_and_gradient, start, jac=True, hess=hessian, method="trust-exact", options=options
+    ).x
+    return float(slope / scale), float(intercept - slope * mean / scale)
+
+
+def _fit_isotonic(scores: np.ndarray, positive: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Returns the points of isotonic regression, for float64 `[P]` and bool `[P]`."""
+    least = 1.0 / (len(scores) + 2)
+    regression = sklearn.isotonic.IsotonicRegression(y_min=least, y_max=1.0 - least)
+    regression.fit(scores, positive.astype(np.float64))
+    return tuple(regression.X_thresholds_.tolist()), tuple(regression.y_thresholds_.tolist())
+
+
+def _below_highest(scores: np.ndarray, where: np.ndarray | None) -> np.ndarray:
+    """Returns the scores minus the highest of their example, float64; minus infinity for excluded classes."""
+    scores = np.asarray(scores, np.float64)
+    ranked = scores if where is None else np.where(where, scores, -np.inf)
+    highest = ranked.max(axis=1, keepdims=True)
+    with np.errstate(invalid="ignore"):
+        return ranked - np.where(highest == -np.inf, 0.0, highest)
+
+
+def _sum_ranked(values: np.ndarray, where: np.ndarray | None) -> np.ndarray:
+    return (values if where is None else np.where(where, values, 0.0)).sum(axis=1)
+
+
+def _excluded_to_zero(probabilities: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
+    return probabilities if where is None else tf.where(where, probabilities, 0.0)
+
+
+def _check_classes(curves: int, num_classes: int | None) -> None:
+    if curves not in (1, num_classes) and num_classes is not None:
+        raise ValueError(
+            f"scores: {num_classes} classes, but the calibration has {curves}. Give scores of its classes."
+        )

@@ -1,0 +1,240 @@
+"""Calibrations against arithmetic, scikit-learn and brute force; NumPy and TensorFlow agree."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+import scipy.special
+import sklearn.isotonic
+import sklearn.linear_model
+import tensorflow as tf
+
+from rank4class.pipelines.evaluation import calibration
+from rank4class.pipelines.evaluation.calibration import Calibration, Isotonic, Platt, Temperature
+
+ISOTONIC = Isotonic((((-1.0, 0.0, 2.0), (0.1, 0.2, 0.9)), ((0.5,), (0.3,)), ((-2.0, 3.0), (0.0, 1.0))))
+CALIBRATIONS = [
+    Temperature(0.7),
+    Platt((1.0, 3.0, -0.2), (0.0, -2.0, 1.0)),
+    Platt((0.5,), (-1.0,)),
+    ISOTONIC,
+    Isotonic((ISOTONIC.curves[0],)),
+]
+
+
+def draw_classes(rng, scores):
+    """Returns classes that are drawn from the softmax of scores."""
+    ends = scipy.special.softmax(scores, axis=1).cumsum(axis=1)
+    return (ends > rng.random([len(scores), 1])).argmax(axis=1)
+
+
+def draw_sets(rng, probabilities):
+    return scipy.sparse.csr_array((rng.random(probabilities.shape) < probabilities).astype(np.float32))
+
+
+def nll(scores, labels, temperature):
+    return -scipy.special.log_softmax(scores / temperature, axis=1)[np.arange(len(labels)), labels].mean()
+
+
+@pytest.mark.parametrize("fitted", CALIBRATIONS, ids=lambda one: f"{one.method}-{len(one.to_json())}")
+@pytest.mark.parametrize("scale", [1.0, 1e6])
+def test_tensorflow_agrees_with_numpy_and_excluded_classes_have_probability_0(rng, fitted, scale):
+    scores = (scale * rng.normal(size=[50, 3])).astype(np.float32)
+    where = rng.random(scores.shape) < 0.7
+    where[:, 0] = True
+    for mask in (None, where):
+        probabilities = fitted.probabilities(scores, mask)
+        applied = tf.function(fitted.apply)(scores, mask)
+        assert applied.dtype == tf.float32
+        np.testing.assert_allclose(applied, probabilities, atol=1e-6)
+    assert (probabilities[~where] == 0.0).all()
+    assert (applied.numpy()[~where] == 0.0).all()
+    if fitted.method == "temperature":
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+
+
+@pytest.mark.parametrize("fitted", CALIBRATIONS, ids=lambda one: f"{one.method}-{len(one.to_json())}")
+def test_json(fitted):
+    assert Calibration.from_json(fitted.to_json()) == fitted
+
+
+def test_json_of_another_version_is_refused():
+    with pytest.raises(ValueError, match=r"method='beta': no calibration with the parameters a\. Train"):
+        Calibration.from_json({"method": "beta", "a": 1.0})
+    with pytest.raises(ValueError, match=r"method='platt': no calibration with the parameters temperature"):
+        Calibration.from_json({"method": "platt", "temperature": 1.0})
+
+
+def test_apply_in_a_saved_model(tmp_path):
+    module = tf.Module()
+    signature = [tf.TensorSpec([None, 3], tf.float32)]
+    module.apply = tf.function(ISOTONIC.apply, input_signature=signature)
+    tf.saved_model.save(module, str(tmp_path))
+    scores = np.array([[1.0, 0.0, 9.0]], np.float32)
+    # 0.2 + 1 / 2 * 0.7, the constant, and the end.
+    expected = [[0.55, 0.3, 1.0]]
+    np.testing.assert_allclose(tf.saved_model.load(str(tmp_path)).apply(scores), expected, atol=1e-7)
+
+
+def test_a_list_whose_classes_are_all_excluded_has_no_probability():
+    probabilities = Temperature(1.0).probabilities(np.array([[1.0, 2.0]]), np.array([[False, False]]))
+    assert probabilities.tolist() == [[0.0, 0.0]]
+
+
+def test_likelihoods_by_hand():
+    scores = np.array([[np.log(3.0), 0.0, 5.0]])
+    where = np.array([[True, True, False]])
+    labels = np.array([[True, False, False]])
+    assert Temperature(1.0).negative_log_likelihood(scores, np.array([1]), where) == pytest.approx(np.log(4))
+    # -log(3/4) - log(1/2)
+    platt = Platt((1.0,), (0.0,)).negative_log_likelihood(scores, labels, where)
+    assert platt == pytest.approx(np.log(4 / 3) + np.log(2))
+    isotonic = Isotonic((((0.0, 2.0), (0.25, 0.25)),)).negative_log_likelihood(scores, labels, where)
+    assert isotonic == pytest.approx(-np.log(0.25) - np.log(0.75))
+
+
+@pytest.mark.parametrize("n", [2, 7])
+def test_temperature_minimizes_the_likelihood(rng, n):
+    scores = rng.normal(size=[300, n])
+    labels = np.where(rng.random(300) < 0.5, scores.argmax(axis=1), rng.integers(n, size=300))
+    fitted = calibration.fit(scores, labels).temperature
+    grid = fitted * np.exp(np.linspace(-1.0, 1.0, 2001))
+    values = [nll(scores, labels, temperature) for temperature in grid]
+    assert np.argmin(values) == 1000
+    for factor in (1e-4, 3.0, 1e6):
+        assert calibration.fit(factor * scores, labels).temperature == pytest.approx(
+            factor * fitted, rel=1e-9
+        )
+
+
+def test_calibrated_scores_have_temperature_1(rng):
+    scores = 2.0 * rng.normal(size=[20_000, 10])
+    labels = draw_classes(rng, scores)
+    # The Fisher information of 1 / T at 1 is the mean variance of the scores under the softmax.
+    p = scipy.special.softmax(scores, axis=1)
+    variance = ((p * scores**2).sum(axis=1) - (p * scores).sum(axis=1) ** 2).sum()
+    for factor in (1.0, 3.0):
+        fitted = calibration.fit(factor * scores, labels).temperature
+        assert abs(fitted / factor - 1.0) < 2.0 / np.sqrt(variance) < 0.02
+
+
+def test_excluded_classes_do_not_change_the_temperature(rng):
+    scores = rng.normal(size=[200, 4])
+    labels = draw_classes(rng, scores)
+    wider = np.concatenate([scores, np.full([200, 1], 9.0)], axis=1)
+    where = np.full(wider.shape, True)
+    where[:, 4] = False
+    expected = calibration.fit(scores, labels)
+    assert calibration.fit(wider, labels, where).temperature == pytest.approx(expected.temperature, rel=1e-12)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_scores_that_are_always_right_claim_the_error_of_laplace(ties):
+    scores = np.tile([[2.0, 0.0, -1.0]], [8, 1])
+    if ties:
+        scores[0, 1] = 2.0
+    fitted = calibration.fit(scores, np.zeros(8, int))
+    outside = fitted.probabilities(scores)[scores < 2.0]
+    assert outside.sum() / 8 == pytest.approx(1 / (8 + 2))
+
+
+def test_temperatures_of_scores_without_information(rng):
+    labels = rng.integers(3, size=20)
+    assert calibration.fit(np.full([20, 3], 5.0), labels).temperature == 1.0
+    wrong = np.eye(3)[(labels + 1) % 3]  # always the highest score for a wrong class
+    uniform = calibration.fit(wrong, labels).probabilities(wrong)
+    np.testing.assert_allclose(uniform, 1 / 3, atol=1e-4)
+
+
+def test_a_fit_of_many_scores_takes_a_part_of_the_examples(rng, monkeypatch):
+    scores = rng.normal(size=[4000, 5])
+    labels = draw_classes(rng, scores)
+    monkeypatch.setattr(calibration, "MAX_FITTED", 5000)
+    part = np.sort(np.random.default_rng(0).choice(4000, 1000, replace=False))
+    expected = calibration.fit(scores[part], labels[part])
+    assert calibration.fit(scores, labels) == expected
+
+
+def test_platt_equals_logistic_regression_on_the_targets_of_platt(rng):
+    scores = rng.normal(3.0, 5.0, size=[200, 2])
+    labels = draw_sets(rng, scipy.special.expit(0.5 * scores - 1.0))
+    fitted = calibration.fit(scores, labels)
+    for j in range(2):
+        positive = labels.toarray()[:, j] > 0
+        ones = positive.sum()
+        targets = np.where(positive, (ones + 1) / (ones + 2), 1 / (200 - ones + 2))
+        regression = sklearn.linear_model.LogisticRegression(C=1e12, tol=1e-10, max_iter=1000)
+        regression.fit(
+            np.tile(scores[:, [j]], [2, 1]), np.repeat([1, 0], 200), np.concatenate([targets, 1 - targets])
+        )
+        assert fitted.slopes[j] == pytest.approx(regression.coef_[0, 0], rel=1e-4)
+        assert fitted.intercepts[j] == pytest.approx(regression.intercept_[0], rel=1e-4)
+
+
+def test_platt_finds_the_slope_and_intercept(rng):
+    scores = rng.normal(size=[20_000, 3])
+    labels = draw_sets(rng, scipy.special.expit(scores * [1.0, 2.0, 0.5] + [0.0, -1.0, 1.0]))
+    fitted = calibration.fit(scores, labels)
+    np.testing.assert_allclose(fitted.slopes, [1.0, 2.0, 0.5], atol=0.1)
+    np.testing.assert_allclose(fitted.intercepts, [0.0, -1.0, 1.0], atol=0.1)
+
+
+def test_platt_of_separable_and_of_constant_scores():
+    positive = np.arange(20) < 10
+    labels = scipy.sparse.csr_array(positive[:, None])
+    fitted = calibration.fit(np.where(positive, 1.0, -1.0)[:, None], labels)
+    # The targets 11 / 12 and 1 / 12.
+    np.testing.assert_allclose(fitted.probabilities(np.array([[1.0], [-1.0]])), [[11 / 12], [1 / 12]])
+    constant = calibration.fit(np.full([20, 1], 1e6), labels)
+    assert constant.slopes == (0.0,)
+    assert constant.probabilities(np.array([[1e6]])) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("method", ["platt", "isotonic"])
+def test_classes_with_few_examples_of_either_kind_have_the_pooled_fit(rng, monkeypatch, method):
+    scores = rng.normal(size=[40, 4])
+    labels = scores > 0.0
+    labels[:, 1], labels[:, 2] = np.arange(40) < 9, True
+    labels[:, 3] = np.arange(40) < 10
+    labels = scipy.sparse.csr_array(labels)
+    fitted = calibration.fit(scores, labels, method=method).to_json()
+    monkeypatch.setattr(calibration, "MAX_PER_CLASS", 3)
+    pooled = calibration.fit(scores, labels, method=method).to_json()
+    for name in fitted.keys() - {"method"}:
+        each, [one] = fitted[name], pooled[name]
+        assert [value == one for value in each] == [False, True, True, False]
+
+
+@pytest.mark.parametrize("method", ["platt", "isotonic"])
+def test_many_classes_share_one_fit_of_their_ranked_pairs(rng, method):
+    scores = rng.normal(size=[30, calibration.MAX_PER_CLASS + 1])
+    labels = draw_sets(rng, scipy.special.expit(scores))
+    where = rng.random(scores.shape) < 0.5
+    column = scores[where][:, None], scipy.sparse.csr_array(labels.toarray()[where][:, None])
+    assert calibration.fit(scores, labels, where, method=method) == calibration.fit(*column, method=method)
+
+
+def test_isotonic_equals_scikit_learn(rng):
+    scores = rng.normal(size=[100, 2])
+    labels = draw_sets(rng, scipy.special.expit(scores))
+    fitted = calibration.fit(scores, labels, method="isotonic")
+    queries = rng.normal(0.0, 3.0, size=[50, 2])
+    for j in range(2):
+        regression = sklearn.isotonic.IsotonicRegression(out_of_bounds="clip", y_min=1 / 102, y_max=101 / 102)
+        regression.fit(scores[:, j], labels.toarray()[:, j])
+        expected = regression.predict(queries[:, j])
+        np.testing.assert_allclose(fitted.probabilities(queries)[:, j], expected, rtol=1e-6)
+
+
+def test_what_cannot_be_fitted(rng):
+    scores, labels = rng.normal(size=[4, 3]), np.array([0, 1, 2, 0])
+    scores[2, 1] = np.inf
+    with pytest.raises(ValueError, match=r"scores: those of example 2 are not finite\. Calibrate a model"):
+        calibration.fit(scores, labels)
+    where = np.isfinite(scores)
+    assert np.isfinite(calibration.fit(scores, labels, where).temperature)
+    with pytest.raises(ValueError, match=r"calibration='temperature': an example may have several classes"):
+        calibration.fit(scores, scipy.sparse.csr_array(np.eye(4, 3)), method="temperature")
+    with pytest.raises(
+        ValueError, match=r"scores: 2 classes, but the calibration has 3\. Give scores of its"
+    ):
+        ISOTONIC.probabilities(np.zeros([1, 2]))

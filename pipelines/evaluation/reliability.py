@@ -1,0 +1,169 @@
+"""Reliability of probabilities: calibration error and likelihood with intervals, and the reliability diagram.
+
+A prediction is the top class of an example of one class, or each pair of an example and a ranked class if
+examples may have several. Its confidence is its probability. Among classes that share the highest score, the
+top class is right in the fraction of them that is the example's.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rank4class.pipelines.evaluation import statistics
+from rank4class.pipelines.evaluation.calibration import Calibration, Labels, uncalibrated
+
+BINS = 15  # of equal width in confidence
+_BLOCK = 1 << 21  # scores in memory at a time in float64
+
+
+@dataclasses.dataclass(frozen=True)
+class Reliability:
+    """The reliability of the probabilities of `N` examples.
+
+    Attributes:
+      gaps: sums of (right - confidence) of each example's predictions by bin, float64 `[N, BINS]`.
+      nlls: negative log-likelihood of each example's labels, float64 `[N]`; see
+        `Calibration.negative_log_likelihood`.
+      predictions: number of each example's predictions, int64 `[N]`.
+      counts: number of predictions by bin, int64 `[BINS]`.
+      confidences: sums of their confidences, float64 `[BINS]`.
+    """
+
+    gaps: np.ndarray
+    nlls: np.ndarray
+    predictions: np.ndarray
+    counts: np.ndarray
+    confidences: np.ndarray
+
+    def table(self) -> pd.DataFrame:
+        """Returns a row per bin, for the reliability diagram.
+
+        Its columns are "from" and "to" (confidences above "from", and up to "to"), "count", "confidence" and
+        "accuracy" (means over the predictions, NaN in an empty bin), and "low" and "high": Wilson's interval
+        of the accuracy, for independent predictions.
+        """
+        edges = np.arange(BINS + 1) / BINS
+        used = np.where(self.counts > 0, self.counts, np.nan)
+        accuracy = (self.confidences + self.gaps.sum(axis=0)) / used
+        accuracy = np.clip(accuracy, 0.0, 1.0)  # from rounding errors
+        low, high = statistics.wilson(accuracy, self.counts).T
+        columns = {"count": self.counts, "confidence": self.confidences / used, "accuracy": accuracy}
+        return pd.DataFrame({"from": edges[:-1], "to": edges[1:], **columns, "low": low, "high": high})
+
+    def summarize(self) -> dict[str, Any]:
+        r"""Returns "ece" in percent, "nll", and "intervals": name -> [low, high].
+
+        "ece" is the expected calibration error $\sum_b (n_b / n) |right_b - confidence_b|$, "nll" the mean
+        over the examples. Their 95% intervals are from a bootstrap of the examples. Noise makes the error of
+        a resample larger than that of the sample, as it makes the sample's larger than the true one. So the
+        interval of "ece" is the basic one, which reflects the quantiles at the estimate. It includes the
+        estimate, and ends at 0 or above.
+        """
+        columns = np.column_stack([self.gaps, self.nlls, self.predictions, np.ones(len(self.nlls))])
+        sums = np.vstack([columns.sum(axis=0), statistics.resampled_sums(columns)])
+        error, *errors = 100.0 * np.abs(sums[:, :BINS]).sum(axis=1) / sums[:, -2]
+        nll, *nlls = sums[:, -3] / sums[:, -1]
+        low, high = 2.0 * error - np.percentile(errors, [97.5, 2.5])
+        intervals = {
+            "ece": [float(np.clip(low, 0.0, error)), float(max(high, error))],
+            "nll": np.percentile(nlls, [2.5, 97.5]).tolist(),
+        }
+        return {"ece": float(error), "nll": float(nll), "intervals": intervals}
+
+    @property
+    def ece(self) -> float:
+        """The expected calibration error, in [0, 1]; see `summarize`."""
+        return float(np.abs(self.gaps.sum(axis=0)).sum() / self.predictions.sum())
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibrated:
+    """The reliability of raw and of calibrated scores.
+
+    Attributes:
+      calibration: the calibration.
+      before: of the softmax or sigmoid of the scores.
+      after: of the calibrated probabilities.
+    """
+
+    calibration: Calibration
+    before: Reliability
+    after: Reliability
+
+    def summarize(self) -> dict[str, Any]:
+        """Returns "method", "parameters" in words, and "before" and "after"; see `Reliability.summarize`."""
+        return {
+            "method": self.calibration.method,
+            "parameters": self.calibration.describe(),
+            "before": self.before.summarize(),
+            "after": self.after.summarize(),
+        }
+
+
+def evaluate(
+    calibration: Calibration, scores: np.ndarray, labels: Labels, where: np.ndarray | None = None
+) -> Calibrated:
+    """Returns the reliability of scores before and after a calibration; see `measure`."""
+    raw = uncalibrated(calibration.method)
+    before, after = (measure(probabilities, scores, labels, where) for probabilities in (raw, calibration))
+    return Calibrated(calibration, before, after)
+
+
+def measure(
+    calibration: Calibration, scores: np.ndarray, labels: Labels, where: np.ndarray | None = None
+) -> Reliability:
+    """Returns the reliability of the probabilities of a calibration.
+
+    Args:
+      calibration: a `Calibration`.
+      scores: `[N, n]`, finite.
+      labels: class ids, int `[N]`, or a `scipy.sparse.csr_array` `[N, n]`.
+      where: bool `[N, n]`, False for excluded classes, or None.
+    """
+    rows = max(1, _BLOCK // scores.shape[1])
+    parts = []
+    for first in range(0, len(scores), rows):
+        block = slice(first, first + rows)
+        parts.append(
+            _measure_block(
+                calibration,
+                np.asarray(scores[block], np.float64),
+                labels[block] if isinstance(labels, np.ndarray) else labels[block].toarray() > 0,
+                None if where is None else where[block],
+            )
+        )
+    gaps, nlls, predictions = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("gaps", "nlls", "predictions")
+    )
+    counts, confidences = (
+        np.sum([getattr(part, name) for part in parts], axis=0) for name in ("counts", "confidences")
+    )
+    return Reliability(gaps, nlls, predictions, counts, confidences)
+
+
+def _measure_block(
+    calibration: Calibration, scores: np.ndarray, labels: np.ndarray, where: np.ndarray | None
+) -> Reliability:
+    """Returns `measure` of a block; the labels are class ids or bool `[N, n]`."""
+    probabilities = calibration.probabilities(scores, where)
+    if labels.ndim == 1:
+        ranked = scores if where is None else np.where(where, scores, -np.inf)
+        is_top = ranked == ranked.max(axis=1, keepdims=True)
+        rows = np.arange(len(scores))
+        confidence = probabilities.max(axis=1)
+        right = is_top[rows, labels] / is_top.sum(axis=1)
+    else:
+        rows, columns = np.nonzero(np.full(scores.shape, True) if where is None else where)
+        confidence = probabilities[rows, columns]
+        right = labels[rows, columns]
+    bins = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
+    gaps = np.bincount(rows * BINS + bins, right - confidence, len(scores) * BINS)
+    return Reliability(
+        gaps=gaps.reshape(-1, BINS),
+        nlls=calibration.negative_log_likelihood(scores, labels, where),
+        predictions=np.bincount(rows, minlength=len(scores)),
+        counts=np.bincount(bins, minlength=BINS),
+        confidences=np.bincount(bins, confidence, BINS),
+    )

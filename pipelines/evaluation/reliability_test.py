@@ -1,0 +1,102 @@
+"""Calibration errors and likelihoods against arithmetic, brute force and scikit-learn; intervals."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+import scipy.special
+import sklearn.metrics
+
+from rank4class.pipelines.evaluation import reliability, statistics
+from rank4class.pipelines.evaluation.calibration import Platt, Temperature
+
+IDENTITY = Platt((1.0,), (0.0,))
+
+
+def test_top_classes_by_hand():
+    # Confidences 0.5, 0.7, 0.7 and 0.9 in the bins (7/15, 8/15], (10/15, 11/15] twice and (13/15, 14/15].
+    p = np.array([[0.5, 0.3, 0.2], [0.7, 0.2, 0.1], [0.2, 0.7, 0.1], [0.05, 0.05, 0.9]])
+    measured = reliability.measure(Temperature(1.0), np.log(p), np.array([0, 1, 1, 2]))
+    # Right: 1, then 1 of 2, then 1.
+    assert measured.ece == pytest.approx((0.5 + 2 * abs(0.5 - 0.7) + 0.1) / 4)
+    summary = measured.summarize()
+    assert summary["ece"] == pytest.approx(100 * measured.ece)
+    assert summary["nll"] == pytest.approx(-np.log([0.5, 0.2, 0.7, 0.9]).mean())
+    table = measured.table()
+    assert table["count"].tolist() == [0] * 7 + [1, 0, 0, 2, 0, 0, 1, 0]
+    np.testing.assert_allclose(table.loc[10, ["confidence", "accuracy"]], [0.7, 0.5])
+    np.testing.assert_allclose(table.loc[10, ["low", "high"]], statistics.wilson(np.array(0.5), np.array(2)))
+    np.testing.assert_allclose(table.loc[10, ["from", "to"]], [10 / 15, 11 / 15])
+    assert table.loc[0, ["confidence", "accuracy", "low", "high"]].isna().all()
+
+
+def test_pairs_by_hand():
+    # Ranked pairs: 0.1 (wrong), 0.9 (right), 0.95 (wrong), and 0.12 (right); one pair is excluded.
+    p = np.array([[0.1, 0.9, 0.5], [0.95, 0.12, 0.3]])
+    where = np.array([[True, True, False], [True, True, False]])
+    labels = scipy.sparse.csr_array([[0.0, 1.0, 0.0], [0.0, 1.0, 0.0]])
+    measured = reliability.measure(IDENTITY, scipy.special.logit(p), labels, where)
+    # 0.1 and 0.12 share the bin (1/15, 2/15]; 0.9 and 0.95 are in (13/15, 14/15] and above.
+    assert measured.ece == pytest.approx((abs(1.0 - 0.22) + 0.1 + 0.95) / 4)
+    expected = -(np.log([0.9, 0.9]).sum() + np.log([0.05, 0.12]).sum()) / 2
+    assert measured.summarize()["nll"] == pytest.approx(expected)
+    assert measured.table()["count"].sum() == 4
+
+
+def test_brute_force_in_blocks(rng, monkeypatch):
+    scores = rng.normal(size=[101, 4])
+    labels = rng.integers(4, size=101)
+    p = scipy.special.softmax(scores / 0.5, axis=1)
+    error = 0.0
+    for b in range(15):
+        chosen = [i for i in range(101) if b / 15 < p[i].max() <= (b + 1) / 15]
+        error += abs(sum((p[i].argmax() == labels[i]) - p[i].max() for i in chosen)) / 101
+    whole = reliability.measure(Temperature(0.5), scores, labels)
+    assert whole.ece == pytest.approx(error)
+    assert whole.nlls.mean() == pytest.approx(sklearn.metrics.log_loss(labels, p))
+    monkeypatch.setattr(reliability, "_BLOCK", 40)
+    parts = reliability.measure(Temperature(0.5), scores, labels)
+    for name, values in vars(whole).items():
+        np.testing.assert_allclose(getattr(parts, name), values, err_msg=name)
+
+
+def test_equal_scores_are_right_in_their_share():
+    measured = reliability.measure(Temperature(1.0), np.zeros([4, 4]), np.arange(4))
+    assert measured.ece == pytest.approx(0.0)
+    assert measured.nlls == pytest.approx(np.log(4))
+
+
+def test_resampled_sums_of_groups(rng, monkeypatch):
+    values = rng.normal(size=[1000, 2])
+    for units in (1000, 100):
+        monkeypatch.setattr(statistics, "MAX_UNITS", units)
+        sums = statistics.resampled_sums(values)
+        np.testing.assert_allclose(sums.mean(axis=0), values.sum(axis=0), atol=4 * np.sqrt(1000 / 2000))
+        np.testing.assert_allclose(sums.std(axis=0), np.sqrt(1000) * values.std(axis=0), rtol=0.3)
+
+
+def test_intervals_cover_the_true_calibration_error(monkeypatch):
+    monkeypatch.setattr(statistics, "RESAMPLES", 200)
+    # Two classes with confidence 0.9 are right in 0.7, those with 0.6 in 0.5: the error is 0.15.
+    covered = {"ece": 0, "nll": 0}
+    truth = {"ece": 15.0, "nll": -0.5 * (np.log([0.9, 0.1]) @ [0.7, 0.3] + np.log([0.6, 0.4]) @ [0.5, 0.5])}
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        sure = rng.random(400) < 0.5
+        p = np.where(sure, 0.9, 0.6)
+        labels = (rng.random(400) > np.where(sure, 0.7, 0.5)).astype(int)
+        scores = np.log(np.stack([p, 1 - p], axis=1))
+        summary = reliability.measure(Temperature(1.0), scores, labels).summarize()
+        for name, (low, high) in summary["intervals"].items():
+            covered[name] += low <= truth[name] <= high
+            assert low <= summary[name] <= high
+    assert all(0.9 * 200 <= count <= 0.99 * 200 for count in covered.values()), covered
+
+
+def test_a_calibration_is_compared_with_raw_scores(rng):
+    scores = rng.normal(size=[50, 3])
+    labels = rng.integers(3, size=50)
+    summary = reliability.evaluate(Temperature(2.0), scores, labels).summarize()
+    assert (summary["method"], summary["parameters"]) == ("temperature", "temperature 2")
+    for when, temperature in (("before", 1.0), ("after", 2.0)):
+        expected = reliability.measure(Temperature(temperature), scores, labels).summarize()
+        assert summary[when] == expected

@@ -1,0 +1,161 @@
+"""Which runs are calibrated, and the calibration that a run writes and reports."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import scipy.sparse
+import scipy.special
+import tensorflow as tf
+from absl import logging
+
+from rank4class import data
+from rank4class.pipelines import config
+from rank4class.pipelines.configs import digits_mlp
+from rank4class.pipelines.evaluation import calibration, evaluator, predictions
+from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.task.task import Task
+from rank4class.pipelines.training import rank_training, run_calibration
+
+SEVERAL = scipy.sparse.csr_array(np.eye(4, 3, dtype=np.float32))
+GRADED = scipy.sparse.csr_array(2 * np.eye(4, 3, dtype=np.float32))
+
+
+@pytest.fixture
+def messages(monkeypatch):
+    """Returns the logged messages."""
+    logged = []
+    monkeypatch.setattr(logging, "info", lambda text, *values: logged.append(text % values))
+    return logged
+
+
+def task_of(labels, excluded=None):
+    splits = dict.fromkeys(("train", "validation", "test"), data.Split({}, labels, excluded=excluded))
+    return Task(("a", "b", "c"), splits, None, tf.keras.layers.Dense)
+
+
+def method_of(labels, **changes):
+    return run_calibration.method_of(config.override(config.Experiment(), changes), task_of(labels))
+
+
+def test_methods_by_the_labels():
+    ids = np.array([0, 1, 2])
+    assert method_of(ids) == method_of(SEVERAL) == "auto"
+    assert method_of(ids, calibration="temperature") == "temperature"
+    assert method_of(SEVERAL, calibration="isotonic") == "isotonic"
+    assert method_of(ids, calibration="none") is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "changes", "reason"),
+    [
+        (GRADED, {}, "the labels are graded"),
+        (SEVERAL, {"encoder.name": "items"}, "the items of a list are not classes"),
+        (
+            SEVERAL,
+            {"count_prior.name": "learned"},
+            "losses.ops.set_sizes.marginals are the probabilities under count prior 'learned'",
+        ),
+    ],
+)
+def test_scores_that_are_not_calibrated(messages, labels, changes, reason):
+    assert method_of(labels, **changes) is None
+    assert messages == [f"No calibration: {reason}"]
+    with pytest.raises(ValueError, match=f"calibration='platt': {reason}. Set it to 'auto'"):
+        method_of(labels, **changes, calibration="platt")
+
+
+def test_scores_that_do_not_fit_into_memory(messages, monkeypatch):
+    labels = np.zeros(100, int)
+    monkeypatch.setattr(predictions, "LARGEST_SCORES", 1200)  # 100 x 3 float32 scores
+    assert method_of(labels) == "auto"
+    monkeypatch.setattr(predictions, "LARGEST_SCORES", 1199)
+    assert method_of(labels) is None
+    reason = "100 x 3 scores of the validation split exceed the limit of 0.0 GB"
+    assert messages == [f"No calibration: {reason}"]
+
+
+def test_methods_that_do_not_fit_the_labels():
+    with pytest.raises(
+        ValueError, match=r"calibration='isotonic': each example has one class\. Choose 'auto'"
+    ):
+        method_of(np.array([0]), calibration="isotonic")
+    with pytest.raises(ValueError, match=r"calibration='temperature': an example may have several classes"):
+        method_of(SEVERAL, calibration="temperature")
+    with pytest.raises(
+        ValueError, match=r"calibration='beta': unknown\. There are: auto, temperature, platt"
+    ):
+        config.check(config.override(digits_mlp.get_config(), {"calibration": "beta"}))
+
+
+def result_of(scores):
+    size = len(scores)
+    values = np.zeros([size, 1], np.float32)
+    ids = np.zeros(size, np.int32)
+    return evaluator.EvaluationResult(("top1_error",), values, ids, ids, values[:, 0], np.float32(scores))
+
+
+def test_excluded_classes_are_left_out(rng):
+    scores = rng.normal(size=[60, 3])
+    labels = scipy.sparse.csr_array(scores > 0.3)
+    excluded = scipy.sparse.csr_array(scores < -0.5)
+    loaded = task_of(labels, excluded)
+    fitted = run_calibration.fit(result_of(scores), "auto", loaded)
+    assert fitted == calibration.fit(np.float32(scores), labels, scores >= -0.5)
+    measured = run_calibration.measure(result_of(scores), fitted, "test", loaded.splits["test"])
+    assert measured.calibrated.after.predictions.sum() == np.sum(scores >= -0.5)
+
+
+def test_scores_that_are_not_finite_are_neither_fitted_nor_measured(messages):
+    scores = [[0.0, np.nan, 1.0]]
+    loaded = task_of(np.array([0]))
+    assert run_calibration.fit(result_of(scores), "auto", loaded) is None
+    fitted = calibration.Temperature(1.0)
+    measured = run_calibration.measure(result_of(scores), fitted, "test", loaded.splits["test"])
+    assert "calibration" not in measured.summarize()
+    reason = "some of its scores are not finite"
+    assert messages == [f"No calibration of the {split} split: {reason}" for split in ("validation", "test")]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Trains on the digits; returns the folder and the results."""
+    path = tmp_path_factory.mktemp("trained") / "run"
+    changes = {"epochs": 1.0, "encoder.hidden": (8,)}
+    experiment = config.override(digits_mlp.get_config(), changes)
+    return path, rank_training.train(experiment, path, progress=False)
+
+
+def test_a_run_writes_the_temperature_of_its_validation_split(trained):
+    path, results = trained
+    _, loaded, model, _ = rank_training.restore(path)
+    content = json.loads((path / "calibration.json").read_text())
+    assert content.keys() == {"method", "temperature"}
+    scorer = loaded.scorer(model, "test")
+    for split in ("validation", "test"):
+        [batch, *_] = loaded.evaluation_batches(split, 400)
+        scores = scorer(batch[0]).scores.numpy()[batch[2].numpy() > 0]
+        labels = loaded.splits[split].labels
+        if split == "validation":
+            expected = calibration.fit(scores, labels).temperature
+            assert content["temperature"] == pytest.approx(expected, rel=1e-5)
+        entry = results[split]["calibration"]
+        for when, temperature in (("before", 1.0), ("after", content["temperature"])):
+            log_p = scipy.special.log_softmax(scores / temperature, axis=1)
+            assert entry[when]["nll"] == pytest.approx(
+                -log_p[np.arange(len(labels)), labels].mean(), rel=1e-5
+            )
+    fitted = results["validation"]["calibration"]
+    assert fitted["after"]["nll"] < fitted["before"]["nll"]
+
+
+def test_a_run_that_is_resumed_at_its_end_writes_the_same_calibration(trained, tmp_path):
+    path, results = trained
+    copy = shutil.copytree(path, tmp_path / "run")
+    for name in ("results.json", "calibration.json"):
+        (copy / name).unlink()
+    tf.keras.backend.clear_session()
+    again = rank_training.train(RunDirectory(copy).experiment(), copy, progress=False)
+    assert again == results
+    assert (copy / "calibration.json").read_bytes() == (path / "calibration.json").read_bytes()
