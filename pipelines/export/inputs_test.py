@@ -276,6 +276,16 @@ def test_several_classes_and_a_count_prior(tmp_path):
     scores = run.scores(vectors)
     assert scores.shape == (3, 10)
     frame = run.predict(vectors, k=10)
+    run.export(tmp_path / "model")
+    answers = tf.saved_model.load(str(tmp_path / "model")).signatures["score"](embedding=vectors)
+    np.testing.assert_allclose(np.sum(answers["counts"], axis=1), 1.0, rtol=1e-5)
+    # The marginals sum to the mean of the number of classes.
+    counts = np.arange(answers["counts"].shape[1])
+    np.testing.assert_allclose(
+        np.sum(answers["probabilities"], axis=1), answers["counts"].numpy() @ counts, rtol=1e-4
+    )
+    by_class = frame.pivot(index="input", columns="class", values="probability")[list(run.class_names)]
+    np.testing.assert_allclose(by_class, answers["probabilities"], rtol=1e-4)
     np.testing.assert_array_equal(scores_of(frame, run, vectors), scores)
 
 

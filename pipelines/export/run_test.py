@@ -69,6 +69,17 @@ def test_predictions_have_the_metrics_of_the_results(digits, test_images):
     assert repr(digits).endswith("10 classes, step 34)")
 
 
+def test_probabilities_are_calibrated(digits, test_images, tmp_path):
+    calibration = digits._trained.calibration
+    expected = -np.sort(-calibration.probabilities(digits.scores(test_images)))
+    frame = digits.predict(test_images, k=10)
+    np.testing.assert_allclose(frame["probability"].to_numpy().reshape(-1, 10), expected, atol=1e-6)
+    copy = shutil.copytree(digits.workdir, tmp_path / "run")
+    os.remove(copy / "calibration.json")
+    assert "probability" not in rank4class.load(copy).predict(test_images[:1]).columns
+    assert "probability" not in rank4class.load(digits.workdir, "last").predict(test_images[:1]).columns
+
+
 def test_of_equal_scores_the_lower_id_comes_first(digits):
     run = Run(digits.workdir)
     weights = [np.zeros_like(weight) for weight in run._trained.model.get_weights()]
@@ -85,7 +96,7 @@ def test_files_of_predictions(digits, test_images, tmp_path, ending):
     names = [f"{tmp_path}/images.npy[{i}]" for i in range(5)]
     if ending == "tsv":
         frame = pd.read_csv(output, sep="\t", dtype=str)
-        assert list(frame.columns[:5]) == ["input", "class_1", "score_1", "class_2", "score_2"]
+        assert list(frame.columns[:5]) == ["input", "class_1", "score_1", "probability_1", "class_2"]
         classes, scores = frame.filter(like="class").to_numpy(), frame.filter(like="score").astype(float)
     else:
         frame = pd.read_json(output, lines=True) if ending == "jsonl" else pd.read_parquet(output)
@@ -171,7 +182,8 @@ def test_saved_model_without_rank4class(digits, test_images, tmp_path):
     answers = answers_of_another_process(folder, "serving_default", image=images.tolist())
     expected = digits.predict(images, k=3)
     assert np.ravel(answers["classes"]).tolist() == expected["class"].tolist()
-    np.testing.assert_allclose(np.ravel(answers["scores"]), expected["score"], rtol=1e-5)
+    for column, name in (("score", "scores"), ("probability", "probabilities")):
+        np.testing.assert_allclose(np.ravel(answers[name]), expected[column], rtol=1e-5)
     assert (folder / "assets" / "classes.txt").read_text().split() == list(digits.class_names)
     model = tf.saved_model.load(str(folder))
     assert set(model.signatures) == {"classify", "score", "encode", "encode_classes", "serving_default"}

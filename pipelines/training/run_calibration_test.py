@@ -15,6 +15,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import calibration, evaluator, predictions
 from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.task.inputs import Inputs
 from rank4class.pipelines.task.task import Task
 from rank4class.pipelines.training import rank_training, run_calibration
 
@@ -32,7 +33,7 @@ def messages(monkeypatch):
 
 def task_of(labels, excluded=None):
     splits = dict.fromkeys(("train", "validation", "test"), data.Split({}, labels, excluded=excluded))
-    return Task(("a", "b", "c"), splits, None, tf.keras.layers.Dense)
+    return Task(("a", "b", "c"), splits, None, tf.keras.layers.Dense, Inputs({}))
 
 
 def method_of(labels, **changes):
@@ -129,7 +130,8 @@ def trained(tmp_path_factory):
 
 def test_a_run_writes_the_temperature_of_its_validation_split(trained):
     path, results = trained
-    _, loaded, model, _ = rank_training.restore(path)
+    restored = rank_training.restore(path)
+    loaded, model = restored.load_task(), restored.model
     content = json.loads((path / "calibration.json").read_text())
     assert content.keys() == {"method", "temperature"}
     scorer = loaded.scorer(model, "test")
