@@ -62,7 +62,8 @@ class Answers(tf.Module):
         """Returns "scores" of all classes, or of all items, float32 `[B, n]`.
 
         If the scores are calibrated, "probabilities" of the classes too, float32 `[B, n]`. With a count prior
-        these are the marginals, and "counts" are the probabilities of `0..m` classes, float32 `[B, m + 1]`.
+        these are the marginals, "counts" are the probabilities of `0..m` classes, float32 `[B, m + 1]`, and
+        "set_size", int32 `[B]`, is the size of the most probable set, which has the highest scores.
         """
         outputs = self._model(self._encoded(features), training=False)
         where = None if "excluded" not in features else ~features["excluded"]
@@ -73,8 +74,13 @@ class Answers(tf.Module):
         if self._poisson_binomial:
             log_counts = set_sizes.poisson_binomial(scores, where=where)
         if log_counts is not None:
-            marginals = set_sizes.marginals(scores, log_counts, where=where)
-            return {"scores": scores, "probabilities": marginals, "counts": tf.exp(log_counts)}
+            most_probable = set_sizes.most_probable(scores, log_counts, where=where)
+            return {
+                "scores": scores,
+                "probabilities": set_sizes.marginals(scores, log_counts, where=where),
+                "counts": tf.exp(log_counts),
+                "set_size": tf.math.count_nonzero(most_probable, axis=1, dtype=tf.int32),
+            }
         if self._calibration is not None:
             return {"scores": scores, "probabilities": self._calibration.apply(scores, where)}
         return {"scores": scores}
@@ -87,14 +93,16 @@ class Answers(tf.Module):
           k: at most the number of classes.
 
         Returns:
-          "classes", their names, string `[B, k]`, "scores", float32 `[B, k]`, and "probabilities", float32
-          `[B, k]`, if `score` returns them.
+          "classes", their names, string `[B, k]`, and "scores", float32 `[B, k]`; "probabilities", float32
+          `[B, k]`, and "set_size" if `score` returns them.
         """
         results = self.score(features)
         scores, ids = self._best(features, results["scores"], k)
         best = {"classes": tf.gather(self._names, ids), "scores": scores}
         if "probabilities" in results:
             best["probabilities"] = tf.gather(results["probabilities"], ids, batch_dims=1)
+        if "set_size" in results:
+            best["set_size"] = results["set_size"]
         return best
 
     def rank(self, features: Features) -> dict[str, tf.Tensor]:

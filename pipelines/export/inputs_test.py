@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import rank4class
+from rank4class.losses.ops import set_sizes
 from rank4class.pipelines import config
 from rank4class.pipelines.export.run_test import answers_of_another_process
 
@@ -284,6 +285,13 @@ def test_several_classes_and_a_count_prior(tmp_path):
     np.testing.assert_allclose(
         np.sum(answers["probabilities"], axis=1), answers["counts"].numpy() @ counts, rtol=1e-4
     )
+    expected = set_sizes.most_probable(answers["scores"], tf.math.log(answers["counts"])).numpy()
+    in_set = frame.pivot(index="input", columns="class", values="in_set")[list(run.class_names)]
+    np.testing.assert_array_equal(in_set, expected)
+    np.save(tmp_path / "vectors.npy", vectors)
+    run.predict_file(tmp_path / "vectors.npy", tmp_path / "out.tsv", k=2)
+    table = pd.read_csv(tmp_path / "out.tsv", sep="\t")
+    assert table["set_size"].tolist() == expected.sum(axis=1).tolist()
     by_class = frame.pivot(index="input", columns="class", values="probability")[list(run.class_names)]
     np.testing.assert_allclose(by_class, answers["probabilities"], rtol=1e-4)
     np.testing.assert_array_equal(scores_of(frame, run, vectors), scores)

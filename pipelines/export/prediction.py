@@ -22,12 +22,15 @@ class Prediction(NamedTuple):
       classes: names of the best classes, the best first; or the positions of all items of the input, from 1.
       scores: their scores, float32 `[k]`.
       probabilities: their probabilities, float32 `[k]`; None for a model without calibration.
+      set_size: size of the most probable set of classes, which is the first of them; None without a count
+        prior.
     """
 
     name: str
     classes: list[str]
     scores: np.ndarray
     probabilities: np.ndarray | None = None
+    set_size: int | None = None
 
 
 class Predictor:
@@ -112,5 +115,8 @@ def _prediction(name: str, raw: dict[str, Any], result: dict[str, np.ndarray]) -
         classes, scores = [each.decode() for each in result["classes"][keep]], scores[keep]
     if not np.isfinite(scores).all():
         raise ValueError(f"{name}: its scores are not finite. Look at the input, or train again.")
-    probabilities = result.get("probabilities")
-    return Prediction(name, classes, scores, None if probabilities is None else probabilities[: len(scores)])
+    if "probabilities" not in result:
+        return Prediction(name, classes, scores)
+    probabilities = result["probabilities"][: len(scores)]
+    set_size = int(result["set_size"]) if "set_size" in result else None
+    return Prediction(name, classes, scores, probabilities, set_size)

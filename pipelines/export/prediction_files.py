@@ -25,7 +25,8 @@ def write(path: str | os.PathLike | None, predictions: Iterable[Prediction], k: 
 
     A TSV file has the columns `input`, and `class_1`, `score_1`, `probability_1`, ... of the `k` best
     classes; the others have `input` and the lists `classes`, `scores` and `probabilities`. Without
-    calibration there are no probabilities.
+    calibration there are no probabilities. With a count prior there is `set_size`: the first so many classes
+    are the most probable set.
 
     Args:
       path: ends in .tsv, .jsonl or .parquet; on disk or in object storage. None prints TSV.
@@ -60,7 +61,8 @@ def check_ending(path: str | os.PathLike) -> str:
 
 def _header(prediction: Prediction, k: int) -> list[str]:
     columns = ["class", "score"] if prediction.probabilities is None else ["class", "score", "probability"]
-    return ["input", *(f"{column}_{i}" for i in range(1, k + 1) for column in columns)]
+    set_size = [] if prediction.set_size is None else ["set_size"]
+    return ["input", *set_size, *(f"{column}_{i}" for i in range(1, k + 1) for column in columns)]
 
 
 def _cells(prediction: Prediction, k: int) -> list[str]:
@@ -69,13 +71,16 @@ def _cells(prediction: Prediction, k: int) -> list[str]:
         values.append([f"{probability:.6g}" for probability in prediction.probabilities])
     cells = [cell for group in zip(*values, strict=True) for cell in group]
     missing = k * len(values) - len(cells)  # where few classes are left to rank
-    return [prediction.name, *cells, *[""] * missing]
+    set_size = [] if prediction.set_size is None else [str(prediction.set_size)]
+    return [prediction.name, *set_size, *cells, *[""] * missing]
 
 
 def _record(prediction: Prediction) -> dict[str, Any]:
     record = {"input": prediction.name, "classes": prediction.classes, "scores": prediction.scores.tolist()}
     if prediction.probabilities is not None:
         record["probabilities"] = prediction.probabilities.tolist()
+    if prediction.set_size is not None:
+        record["set_size"] = prediction.set_size
     return record
 
 

@@ -23,6 +23,8 @@ from rank4class.pipelines.reporting.model_card import model_card
 from rank4class.pipelines.task import description
 from rank4class.pipelines.training import rank_training
 
+LARGEST_BATCH = 50_000_000  # scores, 200 MB
+
 
 class Run:
     """The model of a finished or interrupted run.
@@ -34,6 +36,7 @@ class Run:
       experiment: the `config.Experiment` of the run.
       class_names: names of the classes, by id.
       step: training steps of the model's checkpoint.
+      answers: the model as functions of raw inputs, an `Answers`.
 
     Args:
       workdir: the run's folder, on disk or in object storage.
@@ -49,7 +52,7 @@ class Run:
         self.workdir = self._trained.run_dir.path
         self.experiment: config.Experiment = self._trained.experiment
         self.class_names, self.step = self._trained.description.class_names, self._trained.step
-        self._answers = Answers(self._trained)
+        self.answers = Answers(self._trained)
 
     def __repr__(self) -> str:
         return f"Run({self.workdir!r}, {len(self.class_names)} classes, step {self.step})"
@@ -74,15 +77,14 @@ class Run:
 
         Returns:
           A frame with a row for each input and class, the best first: "input", the input's index, "rank",
-          "class", "score", and "probability" if the model is calibrated.
+          "class", "score", and "probability" if the model is calibrated; with a count prior also "in_set",
+          whether the class is in the most probable set.
 
         Raises:
           ValueError: an input that the model does not take.
         """
         rows = BadRows("fail")
-        predictions = self._predictor(self._k(k))(
-            self._raw(inputs), self.experiment.evaluation_batch_size, rows
-        )
+        predictions = self._predictor(self._k(k))(self._raw(inputs), self._batch_size, rows)
         return pd.DataFrame(_rows(predictions))
 
     def predict_file(
@@ -106,7 +108,8 @@ class Run:
           exclude_known: whether to leave out the items that a user is known to have.
           text_column, text_pair_column: of the texts or ids; None are those of the training.
           on_invalid_row: "fail" stops at an input that cannot be used, "skip" skips it.
-          batch_size: inputs per call of the model; None is `evaluation_batch_size` of the run.
+          batch_size: inputs per call of the model; None is `evaluation_batch_size` of the run, or as many as
+            have `LARGEST_BATCH` scores.
 
         Returns:
           The number of predictions, and a message for each skipped input.
@@ -124,14 +127,14 @@ class Run:
         k = self._k(k)
         predictor = self._predictor(k, exclude_known)
         names = self._trained.description.instance_names
-        inputs = raw_inputs.read(os.fspath(path), self._answers.specs, bad_rows, columns=columns, names=names)
-        predictions = predictor(inputs, batch_size or self.experiment.evaluation_batch_size, bad_rows)
+        inputs = raw_inputs.read(os.fspath(path), self.answers.specs, bad_rows, columns=columns, names=names)
+        predictions = predictor(inputs, batch_size or self._batch_size, bad_rows)
         return prediction_files.write(output, predictions, k), bad_rows.messages
 
     def scores(self, inputs: Iterable[Any]) -> np.ndarray:
         """Returns the scores of all classes for some inputs, float32 `[N, n]`; see `predict`."""
         raw = self._raw(inputs)
-        batches = iter(lambda: list(itertools.islice(raw, self.experiment.evaluation_batch_size)), [])
+        batches = iter(lambda: list(itertools.islice(raw, self._batch_size)), [])
         return np.concatenate([self._score(stack([each for _, each in batch])) for batch in batches])
 
     def evaluate(
@@ -183,9 +186,14 @@ class Run:
             run_dir.results(),
             run_dir.data_hashes(),
             run_dir.sessions(),
-            saved_model.usage(self._answers),
+            saved_model.usage(self.answers),
         )
-        saved_model.save(self._answers, folder, self._k(k), card)
+        saved_model.save(self.answers, folder, self._k(k), card)
+
+    @property
+    def _batch_size(self) -> int:
+        """Inputs per call of the model, whose scores of all classes are in memory together."""
+        return max(1, min(self.experiment.evaluation_batch_size, LARGEST_BATCH // len(self.class_names)))
 
     def _k(self, k: int | None) -> int:
         return min(5, len(self.class_names)) if k is None else k
@@ -193,14 +201,14 @@ class Run:
     @functools.cached_property
     def _score(self) -> Callable[[Any], np.ndarray]:
         score = tf.function(
-            self._answers.score, input_signature=[self._answers.specs_of_batch()], autograph=False
+            self.answers.score, input_signature=[self.answers.specs_of_batch()], autograph=False
         )
         return lambda features: score(features)["scores"].numpy()
 
     @functools.lru_cache(maxsize=8)  # noqa: B019, a run has few of them
     def _predictor(self, k: int, exclude_known: bool = False) -> Predictor:
         known = description.read_known(self._trained.run_dir.model) if exclude_known else None
-        return Predictor(self._answers, k, known)
+        return Predictor(self.answers, k, known)
 
     def _raw(self, inputs: Iterable[Any]) -> Iterator[RawInput]:
         """Yields inputs with their index as the name."""
@@ -208,7 +216,7 @@ class Run:
             raise ValueError(f"inputs={inputs[:80]!r}: a single text. Give a list of inputs.")
         names = self._trained.description.instance_names
         for i, value in enumerate(inputs):
-            yield str(i), raw_inputs.features_of(value, self._answers.specs, names)
+            yield str(i), raw_inputs.features_of(value, self.answers.specs, names)
 
 
 def _rows(predictions: Iterable[Prediction]) -> Iterator[dict[str, Any]]:
@@ -217,6 +225,8 @@ def _rows(predictions: Iterable[Prediction]) -> Iterator[dict[str, Any]]:
             row = {"input": int(prediction.name), "rank": i + 1, "class": name, "score": score}
             if prediction.probabilities is not None:
                 row["probability"] = prediction.probabilities[i]
+            if prediction.set_size is not None:
+                row["in_set"] = i < prediction.set_size
             yield row
 
 

@@ -15,6 +15,8 @@ import rank4class
 from rank4class import data
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
+from rank4class.pipelines.export import prediction
+from rank4class.pipelines.export import run as run_module
 from rank4class.pipelines.export.run import Run
 
 # A program without rank4class: loads a SavedModel and prints the answers of a signature to some inputs.
@@ -105,6 +107,15 @@ def test_files_of_predictions(digits, test_images, tmp_path, ending):
     assert classes.ravel().tolist() == expected["class"].tolist()
     np.testing.assert_allclose(np.asarray(scores).ravel(), expected["score"], rtol=1e-5)
     assert os.listdir(tmp_path) == ["images.npy", output.name] or len(os.listdir(tmp_path)) == 2
+
+
+def test_batches_are_limited_by_their_scores(digits, test_images, monkeypatch):
+    expected = digits.scores(test_images[:7])
+    sizes = []
+    monkeypatch.setattr(run_module, "LARGEST_BATCH", 35)
+    monkeypatch.setattr(run_module, "stack", lambda rows: sizes.append(len(rows)) or prediction.stack(rows))
+    np.testing.assert_allclose(digits.scores(test_images[:7]), expected, rtol=1e-5)
+    assert sizes == [3, 3, 1]
 
 
 def test_a_failed_prediction_leaves_no_file(digits, test_images, tmp_path):

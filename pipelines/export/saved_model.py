@@ -63,7 +63,8 @@ def save(answers: Answers, folder: str | os.PathLike, k: int, card: str) -> None
         partial = f"{folder}.partial-{os.getpid()}"
         with files.errors_of(folder):
             try:
-                tf.saved_model.save(answers, partial, signatures)
+                options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)  # of no use there
+                tf.saved_model.save(answers, partial, signatures, options)
                 files.write(os.path.join(partial, "README.md"), card)
                 tf.io.gfile.rename(partial, folder)
             except BaseException:
