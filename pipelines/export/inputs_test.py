@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 import rank4class
 from rank4class.losses.ops import set_sizes
@@ -330,3 +331,31 @@ def test_evaluation_of_other_texts(text_run, tmp_path):
         text_run.evaluate("nowhere.tsv")
     with pytest.raises(FileNotFoundError, match=r"train\.tsv: no such file"):
         text_run.evaluate()  # on the data of the training
+
+
+def test_messages_of_tensorflow_serving(text_run, tmp_path):
+    predict_pb2 = pytest.importorskip("tensorflow_serving.apis.predict_pb2")
+    text_run.export(tmp_path / "model", k=2)
+    saved = saved_model_pb2.SavedModel()
+    saved.ParseFromString((tmp_path / "model" / "saved_model.pb").read_bytes())
+    signature = saved.meta_graphs[0].signature_def["serving_default"]
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "mine"
+    request.inputs["text"].CopyFrom(tf.make_tensor_proto(["great day", "bad mess"]))
+    assert set(request.inputs) == set(signature.inputs)
+    assert request.inputs["text"].dtype == signature.inputs["text"].dtype
+    assert signature.method_name == "tensorflow/serving/predict"
+    # A request by REST has rows: {"instances": [{"text": "great day"}, ...]}, and each output has as many.
+    body = json.loads('{"instances": [{"text": "great day"}, {"text": "bad mess"}]}')
+    inputs = {"text": [row["text"] for row in body["instances"]]}
+    assert inputs["text"] == [text.decode() for text in tf.make_ndarray(request.inputs["text"])]
+    model = tf.saved_model.load(str(tmp_path / "model"))
+    outputs = model.signatures["serving_default"](text=tf.constant(inputs["text"]))
+    assert set(outputs) == set(signature.outputs)
+    response = predict_pb2.PredictResponse()
+    for name, value in outputs.items():
+        assert len(value) == 2
+        response.outputs[name].CopyFrom(tf.make_tensor_proto(value.numpy()))
+    best = text_run.predict(inputs["text"], k=2)
+    classes = tf.make_ndarray(response.outputs["classes"]).astype(str)
+    assert classes.ravel().tolist() == best["class"].tolist()

@@ -54,6 +54,11 @@ class Run:
         self.class_names, self.step = self._trained.description.class_names, self._trained.step
         self.answers = Answers(self._trained)
 
+    @property
+    def model(self) -> tf.keras.Model:
+        """The Keras model, of preprocessed features; `run.model.save("model.keras")` saves it."""
+        return self._trained.model
+
     def __repr__(self) -> str:
         return f"Run({self.workdir!r}, {len(self.class_names)} classes, step {self.step})"
 

@@ -82,6 +82,13 @@ def test_probabilities_are_calibrated(digits, test_images, tmp_path):
     assert "probability" not in rank4class.load(digits.workdir, "last").predict(test_images[:1]).columns
 
 
+def test_the_keras_model_is_saved(digits, test_images, tmp_path):
+    digits.model.save(tmp_path / "model.keras")
+    loaded = tf.keras.models.load_model(tmp_path / "model.keras")
+    scores = loaded({"image": test_images[:5]})
+    np.testing.assert_allclose(scores, digits.scores(test_images[:5]), rtol=1e-5)
+
+
 def test_of_equal_scores_the_lower_id_comes_first(digits):
     run = Run(digits.workdir)
     weights = [np.zeros_like(weight) for weight in run._trained.model.get_weights()]
