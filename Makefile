@@ -62,7 +62,7 @@ COMPILE = $(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3
 
 lock:
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/pip install --quiet uv
-	$(COMPILE) -o requirements.txt
+	$(COMPILE) --extra scann -o requirements.txt
 	$(COMPILE) --extra tf215 -o requirements-tf2.15.txt
 	printf '%s\n' $(call UNRESOLVED,2.20.0) >> requirements.txt
 	printf '%s\n' $(call UNRESOLVED,2.15.1) >> requirements-tf2.15.txt

@@ -20,12 +20,18 @@ _TOP_K = flags.DEFINE_integer(
 _CHECKPOINT = flags.DEFINE_enum(
     "checkpoint", "best", config.CHECKPOINTS, "Checkpoint with the best monitored metric, or the last one."
 )
+_INDEX = flags.DEFINE_enum(
+    "index",
+    "exact",
+    ["exact", "scann"],
+    "Score all classes, or search hundreds of thousands of them approximately with ScaNN.",
+)
 
 
 def main() -> None:
     from rank4class.pipelines.export.run import Run
 
-    Run(_WORKDIR.value, _CHECKPOINT.value).export(_OUTPUT.value, _TOP_K.value)
+    Run(_WORKDIR.value, _CHECKPOINT.value).export(_OUTPUT.value, _TOP_K.value, index=_INDEX.value)
     print(f"SavedModel: {_OUTPUT.value}")
     print(f"Signatures: saved_model_cli show --all --dir {_OUTPUT.value}")
 

@@ -18,11 +18,13 @@ from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import comparison
 from rank4class.pipelines.export import prediction_files, saved_model
 from rank4class.pipelines.export.answers import Answers
+from rank4class.pipelines.export.approximate import ApproximateAnswers
 from rank4class.pipelines.export.prediction import Prediction, Predictor, stack
 from rank4class.pipelines.reporting.model_card import model_card
 from rank4class.pipelines.task import description
 from rank4class.pipelines.training import rank_training
 
+INDICES = ("exact", "scann")  # of exports
 LARGEST_BATCH = 50_000_000  # scores, 200 MB
 
 
@@ -177,13 +179,20 @@ class Run:
         """Hashes of the classes and of the examples of each split."""
         return self._trained.run_dir.data_hashes()
 
-    def export(self, folder: str | os.PathLike, k: int | None = None) -> None:
+    def export(self, folder: str | os.PathLike, k: int | None = None, *, index: str = "exact") -> None:
         """Exports the model as a SavedModel; see `saved_model.save`.
 
         Args:
           folder: must not exist.
           k: number of classes per input; None is 5, or all if there are fewer.
+          index: "exact" scores all classes, "scann" searches them; see `approximate.ApproximateAnswers`.
+
+        Raises:
+          ValueError, ImportError, OSError: see there and in `saved_model.save`.
         """
+        if index not in INDICES:
+            raise ValueError(f"index={index!r}: unknown. There are: {', '.join(INDICES)}.")
+        answers = self.answers if index == "exact" else ApproximateAnswers(self._trained, self._k(k))
         run_dir = self._trained.run_dir
         card = model_card(
             self.experiment,
@@ -191,9 +200,9 @@ class Run:
             run_dir.results(),
             run_dir.data_hashes(),
             run_dir.sessions(),
-            saved_model.usage(self.answers),
+            saved_model.usage(answers),
         )
-        saved_model.save(self.answers, folder, self._k(k), card)
+        saved_model.save(answers, folder, self._k(k), card)
 
     @property
     def _batch_size(self) -> int:

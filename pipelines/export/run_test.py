@@ -212,6 +212,7 @@ def test_saved_model_without_rank4class(digits, test_images, tmp_path):
     card = (folder / "README.md").read_text()
     assert f"top1_error (%)  {digits.results['validation']['top1_error']:.2f}" in card
     assert digits.data_hashes["train"] in card
+    assert "ece (%) after" in card
     program = card.split("```python\n")[1].split("```")[0].replace("FOLDER", str(folder))
     assert "image=tf.constant(...)" in program
     exec(compile(program.replace("...", "images"), "README.md", "exec"), {"images": images})

@@ -83,5 +83,6 @@ def _splits(
 def _metrics(results: Mapping[str, Any] | None) -> list[str]:
     if results is None:
         return ["The training is not finished."]
-    table = tables.results_table({split: results[split] for split in ("validation", "test")})
-    return ["With 95% intervals over the examples:", "", "```", table, "```"]
+    summaries = {split: results[split] for split in ("validation", "test")}
+    texts = [tables.results_table(summaries), tables.calibration_table(summaries)]
+    return ["With 95% intervals over the examples:", "", "```", "\n\n".join(filter(None, texts)), "```"]

@@ -1,0 +1,89 @@
+"""Approximate search of the best classes with ScaNN, for hundreds of thousands of classes."""
+
+import math
+from typing import Any
+
+import tensorflow as tf
+
+from rank4class import compat
+from rank4class.models import interactions
+from rank4class.pipelines.export.answers import Answers, Features
+from rank4class.pipelines.training.rank_training import TrainedModel
+
+MIN_CLASSES = 1_000  # below this many, the exact scores take less time than the search
+SAMPLE = 250_000  # classes from which the partitions are learned
+SEARCHED = 0.2  # fraction of the partitions that a search looks at
+RESCORED = 40  # candidates per returned class whose exact scores are computed
+
+
+class ApproximateAnswers(Answers):
+    """`Answers` whose `classify` finds most of the best classes, in `O(d sqrt(n))` time per input.
+
+    The vectors of the classes are partitioned and quantized. A search looks at a fifth of the partitions, and
+    computes the exact scores of the most promising classes. The returned scores are exact; some of the best
+    classes may be missing. There are no probabilities, as these need the scores of all classes.
+
+    Args:
+      trained: the model of a run, with the interaction "dot".
+      k: number of classes of `classify`.
+
+    Raises:
+      ValueError: another interaction, a model with too few classes, or `k` is out of range.
+      ImportError: the package `scann` is missing, or was built for another TensorFlow.
+
+    References:
+      Guo, Sun, Lindgren, Geng, Simcha, Chern, Kumar (2020), "Accelerating large-scale inference with
+      anisotropic vector quantization".
+    """
+
+    def __init__(self, trained: TrainedModel, k: int):
+        super().__init__(trained)
+        self.check_k(k)
+        interaction = getattr(trained.model, "interaction", None)
+        if not isinstance(interaction, interactions.Dot):
+            raise ValueError(
+                f"index='scann': the interaction is {trained.experiment.interaction.name!r}, and only a dot "
+                "product can be searched. Set it to 'exact'."
+            )
+        n = len(self.class_names)
+        if n < MIN_CLASSES:
+            raise ValueError(
+                f"index='scann': {n} classes are fewer than {MIN_CLASSES:,}. Exact scores take less time. "
+                "Set it to 'exact'."
+            )
+        vectors = self.encode_classes()["vectors"]
+        self._use_bias = interaction.use_bias
+        if self._use_bias:  # the product with a query that ends with 1
+            vectors = tf.concat([vectors, tf.cast(interaction.bias, tf.float32)[:, None]], axis=1)
+        leaves = math.isqrt(n)
+        self._scann_ops = _scann_ops()
+        index = (
+            self._scann_ops.builder(vectors, k, "dot_product")
+            .tree(leaves, math.ceil(SEARCHED * leaves), training_sample_size=min(n, SAMPLE))
+            .score_ah(2, anisotropic_quantization_threshold=0.2)
+            .reorder(min(n, RESCORED * k))
+            .build()
+        )
+        self._index = index.serialize_to_module()
+
+    def classify(self, features: Features, k: int) -> dict[str, tf.Tensor]:
+        if "excluded" in features:
+            raise ValueError("index='scann': known classes cannot be excluded. Set it to 'exact'.")
+        queries = self.encode(features)["vectors"]
+        if self._use_bias:
+            queries = tf.concat([queries, tf.ones_like(queries[:, :1])], axis=1)
+        index = self._scann_ops.searcher_from_module(self._index)
+        ids, scores = index.search_batched(queries, final_num_neighbors=k)
+        return {"classes": tf.gather(self._names, ids), "scores": scores}
+
+
+def _scann_ops() -> Any:
+    compat.require_extra("scann")
+    try:
+        from scann import scann_ops
+    except (ImportError, tf.errors.NotFoundError) as error:
+        raise ImportError(
+            f"index='scann': the installed scann was built for another TensorFlow than {tf.__version__}. "
+            "Install the version that its documentation names."
+        ) from error
+    return scann_ops
