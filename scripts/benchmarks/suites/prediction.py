@@ -25,6 +25,7 @@ def _files(lines: int) -> tuple[str, str]:
     folder = tempfile.mkdtemp(dir=datasets.root())
     workdir, path = os.path.join(folder, "run"), os.path.join(folder, "comments.txt")
     rank_training.train(experiment, workdir, progress=False)
+    assert experiment.data.path is not None
     with open(os.path.join(experiment.data.path, "train.tsv"), encoding="utf-8") as file:
         comments = [line.split("\t")[0] for line in file]
     with open(path, "w", encoding="utf-8") as file:
