@@ -72,7 +72,7 @@ def features_of(value: Any, specs: dict[str, tf.TensorSpec], names: Sequence[str
     {'text': 'good'}
     """
     if "text" in specs:
-        texts = [value] if isinstance(value, str) else list(value)
+        texts = list(value) if isinstance(value, list | tuple) else [value]
         expected = ["text", "text_pair"] if "text_pair" in specs else ["text"]
         if len(texts) != len(expected) or not all(isinstance(text, str) for text in texts):
             raise ValueError(f"input {value!r}: the model takes {' and '.join(expected)}. Give strings.")

@@ -1,0 +1,83 @@
+"""Inputs survive their files; damaged files and files of another version are refused."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class import data, models
+from rank4class.pipelines.storage import files
+from rank4class.pipelines.task import inputs
+
+VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "ball"]
+
+
+def written(folder, given):
+    (folder / "inputs.json").write_text(given.to_json())
+    return inputs.read(str(folder))
+
+
+@pytest.mark.parametrize("lower_case", [True, False])
+def test_texts(tmp_path, lower_case):
+    specs = inputs.specs_of({"text": np.array(["a"], object)})
+    given = inputs.Inputs(specs, data.WordPiece(VOCAB, 6, lower_case))
+    features = {"text": tf.constant(["ball", "BALL"])}
+    again = written(tmp_path, given)
+    assert again.specs == specs
+    ids = again(features)["input_word_ids"].numpy()
+    np.testing.assert_array_equal(ids, given(features)["input_word_ids"])
+    assert ids[1, 1] == (4 if lower_case else 1)
+
+
+def test_images_and_vectors(tmp_path):
+    for raw, preprocess in (
+        ({"file": np.array(["a.jpg"], object)}, data.DecodeAndCrop(8)),
+        ({"image": np.zeros([1, 2, 2, 3], np.uint8)}, data.Rescale()),
+        ({"embedding": np.zeros([1, 4], np.float32)}, None),
+        ({"items": np.zeros([1, 3, 4], np.float32)}, None),
+    ):
+        again = written(tmp_path, inputs.Inputs(inputs.specs_of(raw), preprocess))
+        assert type(again.preprocess) is type(preprocess)
+        assert again.specs == inputs.specs_of(raw)
+        if preprocess is not None:
+            assert again.preprocess.settings == preprocess.settings
+    assert again.specs["items"].shape.as_list() == [None, None, 4]  # lists of any length
+
+
+def test_a_frozen_encoder(tmp_path):
+    encoder = models.get("encoder", "mlp", hidden=(3, 2))
+    features = {"image": tf.random.stateless_normal([5, 2, 2, 1], [0, 1])}
+    expected = encoder(features)
+    specs = {"image": tf.TensorSpec([None, 2, 2, 1], tf.float32)}
+    inputs.write_encoder(str(tmp_path / "encoder"), encoder, specs)
+    again = written(tmp_path, inputs.Inputs(specs))
+    np.testing.assert_array_equal(again(features)["embedding"], expected)
+    path = tmp_path / "encoder.safetensors"
+    content = path.read_bytes()
+    for damaged in (content[:-8], b"", content.replace(b'"0"', b'"9"')):
+        path.write_bytes(damaged)
+        with pytest.raises(
+            ValueError, match=r"encoder\.safetensors: damaged \(.*\)\. Restore it, or train again"
+        ):
+            inputs.read(str(tmp_path))
+
+
+def test_settings_of_another_version_are_refused(tmp_path):
+    given = inputs.Inputs(inputs.specs_of({"file": np.array(["a.jpg"], object)}), data.DecodeAndCrop(8))
+    content = json.loads(given.to_json())
+    content["preprocess"]["settings"]["central_crop"] = 1.0
+    (tmp_path / "inputs.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"inputs\.json: DecodeAndCrop has other settings in this version"):
+        inputs.read(str(tmp_path))
+
+
+def test_a_link_is_a_second_name_or_a_copy(tmp_path, monkeypatch):
+    (tmp_path / "a").write_text("content")
+    (tmp_path / "b").write_text("old")
+    files.link(tmp_path / "a", tmp_path / "b")
+    assert (tmp_path / "b").samefile(tmp_path / "a")
+    monkeypatch.setattr("os.link", lambda *_: (_ for _ in ()).throw(OSError))
+    files.link(tmp_path / "a", tmp_path / "b")
+    assert not (tmp_path / "b").samefile(tmp_path / "a")
+    assert (tmp_path / "b").read_text() == "content"
