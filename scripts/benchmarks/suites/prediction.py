@@ -80,5 +80,5 @@ SUITE = suite.Suite(
     contenders=_contenders,
     build=_build,
     examples=lambda step, size: size[0],
-    values=lambda size: BATCH * 3 * 32,
+    values=lambda size: size[0] * 3 * 32,
 )
