@@ -381,6 +381,24 @@ def copied_before_changes():
     return context
 
 
+@pytest.fixture(scope="session")
+def write_queries():
+    """Returns a function that writes a fold of LETOR's layout, whose grades follow from a feature."""
+
+    def write(folder):
+        rng = np.random.default_rng(0)
+        for name, size in (("train", 24), ("vali", 8), ("test", 9)):
+            rows = []
+            for query in range(size):
+                for _ in range(rng.integers(2, 8)):
+                    x = rng.random(4)
+                    fields = " ".join(f"{i}:{value:.3f}" for i, value in enumerate(x, 1))
+                    rows.append(f"{int(5 * x[1])} qid:{query} {fields} #docid = {query}\n")
+            (folder / f"{name}.txt").write_text("".join(rows))
+
+    return write
+
+
 @pytest.fixture
 def tiny_goemotions(tmp_path):
     """Writes a small folder in GoEmotions' published layout; returns its path."""

@@ -21,18 +21,9 @@ from rank4class.pipelines.training import optimization, rank_model_task, rank_tr
 
 
 @pytest.fixture(scope="module")
-def queries(tmp_path_factory):
-    """Writes a fold of LETOR's layout whose grades follow from a feature; returns its folder."""
-    rng = np.random.default_rng(0)
+def queries(tmp_path_factory, write_queries):
     folder = tmp_path_factory.mktemp("fold")
-    for name, size in (("train", 24), ("vali", 8), ("test", 9)):
-        rows = []
-        for query in range(size):
-            for _ in range(rng.integers(2, 8)):
-                x = rng.random(4)
-                fields = " ".join(f"{i}:{value:.3f}" for i, value in enumerate(x, 1))
-                rows.append(f"{int(5 * x[1])} qid:{query} {fields} #docid = {query}\n")
-        (folder / f"{name}.txt").write_text("".join(rows))
+    write_queries(folder)
     return str(folder)
 
 

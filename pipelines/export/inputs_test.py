@@ -223,16 +223,8 @@ def test_users_and_items(tmp_path):
     assert answers["classes"][0].numpy().astype(str).tolist() == run.predict(["15"], k=4)["class"].tolist()
 
 
-def test_queries_with_documents(tmp_path):
-    rng = np.random.default_rng(0)
-    for name, size in (("train", 24), ("vali", 8), ("test", 9)):
-        rows = []
-        for query in range(size):
-            for _ in range(rng.integers(2, 8)):
-                x = rng.random(4)
-                fields = " ".join(f"{i}:{value:.3f}" for i, value in enumerate(x, 1))
-                rows.append(f"{int(5 * x[1])} qid:{query} {fields}\n")
-        (tmp_path / f"{name}.txt").write_text("".join(rows))
+def test_queries_with_documents(tmp_path, write_queries):
+    write_queries(tmp_path)
     experiment = config.Experiment(
         data=config.Data(name="letor", path=str(tmp_path)),
         encoder=config.Encoder(name="items"),
