@@ -220,7 +220,13 @@ def op_reason(error: tf.errors.OpError) -> str:
 
     >>> op_reason(tf.errors.DataLossError(None, None, "{{function_node a}} {{node b}} cut short [Op:Read]"))
     'cut short'
+    >>> lines = ["Graph execution error:", "", "assertion failed: [one pixel]", " [[{{node a}}]]"]
+    >>> op_reason(tf.errors.InvalidArgumentError(None, None, chr(10).join(lines)))
+    'one pixel'
     """
+    in_function = re.search(r"\n(?:assertion failed: \[)?([^\n]*?)\]?\n\s*\[\[", error.message)
+    if in_function:
+        return in_function[1][:200]
     in_map = r"(?:Error in user-defined function passed to .*? with iterator: \S+: )?"
     match = re.search(rf"\}}\}} {in_map}([^{{\n].*?)(?: \[Op:|\n|$)", error.message)
     return (match.group(1) if match else error.message.partition("\n")[0])[:200]

@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,8 @@ def read(
     if "text" in specs:
         if "text_pair" in specs and columns.pair is None:
             raise ValueError("text_pair_column=None: the model takes pairs of texts. Name the second column.")
+        if "text_pair" not in specs and columns.pair is not None:
+            raise ValueError(f"text_pair_column={columns.pair}: the model takes one text. Leave it out.")
         return _texts(path, bad_rows, columns)
     if "id" in specs:
         return _ids(path, bad_rows, columns, names)
@@ -54,7 +56,7 @@ def read(
     if "items" in specs:
         return _queries(path, specs["items"].shape[2])
     [(name, spec)] = specs.items()
-    return _arrays(path, name, spec)
+    return _arrays(path, name, spec, bad_rows)
 
 
 def features_of(value: Any, specs: dict[str, tf.TensorSpec], names: Sequence[str] = ()) -> dict[str, Any]:
@@ -72,12 +74,15 @@ def features_of(value: Any, specs: dict[str, tf.TensorSpec], names: Sequence[str
     {'text': 'good'}
     """
     if "text" in specs:
-        texts = list(value) if isinstance(value, list | tuple) else [value]
+        is_pair = isinstance(value, Iterable) and not isinstance(value, str | bytes)
+        texts = list(value) if is_pair else [value]
         expected = ["text", "text_pair"] if "text_pair" in specs else ["text"]
         if len(texts) != len(expected) or not all(isinstance(text, str) for text in texts):
             raise ValueError(f"input {value!r}: the model takes {' and '.join(expected)}. Give strings.")
         return dict(zip(expected, texts, strict=True))
     if "image_bytes" in specs:
+        if not isinstance(value, str | os.PathLike):
+            raise ValueError(f"input {value!r}: the model takes paths of images. Give strings.")
         return {"image_bytes": _bytes(value)}
     if "id" in specs:
         if str(value) not in names:
@@ -87,6 +92,8 @@ def features_of(value: Any, specs: dict[str, tf.TensorSpec], names: Sequence[str
     array = np.asarray(value, spec.dtype.as_numpy_dtype)
     if not spec.shape[1:].is_compatible_with(array.shape):
         raise ValueError(f"input of shape {list(array.shape)}: the model takes {spec.shape[1:]}.")
+    if not np.isfinite(array).all():
+        raise ValueError("input: a number is not finite. Correct it.")
     return {name: array}
 
 
@@ -129,12 +136,15 @@ def _images(path: str, bad_rows: rows.BadRows) -> Iterator[RawInput]:
         raise ValueError(f"{path}: no image ({', '.join(IMAGE_ENDINGS)}). Add one.")
 
 
-def _bytes(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
+def _bytes(path: str | os.PathLike) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read: {error.strerror}.") from error
 
 
-def _arrays(path: str, name: str, spec: tf.TensorSpec) -> Iterator[RawInput]:
+def _arrays(path: str, name: str, spec: tf.TensorSpec, bad_rows: rows.BadRows) -> Iterator[RawInput]:
     array = _load(path, name)
     if array.dtype.kind not in "biuf" or not spec.shape.is_compatible_with(array.shape):
         expected = ", ".join("N" if size is None else str(size) for size in spec.shape)
@@ -146,9 +156,12 @@ def _arrays(path: str, name: str, spec: tf.TensorSpec) -> Iterator[RawInput]:
     if not len(array):
         raise ValueError(f"{path}: no row. Give an array with rows.")
     for i, row in enumerate(array):
-        if not np.isfinite(row).all():
-            raise ValueError(f"{path}[{i}]: a number is not finite. Correct it.")
-        yield f"{path}[{i}]", {name: np.asarray(row, spec.dtype.as_numpy_dtype)}
+        with bad_rows.row():
+            with np.errstate(over="ignore"):  # overflow gives infinity
+                row = np.asarray(row, spec.dtype.as_numpy_dtype)
+            if not np.isfinite(row).all():
+                raise ValueError(f"{path}[{i}]: a number is not finite. Correct it.")
+            yield f"{path}[{i}]", {name: row}
 
 
 def _load(path: str, name: str) -> np.ndarray:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from rank4class import data
 from rank4class.models import encoders
-from rank4class.pipelines.task import task
+from rank4class.pipelines.task import inputs, task
 from rank4class.pipelines.training import optimization
 from rank4class.pipelines.training.train_step import StepOptions, build_steps
 
@@ -48,6 +48,7 @@ def build_task(experiment, num_classes, examples=2):
         splits=dict.fromkeys(("train", "validation", "test"), split),
         preprocess=None,
         make_encoder=lambda: MAKERS[experiment.encoder.name](**encoder_options),
+        inputs=inputs.Inputs({}),
     )
 
 

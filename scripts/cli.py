@@ -96,6 +96,9 @@ def run(main: Callable[[], None], *, resumes: bool = False) -> None:
 
             tf.get_logger().setLevel("WARNING")  # info logs list all collective operations
             main()
+        except BrokenPipeError:  # the reader, such as `head`, has ended
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
         except USER_ERRORS as error:
             if flags.FLAGS.debug:
                 raise

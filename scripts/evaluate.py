@@ -34,10 +34,34 @@ _ON_INVALID_ROW = flags.DEFINE_enum(
     ["fail", "skip"],
     "Stop at a row of --data.path that cannot be used, or skip it.",
 )
+_COLUMNS = {
+    name: flags.DEFINE_string(
+        f"data.{name}", None, f"Column of --data.path: {what}; None: that of the training."
+    )
+    for name, what in (
+        ("text_column", "the text"),
+        ("text_pair_column", "the second text"),
+        ("label_column", "the class"),
+    )
+}
 _KEEP_SCORES = flags.DEFINE_bool("keep_scores", True, "Write the scores of all classes to predictions.npz.")
 
 
+def _check_flags() -> None:
+    """Raises ValueError for flags that have no effect together."""
+    given = [
+        name
+        for name in ("data.on_invalid_row", *(f"data.{c}" for c in _COLUMNS))
+        if flags.FLAGS[name].present
+    ]
+    if given and _DATA_PATH.value is None:
+        raise ValueError(f"--{given[0]}: has no effect without --data.path. Set both.")
+    if flags.FLAGS["split"].present and _DATA_PATH.value is not None:
+        raise ValueError("--split: has no effect with --data.path, which is evaluated whole. Leave it out.")
+
+
 def main() -> None:
+    _check_flags()
     from rank4class.pipelines import distribution
     from rank4class.pipelines.evaluation import per_class, predictions
     from rank4class.pipelines.reporting import tables
@@ -50,7 +74,11 @@ def main() -> None:
         predictions.prepare(output)  # before the evaluation, which may take long
     trained = rank_training.restore(_WORKDIR.value, _CHECKPOINT.value, strategy)
     experiment, path = trained.experiment, _DATA_PATH.value
-    loaded = trained.load_labelled(path, _ON_INVALID_ROW.value) if path else trained.load_task()
+    if path is None:
+        loaded = trained.load_task()
+    else:
+        columns = {name: flag.value for name, flag in _COLUMNS.items()}
+        loaded = trained.load_labelled(path, _ON_INVALID_ROW.value, **columns)
     examples, class_names = loaded.splits[split], loaded.scored_class_names(split)
     keep_scores = bool(output) and _KEEP_SCORES.value
     if keep_scores:

@@ -39,11 +39,8 @@ _BATCH_SIZE = flags.DEFINE_integer(
 
 
 def main() -> None:
-    from rank4class.pipelines.export import prediction_files
     from rank4class.pipelines.export.run import Run
 
-    if _OUTPUT.value:
-        prediction_files.check_ending(_OUTPUT.value)  # before the model is restored
     run = Run(_WORKDIR.value, _CHECKPOINT.value)
     start = time.monotonic()
     count, skipped = run.predict_file(

@@ -11,8 +11,6 @@ from typing import Any, BinaryIO
 
 from absl import logging
 
-from rank4class.data import arguments
-
 POLICIES = ("fail", "skip")
 
 
@@ -21,7 +19,7 @@ class BadRows:
 
     Args:
       policy: "fail" raises the error of a row; "skip" skips the row and appends the error to `messages`.
-      field: the field or flag that sets the policy, for the message.
+      field: the field or flag that sets the policy, for messages; None if there is none.
 
     Raises:
       ValueError: unknown policy.
@@ -33,8 +31,9 @@ class BadRows:
     ['file.tsv:3: 2 columns, expected 3.']
     """
 
-    def __init__(self, policy: str, field: str = "data.on_invalid_row"):
-        arguments.check_choice("on_invalid_row", policy, POLICIES)
+    def __init__(self, policy: str, field: str | None = "data.on_invalid_row"):
+        if policy not in POLICIES:
+            raise ValueError(f"{field}={policy!r}: unknown. Choose one of {', '.join(POLICIES)}.")
         self._policy, self._field = policy, field
         self.messages: list[str] = []
 
@@ -45,7 +44,8 @@ class BadRows:
             yield
         except ValueError as error:
             if self._policy == "fail":
-                raise ValueError(f"{error} To skip it, set {self._field}=skip.") from error
+                hint = f" To skip it, set {self._field}=skip." if self._field else ""
+                raise ValueError(f"{error}{hint}") from error
             self.messages.append(str(error))
 
 

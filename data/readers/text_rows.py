@@ -150,7 +150,12 @@ def _check_repeated_header(where: str, row: Mapping[str, str], columns: Columns)
 def _check_usual_header(where: str, row: Mapping[str, str], columns: Columns) -> None:
     """Raises ValueError for a row with usual names of columns if columns are selected by position."""
     if columns.label is None:
-        return  # a single usual name may be a text
+        if where.endswith(":1") and _bare(row[columns.text]) in TEXT_NAMES:
+            raise ValueError(
+                f"{where}: the row is a header line, but text_column={columns.text} is a position in a file "
+                "without one. Set it to the name of the column, or remove the row."
+            )
+        return
     text, label = row[columns.text], row[columns.label]
     if _bare(text) in TEXT_NAMES and _bare(label) in LABEL_NAMES:
         text, label = text.lstrip(BYTE_ORDER_MARK), label.lstrip(BYTE_ORDER_MARK)

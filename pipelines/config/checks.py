@@ -51,6 +51,8 @@ def check(experiment: Experiment, *, trains: bool = True) -> None:
     check_optimizer(experiment.optimizer)
     check_choice("precision", experiment.precision, PRECISIONS)
     check_choice("calibration", experiment.calibration, CALIBRATIONS)
+    if experiment.init_from == "":
+        raise ValueError("init_from='': empty. Set it to the folder of a run, or to None.")
     if experiment.patience < 0:
         raise ValueError(f"patience={experiment.patience}: negative. Choose at least 0.")
     check_seed(experiment.seed)

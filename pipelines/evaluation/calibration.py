@@ -110,7 +110,7 @@ class Calibration(abc.ABC):
         except (KeyError, TypeError) as error:
             raise ValueError(
                 f"method={content.get('method')!r}: no calibration with the parameters "
-                f"{', '.join(parameters)}. Train again in another --workdir."
+                f"{', '.join(parameters) or 'none'}. Choose one of {', '.join(_METHODS)}."
             ) from error
 
 
@@ -131,6 +131,10 @@ class Temperature(Calibration):
 
     method = "temperature"
     temperature: float
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.temperature < np.inf:
+            raise ValueError(f"temperature={self.temperature}: not positive. Choose a positive number.")
 
     def probabilities(self, scores: np.ndarray, where: np.ndarray | None = None) -> np.ndarray:
         gaps = _below_highest(scores, where)

@@ -55,7 +55,7 @@ class Answers(tf.Module):
     def check_k(self, k: int) -> None:
         """Raises ValueError if there are not `k` classes; lists of items are ranked whole, whatever `k`."""
         n = len(self.class_names)
-        if not (self.has_items or 1 <= k <= n):
+        if not (self.has_items or (isinstance(k, int) and 1 <= k <= n)):
             raise ValueError(f"top_k={k}: outside 1..{n}, the classes. Choose a number of that range.")
 
     def score(self, features: Features) -> dict[str, tf.Tensor]:
@@ -132,4 +132,8 @@ class Answers(tf.Module):
         return best, ids
 
     def _encoded(self, features: Features) -> dict[str, tf.Tensor]:
-        return self._inputs({name: value for name, value in features.items() if name != "excluded"})
+        raw = {name: value for name, value in features.items() if name != "excluded"}
+        for name, value in raw.items():
+            if value.dtype.is_floating:  # some operations turn NaN into numbers
+                raw[name] = tf.debugging.assert_all_finite(value, f"{name}: a number is not finite")
+        return self._inputs(raw)

@@ -130,8 +130,32 @@ def test_invalid_rows_of_texts(text_run, tmp_path):
         (tmp_path / name).write_text(content)
         with pytest.raises(ValueError, match=message):
             text_run.predict_file(tmp_path / name)
-    with pytest.raises(ValueError, match="a single text. Give a list of inputs"):
-        text_run.predict("great")
+    for inputs, message in (
+        ("great", "a single text. Give a list of inputs"),
+        (
+            pd.DataFrame({"comment": ["great"]}),
+            "inputs: a DataFrame. Give a list of inputs, such as a column",
+        ),
+        ({"comment": "great"}, "inputs: a dict. Give a list"),
+        (None, "inputs: a NoneType. Give a list"),
+        ([1], "input 1: the model takes text. Give strings"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            text_run.predict(inputs)
+    assert list(text_run.predict([]).columns) == ["input", "rank", "class", "score"]
+    assert text_run.scores([]).shape == (0, 3)
+    (tmp_path / "header.tsv").write_text("comment\n")
+    with pytest.raises(ValueError, match=r"header\.tsv: no input that can be used\. Add some\."):
+        text_run.predict_file(tmp_path / "header.tsv", tmp_path / "none.tsv")
+    assert not (tmp_path / "none.tsv").exists()
+    (tmp_path / "same.tsv").write_text("comment\ngreat\n")
+    with pytest.raises(ValueError, match=r"output=.*same\.tsv: is the input\. Choose another file\."):
+        text_run.predict_file(tmp_path / "same.tsv", tmp_path / "same.tsv")
+    with pytest.raises(ValueError, match=r"text_pair_column=topic: the model takes one text\. Leave it out"):
+        text_run.predict_file(tmp_path / "same.tsv", text_pair_column="topic")
+    (tmp_path / "same.tsv").write_text("text\ngreat\n")
+    with pytest.raises(ValueError, match=r"same\.tsv:1: the row is a header line, but text_column=1 is a"):
+        text_run.predict_file(tmp_path / "same.tsv", text_column="1")
 
 
 def test_images(tmp_path):
@@ -180,8 +204,15 @@ def test_images(tmp_path):
     ):
         run.predict_file(new)
     os.remove(new / "notes.txt")
-    with pytest.raises(ValueError, match=r"c\.jpg: cannot be read: .*\. To skip it, set on_invalid_row=skip"):
+    reason = r"c\.jpg: cannot be read: jpeg::Uncompress failed.*\. To skip it, set on_invalid_row=skip"
+    with pytest.raises(ValueError, match=reason):
         run.predict_file(new, tmp_path / "out.jsonl")
+    with pytest.raises(ValueError, match="inputs: one cannot be read: jpeg::Uncompress failed"):
+        run.scores([new / "c.jpg"])
+    with pytest.raises(ValueError, match=r"input 1: the model takes paths of images\. Give strings\."):
+        run.predict([1])
+    with pytest.raises(ValueError, match=r"nowhere\.jpg: cannot be read: No such file or directory\.$"):
+        run.predict([new / "nowhere.jpg"])
     count, skipped = run.predict_file(new, tmp_path / "out.jsonl", k=1, on_invalid_row="skip")
     assert (count, len(skipped)) == (2, 1)
 
@@ -317,6 +348,9 @@ def test_evaluation_of_other_texts(text_run, tmp_path):
     ):
         text_run.evaluate(tmp_path / "other.csv")
     assert text_run.evaluate(tmp_path / "other.csv", on_invalid_row="skip")["examples"] == 1
+    (tmp_path / "names.csv").write_text("body,kind\ngreat,good\n")
+    columns = {"text_column": "body", "label_column": "kind"}
+    assert len(text_run._trained.load_labelled(tmp_path / "names.csv", **columns).splits["test"]) == 1
     with pytest.raises(
         FileNotFoundError, match=r"data\.path=nowhere\.tsv: no such file\. Set it to a file of"
     ):

@@ -3,24 +3,27 @@
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import tensorflow as tf
 
+from rank4class import data
 from rank4class.data import raw_inputs
 from rank4class.data.raw_inputs import RawInput
 from rank4class.data.readers.rows import BadRows
 from rank4class.data.readers.text_rows import Columns
 from rank4class.pipelines import config
+from rank4class.pipelines.config.checks import check_choice
 from rank4class.pipelines.evaluation import comparison
 from rank4class.pipelines.export import prediction_files, saved_model
 from rank4class.pipelines.export.answers import Answers
 from rank4class.pipelines.export.approximate import ApproximateAnswers
 from rank4class.pipelines.export.prediction import Prediction, Predictor, stack
 from rank4class.pipelines.reporting.model_card import model_card
+from rank4class.pipelines.storage import files
 from rank4class.pipelines.task import description
 from rank4class.pipelines.training import rank_training
 
@@ -50,6 +53,10 @@ class Run:
     """
 
     def __init__(self, workdir: str | os.PathLike, checkpoint: str = "best"):
+        check_choice("checkpoint", checkpoint, config.CHECKPOINTS)
+        workdir = os.fspath(workdir)
+        if workdir and files.is_local(workdir):  # the program may change its working directory
+            workdir = os.path.abspath(workdir)
         self._trained = rank_training.restore(workdir, checkpoint)
         self.workdir = self._trained.run_dir.path
         self.experiment: config.Experiment = self._trained.experiment
@@ -90,9 +97,10 @@ class Run:
         Raises:
           ValueError: an input that the model does not take.
         """
-        rows = BadRows("fail")
-        predictions = self._predictor(self._k(k))(self._raw(inputs), self._batch_size, rows)
-        return pd.DataFrame(_rows(predictions))
+        bad_rows = BadRows("fail", None)
+        predictions = self._predictor(self._k(k))(self._raw(inputs), self._batch_size, bad_rows)
+        rows = list(_rows(predictions))
+        return pd.DataFrame(rows) if rows else pd.DataFrame(columns=["input", "rank", "class", "score"])
 
     def predict_file(
         self,
@@ -110,7 +118,7 @@ class Run:
 
         Args:
           path: see `raw_inputs.read`.
-          output: see `prediction_files.writing`; None prints TSV.
+          output: see `prediction_files.write`; None prints TSV.
           k: number of classes per input; None is 5, or all if there are fewer.
           exclude_known: whether to leave out the items that a user is known to have.
           text_column, text_pair_column: of the texts or ids; None are those of the training.
@@ -122,9 +130,14 @@ class Run:
           The number of predictions, and a message for each skipped input.
 
         Raises:
-          FileNotFoundError, ValueError: see `raw_inputs.read`, `Predictor` and `prediction_files.writing`.
+          FileNotFoundError, ValueError: see `raw_inputs.read`, `Predictor` and `prediction_files.write`; no
+            input can be used; or the output is the input.
           OSError: the output cannot be written.
         """
+        if output is not None and os.path.realpath(path) == os.path.realpath(output):
+            raise ValueError(f"output={output}: is the input. Choose another file.")
+        if output is not None:
+            prediction_files.check_ending(output)
         bad_rows = BadRows(on_invalid_row, "on_invalid_row")
         options = self.experiment.data.options()
         columns = Columns(
@@ -136,13 +149,22 @@ class Run:
         names = self._trained.description.instance_names
         inputs = raw_inputs.read(os.fspath(path), self.answers.specs, bad_rows, columns=columns, names=names)
         predictions = predictor(inputs, batch_size or self._batch_size, bad_rows)
-        return prediction_files.write(output, predictions, k), bad_rows.messages
+        first = next(predictions, None)
+        if first is None:
+            skipped = f" The first: {bad_rows.messages[0]}" if bad_rows.messages else " Add some."
+            raise ValueError(f"{path}: no input that can be used.{skipped}")
+        count = prediction_files.write(output, itertools.chain([first], predictions), k)
+        return count, bad_rows.messages
 
     def scores(self, inputs: Iterable[Any]) -> np.ndarray:
         """Returns the scores of all classes for some inputs, float32 `[N, n]`; see `predict`."""
         raw = self._raw(inputs)
         batches = iter(lambda: list(itertools.islice(raw, self._batch_size)), [])
-        return np.concatenate([self._score(stack([each for _, each in batch])) for batch in batches])
+        try:
+            scores = [self._score(stack([each for _, each in batch])) for batch in batches]
+        except data.UNREADABLE as error:
+            raise ValueError(f"inputs: one cannot be read: {data.op_reason(error)}.") from error
+        return np.concatenate([np.empty([0, len(self.class_names)], np.float32), *scores])
 
     def evaluate(
         self,
@@ -166,6 +188,7 @@ class Run:
             the training.
         """
         trained = self._trained
+        check_choice("split", split, ("train", "validation", "test"))
         loaded = trained.load_task() if path is None else trained.load_labelled(path, on_invalid_row)
         return trained.evaluate(loaded, split).summarize()
 
@@ -228,6 +251,8 @@ class Run:
         """Yields inputs with their index as the name."""
         if isinstance(inputs, str | bytes):
             raise ValueError(f"inputs={inputs[:80]!r}: a single text. Give a list of inputs.")
+        if isinstance(inputs, pd.DataFrame | Mapping) or not isinstance(inputs, Iterable):
+            raise ValueError(f"inputs: a {type(inputs).__name__}. Give a list of inputs, such as a column.")
         names = self._trained.description.instance_names
         for i, value in enumerate(inputs):
             yield str(i), raw_inputs.features_of(value, self.answers.specs, names)
@@ -266,11 +291,11 @@ def load(workdir: str | os.PathLike, checkpoint: str = "best") -> Run:
     return Run(workdir, checkpoint)
 
 
-def compare(runs: Sequence[Run], split: str = "test") -> pd.DataFrame:
+def compare(runs: Sequence[Run | str | os.PathLike], split: str = "test") -> pd.DataFrame:
     """Compares runs with the first of them, example by example.
 
     Args:
-      runs: at least two, which rank the same classes of the same examples.
+      runs: at least two, or their folders, which rank the same classes of the same examples.
       split: to evaluate on.
 
     Returns:
@@ -282,7 +307,7 @@ def compare(runs: Sequence[Run], split: str = "test") -> pd.DataFrame:
     """
     if len(runs) < 2:
         raise ValueError(f"runs={list(runs)}: fewer than two runs. Give two or more.")
-    first, *others = runs
+    first, *others = (run if isinstance(run, Run) else Run(run) for run in runs)
     first_values = first.evaluate_examples(split)
     rows = []
     for i, other in enumerate(others, 1):

@@ -78,7 +78,13 @@ def test_probabilities_are_calibrated(digits, test_images, tmp_path):
     np.testing.assert_allclose(frame["probability"].to_numpy().reshape(-1, 10), expected, atol=1e-6)
     copy = shutil.copytree(digits.workdir, tmp_path / "run")
     os.remove(copy / "calibration.json")
-    assert "probability" not in rank4class.load(copy).predict(test_images[:1]).columns
+    with pytest.raises(
+        FileNotFoundError, match=r"calibration\.json: no such file, but the run is calibrated"
+    ):
+        rank4class.load(copy)
+    (copy / "calibration.json").write_text('{"method": "temperature", "temperature": -1}')
+    with pytest.raises(ValueError, match=r"calibration\.json: damaged \(temperature=-1: not positive"):
+        rank4class.load(copy)
     assert "probability" not in rank4class.load(digits.workdir, "last").predict(test_images[:1]).columns
 
 
@@ -170,6 +176,32 @@ def test_invalid_arrays(digits, tmp_path):
         digits.predict(np.zeros([2, 64]))
 
 
+def test_numbers_that_are_not_finite(digits, test_images, tmp_path):
+    images = test_images[:2].astype(np.float64)
+    images[1, 0, 0, 0] = 1e300
+    np.save(tmp_path / "images.npy", images)
+    assert digits.predict_file(tmp_path / "images.npy", tmp_path / "p.tsv", on_invalid_row="skip")[0] == 1
+    with pytest.raises(ValueError, match=r"input: a number is not finite\. Correct it\."):
+        digits.predict(np.full([1, 8, 8, 1], np.nan))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="image: a number is not finite"):
+        digits.answers.score({"image": tf.fill([1, 8, 8, 1], np.nan)})
+
+
+def test_a_run_of_a_relative_path_stays(digits, tmp_path, monkeypatch):
+    monkeypatch.chdir(os.path.dirname(digits.workdir))
+    run = rank4class.load("run")
+    monkeypatch.chdir(tmp_path)
+    assert run.results == digits.results
+    for call, message in (
+        (lambda: rank4class.load(digits.workdir, "newest"), "checkpoint='newest': unknown"),
+        (lambda: run.evaluate(split="dev"), "split='dev': unknown"),
+        (lambda: run.predict([], k="3"), "top_k=3: outside 1..10"),
+        (lambda: run.predict_file("x.npy", on_invalid_row="drop"), "on_invalid_row='drop': unknown"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
 def test_folders_without_a_finished_run(digits, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"is not a run's folder: it has no config\.json"):
         rank4class.load(tmp_path)
@@ -189,6 +221,7 @@ def test_compare(digits, tmp_path):
     assert frame["metric"].tolist() == ["top1_error", "top5_error", "ndcg@5"]
     assert frame["first"][0] == pytest.approx(digits.results["test"]["top1_error"])
     assert (frame["difference"] == frame["second"] - frame["first"]).all()
+    assert rank4class.compare([digits.workdir, last]).equals(frame)
     with pytest.raises(ValueError, match="fewer than two runs"):
         rank4class.compare([digits])
 

@@ -89,7 +89,10 @@ def build_trainer(
     schedule = build_schedule(experiment, len(loaded.splits["train"]))
     task = RankModelTask(experiment, loaded, schedule, strategy)
     if experiment.init_from is not None and not has_checkpoint(run_dir.checkpoints):
-        source = restore(experiment.init_from, strategy=strategy)
+        try:
+            source = restore(experiment.init_from, strategy=strategy)
+        except (FileNotFoundError, ValueError) as error:
+            raise ValueError(f"init_from={experiment.init_from}: {error}") from error
         initialize(task.model, loaded, source.model, source.description.class_names)
     with strategy.scope():
         optimizer = optimization.build_optimizer(
@@ -146,12 +149,16 @@ class TrainedModel:
         self.run_dir.check_data(loaded.hashes)
         return loaded
 
-    def load_labelled(self, path: str | os.PathLike, on_invalid_row: str = "fail") -> Task:
+    def load_labelled(
+        self, path: str | os.PathLike, on_invalid_row: str = "fail", **columns: str | None
+    ) -> Task:
         """Loads other labelled data of the same layout for an evaluation.
 
         Args:
           path: a labelled file or folder.
           on_invalid_row: "fail" or "skip" for rows that cannot be used, such as those of unknown classes.
+          **columns: `text_column`, `text_pair_column` or `label_column` of the file; None are those of the
+            training.
 
         Returns:
           A `Task` whose three splits are all examples of the file or folder.
@@ -165,7 +172,9 @@ class TrainedModel:
                 f"data.path={path}: dataset {name!r} is evaluated on its own splits. Other files can be read "
                 f"for {', '.join(data.LABELLED)}."
             )
-        data_config = dataclasses.replace(data_config, on_invalid_row=on_invalid_row)
+        changes = {"on_invalid_row": on_invalid_row, **columns}
+        changes = {f"data.{field}": value for field, value in changes.items() if value is not None}
+        data_config = config.override(self.experiment, changes).data
         described = self.description
         return loading.load_labelled(data_config, described.inputs, described.class_names, path)
 
@@ -215,9 +224,21 @@ def restore(
     step = read(experiment, run_dir, model, run_hash(experiment, run_dir.data_hashes()), strategy)
     if step is None:
         raise FileNotFoundError(_missing_checkpoint_message(run_dir, which))
-    stored = run_dir.calibration() if which == "best" else None
-    calibration = None if stored is None else Calibration.from_json(stored)
+    calibration = _read_calibration(run_dir) if which == "best" else None
     return TrainedModel(run_dir, experiment, described, model, step, strategy, calibration)
+
+
+def _read_calibration(run_dir: RunDirectory) -> Calibration | None:
+    stored, results = run_dir.calibration(), run_dir.results()
+    path = os.path.join(run_dir.path, "calibration.json")
+    if stored is None:
+        if results and "calibration" in results["validation"]:
+            raise FileNotFoundError(f"{path}: no such file, but the run is calibrated. Restore it.")
+        return None
+    try:
+        return Calibration.from_json(stored)
+    except ValueError as error:
+        raise ValueError(f"{path}: damaged ({error}). Restore it.") from error
 
 
 def _missing_checkpoint_message(run_dir, which):
