@@ -92,7 +92,7 @@ def test_single_values():
             raw_inputs.features_of(value, specs)
 
 
-def test_labelled_images(tmp_path):
+def test_labelled_images(tmp_path, caplog):
     for name in ("cat/1.jpg", "dog/2.jpg", "dog/3.jpg"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"x")
@@ -105,6 +105,7 @@ def test_labelled_images(tmp_path):
         data.get_labelled("image_folder", ("cat", "bird"), path=tmp_path)
     split = data.get_labelled("image_folder", ("cat", "bird"), path=tmp_path, on_invalid_row="skip")
     assert split.labels.tolist() == [0]
+    assert "1 left out, the first: " in caplog.text
     with pytest.raises(ValueError, match=r": no image of the model's classes\. Add one\."):
         data.get_labelled("image_folder", ("bird",), path=tmp_path, on_invalid_row="skip")
     with pytest.raises(

@@ -243,6 +243,10 @@ def test_users_and_items(tmp_path):
         known = {f"movie {item}" for u, item in pairs if u == user}
         assert new_items == [name for name in all_items if name not in known]
         assert len(new_items) == n - len(known)
+    run.predict_file(tmp_path / "users.txt", tmp_path / "new.tsv", k=n, exclude_known=True)
+    header, *lines = (line.split("\t") for line in (tmp_path / "new.tsv").read_text().splitlines())
+    assert [len(line) for line in lines] == [len(header)] * 2  # empty cells at the end
+    assert lines[0][-1] == ""
     (tmp_path / "users.txt").write_text("15\n16\n")
     with pytest.raises(
         ValueError, match=r"users\.txt:2: '16' is not in the training data\. Remove the row\."

@@ -180,7 +180,8 @@ def test_numbers_that_are_not_finite(digits, test_images, tmp_path):
     images = test_images[:2].astype(np.float64)
     images[1, 0, 0, 0] = 1e300
     np.save(tmp_path / "images.npy", images)
-    assert digits.predict_file(tmp_path / "images.npy", tmp_path / "p.tsv", on_invalid_row="skip")[0] == 1
+    count, skipped = digits.predict_file(tmp_path / "images.npy", tmp_path / "p.tsv", on_invalid_row="skip")
+    assert (count, skipped) == (1, [f"{tmp_path}/images.npy[1]: a number is not finite. Correct it."])
     with pytest.raises(ValueError, match=r"input: a number is not finite\. Correct it\."):
         digits.predict(np.full([1, 8, 8, 1], np.nan))
     with pytest.raises(tf.errors.InvalidArgumentError, match="image: a number is not finite"):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import shutil
 
 import numpy as np
 import pytest
@@ -67,12 +68,14 @@ def test_weights_of_other_classes_and_layers_are_new(first, tmp_path, caplog):
 
 @pytest.mark.nightly
 def test_a_resumed_run_keeps_its_own_weights(first, tmp_path):
-    path = str(tmp_path / "run")
-    rank_training.train(small(init_from=first), path, progress=False)
+    path, copy = str(tmp_path / "run"), str(tmp_path / "copy")
+    shutil.copytree(first, copy)
+    rank_training.train(small(init_from=copy), path, progress=False)
+    shutil.rmtree(copy)  # a resumed run does not need it any more
     history = RunDirectory(path).history()
     assert history[0]["loss"] < RunDirectory(first).history()[1]["loss"]  # of its second epoch
     (tmp_path / "run" / "results.json").unlink()
     before = rank_training.restore(path, "last").model.get_weights()
-    rank_training.train(small(init_from=first), path, progress=False)
+    rank_training.train(small(init_from=copy), path, progress=False)
     for weight, value in zip(rank_training.restore(path, "last").model.get_weights(), before, strict=True):
         np.testing.assert_array_equal(weight, value)
