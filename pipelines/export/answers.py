@@ -17,8 +17,6 @@ class Answers(tf.Module):
     """Scores, best classes and vectors of raw inputs.
 
     Attributes:
-      specs: name -> `tf.TensorSpec` of the raw features of a batch. Images in files are their bytes,
-        `image_bytes`; `excluded` bool `[B, n]`, the classes that are not ranked, is optional.
       class_names: names of the classes, by id.
 
     Args:
@@ -28,11 +26,6 @@ class Answers(tf.Module):
     def __init__(self, trained: TrainedModel):
         super().__init__()
         inputs = trained.description.inputs
-        self.specs = {
-            "image_bytes" if name == "file" else name: spec
-            for name, spec in inputs.specs.items()
-            if name != "offset"  # a predicted image is a file of its own
-        }
         self.class_names = trained.description.class_names
         self._names = tf.constant(self.class_names)
         self._model, self._inputs, self._calibration = trained.model, inputs, trained.calibration
@@ -40,8 +33,20 @@ class Answers(tf.Module):
         # What an export has to hold; a dataclass is not tracked.
         self._tracked = [part for part in (inputs.preprocess, inputs.encoder) if isinstance(part, tf.Module)]
 
+    @property
+    def specs(self) -> dict[str, tf.TensorSpec]:
+        """Name -> `tf.TensorSpec` of the raw features of a batch; images in files are their `image_bytes`."""
+        return {
+            "image_bytes" if name == "file" else name: spec
+            for name, spec in self._inputs.specs.items()
+            if name != "offset"  # a predicted image is a file of its own
+        }
+
     def specs_of_batch(self, with_excluded: bool = False) -> dict[str, tf.TensorSpec]:
-        """Returns the `specs`, with `excluded` if it is given, as it always is for lists of items."""
+        """Returns the `specs`, with `excluded` if it is given, as it always is for lists of items.
+
+        It is bool `[B, n]`, True for the classes or items that are not ranked.
+        """
         if not (with_excluded or self.has_items):
             return self.specs
         classes = None if self.has_items else len(self.class_names)
