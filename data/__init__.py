@@ -9,6 +9,8 @@ from rank4class.data.batching import (
     UNREADABLE,
     ErrorReportingIterator,
     evaluation_batches,
+    evaluation_order,
+    in_order,
     op_reason,
     raise_first_unreadable,
     read_each,

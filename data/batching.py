@@ -1,5 +1,6 @@
-"""Splits to batches `(features, labels, weights)` of static shape, in a reproducible order."""
+"""Splits to batches of static size, in a reproducible order."""
 
+import dataclasses
 import functools
 import itertools
 import re
@@ -33,6 +34,9 @@ def training_batches(
     epoch, with each example once, and a batch may span two epochs. Starting at any step costs one
     permutation, as every epoch does.
 
+    If the split has `lengths`, the batches of an epoch are drawn from examples of equal lengths, but for one
+    batch at each change of the length and at each end of the epoch. The order of the batches is random.
+
     Args:
       split: the examples.
       batch_size: `B`, of all workers together.
@@ -53,7 +57,7 @@ def training_batches(
     Raises:
       ValueError: the replicas do not divide the batch.
     """
-    indices = training_indices(len(split), batch_size=batch_size, seed=seed, start_step=start_step)
+    indices = training_indices(split, batch_size=batch_size, seed=seed, start_step=start_step)
 
     def prepare(features, positions):
         if preprocess is None:
@@ -61,25 +65,43 @@ def training_batches(
         seeds = tf.stack([tf.fill(tf.shape(positions), tf.cast(seed, tf.int64)), positions], axis=1)
         return preprocess(features, seeds)
 
+    example_weights = np.ones(len(split), np.float32)
+    if class_weights is not None:
+        example_weights = _example_weights(split, class_weights)
+
     @_plain
     def with_positions(step, indices):
         positions = step * batch_size + tf.range(batch_size, dtype=tf.int64)
-        return indices, positions, tf.ones([batch_size])
+        return indices, positions, tf.gather(example_weights, indices)
 
     steps = tf.data.Dataset.counter(tf.cast(start_step, tf.int64))
     batches = tf.data.Dataset.zip(steps, indices).map(with_positions)
-    return _gather(_of_worker(batches, batch_size, context), split, prepare, class_weights)
+    return _gather(_of_worker(batches, batch_size, context), split, prepare)
 
 
-def training_indices(size: int, *, batch_size: int, seed: int, start_step: int = 0) -> tf.data.Dataset:
+def training_indices(split: Split, *, batch_size: int, seed: int, start_step: int = 0) -> tf.data.Dataset:
     """Returns a `tf.data.Dataset` of the examples' indices int64 `[B]` in `training_batches`."""
+    size = len(split)
     first_epoch, first_position = divmod(start_step * batch_size, size)
+
+    def shuffled(values, stream):
+        seeds = tf.stack([tf.cast(seed, tf.int64), stream])
+        return tf.random.experimental.stateless_shuffle(values, seed=seeds)
+
+    def grouped(indices, epoch):
+        """Sorts the part of an epoch that whole batches fill by length, and shuffles these batches."""
+        start = tf.minimum(-epoch * size % batch_size, size)
+        end = start + (size - start) // batch_size * batch_size
+        whole = indices[start:end]
+        whole = tf.gather(whole, tf.argsort(tf.gather(split.lengths, whole), stable=True))
+        batches = shuffled(tf.reshape(whole, [-1, batch_size]), -1 - epoch)
+        return tf.concat([indices[:start], tf.reshape(batches, [-1]), indices[end:]], axis=0)
 
     @_plain
     def order(epoch):
-        indices = tf.random.experimental.stateless_shuffle(
-            tf.range(size, dtype=tf.int64), seed=tf.stack([tf.cast(seed, tf.int64), epoch])
-        )
+        indices = shuffled(tf.range(size, dtype=tf.int64), epoch)
+        if split.lengths is not None:
+            indices = grouped(indices, epoch)
         start = tf.where(epoch == first_epoch, first_position, 0)
         return tf.data.Dataset.from_tensor_slices(indices[start:])
 
@@ -94,21 +116,24 @@ def evaluation_batches(
     preprocess: Callable[[Features], Features] | None = None,
     context: tf.distribute.InputContext | None = None,
 ) -> tf.data.Dataset:
-    """Returns batches for evaluation: every example once, in order, with the last batch padded.
+    """Returns batches for evaluation: every example once, in `evaluation_order`, with the last batch padded.
 
     Args:
       split, batch_size, context: see `training_batches`.
       preprocess: optional function of a batch's features, in the graph.
 
     Returns:
-      A `tf.data.Dataset` as of `training_batches`; padding repeats the last example with weight 0.
+      A `tf.data.Dataset` of features and labels as of `training_batches`, and of the indices of the examples
+      in the split, int32 `[B]`. Padding repeats the last example, with the index -1.
     """
     size = len(split)
+    order = tf.constant(evaluation_order(split), tf.int64)
 
     @_plain
     def indices(first):
         positions = first + tf.range(batch_size, dtype=tf.int64)
-        return tf.minimum(positions, size - 1), positions, tf.cast(positions < size, tf.float32)
+        of_examples = tf.gather(order, tf.minimum(positions, size - 1))
+        return of_examples, positions, tf.cast(tf.where(positions < size, of_examples, -1), tf.int32)
 
     def prepare(features, positions):
         del positions  # nothing is drawn in evaluation
@@ -116,6 +141,28 @@ def evaluation_batches(
 
     batches = tf.data.Dataset.range(0, size, batch_size).map(indices)
     return _gather(_of_worker(batches, batch_size, context), split, prepare)
+
+
+def evaluation_order(split: Split) -> np.ndarray:
+    """Returns the indices of the examples in the order of `evaluation_batches`, the longest first.
+
+    >>> evaluation_order(Split({}, np.array([0, 1, 0, 1]), lengths=np.array([8, 16, 8, 16])))
+    array([1, 3, 0, 2])
+    """
+    return np.arange(len(split)) if split.lengths is None else np.argsort(-split.lengths, kind="stable")
+
+
+def in_order(values: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    """Returns the values of `evaluation_batches` in the order of the split, without those of the padding.
+
+    Args:
+      values: `[M, ...]`, those of all batches.
+      indices: int `[M]`, the indices of all batches.
+
+    >>> in_order(np.array([5.0, 3.0, 3.0]), np.array([1, 0, -1]))
+    array([3., 5.])
+    """
+    return values[indices >= 0][np.argsort(indices[indices >= 0])]
 
 
 # The errors of reading and decoding.
@@ -188,7 +235,8 @@ def read_each(
     Yields:
       The preprocessed features of an example, a batch of one, and None; or None and the error message.
     """
-    ones = iter(evaluation_batches(split, batch_size=1, preprocess=preprocess))
+    in_order = dataclasses.replace(split, lengths=None)
+    ones = iter(evaluation_batches(in_order, batch_size=1, preprocess=preprocess))
     for i in range(len(split)):
         features = message = None
         try:
@@ -250,25 +298,23 @@ def _of_worker(batches, batch_size, context):
     return batches.map(of_replicas).unbatch()
 
 
-def _gather(index_batches, split, prepare, class_weights=None):
+def _gather(index_batches, split, prepare):
+    """Returns batches of examples from batches of their indices, positions, and a third that stays."""
     arrays = {name: tf.convert_to_tensor(array) for name, array in split.features.items()}
     if split.multi_label:
         labels_of = _rows(split.labels)
     else:
         labels_of = functools.partial(tf.gather, tf.convert_to_tensor(split.labels))
     excluded_of = None if split.excluded is None else _rows(split.excluded)
-    example_weights = None if class_weights is None else tf.constant(_example_weights(split, class_weights))
 
     @_plain
-    def batch(indices, positions, weights):
+    def batch(indices, positions, third):
         features = {name: tf.gather(array, indices) for name, array in arrays.items()}
         labels = labels_of(indices)
-        if example_weights is not None:
-            weights *= tf.gather(example_weights, indices)
         features = prepare(features, positions)
         if excluded_of is not None:
             features = {**features, "excluded": excluded_of(indices)}
-        return features, labels, weights
+        return features, labels, third
 
     return index_batches.map(batch, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 

@@ -1,5 +1,7 @@
 """Batches: order by seed and step, evaluation, workers, class weights, and unreadable examples."""
 
+import dataclasses
+
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
@@ -18,10 +20,17 @@ def take(batches, count):
     return [labels.numpy().tolist() for _, labels, _ in batches.take(count)]
 
 
+def with_lengths(split, count=3):
+    """Returns a split with some lengths, in turns."""
+    return dataclasses.replace(split, lengths=8 * (1 + np.arange(len(split)) % count))
+
+
+@pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize(("size", "batch_size"), [(10, 4), (7, 7), (3, 5), (1, 2), (100, 8)])
-def test_every_epoch_has_every_example_once(size, batch_size):
+def test_every_epoch_has_every_example_once(size, batch_size, grouped):
     epochs = 3
-    batches = data.training_batches(numbered_split(size), batch_size=batch_size, seed=0)
+    split = with_lengths(numbered_split(size)) if grouped else numbered_split(size)
+    batches = data.training_batches(split, batch_size=batch_size, seed=0)
     seen = np.concatenate(take(batches, -(-epochs * size // batch_size)))[: epochs * size]
     for epoch in seen.reshape(epochs, size):
         assert sorted(epoch) == list(range(size))
@@ -30,9 +39,10 @@ def test_every_epoch_has_every_example_once(size, batch_size):
         assert seen[:100].tolist() != sorted(seen[:100])
 
 
+@pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("start", [0, 1, 5, 12])
-def test_start_step_continues_the_same_batches(start):
-    split = numbered_split(10)
+def test_start_step_continues_the_same_batches(start, grouped):
+    split = with_lengths(numbered_split(10)) if grouped else numbered_split(10)
     whole = take(data.training_batches(split, batch_size=4, seed=3), 20)
     assert (
         take(data.training_batches(split, batch_size=4, seed=3, start_step=start), 20 - start)
@@ -48,17 +58,40 @@ def test_seed_determines_the_order():
     assert order(1) != order(2)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 7])
-def test_epochs_are_uniform_permutations(seed):
+@pytest.mark.parametrize(("seed", "batch_size"), [(0, 20), (1, 20), (7, 20), (0, 5)])
+def test_epochs_are_uniform_permutations(seed, batch_size):
     size, epochs = 20, 400
-    batches = data.training_batches(numbered_split(size), batch_size=size, seed=seed)
-    orders = np.array(take(batches, epochs))
+    split = numbered_split(size) if batch_size == size else with_lengths(numbered_split(size), count=2)
+    batches = data.training_batches(split, batch_size=batch_size, seed=seed)
+    orders = np.reshape(take(batches, epochs * size // batch_size), [epochs, size])
     assert len(np.unique(orders, axis=0)) == epochs
     # Every example is at every position equally often: chi-square with 19 * 19 degrees of freedom.
     counts = np.array([np.bincount(orders[:, position], minlength=size) for position in range(size)])
     chi_square = np.sum((counts - epochs / size) ** 2) / (epochs / size)
     degrees = (size - 1) ** 2
     assert abs(chi_square - degrees) < 4 * np.sqrt(2 * degrees)
+
+
+@pytest.mark.parametrize(("size", "batch_size"), [(200, 8), (203, 8)])
+def test_batches_group_examples_of_equal_lengths(size, batch_size):
+    split = with_lengths(numbered_split(size), count=4)
+    batches = np.array(take(data.training_batches(split, batch_size=batch_size, seed=1), 75))
+    longest, shortest = split.lengths[batches].max(axis=1), split.lengths[batches].min(axis=1)
+    # In each epoch, a batch at each change of the length, and one with examples of the next epoch.
+    assert np.sum(longest > shortest) <= 3 * (3 + 1)
+    first_epoch = longest[: size // batch_size]
+    assert len(set(first_epoch)) == 4
+    assert np.sum(np.diff(first_epoch) != 0) > 8  # sorted batches would change three times
+    assert not np.array_equal(first_epoch, longest[-len(first_epoch) :])
+
+
+def test_evaluation_starts_with_the_longest_examples():
+    split = with_lengths(numbered_split(10), count=3)
+    batches = list(data.evaluation_batches(split, batch_size=4))
+    labels, indices = (np.concatenate([batch[i] for batch in batches]) for i in (1, 2))
+    assert (np.diff(split.lengths[labels]) <= 0).all()
+    assert indices.tolist() == [*labels[:10], -1, -1]
+    np.testing.assert_array_equal(data.in_order(labels, indices), np.arange(10))
 
 
 @pytest.mark.nightly
@@ -81,9 +114,9 @@ def test_features_labels_and_weights_correspond():
 def test_evaluation_counts_every_example_once(size, batch_size):
     batches = list(data.evaluation_batches(numbered_split(size), batch_size=batch_size))
     assert all(labels.shape == [batch_size] for _, labels, _ in batches)
-    counted = np.concatenate([labels.numpy()[weights.numpy() == 1.0] for _, labels, weights in batches])
-    np.testing.assert_array_equal(counted, np.arange(size))
-    assert sum(float(weights.numpy().sum()) for _, _, weights in batches) == size
+    labels, indices = (np.concatenate([batch[i] for batch in batches]) for i in (1, 2))
+    assert indices.tolist() == [*range(size), *[-1] * (-size % batch_size)]
+    np.testing.assert_array_equal(data.in_order(labels, indices), np.arange(size))
 
 
 def test_preprocess_runs_on_batches():
@@ -175,14 +208,15 @@ def test_workers_have_the_evaluation_batches_of_one_worker(workers, size, replic
 @hypothesis.given(**CASES)
 def test_start_step_at_random(size, replicas, per_replica, seed, start):
     """The batches after a restart are the same, and all examples have different seeds."""
+    split = with_lengths(numbered_split(size)) if seed % 2 else numbered_split(size)
     options = {"batch_size": replicas * per_replica, "seed": seed, "preprocess": with_seeds}
-    whole = list(data.training_batches(numbered_split(size), **options).take(start + 2))
-    rest = list(data.training_batches(numbered_split(size), **options, start_step=start).take(2))
+    whole = list(data.training_batches(split, **options).take(start + 2))
+    rest = list(data.training_batches(split, **options, start_step=start).take(2))
     assert_equal_batches(rest, whole[start:])
     seeds = np.concatenate([features["seeds"] for features, _, _ in whole])
     assert len(np.unique(seeds, axis=0)) == len(seeds)
     assert (seeds[:, 0] == seed).all()
-    indices = data.training_indices(size, batch_size=replicas * per_replica, seed=seed, start_step=start)
+    indices = data.training_indices(split, batch_size=replicas * per_replica, seed=seed, start_step=start)
     for (_, labels, _), expected in zip(rest, indices.take(2), strict=True):
         np.testing.assert_array_equal(labels, expected)
 
@@ -211,8 +245,6 @@ def test_class_weights():
     batches = data.training_batches(split, batch_size=6, seed=0, class_weights=[0.5, 0.0, 2.0])
     for _, labels, weights in batches.take(2):
         np.testing.assert_array_equal(weights, np.array([0.5, 0.0, 2.0], np.float32)[labels])
-    for _, _, weights in data.evaluation_batches(split, batch_size=6):
-        np.testing.assert_array_equal(weights, np.ones(6))
 
 
 def test_class_weights_of_examples_with_several_classes():
@@ -227,8 +259,6 @@ def test_class_weights_of_examples_with_several_classes():
         data.training_batches(split, start_step=2, **options), batches[2:], strict=False
     ):
         np.testing.assert_array_equal(resumed[2], whole[2])
-    for _, _, weights in data.evaluation_batches(split, batch_size=5):
-        np.testing.assert_array_equal(weights, np.ones(5))
 
 
 def sparse_split(size, classes=6):
@@ -257,8 +287,8 @@ def test_batches_of_sparse_labels_are_dense(size, batch_size):
         [batch_size, 6]
     ] * 2
     assert_labels_and_exclusions(batches, dense, excluded)
-    weights = np.concatenate([weights for _, _, weights in batches])
-    assert weights.tolist() == [1.0] * size + [0.0] * (-size % batch_size)
+    indices = np.concatenate([indices for _, _, indices in batches])
+    assert indices.tolist() == [*range(size), *[-1] * (-size % batch_size)]
     training = data.training_batches(split, batch_size=batch_size, seed=0, start_step=1)
     assert training.element_spec[1].shape == [batch_size, 6]
     assert_labels_and_exclusions(training.take(5), dense, excluded)

@@ -23,15 +23,18 @@ class Split:
       origins: object `[N]`, where each example was read (`train.tsv:17`), or None.
       excluded: a `scipy.sparse.csr_array`, bool `[N, n]`, of the classes that are not ranked for an example,
         such as those that it is known to have; or None.
+      lengths: int `[N]`, the sequence length that each example is padded to; batches group examples of equal
+        lengths. None if all have the same.
 
     Raises:
-      ValueError: labels of another type, or features, origins or exclusions of another length.
+      ValueError: labels of another type, or features, origins, exclusions or lengths of another size.
     """
 
     features: dict[str, np.ndarray]
     labels: np.ndarray | scipy.sparse.csr_array
     origins: np.ndarray | None = None
     excluded: scipy.sparse.csr_array | None = None
+    lengths: np.ndarray | None = None
 
     def __post_init__(self):
         self._check_labels()
@@ -39,6 +42,7 @@ class Split:
             **{f"feature {name!r}": array for name, array in self.features.items()},
             "origins": self.origins,
             "excluded": self.excluded,
+            "lengths": self.lengths,
         }
         for name, array in arrays.items():
             shape = getattr(array, "shape", ())
@@ -87,7 +91,8 @@ class Split:
         features = {name: values[indices] for name, values in self.features.items()}
         origins = None if self.origins is None else self.origins[indices]
         excluded = None if self.excluded is None else self.excluded[indices]
-        return Split(features, self.labels[indices], origins, excluded)
+        lengths = None if self.lengths is None else self.lengths[indices]
+        return Split(features, self.labels[indices], origins, excluded, lengths)
 
     def origin(self, i: int) -> str:
         """Returns the name of example `i` in messages."""

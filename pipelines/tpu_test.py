@@ -177,7 +177,7 @@ class Built:
     def __init__(self, experiment, folder, strategy=None):
         self.experiment = experiment
         self.strategy = strategy or tf.distribute.get_strategy()
-        self.task = loading.load(experiment, str(folder))
+        self.task = loading.load(experiment, str(folder)).with_static_lengths()
         self.model = rank_model_task.build_model(experiment, self.task, self.strategy)
         section = experiment.optimizer
         with self.strategy.scope():
@@ -278,9 +278,9 @@ def test_configs_with_the_same_steps(name, make, tmp_path):
         other = make("mind_bert")
         assert (experiment.data, experiment.batch_size) == (other.data, other.batch_size)
         return
-    loaded = loading.load(experiment, str(tmp_path))
+    loaded = loading.load(experiment, str(tmp_path)).with_static_lengths()
     check_batches(experiment, loaded, 8)
-    theirs = loading.load(lowered, str(tmp_path))
+    theirs = loading.load(lowered, str(tmp_path)).with_static_lengths()
     assert types_of(loaded.training_batches(experiment.batch_size, experiment.seed)) == types_of(
         theirs.training_batches(lowered.batch_size, lowered.seed)
     )

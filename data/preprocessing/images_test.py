@@ -647,7 +647,7 @@ def test_invalid_image_is_named(tmp_path, kind):
     assert message_of(named) == message
 
     def indices_of(number):
-        indices = data.training_indices(10, batch_size=4, seed=5, start_step=number)
+        indices = data.training_indices(split, batch_size=4, seed=5, start_step=number)
         return next(iter(indices)).numpy()
 
     batches = data.training_batches(split, batch_size=4, seed=5, preprocess=crop)

@@ -11,15 +11,26 @@ from rank4class.data import arguments
 from rank4class.data.readers import rows, strict_json
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+# Numbers of tokens that batches are padded to: few, for XLA compiles a program for each, and close enough
+# that at most a fifth of a text beyond 12 tokens is padding.
+PADDED_LENGTHS = (
+    *range(8, 32, 4),
+    *range(32, 64, 8),
+    *range(64, 128, 16),
+    *range(128, 256, 32),
+    *range(256, 512, 64),
+)
 
 
 class WordPiece(tf.Module):
     """BERT's tokenizer as a function on batches of strings.
 
     A call on features with `text` `[B]` returns `input_word_ids`, `input_mask` and `input_type_ids`, int32
-    `[B, max_length]`: [CLS], the first `max_length - 2` word pieces, [SEP], and padding. With `text_pair`
+    `[B, length]`: [CLS], the first `max_length - 2` word pieces, [SEP], and padding. With `text_pair`
     `[B]`: [CLS], the text, [SEP], its pair, [SEP]. The longer of the two is cut first, the type of the pair
     and of its [SEP] is 1, and an empty pair is omitted.
+
+    `length` is the smallest of `PADDED_LENGTHS` and `max_length` that holds the longest text of the batch.
 
     Texts never yield special tokens. A literal `[CLS]`, `[SEP]`, `[PAD]`, `[UNK]` or `[MASK]` becomes the
     pieces of "[", its letters and "]", as in google-research's tokenizer; Hugging Face's yield the token.
@@ -30,18 +41,23 @@ class WordPiece(tf.Module):
       vocab: the word pieces by id.
       max_length: at least 3, for pairs at least 5.
       lower_case: whether texts are lower-cased and lose their accents.
+      static_length: whether `length` is `max_length` for every batch, as TPUs need it.
 
     Raises:
       ValueError: the vocabulary lacks a special token or repeats a piece, or `max_length` is too small (for
         pairs, the call raises).
     """
 
-    def __init__(self, vocab: Sequence[str], max_length: int, lower_case: bool = True):
+    def __init__(
+        self, vocab: Sequence[str], max_length: int, lower_case: bool = True, *, static_length: bool = False
+    ):
         super().__init__()
         arguments.check_at_least(3, max_length=max_length)
         _check_vocab(vocab, "vocab")
         self._padding, _, self._start, self._end = map(vocab.index, SPECIAL_TOKENS)
         self._vocab, self._max_length, self._lower_case = tuple(vocab), max_length, lower_case
+        shorter = () if static_length else (length for length in PADDED_LENGTHS if length < max_length)
+        self._lengths = (*shorter, max_length)
         ids = tf.lookup.KeyValueTensorInitializer(vocab, tf.range(len(vocab), dtype=tf.int64))
         self._tokenizer = tf_text.WordpieceTokenizer(
             tf.lookup.StaticVocabularyTable(ids, num_oov_buckets=1),
@@ -53,7 +69,7 @@ class WordPiece(tf.Module):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All that determines the output, as JSON holds it."""
+        """All that determines the tokens, as JSON holds it."""
         return {
             "vocab": list(self._vocab),
             "lower_case": self._lower_case,
@@ -84,6 +100,10 @@ class WordPiece(tf.Module):
         _check_vocab(vocab, path)
         return cls(vocab, max_length, _lower_case(folder, vocab))
 
+    def with_static_length(self) -> "WordPiece":
+        """Returns the tokenizer that pads every batch to `max_length`."""
+        return WordPiece(self._vocab, self._max_length, self._lower_case, static_length=True)
+
     def __call__(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         return self._inputs(features)
 
@@ -91,18 +111,30 @@ class WordPiece(tf.Module):
         segments = tf_text.RoundRobinTrimmer(self._max_length - 1).trim(self._segments(features))
         ends = tf.fill([segments[0].nrows(), 1], self._end)
         tokens = tf.concat([*segments, ends], axis=1)
-        shape = [features["text"].shape[0], self._max_length]  # static for XLA
-        mask = tf.ones_like(tokens).to_tensor(shape=shape)
-        in_pair = tf.range(self._max_length, dtype=tf.int64) > segments[0].row_lengths()[:, None]
-        return {
-            "input_word_ids": tokens.to_tensor(self._padding, shape=shape),
+        length = self._padded(tf.reduce_max(tokens.row_lengths()))
+        mask = tf.sequence_mask(tokens.row_lengths(), length, tf.int32)
+        in_pair = tf.range(length) > segments[0].row_lengths()[:, None]
+        outputs = {
+            "input_word_ids": tokens.to_tensor(self._padding, shape=tf.stack([tokens.nrows(), length])),
             "input_mask": mask,
-            "input_type_ids": tf.ensure_shape(mask * tf.cast(in_pair, tf.int32), shape),
+            "input_type_ids": mask * tf.cast(in_pair, tf.int32),
         }
+        static_length = self._max_length if len(self._lengths) == 1 else None
+        shape = [features["text"].shape[0], static_length]  # static for XLA
+        return {name: tf.ensure_shape(tokens, shape) for name, tokens in outputs.items()}
 
     def lengths(self, features: dict[str, tf.Tensor]) -> tf.Tensor:
         """Returns the numbers of tokens before cutting, with [CLS] and [SEP]: int64 `[B]`."""
         return sum(segment.row_lengths() for segment in self._segments(features)) + 1
+
+    def padded_lengths(self, features: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Returns the `length` that each example needs, int64 `[B]`."""
+        return self._padded(tf.minimum(self.lengths(features), self._max_length))
+
+    def _padded(self, lengths):
+        sizes = tf.constant(self._lengths, tf.int64)
+        indices = tf.searchsorted(sizes, tf.reshape(lengths, [-1]))
+        return tf.reshape(tf.gather(sizes, indices), tf.shape(lengths))
 
     def _segments(self, features):
         """Returns the ragged tokens of the text, and of its pair if any, without the last [SEP]."""

@@ -60,6 +60,21 @@ def bert(text, pair, max_length):
     return ids + padding, [1] * len(ids) + padding, types + padding
 
 
+@pytest.mark.parametrize(
+    ("pieces", "length"),
+    [(0, 8), (6, 8), (7, 12), (10, 12), (11, 16), (28, 32), (31, 36), (34, 36), (50, 36)],
+)
+def test_batches_are_padded_to_few_lengths(folder, pieces, length):
+    tokenizer = data.WordPiece.from_folder(str(folder), max_length=36)
+    texts = {"text": tf.constant(["ball " * pieces, "", "play"])}
+    features, padded = tokenizer(texts), tokenizer.with_static_length()(texts)
+    assert tokenizer.padded_lengths(texts).numpy().tolist() == [length, 8, 8]
+    for name, values in features.items():
+        assert values.shape == [3, length]
+        np.testing.assert_array_equal(tf.pad(values, [[0, 0], [0, 36 - length]]), padded[name])
+    assert tokenizer({"text": tf.constant([], tf.string)})["input_mask"].shape == [0, 8]
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("max_length", [5, 6, 7, 12])
 def test_pairs_are_truncated_as_in_bert(folder, max_length):
@@ -71,7 +86,8 @@ def test_pairs_are_truncated_as_in_bert(folder, max_length):
     tokenizer = data.WordPiece.from_folder(str(folder), max_length)
     batches = tf.data.Dataset.from_tensors({"text": texts, "text_pair": others}).map(tokenizer)
     names = ("input_word_ids", "input_mask", "input_type_ids")
-    assert batches.element_spec == dict.fromkeys(names, tf.TensorSpec([len(texts), max_length], tf.int32))
+    length = None if max_length == 12 else max_length
+    assert batches.element_spec == dict.fromkeys(names, tf.TensorSpec([len(texts), length], tf.int32))
     features = batches.get_single_element()
     for i, (text, pair) in enumerate(pairs):
         actual = tuple(features[name][i].numpy().tolist() for name in names)
@@ -145,7 +161,7 @@ def test_ids_of_unusual_texts_match_the_reference(minilm, tmp_path, case):
         {"text": tf.constant([each["text"] for each in examples])}
     )
     for ids, each in zip(features["input_word_ids"].numpy(), examples, strict=True):
-        padding = [0] * (126 - len(each[case]))
+        padding = [0] * (len(ids) - 2 - len(each[case]))
         assert ids.tolist() == [101, *each[case], 102, *padding], ascii(each["text"])
 
 

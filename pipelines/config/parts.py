@@ -199,7 +199,9 @@ class Data(Part):
       max_examples: number of examples drawn from each split that has more. Validation and test keep the users
         of the training split, if examples are known by their ids alone.
       split_seed: seed of the splits and of `max_examples`.
-      cache: whether each example is preprocessed once and kept in memory.
+      cache: whether each example is preprocessed once and kept in memory, texts at `max_length` tokens.
+      group_by_length: whether training batches hold texts of similar lengths, which are padded to the longest
+        of them; other batches are padded to the longest too.
       held_out: classes that training and validation leave out; the test split then has the examples of these
         classes, ranked among all classes.
     """
@@ -220,6 +222,7 @@ class Data(Part):
         ("max_examples", int | None, None),
         ("split_seed", int, 0),
         ("cache", bool, False),
+        ("group_by_length", bool, True),
         ("held_out", tuple[str, ...], ()),
     )
 

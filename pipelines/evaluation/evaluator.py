@@ -8,7 +8,7 @@ import numpy as np
 import scipy.stats
 import tensorflow as tf
 
-from rank4class import losses
+from rank4class import data, losses
 from rank4class.losses.metrics import SetMetric
 from rank4class.pipelines import distribution
 from rank4class.pipelines.evaluation import reliability, statistics
@@ -61,7 +61,7 @@ class Evaluator:
       jit_compile: whether to compile with XLA; ignored with several replicas.
 
     Attributes:
-      evaluate_batch: function of features, labels, weights and `keep_scores` to a dict of tensors.
+      evaluate_batch: function of features, labels, indices and `keep_scores` to a dict of tensors.
     """
 
     def __init__(
@@ -87,14 +87,14 @@ class Evaluator:
 
         @tf.function(autograph=False)
         def evaluate_batch(
-            features: Any, labels: Any, weights: Any, keep_scores: bool
+            features: Any, labels: Any, indices: Any, keep_scores: bool
         ) -> dict[str, tf.Tensor]:
             # A TPU would turn an argument `keep_scores` into a tensor.
-            def gathered(features: Any, labels: tf.Tensor, weights: tf.Tensor) -> dict[str, tf.Tensor]:
-                results = {**evaluate_replica(features, labels, keep_scores), "weights": weights}
+            def gathered(features: Any, labels: tf.Tensor, indices: tf.Tensor) -> dict[str, tf.Tensor]:
+                results = {**evaluate_replica(features, labels, keep_scores), "indices": indices}
                 return results if one_replica else distribution.all_gather(results)
 
-            results = self._strategy.run(gathered, args=(features, labels, weights))
+            results = self._strategy.run(gathered, args=(features, labels, indices))
             return {
                 name: self._strategy.experimental_local_results(values)[0] for name, values in results.items()
             }
@@ -137,7 +137,7 @@ class Evaluator:
         """Evaluates every example once.
 
         Args:
-          batches: `(features, labels, weights)` of the strategy; an example of weight 0 is padding.
+          batches: `(features, labels, indices)` of the strategy, from `data.evaluation_batches`.
           keep_scores: whether the result holds the scores.
           stopping: called before each batch; evaluation stops when it returns True.
 
@@ -145,14 +145,15 @@ class Evaluator:
           An `EvaluationResult`, or None if evaluation stopped.
         """
         parts = []
-        for features, labels, weights in batches:
+        for features, labels, indices in batches:
             if stopping():
                 return None
-            results = self.evaluate_batch(features, labels, weights, keep_scores)
-            is_example = results.pop("weights").numpy() > 0
-            parts.append({name: values.numpy()[is_example] for name, values in results.items()})
-        arrays: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        return EvaluationResult(self.names, **arrays)
+            results = self.evaluate_batch(features, labels, indices, keep_scores)
+            parts.append({name: values.numpy() for name, values in results.items()})
+        arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        order = arrays.pop("indices")
+        ordered: dict[str, Any] = {name: data.in_order(values, order) for name, values in arrays.items()}
+        return EvaluationResult(self.names, **ordered)
 
 
 def mask_scores(scores: tf.Tensor, where: tf.types.experimental.TensorLike) -> tf.Tensor:

@@ -1,12 +1,12 @@
 """A trained model as functions of raw inputs, in one `tf.Module` that predicts and is exported."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from rank4class import models
+from rank4class import data, models
 from rank4class.losses.ops import set_sizes
 from rank4class.pipelines.training.rank_training import TrainedModel
 
@@ -51,6 +51,12 @@ class Answers(tf.Module):
             return self.specs
         classes = None if self.has_items else len(self.class_names)
         return {**self.specs, "excluded": tf.TensorSpec([None, classes], tf.bool)}
+
+    @property
+    def padded_lengths(self) -> Callable[[dict[str, tf.Tensor]], tf.Tensor] | None:
+        """Function of raw texts to the numbers of tokens they are padded to, `[B]`; None for other inputs."""
+        preprocess = self._inputs.preprocess
+        return preprocess.padded_lengths if isinstance(preprocess, data.WordPiece) else None
 
     @property
     def has_items(self) -> bool:

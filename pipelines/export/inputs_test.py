@@ -79,7 +79,7 @@ def text_run(tiny_bert, tmp_path):
     experiment = config.Experiment(
         data=config.Data(
             name="text_file", path=str(tmp_path / "train.tsv"), text_column="comment", label_column="topic",
-            max_length=8, validation_fraction=0.2, test_fraction=0.2,
+            max_length=20, validation_fraction=0.2, test_fraction=0.2,
         ),
         encoder=config.Encoder(name="bert", path=tiny_bert),
         metrics=("top1_error",),
@@ -102,6 +102,17 @@ def test_files_of_texts(text_run, tmp_path):
         frame = pd.read_csv(tmp_path / "out.tsv", sep="\t")
         assert frame["input"].tolist() == [f"{tmp_path}/{name}:{first + i}" for i in range(3)]
         np.testing.assert_array_equal(frame[["class_1", "class_2"]], expected)
+
+
+def test_predictions_of_texts_of_several_lengths_keep_their_order(text_run, tmp_path):
+    texts = [("good " if i % 3 else "bad ") * (1 + i * 7 % 19) for i in range(70)]
+    (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in texts))
+    text_run.predict_file(tmp_path / "in.txt", tmp_path / "out.tsv", k=1, batch_size=2)
+    frame = pd.read_csv(tmp_path / "out.tsv", sep="\t")
+    assert frame["input"].tolist() == [f"{tmp_path}/in.txt:{1 + i}" for i in range(70)]
+    one_by_one = [text_run.scores([text]).max() for text in texts]
+    np.testing.assert_allclose(frame["score_1"], one_by_one, rtol=1e-5, atol=1e-6)
+    assert len(np.unique(one_by_one)) > 30
 
 
 def test_invalid_rows_of_texts(text_run, tmp_path):

@@ -13,6 +13,8 @@ from rank4class.data.raw_inputs import RawInput
 from rank4class.data.readers.rows import BadRows
 from rank4class.pipelines.export.answers import Answers
 
+SORTED_BATCHES = 16  # number of batches of texts that are sorted by length at a time
+
 
 class Prediction(NamedTuple):
     """The answer to one input.
@@ -36,6 +38,8 @@ class Prediction(NamedTuple):
 class Predictor:
     """Predictions of raw inputs, in their order.
 
+    Texts of similar lengths are predicted together, since a batch is padded to its longest text.
+
     Args:
       answers: the model.
       k: number of classes per prediction; of lists of items, all are ranked.
@@ -48,6 +52,7 @@ class Predictor:
     def __init__(self, answers: Answers, k: int, known: scipy.sparse.csr_array | None = None):
         answers.check_k(k)
         self._known = known
+        self._lengths_of = answers.padded_lengths
 
         @tf.function(input_signature=[answers.specs_of_batch(known is not None)], autograph=False)
         def answer(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -69,25 +74,41 @@ class Predictor:
           ValueError: an input cannot be decoded, or its scores are not finite.
         """
         inputs = iter(inputs)
-        while batch := list(itertools.islice(inputs, batch_size)):
-            yield from self._predict(batch, bad_rows)
+        batches = SORTED_BATCHES if self._lengths_of is not None else 1
+        while window := list(itertools.islice(inputs, batch_size * batches)):
+            numbered = list(enumerate(window))
+            if self._lengths_of is not None:
+                lengths = self._lengths_of(stack([features for _, features in window])).numpy()
+                numbered.sort(key=lambda pair: lengths[pair[0]])
+            predictions = dict(
+                itertools.chain.from_iterable(
+                    self._predict(numbered[first : first + batch_size], bad_rows)
+                    for first in range(0, len(window), batch_size)
+                )
+            )
+            yield from (predictions[i] for i in sorted(predictions))
 
-    def _predict(self, batch: list[RawInput], bad_rows: BadRows) -> Iterator[Prediction]:
-        features = stack([features for _, features in batch])
+    def _predict(
+        self, batch: list[tuple[int, RawInput]], bad_rows: BadRows
+    ) -> Iterator[tuple[int, Prediction]]:
+        """Yields the predictions of numbered inputs, with their numbers."""
+        features = stack([features for _, (_, features) in batch])
         if self._known is not None:
             features["excluded"] = self._known[features["id"]].toarray()
         try:
             results = {name: values.numpy() for name, values in self._answer(features).items()}
         except data.UNREADABLE as error:
             if len(batch) > 1:  # one by one, to name the input
-                for raw in batch:
-                    yield from self._predict([raw], bad_rows)
+                for numbered in batch:
+                    yield from self._predict([numbered], bad_rows)
                 return
+            [(_, (name, _))] = batch
             with bad_rows.row():
-                raise ValueError(f"{batch[0][0]}: cannot be read: {data.op_reason(error)}.") from error
+                raise ValueError(f"{name}: cannot be read: {data.op_reason(error)}.") from error
             return
-        for i, (name, values) in enumerate(batch):
-            yield _prediction(name, values, {key: result[i] for key, result in results.items()})
+        for i, (number, (name, values)) in enumerate(batch):
+            of_input = {key: result[i] for key, result in results.items()}
+            yield number, _prediction(name, values, of_input)
 
 
 def stack(rows: list[dict[str, Any]]) -> dict[str, Any]:

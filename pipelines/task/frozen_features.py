@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rank4class import models
+from rank4class import data, models
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task import hashing
@@ -57,7 +57,8 @@ def encode_splits(experiment: config.Experiment, raw: Task, cache_dir: str) -> T
     except (zipfile.BadZipFile, ValueError, KeyError, EOFError, TypeError, MemoryError) as error:
         raise ValueError(f"{path}: damaged. Remove it to compute it again.") from error
     splits = {
-        name: dataclasses.replace(raw.splits[name], features={"embedding": h}) for name, h in outputs.items()
+        name: dataclasses.replace(raw.splits[name], features={"embedding": h}, lengths=None)
+        for name, h in outputs.items()
     }
     return dataclasses.replace(
         raw,
@@ -101,11 +102,12 @@ def _cached(folder: str, name: str) -> str | None:
 def _outputs(raw: Task, split: str, batch_size: int, encode: Callable) -> np.ndarray:
     total = len(raw.evaluation_batches(split, batch_size))
     bar = tf.keras.utils.Progbar(total, verbose=1 if sys.stdout.isatty() else 2, unit_name="batch")
-    outputs = []
-    for features, _, weights in raw.read(split, batch_size):
-        outputs.append(encode(features).numpy()[weights.numpy() > 0])
+    outputs, indices = [], []
+    for features, _, batch_indices in raw.read(split, batch_size):
+        outputs.append(encode(features).numpy())
+        indices.append(batch_indices.numpy())
         bar.add(1)
-    return np.concatenate(outputs)
+    return data.in_order(np.concatenate(outputs), np.concatenate(indices))
 
 
 def _fingerprint(encoder_name: str, raw: Task, encoder: tf.keras.layers.Layer) -> str:

@@ -40,6 +40,8 @@ def load(experiment: config.Experiment, cache_dir: str, trained: Inputs | None =
     preprocess = inputs.preprocess
     if data_config.on_invalid_row == "skip":
         splits = _without_unreadable(dataset.class_names, splits, preprocess)
+    if isinstance(preprocess, data.WordPiece):
+        splits = _with_lengths(data_config, splits, preprocess)
     class_fields = {}
     if trained is None:
         class_fields = preprocessing.class_text_fields(
@@ -87,6 +89,8 @@ def load_labelled(
         splits = _without_unreadable(class_names, splits, trained.preprocess)
     # The frozen encoder, if any, is a part of the preprocessing here.
     preprocess = trained if trained.encoder is not None else trained.preprocess
+    if isinstance(trained.preprocess, data.WordPiece):
+        splits = _with_lengths(data_config, splits, trained.preprocess)
     hashes = hashing.data_hashes(class_names, splits)
     return Task(class_names, splits, preprocess, lambda: trained.encoder, trained, hashes=hashes)
 
@@ -157,16 +161,35 @@ def _without_unreadable(
     return data.Dataset(class_names, {name: readable[id(split)] for name, split in splits.items()}).splits
 
 
+def _with_lengths(
+    data_config: config.Data, splits: Mapping[str, data.Split], tokenizer: data.WordPiece
+) -> dict[str, data.Split]:
+    """Returns splits of texts with their padded lengths, by which batches are grouped."""
+    by_identity = {}
+    for split in {id(split): split for split in splits.values()}.values():
+        lengths = [
+            tokenizer.padded_lengths({name: texts[i : i + 4096] for name, texts in split.features.items()})
+            for i in range(0, len(split), 4096)
+        ]
+        by_identity[id(split)] = dataclasses.replace(split, lengths=np.concatenate(lengths))
+    grouped = {name: by_identity[id(split)] for name, split in splits.items()}
+    return grouped if data_config.group_by_length else {**grouped, "train": splits["train"]}
+
+
 def _preprocessed(experiment: config.Experiment, task: Task) -> Task:
     """Returns a task whose splits hold the preprocessed features."""
     splits = {}
     for name, split in task.splits.items():
-        batches = [
-            {key: value.numpy()[weights.numpy() > 0] for key, value in features.items() if key != "excluded"}
-            for features, _, weights in task.read(name, experiment.evaluation_batch_size)
-        ]
-        features = {key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]}
-        splits[name] = dataclasses.replace(split, features=features)
+        # The arrays of texts have one length.
+        batches = task.with_static_lengths().read(name, experiment.evaluation_batch_size)
+        features, _, indices = zip(*batches, strict=True)
+        order = np.concatenate(indices)
+        arrays = {
+            key: data.in_order(np.concatenate([batch[key] for batch in features]), order)
+            for key in features[0]
+            if key != "excluded"
+        }
+        splits[name] = dataclasses.replace(split, features=arrays, lengths=None)
     augment = data.AUGMENTATIONS[experiment.data.augmentation]
     return dataclasses.replace(task, splits=splits, preprocess=None, augment=augment)
 

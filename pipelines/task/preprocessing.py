@@ -75,7 +75,13 @@ def build_augment(
 
 
 def _tokenizer(path: str, max_length: int) -> data.WordPiece:
-    return data.WordPiece.from_folder(checkpoints.find(path).folder, max_length)
+    checkpoint = checkpoints.find(path)
+    max_positions = checkpoint.settings.get("max_positions", max_length)
+    if max_length > max_positions:
+        raise ValueError(
+            f"data.max_length={max_length}: the encoder of {path} has {max_positions} positions. Lower it."
+        )
+    return data.WordPiece.from_folder(checkpoint.folder, max_length)
 
 
 def class_text_fields(

@@ -86,7 +86,7 @@ class Task:
     def training_examples(self, batch_size: int, seed: int, step: int) -> np.ndarray:
         """Returns the indices of the examples of a training step; steps count from 0."""
         indices = data.training_indices(
-            len(self.splits["train"]), batch_size=batch_size, seed=seed, start_step=step
+            self.splits["train"], batch_size=batch_size, seed=seed, start_step=step
         )
         return next(iter(indices)).numpy()
 
@@ -108,9 +108,10 @@ class Task:
     ) -> data.ErrorReportingIterator:
         """Returns `evaluation_batches` for the replicas of a strategy, with errors that name the example."""
         examples = self.splits[split]
+        order = data.evaluation_order(examples)
 
-        def indices_of(number: int) -> range:
-            return range(number * batch_size, min((number + 1) * batch_size, len(examples)))
+        def indices_of(number: int) -> np.ndarray:
+            return order[number * batch_size : (number + 1) * batch_size]
 
         if strategy is None:
             batches = self.evaluation_batches(split, batch_size)
@@ -119,6 +120,12 @@ class Task:
                 lambda context: self.evaluation_batches(split, batch_size, context)
             )
         return data.ErrorReportingIterator(batches, examples, indices_of, self.preprocess)
+
+    def with_static_lengths(self) -> "Task":
+        """Returns the task with texts padded to `data.max_length` in every batch, as TPUs need them."""
+        if not isinstance(self.preprocess, data.WordPiece):
+            return self
+        return dataclasses.replace(self, preprocess=self.preprocess.with_static_length())
 
     def build_encoder(self, experiment: config.Experiment) -> tf.keras.layers.Layer:
         """Returns a new encoder with its variables.

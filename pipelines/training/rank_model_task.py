@@ -127,14 +127,15 @@ class RankModelTask:
 
     def _count_picture(self, split):
         """Draws the distributions of the number of classes for a split's first batch."""
-        features, _, weights = next(
+        features, _, indices = next(
             iter(self._loaded.evaluation_batches(split, self._experiment.evaluation_batch_size))
         )
         scorer = self._loaded.scorer(self.model, split, self._experiment.count_prior.name)
         log_counts = scorer(features).log_counts
         assert log_counts is not None
-        distributions = np.exp(log_counts.numpy()[weights.numpy() > 0])
-        counts = self._loaded.splits[split].num_relevant()[: len(distributions)]
+        is_example = indices.numpy() >= 0
+        distributions = np.exp(log_counts.numpy()[is_example])
+        counts = self._loaded.splits[split].num_relevant()[indices.numpy()[is_example]]
         return plots.count_distributions(distributions, counts, self._loaded.splits["train"].num_relevant())
 
     def describe(self, folder: str) -> None:

@@ -72,6 +72,8 @@ def train(
                 "data.cache=False: the servers of this TPU cannot tokenize text. Set it to True to send "
                 "tokens."
             )
+        if distribution.needs_static_shapes(strategy):
+            loaded = loaded.with_static_lengths()
         return build_trainer(experiment, loaded, run_dir, strategy, progress).train()
     finally:
         run_dir.unlock()
@@ -190,6 +192,8 @@ class TrainedModel:
         fits = predictions.scores_fit(len(examples), loaded.num_scored(split))
         calibration = self.calibration if fits else None
         evaluator = build_evaluators(self.experiment, loaded, self.model, self.strategy)[split]
+        if distribution.needs_static_shapes(self.strategy):
+            loaded = loaded.with_static_lengths()
         batches = loaded.read(split, batch_size, self.strategy)
         with distribution.lost_worker_errors(self.strategy):
             result = evaluator(batches, keep_scores=keep_scores or calibration is not None)

@@ -142,8 +142,12 @@ def test_tensorboard_has_no_repeated_points(truncated):
 def test_resume_with_all_random_draws_and_slots(
     tmp_path, undisturbed, assert_ends_undisturbed, tiny_goemotions, tiny_bert
 ):
+    rows = (tiny_goemotions / "train.tsv").read_text().splitlines(keepends=True)
+    (tiny_goemotions / "train.tsv").write_text(
+        "".join("great " * (i % 14) + row for i, row in enumerate(rows))
+    )
     experiment = config.Experiment(
-        data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8),
+        data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=20),
         encoder=config.Encoder(name="bert", path=tiny_bert, dropout=0.2, output_dropout=0.2),
         class_encoder=config.ClassEncoder(name="text", attention_layers=1, attention_dropout=0.2),
         interaction=config.Interaction(name="lc_mlp", units=8, dropout=0.2),
@@ -153,6 +157,7 @@ def test_resume_with_all_random_draws_and_slots(
             **{"decay": "cosine", "warmup_fraction": 0.1},
         ),
         batch_size=8,
+        accumulation_steps=2,
         steps=8,
         metrics=("mrr",),
         monitor="mrr",

@@ -211,7 +211,7 @@ def _differentiate(model, forward, loss, optimizer, options, replicas):
             return of_part(number, *batch)
 
         def part(i):
-            return tf.nest.map_structure(lambda x: tf.reshape(x, [parts, -1, *x.shape[1:]])[i], batch)
+            return tf.nest.map_structure(lambda x: _part(x, parts, i), batch)
 
         value, gradients = of_part(number, *part(0))
         used = [i for i, gradient in enumerate(gradients) if gradient is not None]
@@ -227,3 +227,9 @@ def _differentiate(model, forward, loss, optimizer, options, replicas):
         return value, gradients
 
     return of_batch
+
+
+def _part(x, parts, i):
+    """Returns part `i` of a batch, whose sequences may have any length."""
+    sizes = [-1 if size is None else size for size in x.shape[1:]]
+    return tf.reshape(x, [parts, x.shape[0] // parts, *sizes])[i]

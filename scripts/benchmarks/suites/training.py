@@ -1,12 +1,22 @@
-"""Training: a step of a whole training of MiniLM on generated comments against the bare step of its model."""
+"""Training: a step of a whole training of MiniLM on generated comments against the bare step of its model.
 
+`bare` is compared with the matrix products of the encoder alone, which no implementation can do without.
+
+`group_by_length` trains on the same comments in batches of similar lengths. Its baselines are the training
+at `max_length` tokens, in a random order, and a loop like that of Hugging Face's Trainer, where the packages
+torch and transformers are installed: the same encoder and AdamW, comments tokenized in advance, in a random
+order, each batch padded to its longest comment.
+"""
+
+import importlib
+import importlib.util
 import itertools
 import tempfile
 from typing import Any
 
 import tensorflow as tf
 
-from rank4class import losses
+from rank4class import data, losses
 from rank4class.pipelines import config
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import loading
@@ -15,12 +25,15 @@ from rank4class.pipelines.training import optimization, rank_training
 from rank4class.scripts.benchmarks import datasets, suite
 
 STEPS = 4  # training steps in a row of one measurement
+GROUPED = "training group_by_length"
+PEER, PEER_PACKAGES = "hugging_face", ("torch", "transformers")
 OVERRIDES: dict[str, dict[str, Any]] = {
     "training": {},
     "training steps_per_execution": {"steps_per_execution": STEPS},
     "training clip_norm": {"optimizer.clip_norm": 1.0},
     "training ema_momentum": {"optimizer.ema_momentum": 0.999},
     "training accumulation_steps": {"accumulation_steps": 2},
+    GROUPED: {"data.group_by_length": True},
 }
 
 
@@ -50,6 +63,44 @@ class Bare(suite.Workload):
             self.step().numpy()
 
 
+class MatrixProducts(suite.Workload):
+    """The matrix products of the encoder's step, forward and backward, and nothing else."""
+
+    def __init__(self, experiment: config.Experiment, loaded: Task):
+        encoder = loaded.build_encoder(experiment)
+        batch, length, width = experiment.batch_size, experiment.data.max_length, encoder.width
+        inner, heads = encoder.config["inner_size"], encoder.config["num_heads"]
+        dense = [(width, width)] * 4 + [(width, inner), (inner, width)]
+        self._layers = [
+            (
+                [(tf.random.normal([batch * length, size[0]]), tf.random.normal(size)) for size in dense],
+                [tf.random.normal([batch, heads, length, width // heads]) for _ in range(3)],
+            )
+            for _ in range(encoder.config["num_layers"])
+        ]
+
+        @tf.function(autograph=False)
+        def products(layers: Any) -> list[tf.Tensor]:
+            results = []
+            for pairs, (query, key, value) in layers:
+                for x, kernel in pairs:
+                    y = x @ kernel
+                    results += [tf.matmul(y, kernel, transpose_b=True), tf.matmul(x, y, transpose_a=True)]
+                scores = tf.matmul(query, key, transpose_b=True)
+                context = scores @ value
+                of_scores = tf.matmul(context, value, transpose_b=True)
+                of_value = tf.matmul(scores, context, transpose_a=True)
+                results += [of_value, of_scores @ key, tf.matmul(of_scores, query, transpose_a=True)]
+            return results
+
+        self._products = products
+        self()
+
+    def __call__(self) -> None:
+        for _ in range(STEPS):
+            self._products(self._layers)[0].numpy()
+
+
 class Training(suite.Workload):
     """A training with all that it reads, checks and writes between two evaluations."""
 
@@ -66,17 +117,61 @@ class Training(suite.Workload):
         self.trainer.take_steps(next(self._ends))
 
 
+class HuggingFace(suite.Workload):
+    """PyTorch's training steps of the same encoder with a linear layer."""
+
+    def __init__(self, experiment: config.Experiment, loaded: Task):
+        torch, transformers = map(importlib.import_module, PEER_PACKAGES)
+
+        split, tokenizer = loaded.splits["train"], loaded.preprocess
+        assert isinstance(tokenizer, data.WordPiece)
+        tokens = tokenizer.with_static_length()(split.features)
+        self._ids, self._mask = (
+            torch.tensor(tokens[name].numpy(), dtype=torch.int64) for name in ("input_word_ids", "input_mask")
+        )
+        self._labels = torch.tensor(split.labels, dtype=torch.int64)
+        self._batch_size, self._torch = experiment.batch_size, torch
+        self._generator = torch.Generator().manual_seed(experiment.seed)
+        self._encoder = transformers.AutoModel.from_pretrained(experiment.encoder.path).train()
+        self._head = torch.nn.Linear(self._encoder.config.hidden_size, len(loaded.class_names))
+        parameters = [*self._encoder.parameters(), *self._head.parameters()]
+        self._optimizer = torch.optim.AdamW(parameters, lr=experiment.optimizer.learning_rate)
+        self()
+
+    def __call__(self) -> None:
+        order = self._torch.randperm(len(self._labels), generator=self._generator)
+        for indices in order[: STEPS * self._batch_size].split(self._batch_size):
+            mask = self._mask[indices]
+            longest = int(mask.sum(dim=1).max())
+            outputs = self._encoder(self._ids[indices, :longest], attention_mask=mask[:, :longest])
+            scores = self._head(outputs.pooler_output)
+            self._torch.nn.functional.cross_entropy(scores, self._labels[indices]).backward()
+            self._optimizer.step()
+            self._optimizer.zero_grad()
+
+
 def _contenders(size: suite.Size) -> list[suite.Step]:
     del size  # everything is measured at every size
-    return [suite.Step(name, against=("bare",)) for name in OVERRIDES]
+    installed = all(map(importlib.util.find_spec, PEER_PACKAGES))
+    peers = ("training", PEER) if installed else ("training",)
+    return [
+        suite.Step("bare", against=("matrix_products",)),
+        *(suite.Step(name, against=peers if name == GROUPED else ("bare",)) for name in OVERRIDES),
+    ]
 
 
 def _build(step: suite.Step, size: suite.Size) -> suite.Workload:
     experiment = datasets.EXPERIMENTS["goemotions"]()
     [experiment.batch_size] = size
-    experiment = config.override(experiment, OVERRIDES.get(step.name, {}))
+    changes = {"data.group_by_length": False, **OVERRIDES.get(step.name, {})}
+    experiment = config.override(experiment, changes)
     loaded = loading.load(experiment, "")
-    return (Training if step.name in OVERRIDES else Bare)(experiment, loaded)
+    if step.name == PEER:
+        return HuggingFace(experiment, loaded)
+    if step.name != GROUPED:
+        loaded = loaded.with_static_lengths()
+    workloads = {"bare": Bare, "matrix_products": MatrixProducts}
+    return workloads.get(step.name, Training)(experiment, loaded)
 
 
 SUITE = suite.Suite(
