@@ -66,6 +66,8 @@ def check(experiment: Any, strategy: tf.distribute.Strategy) -> None:
     """Raises ValueError if a strategy's replicas cannot share the batches or compute in the precision."""
     if experiment.precision == "mixed_float16" and isinstance(strategy, tf.distribute.TPUStrategy):
         raise ValueError("precision='mixed_float16': not available on TPUs. Set it to 'mixed_bfloat16'.")
+    if experiment.optimizer.name == "lazy_adam" and isinstance(strategy, tf.distribute.TPUStrategy):
+        raise ValueError("optimizer='lazy_adam': not available on TPUs. Choose 'adam'.")
     replicas = strategy.num_replicas_in_sync
     for name in ("batch_size", "evaluation_batch_size"):
         size = getattr(experiment, name)

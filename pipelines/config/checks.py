@@ -49,6 +49,7 @@ def check(experiment: Experiment, *, trains: bool = True) -> None:
     _check_loss(experiment)
     _check_count_prior(experiment)
     check_optimizer(experiment.optimizer)
+    _check_lazy(experiment)
     check_choice("precision", experiment.precision, PRECISIONS)
     check_choice("calibration", experiment.calibration, CALIBRATIONS)
     if experiment.init_from == "":
@@ -57,6 +58,19 @@ def check(experiment: Experiment, *, trains: bool = True) -> None:
         raise ValueError(f"patience={experiment.patience}: negative. Choose at least 0.")
     check_seed(experiment.seed)
     _check_metrics(experiment)
+
+
+def _check_lazy(experiment: Experiment) -> None:
+    """Raises ValueError if a step would need gradients of all rows."""
+    if experiment.optimizer.name != "lazy_adam":
+        return
+    for field, plain in (("jit_compile", False), ("accumulation_steps", 1)):
+        value = getattr(experiment, field)
+        if value != plain:
+            raise ValueError(
+                f"{field}={value}: not supported by optimizer 'lazy_adam', whose gradients have as many rows "
+                f"as the batch looks up. Set {field} to {plain}, or choose 'adam'."
+            )
 
 
 def check_seed(seed: int) -> None:

@@ -142,7 +142,7 @@ CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
         ),
         (
             {"optimizer.name": "adamax"},
-            r"optimizer='adamax': unknown\. Did you mean 'adam'\? There are: adam, adamw, adagrad, sgd,",
+            r"optimizer='adamax': unknown\. Did you mean 'adam'\? There are: adam, lazy_adam, adamw, adagrad, sgd,",
         ),
         (
             {"optimizer.name": "sgd", "optimizer.momentum": 1.0},
@@ -151,6 +151,14 @@ CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
         (
             {"optimizer.name": "sgd", "optimizer.nesterov": True},
             r"optimizer\.nesterov=True: it has no effect without momentum\. Set momentum\.",
+        ),
+        (
+            {"optimizer.name": "lazy_adam", "accumulation_steps": 2},
+            r"accumulation_steps=2: not supported by optimizer 'lazy_adam'.* Set accumulation_steps to 1, or",
+        ),
+        (
+            {"optimizer.name": "lazy_adam", "jit_compile": True},
+            r"jit_compile=True: not supported by optimizer 'lazy_adam'",
         ),
         (
             {"optimizer.name": "lamb", "optimizer.weight_decay": -0.1},

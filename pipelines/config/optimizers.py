@@ -15,14 +15,24 @@ WITHOUT_DECAY = ["bias", "beta", "gamma"]  # biases, and offsets and scales of n
 @OPTIMIZERS.register("adam")
 def adam(schedule: Schedule, **average: Any) -> tf.keras.optimizers.Optimizer:
     """Returns Adam."""
-    return tf.keras.optimizers.Adam(schedule, **average)
+    return _Adam(schedule, **average)
+
+
+@OPTIMIZERS.register("lazy_adam")
+def lazy_adam(schedule: Schedule, **average: Any) -> tf.keras.optimizers.Optimizer:
+    """Returns Adam that updates only the rows of embeddings that a batch looked up.
+
+    The weights and moments of the other rows stay, where Adam moves them by their decaying moments. A step
+    is faster by the time that all rows take, and its result differs from Adam's.
+    """
+    return _Adam(schedule, **average)
 
 
 @OPTIMIZERS.register("adamw")
 def adamw(schedule: Schedule, weight_decay: float = 0.0, **average: Any) -> tf.keras.optimizers.Optimizer:
     """Returns Adam with decoupled weight decay, except of biases and normalization scales."""
     _check_weight_decay(weight_decay)
-    optimizer = tf.keras.optimizers.AdamW(schedule, weight_decay=weight_decay, **average)
+    optimizer = _Adam(schedule, weight_decay=weight_decay or None, **average)
     optimizer.exclude_from_weight_decay(var_names=WITHOUT_DECAY)
     return optimizer
 
@@ -59,6 +69,36 @@ def lamb(
     optimizer = _Lamb(schedule, weight_decay, beta_1, beta_2, **average)
     optimizer.exclude_from_weight_decay(var_names=WITHOUT_DECAY)
     return optimizer
+
+
+class _Adam(tf.keras.optimizers.Adam):
+    """Keras's Adam with TensorFlow's fused kernel, a third of the passes over the weights.
+
+    Of a sparse gradient, whose rows differ, only these rows are updated: see `lazy_adam`.
+    """
+
+    def update_step(self, gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable) -> None:
+        index = self._index_dict[self._var_key(variable)]
+        m, v = self._momentums[index], self._velocities[index]
+        dtype = variable.dtype
+        step, rate = tf.cast(self.iterations + 1, dtype), tf.cast(self.learning_rate, dtype)
+        beta_1, beta_2 = tf.constant(self.beta_1, dtype), tf.constant(self.beta_2, dtype)
+        power_1, power_2 = tf.pow(beta_1, step), tf.pow(beta_2, step)
+        if not isinstance(gradient, tf.IndexedSlices):
+            tf.raw_ops.ResourceApplyAdam(
+                **{"var": variable.handle, "m": m.handle, "v": v.handle, "grad": gradient, "lr": rate},
+                **{"beta1": beta_1, "beta2": beta_2, "beta1_power": power_1, "beta2_power": power_2},
+                epsilon=tf.constant(self.epsilon, dtype),
+            )
+            return
+        rows, values = gradient.indices, gradient.values
+        old_m, old_v = tf.gather(m, rows), tf.gather(v, rows)
+        new_m = old_m + (values - old_m) * (1.0 - beta_1)
+        new_v = old_v + (tf.square(values) - old_v) * (1.0 - beta_2)
+        update = new_m * (rate * tf.sqrt(1.0 - power_2) / (1.0 - power_1)) / (tf.sqrt(new_v) + self.epsilon)
+        m.scatter_update(tf.IndexedSlices(new_m, rows))
+        v.scatter_update(tf.IndexedSlices(new_v, rows))
+        variable.scatter_sub(tf.IndexedSlices(update, rows))
 
 
 class _Lamb(tf.keras.optimizers.Optimizer):

@@ -107,6 +107,38 @@ def test_sgd_written_out(options, expected):
     np.testing.assert_allclose(result["kernel"], [expected], rtol=1e-6)
 
 
+@pytest.mark.parametrize(("name", "weight_decay"), [("adam", None), ("adamw", 0.1)])
+def test_adam_equals_that_of_keras(rng, name, weight_decay):
+    values = {name: rng.normal(size=[5, 4]) for name in ("kernel", "bias")}
+    gradients = [{name: rng.normal(size=[5, 4]) for name in values} for _ in range(4)]
+    schedule = tf.keras.optimizers.schedules.PolynomialDecay(0.1, 5, 0.0)
+    options = {} if weight_decay is None else {"weight_decay": weight_decay}
+    ours = optimization.build_optimizer(config.Optimizer(name, **options), schedule)
+    theirs = tf.keras.optimizers.Adam(schedule, weight_decay=weight_decay)
+    theirs.exclude_from_weight_decay(var_names=["bias"])
+    expected = after_steps(theirs, values, gradients)
+    for name, value in after_steps(ours, values, gradients).items():
+        # The kernel computes 1 - beta_2 in float32, 1.3e-5 too small for 0.999; four steps sum up to 0.2.
+        np.testing.assert_allclose(value, expected[name], rtol=1e-6, atol=0.2 * 1.3e-5)
+
+
+def test_lazy_adam_updates_the_rows_of_a_batch(rng):
+    table = tf.Variable(rng.normal(size=[6, 3]), dtype=tf.float32)
+    before, optimizer = table.numpy(), optimization.build_optimizer(config.Optimizer("lazy_adam"), 0.1)
+    optimizer.build([table])
+    batches = [([4, 1], rng.normal(size=[2, 3])), ([1, 5], rng.normal(size=[2, 3]))]
+    expected, m, v = before.astype(np.float64), np.zeros([6, 3]), np.zeros([6, 3])
+    for t, (rows, values) in enumerate(batches, 1):
+        gradient = tf.IndexedSlices(tf.constant(values, tf.float32), tf.constant(rows), [6, 3])
+        optimizer.apply_gradients([(gradient, table)])
+        m[rows] = 0.9 * m[rows] + 0.1 * values
+        v[rows] = 0.999 * v[rows] + 0.001 * values**2
+        rate = 0.1 * np.sqrt(1 - 0.999**t) / (1 - 0.9**t)
+        expected[rows] -= rate * m[rows] / (np.sqrt(v[rows]) + 1e-7)
+    np.testing.assert_allclose(table, expected, rtol=1e-5)
+    np.testing.assert_array_equal(table.numpy()[[0, 2, 3]], before[[0, 2, 3]])
+
+
 def lamb_steps(w, gradients, rate, decay, beta_1, beta_2, adapts):
     """Returns the weights after algorithm 2 of You et al. (2020), in NumPy."""
     m, v = np.zeros_like(w), np.zeros_like(w)

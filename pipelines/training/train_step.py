@@ -23,6 +23,7 @@ class StepOptions:
       accumulation_steps: number of parts that a replica's batch is computed in.
       clip_norm: upper limit of the gradients' global norm, or None.
       jit_compile: whether XLA compiles the step.
+      lazy: whether gradients of embeddings stay sparse, for an optimizer that updates only their rows.
     """
 
     batch_size: int
@@ -30,6 +31,7 @@ class StepOptions:
     accumulation_steps: int = 1
     clip_norm: float | None = None
     jit_compile: bool = False
+    lazy: bool = False
 
     @classmethod
     def of(cls, experiment: Any) -> "StepOptions":
@@ -40,6 +42,7 @@ class StepOptions:
             accumulation_steps=experiment.accumulation_steps,
             clip_norm=experiment.optimizer.clip_norm,
             jit_compile=experiment.jit_compile,
+            lazy=experiment.optimizer.name == "lazy_adam",
         )
 
 
@@ -180,6 +183,7 @@ def replica_step(
         if replicas > 1:
             pairs = inner.aggregate_gradients(pairs)
         gradients, variables = zip(*pairs, strict=True)
+        gradients = [_sum_rows(g) if isinstance(g, tf.IndexedSlices) else g for g in gradients]
         norm = tf.linalg.global_norm(gradients)
         if options.clip_norm is not None:
             gradients, _ = tf.clip_by_global_norm(gradients, options.clip_norm, use_norm=norm)
@@ -203,7 +207,8 @@ def _differentiate(model, forward, loss, optimizer, options, replicas):
         gradients = tape.gradient(target, model.trainable_variables)
         if scales:
             gradients = optimizer.get_unscaled_gradients(gradients)
-        # The norm needs the sum of the rows of a sparse gradient, some of which may belong to the same class.
+        if options.lazy:
+            return value, gradients
         return value, [None if g is None else tf.convert_to_tensor(g) for g in gradients]
 
     def of_batch(number, *batch):
@@ -227,6 +232,13 @@ def _differentiate(model, forward, loss, optimizer, options, replicas):
         return value, gradients
 
     return of_batch
+
+
+def _sum_rows(gradient):
+    """Returns a sparse gradient with each row once, as its norm and the optimizer need it."""
+    rows, positions = tf.unique(gradient.indices)
+    values = tf.math.unsorted_segment_sum(gradient.values, positions, tf.size(rows))
+    return tf.IndexedSlices(values, rows, gradient.dense_shape)
 
 
 def _part(x, parts, i):

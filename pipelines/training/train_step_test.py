@@ -138,6 +138,42 @@ def test_two_replicas_equal_one_device(changes, loss, on_one_device):
     assert_alike(run(small(**changes), MIRRORED), on_one_device(**{**plain, "loss.name": loss}))
 
 
+def build_user_task(experiment):
+    """Returns a task of 40 examples of 10 users, of whom two have none."""
+    rng = np.random.default_rng(0)
+    users = rng.integers(8, size=40).astype(np.int32)
+    split = data.Split({"id": users}, rng.integers(10, size=40).astype(np.int32))
+    splits = dict.fromkeys(("train", "validation", "test"), split)
+    return task.Task(
+        tuple("abcdefghij"),
+        splits,
+        None,
+        lambda: models.get("encoder", "embedding", num_ids=10, units=4),
+        inputs.Inputs({}),
+    )
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("strategy", ["default", MIRRORED])
+@pytest.mark.parametrize("clip_norm", [None, 0.05])
+def test_lazy_adam_is_adam_on_the_rows_of_the_batches(strategy, clip_norm):
+    changes = {"encoder.name": "embedding", "encoder.units": 4, "optimizer.clip_norm": clip_norm}
+    results, tables = [], []
+    for name in ("adam", "lazy_adam"):
+        experiment = small(**{**changes, "optimizer.name": name})
+        model, _, take = build(experiment, strategy, build_user_task(experiment))
+        before = model.encoder.get_weights()[0]
+        results.append(take(1))
+        tables.append(model.encoder.get_weights()[0])
+    np.testing.assert_allclose(results[1].losses, results[0].losses, rtol=1e-6)
+    np.testing.assert_allclose(results[1].gradient_norms, results[0].gradient_norms, rtol=1e-6)
+    np.testing.assert_allclose(tables[1], tables[0], rtol=1e-5)  # the first step has no older moments
+    np.testing.assert_array_equal(tables[1][8:], before[8:])
+    assert (tables[1][:8] != before[:8]).any()
+    take(3)
+    assert len(np.unique(model.encoder.get_weights()[0][:8] - tables[1][:8])) > 1
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("optimizer", ["adam", "lamb"])
 @pytest.mark.parametrize("strategy", ["default", MIRRORED])

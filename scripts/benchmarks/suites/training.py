@@ -3,17 +3,20 @@
 `bare` is compared with the matrix products of the encoder alone, which no implementation can do without.
 
 `group_by_length` trains on the same comments in batches of similar lengths. Its baselines are the training
-at `max_length` tokens, in a random order, and a loop like that of Hugging Face's Trainer, where the packages
-torch and transformers are installed: the same encoder and AdamW, comments tokenized in advance, in a random
-order, each batch padded to its longest comment.
+at `max_length` tokens, in a random order, and the loop of `hugging_face.py`, where the packages torch and
+transformers are installed: the same encoder and AdamW.
 """
 
-import importlib
 import importlib.util
 import itertools
+import os
+import pathlib
+import subprocess
+import sys
 import tempfile
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from rank4class import data, losses
@@ -22,11 +25,11 @@ from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import loading
 from rank4class.pipelines.task.task import Task
 from rank4class.pipelines.training import optimization, rank_training
-from rank4class.scripts.benchmarks import datasets, suite
+from rank4class.scripts.benchmarks import datasets, hugging_face, suite
 
 STEPS = 4  # training steps in a row of one measurement
 GROUPED = "training group_by_length"
-PEER, PEER_PACKAGES = "hugging_face", ("torch", "transformers")
+PEER = "hugging_face"
 OVERRIDES: dict[str, dict[str, Any]] = {
     "training": {},
     "training steps_per_execution": {"steps_per_execution": STEPS},
@@ -118,41 +121,53 @@ class Training(suite.Workload):
 
 
 class HuggingFace(suite.Workload):
-    """PyTorch's training steps of the same encoder with a linear layer."""
+    """The steps of `hugging_face.py`."""
 
     def __init__(self, experiment: config.Experiment, loaded: Task):
-        torch, transformers = map(importlib.import_module, PEER_PACKAGES)
-
-        split, tokenizer = loaded.splits["train"], loaded.preprocess
+        split, tokenizer, optimizer = loaded.splits["train"], loaded.preprocess, experiment.optimizer
         assert isinstance(tokenizer, data.WordPiece)
         tokens = tokenizer.with_static_length()(split.features)
-        self._ids, self._mask = (
-            torch.tensor(tokens[name].numpy(), dtype=torch.int64) for name in ("input_word_ids", "input_mask")
+        self._folder = tempfile.TemporaryDirectory()
+        path = os.path.join(self._folder.name, "examples.npz")
+        np.savez(path, ids=tokens["input_word_ids"], mask=tokens["input_mask"], labels=split.labels)
+        code = pathlib.Path(hugging_face.__file__).read_text()
+        options = {
+            "batch_size": experiment.batch_size,
+            "learning_rate": optimizer.learning_rate,
+            "weight_decay": optimizer.weight_decay,
+            "steps": STEPS,
+        }
+        flags = [f"--{name}={value}" for name, value in options.items()]
+        # As a text, so that the modules of this folder do not hide others of their names.
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", code, str(experiment.encoder.path), path, *flags],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
-        self._labels = torch.tensor(split.labels, dtype=torch.int64)
-        self._batch_size, self._torch = experiment.batch_size, torch
-        self._generator = torch.Generator().manual_seed(experiment.seed)
-        self._encoder = transformers.AutoModel.from_pretrained(experiment.encoder.path).train()
-        self._head = torch.nn.Linear(self._encoder.config.hidden_size, len(loaded.class_names))
-        parameters = [*self._encoder.parameters(), *self._head.parameters()]
-        self._optimizer = torch.optim.AdamW(parameters, lr=experiment.optimizer.learning_rate)
+        print(self._answer())  # the versions
         self()
 
     def __call__(self) -> None:
-        order = self._torch.randperm(len(self._labels), generator=self._generator)
-        for indices in order[: STEPS * self._batch_size].split(self._batch_size):
-            mask = self._mask[indices]
-            longest = int(mask.sum(dim=1).max())
-            outputs = self._encoder(self._ids[indices, :longest], attention_mask=mask[:, :longest])
-            scores = self._head(outputs.pooler_output)
-            self._torch.nn.functional.cross_entropy(scores, self._labels[indices]).backward()
-            self._optimizer.step()
-            self._optimizer.zero_grad()
+        assert self._process.stdin is not None
+        print(file=self._process.stdin, flush=True)
+        self._answer()
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        answer = self._process.stdout.readline().strip()
+        if not answer:
+            raise RuntimeError(f"{PEER}: its process ended with code {self._process.wait()}")
+        return answer
+
+    def __del__(self) -> None:
+        self._process.kill()
+        self._process.wait()
 
 
 def _contenders(size: suite.Size) -> list[suite.Step]:
     del size  # everything is measured at every size
-    installed = all(map(importlib.util.find_spec, PEER_PACKAGES))
+    installed = all(map(importlib.util.find_spec, ("torch", "transformers")))
     peers = ("training", PEER) if installed else ("training",)
     return [
         suite.Step("bare", against=("matrix_products",)),
