@@ -160,8 +160,11 @@ def test_texts_of_standard_input(monkeypatch):
 
 def test_endings_in_any_case(tmp_path):
     for name, content in (
-        ("a.TXT", "one\n"), ("a.Tsv", "text\none\n"), ("a.CSV", "text\none\n"), ("a.JSONL", '{"text": "one"}\n'),
-    ):  # fmt: skip
+        ("a.TXT", "one\n"),
+        ("a.Tsv", "text\none\n"),
+        ("a.CSV", "text\none\n"),
+        ("a.JSONL", '{"text": "one"}\n'),
+    ):
         (tmp_path / name).write_text(content)
         [(_, features)], _ = read(tmp_path / name, TEXT)
         assert features == {"text": "one"}

@@ -185,6 +185,15 @@ def test_names_that_are_not_utf8(root, folder):
     assert examples(dataset, root) == before
 
 
+@pytest.mark.parametrize("link", ["", "train", "train/ant", "train/ant/image_3.jpg"])
+def test_links_are_followed(root, tmp_path_factory, link):
+    before = examples(data.get("image_folder", path=str(root)), root)
+    target = tmp_path_factory.mktemp("elsewhere") / "target"
+    (root / link).rename(target)
+    (root / link).symlink_to(target)
+    assert examples(data.get("image_folder", path=str(root)), root) == before
+
+
 @pytest.mark.parametrize("link", ["train/ant/image_9.jpg", "train/bee", "test/bee", "README.md"])
 def test_broken_link(root, link):
     (root / link).symlink_to(root / "gone")
