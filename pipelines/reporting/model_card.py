@@ -78,7 +78,7 @@ def _escaped(name: str) -> str:
 
 
 def _without_folders(experiment: config.Experiment) -> config.Experiment:
-    """Returns an experiment with the last part of each path: the rest tells of a machine, not of the model."""
+    """Returns an experiment with the last part of each path: the rest describes a machine."""
     changes = {
         name: value.rstrip("/").rpartition("/")[2]
         for name, value in config.values(experiment).items()
