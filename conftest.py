@@ -259,6 +259,7 @@ def command():
             stack.enter_context(mock.patch.dict(os.environ))
             stack.callback(tf.get_logger().setLevel, tf.get_logger().level)
             stack.callback(logging.set_verbosity, logging.get_verbosity())
+            stack.callback(handler.setFormatter, handler.formatter)
             for number in (signal.SIGTERM, signal.SIGINT):
                 stack.callback(signal.signal, number, signal.getsignal(number))
             code = _exit_code_of(f"rank4class.scripts.{name}")

@@ -26,9 +26,10 @@ def read(
     """Yields the raw inputs of a file or folder, as a model takes them.
 
     Args:
-      path: texts as `.txt` (one per line), `.tsv`, `.csv` or `.jsonl`; an image or a folder of images;
-        vectors or arrays of images as `.npy` or `.npz` `[N, ...]`; ids as texts are; or queries as SVMlight
-        rows.
+      path: texts as `.txt` (one per line), `.tsv`, `.csv` or `.jsonl`, or "-" for one per line of standard
+        input; an image, or a folder of images and of other such folders, without those whose names begin with
+        a dot; vectors or arrays of images as `.npy` or `.npz` `[N, ...]`, in the range of the training data;
+        ids as texts are; or queries as SVMlight rows. Endings are in any case, links are followed.
       specs: name -> `tf.TensorSpec` of the raw features of a batch.
       bad_rows: the policy for invalid rows, and for images that are not files.
       columns: of texts or ids.
@@ -41,13 +42,17 @@ def read(
       FileNotFoundError: no such file or folder.
       ValueError: an empty file, one of another format, or an invalid row.
     """
-    if not os.path.exists(path):
+    if not (os.path.exists(path) or (path == text_rows.STANDARD_INPUT and _has_rows(specs))):
         raise FileNotFoundError(f"{path}: no such file or folder. Check the path.")
+    if "text_pair" not in specs and columns.pair is not None:
+        raise ValueError(f"text_pair_column={columns.pair}: the model takes one text. Leave it out.")
+    if "text_pair" in specs and columns.pair is None:
+        raise ValueError("text_pair_column=None: the model takes pairs of texts. Name the second column.")
+    if "text_pair" in specs and not text_rows.has_columns(path):
+        raise ValueError(
+            f"{path}: one text per line, but the model takes pairs of texts. Give a file with columns."
+        )
     if "text" in specs:
-        if "text_pair" in specs and columns.pair is None:
-            raise ValueError("text_pair_column=None: the model takes pairs of texts. Name the second column.")
-        if "text_pair" not in specs and columns.pair is not None:
-            raise ValueError(f"text_pair_column={columns.pair}: the model takes one text. Leave it out.")
         return _texts(path, bad_rows, columns)
     if "id" in specs:
         return _ids(path, bad_rows, columns, names)
@@ -57,6 +62,24 @@ def read(
         return _queries(path, specs["items"].shape[2])
     [(name, spec)] = specs.items()
     return _arrays(path, name, spec, bad_rows)
+
+
+def check_columns(path: str, specs: dict[str, tf.TensorSpec], **columns: str | None) -> None:
+    """Raises ValueError for a column that cannot be read.
+
+    Args:
+      path, specs: see `read`.
+      **columns: name of an argument -> the column that it selects, or None.
+    """
+    for name, column in columns.items():
+        if column is not None and not _has_rows(specs):
+            raise ValueError(f"{name}={column}: the inputs of the model have no columns. Leave it out.")
+        if column is not None and not text_rows.has_columns(path):
+            raise ValueError(f"{name}={column}: {path} has no columns. Leave it out, or give a .tsv or .csv.")
+
+
+def _has_rows(specs: dict[str, tf.TensorSpec]) -> bool:
+    return not specs.keys().isdisjoint({"text", "id"})
 
 
 def features_of(value: Any, specs: dict[str, tf.TensorSpec], names: Sequence[str] = ()) -> dict[str, Any]:
@@ -89,12 +112,10 @@ def features_of(value: Any, specs: dict[str, tf.TensorSpec], names: Sequence[str
             raise ValueError(f"input {value!r}: not in the training data. Remove it.")
         return {"id": np.int32(names.index(str(value)))}
     [(name, spec)] = specs.items()
-    array = np.asarray(value, spec.dtype.as_numpy_dtype)
+    array = np.asarray(value)
     if not spec.shape[1:].is_compatible_with(array.shape):
         raise ValueError(f"input of shape {list(array.shape)}: the model takes {spec.shape[1:]}.")
-    if not np.isfinite(array).all():
-        raise ValueError("input: a number is not finite. Correct it.")
-    return {name: array}
+    return {name: _numbers("input", array, name, spec)}
 
 
 def _texts(path: str, bad_rows: rows.BadRows, columns: text_rows.Columns) -> Iterator[RawInput]:
@@ -121,19 +142,33 @@ def _images(path: str, bad_rows: rows.BadRows) -> Iterator[RawInput]:
         yield path, {"image_bytes": _bytes(path)}
         return
     found = False
-    for folder, folders, files in os.walk(path):
-        folders.sort()
-        for file in sorted(files):
-            if file.startswith("."):
-                continue
-            image = os.path.join(folder, file)
-            with bad_rows.row():
-                if not file.lower().endswith(IMAGE_ENDINGS):
-                    raise ValueError(f"{image}: not an image ({', '.join(IMAGE_ENDINGS)}). Move it.")
-                found = True
-                yield image, {"image_bytes": _bytes(image)}
+    for image in _files_below(path, (), bad_rows):
+        with bad_rows.row():
+            if not image.lower().endswith(IMAGE_ENDINGS):
+                raise ValueError(f"{image}: not an image ({', '.join(IMAGE_ENDINGS)}). Move it.")
+            found = True
+            yield image, {"image_bytes": _bytes(image)}
     if not found:
         raise ValueError(f"{path}: no image ({', '.join(IMAGE_ENDINGS)}). Add one.")
+
+
+def _files_below(folder: str, above: tuple[str, ...], bad_rows: rows.BadRows) -> Iterator[str]:
+    """Yields the files of a folder, then those of its folders, except hidden ones.
+
+    Args:
+      folder: its path.
+      above: the folders through which it was reached, without links.
+      bad_rows: the policy for links that lead back to one of them.
+    """
+    above = (*above, os.path.realpath(folder))
+    paths = [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if not name.startswith(".")]
+    yield from itertools.filterfalse(os.path.isdir, paths)
+    for path in filter(os.path.isdir, paths):
+        if os.path.realpath(path) not in above:
+            yield from _files_below(path, above, bad_rows)
+            continue
+        with bad_rows.row():
+            raise ValueError(f"{path}: a link to a folder that holds it. Remove it.")
 
 
 def _bytes(path: str | os.PathLike) -> bytes:
@@ -151,21 +186,32 @@ def _arrays(path: str, name: str, spec: tf.TensorSpec, bad_rows: rows.BadRows) -
         raise ValueError(
             f"{path}: {array.dtype} {list(array.shape)}, expected {spec.dtype.name} [{expected}]."
         )
-    if spec.dtype.is_integer and array.dtype != spec.dtype.as_numpy_dtype:
-        raise ValueError(f"{path}: {array.dtype}, expected {spec.dtype.name}. Convert the array.")
+    _numbers(path, array[:0], name, spec)  # refuses the type once for all rows
     if not len(array):
         raise ValueError(f"{path}: no row. Give an array with rows.")
     for i, row in enumerate(array):
         with bad_rows.row():
-            with np.errstate(over="ignore"):  # overflow gives infinity
-                row = np.asarray(row, spec.dtype.as_numpy_dtype)
-            if not np.isfinite(row).all():
-                raise ValueError(f"{path}[{i}]: a number is not finite. Correct it.")
-            yield f"{path}[{i}]", {name: row}
+            yield f"{path}[{i}]", {name: _numbers(f"{path}[{i}]", row, name, spec)}
+
+
+def _numbers(source: str, array: np.ndarray, name: str, spec: tf.TensorSpec) -> np.ndarray:
+    """Returns numbers in the dtype of the training; raises ValueError if they show another range."""
+    with np.errstate(over="ignore"):  # overflow gives infinity
+        numbers = array.astype(spec.dtype.as_numpy_dtype)
+    if spec.dtype.is_integer and (array.dtype.kind not in "iu" or np.any(numbers != array)):
+        limits = f"in {spec.dtype.min}..{spec.dtype.max}"
+        raise ValueError(f"{source}: {array.dtype}, expected {spec.dtype.name} {limits}. Convert the array.")
+    if name == "image" and spec.dtype.is_floating and array.dtype == np.uint8:
+        raise ValueError(
+            f"{source}: uint8, expected {spec.dtype.name} in the range of the training data. Scale the array."
+        )
+    if not np.isfinite(numbers).all():
+        raise ValueError(f"{source}: a number is not finite. Correct it.")
+    return numbers
 
 
 def _load(path: str, name: str) -> np.ndarray:
-    if not path.endswith((".npy", ".npz")):
+    if not path.lower().endswith((".npy", ".npz")):
         raise ValueError(f"{path}: unknown format. Give an array as .npy or .npz.")
     try:
         file = np.load(path, mmap_mode="r", allow_pickle=False)

@@ -1,5 +1,8 @@
 """Raw inputs: each file in its places, and one clear line for what a model does not take."""
 
+import io
+import os
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -61,8 +64,41 @@ def test_arrays(tmp_path):
     with pytest.raises(ValueError, match=r"others\.npz: cannot be read: arrays x, y\. Name one of them"):
         read(tmp_path / "others.npz", VECTOR)
     np.save(tmp_path / "float.npy", np.zeros([2, 4]))
-    with pytest.raises(ValueError, match=r"float\.npy: float64, expected uint8\. Convert the array"):
+    with pytest.raises(
+        ValueError, match=r"float\.npy: float64, expected uint8 in 0\.\.255\. Convert the array"
+    ):
         read(tmp_path / "float.npy", {"image": tf.TensorSpec([None, 4], tf.uint8)})
+    np.savez(tmp_path / "A.NPZ.npz", x=vectors)
+    os.rename(tmp_path / "A.NPZ.npz", tmp_path / "A.NPZ")
+    assert len(read(tmp_path / "A.NPZ", VECTOR)[0]) == 2
+
+
+def test_arrays_in_another_range_than_the_training(tmp_path):
+    pixels = {"image": tf.TensorSpec([None, 2], tf.uint8)}
+    scaled = {"image": tf.TensorSpec([None, 2], tf.float32)}
+    for values in ([0, 255], np.array([0, 255], np.uint8)):
+        image = raw_inputs.features_of(values, pixels)["image"]
+        assert (image.dtype, image.tolist()) == (np.uint8, [0, 255])
+    assert raw_inputs.features_of([0.5, 1], scaled)["image"].dtype == np.float32
+    assert raw_inputs.features_of(np.uint8([1, 2, 3]), VECTOR)["embedding"].tolist() == [1.0, 2.0, 3.0]
+    for values, specs, message in (
+        ([0.5, 1.0], pixels, r"input: float64, expected uint8 in 0\.\.255\. Convert the array\."),
+        ([0, 256], pixels, r"input: int64, expected uint8 in 0\.\.255\."),
+        ([0, -1], pixels, r"input: int64, expected uint8 in 0\.\.255\."),
+        (
+            np.uint8([0, 255]),
+            scaled,
+            r"input: uint8, expected float32 in the range of the training data\. Sc",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            raw_inputs.features_of(values, specs)
+    np.save(tmp_path / "pixels.npy", np.array([[0, 255], [0, 256]]))
+    rows, messages = read(tmp_path / "pixels.npy", pixels, "skip")
+    assert rows[0][1]["image"].tolist() == [0, 255]
+    assert messages == [
+        f"{tmp_path}/pixels.npy[1]: int64, expected uint8 in 0..255. Convert the array.",
+    ]
 
 
 def test_images_of_folders(tmp_path):
@@ -76,6 +112,87 @@ def test_images_of_folders(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"empty: no image \(\.jpg, .*\)\. Add one\."):
         read(tmp_path / "empty", specs)
+
+
+def test_links_are_followed_and_hidden_folders_are_not_read(tmp_path):
+    root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
+    for folder in (root / "a", root / ".hidden", elsewhere):
+        folder.mkdir(parents=True)
+        (folder / "1.jpg").write_bytes(b"x")
+    (root / "linked").symlink_to(elsewhere)
+    (root / "twice").symlink_to(elsewhere)
+    (root / "0.jpg").symlink_to(elsewhere / "1.jpg")
+    specs = {"image_bytes": tf.TensorSpec([None], tf.string)}
+    expected = [str(root / name) for name in ("0.jpg", "a/1.jpg", "linked/1.jpg", "twice/1.jpg")]
+    assert [name for name, _ in read(root, specs)[0]] == expected
+    (root / "a" / "top").symlink_to(root)
+    (elsewhere / "back").symlink_to(root / "a")
+    with pytest.raises(
+        ValueError, match=r"a/top: a link to a folder that holds it\. Remove it\. To skip it, set"
+    ):
+        read(root, specs)
+    rows, messages = read(root, specs, "skip")
+    assert [name for name, _ in rows] == [
+        *expected[:3], str(root / "linked/back/1.jpg"), expected[3], str(root / "twice/back/1.jpg"),
+    ]  # fmt: skip
+    assert len(messages) == 3
+    (root / "gone.jpg").symlink_to(root / "nowhere")
+    with pytest.raises(ValueError, match=r"gone\.jpg: cannot be read: No such file or directory"):
+        read(root, specs)
+
+
+def test_texts_of_standard_input(monkeypatch):
+    def standard_input(content):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+    standard_input("one\ntw\u00f6\n".encode())
+    assert read("-", TEXT)[0] == [("stdin:1", {"text": "one"}), ("stdin:2", {"text": "tw\u00f6"})]
+    standard_input(b"5\n")
+    assert read("-", ID, names=("4", "5"))[0] == [("5", {"id": 1})]
+    standard_input(b"")
+    with pytest.raises(ValueError, match=r"stdin: the file is empty\. Give a file with rows\."):
+        read("-", TEXT)
+    with pytest.raises(FileNotFoundError, match=r"-: no such file or folder\. Check the path\."):
+        read("-", VECTOR)
+    with pytest.raises(ValueError, match=r"/dev/stdin: unknown format\..*, \.txt, or - for standard input\."):
+        read("/dev/stdin", TEXT)
+
+
+def test_endings_in_any_case(tmp_path):
+    for name, content in (
+        ("a.TXT", "one\n"),
+        ("a.Tsv", "text\none\n"),
+        ("a.CSV", "text\none\n"),
+        ("a.JSONL", '{"text": "one"}\n'),
+    ):
+        (tmp_path / name).write_text(content)
+        [(_, features)], _ = read(tmp_path / name, TEXT)
+        assert features == {"text": "one"}
+
+
+def test_columns_that_cannot_be_read(tmp_path):
+    raw_inputs.check_columns("a.csv", TEXT, text_column="a")
+    raw_inputs.check_columns("a.txt", TEXT, text_column=None)
+    for path, specs, columns, message in (
+        (
+            "a.TXT",
+            TEXT,
+            {"text_column": "b"},
+            r"text_column=b: a\.TXT has no columns\. Leave it out, or give",
+        ),
+        ("-", ID, {"text_column": "b"}, r"text_column=b: - has no columns\. Leave it out"),
+        ("a.npy", VECTOR, {"text_column": "b"}, r"text_column=b: the inputs of the model have no columns\."),
+        ("x", VECTOR, {"text_column": None, "text_pair_column": "c"}, r"text_pair_column=c: the inputs of"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            raw_inputs.check_columns(path, specs, **columns)
+    (tmp_path / "pairs.txt").write_text("one\n")
+    with pytest.raises(
+        ValueError, match=r"pairs\.txt: one text per line, but the model takes pairs of texts\."
+    ):
+        read(tmp_path / "pairs.txt", PAIR, columns=Columns("a", "b"))
+    with pytest.raises(ValueError, match=r"text_pair_column=b: the model takes one text\. Leave it out\."):
+        read(tmp_path / "pairs.txt", ID, columns=Columns("a", "b"))
 
 
 def test_single_values():

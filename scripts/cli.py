@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import logging as python_logging
 import os
 import re
 import runpy
+import signal
 import sys
 import textwrap
 import typing
@@ -91,6 +93,8 @@ def run(main: Callable[[], None], *, resumes: bool = False) -> None:
     def guarded(_: list[str]) -> None:
         logging.set_verbosity(logging.INFO)
         logging.get_absl_handler().addFilter(lambda record: record.module not in _TALKATIVE)
+        logging.get_absl_handler().setFormatter(_Plain())
+        signal.signal(signal.SIGTERM, _interrupt)
         try:
             import tensorflow as tf
 
@@ -106,12 +110,25 @@ def run(main: Callable[[], None], *, resumes: bool = False) -> None:
         except Interrupted as error:
             print(error, file=sys.stderr)
             sys.exit(128 + error.signal)  # the exit code of shells for this signal
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             hint = " Run the same command again to resume." if resumes and flags.FLAGS.workdir else ""
             print(f"Interrupted.{hint}", file=sys.stderr)
-            sys.exit(130)
+            sys.exit(128 + (error.args[0] if error.args else signal.SIGINT))
 
     app.run(guarded, flags_parser=_parse)
+
+
+def _interrupt(number: int, _: object) -> typing.NoReturn:
+    """Handles SIGTERM as Python handles Ctrl-C: unfinished files are removed."""
+    raise KeyboardInterrupt(number)
+
+
+class _Plain(python_logging.Formatter):
+    """Formats log records as the other output: the message, after the level of a warning or an error."""
+
+    def format(self, record: python_logging.LogRecord) -> str:
+        level = f"{record.levelname.lower()}: " if record.levelno >= python_logging.WARNING else ""
+        return level + super().format(record)
 
 
 def packaged_configs() -> list[str]:

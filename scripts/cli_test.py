@@ -1,5 +1,6 @@
 """Configs by name, help, and errors of flags that are reported before TensorFlow is imported."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -155,3 +156,10 @@ def test_config_files_with_errors(tmp_path, program, message):
     (tmp_path / "mine.py").write_text(program)
     with pytest.raises(flags.IllegalFlagValueError, match=message):
         cli.load_config(str(tmp_path / "mine.py"))
+
+
+def test_logs_have_no_prefix_but_the_level_of_a_warning():
+    record = logging.LogRecord("absl", logging.WARNING, "rows.py", 3, "%d left out", (2,), None)
+    assert cli._Plain().format(record) == "warning: 2 left out"
+    record = logging.LogRecord("absl", logging.INFO, "trainer.py", 3, "Going on", (), None)
+    assert cli._Plain().format(record) == "Going on"

@@ -2,8 +2,10 @@ r"""Predicts the classes of new inputs with the model of a run.
 
     python -m rank4class.scripts.predict --workdir=runs/mine --input=comments.txt --output=predictions.tsv
 
-Inputs are texts (.txt, .tsv, .csv, .jsonl), an image or a folder of images, arrays (.npy, .npz), users by
-name, or queries with documents, as the model takes them. Without --output the predictions are printed as TSV.
+Inputs are texts (.txt, .tsv, .csv, .jsonl), an image or a folder of images, arrays (.npy, .npz) in the
+range of the training data, such as 0..255 for uint8, users by name, or queries with documents, as the model
+takes them. Without --output the predictions are printed as TSV. TSV has no quotes: a backslash in a cell is
+\\, a tab \t, a line end \n, and a quote at the start \".
 """
 
 import sys
@@ -15,7 +17,12 @@ from rank4class.pipelines import config
 from rank4class.scripts import cli
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
-_INPUT = flags.DEFINE_string("input", None, "File or folder of the inputs.", required=True)
+_INPUT = flags.DEFINE_string(
+    "input",
+    None,
+    "File or folder of the inputs; -: a text or user per line of standard input.",
+    required=True,
+)
 _OUTPUT = flags.DEFINE_string("output", None, "File for the predictions: .tsv, .jsonl or .parquet.")
 _TOP_K = flags.DEFINE_integer(
     "top_k", None, "Number of classes per input, the best first; None: 5, or all if there are fewer."
@@ -24,7 +31,7 @@ _CHECKPOINT = flags.DEFINE_enum(
     "checkpoint", "best", config.CHECKPOINTS, "Checkpoint with the best monitored metric, or the last one."
 )
 _TEXT_COLUMN = flags.DEFINE_string(
-    "text_column", None, "Column of the text or user; None: that of the training."
+    "text_column", None, "Column of the text or user in a file with columns; None: that of the training."
 )
 _TEXT_PAIR_COLUMN = flags.DEFINE_string(
     "text_pair_column", None, "Column of the second text; None: that of the training."

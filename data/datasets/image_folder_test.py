@@ -185,6 +185,15 @@ def test_names_that_are_not_utf8(root, folder):
     assert examples(dataset, root) == before
 
 
+@pytest.mark.parametrize("pattern", ["train", "train/ant", "train/ant/*"])
+def test_links_are_followed(root, tmp_path_factory, pattern):
+    before = examples(data.get("image_folder", path=str(root)), root)
+    link, target = next(root.glob(pattern)), tmp_path_factory.mktemp("elsewhere") / "target"
+    link.rename(target)
+    link.symlink_to(target)
+    assert examples(data.get("image_folder", path=str(root)), root) == before
+
+
 @pytest.mark.parametrize("link", ["train/ant/image_9.jpg", "train/bee", "test/bee", "README.md"])
 def test_broken_link(root, link):
     (root / link).symlink_to(root / "gone")

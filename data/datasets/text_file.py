@@ -29,9 +29,9 @@ def text_file(
 ) -> Dataset:
     """Texts or pairs of texts with one label each, from a user's file.
 
-    The extension sets the format: `.tsv` (tabs, no quotes), `.csv` (commas, double quotes around a field
-    with a comma, a quote or a line end; blank lines are ignored) or `.jsonl` (one JSON object per line). All
-    are UTF-8. A record that is not CSV always raises, as the start of the next row is unknown.
+    The extension, in any case, sets the format: `.tsv` (tabs, no quotes), `.csv` (commas, double quotes
+    around a field with a comma, a quote or a line end; blank lines are ignored) or `.jsonl` (one JSON object
+    per line). All are UTF-8. A record that is not CSV always raises, as the start of the next row is unknown.
 
     Missing splits are drawn from the training file, the same fraction of each class. Equal texts (and
     pairs) are in one split, drawn by the label of the first. Comparisons ignore case and white space.
@@ -121,9 +121,10 @@ def _split_paths(path):
     if not os.path.isdir(path):
         raise FileNotFoundError(f"data.path={path}: no such file or folder. Check the path.")
     paths = {}
+    in_folder = [name for name in sorted(os.listdir(path)) if os.path.isfile(os.path.join(path, name))]
     for split, names in FILES.items():
         candidates = [f"{name}{extension}" for name in names for extension in FORMATS]
-        present = [file for file in candidates if os.path.isfile(os.path.join(path, file))]
+        present = [file for file in in_folder if _with_small_ending(file) in candidates]
         if len(present) > 1:
             raise ValueError(
                 f"data.path={path}: {' and '.join(present)} are each a {split} split. Remove all but one."
@@ -133,6 +134,11 @@ def _split_paths(path):
         elif split == "train":
             raise FileNotFoundError(f"data.path={path}: no {' or '.join(candidates)}. Add one.")
     return paths
+
+
+def _with_small_ending(file):
+    stem, extension = os.path.splitext(file)
+    return stem + extension.lower()
 
 
 def _check_other_files(path, paths, classes, bad_rows):
@@ -161,7 +167,7 @@ def _read(path, columns, bad_rows):
         messages = bad_rows.messages[before:]
         first = f" All rows are invalid, the first: {messages[0]}" if messages else " Add rows to its header."
         raise ValueError(f"{path}: no example.{first}")
-    if os.path.splitext(path)[1] != ".jsonl":
+    if not path.lower().endswith(".jsonl"):
         _check_first_line(path, examples)
     return examples
 

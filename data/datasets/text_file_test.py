@@ -351,6 +351,20 @@ def test_rows_that_resemble_a_header(tmp_path):
     assert examples(load(tmp_path / "mine.tsv")) == sorted((text, label) for text, _, label in rows)
 
 
+def test_endings_in_any_case(tmp_path):
+    rows = [(f"other {i}", "", "ham") for i in range(3)]
+    (tmp_path / "train.TSV").write_text(tsv(ROWS))
+    (tmp_path / "test.Csv").write_text(as_csv(rows))
+    dataset = load(tmp_path)
+    assert examples(dataset, "test") == [(text, "ham") for text, _, _ in rows]
+    assert len(examples(dataset, "train", "validation")) == 60
+    (tmp_path / "train.tsv").write_text(tsv(ROWS))
+    with pytest.raises(
+        ValueError, match=r"train\.TSV and train\.tsv are each a train split\. Remove all but"
+    ):
+        load(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["Test.tsv", "evaluation.tsv", "test.csv.gz", "test.txt", "dev.json"])
 def test_file_that_is_not_a_split(tmp_path, name):
     (tmp_path / "train.tsv").write_text(tsv(ROWS))

@@ -5,11 +5,13 @@ import itertools
 import os
 import re
 import reprlib
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rank4class.data.readers import rows, strict_json
 
+STANDARD_INPUT = "-"
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 BYTE_ORDER_MARK = "\ufeff"
 # Usual names of columns: a row with one of each is a header line.
@@ -46,7 +48,8 @@ def read(path: str, columns: Columns, bad_rows: rows.BadRows) -> Iterator[Exampl
     """Yields the examples of a file, one after another.
 
     Args:
-      path: of a file of `FORMATS`; without a label column also `.txt`, with a text per line.
+      path: of a file of `FORMATS`, in any case; without a label column also of a `.txt` with a text per line,
+        or `STANDARD_INPUT`, read likewise.
       columns: the columns to read.
       bad_rows: the policy for invalid rows.
 
@@ -54,9 +57,12 @@ def read(path: str, columns: Columns, bad_rows: rows.BadRows) -> Iterator[Exampl
       FileNotFoundError: no file.
       ValueError: a file of another format, or without a column; an invalid row.
     """
-    extension = os.path.splitext(path)[1]
-    if extension == ".txt" and columns.label is None:
-        records, parse = _read_txt(path, columns, bad_rows)
+    extension = os.path.splitext(path)[1].lower()
+    if path == STANDARD_INPUT and columns.label is None:
+        lines = rows.lines_of(sys.stdin.buffer, "stdin", bad_rows)
+        records, parse = _texts_per_line(lines, columns)
+    elif extension == ".txt" and columns.label is None:
+        records, parse = _texts_per_line(rows.lines(path, bad_rows), columns)
     elif extension == ".txt":
         raise ValueError(
             f"{path}: a .txt file has texts without labels. Give a file with a column of each, as "
@@ -65,8 +71,8 @@ def read(path: str, columns: Columns, bad_rows: rows.BadRows) -> Iterator[Exampl
     elif extension in FORMATS:
         records, parse = FORMATS[extension](path, columns, bad_rows)
     else:
-        expected = ", ".join([*FORMATS, ".txt"] if columns.label is None else FORMATS)
-        raise ValueError(f"{path}: unknown format. Give a file that ends in {expected}.")
+        others = f", .txt, or {STANDARD_INPUT} for standard input" if columns.label is None else ""
+        raise ValueError(f"{path}: unknown format. Give a file that ends in {', '.join(FORMATS)}{others}.")
     for where, record in records:
         example = None
         with bad_rows.row():
@@ -90,8 +96,17 @@ def _read_jsonl(path: str, columns: Columns, bad_rows: rows.BadRows) -> Records:
     return rows.lines(path, bad_rows), strict_json.parse_object
 
 
-def _read_txt(path: str, columns: Columns, bad_rows: rows.BadRows) -> Records:
-    return rows.lines(path, bad_rows), lambda where, line: {columns.text: line}
+def _texts_per_line(lines: Iterator[tuple[str, str]], columns: Columns) -> Records:
+    return lines, lambda where, line: {columns.text: line}
+
+
+def has_columns(path: str) -> bool:
+    """Whether the rows of a file have columns, rather than a text per line.
+
+    >>> has_columns("a.tsv"), has_columns("a.TXT"), has_columns(STANDARD_INPUT)
+    (True, False, False)
+    """
+    return path != STANDARD_INPUT and not path.lower().endswith(".txt")
 
 
 FORMATS = {".tsv": _read_tsv, ".csv": _read_csv, ".jsonl": _read_jsonl}

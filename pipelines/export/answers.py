@@ -30,6 +30,7 @@ class Answers(tf.Module):
         self._names = tf.constant(self.class_names)
         self._model, self._inputs, self._calibration = trained.model, inputs, trained.calibration
         self._poisson_binomial = trained.experiment.count_prior.name == "poisson_binomial"
+        self._blank = {name: _blank(name, spec) for name, spec in self.specs.items() if "image" in name}
         # What an export has to hold; a dataclass is not tracked.
         self._tracked = [part for part in (inputs.preprocess, inputs.encoder) if isinstance(part, tf.Module)]
 
@@ -76,7 +77,7 @@ class Answers(tf.Module):
         these are the marginals, "counts" are the probabilities of `0..m` classes, float32 `[B, m + 1]`, and
         "set_size", int32 `[B]`, is the size of the most probable set, which has the highest scores.
         """
-        outputs = self._model(self._encoded(features), training=False)
+        outputs = self._call(self._model, features)
         where = None if "excluded" not in features else ~features["excluded"]
         log_counts = None
         if isinstance(outputs, dict):
@@ -129,7 +130,7 @@ class Answers(tf.Module):
 
     def encode(self, features: Features) -> dict[str, tf.Tensor]:
         """Returns "vectors" of the inputs, float32 `[B, d]`."""
-        return {"vectors": tf.cast(self._model.encoder(self._encoded(features), training=False), tf.float32)}
+        return {"vectors": tf.cast(self._call(self._model.encoder, features), tf.float32)}
 
     def encode_classes(self) -> dict[str, tf.Tensor]:
         """Returns "vectors" of all classes, float32 `[n, d]`, and their names, "classes", string `[n]`."""
@@ -142,9 +143,21 @@ class Answers(tf.Module):
         best, ids = tf.math.top_k(scores, k)
         return best, ids
 
-    def _encoded(self, features: Features) -> dict[str, tf.Tensor]:
+    def _call(self, layer: tf.keras.layers.Layer, features: Features) -> Any:
+        """Returns a layer's outputs for raw features."""
         raw = {name: value for name, value in features.items() if name != "excluded"}
         for name, value in raw.items():
             if value.dtype.is_floating:  # some operations turn NaN into numbers
                 raw[name] = tf.debugging.assert_all_finite(value, f"{name}: a number is not finite")
-        return self._inputs(raw)
+        rows = tf.shape(next(iter(raw.values())))[0]
+        for name, blank in self._blank.items():  # convolutions of oneDNN fail without a row
+            raw[name] = tf.concat([raw[name], blank[: tf.cast(rows == 0, tf.int32)]], axis=0)
+        outputs = layer(self._inputs(raw), training=False)
+        return tf.nest.map_structure(lambda output: output[:rows], outputs)
+
+
+def _blank(name: str, spec: tf.TensorSpec) -> tf.Tensor:
+    """Returns a batch of one black image."""
+    if name == "image_bytes":
+        return tf.io.encode_png(tf.zeros([1, 2, 2, 3], tf.uint8))
+    return tf.zeros([1, *spec.shape[1:]], spec.dtype)

@@ -30,6 +30,18 @@ def scores_of(frame, run, inputs):
     return frame.pivot(index="input", columns="class", values="score")[list(run.class_names)].to_numpy()
 
 
+def assert_takes_no_rows(model):
+    """Asserts that each signature of an exported model returns no rows for no rows."""
+    for name in set(model.signatures) - {"encode_classes"}:
+        function = model.signatures[name]
+        specs = function.structured_input_signature[1]
+        shapes = {key: [0, *(size or 0 for size in spec.shape[1:])] for key, spec in specs.items()}
+        empty = {key: tf.reshape(tf.constant([], specs[key].dtype), shapes[key]) for key in specs}
+        assert {key: len(value) for key, value in function(**empty).items()} == {
+            key: 0 for key in function.structured_outputs
+        }
+
+
 @pytest.mark.parametrize(
     ("encoder", "class_encoder"),
     [
@@ -69,6 +81,7 @@ def test_texts(tiny_goemotions, tiny_bert, tmp_path, encoder, class_encoder):
     expected = run.predict(TEXTS, k=3)
     assert np.ravel(answers["classes"]).tolist() == expected["class"].tolist()
     np.testing.assert_allclose(np.ravel(answers["scores"]), expected["score"], rtol=1e-5, atol=1e-6)
+    assert_takes_no_rows(tf.saved_model.load(str(tmp_path / "model")))
 
 
 @pytest.fixture
@@ -207,6 +220,7 @@ def test_images(tmp_path):
     contents = tf.constant([(new / "b.jpg").read_bytes(), (new / "more" / "a.jpg").read_bytes()])
     answers = model.signatures["serving_default"](image_bytes=contents)
     np.testing.assert_allclose(np.ravel(answers["scores"]), expected["score"], rtol=1e-5)
+    assert_takes_no_rows(model)
 
     (new / "c.jpg").write_bytes((new / "b.jpg").read_bytes()[:100])
     (new / "notes.txt").write_text("x")
@@ -267,6 +281,7 @@ def test_users_and_items(tmp_path):
     model = tf.saved_model.load(str(tmp_path / "model"))
     answers = model.signatures["classify"](id=tf.constant([2], tf.int32))
     assert answers["classes"][0].numpy().astype(str).tolist() == run.predict(["15"], k=4)["class"].tolist()
+    assert_takes_no_rows(model)
 
 
 def test_queries_with_documents(tmp_path, write_queries):
@@ -299,6 +314,7 @@ def test_queries_with_documents(tmp_path, write_queries):
     model = tf.saved_model.load(str(tmp_path / "model"))
     answers = model.signatures["rank"](items=x[None], excluded=tf.zeros([1, 3], tf.bool))
     assert answers["positions"][0].numpy().tolist() == order.tolist()
+    assert_takes_no_rows(model)
 
 
 def test_several_classes_and_a_count_prior(tmp_path):
@@ -317,7 +333,9 @@ def test_several_classes_and_a_count_prior(tmp_path):
     assert scores.shape == (3, 10)
     frame = run.predict(vectors, k=10)
     run.export(tmp_path / "model")
-    answers = tf.saved_model.load(str(tmp_path / "model")).signatures["score"](embedding=vectors)
+    model = tf.saved_model.load(str(tmp_path / "model"))
+    assert_takes_no_rows(model)
+    answers = model.signatures["score"](embedding=vectors)
     np.testing.assert_allclose(np.sum(answers["counts"], axis=1), 1.0, rtol=1e-5)
     # The marginals sum to the mean of the number of classes.
     counts = np.arange(answers["counts"].shape[1])

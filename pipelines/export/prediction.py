@@ -59,6 +59,7 @@ class Predictor:
             return answers.rank(features) if answers.has_items else answers.classify(features, k)
 
         self._answer = answer
+        answer.get_concrete_function()  # traces it now, once for all threads
 
     def __call__(
         self, inputs: Iterable[RawInput], batch_size: int, bad_rows: BadRows

@@ -1,7 +1,6 @@
 """Files of predictions: TSV, JSON lines or Parquet, written whole or not at all."""
 
 import contextlib
-import csv
 import io
 import json
 import os
@@ -21,27 +20,30 @@ _PROGRESS_ROWS = 1_000  # between two updates of the progress
 
 
 def write(path: str | os.PathLike | None, predictions: Iterable[Prediction], k: int) -> int:
-    """Writes predictions to a file, all of them or none, or prints them; returns their number.
+    r"""Writes predictions to a file, all of them or none, or prints them; returns their number.
 
     A TSV file has the columns `input`, and `class_1`, `score_1`, `probability_1`, ... of the `k` best
-    classes; the others have `input` and the lists `classes`, `scores` and `probabilities`. Without
-    calibration there are no probabilities. With a count prior there is `set_size`: the first so many classes
-    are the most probable set.
+    classes. It has no quotes: a backslash in a cell is `\\`, a tab `\t`, a line end `\n`, another control
+    character as in Python, and a quote at the start `\"`, so that all readers of tabs return the same cells.
+    The other formats have `input` and the lists `classes`, `scores` and `probabilities`.
+
+    Without calibration there are no probabilities. With a count prior there is `set_size`: the first so many
+    classes are the most probable set.
 
     Args:
-      path: ends in .tsv, .jsonl or .parquet; on disk or in object storage. None prints TSV.
+      path: ends in .tsv, .jsonl or .parquet, in any case; on disk or in object storage. None prints TSV.
       predictions: one after another.
       k: number of classes per prediction.
 
     Raises:
-      ValueError: another ending.
+      FileNotFoundError, ValueError: see `check_output`.
       OSError: the file cannot be written.
     """
     if path is None:
         with _tsv(sys.stdout, k) as write_row:
             return sum(1 for _ in map(write_row, predictions))
-    count, show = 0, sys.stderr.isatty()
-    with files.writing(path) as file, _WRITERS[check_ending(path)](file, k) as write_row:
+    count, show, writer = 0, sys.stderr.isatty(), _WRITERS[check_output(path)]
+    with files.writing(path) as file, writer(file, k) as write_row:
         for count, prediction in enumerate(predictions, 1):
             write_row(prediction)
             if show and count % _PROGRESS_ROWS == 0:
@@ -51,11 +53,19 @@ def write(path: str | os.PathLike | None, predictions: Iterable[Prediction], k: 
     return count
 
 
-def check_ending(path: str | os.PathLike) -> str:
-    """Returns the ending of a file of predictions; raises ValueError for one of another format."""
-    ending = os.path.splitext(path)[1]
+def check_output(path: str | os.PathLike) -> str:
+    """Returns the ending of a file of predictions, in lower case.
+
+    Raises:
+      ValueError: it is that of another format.
+      FileNotFoundError: the file's folder does not exist.
+    """
+    ending = os.path.splitext(path)[1].lower()
     if ending not in _WRITERS:
         raise ValueError(f"output={path}: unknown format. Choose a file that ends in {', '.join(_WRITERS)}.")
+    folder = os.path.dirname(path) or "."
+    if files.is_local(path) and not os.path.isdir(folder):
+        raise FileNotFoundError(f"output={path}: no folder {folder}. Make it, or choose another file.")
     return ending
 
 
@@ -66,13 +76,18 @@ def _header(prediction: Prediction, k: int) -> list[str]:
 
 
 def _cells(prediction: Prediction, k: int) -> list[str]:
-    values = [prediction.classes, [f"{score:.6g}" for score in prediction.scores]]
+    values = [[*map(_escaped, prediction.classes)], [f"{score:.6g}" for score in prediction.scores]]
     if prediction.probabilities is not None:
         values.append([f"{probability:.6g}" for probability in prediction.probabilities])
     cells = [cell for group in zip(*values, strict=True) for cell in group]
     missing = k * len(values) - len(cells)  # where few classes are left to rank
     set_size = [] if prediction.set_size is None else [str(prediction.set_size)]
-    return [prediction.name, *set_size, *cells, *[""] * missing]
+    return [_escaped(prediction.name), *set_size, *cells, *[""] * missing]
+
+
+def _escaped(text: str) -> str:
+    escaped = files.printable(text.replace("\\", r"\\"))
+    return f"\\{escaped}" if escaped.startswith('"') else escaped
 
 
 def _record(prediction: Prediction) -> dict[str, Any]:
@@ -86,15 +101,14 @@ def _record(prediction: Prediction) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _tsv(file: Any, k: int) -> Iterator[Write]:
-    writer = csv.writer(file, delimiter="\t", lineterminator="\n")
     rows = 0
 
     def write(prediction: Prediction) -> None:
         nonlocal rows
         if not rows:
-            writer.writerow(_header(prediction, k))
+            file.write("\t".join(_header(prediction, k)) + "\n")
         rows += 1
-        writer.writerow(_cells(prediction, k))
+        file.write("\t".join(_cells(prediction, k)) + "\n")
 
     yield write
 

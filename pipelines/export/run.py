@@ -3,6 +3,7 @@
 import functools
 import itertools
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -62,6 +63,7 @@ class Run:
         self.experiment: config.Experiment = self._trained.experiment
         self.class_names, self.step = self._trained.description.class_names, self._trained.step
         self.answers = Answers(self._trained)
+        self._lock = threading.Lock()
 
     @property
     def model(self) -> tf.keras.Model:
@@ -86,7 +88,7 @@ class Run:
 
         Args:
           inputs: texts, or pairs of texts; paths of images; names of ids; or an array of vectors or images
-            `[N, ...]`, or of the items of each list.
+            `[N, ...]`, or of the items of each list, with numbers in the range of the training data.
           k: number of classes per input; None is 5, or all if there are fewer.
 
         Returns:
@@ -121,7 +123,8 @@ class Run:
           output: see `prediction_files.write`; None prints TSV.
           k: number of classes per input; None is 5, or all if there are fewer.
           exclude_known: whether to leave out the items that a user is known to have.
-          text_column, text_pair_column: of the texts or ids; None are those of the training.
+          text_column, text_pair_column: of the texts or ids; None are those of the training. They are for
+            files with columns.
           on_invalid_row: "fail" stops at an input that cannot be used, "skip" skips it.
           batch_size: inputs per call of the model; None is `evaluation_batch_size` of the run, or as many as
             have `LARGEST_BATCH` scores.
@@ -137,17 +140,20 @@ class Run:
         if output is not None and os.path.realpath(path) == os.path.realpath(output):
             raise ValueError(f"output={output}: is the input. Choose another file.")
         if output is not None:
-            prediction_files.check_ending(output)
+            prediction_files.check_output(output)
+        raw_inputs.check_columns(
+            os.fspath(path), self.answers.specs, text_column=text_column, text_pair_column=text_pair_column
+        )
         bad_rows = BadRows(on_invalid_row, "on_invalid_row")
         options = self.experiment.data.options()
         columns = Columns(
             text_column or options.get("text_column", "text"),
             text_pair_column or options.get("text_pair_column"),
         )
-        k = self._k(k)
-        predictor = self._predictor(k, exclude_known)
         names = self._trained.description.instance_names
         inputs = raw_inputs.read(os.fspath(path), self.answers.specs, bad_rows, columns=columns, names=names)
+        k = self._k(k)
+        predictor = self._predictor(k, exclude_known)
         predictions = predictor(inputs, batch_size or self._batch_size, bad_rows)
         first = next(predictions, None)
         if first is None:
@@ -240,10 +246,16 @@ class Run:
         score = tf.function(
             self.answers.score, input_signature=[self.answers.specs_of_batch()], autograph=False
         )
+        with self._lock:
+            score.get_concrete_function()
         return lambda features: score(features)["scores"].numpy()
 
-    @functools.lru_cache(maxsize=8)  # noqa: B019, a run has few of them
     def _predictor(self, k: int, exclude_known: bool = False) -> Predictor:
+        with self._lock:  # or each thread would trace a function of its own
+            return self._cached_predictor(k, exclude_known)
+
+    @functools.lru_cache(maxsize=8)  # noqa: B019, a run has few of them
+    def _cached_predictor(self, k: int, exclude_known: bool) -> Predictor:
         known = description.read_known(self._trained.run_dir.model) if exclude_known else None
         return Predictor(self.answers, k, known)
 

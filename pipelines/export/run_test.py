@@ -1,5 +1,6 @@
 """Runs predict, evaluate and export without the data and the encoder checkpoint of their training."""
 
+import concurrent.futures
 import json
 import os
 import shutil
@@ -13,9 +14,12 @@ import tensorflow as tf
 
 import rank4class
 from rank4class import data
+from rank4class.data.readers.rows import BadRows
+from rank4class.data.readers.text_rows import Columns
+from rank4class.data.readers.text_rows import read as read_rows
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
-from rank4class.pipelines.export import prediction
+from rank4class.pipelines.export import prediction, prediction_files
 from rank4class.pipelines.export import run as run_module
 from rank4class.pipelines.export.run import Run
 
@@ -95,11 +99,51 @@ def test_the_keras_model_is_saved(digits, test_images, tmp_path):
     np.testing.assert_allclose(scores, digits.scores(test_images[:5]), rtol=1e-5)
 
 
+def test_threads_share_one_trace(digits, test_images, caplog):
+    run = Run(digits.workdir)
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        frames = list(threads.map(lambda i: run.predict(test_images[i : i + 1]), range(16)))
+        scores = list(threads.map(lambda i: run.scores(test_images[i : i + 1]), range(16)))
+    assert "retracing" not in caplog.text
+    assert run._predictor(5)._answer.experimental_get_tracing_count() == 1
+    best = digits.predict(test_images[:16])
+    np.testing.assert_allclose(pd.concat(frames)["score"], best["score"], rtol=1e-5)
+    np.testing.assert_allclose(np.concatenate(scores), digits.scores(test_images[:16]), rtol=1e-5)
+
+
 def test_of_equal_scores_the_lower_id_comes_first(digits):
     run = Run(digits.workdir)
     weights = [np.zeros_like(weight) for weight in run._trained.model.get_weights()]
     run._trained.model.set_weights(weights)
     assert run.predict(np.zeros([1, 8, 8, 1]), k=10)["class"].tolist() == list(digits.class_names)
+
+
+def test_every_reader_of_tabs_returns_the_same_cells(tmp_path):
+    texts = [
+        "a",
+        'b "c" d',
+        '"e" f',
+        "g\th",
+        "i\nj",
+        "k\r\nl",
+        r"m\tn",
+        "o\\",
+        "",
+        "\x07\u2028",
+        "\u00e9,;#'",
+    ]
+    predictions = [prediction.Prediction(text, [text, "x"], np.float32([2.0, 1.0])) for text in texts]
+    path = tmp_path / "p.TSV"
+    assert prediction_files.write(path, predictions, 2) == len(texts)
+    frame = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False)
+    assert (tmp_path / "p.TSV").read_bytes().count(b"\n") == 1 + len(texts)
+    own = read_rows(str(path), Columns("class_2", "input"), BadRows("fail"))
+    assert [example.pair for example in own] == frame["input"].tolist() == frame["class_1"].tolist()
+    # Python's escapes restore the texts.
+    restored = [cell.encode("latin1", "backslashreplace").decode("unicode_escape") for cell in frame["input"]]
+    assert restored == texts
+    unchanged = ("a", 'b "c" d', "", "\u00e9,;#'")
+    assert [cell for cell in frame["input"] if cell in texts and "\\" not in cell] == list(unchanged)
 
 
 @pytest.mark.parametrize("ending", ["tsv", "jsonl", "parquet"])
@@ -170,6 +214,13 @@ def test_invalid_arrays(digits, tmp_path):
         digits.predict_file(tmp_path / "nowhere.npy")
     with pytest.raises(ValueError, match=r"output=p\.csv: unknown format\. Choose a file that ends in \.tsv"):
         digits.predict_file(tmp_path / "flat.npy", "p.csv")
+    folder = tmp_path / "none"
+    with pytest.raises(FileNotFoundError, match=rf"output={folder}/p\.tsv: no folder {folder}\. Make it, or"):
+        digits.predict_file(tmp_path / "flat.npy", folder / "p.tsv")
+    with pytest.raises(
+        ValueError, match=r"text_column=x: the inputs of the model have no columns\. Leave it"
+    ):
+        digits.predict_file(tmp_path / "flat.npy", text_column="x")
     with pytest.raises(ValueError, match=r"top_k=11: outside 1\.\.10, the classes\."):
         digits.predict_file(tmp_path / "flat.npy", k=11)
     with pytest.raises(ValueError, match=r"input of shape \[64\]: the model takes \(8, 8, 1\)\."):

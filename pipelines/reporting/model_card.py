@@ -1,10 +1,12 @@
 """The model card of an exported model: what it is, what it was trained on, and how well it does."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rank4class.pipelines import config
 from rank4class.pipelines.reporting import tables
+from rank4class.pipelines.storage import files
 
 _SHOWN_CLASSES = 50
 
@@ -28,7 +30,7 @@ def model_card(
       usage: a program that loads the model.
     """
     parts = {name: getattr(experiment, name).name for name in ("encoder", "interaction", "loss")}
-    shown = ", ".join(class_names[:_SHOWN_CLASSES])
+    shown = ", ".join(map(_escaped, class_names[:_SHOWN_CLASSES]))
     more = f" and {len(class_names) - _SHOWN_CLASSES:,} more" if len(class_names) > _SHOWN_CLASSES else ""
     last = sessions[-1]
     lines = [
@@ -60,10 +62,29 @@ def model_card(
         f"started {sessions[0]['started']}, {sum(each['seconds'] for each in sessions):,.0f} s.",
         "",
         "```json",
-        config.to_json(experiment).rstrip(),
+        config.to_json(_without_folders(experiment)).rstrip(),
         "```",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _escaped(name: str) -> str:
+    r"""Returns a name as Markdown shows it.
+
+    >>> print(_escaped("a|b_c*"))
+    a\|b\_c\*
+    """
+    return re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", files.printable(name))
+
+
+def _without_folders(experiment: config.Experiment) -> config.Experiment:
+    """Returns an experiment with the last part of each path: the rest describes a machine."""
+    changes = {
+        name: value.rstrip("/").rpartition("/")[2]
+        for name, value in config.values(experiment).items()
+        if isinstance(value, str) and "/" in value and not name.endswith("_column")
+    }
+    return config.override(experiment, changes)
 
 
 def _splits(

@@ -441,6 +441,16 @@ def test_errors_of_corrupt_images(image_files, corrupt_image, tmp_path):
 
 
 @pytest.mark.nightly
+def test_training_does_not_start_with_a_corrupt_image_in_an_evaluation(image_files, tmp_path, monkeypatch):
+    cut = tmp_path / "val" / "dark" / "cut.JPEG"
+    cut.write_bytes(next((tmp_path / "train" / "dark").iterdir()).read_bytes()[:300])
+    experiment, loaded = loaded_with(config.Data(name="imagenet", path=image_files))
+    monkeypatch.setattr(rank_training, "build_trainer", None)  # it is not called
+    with pytest.raises(ValueError, match=f"{cut} cannot be read: "):
+        rank_training.train(experiment, str(tmp_path / "run"), loaded=loaded, progress=False)
+
+
+@pytest.mark.nightly
 def test_corrupt_images_are_skipped_and_reported(image_files, corrupt_image, tmp_path, caplog):
     (tmp_path / "val" / "dark" / "empty.JPEG").write_bytes(b"")  # validation and test are the same split
     experiment, loaded = loaded_with(config.Data(name="imagenet", path=image_files, on_invalid_row="skip"))

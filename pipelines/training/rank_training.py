@@ -74,9 +74,23 @@ def train(
             )
         if distribution.needs_static_shapes(strategy):
             loaded = loaded.with_static_lengths()
+        if not has_checkpoint(run_dir.checkpoints):
+            _check_evaluated_images(experiment, loaded)
         return build_trainer(experiment, loaded, run_dir, strategy, progress).train()
     finally:
         run_dir.unlock()
+
+
+def _check_evaluated_images(experiment: config.Experiment, loaded: Task) -> None:
+    """Raises ValueError for the first image of the evaluations that cannot be read.
+
+    It reads them once, as an evaluation does; otherwise training would stop there, maybe hours later.
+    """
+    if "file" in loaded.splits["train"].features and experiment.data.on_invalid_row == "fail":
+        by_identity = {id(loaded.splits[name]): name for name in ("validation", "test")}
+        for name in by_identity.values():
+            for _ in loaded.read(name, experiment.evaluation_batch_size):
+                pass
 
 
 def build_trainer(

@@ -1,0 +1,24 @@
+"""The model card: names as Markdown shows them, and no paths of the machine."""
+
+from rank4class.pipelines import config
+from rank4class.pipelines.reporting import model_card
+
+
+def test_names_are_escaped_and_paths_are_cut():
+    experiment = config.Experiment(
+        data=config.Data(name="text_file", path="/home/me/secret/mine.tsv", text_column="title/body"),
+        encoder=config.Encoder(name="bert", path="gs://bucket/private/minilm/"),
+        init_from="runs/before",
+    )
+    session = {"git": "abc", "packages": {"tensorflow": "2.20"}, "started": "now", "seconds": 3.0}
+    hashes = {"classes": "0f", "train": "1e"}
+    card = model_card.model_card(experiment, ["a|b", "c_d*", "new\nline"], None, hashes, [session], "usage")
+    assert r"Ranks 3 classes: a\|b, c\_d\*, new\\nline." in card
+    assert "| train" in card
+    assert "`1e`" in card
+    shown = config.from_json(card.split("```json\n")[1].split("```")[0], "card")
+    assert (shown.data.path, shown.encoder.path, shown.init_from) == ("mine.tsv", "minilm", "before")
+    assert shown.data.text_column == "title/body"
+    for part in ("home", "secret", "private", "runs"):
+        assert part not in card
+    assert experiment.data.path == "/home/me/secret/mine.tsv"
