@@ -232,6 +232,16 @@ def test_predict_and_export_refuse_wrong_input(error_of, two_runs, tmp_path):
         ("predict", (f"--workdir={tmp_path}", images), "is not a run's folder: it has no config.json"),
         ("export", (run, f"--output={tmp_path}"), f"output={tmp_path}: exists already. Choose another"),
         ("export", (run, f"--output={tmp_path / 'file' / '1'}"), str(tmp_path / "file" / "1")),
+        (
+            "export",
+            (run, f"--output={tmp_path / 'new'}", "--format=huggingface"),
+            "format='huggingface': the encoder 'mlp' is not a BERT or an ELECTRA. Set it to 'saved_model'.",
+        ),
+        (
+            "export",
+            (run, f"--output={tmp_path / 'new'}", "--format=huggingface", "--top_k=2"),
+            "format='huggingface': exports no classes. Leave out top_k and index.",
+        ),
         ("evaluate", (run, "--data.path=other.tsv"), "data.path=other.tsv: dataset 'digits' is evaluated on"),
         ("evaluate", (run, "--data.text_column=x"), "--data.text_column: has no effect without --data.path."),
         (

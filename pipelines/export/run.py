@@ -18,7 +18,7 @@ from rank4class.data.readers.text_rows import Columns
 from rank4class.pipelines import config
 from rank4class.pipelines.config.checks import check_choice
 from rank4class.pipelines.evaluation import comparison
-from rank4class.pipelines.export import prediction_files, saved_model
+from rank4class.pipelines.export import prediction_files, saved_model, text_encoder
 from rank4class.pipelines.export.answers import Answers
 from rank4class.pipelines.export.approximate import ApproximateAnswers
 from rank4class.pipelines.export.prediction import Prediction, Predictor, stack
@@ -27,7 +27,6 @@ from rank4class.pipelines.storage import files
 from rank4class.pipelines.task import description
 from rank4class.pipelines.training import rank_training
 
-INDICES = ("exact", "scann")  # of exports
 LARGEST_BATCH = 50_000_000  # scores, 200 MB
 
 
@@ -202,19 +201,37 @@ class Run:
         """Hashes of the classes and of the examples of each split."""
         return self._trained.run_dir.data_hashes()
 
-    def export(self, folder: str | os.PathLike, k: int | None = None, *, index: str = "exact") -> None:
-        """Exports the model as a SavedModel; see `saved_model.save`.
+    def export(
+        self,
+        folder: str | os.PathLike,
+        k: int | None = None,
+        *,
+        index: str = "exact",
+        format: str = "saved_model",
+    ) -> None:
+        """Exports the model.
 
         Args:
           folder: must not exist.
           k: number of classes per input; None is 5, or all if there are fewer.
           index: "exact" scores all classes, "scann" searches them; see `approximate.ApproximateAnswers`.
+          format: "saved_model" exports the whole model, see `saved_model.save`; "huggingface" its text
+            encoder alone, see `text_encoder.save`, without `k` and `index`.
 
         Raises:
-          ValueError, ImportError, OSError: see there and in `saved_model.save`.
+          FileExistsError: the folder exists.
+          ValueError, ImportError, OSError: see there.
         """
-        if index not in INDICES:
-            raise ValueError(f"index={index!r}: unknown. There are: {', '.join(INDICES)}.")
+        check_choice("index", index, config.EXPORT_INDICES)
+        check_choice("format", format, config.EXPORT_FORMATS)
+        folder = os.fspath(folder).rstrip("/")
+        if files.exists(folder):
+            raise FileExistsError(f"output={folder}: exists already. Choose another folder, or remove it.")
+        if format == "huggingface":
+            if k is not None or index != "exact":
+                raise ValueError("format='huggingface': exports no classes. Leave out top_k and index.")
+            text_encoder.save(self._trained, folder)
+            return
         answers = self.answers if index == "exact" else ApproximateAnswers(self._trained, self._k(k))
         run_dir = self._trained.run_dir
         card = model_card(
