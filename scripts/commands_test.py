@@ -219,6 +219,19 @@ def test_every_command_runs_on_a_small_problem(small_commands):
     assert (root / "model" / "1" / "README.md").exists()
 
 
+@pytest.mark.nightly
+def test_predict_and_evaluate_on_two_devices(command, two_runs, tmp_path):
+    np.save(tmp_path / "images.npy", np.random.default_rng(0).random([7, 8, 8, 1], np.float32))
+    run = f"--workdir={two_runs[0]}"
+    for arguments in (
+        ("predict", run, f"--input={tmp_path / 'images.npy'}", "--batch_size=3"),
+        ("evaluate", run),
+    ):
+        one, two = (command(*arguments, f"--strategy={name}") for name in ("default", "mirrored"))
+        assert one.returncode == two.returncode == 0, two.stderr
+        assert one.stdout == two.stdout
+
+
 def test_predict_and_export_refuse_wrong_input(error_of, two_runs, tmp_path):
     np.save(tmp_path / "images.npy", np.zeros([3, 8, 8, 1], np.float32))
     (tmp_path / "file").touch()

@@ -1,7 +1,7 @@
 """Predictions of raw inputs, one after another in constant memory."""
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ import tensorflow as tf
 from rank4class import data
 from rank4class.data.raw_inputs import RawInput
 from rank4class.data.readers.rows import BadRows
+from rank4class.pipelines import distribution
 from rank4class.pipelines.export.answers import Answers
 
 
@@ -40,18 +41,42 @@ class Predictor:
       answers: the model.
       k: number of classes per prediction; of lists of items, all are ranked.
       known: bool `[num_ids, n]`, the classes to leave out of the predictions of each id; None ranks all.
+      strategy: of the model, on one machine. Each replica predicts batches of its own, so that the
+        predictions do not depend on the number of replicas. None is one device.
 
     Raises:
-      ValueError: `k` is out of range.
+      ValueError: `k` is out of range, or the strategy is one of several machines or of a TPU.
     """
 
-    def __init__(self, answers: Answers, k: int, known: scipy.sparse.csr_array | None = None):
+    def __init__(
+        self,
+        answers: Answers,
+        k: int,
+        known: scipy.sparse.csr_array | None = None,
+        strategy: tf.distribute.Strategy | None = None,
+    ):
         answers.check_k(k)
         self._known = known
+        strategy = strategy or tf.distribute.get_strategy()
+        if distribution.has_several_workers(strategy) or isinstance(strategy, tf.distribute.TPUStrategy):
+            raise ValueError(
+                f"strategy={type(strategy).__name__}: does not predict. Set it to 'mirrored' or 'default', "
+                "and give each machine a part of the inputs."
+            )
+        self._replicas = strategy.num_replicas_in_sync
 
-        @tf.function(input_signature=[answers.specs_of_batch(known is not None)], autograph=False)
-        def answer(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        def answer_batch(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             return answers.rank(features) if answers.has_items else answers.classify(features, k)
+
+        signature = [answers.specs_of_batch(known is not None)] * self._replicas
+
+        @tf.function(input_signature=[signature], autograph=False)
+        def answer(batches: list[dict[str, tf.Tensor]]) -> dict[str, Sequence[tf.Tensor]]:
+            features = strategy.experimental_distribute_values_from_function(
+                lambda context: batches[context.replica_id_in_sync_group]
+            )
+            results = strategy.run(answer_batch, args=(features,))
+            return {name: strategy.experimental_local_results(values) for name, values in results.items()}
 
         self._answer = answer
 
@@ -62,32 +87,43 @@ class Predictor:
 
         Args:
           inputs: see `raw_inputs.read`.
-          batch_size: inputs per call of the model.
+          batch_size: inputs per call of the model on a replica.
           bad_rows: the policy for inputs that cannot be decoded.
 
         Raises:
           ValueError: an input cannot be decoded, or its scores are not finite.
         """
         inputs = iter(inputs)
-        while batch := list(itertools.islice(inputs, batch_size)):
-            yield from self._predict(batch, bad_rows)
+        batches = iter(lambda: list(itertools.islice(inputs, batch_size)), [])
+        while group := list(itertools.islice(batches, self._replicas)):
+            yield from self._predict(group, bad_rows)
 
-    def _predict(self, batch: list[RawInput], bad_rows: BadRows) -> Iterator[Prediction]:
+    def _predict(self, group: list[list[RawInput]], bad_rows: BadRows) -> Iterator[Prediction]:
+        """Yields the predictions of at most as many batches as there are replicas."""
+        features = [self._features(batch) for batch in group]
+        idle = self._replicas - len(group)  # they repeat the first batch
+        try:
+            results = self._answer([*features, *features[:1] * idle])
+            arrays = {name: [values.numpy() for values in each] for name, each in results.items()}
+        except data.UNREADABLE as error:
+            # One by one, to name the input.
+            parts = [[batch] for batch in group] if len(group) > 1 else [[[raw]] for raw in group[0]]
+            if len(parts) > 1:
+                for part in parts:
+                    yield from self._predict(part, bad_rows)
+                return
+            with bad_rows.row():
+                raise ValueError(f"{group[0][0][0]}: cannot be read: {data.op_reason(error)}.") from error
+            return
+        for i, batch in enumerate(group):
+            for j, (name, values) in enumerate(batch):
+                yield _prediction(name, values, {key: each[i][j] for key, each in arrays.items()})
+
+    def _features(self, batch: list[RawInput]) -> dict[str, Any]:
         features = stack([features for _, features in batch])
         if self._known is not None:
             features["excluded"] = self._known[features["id"]].toarray()
-        try:
-            results = {name: values.numpy() for name, values in self._answer(features).items()}
-        except data.UNREADABLE as error:
-            if len(batch) > 1:  # one by one, to name the input
-                for raw in batch:
-                    yield from self._predict([raw], bad_rows)
-                return
-            with bad_rows.row():
-                raise ValueError(f"{batch[0][0]}: cannot be read: {data.op_reason(error)}.") from error
-            return
-        for i, (name, values) in enumerate(batch):
-            yield _prediction(name, values, {key: result[i] for key, result in results.items()})
+        return features
 
 
 def stack(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -45,18 +45,25 @@ class Run:
     Args:
       workdir: the run's folder, on disk or in object storage.
       checkpoint: "best" by the monitored metric, or "last".
+      strategy: a `tf.distribute.Strategy`; None is one device. `predict` and `predict_file` accept those of
+        one machine, `evaluate` accepts all.
 
     Raises:
       FileNotFoundError: the folder holds no run, or the run has no such checkpoint.
       ValueError: a file of the run is damaged.
     """
 
-    def __init__(self, workdir: str | os.PathLike, checkpoint: str = "best"):
+    def __init__(
+        self,
+        workdir: str | os.PathLike,
+        checkpoint: str = "best",
+        strategy: tf.distribute.Strategy | None = None,
+    ):
         check_choice("checkpoint", checkpoint, config.CHECKPOINTS)
         workdir = os.fspath(workdir)
         if workdir and files.is_local(workdir):  # the program may change its working directory
             workdir = os.path.abspath(workdir)
-        self._trained = rank_training.restore(workdir, checkpoint)
+        self._trained = rank_training.restore(workdir, checkpoint, strategy)
         self.workdir = self._trained.run_dir.path
         self.experiment: config.Experiment = self._trained.experiment
         self.class_names, self.step = self._trained.description.class_names, self._trained.step
@@ -122,8 +129,8 @@ class Run:
           exclude_known: whether to leave out the items that a user is known to have.
           text_column, text_pair_column: of the texts or ids; None are those of the training.
           on_invalid_row: "fail" stops at an input that cannot be used, "skip" skips it.
-          batch_size: inputs per call of the model; None is `evaluation_batch_size` of the run, or as many as
-            have `LARGEST_BATCH` scores.
+          batch_size: inputs per call of the model on a device; None is `evaluation_batch_size` of the run, or
+            as many as have `LARGEST_BATCH` scores.
 
         Returns:
           The number of predictions, and a message for each skipped input.
@@ -262,7 +269,7 @@ class Run:
     @functools.lru_cache(maxsize=8)  # noqa: B019, a run has few of them
     def _predictor(self, k: int, exclude_known: bool = False) -> Predictor:
         known = description.read_known(self._trained.run_dir.model) if exclude_known else None
-        return Predictor(self.answers, k, known)
+        return Predictor(self.answers, k, known, self._trained.strategy)
 
     def _raw(self, inputs: Iterable[Any]) -> Iterator[RawInput]:
         """Yields inputs with their index as the name."""
@@ -303,9 +310,13 @@ def train(
     return Run(workdir)
 
 
-def load(workdir: str | os.PathLike, checkpoint: str = "best") -> Run:
+def load(
+    workdir: str | os.PathLike,
+    checkpoint: str = "best",
+    strategy: tf.distribute.Strategy | None = None,
+) -> Run:
     """Loads a run to predict, evaluate and export with; see `Run`."""
-    return Run(workdir, checkpoint)
+    return Run(workdir, checkpoint, strategy)
 
 
 def compare(runs: Sequence[Run | str | os.PathLike], split: str = "test") -> pd.DataFrame:
