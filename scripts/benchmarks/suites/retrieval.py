@@ -73,7 +73,7 @@ def _search(step: suite.Step, size: suite.Size) -> Callable[[tf.Tensor, tf.Tenso
     method, kind = _parts(step)
     if method == "scann":
         index = _index(kind, n, width, k)
-        return lambda queries, _: index.search_batched(queries)[::-1]
+        return lambda queries, vectors: index.search_batched(queries)[::-1]
     function = {"exact": exact, "blocked": blocked}[method]
     return lambda queries, vectors: function(queries, vectors, k)
 
