@@ -271,8 +271,13 @@ def op_reason(error: tf.errors.OpError) -> str:
     >>> lines = ["Graph execution error:", "", "assertion failed: [one pixel]", " [[{{node a}}]]"]
     >>> op_reason(tf.errors.InvalidArgumentError(None, None, chr(10).join(lines)))
     'one pixel'
+    >>> lines[2:3] = ["2 root error(s) found.", "  (0) INVALID_ARGUMENT:  one pixel"]  # of several devices
+    >>> op_reason(tf.errors.InvalidArgumentError(None, None, chr(10).join(lines)))
+    'one pixel'
     """
-    in_function = re.search(r"\n(?:assertion failed: \[)?([^\n]*?)\]?\n\s*\[\[", error.message)
+    in_function = re.search(
+        r"\n(?:  \(0\) [A-Z_]+:  )?(?:assertion failed: \[)?([^\n]*?)\]?\n\s*\[\[", error.message
+    )
     if in_function:
         return in_function[1][:200]
     in_map = r"(?:Error in user-defined function passed to .*? with iterator: \S+: )?"

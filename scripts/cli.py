@@ -62,22 +62,30 @@ def define_config(required: bool = True) -> flags.FlagHolder:
     return holder
 
 
-def define_strategy() -> Callable[[], tf.distribute.Strategy]:
-    """Defines `--strategy` and `--tpu`; returns a function that builds the strategy of the flags."""
-    name = flags.DEFINE_enum(
-        "strategy",
-        "default",
-        config.STRATEGIES,
-        "Train on one device, on all GPUs of this machine, on the machines in TF_CONFIG, or on a TPU.",
-    )
-    tpu = flags.DEFINE_string(
-        "tpu", "local", "For --strategy=tpu: name of the TPU; local: that of this machine."
-    )
+def define_strategy(one_machine: bool = False) -> Callable[[], tf.distribute.Strategy]:
+    """Defines `--strategy` and, unless `one_machine`, `--tpu`.
+
+    Args:
+      one_machine: whether the command runs on the devices of one machine only.
+
+    Returns:
+      A function that builds the strategy of the flags.
+    """
+    if one_machine:
+        names, places = ["default", "mirrored"], "on one device, or on all GPUs of this machine"
+    else:
+        names = list(config.STRATEGIES)
+        places = "on one device, on all GPUs of this machine, on the machines in TF_CONFIG, or on a TPU"
+    name = flags.DEFINE_enum("strategy", "default", names, f"Run {places}.")
+    if not one_machine:
+        flags.DEFINE_string(
+            "tpu", "local", "For --strategy=tpu: name of the TPU; local: that of this machine."
+        )
 
     def get() -> tf.distribute.Strategy:
         from rank4class.pipelines import distribution
 
-        return distribution.get(name.value, tpu.value)
+        return distribution.get(name.value, *(() if one_machine else (flags.FLAGS.tpu,)))
 
     return get
 

@@ -240,6 +240,19 @@ def test_sigterm_leaves_no_part_of_a_file(imported, two_runs, tmp_path):
     assert os.listdir(tmp_path / "out") == []
 
 
+@pytest.mark.nightly
+def test_predict_and_evaluate_on_two_devices(command, two_runs, tmp_path):
+    np.save(tmp_path / "images.npy", np.random.default_rng(0).random([7, 8, 8, 1], np.float32))
+    run = f"--workdir={two_runs[0]}"
+    for arguments in (
+        ("predict", run, f"--input={tmp_path / 'images.npy'}", "--batch_size=3"),
+        ("evaluate", run),
+    ):
+        one, two = (command(*arguments, f"--strategy={name}") for name in ("default", "mirrored"))
+        assert one.returncode == two.returncode == 0, two.stderr
+        assert one.stdout == two.stdout
+
+
 def test_predict_and_export_refuse_wrong_input(error_of, two_runs, tmp_path):
     np.save(tmp_path / "images.npy", np.zeros([3, 8, 8, 1], np.float32))
     (tmp_path / "file").touch()
@@ -253,6 +266,16 @@ def test_predict_and_export_refuse_wrong_input(error_of, two_runs, tmp_path):
         ("predict", (f"--workdir={tmp_path}", images), "is not a run's folder: it has no config.json"),
         ("export", (run, f"--output={tmp_path}"), f"output={tmp_path}: exists already. Choose another"),
         ("export", (run, f"--output={tmp_path / 'file' / '1'}"), str(tmp_path / "file" / "1")),
+        (
+            "export",
+            (run, f"--output={tmp_path / 'new'}", "--format=huggingface"),
+            "format='huggingface': the encoder 'mlp' is not a BERT or an ELECTRA. Set it to 'saved_model'.",
+        ),
+        (
+            "export",
+            (run, f"--output={tmp_path / 'new'}", "--format=huggingface", "--top_k=2"),
+            "format='huggingface': exports no classes. Leave out top_k and index.",
+        ),
         ("evaluate", (run, "--data.path=other.tsv"), "data.path=other.tsv: dataset 'digits' is evaluated on"),
         ("evaluate", (run, "--data.text_column=x"), "--data.text_column: has no effect without --data.path."),
         (

@@ -1,8 +1,10 @@
-r"""Exports the model of a run as a SavedModel that takes raw inputs.
+r"""Exports the model of a run as a SavedModel that takes raw inputs, or its text encoder for Hugging Face.
 
     python -m rank4class.scripts.export --workdir=runs/mine --output=models/mine/1
+    python -m rank4class.scripts.export --workdir=runs/mine --output=models/encoder --format=huggingface
 
-TensorFlow Serving finds the model below models/mine, as version 1.
+TensorFlow Serving finds the model below models/mine, as version 1. `AutoModel.from_pretrained` of
+transformers loads the encoder, and so does the option encoder.path of another run.
 """
 
 from absl import flags
@@ -11,9 +13,7 @@ from rank4class.pipelines import config
 from rank4class.scripts import cli
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
-_OUTPUT = flags.DEFINE_string(
-    "output", None, "Folder for the SavedModel, which must not exist.", required=True
-)
+_OUTPUT = flags.DEFINE_string("output", None, "Folder for the export, which must not exist.", required=True)
 _TOP_K = flags.DEFINE_integer(
     "top_k", None, "Number of classes per input, the best first; None: 5, or all if there are fewer."
 )
@@ -23,15 +23,25 @@ _CHECKPOINT = flags.DEFINE_enum(
 _INDEX = flags.DEFINE_enum(
     "index",
     "exact",
-    ["exact", "scann"],
+    config.EXPORT_INDICES,
     "Score all classes, or search hundreds of thousands of them approximately with ScaNN.",
+)
+_FORMAT = flags.DEFINE_enum(
+    "format",
+    "saved_model",
+    config.EXPORT_FORMATS,
+    "The whole model as a SavedModel, or its BERT or ELECTRA encoder in Hugging Face's layout.",
 )
 
 
 def main() -> None:
     from rank4class.pipelines.export.run import Run
 
-    Run(_WORKDIR.value, _CHECKPOINT.value).export(_OUTPUT.value, _TOP_K.value, index=_INDEX.value)
+    run = Run(_WORKDIR.value, _CHECKPOINT.value)
+    run.export(_OUTPUT.value, _TOP_K.value, index=_INDEX.value, format=_FORMAT.value)
+    if _FORMAT.value == "huggingface":
+        print(f"Encoder: {_OUTPUT.value}")
+        return
     print(f"SavedModel: {_OUTPUT.value}")
     print(f"Signatures: saved_model_cli show --all --dir {_OUTPUT.value}")
 

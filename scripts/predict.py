@@ -16,6 +16,7 @@ from absl import flags
 from rank4class.pipelines import config
 from rank4class.scripts import cli
 
+_STRATEGY = cli.define_strategy(one_machine=True)
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
 _INPUT = flags.DEFINE_string(
     "input",
@@ -41,14 +42,17 @@ _ON_INVALID_ROW = flags.DEFINE_enum(
     "on_invalid_row", "fail", ["fail", "skip"], "Stop at an input that cannot be used, or skip it."
 )
 _BATCH_SIZE = flags.DEFINE_integer(
-    "batch_size", None, "Inputs per call of the model; None: evaluation_batch_size of the run.", lower_bound=1
+    "batch_size",
+    None,
+    "Inputs per call of the model on a device; None: evaluation_batch_size of the run.",
+    lower_bound=1,
 )
 
 
 def main() -> None:
     from rank4class.pipelines.export.run import Run
 
-    run = Run(_WORKDIR.value, _CHECKPOINT.value)
+    run = Run(_WORKDIR.value, _CHECKPOINT.value, _STRATEGY())
     start = time.monotonic()
     count, skipped = run.predict_file(
         _INPUT.value,

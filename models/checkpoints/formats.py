@@ -149,7 +149,7 @@ _GOOGLE_MODULES = {
     "pooler_transform": "pooler/dense",
 }
 # Hugging Face writes the same names with dots.
-_HUGGING_FACE_NAMES = NameMap(
+HUGGING_FACE_NAMES = NameMap(
     {ours: name.replace("layer_", "layer/").replace("/", ".") for ours, name in _GOOGLE_MODULES.items()},
     # A buffer of positions, and the heads of models saved for pre-training.
     unused=r"embeddings\.position_ids|cls\..*|discriminator_predictions\..*",
@@ -196,7 +196,7 @@ def _hugging_face(path: str) -> Checkpoint | None:
         names[encoder_name] = name
     settings = _settings_of_config(config_path, config)
     return Checkpoint(
-        f"Hugging Face {kind.upper()} folder", kind, settings, _HUGGING_FACE_NAMES, tensors.renamed(names)
+        f"Hugging Face {kind.upper()} folder", kind, settings, HUGGING_FACE_NAMES, tensors.renamed(names)
     )
 
 
@@ -329,7 +329,7 @@ def _read_keras_weights(path: str) -> dict[str, np.ndarray]:
         }
 
 
-_CONFIG_FIELDS = {
+CONFIG_FIELDS = {
     "vocab_size": "vocab_size",
     "hidden_size": "hidden_size",
     "num_layers": "num_hidden_layers",
@@ -342,7 +342,7 @@ _CONFIG_FIELDS = {
 
 def _settings_of_config(path: str, config: dict[str, Any]) -> dict[str, Any]:
     """Returns the arguments of a text encoder that BERT's or ELECTRA's config file states."""
-    fields = dict(_CONFIG_FIELDS)
+    fields = dict(CONFIG_FIELDS)
     if config.get("model_type") == "electra":
         fields["embedding_size"] = "embedding_size"
     settings: dict[str, Any] = {ours: config.get(field) for ours, field in fields.items()}
@@ -358,6 +358,8 @@ def _settings_of_config(path: str, config: dict[str, Any]) -> dict[str, Any]:
         problem = f"layer_norm_eps {config['layer_norm_eps']} is not 1e-12, as in BERT"
     if problem:
         raise ValueError(f"{path}: {problem}. {_REMEDY}")
+    if "pooling" in config:  # of our exports; Hugging Face ignores it
+        settings["pooling"] = config["pooling"]
     return {**settings, "activation": config["hidden_act"]}
 
 

@@ -141,7 +141,8 @@ def bert(path: str, dropout: float = 0.1, output_dropout: float = 0.0, pooling: 
 
     Args:
       path: see `checkpoints.find`.
-      dropout, output_dropout, pooling: see `Bert`.
+      dropout, output_dropout: see `Bert`.
+      pooling: see `Bert`; None is that of the checkpoint if it is an export of a run, otherwise the default.
 
     Raises:
       FileNotFoundError, ValueError: see `checkpoints.find`, or the checkpoint is of another encoder.
@@ -175,7 +176,9 @@ def electra(
 def _load(cls: type[Bert], path: str, dropout: float, output_dropout: float, pooling: str | None) -> Any:
     arguments.check_rate("dropout", dropout)
     arguments.check_rate("output_dropout", output_dropout)
-    options = {"dropout": dropout, "output_dropout": output_dropout, "pooling": pooling}
+    options: dict[str, Any] = {"dropout": dropout, "output_dropout": output_dropout}
+    if pooling is not None:
+        options["pooling"] = pooling
     empty = {name: tf.zeros([1, 1], tf.int32) for name in cls.FEATURES}
     return base.load(cls, path, cls.NAME, options, empty)
 

@@ -6,6 +6,8 @@ Importing this package imports no TensorFlow; `check` does when it is called.
 from rank4class.pipelines.config.checks import (
     CHECKPOINTS,
     DECAYS,
+    EXPORT_FORMATS,
+    EXPORT_INDICES,
     STRATEGIES,
     check,
     check_optimizer,
@@ -41,6 +43,8 @@ from rank4class.pipelines.config.parts import (
 __all__ = [
     "CHECKPOINTS",
     "DECAYS",
+    "EXPORT_FORMATS",
+    "EXPORT_INDICES",
     "PARTS",
     "STRATEGIES",
     "ClassEncoder",

@@ -16,6 +16,8 @@ AUGMENTATIONS = ("none", "affine_flip", "random_crop")
 CALIBRATIONS = ("auto", "temperature", "platt", "isotonic", "none")
 STRATEGIES = ("default", "mirrored", "multi_worker", "tpu")  # of `distribution.get`
 CHECKPOINTS = ("best", "last")  # of `rank_training.restore`
+EXPORT_FORMATS = ("saved_model", "huggingface")  # of `Run.export`
+EXPORT_INDICES = ("exact", "scann")
 POSITIVE = (
     "data.max_length",
     "data.max_examples",

@@ -1,7 +1,7 @@
 """Predictions of raw inputs, one after another in constant memory."""
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,8 +11,10 @@ import tensorflow as tf
 from rank4class import data
 from rank4class.data.raw_inputs import RawInput
 from rank4class.data.readers.rows import BadRows
+from rank4class.pipelines import distribution
 from rank4class.pipelines.export.answers import Answers
 
+Numbered = tuple[int, RawInput]
 SORTED_BATCHES = 16  # number of batches of texts that are sorted by length at a time
 
 
@@ -44,19 +46,43 @@ class Predictor:
       answers: the model.
       k: number of classes per prediction; of lists of items, all are ranked.
       known: bool `[num_ids, n]`, the classes to leave out of the predictions of each id; None ranks all.
+      strategy: of the model, on one machine. Each replica predicts batches of its own, so that the
+        predictions do not depend on the number of replicas. None is one device.
 
     Raises:
-      ValueError: `k` is out of range.
+      ValueError: `k` is out of range, or the strategy is one of several machines or of a TPU.
     """
 
-    def __init__(self, answers: Answers, k: int, known: scipy.sparse.csr_array | None = None):
+    def __init__(
+        self,
+        answers: Answers,
+        k: int,
+        known: scipy.sparse.csr_array | None = None,
+        strategy: tf.distribute.Strategy | None = None,
+    ):
         answers.check_k(k)
         self._known = known
         self._lengths_of = answers.padded_lengths
+        strategy = strategy or tf.distribute.get_strategy()
+        if distribution.has_several_workers(strategy) or isinstance(strategy, tf.distribute.TPUStrategy):
+            raise ValueError(
+                f"strategy={type(strategy).__name__}: does not predict. Set it to 'mirrored' or 'default', "
+                "and give each machine a part of the inputs."
+            )
+        self._replicas = strategy.num_replicas_in_sync
 
-        @tf.function(input_signature=[answers.specs_of_batch(known is not None)], autograph=False)
-        def answer(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        def answer_batch(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             return answers.rank(features) if answers.has_items else answers.classify(features, k)
+
+        signature = [answers.specs_of_batch(known is not None)] * self._replicas
+
+        @tf.function(input_signature=[signature], autograph=False)
+        def answer(batches: list[dict[str, tf.Tensor]]) -> dict[str, Sequence[tf.Tensor]]:
+            features = strategy.experimental_distribute_values_from_function(
+                lambda context: batches[context.replica_id_in_sync_group]
+            )
+            results = strategy.run(answer_batch, args=(features,))
+            return {name: strategy.experimental_local_results(values) for name, values in results.items()}
 
         self._answer = answer
         answer.get_concrete_function()  # traces it now, once for all threads
@@ -68,48 +94,59 @@ class Predictor:
 
         Args:
           inputs: see `raw_inputs.read`.
-          batch_size: inputs per call of the model.
+          batch_size: inputs per call of the model on a replica.
           bad_rows: the policy for inputs that cannot be decoded.
 
         Raises:
           ValueError: an input cannot be decoded, or its scores are not finite.
         """
         inputs = iter(inputs)
-        batches = SORTED_BATCHES if self._lengths_of is not None else 1
+        batches = self._replicas if self._lengths_of is None else SORTED_BATCHES
         while window := list(itertools.islice(inputs, batch_size * batches)):
-            numbered = list(enumerate(window))
-            if self._lengths_of is not None:
-                lengths = self._lengths_of(stack([features for _, features in window])).numpy()
-                numbered.sort(key=lambda pair: lengths[pair[0]])
-            predictions = dict(
-                itertools.chain.from_iterable(
-                    self._predict(numbered[first : first + batch_size], bad_rows)
-                    for first in range(0, len(window), batch_size)
-                )
-            )
-            yield from (predictions[i] for i in sorted(predictions))
+            yield from self._predict_window(window, batch_size, bad_rows)
 
-    def _predict(
-        self, batch: list[tuple[int, RawInput]], bad_rows: BadRows
-    ) -> Iterator[tuple[int, Prediction]]:
-        """Yields the predictions of numbered inputs, with their numbers."""
-        features = stack([features for _, (_, features) in batch])
-        if self._known is not None:
-            features["excluded"] = self._known[features["id"]].toarray()
+    def _predict_window(
+        self, window: list[RawInput], batch_size: int, bad_rows: BadRows
+    ) -> Iterator[Prediction]:
+        """Yields the predictions of inputs in their order, computed in the order of their lengths."""
+        numbered = list(enumerate(window))
+        if self._lengths_of is not None:
+            lengths = self._lengths_of(stack([features for _, features in window])).numpy()
+            numbered.sort(key=lambda pair: lengths[pair[0]])
+        batches = [numbered[first : first + batch_size] for first in range(0, len(window), batch_size)]
+        predictions: dict[int, Prediction] = {}
+        for first in range(0, len(batches), self._replicas):
+            predictions |= self._predict(batches[first : first + self._replicas], bad_rows)
+        yield from (predictions[i] for i in sorted(predictions))
+
+    def _predict(self, group: list[list[Numbered]], bad_rows: BadRows) -> Iterator[tuple[int, Prediction]]:
+        """Yields the predictions, with their numbers, of at most as many batches as there are replicas."""
+        features = [self._features(batch) for batch in group]
+        idle = self._replicas - len(group)  # they repeat the first batch
         try:
-            results = {name: values.numpy() for name, values in self._answer(features).items()}
+            results = self._answer([*features, *features[:1] * idle])
+            arrays = {name: [values.numpy() for values in each] for name, each in results.items()}
         except data.UNREADABLE as error:
-            if len(batch) > 1:  # one by one, to name the input
-                for numbered in batch:
-                    yield from self._predict([numbered], bad_rows)
+            # One by one, to name the input.
+            parts = [[batch] for batch in group] if len(group) > 1 else [[[raw]] for raw in group[0]]
+            if len(parts) > 1:
+                for part in parts:
+                    yield from self._predict(part, bad_rows)
                 return
-            [(_, (name, _))] = batch
+            [[(_, (name, _))]] = group
             with bad_rows.row():
                 raise ValueError(f"{name}: cannot be read: {data.op_reason(error)}.") from error
             return
-        for i, (number, (name, values)) in enumerate(batch):
-            of_input = {key: result[i] for key, result in results.items()}
-            yield number, _prediction(name, values, of_input)
+        for i, batch in enumerate(group):
+            for j, (number, (name, values)) in enumerate(batch):
+                of_input = {key: each[i][j] for key, each in arrays.items()}
+                yield number, _prediction(name, values, of_input)
+
+    def _features(self, batch: list[Numbered]) -> dict[str, Any]:
+        features = stack([features for _, (_, features) in batch])
+        if self._known is not None:
+            features["excluded"] = self._known[features["id"]].toarray()
+        return features
 
 
 def stack(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from rank4class.data.readers.text_rows import Columns
 from rank4class.pipelines import config
 from rank4class.pipelines.config.checks import check_choice
 from rank4class.pipelines.evaluation import comparison
-from rank4class.pipelines.export import prediction_files, saved_model
+from rank4class.pipelines.export import prediction_files, saved_model, text_encoder
 from rank4class.pipelines.export.answers import Answers
 from rank4class.pipelines.export.approximate import ApproximateAnswers
 from rank4class.pipelines.export.prediction import Prediction, Predictor, stack
@@ -28,7 +28,6 @@ from rank4class.pipelines.storage import files
 from rank4class.pipelines.task import description
 from rank4class.pipelines.training import rank_training
 
-INDICES = ("exact", "scann")  # of exports
 LARGEST_BATCH = 50_000_000  # scores, 200 MB
 
 
@@ -47,18 +46,25 @@ class Run:
     Args:
       workdir: the run's folder, on disk or in object storage.
       checkpoint: "best" by the monitored metric, or "last".
+      strategy: a `tf.distribute.Strategy`; None is one device. `predict` and `predict_file` accept those of
+        one machine, `evaluate` accepts all.
 
     Raises:
       FileNotFoundError: the folder holds no run, or the run has no such checkpoint.
       ValueError: a file of the run is damaged.
     """
 
-    def __init__(self, workdir: str | os.PathLike, checkpoint: str = "best"):
+    def __init__(
+        self,
+        workdir: str | os.PathLike,
+        checkpoint: str = "best",
+        strategy: tf.distribute.Strategy | None = None,
+    ):
         check_choice("checkpoint", checkpoint, config.CHECKPOINTS)
         workdir = os.fspath(workdir)
         if workdir and files.is_local(workdir):  # the program may change its working directory
             workdir = os.path.abspath(workdir)
-        self._trained = rank_training.restore(workdir, checkpoint)
+        self._trained = rank_training.restore(workdir, checkpoint, strategy)
         self.workdir = self._trained.run_dir.path
         self.experiment: config.Experiment = self._trained.experiment
         self.class_names, self.step = self._trained.description.class_names, self._trained.step
@@ -126,8 +132,8 @@ class Run:
           text_column, text_pair_column: of the texts or ids; None are those of the training. They are for
             files with columns.
           on_invalid_row: "fail" stops at an input that cannot be used, "skip" skips it.
-          batch_size: inputs per call of the model; None is `evaluation_batch_size` of the run, or as many as
-            have `LARGEST_BATCH` scores.
+          batch_size: inputs per call of the model on a device; None is `evaluation_batch_size` of the run, or
+            as many as have `LARGEST_BATCH` scores.
 
         Returns:
           The number of predictions, and a message for each skipped input.
@@ -208,19 +214,37 @@ class Run:
         """Hashes of the classes and of the examples of each split."""
         return self._trained.run_dir.data_hashes()
 
-    def export(self, folder: str | os.PathLike, k: int | None = None, *, index: str = "exact") -> None:
-        """Exports the model as a SavedModel; see `saved_model.save`.
+    def export(
+        self,
+        folder: str | os.PathLike,
+        k: int | None = None,
+        *,
+        index: str = "exact",
+        format: str = "saved_model",
+    ) -> None:
+        """Exports the model.
 
         Args:
           folder: must not exist.
           k: number of classes per input; None is 5, or all if there are fewer.
           index: "exact" scores all classes, "scann" searches them; see `approximate.ApproximateAnswers`.
+          format: "saved_model" exports the whole model, see `saved_model.save`; "huggingface" its text
+            encoder alone, see `text_encoder.save`, without `k` and `index`.
 
         Raises:
-          ValueError, ImportError, OSError: see there and in `saved_model.save`.
+          FileExistsError: the folder exists.
+          ValueError, ImportError, OSError: see there.
         """
-        if index not in INDICES:
-            raise ValueError(f"index={index!r}: unknown. There are: {', '.join(INDICES)}.")
+        check_choice("index", index, config.EXPORT_INDICES)
+        check_choice("format", format, config.EXPORT_FORMATS)
+        folder = os.fspath(folder).rstrip("/")
+        if files.exists(folder):
+            raise FileExistsError(f"output={folder}: exists already. Choose another folder, or remove it.")
+        if format == "huggingface":
+            if k is not None or index != "exact":
+                raise ValueError("format='huggingface': exports no classes. Leave out top_k and index.")
+            text_encoder.save(self._trained, folder)
+            return
         answers = self.answers if index == "exact" else ApproximateAnswers(self._trained, self._k(k))
         run_dir = self._trained.run_dir
         card = model_card(
@@ -257,7 +281,7 @@ class Run:
     @functools.lru_cache(maxsize=8)  # noqa: B019, a run has few of them
     def _cached_predictor(self, k: int, exclude_known: bool) -> Predictor:
         known = description.read_known(self._trained.run_dir.model) if exclude_known else None
-        return Predictor(self.answers, k, known)
+        return Predictor(self.answers, k, known, self._trained.strategy)
 
     def _raw(self, inputs: Iterable[Any]) -> Iterator[RawInput]:
         """Yields inputs with their index as the name."""
@@ -298,9 +322,13 @@ def train(
     return Run(workdir)
 
 
-def load(workdir: str | os.PathLike, checkpoint: str = "best") -> Run:
+def load(
+    workdir: str | os.PathLike,
+    checkpoint: str = "best",
+    strategy: tf.distribute.Strategy | None = None,
+) -> Run:
     """Loads a run to predict, evaluate and export with; see `Run`."""
-    return Run(workdir, checkpoint)
+    return Run(workdir, checkpoint, strategy)
 
 
 def compare(runs: Sequence[Run | str | os.PathLike], split: str = "test") -> pd.DataFrame:

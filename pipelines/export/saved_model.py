@@ -31,12 +31,8 @@ def save(answers: Answers, folder: str | os.PathLike, k: int, card: str) -> None
 
     Raises:
       ValueError: `k` is out of range.
-      FileExistsError: the folder exists.
-      OSError: the folder cannot be written.
+      OSError: the folder cannot be written, or exists.
     """
-    folder = os.fspath(folder).rstrip("/")
-    if files.exists(folder):
-        raise FileExistsError(f"output={folder}: exists already. Choose another folder, or remove it.")
     answers.check_k(k)
     specs = {
         name: tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in answers.specs_of_batch().items()
@@ -60,16 +56,10 @@ def save(answers: Answers, folder: str | os.PathLike, k: int, card: str) -> None
         path = os.path.join(temporary, "classes.txt")
         files.write(path, "".join(f"{files.printable(name)}\n" for name in answers.class_names))
         answers.class_names_file = tf.saved_model.Asset(path)
-        partial = f"{folder}.partial-{os.getpid()}"
-        with files.errors_of(folder):
-            try:
-                options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)  # of no use there
-                tf.saved_model.save(answers, partial, signatures, options)
-                files.write(os.path.join(partial, "README.md"), card)
-                tf.io.gfile.rename(partial, folder)
-            except BaseException:
-                files.remove([partial])
-                raise
+        with files.new_folder(folder) as partial:
+            options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)  # of no use there
+            tf.saved_model.save(answers, partial, signatures, options)
+            files.write(os.path.join(partial, "README.md"), card)
 
 
 def usage(answers: Answers) -> str:

@@ -92,6 +92,25 @@ def writing(path: str | os.PathLike) -> Iterator[Any]:
             raise
 
 
+@contextlib.contextmanager
+def new_folder(path: str | os.PathLike) -> Iterator[str]:
+    """Yields a folder to write to; at the end of the block all of it is at `path`, or nothing.
+
+    Raises:
+      OSError: the folder cannot be written, or exists.
+    """
+    path = os.fspath(path).rstrip("/")
+    partial = f"{path}.partial-{uuid.uuid4().hex}"
+    with errors_of(path):
+        try:
+            tf.io.gfile.makedirs(partial)
+            yield partial
+            tf.io.gfile.rename(partial, path)
+        except BaseException:
+            remove([partial])
+            raise
+
+
 def link(source: str | os.PathLike, target: str | os.PathLike) -> None:
     """Makes `target` a second name of a file on disk, or a copy where the file system has no such links."""
     remove([target])

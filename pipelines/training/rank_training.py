@@ -202,7 +202,8 @@ class TrainedModel:
           split: of the task.
           keep_scores: whether the result holds the scores.
         """
-        examples, batch_size = loaded.splits[split], self.experiment.evaluation_batch_size
+        examples, replicas = loaded.splits[split], self.strategy.num_replicas_in_sync
+        batch_size = -(-self.experiment.evaluation_batch_size // replicas) * replicas
         fits = predictions.scores_fit(len(examples), loaded.num_scored(split))
         calibration = self.calibration if fits else None
         evaluator = build_evaluators(self.experiment, loaded, self.model, self.strategy)[split]

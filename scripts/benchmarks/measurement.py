@@ -36,6 +36,7 @@ class Row:
       ratio: `seconds / baseline_seconds`.
       examples_per_second: for suites whose steps read examples.
       waiting_share: share of the time that a training step waited for its batch.
+      recall: fraction of the best classes that a search finds.
       error, baseline_error: relative errors of the values, for suites that know them.
     """
 
@@ -51,6 +52,7 @@ class Row:
     ratio: float
     examples_per_second: float | None = None
     waiting_share: float | None = None
+    recall: float | None = None
     error: float | None = None
     baseline_error: float | None = None
 
@@ -105,6 +107,7 @@ def _measure(suite: str, size: Size, steps: list[Step]) -> list[Row]:
             ratio=seconds[step] / seconds[baseline],
             examples_per_second=chosen.examples(step, size) / seconds[step] if chosen.examples else None,
             waiting_share=workloads[step].waiting_share if step in workloads else None,
+            recall=chosen.recall(step, size) if chosen.recall else None,
             error=errors[step.name],
             baseline_error=errors[baseline.name],
         )
@@ -123,6 +126,7 @@ def table(rows: list[Row]) -> list[list[str]]:
     header = ["name", "XLA", "ms", *(f"x {baseline}" for baseline in baselines)]
     header += ["peak MB", f"memory x {baselines[0]}"]
     header += ["examples/s", "waiting"] if reads else []
+    header += ["recall"] if rows[0].recall is not None else []
     header += ["error", *(f"error {baseline}" for baseline in errors)] if has_errors else []
     by_step: dict[tuple[str, bool], dict[str, Row]] = {}
     for row in rows:
@@ -136,6 +140,8 @@ def table(rows: list[Row]) -> list[list[str]]:
         if reads:
             waiting = "-" if row.waiting_share is None else f"{row.waiting_share:.1%}"
             line += [f"{row.examples_per_second:,.0f}", waiting]
+        if row.recall is not None:
+            line.append(f"{row.recall:.3f}")
         if row.error is not None:
             line += [f"{error:.0e}" for error in (row.error, *errors.values())]
         lines.append(line)

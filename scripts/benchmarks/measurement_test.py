@@ -26,6 +26,7 @@ ROW = {
     "ratio": 0.5,
     "examples_per_second": None,
     "waiting_share": None,
+    "recall": None,
     "error": None,
     "baseline_error": None,
 }
@@ -62,6 +63,11 @@ def test_a_table_of_values_with_errors():
 
 def test_a_row_as_json():
     assert json.loads(measurement.to_json(row())) == ROW
+
+
+def test_a_table_of_searches():
+    header, line = measurement.table([row(recall=0.9996)])
+    assert (header[-1], line[-1]) == ("recall", "1.000")
 
 
 def test_errors_before_building(monkeypatch):

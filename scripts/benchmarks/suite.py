@@ -94,6 +94,8 @@ class Suite:
       examples: function from a step and a size to the number of examples it reads; None if steps read none.
       error: function from a step and a size to the relative error of its value, None if unknown; None if all
         values are exact but for rounding.
+      recall: function from a step and a size to the fraction of the best classes that it finds; None if steps
+        search nothing.
       min_repeats: the least number of repeats of a step, unless it is very long.
       values: function from a size to the number of float32 values of the largest tensor of a step.
     """
@@ -104,6 +106,7 @@ class Suite:
     build: Callable[[Step, Size], Workload]
     examples: Callable[[Step, Size], int] | None = None
     error: Callable[[Step, Size], float | None] | None = None
+    recall: Callable[[Step, Size], float] | None = None
     min_repeats: int = 3
     values: Callable[[Size], int] = lambda size: math.prod(size[:2])
 
@@ -123,7 +126,7 @@ class Suite:
                 f"size={size!r}: not of the form {self.axes}. Choose one such as {self.sizes[0]}."
             )
         parsed = tuple(map(int, numbers))
-        if self.axes.endswith("CLASSESxK") and parsed[2] > parsed[1]:
+        if self.axes.endswith("xK") and parsed[-1] > parsed[1]:
             raise ValueError(f"size={size!r}: K exceeds the number of classes. Choose a smaller K.")
         needed, memory = TENSORS * 4 * self.values(parsed), memory_bytes()
         if needed > memory:

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rank4class import losses, models
+from rank4class import compat, losses, models
 from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.training.train_step import StepResults
 from rank4class.scripts.benchmarks import datasets, suite, suites
-from rank4class.scripts.benchmarks.suites import data, metrics, training
+from rank4class.scripts.benchmarks.suites import data, metrics, retrieval, training
 
 BAD_SIZES = ("", "abc", "5", "5x", "x5", "5x1", "0x5", "-1x5", "5x5x5", "5*5", "1e3x5", "nanx5", "5x5.0")
 
@@ -45,10 +45,12 @@ def test_the_default_sizes_fit_and_huge_ones_do_not(name):
             chosen.parse(huge)
 
 
-@pytest.mark.parametrize("name", ["projections", "n_choose_k"])
-def test_k_exceeds_the_classes(name):
-    with pytest.raises(ValueError, match="size='4x3x4': K exceeds the number of classes. Choose a smaller K"):
-        suites.get(name).parse("4x3x4")
+@pytest.mark.parametrize(
+    ("name", "size"), [("projections", "4x3x4"), ("n_choose_k", "4x3x4"), ("retrieval", "4x3x9x4")]
+)
+def test_k_exceeds_the_classes(name, size):
+    with pytest.raises(ValueError, match=f"size='{size}': K exceeds the number of classes. Choose a smaller"):
+        suites.get(name).parse(size)
 
 
 def test_tf_ranking_is_omitted_if_memory_is_insufficient():
@@ -143,6 +145,54 @@ def test_sorters_are_measured_and_rank_the_same_under_xla():
 def test_sorters_of_pairs_or_of_one_length_are_omitted_for_long_lists():
     steps = suites.get("sorters").steps((16, 100_000))
     assert {step.name for step in steps} == {"sort", "equivariant"}
+
+
+def test_exact_searches_find_the_same(monkeypatch):
+    monkeypatch.setattr(retrieval, "BLOCK", 7)
+    size = (3, 40, 4, 5)
+    kinds = retrieval.VECTORS
+    steps = suites.get("retrieval").steps(size, [f"blocked {vectors}" for vectors in kinds])
+    assert [step.name for step in steps] == [f"exact:{v}" for v in kinds] + [f"blocked {v}" for v in kinds]
+    results = {step.name: results_of("retrieval", step, size) for step in steps}
+    for vectors in kinds:
+        assert_close(results[f"exact:{vectors}"], results[f"blocked {vectors}"], rtol=1e-6)
+        _, ids = results[f"exact:{vectors}"]
+        queries = retrieval.queries_of(vectors, 3, 4).numpy()
+        expected = np.argsort(-queries @ retrieval.vectors_of(vectors, 40, 4).numpy().T)[:, :5]
+        np.testing.assert_array_equal(ids, expected)
+        assert retrieval.SUITE.recall(suite.Step(f"blocked {vectors}"), size) == 1.0
+
+
+def test_recall_is_the_fraction_of_the_best_classes(monkeypatch):
+    def half(batch, vectors, k):
+        scores, ids = retrieval.exact(batch, vectors, k)
+        return scores, tf.concat([ids[:, : k // 2], -tf.ones_like(ids[:, k // 2 :])], axis=1)
+
+    monkeypatch.setattr(retrieval, "blocked", half)
+    assert retrieval.SUITE.recall(suite.Step("blocked random"), (3, 40, 4, 4)) == 0.5
+
+
+def test_without_scann_the_exact_searches_are_measured(monkeypatch, capsys):
+    monkeypatch.setattr(compat, "_is_missing", lambda package: package == "scann")
+    monkeypatch.setattr(compat, "_requirements", lambda extra: iter([extra]))
+    retrieval._has_scann.cache_clear()
+    steps = suites.get("retrieval").steps((3, 40, 4, 5))
+    assert [step.name for step in steps if step.against] == [f"blocked {v}" for v in retrieval.VECTORS]
+    suites.get("retrieval").steps((3, 40, 4, 5))
+    assert capsys.readouterr().err == (
+        "scann: not installed. Install all of scann: pip install 'rank4class[scann]'.\n"
+    )
+    retrieval._has_scann.cache_clear()
+
+
+@pytest.mark.nightly
+def test_scann_finds_most_of_the_best_classes():
+    pytest.importorskip("scann", reason="scann is not installed: pip install 'rank4class[scann]'")
+    retrieval._has_scann.cache_clear()
+    size = (32, 20_000, 16, 5)
+    assert "scann decaying" in [step.name for step in suites.get("retrieval").steps(size)]
+    recall = retrieval.SUITE.recall(suite.Step("scann decaying"), size)
+    assert 0.9 < recall <= 1.0
 
 
 @pytest.mark.nightly

@@ -1,0 +1,64 @@
+"""Exports in Hugging Face's layout: those of a published folder are its tensors again."""
+
+import json
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import tensorflow as tf
+
+from rank4class import models
+from rank4class.models import checkpoints, encoders
+
+WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"word{i}" for i in range(16)))
+
+
+def write(folder, encoder, words=WORDS):
+    folder.mkdir()
+    contents = checkpoints.hugging_face_files(encoder, words, lower_case=True, max_length=16)
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    return json.loads(contents["config.json"])
+
+
+@pytest.mark.parametrize(("kind", "pooling"), [("bert", "pooler"), ("bert", "mean"), ("electra", "cls")])
+def test_an_imported_encoder_is_exported_as_it_was(tmp_path, write_bert_folder, kind, pooling):
+    published = write_bert_folder(tmp_path / "published", WORDS, kind=kind, hidden_act="gelu_new")
+    del published["embeddings.position_ids"]  # a buffer that only old versions save
+    encoder = models.get("encoder", kind, path=str(tmp_path / "published"), pooling=pooling)
+    stated = write(tmp_path / "export", encoder)
+    tensors = safetensors.numpy.load_file(tmp_path / "export" / "model.safetensors")
+    assert set(tensors) == set(published)
+    for name, tensor in tensors.items():
+        np.testing.assert_array_equal(tensor, published[name], name)
+    with safetensors.safe_open(tmp_path / "export" / "model.safetensors", "numpy") as file:
+        assert file.metadata() == {"format": "pt"}
+    original = json.loads((tmp_path / "published" / "config.json").read_text())
+    assert stated.items() >= original.items()
+    assert stated["layer_norm_eps"] == 1e-12
+    assert stated["pad_token_id"] == 0
+    assert (tmp_path / "export" / "vocab.txt").read_text().splitlines() == list(WORDS)
+    tokenizer = json.loads((tmp_path / "export" / "tokenizer_config.json").read_text())
+    assert tokenizer == {"do_lower_case": True, "model_max_length": 16}
+
+    again = models.get("encoder", kind, path=str(tmp_path / "export"))
+    assert again.pooling == pooling  # stated by the export, not by the caller
+    features = {name: tf.constant([[2, 5, 3, 0]]) for name in encoder.FEATURES}
+    features |= {"input_mask": tf.constant([[1, 1, 1, 0]]), "input_type_ids": tf.constant([[0, 0, 1, 0]])}
+    np.testing.assert_array_equal(again(features), encoder(features))
+
+
+def test_a_stated_pooling_precedes_that_of_the_export(tmp_path, write_bert_folder):
+    write_bert_folder(tmp_path, pooling="mean")
+    assert models.get("encoder", "bert", path=str(tmp_path)).pooling == "mean"
+    assert models.get("encoder", "bert", path=str(tmp_path), pooling="cls").pooling == "cls"
+    write_bert_folder(tmp_path, pooling="max")
+    with pytest.raises(ValueError, match=r"does not describe this encoder: pooling='max': not one of pooler"):
+        models.get("encoder", "bert", path=str(tmp_path))
+
+
+def test_narrow_embeddings_of_a_bert_have_no_place(tmp_path):
+    sizes = {"hidden_size": 8, "num_layers": 1, "num_heads": 2, "inner_size": 16}
+    encoder = encoders.Bert(vocab_size=len(WORDS), embedding_size=4, **sizes)
+    with pytest.raises(ValueError, match=r"encoder='bert': its embeddings of width 4 are narrower than its"):
+        write(tmp_path / "export", encoder)
