@@ -62,7 +62,6 @@ class Predictor:
     ):
         answers.check_k(k)
         self._known = known
-        self._lengths_of = answers.padded_lengths
         strategy = strategy or tf.distribute.get_strategy()
         if distribution.has_several_workers(strategy) or isinstance(strategy, tf.distribute.TPUStrategy):
             raise ValueError(
@@ -70,6 +69,7 @@ class Predictor:
                 "and give each machine a part of the inputs."
             )
         self._replicas = strategy.num_replicas_in_sync
+        self._lengths_of = answers.padded_lengths
 
         def answer_batch(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             return answers.rank(features) if answers.has_items else answers.classify(features, k)
