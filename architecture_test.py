@@ -311,6 +311,7 @@ def test_the_readme_has_programs():
         for i, program in enumerate(README_PROGRAMS)
     ],
 )
+@pytest.mark.usefixtures("restored_registries")
 def test_readme_programs_run(program):
     exec(compile(program, "README.md", "exec"), {"__name__": "__readme__"})
 

@@ -23,6 +23,7 @@ from rank4class.pipelines.config.experiment import (
     override,
     parse_number,
     to_json,
+    user_parts,
     value_of,
     values,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "override",
     "parse_number",
     "to_json",
+    "user_parts",
     "value_of",
     "values",
 ]
