@@ -308,6 +308,15 @@ def imported(tmp_path_factory):
 
 
 @pytest.fixture
+def restored_registries(monkeypatch):
+    """Removes the parts that a test registers."""
+    from rank4class import registry
+
+    for each in registry._REGISTRIES:
+        monkeypatch.setattr(each, "_entries", dict(each._entries))
+
+
+@pytest.fixture
 def names_of_a_new_process(monkeypatch):
     """Lets Keras name layers in each run as in a process of its own: checkpoints hold the names."""
     import tensorflow as tf

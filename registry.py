@@ -6,11 +6,14 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+_REGISTRIES: "list[Registry]" = []
+
 
 class Registry:
     """The functions or classes of one kind, by name.
 
     An entry's options are the arguments of its signature. Arguments without a default are required.
+    `registered` lists the entries of all imported modules, a user's too.
 
     Args:
       kind: the word for an entry in error messages, such as "loss".
@@ -32,12 +35,16 @@ class Registry:
         self.kind = kind
         self._signature = signature or _signature
         self._entries: dict[str, Any] = {}
+        _REGISTRIES.append(self)
 
     def register(self, name: str) -> Callable[[Any], Any]:
-        """Returns a decorator that adds a function or class under a name."""
+        """Returns a decorator that adds a function or class under a name.
+
+        A definition that runs again, such as a cell of a notebook, replaces its entry.
+        """
 
         def add(entry: Any) -> Any:
-            if name in self._entries:
+            if name in self._entries and _origin(self._entries[name]) != _origin(entry):
                 raise ValueError(
                     f"{self.kind}={name!r}: already registered. Choose another name, or import its file once."
                 )
@@ -63,6 +70,10 @@ class Registry:
         """Returns the signature whose parameters are an entry's options."""
         return self._signature(self[name])
 
+    def parameters(self, name: str) -> list[inspect.Parameter]:
+        """Returns an entry's options as `read_signatures` does."""
+        return [_plain(parameter) for parameter in self.signature(name).parameters.values()]
+
     def option_names(self, name: str) -> tuple[str, ...]:
         """Returns the names of an entry's options."""
         return tuple(self.signature(name).parameters)
@@ -82,6 +93,26 @@ class Registry:
         """Returns the result of calling an entry with the options; raises ValueError as `check` does."""
         self.check(name, options)
         return self[name](**options)
+
+
+def registered(kind: str) -> dict[str, Registry]:
+    """Returns the name of each entry of a kind, in all modules that are imported -> its registry."""
+    return {name: registry for registry in _REGISTRIES if registry.kind == kind for name in registry}
+
+
+def _origin(entry: Any) -> tuple[str, str]:
+    return entry.__module__, entry.__qualname__
+
+
+def _plain(parameter: inspect.Parameter) -> inspect.Parameter:
+    """Returns an option with its type, or `empty` if that is not plain, as its annotation."""
+    annotation = parameter.annotation
+    if annotation is not parameter.empty and not isinstance(annotation, str):
+        annotation = inspect.formatannotation(annotation)
+    type_ = parameter.empty if annotation is parameter.empty else _plain_type(annotation)
+    has_value = type_ is not parameter.empty and parameter.default is not parameter.empty
+    default = parameter.default if has_value or parameter.default is parameter.empty else None
+    return parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=type_, default=default)
 
 
 def _signature(entry: Any) -> inspect.Signature:
@@ -163,15 +194,17 @@ def _parameters(function: Any) -> list[inspect.Parameter]:
             argument.arg,
             inspect.Parameter.KEYWORD_ONLY,
             default=inspect.Parameter.empty if default is None else ast.literal_eval(default),
-            annotation=_plain_type(argument.annotation),
+            annotation=_plain_type(ast.unparse(argument.annotation))
+            if argument.annotation
+            else inspect.Parameter.empty,
         )
         for argument, default in zip([*positional, *arguments.kwonlyargs], defaults, strict=True)
         if argument.arg != "self"
     ]
 
 
-def _plain_type(annotation: ast.expr | None) -> Any:
-    names = {node.id for node in ast.walk(annotation) if isinstance(node, ast.Name)} if annotation else set()
-    if annotation is None or not names <= _PLAIN_TYPES.keys():
+def _plain_type(annotation: str) -> Any:
+    names = {node.id for node in ast.walk(ast.parse(annotation)) if isinstance(node, ast.Name)}
+    if not names <= _PLAIN_TYPES.keys():
         return inspect.Parameter.empty
-    return eval(ast.unparse(annotation), {"__builtins__": {}}, _PLAIN_TYPES)
+    return eval(annotation, {"__builtins__": {}}, _PLAIN_TYPES)

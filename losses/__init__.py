@@ -7,7 +7,7 @@ them.
 
 from rank4class.losses import metrics
 from rank4class.losses.approx import *
-from rank4class.losses.base import BATCH_LOSSES, LOSSES, RankingLoss
+from rank4class.losses.base import BATCH_LOSSES, LOSSES, RankingLoss, register
 from rank4class.losses.batch import *
 from rank4class.losses.cross_entropy import *
 from rank4class.losses.margin import *

@@ -9,6 +9,7 @@ from typing import Any
 
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
+from rank4class.pipelines.evaluation.reliability import Calibrated
 from rank4class.pipelines.reporting import sweep_report, tables
 from rank4class.pipelines.storage.run_directory import check_folder
 from rank4class.pipelines.task import loading
@@ -177,6 +178,15 @@ def run_grid(
         for seed in seeds:
             runs.append(train(cell, {"seed": seed, **choice}, f"{cell_name(cell)}-seed{seed}"))
     return runs
+
+
+def evaluate_calibration(runs: Sequence[sweep_report.Run]) -> Calibrated | None:
+    """Returns the reliability of the test scores of a grid's `best_run`, or None if it has no calibration."""
+    best = sweep_report.best_run(runs)
+    if "calibration" not in best.results["test"]:
+        return None
+    trained = rank_training.restore(best.path)
+    return trained.evaluate(trained.load_task()).calibrated
 
 
 def cell_name(experiment: config.Experiment) -> str:

@@ -37,11 +37,18 @@ def test_run_grid(tmp_path, capsys):
     assert len(runs) == 4
     printed = capsys.readouterr().out
     assert "[  4/4] mse-lc_mlp-seed1: test top1_error" in printed
-    sweep_report.write_grid(runs, str(tmp_path))
+    calibrated = sweep.evaluate_calibration(runs)
+    best = sweep_report.best_run(runs)
+    for name, reliability in (("before", calibrated.before), ("after", calibrated.after)):
+        stored = best.results["test"]["calibration"][name]
+        assert 100.0 * reliability.ece == pytest.approx(stored["ece"], rel=1e-6)
+    sweep_report.write_grid(runs, str(tmp_path), calibrated=calibrated)
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert text.count("| softmax |") == 4  # for each interaction, a row of metrics and one of the training
+    # For each interaction, a row of metrics, one of the calibration and one of the training.
+    assert text.count("| softmax |") == 6
+    assert f"The diagram is of {sweep.cell_name(best.experiment)}, seed 1: the cell with" in text
     assert "1,078 training, 359 validation, 360 test" in text
-    for name in ("metrics.png", "curves.png"):
+    for name in ("metrics.png", "curves.png", "reliability.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
     # A field with a single value is set without tuning.
     assert [run.experiment.optimizer.learning_rate for run in runs] == [0.02] * 4

@@ -6,14 +6,16 @@ TensorFlow is imported after the flags are parsed, so that `--help` and wrong fl
 from __future__ import annotations
 
 import difflib
+import importlib
 import itertools
 import logging as python_logging
 import os
 import re
-import runpy
 import signal
 import sys
 import textwrap
+import tokenize
+import types
 import typing
 from collections.abc import Callable
 
@@ -28,6 +30,9 @@ if typing.TYPE_CHECKING:
     import tensorflow as tf
 
 flags.DEFINE_bool("debug", False, "Print the full traceback of an error.")
+flags.DEFINE_multi_string(
+    "import", [], "Python file or module to import first, which registers parts of your own; may be repeated."
+)
 
 # Raised for invalid files, flags, classes and numbers. Any other exception is a bug and keeps its traceback.
 USER_ERRORS = (ValueError, OSError, FloatingPointError)
@@ -169,7 +174,7 @@ def load_config(name: str) -> config.Experiment:
             )
         path = os.path.join(configs.__path__[0], f"{name}.py")
     try:
-        experiment = runpy.run_path(path)["get_config"]()
+        experiment = vars(import_file(path))["get_config"]()
         if not isinstance(experiment, config.Experiment):
             raise TypeError(f"get_config() returns {type(experiment).__name__}, not config.Experiment")
         config.check_types(experiment)
@@ -178,6 +183,33 @@ def load_config(name: str) -> config.Experiment:
             f"--config={path}: the file cannot be loaded. {type(error).__name__}: {error}"
         ) from error
     return experiment
+
+
+def import_file(path: str) -> types.ModuleType:
+    """Runs a Python file as a module of the name of its absolute path, by which `--import` takes it again."""
+    path = os.path.abspath(path)
+    module = types.ModuleType(path)
+    module.__file__ = path
+    with tokenize.open(path) as file:
+        program = compile(file.read(), path, "exec")
+    sys.modules[path] = module
+    exec(program, vars(module))
+    return module
+
+
+def _import_all(argv: list[str]) -> None:
+    """Imports the files and modules of `--import`, before the flags that name their parts are parsed."""
+    for argument, following in itertools.zip_longest(argv[1:], argv[2:]):
+        match = re.fullmatch("--?import(?:=(.*))?", argument)
+        name = match and (following if match[1] is None else match[1])
+        if not name:
+            continue
+        try:
+            import_file(name) if os.path.isfile(name) else importlib.import_module(name)
+        except Exception as error:  # the user's file may raise any exception
+            raise flags.IllegalFlagValueError(
+                f"--import={name}: cannot be imported. {type(error).__name__}: {error}"
+            ) from error
 
 
 class _ConfigParser(ConfigFileFlagParser):
@@ -208,6 +240,7 @@ def _replace_parts(experiment: config.Experiment, argv: list[str]) -> config.Exp
 
 def _parse(argv: list[str]) -> list[str]:
     try:
+        _import_all(argv)
         if any(HELP.fullmatch(argument) for argument in argv[1:]):
             print(_help(argv))
             sys.exit()

@@ -28,7 +28,7 @@ def main() -> None:
         interactions=["dot", "lc_mlp", "concat_mlp"],
         seeds=range(_SEEDS.value),
     )
-    path = sweep_report.write_grid(runs, _WORKDIR.value)
+    path = sweep_report.write_grid(runs, _WORKDIR.value, calibrated=sweep.evaluate_calibration(runs))
     print(f"\n{sweep_report.grid_text(runs)}\n")
     print("A star marks the best mean. Where intervals overlap, the difference may be chance.")
     print(f"\n{len(runs)} runs in {time.monotonic() - started:.0f} s.")

@@ -38,7 +38,7 @@ def main() -> None:
     overrides = config_flags.get_override_values(flags.FLAGS["config"])
     sweep.check_overrides(overrides, base, **cells, tune=tune)
     runs = sweep.run_grid(base, _WORKDIR.value, seeds=_SEEDS.value, tune=tune, **cells)
-    path = sweep_report.write_grid(runs, _WORKDIR.value, tune)
+    path = sweep_report.write_grid(runs, _WORKDIR.value, tune, sweep.evaluate_calibration(runs))
     print(f"\n{sweep_report.grid_text(runs)}\n")
     print(f"Report with plots: {path}")
     print(f"TensorBoard: tensorboard --logdir {_WORKDIR.value}")

@@ -25,6 +25,7 @@ from rank4class.pipelines.config.experiment import (
     override,
     parse_number,
     to_json,
+    user_parts,
     value_of,
     values,
 )
@@ -69,6 +70,7 @@ __all__ = [
     "override",
     "parse_number",
     "to_json",
+    "user_parts",
     "value_of",
     "values",
 ]

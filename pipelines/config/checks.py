@@ -232,8 +232,8 @@ def _check_count_prior(experiment: Experiment) -> None:
     with fields_of("count_prior."):
         if prior.name == "learned":
             models.get("count_prior", "learned", **{"most": 1, **options})
-        elif prior.name == "fixed":
-            models.get("count_prior", "fixed", **options)
+        elif prior.name not in prior.others:
+            models.get("count_prior", prior.name, **options)
     if prior.name == "none":
         needing = [name for name in experiment.metrics if name in losses.metrics.SET_METRICS]
         if needing:

@@ -124,6 +124,16 @@ def changed_fields(experiment: Any) -> dict[str, Any]:
     return changed
 
 
+def user_parts(experiment: Any) -> dict[str, dict[str, str]]:
+    """Returns the parts that a user's module registers: kind -> {"name": ..., "module": ...}."""
+    chosen = {kind: getattr(experiment, kind) for kind in parts.PARTS if hasattr(experiment, kind)}
+    return {
+        kind: {"name": part.name, "module": module}
+        for kind, part in chosen.items()
+        if (module := part.module_of(part.name)) is not None
+    }
+
+
 def first_difference(left: Any, right: Any) -> tuple[str, Any, Any] | None:
     """Returns `(field, value in left, value in right)` of the first field that differs, or None."""
     left_values, right_values = values(left), values(right)

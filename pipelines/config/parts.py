@@ -5,7 +5,8 @@ has the options of `rankmax` as fields and no others. A part's class also has th
 entries of its kind, and those from which the framework makes an argument: a loss with the argument
 `temperature` has the field `final_temperature`.
 
-Signatures are read from the source files, so this module imports no TensorFlow.
+The signatures of this package are read from its source files, so this module imports no TensorFlow. A user's
+function or class is an entry once the module that registers it is imported.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import functools
 import glob
 import inspect
 import os
+import sys
 import typing
 from typing import Any, ClassVar
 
 from rank4class import registry
+from rank4class.registry import Registry
 
 ROOT = os.path.dirname(registry.__file__)
 Fields = tuple[tuple[str, Any, Any], ...]  # name, type and default of each
@@ -91,29 +94,48 @@ final_temperature.
     @classmethod
     def names(cls) -> tuple[str, ...]:
         """Returns the names of all entries."""
-        return (*cls.others, *cls.signatures())
+        return tuple(dict.fromkeys([*cls.others, *cls.signatures(), *cls._registered()]))
 
     @classmethod
     @functools.cache
     def signatures(cls) -> dict[str, list[inspect.Parameter]]:
-        """Returns name -> parameters of all registered entries."""
+        """Returns name -> parameters of the registered entries of this package."""
         paths = [p for s in cls.sources for p in sorted(glob.glob(os.path.join(ROOT, s))) if not _is_test(p)]
         return registry.read_signatures(paths, cls.registry)
 
     @classmethod
-    @functools.cache
     def of(cls, name: str) -> type[Part]:
         """Returns the class of an entry; raises ValueError if there is none of that name."""
-        if name in cls.others:
-            return _generated(cls, name, [])
-        return _generated(cls, name, cls.parameters(name))
+        return _generated(cls.kind, name, () if name in cls.others else tuple(cls.parameters(name)))
 
     @classmethod
     def parameters(cls, name: str) -> list[inspect.Parameter]:
         """Returns the parameters of a registered entry."""
-        if name not in cls.signatures():
+        if name in cls.signatures():
+            return cls.signatures()[name]
+        if name not in cls._registered():
             raise ValueError(f"{cls.kind}={name!r}: unknown. {cls.suggestion(name)}")
-        return cls.signatures()[name]
+        parameters = cls._registered()[name].parameters(name)
+        for p in parameters:
+            if p.annotation is p.empty and p.default is p.empty and p.name not in cls.provided:
+                raise ValueError(
+                    f"{cls.kind}={name!r}: argument {p.name!r} has no default, and no type of a number, a "
+                    "string, a bool or a tuple of these. Annotate it."
+                )
+        return parameters
+
+    @classmethod
+    def module_of(cls, name: str) -> str | None:
+        """Returns the module that registers a user's entry; None for the entries of this package."""
+        if name in cls.signatures() or name not in cls._registered():
+            return None
+        module = cls._registered()[name][name].__module__
+        program = getattr(sys.modules["__main__"], "__file__", None)
+        return os.path.abspath(program) if module == "__main__" and program else module
+
+    @classmethod
+    def _registered(cls) -> dict[str, Registry]:
+        return registry.registered(cls.word or cls.kind)
 
     @classmethod
     def suggestion(cls, name: str) -> str:
@@ -162,8 +184,10 @@ def _is_test(path: str) -> bool:
     return path.endswith(("_test.py", "__init__.py"))
 
 
-def _generated(kind: type[Part], name: str, parameters: list[inspect.Parameter]) -> type[Part]:
+@functools.cache
+def _generated(kind_name: str, name: str, parameters: tuple[inspect.Parameter, ...]) -> type[Part]:
     """Generates the dataclass of an entry from its parameters."""
+    kind = PARTS[kind_name]
     options = [p for p in parameters if p.annotation is not p.empty and p.name not in kind.provided]
     fields: dict[str, tuple[Any, Any]] = {"name": (str, name)}
     for option in options:

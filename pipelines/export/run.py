@@ -51,7 +51,15 @@ class Run:
 
     Raises:
       FileNotFoundError: the folder holds no run, or the run has no such checkpoint.
-      ValueError: a file of the run is damaged.
+      ValueError: a file of the run is damaged, or a part of the user's own is not registered.
+
+    >>> run = rank4class.load("runs/digits")
+    >>> run
+    Run('...runs/digits', 10 classes, step 102)
+    >>> run.class_names
+    ('0', '1', '2', '3', '4', '5', '6', '7', '8', '9')
+    >>> run.experiment.loss.name
+    'softmax'
     """
 
     def __init__(
@@ -86,7 +94,15 @@ class Run:
 
     @property
     def history(self) -> pd.DataFrame:
-        """A row for each evaluation: step, training loss, learning rate and validation metrics."""
+        """A row for each evaluation: step, training loss, learning rate and validation metrics.
+
+        >>> run = rank4class.load("runs/digits")
+        >>> run.history[["step", "ndcg@5"]].round()
+           step  ndcg@5
+        0    34    ...
+        1    68    ...
+        2   102    ...
+        """
         return pd.DataFrame(self._trained.run_dir.history())
 
     def predict(self, inputs: Iterable[Any], k: int | None = None) -> pd.DataFrame:
@@ -104,6 +120,16 @@ class Run:
 
         Raises:
           ValueError: an input that the model does not take.
+
+        >>> run = rank4class.load("runs/digits")
+        >>> images = data.get("digits").splits["test"].features["image"]  # float32 [360, 8, 8, 1]
+        >>> predictions = run.predict(images[1:3], k=2)
+        >>> list(predictions.columns)
+        ['input', 'rank', 'class', 'score', 'probability']
+        >>> predictions[predictions["rank"] == 1][["input", "class"]]
+           input class
+        0      0     8
+        2      1     6
         """
         bad_rows = BadRows("fail", None)
         predictions = self._predictor(self._k(k))(self._raw(inputs), self._batch_size, bad_rows)
@@ -169,7 +195,15 @@ class Run:
         return count, bad_rows.messages
 
     def scores(self, inputs: Iterable[Any]) -> np.ndarray:
-        """Returns the scores of all classes for some inputs, float32 `[N, n]`; see `predict`."""
+        """Returns the scores of all classes for some inputs, float32 `[N, n]`; see `predict`.
+
+        >>> test = data.get("digits").splits["test"]
+        >>> scores = rank4class.load("runs/digits").scores(test.features["image"])
+        >>> scores.shape
+        (360, 10)
+        >>> bool(np.mean(scores.argmax(axis=1) == test.labels) > 0.9)
+        True
+        """
         raw = self._raw(inputs)
         batches = iter(lambda: list(itertools.islice(raw, self._batch_size)), [])
         try:
@@ -198,6 +232,13 @@ class Run:
         Raises:
           FileNotFoundError, ValueError: the data cannot be loaded, have other classes, or have changed since
             the training.
+
+        >>> metrics = rank4class.load("runs/digits").evaluate()
+        >>> metrics["examples"], metrics["top1_error"] < 10.0  # percent
+        (360, True)
+        >>> low, high = metrics["intervals"]["top1_error"]
+        >>> low < metrics["top1_error"] < high
+        True
         """
         trained = self._trained
         check_choice("split", split, ("train", "validation", "test"))
@@ -234,6 +275,12 @@ class Run:
         Raises:
           FileExistsError: the folder exists.
           ValueError, ImportError, OSError: see there.
+
+        >>> rank4class.load("runs/digits").export("models/digits/1", k=3)
+        >>> model = tf.saved_model.load("models/digits/1")
+        >>> images = tf.constant(data.get("digits").splits["test"].features["image"][:2])
+        >>> model.signatures["classify"](image=images)["classes"].shape
+        TensorShape([2, 3])
         """
         check_choice("index", index, config.EXPORT_INDICES)
         check_choice("format", format, config.EXPORT_FORMATS)
@@ -317,6 +364,21 @@ def train(
     Args:
       experiment, strategy, progress: see `rank_training.train`, which also states the errors.
       workdir: the run's folder.
+
+    >>> import rank4class
+    >>> from rank4class.pipelines import config
+    >>> experiment = config.Experiment(
+    ...     data=config.Data("digits"),
+    ...     encoder=config.Encoder("mlp", hidden=(32,)),
+    ...     loss=config.Loss("softmax"),
+    ...     optimizer=config.Optimizer("adam", learning_rate=0.01),
+    ...     epochs=3.0,
+    ... )
+    >>> run = rank4class.train(experiment, "runs/digits", progress=False)
+    >>> run.results["test"]["top1_error"] < 10.0  # percent
+    True
+    >>> other = config.override(experiment, {"loss.name": "approx_ndcg"})
+    >>> run = rank4class.train(other, "runs/digits_ndcg", progress=False)
     """
     rank_training.train(experiment, workdir, strategy=strategy, progress=progress)
     return Run(workdir)
@@ -327,7 +389,15 @@ def load(
     checkpoint: str = "best",
     strategy: tf.distribute.Strategy | None = None,
 ) -> Run:
-    """Loads a run to predict, evaluate and export with; see `Run`."""
+    """Loads a run to predict, evaluate and export with; see `Run`.
+
+    >>> rank4class.load("runs/digits").step
+    102
+    >>> rank4class.load("runs/nowhere")
+    Traceback (most recent call last):
+    ...
+    FileNotFoundError: ...runs/nowhere is not a run's folder: it has no config.json
+    """
     return Run(workdir, checkpoint, strategy)
 
 
@@ -344,6 +414,13 @@ def compare(runs: Sequence[Run | str | os.PathLike], split: str = "test") -> pd.
 
     Raises:
       ValueError: a single run, or runs of different examples.
+
+    >>> comparison = rank4class.compare(["runs/digits", "runs/digits_ndcg"]).set_index("metric")
+    >>> list(comparison.index)
+    ['top1_error', 'top5_error', 'ndcg@5']
+    >>> ndcg = comparison.loc["ndcg@5"]
+    >>> bool(ndcg["low"] <= ndcg["difference"] <= ndcg["high"])
+    True
     """
     if len(runs) < 2:
         raise ValueError(f"runs={list(runs)}: fewer than two runs. Give two or more.")

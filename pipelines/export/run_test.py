@@ -1,6 +1,7 @@
 """Runs predict, evaluate and export without the data and the encoder checkpoint of their training."""
 
 import concurrent.futures
+import doctest
 import json
 import os
 import shutil
@@ -47,6 +48,18 @@ def answers_of_another_process(folder, signature, **inputs):
 def trained(folder, experiment):
     config.check(experiment)
     return rank4class.train(experiment, folder / "run", progress=False)
+
+
+@pytest.mark.nightly
+def test_doctests(tmp_path, monkeypatch):
+    """The doctests share the folder of one run, which that of `train` writes."""
+    monkeypatch.chdir(tmp_path)
+    finder, runner = doctest.DocTestFinder(), doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    tests = [test for test in finder.find(run_module, extraglobs={"rank4class": rank4class}) if test.examples]
+    for test in sorted(tests, key=lambda test: test.name != f"{run_module.__name__}.train"):
+        runner.run(test)
+    assert runner.tries > 20
+    assert not runner.failures
 
 
 @pytest.fixture(scope="module")

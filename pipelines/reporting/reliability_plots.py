@@ -1,11 +1,18 @@
 """The reliability diagram of a calibration, as pixels."""
 
 import numpy as np
+from matplotlib import image
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from rank4class.pipelines.evaluation.reliability import BINS, Calibrated
 from rank4class.pipelines.reporting import plots
+
+
+def save_diagram(calibrated: Calibrated, path: str) -> None:
+    """Writes the `reliability_diagram` as a picture."""
+    several = calibrated.calibration.method != "temperature"
+    image.imsave(path, reliability_diagram(calibrated, several))
 
 
 def reliability_diagram(calibrated: Calibrated, several: bool = False) -> np.ndarray:

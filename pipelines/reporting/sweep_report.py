@@ -12,7 +12,8 @@ import pandas as pd
 from rank4class import losses
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import statistics
-from rank4class.pipelines.reporting import sweep_plots, tables
+from rank4class.pipelines.evaluation.reliability import Calibrated
+from rank4class.pipelines.reporting import reliability_plots, sweep_plots, tables
 from rank4class.pipelines.storage.run_directory import TUNING, RunDirectory
 
 Tune = Mapping[str, Sequence[float]]  # tuned field -> its values
@@ -60,6 +61,28 @@ def metrics_frame(runs: Sequence[Run]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def calibration_frame(runs: Sequence[Run]) -> pd.DataFrame:
+    """Returns the rows of `metrics_frame` for the figures of `calibration_table`, of calibrated runs only."""
+    rows = []
+    for run in runs:
+        calibration = run.results["test"].get("calibration", {})
+        for name in ("ece", "nll"):
+            for when in ("before", "after") if calibration else ():
+                low, high = calibration[when]["intervals"][name]
+                row = {"seed": run.experiment.seed, "metric": f"{name} {when}"}
+                rows.append({**run.cell, **row, "value": calibration[when][name], "low": low, "high": high})
+    return pd.DataFrame(rows)
+
+
+def best_run(runs: Sequence[Run]) -> Run:
+    """Returns the run of the first seed of the cell with the best mean validation value of the monitor."""
+    monitor = runs[0].experiment.monitor
+    groups = [group for _, group in _cells(runs)]
+    means = [np.mean([run.results["validation"][monitor] for run in group]) for group in groups]
+    best = np.argmax(means) if losses.get_metric(monitor).higher_is_better else np.argmin(means)
+    return groups[best][0]
+
+
 def summarize_cells(metrics: pd.DataFrame) -> pd.DataFrame:
     """Returns a row per loss, interaction and metric, which are its index.
 
@@ -90,23 +113,42 @@ def grid_table(runs: Sequence[Run]) -> list[list[str]]:
     An interval over the examples is in brackets; see `summarize_cells`. The best mean of each metric of
     several rows has a star.
     """
-    summary = summarize_cells(metrics_frame(runs))
+    metrics = metrics_frame(runs)
+    higher = {name: losses.get_metric(name).higher_is_better for name in metrics["metric"].unique()}
+    return _table_of(metrics, higher, digits=2)
+
+
+def calibration_table(runs: Sequence[Run]) -> list[list[str]]:
+    """Returns the rows of `grid_table` for the calibration error in percent and the likelihood.
+
+    The columns are "ece before", "ece after", "nll before" and "nll after" the calibration. Without
+    calibrated runs there are no rows.
+    """
+    frame = calibration_frame(runs)
+    return [] if frame.empty else _table_of(frame, dict.fromkeys(frame["metric"], False), digits=3)
+
+
+def _table_of(frame, higher_is_better, digits):
+    summary = summarize_cells(frame)
     cells = list(dict.fromkeys((loss, interaction) for loss, interaction, _ in summary.index))
     columns = [["loss", *(loss for loss, _ in cells)], ["interaction", *(name for _, name in cells)]]
     for metric, figures in summary.groupby("metric", sort=False):
-        rounded = [round(mean, 2) for mean in figures["mean"]]
-        best = max(rounded) if losses.get_metric(metric).higher_is_better else min(rounded)
+        rounded = [round(mean, digits) for mean in figures["mean"]]
+        best = max(rounded) if higher_is_better[metric] else min(rounded)
         stars = ["*" if len(cells) > 1 and mean == best else "" for mean in rounded]
-        columns.append([metric, *map(_format_figure, figures.itertuples(), stars)])
+        texts = (_format_figure(*pair, digits) for pair in zip(figures.itertuples(), stars, strict=True))
+        columns.append([metric, *texts])
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def _format_figure(figure, star):
+def _format_figure(figure, star, digits):
     if figure.half_width > 0.0:
-        interval = f"± {figure.half_width:.2f}"
+        interval = f"± {figure.half_width:.{digits}f}"
+    elif np.isnan(figure.low):
+        interval = tables.format_interval(None)
     else:
-        interval = tables.format_interval(None if np.isnan(figure.low) else (figure.low, figure.high))
-    return f"{figure.mean:.2f}{star} {interval}"
+        interval = f"[{figure.low:.{digits}f}, {figure.high:.{digits}f}]"
+    return f"{figure.mean:.{digits}f}{star} {interval}"
 
 
 def grid_text(runs: Sequence[Run]) -> str:
@@ -123,13 +165,19 @@ def tuning_name(cell: str, choice: dict[str, float]) -> str:
     return f"{cell}-" + ",".join(f"{field}={value!r}" for field, value in choice.items())
 
 
-def write_grid(runs: Sequence[Run], root: str | os.PathLike, tune: Tune | None = None) -> str:
+def write_grid(
+    runs: Sequence[Run],
+    root: str | os.PathLike,
+    tune: Tune | None = None,
+    calibrated: Calibrated | None = None,
+) -> str:
     """Writes `report.md` and its plots for a grid; returns the report's path.
 
     Args:
       runs: the runs of the grid.
       root: its folder.
       tune: tuned fields and their values.
+      calibrated: the reliability of `best_run` on the test split; None draws no diagram.
     """
     tune = tune or {}
     first = runs[0]
@@ -146,7 +194,7 @@ def write_grid(runs: Sequence[Run], root: str | os.PathLike, tune: Tune | None =
         "chance.",
         tables.markdown_table(grid_table(runs)),
         *_write_plots(runs, root),
-        "The curves are means over the seeds, the bands reach from the lowest seed to the highest.",
+        *_write_calibration(runs, root, calibrated),
         tables.markdown_table(training_table(runs, root, tune)),
     ]
     notes = [
@@ -183,7 +231,29 @@ def _write_plots(runs, root):
     names = tables.metric_names(runs[0].results["validation"])
     monitor = runs[0].experiment.monitor
     sweep_plots.plot_curves(curves, names, monitor, os.path.join(root, "curves.png"))
-    return [*paragraphs, "![Validation curves](curves.png)"]
+    caption = "The curves are means over the seeds, the bands reach from the lowest seed to the highest."
+    return [*paragraphs, "![Validation curves](curves.png)", caption]
+
+
+def _write_calibration(runs, root, calibrated):
+    """Writes the reliability diagram; returns the paragraphs on calibration, none without calibrated runs."""
+    rows = calibration_table(runs)
+    if not rows:
+        return []
+    paragraphs = [
+        "Probabilities on the test set: expected calibration error (ece, percent) and negative "
+        "log-likelihood (nll), before and after the calibration. Lower is better.",
+        tables.markdown_table(rows),
+    ]
+    if calibrated is None:
+        return paragraphs
+    reliability_plots.save_diagram(calibrated, os.path.join(root, "reliability.png"))
+    best = best_run(runs)
+    caption = (
+        f"The diagram is of {best.experiment.loss.title}-{best.experiment.interaction.name}, seed "
+        f"{best.experiment.seed}: the cell with the best validation {best.experiment.monitor}."
+    )
+    return [*paragraphs, "![Reliability diagram](reliability.png)", caption]
 
 
 def _seeds(runs):

@@ -69,6 +69,56 @@ def test_intervals_equal_scipys():
     np.testing.assert_allclose([mean - half, mean + half], [low, high])
 
 
+def with_calibration(loss, seed, ndcg, *figures):
+    """Returns a run with errors and likelihoods before and after, whose intervals are 0.1 to each side."""
+    one = run(loss, seed, 3.0, ndcg)
+    ece_before, ece_after, nll_before, nll_after = figures
+    for when, ece, nll in (("before", ece_before, nll_before), ("after", ece_after, nll_after)):
+        intervals = {"ece": [ece - 0.1, ece + 0.1], "nll": [nll - 0.1, nll + 0.1]}
+        one.results["test"].setdefault("calibration", {})[when] = {
+            "ece": ece, "nll": nll, "intervals": intervals
+        }  # fmt: skip
+    return one
+
+
+def test_a_grids_calibration_by_hand():
+    runs = [
+        with_calibration("mse", 0, 90.0, 4.0, 2.0, 0.5, 0.4),
+        with_calibration("mse", 1, 91.0, 6.0, 2.0, 0.7, 0.2),
+        with_calibration("softmax", 0, 80.0, 3.0, 1.0, 0.25, 0.3),
+        run("approx_ndcg", 0, 2.0, 95.0),  # without calibration
+    ]
+    t = scipy.stats.t.ppf(0.975, 1)  # the half width of two values a, b is t |a - b| / 2
+    assert sweep_report.calibration_table(runs) == [
+        ["loss", "interaction", "ece before", "ece after", "nll before", "nll after"],
+        # Two seeds of the same value have the interval over the examples.
+        [
+            *("mse", "dot", f"5.000 ± {t:.3f}", "2.000 [1.900, 2.100]"),
+            *(f"0.600 ± {t / 10:.3f}", f"0.300* ± {t / 10:.3f}"),
+        ],
+        [
+            *("softmax", "dot", "3.000* [2.900, 3.100]", "1.000* [0.900, 1.100]"),
+            *("0.250* [0.150, 0.350]", "0.300* [0.200, 0.400]"),
+        ],
+    ]
+    assert sweep_report.calibration_table(runs[3:]) == []
+
+
+def test_the_best_run_has_the_first_seed_of_the_best_cell():
+    figures = (4.0, 2.0, 0.5, 0.4)
+    runs = [
+        with_calibration("mse", 0, 99.0, *figures),
+        with_calibration("mse", 1, 81.0, *figures),  # mean 90
+        with_calibration("softmax", 0, 90.0, *figures),
+        with_calibration("softmax", 1, 92.0, *figures),  # mean 91
+    ]
+    assert sweep_report.best_run(runs) is runs[2]
+    for one in runs:
+        one.experiment.monitor = "top1_error"
+    runs[1].results["validation"]["top1_error"] = 2.5
+    assert sweep_report.best_run(runs) is runs[0]
+
+
 def test_all_best_means_have_a_star():
     rows = sweep_report.grid_table([run("mse", 0, 2.001, 80.0), run("softmax", 0, 1.999, 70.0)])
     assert [row[2].split()[0] for row in rows[1:]] == ["2.00*", "2.00*"]

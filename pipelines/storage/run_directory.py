@@ -2,6 +2,7 @@
 
 config.json      the experiment
 data.json        hashes of the classes and of each split's examples
+user_parts.json  the module that registers each part of the user's own, if there are any
 class_texts.json descriptions of the classes, if there are any
 model/           the model without its weights: classes, structure, preprocessing; a frozen encoder
 metrics.jsonl    one line per evaluation: step, training loss, learning rate, validation metrics
@@ -53,6 +54,7 @@ class RunDirectory:
         self.not_finite = os.path.join(self.path, "not_finite.json")
         self._config = os.path.join(self.path, "config.json")
         self._data = os.path.join(self.path, "data.json")
+        self._user_parts = os.path.join(self.path, "user_parts.json")
         self._class_texts = os.path.join(self.path, "class_texts.json")
         self._metrics = os.path.join(self.path, "metrics.jsonl")
         self._sessions = os.path.join(self.path, "sessions.jsonl")
@@ -157,6 +159,8 @@ class RunDirectory:
             write_json(self._data, hashes)
             if class_texts is not None:
                 write_json(self._class_texts, {"texts": class_texts})
+            if parts := config.user_parts(experiment):
+                write_json(self._user_parts, parts)
             describe(self.model)
             files.write(self._config, config.to_json(experiment))
 
@@ -180,10 +184,16 @@ class RunDirectory:
 
         Raises:
           FileNotFoundError: the folder has no config.
-          ValueError: the config is damaged.
+          ValueError: the config is damaged, or names a part of the user's own that is not registered.
         """
         if not files.exists(self._config):
             raise FileNotFoundError(f"{self.path} is not a run's folder: it has no config.json")
+        for kind, part in read_json(self._user_parts).items() if files.exists(self._user_parts) else ():
+            if part["name"] not in config.PARTS[kind].names():
+                raise ValueError(
+                    f"{self.path}: {kind}={part['name']!r} is not registered. Import the module that "
+                    f"registers it before you load the run; commands do with --import={part['module']}."
+                )
         return config.from_json(files.read_text(self._config), self._config, self._experiment_class)
 
     def results(self) -> dict[str, Any] | None:

@@ -27,7 +27,7 @@ def build_preprocess(
     if not features.keys().isdisjoint({"embedding", "id", "items"}):
         return None
     if "text" not in features:
-        return data.Rescale() if features["image"].dtype == np.uint8 else None
+        return data.Rescale() if "image" in features and features["image"].dtype == np.uint8 else None
     if not encoder_config.path:
         raise ValueError(
             f"encoder.path=None: dataset {data_config.name!r} holds texts. Set it to the folder of a text "
@@ -96,7 +96,8 @@ def class_text_fields(
       ValueError: there is no text encoder, or the descriptions do not fit the classes.
       FileNotFoundError: the text encoder or the file of descriptions is missing.
     """
-    if class_encoder.name == "embedding":
+    known = models.CLASS_ENCODERS.option_names(class_encoder.name)
+    if not {"features", "vectors"} & set(known):
         return {}
     texts = class_names
     if class_encoder.texts:
@@ -112,7 +113,7 @@ def class_text_fields(
     longest = int(tf.reduce_max(tf.reduce_sum(tokens["input_mask"], axis=1)))
     features = {name: value[:, :longest] for name, value in tokens.items()}
     fields: dict[str, Any] = {"class_texts": tuple(texts)}
-    if class_encoder.name == "text":
+    if "features" in known:
         lists = {name: value.numpy().tolist() for name, value in features.items()}
         return {**fields, "class_features": lists}
     options = {"pooling": "mean"} if class_encoder.path else encoder_config.options()

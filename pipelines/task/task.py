@@ -135,7 +135,7 @@ class Task:
         """
         features, _, _ = next(iter(self.read("train", experiment.evaluation_batch_size)))
         encoder = self.make_encoder()
-        missing = [name for name in encoder.FEATURES if name not in features]
+        missing = [name for name in getattr(encoder, "FEATURES", ()) if name not in features]
         if missing:
             raise ValueError(
                 f"encoder={experiment.encoder.name!r}: needs {', '.join(missing)}, but dataset "
@@ -150,24 +150,23 @@ class Task:
         encoder = self.build_encoder(experiment)
         if isinstance(encoder, models.ItemModel):
             return encoder
-        class_encoder = self._class_encoder(experiment.class_encoder, encoder.width)
+        features, _, _ = next(iter(self.read("train", experiment.evaluation_batch_size)))
+        class_encoder = self._class_encoder(experiment.class_encoder, encoder(features).shape[-1])
         interaction = models.get(
             "interaction", experiment.interaction.name, **experiment.interaction.options()
         )
         count_prior = self._count_prior(experiment.count_prior)
         model = models.RankModel(encoder, class_encoder, interaction, num_classes=n, count_prior=count_prior)
-        features, _, _ = next(iter(self.read("train", experiment.evaluation_batch_size)))
         model(features)
         return model
 
     def _class_encoder(self, part: config.ClassEncoder, width: int) -> tf.keras.layers.Layer:
-        if part.name == "embedding":
-            provided: dict[str, Any] = {"num_classes": len(self.class_names), "width": width}
-        elif part.name == "text":
-            provided = {"features": self.class_features}
-        else:
-            assert self.class_vectors is not None
-            provided = {"shape": self.class_vectors.shape, "width": width, "vectors": self.class_vectors}
+        provided: dict[str, Any] = {"num_classes": len(self.class_names), "width": width}
+        if self.class_vectors is not None:
+            provided |= {"shape": self.class_vectors.shape, "vectors": self.class_vectors}
+        provided["features"] = self.class_features
+        known = models.CLASS_ENCODERS.option_names(part.name)
+        provided = {name: value for name, value in provided.items() if name in known}
         class_encoder = models.get("class_encoder", part.name, **provided, **part.options())
         if not part.attention_layers:
             return class_encoder
@@ -180,8 +179,8 @@ class Task:
         )
 
     def _count_prior(self, part: config.CountPrior) -> tf.keras.layers.Layer | None:
-        if part.name == "fixed":
-            return models.get("count_prior", "fixed", **part.options())
+        if part.name in ("none", "poisson_binomial"):
+            return None
         if part.name == "empirical":
             frequencies = np.bincount(self.splits["train"].num_relevant()) / len(self.splits["train"])
             return models.get("count_prior", "fixed", probabilities=frequencies)
@@ -189,7 +188,7 @@ class Task:
             return models.get(
                 "count_prior", "learned", **{"most": self.max_relevant("train"), **part.options()}
             )
-        return None
+        return models.get("count_prior", part.name, **part.options())
 
     def scorer(
         self, model: tf.keras.Model, split: str, count_prior: str = "none"

@@ -55,7 +55,7 @@ def build_loss(
         value = ranking_loss.of_scores(outputs.scores, labels, where=outputs.where, weights=weights)
         if loss_config.fine_tune:
             value += weights * _sorting_error(rank_fn.sorter, outputs, name)
-        if count_prior != "learned":
+        if count_prior in ("none", "empirical", "fixed", "poisson_binomial"):  # nothing is trained
             return value
         return value + weights * set_sizes.count_nll(outputs.log_counts, labels, where=outputs.where)
 
