@@ -141,7 +141,7 @@ def _minus_log_shares(scores: tf.Tensor, relevant: tf.Tensor, k: int) -> tf.Tens
     level = tf.minimum(relevant, 0.0) - 1.0
     behind, _ = thresholds.excess(tf.where(is_behind, scores, -float("inf")), level, last)
     lead = top - last
-    led = tf.cumsum(lead, axis=-1, reverse=True)
+    led = ranks.remaining_sum(lead)
     held = thresholds.count(projections.left_of(k) * lead - led, behind)
     free = tf.cast(k - held, scores.dtype)
     rest = behind + ranks.take(led, held) - free * level

@@ -29,7 +29,7 @@ from collections.abc import Callable
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
-from rank4class.losses.ops import arguments, ranks
+from rank4class.losses.ops import arguments, log_space, ranks
 
 _SEARCH_STEPS = 100
 _ROUNDING = 2.0**-22
@@ -174,7 +174,7 @@ def adaptive_level(
     # The t-th class is held at 1 if its share would exceed 1: (k - t) (s_t - mu) exceeds the sum of s_i - mu
     # from it on. The part below the k-th score is on both sides and cancels.
     lead = top - last
-    held = left_of(k) * lead - tf.cumsum(lead, axis=-1, reverse=True) > behind[..., None]
+    held = left_of(k) * lead - ranks.remaining_sum(lead) > behind[..., None]
     t = _count(held)
     rest = behind + tf.reduce_sum(tf.where(held, 0.0, lead), axis=-1) + (k - t) * (last[..., 0] - level)
     return level, rest, t, tf.cast(last_class, labels.dtype)
@@ -288,7 +288,7 @@ def _entropy_level(scores: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
     behind = tf.where(is_behind, scores - last, -float("inf"))
     behind = tf.math.log(tf.reduce_sum(tf.exp(behind), axis=-1, keepdims=True))
     # With t classes at 1 the others share k - t. The solution has the smallest t with no share above 1.
-    rest = tf.math.cumulative_logsumexp(tf.concat([top, behind], axis=-1), axis=-1, reverse=True)
+    rest = log_space.remaining_logsumexp(tf.concat([top, behind], axis=-1))
     levels = rest[..., :-1] - tf.math.log(left_of(k))
     held = _count((top > levels) & (left_of(k) > 1.0))
     return last, tf.gather(levels, tf.cast(held, tf.int32), batch_dims=held.shape.rank)
