@@ -52,8 +52,8 @@ def is_keras_3() -> bool:
 def in_xla() -> bool:
     """Returns whether the code is being traced for XLA: in a function with `jit_compile=True`, or for TPUs.
 
-    TensorFlow has no public name for it. `tf.function` keeps the first trace of a function that is called both
-    ways, so a caller's choice may not change values.
+    TensorFlow has no public name for it. An inner `tf.function` keeps its first trace, even if it is called
+    both ways, so forms for XLA must be right without it.
 
     >>> in_xla()
     False

@@ -40,6 +40,15 @@ def take(lists: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
     return tf.gather(lists, indices, batch_dims=indices.shape.rank - 1)
 
 
+def put(values: tf.Tensor, indices: tf.Tensor, lists: tf.Tensor) -> tf.Tensor:
+    """Returns zeros of the shape of lists `[..., n]`, plus values `[..., m]` at the indices of each list."""
+    n = tf.shape(lists)[-1]
+    rows = tf.reshape(indices, [-1, tf.shape(indices)[-1]])
+    places = rows + n * tf.range(tf.shape(rows)[0])[:, None]
+    flat = tf.scatter_nd(tf.reshape(places, [-1, 1]), tf.reshape(values, [-1]), [tf.size(lists)])
+    return tf.reshape(flat, tf.shape(lists))
+
+
 def list_size(scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
     """Returns the number of classes that take part: a scalar, or `[...]` if there is a mask."""
     if where is None:
@@ -130,14 +139,18 @@ def all_ranks(scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
         scores = tf.where(where, scores, -float("inf"))
     n = tf.shape(scores)[-1]
     flat = tf.reshape(scores, [-1, n])
-    order = tf.argsort(flat, axis=-1, direction="DESCENDING", stable=True)
-    in_order = tf.gather(flat, order, batch_dims=1)
+    in_order, order = tf.math.top_k(flat, n)
     # All members of a run of equal scores have the index of its first member.
-    place = tf.broadcast_to(tf.range(n), tf.shape(flat))
-    first = running(tf.maximum, tf.where(_starts_run(in_order), place, 0))
-    row = tf.broadcast_to(tf.range(tf.shape(flat)[0])[:, None], tf.shape(flat))
-    ranks = tf.scatter_nd(tf.stack([row, order], axis=-1), first, tf.shape(flat))
-    return tf.ensure_shape(1.0 + tf.cast(tf.reshape(ranks, tf.shape(scores)), tf.float32), scores.shape)
+    place, starts = tf.broadcast_to(tf.range(n), tf.shape(flat)), _starts_run(in_order)
+    first = tf.cond(
+        tf.reduce_all(starts), lambda: place, lambda: running(tf.maximum, tf.where(starts, place, 0))
+    )
+    # The order is a permutation of all scores: to invert it is faster than to scatter.
+    from_sorted = tf.math.invert_permutation(
+        tf.reshape(order + n * tf.range(tf.shape(flat)[0])[:, None], [-1])
+    )
+    ranks = 1.0 + tf.cast(tf.gather(tf.reshape(first, [-1]), from_sorted), tf.float32)
+    return tf.ensure_shape(tf.reshape(ranks, tf.shape(scores)), scores.shape)
 
 
 @_serializable
@@ -314,15 +327,15 @@ def running(combine: Callable, values: tf.Tensor) -> tf.Tensor:
     return values
 
 
-def remaining_sum(values: tf.Tensor) -> tf.Tensor:
-    r"""Returns `\sum_{j \ge i} x_j` at each index `i`, `[..., n]`.
+def running_sum(values: tf.Tensor, reverse: bool = False) -> tf.Tensor:
+    """Returns the sum of the values up to each index or, in reverse, from it on: `[..., n]`.
 
-    >>> remaining_sum(tf.constant([[1.0, 2.0, 3.0]])).numpy()
+    >>> running_sum(tf.constant([[1.0, 2.0, 3.0]]), reverse=True).numpy()
     array([[6., 5., 3.]], dtype=float32)
     """
-    if compat.in_xla():
-        return running(tf.add, values[..., ::-1])[..., ::-1]
-    return tf.cumsum(values, axis=-1, reverse=True)
+    if not compat.in_xla():
+        return tf.cumsum(values, axis=-1, reverse=reverse)
+    return running(tf.add, values[..., ::-1])[..., ::-1] if reverse else running(tf.add, values)
 
 
 def _running_by_pairs(combine: Callable, values: tf.Tensor) -> tf.Tensor:
