@@ -92,11 +92,18 @@ def in_order(scores: tf.Tensor, gains: tf.Tensor, ties: str, max_relevant: int |
 def _lesser_first(scores: tf.Tensor, gains: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Sorts scores and gains by score; among equal scores the lower gain comes first."""
     scores = tf.where(scores == 0.0, tf.zeros_like(scores), scores)  # XLA sorts -0.0 behind 0.0
-    # Sort by gain first: the stable sort by score keeps that order among equal scores.
-    by_gain = tf.argsort(gains, axis=-1, stable=True)
-    by_score = tf.argsort(ranks.take(scores, by_gain), axis=-1, direction="DESCENDING", stable=True)
-    order = ranks.take(by_gain, by_score)
-    return ranks.take(scores, order), ranks.take(gains, order)
+    in_order, order = tf.math.top_k(scores, arguments.length(scores))
+    gains_in_order = ranks.take(gains, order)
+    is_tie = in_order[:, :-1] == in_order[:, 1:]
+    is_out_of_order = is_tie & (gains_in_order[:, :-1] > gains_in_order[:, 1:])
+
+    def by_gain_first() -> tuple[tf.Tensor, tf.Tensor]:
+        # The stable sort by score keeps the order by gain among equal scores.
+        order = tf.argsort(gains, axis=-1, stable=True)
+        by_score = tf.argsort(ranks.take(scores, order), axis=-1, direction="DESCENDING", stable=True)
+        return in_order, ranks.take(gains, ranks.take(order, by_score))
+
+    return tf.cond(tf.reduce_any(is_out_of_order), by_gain_first, lambda: (in_order, gains_in_order))
 
 
 def _runs(scores: tf.Tensor, is_relevant: tf.Tensor, rank: tf.Tensor) -> Runs:
@@ -123,18 +130,23 @@ def _expected(values: tf.Tensor, order: Order) -> tf.Tensor:
     return values if order.runs is None else order.runs.mean(values)
 
 
-def _first_relevant(order: Order) -> tf.Tensor:
-    """Returns the probability that the first relevant class is at each rank."""
+def _of_first_relevant(order: Order, weigh: Callable) -> tf.Tensor:
+    """Returns the expected value at the first relevant class.
+
+    Args:
+      order: the classes in order.
+      weigh: multiplies probabilities of ranks by their values, which are at least 0 and never rise.
+    """
     if order.runs is None:
-        return tf.where(ranks.running(tf.add, order.relevant) == 1.0, order.relevant, 0.0)
+        return tf.reduce_max(weigh(order.relevant), axis=-1)
     # Of m relevant among t classes, the first is the x-th with probability C(t - x, m - 1) / C(t, m).
     runs = order.runs
     t, m = (tf.cast(x, tf.float64) for x in (runs.size, runs.relevant))
     x = tf.cast(order.rank - runs.before, tf.float64)
     possible = (runs.relevant_before == 0.0) & (m > 0.0) & (x <= t - m + 1.0)
     t, m, x = (tf.where(possible, value, tf.ones_like(value)) for value in (t, m, x))
-    probability = tf.exp(_log_choose(t - x, m - 1.0) - _log_choose(t, m))
-    return tf.where(possible, tf.cast(probability, tf.float32), 0.0)
+    probability = tf.cast(tf.exp(_log_choose(t - x, m - 1.0) - _log_choose(t, m)), tf.float32)
+    return tf.reduce_sum(weigh(tf.where(possible, probability, 0.0)), axis=-1)
 
 
 def _log_choose(n: tf.Tensor, k: tf.Tensor) -> tf.Tensor:
@@ -142,11 +154,11 @@ def _log_choose(n: tf.Tensor, k: tf.Tensor) -> tf.Tensor:
 
 
 def top_k_accuracy_of_order(order: Order, k: int) -> tf.Tensor:
-    return tf.reduce_sum(tf.where(order.rank <= k, _first_relevant(order), 0.0), axis=-1)
+    return _of_first_relevant(order, lambda probability: tf.where(order.rank <= k, probability, 0.0))
 
 
 def mrr_of_order(order: Order) -> tf.Tensor:
-    return tf.reduce_sum(_first_relevant(order) / order.rank, axis=-1)
+    return _of_first_relevant(order, lambda probability: probability / order.rank)
 
 
 def ndcg_of_order(order: Order, k: int | None = None) -> tf.Tensor:
@@ -154,10 +166,24 @@ def ndcg_of_order(order: Order, k: int | None = None) -> tf.Tensor:
         return tf.reduce_sum(tf.where(_counted(rank, k), gains * discount(rank), 0.0), axis=-1)
 
     gains = exponential_gains(order.gains)
-    ideal = tf.sort(gains, axis=-1, direction="DESCENDING")
+    ideal = _falling(gains, order.relevant)
     first_ranks = tf.range(1, arguments.length(gains) + 1, dtype=tf.float32)
     return tf.math.divide_no_nan(
         collected(_expected(gains, order), order.rank), collected(ideal, first_ranks)
+    )
+
+
+def _falling(gains: tf.Tensor, relevant: tf.Tensor) -> tf.Tensor:
+    """Sorts gains from the highest to the lowest; relevant classes of equal gain need no sort."""
+    highest = tf.reduce_max(gains, axis=-1, keepdims=True)
+    are_equal = tf.reduce_all(gains == tf.where(relevant > 0.0, highest, 0.0))
+    is_first = tf.range(arguments.length(gains), dtype=tf.float32) < tf.reduce_sum(
+        relevant, axis=-1, keepdims=True
+    )
+    return tf.cond(
+        are_equal,
+        lambda: tf.where(is_first, highest, 0.0),
+        lambda: tf.sort(gains, axis=-1, direction="DESCENDING"),
     )
 
 
@@ -178,7 +204,7 @@ def recall_of_order(order: Order, k: int) -> tf.Tensor:
 
 def average_precision_of_order(order: Order, k: int | None = None) -> tf.Tensor:
     if order.runs is None:
-        hits = order.relevant * ranks.running(tf.add, order.relevant)
+        hits = order.relevant * ranks.running_sum(order.relevant)
     else:
         runs = order.runs
         others = tf.math.divide_no_nan(runs.relevant - 1.0, runs.size - 1.0)
