@@ -40,8 +40,8 @@ def excess(
         scores: tf.Tensor, thresholds: tf.Tensor, origin: tf.Tensor
     ) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable]:
         beside = _first_beneath(scores, thresholds, origin)
-        amounts = _excess_beside(scores, thresholds, beside, origin)
-        counts = ranks.running(tf.add, _count_beside(thresholds, beside))
+        amounts, counts = _sums_beside(scores, thresholds, beside, origin)
+        counts = ranks.running(tf.add, counts)
         # A class above one threshold exceeds the next one by the step between the two as well.
         steps = counts[..., :-1] * (thresholds[..., :-1] - thresholds[..., 1:])
         amounts += tf.concat([tf.zeros_like(amounts[..., :1]), steps], axis=-1)
@@ -129,17 +129,14 @@ def _first_beneath(scores: tf.Tensor, thresholds: tf.Tensor, origin: tf.Tensor) 
 
 
 @tf.function(jit_compile=True, autograph=False)
-def _excess_beside(
+def _sums_beside(
     scores: tf.Tensor, thresholds: tf.Tensor, beside: tf.Tensor, origin: tf.Tensor
-) -> tf.Tensor:
-    """Returns the summed excess of the classes assigned to each threshold, `[..., m]`."""
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the summed excess and the number of the classes assigned to each threshold, both `[..., m]`."""
     amounts = tf.nn.relu(scores - origin - _take(thresholds, beside, end=float("inf")))
-    return _sum(amounts, thresholds, beside)
-
-
-@tf.function(jit_compile=True, autograph=False)
-def _count_beside(thresholds: tf.Tensor, beside: tf.Tensor) -> tf.Tensor:
-    return _sum(tf.ones(tf.shape(beside)), thresholds, beside)
+    # XLA adds one class at a time, in one thread: complex numbers make one loop out of two.
+    sums = _sum(tf.complex(amounts, tf.ones_like(amounts)), thresholds, beside)
+    return tf.math.real(sums), tf.math.imag(sums)
 
 
 @tf.function(jit_compile=True, autograph=False)
