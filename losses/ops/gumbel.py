@@ -38,14 +38,10 @@ def noise(shape: tf.TensorShape | tf.Tensor | list[int], seed: TensorLike) -> tf
     Returns:
       float32 of that shape, finite.
     """
-    return -_minus_noise(shape, seed)
-
-
-def _minus_noise(shape: tf.TensorShape | tf.Tensor | list[int], seed: TensorLike) -> tf.Tensor:
     tiny = 1.1754944e-38  # the smallest normal float32, since log(0) would make the noise infinite
     # Name the generator: by default TensorFlow uses another one under XLA.
     uniform = tf.random.stateless_uniform(shape, seed, minval=tiny, maxval=1.0, alg="philox")
-    return tf.math.log(-tf.math.log(uniform))
+    return -tf.math.log(-tf.math.log(uniform))
 
 
 def perturb(scores: tf.Tensor, *, samples: int, seed: TensorLike, temperature: float = 1.0) -> tf.Tensor:
@@ -66,9 +62,9 @@ def perturb(scores: tf.Tensor, *, samples: int, seed: TensorLike, temperature: f
       Bruch, Han, Bendersky, Najork (2020), "A stochastic treatment of learning to rank scoring
       functions", section 4.
     """
-    # A difference has the bits of the sum with the noise, and takes one pass over the samples less.
-    draws = _minus_noise(tf.concat([[samples], tf.shape(scores)], axis=0), seed)
-    return (scores - tf.ensure_shape(draws, [samples, *scores.shape])) / temperature
+    draws = noise(tf.concat([[samples], tf.shape(scores)], axis=0), seed)
+    draws.set_shape([samples, *scores.shape])  # an operation would keep TensorFlow from joining sum and sign
+    return (scores + draws) / temperature
 
 
 def average(form: Callable, *, samples: int, seed: TensorLike, temperature: float) -> Callable:
