@@ -60,17 +60,23 @@ class Order(typing.NamedTuple):
     """The classes of each list in the order of their scores, `[N, m]`.
 
     If ties are averaged, these are all classes and `runs` is set. Otherwise they include all relevant
-    classes.
+    classes or, for a metric of the first `k` classes, these and one more.
     """
 
     gains: tf.Tensor
+    all_gains: tf.Tensor  # of all relevant classes, in any order
     relevant: tf.Tensor  # 1.0 or 0.0
     rank: tf.Tensor  # among all classes, 1..n
     runs: Runs | None
 
 
-def in_order(scores: tf.Tensor, gains: tf.Tensor, ties: str, max_relevant: int | None) -> Order:
-    """Returns the `Order` of lists `[..., n]`; see `functional` for `ties` and `max_relevant`."""
+def in_order(
+    scores: tf.Tensor, gains: tf.Tensor, ties: str, max_relevant: int | None, k: int | None = None
+) -> Order:
+    """Returns the `Order` of lists `[..., n]` for a metric of the first `k` classes, or of all.
+
+    See `functional` for `ties` and `max_relevant`.
+    """
     n = arguments.length(scores)
     if scores.dtype != tf.float64:
         scores = tf.cast(scores, tf.float32)
@@ -79,19 +85,37 @@ def in_order(scores: tf.Tensor, gains: tf.Tensor, ties: str, max_relevant: int |
     if ties == "worst" and max_relevant is not None:  # only the number of irrelevant classes ahead matters
         left_out = tf.where(gains <= 0.0, scores, -float("inf"))
         scores, gains = top_relevant.sorted_scores(scores, gains, max_relevant)
-    scores, gains = _lesser_first(scores, gains)
+    all_gains = gains
+    scores = tf.where(scores == 0.0, tf.zeros_like(scores), scores)  # XLA sorts -0.0 behind 0.0
+    if ties == "worst" and left_out is None and k is not None and isinstance(n, int) and k < n:
+        scores, gains = _first_with_lesser_first(scores, gains, k + 1)
+    else:
+        scores, gains = _lesser_first(scores, gains)
     rank = tf.broadcast_to(tf.range(1, arguments.length(scores) + 1), tf.shape(scores))
     if left_out is not None:
         rank += thresholds.at_or_above(left_out, scores)
     rank = tf.cast(rank, tf.float32)
     is_relevant = tf.cast(gains > 0.0, tf.float32)
     runs = None if ties == "worst" else _runs(scores, is_relevant, rank)
-    return Order(gains, is_relevant, rank, runs)
+    return Order(gains, all_gains, is_relevant, rank, runs)
+
+
+def _first_with_lesser_first(scores: tf.Tensor, gains: tf.Tensor, most: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the first scores and gains of `_lesser_first`, of which the last may have another gain."""
+    top, classes = tf.math.top_k(scores, most)
+    last = tf.reduce_min(top, axis=-1, keepdims=True)  # a slice would make XLA sort all scores
+    last_is_tied = tf.math.count_nonzero(top == last, axis=-1) > 1
+
+    def of_all() -> tuple[tf.Tensor, ...]:
+        return tuple(x[:, :most] for x in _lesser_first(scores, gains))
+
+    return tf.cond(
+        tf.reduce_any(last_is_tied), of_all, lambda: _lesser_first(top, ranks.take(gains, classes))
+    )
 
 
 def _lesser_first(scores: tf.Tensor, gains: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Sorts scores and gains by score; among equal scores the lower gain comes first."""
-    scores = tf.where(scores == 0.0, tf.zeros_like(scores), scores)  # XLA sorts -0.0 behind 0.0
     in_order, order = tf.math.top_k(scores, arguments.length(scores))
     gains_in_order = ranks.take(gains, order)
     is_tie = in_order[:, :-1] == in_order[:, 1:]
@@ -165,21 +189,24 @@ def ndcg_of_order(order: Order, k: int | None = None) -> tf.Tensor:
     def collected(gains: tf.Tensor, rank: tf.Tensor) -> tf.Tensor:
         return tf.reduce_sum(tf.where(_counted(rank, k), gains * discount(rank), 0.0), axis=-1)
 
-    gains = exponential_gains(order.gains)
-    ideal = _falling(gains, order.relevant)
-    first_ranks = tf.range(1, arguments.length(gains) + 1, dtype=tf.float32)
+    largest = tf.reduce_max(order.all_gains, axis=-1, keepdims=True)
+    gains = exponential_gains(order.gains, largest)
+    ideal = _falling(exponential_gains(order.all_gains, largest), k)
+    first_ranks = tf.range(1, arguments.length(ideal) + 1, dtype=tf.float32)
     return tf.math.divide_no_nan(
         collected(_expected(gains, order), order.rank), collected(ideal, first_ranks)
     )
 
 
-def _falling(gains: tf.Tensor, relevant: tf.Tensor) -> tf.Tensor:
-    """Sorts gains from the highest to the lowest; relevant classes of equal gain need no sort."""
+def _falling(gains: tf.Tensor, k: int | None) -> tf.Tensor:
+    """Returns the `k` highest gains, or all, in order; those of one value besides 0 need no sort."""
+    n = arguments.length(gains)
+    if k is not None and isinstance(n, int) and k < n:
+        return tf.math.top_k(gains, k)[0]
     highest = tf.reduce_max(gains, axis=-1, keepdims=True)
-    are_equal = tf.reduce_all(gains == tf.where(relevant > 0.0, highest, 0.0))
-    is_first = tf.range(arguments.length(gains), dtype=tf.float32) < tf.reduce_sum(
-        relevant, axis=-1, keepdims=True
-    )
+    is_gain = gains > 0.0
+    are_equal = tf.reduce_all(gains == tf.where(is_gain, highest, 0.0))
+    is_first = tf.range(n) < tf.math.count_nonzero(is_gain, axis=-1, keepdims=True, dtype=tf.int32)
     return tf.cond(
         are_equal,
         lambda: tf.where(is_first, highest, 0.0),
@@ -199,7 +226,7 @@ def precision_of_order(order: Order, k: int) -> tf.Tensor:
 
 
 def recall_of_order(order: Order, k: int) -> tf.Tensor:
-    return tf.math.divide_no_nan(_relevant_among(order, k), tf.reduce_sum(order.relevant, axis=-1))
+    return tf.math.divide_no_nan(_relevant_among(order, k), _num_relevant(order))
 
 
 def average_precision_of_order(order: Order, k: int | None = None) -> tf.Tensor:
@@ -211,11 +238,15 @@ def average_precision_of_order(order: Order, k: int | None = None) -> tf.Tensor:
         earlier = runs.relevant_before + (order.rank - runs.before - 1.0) * others
         hits = runs.relevant / runs.size * (earlier + 1.0)
     counted = tf.where(_counted(order.rank, k), hits / order.rank, 0.0)
-    return tf.math.divide_no_nan(tf.reduce_sum(counted, axis=-1), tf.reduce_sum(order.relevant, axis=-1))
+    return tf.math.divide_no_nan(tf.reduce_sum(counted, axis=-1), _num_relevant(order))
 
 
 def _relevant_among(order: Order, k: int) -> tf.Tensor:
     return tf.reduce_sum(tf.where(order.rank <= k, _expected(order.relevant, order), 0.0), axis=-1)
+
+
+def _num_relevant(order: Order) -> tf.Tensor:
+    return tf.math.count_nonzero(order.all_gains > 0.0, axis=-1, dtype=tf.float32)
 
 
 def _counted(rank: tf.Tensor, k: int | None) -> tf.Tensor:
