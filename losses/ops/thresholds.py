@@ -9,9 +9,12 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from rank4class import compat
 from rank4class.losses.ops import arguments, ranks
 
-_SELECTED_BITS = 6  # a processor selects eight values at a time, but looks up one by one
+# A processor selects eight values at a time, but looks up one by one, and one look-up keeps XLA from that.
+_SELECTED_BITS = 6
+_MOST_WITHOUT_LOOKUP = 8  # bits, of up to 255 values
 
 
 def excess(
@@ -75,11 +78,12 @@ def count(falling: tf.Tensor, thresholds: tf.Tensor, or_equal: bool = False) -> 
     bits = int(falling.shape[-1] or 2**30 - 1).bit_length()
     lowest = tf.constant(-float("inf"), falling.dtype)
     ends = tf.concat([falling, tf.fill(tf.shape(falling[..., :1]), lowest)], axis=-1)
+    selected = bits if compat.in_xla() and bits <= _MOST_WITHOUT_LOOKUP else _SELECTED_BITS
     counted = tf.zeros(tf.shape(thresholds), tf.int32)
     # A search bit by bit, from the highest: XLA compiles TensorFlow's own search to comparisons of all pairs.
     steps: list[tf.Tensor] = []
     for bit in reversed(range(bits)):
-        if isinstance(n, int) and len(steps) < _SELECTED_BITS:
+        if isinstance(n, int) and len(steps) < selected:
             lasts = range(2**bit - 1, 2**bits - 1, 2 ** (bit + 1))  # one for each path taken so far
             last = _select([ends[..., min(last, n), None] for last in lasts], steps)
         else:
