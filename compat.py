@@ -49,6 +49,21 @@ def is_keras_3() -> bool:
     return hasattr(tf.keras, "ops")
 
 
+def in_xla() -> bool:
+    """Returns whether the code is being traced for XLA: in a function with `jit_compile=True`, or for TPUs.
+
+    TensorFlow has no public name for it. An inner `tf.function` keeps its first trace, even if it is called
+    both ways, so forms for XLA must be right without it.
+
+    >>> in_xla()
+    False
+    """
+    import tensorflow as tf
+    from tensorflow.python.ops import control_flow_util
+
+    return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+
+
 def require_extra(name: str) -> None:
     """Raises ModuleNotFoundError, with the remedy, if a package of an extra is not installed.
 

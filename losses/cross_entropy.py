@@ -6,7 +6,7 @@ import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
 from rank4class.losses import base
-from rank4class.losses.ops import arguments, pairs, ranks
+from rank4class.losses.ops import arguments, log_space, pairs, ranks
 
 __all__ = [
     "CalibratedSoftmax",
@@ -145,11 +145,11 @@ def _calibrated_softmax_of_ids(
     if where is not None:
         scores = tf.where(where, scores, ranks.MASKED)
     total = tf.reduce_logsumexp(scores, axis=-1)
-    losses = (1.0 + virtual_label) * tf.nn.softplus(total) - ranks.true_score(scores, labels)
+    losses = (1.0 + virtual_label) * log_space.softplus(total) - ranks.true_score(scores, labels)
     if where is None:
         return losses
     # A list without its true class keeps the cost of the additional class.
-    without = virtual_label * tf.nn.softplus(total)
+    without = virtual_label * log_space.softplus(total)
     return tf.where(base.is_relevant(labels, where), losses, without)
 
 
@@ -214,7 +214,7 @@ def _unique_softmax_of_dense(
     below = tf.reduce_logsumexp(
         tf.where(pairs.of_higher_label(labels, where), margins, ranks.MASKED), axis=-1
     )
-    return tf.reduce_sum(gains * tf.nn.softplus(below), axis=-1)
+    return tf.reduce_sum(gains * log_space.softplus(below), axis=-1)
 
 
 @base.register

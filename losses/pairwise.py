@@ -6,7 +6,7 @@ import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
 from rank4class.losses import base, stochastic
-from rank4class.losses.ops import arguments, lambda_weights, pairs, ranks, sums
+from rank4class.losses.ops import arguments, lambda_weights, log_space, pairs, ranks, sums
 
 __all__ = [
     "PairwiseHinge",
@@ -326,7 +326,7 @@ def _yeti_logistic_of_dense(
     counts = (gain_gap != 0.0) & where_in_order[..., 1:]
     discount_gap = 1.0 - tf.math.log(2.0) / tf.math.log(3.0)  # between rank 1 and rank 2
     size = ranks.list_size(scores, where)
-    losses = tf.abs(gain_gap) * tf.nn.softplus(tf.where(counts, margins, -float("inf")))
+    losses = tf.abs(gain_gap) * log_space.softplus(tf.where(counts, margins, -float("inf")))
     total = size * discount_gap * tf.reduce_sum(losses, axis=-1)
     num_pairs = tf.reduce_sum(tf.cast(counts, scores.dtype), axis=-1)
     return pairs.normalized(total, normalize, size, num_pairs)

@@ -4,7 +4,7 @@ import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
 from rank4class.losses import base, stochastic
-from rank4class.losses.ops import arguments, gumbel, ranks
+from rank4class.losses.ops import arguments, gumbel, log_space, ranks
 
 __all__ = ["CoupledRankDistil", "ListMLE", "coupled_rank_distil", "list_mle"]
 
@@ -21,6 +21,8 @@ def list_mle(
     r"""ListMLE: negative log-likelihood of the order of the labels under the Plackett-Luce model.
 
     $$\ell = \sum_i \Big(\log \sum_{j \ge i} e^{s_{\pi(j)} / \tau} - s_{\pi(i)} / \tau\Big)$$
+
+    The sort takes `O(n log n)`, all else `O(n)`.
 
     Args:
       scores, labels, where, weights: see `losses.base`.
@@ -125,7 +127,7 @@ def _coupled_rank_distil_of_dense(
 
 def _plackett_luce(scores: tf.Tensor, where: tf.Tensor, top_k: int | None = None) -> tf.Tensor:
     """Returns the negative log-likelihood of the order in which the classes come, masked ones last."""
-    remaining = tf.math.cumulative_logsumexp(tf.where(where, scores, ranks.MASKED), axis=-1, reverse=True)
+    remaining = log_space.remaining_logsumexp(tf.where(where, scores, ranks.MASKED))
     counts = where
     if top_k is not None:
         counts &= tf.range(tf.shape(scores)[-1]) < top_k

@@ -6,7 +6,7 @@ import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
 from rank4class.losses import base
-from rank4class.losses.ops import arguments, ranks, sums
+from rank4class.losses.ops import arguments, log_space, ranks, sums
 
 __all__ = [
     "MSE",
@@ -366,7 +366,7 @@ def _click_em_of_dense(
 
     def loss(scores: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
         # Without a click: log(p (1 - q) / (1 - p)), the log-odds given that not both are true.
-        log_odds = scores - tf.nn.softplus(others)
+        log_odds = scores - log_space.softplus(others)
         posterior = tf.stop_gradient(tf.where(clicked, 1.0, tf.sigmoid(log_odds)))
         return tf.nn.sigmoid_cross_entropy_with_logits(posterior, scores)
 

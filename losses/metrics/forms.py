@@ -60,17 +60,23 @@ class Order(typing.NamedTuple):
     """The classes of each list in the order of their scores, `[N, m]`.
 
     If ties are averaged, these are all classes and `runs` is set. Otherwise they include all relevant
-    classes.
+    classes or, for a metric of the first `k` classes, these and one more.
     """
 
     gains: tf.Tensor
+    all_gains: tf.Tensor  # of all relevant classes, in any order
     relevant: tf.Tensor  # 1.0 or 0.0
     rank: tf.Tensor  # among all classes, 1..n
     runs: Runs | None
 
 
-def in_order(scores: tf.Tensor, gains: tf.Tensor, ties: str, max_relevant: int | None) -> Order:
-    """Returns the `Order` of lists `[..., n]`; see `functional` for `ties` and `max_relevant`."""
+def in_order(
+    scores: tf.Tensor, gains: tf.Tensor, ties: str, max_relevant: int | None, k: int | None = None
+) -> Order:
+    """Returns the `Order` of lists `[..., n]` for a metric of the first `k` classes, or of all.
+
+    See `functional` for `ties` and `max_relevant`.
+    """
     n = arguments.length(scores)
     if scores.dtype != tf.float64:
         scores = tf.cast(scores, tf.float32)
@@ -79,24 +85,49 @@ def in_order(scores: tf.Tensor, gains: tf.Tensor, ties: str, max_relevant: int |
     if ties == "worst" and max_relevant is not None:  # only the number of irrelevant classes ahead matters
         left_out = tf.where(gains <= 0.0, scores, -float("inf"))
         scores, gains = top_relevant.sorted_scores(scores, gains, max_relevant)
-    scores, gains = _lesser_first(scores, gains)
+    all_gains = gains
+    scores = tf.where(scores == 0.0, tf.zeros_like(scores), scores)  # XLA sorts -0.0 behind 0.0
+    if ties == "worst" and left_out is None and k is not None and isinstance(n, int) and k < n:
+        scores, gains = _first_with_lesser_first(scores, gains, k + 1)
+    else:
+        scores, gains = _lesser_first(scores, gains)
     rank = tf.broadcast_to(tf.range(1, arguments.length(scores) + 1), tf.shape(scores))
     if left_out is not None:
         rank += thresholds.at_or_above(left_out, scores)
     rank = tf.cast(rank, tf.float32)
     is_relevant = tf.cast(gains > 0.0, tf.float32)
     runs = None if ties == "worst" else _runs(scores, is_relevant, rank)
-    return Order(gains, is_relevant, rank, runs)
+    return Order(gains, all_gains, is_relevant, rank, runs)
+
+
+def _first_with_lesser_first(scores: tf.Tensor, gains: tf.Tensor, most: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the first scores and gains of `_lesser_first`, of which the last may have another gain."""
+    top, classes = tf.math.top_k(scores, most)
+    last = tf.reduce_min(top, axis=-1, keepdims=True)  # a slice would make XLA sort all scores
+    last_is_tied = tf.math.count_nonzero(top == last, axis=-1) > 1
+
+    def of_all() -> tuple[tf.Tensor, ...]:
+        return tuple(x[:, :most] for x in _lesser_first(scores, gains))
+
+    return tf.cond(
+        tf.reduce_any(last_is_tied), of_all, lambda: _lesser_first(top, ranks.take(gains, classes))
+    )
 
 
 def _lesser_first(scores: tf.Tensor, gains: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Sorts scores and gains by score; among equal scores the lower gain comes first."""
-    scores = tf.where(scores == 0.0, tf.zeros_like(scores), scores)  # XLA sorts -0.0 behind 0.0
-    # Sort by gain first: the stable sort by score keeps that order among equal scores.
-    by_gain = tf.argsort(gains, axis=-1, stable=True)
-    by_score = tf.argsort(ranks.take(scores, by_gain), axis=-1, direction="DESCENDING", stable=True)
-    order = ranks.take(by_gain, by_score)
-    return ranks.take(scores, order), ranks.take(gains, order)
+    in_order, order = tf.math.top_k(scores, arguments.length(scores))
+    gains_in_order = ranks.take(gains, order)
+    is_tie = in_order[:, :-1] == in_order[:, 1:]
+    is_out_of_order = is_tie & (gains_in_order[:, :-1] > gains_in_order[:, 1:])
+
+    def by_gain_first() -> tuple[tf.Tensor, tf.Tensor]:
+        # The stable sort by score keeps the order by gain among equal scores.
+        order = tf.argsort(gains, axis=-1, stable=True)
+        by_score = tf.argsort(ranks.take(scores, order), axis=-1, direction="DESCENDING", stable=True)
+        return in_order, ranks.take(gains, ranks.take(order, by_score))
+
+    return tf.cond(tf.reduce_any(is_out_of_order), by_gain_first, lambda: (in_order, gains_in_order))
 
 
 def _runs(scores: tf.Tensor, is_relevant: tf.Tensor, rank: tf.Tensor) -> Runs:
@@ -123,18 +154,23 @@ def _expected(values: tf.Tensor, order: Order) -> tf.Tensor:
     return values if order.runs is None else order.runs.mean(values)
 
 
-def _first_relevant(order: Order) -> tf.Tensor:
-    """Returns the probability that the first relevant class is at each rank."""
+def _of_first_relevant(order: Order, weigh: Callable) -> tf.Tensor:
+    """Returns the expected value at the first relevant class.
+
+    Args:
+      order: the classes in order.
+      weigh: multiplies probabilities of ranks by their values, which are at least 0 and never rise.
+    """
     if order.runs is None:
-        return tf.where(ranks.running(tf.add, order.relevant) == 1.0, order.relevant, 0.0)
+        return tf.reduce_max(weigh(order.relevant), axis=-1)
     # Of m relevant among t classes, the first is the x-th with probability C(t - x, m - 1) / C(t, m).
     runs = order.runs
     t, m = (tf.cast(x, tf.float64) for x in (runs.size, runs.relevant))
     x = tf.cast(order.rank - runs.before, tf.float64)
     possible = (runs.relevant_before == 0.0) & (m > 0.0) & (x <= t - m + 1.0)
     t, m, x = (tf.where(possible, value, tf.ones_like(value)) for value in (t, m, x))
-    probability = tf.exp(_log_choose(t - x, m - 1.0) - _log_choose(t, m))
-    return tf.where(possible, tf.cast(probability, tf.float32), 0.0)
+    probability = tf.cast(tf.exp(_log_choose(t - x, m - 1.0) - _log_choose(t, m)), tf.float32)
+    return tf.reduce_sum(weigh(tf.where(possible, probability, 0.0)), axis=-1)
 
 
 def _log_choose(n: tf.Tensor, k: tf.Tensor) -> tf.Tensor:
@@ -142,22 +178,39 @@ def _log_choose(n: tf.Tensor, k: tf.Tensor) -> tf.Tensor:
 
 
 def top_k_accuracy_of_order(order: Order, k: int) -> tf.Tensor:
-    return tf.reduce_sum(tf.where(order.rank <= k, _first_relevant(order), 0.0), axis=-1)
+    return _of_first_relevant(order, lambda probability: tf.where(order.rank <= k, probability, 0.0))
 
 
 def mrr_of_order(order: Order) -> tf.Tensor:
-    return tf.reduce_sum(_first_relevant(order) / order.rank, axis=-1)
+    return _of_first_relevant(order, lambda probability: probability / order.rank)
 
 
 def ndcg_of_order(order: Order, k: int | None = None) -> tf.Tensor:
     def collected(gains: tf.Tensor, rank: tf.Tensor) -> tf.Tensor:
         return tf.reduce_sum(tf.where(_counted(rank, k), gains * discount(rank), 0.0), axis=-1)
 
-    gains = exponential_gains(order.gains)
-    ideal = tf.sort(gains, axis=-1, direction="DESCENDING")
-    first_ranks = tf.range(1, arguments.length(gains) + 1, dtype=tf.float32)
+    largest = tf.reduce_max(order.all_gains, axis=-1, keepdims=True)
+    gains = exponential_gains(order.gains, largest)
+    ideal = _falling(exponential_gains(order.all_gains, largest), k)
+    first_ranks = tf.range(1, arguments.length(ideal) + 1, dtype=tf.float32)
     return tf.math.divide_no_nan(
         collected(_expected(gains, order), order.rank), collected(ideal, first_ranks)
+    )
+
+
+def _falling(gains: tf.Tensor, k: int | None) -> tf.Tensor:
+    """Returns the `k` highest gains, or all, in order; those of one value besides 0 need no sort."""
+    n = arguments.length(gains)
+    if k is not None and isinstance(n, int) and k < n:
+        return tf.math.top_k(gains, k)[0]
+    highest = tf.reduce_max(gains, axis=-1, keepdims=True)
+    is_gain = gains > 0.0
+    are_equal = tf.reduce_all(gains == tf.where(is_gain, highest, 0.0))
+    is_first = tf.range(n) < tf.math.count_nonzero(is_gain, axis=-1, keepdims=True, dtype=tf.int32)
+    return tf.cond(
+        are_equal,
+        lambda: tf.where(is_first, highest, 0.0),
+        lambda: tf.sort(gains, axis=-1, direction="DESCENDING"),
     )
 
 
@@ -173,23 +226,27 @@ def precision_of_order(order: Order, k: int) -> tf.Tensor:
 
 
 def recall_of_order(order: Order, k: int) -> tf.Tensor:
-    return tf.math.divide_no_nan(_relevant_among(order, k), tf.reduce_sum(order.relevant, axis=-1))
+    return tf.math.divide_no_nan(_relevant_among(order, k), _num_relevant(order))
 
 
 def average_precision_of_order(order: Order, k: int | None = None) -> tf.Tensor:
     if order.runs is None:
-        hits = order.relevant * ranks.running(tf.add, order.relevant)
+        hits = order.relevant * ranks.running_sum(order.relevant)
     else:
         runs = order.runs
         others = tf.math.divide_no_nan(runs.relevant - 1.0, runs.size - 1.0)
         earlier = runs.relevant_before + (order.rank - runs.before - 1.0) * others
         hits = runs.relevant / runs.size * (earlier + 1.0)
     counted = tf.where(_counted(order.rank, k), hits / order.rank, 0.0)
-    return tf.math.divide_no_nan(tf.reduce_sum(counted, axis=-1), tf.reduce_sum(order.relevant, axis=-1))
+    return tf.math.divide_no_nan(tf.reduce_sum(counted, axis=-1), _num_relevant(order))
 
 
 def _relevant_among(order: Order, k: int) -> tf.Tensor:
     return tf.reduce_sum(tf.where(order.rank <= k, _expected(order.relevant, order), 0.0), axis=-1)
+
+
+def _num_relevant(order: Order) -> tf.Tensor:
+    return tf.math.count_nonzero(order.all_gains > 0.0, axis=-1, dtype=tf.float32)
 
 
 def _counted(rank: tf.Tensor, k: int | None) -> tf.Tensor:

@@ -5,7 +5,8 @@ integer class id per instance, `[...]`, which takes `O(n)` without a sort; or de
 multi-label or graded. A class is relevant if its gain is above 0. `where` is an optional bool, broadcastable
 to `[..., n]`: the classes that take part.
 
-Dense gains sort all scores, `O(n log n)`. If `max_relevant` limits the relevant classes of a list to `m`,
+Dense gains sort all scores, `O(n log n)`. Metrics of the first K classes sort only these, `O(n log K)`,
+unless ties are averaged or reach beyond them. If `max_relevant` limits the relevant classes of a list to `m`,
 only these are sorted and the others are counted: `O(n log m)`, unless ties are averaged. A list with more
 raises ValueError in eager mode; compiled functions cannot raise, and return the worst value. Class ids ignore
 it.
@@ -388,7 +389,7 @@ def _evaluate(
         if where is not None:
             scores, gains = tf.where(where, scores, -float("inf")), tf.where(where, gains, 0.0)
         top_relevant.check(gains, max_relevant)
-        order = forms.in_order(scores, gains, ties, max_relevant)
+        order = forms.in_order(scores, gains, ties, max_relevant, options.get("k"))
         values = tf.reshape(of_order(order, **options), tf.shape(scores)[:-1])
         valid = _is_valid(scores, gains, where, max_relevant)
     else:

@@ -57,6 +57,24 @@ def test_ties_rank_the_true_class_last():
     assert result("top1_error", [1], [[1.0, 1.0, 1.0, 0.0]]) == 1.0
 
 
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("most", [1, 3])
+def test_ties_of_dense_labels_are_broken_by_gain(most, jit_compile):
+    rng = np.random.default_rng(most)
+    scores = rng.integers(4, size=[12, 9]).astype(np.float32)
+    labels = rng.integers(most + 1, size=[12, 9]).astype(np.float32)  # of one gain or of three
+    order = np.stack([np.lexsort((gains, -row)) for row, gains in zip(scores, labels, strict=True)])
+    without_ties = -np.argsort(order, axis=-1).astype(np.float32)
+    by_name = [losses.get_metric(name) for name in ("ndcg", "ndcg@3", "mrr", "map", "map@4", "recall@3")]
+
+    @tf.function(jit_compile=jit_compile, autograph=False)
+    def values(scores):
+        return [metric.of_scores(scores, labels) for metric in by_name]
+
+    for tied, strict in zip(values(scores), values(without_ties), strict=True):
+        np.testing.assert_array_equal(tied, strict)
+
+
 def test_ranks_of_all_classes():
     rng = np.random.default_rng(0)
     scores = rng.integers(5, size=[20, 9]).astype(np.float32)  # many ties

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 
-def exponential_gains(labels: tf.Tensor) -> tf.Tensor:
+def exponential_gains(labels: tf.Tensor, largest: tf.Tensor | None = None) -> tf.Tensor:
     r"""Returns the gains `2^t - 1`, divided by the largest `2^t` of the list.
 
     The scale cancels where gains are normalized. It keeps labels in the hundreds within float32, and the form
@@ -13,6 +13,7 @@ def exponential_gains(labels: tf.Tensor) -> tf.Tensor:
 
     Args:
       labels: float32 `[..., n]`, at least 0.
+      largest: float32 `[..., 1]`, the largest label of the list; None if it is among these.
 
     Returns:
       float32 `[..., n]`, in `[0, 1]`.
@@ -20,7 +21,8 @@ def exponential_gains(labels: tf.Tensor) -> tf.Tensor:
     >>> exponential_gains(tf.constant([[2., 1., 0.]])).numpy()  # 3, 1, 0 over 4
     array([[0.75, 0.25, 0.  ]], dtype=float32)
     """
-    largest = tf.reduce_max(labels, axis=-1, keepdims=True)
+    if largest is None:
+        largest = tf.reduce_max(labels, axis=-1, keepdims=True)
     log_2 = tf.math.log(2.0)
     return -tf.exp((labels - largest) * log_2) * tf.math.expm1(-labels * log_2)
 

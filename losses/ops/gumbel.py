@@ -63,7 +63,8 @@ def perturb(scores: tf.Tensor, *, samples: int, seed: TensorLike, temperature: f
       functions", section 4.
     """
     draws = noise(tf.concat([[samples], tf.shape(scores)], axis=0), seed)
-    return (scores + tf.ensure_shape(draws, [samples, *scores.shape])) / temperature
+    draws.set_shape([samples, *scores.shape])  # an operation would keep TensorFlow from joining sum and sign
+    return (scores + draws) / temperature
 
 
 def average(form: Callable, *, samples: int, seed: TensorLike, temperature: float) -> Callable:

@@ -16,6 +16,15 @@ def test_noise_is_a_pure_function_of_the_seed_in_every_mode():
     assert not np.allclose(gumbel.perturb(scores, samples=4, seed=[3, 5]), draw())
 
 
+def test_noise_has_the_bits_of_its_formula():
+    scores = tf.random.stateless_normal([2, 1000], [1, 2])
+    uniform = tf.random.stateless_uniform([3, 2, 1000], [3, 4], minval=1.1754944e-38, alg="philox")
+    expected = -tf.math.log(-tf.math.log(uniform))
+    np.testing.assert_array_equal(gumbel.noise([3, 2, 1000], [3, 4]), expected)
+    perturbed = gumbel.perturb(scores, samples=3, seed=[3, 4], temperature=0.7)
+    np.testing.assert_array_equal(perturbed, (scores + expected) / 0.7)
+
+
 def test_noise_has_the_gumbel_distribution():
     noise = gumbel.perturb(tf.zeros([200_000]), samples=1, seed=[0, 0]).numpy()
     standard_error = np.pi / np.sqrt(6 * noise.size)

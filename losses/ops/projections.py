@@ -24,14 +24,16 @@ References:
   function".
 """
 
+import typing
 from collections.abc import Callable
 
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
-from rank4class.losses.ops import arguments, ranks
+from rank4class.losses.ops import arguments, log_space, ranks
 
 _SEARCH_STEPS = 100
+_SORTED = 64  # classes that the search for a level on the simplex sorts first
 _ROUNDING = 2.0**-22
 _FAR = 200.0  # e^-200 is 0 in float32
 
@@ -44,7 +46,7 @@ def euclidean(
     $$p_j = \text{clip}(\alpha s_j - \mu, 0, 1), \quad \textstyle\sum_j p_j = k$$
 
     Newton's method within a bracket finds `mu` (Theorem 2). Each step takes `O(n)`, and the search ends,
-    exactly, on the linear piece that contains the solution.
+    exactly, on the linear piece that contains the solution. For `k = 1` see `simplex_level`.
 
     Args:
       scores, k, where: see the module.
@@ -174,7 +176,7 @@ def adaptive_level(
     # The t-th class is held at 1 if its share would exceed 1: (k - t) (s_t - mu) exceeds the sum of s_i - mu
     # from it on. The part below the k-th score is on both sides and cancels.
     lead = top - last
-    held = left_of(k) * lead - tf.cumsum(lead, axis=-1, reverse=True) > behind[..., None]
+    held = left_of(k) * lead - ranks.running_sum(lead, reverse=True) > behind[..., None]
     t = _count(held)
     rest = behind + tf.reduce_sum(tf.where(held, 0.0, lead), axis=-1) + (k - t) * (last[..., 0] - level)
     return level, rest, t, tf.cast(last_class, labels.dtype)
@@ -222,9 +224,13 @@ def _projected(project: Callable, scores: TensorLike, k: int, where: TensorLike 
 def _euclidean(scores: tf.Tensor, k: int) -> tf.Tensor:
     @tf.custom_gradient
     def project(scores: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-        _, last, _, _ = first(scores, k)
-        scores -= last  # keeps the digits near the level
-        shares = tf.clip_by_value(scores - _level(scores, k)[..., None], 0.0, 1.0)
+        if k == 1:
+            highest, level, _ = simplex_level(scores)
+            shares = tf.nn.relu(scores - highest[..., None] - level[..., None])
+        else:
+            _, last, _, _ = first(scores, k)
+            scores -= last  # keeps the digits near the level
+            shares = tf.clip_by_value(scores - _level(scores, k)[..., None], 0.0, 1.0)
 
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
             return _centred(upstream, tf.cast((shares > 0.0) & (shares < 1.0), tf.float32))
@@ -239,6 +245,70 @@ def _centred(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     total = tf.reduce_sum(weights * values, axis=-1, keepdims=True)
     mean = tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=-1, keepdims=True))
     return weights * (values - mean)
+
+
+class Support(typing.NamedTuple):
+    """The highest scores of each list and their classes.
+
+    Attributes:
+      above: how far the scores are above the level, float32 `[..., m]`, from the highest to the lowest.
+      classes: int32 `[..., m]`.
+      is_complete: whether all classes above the level are among them, bool `[...]`.
+    """
+
+    above: tf.Tensor
+    classes: tf.Tensor
+    is_complete: tf.Tensor
+
+
+def simplex_level(scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, Support]:
+    r"""Returns the level `mu` of the projection on the simplex: `\sum_j \max(0, s_j - \max_i s_i - \mu) = 1`.
+
+    A sort of the 64 highest scores finds it, in one pass, if no more are above the level. Otherwise Newton's
+    method rises from the level of these: each step takes `O(n)`, and the last one has the classes above the
+    solution, for which it is exact.
+
+    Args:
+      scores: float32 `[..., n]`.
+
+    Returns:
+      The highest score and the level below it, in `[-1, 0)`, both `[...]`, and a `Support`.
+
+    References:
+      Michelot (1986), "A finite algorithm for finding the projection of a point onto the canonical simplex
+      of R^n".
+    """
+    n = arguments.length(scores)
+    top, classes = tf.math.top_k(scores, min(n, _SORTED) if isinstance(n, int) else tf.minimum(n, _SORTED))
+    highest = tf.reduce_max(top, axis=-1)  # a slice would make XLA sort all scores
+    top -= highest[..., None]
+    place = tf.range(1, arguments.length(top) + 1, dtype=tf.float32)
+    above = 1.0 + place * top > ranks.running_sum(top)
+    level = (tf.reduce_sum(tf.where(above, top, 0.0), axis=-1) - 1.0) / _count(above)
+    is_complete = (tf.reduce_min(top, axis=-1) <= level) | (arguments.length(top) == n)
+    level = where_complete(is_complete, level, lambda: _rising_level(scores, highest, level))
+    return highest, level, Support(tf.nn.relu(top - level[..., None]), classes, is_complete)
+
+
+def where_complete(is_complete: tf.Tensor, values: tf.Tensor, others: Callable) -> tf.Tensor:
+    """Returns values `[...]` where supports are complete, elsewhere `others()`, computed if there is any."""
+    return tf.cond(
+        tf.reduce_all(is_complete), lambda: values, lambda: tf.where(is_complete, values, others())
+    )
+
+
+def _rising_level(scores: tf.Tensor, highest: tf.Tensor, level: tf.Tensor) -> tf.Tensor:
+    """Returns the level of the simplex, from a level of some of the classes, which is never above it."""
+
+    def rise(level: tf.Tensor, count: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        above = scores - highest[..., None] - level[..., None]
+        still_above = _count(above > 0.0)
+        excess = tf.reduce_sum(tf.nn.relu(above), axis=-1) - 1.0
+        return level + excess / still_above, still_above, tf.reduce_any(still_above != count)
+
+    state = (level, tf.zeros_like(level), tf.constant(True))
+    level, _, _ = tf.while_loop(lambda *state: state[-1], rise, state, maximum_iterations=_SEARCH_STEPS)
+    return level
 
 
 def _level(scores: tf.Tensor, k: int) -> tf.Tensor:
@@ -288,7 +358,7 @@ def _entropy_level(scores: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
     behind = tf.where(is_behind, scores - last, -float("inf"))
     behind = tf.math.log(tf.reduce_sum(tf.exp(behind), axis=-1, keepdims=True))
     # With t classes at 1 the others share k - t. The solution has the smallest t with no share above 1.
-    rest = tf.math.cumulative_logsumexp(tf.concat([top, behind], axis=-1), axis=-1, reverse=True)
+    rest = log_space.remaining_logsumexp(tf.concat([top, behind], axis=-1))
     levels = rest[..., :-1] - tf.math.log(left_of(k))
     held = _count((top > levels) & (left_of(k) > 1.0))
     return last, tf.gather(levels, tf.cast(held, tf.int32), batch_dims=held.shape.rank)

@@ -5,6 +5,7 @@ import pytest
 import scipy.optimize
 import tensorflow as tf
 
+from rank4class import losses
 from rank4class.losses.ops import projections
 
 CASES = [(n, k) for n in (2, 3, 6, 9) for k in (1, 2, 5, 9) if k <= n]
@@ -81,6 +82,42 @@ def test_sparsemax_is_sorted_thresholding():
         np.testing.assert_allclose(
             row, np.maximum(scores_of_list - (sums[size - 1] - 1.0) / size, 0.0), atol=1e-6
         )
+
+
+def sparsemax_by_sort(scores, labels):
+    """Returns the shares, and the loss of class ids with its gradient, in float64."""
+    scores = np.float64(scores) - np.max(scores, axis=-1, keepdims=True)
+    falling = -np.sort(-scores, axis=-1)
+    sums, place = np.cumsum(falling, axis=-1), np.arange(1, scores.shape[-1] + 1)
+    size = np.sum(1 + place * falling > sums, axis=-1, keepdims=True)
+    shares = np.maximum(scores - (np.take_along_axis(sums, size - 1, axis=-1) - 1) / size, 0)
+    true = np.take_along_axis(scores, labels[:, None], axis=-1)
+    values = np.sum(shares * (scores - true - shares / 2), axis=-1) + 0.5
+    return shares, values, shares - np.eye(scores.shape[-1])[labels]
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("spreads", [(3.0, 1.0), (0.01, 0.02), (1.0, 0.0), (1e4, 0.003)])
+@pytest.mark.parametrize("n", [2, 63, 300])
+def test_sparsemax_of_short_and_long_supports(n, spreads, jit_compile):
+    rng = np.random.default_rng(n)
+    scores = np.float32(rng.normal(size=[4, n]) * np.repeat(spreads, 2)[:, None])
+    labels = rng.integers(n, size=4)
+
+    @tf.function(jit_compile=jit_compile, autograph=False)
+    def evaluate(scores):
+        with tf.GradientTape() as tape:
+            tape.watch(scores)
+            values = losses.sparsemax(scores, labels)
+        return projections.sparsemax(scores), values, tape.gradient(values, scores)
+
+    expected = sparsemax_by_sort(scores, labels)
+    actual = evaluate(scores)
+    for result, by_sort in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(result, by_sort, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(actual[0] > 0, expected[0] > 0)  # the support is exact
+    alone = losses.sparsemax(scores[:1], labels[:1])  # a long support changes no bit of other lists
+    np.testing.assert_array_equal(losses.sparsemax(scores, labels)[:1], alone)
 
 
 def test_rankmax_with_k_1_in_closed_form():

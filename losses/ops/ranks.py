@@ -5,6 +5,7 @@ from collections.abc import Callable
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
+from rank4class import compat
 from rank4class.losses.ops import arguments
 
 MASKED = -1e30  # a score that stands for minus infinity, which has no gradient
@@ -37,6 +38,15 @@ def true_score(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 def take(lists: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
     """Gathers `[..., m]` from lists `[..., n]` at the indices `[..., m]` of each list."""
     return tf.gather(lists, indices, batch_dims=indices.shape.rank - 1)
+
+
+def put(values: tf.Tensor, indices: tf.Tensor, lists: tf.Tensor) -> tf.Tensor:
+    """Returns zeros of the shape of lists `[..., n]`, plus values `[..., m]` at the indices of each list."""
+    n = tf.shape(lists)[-1]
+    rows = tf.reshape(indices, [-1, tf.shape(indices)[-1]])
+    places = rows + n * tf.range(tf.shape(rows)[0])[:, None]
+    flat = tf.scatter_nd(tf.reshape(places, [-1, 1]), tf.reshape(values, [-1]), [tf.size(lists)])
+    return tf.reshape(flat, tf.shape(lists))
 
 
 def list_size(scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
@@ -129,14 +139,18 @@ def all_ranks(scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
         scores = tf.where(where, scores, -float("inf"))
     n = tf.shape(scores)[-1]
     flat = tf.reshape(scores, [-1, n])
-    order = tf.argsort(flat, axis=-1, direction="DESCENDING", stable=True)
-    in_order = tf.gather(flat, order, batch_dims=1)
+    in_order, order = tf.math.top_k(flat, n)
     # All members of a run of equal scores have the index of its first member.
-    place = tf.broadcast_to(tf.range(n), tf.shape(flat))
-    first = running(tf.maximum, tf.where(_starts_run(in_order), place, 0))
-    row = tf.broadcast_to(tf.range(tf.shape(flat)[0])[:, None], tf.shape(flat))
-    ranks = tf.scatter_nd(tf.stack([row, order], axis=-1), first, tf.shape(flat))
-    return tf.ensure_shape(1.0 + tf.cast(tf.reshape(ranks, tf.shape(scores)), tf.float32), scores.shape)
+    place, starts = tf.broadcast_to(tf.range(n), tf.shape(flat)), _starts_run(in_order)
+    first = tf.cond(
+        tf.reduce_all(starts), lambda: place, lambda: running(tf.maximum, tf.where(starts, place, 0))
+    )
+    # The order is a permutation of all scores: to invert it is faster than to scatter.
+    from_sorted = tf.math.invert_permutation(
+        tf.reshape(order + n * tf.range(tf.shape(flat)[0])[:, None], [-1])
+    )
+    ranks = 1.0 + tf.cast(tf.gather(tf.reshape(first, [-1]), from_sorted), tf.float32)
+    return tf.ensure_shape(tf.reshape(ranks, tf.shape(scores)), scores.shape)
 
 
 @_serializable
@@ -288,12 +302,13 @@ def _starts_run(in_order: tf.Tensor) -> tf.Tensor:
 
 
 def running(combine: Callable, values: tf.Tensor) -> tf.Tensor:
-    """Accumulates an associative function along the lists, in `log n` steps.
+    """Accumulates an associative function along the lists, in about `2 log n` steps.
 
-    XLA takes `O(n^2)` for TensorFlow's cumulative sums on CPUs, and this form rounds less.
+    It rounds less than TensorFlow's cumulative sums, for which some versions of XLA take `O(n^2)` on CPUs.
+    Takes `O(n)` under XLA and `O(n log n)` otherwise, in half the steps.
 
     Args:
-      combine: a function of two tensors, such as `tf.add`.
+      combine: a function of two tensors, the earlier and the later, such as `tf.add`.
       values: `[..., n]`.
 
     Returns:
@@ -302,9 +317,36 @@ def running(combine: Callable, values: tf.Tensor) -> tf.Tensor:
     >>> running(tf.add, tf.constant([[1, 2, 3]])).numpy()
     array([[1, 3, 6]], dtype=int32)
     """
+    if values.shape[-1] and compat.in_xla():
+        return _running_by_pairs(combine, values)
     reach = 1
     while reach < (values.shape[-1] or 2**31):
-        grown = combine(values[..., reach:], values[..., :-reach])
+        grown = combine(values[..., :-reach], values[..., reach:])
         values = tf.concat([values[..., :reach], grown], axis=-1)
         reach *= 2
     return values
+
+
+def running_sum(values: tf.Tensor, reverse: bool = False) -> tf.Tensor:
+    """Returns the sum of the values up to each index or, in reverse, from it on: `[..., n]`.
+
+    >>> running_sum(tf.constant([[1.0, 2.0, 3.0]]), reverse=True).numpy()
+    array([[6., 5., 3.]], dtype=float32)
+    """
+    if not compat.in_xla():
+        return tf.cumsum(values, axis=-1, reverse=reverse)
+    return running(tf.add, values[..., ::-1])[..., ::-1] if reverse else running(tf.add, values)
+
+
+def _running_by_pairs(combine: Callable, values: tf.Tensor) -> tf.Tensor:
+    """Accumulates pairs of neighbors, which are half as many, and then the values between two pairs."""
+    n = values.shape[-1]
+    if n == 1:
+        return values
+    paired = combine(values[..., : n - 1 : 2], values[..., 1::2])
+    odd = _running_by_pairs(combine, paired)
+    between = combine(odd[..., : (n - 1) // 2], values[..., 2::2])
+    even = tf.concat([values[..., :1], between], axis=-1)
+    by_two = tf.stack([even[..., : n // 2], odd], axis=-1)
+    shape = tf.concat([tf.shape(values)[:-1], [n - n % 2]], axis=0)
+    return tf.concat([tf.reshape(by_two, shape), even[..., n // 2 :]], axis=-1)

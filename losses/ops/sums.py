@@ -11,13 +11,13 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from rank4class.losses.ops import ranks
+from rank4class.losses.ops import log_space, ranks
 
 Term = Callable[[tf.Tensor], tuple[tf.Tensor, Callable]]
 
 
 def logistic(x: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-    return tf.nn.softplus(x), lambda: tf.sigmoid(x)
+    return log_space.softplus(x), lambda: tf.sigmoid(x)
 
 
 def hinge(x: tf.Tensor) -> tuple[tf.Tensor, Callable]:

@@ -9,9 +9,12 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from rank4class import compat
 from rank4class.losses.ops import arguments, ranks
 
-_SELECTED_BITS = 6  # a processor selects eight values at a time, but looks up one by one
+# A processor selects eight values at a time, but looks up one by one, and one look-up keeps XLA from that.
+_SELECTED_BITS = 6
+_MOST_WITHOUT_LOOKUP = 8  # bits, of up to 255 values
 
 
 def excess(
@@ -40,8 +43,8 @@ def excess(
         scores: tf.Tensor, thresholds: tf.Tensor, origin: tf.Tensor
     ) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable]:
         beside = _first_beneath(scores, thresholds, origin)
-        amounts = _excess_beside(scores, thresholds, beside, origin)
-        counts = ranks.running(tf.add, _count_beside(thresholds, beside))
+        amounts, counts = _sums_beside(scores, thresholds, beside, origin)
+        counts = ranks.running(tf.add, counts)
         # A class above one threshold exceeds the next one by the step between the two as well.
         steps = counts[..., :-1] * (thresholds[..., :-1] - thresholds[..., 1:])
         amounts += tf.concat([tf.zeros_like(amounts[..., :1]), steps], axis=-1)
@@ -75,11 +78,12 @@ def count(falling: tf.Tensor, thresholds: tf.Tensor, or_equal: bool = False) -> 
     bits = int(falling.shape[-1] or 2**30 - 1).bit_length()
     lowest = tf.constant(-float("inf"), falling.dtype)
     ends = tf.concat([falling, tf.fill(tf.shape(falling[..., :1]), lowest)], axis=-1)
+    selected = bits if compat.in_xla() and bits <= _MOST_WITHOUT_LOOKUP else _SELECTED_BITS
     counted = tf.zeros(tf.shape(thresholds), tf.int32)
     # A search bit by bit, from the highest: XLA compiles TensorFlow's own search to comparisons of all pairs.
     steps: list[tf.Tensor] = []
     for bit in reversed(range(bits)):
-        if isinstance(n, int) and len(steps) < _SELECTED_BITS:
+        if isinstance(n, int) and len(steps) < selected:
             lasts = range(2**bit - 1, 2**bits - 1, 2 ** (bit + 1))  # one for each path taken so far
             last = _select([ends[..., min(last, n), None] for last in lasts], steps)
         else:
@@ -129,17 +133,14 @@ def _first_beneath(scores: tf.Tensor, thresholds: tf.Tensor, origin: tf.Tensor) 
 
 
 @tf.function(jit_compile=True, autograph=False)
-def _excess_beside(
+def _sums_beside(
     scores: tf.Tensor, thresholds: tf.Tensor, beside: tf.Tensor, origin: tf.Tensor
-) -> tf.Tensor:
-    """Returns the summed excess of the classes assigned to each threshold, `[..., m]`."""
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the summed excess and the number of the classes assigned to each threshold, both `[..., m]`."""
     amounts = tf.nn.relu(scores - origin - _take(thresholds, beside, end=float("inf")))
-    return _sum(amounts, thresholds, beside)
-
-
-@tf.function(jit_compile=True, autograph=False)
-def _count_beside(thresholds: tf.Tensor, beside: tf.Tensor) -> tf.Tensor:
-    return _sum(tf.ones(tf.shape(beside)), thresholds, beside)
+    # XLA adds one class at a time, in one thread: complex numbers make one loop out of two.
+    sums = _sum(tf.complex(amounts, tf.ones_like(amounts)), thresholds, beside)
+    return tf.math.real(sums), tf.math.imag(sums)
 
 
 @tf.function(jit_compile=True, autograph=False)

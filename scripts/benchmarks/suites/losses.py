@@ -45,8 +45,6 @@ _NINE_TENSORS_IN_TF_RANKING = {
 }
 # Sorting eight noisy copies of millions of scores takes minutes per step: left out.
 _SORT_EVERY_SAMPLE = {"yeti_logistic", "coupled_rank_distil"}
-# They take running sums, for which XLA takes O(n^2) on CPUs.
-_QUADRATIC_UNDER_XLA = {"list_mle", "coupled_rank_distil"}
 
 
 def _contenders(size: suite.Size) -> list[suite.Step]:
@@ -56,8 +54,7 @@ def _contenders(size: suite.Size) -> list[suite.Step]:
         if name in _SORT_EVERY_SAMPLE and batch * n > 1_000_000:
             continue
         theirs = (f"tensorflow_ranking:{name}",) if _fits_tf_ranking(name, size) else ()
-        for xla in (False, True) if name not in _QUADRATIC_UNDER_XLA or n <= 1000 else (False,):
-            steps.append(suite.Step(name, xla, ("softmax_ce", *theirs, "floor")))
+        steps += suite.with_and_without_xla(name, "softmax_ce", *theirs, "floor")
     return steps
 
 
