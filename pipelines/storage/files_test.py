@@ -63,3 +63,15 @@ def test_json_of_numbers_that_are_not_finite():
     value = {"a": [1.5, float("nan"), {"b": -float("inf")}], "c": (1, None, "Infinity"), "d": True}
     expected = {"a": [1.5, None, {"b": None}], "c": [1, None, "Infinity"], "d": True}
     assert json.loads(files.to_json(value, indent=2), parse_constant=pytest.fail) == expected
+
+
+def test_a_new_folder_appears_whole_or_not_at_all(tmp_path):
+    with files.new_folder(tmp_path / "new") as folder:
+        files.write(f"{folder}/a", "1")
+        assert not (tmp_path / "new").exists()
+    assert (tmp_path / "new" / "a").read_text() == "1"
+    with pytest.raises(ZeroDivisionError), files.new_folder(tmp_path / "other"):
+        1 / 0  # noqa: B018
+    with pytest.raises(OSError, match=r"new: "), files.new_folder(tmp_path / "new"):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
