@@ -226,9 +226,7 @@ def test_projections_take_integers_of_numpy(k):
 
 
 @pytest.mark.parametrize("known", [True, False])
-@pytest.mark.parametrize(
-    "n", [1, 2, 5, 8, 9, 63, 64, 200, 300]
-)  # beyond 63, XLA 255, the last steps use a table
+@pytest.mark.parametrize("n", [1, 2, 5, 8, 9, 63, 64, 200, 300])  # of many, the last steps look up
 def test_count(n, known):
     rng = np.random.default_rng(n)
     falling = -np.sort(-rng.integers(0, max(6, n // 2), size=[3, n]).astype(np.float32), axis=1)
