@@ -120,8 +120,9 @@ def _unit(x: tf.Tensor) -> tf.Tensor:
 class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
     """An MLP on the pairs of `h` and `c_i`: two layers of equal width with ReLU, and one score per pair.
 
-    A subclass computes the pre-activations of the first layer. The classes are processed in blocks, so no
-    tensor of all pairs exists, and the values of a block are recomputed for the gradient.
+    A subclass computes the pre-activations of the first layer. The classes are processed in blocks, so the
+    inputs of all pairs never exist together, and the values of a block are recomputed for the gradient,
+    except for a stored first layer.
 
     Args:
       units: `k`, the width of both layers; the paper tunes it in {64, 128, 256, 512}.
@@ -156,8 +157,12 @@ class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
         """Returns the number of blocks of classes."""
         raise NotImplementedError
 
+    def stores_first_layer(self, batch_size: int, num_classes: int) -> bool:
+        """Returns whether the first layer of all blocks is stored for the gradient."""
+        return False
+
     def pairs(self, h: tf.Tensor, c: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-        """Returns the first layer's pre-activations, `[B, n, units]`."""
+        """Returns the first layer's pre-activations, `[B * n, units]`."""
         raise NotImplementedError
 
     def call(self, inputs: Sequence[tf.Tensor], training: bool | None = None) -> tf.Tensor:
@@ -173,18 +178,18 @@ class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
             self.read_out,
             self.read_out_bias,
         )
-        blocks = self.blocks(h.shape[0] or _USUAL_BATCH, c.shape[0], h.shape[-1])
-        return _score_in_blocks(self._score, blocks, seed, h, c, [tf.cast(w, h.dtype) for w in weights])
+        batch_size, num_classes = h.shape[0] or _USUAL_BATCH, c.shape[0]
+        blocks = self.blocks(batch_size, num_classes, h.shape[-1])
+        stored = self.stores_first_layer(batch_size, num_classes)
+        weights = [tf.cast(w, h.dtype) for w in weights]
+        return _score_in_blocks(self.pairs, self._rest, blocks, stored, seed, h, c, weights)
 
-    def _score(
-        self, seed: tf.Tensor | None, h: tf.Tensor, c: tf.Tensor, weights: Sequence[tf.Tensor]
-    ) -> tf.Tensor:
-        first_kernel, first_bias, second_kernel, second_bias, read_out, read_out_bias = weights
-        hidden = tf.nn.relu(self.pairs(h, c, first_kernel, first_bias))
-        hidden = tf.reshape(self._drop(hidden, seed, 0), [-1, self.units])
+    def _rest(self, pairs: tf.Tensor, seed: tf.Tensor | None, *weights: tf.Tensor) -> tf.Tensor:
+        """Returns the scores `[B * n, 1]` of the first layer's pre-activations `[B * n, units]`."""
+        second_kernel, second_bias, read_out, read_out_bias = weights
+        hidden = self._drop(tf.nn.relu(pairs), seed, 0)
         hidden = tf.nn.relu(tf.nn.bias_add(tf.matmul(hidden, second_kernel), second_bias))
-        hidden = self._drop(hidden, seed, 1)
-        return tf.reshape(tf.matmul(hidden, read_out), [-1, c.shape[0]]) + read_out_bias
+        return tf.matmul(self._drop(hidden, seed, 1), read_out) + read_out_bias
 
     def _drop(self, hidden: tf.Tensor, seed: tf.Tensor | None, layer: int) -> tf.Tensor:
         if seed is None:
@@ -201,9 +206,11 @@ class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
 class LatentCrossMlp(_Mlp):
     r"""LC+MLP: a two-layer MLP on the element-wise product, $s_i = \text{MLP}(h \odot c_i)$.
 
-    `O(B n d k)` time for `k` units, the least that the products allow. In addition to the scores it stores
-    the products of at most half of the classes, and at most 16 MiB of them, for which the gradient takes a
-    third more time.
+    `O(B n d k)` time for `k` units, the least that the products allow. Classes are processed in blocks of at
+    most 16 MiB of products; a single block is not recomputed for the gradient. With more blocks the first
+    layer's outputs, `B n k` numbers, are stored for the gradient if they take at most 64 MiB in float32 (at
+    ImageNet's 64 x 1,000 x 256: 62.5 MiB). Larger ones are recomputed block by block, which takes a third
+    more time and only the memory of one block.
 
     Args:
       units: `k`, the width of both layers.
@@ -220,11 +227,14 @@ class LatentCrossMlp(_Mlp):
         return width
 
     def blocks(self, batch_size: int, num_classes: int, width: int) -> int:
-        wanted = math.ceil(batch_size * num_classes * max(width, self.units) / _BLOCK)
-        return min(max(2, wanted), num_classes)
+        return min(math.ceil(batch_size * num_classes * max(width, self.units) / _BLOCK), num_classes)
+
+    def stores_first_layer(self, batch_size: int, num_classes: int) -> bool:
+        return batch_size * num_classes * self.units <= _STORED
 
     def pairs(self, h: tf.Tensor, c: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-        return tf.tensordot(h[:, None, :] * c[None, :, :], kernel, axes=1) + bias
+        products = tf.reshape(h[:, None, :] * c[None, :, :], [-1, c.shape[-1]])
+        return tf.nn.bias_add(tf.matmul(products, kernel), bias)
 
 
 @INTERACTIONS.register("concat_mlp")
@@ -256,28 +266,34 @@ class ConcatMlp(_Mlp):
     def pairs(self, h: tf.Tensor, c: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
         kernel_h, kernel_c = tf.split(kernel, [h.shape[-1], c.shape[-1]], axis=0)
         of_instances = tf.matmul(h, kernel_h) + bias
-        return of_instances[:, None, :] + tf.matmul(c, kernel_c)[None, :, :]
+        return tf.reshape(of_instances[:, None, :] + tf.matmul(c, kernel_c)[None, :, :], [-1, self.units])
 
 
 _BLOCK = 1 << 22  # largest size of a block of pairs: 16 MiB of float32
+_STORED = 1 << 24  # largest size of a stored first layer: 64 MiB of float32; ImageNet's has 64 * 1,000 * 256
 _USUAL_BATCH = 64  # if the batch size is known only at run time
 
 
 def _score_in_blocks(
-    score: Callable[..., tf.Tensor],
+    first: Callable[..., tf.Tensor],
+    rest: Callable[..., tf.Tensor],
     blocks: int,
+    stored: bool,
     seed: tf.Tensor | None,
     h: tf.Tensor,
     c: tf.Tensor,
     weights: Sequence[tf.Tensor],
 ) -> tf.Tensor:
-    """Scores the classes in blocks, one after the other, and stores only the scores.
+    """Scores the classes in blocks, one after the other.
 
-    The gradient recomputes each block, which takes a third more time and the memory of one block.
+    The gradient recomputes each block, except for a stored first layer.
 
     Args:
-      score: function of `seed`, `h`, a block of `c` and `weights` to the scores of the block.
+      first: function of `h`, a block of `c` and the first two weights to the pre-activations of the first
+        layer, `[B * size, units]`.
+      rest: function of these, a seed and the other weights to scores `[B * size, 1]`.
       blocks: number of blocks; a single one is not recomputed.
+      stored: whether the pre-activations of all blocks are stored for the gradient.
       seed: int32 `[2]`, from which each block derives one, or None.
       h, c: `[B, d]`, `[n, d]`.
       weights: list of tensors.
@@ -285,23 +301,34 @@ def _score_in_blocks(
     Returns:
       Scores `[B, n]`.
     """
-    if blocks == 1:
-        return score(seed, h, c, weights)
     n, d = c.shape
+    if blocks == 1:
+        return tf.reshape(rest(first(h, c, *weights[:2]), seed, *weights[2:]), [-1, n])
     size = math.ceil(n / blocks)
     blocks = math.ceil(n / size)
     padding = blocks * size - n
 
-    def score_block(i: tf.Tensor, h: tf.Tensor, block: tf.Tensor, weights: Sequence[tf.Tensor]) -> tf.Tensor:
-        return score(None if seed is None else tf.random.fold_in(seed, i, alg="philox"), h, block, weights)
+    def seed_of(i: tf.Tensor) -> tf.Tensor | None:
+        return None if seed is None else tf.random.fold_in(seed, i, alg="philox")
 
     @tf.custom_gradient
     def scores_of(h: tf.Tensor, c: tf.Tensor, *weights: tf.Tensor) -> tuple[tf.Tensor, Callable]:
         c_blocks = tf.reshape(tf.pad(c, [[0, padding], [0, 0]]), [blocks, size, d])
-        scores = tf.map_fn(
-            lambda i: score_block(i, h, c_blocks[i], weights),
+        first_weights, other_weights = weights[:2], weights[2:]
+
+        def score_block(i: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            pairs = first(h, c_blocks[i], *first_weights)
+            scores = tf.reshape(rest(pairs, seed_of(i), *other_weights), [-1, size])
+            return (scores, pairs) if stored else (scores,)
+
+        of_scores, of_pairs = (
+            tf.TensorSpec([h.shape[0], size], h.dtype),
+            tf.TensorSpec([h.shape[0] and h.shape[0] * size, weights[0].shape[-1]], h.dtype),
+        )
+        scores, *all_pairs = tf.map_fn(
+            score_block,
             tf.range(blocks),
-            fn_output_signature=tf.TensorSpec([h.shape[0], size], h.dtype),
+            fn_output_signature=(of_scores, of_pairs) if stored else (of_scores,),
             parallel_iterations=1,
         )
 
@@ -310,14 +337,19 @@ def _score_in_blocks(
             upstream_blocks = tf.transpose(tf.reshape(padded, [-1, blocks, size]), [1, 0, 2])
 
             def add_block(i: tf.Tensor, of_c: tf.TensorArray, *sums: tf.Tensor) -> list[Any]:
-                block = c_blocks[i]
-                with tf.GradientTape() as tape:
-                    tape.watch([h, block, *weights])
-                    value = score_block(i, h, block, weights)
-                of_h, of_block, *of_weights = tape.gradient(
-                    value, [h, block, *weights], output_gradients=upstream_blocks[i]
-                )
-                terms = [tf.cast(term, _exact(term.dtype)) for term in (of_h, *of_weights)]
+                inputs = [h, c_blocks[i], *first_weights]
+                with tf.GradientTape() as first_tape:
+                    first_tape.watch(inputs)
+                    pairs = first(*inputs)
+                # In a graph the pre-activations are computed only if they are not stored.
+                values = [all_pairs[0][i] if stored else pairs, *other_weights]
+                with tf.GradientTape() as rest_tape:
+                    rest_tape.watch(values)
+                    block_scores = rest(values[0], seed_of(i), *values[1:])
+                of_block_scores = tf.reshape(upstream_blocks[i], [-1, 1])
+                of_pairs, *of_others = rest_tape.gradient(block_scores, values, of_block_scores)
+                of_h, of_block, *of_first = first_tape.gradient(pairs, inputs, of_pairs)
+                terms = [tf.cast(term, _exact(term.dtype)) for term in (of_h, *of_first, *of_others)]
                 totals = [total + term for total, term in zip(sums, terms, strict=True)]
                 return [i + 1, of_c.write(i, of_block), *totals]
 

@@ -83,30 +83,28 @@ class TestEveryInteraction:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", MLPS)
-@pytest.mark.parametrize("blocks", [1, 2, 4, 5])
+@pytest.mark.parametrize(("blocks", "stored"), [(1, False), (2, False), (2, True), (4, True), (5, False)])
 @pytest.mark.parametrize("dropped", [False, True])
-def test_blocks_equal_a_loop_with_and_without_dropout(name, blocks, dropped):
+def test_blocks_equal_a_loop_with_and_without_dropout(name, blocks, stored, dropped):
     h, c = vectors()
     interaction = build(name, dropout=0.3)
     weights = [tf.identity(w) for w in interaction.trainable_variables]
     seed = tf.constant([3, 4]) if dropped else None
 
     def in_blocks():
-        return interactions._score_in_blocks(interaction._score, blocks, seed, h, c, weights)
+        parts = interaction.pairs, interaction._rest
+        return interactions._score_in_blocks(*parts, blocks, stored, seed, h, c, weights)
 
     def loop():
         size = -(-N // blocks)
-        parts = [c[i : i + size] for i in range(0, N, size)]
-        seeds = [seed] * len(parts)
-        if dropped and blocks > 1:
-            seeds = [tf.random.fold_in(seed, i, alg="philox") for i in range(len(parts))]
-        # A padded block also draws noise for its padding.
-        scores = [
-            interaction._score(seed, h, tf.pad(part, [[0, size - len(part)], [0, 0]]), weights)[
-                :, : len(part)
-            ]
-            for seed, part in zip(seeds, parts, strict=True)
-        ]
+        scores = []
+        for i in range(blocks):
+            part = c[i * size : (i + 1) * size]
+            of_block = tf.random.fold_in(seed, i, alg="philox") if dropped and blocks > 1 else seed
+            # A padded block also draws noise for its padding.
+            padded = tf.pad(part, [[0, size - len(part)], [0, 0]])
+            all_scores = interaction._rest(interaction.pairs(h, padded, *weights[:2]), of_block, *weights[2:])
+            scores.append(tf.reshape(all_scores, [B, size])[:, : len(part)])
         return tf.concat(scores, axis=1)
 
     results = []
@@ -123,8 +121,10 @@ def test_blocks_equal_a_loop_with_and_without_dropout(name, blocks, dropped):
 
 
 @pytest.mark.parametrize("name", MLPS)
-def test_gradients_in_float64_equal_the_naive_form(name, monkeypatch):
+@pytest.mark.parametrize("budget", [B * N * K, B * N * K - 1])
+def test_gradients_in_float64_equal_the_naive_form(name, budget, monkeypatch):
     monkeypatch.setattr(interactions, "_BLOCK", 50)
+    monkeypatch.setattr(interactions, "_STORED", budget)
     h, c = (tf.cast(x, tf.float64) for x in vectors())
     interaction = registry.INTERACTIONS[name](units=K, dtype="float64")
     interaction([h, c])
@@ -135,14 +135,48 @@ def test_gradients_in_float64_equal_the_naive_form(name, monkeypatch):
             value = tf.reduce_sum(tf.sin(scores_of()))
         results.append(tape.gradient(value, [h, c, *interaction.trainable_variables]))
     assert interaction.blocks(B, N, D) > 1
+    assert interaction.stores_first_layer(B, N) == (name == "lc_mlp" and budget == B * N * K)
     for actual, expected in zip(*results, strict=True):
         np.testing.assert_allclose(actual, expected, rtol=1e-11, atol=1e-13)
 
 
+@pytest.mark.parametrize("batch", [B, None])
+@pytest.mark.parametrize("xla", [False, pytest.param(True, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("budget", [B * N * K, 0])
+def test_lc_mlp_equals_the_naive_form_with_and_without_storing(budget, dtype, xla, batch, monkeypatch):
+    """Also with a batch size that is known only at run time."""
+    monkeypatch.setattr(interactions, "_BLOCK", 50)
+    monkeypatch.setattr(interactions, "_STORED", budget)
+    monkeypatch.setattr(interactions, "_USUAL_BATCH", B)
+    policy = "float32" if dtype == "float32" else "mixed_bfloat16"
+    interaction = registry.INTERACTIONS["lc_mlp"](units=K, dtype=policy)
+    h, c = (tf.cast(x, dtype) for x in vectors())
+    interaction([h, c])
+
+    @tf.function(autograph=False, jit_compile=xla, input_signature=[tf.TensorSpec([batch, D], dtype)])
+    def value_and_gradients(h):
+        with tf.GradientTape() as tape:
+            tape.watch([h, c])
+            scores = interaction([h, c])
+            value = tf.reduce_sum(tf.sin(tf.cast(scores, tf.float32)))
+        return scores, *tape.gradient(value, [h, c, *interaction.trainable_variables])
+
+    exact_h, exact_c = (tf.cast(x, tf.float32) for x in (h, c))
+    with tf.GradientTape() as tape:
+        tape.watch([exact_h, exact_c])
+        scores = naive(interaction, "lc_mlp", exact_h, exact_c)
+        value = tf.reduce_sum(tf.sin(scores))
+    expected = scores, *tape.gradient(value, [exact_h, exact_c, *interaction.trainable_variables])
+    for actual, other in zip(value_and_gradients(h), expected, strict=True):
+        relative = tf.norm(tf.cast(actual, tf.float32) - other) / tf.norm(other)
+        assert relative < (1e-5 if dtype == "float32" else 2e-2)
+
+
 @pytest.mark.parametrize("name", MLPS)
 def test_no_tensor_of_all_pairs(name):
-    """At GoEmotions' size, the graph of value and gradient has no `[B, n, d]` or `[B, n, 2d]`."""
-    batch, n, d = 32, 28, 768
+    """At a size above a block, the graph of value and gradient has no `[B, n, d]` or `[B, n, 2d]`."""
+    batch, n, d = 32, 280, 768
     interaction = models.get("interaction", name, units=256)
 
     def step(h, c):
