@@ -181,8 +181,8 @@ class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
         batch_size, num_classes = h.shape[0] or _USUAL_BATCH, c.shape[0]
         blocks = self.blocks(batch_size, num_classes, h.shape[-1])
         stored = self.stores_first_layer(batch_size, num_classes)
-        weights = [tf.cast(w, h.dtype) for w in weights]
-        return _score_in_blocks(self.pairs, self._rest, blocks, stored, seed, h, c, weights)
+        cast_weights = [tf.cast(w, h.dtype) for w in weights]
+        return _score_in_blocks(self.pairs, self._rest, blocks, stored, seed, h, c, cast_weights)
 
     def _rest(self, pairs: tf.Tensor, seed: tf.Tensor | None, *weights: tf.Tensor) -> tf.Tensor:
         """Returns the scores `[B * n, 1]` of the first layer's pre-activations `[B * n, units]`."""

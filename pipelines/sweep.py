@@ -1,6 +1,7 @@
 """The grid of losses, interactions and seeds over one dataset and encoder."""
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import os
@@ -12,8 +13,7 @@ from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.evaluation.reliability import Calibrated
 from rank4class.pipelines.reporting import sweep_report, tables
 from rank4class.pipelines.storage.run_directory import check_folder
-from rank4class.pipelines.task import loading
-from rank4class.pipelines.training import rank_training
+from rank4class.pipelines.training import parallel, rank_training
 
 Tune = Mapping[str, Sequence[float]]
 Choice = dict[str, float]  # tuned field -> its value
@@ -94,6 +94,7 @@ def run_grid(
     interactions: Sequence[str],
     seeds: Sequence[int],
     tune: Tune | None = None,
+    jobs: int = 1,
 ) -> list[sweep_report.Run]:
     """Trains every combination; finished runs are not repeated.
 
@@ -110,18 +111,22 @@ def run_grid(
       interactions: names.
       seeds: seeds of the runs.
       tune: field -> values to choose from.
+      jobs: number of runs to train at once, each in a process of its own if there are several.
 
     Returns:
-      The finished runs.
+      The finished runs, by cell and seed.
 
     Raises:
       ValueError: a combination cannot run, two combinations are the same experiment, or no cell has a tuned
         field. Nothing has run then.
       FloatingPointError: a run diverged, or all runs to choose from did. Finished runs are kept.
+      OSError, Interrupted: see `parallel.train_all`.
     """
     tune = tune or {}
     root = check_folder(root, "sweep")
     config.check_types(base)
+    if jobs < 1:
+        raise ValueError(f"jobs={jobs}: not positive. Choose a positive number.")
     _check_axes({"losses": losses, "interactions": interactions, "seeds": seeds})
     _check_axes({f"values of {field}": values for field, values in tune.items()})
     cells = build_cells(base, losses, interactions)
@@ -131,53 +136,87 @@ def run_grid(
         config.check(_chosen(cell, {"seed": seed, **choice}))
     _check_different(cells)
     tried = [_different(cell, choices) for cell in cells]
-    task = loading.load(base, root)
-    counter = itertools.count(1)
-    total = len(cells) * len(seeds) + sum(len(choices) for choices in tried if len(choices) > 1)
 
-    def train(
-        cell: config.Experiment, changes: Mapping[str, Any], folder: str, split: str = "test"
-    ) -> sweep_report.Run:
-        experiment = _chosen(cell, changes)
-        path = os.path.join(root, folder)
-        line = f"[{next(counter):3d}/{total}] {folder}: "
-        same_encoder = experiment.encoder == base.encoder
-        loaded = task if same_encoder else loading.with_encoder(task, experiment.encoder)
-        try:
-            results = rank_training.train(experiment, path, loaded=loaded, progress=False)
-        except FloatingPointError as error:
-            print(line + str(error), flush=True)
-            raise
-        print(f"{line}{split} {tables.one_line(results[split])}", flush=True)
-        not_tuned = tuple(field for field in changes if not config.has_field(cell, field))
-        return sweep_report.Run(experiment, results, path, (*ignored(base, cell), *not_tuned))
+    def plan(i: int, seed: int, choice: Choice, folder: str) -> _Planned:
+        experiment = _chosen(cells[i], {"seed": seed, **choice})
+        return _Planned(experiment, os.path.join(root, folder), i, choice, folder)
 
-    def best_of(cell: config.Experiment, choices: Sequence[Choice]) -> Choice:
-        if len(choices) == 1:
-            return choices[0]
-        name, values = cell_name(cell), {}
-        for i, choice in enumerate(choices):
-            folder = os.path.join(sweep_report.TUNING, sweep_report.tuning_name(name, choice))
-            with contextlib.suppress(FloatingPointError):  # a choice that diverges is not the best
-                run = train(cell, {"seed": seeds[0], **choice}, folder, "validation")
-                values[i] = run.results["validation"][base.monitor]
-        if not values:
-            raise FloatingPointError(
-                f"{name} diverges with all values of {', '.join(tune)}. Try other values."
-            )
-        best = functools.reduce(
-            lambda best, i: i if evaluator.better(base.monitor, values[i], values[best]) else best, values
-        )
-        for note in sweep_report.boundary_notes(_chosen(cell, choices[best]), _applicable(cell, tune)):
-            print(f"  {name}: {note}")
-        return choices[best]
+    def plan_tuning(i: int) -> list[_Planned]:
+        names = [sweep_report.tuning_name(cell_name(cells[i]), choice) for choice in tried[i]]
+        folders = [os.path.join(sweep_report.TUNING, name) for name in names]
+        return [plan(i, seeds[0], *pair) for pair in zip(tried[i], folders, strict=True)]
 
-    runs = []
-    for cell, choices in zip(cells, tried, strict=True):
-        choice = best_of(cell, choices)
-        for seed in seeds:
-            runs.append(train(cell, {"seed": seed, **choice}, f"{cell_name(cell)}-seed{seed}"))
-    return runs
+    def plan_final(i: int, choice: Choice) -> list[_Planned]:
+        return [plan(i, seed, choice, f"{cell_name(cells[i])}-seed{seed}") for seed in seeds]
+
+    tuning = [plan_tuning(i) if len(choices) > 1 else [] for i, choices in enumerate(tried)]
+    final = [[] if tuning[i] else plan_final(i, choices[0]) for i, choices in enumerate(tried)]
+    waiting = [run for runs in zip(tuning, final, strict=True) for run in itertools.chain(*runs)]
+    total = len(cells) * len(seeds) + sum(map(len, tuning))
+    outcomes: dict[_Planned, parallel.Outcome] = {}
+    with contextlib.closing(parallel.train_all(base, root, waiting, min(jobs, total))) as ended:
+        for run, outcome in ended:
+            outcomes[run] = outcome
+            i, split = run.cell, "validation" if run in tuning[run.cell] else "test"
+            diverged = isinstance(outcome, FloatingPointError)
+            shown = str(outcome) if diverged else f"{split} {tables.one_line(outcome[split])}"
+            print(f"[{len(outcomes):3d}/{total}] {run.folder}: {shown}", flush=True)
+            if diverged and split == "test":
+                raise outcome
+            if not final[i] and all(run in outcomes for run in tuning[i]):
+                final[i] = plan_final(i, _best_choice(tuning[i], outcomes, _applicable(cells[i], tune)))
+                waiting[:0] = final[i]  # before the runs of other cells
+
+    not_tuned = [[field for field in tune if not config.has_field(cell, field)] for cell in cells]
+    return [
+        sweep_report.Run(run.experiment, outcomes[run], run.path, (*ignored(base, cells[i]), *not_tuned[i]))
+        for i, runs in enumerate(final)
+        for run in runs
+    ]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Planned(parallel.Run):
+    """A run of a grid.
+
+    Attributes:
+      cell: number of its cell.
+      choice: values of the tuned fields.
+      folder: relative to that of the grid.
+    """
+
+    cell: int
+    choice: Choice
+    folder: str
+
+
+def _best_choice(
+    runs: Sequence[_Planned], outcomes: Mapping[_Planned, parallel.Outcome], tune: Tune
+) -> Choice:
+    """Returns the choice of the best validation value, the first of several; prints those at a boundary.
+
+    Args:
+      runs: the runs that tune a cell.
+      outcomes: of the runs.
+      tune: the tuned fields that the cell has.
+
+    Raises:
+      FloatingPointError: all runs diverged.
+    """
+    name, monitor = cell_name(runs[0].experiment), runs[0].experiment.monitor
+    values = {
+        run: outcome["validation"][monitor]
+        for run in runs
+        if not isinstance(outcome := outcomes[run], FloatingPointError)
+    }
+    if not values:
+        raise FloatingPointError(f"{name} diverges with all values of {', '.join(tune)}. Try other values.")
+    best = functools.reduce(
+        lambda best, run: run if evaluator.better(monitor, values[run], values[best]) else best, values
+    )
+    for note in sweep_report.boundary_notes(best.experiment, tune):
+        print(f"  {name}: {note}", flush=True)
+    return best.choice
 
 
 def evaluate_calibration(runs: Sequence[sweep_report.Run]) -> Calibrated | None:

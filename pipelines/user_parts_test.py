@@ -172,6 +172,9 @@ def test_a_config_file_with_an_encoder(tmp_path, source):
     np.save(tmp_path / "images.npy", images)
     predicted = _command("predict", f"--workdir={run}", f"--import={path}", f"--input={tmp_path}/images.npy")
     assert predicted.returncode == 0, predicted.stderr
+    cells = ["--losses=softmax", "--interactions=dot", "--seed=0", "--seed=1", "--jobs=2"]
+    swept = _command("sweep", *flags, *cells, f"--workdir={tmp_path / 'sweep'}")
+    assert swept.returncode == 0, swept.stderr
     exported = _command("export", f"--workdir={run}", "--import", path, f"--output={tmp_path}/model")
     assert exported.returncode == 0, exported.stderr
     [top1_error] = [line.split()[2] for line in evaluated.stdout.splitlines() if "top1_error" in line]

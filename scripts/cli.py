@@ -6,7 +6,6 @@ TensorFlow is imported after the flags are parsed, so that `--help` and wrong fl
 from __future__ import annotations
 
 import difflib
-import importlib
 import itertools
 import logging as python_logging
 import os
@@ -14,8 +13,6 @@ import re
 import signal
 import sys
 import textwrap
-import tokenize
-import types
 import typing
 from collections.abc import Callable
 
@@ -174,7 +171,7 @@ def load_config(name: str) -> config.Experiment:
             )
         path = os.path.join(configs.__path__[0], f"{name}.py")
     try:
-        experiment = vars(import_file(path))["get_config"]()
+        experiment = vars(config.import_file(path))["get_config"]()
         if not isinstance(experiment, config.Experiment):
             raise TypeError(f"get_config() returns {type(experiment).__name__}, not config.Experiment")
         config.check_types(experiment)
@@ -185,18 +182,6 @@ def load_config(name: str) -> config.Experiment:
     return experiment
 
 
-def import_file(path: str) -> types.ModuleType:
-    """Runs a Python file as a module of the name of its absolute path, by which `--import` takes it again."""
-    path = os.path.abspath(path)
-    module = types.ModuleType(path)
-    module.__file__ = path
-    with tokenize.open(path) as file:
-        program = compile(file.read(), path, "exec")
-    sys.modules[path] = module
-    exec(program, vars(module))
-    return module
-
-
 def _import_all(argv: list[str]) -> None:
     """Imports the files and modules of `--import`, before the flags that name their parts are parsed."""
     for argument, following in itertools.zip_longest(argv[1:], argv[2:]):
@@ -205,7 +190,7 @@ def _import_all(argv: list[str]) -> None:
         if not name:
             continue
         try:
-            import_file(name) if os.path.isfile(name) else importlib.import_module(name)
+            config.import_user_module(name)
         except Exception as error:  # the user's file may raise any exception
             raise flags.IllegalFlagValueError(
                 f"--import={name}: cannot be imported. {type(error).__name__}: {error}"

@@ -28,6 +28,10 @@ _TUNE = flags.DEFINE_multi_string(
     "loss and interaction. Repeat the flag to search all combinations of several fields.",
 )
 
+_JOBS = flags.DEFINE_integer(
+    "jobs", 1, "Runs to train at once, in processes of their own; each takes one GPU where there are several."
+)
+
 
 def main() -> None:
     from rank4class.pipelines import sweep
@@ -37,7 +41,7 @@ def main() -> None:
     tune = sweep.parse_tune(_TUNE.value, base, **cells)
     overrides = config_flags.get_override_values(flags.FLAGS["config"])
     sweep.check_overrides(overrides, base, **cells, tune=tune)
-    runs = sweep.run_grid(base, _WORKDIR.value, seeds=_SEEDS.value, tune=tune, **cells)
+    runs = sweep.run_grid(base, _WORKDIR.value, seeds=_SEEDS.value, tune=tune, jobs=_JOBS.value, **cells)
     path = sweep_report.write_grid(runs, _WORKDIR.value, tune, sweep.evaluate_calibration(runs))
     print(f"\n{sweep_report.grid_text(runs)}\n")
     print(f"Report with plots: {path}")

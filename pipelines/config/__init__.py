@@ -40,6 +40,7 @@ from rank4class.pipelines.config.parts import (
     Optimizer,
     Part,
 )
+from rank4class.pipelines.config.user_modules import import_file, import_user_module
 
 __all__ = [
     "CHECKPOINTS",
@@ -66,6 +67,8 @@ __all__ = [
     "first_difference",
     "from_json",
     "has_field",
+    "import_file",
+    "import_user_module",
     "number_type",
     "override",
     "parse_number",

@@ -1,5 +1,6 @@
 """SIGTERM and Ctrl-C, recorded so that a training saves and stops between two steps."""
 
+import multiprocessing
 import signal
 import threading
 
@@ -11,15 +12,27 @@ class Interrupted(Exception):
 
     Attributes:
       signal: number of the signal, received here or by another worker.
+
+    Args:
+      saved: what was saved, or when.
+      number: of the signal.
+
+    >>> print(Interrupted("after step 7", signal.SIGTERM))
+    Saved after step 7 and stopped. Run the same command again to resume.
     """
 
-    def __init__(self, step: int, number: int):
-        super().__init__(f"Saved after step {step} and stopped. Run the same command again to resume.")
+    def __init__(self, saved: str, number: int):
+        super().__init__(saved, number)  # the arguments, so that it can be pickled
         self.signal = number
+
+    def __str__(self) -> str:
+        return f"Saved {self.args[0]} and stopped. Run the same command again to resume."
 
 
 class Interruption:
     """Context manager that records the first signal; a second one ends the process.
+
+    A process of `multiprocessing` ignores a second signal: the process that started it ends it, if need be.
 
     Attributes:
       signal: number of the signal, 0 before it comes.
@@ -45,5 +58,7 @@ class Interruption:
 
     def _record(self, number: int, _: object) -> None:
         self.signal = number
+        if multiprocessing.parent_process() is not None:
+            return
         self.__exit__()
         print("Saving after this step. Press Ctrl-C again to quit immediately.", flush=True)

@@ -1,4 +1,5 @@
 import os
+import pickle
 import signal
 import threading
 
@@ -46,5 +47,7 @@ def test_handlers_are_not_changed_outside_the_main_thread():
     assert calls == [False]
 
 
-def test_message():
-    assert str(Interrupted(7, 15)) == "Saved after step 7 and stopped. Run the same command again to resume."
+def test_interrupted_can_be_pickled():
+    error = pickle.loads(pickle.dumps(Interrupted("after step 7", 15)))
+    assert str(error) == "Saved after step 7 and stopped. Run the same command again to resume."
+    assert error.signal == 15

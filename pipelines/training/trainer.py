@@ -338,7 +338,8 @@ class Trainer:
         raise self._interrupted()
 
     def _interrupted(self) -> Interrupted:
-        return Interrupted(self._progress.step, self._interruption.signal or signal.SIGTERM)
+        saved = f"after step {self._progress.step}"
+        return Interrupted(saved, self._interruption.signal or signal.SIGTERM)
 
     def _finish(self) -> dict[str, Any]:
         """Evaluates the selected model on validation and test, and writes the results."""
