@@ -9,7 +9,7 @@ from rank4class.pipelines import config, sweep
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.reporting import sweep_report
 from rank4class.pipelines.storage.run_directory import RunDirectory
-from rank4class.pipelines.training import rank_model_task, rank_training
+from rank4class.pipelines.training import parallel, rank_model_task, rank_training
 
 RATE = "optimizer.learning_rate"
 
@@ -174,6 +174,75 @@ def test_tuned_runs_equal_runs_of_train(tuned, tmp_path):
     assert RunDirectory(str(tmp_path / "alone")).history() == RunDirectory(runs[3].path).history()
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("rates", [(0.01, 0.02), (0.02,)])
+def test_jobs_do_not_change_results(tmp_path, capsys, rates):
+    one, two = (
+        grid(tmp_path / str(jobs), interactions=["dot"], tune={RATE: rates}, jobs=jobs) for jobs in (1, 2)
+    )
+    assert [(run.experiment, run.results, run.ignored) for run in one] == [
+        (run.experiment, run.results, run.ignored) for run in two
+    ]
+    for run, other in zip(one, two, strict=True):
+        assert RunDirectory(run.path).history() == RunDirectory(other.path).history()
+    numbers = [line[:9] for line in capsys.readouterr().out.splitlines() if line.startswith("[")]
+    total = 4 + (4 if len(rates) > 1 else 0)
+    assert numbers == [f"[{number:3d}/{total}] " for number in range(1, total + 1)] * 2
+
+
+@pytest.mark.nightly
+def test_a_run_that_diverges_stops_the_grid(tmp_path, capsys):
+    with pytest.raises(FloatingPointError, match="loss 'mse' is .* at step 1, learning rate 1e"):
+        grid(tmp_path, losses=["mse"], interactions=["dot"], tune={RATE: (1e30,)}, jobs=2)
+    assert re.search(r"\[  1/2\] mse-dot-seed[01]: loss 'mse' is", capsys.readouterr().out)
+
+
+@pytest.fixture
+def trained_by(monkeypatch):
+    """Returns a function that runs a grid without training; it returns the jobs and the folders in order.
+
+    The results are those of a function of the experiment.
+    """
+
+    def run(root, value_of, **axes):
+        started = []
+
+        def train_all(base, cache_dir, waiting, jobs):
+            started.append(jobs)
+            running = []
+            while waiting or running:
+                while waiting and len(running) < jobs:
+                    running.append(waiting.pop(0))
+                    started.append(running[-1].folder)
+                run = running.pop(0)
+                yield run, {split: {"ndcg@5": value_of(run.experiment)} for split in ("validation", "test")}
+
+        monkeypatch.setattr(parallel, "train_all", train_all)
+        grid(root, **axes)
+        return started[0], started[1:]
+
+    return run
+
+
+def test_final_runs_start_when_their_cell_is_tuned(tmp_path, trained_by):
+    axes = {"interactions": ["dot"], "seeds": [0], "tune": {RATE: (0.1, 0.2)}}
+    jobs, folders = trained_by(
+        tmp_path, lambda experiment: experiment.optimizer.learning_rate, jobs=2, **axes
+    )
+    assert jobs == 2
+    softmax = [f"tuning/softmax-dot-{RATE}={rate}" for rate in (0.1, 0.2)]
+    mse = [f"tuning/mse-dot-{RATE}={rate}" for rate in (0.1, 0.2)]
+    assert folders == [*softmax, mse[0], "softmax-dot-seed0", mse[1], "mse-dot-seed0"]
+    # One job finishes each cell before the next one.
+    _, folders = trained_by(tmp_path, lambda _: 1.0, jobs=1, **axes)
+    assert folders == [*softmax, "softmax-dot-seed0", *mse, "mse-dot-seed0"]
+
+
+def test_no_more_processes_than_runs(tmp_path, trained_by):
+    jobs, folders = trained_by(tmp_path, lambda _: 1.0, jobs=100)
+    assert jobs == len(folders) == 8
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -208,6 +277,7 @@ def test_types_of_tuned_fields():
     [
         ({"seeds": [0, 1, 0]}, r"seeds=0: repeated, so its runs would count twice\. Remove one\."),
         ({"losses": ["mse", "mse"]}, r"losses='mse': repeated, so its runs would count twice\. Remove one\."),
+        ({"jobs": 0}, r"jobs=0: not positive\. Choose a positive number\."),
         ({"losses": []}, r"losses=\(\): a grid needs at least one\. Add one\."),
         ({"seeds": [0, -1]}, r"seed=-1: not in 0\.\.2\*\*32 - 1\. Choose another seed\."),
         (

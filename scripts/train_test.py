@@ -1,6 +1,7 @@
-"""The training command under signals, full disks, other processes and lost machines."""
+"""Trainings and sweeps under signals, full disks, other processes and lost machines."""
 
 import contextlib
+import fcntl
 import json
 import os
 import random
@@ -117,6 +118,60 @@ def test_a_second_process_in_the_same_folder(course):
     [line] = course["second"].stderr.splitlines()
     folder, pid = course["folder"], course["pid"]
     assert line.startswith(f"error: another process trains in {folder} (process {pid} on ")
+
+
+@pytest.mark.nightly
+def test_a_sweep_of_several_jobs_stops_and_resumes(imported, tmp_path):
+    flags = (DIGITS, *SMALL, "--losses=softmax,mse", "--interactions=dot", "--seed=0", "--config.epochs=150")
+    folders = [tmp_path / "sweep" / f"{loss}-dot-seed0" for loss in ("softmax", "mse")]
+
+    def steps():
+        paths = [folder / "metrics.jsonl" for folder in folders]
+        return [history(path.parent)[-1]["step"] if path.exists() else 0 for path in paths]
+
+    def start(workdir, jobs):
+        return imported("sweep", *flags, f"--workdir={workdir}", f"--jobs={jobs}")
+
+    processes = []
+    try:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):
+            before = steps()
+            processes.append(start(tmp_path / "sweep", 2))
+            wait_for(lambda: all(now > then for now, then in zip(steps(), before)), processes[-1])  # noqa: B023, B905
+            processes[-1].send_signal(number)
+            output, errors = processes[-1].communicate()
+            if number == signal.SIGKILL:
+                assert processes[-1].returncode == -number
+                break
+            assert processes[-1].returncode == 128 + number
+            assert errors.splitlines() == [
+                "Saved the runs and stopped. Run the same command again to resume."
+            ]
+            assert output.count("Saving after this step.") == 1
+            assert not any(is_locked(folder) for folder in folders)
+        deadline = time.monotonic() + 60
+        while any(is_locked(folder) for folder in folders):  # the processes save and end after their parent
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        for workdir, jobs in ((tmp_path / "sweep", 2), (tmp_path / "undisturbed", 1)):
+            processes.append(start(workdir, jobs))
+            assert ended(processes[-1]) == (0, "")
+    finally:
+        for process in processes:
+            process.kill()
+    for folder in folders:
+        assert len((folder / "sessions.jsonl").read_text().splitlines()) == 4
+        for name in ("results.json", "metrics.jsonl", "calibration.json"):
+            assert (folder / name).read_text() == (tmp_path / "undisturbed" / folder.name / name).read_text()
+
+
+def is_locked(folder):
+    with open(folder / "lock") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def test_evaluate_an_interrupted_run(course, command):

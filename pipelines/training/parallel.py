@@ -193,10 +193,10 @@ class _Worker:
             code = self.process.exitcode or 0
             if code == -signal.SIGTERM:
                 raise Interrupted("the runs", signal.SIGTERM) from error
-            end = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            end = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
             raise ChildProcessError(
-                f"jobs={self._jobs}: the process that {self._doing} was {end}, as when memory runs out. Run "
-                "the same command with a lower --jobs to resume."
+                f"jobs={self._jobs}: the process that {self._doing} {end}; see its messages, if any. If "
+                "memory ran out, lower --jobs. Run the command again to resume."
             ) from error
 
 

@@ -1,0 +1,125 @@
+import contextlib
+import multiprocessing
+import os
+import re
+import signal
+import threading
+import time
+
+import pytest
+import tensorflow as tf
+
+from rank4class.pipelines import config
+from rank4class.pipelines.configs import digits_mlp
+from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.training import parallel, rank_training
+
+FILES = ("results.json", "metrics.jsonl", "calibration.json")
+
+
+def base(**changes):
+    return config.override(
+        digits_mlp.get_config(), {"epochs": 1.0, "encoder.hidden": (16,), "encoder.dropout": 0.2, **changes}
+    )
+
+
+def runs_below(folder, **changes):
+    return [parallel.Run(base(seed=seed, **changes), str(folder / f"seed{seed}")) for seed in (0, 1)]
+
+
+def train_all(waiting, jobs):
+    return contextlib.closing(parallel.train_all(base(), "nowhere", waiting, jobs))
+
+
+def when_training(runs, action):
+    """Calls an action in a thread once all runs have evaluated."""
+
+    def wait():
+        while not all(os.path.exists(os.path.join(run.path, "metrics.jsonl")) for run in runs):
+            time.sleep(0.01)
+        action()
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def test_runs_are_trained_in_order_and_may_be_inserted(monkeypatch):
+    trained = []
+    monkeypatch.setattr(rank_training, "train", lambda experiment, path, **_: trained.append(path) or path)
+    waiting = [parallel.Run(base(), name) for name in "ab"]
+    with train_all(waiting, jobs=1) as ended:
+        for run, outcome in ended:
+            assert outcome == run.path
+            if run.path == "a":
+                waiting.insert(0, parallel.Run(base(), "inserted"))
+    assert trained == ["a", "inserted", "b"]
+
+
+def test_each_process_sees_one_gpu(monkeypatch):
+    gpus, visible, growing = ["gpu 0", "gpu 1"], [], []
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: {"GPU": gpus}[kind])
+    monkeypatch.setattr(tf.config, "set_visible_devices", lambda *seen: visible.append(seen))
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda *set_: growing.append(set_))
+    for index in range(2):
+        parallel._use_gpu(index, jobs=2)
+    assert visible == [("gpu 0", "GPU"), ("gpu 1", "GPU")]
+    assert growing == []
+    parallel._use_gpu(2, jobs=3)
+    assert visible[2:] == [("gpu 0", "GPU")]
+    assert growing == [("gpu 0", True)]
+    gpus.clear()
+    parallel._use_gpu(0, jobs=2)
+    assert len(visible) == 3
+
+
+@pytest.mark.nightly
+def test_processes_do_not_change_results(tmp_path):
+    alone, together = runs_below(tmp_path / "alone"), runs_below(tmp_path / "together")
+    for run in alone:
+        rank_training.train(run.experiment, run.path, progress=False)
+    diverging = parallel.Run(base(**{"optimizer.learning_rate": 1e30}), str(tmp_path / "diverging"))
+    with train_all([diverging, *together], jobs=2) as ended:
+        outcomes = dict(ended)
+    for one, other in zip(alone, together, strict=True):
+        assert outcomes[other] == RunDirectory(one.path).results()
+        for name in FILES:
+            with open(os.path.join(one.path, name)) as left, open(os.path.join(other.path, name)) as right:
+                assert left.read() == right.read()
+    assert isinstance(outcomes[diverging], FloatingPointError)
+    assert "loss 'softmax' is" in str(outcomes[diverging])
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.nightly
+def test_a_killed_process_is_reported_and_the_other_saves(tmp_path):
+    runs = runs_below(tmp_path, epochs=1e5)
+
+    def kill():
+        with open(os.path.join(runs[0].path, "lock")) as lock:
+            os.kill(int(lock.read().split()[1]), signal.SIGKILL)
+
+    when_training(runs, kill)
+    message = (
+        f"jobs=2: the process that trains {runs[0].path} was killed by SIGKILL; see its messages, if any. If "
+        "memory ran out, lower --jobs. Run the command again to resume."
+    )
+    with pytest.raises(ChildProcessError, match=re.escape(message)), train_all([*runs], jobs=2) as ended:
+        next(ended)
+    assert not multiprocessing.active_children()
+    folder = RunDirectory(runs[1].path)
+    assert folder.sessions()[-1]["to_step"] > folder.history()[-1]["step"] - 1 > 0
+    folder.lock()  # nobody trains in it
+
+
+@pytest.mark.nightly
+def test_an_error_stops_the_other_runs(tmp_path):
+    runs = runs_below(tmp_path, epochs=1e5)
+    locked = RunDirectory(str(tmp_path / "locked"))
+    os.makedirs(locked.path)
+    locked.lock()
+    with (
+        pytest.raises(ValueError, match=f"another process trains in {locked.path}") as caught,
+        train_all([runs[0], parallel.Run(base(), locked.path)], jobs=2) as ended,
+    ):
+        next(ended)
+    assert f"The process that trains {locked.path} raised:\nTraceback" in str(caught.value.__cause__)
+    assert not multiprocessing.active_children()
