@@ -181,8 +181,8 @@ class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
         batch_size, num_classes = h.shape[0] or _USUAL_BATCH, c.shape[0]
         blocks = self.blocks(batch_size, num_classes, h.shape[-1])
         stored = self.stores_first_layer(batch_size, num_classes)
-        cast_weights = [tf.cast(w, h.dtype) for w in weights]
-        return _score_in_blocks(self.pairs, self._rest, blocks, stored, seed, h, c, cast_weights)
+        casts = [tf.cast(w, h.dtype) for w in weights]
+        return _score_in_blocks(self.pairs, self._rest, blocks, stored, seed, h, c, casts)
 
     def _rest(self, pairs: tf.Tensor, seed: tf.Tensor | None, *weights: tf.Tensor) -> tf.Tensor:
         """Returns the scores `[B * n, 1]` of the first layer's pre-activations `[B * n, units]`."""
@@ -321,10 +321,9 @@ def _score_in_blocks(
             scores = tf.reshape(rest(pairs, seed_of(i), *other_weights), [-1, size])
             return (scores, pairs) if stored else (scores,)
 
-        of_scores, of_pairs = (
-            tf.TensorSpec([h.shape[0], size], h.dtype),
-            tf.TensorSpec([h.shape[0] and h.shape[0] * size, weights[0].shape[-1]], h.dtype),
-        )
+        batch_size = h.shape[0]
+        of_scores = tf.TensorSpec([batch_size, size], h.dtype)
+        of_pairs = tf.TensorSpec([batch_size and batch_size * size, weights[0].shape[-1]], h.dtype)
         scores, *all_pairs = tf.map_fn(
             score_block,
             tf.range(blocks),
