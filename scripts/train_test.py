@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import json
+import operator
 import os
 import random
 import resource
@@ -122,7 +123,7 @@ def test_a_second_process_in_the_same_folder(course):
 
 @pytest.mark.nightly
 def test_a_sweep_of_several_jobs_stops_and_resumes(imported, tmp_path):
-    flags = (DIGITS, *SMALL, "--losses=softmax,mse", "--interactions=dot", "--seed=0", "--config.epochs=150")
+    flags = (DIGITS, *SMALL, "--losses=softmax,mse", "--interactions=dot", "--seed=0", "--config.epochs=300")
     folders = [tmp_path / "sweep" / f"{loss}-dot-seed0" for loss in ("softmax", "mse")]
 
     def steps():
@@ -137,7 +138,7 @@ def test_a_sweep_of_several_jobs_stops_and_resumes(imported, tmp_path):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):
             before = steps()
             processes.append(start(tmp_path / "sweep", 2))
-            wait_for(lambda: all(now > then for now, then in zip(steps(), before)), processes[-1])  # noqa: B023, B905
+            wait_for(lambda before=before: all(map(operator.gt, steps(), before)), processes[-1])
             processes[-1].send_signal(number)
             output, errors = processes[-1].communicate()
             if number == signal.SIGKILL:

@@ -26,9 +26,9 @@ from rank4class.pipelines.training.preemption import Interrupted, Interruption
 POLL_SECONDS = 0.2  # between two looks at signals
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-    """A run to train.
+    """A run to train, equal to itself alone.
 
     Attributes:
       experiment: the experiment.
