@@ -143,13 +143,12 @@ class Temperature(Calibration):
         return weights / np.maximum(weights.sum(axis=1, keepdims=True), 1.0)
 
     def apply(self, scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
-        scores = tf.cast(scores, tf.float64)
+        scores = tf.cast(scores, tf.float32)  # TensorFlow Lite has no float64
         if where is not None:
             scores = tf.where(where, scores, scores.dtype.min)
         # The gaps are divided, not the scores: this keeps the precision of large scores.
         gaps = scores - tf.reduce_max(scores, axis=1, keepdims=True)
-        probabilities = tf.nn.softmax(gaps / tf.constant(self.temperature, tf.float64))
-        return _excluded_to_zero(tf.cast(probabilities, tf.float32), where)
+        return _excluded_to_zero(tf.nn.softmax(gaps / self.temperature), where)
 
     def negative_log_likelihood(
         self, scores: np.ndarray, labels: np.ndarray, where: np.ndarray | None = None

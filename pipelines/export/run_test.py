@@ -317,3 +317,17 @@ def test_saved_model_without_rank4class(digits, test_images, tmp_path):
     with pytest.raises(FileExistsError, match=r"output=.*/1: exists already\. Choose another folder"):
         digits.export(folder)
     assert os.listdir(tmp_path / "model") == ["1"]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["score", "classify"])
+def test_tensorflow_lite_takes_the_calibrated_digits(digits, test_images, tmp_path, name):
+    digits.export(tmp_path / "model", k=3)
+    converter = tf.lite.TFLiteConverter.from_saved_model(str(tmp_path / "model"), signature_keys=[name])
+    runner = tf.lite.Interpreter(model_content=converter.convert()).get_signature_runner(name)
+    expected = tf.saved_model.load(str(tmp_path / "model")).signatures[name](
+        image=tf.constant(test_images[:1])
+    )
+    np.testing.assert_allclose(
+        runner(image=test_images[:1])["probabilities"], expected["probabilities"], rtol=1e-5
+    )
