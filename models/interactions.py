@@ -206,11 +206,12 @@ class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
 class LatentCrossMlp(_Mlp):
     r"""LC+MLP: a two-layer MLP on the element-wise product, $s_i = \text{MLP}(h \odot c_i)$.
 
-    `O(B n d k)` time for `k` units, the least that the products allow. Classes are processed in blocks of at
-    most 16 MiB of products; a single block is not recomputed for the gradient. With more blocks the first
-    layer's outputs, `B n k` numbers, are stored for the gradient if they take at most 64 MiB in float32 (at
-    ImageNet's 64 x 1,000 x 256: 62.5 MiB). Larger ones are recomputed block by block, which takes a third
-    more time and only the memory of one block.
+    `O(B n d k)` time for `k` units, the least that the products allow. An instance multiplies the classes, or
+    the kernel if its `k` columns are fewer than the classes. Up to 16 MiB of products and of outputs (in
+    float32), a single block holds all classes, and nothing is recomputed. Above that, blocks of 4 MiB are
+    processed one after the other. The gradient computes their products again; the first layer's outputs,
+    `B n k` numbers, are stored if they take at most 64 MiB (at ImageNet's 64 x 1,000 x 256: 62.5 MiB). Larger
+    ones are recomputed block by block, which takes a third more time and only the memory of a block.
 
     Args:
       units: `k`, the width of both layers.
@@ -227,13 +228,22 @@ class LatentCrossMlp(_Mlp):
         return width
 
     def blocks(self, batch_size: int, num_classes: int, width: int) -> int:
-        return min(math.ceil(batch_size * num_classes * max(width, self.units) / _BLOCK), num_classes)
+        products = width * min(num_classes, self.units)
+        if batch_size * max(products, num_classes * self.units) <= _BLOCK:
+            return 1
+        wanted = math.ceil(batch_size * num_classes * max(width, self.units) / _PRODUCTS)
+        return min(wanted, num_classes)
 
     def stores_first_layer(self, batch_size: int, num_classes: int) -> bool:
         return batch_size * num_classes * self.units <= _STORED
 
     def pairs(self, h: tf.Tensor, c: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-        products = tf.reshape(h[:, None, :] * c[None, :, :], [-1, c.shape[-1]])
+        n, width = c.shape
+        if n > self.units:  # products with the kernel are fewer than with the classes
+            kernels = tf.reshape(tf.transpose(h)[:, :, None] * kernel[:, None, :], [width, -1])
+            by_class = tf.reshape(tf.matmul(c, kernels), [n, -1, self.units])
+            return tf.nn.bias_add(tf.reshape(tf.transpose(by_class, [1, 0, 2]), [-1, self.units]), bias)
+        products = tf.reshape(h[:, None, :] * c[None, :, :], [-1, width])
         return tf.nn.bias_add(tf.matmul(products, kernel), bias)
 
 
@@ -270,6 +280,7 @@ class ConcatMlp(_Mlp):
 
 
 _BLOCK = 1 << 22  # largest size of a block of pairs: 16 MiB of float32
+_PRODUCTS = 1 << 20  # of a block of products, if there are several: 4 MiB stay in the processor's cache
 _STORED = 1 << 24  # largest size of a stored first layer: 64 MiB of float32; ImageNet's has 64 * 1,000 * 256
 _USUAL_BATCH = 64  # if the batch size is known only at run time
 

@@ -124,6 +124,7 @@ def test_blocks_equal_a_loop_with_and_without_dropout(name, blocks, stored, drop
 @pytest.mark.parametrize("budget", [B * N * K, B * N * K - 1])
 def test_gradients_in_float64_equal_the_naive_form(name, budget, monkeypatch):
     monkeypatch.setattr(interactions, "_BLOCK", 50)
+    monkeypatch.setattr(interactions, "_PRODUCTS", 50)
     monkeypatch.setattr(interactions, "_STORED", budget)
     h, c = (tf.cast(x, tf.float64) for x in vectors())
     interaction = registry.INTERACTIONS[name](units=K, dtype="float64")
@@ -140,6 +141,24 @@ def test_gradients_in_float64_equal_the_naive_form(name, budget, monkeypatch):
         np.testing.assert_allclose(actual, expected, rtol=1e-11, atol=1e-13)
 
 
+@pytest.mark.parametrize("batch_size", [B, None])
+def test_lc_mlp_of_more_classes_than_units_equals_the_naive_form(batch_size):
+    h, c = vectors()
+    interaction = registry.INTERACTIONS["lc_mlp"](units=2)
+    interaction([h, c])
+    signature = [tf.TensorSpec([batch_size, D])]
+    compiled = tf.function(lambda h: interaction([h, c]), autograph=False, input_signature=signature)
+    results = []
+    for scores_of in (lambda: compiled(h), lambda: naive(interaction, "lc_mlp", h, c)):
+        with tf.GradientTape() as tape:
+            tape.watch([h, c])
+            scores = scores_of()
+            value = tf.reduce_sum(tf.sin(scores))
+        results.append([scores, *tape.gradient(value, [h, c, *interaction.trainable_variables])])
+    for actual, expected in zip(*results, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("batch", [B, None])
 @pytest.mark.parametrize("xla", [False, pytest.param(True, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -147,6 +166,7 @@ def test_gradients_in_float64_equal_the_naive_form(name, budget, monkeypatch):
 def test_lc_mlp_equals_the_naive_form_with_and_without_storing(budget, dtype, xla, batch, monkeypatch):
     """Also with a batch size that is known only at run time."""
     monkeypatch.setattr(interactions, "_BLOCK", 50)
+    monkeypatch.setattr(interactions, "_PRODUCTS", 50)
     monkeypatch.setattr(interactions, "_STORED", budget)
     monkeypatch.setattr(interactions, "_USUAL_BATCH", B)
     policy = "float32" if dtype == "float32" else "mixed_bfloat16"
