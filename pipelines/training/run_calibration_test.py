@@ -137,7 +137,7 @@ def test_a_run_writes_the_temperature_of_its_validation_split(trained):
     scorer = loaded.scorer(model, "test")
     for split in ("validation", "test"):
         [batch, *_] = loaded.evaluation_batches(split, 400)
-        scores = scorer(batch[0]).scores.numpy()[batch[2].numpy() > 0]
+        scores = scorer(batch[0]).scores.numpy()[batch[2].numpy() >= 0]
         labels = loaded.splits[split].labels
         if split == "validation":
             expected = calibration.fit(scores, labels).temperature
