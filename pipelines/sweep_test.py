@@ -185,7 +185,7 @@ def test_jobs_do_not_change_results(tmp_path, capsys, rates):
     ]
     for run, other in zip(one, two, strict=True):
         assert RunDirectory(run.path).history() == RunDirectory(other.path).history()
-    numbers = [line[:9] for line in capsys.readouterr().out.splitlines() if line.startswith("[")]
+    numbers = [line[:8] for line in capsys.readouterr().out.splitlines() if line.startswith("[")]
     total = 4 + (4 if len(rates) > 1 else 0)
     assert numbers == [f"[{number:3d}/{total}] " for number in range(1, total + 1)] * 2
 

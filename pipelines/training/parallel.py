@@ -9,6 +9,7 @@ import dataclasses
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Generator, Iterator, Sequence
@@ -146,7 +147,7 @@ class _Worker:
             tf.config.threading.get_intra_op_parallelism_threads(),
             tf.config.threading.get_inter_op_parallelism_threads(),
         )
-        arguments = (theirs, _packed(base), cache_dir, index, jobs, threads)
+        arguments = (theirs, _packed(base), cache_dir, index, jobs, threads, sys.orig_argv)
         self.process = context.Process(target=_work, args=arguments)
         with _ignored_interrupts():
             self.process.start()
@@ -230,10 +231,17 @@ def _unpacked(packed: tuple[str, list[str]]) -> config.Experiment:
 
 
 def _work(
-    link: Any, base: tuple[str, list[str]], cache_dir: str, index: int, jobs: int, threads: tuple[int, int]
+    link: Any,
+    base: tuple[str, list[str]],
+    cache_dir: str,
+    index: int,
+    jobs: int,
+    threads: tuple[int, int],
+    command: list[str],
 ) -> None:
     """Answers the messages of a `_Worker`: None to load, or an experiment and a folder to train."""
     threading.Thread(target=_stop_with_parent, daemon=True).start()
+    sys.orig_argv = command  # the sessions of the runs record it
     tf.config.threading.set_intra_op_parallelism_threads(threads[0])
     tf.config.threading.set_inter_op_parallelism_threads(threads[1])
     _use_gpu(index, jobs)

@@ -84,6 +84,8 @@ def test_processes_do_not_change_results(tmp_path):
         for name in FILES:
             with open(os.path.join(one.path, name)) as left, open(os.path.join(other.path, name)) as right:
                 assert left.read() == right.read()
+        commands = [RunDirectory(run.path).sessions()[0]["command"] for run in (one, other)]
+        assert commands[0] == commands[1]
     assert isinstance(outcomes[diverging], FloatingPointError)
     assert "loss 'softmax' is" in str(outcomes[diverging])
     assert not multiprocessing.active_children()
