@@ -63,8 +63,7 @@ def perturb(scores: tf.Tensor, *, samples: int, seed: TensorLike, temperature: f
       functions", section 4.
     """
     draws = noise(tf.concat([[samples], tf.shape(scores)], axis=0), seed)
-    draws.set_shape([samples, *scores.shape])  # an operation would keep TensorFlow from joining sum and sign
-    return (scores + draws) / temperature
+    return (scores + tf.ensure_shape(draws, [samples, *scores.shape])) / temperature
 
 
 def average(form: Callable, *, samples: int, seed: TensorLike, temperature: float) -> Callable:
