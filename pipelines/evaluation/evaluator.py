@@ -85,7 +85,7 @@ class Evaluator:
             jit_compile = jit_compile and not isinstance(self._strategy, tf.distribute.TPUStrategy)
             evaluate_replica = tf.function(evaluate_replica, autograph=False, jit_compile=jit_compile)
 
-        @tf.function(autograph=False)
+        @tf.function(autograph=False, reduce_retracing=True)  # texts have several lengths
         def evaluate_batch(
             features: Any, labels: Any, indices: Any, keep_scores: bool
         ) -> dict[str, tf.Tensor]:

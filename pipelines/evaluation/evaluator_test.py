@@ -102,6 +102,27 @@ def test_every_batch_size_evaluates_each_example_once(batch_size):
     np.testing.assert_array_equal(result.scores, scores)
 
 
+def test_texts_of_several_lengths_are_evaluated_in_the_order_of_the_split():
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=[12, 6]).astype(np.float32)
+    lengths = rng.permutation(np.repeat([4, 8, 12, 16], 3))
+    features = {"scores": scores, "length": lengths}
+    split = data.Split(features, rng.integers(6, size=12).astype(np.int32), lengths=lengths)
+
+    def pad(features):
+        return {**features, "tokens": tf.zeros([3, tf.reduce_max(features["length"])])}
+
+    def scorer(features, training):
+        return ModelOutputs(features["scores"] + tf.reduce_sum(features["tokens"], axis=1, keepdims=True))
+
+    evaluate = evaluator.Evaluator(scorer, ["mrr"])
+    batches = data.evaluation_batches(split, batch_size=3, preprocess=pad)
+    assert [int(features["tokens"].shape[1]) for features, _, _ in batches] == [16, 12, 8, 4]
+    result = evaluate(batches, keep_scores=True)
+    np.testing.assert_array_equal(result.scores, scores)
+    assert evaluate.evaluate_batch.experimental_get_tracing_count() == 2  # one length, then any
+
+
 def test_examples_of_several_classes():
     scores = np.array([[4.0, 3.0, 2.0, 1.0], [1.0, 2.0, 3.0, 4.0]], np.float32)
     split = data.Split({"image": scores}, csr_array(np.array([[1, 0, 1, 0], [1, 0, 0, 0]], np.float32)))

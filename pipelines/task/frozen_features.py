@@ -42,7 +42,9 @@ def encode_splits(experiment: config.Experiment, raw: Task, cache_dir: str) -> T
         path = os.path.join(cache_dir, f"features-{fingerprint}.npz")
         files.make_writable(cache_dir)
         print(f"Computing the outputs of the frozen encoder once: {path}", flush=True)
-        encode = tf.function(lambda features: encoder(features, training=False), autograph=False)
+        encode = tf.function(
+            lambda features: encoder(features, training=False), autograph=False, reduce_retracing=True
+        )
         encoded: dict[str, Any] = {
             split: _outputs(raw, split, experiment.evaluation_batch_size, encode) for split in raw.splits
         }
