@@ -111,8 +111,8 @@ def run_grid(
       interactions: names.
       seeds: seeds of the runs.
       tune: field -> values to choose from.
-      jobs: number of runs to train at once, each in a process of its own if there are several. A program that
-        starts processes needs `if __name__ == "__main__":` around its call.
+      jobs: number of runs to train at once, each in a process of its own if there are several. Each process
+        imports the main module of the program, as `multiprocessing` describes.
 
     Returns:
       The finished runs, by cell and seed.

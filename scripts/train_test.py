@@ -123,7 +123,7 @@ def test_a_second_process_in_the_same_folder(course):
 
 @pytest.mark.nightly
 def test_a_sweep_of_several_jobs_stops_and_resumes(imported, tmp_path):
-    flags = (DIGITS, *SMALL, "--losses=softmax,mse", "--interactions=dot", "--seed=0", "--config.epochs=300")
+    flags = (DIGITS, *SMALL, "--losses=softmax,mse", "--interactions=dot", "--seed=0", "--config.epochs=50")
     folders = [tmp_path / "sweep" / f"{loss}-dot-seed0" for loss in ("softmax", "mse")]
 
     def steps():
