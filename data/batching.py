@@ -235,8 +235,8 @@ def read_each(
     Yields:
       The preprocessed features of an example, a batch of one, and None; or None and the error message.
     """
-    in_order = dataclasses.replace(split, lengths=None)
-    ones = iter(evaluation_batches(in_order, batch_size=1, preprocess=preprocess))
+    unsorted = dataclasses.replace(split, lengths=None)
+    ones = iter(evaluation_batches(unsorted, batch_size=1, preprocess=preprocess))
     for i in range(len(split)):
         features = message = None
         try:

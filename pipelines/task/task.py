@@ -150,7 +150,8 @@ class Task:
         encoder = self.build_encoder(experiment)
         if isinstance(encoder, models.ItemModel):
             return encoder
-        features, _, _ = next(iter(self.read("train", experiment.evaluation_batch_size)))
+        batch, _, _ = next(iter(self.read("train", experiment.evaluation_batch_size)))
+        features = {name: values[:1] for name, values in batch.items()}  # one example builds the model
         class_encoder = self._class_encoder(experiment.class_encoder, encoder(features).shape[-1])
         interaction = models.get(
             "interaction", experiment.interaction.name, **experiment.interaction.options()
