@@ -113,34 +113,13 @@ def write(
         "scores": result.scores,
         "log_counts": result.log_counts,
     }
-    with files.writing(os.path.join(folder, "predictions.npz")) as file:
-        _write_npz(file, {name: array for name, array in arrays.items() if array is not None})
+    present = {name: array for name, array in arrays.items() if array is not None}
+    files.write_npz(os.path.join(folder, "predictions.npz"), present)
     tsv = table.to_csv(
         sep="\t", index=False, float_format="%.4f", na_rep="-", quoting=csv.QUOTE_NONE, lineterminator="\n"
     )
     files.write(os.path.join(folder, "classes.tsv"), tsv)
     files.write(os.path.join(folder, "evaluation.json"), files.to_json(summary, indent=2) + "\n")
-
-
-def _write_npz(file: Any, arrays: dict[str, np.ndarray]) -> None:
-    """Writes arrays as `numpy.savez` does, which cannot write to a file that object storage takes."""
-    # `ZipFile` does not close a file that is passed to it, but its stub requires `close`.
-    with zipfile.ZipFile(_WriteOnly(file), "w") as npz:  # type: ignore[call-overload]
-        for name, array in arrays.items():
-            with npz.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, array, allow_pickle=False)
-
-
-class _WriteOnly:
-    """A `GFile` for `zipfile`, which requires a count from `write` and fails at the `seek` of a `GFile`."""
-
-    def __init__(self, file: Any):
-        self._file = file
-        self.flush = file.flush
-
-    def write(self, content: bytes) -> int:
-        self._file.write(content)
-        return len(content)
 
 
 def _labels_to_arrays(split: data.Split) -> dict[str, np.ndarray]:

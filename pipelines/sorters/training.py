@@ -152,8 +152,9 @@ class SorterTask:
         for weight in self.model.weights:
             weight.assign(tf.cast(tf.cast(weight, tf.float16), tf.float32))
 
-    def write_artifacts(self, run_dir: RunDirectory, results: dict[str, Any]) -> None:
+    def write_artifacts(self, run_dir: RunDirectory, results: dict[str, Any], test: Any) -> None:
         """Writes the weights, with the sizes, test errors and command that they belong to."""
+        del test
         weights = sorters.to_bytes(
             self.model,
             sizes=",".join(map(str, self._sizes)),

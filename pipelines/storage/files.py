@@ -92,6 +92,27 @@ def writing(path: str | os.PathLike) -> Iterator[Any]:
             raise
 
 
+def write_npz(path: str | os.PathLike, arrays: dict[str, np.ndarray]) -> None:
+    """Writes arrays as `numpy.savez` does, which cannot write to object storage; see `writing`."""
+    # `ZipFile` does not close a file that is passed to it, but its stub requires `close`.
+    with writing(path) as file, zipfile.ZipFile(_WriteOnly(file), "w") as npz:  # type: ignore[call-overload]
+        for name, array in arrays.items():
+            with npz.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+class _WriteOnly:
+    """A `GFile` for `zipfile`, which requires a count from `write` and fails at the `seek` of a `GFile`."""
+
+    def __init__(self, file: Any):
+        self._file = file
+        self.flush = file.flush
+
+    def write(self, content: bytes) -> int:
+        self._file.write(content)
+        return len(content)
+
+
 @contextlib.contextmanager
 def new_folder(path: str | os.PathLike) -> Iterator[str]:
     """Yields a folder to write to; at the end of the block all of it is at `path`, or nothing.

@@ -11,18 +11,23 @@ tensorboard/     event files
 checkpoints/     last/ to resume from, best/ by the monitored metric
 features-*.npz   outputs of a frozen encoder
 calibration.json method and parameters of the calibration of the scores, if they are calibrated
+test_values.npz  metrics of each test example, for paired comparisons of runs
 results.json     written once, at the end
 not_finite.json  report of a step whose loss or gradient was not finite
 lock             held by the process that trains
 """
 
 import fcntl
+import io
 import math
 import os
 import platform
 import re
+import zipfile
 from collections.abc import Callable, Iterable
 from typing import Any, TextIO
+
+import numpy as np
 
 from rank4class.data.readers import strict_json
 from rank4class.pipelines import config
@@ -60,6 +65,7 @@ class RunDirectory:
         self._sessions = os.path.join(self.path, "sessions.jsonl")
         self._calibration = os.path.join(self.path, "calibration.json")
         self._results = os.path.join(self.path, "results.json")
+        self._test_values = os.path.join(self.path, "test_values.npz")
         self._lock: TextIO | None = None
 
     def lock(self) -> None:
@@ -207,6 +213,30 @@ class RunDirectory:
 
     def write_results(self, results: dict[str, Any]) -> None:
         write_json(self._results, results)
+
+    def test_values(self) -> dict[str, np.ndarray] | None:
+        """Returns metric -> its values for the test examples, float32 `[N]`; None if there are none.
+
+        Raises:
+          ValueError: the file is damaged.
+        """
+        if not files.exists(self._test_values):
+            return None
+        try:
+            with np.load(io.BytesIO(files.read_bytes(self._test_values))) as npz:
+                files.check_stored(npz)
+                return {name: npz[name] for name in npz.files}
+        except (zipfile.BadZipFile, ValueError, EOFError) as error:
+            raise ValueError(f"{self._test_values}: damaged ({error}). Restore it, or remove it.") from error
+
+    def write_test_values(self, names: Iterable[str], values: np.ndarray) -> None:
+        """Writes the metrics of the test examples.
+
+        Args:
+          names: of the `M` metrics.
+          values: float32 `[N, M]`.
+        """
+        files.write_npz(self._test_values, dict(zip(names, values.T, strict=True)))
 
     def calibration(self) -> dict[str, Any] | None:
         """Returns the calibration of the run's scores, see `Calibration.to_json`; or None."""

@@ -3,6 +3,7 @@
 import json
 import pathlib
 
+import numpy as np
 import pytest
 
 from rank4class.pipelines import config, sweep
@@ -111,3 +112,14 @@ def test_folders_with_other_files(tmp_path):
     assert check_folder(tmp_path, "training") == str(tmp_path)
     with pytest.raises(ValueError, match="--workdir is empty: name a folder"):
         check_folder("", "sweep")
+
+
+def test_test_values(tmp_path):
+    run = RunDirectory(tmp_path)
+    assert run.test_values() is None
+    run.write_test_values(["top1_error", "ndcg@5"], np.array([[0.0, 1.0], [1.0, 0.5]], np.float32))
+    values = run.test_values()
+    assert {name: row.tolist() for name, row in values.items()} == {"top1_error": [0, 1], "ndcg@5": [1, 0.5]}
+    (tmp_path / "test_values.npz").write_bytes(b"PK")
+    with pytest.raises(ValueError, match=r"test_values.npz: damaged .*Restore it, or remove it"):
+        run.test_values()

@@ -145,9 +145,12 @@ class RankModelTask:
         """The weights stay as they are; the evaluations from here on include the calibration."""
         self._is_final = True
 
-    def write_artifacts(self, run_dir: RunDirectory, results: dict[str, Any]) -> None:
-        """Writes the calibration, and for TensorBoard's projector the vectors of classes; items have none."""
+    def write_artifacts(
+        self, run_dir: RunDirectory, results: dict[str, Any], test: evaluator.EvaluationResult
+    ) -> None:
+        """Writes the test values, the calibration, and for TensorBoard's projector the vectors of classes."""
         del results
+        run_dir.write_test_values(test.names, test.values)
         if self._calibration is not None:
             run_dir.write_calibration(self._calibration.to_json())
         if isinstance(self.model, models.RankModel):

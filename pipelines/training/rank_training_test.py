@@ -58,6 +58,7 @@ def test_files_of_a_run(finished_once):
         "results.json",
         "sessions.jsonl",
         "tensorboard",
+        "test_values.npz",
     ]
     results = rank_training.train(small(), path)  # it is already finished
     assert results == json.loads(pathlib.Path(path, "results.json").read_text())

@@ -80,8 +80,8 @@ class TrainingTask(Protocol):
     def finalize_weights(self) -> None:
         """Prepares the selected weights for the final evaluation."""
 
-    def write_artifacts(self, run_dir: RunDirectory, results: dict[str, Any]) -> None:
-        """Writes the files of a finished run besides its results."""
+    def write_artifacts(self, run_dir: RunDirectory, results: dict[str, Any], test: Any) -> None:
+        """Writes the files of a finished run besides its results; `test` is the evaluation of that split."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -367,7 +367,7 @@ class Trainer:
             self._summaries.write_pictures("test", pictures, self._progress.step)
             best_step = self._state.best_step or self._progress.step
             self._summaries.write_end(results, self._task.metrics, best_step)
-            self._task.write_artifacts(self._run_dir, results)
+            self._task.write_artifacts(self._run_dir, results, evaluations["test"])
             self._session.write(self._progress.step)
             self._run_dir.write_results(results)
         return results

@@ -63,7 +63,7 @@ class Constant:
     def finalize_weights(self):
         self.calls.append("finalize")
 
-    def write_artifacts(self, run_dir, results):
+    def write_artifacts(self, run_dir, results, test):
         self.calls.append("artifacts")
 
 
