@@ -16,7 +16,7 @@ from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import per_class, predictions
 from rank4class.pipelines.reporting import dataset_report, dataset_summary, sweep_report
-from rank4class.pipelines.sorters import accuracy, study, training
+from rank4class.pipelines.sorters import accuracy, studies, study, training
 from rank4class.pipelines.sorters.sorter_config import SorterExperiment
 from rank4class.pipelines.storage import run_directory
 from rank4class.pipelines.task import hashing, loading
@@ -188,7 +188,7 @@ def test_frozen_encoder(tmp_path, tiny_goemotions, tiny_bert):
     )
     assert "embedding" in loading.load(experiment, tmp_path / "cache").splits["train"].features
     assert len(list((tmp_path / "cache").glob("features-*"))) == 1
-    assert study.multi_label(experiment, tmp_path / "cache").measures == ("map",)
+    assert studies.multi_label(experiment, tmp_path / "cache").measures == ("map",)
 
 
 @pytest.mark.nightly
@@ -202,7 +202,7 @@ def test_sorter_training(tmp_path, monkeypatch):
     assert sorters.get("equivariant", trained=weights)([[1.0, 2.0]]).shape == [1, 2]
     assert rank_functions.get("equivariant", 4, weights)(tf.constant([[1.0, 2.0]])).shape == [1, 2]
     with pytest.raises(ValueError, match="holds a training"):
-        study.run(study.STUDIES["map"](), [], tmp_path / "sorter")
+        study.run(studies.STUDIES["map"](), [], tmp_path / "sorter")
 
 
 @pytest.mark.nightly

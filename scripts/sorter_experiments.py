@@ -13,13 +13,18 @@ ranks and with losses that ignore ranks, and report means over the seeds with in
         --config.data.multi_label=True
 """
 
+import dataclasses
+
 from absl import flags
 
 from rank4class.pipelines.sorters import sorter_config
 from rank4class.scripts import cli
 
 _TASK = flags.DEFINE_enum(
-    "task", "sorting", ["sorting", *sorter_config.STUDIES, "multi_label"], "Task to measure or to train."
+    "task",
+    "sorting",
+    ["sorting", *sorter_config.STUDIES, "multi_label", "regression"],
+    "Task to measure or to train.",
 )
 _RANK_FNS = flags.DEFINE_list(
     "rank_fns", list(sorter_config.STUDY_RANK_FNS), "Rank functions to measure or to train with."
@@ -29,12 +34,17 @@ _SEEDS = flags.DEFINE_multi_integer(
     "seed", list(sorter_config.STUDY_SEEDS), "Seed of the trainings; repeat the flag for more seeds."
 )
 _CONFIG = cli.define_config(required=False)
+_TABLE = flags.DEFINE_string("table", None, "For --task=regression: a CSV file with a header.")
+_TARGET = flags.DEFINE_string("target", None, "For --task=regression: the column to predict.")
+_EPOCHS = flags.DEFINE_integer(
+    "epochs", None, "For tasks that train: epochs in place of the task's own.", lower_bound=1
+)
 _WORKDIR = flags.DEFINE_string("workdir", None, "For tasks that train: folder of the results.")
 
 
 def main() -> None:
     from rank4class.pipelines.reporting import tables
-    from rank4class.pipelines.sorters import accuracy, study
+    from rank4class.pipelines.sorters import accuracy, studies, study
 
     _check_flags()
     if _SCORES.value is not None:
@@ -49,16 +59,25 @@ def main() -> None:
             print(f"{title}: {command}")
         return
     if _TASK.value == "multi_label":
-        task = study.multi_label(_CONFIG.value, _WORKDIR.value)
+        task = studies.multi_label(_CONFIG.value, _WORKDIR.value)
+    elif _TASK.value == "regression":
+        task = studies.regression(_TABLE.value, _TARGET.value)
     else:
-        task = study.STUDIES.build(_TASK.value)
+        task = studies.STUDIES.build(_TASK.value)
+    if _EPOCHS.value is not None:
+        task = dataclasses.replace(task, epochs=_EPOCHS.value)
     test_values = study.run(task, _RANK_FNS.value, _WORKDIR.value, seeds=_SEEDS.value)
     print(f"\n{tables.text_table(study.table(task, test_values))}")
 
 
 def _check_flags() -> None:
     task = _TASK.value
-    for flag, is_required in ((_CONFIG, task == "multi_label"), (_WORKDIR, task != "sorting")):
+    required = (
+        (_CONFIG, task == "multi_label"),
+        (_WORKDIR, task != "sorting"),
+        *((flag, task == "regression") for flag in (_TABLE, _TARGET)),
+    )
+    for flag, is_required in required:
         if is_required and not flag.value:
             raise ValueError(f"--{flag.name}: missing. Set it for --task={task}.")
         if flag.value is not None and not is_required:

@@ -1,8 +1,10 @@
 """Small tasks evaluated by a rank correlation, a mean average precision or a recall."""
 
+import os
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 import sklearn.datasets
 
 PARTS = ("train", "validation", "test")
@@ -23,13 +25,52 @@ def diabetes(seed: int) -> Task:
     """
     features, targets = sklearn.datasets.load_diabetes(return_X_y=True)
     order = np.random.default_rng(seed).permutation(len(targets))
-    train = order[:242]
+    return _standardized_split(features, targets, order, (242 / 442, 342 / 442))
+
+
+def table(path: str | os.PathLike, target: str, seed: int) -> Task:
+    """Returns a regression set from a CSV file.
+
+    Columns of text become one column of 0 and 1 for each of their values. Rows with an empty cell are left
+    out.
+
+    Args:
+      path: of a file with a header.
+      target: name of the column to predict; the others are features.
+      seed: seed of the split, 60/20/20.
+
+    Returns:
+      Split -> (float32 `[N, d]`, float32 `[N]`), both of mean 0 and variance 1 in training; a feature that is
+      constant there is 0.
+
+    Raises:
+      FileNotFoundError: no such file.
+      ValueError: the file has no such column, its values are no numbers, or there are less than ten rows.
+    """
+    frame = pd.read_csv(path).dropna()
+    if target not in frame or not pd.api.types.is_numeric_dtype(frame[target]):
+        raise ValueError(f"target={target!r}: no column of numbers of {path}. Choose another.")
+    if len(frame) < 10:
+        raise ValueError(f"table={path}: only {len(frame)} complete rows. Use a larger table.")
+    features = pd.get_dummies(frame.drop(columns=target)).to_numpy(np.float64)
+    order = np.random.default_rng(seed).permutation(len(frame))
+    return _standardized_split(features, frame[target].to_numpy(np.float64), order, (0.6, 0.8))
+
+
+def _standardized_split(
+    features: np.ndarray, targets: np.ndarray, order: np.ndarray, ends: Sequence[float]
+) -> Task:
+    """Returns the splits of an order, whose ends are fractions, in deviations of the training split."""
+    first, second = (round(end * len(order)) for end in ends)
+    train = order[:first]
 
     def scaled(values: np.ndarray) -> np.ndarray:
-        return ((values - values[train].mean(axis=0)) / values[train].std(axis=0)).astype(np.float32)
+        deviation = values[train].std(axis=0)
+        centered = values - values[train].mean(axis=0)
+        return (centered / np.where(deviation > 0.0, deviation, 1.0)).astype(np.float32)
 
     features, targets = scaled(features), scaled(targets)
-    parts = np.split(order, [242, 342])
+    parts = np.split(order, [first, second])
     return {name: (features[part], targets[part]) for name, part in zip(PARTS, parts, strict=True)}
 
 

@@ -60,3 +60,26 @@ def test_views_of_a_pair_are_related():
     model = sklearn.linear_model.LinearRegression().fit(first, second)
     assert model.score(test_first, test_second) > 0.3
     assert model.score(test_first, test_second[::-1]) < 0.0
+
+
+def test_table(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text(
+        "kind,size,price\n" + "".join(f"{'ab'[i % 2]},{i},{2 * i}\n" for i in range(20)) + "a,,3\n"
+    )
+    parts = sorting_tasks.table(path, "price", seed=0)
+    assert {name: features.shape for name, (features, _) in parts.items()} == {
+        "train": (12, 3),
+        "validation": (4, 3),
+        "test": (4, 3),
+    }
+    for features, targets in parts.values():
+        np.testing.assert_allclose(features[:, 0], targets, rtol=1e-5)  # both are linear in the row's number
+        np.testing.assert_allclose(features[:, 1], -features[:, 2], rtol=1e-5)  # "a" or "b"
+    with pytest.raises(
+        ValueError, match="target='kind': no column of numbers of .*table.csv. Choose another"
+    ):
+        sorting_tasks.table(path, "kind", seed=0)
+    path.write_text("size,price\n1,2\n")
+    with pytest.raises(ValueError, match="only 1 complete rows. Use a larger table"):
+        sorting_tasks.table(path, "price", seed=0)

@@ -11,7 +11,7 @@ _SORTERS = registry.read_signatures(
 )
 # Sorters with weights have the argument `trained`.
 LEARNED = tuple(name for name, options in _SORTERS.items() if "trained" in {p.name for p in options})
-STUDIES = tuple(registry.read_signatures([os.path.join(os.path.dirname(__file__), "study.py")], "STUDIES"))
+STUDIES = tuple(registry.read_signatures([os.path.join(os.path.dirname(__file__), "studies.py")], "STUDIES"))
 STUDY_RANK_FNS = ("handcrafted", *LEARNED, "neural_sort", "soft_sort")
 STUDY_SEEDS = (0, 1, 2, 3, 4)
 _MAX_SIZE = 10_000  # all vectors of the held-out test are drawn at once

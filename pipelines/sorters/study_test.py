@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 
@@ -12,7 +13,8 @@ from rank4class.data.sorting import score_vectors
 from rank4class.models import sorters
 from rank4class.pipelines import config
 from rank4class.pipelines.config import rank_functions
-from rank4class.pipelines.sorters import study
+from rank4class.pipelines.sorters import studies, study
+from rank4class.pipelines.storage.run_directory import read_json
 
 
 @pytest.fixture(autouse=True)
@@ -39,9 +41,9 @@ def test_hinge_ap_by_brute_force():
     for labels in ([1, 0, 0, 1, 0, 0], [0, 0, 0, 0, 1], [1, 1, 1, 0]):
         labels = np.array(labels, np.float32)
         scores = rng.normal(size=len(labels)).astype(np.float32)
-        results = study.hinge_ap(tf.constant(scores), tf.constant(labels))
+        results = studies.hinge_ap(tf.constant(scores), tf.constant(labels))
         assert float(results) == pytest.approx(hinge_by_brute_force(scores, labels), rel=1e-5)
-    assert float(study.hinge_ap(tf.zeros([3]), tf.zeros([3]))) == 0.0
+    assert float(studies.hinge_ap(tf.zeros([3]), tf.zeros([3]))) == 0.0
 
 
 @pytest.mark.nightly
@@ -56,14 +58,14 @@ def test_shipped_sorters_have_the_errors_in_their_files(name, n):
 def test_the_triplet_of_scores():
     scores = tf.constant([[0.9, 0.1], [0.8, 0.5]])
     # Rows: 0.1 is far below 0.9, 0.8 is above 0.5. Columns: 0.8 is near 0.9, 0.1 is far below 0.5.
-    results = study.score_triplet(scores)
+    results = studies.score_triplet(scores)
     np.testing.assert_allclose(results, [0.0 + 0.1, 0.5 + 0.0], atol=1e-6)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", study.STUDIES)
+@pytest.mark.parametrize("name", studies.STUDIES)
 def test_studies_from_data_to_table(name, tmp_path):
-    full = study.STUDIES[name]()
+    full = studies.STUDIES[name]()
 
     def load_some(seed):
         return {part: tuple(x[:200] for x in arrays) for part, arrays in full.load(seed).items()}
@@ -85,7 +87,7 @@ def test_studies_from_data_to_table(name, tmp_path):
 
 
 def test_errors_before_training(monkeypatch):
-    task = dataclasses.replace(study.STUDIES["spearman"](), load=None)
+    task = dataclasses.replace(studies.STUDIES["spearman"](), load=None)
     with pytest.raises(ValueError, match=r"rank_fn='bubble': unknown\. There are: sigmoid,"):
         study.run(task, ["equivariant", "bubble"], "nowhere")
     with pytest.raises(ValueError, match="seed=-1: not in 0"):
@@ -118,15 +120,15 @@ def test_search_learning_rate(values, tried, best):
 
 @pytest.mark.nightly
 def test_finished_trainings_are_not_repeated(monkeypatch, tmp_path):
-    task = dataclasses.replace(study.STUDIES["spearman"](), epochs=1)
+    task = dataclasses.replace(studies.STUDIES["spearman"](), epochs=1)
     undisturbed = study.run(task, ["handcrafted"], str(tmp_path / "undisturbed"), seeds=(0, 1), log=[].append)
     trained, train = [], study._train
 
-    def kill_at_the_fourth(task, name, rank_fn, parts, rate, seed):
+    def kill_at_the_fourth(task, name, rank_fn, weight, parts, rate, seed):
         trained.append((name, seed))
         if len(trained) == 4:
             raise KeyboardInterrupt
-        return train(task, name, rank_fn, parts, rate, seed)
+        return train(task, name, rank_fn, weight, parts, rate, seed)
 
     monkeypatch.setattr(study, "_train", kill_at_the_fourth)
     folder = str(tmp_path / "killed")
@@ -140,20 +142,24 @@ def test_finished_trainings_are_not_repeated(monkeypatch, tmp_path):
     ]
 
     def shifted(seed):
-        return {part: (x + 1.0, y) for part, (x, y) in study.STUDIES["spearman"]().load(seed).items()}
+        return {part: (x + 1.0, y) for part, (x, y) in studies.STUDIES["spearman"]().load(seed).items()}
 
     other = dataclasses.replace(task, load=shifted)
-    with pytest.raises(ValueError, match=r"mse-rate0.01-seed0.json is of a training on other data: choose"):
+    with pytest.raises(
+        ValueError, match=r"mse-epochs1-rate0.01-seed0.json is of a training on other data: choose"
+    ):
         study.run(other, [], folder, seeds=(0,), log=[].append)
-    (tmp_path / "killed" / "mse-rate0.01-seed0.json").write_text("{")
-    with pytest.raises(ValueError, match=r"mse-rate0.01-seed0.json is damaged .*: remove it, or choose"):
+    (tmp_path / "killed" / "mse-epochs1-rate0.01-seed0.json").write_text("{")
+    with pytest.raises(
+        ValueError, match=r"mse-epochs1-rate0.01-seed0.json is damaged .*: remove it, or choose"
+    ):
         study.run(task, [], folder, seeds=(0,), log=[].append)
 
 
 @pytest.mark.nightly
 def test_diverging_rates_are_not_selected(monkeypatch, tmp_path):
     monkeypatch.setattr(study, "LEARNING_RATES", (0.01, 1e30))
-    task = dataclasses.replace(study.STUDIES["spearman"](), plain=("mse",), ranked=(), epochs=2)
+    task = dataclasses.replace(studies.STUDIES["spearman"](), plain=("mse",), ranked=(), epochs=2)
     lines = []
     results = study.run(task, [], str(tmp_path), seeds=(0,), log=lines.append)
     assert "  mse, learning rate 1e+30: validation spearman diverged" in lines
@@ -167,7 +173,7 @@ def test_diverging_rates_are_not_selected(monkeypatch, tmp_path):
 
 @pytest.mark.nightly
 def test_one_seed_has_no_interval(tmp_path):
-    task = dataclasses.replace(study.STUDIES["spearman"](), epochs=1)
+    task = dataclasses.replace(studies.STUDIES["spearman"](), epochs=1)
     results = study.run(task, [], str(tmp_path), seeds=(0,), log=[].append)
     for row in study.table(task, results):
         assert not any("nan" in cell or "±" in cell for cell in row)
@@ -181,27 +187,44 @@ def test_multi_label(tmp_path):
         monitor="precision@1",
         metrics=("precision@1",),
     )
-    task = study.multi_label(experiment, str(tmp_path))
+    task = studies.multi_label(experiment, str(tmp_path))
     _, labels = task.load(0)["train"]
     assert labels.shape == (300, 10)
     assert 1 <= labels.sum(axis=1).min() < labels.sum(axis=1).max() <= 4
-    short = dataclasses.replace(task, epochs=2)
+    short = dataclasses.replace(task, epochs=2, weights=(0.1, 1.0))
     results = study.run(short, ["equivariant"], str(tmp_path), seeds=(0,), log=[].append)
+    for weight in (0.1, 1.0):
+        assert (tmp_path / f"map_ranks@equivariant-weight{weight:g}-epochs2-rate0.01-seed0.json").exists()
     chance = 100 * labels.mean()
     for measures in results.values():
         assert measures["map"][0] > chance + 5
     # The loss on ranks is added to the cross entropy with its weight.
     scores, some = tf.random.normal([100, 10], seed=0), tf.constant(labels[:100])
     rank_fn = rank_functions.get("equivariant", 100)
-    plain = task.loss("sigmoid_cross_entropy", None, 0.0)(some, scores)
-    both = task.loss("map_ranks", rank_fn, 0.0)(some, scores)
+    plain = task.loss("sigmoid_cross_entropy", None, 0.0, 1.0)(some, scores)
+    both = task.loss("map_ranks", rank_fn, 0.0, 0.3)(some, scores)
     ranked = losses.MeanAveragePrecision(rank_fn=rank_fn)(some, scores)
-    assert float(both - plain) == pytest.approx(study.RANK_LOSS_WEIGHT * float(ranked), rel=1e-4)
+    assert float(both - plain) == pytest.approx(0.3 * float(ranked), rel=1e-4)
     experiment.data.multi_label = False
     with pytest.raises(
         ValueError, match="'embedded_digits' has no vectors with several labels: set --config"
     ):
-        study.multi_label(experiment, str(tmp_path))
+        studies.multi_label(experiment, str(tmp_path))
+
+
+@pytest.mark.nightly
+def test_regression_on_a_table(tmp_path):
+    rng = np.random.default_rng(0)
+    size, kind = rng.normal(size=300), rng.choice(["a", "b"], 300)
+    frame = pd.DataFrame({"size": size, "kind": kind, "price": size + 2.0 * (kind == "a")})
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    task = dataclasses.replace(studies.regression(tmp_path / "table.csv", "price"), ranked=())
+    results = study.run(task, [], tmp_path / "runs", seeds=(0, 1), log=[].append)
+    assert min(results["mse"]["spearman"]) > 90.0
+    stored = read_json(str(tmp_path / "runs" / "study.json"))
+    assert (stored["seeds"], stored["test"]) == ([0, 1], results)
+    assert stored["examples"] == {"train": 180, "validation": 60, "test": 60}
+    assert stored["seconds"] > 0
 
 
 @pytest.mark.nightly
@@ -211,10 +234,10 @@ def test_training_improves_every_task():
         ("map", "map_precision", "handcrafted"),
         ("recall", "recall_triplet", "handcrafted"),
     ]:
-        task = study.STUDIES[name]()
+        task = studies.STUDIES[name]()
         parts = task.load(0)
         tf.keras.utils.set_random_seed(0)
         untrained = task.evaluate(task.build(parts["train"]), parts["test"])[task.measures[0]]
         short = dataclasses.replace(task, epochs=6)
-        trained = study._train(short, loss, rank_fn, parts, 0.01, 0)["test"][task.measures[0]]
+        trained = study._train(short, loss, rank_fn, 1.0, parts, 0.01, 0)["test"][task.measures[0]]
         assert trained > untrained + 5, name

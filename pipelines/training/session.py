@@ -44,7 +44,7 @@ class Session:
             "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             "command": sys.orig_argv,
             "git": git_commit(),
-            "packages": _versions(),
+            "packages": package_versions(),
             "host": platform.node(),
             "strategy": type(strategy).__name__,
             "replicas": strategy.num_replicas_in_sync,
@@ -57,7 +57,8 @@ class Session:
         self._run_dir.write_sessions([*self._earlier, {**self.line, "to_step": step, "seconds": seconds}])
 
 
-def _versions() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
+    """Returns the versions of the packages that determine results, as far as they are installed."""
     versions = {}
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # run from a folder of sources
