@@ -21,6 +21,7 @@ EXPORT_INDICES = ("exact", "scann")
 POSITIVE = (
     "data.max_length",
     "data.max_examples",
+    "data.max_train_examples",
     "class_encoder.attention_heads",
     "batch_size",
     "accumulation_steps",
@@ -135,6 +136,7 @@ def _check_data(experiment: Experiment) -> None:
             f"data.augmentation={data.augmentation!r}: a frozen encoder encodes each image once. Set "
             "encoder.frozen=False or data.augmentation='none'."
         )
+    check_fraction("data.label_noise", data.label_noise)
     if data.image_size < 2:
         raise ValueError(f"data.image_size={data.image_size}: smaller than 2 pixels. Choose a larger size.")
     if data.split_seed < 0:

@@ -222,7 +222,10 @@ class Data(Part):
         several classes has the mean of their weights, one without a class the weight 1.
       max_examples: number of examples drawn from each split that has more. Validation and test keep the users
         of the training split, if examples are known by their ids alone.
-      split_seed: seed of the splits and of `max_examples`.
+      max_train_examples: the same for the training split alone.
+      label_noise: fraction of the training examples that get another class, drawn uniformly, to study losses;
+        for examples of one class.
+      split_seed: seed of the splits, of `max_examples`, `max_train_examples` and `label_noise`.
       cache: whether each example is preprocessed once and kept in memory, texts at `max_length` tokens.
       group_by_length: whether training batches hold texts of similar lengths, which are padded to the longest
         of them; other batches are padded to the longest too.
@@ -244,6 +247,8 @@ class Data(Part):
         ("augmentation", str, "none"),
         ("class_weights", str, "none"),
         ("max_examples", int | None, None),
+        ("max_train_examples", int | None, None),
+        ("label_noise", float, 0.0),
         ("split_seed", int, 0),
         ("cache", bool, False),
         ("group_by_length", bool, True),

@@ -33,6 +33,7 @@ def load(experiment: config.Experiment, cache_dir: str, trained: Inputs | None =
     dataset = read_dataset(data_config)
     check_class_weights(data_config, dataset.splits["train"])
     splits = limit_examples(data_config, dataset.splits)
+    splits = add_label_noise(data_config, splits, len(dataset.class_names))
     inputs = trained or Inputs(
         specs_of(dataset.splits["train"].features),
         preprocessing.build_preprocess(data_config, experiment.encoder, dataset),
@@ -115,7 +116,7 @@ def _encoder_factory(
 
 
 def limit_examples(data_config: config.Data, splits: Mapping[str, data.Split]) -> dict[str, data.Split]:
-    """Returns name -> split with at most `data.max_examples` examples.
+    """Returns splits with at most `data.max_examples` examples, and `data.max_train_examples` to train on.
 
     If instances are known by their ids alone, the other splits keep the instances of the training split,
     since nothing is learned about other ones.
@@ -123,15 +124,23 @@ def limit_examples(data_config: config.Data, splits: Mapping[str, data.Split]) -
     Raises:
       ValueError: a split is left without an example.
     """
-    limit, seed = data_config.max_examples, data_config.split_seed
-    if limit is None or "id" not in splits["train"].features:
-        by_identity = {id(split): subsample(split, limit, seed) for split in splits.values()}
-        return {name: by_identity[id(split)] for name, split in splits.items()}
-    trained = subsample(splits["train"], limit, seed).features["id"]
+    limit, train_limit, seed = (
+        data_config.max_examples,
+        data_config.max_train_examples,
+        data_config.split_seed,
+    )
+    by_identity = {id(split): subsample(split, limit, seed) for split in splits.values()}
+    limited = {name: by_identity[id(split)] for name, split in splits.items()}
+    limited["train"] = subsample(limited["train"], train_limit, seed)
+    if (limit is None and train_limit is None) or "id" not in splits["train"].features:
+        return limited
+    trained = limited["train"].features["id"]
     limited = {name: split.select(np.isin(split.features["id"], trained)) for name, split in splits.items()}
     for name, split in limited.items():
         if not len(split):
-            raise ValueError(f"data.max_examples={limit}: the {name} split has no example left. Raise it.")
+            field = "max_examples" if train_limit is None else "max_train_examples"
+            value = limit if train_limit is None else train_limit
+            raise ValueError(f"data.{field}={value}: the {name} split has no example left. Raise it.")
     return limited
 
 
@@ -140,6 +149,26 @@ def subsample(split: data.Split, limit: int | None, seed: int) -> data.Split:
     if limit is None or len(split) <= limit:
         return split
     return split.select(np.sort(np.random.default_rng(seed).permutation(len(split))[:limit]))
+
+
+def add_label_noise(
+    data_config: config.Data, splits: Mapping[str, data.Split], num_classes: int
+) -> dict[str, data.Split]:
+    """Returns splits in which `data.label_noise` of the training examples have another class.
+
+    Raises:
+      ValueError: there is noise, but examples have several classes.
+    """
+    noise, train = data_config.label_noise, splits["train"]
+    if not noise:
+        return dict(splits)
+    if train.multi_label:
+        raise ValueError(f"data.label_noise={noise}: examples have several classes. Set it to 0.")
+    rng = np.random.default_rng(data_config.split_seed)
+    changed = rng.random(len(train)) < noise
+    others = (train.labels + rng.integers(1, num_classes, len(train))) % num_classes
+    labels = np.where(changed, others, train.labels).astype(train.labels.dtype)
+    return {**splits, "train": dataclasses.replace(train, labels=labels)}
 
 
 def _without_unreadable(

@@ -300,6 +300,31 @@ def test_max_examples_applies_to_every_split():
     assert capped != [image.tobytes() for image in other.splits["validation"].features["image"]]
 
 
+def test_max_train_examples_applies_to_the_training_split():
+    _, loaded = loaded_with(config.Data(max_train_examples=100))
+    _, full = loaded_with(config.Data())
+    assert [len(split) for split in loaded.splits.values()] == [100, 359, 360]
+    np.testing.assert_array_equal(loaded.splits["test"].labels, full.splits["test"].labels)
+
+
+def test_label_noise_changes_training_labels():
+    _, clean = loaded_with(config.Data())
+    _, noisy = loaded_with(config.Data(label_noise=0.3))
+    changed = noisy.splits["train"].labels != clean.splits["train"].labels
+    assert changed.mean() == pytest.approx(0.3, abs=4 * np.sqrt(0.3 * 0.7 / 1078))
+    new = noisy.splits["train"].labels[changed]
+    assert (np.bincount(new, minlength=10) > 10).all()
+    for name in ("validation", "test"):
+        np.testing.assert_array_equal(noisy.splits[name].labels, clean.splits[name].labels)
+    assert noisy.hashes["train"] != clean.hashes["train"]
+    with pytest.raises(
+        ValueError, match=r"data\.label_noise=0\.1: examples have several classes\. Set it to 0"
+    ):
+        retrieval(label_noise=0.1)
+    with pytest.raises(ValueError, match=r"data\.label_noise=1\.0: not in \[0, 1\)"):
+        loaded_with(config.Data(label_noise=1.0))
+
+
 def test_balanced_class_weights_of_training_batches():
     experiment, loaded = loaded_with(config.Data(class_weights="balanced"), batch_size=1078)
     [(_, labels, weights)] = loaded.training_batches(experiment.batch_size, experiment.seed).take(1)
@@ -660,6 +685,9 @@ def test_max_examples_evaluates_the_users_of_training():
         ValueError, match=r"data\.max_examples=1: the test split has no example left\. Raise it\."
     ):
         retrieval(max_examples=1)
+    _, same = retrieval(max_train_examples=10)
+    for name, split in loaded.splits.items():
+        np.testing.assert_array_equal(same.splits[name].features["id"], split.features["id"])
 
 
 def test_encoders_without_the_features_of_the_dataset():
