@@ -1,0 +1,197 @@
+"""Pages of the documentation that are rendered from results: results, claims, and Rank4Class's 270 cells."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rank4class.pipelines.evaluation.evaluator import metric_heading
+from rank4class.pipelines.papers import paper_values
+from rank4class.pipelines.papers import results as result_files
+from rank4class.pipelines.papers.reproductions import REPRODUCTIONS
+from rank4class.pipelines.reporting import grid_tables, tables
+from rank4class.pipelines.storage.run_directory import read_json
+
+VERDICTS = ("holds", "does not hold", "not separable", "partly", "not testable here")
+Results = Mapping[str, Mapping[str, Any]]  # name -> content of a result file
+_NOTE = "This page is rendered from the files in `docs/results` by `rank4class render_results`."
+
+
+def results_page(results: Results) -> str:
+    """Returns the page of all results in Markdown."""
+    blocks = ["# Results", _NOTE]
+    for name, result in results.items():
+        figures = {key: value for key, value in result.items() if key != "title"}
+        blocks += [f"## {result['title']}", _provenance(name, result), grid_tables.render(figures).strip()]
+        if rows := paper_table(result):
+            blocks += ["Beside the paper:", tables.markdown_table(rows)]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _provenance(name: str, result: Mapping[str, Any]) -> str:
+    examples = ", ".join(f"{count:,} {split}" for split, count in result["examples"].items())
+    packages = ", ".join(f"{package} {version}" for package, version in result["packages"].items())
+    return (
+        f"`rank4class reproduce --only={name}`, claims {', '.join(result['claims'])}. Examples: {examples}. "
+        f"{result['seconds'] / 3600:.1f} hours of training; commit {', '.join(result['commits'])}; "
+        f"{packages}."
+    )
+
+
+def paper_table(result: Mapping[str, Any]) -> list[list[str]]:
+    """Returns rows that put the figures of a result beside the paper's.
+
+    The interval of a difference is that of our mean: the papers report none of theirs. Without a table of the
+    paper there are no rows.
+    """
+    if result["paper"] is None:
+        return []
+    rows = [["cell", "metric", "paper", "ours", "difference [95%]"]]
+    for cell, metric, value in _values(result["paper"]):
+        ours = _find(result["cells"], paper_values.name_of(cell))
+        figure = ours and ours["metrics"].get(metric)
+        if figure:
+            low, high = figure["interval"] or (float("nan"), float("nan"))
+            mean = figure["mean"]
+            interval = f"{mean - value:+.2f} [{low - value:+.2f}, {high - value:+.2f}]"
+            rows.append([cell, metric_heading(metric), f"{value:.2f}", f"{mean:.2f}", interval])
+    return rows if len(rows) > 1 else []
+
+
+def _values(table: str) -> Iterable[tuple[str, str, float]]:
+    return paper_values.read(table)[["cell", "metric", "value"]].itertuples(index=False, name=None)
+
+
+def _find(items: Iterable[Mapping[str, Any]], name: Mapping[str, str]) -> Mapping[str, Any] | None:
+    """Returns the first item whose name has all parts of another name."""
+    return next((item for item in items if name.items() <= item["name"].items()), None)
+
+
+def claims_page(claims: Sequence[Mapping[str, Any]], results: Results) -> str:
+    """Returns the page of the claims in Markdown.
+
+    Args:
+      claims: the content of `docs/claims.json`: "id", "claim", "verdict", "note", and "evidence", each either
+        a test of the repository, {"test": "FILE::NAME"}, or a comparison of a result, {"result", "cell",
+        "metric"}.
+      results: see `results.read_all`.
+
+    Raises:
+      ValueError: a verdict is unknown, or the evidence is not in the results.
+    """
+    rows = [["claim", "", "verdict", "effect and evidence"]]
+    for claim in claims:
+        if claim["verdict"] not in VERDICTS:
+            raise ValueError(f"verdict={claim['verdict']!r}: unknown. Choose one of {', '.join(VERDICTS)}.")
+        evidence = "; ".join([*(_evidence(one, results) for one in claim["evidence"]), claim["note"]])
+        rows.append([claim["id"], claim["claim"], claim["verdict"], evidence])
+    counts = ", ".join(f"{sum(c['verdict'] == verdict for c in claims)} {verdict}" for verdict in VERDICTS)
+    return "\n\n".join(["# Claims of the papers", _NOTE, f"{counts}.", tables.markdown_table(rows)]) + "\n"
+
+
+def _evidence(evidence: Mapping[str, Any], results: Results) -> str:
+    if "test" in evidence:
+        return f"`{evidence['test']}`"
+    name, cell, metric = evidence["result"], evidence["cell"], evidence["metric"]
+    if name not in results:
+        raise ValueError(f"result={name!r}: no such file. Run rank4class reproduce --only={name}.")
+    result = results[name]
+    of_metric = [comparison for comparison in result["comparisons"] if comparison["metric"] == metric]
+    comparison = _find(of_metric, cell)
+    if comparison is None:
+        raise ValueError(f"cell={cell}: {name} compares no such cell in {metric}. Correct it.")
+    low, high = comparison["interval"]
+    seeds = len(_find(result["cells"], cell)["seeds"])  # type: ignore[index]
+    return (
+        f"{' '.join(cell.values())} - {' '.join(result['baseline'].values())}: "
+        f"{comparison['difference']:+.2f} [{low:+.2f}, {high:+.2f}] {metric_heading(metric)}, {seeds} seeds, "
+        f"{result['examples']['test']:,} examples, {comparison['verdict']} "
+        f"(`{name}`, {', '.join(result['commits'])})"
+    )
+
+
+def cells_page(results: Results) -> str:
+    """Returns the page of the 270 cells of Rank4Class's Tables 7 to 12 in Markdown."""
+    blocks = [
+        "# The 270 cells of Rank4Class",
+        _NOTE,
+        "The paper's figures in percent. Where a grid of ours has the same dataset with another encoder, its "
+        "figure follows in parentheses. Each table names the command that runs it with the paper's encoder.",
+    ]
+    for table in paper_values.GRIDS:
+        reproduction = REPRODUCTIONS[table]
+        blocks += [
+            f"## {reproduction.title}",
+            f"`rank4class reproduce --only={table} --data=FOLDER` with {reproduction.data}.",
+        ]
+        measured = [result for result in results.values() if result["paper"] == table]
+        for result in measured:
+            blocks.append(f"In parentheses: {result['title']} (`{result['name']}`).")
+        blocks.append(tables.markdown_table(_grid_rows(table, measured)))
+    return "\n\n".join([*blocks, *_reanalysis(results)]) + "\n"
+
+
+def _grid_rows(table: str, measured: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    frame = paper_values.read(table).pivot(index="cell", columns="metric", values="value")
+    rows = [["loss", "interaction", *map(metric_heading, frame)]]
+    for cell, values in frame.iterrows():
+        name = paper_values.name_of(str(cell))
+        figures = []
+        for metric, value in values.items():
+            ours = [
+                found["metrics"][metric] for result in measured if (found := _find(result["cells"], name))
+            ]
+            figures.append(" ".join([f"{value:.2f}", *(f"({figure['mean']:.2f})" for figure in ours)]))
+        rows.append([*name.values(), *figures])
+    return rows
+
+
+def _reanalysis(results: Results) -> list[str]:
+    """Returns the paragraphs of the re-analysis; none without the grid that gives the seeds' deviation."""
+    frozen = results.get("rank4class/goemotions_frozen")
+    if frozen is None:
+        return []
+    rows = [
+        ["metric", "best of 15", "chosen on the other settings", "best of 15 by chance", "Friedman p", "won"]
+    ]
+    for metric in ("top1_error", "top5_error", "ndcg@5"):
+        seeds = [cell["metrics"][metric]["values"] for cell in frozen["cells"]]
+        deviation = float(np.sqrt(np.var(seeds, axis=1, ddof=1).mean()))
+        analysis = paper_values.reanalyse(metric, deviation)
+        rows.append(
+            [
+                metric_heading(metric),
+                f"{analysis.best_gain:.2f}",
+                f"{analysis.chosen_gain:.2f}",
+                f"{analysis.chance_gain:.2f}",
+                f"{analysis.p_value:.3f}",
+                f"{analysis.settings_won} of {len(paper_values.GRIDS)}",
+            ]
+        )
+    return [
+        "## The 270 cells re-analysed",
+        "Mean gain over softmax with dot in points, over the six settings: of the best cell on the figures "
+        "that judge it; of the cell with the best mean rank on the five other settings; and the gain "
+        "expected of the best of 15 equal cells, with the deviation over seeds of our frozen grid. "
+        "Friedman's test is of the five losses with dot.",
+        tables.markdown_table(rows),
+    ]
+
+
+def render(docs: str | os.PathLike) -> dict[str, str]:
+    """Returns the pages of a documentation folder, file name -> text.
+
+    Args:
+      docs: folder with `results/` and `claims.json`.
+
+    Raises:
+      ValueError: a file is damaged, or contradicts another.
+    """
+    results = result_files.read_all(os.path.join(docs, "results"))
+    claims = read_json(os.path.join(docs, "claims.json"))["claims"]
+    return {
+        "results.md": results_page(results),
+        "claims.md": claims_page(claims, results),
+        "rank4class_cells.md": cells_page(results),
+    }

@@ -1,0 +1,91 @@
+"""Pages of results and claims: every figure comes from a result, and committed pages are up to date."""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+from rank4class.pipelines.papers import pages, results
+from rank4class.pipelines.reporting import grid_summary
+
+DOCS = pathlib.Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture
+def result():
+    cells = [
+        grid_summary.Cell({"loss": loss, "interaction": "dot"}, [0, 1], {"top1_error": np.array(values)})
+        for loss, values in {"softmax": [0.40, 0.42], "mse": [0.50, 0.52]}.items()
+    ]
+    baseline = {"loss": "softmax", "interaction": "dot"}
+    return {
+        "name": "rank4class/tiny",
+        "title": "A tiny grid",
+        "claims": ["R3"],
+        "paper": "rank4class/table7",
+        "commands": ["rank4class sweep"],
+        "commits": ["abc"],
+        "packages": {"tensorflow": "2.20.0"},
+        "seconds": 7200,
+        "examples": {"training": 10, "validation": 5, "test": 360},
+        **grid_summary.summarize(cells, baseline=baseline, margin=0.5),
+    }
+
+
+def test_paper_beside_ours(result):
+    rows = pages.paper_table(result)
+    assert rows[1][:4] == ["loss=softmax,interaction=dot", "top1_error (%)", "41.00", "41.00"]
+    assert rows[1][4].startswith("+0.00 [")  # Student's t of 40 and 42: 12.7
+    assert [row[0] for row in rows[2:]] == ["loss=mse,interaction=dot"]
+
+
+def test_claim_with_its_effect(result):
+    claim = {
+        "id": "R3",
+        "claim": "Ranking losses are better.",
+        "verdict": "does not hold",
+        "evidence": [
+            {"result": "rank4class/tiny", "cell": {"loss": "mse"}, "metric": "top1_error"},
+            {"test": "a_test.py::test"},
+        ],
+        "note": "a note",
+    }
+    page = pages.claims_page([claim], {"rank4class/tiny": result})
+    assert "mse - softmax dot: +10.00 [" in page
+    assert "top1_error (%), 2 seeds, 360 examples" in page
+    assert "1 does not hold" in page
+    with pytest.raises(ValueError, match="verdict='maybe': unknown. Choose one of holds"):
+        pages.claims_page([claim | {"verdict": "maybe"}], {})
+    with pytest.raises(ValueError, match="no such file. Run rank4class reproduce --only=rank4class/tiny"):
+        pages.claims_page([claim], {})
+    claim["evidence"][0]["cell"] = {"loss": "hinge"}
+    with pytest.raises(ValueError, match="compares no such cell in top1_error"):
+        pages.claims_page([claim], {"rank4class/tiny": result})
+
+
+def test_cells_of_the_paper(result):
+    page = pages.cells_page({"rank4class/tiny": result})
+    assert page.count("| softmax") == 18
+    assert "41.00 (41.00)" in page
+
+
+def test_results_are_stored(result, tmp_path):
+    path = results.write(result, tmp_path)
+    assert results.read_all(tmp_path) == {"rank4class/tiny": result}
+    pathlib.Path(path).rename(tmp_path / "other.json")
+    with pytest.raises(ValueError, match="name='rank4class/tiny': not the name of the file"):
+        results.read_all(tmp_path)
+
+
+def test_committed_pages_are_those_of_the_results():
+    for name, text in pages.render(DOCS).items():
+        assert (DOCS / name).read_text() == text, f"Run rank4class render_results: {name} is out of date."
+
+
+def test_tests_of_claims_exist():
+    claims = pages.read_json(str(DOCS / "claims.json"))["claims"]
+    for claim in claims:
+        for evidence in claim["evidence"]:
+            if "test" in evidence:
+                file, name = evidence["test"].split("::")
+                assert f"def {name}(" in (DOCS.parent / file).read_text()

@@ -1,0 +1,284 @@
+"""The experiments of the papers that can be run here, by the table or figure that they reproduce."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from rank4class.registry import did_you_mean
+
+SOFTMAX_DOT = {"loss": "softmax", "interaction": "dot"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """A sweep, or a study of sorters.
+
+    Attributes:
+      line: the command with its flags, without `--workdir`. FOLDER is the folder of the data and CHECKPOINT
+        that of an encoder's weights.
+      name: parts of a cell's name besides its loss and its interaction.
+    """
+
+    line: str
+    name: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Reproduction:
+    """A table or a figure of a paper, or a study of a claim.
+
+    Attributes:
+      title: what it measures.
+      claims: ids of the claims that it tests.
+      commands: the commands. Cells of equal names in several of them are one cell, of more seeds.
+      data: what FOLDER and CHECKPOINT have to hold; None if the data are generated or installed.
+      time: on two cores.
+      baseline: name of the cell that the others are compared with.
+      paper: name of the paper's table in `paper_values`, if there is one.
+      margin: difference, in the unit of the metrics, below which two cells are equivalent.
+    """
+
+    title: str
+    claims: tuple[str, ...]
+    commands: tuple[Command, ...]
+    data: str | None = None
+    time: str = "not measured"
+    baseline: Mapping[str, str] | None = None
+    paper: str | None = None
+    margin: float = 0.5
+
+    def command_lines(self) -> list[str]:
+        """Returns the command lines, with `--workdir`."""
+        return [f"rank4class {command.line} --workdir=WORKDIR/{i}" for i, command in enumerate(self.commands)]
+
+
+def get(name: str) -> Reproduction:
+    """Returns a reproduction by its name.
+
+    >>> get("rankmax/table2").claims
+    ('K1', 'K5')
+    >>> get("rankmax/table_2")
+    Traceback (most recent call last):
+    ...
+    ValueError: only='rankmax/table_2': no such reproduction. Did you mean 'rankmax/table2'? \
+See --list for all of them.
+    """
+    if name not in REPRODUCTIONS:
+        hint = did_you_mean(name, REPRODUCTIONS)
+        raise ValueError(f"only={name!r}: no such reproduction. {hint}See --list for all of them.")
+    return REPRODUCTIONS[name]
+
+
+DATA = "--config.data.path=FOLDER"
+LOSSES = "--losses=softmax,pairwise_logistic,approx_ndcg,gumbel_approx_ndcg,mse"
+GRID = f"{LOSSES} --interactions=dot,lc_mlp,concat_mlp"
+
+
+def _sweep(config: str, *flags: str, seeds: int = 5) -> str:
+    """Returns the command of a sweep with some seeds from 0 on."""
+    return " ".join([f"sweep --config={config}", *flags, *(f"--seed={seed}" for seed in range(seeds))])
+
+
+def _rates(*rates: str) -> str:
+    return f"--tune=optimizer.learning_rate={','.join(rates)}"
+
+
+def _grid(paper: str | None, title: str, data: str, line: str, *, time: str = "not measured") -> Reproduction:
+    """Returns a reproduction of Rank4Class's grid of losses and interactions."""
+    claims = ("R3", "R4", "R5", "R6", "R7", "R9")
+    return Reproduction(title, claims, (Command(line),), data, time, SOFTMAX_DOT, paper)
+
+
+def _published_grid(number: int, config: str, data: str) -> Reproduction:
+    """Returns the reproduction of a table of Rank4Class with the paper's own dataset and encoder."""
+    encoder = "--config.encoder.path=CHECKPOINT" if "CHECKPOINT" in data else ""
+    grid = GRID.replace("mse", "rescaled_mse") if config.startswith("imagenet") else GRID
+    rates = _rates("0.000003", "0.00001", "0.00003", "0.0001")
+    line = _sweep(config, DATA, *filter(None, [encoder]), grid, rates)
+    return _grid(f"rank4class/table{number}", f"Rank4Class, Table {number}", data, line)
+
+
+def _over_splits(config: str, loss: str, *flags: str, name: Mapping[str, str] | None = None) -> list[Command]:
+    """Returns a sweep for each of five splits of the data, whose seed is the seed of its run too."""
+    return [
+        Command(
+            f"sweep --config={config} {DATA} --config.data.split_seed={seed} --losses={loss} "
+            f"--interactions=dot {' '.join([*flags, f'--seed={seed}'])}",
+            name or {},
+        )
+        for seed in range(5)
+    ]
+
+
+def _study(title: str, claim: str, line: str, baseline: str, data: str | None = None) -> Reproduction:
+    """Returns a reproduction of a study of losses on ranks."""
+    command = Command(f"sorter_experiments {line}")
+    return Reproduction(title, (claim,), (command,), data, baseline={"loss": baseline})
+
+
+_TSV = "the published TSV files of GoEmotions"
+_MNIST = "MNIST's files; those of t10k suffice"
+_PENALTIES = "--tuning_seeds=1 --tune=class_encoder.weight_decay=0.0003,0.003,0.03"
+REPRODUCTIONS: dict[str, Reproduction] = {
+    "rank4class/goemotions_frozen": _grid(
+        "rank4class/table7",
+        "Rank4Class's grid on GoEmotions with frozen MiniLM features",
+        _TSV,
+        _sweep("goemotions_minilm_frozen", DATA, GRID, _rates("0.001", "0.003", "0.01", "0.03")),
+    ),
+    "rank4class/goemotions_minilm": _grid(
+        "rank4class/table7",
+        "Rank4Class's grid on 9,000 comments of GoEmotions with fine-tuned MiniLM",
+        _TSV,
+        _sweep(
+            f"goemotions_minilm {DATA} --config.data.max_examples=9000 --config.epochs=2",
+            f"{GRID} --tuning_seeds=1 {_rates('0.00003', '0.0001', '0.0003')}",
+        ),
+    ),
+    "rank4class/fashion_mnist": _grid(
+        None,
+        "Rank4Class's grid on 9,000 images of Fashion-MNIST with a small CNN",
+        "the published files of Fashion-MNIST",
+        _sweep(
+            f"mnist_cnn {DATA} --config.data.max_examples=9000",
+            f"{GRID} --tuning_seeds=1 {_rates('0.0003', '0.001', '0.003')}",
+        ),
+    ),
+    "rank4class/cifar10_subset": _grid(
+        "rank4class/table12",
+        "Rank4Class's grid on 9,000 images of CIFAR-10 with a small CNN",
+        "CIFAR-10's binary files",
+        _sweep(
+            f"cifar10_vgg16 --encoder=small_cnn {DATA} --config.data.max_examples=9000 --config.epochs=10",
+            f"{GRID} --tuning_seeds=1 {_rates('0.0003', '0.001', '0.003')}",
+        ),
+    ),
+    "rank4class/many_classes": Reproduction(
+        "Squared errors with 1,000 synthetic classes",
+        ("R8",),
+        (
+            Command(
+                _sweep(
+                    "synthetic_thousand --losses=softmax,rescaled_mse,mse --interactions=dot",
+                    _rates("0.001", "0.003", "0.01", "0.03"),
+                )
+            ),
+        ),
+        baseline=SOFTMAX_DOT,
+    ),
+    "rankmax/table2": Reproduction(
+        "Retrieval of movies for users of MovieLens",
+        ("K1", "K5"),
+        (
+            Command(
+                _sweep(
+                    f"movielens_100k {DATA} --config.epochs=200 --config.patience=20",
+                    "--losses=softmax,rankmax,sparsemax --interactions=dot",
+                    _rates("0.001", "0.003", "0.01"),
+                    "--tune=class_encoder.weight_decay=0.00001,0.0001,0.001",
+                    seeds=10,
+                )
+            ),
+        ),
+        data="ratings.csv and movies.csv of MovieLens latest-small",
+        baseline=SOFTMAX_DOT,
+        paper="rankmax/table2/movielens_100k",
+    ),
+    "rankmax/annealing": Reproduction(
+        "Softmax with an annealed temperature on synthetic retrieval",
+        ("K4",),
+        tuple(
+            Command(
+                _sweep(
+                    "retrieval_synthetic --losses=softmax --interactions=dot",
+                    f"--config.loss.final_temperature={temperature}",
+                    _rates("0.003", "0.01", "0.03"),
+                ),
+                {"final temperature": temperature},
+            )
+            for temperature in ("1.0", "0.7", "0.5", "0.3")
+        ),
+        baseline={**SOFTMAX_DOT, "final temperature": "1.0"},
+    ),
+    "sodeep/retrieval": _study(
+        "Losses of ranks and of scores that match two views", "S5", "--task=recall --epochs=100", "triplet"
+    ),
+    "sodeep/average_precision": _study(
+        "Losses of ranks, HingeAP and cross entropy that find relevant vectors",
+        "S2",
+        "--task=map",
+        "hinge_ap",
+    ),
+    "sodeep/regression": _study(
+        "Spearman's loss and squared error on a table",
+        "S3",
+        "--task=regression --table=FOLDER --target=price " + " ".join(f"--seed={seed}" for seed in range(10)),
+        "mse",
+        "FOLDER: a CSV file of the diamonds dataset of R's ggplot2",
+    ),
+    "sodeep/multi_label": _study(
+        "A loss of ranks beside cross entropy on GoEmotions with several labels",
+        "S4",
+        f"--task=multi_label --config=goemotions_minilm_frozen {DATA} --config.data.multi_label=True",
+        "sigmoid_cross_entropy",
+        _TSV,
+    ),
+    "n_choose_k/section5.1": Reproduction(
+        "The number of digits in an image, over splits of the data",
+        ("N2",),
+        (
+            *_over_splits("embedded_digits_logistic", "sigmoid_cross_entropy"),
+            *_over_splits("embedded_digits", "n_choose_k"),
+        ),
+        data=_MNIST,
+        baseline={"loss": "sigmoid_cross_entropy", "interaction": "dot"},
+        paper="n_choose_k/section5.1",
+    ),
+    "n_choose_k/table1": Reproduction(
+        "Training for top-K accuracy, over splits of the data",
+        ("N4",),
+        (
+            *_over_splits("embedded_digits_top_k", "sigmoid_cross_entropy", _PENALTIES),
+            *(
+                command
+                for k in ("1", "3", "5")
+                for command in _over_splits(
+                    "embedded_digits_top_k", "top_k_gain", f"--config.loss.k={k}", _PENALTIES, name={"k": k}
+                )
+            ),
+        ),
+        data=_MNIST,
+        baseline={"loss": "top_k_gain", "interaction": "dot", "k": "1"},
+        paper="n_choose_k/table1/embedded_mnist",
+    ),
+    **{
+        f"practice/{name}": Reproduction(
+            f"Losses on frozen MiniLM features of GoEmotions: {title}",
+            (),
+            (
+                Command(
+                    _sweep(
+                        f"goemotions_minilm_frozen {DATA} {flags}",
+                        "--losses=softmax,rankmax,sparsemax,pairwise_logistic,approx_ndcg,mse",
+                        "--interactions=dot,lc_mlp",
+                        _rates("0.001", "0.003", "0.01", "0.03"),
+                    )
+                ),
+            ),
+            data=_TSV,
+            baseline=SOFTMAX_DOT,
+        )
+        for name, title, flags in (
+            ("examples_500", "500 training examples", "--config.data.max_train_examples=500"),
+            ("examples_2000", "2,000 training examples", "--config.data.max_train_examples=2000"),
+            ("examples_36308", "all training examples", ""),
+            ("noise_20", "a fifth of the training labels wrong", "--config.data.label_noise=0.2"),
+            ("noise_40", "two fifths of the training labels wrong", "--config.data.label_noise=0.4"),
+        )
+    },
+    "rank4class/table7": _published_grid(7, "goemotions_bert", "GoEmotions; CHECKPOINT: BERT-base"),
+    "rank4class/table8": _published_grid(8, "goemotions_electra", "GoEmotions; CHECKPOINT: ELECTRA-base"),
+    "rank4class/table9": _published_grid(9, "mind_bert", "MIND; CHECKPOINT: BERT-base"),
+    "rank4class/table10": _published_grid(10, "mind_electra", "MIND; CHECKPOINT: ELECTRA-base"),
+    "rank4class/table11": _published_grid(11, "imagenet_resnet50", "ImageNet; CHECKPOINT: ResNet50"),
+    "rank4class/table12": _published_grid(12, "cifar10_vgg16", "CIFAR-10"),
+}

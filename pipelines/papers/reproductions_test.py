@@ -1,0 +1,89 @@
+"""Reproductions: their commands are sweeps of packaged configs, and their cells those of the papers."""
+
+import importlib
+import shlex
+
+import pytest
+
+from rank4class.pipelines import config, sweep
+from rank4class.pipelines.configs import goemotions_minilm
+from rank4class.pipelines.papers import paper_values
+from rank4class.pipelines.papers.reproductions import REPRODUCTIONS
+from rank4class.pipelines.sorters import sorter_config
+
+SWEEP_FLAGS = {"losses", "interactions", "seed", "tune", "tuning_seeds", "trials"}
+STUDY_FLAGS = {"--table", "--target", "--epochs", "--seed", "--config", "--config.data.path"} | {
+    "--config.data.multi_label"
+}
+PARTS = {"encoder", "class_encoder", "count_prior"}
+
+
+def parse(line):
+    """Returns the experiment of a sweep's line, and name -> values of the flags of the sweep itself."""
+    _, *flags = shlex.split(line)
+    pairs = [flag.removeprefix("--").split("=", 1) for flag in flags]
+    (name,) = (value for flag, value in pairs if flag == "config")
+    experiment = importlib.import_module(f"rank4class.pipelines.configs.{name}").get_config()
+    own = {}
+    for flag, value in pairs:
+        if flag in PARTS:
+            experiment = config.override(experiment, {f"{flag}.name": value})
+        elif not flag.startswith("config"):
+            own.setdefault(flag, []).append(value)
+    for flag, value in pairs:
+        if flag.startswith("config."):
+            field = flag.removeprefix("config.")
+            if value in ("FOLDER", "CHECKPOINT"):
+                value = goemotions_minilm.minilm_folder() if value == "CHECKPOINT" else "folder"
+            elif not field.startswith("loss."):
+                value = config.parse_number(experiment, field, value)
+            if config.has_field(experiment, field):
+                experiment = config.override(experiment, {field: value})
+    return experiment, own
+
+
+SWEEPS = [name for name, one in REPRODUCTIONS.items() if one.commands[0].line.startswith("sweep ")]
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_commands_are_sweeps(name):
+    for command in REPRODUCTIONS[name].commands:
+        experiment, flags = parse(command.line)
+        assert set(flags) <= SWEEP_FLAGS
+        (losses,), (interactions,) = flags["losses"], flags["interactions"]
+        cells = sweep.build_cells(experiment, losses.split(","), interactions.split(","))
+        for tuned in flags.get("tune", ()):
+            assert any(config.has_field(cell, tuned.split("=")[0]) for cell in cells)
+
+
+@pytest.mark.parametrize("name", [name for name in SWEEPS if REPRODUCTIONS[name].baseline])
+def test_baseline_is_a_cell(name):
+    reproduction = REPRODUCTIONS[name]
+    assert dict(reproduction.baseline) in [dict(cell) for cell in cells_of(reproduction)]
+
+
+@pytest.mark.parametrize("name", [name for name, one in REPRODUCTIONS.items() if one.paper])
+def test_cells_of_the_paper_are_cells(name):
+    reproduction = REPRODUCTIONS[name]
+    papers = map(paper_values.name_of, paper_values.read(reproduction.paper)["cell"])
+    assert any(paper.items() <= cell.items() for paper in papers for cell in cells_of(reproduction))
+
+
+@pytest.mark.parametrize("name", sorted(set(REPRODUCTIONS) - set(SWEEPS)))
+def test_other_commands_are_studies(name):
+    (command,) = REPRODUCTIONS[name].commands
+    program, task, *flags = shlex.split(command.line)
+    assert program == "sorter_experiments"
+    assert task.removeprefix("--task=") in (*sorter_config.STUDIES, "multi_label", "regression")
+    assert {flag.split("=")[0] for flag in flags} <= STUDY_FLAGS
+
+
+def cells_of(reproduction):
+    """Returns the names of a reproduction's cells."""
+    cells = []
+    for command in reproduction.commands:
+        _, flags = parse(command.line)
+        for loss in flags["losses"][0].split(","):
+            for interaction in flags["interactions"][0].split(","):
+                cells.append({"loss": loss, "interaction": interaction, **command.name})
+    return cells

@@ -1,0 +1,81 @@
+r"""Runs an experiment of the papers, and puts its figures beside theirs.
+
+    python -m rank4class.scripts.reproduce --list
+    python -m rank4class.scripts.reproduce --only=rankmax/table2 --data=FOLDER --workdir=runs/rankmax
+
+Finished runs in `--workdir` are not repeated.
+"""
+
+import shlex
+import subprocess
+import sys
+
+from absl import flags
+
+from rank4class.scripts import cli
+
+_LIST = flags.DEFINE_bool("list", False, "List the experiments, their data and whether they are measured.")
+_ONLY = flags.DEFINE_string("only", None, "Experiment to run.")
+_DATA = flags.DEFINE_string("data", None, "Folder of its data; --list says what it holds.")
+_CHECKPOINT = flags.DEFINE_string("checkpoint", None, "Weights of its encoder, if --list names some.")
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the runs.")
+_RESULTS = flags.DEFINE_string("results", None, "Folder for the result as JSON, such as docs/results.")
+_JOBS = flags.DEFINE_integer("jobs", 1, "Runs to train at once.", lower_bound=1)
+
+
+def main() -> None:
+    from rank4class.pipelines.papers import reproductions
+
+    if _LIST.value:
+        _print_list()
+        return
+    if _ONLY.value is None:
+        raise ValueError("only=None: nothing to run. Name an experiment, or use --list.")
+    reproduction = reproductions.get(_ONLY.value)
+    if _WORKDIR.value is None:
+        raise ValueError("workdir=None: the runs need a folder. Set --workdir.")
+    for line in reproduction.command_lines():
+        _run(line)
+    from rank4class.pipelines.papers import pages, results
+    from rank4class.pipelines.reporting import grid_tables, tables
+
+    result = results.collect(_ONLY.value, reproduction, _WORKDIR.value)
+    print(f"\n{grid_tables.text(result)}")
+    if rows := pages.paper_table(result):
+        print(f"\n{tables.text_table(rows)}")
+    if _RESULTS.value is not None:
+        print(f"\nResult: {results.write(result, _RESULTS.value)}")
+
+
+def _print_list() -> None:
+    from rank4class.pipelines.papers.reproductions import REPRODUCTIONS
+    from rank4class.pipelines.reporting import tables
+
+    rows = [["experiment", "claims", "time on 2 cores", "data", "title"]]
+    for name, reproduction in REPRODUCTIONS.items():
+        claims, data = " ".join(reproduction.claims), reproduction.data or "-"
+        rows.append([name, claims, reproduction.time, data, reproduction.title])
+    print(tables.text_table(rows))
+
+
+def _run(line: str) -> None:
+    """Runs a command; raises ValueError if it needs a folder that no flag gives, or fails."""
+    placeholders = {"FOLDER": ("data", _DATA.value), "CHECKPOINT": ("checkpoint", _CHECKPOINT.value)}
+    for placeholder, (flag, value) in placeholders.items():
+        if placeholder in line:
+            if value is None:
+                raise ValueError(f"{flag}=None: this experiment needs it. See --list.")
+            line = line.replace(placeholder, shlex.quote(value))
+    line = line.replace("WORKDIR", shlex.quote(_WORKDIR.value))
+    _, command, *arguments = shlex.split(line)
+    if command == "sweep":
+        arguments.append(f"--jobs={_JOBS.value}")
+    print(f"$ {shlex.join(['rank4class', command, *arguments])}", flush=True)
+    program = [sys.executable, "-m", f"rank4class.scripts.{command}", *arguments]
+    code = subprocess.run(program, check=False).returncode
+    if code:
+        raise SystemExit(code)
+
+
+if __name__ == "__main__":
+    cli.run(main, resumes=True)
