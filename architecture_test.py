@@ -43,6 +43,7 @@ LEVELS = {
     "export": 6,
     "sorters": 6,
     "sweep": 6,
+    "papers": 7,
 }
 LONGEST_FILE = 500  # lines
 PIP = {

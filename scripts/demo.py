@@ -28,9 +28,13 @@ def main() -> None:
         interactions=["dot", "lc_mlp", "concat_mlp"],
         seeds=range(_SEEDS.value),
     )
-    path = sweep_report.write_grid(runs, _WORKDIR.value, calibrated=sweep.evaluate_calibration(runs))
-    print(f"\n{sweep_report.grid_text(runs)}\n")
-    print("A star marks the best mean. Where intervals overlap, the difference may be chance.")
+    path = sweep_report.write_grid(
+        runs,
+        _WORKDIR.value,
+        calibrated=sweep.evaluate_calibration(runs),
+        baseline=sweep_report.BASELINE,
+    )
+    print(f"\n{sweep_report.grid_text(_WORKDIR.value)}\n")
     print(f"\n{len(runs)} runs in {time.monotonic() - started:.0f} s.")
     print(f"Report with plots: {path}")
     print(

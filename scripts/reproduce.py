@@ -14,7 +14,7 @@ from absl import flags
 
 from rank4class.scripts import cli
 
-_LIST = flags.DEFINE_bool("list", False, "List the experiments, their data and whether they are measured.")
+_LIST = flags.DEFINE_bool("list", False, "List the experiments and the data that they need.")
 _ONLY = flags.DEFINE_string("only", None, "Experiment to run.")
 _DATA = flags.DEFINE_string("data", None, "Folder of its data; --list says what it holds.")
 _CHECKPOINT = flags.DEFINE_string("checkpoint", None, "Weights of its encoder, if --list names some.")
@@ -51,10 +51,10 @@ def _print_list() -> None:
     from rank4class.pipelines.papers.reproductions import REPRODUCTIONS
     from rank4class.pipelines.reporting import tables
 
-    rows = [["experiment", "claims", "time on 2 cores", "data", "title"]]
+    rows = [["experiment", "claims", "data", "title"]]
     for name, reproduction in REPRODUCTIONS.items():
         claims, data = " ".join(reproduction.claims), reproduction.data or "-"
-        rows.append([name, claims, reproduction.time, data, reproduction.title])
+        rows.append([name, claims, data, reproduction.title])
     print(tables.text_table(rows))
 
 

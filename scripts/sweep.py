@@ -28,6 +28,15 @@ _TUNE = flags.DEFINE_multi_string(
     "loss and interaction. Repeat the flag to search all combinations of several fields.",
 )
 
+_BASELINE = flags.DEFINE_string(
+    "baseline",
+    None,
+    "LOSS,INTERACTION: the cell that the others are compared with. The default is softmax,dot, if the grid "
+    "has it.",
+)
+_MARGIN = flags.DEFINE_float(
+    "margin", 0.5, "Largest difference that counts as equivalent, in percentage points.", lower_bound=0.0
+)
 _JOBS = flags.DEFINE_integer(
     "jobs", 1, "Runs to train at once, in processes of their own; each takes one GPU where there are several."
 )
@@ -41,9 +50,17 @@ def main() -> None:
     tune = sweep.parse_tune(_TUNE.value, base, **cells)
     overrides = config_flags.get_override_values(flags.FLAGS["config"])
     sweep.check_overrides(overrides, base, **cells, tune=tune)
+    baseline = sweep_report.parse_baseline(_BASELINE.value, sweep.build_cells(base, **cells))
     runs = sweep.run_grid(base, _WORKDIR.value, seeds=_SEEDS.value, tune=tune, jobs=_JOBS.value, **cells)
-    path = sweep_report.write_grid(runs, _WORKDIR.value, tune, sweep.evaluate_calibration(runs))
-    print(f"\n{sweep_report.grid_text(runs)}\n")
+    path = sweep_report.write_grid(
+        runs,
+        _WORKDIR.value,
+        tune,
+        sweep.evaluate_calibration(runs),
+        baseline=baseline,
+        margin=_MARGIN.value,
+    )
+    print(f"\n{sweep_report.grid_text(_WORKDIR.value)}\n")
     print(f"Report with plots: {path}")
     print(f"TensorBoard: tensorboard --logdir {_WORKDIR.value}")
 

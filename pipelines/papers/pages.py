@@ -139,9 +139,8 @@ def _grid_rows(table: str, measured: Sequence[Mapping[str, Any]]) -> list[list[s
         name = paper_values.name_of(str(cell))
         figures = []
         for metric, value in values.items():
-            ours = [
-                found["metrics"][metric] for result in measured if (found := _find(result["cells"], name))
-            ]
+            found = [_find(result["cells"], name) for result in measured]
+            ours = [cell["metrics"][metric] for cell in found if cell and metric in cell["metrics"]]
             figures.append(" ".join([f"{value:.2f}", *(f"({figure['mean']:.2f})" for figure in ours)]))
         rows.append([*name.values(), *figures])
     return rows

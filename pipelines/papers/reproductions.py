@@ -31,7 +31,6 @@ class Reproduction:
       claims: ids of the claims that it tests.
       commands: the commands. Cells of equal names in several of them are one cell, of more seeds.
       data: what FOLDER and CHECKPOINT have to hold; None if the data are generated or installed.
-      time: on two cores.
       baseline: name of the cell that the others are compared with.
       paper: name of the paper's table in `paper_values`, if there is one.
       margin: difference, in the unit of the metrics, below which two cells are equivalent.
@@ -41,7 +40,6 @@ class Reproduction:
     claims: tuple[str, ...]
     commands: tuple[Command, ...]
     data: str | None = None
-    time: str = "not measured"
     baseline: Mapping[str, str] | None = None
     paper: str | None = None
     margin: float = 0.5
@@ -82,10 +80,10 @@ def _rates(*rates: str) -> str:
     return f"--tune=optimizer.learning_rate={','.join(rates)}"
 
 
-def _grid(paper: str | None, title: str, data: str, line: str, *, time: str = "not measured") -> Reproduction:
+def _grid(paper: str | None, title: str, data: str, line: str) -> Reproduction:
     """Returns a reproduction of Rank4Class's grid of losses and interactions."""
     claims = ("R3", "R4", "R5", "R6", "R7", "R9")
-    return Reproduction(title, claims, (Command(line),), data, time, SOFTMAX_DOT, paper)
+    return Reproduction(title, claims, (Command(line),), data, SOFTMAX_DOT, paper)
 
 
 def _published_grid(number: int, config: str, data: str) -> Reproduction:
@@ -248,7 +246,7 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         ),
         data=_MNIST,
         baseline={"loss": "top_k_gain", "interaction": "dot", "k": "1"},
-        paper="n_choose_k/table1/embedded_mnist",
+        paper="n_choose_k/table1/embedded_mnist/strong_l2",
     ),
     **{
         f"practice/{name}": Reproduction(

@@ -1,7 +1,8 @@
 """Plots of a sweep: test metrics, test metrics by cut-off, and validation curves."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,25 +31,40 @@ def split_metrics(names: Iterable[str]) -> tuple[list[str], dict[str, list[int]]
     return [name for name in names if name.partition("@")[0] not in by_cutoff], by_cutoff
 
 
-def plot_metrics(metrics: pd.DataFrame, summary: pd.DataFrame, names: Sequence[str], path: str) -> None:
+def figures_frame(summary: Mapping[str, Any]) -> pd.DataFrame:
+    """Returns a row per loss, interaction and metric, which are its index, of a `grid_summary.summarize`.
+
+    Its columns are "values" of the seeds, "mean", "low" and "high"; NaN without an interval.
+    """
+    rows = []
+    for cell, metric in itertools.product(summary["cells"], summary["metrics"]):
+        entry = cell["metrics"][metric]
+        low, high = entry["interval"] or (None, None)
+        figures = {"values": entry["values"], "mean": entry["mean"], "low": low, "high": high}
+        rows.append({**cell["name"], "metric": metric, **figures})
+    frame = pd.DataFrame(rows).set_index(["loss", "interaction", "metric"])
+    return frame.astype(dict.fromkeys(["mean", "low", "high"], float))
+
+
+def plot_metrics(figures: pd.DataFrame, names: Sequence[str], path: str) -> None:
     """Plots test metrics of every cell with their intervals, one panel per metric.
 
     Args:
-      metrics: see `sweep_report.metrics_frame`.
-      summary: see `sweep_report.summarize_cells`.
+      figures: see `figures_frame`.
       names: names of the metrics to plot.
       path: of the picture.
     """
-    loss_names, interactions = metrics["loss"].unique(), metrics["interaction"].unique()
-    values = metrics.groupby(["loss", "interaction", "metric"])["value"]
+    loss_names, interactions = (figures.index.unique(axis) for axis in ("loss", "interaction"))
     figure = Figure(figsize=(4.2 * len(names), 1.2 + 0.75 * len(loss_names)))
     axes = figure.subplots(1, len(names), sharey=True, squeeze=False)
     for axis, name in zip(axes[0], names, strict=True):
         for (i, interaction), (j, loss) in itertools.product(enumerate(interactions), enumerate(loss_names)):
-            seeds, cell = values.get_group((loss, interaction, name)), summary.loc[loss, interaction, name]
+            cell = figures.loc[loss, interaction, name]
             y = j + (i - (len(interactions) - 1) / 2) * 0.2
             color = COLORS[i % len(COLORS)]
-            axis.scatter(seeds, [y] * len(seeds), s=9, color=color, alpha=0.35, linewidths=0)
+            axis.scatter(
+                cell["values"], [y] * len(cell["values"]), s=9, color=color, alpha=0.35, linewidths=0
+            )
             axis.errorbar(
                 cell["mean"],
                 y,
@@ -66,26 +82,26 @@ def plot_metrics(metrics: pd.DataFrame, summary: pd.DataFrame, names: Sequence[s
     save_with_legend(figure, axes[0, 0], path)
 
 
-def plot_cutoffs(summary: pd.DataFrame, cutoffs: dict[str, list[int]], path: str) -> None:
+def plot_cutoffs(figures: pd.DataFrame, cutoffs: dict[str, list[int]], path: str) -> None:
     """Plots test metrics by their cut-offs with their intervals: a line per cell, a panel per metric.
 
     Args:
-      summary: see `sweep_report.summarize_cells`.
+      figures: see `figures_frame`.
       cutoffs: name -> the metric's cut-offs.
       path: of the picture.
     """
-    cells = dict(list(summary.groupby(["loss", "interaction"], sort=False)))
+    cells = dict(list(figures.groupby(["loss", "interaction"], sort=False)))
     shows_interaction = len({interaction for _, interaction in cells}) > 1
     figure = Figure(figsize=(7.0 * len(cutoffs), 4.5))
     axes = figure.subplots(1, len(cutoffs), squeeze=False)
     for axis, (base, ks) in zip(axes[0], cutoffs.items(), strict=True):
         names = [f"{base}@{k}" for k in ks]
         for i, ((loss, interaction), cell) in enumerate(cells.items()):
-            figures = cell.droplevel(["loss", "interaction"]).loc[names]
+            curve = cell.droplevel(["loss", "interaction"]).loc[names]
             axis.errorbar(
                 np.array(ks) + 0.5 * ((i + 0.5) / len(cells) - 0.5),  # side by side
-                figures["mean"],
-                yerr=_error_bars(names[0], figures["mean"], figures["low"], figures["high"]),
+                curve["mean"],
+                yerr=_error_bars(names[0], curve["mean"], curve["low"], curve["high"]),
                 marker="o",
                 ms=4,
                 color=COLORS[i % len(COLORS)],

@@ -2,7 +2,9 @@
 
 import dataclasses
 import glob
+import itertools
 import os
+import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,12 +13,14 @@ import pandas as pd
 
 from rank4class import losses
 from rank4class.pipelines import config
-from rank4class.pipelines.evaluation import statistics
 from rank4class.pipelines.evaluation.reliability import Calibrated
-from rank4class.pipelines.reporting import reliability_plots, sweep_plots, tables
-from rank4class.pipelines.storage.run_directory import TUNING, RunDirectory
+from rank4class.pipelines.reporting import grid_summary, grid_tables, reliability_plots, sweep_plots, tables
+from rank4class.pipelines.storage import files
+from rank4class.pipelines.storage.run_directory import TUNING, RunDirectory, read_json, write_json
 
 Tune = Mapping[str, Sequence[float]]  # tuned field -> its values
+BASELINE = {"loss": "softmax", "interaction": "dot"}  # of grids that have this cell
+GRID = "grid.json"  # file of a grid's summary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,40 +42,154 @@ class Run:
     @property
     def cell(self) -> dict[str, str]:
         """The cell of the grid, which the runs of all seeds share."""
-        return {"loss": self.experiment.loss.title, "interaction": self.experiment.interaction.name}
+        return cell_of(self.experiment)
 
     def epochs(self, steps: int) -> float:
         """Converts a number of training steps to epochs."""
         return steps * self.experiment.batch_size / self.results["train_examples"]
 
 
-def metrics_frame(runs: Sequence[Run]) -> pd.DataFrame:
-    """Returns a row per run and test metric.
+def parse_baseline(text: str | None, experiments: Sequence[config.Experiment]) -> dict[str, str] | None:
+    """Returns the cell that a flag `--baseline` names.
 
-    Its columns are "loss", "interaction", "seed", "metric", "value", and "low" and "high", the interval over
-    the examples; NaN if there is none.
+    Args:
+      text: `LOSS,INTERACTION`; None is softmax with dot, if the grid has it.
+      experiments: those of the grid's cells.
+
+    Raises:
+      ValueError: the grid has no such cell.
+
+    >>> parse_baseline("softmax,dot", [config.Experiment()])
+    {'loss': 'softmax', 'interaction': 'dot'}
     """
-    rows = []
-    for run in runs:
-        test = run.results["test"]
-        for metric in tables.metric_names(test):
-            low, high = test["intervals"][metric] or (np.nan, np.nan)
-            row = {"seed": run.experiment.seed, "metric": metric, "value": test[metric]}
-            rows.append({**run.cell, **row, "low": low, "high": high})
-    return pd.DataFrame(rows)
+    names = list(map(cell_of, experiments))
+    if text is None:
+        return BASELINE if BASELINE in names else None
+    loss, _, interaction = text.partition(",")
+    baseline = {"loss": loss, "interaction": interaction}
+    grid_summary.check_baseline(baseline, names)
+    return baseline
 
 
-def calibration_frame(runs: Sequence[Run]) -> pd.DataFrame:
-    """Returns the rows of `metrics_frame` for the figures of `calibration_table`, of calibrated runs only."""
-    rows = []
-    for run in runs:
-        calibration = run.results["test"].get("calibration", {})
-        for name in ("ece", "nll"):
-            for when in ("before", "after") if calibration else ():
-                low, high = calibration[when]["intervals"][name]
-                row = {"seed": run.experiment.seed, "metric": f"{name} {when}"}
-                rows.append({**run.cell, **row, "value": calibration[when][name], "low": low, "high": high})
-    return pd.DataFrame(rows)
+def cell_of(experiment: config.Experiment) -> dict[str, str]:
+    """Returns the name of the cell of an experiment, which the runs of all seeds share."""
+    return {"loss": experiment.loss.title, "interaction": experiment.interaction.name}
+
+
+def grid_cells(runs: Sequence[Run]) -> list[grid_summary.Cell]:
+    """Returns the cells of a grid with the test metrics of each run and example.
+
+    Without values per example, as in runs of earlier versions, or if the test examples differ between runs,
+    all cells have one figure per seed.
+    """
+    folders = [RunDirectory(run.path) for run in runs]
+    values = {id(run): folder.test_values() for run, folder in zip(runs, folders, strict=True)}
+    same_examples = len({folder.data_hashes()["test"] for folder in folders}) == 1
+    has_values = same_examples and all(values.values())
+    scales = {
+        name: 100.0 if losses.get_metric(name).percent else 1.0
+        for name in tables.metric_names(runs[0].results["test"])
+    }
+
+    def figures(run: Run, name: str) -> Any:
+        return values[id(run)][name] if has_values else run.results["test"][name] / scales[name]
+
+    return [
+        grid_summary.Cell(
+            group[0].cell,
+            [run.experiment.seed for run in group],
+            {name: np.stack([figures(run, name) for run in group]) for name in scales},
+            {
+                name: _cover([run.results["test"]["intervals"][name] for run in group], scale)
+                for name, scale in scales.items()
+            },
+        )
+        for _, group in _cells(runs)
+    ]
+
+
+def calibration_cells(runs: Sequence[Run]) -> list[grid_summary.Cell]:
+    """Returns the cells of the calibrated runs, with one figure per seed.
+
+    The metrics are "ece before", "ece after", "nll before" and "nll after" the calibration; the calibration
+    error is in percent.
+    """
+    cells = []
+    for _, group in _cells([run for run in runs if "calibration" in run.results["test"]]):
+        results = [run.results["test"]["calibration"] for run in group]
+        pairs = list(itertools.product(("ece", "nll"), ("before", "after")))
+        cells.append(
+            grid_summary.Cell(
+                group[0].cell,
+                [run.experiment.seed for run in group],
+                {f"{name} {when}": np.array([one[when][name] for one in results]) for name, when in pairs},
+                {
+                    f"{name} {when}": _cover([one[when]["intervals"][name] for one in results])
+                    for name, when in pairs
+                },
+            )
+        )
+    return cells
+
+
+def _cover(intervals: Sequence[Sequence[float] | None], scale: float = 1.0) -> list[float] | None:
+    """Returns the interval that covers all of several, divided by a scale; None if one is missing."""
+    if None in intervals:
+        return None
+    lows, highs = zip(*intervals, strict=True)
+    return [min(lows) / scale, max(highs) / scale]
+
+
+def summarize(
+    runs: Sequence[Run],
+    tune: Tune | None = None,
+    *,
+    baseline: Mapping[str, str] | None = None,
+    margin: float = grid_summary.MARGIN,
+) -> dict[str, Any]:
+    """Returns the summary of a grid, with its provenance, for `grid_tables.render`.
+
+    Args:
+      runs: the runs of the grid.
+      tune: tuned fields and their values.
+      baseline, margin: see `grid_summary.summarize`.
+
+    Returns:
+      That of `grid_summary.summarize` with "title", "command", "commit", "packages" and "python" of the first
+      run, "seconds" of training of all runs, "dataset", "encoder", "monitor", "notes" and, of calibrated
+      runs, "calibration". Each cell has the values of its tuned fields, "tuned", and the "best_epochs" and
+      "epochs" of its runs.
+    """
+    tune = tune or {}
+    first, experiment = runs[0], runs[0].experiment
+    sessions = [RunDirectory(run.path).sessions() for run in runs]
+    session, seconds = sessions[0][-1], sum(line["seconds"] for lines in sessions for line in lines)
+    dataset = {"name": experiment.data.name, "train_examples": first.results["train_examples"]} | {
+        f"{split}_examples": first.results[split]["examples"] for split in ("validation", "test")
+    }
+    encoder = f"{experiment.encoder.name}{' (frozen)' if experiment.encoder.frozen else ''}"
+    summary = {
+        "title": f"{experiment.data.name} with {encoder}",
+        "command": shlex.join(["python", *session["command"][1:]]),
+        "commit": session["git"],
+        "packages": session["packages"],
+        "python": session.get("python"),
+        "seconds": round(seconds, 1),
+        "dataset": dataset,
+        "encoder": encoder,
+        "monitor": experiment.monitor,
+        **grid_summary.summarize(grid_cells(runs), baseline=baseline, margin=margin),
+    }
+    for cell, (_, group) in zip(summary["cells"], _cells(runs), strict=True):
+        values = config.values(group[0].experiment)
+        cell["tuned"] = {field: values[field] for field in tune if field in values}
+        cell["best_epochs"] = [run.epochs(run.results["best_step"]) for run in group]
+        cell["epochs"] = [run.epochs(run.results["steps"]) for run in group]
+    summary["notes"] = _notes(runs, tune, summary)
+    if calibrated := calibration_cells(runs):
+        definitions = dict.fromkeys(calibrated[0].values, grid_summary.Metric(higher_is_better=False))
+        summary["calibration"] = grid_summary.summarize(calibrated, metrics=definitions) | {"best": {}}
+    return summary
 
 
 def best_run(runs: Sequence[Run]) -> Run:
@@ -81,79 +199,6 @@ def best_run(runs: Sequence[Run]) -> Run:
     means = [np.mean([run.results["validation"][monitor] for run in group]) for group in groups]
     best = np.argmax(means) if losses.get_metric(monitor).higher_is_better else np.argmin(means)
     return groups[best][0]
-
-
-def summarize_cells(metrics: pd.DataFrame) -> pd.DataFrame:
-    """Returns a row per loss, interaction and metric, which are its index.
-
-    Args:
-      metrics: see `metrics_frame`.
-
-    Returns:
-      A table with the columns "mean" and "half_width" over the seeds, and "low" and "high". These are the
-      interval over the seeds. For one seed, or if all seeds have the same value, "half_width" is NaN and they
-      cover the intervals over the examples of all runs; NaN if a run has none.
-    """
-
-    def summarize(group):
-        mean, half_width = statistics.mean_and_half_width(group["value"])
-        interval = {"low": mean - half_width, "high": mean + half_width}
-        if not half_width > 0.0:
-            half_width = np.nan
-            interval = {"low": group["low"].min(skipna=False), "high": group["high"].max(skipna=False)}
-        return pd.Series({"mean": mean, "half_width": half_width, **interval})
-
-    groups = metrics.groupby(["loss", "interaction", "metric"], sort=False)
-    return groups.apply(summarize, include_groups=False)
-
-
-def grid_table(runs: Sequence[Run]) -> list[list[str]]:
-    """Returns the rows of a grid: loss, interaction, and each test metric's mean and interval.
-
-    An interval over the examples is in brackets; see `summarize_cells`. The best mean of each metric of
-    several rows has a star.
-    """
-    metrics = metrics_frame(runs)
-    higher = {name: losses.get_metric(name).higher_is_better for name in metrics["metric"].unique()}
-    return _table_of(metrics, higher, digits=2)
-
-
-def calibration_table(runs: Sequence[Run]) -> list[list[str]]:
-    """Returns the rows of `grid_table` for the calibration error in percent and the likelihood.
-
-    The columns are "ece before", "ece after", "nll before" and "nll after" the calibration. Without
-    calibrated runs there are no rows.
-    """
-    frame = calibration_frame(runs)
-    return [] if frame.empty else _table_of(frame, dict.fromkeys(frame["metric"], False), digits=3)
-
-
-def _table_of(frame, higher_is_better, digits):
-    summary = summarize_cells(frame)
-    cells = list(dict.fromkeys((loss, interaction) for loss, interaction, _ in summary.index))
-    columns = [["loss", *(loss for loss, _ in cells)], ["interaction", *(name for _, name in cells)]]
-    for metric, figures in summary.groupby("metric", sort=False):
-        rounded = [round(mean, digits) for mean in figures["mean"]]
-        best = max(rounded) if higher_is_better[metric] else min(rounded)
-        stars = ["*" if len(cells) > 1 and mean == best else "" for mean in rounded]
-        texts = (_format_figure(*pair, digits) for pair in zip(figures.itertuples(), stars, strict=True))
-        columns.append([metric, *texts])
-    return [list(row) for row in zip(*columns, strict=True)]
-
-
-def _format_figure(figure, star, digits):
-    if figure.half_width > 0.0:
-        interval = f"± {figure.half_width:.{digits}f}"
-    elif np.isnan(figure.low):
-        interval = tables.format_interval(None)
-    else:
-        interval = f"[{figure.low:.{digits}f}, {figure.high:.{digits}f}]"
-    return f"{figure.mean:.{digits}f}{star} {interval}"
-
-
-def grid_text(runs: Sequence[Run]) -> str:
-    """Returns `grid_table` as text for a terminal, below a line that explains its figures."""
-    return f"{_explanation(runs)}:\n\n{tables.text_table(grid_table(runs))}"
 
 
 def tuning_name(cell: str, choice: dict[str, float]) -> str:
@@ -170,58 +215,46 @@ def write_grid(
     root: str | os.PathLike,
     tune: Tune | None = None,
     calibrated: Calibrated | None = None,
+    *,
+    baseline: Mapping[str, str] | None = None,
+    margin: float = grid_summary.MARGIN,
 ) -> str:
-    """Writes `report.md` and its plots for a grid; returns the report's path.
+    """Writes `grid.json`, `report.md` and its plots for a grid; returns the report's path.
 
     Args:
       runs: the runs of the grid.
       root: its folder.
       tune: tuned fields and their values.
       calibrated: the reliability of `best_run` on the test split; None draws no diagram.
+      baseline, margin: see `grid_summary.summarize`.
     """
     tune = tune or {}
-    first = runs[0]
-    training, monitor = first.experiment, first.experiment.monitor
-    frozen = " (frozen)" if training.encoder.frozen else ""
-    session = RunDirectory(first.path).sessions()[-1]
-    packages = ", ".join(f"{name} {version}" for name, version in session["packages"].items())
-    examples = f"{first.results['train_examples']:,} training" + "".join(
-        f", {first.results[split]['examples']:,} {split}" for split in ("validation", "test")
-    )
-    blocks = [
-        f"# {training.data.name} with {training.encoder.name}{frozen}",
-        f"{_explanation(runs)}. A star marks the best mean; where intervals overlap, the difference may be "
-        "chance.",
-        tables.markdown_table(grid_table(runs)),
-        *_write_plots(runs, root),
-        *_write_calibration(runs, root, calibrated),
+    summary = summarize(runs, tune, baseline=baseline, margin=margin)
+    write_json(os.path.join(root, GRID), summary)
+    sections = [
+        *_write_plots(runs, summary, root),
+        *_write_diagram(runs, root, calibrated),
         tables.markdown_table(training_table(runs, root, tune)),
     ]
-    notes = [
-        f"- Examples: {examples}.",
-        f"- {training.optimizer.name.capitalize()}, batches of {training.batch_size}, {training.epochs:g} "
-        f"epochs at most; the best checkpoint{' and values of tuned fields' if tune else ''} by validation "
-        f"{monitor}.",
-        *_notes(runs, tune),
-        f"- Seeds {', '.join(map(str, _seeds(runs)))}; code {session['git'] or 'outside a git checkout'}; "
-        f"{packages}.",
-    ]
     path = os.path.join(root, "report.md")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write("\n\n".join([*blocks, "\n".join(notes)]) + "\n")
+    files.write(path, grid_tables.render(summary, sections))
     return path
 
 
-def _write_plots(runs, root):
+def grid_text(root: str | os.PathLike) -> str:
+    """Returns the tables of a grid that `write_grid` wrote to a folder, for a terminal."""
+    return grid_tables.text(read_json(os.path.join(root, GRID)))
+
+
+def _write_plots(runs, summary, root):
     """Writes the plots of a grid; returns the Markdown paragraphs that show them."""
-    metrics = metrics_frame(runs)
-    single, by_cutoff = sweep_plots.split_metrics(metrics["metric"].unique())
-    summary, paragraphs = summarize_cells(metrics), []
+    figures, paragraphs = sweep_plots.figures_frame(summary), []
+    single, by_cutoff = sweep_plots.split_metrics(summary["metrics"])
     if single:
-        sweep_plots.plot_metrics(metrics, summary, single, os.path.join(root, "metrics.png"))
+        sweep_plots.plot_metrics(figures, single, os.path.join(root, "metrics.png"))
         paragraphs.append("![Test metrics](metrics.png)")
     if by_cutoff:
-        sweep_plots.plot_cutoffs(summary, by_cutoff, os.path.join(root, "cutoffs.png"))
+        sweep_plots.plot_cutoffs(figures, by_cutoff, os.path.join(root, "cutoffs.png"))
         paragraphs.append("![Test metrics by cut-off](cutoffs.png)")
     curves = pd.DataFrame(
         {**run.cell, **evaluation, "seed": run.experiment.seed, "epochs": run.epochs(evaluation["step"])}
@@ -235,53 +268,45 @@ def _write_plots(runs, root):
     return [*paragraphs, "![Validation curves](curves.png)", caption]
 
 
-def _write_calibration(runs, root, calibrated):
-    """Writes the reliability diagram; returns the paragraphs on calibration, none without calibrated runs."""
-    rows = calibration_table(runs)
-    if not rows:
-        return []
-    paragraphs = [
-        "Probabilities on the test set: expected calibration error (ece, percent) and negative "
-        "log-likelihood (nll), before and after the calibration. Lower is better.",
-        tables.markdown_table(rows),
-    ]
+def _write_diagram(runs, root, calibrated):
+    """Writes the reliability diagram; returns the paragraphs that show it, none without calibration."""
     if calibrated is None:
-        return paragraphs
+        return []
     reliability_plots.save_diagram(calibrated, os.path.join(root, "reliability.png"))
     best = best_run(runs)
     caption = (
         f"The diagram is of {best.experiment.loss.title}-{best.experiment.interaction.name}, seed "
         f"{best.experiment.seed}: the cell with the best validation {best.experiment.monitor}."
     )
-    return [*paragraphs, "![Reliability diagram](reliability.png)", caption]
+    return ["![Reliability diagram](reliability.png)", caption]
 
 
-def _seeds(runs):
-    return sorted({run.experiment.seed for run in runs})
-
-
-def _explanation(runs):
-    """Returns a line on the figures of `grid_table` and their intervals."""
-    seeds = _seeds(runs)
-    if len(seeds) == 1:
-        return "Test set, fractions in percent; one seed, with the 95% interval over the examples"
-    return (
-        f"Test set, fractions in percent; mean over {len(seeds)} seeds and its 95% interval (Student's t), "
-        "or the interval over the examples in brackets if all seeds have the same value"
+def _notes(runs: Sequence[Run], tune: Tune, summary: Mapping[str, Any]) -> list[str]:
+    """Returns sentences on the data, the training, the choice of tuned values and ignored fields."""
+    experiment, seeds = runs[0].experiment, sorted({run.experiment.seed for run in runs})
+    examples = ", ".join(
+        f"{summary['dataset'][f'{split}_examples']:,} {name}"
+        for split, name in (("train", "training"), ("validation", "validation"), ("test", "test"))
     )
-
-
-def _notes(runs, tune):
-    """Returns the lines of a report on the choice of tuned values and on ignored fields."""
-    lines = []
     tuned = [field for field, values in tune.items() if len(values) > 1]
+    lines = [
+        f"Examples: {examples}.",
+        f"{experiment.optimizer.name.capitalize()}, batches of {experiment.batch_size}, "
+        f"{experiment.epochs:g} epochs at most; the best checkpoint"
+        f"{' and values of tuned fields' if tune else ''} by validation {experiment.monitor}.",
+    ]
     if tuned:
-        lines.append(f"- Tuned on the first seed alone ({runs[0].experiment.seed}): {', '.join(tuned)}.")
+        lines.append(f"Tuned on the first seed alone ({experiment.seed}): {', '.join(tuned)}.")
     for (loss, interaction), group in _cells(runs):
-        lines += [f"- {loss}-{interaction}: {note}." for note in boundary_notes(group[0].experiment, tune)]
+        lines += [f"{loss}-{interaction}: {note}." for note in boundary_notes(group[0].experiment, tune)]
         if group[0].ignored:
-            lines.append(f"- {loss}-{interaction} has no {', '.join(group[0].ignored)}: ignored.")
-    return lines
+            lines.append(f"{loss}-{interaction} has no {', '.join(group[0].ignored)}: ignored.")
+    packages = ", ".join(f"{name} {version}" for name, version in summary["packages"].items())
+    return [
+        *lines,
+        f"Seeds {', '.join(map(str, seeds))}; {summary['seconds']:,.0f} seconds of training; code "
+        f"{summary['commit'] or 'outside a git checkout'}; {packages}.",
+    ]
 
 
 def boundary_notes(experiment: config.Experiment, tune: Tune) -> list[str]:

@@ -167,8 +167,8 @@ def comparison_table(comparisons: Iterable[Comparison]) -> str:
     rows = [["metric", "A", "B", "B - A  [95%]", "A better", "B better", "equal", "p", ""]]
     for comparison in comparisons:
         low, high = comparison.interval
-        interval = "no interval" if np.isnan(low) else f"[{_signed(low)}, {_signed(high)}]"
-        difference = "-" if np.isnan(comparison.difference) else _signed(comparison.difference)
+        interval = "no interval" if np.isnan(low) else f"[{signed(low)}, {signed(high)}]"
+        difference = "-" if np.isnan(comparison.difference) else signed(comparison.difference)
         rows.append(
             [
                 metric_heading(comparison.metric),
@@ -186,5 +186,10 @@ def comparison_table(comparisons: Iterable[Comparison]) -> str:
     return text_table(rows)
 
 
-def _signed(value):
+def signed(value: float) -> str:
+    """Returns a difference with its sign.
+
+    >>> signed(0.5), signed(-0.001)
+    ('+0.50', '0.00')
+    """
     return f"{value:+.2f}" if round(value, 2) else "0.00"

@@ -45,6 +45,7 @@ class Session:
             "command": sys.orig_argv,
             "git": git_commit(),
             "packages": package_versions(),
+            "python": platform.python_version(),
             "host": platform.node(),
             "strategy": type(strategy).__name__,
             "replicas": strategy.num_replicas_in_sync,

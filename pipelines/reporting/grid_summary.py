@@ -1,0 +1,264 @@
+"""The summary of a grid: its metrics over seeds and test examples, differences and verdicts.
+
+The summary is a dict that JSON can hold. Tables and reports are functions of it alone: a summary that is
+stored can be shown again without the runs.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rank4class import losses
+from rank4class.pipelines.evaluation import statistics
+
+MARGIN = 0.5  # percentage points
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric:
+    """How to read a metric.
+
+    Attributes:
+      higher_is_better: whether it is.
+      percent: whether its values are fractions in [0, 1], shown in percent.
+    """
+
+    higher_is_better: bool
+    percent: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """The results of one cell of a grid.
+
+    Attributes:
+      name: axis -> value, such as `{"loss": "softmax", "interaction": "dot"}`.
+      seeds: the seeds of its `S` runs. All cells have the same: the values of a model without randomness are
+        repeated for each seed.
+      values: metric -> its values. Float `[S, N]` for `N` test examples, which all cells share in one order.
+        Float `[S]`, one figure per seed, for figures that are not means over examples, and for test sets that
+        change with the seed.
+      intervals: metric -> `(low, high)` over the examples, or None, in the unit of `values`. It is the
+        interval of figures `[S]` whose seeds give none: those of one seed, or of equal values.
+    """
+
+    name: Mapping[str, str]
+    seeds: Sequence[int]
+    values: Mapping[str, np.ndarray]
+    intervals: Mapping[str, Sequence[float] | None] = dataclasses.field(default_factory=dict)
+
+
+def summarize(
+    cells: Sequence[Cell],
+    *,
+    baseline: Mapping[str, str] | None = None,
+    margin: float = MARGIN,
+    metrics: Mapping[str, Metric] | None = None,
+) -> dict[str, Any]:
+    """Returns the metrics of all cells, their differences to a baseline, and the cells that may be the best.
+
+    All intervals are 95% intervals over seeds and examples; differences are paired over both. If all cells
+    are equal, the summary has a cell that is better or worse than the baseline, or separable from the best,
+    with a probability of at most 5%: half of it is for the comparisons with the baseline, if there are any,
+    half for the best, and it is shared by all metrics. With few seeds only large differences are separable.
+
+    Args:
+      cells: the cells, with the same seeds and metrics.
+      baseline: name of the cell that the others are compared with; None compares none.
+      margin: largest difference, in points of percent, that counts as equivalent. Metrics that are not in
+        percent have no such verdict.
+      metrics: definitions of the metrics that `losses.get_metric` does not know.
+
+    Returns:
+      A dict that JSON can hold, in the units that are shown. Numbers that are not finite are None.
+
+      * "metrics": name -> "higher_is_better", "percent".
+      * "cells": a list of "name", "seeds" and "metrics": name -> "values" `[S]`, "mean", "interval"
+        `[low, high]` or None, and "examples", which is None for one figure per seed.
+      * "baseline", "margin", and "level", the significance level.
+      * "comparisons": a list of "name", "metric", "difference" (the cell minus the baseline), "interval",
+        "p_value", "adjusted_p_value" (Holm's over the whole list, doubled), "equivalence_p_value" (Holm's
+        over the whole list), and "verdict": "better", "worse", "equivalent" or "not separable".
+      * "best": metric -> "name" of the cell with the best mean, "not_separable", the names of the cells that
+        are not separable from it, itself among them, and "expected_gain", how far the best of as many equal
+        cells is expected beyond their common mean. Without entries for a single cell.
+
+    Raises:
+      ValueError: two cells have one name, or seeds, metrics or numbers of examples differ, a metric is
+        unknown, or the baseline is not a cell.
+
+    >>> rng = np.random.default_rng(0)
+    >>> cells = [Cell({"loss": name}, range(5), {"top1_error": rng.random([5, 500]) < rate})
+    ...          for name, rate in (("softmax", 0.1), ("mse", 0.4))]
+    >>> summary = summarize(cells, baseline={"loss": "softmax"})
+    >>> summary["comparisons"][0]["verdict"], summary["best"]["top1_error"]["not_separable"]
+    ('worse', [{'loss': 'softmax'}])
+    """
+    definitions = _check(cells, metrics or {})
+    level = statistics.LEVEL if baseline is None else statistics.LEVEL / 2
+    values = {name: np.stack([_matrix(cell.values[name]) for cell in cells]) for name in definitions}
+    return {
+        "metrics": {name: dataclasses.asdict(metric) for name, metric in definitions.items()},
+        "cells": [
+            {
+                "name": dict(cell.name),
+                "seeds": list(map(int, cell.seeds)),
+                "metrics": {name: _figures(cell, name, metric) for name, metric in definitions.items()},
+            }
+            for cell in cells
+        ],
+        "baseline": None if baseline is None else dict(baseline),
+        "margin": margin,
+        "level": statistics.LEVEL,
+        "comparisons": [] if baseline is None else _comparisons(cells, values, definitions, baseline, margin),
+        "best": _best_cells(cells, values, definitions, level) if len(cells) > 1 else {},
+    }
+
+
+def check_baseline(baseline: Mapping[str, str], names: Sequence[Mapping[str, str]]) -> int:
+    """Returns the position of a baseline among the names of cells; raises ValueError if it is not there."""
+    if dict(baseline) not in map(dict, names):
+        known = "; ".join(",".join(name.values()) for name in names)
+        raise ValueError(
+            f"baseline={','.join(baseline.values())}: not a cell of the grid. Choose one of these: {known}."
+        )
+    return list(map(dict, names)).index(dict(baseline))
+
+
+def _check(cells: Sequence[Cell], metrics: Mapping[str, Metric]) -> dict[str, Metric]:
+    """Returns the definitions of the cells' metrics; raises ValueError as `summarize` does."""
+    first, names = cells[0], [dict(cell.name) for cell in cells]
+    shapes = [{name: np.shape(values) for name, values in cell.values.items()} for cell in cells]
+    for cell, shape in zip(cells, shapes, strict=True):
+        text = ",".join(cell.name.values())
+        if names.count(dict(cell.name)) > 1:
+            raise ValueError(f"{text}: the grid has this cell twice. Remove one.")
+        if list(cell.seeds) != list(first.seeds):
+            raise ValueError(
+                f"{text}: other seeds than those of the first cell. Train all with the same seeds."
+            )
+        if shape != shapes[0]:
+            raise ValueError(
+                f"{text}: other metrics or examples than those of the first cell. Evaluate all cells on the "
+                "same examples with the same metrics."
+            )
+    return {name: metrics.get(name) or _known_metric(name) for name in shapes[0]}
+
+
+def _known_metric(name: str) -> Metric:
+    metric = losses.get_metric(name)
+    return Metric(metric.higher_is_better, metric.percent)
+
+
+def _matrix(values: Any) -> np.ndarray:
+    """Returns values as float64 `[S, N]`; one figure per seed as `[S, 1]`."""
+    array = np.asarray(values, np.float64)
+    return array[:, None] if array.ndim == 1 else array
+
+
+def _shown(value: float, metric: Metric) -> float | None:
+    """Returns a value in the unit that is shown; None if it is not finite."""
+    return float(100.0 * value if metric.percent else value) if math.isfinite(value) else None
+
+
+def _figures(cell: Cell, name: str, metric: Metric) -> dict[str, Any]:
+    values = _matrix(cell.values[name])
+    interval = statistics.crossed_interval(values, bounded=metric.percent) or cell.intervals.get(name)
+    return {
+        "values": [_shown(value, metric) for value in values.mean(axis=1)],
+        "mean": _shown(values.mean(), metric),
+        "interval": interval and [_shown(end, metric) for end in interval],
+        "examples": values.shape[1] if np.ndim(cell.values[name]) > 1 else None,
+    }
+
+
+def _comparisons(
+    cells: Sequence[Cell],
+    values: Mapping[str, np.ndarray],
+    definitions: Mapping[str, Metric],
+    baseline: Mapping[str, str],
+    margin: float,
+) -> list[dict[str, Any]]:
+    first = check_baseline(baseline, [cell.name for cell in cells])
+    pairs = [(name, i) for name in definitions for i in range(len(cells)) if i != first]
+    differences = [_subtract(values[name][i], values[name][first]) for name, i in pairs]
+    estimates = [
+        statistics.paired_estimate(paired, bounded=definitions[name].percent)
+        for (name, _), paired in zip(pairs, differences, strict=True)
+    ]
+    p_values = list(map(statistics.paired_p_value, differences, estimates))
+    equivalence = statistics.holm(
+        [
+            estimate.equivalence_p_value(margin / 100.0) if definitions[name].percent else math.nan
+            for (name, _), estimate in zip(pairs, estimates, strict=True)
+        ]
+    )
+    adjusted = np.minimum(2.0 * statistics.holm(p_values), 1.0)
+    return [
+        {
+            "name": dict(cells[i].name),
+            "metric": name,
+            "difference": _shown(estimate.mean, definitions[name]),
+            "interval": _interval(estimate.interval(), definitions[name]),
+            "p_value": _finite(p_value),
+            "adjusted_p_value": _finite(adjusted[row]),
+            "equivalence_p_value": _finite(equivalence[row]),
+            "verdict": _verdict(estimate, adjusted[row], equivalence[row], definitions[name]),
+        }
+        for row, ((name, i), estimate, p_value) in enumerate(zip(pairs, estimates, p_values, strict=True))
+    ]
+
+
+def _verdict(
+    estimate: statistics.Estimate, p_value: float, equivalence_p_value: float, metric: Metric
+) -> str:
+    """Returns the verdict of a comparison; a p-value of NaN supports none."""
+    if p_value <= statistics.LEVEL:
+        return "better" if (estimate.mean > 0.0) == metric.higher_is_better else "worse"
+    return "equivalent" if equivalence_p_value <= statistics.LEVEL else "not separable"
+
+
+def _best_cells(
+    cells: Sequence[Cell], values: Mapping[str, np.ndarray], definitions: Mapping[str, Metric], level: float
+) -> dict[str, dict[str, Any]]:
+    """Returns the entry "best" of a summary.
+
+    The best is selected, so a cell is separable from it at a level that all pairs of cells would need.
+    """
+    level /= len(definitions) * math.comb(len(cells), 2)
+    entries = {}
+    for name, metric in definitions.items():
+        means = values[name].mean(axis=(1, 2))
+        best = int(np.argmax(means) if metric.higher_is_better else np.argmin(means))
+        estimates = [
+            statistics.paired_estimate(_subtract(other, values[name][best]), bounded=metric.percent)
+            for other in values[name]
+        ]
+        entries[name] = {
+            "name": dict(cells[best].name),
+            "not_separable": [
+                dict(cell.name)
+                for i, (cell, estimate) in enumerate(zip(cells, estimates, strict=True))
+                if i == best or not estimate.excludes_zero(level)
+            ],
+            "expected_gain": _shown(
+                statistics.expected_best(statistics.unshared_error(values[name]), len(cells)), metric
+            ),
+        }
+    return entries
+
+
+def _subtract(second: np.ndarray, first: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):  # infinite in both
+        return second - first
+
+
+def _interval(interval: Sequence[float], metric: Metric) -> list[float | None] | None:
+    return None if math.isnan(interval[0]) else [_shown(end, metric) for end in interval]
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,171 @@
+"""The tables and the report of a grid, from its summary; see `grid_summary.summarize`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rank4class.pipelines.reporting import tables
+
+MARK = "†"  # of the cells that are not separable from the best
+_NO_VALUES = "there are no values per example"
+_CALIBRATION = (
+    "Probabilities on the test set: expected calibration error (ece, percent) and negative log-likelihood "
+    "(nll), before and after the calibration. Lower is better."
+)
+
+
+def cells_table(summary: Mapping[str, Any], digits: int = 2) -> list[list[str]]:
+    """Returns a row per cell: its name, and each metric's mean and interval.
+
+    A dagger marks the cells that are not separable from the best, the best among them.
+
+    Args:
+      summary: see `grid_summary.summarize`.
+      digits: decimal places.
+
+    >>> figures = {"mean": 2.5, "interval": [1.0, 4.0]}
+    >>> cell = {"name": {"loss": "mse"}, "metrics": {"top1_error": figures}}
+    >>> cells_table({"cells": [cell], "metrics": {"top1_error": {}}, "best": {}})
+    [['loss', 'top1_error'], ['mse', '2.50 [1.00, 4.00]']]
+    """
+    axes = _axes(summary)
+    rows = [[*axes, *summary["metrics"]]]
+    for cell in summary["cells"]:
+        figures = []
+        for metric in summary["metrics"]:
+            best = summary["best"].get(metric)
+            mark = MARK if best and cell["name"] in best["not_separable"] else ""
+            entry = cell["metrics"][metric]
+            figures.append(f"{_number(entry['mean'], digits)}{mark} {_interval(entry['interval'], digits)}")
+        rows.append([*_name(cell, axes), *figures])
+    return rows
+
+
+def comparisons_table(summary: Mapping[str, Any]) -> list[list[str]]:
+    """Returns a row per comparison: difference to the baseline, interval, p-values and verdict.
+
+    A difference that is better or worse, and yet equivalent within the margin, has both verdicts.
+    """
+    axes = _axes(summary)
+    rows = [["metric", *axes, "difference", "95% interval", "p", "p (Holm)", "verdict"]]
+    for one in summary["comparisons"]:
+        percent = summary["metrics"][one["metric"]]["percent"]
+        equivalence = one["equivalence_p_value"]
+        small = equivalence is not None and equivalence <= summary["level"]
+        within = ", within the margin" if small and one["verdict"] in ("better", "worse") else ""
+        rows.append(
+            [
+                f"{one['metric']} (%)" if percent else one["metric"],
+                *_name(one, axes),
+                "-" if one["difference"] is None else tables.signed(one["difference"]),
+                "[{}, {}]".format(*map(tables.signed, one["interval"])) if one["interval"] else "no interval",
+                *(_p_value(one[key]) for key in ("p_value", "adjusted_p_value")),
+                one["verdict"] + within,
+            ]
+        )
+    return rows
+
+
+def explanation(summary: Mapping[str, Any]) -> str:
+    """Returns sentences on the figures and the marks of `cells_table`."""
+    seeds = len(summary["cells"][0]["seeds"])
+    without_examples = [
+        metric
+        for metric in summary["metrics"]
+        if any(cell["metrics"][metric]["examples"] is None for cell in summary["cells"])
+    ]
+    text = "Test set, fractions in percent; "
+    if seeds == 1:
+        text += "one seed, with the 95% interval over the examples."
+    elif len(without_examples) == len(summary["metrics"]):
+        text += f"mean over {seeds} seeds and its 95% interval over the seeds alone: {_NO_VALUES}."
+    else:
+        text += f"mean over {seeds} seeds and its 95% interval over seeds and examples."
+        if without_examples:
+            text += f" Intervals of {', '.join(without_examples)} are over the seeds alone: {_NO_VALUES}."
+    if summary["best"]:
+        text += f" {MARK} marks the cells that are not separable from the best."
+    return text
+
+
+def best_by_chance(summary: Mapping[str, Any]) -> str:
+    """Returns a sentence on the expected best of equal cells; an empty text for a single cell.
+
+    >>> best_by_chance({"cells": [1, 2], "best": {"mrr": {"expected_gain": 0.5641}}})
+    'The best of 2 equal cells is expected to be better than their mean by chance alone: by 0.56 (mrr).'
+    """
+    if not summary["best"]:
+        return ""
+    gains = ", ".join(
+        f"{_number(entry['expected_gain'], 2)} ({metric})" for metric, entry in summary["best"].items()
+    )
+    return (
+        f"The best of {len(summary['cells'])} equal cells is expected to be better than their mean by chance "
+        f"alone: by {gains}."
+    )
+
+
+def comparisons_heading(summary: Mapping[str, Any]) -> str:
+    """Returns sentences on `comparisons_table`."""
+    return (
+        f"Differences to {_joined(summary['baseline'])}, paired over seeds and examples. The verdicts are at "
+        f"the level of {summary['level']:.0%} after Holm's adjustment for all {len(summary['comparisons'])} "
+        f"comparisons; equivalent: no difference of {summary['margin']:g} percentage points or more."
+    )
+
+
+def text(summary: Mapping[str, Any]) -> str:
+    """Returns the tables of a summary for a terminal."""
+    blocks = [explanation(summary), tables.text_table(cells_table(summary)), best_by_chance(summary)]
+    if summary["comparisons"]:
+        blocks += [comparisons_heading(summary), tables.text_table(comparisons_table(summary))]
+    return "\n\n".join(filter(None, blocks))
+
+
+def render(summary: Mapping[str, Any], sections: Sequence[str] = ()) -> str:
+    """Returns the report of a grid in Markdown.
+
+    Args:
+      summary: see `grid_summary.summarize`; with "title", "notes" (a list of sentences) and "calibration" (a
+        summary of its own), if there are any.
+      sections: more Markdown, between the tables and the notes.
+    """
+    blocks = [
+        f"# {summary['title']}" if "title" in summary else "",
+        explanation(summary),
+        tables.markdown_table(cells_table(summary)),
+        best_by_chance(summary),
+    ]
+    if summary["comparisons"]:
+        blocks += [comparisons_heading(summary), tables.markdown_table(comparisons_table(summary))]
+    if "calibration" in summary:
+        blocks += [_CALIBRATION, tables.markdown_table(cells_table(summary["calibration"], digits=3))]
+    notes = "\n".join(f"- {note}" for note in summary.get("notes", ()))
+    return "\n\n".join(filter(None, [*blocks, *sections, notes])) + "\n"
+
+
+def _axes(summary: Mapping[str, Any]) -> list[str]:
+    return list(dict.fromkeys(axis for cell in summary["cells"] for axis in cell["name"]))
+
+
+def _name(entry: Mapping[str, Any], axes: Sequence[str]) -> list[str]:
+    return [entry["name"].get(axis, "-") for axis in axes]
+
+
+def _joined(name: Mapping[str, str]) -> str:
+    return ", ".join(name.values())
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "inf" if value is None else f"{value:.{digits}f}"
+
+
+def _interval(interval: Sequence[float | None] | None, digits: int) -> str:
+    if interval is None:
+        return "no interval"
+    return "[{}, {}]".format(*(_number(end, digits) for end in interval))
+
+
+def _p_value(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.3f}" if value >= 0.001 else "< 0.001"
