@@ -1,0 +1,114 @@
+"""LightGBM's LambdaRank on the queries of a config, the baseline of learning to rank.
+
+LightGBM is an optional package: `pip install lightgbm`.
+"""
+
+import importlib
+import itertools
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rank4class import data, losses
+from rank4class.pipelines import config
+from rank4class.pipelines.evaluation.evaluator import better
+from rank4class.pipelines.storage import files
+from rank4class.pipelines.storage.code_version import git_commit
+from rank4class.pipelines.storage.run_directory import write_json
+from rank4class.pipelines.task import loading
+from rank4class.pipelines.training.session import package_versions
+
+LEAVES = (7, 15, 31)
+LEARNING_RATES = (0.03, 0.1)
+ROUNDS, PATIENCE = 500, 50  # trees, and trees without a better validation value
+PADDING = -1e9  # score of a position without a document
+TITLE = "LightGBM lambdarank"
+
+
+def train(experiment: config.Experiment, folder: str | os.PathLike, seeds: Sequence[int]) -> None:
+    """Trains LambdaRank for each seed, and writes the test values of its metrics to `study.json`.
+
+    The numbers of leaves and the learning rate are those with the best validation value of the monitored
+    metric, over the seeds; so is the number of trees of each training.
+
+    Args:
+      experiment: its dataset has the feature `items`; its metrics and its monitor are used.
+      folder: of the result.
+      seeds: of the sampling of rows and features.
+
+    Raises:
+      ImportError: LightGBM is not installed.
+      ValueError: the dataset has no items.
+    """
+    lightgbm = importlib.import_module("lightgbm")
+    dataset, started = loading.read_dataset(experiment.data), time.monotonic()
+    if "items" not in dataset.splits["train"].features:
+        raise ValueError(f"data.name={experiment.data.name!r}: no documents with features. Use 'letor'.")
+    best: Any = None
+    for leaves, rate in itertools.product(LEAVES, LEARNING_RATES):
+        results = [_train(lightgbm, dataset, experiment, leaves, rate, seed) for seed in seeds]
+        value = float(np.mean([validation for validation, _ in results]))
+        print(f"{leaves} leaves, learning rate {rate:g}: validation {experiment.monitor} {100 * value:.2f}")
+        if best is None or better(experiment.monitor, value, best[0]):
+            best = value, [test for _, test in results]
+    metrics = {name: [(100.0 * test[name]).tolist() for test in best[1]] for name in experiment.metrics}
+    files.make_folder(folder)
+    result = {
+        "seeds": list(seeds),
+        "test": {TITLE: metrics},
+        "examples": {name: len(split) for name, split in dataset.splits.items()},
+        "git": git_commit(),
+        "packages": {**package_versions(), "lightgbm": lightgbm.__version__},
+        "seconds": round(time.monotonic() - started),
+    }
+    write_json(os.path.join(folder, "study.json"), result)
+
+
+def _train(
+    lightgbm: Any, dataset: data.Dataset, experiment: config.Experiment, leaves: int, rate: float, seed: int
+) -> tuple[float, dict[str, np.ndarray]]:
+    """Returns the validation value of the monitor, and metric -> its values for the test queries, `[N]`."""
+    sets = {}
+    for name in ("train", "validation"):
+        features, grades, sizes = _rows(dataset.splits[name])
+        sets[name] = lightgbm.Dataset(features, grades, group=sizes)
+    options = {
+        "objective": "lambdarank",
+        "num_leaves": leaves,
+        "learning_rate": rate,
+        "bagging_fraction": 0.8,
+        "bagging_freq": 1,
+        "feature_fraction": 0.8,
+        "eval_at": [int(experiment.monitor.partition("@")[2])],
+        "seed": seed,
+        "num_threads": 1,
+        "verbose": -1,
+    }
+    stop = lightgbm.early_stopping(PATIENCE, verbose=False)
+    ranker = lightgbm.train(options, sets["train"], ROUNDS, valid_sets=[sets["validation"]], callbacks=[stop])
+    of_validation = _values(ranker, dataset.splits["validation"], [experiment.monitor])
+    test = _values(ranker, dataset.splits["test"], experiment.metrics)
+    return float(of_validation[experiment.monitor].mean()), test
+
+
+def _present(split: data.Split) -> np.ndarray:
+    """Returns which positions of the lists hold a document, bool `[N, m]`."""
+    shape = split.features["items"].shape[:2]
+    return np.ones(shape, bool) if split.excluded is None else ~split.excluded.toarray().astype(bool)
+
+
+def _rows(split: data.Split) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the documents' features `[R, d]` and grades `[R]`, and the number of documents per query."""
+    present = _present(split)
+    return split.features["items"][present], split.label_matrix.toarray()[present], present.sum(axis=1)
+
+
+def _values(ranker: Any, split: data.Split, metrics: Sequence[str]) -> dict[str, np.ndarray]:
+    present = _present(split)
+    scores = np.full(present.shape, PADDING, np.float32)
+    scores[present] = ranker.predict(split.features["items"][present])
+    labels = split.label_matrix.toarray().astype(np.float32)
+    return {name: losses.get_metric(name).of_scores(scores, labels).numpy() for name in metrics}
