@@ -249,9 +249,11 @@ class Estimate:
         return math.sqrt(sum(variance for variance, _ in self.variances)) or math.nan
 
     def half_width(self, level: float = LEVEL) -> float:
-        """Returns half the width of the interval that misses the true mean with a probability of `level`."""
-        parts = (scipy.special.stdtrit(freedom, level / 2) ** 2 * v for v, freedom in self.variances)
-        return math.sqrt(sum(parts)) or math.nan
+        """Returns half the width of the interval that misses the true mean in at most a fraction of cases."""
+        if not self.variances:
+            return math.nan
+        quantiles = (scipy.special.stdtrit(freedom, level / 2) for _, freedom in self.variances)
+        return math.sqrt(sum(t**2 * v for t, (v, _) in zip(quantiles, self.variances, strict=True)))
 
     def interval(self) -> tuple[float, float]:
         """Returns the interval `(low, high)`; NaN if the error is unknown."""
@@ -284,12 +286,12 @@ class Estimate:
 
     def _level(self, half_width: float) -> float:
         """Returns the level whose interval has a half width."""
-        if not self.variances or half_width == 0.0:
-            return 1.0 if self.variances else math.nan
+        if not self.variances:
+            return math.nan
         if half_width >= self.half_width(_LEAST):
             return _LEAST
         log_level = scipy.optimize.brentq(
-            lambda log_level: self.half_width(math.exp(log_level)) - half_width, math.log(_LEAST), -1e-12
+            lambda log_level: self.half_width(math.exp(log_level)) - half_width, math.log(_LEAST), 0.0
         )
         return math.exp(log_level)
 
