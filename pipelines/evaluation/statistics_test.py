@@ -165,31 +165,20 @@ KINDS = [
 ]
 
 
-def coverage_of_errors(rng, kind, rate, seeds, examples, repeats):
-    held = 0
-    for _ in range(repeats):
-        errors = draw_errors(rng, kind, rate, seeds, examples)
-        low, high = statistics.crossed_interval(errors, bounded=True)
-        held += low <= rate <= high
-    return held / repeats
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_coverage_of_few_errors(rng, kind):
-    """1 error in 360 examples: Student's t and bootstraps miss the rate in a third of cases."""
-    assert coverage_of_errors(rng, kind, 0.003, seeds=5, examples=360, repeats=600) >= 0.95
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("rate", "seeds", "examples"), [(0.003, 5, 360), (0.003, 2, 360), (0.03, 5, 360), (0.01, 3, 2000)]
 )
 def test_coverage_of_errors(rng, kind, rate, seeds, examples):
-    assert coverage_of_errors(rng, kind, rate, seeds, examples, repeats=3000) >= 0.94
+    """At one error in 360 examples, Student's t and bootstraps miss the rate in up to a third of cases."""
+    held, repeats = 0, 2000
+    for _ in range(repeats):
+        low, high = statistics.crossed_interval(draw_errors(rng, kind, rate, seeds, examples), bounded=True)
+        held += low <= rate <= high
+    assert held / repeats >= 0.94
 
 
-def two_level_bootstrap(rng, values, resamples=500):
+def two_level_bootstrap(rng, values, resamples=400):
     """Returns the percentile interval of the mean over resampled seeds and resampled examples."""
     seeds, examples = (
         rng.multinomial(size, np.full(size, 1 / size), size=resamples) for size in values.shape
@@ -200,18 +189,17 @@ def two_level_bootstrap(rng, values, resamples=500):
 @pytest.mark.nightly
 @pytest.mark.parametrize(("seeds", "of_bootstrap"), [(5, 0.84), (3, 0.78), (2, 0.63)])
 def test_coverage_where_the_seeds_differ_most(rng, seeds, of_bootstrap):
-    held, by_bootstrap, repeats = 0, 0, 1500
+    held, by_bootstrap, repeats = 0, 0, 600
     for _ in range(repeats):
         values = crossed(rng, seeds, 300, 0.4, 0.05)
         low, high = statistics.crossed_interval(values, bounded=False)
         held += low <= 0.0 <= high
         low, high = two_level_bootstrap(rng, values)
         by_bootstrap += low <= 0.0 <= high
-    assert 0.94 <= held / repeats <= 0.97
+    assert held / repeats >= 0.945
     assert by_bootstrap / repeats == pytest.approx(of_bootstrap, abs=0.03)
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("effects", [(0.0, 0.0), (0.0, 0.3), (0.1, 0.5), (0.3, 0.0)])
 def test_differences_have_their_coverage_and_false_equivalence(rng, effects):
     """At a true difference of the margin, equivalence is false."""
