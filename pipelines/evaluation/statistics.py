@@ -249,9 +249,11 @@ class Estimate:
         return math.sqrt(sum(variance for variance, _ in self.variances)) or math.nan
 
     def half_width(self, level: float = LEVEL) -> float:
-        """Returns half the width of the interval that misses the true mean with a probability of `level`."""
-        parts = (scipy.special.stdtrit(freedom, level / 2) ** 2 * v for v, freedom in self.variances)
-        return math.sqrt(sum(parts)) or math.nan
+        """Returns half the width of the interval that misses the true mean in at most a fraction of cases."""
+        if not self.variances:
+            return math.nan
+        quantiles = (scipy.special.stdtrit(freedom, level / 2) for _, freedom in self.variances)
+        return math.sqrt(sum(t**2 * v for t, (v, _) in zip(quantiles, self.variances, strict=True)))
 
     def interval(self) -> tuple[float, float]:
         """Returns the interval `(low, high)`; NaN if the error is unknown."""
@@ -284,12 +286,12 @@ class Estimate:
 
     def _level(self, half_width: float) -> float:
         """Returns the level whose interval has a half width."""
-        if not self.variances or half_width == 0.0:
-            return 1.0 if self.variances else math.nan
+        if not self.variances:
+            return math.nan
         if half_width >= self.half_width(_LEAST):
             return _LEAST
         log_level = scipy.optimize.brentq(
-            lambda log_level: self.half_width(math.exp(log_level)) - half_width, math.log(_LEAST), -1e-12
+            lambda log_level: self.half_width(math.exp(log_level)) - half_width, math.log(_LEAST), 0.0
         )
         return math.exp(log_level)
 
@@ -325,13 +327,18 @@ def crossed_variances(values: np.ndarray) -> tuple[tuple[float, float], ...]:
     if 1 in values.shape:
         pairs = [(values.var(ddof=1) / values.size, values.size - 1)]
     else:
-        by_seed, by_example = values.mean(axis=1), values.mean(axis=0)
-        rest = np.sum((values - by_seed[:, None] - by_example + values.mean()) ** 2)
-        rest /= (seeds - 1) * (examples - 1)
-        of_seeds = max(examples * by_seed.var(ddof=1), rest)
-        of_examples = seeds * by_example.var(ddof=1) - rest
-        pairs = [(of_seeds / values.size, seeds - 1), (of_examples / values.size, examples - 1)]
+        of_seeds, of_examples, rest = _mean_squares(values) / values.size
+        pairs = [(max(of_seeds, rest), seeds - 1), (of_examples - rest, examples - 1)]
     return tuple((float(variance), float(freedom)) for variance, freedom in pairs if variance > 0.0)
+
+
+def _mean_squares(values: np.ndarray) -> np.ndarray:
+    """Returns the mean squares of seeds, examples and rest of values `[S, N]`, with S and N above 1."""
+    seeds, examples = values.shape
+    by_seed, by_example = values.mean(axis=1), values.mean(axis=0)
+    rest = np.sum((values - by_seed[:, None] - by_example + values.mean()) ** 2)
+    squares = examples * by_seed.var(ddof=1), seeds * by_example.var(ddof=1)
+    return np.array([*squares, rest / ((seeds - 1) * (examples - 1))])
 
 
 def crossed_interval(values: np.ndarray, *, bounded: bool) -> list[float] | None:
@@ -458,8 +465,13 @@ def unshared_error(values: np.ndarray) -> float:
     """
     if not np.isfinite(values).all():
         return math.nan
-    variances = (crossed_variances(cell) for cell in values - values.mean(axis=0))
-    return math.sqrt(sum(v for pairs in variances for v, _ in pairs) / (len(values) - 1))
+    apart = values - values.mean(axis=0)
+    if 1 in values.shape[1:]:
+        variance = np.sum(apart.var(axis=(1, 2), ddof=1)) if apart[0].size > 1 else math.nan
+    else:
+        of_seeds, of_examples, rest = np.sum([_mean_squares(cell) for cell in apart], axis=0)
+        variance = max(of_seeds, rest) + max(of_examples - rest, 0.0)
+    return math.sqrt(variance / apart[0].size / (len(values) - 1))
 
 
 def expected_best(error: float, cells: int) -> float:

@@ -16,7 +16,8 @@ _CALIBRATION = (
 def cells_table(summary: Mapping[str, Any], digits: int = 2) -> list[list[str]]:
     """Returns a row per cell: its name, and each metric's mean and interval.
 
-    A dagger marks the cells that are not separable from the best, the best among them.
+    A dagger marks the cells that are not separable from the best, the best among them; there is none in the
+    column of a metric by which no cell is separable.
 
     Args:
       summary: see `grid_summary.summarize`.
@@ -32,8 +33,10 @@ def cells_table(summary: Mapping[str, Any], digits: int = 2) -> list[list[str]]:
     for cell in summary["cells"]:
         figures = []
         for metric in summary["metrics"]:
-            best = summary["best"].get(metric)
-            mark = MARK if best and cell["name"] in best["not_separable"] else ""
+            is_marked = metric in _marked(summary) and (
+                cell["name"] in summary["best"][metric]["not_separable"]
+            )
+            mark = MARK if is_marked else ""
             entry = cell["metrics"][metric]
             figures.append(f"{_number(entry['mean'], digits)}{mark} {_interval(entry['interval'], digits)}")
         rows.append([*_name(cell, axes), *figures])
@@ -46,7 +49,7 @@ def comparisons_table(summary: Mapping[str, Any]) -> list[list[str]]:
     A difference that is better or worse, and yet equivalent within the margin, has both verdicts.
     """
     axes = _axes(summary)
-    rows = [["metric", *axes, "difference", "95% interval", "p", "p (Holm)", "verdict"]]
+    rows = [["metric", *axes, "difference", "95% interval", "p", "adjusted p", "verdict"]]
     for one in summary["comparisons"]:
         percent = summary["metrics"][one["metric"]]["percent"]
         equivalence = one["equivalence_p_value"]
@@ -82,9 +85,17 @@ def explanation(summary: Mapping[str, Any]) -> str:
         text += f"mean over {seeds} seeds and its 95% interval over seeds and examples."
         if without_examples:
             text += f" Intervals of {', '.join(without_examples)} are over the seeds alone: {_NO_VALUES}."
-    if summary["best"]:
+    if _marked(summary):
         text += f" {MARK} marks the cells that are not separable from the best."
+    if others := [metric for metric in summary["best"] if metric not in _marked(summary)]:
+        text += f" By {', '.join(others)}, no cell is separable from the best."
     return text
+
+
+def _marked(summary: Mapping[str, Any]) -> list[str]:
+    """Returns the metrics by which a cell is separable from the best."""
+    best = summary["best"].items()
+    return [metric for metric, entry in best if len(entry["not_separable"]) < len(summary["cells"])]
 
 
 def best_by_chance(summary: Mapping[str, Any]) -> str:
@@ -107,9 +118,10 @@ def best_by_chance(summary: Mapping[str, Any]) -> str:
 def comparisons_heading(summary: Mapping[str, Any]) -> str:
     """Returns sentences on `comparisons_table`."""
     return (
-        f"Differences to {_joined(summary['baseline'])}, paired over seeds and examples. The verdicts are at "
-        f"the level of {summary['level']:.0%} after Holm's adjustment for all {len(summary['comparisons'])} "
-        f"comparisons; equivalent: no difference of {summary['margin']:g} percentage points or more."
+        f"Differences to {_joined(summary['baseline'])}, paired over seeds and examples. A cell is better or "
+        f"worse if its adjusted p-value is at most {summary['level']:g}: Holm's for all "
+        f"{len(summary['comparisons'])} comparisons, doubled as the best cells are a second family. It is "
+        f"equivalent if a difference of {summary['margin']:g} percentage points is ruled out."
     )
 
 

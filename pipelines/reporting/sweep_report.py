@@ -83,22 +83,21 @@ def grid_cells(runs: Sequence[Run]) -> list[grid_summary.Cell]:
     all cells have one figure per seed.
     """
     folders = [RunDirectory(run.path) for run in runs]
-    values = {id(run): folder.test_values() for run, folder in zip(runs, folders, strict=True)}
-    same_examples = len({folder.data_hashes()["test"] for folder in folders}) == 1
-    has_values = same_examples and all(values.values())
+    stored = [folder.test_values() for folder in folders]
+    are_paired = None not in stored and len({folder.data_hashes()["test"] for folder in folders}) == 1
     scales = {
         name: 100.0 if losses.get_metric(name).percent else 1.0
         for name in tables.metric_names(runs[0].results["test"])
     }
-
-    def figures(run: Run, name: str) -> Any:
-        return values[id(run)][name] if has_values else run.results["test"][name] / scales[name]
-
+    values: dict[int, Mapping[str, Any]] = {}
+    for run, test_values in zip(runs, stored, strict=True):
+        means = {name: run.results["test"][name] / scale for name, scale in scales.items()}
+        values[id(run)] = test_values if are_paired and test_values is not None else means
     return [
         grid_summary.Cell(
             group[0].cell,
             [run.experiment.seed for run in group],
-            {name: np.stack([figures(run, name) for run in group]) for name in scales},
+            {name: np.stack([values[id(run)][name] for run in group]) for name in scales},
             {
                 name: _cover([run.results["test"]["intervals"][name] for run in group], scale)
                 for name, scale in scales.items()

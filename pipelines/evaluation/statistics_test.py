@@ -1,0 +1,213 @@
+"""Statistics over seeds and examples: values by hand, and simulations of coverage and of false verdicts."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from rank4class.pipelines.evaluation import statistics
+
+
+def crossed(rng, seeds, examples, of_seeds=0.0, of_examples=0.0):
+    """Returns normal values [seeds, examples] with effects of these standard deviations and rest of 1."""
+    effects = of_seeds * rng.normal(size=[seeds, 1]) + of_examples * rng.normal(size=[1, examples])
+    return effects + rng.normal(size=[seeds, examples])
+
+
+def mean_squares(values):
+    """Returns the mean squares of seeds, examples and rest, as sums over all values."""
+    (seeds, examples), mean = values.shape, np.mean(values)
+    sums = [0.0, 0.0, 0.0]
+    for s, i in itertools.product(range(seeds), range(examples)):
+        row, column = np.mean(values[s]), np.mean(values[:, i])
+        for k, term in enumerate((row - mean, column - mean, values[s, i] - row - column + mean)):
+            sums[k] += term**2
+    return sums[0] / (seeds - 1), sums[1] / (examples - 1), sums[2] / ((seeds - 1) * (examples - 1))
+
+
+@pytest.mark.parametrize("effects", [(0.0, 0.0), (1.0, 0.5), (0.0, 2.0)])
+def test_variances_written_out(rng, effects):
+    values = crossed(rng, 3, 7, *effects)
+    a, b, e = mean_squares(values)
+    expected = [(max(a, e) / 21, 2), ((b - e) / 21, 6)]
+    np.testing.assert_allclose(
+        statistics.crossed_variances(values), [pair for pair in expected if pair[0] > 0.0]
+    )
+
+
+def test_variances_are_unbiased(rng):
+    values = [crossed(rng, 4, 12, 1.0, 1.5) for _ in range(4000)]
+    sums = [sum(v for v, _ in statistics.crossed_variances(one)) for one in values]
+    true = 1.0 / 4 + 1.5**2 / 12 + 1.0 / 48
+    assert np.mean(sums) == pytest.approx(true, rel=0.03)
+    assert np.var([one.mean() for one in values]) == pytest.approx(true, rel=0.06)
+
+
+def test_one_axis_is_students_t(rng):
+    values = rng.normal(size=5)
+    expected = scipy.stats.t.interval(0.95, 4, loc=values.mean(), scale=scipy.stats.sem(values))
+    p_value = scipy.stats.ttest_1samp(values, 0.0).pvalue
+    for matrix in (values[:, None], values[None, :]):
+        np.testing.assert_allclose(statistics.crossed_interval(matrix, bounded=False), expected)
+        estimate = statistics.paired_estimate(matrix, bounded=False)
+        np.testing.assert_allclose(estimate.interval(), expected)
+        assert estimate.p_value() == pytest.approx(p_value, rel=1e-9)
+
+
+def test_p_values_agree_with_the_intervals():
+    estimate = statistics.Estimate(0.3, 0.3, ((0.01, 4.0), (0.02, 100.0)))
+    t4, t100 = (scipy.stats.t.ppf(0.995, freedom) for freedom in (4, 100))
+    assert estimate.half_width(0.01) == pytest.approx(math.sqrt(0.01 * t4**2 + 0.02 * t100**2))
+    p_value = estimate.p_value()
+    assert estimate.half_width(p_value) == pytest.approx(0.3)
+    assert estimate.excludes_zero(1.01 * p_value)
+    assert not estimate.excludes_zero(0.99 * p_value)
+    # Two one-sided tests at 0.05: the interval of 90% is within the margin.
+    margin = 0.3 + estimate.half_width(0.1)
+    assert estimate.equivalence_p_value(margin) == pytest.approx(0.05)
+    assert estimate.equivalence_p_value(0.3) == pytest.approx(0.5)
+    assert estimate.equivalence_p_value(0.1) > 0.5
+    assert statistics.Estimate(9.0, 9.0, ((1e-9, 4e6),)).p_value() == 1e-100
+    assert statistics.Estimate(0.0, 0.0, ((1.0, 4.0),)).p_value() == 1.0
+    unknown = statistics.Estimate(0.0, 0.0, ())
+    assert np.isnan([unknown.p_value(), unknown.equivalence_p_value(1.0), *unknown.interval()]).all()
+    assert not unknown.excludes_zero(0.05)
+
+
+def test_one_seed_of_errors_has_bonett_and_prices_interval():
+    differences = np.array([1.0] * 9 + [-1.0] * 2 + [0.0] * 349)
+    estimate = statistics.paired_estimate(differences[None], bounded=True)
+    low, high = statistics.difference_interval(differences, bounded=True)
+    center, half = (low + high) / 2, (high - low) / 2
+    assert estimate.center == pytest.approx(center)
+    # Student's t of 359 degrees of freedom in place of the normal quantile.
+    ratio = scipy.stats.t.ppf(0.975, 359) / scipy.stats.norm.ppf(0.975)
+    assert estimate.half_width() == pytest.approx(half * ratio)
+    assert statistics.paired_p_value(differences[None], estimate) == pytest.approx(2 * 67 / 2**11)
+
+
+def test_seeds_that_agree_count_once():
+    """Equal runs are no more than one: the interval of one seed."""
+    differences = np.array([1.0] * 9 + [-1.0] * 2 + [0.0] * 349)
+    one, five = (
+        statistics.paired_estimate(np.tile(differences, [seeds, 1]), bounded=True) for seeds in (1, 5)
+    )
+    np.testing.assert_allclose(five.interval(), one.interval(), atol=5e-5)
+    errors = np.array([1.0] * 4 + [0.0] * 356)
+    np.testing.assert_allclose(
+        statistics.crossed_interval(np.tile(errors, [5, 1]), bounded=True),
+        statistics.wilson(np.array(4 / 360), np.array(360), scipy.stats.t.ppf(0.975, 359)),
+        rtol=0.01,
+    )
+
+
+def test_equal_values():
+    zeros = np.zeros([5, 360])
+    estimate = statistics.paired_estimate(zeros, bounded=True)
+    assert estimate.half_width() == pytest.approx(scipy.stats.t.ppf(0.975, 359) * math.sqrt(2) / 362)
+    assert estimate.p_value() == 1.0
+    assert statistics.paired_estimate(zeros, bounded=False).variances == ()
+    assert statistics.crossed_interval(zeros, bounded=False) is None
+    low, high = statistics.crossed_interval(zeros + 1.0, bounded=True)
+    np.testing.assert_allclose([low, high], statistics.wilson(np.array(1.0), np.array(360)))
+    assert statistics.crossed_interval(zeros[:, :1], bounded=True) is None  # one figure per seed
+
+
+@pytest.mark.filterwarnings("error")
+def test_values_without_an_interval():
+    for values in (np.array([[0.5]]), np.array([[1.0, np.inf], [2.0, 3.0]])):
+        assert statistics.crossed_interval(values, bounded=False) is None
+        assert np.isnan(statistics.paired_estimate(values, bounded=False).error)
+
+
+def test_holm_written_out():
+    adjusted = statistics.holm([0.02, np.nan, 0.001, 0.04, 0.9])
+    np.testing.assert_allclose(adjusted, [0.06, np.nan, 0.004, 0.08, 0.9])
+    assert statistics.holm([]).tolist() == []
+
+
+@pytest.mark.parametrize("cells", [2, 15])
+def test_expected_best_of_drawn_cells(rng, cells):
+    """Cells share the effects of seeds and examples; only the rest makes one of them the best."""
+    shared = crossed(rng, 3, 10, 5.0, 5.0)
+    means = rng.normal(size=[20_000, cells]) / math.sqrt(30)
+    exact = statistics.expected_best(1 / math.sqrt(30), cells)
+    assert np.mean(means.max(axis=1)) == pytest.approx(exact, rel=0.03)
+    errors = [
+        statistics.unshared_error(shared + rng.normal(size=[cells, 3, 10])) for _ in range(2400 // cells)
+    ]
+    # A mean square of the seeds below the rest's counts as the rest's: of two cells, the error is too large.
+    at_most = 1.3 if cells == 2 else 1.1
+    assert 1.0 < np.sqrt(np.mean(np.square(errors))) * math.sqrt(30) < at_most
+
+
+def draw_errors(rng, kind, rate, seeds, examples):
+    """Draws errors of seeds on examples, float [seeds, examples], of mean `rate`."""
+    if kind == "same errors for all seeds":
+        return np.repeat(rng.random([1, examples]) < rate, seeds, axis=0).astype(float)
+    rates = {
+        "independent": np.full([1, 1], rate),
+        "1 of 20 examples is hard": 20 * rate * (rng.random([1, examples]) < 0.05),
+        "errors by a coin": 0.5 * (rng.random([1, examples]) < 2 * rate),
+        "seeds of different rates": rng.gamma(4.0, rate / 4.0, size=[seeds, 1]),
+    }[kind]
+    return (rng.random([seeds, examples]) < rates).astype(float)
+
+
+KINDS = [
+    "independent",
+    "same errors for all seeds",
+    "1 of 20 examples is hard",
+    "errors by a coin",
+    "seeds of different rates",
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("rate", "seeds", "examples"), [(0.003, 5, 360), (0.003, 2, 360), (0.03, 5, 360), (0.01, 3, 2000)]
+)
+def test_coverage_of_errors(rng, kind, rate, seeds, examples):
+    """At one error in 360 examples, Student's t and bootstraps miss the rate in up to a third of cases."""
+    held, repeats = 0, 2000
+    for _ in range(repeats):
+        low, high = statistics.crossed_interval(draw_errors(rng, kind, rate, seeds, examples), bounded=True)
+        held += low <= rate <= high
+    assert held / repeats >= 0.94
+
+
+def two_level_bootstrap(rng, values, resamples=400):
+    """Returns the percentile interval of the mean over resampled seeds and resampled examples."""
+    seeds, examples = (
+        rng.multinomial(size, np.full(size, 1 / size), size=resamples) for size in values.shape
+    )
+    return np.percentile(np.sum(seeds @ values * examples, axis=1) / values.size, [2.5, 97.5])
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("seeds", "of_bootstrap"), [(5, 0.84), (3, 0.78), (2, 0.63)])
+def test_coverage_where_the_seeds_differ_most(rng, seeds, of_bootstrap):
+    held, by_bootstrap, repeats = 0, 0, 600
+    for _ in range(repeats):
+        values = crossed(rng, seeds, 300, 0.4, 0.05)
+        low, high = statistics.crossed_interval(values, bounded=False)
+        held += low <= 0.0 <= high
+        low, high = two_level_bootstrap(rng, values)
+        by_bootstrap += low <= 0.0 <= high
+    assert held / repeats >= 0.945
+    assert by_bootstrap / repeats == pytest.approx(of_bootstrap, abs=0.03)
+
+
+@pytest.mark.parametrize("effects", [(0.0, 0.0), (0.0, 0.3), (0.1, 0.5), (0.3, 0.0)])
+def test_differences_have_their_coverage_and_false_equivalence(rng, effects):
+    """At a true difference of the margin, equivalence is false."""
+    held, equivalent, repeats = 0, 0, 2000
+    for _ in range(repeats):
+        estimate = statistics.paired_estimate(0.2 + crossed(rng, 5, 400, *effects), bounded=False)
+        low, high = estimate.interval()
+        held += low <= 0.2 <= high
+        equivalent += estimate.equivalence_p_value(0.2) <= statistics.LEVEL
+    assert held / repeats >= 0.945
+    assert equivalent / repeats <= 0.06

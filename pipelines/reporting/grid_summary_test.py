@@ -1,0 +1,237 @@
+"""Summaries of grids: figures by hand, verdicts on equal cells, and the tables and reports of a summary."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from rank4class.pipelines.evaluation import statistics
+from rank4class.pipelines.reporting import grid_summary, grid_tables
+from rank4class.pipelines.reporting.grid_summary import Cell, Metric
+
+SOFTMAX, MSE = {"loss": "softmax"}, {"loss": "mse"}
+
+
+def errors(wrong, seeds=5, examples=400):
+    """Returns the errors of seeds that are wrong on the examples of a slice."""
+    values = np.zeros([seeds, examples], np.float32)
+    values[:, wrong] = 1.0
+    return values
+
+
+def two_cells(first, second, metric="top1_error", **arguments):
+    seeds = range(len(first))
+    cells = [Cell(SOFTMAX, seeds, {metric: first}), Cell(MSE, seeds, {metric: second})]
+    return grid_summary.summarize(cells, **{"baseline": SOFTMAX, **arguments})
+
+
+def test_figures_written_out():
+    values = errors(slice(0, 8))
+    values[0, 8:16] = 1.0  # 16 errors of 400 in the first seed, 8 in the others
+    summary = two_cells(values, errors(slice(0, 4)))
+    assert summary["metrics"] == {"top1_error": {"higher_is_better": False, "percent": True}}
+    first = summary["cells"][0]
+    assert first["name"] == SOFTMAX
+    assert first["seeds"] == [0, 1, 2, 3, 4]
+    figures = first["metrics"]["top1_error"]
+    assert figures["values"] == pytest.approx([4.0, 2.0, 2.0, 2.0, 2.0])
+    assert figures["mean"] == pytest.approx(2.4)
+    expected = statistics.crossed_interval(values.astype(float), bounded=True)
+    assert figures["interval"] == pytest.approx([100 * end for end in expected])
+    assert figures["examples"] == 400
+    [comparison] = summary["comparisons"]
+    assert comparison["name"] == MSE
+    assert comparison["difference"] == pytest.approx(-1.4)
+    difference = statistics.paired_estimate(errors(slice(0, 4)) - values.astype(float), bounded=True)
+    assert comparison["interval"] == pytest.approx([100 * end for end in difference.interval()])
+    assert comparison["p_value"] == pytest.approx(difference.p_value())
+    assert comparison["adjusted_p_value"] == pytest.approx(min(1.0, 2 * difference.p_value()))
+    best = summary["best"]["top1_error"]
+    assert best["name"] == MSE
+    apart = statistics.unshared_error(np.stack([values, errors(slice(0, 4))]).astype(float))
+    assert best["expected_gain"] == pytest.approx(100 * apart / math.sqrt(math.pi))  # of 2 normal values
+    assert json.loads(json.dumps(summary)) == summary
+
+
+@pytest.mark.parametrize(
+    ("metric", "wrong", "margin", "verdict"),
+    [
+        ("top1_error", 40, 0.5, "worse"),
+        ("top1_accuracy", 40, 0.5, "better"),
+        ("top1_error", 1, 0.5, "not separable"),  # 1 of 400 examples: 3 of 400 would not surprise
+        ("top1_error", 1, 2.0, "equivalent"),
+        ("top1_error", 40, 30.0, "worse"),
+    ],
+)
+def test_verdicts(metric, wrong, margin, verdict):
+    summary = two_cells(errors(slice(0, 0)), errors(slice(0, wrong)), metric, margin=margin)
+    [comparison] = summary["comparisons"]
+    assert comparison["verdict"] == verdict
+    [*_, row] = grid_tables.comparisons_table(summary)
+    assert row[-1] == ("worse, within the margin" if margin == 30.0 else verdict)
+    separable = verdict in ("better", "worse")
+    best = {"better": MSE}.get(verdict, SOFTMAX)
+    assert summary["best"][metric]["not_separable"] == ([best] if separable else [SOFTMAX, MSE])
+
+
+def test_equivalence_p_value_by_hand():
+    summary = two_cells(errors(slice(0, 0), 1), errors(slice(0, 1), 1), margin=2.0)
+    # Bonett and Price: 1 + 1 examples of 402 are worse, 1 is better.
+    center = 1 / 402
+    error = math.sqrt((3 / 402 - center**2) / 402)
+    p_value = scipy.stats.t.sf((0.02 - center) / error, 399)
+    assert summary["comparisons"][0]["equivalence_p_value"] == pytest.approx(p_value)
+
+
+def test_one_seed_has_the_exact_test():
+    [comparison] = two_cells(errors(slice(0, 9), 1), errors(slice(9, 11), 1))["comparisons"]
+    assert comparison["p_value"] == pytest.approx(2 * 67 / 2**11)
+
+
+def test_holm_is_over_all_cells_and_metrics(rng):
+    names = ["a", "b", "c"]
+    values = {name: (rng.random([5, 300]) < 0.2 + 0.03 * i) for i, name in enumerate(names)}
+    cells = [
+        Cell({"model": name}, range(5), {"top1_error": values[name], "mrr": 1.0 - 0.5 * values[name]})
+        for name in names
+    ]
+    rows = grid_summary.summarize(cells, baseline={"model": "a"})["comparisons"]
+    order = [("top1_error", "b"), ("top1_error", "c"), ("mrr", "b"), ("mrr", "c")]
+    assert [(row["metric"], row["name"]["model"]) for row in rows] == order
+    expected = 2 * statistics.holm([row["p_value"] for row in rows])
+    assert [row["adjusted_p_value"] for row in rows] == pytest.approx(np.minimum(expected, 1.0).tolist())
+
+
+def test_figures_of_seeds_alone():
+    """One figure per seed, of a metric of one's own: only the seeds count, and nothing is equivalent."""
+    cells = [
+        Cell({"sorter": "lstm"}, [0, 1, 2], {"error": np.array([0.03, 0.04, 0.05])}),
+        Cell({"sorter": "cnn"}, [0, 1, 2], {"error": np.array([0.13, 0.15, 0.14])}),
+    ]
+    metrics = {"error": Metric(higher_is_better=False)}
+    summary = grid_summary.summarize(cells, baseline={"sorter": "lstm"}, metrics=metrics)
+    t = scipy.stats.t.ppf(0.975, 2)
+    figures = summary["cells"][0]["metrics"]["error"]
+    assert figures["examples"] is None
+    assert figures["interval"] == pytest.approx([0.04 - t * 0.01 / 3**0.5, 0.04 + t * 0.01 / 3**0.5])
+    [comparison] = summary["comparisons"]
+    expected = scipy.stats.ttest_1samp([0.10, 0.11, 0.09], 0.0).pvalue
+    assert comparison["p_value"] == pytest.approx(expected)
+    assert comparison["equivalence_p_value"] is None
+    assert comparison["verdict"] == "worse"
+    assert "over the seeds alone: there are no values per example." in grid_tables.explanation(summary)
+
+
+def test_seeds_without_an_interval_have_that_of_the_examples():
+    cells = [
+        Cell(SOFTMAX, [0], {"top1_error": np.array([0.25])}, {"top1_error": (0.125, 0.5)}),
+        Cell(MSE, [0], {"top1_error": np.array([0.25])}, {"top1_error": None}),
+    ]
+    summary = grid_summary.summarize(cells, baseline=MSE)
+    rows = grid_tables.cells_table(summary)
+    assert [row[1] for row in rows[1:]] == ["25.00 [12.50, 50.00]", "25.00 no interval"]
+    assert grid_tables.comparisons_table(summary)[1][2:] == [
+        "0.00", "no interval", "-", "-", "not separable"
+    ]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("error")
+def test_infinite_ranks():
+    ranks = np.array([[1.0, 2.0, 3.0]] * 2)
+    infinite = ranks.copy()
+    infinite[0, 0] = np.inf
+    summary = json.loads(json.dumps(two_cells(infinite, ranks, "mean_rank")))
+    assert summary["best"]["mean_rank"]["name"] == MSE
+    assert [row[1] for row in grid_tables.cells_table(summary)[1:]] == [
+        "inf no interval",
+        "2.00 [-0.48, 4.48]",
+    ]
+    assert grid_tables.comparisons_table(summary)[1][2] == "-"
+    assert "by inf (mean_rank)" in grid_tables.best_by_chance(summary)
+
+
+def test_one_cell_has_no_best():
+    summary = grid_summary.summarize([Cell(MSE, [0, 1], {"mrr": np.ones([2, 9])})])
+    assert summary["best"] == {}
+    assert summary["comparisons"] == []
+    assert "separable" not in grid_tables.render(summary)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": SOFTMAX}, "softmax: the grid has this cell twice. Remove one."),
+        ({"seeds": [0, 2]}, "mse: other seeds than those of the first cell. Train all with the same seeds."),
+        ({"values": {"mrr": np.ones([2, 4])}}, "mse: other metrics or examples than those of the first cell"),
+        ({"values": {"top1_error": np.ones([2, 3])}}, "mse: other metrics or examples"),
+    ],
+)
+def test_cells_that_do_not_compare(changes, message):
+    values = {"top1_error": np.ones([2, 4])}
+    other = {"name": MSE, "seeds": [0, 1], "values": values, **changes}
+    with pytest.raises(ValueError, match=message):
+        grid_summary.summarize([Cell(SOFTMAX, [0, 1], values), Cell(**other)])
+
+
+def test_unknown_baselines_and_metrics():
+    with pytest.raises(
+        ValueError, match="baseline=mes: not a cell of the grid. Choose one of these: softmax; mse"
+    ):
+        two_cells(errors(0), errors(1), baseline={"loss": "mes"})
+    with pytest.raises(ValueError, match="metric='error': unknown"):
+        two_cells(errors(0), errors(1), "error")
+
+
+def equal_cells(rng, kind, cells=15, seeds=5, examples=360):
+    """Draws a grid of cells that are equal but for chance."""
+    shape = [cells, seeds, examples]
+    if kind == "seeds alone":
+        return rng.normal(size=[cells, seeds]), Metric(higher_is_better=True)
+    hard, own, of_seeds, rate = {
+        "few errors": (1.0, 0.3, 0.0, 0.005),
+        "errors with effects of seeds": (1.0, 0.3, 0.2, 0.2),
+        "errors of each cell's own": (0.0, 1.0, 0.0, 0.1),
+        "scores": (1.0, 0.5, 0.3, None),
+    }[kind]
+    scores = rng.normal(size=shape) + hard * rng.normal(size=examples)
+    scores += own * rng.normal(size=[cells, 1, examples]) + of_seeds * rng.normal(size=[cells, seeds, 1])
+    if rate is None:
+        return scores, Metric(higher_is_better=True)
+    scores /= math.sqrt(1.0 + hard**2 + own**2 + of_seeds**2)
+    return scores > scipy.stats.norm.isf(rate), Metric(higher_is_better=False, percent=True)
+
+
+def false_verdicts(rng, kind, grids, **sizes):
+    """Returns the fractions of grids with a false verdict: of comparisons, of the best, of either."""
+    counts = np.zeros(3)
+    for _ in range(grids):
+        values, metric = equal_cells(rng, kind, **sizes)
+        cells = [Cell({"cell": str(i)}, range(len(one)), {"m": one}) for i, one in enumerate(values)]
+        summary = grid_summary.summarize(cells, baseline={"cell": "0"}, metrics={"m": metric})
+        compared = any(row["verdict"] in ("better", "worse") for row in summary["comparisons"])
+        selected = len(summary["best"]["m"]["not_separable"]) < len(cells)
+        counts += [compared, selected, compared or selected]
+    return counts / grids
+
+
+def test_equal_cells_have_few_false_verdicts(rng):
+    assert false_verdicts(rng, "few errors", 15)[2] == 0.0
+    assert false_verdicts(rng, "seeds alone", 80)[2] <= 0.05
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seeds", [1, 2, 5, 20])
+@pytest.mark.parametrize(
+    "kind",
+    ["few errors", "errors with effects of seeds", "errors of each cell's own", "scores", "seeds alone"],
+)
+def test_false_verdicts_on_equal_cells(rng, kind, seeds):
+    if kind == "seeds alone" and seeds == 1:
+        return
+    compared, selected, either = false_verdicts(rng, kind, 1000, seeds=seeds)
+    print(kind, seeds, compared, selected, either)
+    assert compared <= 0.04
+    assert selected <= 0.04
+    assert either <= 0.05
