@@ -41,8 +41,9 @@ LEVELS = {
     "reporting": 4,
     "training": 5,
     "export": 6,
+    "search": 6,
     "sorters": 6,
-    "sweep": 6,
+    "sweep": 7,
 }
 LONGEST_FILE = 500  # lines
 PIP = {

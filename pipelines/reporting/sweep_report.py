@@ -1,9 +1,8 @@
 """The report of a sweep: tables in the terminal and in Markdown."""
 
 import dataclasses
-import glob
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,8 @@ from rank4class import losses
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import statistics
 from rank4class.pipelines.evaluation.reliability import Calibrated
-from rank4class.pipelines.reporting import reliability_plots, sweep_plots, tables
-from rank4class.pipelines.storage.run_directory import TUNING, RunDirectory
-
-Tune = Mapping[str, Sequence[float]]  # tuned field -> its values
+from rank4class.pipelines.reporting import reliability_plots, search_report, sweep_plots, tables
+from rank4class.pipelines.storage.run_directory import RunDirectory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,19 +153,10 @@ def grid_text(runs: Sequence[Run]) -> str:
     return f"{_explanation(runs)}:\n\n{tables.text_table(grid_table(runs))}"
 
 
-def tuning_name(cell: str, choice: dict[str, float]) -> str:
-    """Returns the name of the folder of a run that tries a cell with a choice, field -> value.
-
-    >>> tuning_name("mse-dot", {"optimizer.learning_rate": 0.01, "batch_size": 8})
-    'mse-dot-optimizer.learning_rate=0.01,batch_size=8'
-    """
-    return f"{cell}-" + ",".join(f"{field}={value!r}" for field, value in choice.items())
-
-
 def write_grid(
     runs: Sequence[Run],
     root: str | os.PathLike,
-    tune: Tune | None = None,
+    search: dict[str, Any] | None = None,
     calibrated: Calibrated | None = None,
 ) -> str:
     """Writes `report.md` and its plots for a grid; returns the report's path.
@@ -176,10 +164,9 @@ def write_grid(
     Args:
       runs: the runs of the grid.
       root: its folder.
-      tune: tuned fields and their values.
+      search: the search of the tuned values, see `search_report.search_blocks`; None if nothing was tuned.
       calibrated: the reliability of `best_run` on the test split; None draws no diagram.
     """
-    tune = tune or {}
     first = runs[0]
     training, monitor = first.experiment, first.experiment.monitor
     frozen = " (frozen)" if training.encoder.frozen else ""
@@ -195,20 +182,20 @@ def write_grid(
         tables.markdown_table(grid_table(runs)),
         *_write_plots(runs, root),
         *_write_calibration(runs, root, calibrated),
-        tables.markdown_table(training_table(runs, root, tune)),
+        tables.markdown_table(training_table(runs, search["fields"] if search else None)),
     ]
     notes = [
         f"- Examples: {examples}.",
         f"- {training.optimizer.name.capitalize()}, batches of {training.batch_size}, {training.epochs:g} "
-        f"epochs at most; the best checkpoint{' and values of tuned fields' if tune else ''} by validation "
-        f"{monitor}.",
-        *_notes(runs, tune),
+        f"epochs at most; the best checkpoint by validation {monitor}.",
+        *_notes(runs),
         f"- Seeds {', '.join(map(str, _seeds(runs)))}; code {session['git'] or 'outside a git checkout'}; "
         f"{packages}.",
     ]
     path = os.path.join(root, "report.md")
     with open(path, "w", encoding="utf-8") as file:
-        file.write("\n\n".join([*blocks, "\n".join(notes)]) + "\n")
+        searched = search_report.search_blocks(search) if search else []
+        file.write("\n\n".join([*blocks, "\n".join(notes), *searched]) + "\n")
     return path
 
 
@@ -271,58 +258,31 @@ def _explanation(runs):
     )
 
 
-def _notes(runs, tune):
-    """Returns the lines of a report on the choice of tuned values and on ignored fields."""
-    lines = []
-    tuned = [field for field, values in tune.items() if len(values) > 1]
-    if tuned:
-        lines.append(f"- Tuned on the first seed alone ({runs[0].experiment.seed}): {', '.join(tuned)}.")
-    for (loss, interaction), group in _cells(runs):
-        lines += [f"- {loss}-{interaction}: {note}." for note in boundary_notes(group[0].experiment, tune)]
-        if group[0].ignored:
-            lines.append(f"- {loss}-{interaction} has no {', '.join(group[0].ignored)}: ignored.")
-    return lines
+def _notes(runs):
+    """Returns the lines of a report on ignored fields."""
+    return [
+        f"- {loss}-{interaction} has no {', '.join(group[0].ignored)}: ignored."
+        for (loss, interaction), group in _cells(runs)
+        if group[0].ignored
+    ]
 
 
-def boundary_notes(experiment: config.Experiment, tune: Tune) -> list[str]:
-    """Returns a sentence for each tuned field whose chosen value is the lowest or the highest that was tried.
+def training_table(runs: Sequence[Run], tuned: Collection[str] | None = None) -> list[list[str]]:
+    """Returns rows on the training of each cell: tuned values and epochs.
 
-    Args:
-      experiment: with the chosen values.
-      tune: tuned fields and their values.
-    """
-    notes = []
-    for field, values in tune.items():
-        value = config.values(experiment).get(field)
-        if len(values) > 1 and value == min(values) and value:  # no value is lower than 0
-            notes.append(f"{field}={value:g} is the lowest value tried; try lower values")
-        if len(values) > 1 and value == max(values):
-            notes.append(f"{field}={value:g} is the highest value tried; try higher values")
-    return notes
-
-
-def training_table(
-    runs: Sequence[Run], root: str | os.PathLike, tune: Collection[str] | None = None
-) -> list[list[str]]:
-    """Returns rows on the training of each cell: tuned values, epochs, and all values tried.
-
-    The epochs are the smallest and the largest of the seeds. Each combination of values that was tried has
-    the validation value of the monitored metric, in the order of the fields.
+    The epochs are the smallest and the largest of the seeds.
 
     Args:
       runs: the runs of the grid.
-      root: its folder.
-      tune: names of the tuned fields.
+      tuned: names of the tuned fields.
     """
-    monitor = runs[0].experiment.monitor
-    fields = tuple(tune or ("optimizer.learning_rate",))
-    rows = [["loss", "interaction", *fields, "best epoch", "epochs", f"tried: validation {monitor}"]]
+    fields = tuple(tuned or ("optimizer.learning_rate",))
+    rows = [["loss", "interaction", *fields, "best epoch", "epochs"]]
     for (loss, interaction), group in _cells(runs):
-        values = (config.values(group[0].experiment).get(field) for field in fields)
+        values = config.values(group[0].experiment)
         epochs = (_span([run.epochs(run.results[key]) for run in group]) for key in ("best_step", "steps"))
-        tried = ", ".join(_tried(root, f"{loss}-{interaction}", fields, monitor)) or "-"
-        cells = ("-" if value is None else f"{value:g}" for value in values)
-        rows.append([loss, interaction, *cells, *epochs, tried])
+        cells = (search_report.format_value(values[field]) if field in values else "-" for field in fields)
+        rows.append([loss, interaction, *cells, *epochs])
     return rows
 
 
@@ -336,14 +296,3 @@ def _cells(runs: Sequence[Run]) -> Iterator[tuple[tuple[str, str], list[Run]]]:
 def _span(values):
     low, high = (f"{value:.3g}" for value in (min(values), max(values)))
     return low if low == high else f"{low} to {high}"
-
-
-def _tried(root, cell, fields, monitor):
-    """Returns each combination of values tried for a cell with its validation metric, in ascending order."""
-    values = {}
-    for path in glob.glob(glob.escape(os.path.join(root, TUNING, f"{cell}-")) + "*"):
-        choice = dict(part.split("=") for part in os.path.basename(path).removeprefix(f"{cell}-").split(","))
-        results = RunDirectory(path).results()
-        if tuple(choice) == fields and results:
-            values[tuple(map(float, choice.values()))] = results["validation"][monitor]
-    return [f"{' '.join(f'{value:g}' for value in tried)}: {values[tried]:.2f}" for tried in sorted(values)]
