@@ -41,9 +41,10 @@ LEVELS = {
     "reporting": 4,
     "training": 5,
     "export": 6,
+    "search": 6,
     "sorters": 6,
-    "sweep": 6,
-    "papers": 7,
+    "sweep": 7,
+    "papers": 8,
 }
 LONGEST_FILE = 500  # lines
 PIP = {

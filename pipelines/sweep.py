@@ -2,54 +2,63 @@
 
 import contextlib
 import dataclasses
-import functools
 import itertools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rank4class.pipelines import config
-from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.evaluation.reliability import Calibrated
 from rank4class.pipelines.reporting import sweep_report, tables
-from rank4class.pipelines.storage.run_directory import check_folder
+from rank4class.pipelines.search import space
+from rank4class.pipelines.storage import files
+from rank4class.pipelines.storage.claims import Claims
+from rank4class.pipelines.storage.run_directory import (
+    TUNING,
+    RunDirectory,
+    check_folder,
+    read_json,
+    write_json,
+)
 from rank4class.pipelines.training import parallel, rank_training
 
-Tune = Mapping[str, Sequence[float]]
-Choice = dict[str, float]  # tuned field -> its value
 GRID_FLAGS = {"loss.name": "--losses", "interaction.name": "--interactions", "seed": "--seed"}
+FIRST_TUNING_SEED = 10_000
+SEARCH = "search.json"  # the last search of a grid
 
 
 def parse_tune(
     texts: Iterable[str], base: config.Experiment, losses: Sequence[str], interactions: Sequence[str]
-) -> dict[str, tuple[float, ...]]:
-    """Parses the values of the flags `--tune`, each `FIELD=VALUE,VALUE,...`.
+) -> dict[str, space.Values]:
+    """Parses the values of the flags `--tune`, each `FIELD=VALUE,VALUE,...` or `FIELD=LOW:HIGH`.
 
     Args:
       texts: the values of the flags.
       base, losses, interactions: see `run_grid`.
 
     Returns:
-      Field -> its numbers.
+      Field -> its values.
 
     Raises:
-      ValueError: a text has another form, or names a field that holds no number or that another text names.
+      ValueError: a text has another form, or names a field of several values or that another text names.
 
-    >>> texts = ["optimizer.learning_rate=0.003,0.01", "batch_size=32"]
+    >>> texts = ["optimizer.learning_rate=0.003,0.01", "optimizer.decay=none,cosine"]
     >>> parse_tune(texts, config.Experiment(), ["mse"], ["dot"])
-    {'optimizer.learning_rate': (0.003, 0.01), 'batch_size': (32,)}
+    {'optimizer.learning_rate': (0.003, 0.01), 'optimizer.decay': ('none', 'cosine')}
     """
     cells = build_cells(base, losses, interactions)
-    tune: dict[str, tuple[float, ...]] = {}
-    for text in texts:
-        field, mark, numbers = text.partition("=")
+    pairs = [text.partition("=") for text in texts]
+    names = {field: values.split(",") for field, _, values in pairs if space.is_name(field)}
+    variants = [variant for cell in cells for variant in space.variants(cell, names)]
+    tune: dict[str, space.Values] = {}
+    for text, (field, mark, values) in zip(texts, pairs, strict=True):
         if not mark:
             raise ValueError(f"tune={text!r}: no values. Write --tune=FIELD=VALUE,VALUE.")
         if field in tune:
             raise ValueError(f"tune={text!r}: {field} has values already. Give all of them in one --tune.")
-        cell = next((cell for cell in cells if config.has_field(cell, field)), base)
         try:
-            tune[field] = tuple(config.parse_number(cell, field, number) for number in numbers.split(","))
+            having = next((cell for cell in variants if config.has_field(cell, field)), base)
+            tune[field] = space.parse(having, field, values)
         except ValueError as error:
             raise ValueError(f"tune={text!r}: {error}") from error
     return tune
@@ -93,16 +102,21 @@ def run_grid(
     losses: Sequence[str],
     interactions: Sequence[str],
     seeds: Sequence[int],
-    tune: Tune | None = None,
+    tune: space.Tune | None = None,
+    trials: int | None = None,
+    tuning_seeds: int = 3,
+    widen: int = 3,
     jobs: int = 1,
 ) -> list[sweep_report.Run]:
     """Trains every combination; finished runs are not repeated.
 
-    Each cell, a loss with an interaction, is tuned by itself: it is trained once with each combination of
-    values, with the first seed, and the combination with the best validation value of the monitored metric is
-    used for all seeds. Values of a field that a cell does not have make no difference to it and are tried
-    once. A cell keeps the changed fields of `base` that its loss and its interaction have; its runs list the
-    others as `ignored`.
+    Each cell, a loss with an interaction, is tuned by itself; see `tuning.Search`. The best choice of values
+    is then trained with all seeds, none of which the search has used. Fields that a cell does not have are
+    left out of its search. A cell keeps the changed fields of `base` that its loss and its interaction have;
+    its runs list the others as `ignored`.
+
+    Several processes, on one machine or more, may call this function with the same arguments and a folder
+    that they share: each run is trained by one of them, and all of them return all runs.
 
     Args:
       base: the experiment that the combinations change.
@@ -110,7 +124,10 @@ def run_grid(
       losses: names, with `@` and the name of a rank function for a loss that takes one.
       interactions: names.
       seeds: seeds of the runs.
-      tune: field -> values to choose from.
+      tune: field -> values to choose from, or a `space.Range`. The search is written to `search.json`.
+      trials: number of choices that are tried for each cell; None tries all combinations of lists.
+      tuning_seeds: number of runs of each trial, with the seeds from `FIRST_TUNING_SEED` on.
+      widen: number of times that fields with the best value at a boundary are widened, at most.
       jobs: number of runs to train at once, each in a process of its own if there are several. Each process
         imports the main module of the program, as `multiprocessing` describes.
 
@@ -120,104 +137,131 @@ def run_grid(
     Raises:
       ValueError: a combination cannot run, two combinations are the same experiment, or no cell has a tuned
         field. Nothing has run then.
-      FloatingPointError: a run diverged, or all runs to choose from did. Finished runs are kept.
+      FloatingPointError: a run diverged, or all trials of a cell did. Finished runs are kept.
       OSError, Interrupted: see `parallel.train_all`.
     """
-    tune = tune or {}
     root = check_folder(root, "sweep")
     config.check_types(base)
-    if jobs < 1:
-        raise ValueError(f"jobs={jobs}: not positive. Choose a positive number.")
+    _check_counts(jobs=jobs, tuning_seeds=tuning_seeds, trials=1 if trials is None else trials)
+    if widen < 0:
+        raise ValueError(f"widen={widen}: negative. Choose at least 0.")
+    tune = dict(tune or {})
     _check_axes({"losses": losses, "interactions": interactions, "seeds": seeds})
-    _check_axes({f"values of {field}": values for field, values in tune.items()})
+    _check_axes({f"values of {f}": values for f, values in tune.items() if isinstance(values, Sequence)})
     cells = build_cells(base, losses, interactions)
-    _check_tunable(base, cells, tune)
-    choices = [dict(zip(tune, values, strict=True)) for values in itertools.product(*tune.values())]
-    for cell, seed, choice in itertools.product(cells, seeds, choices):
-        config.check(_chosen(cell, {"seed": seed, **choice}))
+    tune = {field: _tunable(base, cells, field, values, tune) for field, values in tune.items()}
+    _check_trials(tune, trials)
+    combinations = [space.combinations(cell, tune) for cell in cells]
+    for cell, choices in zip(cells, combinations, strict=True):
+        for choice, seed in itertools.product(choices, seeds):
+            config.check(space.apply(cell, {**choice, "seed": seed}))
     _check_different(cells)
-    tried = [_different(cell, choices) for cell in cells]
+    named = {cell_name(cell): cell for cell in cells}
+    if any(len(choices) > 1 for choices in combinations):
+        from rank4class.pipelines.search import tuning  # imports Optuna
 
-    def plan(i: int, seed: int, choice: Choice, folder: str) -> _Planned:
-        experiment = _chosen(cells[i], {"seed": seed, **choice})
-        return _Planned(experiment, os.path.join(root, folder), i, choice, folder)
+        unseen = _tuning_seeds(tuning_seeds, seeds)
+        with Claims(os.path.join(root, TUNING)) as claims:
+            search = tuning.Search(named, tune, root, claims, seeds=unseen, num_trials=trials, widen=widen)
+            search.run(base, jobs)
+        write_json(os.path.join(root, SEARCH), search.summary())
+        chosen = search.choices()
+    else:
+        chosen = {name: choices[0] for name, choices in zip(named, combinations, strict=True)}
 
-    def plan_tuning(i: int) -> list[_Planned]:
-        names = [sweep_report.tuning_name(cell_name(cells[i]), choice) for choice in tried[i]]
-        folders = [os.path.join(sweep_report.TUNING, name) for name in names]
-        return [plan(i, seeds[0], *pair) for pair in zip(tried[i], folders, strict=True)]
-
-    def plan_final(i: int, choice: Choice) -> list[_Planned]:
-        return [plan(i, seed, choice, f"{cell_name(cells[i])}-seed{seed}") for seed in seeds]
-
-    tuning = [plan_tuning(i) if len(choices) > 1 else [] for i, choices in enumerate(tried)]
-    final = [[] if tuning[i] else plan_final(i, choices[0]) for i, choices in enumerate(tried)]
-    waiting = [run for runs in zip(tuning, final, strict=True) for run in itertools.chain(*runs)]
-    total = len(cells) * len(seeds) + sum(map(len, tuning))
-    outcomes: dict[_Planned, parallel.Outcome] = {}
-    with contextlib.closing(parallel.train_all(base, root, waiting, min(jobs, total))) as ended:
-        for run, outcome in ended:
-            outcomes[run] = outcome
-            i, split = run.cell, "validation" if run in tuning[run.cell] else "test"
-            diverged = isinstance(outcome, FloatingPointError)
-            shown = str(outcome) if diverged else f"{split} {tables.one_line(outcome[split])}"
-            print(f"[{len(outcomes):3d}/{total}] {run.folder}: {shown}", flush=True)
-            if diverged and split == "test":
-                raise outcome
-            if not final[i] and all(run in outcomes for run in tuning[i]):
-                final[i] = plan_final(i, _best_choice(tuning[i], outcomes, _applicable(cells[i], tune)))
-                waiting[:0] = final[i]  # before the runs of other cells
-
-    not_tuned = [[field for field in tune if not config.has_field(cell, field)] for cell in cells]
+    runs = []
+    for (name, cell), seed in itertools.product(named.items(), seeds):
+        experiment, folder = space.apply(cell, {**chosen[name], "seed": seed}), f"{name}-seed{seed}"
+        runs.append(_FinalRun(experiment, os.path.join(root, folder), folder))
+    outcomes = _train_all(base, root, runs, jobs)
     return [
-        sweep_report.Run(run.experiment, outcomes[run], run.path, (*ignored(base, cells[i]), *not_tuned[i]))
-        for i, runs in enumerate(final)
+        sweep_report.Run(run.experiment, outcomes[run], run.path, _without_effect(base, run.experiment, tune))
         for run in runs
     ]
 
 
+def _without_effect(
+    base: config.Experiment, experiment: config.Experiment, tune: space.Tune
+) -> tuple[str, ...]:
+    """Returns the changed fields of the base and the tuned ones that an experiment does not have."""
+    tuned = (field for field in tune if not config.has_field(experiment, field))
+    return tuple(dict.fromkeys([*ignored(base, experiment), *tuned]))
+
+
+def _check_counts(**counts: int) -> None:
+    for name, count in counts.items():
+        if count < 1:
+            raise ValueError(f"{name}={count}: not positive. Choose a positive number.")
+
+
+def _tuning_seeds(count: int, seeds: Sequence[int]) -> range:
+    """Returns the seeds of a search; raises ValueError if a seed of the final runs is among them."""
+    unseen = range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + count)
+    for seed in seeds:
+        if seed in unseen:
+            raise ValueError(
+                f"seed={seed}: the search trains with the seeds {unseen[0]} to {unseen[-1]}. Choose another."
+            )
+    return unseen
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Planned(parallel.Run):
-    """A run of a grid.
+class _FinalRun(parallel.Run):
+    """A run of a grid with the chosen values.
 
     Attributes:
-      cell: number of its cell.
-      choice: values of the tuned fields.
       folder: relative to that of the grid.
     """
 
-    cell: int
-    choice: Choice
     folder: str
 
 
-def _best_choice(
-    runs: Sequence[_Planned], outcomes: Mapping[_Planned, parallel.Outcome], tune: Tune
-) -> Choice:
-    """Returns the choice of the best validation value, the first of several; prints those at a boundary.
+def _train_all(
+    base: config.Experiment, root: str, runs: Sequence[_FinalRun], jobs: int
+) -> dict[_FinalRun, parallel.Outcome]:
+    """Trains the runs of a grid, but for those that other processes train; returns all results."""
+    outcomes: dict[_FinalRun, parallel.Outcome] = {}
+    with Claims(root) as claims:
+        claimed = _claimed(claims, runs)
+        with contextlib.closing(parallel.train_all(base, root, claimed, min(jobs, len(runs)))) as ended:
+            for run, outcome in ended:
+                outcomes[run] = outcome
+                claims.release(run.folder)
+                diverged = isinstance(outcome, FloatingPointError)
+                shown = str(outcome) if diverged else f"test {tables.one_line(outcome['test'])}"
+                print(f"[{len(outcomes):3d}/{len(runs)}] {run.folder}: {shown}", flush=True)
+                if diverged:
+                    raise outcome
+    return outcomes
 
-    Args:
-      runs: the runs that tune a cell.
-      outcomes: of the runs.
-      tune: the tuned fields that the cell has.
 
-    Raises:
-      FloatingPointError: all runs diverged.
+def _claimed(claims: Claims, runs: Iterable[_FinalRun]) -> Iterator[_FinalRun | None]:
+    """Yields each run once this process has claimed it; None while other processes train all that are left.
+
+    Runs that another process has finished are claimed too: training them again returns their results.
     """
-    name, monitor = cell_name(runs[0].experiment), runs[0].experiment.monitor
-    values = {
-        run: outcome["validation"][monitor]
-        for run in runs
-        if not isinstance(outcome := outcomes[run], FloatingPointError)
-    }
-    if not values:
-        raise FloatingPointError(f"{name} diverges with all values of {', '.join(tune)}. Try other values.")
-    best = functools.reduce(
-        lambda best, run: run if evaluator.better(monitor, values[run], values[best]) else best, values
-    )
-    for note in sweep_report.boundary_notes(best.experiment, tune):
-        print(f"  {name}: {note}", flush=True)
-    return best.choice
+    waiting = list(runs)
+    while waiting:
+        run = next((run for run in waiting if _claim(claims, run)), None)
+        if run is not None:
+            waiting.remove(run)
+        yield run
+
+
+def _claim(claims: Claims, run: _FinalRun) -> bool:
+    """Claims a run; returns whether no other process has claimed it, nor still saves what it has trained."""
+    if not claims.take(run.folder):
+        return False
+    if RunDirectory(run.path).is_locked():
+        claims.release(run.folder)
+        return False
+    return True
+
+
+def read_search(root: str | os.PathLike) -> dict[str, Any] | None:
+    """Returns the last search of a grid, see `tuning.Search.summary`; None if it has searched nothing."""
+    path = os.path.join(root, SEARCH)
+    return read_json(path) if files.exists(path) else None
 
 
 def evaluate_calibration(runs: Sequence[sweep_report.Run]) -> Calibrated | None:
@@ -240,7 +284,7 @@ def check_overrides(
     *,
     losses: Sequence[str],
     interactions: Sequence[str],
-    tune: Tune,
+    tune: space.Tune,
 ) -> None:
     """Raises ValueError for a field set on the command line that has no effect on any run of a grid.
 
@@ -259,14 +303,6 @@ def check_overrides(
             raise ValueError(f"config.{field}: no loss or interaction of this grid has it. Leave it out.")
 
 
-def _chosen(cell: config.Experiment, changes: Mapping[str, Any]) -> config.Experiment:
-    return config.override(cell, _applicable(cell, changes))
-
-
-def _applicable(cell: config.Experiment, changes: Mapping[str, Any]) -> dict[str, Any]:
-    return {field: value for field, value in changes.items() if config.has_field(cell, field)}
-
-
 def _check_axes(axes: Mapping[str, Sequence]) -> None:
     for name, values in axes.items():
         repeated = [value for i, value in enumerate(values) if value in values[:i]]
@@ -276,21 +312,51 @@ def _check_axes(axes: Mapping[str, Sequence]) -> None:
             raise ValueError(f"{name}=(): a grid needs at least one. Add one.")
 
 
-def _check_tunable(base: config.Experiment, cells: Sequence[config.Experiment], tune: Tune) -> None:
-    for field in tune:
-        having = [cell for cell in cells if config.has_field(cell, field)]
-        if not having:
-            config.check_field(base, field)
-            raise ValueError(f"tune={field}: no loss or interaction of this grid has it. Leave it out.")
-        config.number_type(having[0], field)
-        if field == "seed":
-            raise ValueError("tune=seed: the seeds show the variation by chance. Choose another field.")
-        section = field.partition(".")[0]
-        if section == "data":
-            raise ValueError(f"tune={field}: all runs of a grid share the data. Choose another field.")
-        if section == "encoder" and base.encoder.frozen:
+def _tunable(
+    base: config.Experiment,
+    cells: Sequence[config.Experiment],
+    field: str,
+    values: space.Values,
+    tune: space.Tune,
+) -> space.Values:
+    """Returns the values of a field, whole numbers as floats if the field holds these.
+
+    Raises:
+      ValueError: a search cannot tune the field.
+    """
+    variants = [variant for cell in cells for variant in space.variants(cell, tune)]
+    having = [variant for variant in variants if config.has_field(variant, field)]
+    if not having:
+        config.check_field(base, field)
+        raise ValueError(f"tune={field}: no loss or interaction of this grid has it. Leave it out.")
+    if field == "seed":
+        raise ValueError("tune=seed: the seeds show the variation by chance. Choose another field.")
+    if field in (*GRID_FLAGS, "loss.rank_fn"):
+        flag = GRID_FLAGS.get(field, "--losses=LOSS@RANK_FN")
+        raise ValueError(f"tune={field}: {flag} of the grid sets this field. Choose another field.")
+    if field == "monitor":
+        raise ValueError("tune=monitor: different metrics cannot be compared. Choose another field.")
+    if field.startswith("data."):
+        raise ValueError(f"tune={field}: all runs of a grid share the data. Choose another field.")
+    kind, _ = config.value_type(having[0], field)
+    if isinstance(values, space.Range):
+        if kind not in (int, float):
+            raise ValueError(f"tune={field}: not a field of numbers, so it has no range. List its values.")
+        if kind is int:
+            return values
+        return dataclasses.replace(values, low=float(values.low), high=float(values.high))
+    if kind is float and space.is_numeric(values):
+        return tuple(float(value) for value in values if value is not None)
+    return tuple(values)
+
+
+def _check_trials(tune: space.Tune, trials: int | None) -> None:
+    if trials is not None and not tune:
+        raise ValueError(f"trials={trials}: nothing is tuned. Add --tune, or leave it out.")
+    for field, values in tune.items():
+        if isinstance(values, space.Range) and trials is None:
             raise ValueError(
-                f"tune={field}: all runs of a grid share a frozen encoder. Choose another field."
+                f"tune={field}={values}: a range needs a number of trials. Add --trials=N, or list values."
             )
 
 
@@ -301,15 +367,3 @@ def _check_different(cells: Iterable[config.Experiment]) -> None:
             raise ValueError(
                 f"{name}: the grid has this cell twice, so its runs would count twice. Remove one."
             )
-
-
-def _different(cell: config.Experiment, choices: Iterable[Choice]) -> list[Choice]:
-    """Returns the first choice for each of the experiments that the choices lead to."""
-    experiments: list[config.Experiment] = []
-    different = []
-    for choice in choices:
-        experiment = _chosen(cell, choice)
-        if experiment not in experiments:
-            experiments.append(experiment)
-            different.append(choice)
-    return different

@@ -1,13 +1,18 @@
 import contextlib
 import io
 import itertools
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
 from rank4class.pipelines import config, sweep
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.reporting import sweep_report
+from rank4class.pipelines.search import space
+from rank4class.pipelines.storage.claims import Claims
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.training import parallel, rank_model_task, rank_training
 
@@ -53,48 +58,38 @@ def test_run_grid(tmp_path, capsys):
     # A field with a single value is set without tuning.
     assert [run.experiment.optimizer.learning_rate for run in runs] == [0.02] * 4
     assert not (tmp_path / "tuning").exists()
-    assert "value tried" not in printed
-    assert [row[-1] for row in sweep_report.training_table(runs, str(tmp_path), (RATE,))[1:]] == ["-"] * 4
+    assert sweep.read_search(tmp_path) is None
+    assert sweep_report.training_table(runs, (RATE,))[1] == ["softmax", "dot", "0.02", "1.01", "1.01"]
+    assert not [path for path in tmp_path.rglob("*.claim")]
 
 
 @pytest.mark.nightly
 def test_learning_rates_are_selected_on_the_validation_split(tmp_path, capsys):
-    axes = {"losses": ["mse"], "interactions": ["dot"], "seeds": [0]}
-    tune = {RATE: (1e30, 1e-6, 1e-2)}
-    runs = grid(tmp_path / "a", **axes, tune=tune)
+    axes = {"losses": ["mse"], "interactions": ["dot"], "seeds": [0], "tuning_seeds": 2}
+    runs = grid(tmp_path / "a", **axes, tune={RATE: (1e30, 1e-6, 1e-2)})
     assert [run.experiment.optimizer.learning_rate for run in runs] == [1e-2]
+    assert [run.experiment.seed for run in runs] == [0]
     printed = capsys.readouterr().out
-    assert (
-        f"[  1/4] tuning/mse-dot-{RATE}=1e+30: loss 'mse' is" in printed
-    )  # diverging rates are not selected
-    values = {}
-    for number, rate in ((2, 1e-6), (3, 1e-2)):
-        results = RunDirectory(str(tmp_path / "a" / "tuning" / f"mse-dot-{RATE}={rate}")).results()
-        values[rate] = f"{results['validation']['ndcg@5']:.2f}"
-        assert f"[  {number}/4] tuning/mse-dot-{RATE}={rate}: validation top1_error" in printed
-        assert f"ndcg@5 {values[rate]}%" in printed
-    assert float(values[1e-2]) > float(values[1e-6])
-    assert len(list((tmp_path / "a" / "tuning").iterdir())) == 3
-    assert "value tried" not in printed  # the best is not at a boundary
-    header, row = sweep_report.training_table(runs, str(tmp_path / "a"), (RATE,))
-    assert header[2] == RATE
-    assert row == ["mse", "dot", "0.01", "1.01", "1.01", f"1e-06: {values[1e-6]}, 0.01: {values[1e-2]}"]
+    assert f"[  1/5] tuning/mse-dot-{RATE}=1e+30-seed10000: loss 'mse' is" in printed
+    table = []
+    for rate in (1e-6, 1e-2):
+        values = []
+        for seed in (10_000, 10_001):
+            run = RunDirectory(str(tmp_path / "a" / "tuning" / f"mse-dot-{RATE}={rate}-seed{seed}"))
+            assert (run.experiment().optimizer.learning_rate, run.experiment().seed) == (rate, seed)
+            values.append(run.results()["validation"]["ndcg@5"])
+        table.append(["mse-dot", str(len(table) + 1), f"{rate:g}", *(f"{value:.2f}" for value in values)])
+        table[-1] += [f"{sum(values) / 2:.2f}", "best" if rate == 1e-2 else "complete"]
+    assert sweep_report.training_table(runs, (RATE,))[1] == ["mse", "dot", "0.01", "1.01", "1.01"]
+    search = sweep.read_search(tmp_path / "a")
+    sweep_report.write_grid(runs, str(tmp_path / "a"), search)
+    lines = (tmp_path / "a" / "report.md").read_text(encoding="utf-8").splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert ["mse-dot", "0", "1e+30", "-", "-", "-", "diverged"] in cells
+    assert all(row in cells for row in table)
+    assert not [path for path in tmp_path.rglob("*.claim") if path.name != ".exclusive.claim"]
     with pytest.raises(FloatingPointError, match=f"mse-dot diverges with all values of {RATE}"):
         grid(tmp_path / "b", **axes, tune={RATE: (1e30, 1e29)})
-
-
-def test_warning_at_the_search_boundary():
-    chosen = config.override(base(), {RATE: 0.01, "encoder.dropout": 0.0})
-    for rates, end in (
-        ((0.001, 0.01), "highest value tried; try higher"),
-        ((0.1, 0.01), "lowest value tried; try lower"),
-    ):
-        notes = sweep_report.boundary_notes(
-            chosen, {RATE: rates, "encoder.dropout": (0.0, 0.9)}
-        )  # 0 is the lowest possible value
-        assert notes == [f"{RATE}=0.01 is the {end} values"]
-    assert sweep_report.boundary_notes(chosen, {RATE: (0.001, 0.01, 0.1)}) == []
-    assert sweep_report.boundary_notes(chosen, {RATE: (0.01,)}) == []
 
 
 # Softmax hardly learns at the second temperature; mse has no temperature.
@@ -109,7 +104,13 @@ def tuned(tmp_path_factory):
       Its folder, the runs, what the second call printed, and path -> time of the results after the first.
     """
     root = tmp_path_factory.mktemp("tuned")
-    axes = {"losses": ["softmax", "mse"], "interactions": ["dot"], "tune": TUNE}
+    axes = {
+        "losses": ["softmax", "mse"],
+        "interactions": ["dot"],
+        "tune": TUNE,
+        "tuning_seeds": 1,
+        "widen": 0,
+    }
     with contextlib.redirect_stdout(io.StringIO()):
         grid(root, seeds=[0], **axes)
     times = {path: path.stat().st_mtime_ns for path in root.rglob("results.json")}
@@ -125,7 +126,8 @@ def test_finished_runs_are_not_repeated(tuned):
     assert {path: path.stat().st_mtime_ns for path in times} == times
     assert len(list(root.rglob("results.json"))) == 6 + 4
     assert [run.experiment.seed for run in runs] == [0, 1, 0, 1]
-    assert "[ 10/10] mse-dot-seed1: test top1_error" in printed
+    assert "[  4/4] mse-dot-seed1: test top1_error" in printed
+    assert "tuning/" not in printed  # the search is complete
 
 
 @pytest.mark.nightly
@@ -133,35 +135,35 @@ def test_several_fields_are_tuned_together(tuned):
     root, runs, printed, _ = tuned
     values = {}
     for dropout, temperature in itertools.product(*TUNE.values()):
-        name = f"softmax-dot-encoder.dropout={dropout},loss.temperature={temperature}"
+        name = f"softmax-dot-encoder.dropout={dropout},loss.temperature={temperature}-seed10000"
         run = RunDirectory(str(root / "tuning" / name))
         experiment = run.experiment()
         assert (experiment.encoder.dropout, experiment.loss.temperature) == (dropout, temperature)
-        assert experiment.seed == 0
+        assert experiment.seed == 10_000
         values[dropout, temperature] = run.results()["validation"]["ndcg@5"]
     assert len(set(values.values())) == 4  # each value has an effect
     assert max(values, key=values.get) == (0.0, 1.0)
     for run in runs[:2]:
         assert (run.experiment.encoder.dropout, run.experiment.loss.temperature) == (0.0, 1.0)
-    note = "softmax-dot: loss.temperature=1 is the lowest value tried; try lower values"
+    at_end = "loss.temperature=1 is at the low end of the values tried"
+    note = f"softmax-dot: {at_end}: --widen=0 allows no more values"
     assert f"  {note}\n" in printed
     assert "encoder.dropout=0 is" not in printed  # 0 is the lowest possible value
-    header, row, _ = sweep_report.training_table(runs, str(root), tuple(TUNE))
+    header, row, _ = sweep_report.training_table(runs, tuple(TUNE))
     assert header[2:4] == list(TUNE)
     assert row[2:4] == ["0", "1"]
-    assert row[-1].startswith(f"0 1: {values[0.0, 1.0]:.2f}, 0 1e+07: ")
-    sweep_report.write_grid(runs, str(root), TUNE)
+    sweep_report.write_grid(runs, str(root), sweep.read_search(root))
     text = (root / "report.md").read_text(encoding="utf-8")
-    assert f"- Tuned on the first seed alone (0): encoder.dropout, loss.temperature.\n- {note}.\n" in text
+    assert f"- encoder.dropout: 0, 0.9\n- loss.temperature: 1, 1e+07\n- {note}.\n" in text
 
 
 @pytest.mark.nightly
 def test_fields_that_a_loss_lacks_are_not_tuned(tuned):
     root, runs, _, _ = tuned
     assert len(list((root / "tuning").glob("mse-dot-*"))) == 2  # one for each dropout
-    rows = sweep_report.training_table(runs, str(root), tuple(TUNE))[1:]
+    rows = sweep_report.training_table(runs, tuple(TUNE))[1:]
     assert [row[3] for row in rows] == ["1", "-"]
-    sweep_report.write_grid(runs, str(root), TUNE)
+    sweep_report.write_grid(runs, str(root), sweep.read_search(root))
     text = (root / "report.md").read_text(encoding="utf-8")
     assert "\n- mse-dot has no loss.temperature: ignored.\n" in text
     assert "softmax-dot has no" not in text
@@ -177,17 +179,17 @@ def test_tuned_runs_equal_runs_of_train(tuned, tmp_path):
 @pytest.mark.nightly
 @pytest.mark.parametrize("rates", [(0.01, 0.02), (0.02,)])
 def test_jobs_do_not_change_results(tmp_path, capsys, rates):
-    one, two = (
-        grid(tmp_path / str(jobs), interactions=["dot"], tune={RATE: rates}, jobs=jobs) for jobs in (1, 2)
-    )
+    options = {"interactions": ["dot"], "tune": {RATE: rates}, "tuning_seeds": 2, "widen": 0}
+    one, two = (grid(tmp_path / str(jobs), **options, jobs=jobs) for jobs in (1, 2))
     assert [(run.experiment, run.results, run.ignored) for run in one] == [
         (run.experiment, run.results, run.ignored) for run in two
     ]
     for run, other in zip(one, two, strict=True):
         assert RunDirectory(run.path).history() == RunDirectory(other.path).history()
-    numbers = [line[:8] for line in capsys.readouterr().out.splitlines() if line.startswith("[")]
-    total = 4 + (4 if len(rates) > 1 else 0)
-    assert numbers == [f"[{number:3d}/{total}] " for number in range(1, total + 1)] * 2
+    assert sweep.read_search(tmp_path / "1") == sweep.read_search(tmp_path / "2")
+    numbers = [line[:8].rstrip() for line in capsys.readouterr().out.splitlines() if line.startswith("[")]
+    totals = (8, 4) if len(rates) > 1 else (4,)
+    assert numbers == [f"[{n:3d}/{total}]" for total in totals for n in range(1, total + 1)] * 2
 
 
 @pytest.mark.nightly
@@ -201,45 +203,62 @@ def test_a_run_that_diverges_stops_the_grid(tmp_path, capsys):
 def trained_by(monkeypatch):
     """Returns a function that runs a grid without training; it returns the jobs and the folders in order.
 
-    The results are those of a function of the experiment.
+    The results are those of a function of the experiment. The runs that wait for other processes are left
+    out after the call of `while_waiting`.
     """
 
-    def run(root, value_of, **axes):
+    def run(root, value_of, while_waiting=None, **axes):
         started = []
 
-        def train_all(base, cache_dir, waiting, jobs):
+        def train_all(base, cache_dir, runs, jobs):
             started.append(jobs)
-            running = []
-            while waiting or running:
-                while waiting and len(running) < jobs:
-                    running.append(waiting.pop(0))
-                    started.append(running[-1].folder)
-                run = running.pop(0)
+            for run in runs:
+                if run is None:
+                    while_waiting()
+                    continue
+                started.append(run.folder)
                 yield run, {split: {"ndcg@5": value_of(run.experiment)} for split in ("validation", "test")}
 
         monkeypatch.setattr(parallel, "train_all", train_all)
         grid(root, **axes)
-        return started[0], started[1:]
+        return started
 
     return run
 
 
-def test_final_runs_start_when_their_cell_is_tuned(tmp_path, trained_by):
-    axes = {"interactions": ["dot"], "seeds": [0], "tune": {RATE: (0.1, 0.2)}}
-    jobs, folders = trained_by(
-        tmp_path, lambda experiment: experiment.optimizer.learning_rate, jobs=2, **axes
-    )
-    assert jobs == 2
-    softmax = [f"tuning/softmax-dot-{RATE}={rate}" for rate in (0.1, 0.2)]
-    mse = [f"tuning/mse-dot-{RATE}={rate}" for rate in (0.1, 0.2)]
-    assert folders == [*softmax, mse[0], "softmax-dot-seed0", mse[1], "mse-dot-seed0"]
-    # One job finishes each cell before the next one.
-    _, folders = trained_by(tmp_path, lambda _: 1.0, jobs=1, **axes)
-    assert folders == [*softmax, "softmax-dot-seed0", *mse, "mse-dot-seed0"]
+def test_final_runs_have_seeds_that_the_search_has_not_seen(tmp_path, trained_by):
+    axes = {"interactions": ["dot"], "seeds": [0, 1], "tune": {RATE: (0.1, 0.2)}, "widen": 0}
+    started = trained_by(tmp_path, lambda experiment: experiment.optimizer.learning_rate, jobs=2, **axes)
+    searched = [
+        f"tuning/{loss}-dot-{RATE}={rate}-seed{seed}"
+        for loss in ("softmax", "mse")
+        for rate in (0.1, 0.2)
+        for seed in (10_000, 10_001, 10_002)
+    ]
+    final = [f"{loss}-dot-seed{seed}" for loss in ("softmax", "mse") for seed in (0, 1)]
+    assert started == [2, *searched, 2, *final]
+
+
+def test_runs_of_other_processes_are_left_to_them(tmp_path, trained_by):
+    claims = Claims(str(tmp_path))
+    assert claims.take("softmax-dot-seed0")
+    saving = RunDirectory(str(tmp_path / "softmax-dot-seed1"))  # its process has been killed
+    os.makedirs(saving.path)
+    saving.lock()
+    waits = []
+
+    def end_others():
+        waits.append(None)
+        claims.release("softmax-dot-seed0")
+        saving.unlock()
+
+    started = trained_by(tmp_path, lambda _: 1.0, end_others, interactions=["dot"])
+    assert started[1:] == ["mse-dot-seed0", "mse-dot-seed1", "softmax-dot-seed0", "softmax-dot-seed1"]
+    assert len(waits) == 1
 
 
 def test_no_more_processes_than_runs(tmp_path, trained_by):
-    jobs, folders = trained_by(tmp_path, lambda _: 1.0, jobs=100)
+    jobs, *folders = trained_by(tmp_path, lambda _: 1.0, jobs=100)
     assert jobs == len(folders) == 8
 
 
@@ -253,9 +272,9 @@ def test_no_more_processes_than_runs(tmp_path, trained_by):
         ("optimizer.learning_rate=0.1,x", "optimizer.learning_rate='x': not a number. Write a number."),
         ("optimizer.learning_rate=0.1,", "optimizer.learning_rate='': not a number. Write a number."),
         ("batch_size=8.5", "batch_size='8.5': not an integer. Write an integer."),
-        ("loss.name=mse", "loss.name: not a field of one number. Choose another field."),
-        ("encoder.hidden=8", "encoder.hidden: not a field of one number."),
-        ("jit_compile=1", "jit_compile: not a field of one number."),
+        ("encoder.hidden=8", "encoder.hidden: holds several values. Choose another field."),
+        ("jit_compile=1", "jit_compile='1': not true or false. Write true or false."),
+        ("batch_size=8:8", "batch_size='8:8': an empty range. Write LOW:HIGH with LOW below HIGH."),
         ("batch_size", "no values. Write --tune=FIELD=VALUE,VALUE."),
         ("epochs=3", "epochs has values already. Give all of them in one --tune."),
     ],
@@ -266,9 +285,14 @@ def test_fields_that_cannot_be_tuned(text, message):
 
 
 def test_types_of_tuned_fields():
-    texts = ["loss.k=1,2", "loss.kappa=1"]
+    texts = ["loss.k=1,2", "loss.kappa=1", "optimizer.weight_decay=0:0.1", "optimizer.name=adam,adamw"]
     tune = sweep.parse_tune(texts, base(), ["mse", "rankmax", "rescaled_mse"], ["dot"])
-    assert tune == {"loss.k": (1, 2), "loss.kappa": (1.0,)}
+    assert tune == {
+        "loss.k": (1, 2),
+        "loss.kappa": (1.0,),
+        "optimizer.weight_decay": space.Range(0.0, 0.1),  # of AdamW
+        "optimizer.name": ("adam", "adamw"),
+    }
     assert isinstance(tune["loss.k"][0], int)
 
 
@@ -298,7 +322,36 @@ def test_types_of_tuned_fields():
         ),
         (
             {"tune": {"loss.name": ("mse",)}},
-            r"loss\.name: not a field of one number\. Choose another field\.",
+            r"tune=loss\.name: --losses of the grid sets this field\. Choose",
+        ),
+        (
+            {"tune": {"loss.rank_fn": ("cnn",)}, "losses": ["approx_ndcg"]},
+            r"tune=loss\.rank_fn: --losses=LOSS@",
+        ),
+        ({"tune": {"monitor": ("ndcg@5",)}}, r"tune=monitor: different metrics cannot be compared\. Choose"),
+        (
+            {"tune": {"encoder.hidden": ((8,), (16,))}},
+            r"encoder\.hidden: holds several values\. Choose another",
+        ),
+        (
+            {"tune": {"optimizer.decay": space.Range(0.0, 1.0)}, "trials": 3},
+            r"tune=optimizer\.decay: not a field of numbers, so it has no range\. List its values\.",
+        ),
+        (
+            {"tune": {RATE: space.Range(0.1, 1.0)}},
+            r"tune=optimizer\.learning_rate=0\.1:1: a range needs a number of trials\. Add --trials=N, or",
+        ),
+        (
+            {"tune": {RATE: space.Range(-0.1, 1.0)}, "trials": 3},
+            r"optimizer\.learning_rate=-0\.1: not positive\. Choose a positive number\.",
+        ),
+        ({"trials": 3}, r"trials=3: nothing is tuned\. Add --tune, or leave it out\."),
+        ({"trials": 0}, r"trials=0: not positive\. Choose a positive number\."),
+        ({"tuning_seeds": 0}, r"tuning_seeds=0: not positive\. Choose a positive number\."),
+        ({"widen": -1}, r"widen=-1: negative\. Choose at least 0\."),
+        (
+            {"seeds": [0, 10_002], "tune": {RATE: (0.1, 0.2)}},
+            r"seed=10002: the search trains with the seeds 10000 to 10002\. Choose another\.",
         ),
         (
             {"losses": ["softmax", "softmax@cnn"]},
@@ -355,11 +408,16 @@ def test_overrides_apply_to_cells_that_have_the_field():
     assert sweep.ignored(changed, cells[1]) == ()
 
 
-def test_options_of_a_frozen_encoder_cannot_be_tuned(tmp_path):
-    frozen = config.override(base(), {"encoder.name": "bert", "encoder.frozen": True})
-    axes = {"losses": ["mse"], "interactions": ["dot"], "seeds": [0]}
-    with pytest.raises(ValueError, match="tune=encoder.dropout: all runs of a grid share a frozen encoder"):
-        sweep.run_grid(frozen, str(tmp_path / "grid"), **axes, tune={"encoder.dropout": (0.1, 0.2)})
+def test_whole_numbers_of_a_field_of_fractions_are_widened_as_fractions(tmp_path, trained_by):
+    axes = {"losses": ["mse"], "interactions": ["dot"], "seeds": [0], "tuning_seeds": 1, "widen": 1}
+    trained_by(tmp_path, lambda one: -one.optimizer.learning_rate, tune={RATE: (1, 2)}, **axes)
+    assert sweep.read_search(tmp_path)["fields"] == {RATE: "0.5, 1, 2"}
+
+
+@pytest.mark.nightly
+def test_optuna_is_imported_for_a_search_alone():
+    program = "import sys; from rank4class.pipelines import sweep; print('optuna' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "False\n"
 
 
 def test_invalid_cells_are_refused_before_training(tmp_path):

@@ -313,8 +313,10 @@ def test_train_evaluate_and_sweep_on_queries(command, letor_flags, letor_cells, 
     [line] = (line for line in evaluated.stdout.splitlines() if line.startswith("ndcg@10"))
     assert line.split("  ")[-2] in trained.stdout  # the same interval
     assert "Lists" in command("describe_data", *letor_flags, f"--output={tmp_path / 'data'}").stdout
-    swept = command("sweep", *letor_flags, *letor_cells, "--tune=encoder.weight_decay=0.01,0.1")
-    assert "[  3/3] n_choose_k-dot-seed0" in swept.stdout, swept.stderr
+    one_trial = ("--tuning_seeds=1", "--widen=0")
+    swept = command("sweep", *letor_flags, *letor_cells, "--tune=encoder.weight_decay=0.01,0.1", *one_trial)
+    assert "[  2/2] tuning/n_choose_k-dot-encoder.weight_decay=0.1-seed10000" in swept.stdout, swept.stderr
+    assert "[  1/1] n_choose_k-dot-seed0" in swept.stdout, swept.stderr
     assert (tmp_path / "grid" / "cutoffs.png").exists()
     assert not (tmp_path / "grid" / "metrics.png").exists()
 
@@ -371,9 +373,11 @@ def test_sweep_on_a_frozen_encoder(command, tmp_path, tiny_goemotions, tiny_bert
         "--seed=0",
         "--seed=1",
         "--tune=optimizer.learning_rate=0.01,0.001",
+        "--tuning_seeds=1",
+        "--widen=0",
     )
     assert finished.returncode == 0, finished.stderr
-    assert "[  8/8] rescaled_mse-lc_mlp-seed1" in finished.stdout
+    assert "[  4/4] rescaled_mse-lc_mlp-seed1" in finished.stdout
     assert "frozen" in (path / "report.md").read_text()
     assert len([name for name in os.listdir(path) if name.startswith("features-")]) == 1
 

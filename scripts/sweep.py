@@ -3,6 +3,8 @@ r"""Trains a grid of losses, interactions and seeds, and writes a report.
     python -m rank4class.scripts.sweep --config=goemotions_minilm_frozen \
         --config.data.path=FOLDER --workdir=runs/goemotions_grid \
         --tune=optimizer.learning_rate=0.001,0.003,0.01,0.03
+
+The same command on other machines that share the folder takes a part of the runs.
 """
 
 from absl import flags
@@ -24,8 +26,20 @@ _SEEDS = flags.DEFINE_multi_integer("seed", [0, 1, 2, 3, 4], "Seed of the runs; 
 _TUNE = flags.DEFINE_multi_string(
     "tune",
     [],
-    "FIELD=VALUE,VALUE,...: values of a numeric field; the best on the validation split is selected for each "
-    "loss and interaction. Repeat the flag to search all combinations of several fields.",
+    "FIELD=VALUE,VALUE,... or FIELD=LOW:HIGH: values of a field; the best on the validation split are "
+    "selected for each loss and interaction. Repeat the flag to search several fields together. Ranges need "
+    "--trials.",
+)
+_TRIALS = flags.DEFINE_integer(
+    "trials", None, "Choices that TPE proposes for each loss and interaction; without it, all combinations."
+)
+_TUNING_SEEDS = flags.DEFINE_integer(
+    "tuning_seeds", 3, "Runs of each trial, with the seeds 10000, 10001, ...; the mean counts."
+)
+_WIDEN = flags.DEFINE_integer(
+    "widen",
+    3,
+    "How often a field of numbers gets another value where the best one is at its boundary, at most.",
 )
 
 _BASELINE = flags.DEFINE_string(
@@ -51,11 +65,21 @@ def main() -> None:
     overrides = config_flags.get_override_values(flags.FLAGS["config"])
     sweep.check_overrides(overrides, base, **cells, tune=tune)
     baseline = sweep_report.parse_baseline(_BASELINE.value, sweep.build_cells(base, **cells))
-    runs = sweep.run_grid(base, _WORKDIR.value, seeds=_SEEDS.value, tune=tune, jobs=_JOBS.value, **cells)
+    runs = sweep.run_grid(
+        base,
+        _WORKDIR.value,
+        seeds=_SEEDS.value,
+        tune=tune,
+        trials=_TRIALS.value,
+        tuning_seeds=_TUNING_SEEDS.value,
+        widen=_WIDEN.value,
+        jobs=_JOBS.value,
+        **cells,
+    )
     path = sweep_report.write_grid(
         runs,
         _WORKDIR.value,
-        tune,
+        sweep.read_search(_WORKDIR.value) if tune else None,
         sweep.evaluate_calibration(runs),
         baseline=baseline,
         margin=_MARGIN.value,

@@ -21,12 +21,12 @@ from rank4class.pipelines.config.experiment import (
     first_difference,
     from_json,
     has_field,
-    number_type,
     override,
-    parse_number,
+    parse_value,
     to_json,
     user_parts,
     value_of,
+    value_type,
     values,
 )
 from rank4class.pipelines.config.parts import (
@@ -69,11 +69,11 @@ __all__ = [
     "has_field",
     "import_file",
     "import_user_module",
-    "number_type",
     "override",
-    "parse_number",
+    "parse_value",
     "to_json",
     "user_parts",
     "value_of",
+    "value_type",
     "values",
 ]

@@ -191,34 +191,40 @@ def check_field(experiment: Any, dotted: str) -> None:
     raise ValueError(f"{dotted}: no such field of an experiment. {remedy}")
 
 
-def number_type(experiment: Any, dotted: str) -> type:
-    """Returns int or float, the type of a field; raises ValueError if the field holds no number.
+def value_type(experiment: Any, dotted: str) -> tuple[type, bool]:
+    """Returns the type of a field, bool, int, float or str, and whether it may be None.
 
-    >>> number_type(Experiment(), "optimizer.learning_rate")
-    <class 'float'>
+    Raises:
+      ValueError: there is no such field, or it holds several values.
+
+    >>> value_type(Experiment(), "optimizer.learning_rate"), value_type(Experiment(), "steps")
+    ((<class 'float'>, False), (<class 'int'>, True))
     """
     check_field(experiment, dotted)
     section, _, name = dotted.rpartition(".")
     owner = getattr(experiment, section) if section else experiment
     kind = {field.name: field.type for field in dataclasses.fields(owner)}[name]
-    for number in (int, float):
-        if number in (typing.get_args(kind) or (kind,)) and typing.get_origin(kind) is not tuple:
-            return number
-    raise ValueError(f"{dotted}: not a field of one number. Choose another field.")
+    kinds = (kind,) if typing.get_origin(kind) is tuple else typing.get_args(kind) or (kind,)
+    for single in (bool, int, float, str):
+        if single in kinds:
+            return single, types.NoneType in kinds
+    raise ValueError(f"{dotted}: holds several values. Choose another field.")
 
 
-def parse_number(experiment: Any, dotted: str, text: str) -> int | float:
-    """Returns the number in a text for a field; raises ValueError if it holds none.
+def parse_value(experiment: Any, dotted: str, text: str) -> bool | int | float | str | None:
+    """Returns the value of a field that a text holds; raises ValueError if it holds none.
 
-    >>> parse_number(Experiment(), "optimizer.learning_rate", "0.1")
-    0.1
+    >>> [parse_value(Experiment(), *pair) for pair in (("optimizer.learning_rate", "0.1"), ("steps", "none"))]
+    [0.1, None]
     """
-    kind = number_type(experiment, dotted)
+    kind, is_optional = value_type(experiment, dotted)
+    if is_optional and text.lower() == "none":
+        return None
     try:
-        return kind(text)
-    except ValueError as error:
-        article = "an integer" if kind is int else "a number"
-        raise ValueError(f"{dotted}={text!r}: not {article}. Write {article}.") from error
+        return {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
+    except (KeyError, ValueError) as error:
+        wanted = {bool: "true or false", int: "an integer", float: "a number"}[kind]
+        raise ValueError(f"{dotted}={text!r}: not {wanted}. Write {wanted}.") from error
 
 
 def to_json(experiment: Any) -> str:

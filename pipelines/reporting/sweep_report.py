@@ -1,7 +1,6 @@
 """The report of a sweep: tables in the terminal and in Markdown."""
 
 import dataclasses
-import glob
 import itertools
 import os
 import shlex
@@ -14,11 +13,17 @@ import pandas as pd
 from rank4class import losses
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation.reliability import Calibrated
-from rank4class.pipelines.reporting import grid_summary, grid_tables, reliability_plots, sweep_plots, tables
+from rank4class.pipelines.reporting import (
+    grid_summary,
+    grid_tables,
+    reliability_plots,
+    search_report,
+    sweep_plots,
+    tables,
+)
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.storage.run_directory import TUNING, RunDirectory, read_json, write_json
+from rank4class.pipelines.storage.run_directory import RunDirectory, read_json, write_json
 
-Tune = Mapping[str, Sequence[float]]  # tuned field -> its values
 BASELINE = {"loss": "softmax", "interaction": "dot"}  # of grids that have this cell
 GRID = "grid.json"  # file of a grid's summary
 
@@ -141,7 +146,7 @@ def _cover(intervals: Sequence[Sequence[float] | None], scale: float = 1.0) -> l
 
 def summarize(
     runs: Sequence[Run],
-    tune: Tune | None = None,
+    tuned: Collection[str] = (),
     *,
     baseline: Mapping[str, str] | None = None,
     margin: float = grid_summary.MARGIN,
@@ -150,7 +155,7 @@ def summarize(
 
     Args:
       runs: the runs of the grid.
-      tune: tuned fields and their values.
+      tuned: names of the tuned fields.
       baseline, margin: see `grid_summary.summarize`.
 
     Returns:
@@ -159,7 +164,6 @@ def summarize(
       runs, "calibration". Each cell has the values of its tuned fields, "tuned", and the "best_epochs" and
       "epochs" of its runs.
     """
-    tune = tune or {}
     first, experiment = runs[0], runs[0].experiment
     sessions = [RunDirectory(run.path).sessions() for run in runs]
     session, seconds = sessions[0][-1], sum(line["seconds"] for lines in sessions for line in lines)
@@ -181,10 +185,10 @@ def summarize(
     }
     for cell, (_, group) in zip(summary["cells"], _cells(runs), strict=True):
         values = config.values(group[0].experiment)
-        cell["tuned"] = {field: values[field] for field in tune if field in values}
+        cell["tuned"] = {field: values[field] for field in tuned if field in values}
         cell["best_epochs"] = [run.epochs(run.results["best_step"]) for run in group]
         cell["epochs"] = [run.epochs(run.results["steps"]) for run in group]
-    summary["notes"] = _notes(runs, tune, summary)
+    summary["notes"] = _notes(runs, tuned, summary)
     if calibrated := calibration_cells(runs):
         definitions = dict.fromkeys(calibrated[0].values, grid_summary.Metric(higher_is_better=False))
         summary["calibration"] = grid_summary.summarize(calibrated, metrics=definitions) | {"best": {}}
@@ -200,19 +204,10 @@ def best_run(runs: Sequence[Run]) -> Run:
     return groups[best][0]
 
 
-def tuning_name(cell: str, choice: dict[str, float]) -> str:
-    """Returns the name of the folder of a run that tries a cell with a choice, field -> value.
-
-    >>> tuning_name("mse-dot", {"optimizer.learning_rate": 0.01, "batch_size": 8})
-    'mse-dot-optimizer.learning_rate=0.01,batch_size=8'
-    """
-    return f"{cell}-" + ",".join(f"{field}={value!r}" for field, value in choice.items())
-
-
 def write_grid(
     runs: Sequence[Run],
     root: str | os.PathLike,
-    tune: Tune | None = None,
+    search: dict[str, Any] | None = None,
     calibrated: Calibrated | None = None,
     *,
     baseline: Mapping[str, str] | None = None,
@@ -223,17 +218,18 @@ def write_grid(
     Args:
       runs: the runs of the grid.
       root: its folder.
-      tune: tuned fields and their values.
+      search: the search of the tuned values, see `search_report.search_blocks`; None if nothing was tuned.
       calibrated: the reliability of `best_run` on the test split; None draws no diagram.
       baseline, margin: see `grid_summary.summarize`.
     """
-    tune = tune or {}
-    summary = summarize(runs, tune, baseline=baseline, margin=margin)
+    tuned = tuple(search["fields"]) if search else ()
+    summary = summarize(runs, tuned, baseline=baseline, margin=margin)
     write_json(os.path.join(root, GRID), summary)
     sections = [
         *_write_plots(runs, summary, root),
         *_write_diagram(runs, root, calibrated),
-        tables.markdown_table(training_table(runs, root, tune)),
+        tables.markdown_table(training_table(runs, tuned)),
+        *(search_report.search_blocks(search) if search else ()),
     ]
     path = os.path.join(root, "report.md")
     files.write(path, grid_tables.render(summary, sections))
@@ -280,24 +276,20 @@ def _write_diagram(runs, root, calibrated):
     return ["![Reliability diagram](reliability.png)", caption]
 
 
-def _notes(runs: Sequence[Run], tune: Tune, summary: Mapping[str, Any]) -> list[str]:
+def _notes(runs: Sequence[Run], tuned: Collection[str], summary: Mapping[str, Any]) -> list[str]:
     """Returns sentences on the data, the training, the choice of tuned values and ignored fields."""
     experiment, seeds = runs[0].experiment, sorted({run.experiment.seed for run in runs})
     examples = ", ".join(
         f"{summary['dataset'][f'{split}_examples']:,} {name}"
         for split, name in (("train", "training"), ("validation", "validation"), ("test", "test"))
     )
-    tuned = [field for field, values in tune.items() if len(values) > 1]
     lines = [
         f"Examples: {examples}.",
         f"{experiment.optimizer.name.capitalize()}, batches of {experiment.batch_size}, "
         f"{experiment.epochs:g} epochs at most; the best checkpoint"
-        f"{' and values of tuned fields' if tune else ''} by validation {experiment.monitor}.",
+        f"{' and values of tuned fields' if tuned else ''} by validation {experiment.monitor}.",
     ]
-    if tuned:
-        lines.append(f"Tuned on the first seed alone ({experiment.seed}): {', '.join(tuned)}.")
     for (loss, interaction), group in _cells(runs):
-        lines += [f"{loss}-{interaction}: {note}." for note in boundary_notes(group[0].experiment, tune)]
         if group[0].ignored:
             lines.append(f"{loss}-{interaction} has no {', '.join(group[0].ignored)}: ignored.")
     packages = ", ".join(f"{name} {version}" for name, version in summary["packages"].items())
@@ -308,45 +300,22 @@ def _notes(runs: Sequence[Run], tune: Tune, summary: Mapping[str, Any]) -> list[
     ]
 
 
-def boundary_notes(experiment: config.Experiment, tune: Tune) -> list[str]:
-    """Returns a sentence for each tuned field whose chosen value is the lowest or the highest that was tried.
+def training_table(runs: Sequence[Run], tuned: Collection[str] = ()) -> list[list[str]]:
+    """Returns rows on the training of each cell: tuned values and epochs.
 
-    Args:
-      experiment: with the chosen values.
-      tune: tuned fields and their values.
-    """
-    notes = []
-    for field, values in tune.items():
-        value = config.values(experiment).get(field)
-        if len(values) > 1 and value == min(values) and value:  # no value is lower than 0
-            notes.append(f"{field}={value:g} is the lowest value tried; try lower values")
-        if len(values) > 1 and value == max(values):
-            notes.append(f"{field}={value:g} is the highest value tried; try higher values")
-    return notes
-
-
-def training_table(
-    runs: Sequence[Run], root: str | os.PathLike, tune: Collection[str] | None = None
-) -> list[list[str]]:
-    """Returns rows on the training of each cell: tuned values, epochs, and all values tried.
-
-    The epochs are the smallest and the largest of the seeds. Each combination of values that was tried has
-    the validation value of the monitored metric, in the order of the fields.
+    The epochs are the smallest and the largest of the seeds.
 
     Args:
       runs: the runs of the grid.
-      root: its folder.
-      tune: names of the tuned fields.
+      tuned: names of the tuned fields.
     """
-    monitor = runs[0].experiment.monitor
-    fields = tuple(tune or ("optimizer.learning_rate",))
-    rows = [["loss", "interaction", *fields, "best epoch", "epochs", f"tried: validation {monitor}"]]
+    fields = tuple(tuned or ("optimizer.learning_rate",))
+    rows = [["loss", "interaction", *fields, "best epoch", "epochs"]]
     for (loss, interaction), group in _cells(runs):
-        values = (config.values(group[0].experiment).get(field) for field in fields)
+        values = config.values(group[0].experiment)
         epochs = (_span([run.epochs(run.results[key]) for run in group]) for key in ("best_step", "steps"))
-        tried = ", ".join(_tried(root, f"{loss}-{interaction}", fields, monitor)) or "-"
-        cells = ("-" if value is None else f"{value:g}" for value in values)
-        rows.append([loss, interaction, *cells, *epochs, tried])
+        cells = (search_report.format_value(values[field]) if field in values else "-" for field in fields)
+        rows.append([loss, interaction, *cells, *epochs])
     return rows
 
 
@@ -360,14 +329,3 @@ def _cells(runs: Sequence[Run]) -> Iterator[tuple[tuple[str, str], list[Run]]]:
 def _span(values):
     low, high = (f"{value:.3g}" for value in (min(values), max(values)))
     return low if low == high else f"{low} to {high}"
-
-
-def _tried(root, cell, fields, monitor):
-    """Returns each combination of values tried for a cell with its validation metric, in ascending order."""
-    values = {}
-    for path in glob.glob(glob.escape(os.path.join(root, TUNING, f"{cell}-")) + "*"):
-        choice = dict(part.split("=") for part in os.path.basename(path).removeprefix(f"{cell}-").split(","))
-        results = RunDirectory(path).results()
-        if tuple(choice) == fields and results:
-            values[tuple(map(float, choice.values()))] = results["validation"][monitor]
-    return [f"{' '.join(f'{value:g}' for value in tried)}: {values[tried]:.2f}" for tried in sorted(values)]

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Generator, Iterator, Sequence
 from multiprocessing import connection
@@ -25,6 +26,8 @@ from rank4class.pipelines.training import rank_training
 from rank4class.pipelines.training.preemption import Interrupted, Interruption
 
 POLL_SECONDS = 0.2  # between two looks at signals
+RETRY_SECONDS = 2.0  # until runs are asked for again where none could start
+_END: Any = object()  # after the last run
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -45,16 +48,18 @@ Outcome = Any  # the results of a run, or a FloatingPointError if it diverged
 
 
 def train_all(
-    base: config.Experiment, cache_dir: str, waiting: list[AnyRun], jobs: int
+    base: config.Experiment, cache_dir: str, runs: Iterator[AnyRun | None], jobs: int
 ) -> Generator[tuple[AnyRun, Outcome], None, None]:
     """Trains runs; yields each with its outcome when it ends.
 
     Close the generator to stop the runs in progress: they save, and another call resumes them.
 
     Args:
-      base: an experiment with the data of all runs, and with their encoder if it is frozen.
+      base: an experiment with the data of all runs. The task of a run with another frozen encoder, checkpoint
+        or texts of the classes is loaded when the run starts.
       cache_dir: folder for the outputs of a frozen encoder.
-      waiting: the runs, which are removed as they start; the caller may insert more between two outcomes.
+      runs: the runs, each of which is taken when it can start, after the outcomes that have been yielded.
+        None is taken where no run can start yet; the next one is taken after an outcome, or a while later.
       jobs: number of runs to train at once; 1 trains in this process.
 
     Raises:
@@ -62,39 +67,62 @@ def train_all(
       ValueError, OSError, Interrupted: see `rank_training.train`. The other runs save and stop.
     """
     if jobs > 1:
-        yield from _train_in_processes(base, cache_dir, waiting, jobs)
+        yield from _train_in_processes(base, cache_dir, runs, jobs)
         return
     task = loading.load(base, cache_dir)
-    while waiting:
-        run = waiting.pop(0)
-        yield run, _train(base, task, run.experiment, run.path)
+    for run in runs:
+        if run is None:
+            time.sleep(RETRY_SECONDS)
+        else:
+            yield run, _train(base, task, cache_dir, run.experiment, run.path)
 
 
-def _train(base: config.Experiment, task: Task, experiment: config.Experiment, path: str) -> Outcome:
-    same_encoder = experiment.encoder == base.encoder
-    loaded = task if same_encoder else loading.with_encoder(task, experiment.encoder)
+def _train(
+    base: config.Experiment, task: Task, cache_dir: str, experiment: config.Experiment, path: str
+) -> Outcome:
+    loaded = _task_of(base, task, cache_dir, experiment)
     try:
         return rank_training.train(experiment, path, loaded=loaded, progress=False)
     except FloatingPointError as error:
         return error
 
 
+def _task_of(base: config.Experiment, task: Task, cache_dir: str, experiment: config.Experiment) -> Task:
+    """Returns the task of an experiment with the data of `base`, whose task is loaded."""
+    shares_classes = all(
+        getattr(base.class_encoder, field) == getattr(experiment.class_encoder, field)
+        for field in ("name", "texts", "path")
+    )
+    encoders = base.encoder, experiment.encoder
+    if shares_classes and encoders[0] == encoders[1]:
+        return task
+    shares_inputs = encoders[0].path == encoders[1].path and not any(one.frozen for one in encoders)
+    if shares_classes and shares_inputs and task.class_vectors is None:  # an encoder made the vectors
+        return loading.with_encoder(task, experiment.encoder)
+    return loading.load(experiment, cache_dir)
+
+
 def _train_in_processes(
-    base: config.Experiment, cache_dir: str, waiting: list[AnyRun], jobs: int
+    base: config.Experiment, cache_dir: str, runs: Iterator[AnyRun | None], jobs: int
 ) -> Generator[tuple[AnyRun, Outcome], None, None]:
     with Interruption() as interruption, _start_workers(base, cache_dir, jobs) as workers:
         not_loaded = workers[1:]
         workers[0].load()  # computes the outputs of a frozen encoder, which the others read
-        while waiting or any(worker.run for worker in workers):
+        is_exhausted = False
+        while not is_exhausted or any(worker.run for worker in workers):
             worker = _next_ready(workers, interruption)
-            run, outcome = worker.receive()
-            if run is not None:
-                yield run, outcome
-            while not_loaded:
-                not_loaded.pop().load()
-            for idle in (worker for worker in workers if worker.is_idle):
-                if waiting:
-                    idle.train(waiting.pop(0))
+            if worker is not None:
+                run, outcome = worker.receive()
+                if run is not None:
+                    yield run, outcome
+                while not_loaded:
+                    not_loaded.pop().load()
+            for idle in (worker for worker in workers if worker.is_idle and not is_exhausted):
+                following = next(runs, _END)
+                is_exhausted = following is _END
+                if is_exhausted or following is None:
+                    break
+                idle.train(following)
 
 
 @contextlib.contextmanager
@@ -116,15 +144,17 @@ def _start_workers(base: config.Experiment, cache_dir: str, jobs: int) -> Iterat
             raise
 
 
-def _next_ready(workers: Sequence["_Worker"], interruption: Interruption) -> "_Worker":
-    """Returns a worker that has answered or ended; raises Interrupted after a signal."""
+def _next_ready(workers: Sequence["_Worker"], interruption: Interruption) -> "_Worker | None":
+    """Returns a worker that has answered or ended, None after a while; raises Interrupted after a signal."""
     by_connection: dict[Any, _Worker] = {worker.connection: worker for worker in workers}
-    while True:
+    until = time.monotonic() + RETRY_SECONDS
+    while time.monotonic() < until:
         ready = connection.wait(list(by_connection), POLL_SECONDS)
         if interruption.requested:
             raise Interrupted("the runs", interruption.signal)
         if ready:
             return by_connection[ready[0]]
+    return None
 
 
 class _Worker:
@@ -254,7 +284,7 @@ def _work(
                     task, outcome = loading.load(_unpacked(base), cache_dir), None
                 else:
                     packed, path = message
-                    outcome = _train(_unpacked(base), task, _unpacked(packed), path)
+                    outcome = _train(_unpacked(base), task, cache_dir, _unpacked(packed), path)
                 answer: Any = (outcome, None, None)
             except Exception as error:  # is raised in the process that started this one
                 answer = (None, error, traceback.format_exc())

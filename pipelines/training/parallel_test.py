@@ -28,7 +28,7 @@ def runs_below(folder, **changes):
 
 
 def train_all(waiting, jobs):
-    return contextlib.closing(parallel.train_all(base(), "nowhere", waiting, jobs))
+    return contextlib.closing(parallel.train_all(base(), "nowhere", iter(waiting), jobs))
 
 
 def when_training(runs, action):
@@ -42,16 +42,22 @@ def when_training(runs, action):
     threading.Thread(target=wait, daemon=True).start()
 
 
-def test_runs_are_trained_in_order_and_may_be_inserted(monkeypatch):
-    trained = []
+def test_runs_are_taken_after_the_outcomes_before_them(monkeypatch):
+    trained, waits = [], []
     monkeypatch.setattr(rank_training, "train", lambda experiment, path, **_: trained.append(path) or path)
-    waiting = [parallel.Run(base(), name) for name in "ab"]
-    with train_all(waiting, jobs=1) as ended:
+    monkeypatch.setattr(time, "sleep", waits.append)
+    outcomes = {}
+
+    def runs():
+        yield parallel.Run(base(), "a")
+        yield None  # no run can start yet
+        yield parallel.Run(base(), f"after {outcomes['a']}")
+
+    with train_all(runs(), jobs=1) as ended:
         for run, outcome in ended:
-            assert outcome == run.path
-            if run.path == "a":
-                waiting.insert(0, parallel.Run(base(), "inserted"))
-    assert trained == ["a", "inserted", "b"]
+            outcomes[run.path] = outcome
+    assert trained == ["a", "after a"]
+    assert waits == [parallel.RETRY_SECONDS]
 
 
 def test_each_process_sees_one_gpu(monkeypatch):

@@ -1,0 +1,244 @@
+"""The values that a search tries of each tuned field, and how they are widened at a boundary."""
+
+import dataclasses
+import hashlib
+import itertools
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rank4class.pipelines import config
+from rank4class.pipelines.reporting.search_report import format_value
+
+Value = bool | int | float | str | None
+Choice = dict[str, Value]  # tuned field -> its value
+LOG_RATIO = 10  # of a range's ends, from which on it is searched on a logarithmic scale
+EDGE = 0.1  # fraction of a range at each end that counts as its boundary
+DIGITS = 6  # significant digits of values that are added or drawn
+LONGEST_NAME = 150  # characters; file systems allow 255
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """All numbers between two ends; the integers if both ends are integers.
+
+    Attributes:
+      low, high: the ends.
+      is_logarithmic: whether the range is searched on a logarithmic scale; None: if both ends are positive
+        and their ratio is at least `LOG_RATIO`.
+    """
+
+    low: float
+    high: float
+    is_logarithmic: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.is_logarithmic is None:
+            object.__setattr__(self, "is_logarithmic", self.low > 0 and self.high / self.low >= LOG_RATIO)
+
+    def __str__(self) -> str:
+        return f"{self.low:g}:{self.high:g}"
+
+    @property
+    def is_integer(self) -> bool:
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    def position(self, value: float) -> float:
+        """Returns the place of a number on the scale of the range: 0 at the low end, 1 at the high end."""
+        scale = math.log if self.is_logarithmic else float
+        return (scale(value) - scale(self.low)) / (scale(self.high) - scale(self.low))
+
+
+Values = Sequence[Value] | Range
+Tune = Mapping[str, Values]  # tuned field -> its values
+
+
+def parse(cell: config.Experiment, field: str, text: str) -> tuple[Value, ...] | Range:
+    """Returns the values of a field that a text states: `VALUE,VALUE,...` or `LOW:HIGH`.
+
+    Args:
+      cell: an experiment that has the field.
+      field: dotted name.
+      text: the text.
+
+    Raises:
+      ValueError: the experiment has no such field, or the text does not state its values.
+
+    >>> parse(config.Experiment(), "optimizer.name", "adam,adagrad")
+    ('adam', 'adagrad')
+    >>> parse(config.Experiment(), "batch_size", "16:64")
+    Range(low=16, high=64, is_logarithmic=False)
+    """
+    kind, _ = config.value_type(cell, field)
+    if kind in (int, float) and ":" in text:
+        low, high = (config.parse_value(cell, field, end) for end in text.split(":", 1))
+        if not (isinstance(low, int | float) and isinstance(high, int | float) and low < high):
+            raise ValueError(f"{field}={text!r}: an empty range. Write LOW:HIGH with LOW below HIGH.")
+        return Range(low, high)
+    return tuple(config.parse_value(cell, field, value) for value in text.split(","))
+
+
+def is_numeric(values: Sequence[Value]) -> bool:
+    """Returns whether all values are numbers, so that they have an order."""
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+
+
+def apply(cell: config.Experiment, choice: Mapping[str, Any]) -> config.Experiment:
+    """Returns a cell with the values of a choice, without those of fields that it does not have.
+
+    Names of parts are set first: they determine which other fields there are.
+
+    >>> apply(config.Experiment(), {"loss.k": 3, "loss.name": "rankmax", "loss.kappa": 1.0}).loss
+    Loss(name='rankmax', temperature=1.0, k=3, final_temperature=None)
+    """
+    names = {field: value for field, value in choice.items() if is_name(field)}
+    named = config.override(cell, names)
+    others = {field: value for field, value in choice.items() if field not in names}
+    return config.override(
+        named, {field: value for field, value in others.items() if config.has_field(named, field)}
+    )
+
+
+def is_name(field: str) -> bool:
+    """Returns whether a field is the name of a part."""
+    section, _, name = field.partition(".")
+    return section in config.PARTS and name == "name"
+
+
+def applicable(cell: config.Experiment, choice: Choice) -> Choice:
+    """Returns a choice without the fields that the experiment it leads to does not have."""
+    experiment = apply(cell, choice)
+    return {field: value for field, value in choice.items() if config.has_field(experiment, field)}
+
+
+def variants(cell: config.Experiment, tune: Tune) -> list[config.Experiment]:
+    """Returns a cell with each combination of the tuned names of parts: all fields that it can have."""
+    return [apply(cell, names) for names in _products({f: v for f, v in tune.items() if is_name(f)})]
+
+
+def fields_of(cell: config.Experiment, tune: Tune) -> list[str]:
+    """Returns the tuned fields that a cell has with some of its values of the names of parts."""
+    experiments = variants(cell, tune)
+    return [field for field in tune if any(config.has_field(one, field) for one in experiments)]
+
+
+def combinations(cell: config.Experiment, tune: Tune) -> list[Choice]:
+    """Returns the choices that lead to different experiments of a cell, of a range its two ends.
+
+    >>> tune = {"loss.k": (1, 2), "batch_size": (8, 16)}
+    >>> combinations(config.Experiment(), tune)  # softmax has no k
+    [{'batch_size': 8}, {'batch_size': 16}]
+    """
+    choices: list[Choice] = []
+    for product in _products(tune):
+        choice = applicable(cell, product)
+        if choice not in choices:
+            choices.append(choice)
+    return choices
+
+
+def _products(tune: Tune) -> list[Choice]:
+    lists = [(spec.low, spec.high) if isinstance(spec, Range) else spec for spec in tune.values()]
+    return [dict(zip(tune, values, strict=True)) for values in itertools.product(*lists)]
+
+
+def boundary(values: Values, value: Value) -> str | None:
+    """Returns "low" or "high" if a value is at an end of the values of a field that has an order, or None.
+
+    A 0 at the low end is no boundary.
+
+    >>> boundary((0.1, 0.01), 0.1), boundary((0, 1, 2), 0), boundary(Range(0.001, 0.1), 0.0011)
+    ('high', None, 'low')
+    """
+    if isinstance(values, Range):
+        assert isinstance(value, int | float)
+        position = values.position(value)
+        if position <= EDGE and values.low != 0:
+            return "low"
+        return "high" if position >= 1.0 - EDGE else None
+    if len(values) < 2 or not is_numeric(values):
+        return None
+    if value == min(values) and value != 0:  # type: ignore[type-var]
+        return "low"
+    return "high" if value == max(values) else None  # type: ignore[type-var]
+
+
+def widen(values: Values, end: str) -> Values:
+    """Returns the values of a field with more of them at an end, "low" or "high".
+
+    A list is continued as its values at that end: with equal steps, or with equal ratios. A range becomes
+    wider by half, on its scale. Values that are not negative stay so.
+
+    >>> widen((0.01, 0.03, 0.1), "high"), widen((1, 2, 3), "low")
+    ((0.01, 0.03, 0.1, 0.3), (1, 2, 3, 0))
+    >>> widen(Range(0.01, 1.0), "high")
+    Range(low=0.01, high=10.0, is_logarithmic=True)
+    """
+    if isinstance(values, Range):
+        last, new, is_integer = getattr(values, end), _wider_end(values, end), values.is_integer
+    else:
+        ordered: list[Any] = sorted(values, reverse=end == "low")
+        last, new, is_integer = ordered[-1], _following(ordered), isinstance(ordered[-1], int)
+    new = max(0.0, new) if end == "low" and last >= 0 else new
+    if is_integer:
+        new = max(round(new), last + 1) if end == "high" else min(round(new), last - 1)
+        new = max(1, new) if isinstance(values, Range) and values.is_logarithmic else new
+    else:
+        new = float(f"{new:.{DIGITS}g}")
+    if isinstance(values, Range):
+        return dataclasses.replace(values, low=new) if end == "low" else dataclasses.replace(values, high=new)
+    return (*values, new)
+
+
+def outermost(values: Values, end: str) -> Any:
+    """Returns the number at an end, "low" or "high", of a field that has an order."""
+    if isinstance(values, Range):
+        return getattr(values, end)
+    return max(values) if end == "high" else min(values)  # type: ignore[type-var]
+
+
+def _following(ordered: Sequence[float]) -> float:
+    """Returns the number that continues a list of numbers in ascending or descending order."""
+    last, before = ordered[-1], ordered[-2]
+    steps = [b - a for a, b in itertools.pairwise(ordered)]
+    if len(steps) > 1 and all(math.isclose(step, steps[0], rel_tol=1e-6) for step in steps):
+        following = last + steps[-1]
+        return 0.0 if abs(following) < 1e-9 * abs(last) else following
+    third = ordered[-3] if len(ordered) > 2 else 0.0
+    if third * last > 0 and before * last > 0:
+        return before * (last / third)
+    return last * (last / before) if before * last > 0 else last + (last - before)
+
+
+def _wider_end(values: Range, end: str) -> float:
+    sign = 1 if end == "high" else -1
+    if values.is_logarithmic:
+        return getattr(values, end) * (values.high / values.low) ** (0.5 * sign)
+    return getattr(values, end) + sign * (values.high - values.low) / 2
+
+
+def folder_name(cell: str, choice: Choice, seed: int) -> str:
+    """Returns the name of the folder of a run that tries a choice of a cell with a seed.
+
+    A choice whose name would be long or hold characters of paths is named by its hash.
+
+    >>> folder_name("mse-dot", {"optimizer.learning_rate": 0.01, "optimizer.name": "adam"}, 10000)
+    'mse-dot-optimizer.learning_rate=0.01,optimizer.name=adam-seed10000'
+    """
+    name = ",".join(f"{field}={value}" for field, value in choice.items())
+    if len(name) > LONGEST_NAME or not re.fullmatch(r"[\w.,=+-]+", name):
+        name = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return f"{cell}-{name}-seed{seed}"
+
+
+def text_of(values: Values) -> str:
+    """Returns the values of a field as a text.
+
+    >>> text_of((0.1, 0.01)), text_of(Range(1, 8)), text_of(("adam", "adagrad"))
+    ('0.01, 0.1', '1:8', 'adam, adagrad')
+    """
+    if isinstance(values, Range):
+        return str(values)
+    ordered = sorted(values) if is_numeric(values) else values  # type: ignore[type-var]
+    return ", ".join(map(format_value, ordered))

@@ -1,0 +1,280 @@
+"""The trials of a search, in a journal of Optuna's that several processes share."""
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import optuna
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, TrialState
+
+from rank4class import losses
+from rank4class.pipelines import config
+from rank4class.pipelines.search import space
+
+JOURNAL = "journal.log"
+STARTUP_TRIALS = 5  # of a cell; after them, a trial may be pruned
+RANDOM_TRIALS = 10  # at most; then TPE proposes values
+IMPORTANCE_TRIALS = 8  # at least, to estimate the importance of the fields
+TOP = 0.25  # fraction of the trials that are the best ones for the importance
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """A trial of a cell: a choice that is trained with each tuning seed in turn.
+
+    Attributes:
+      number: in the order of the trials of the cell, from 0.
+      choice: the values of the tuned fields; None if another process has not drawn all of them yet.
+      values: the best validation value of each seed so far.
+      state: "running", "complete", "pruned" or "diverged".
+    """
+
+    number: int
+    choice: space.Choice | None
+    values: tuple[float, ...]
+    state: str
+
+    @property
+    def mean(self) -> float:
+        """The mean of the values; NaN if there are none, or if a seed diverged."""
+        return sum(self.values) / len(self.values) if self.values and self.state != "diverged" else math.nan
+
+    @property
+    def num_runs(self) -> int:
+        """The number of runs that have ended."""
+        return len(self.values) + (self.state == "diverged")
+
+
+class Journal:
+    """The file in which the studies of a search record their trials.
+
+    Args:
+      folder: of the file, on disk.
+
+    Raises:
+      ValueError: the file is damaged.
+    """
+
+    def __init__(self, folder: str):
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self.path = os.path.join(folder, JOURNAL)
+        try:
+            self.storage = optuna.storages.JournalStorage(JournalFileBackend(self.path))
+        except (ValueError, KeyError) as error:
+            raise ValueError(
+                f"{self.path}: damaged ({error}). Remove it: the search repeats no finished run."
+            ) from error
+
+
+class Study:
+    """The trials of one cell.
+
+    Args:
+      journal: of the search.
+      name: of the cell.
+      cell: the experiment of the cell.
+      tune: tuned fields with their values, before they are widened.
+      seeds: of the runs of each trial.
+      sampler: "grid" or "tpe".
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        name: str,
+        cell: config.Experiment,
+        tune: space.Tune,
+        seeds: Sequence[int],
+        sampler: str,
+    ):
+        self.name, self._cell, self._tune, self._seeds = name, cell, tune, seeds
+        higher = losses.get_metric(cell.monitor).higher_is_better
+        self._worst = -math.inf if higher else math.inf
+        # A search of other values, seeds or experiments is another study: it never mixes with earlier trials.
+        searched = [config.to_json(cell), {field: repr(values) for field, values in tune.items()}]
+        digest = hashlib.sha256(json.dumps([*searched, list(seeds), sampler]).encode()).hexdigest()
+        self._study = optuna.create_study(
+            storage=journal.storage,
+            study_name=f"{name} {digest[:12]}",
+            direction="maximize" if higher else "minimize",
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS),
+            load_if_exists=True,
+        )
+
+    def trials(self) -> list[Trial]:
+        """Returns all trials, in the order of their numbers."""
+        return [_trial(frozen) for frozen in self._study.get_trials(deepcopy=False)]
+
+    def add(self, choice: space.Choice, tune: space.Tune) -> Trial:
+        """Adds a running trial of a choice of the tuned fields.
+
+        Optuna's own grid sampler cannot do that: it draws from a grid that never becomes larger.
+        """
+        created = optuna.trial.create_trial(
+            state=TrialState.RUNNING,
+            params=choice,
+            distributions={field: _distribution(tune[field]) for field in choice},
+            user_attrs={"choice": choice},
+        )
+        self._study.add_trial(created)
+        return self.trials()[-1]
+
+    def ask(self, tune: space.Tune, num_trials: int) -> Trial:
+        """Adds a running trial with a choice that TPE proposes.
+
+        The choice is a function of the cell, the number of the trial and the trials before it. The first
+        third of the trials, at most `RANDOM_TRIALS`, are drawn uniformly.
+
+        Args:
+          tune: tuned fields with their values.
+          num_trials: planned for the cell.
+        """
+        number = len(self._study.get_trials(deepcopy=False))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            self._study.sampler = optuna.samplers.TPESampler(
+                n_startup_trials=min(RANDOM_TRIALS, math.ceil(num_trials / 3)),
+                constant_liar=True,  # running trials count as bad ones, so that they are not proposed again
+                seed=int(hashlib.sha256(f"{self.name} {number}".encode()).hexdigest()[:8], 16),
+            )
+        return self._draw(self._study.ask(), tune)
+
+    def drawn(self, trial: Trial, tune: space.Tune) -> Trial:
+        """Returns a trial with its choice, which it lacks if a process was killed while it drew it."""
+        return trial if trial.choice is not None else self._draw(self._running(trial.number), tune)
+
+    def resumed(self, number: int) -> Trial:
+        """Returns a trial that this process has claimed; ends it first if another process left that out."""
+        trial = self.trials()[number]
+        return self._settle(number) if trial.state == "running" and trial.values else trial
+
+    def _draw(self, asked: optuna.Trial, tune: space.Tune) -> Trial:
+        choice: space.Choice = {}
+        for field in sorted(tune, key=lambda field: not space.is_name(field)):  # names first
+            if config.has_field(space.apply(self._cell, choice), field):
+                choice[field] = _suggest(asked, field, tune[field], self._tune[field])
+        asked.set_user_attr("choice", {field: choice[field] for field in tune if field in choice})
+        return self.trials()[asked.number]
+
+    def record(self, trial: Trial, value: float | None) -> Trial:
+        """Records the value of the next seed of a running trial, None if it diverged; returns the trial.
+
+        The trial ends after the last seed, or if it diverged. It is pruned if its mean is worse than the
+        median of the cell's other trials after as many seeds.
+        """
+        running = self._running(trial.number)
+        if value is None:
+            running.set_user_attr("diverged", True)
+            self._study.tell(trial.number, self._worst)
+            return self.trials()[trial.number]
+        running.set_user_attr("values", [*trial.values, value])
+        return self._settle(trial.number)
+
+    def _settle(self, number: int) -> Trial:
+        """Reports the mean of a trial's values, and ends the trial if it has all of them or is pruned."""
+        trial, running = self.trials()[number], self._running(number)
+        if len(trial.values) == len(self._seeds):
+            self._study.tell(number, trial.mean)
+        else:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the mean has been reported before the process was killed
+                running.report(trial.mean, step=len(trial.values))
+            if running.should_prune():
+                self._study.tell(number, state=TrialState.PRUNED)
+        return self.trials()[number]
+
+    def _running(self, number: int) -> optuna.Trial:
+        return optuna.Trial(self._study, self._study.get_trials(deepcopy=False)[number]._trial_id)
+
+
+def _trial(frozen: FrozenTrial) -> Trial:
+    attributes = frozen.user_attrs
+    state = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned"}.get(frozen.state, "running")
+    if attributes.get("diverged"):
+        state = "diverged"
+    return Trial(frozen.number, attributes.get("choice"), tuple(attributes.get("values", ())), state)
+
+
+def _distribution(values: space.Values) -> optuna.distributions.BaseDistribution:
+    """Returns the distribution under which Optuna records a value of a list."""
+    assert not isinstance(values, space.Range)
+    if not space.is_numeric(values):
+        return optuna.distributions.CategoricalDistribution(values)
+    low, high = (space.outermost(values, end) for end in ("low", "high"))
+    if all(isinstance(value, int) for value in values):
+        return optuna.distributions.IntDistribution(low, high)
+    return optuna.distributions.FloatDistribution(low, high)
+
+
+def _wide_distribution(values: space.Values) -> optuna.distributions.BaseDistribution:
+    """Returns the distribution of all values of a field, for the importance."""
+    if not isinstance(values, space.Range):
+        return optuna.distributions.CategoricalDistribution(values)
+    is_log = bool(values.is_logarithmic)
+    if values.is_integer:
+        return optuna.distributions.IntDistribution(int(values.low), int(values.high), is_log)
+    return optuna.distributions.FloatDistribution(values.low, values.high, is_log)
+
+
+def _suggest(asked: optuna.Trial, field: str, values: space.Values, initial: space.Values) -> space.Value:
+    """Returns the value of a field that TPE proposes; of a list of numbers, it proposes the position.
+
+    Args:
+      asked: the trial.
+      field: the field.
+      values: its values.
+      initial: its values before they were widened: the lowest of them has the position 0.
+    """
+    if isinstance(values, space.Range):
+        low, high, is_log = values.low, values.high, bool(values.is_logarithmic)
+        if values.is_integer:
+            return asked.suggest_int(field, int(low), int(high), log=is_log)
+        drawn = float(f"{asked.suggest_float(field, low, high, log=is_log):.{space.DIGITS}g}")
+        return min(max(drawn, low), high)
+    if not space.is_numeric(values):
+        return asked.suggest_categorical(field, values)
+    ordered: list[Any] = sorted(values)
+    first = ordered.index(space.outermost(initial, "low"))
+    return ordered[first + asked.suggest_int(field, -first, len(ordered) - 1 - first)]
+
+
+def importance(trials: Sequence[Trial], tune: space.Tune, *, higher_is_better: bool) -> dict[str, float]:
+    """Returns the importance of each field for a trial to be among the best quarter of a cell (PED-ANOVA).
+
+    Args:
+      trials: of the cell.
+      tune: tuned fields with all their values.
+      higher_is_better: whether a higher mean is better.
+
+    Returns:
+      Field -> its fraction of the importance of all fields, the most important one first. Empty if fewer than
+      two fields vary, or fewer than `IMPORTANCE_TRIALS` trials are complete.
+
+    References:
+      Watanabe et al., PED-ANOVA: Efficiently Quantifying Hyperparameter Importance in Arbitrary Subspaces,
+      IJCAI 2023.
+    """
+    complete = [trial for trial in trials if trial.state == "complete" and trial.choice is not None]
+    varied = [
+        field
+        for field in tune
+        if len({trial.choice[field] for trial in complete if trial.choice and field in trial.choice}) > 1
+    ]
+    if len(varied) < 2 or len(complete) < IMPORTANCE_TRIALS:
+        return {}
+    distributions = {field: _wide_distribution(tune[field]) for field in varied}
+    study = optuna.create_study(direction="maximize" if higher_is_better else "minimize")
+    for trial in complete:
+        params = {field: value for field, value in (trial.choice or {}).items() if field in varied}
+        used = {field: distributions[field] for field in params}
+        study.add_trial(optuna.trial.create_trial(value=trial.mean, params=params, distributions=used))
+    evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=TOP)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of fields that few trials have
+        return optuna.importance.get_param_importances(study, evaluator=evaluator)
