@@ -336,13 +336,14 @@ def names_of_a_new_process(monkeypatch):
 def assert_same_run():
     """Returns a function that asserts that two runs ended with the same bytes.
 
-    It compares all files except the records of the starts. The second run may hold more checkpoints and
-    partial files, since kills leave them.
+    It compares all files except the records of the starts and of the time. The second run may hold more
+    checkpoints and partial files, since kills leave them.
     """
 
     def contents(folder):
         paths = (path.relative_to(folder) for path in pathlib.Path(folder).rglob("*"))
-        names = (path for path in paths if path.parts[0] not in ("lock", "sessions.jsonl", "tensorboard"))
+        others = ("lock", "sessions.jsonl", "tensorboard", "times.jsonl")
+        names = (path for path in paths if path.parts[0] not in others)
         return {name.as_posix(): content(folder / name) for name in names if (folder / name).is_file()}
 
     def content(path):

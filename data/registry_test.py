@@ -25,6 +25,7 @@ OUT_OF_RANGE = {
 }
 NO_RANGE = {
     "path", "tfds_dir", "classes", "multi_label", "text_column", "text_pair_column", "label_column",
+    "exclude_known",
 }  # fmt: skip
 OPTIONS = [(name, option) for name in data.DATASETS for option in data.DATASETS.option_names(name)]
 

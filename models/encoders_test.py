@@ -198,6 +198,18 @@ def test_vgg16_rejects_other_image_sizes():
         encoders.Vgg16()(images())
 
 
+def test_weight_decay_of_instances_is_half_the_gradient_over_their_vectors():
+    encoder = models.get("encoder", "embedding", num_ids=5, units=3, weight_decay=0.25)
+    with tf.GradientTape() as tape:
+        encoder({"id": tf.constant([4, 0])})
+        [penalty] = encoder.losses
+    np.testing.assert_allclose(penalty, 0.25 * tf.reduce_sum(tf.square(encoder.table)), rtol=1e-6)
+    np.testing.assert_allclose(tape.gradient(penalty, encoder.table), 0.5 * encoder.table, rtol=1e-6)
+    assert models.get("encoder", "embedding", num_ids=5).losses == []
+    with pytest.raises(ValueError, match=r"weight_decay=-1\.0: negative\. Choose at least 0\."):
+        models.get("encoder", "embedding", num_ids=5, weight_decay=-1.0)
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("make", [encoders.Vgg16, encoders.ResNet50])
 def test_weight_decay_is_half_the_gradient_over_the_kernel(make):

@@ -181,7 +181,7 @@ class Built:
         self.model = rank_model_task.build_model(experiment, self.task, self.strategy)
         section = experiment.optimizer
         with self.strategy.scope():
-            schedule = optimization.build_schedule(section, 10)
+            schedule = optimization.build_schedule(section, 10, 1)
             self.optimizer = optimization.build_optimizer(section, schedule, experiment.precision)
             self.optimizer.build(self.model.trainable_variables)
         scorer = self.task.scorer(self.model, "train", experiment.count_prior.name)

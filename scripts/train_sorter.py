@@ -1,6 +1,8 @@
 """Trains a sorter on random vectors; continues an interrupted training.
 
 python -m rank4class.scripts.train_sorter --sorter=equivariant --workdir=runs/equivariant
+
+SoDeep's schedule halves the learning rate every 100 epochs: --decay=step --decay_epochs=100.
 """
 
 from absl import flags
@@ -13,6 +15,9 @@ _DEFAULT = sorter_config.SorterExperiment()
 _SORTER = flags.DEFINE_enum("sorter", _DEFAULT.sorter, sorter_config.LEARNED, "Sorter to train.")
 _SIZES = flags.DEFINE_list(
     "sizes", list(map(str, _DEFAULT.sizes)), "Lengths of the vectors; successive steps cycle through them."
+)
+_LAYERS = flags.DEFINE_integer(
+    "layers", None, f"Number of layers of {' or '.join(sorter_config.NETWORKS)}; None: its default."
 )
 _MOVE = flags.DEFINE_float(
     "move",
@@ -27,6 +32,12 @@ _LEARNING_RATE = flags.DEFINE_float(
     "learning_rate", _DEFAULT.optimizer.learning_rate, "Peak of the schedule."
 )
 _DECAY = flags.DEFINE_enum("decay", _DEFAULT.optimizer.decay, config.DECAYS, "Decay of the learning rate.")
+_DECAY_EPOCHS = flags.DEFINE_float(
+    "decay_epochs", _DEFAULT.optimizer.decay_epochs, "Epochs between two multiplications by --decay=step."
+)
+_DECAY_FACTOR = flags.DEFINE_float(
+    "decay_factor", _DEFAULT.optimizer.decay_factor, "Factor of --decay=step, in (0, 1)."
+)
 _WARMUP_FRACTION = flags.DEFINE_float(
     "warmup_fraction", _DEFAULT.optimizer.warmup_fraction, "Warmup, as a fraction of all steps."
 )
@@ -45,10 +56,13 @@ def main() -> None:
     experiment = sorter_config.SorterExperiment(
         sorter=_SORTER.value,
         sizes=sorter_config.parse_sizes(_SIZES.value),
+        layers=_LAYERS.value,
         move=sorter_config.default_move(_SORTER.value) if _MOVE.value is None else _MOVE.value,
         optimizer=config.Optimizer(
             learning_rate=_LEARNING_RATE.value,
             decay=_DECAY.value,
+            decay_epochs=_DECAY_EPOCHS.value,
+            decay_factor=_DECAY_FACTOR.value,
             warmup_fraction=_WARMUP_FRACTION.value,
             clip_norm=_CLIP_NORM.value,
         ),

@@ -86,6 +86,15 @@ def test_published_layouts(tmp_path, layout, as_file):
     assert [digest for _, digest in sorted(dataset.files.items())] == digests
 
 
+def test_known_movies_are_ranked_on_request(tmp_path):
+    write(tmp_path, "u.data")
+    with_known = data.get("movielens", path=tmp_path, exclude_known=False)
+    without_known = data.get("movielens", path=tmp_path)
+    for name, split in with_known.splits.items():
+        assert split.excluded is None
+        assert pairs_of(split, with_known)[0] == pairs_of(without_known.splits[name], without_known)[0]
+
+
 @pytest.mark.parametrize("columns", [3, 4])
 @pytest.mark.parametrize("change", [str.lower, str.upper, '"{}"'.format])
 def test_header_variants(tmp_path, monkeypatch, columns, change):

@@ -49,6 +49,8 @@ class InstanceEmbedding(tf.keras.layers.Layer):
       num_ids: the number of instances.
       units: width of the encoder.
       dropout: dropout rate.
+      weight_decay: factor of the squared vectors that are added to the loss. These are the vectors of all
+        instances, so each step moves all of them, with `lazy_adam` too.
 
     >>> InstanceEmbedding(num_ids=5, units=4)({"id": tf.constant([3, 0])}).shape
     TensorShape([2, 4])
@@ -59,11 +61,21 @@ class InstanceEmbedding(tf.keras.layers.Layer):
 
     FEATURES = ("id",)
 
-    def __init__(self, num_ids: int | None = None, units: int = 64, dropout: float = 0.0, **kwargs: Any):
+    def __init__(
+        self,
+        num_ids: int | None = None,
+        units: int = 64,
+        dropout: float = 0.0,
+        weight_decay: float = 0.0,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         arguments.check_units("units", units)
         arguments.check_rate("dropout", dropout)
-        self.num_ids, self.units, self.dropout = num_ids, units, dropout
+        arguments.check_not_negative("weight_decay", weight_decay)
+        self.num_ids, self.units, self.dropout, self.weight_decay = num_ids, units, dropout, weight_decay
+        if weight_decay:
+            self.add_loss(lambda: self.weight_decay * tf.reduce_sum(tf.square(self.table)))
         self._drop = tf.keras.layers.Dropout(dropout)
 
     @property
@@ -78,8 +90,8 @@ class InstanceEmbedding(tf.keras.layers.Layer):
         return self._drop(tf.gather(self.table, features["id"]), training=training)
 
     def get_config(self) -> dict[str, Any]:
-        options = {"num_ids": self.num_ids, "units": self.units, "dropout": self.dropout}
-        return {**super().get_config(), **options}
+        names = ("num_ids", "units", "dropout", "weight_decay")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 @ENCODERS.register("mlp")

@@ -8,6 +8,7 @@ import numpy as np
 import safetensors.numpy
 import tensorflow as tf
 
+from rank4class.models import arguments
 from rank4class.models.registry import SORTERS
 from rank4class.models.sorters import order_statistics, weights
 
@@ -236,25 +237,27 @@ class FixedLengthSorter(LearnedSorter):
         return {**super().get_config(), "n": self.n}
 
 
-_CNN_BLOCKS = 8
-
-
 @SORTERS.register("cnn")
 @_serializable
 class Cnn(FixedLengthSorter):
-    """A CNN of seven blocks of convolution, batch normalization and ReLU, and a last convolution.
+    """A CNN: blocks of convolution, batch normalization and ReLU, and a last convolution.
 
     Args:
       n: length of the lists; None for training on several lengths.
       filters: number of filters of the blocks.
       width: kernel width of all convolutions but the first, whose width is 1.
+      layers: number of convolutions, the last one included.
       trained: see `LearnedSorter`.
+
+    Raises:
+      ValueError: `layers` is not a positive integer.
 
     >>> Cnn(n=10)(tf.zeros([2, 10])).shape
     TensorShape([2, 10])
 
     References:
-      Engilberge et al. (2019), section 3.1.1, where the last layer has one position with `n` channels.
+      Engilberge et al. (2019), section 3.1.1, where the last layer has one position with `n` channels;
+      figure 4 compares numbers of layers.
     """
 
     def __init__(
@@ -262,27 +265,28 @@ class Cnn(FixedLengthSorter):
         n: int | None = None,
         filters: int = 24,
         width: int = 25,
+        layers: int = 8,
         trained: str | None = None,
         **kwargs: Any,
     ):
         super().__init__(n, trained, **kwargs)
-        self.filters, self.width = filters, width
-        layers = tf.keras.layers
+        arguments.check_units("layers", layers)
+        self.filters, self.width, self.layers = filters, width, layers
         self.net = tf.keras.Sequential(name="net")
-        for i in range(_CNN_BLOCKS - 1):
+        for i in range(layers - 1):
             # Spreads the kinks of the first ReLUs over the range of scores, which would take long to learn.
             beta = tf.keras.initializers.RandomUniform(-2.0, 2.0) if i == 0 else "zeros"
             kernel_width = 1 if i == 0 else width
-            self.net.add(
-                layers.Conv1D(filters, kernel_width, padding="same", use_bias=False, name=f"convolution_{i}")
-            )
-            self.net.add(layers.BatchNormalization(beta_initializer=beta, name=f"norm_{i}"))
-            self.net.add(layers.ReLU(name=f"relu_{i}"))
-        self.net.add(layers.Conv1D(1, width, padding="same", name="readout"))
-        self.net.add(layers.Reshape([-1], name="ranks"))
+            options = {"padding": "same", "use_bias": False, "name": f"convolution_{i}"}
+            self.net.add(tf.keras.layers.Conv1D(filters, kernel_width, **options))
+            self.net.add(tf.keras.layers.BatchNormalization(beta_initializer=beta, name=f"norm_{i}"))
+            self.net.add(tf.keras.layers.ReLU(name=f"relu_{i}"))
+        self.net.add(tf.keras.layers.Conv1D(1, width, padding="same", name="readout"))
+        self.net.add(tf.keras.layers.Reshape([-1], name="ranks"))
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "filters": self.filters, "width": self.width}
+        options = {"filters": self.filters, "width": self.width, "layers": self.layers}
+        return {**super().get_config(), **options}
 
 
 @SORTERS.register("lstm")
@@ -373,7 +377,7 @@ def get(name: str, n: int | None = None, trained: str | None = weights.SHIPPED, 
       n: length of the lists; required by sorters of one length, ignored by others.
       trained: "shipped", a file of `to_bytes`, or None for weights to be trained; ignored by sorters without
         weights.
-      **options: the other arguments of the sorter's class.
+      **options: the other arguments of the sorter's class; those that are not given are those of the file.
 
     Raises:
       ValueError: an unknown name or option, a missing `n`, or no weights for it.
@@ -389,6 +393,8 @@ def get(name: str, n: int | None = None, trained: str | None = weights.SHIPPED, 
                 f"trained={trained!r}: sorter {name!r} is shipped for the default {', '.join(options)}. "
                 "Set trained=None."
             )
+        if trained not in (None, weights.SHIPPED):
+            options = {**weights.options(name, trained), **options}
         options["trained"] = trained
     if issubclass(sorter, FixedLengthSorter):
         options["n"] = n

@@ -235,6 +235,7 @@ def test_ranks_out_of_bounds_are_clipped_and_keep_their_gradient():
         ),
         ({"name": "cnn", "n": 57}, "no weights of sorter 'cnn' for lists of 57 are shipped.*train_sorter"),
         ({"name": "cnn", "n": 1, "trained": None}, "n=1: not a whole number of at least 2"),
+        ({"name": "cnn", "n": 9, "trained": None, "layers": 0}, "layers=0: not"),
         ({"name": "exact", "sharpness": 2.0}, "sharpness: sorter 'exact' has no such option"),
         ({"name": "cnn", "n": 9, "trained": "nowhere"}, "nowhere cannot be read"),
         (
@@ -309,6 +310,8 @@ def test_a_sorter_without_n_ranks_several_lengths(name):
         assert sorter(tf.zeros([3, n])).shape == [3, n]
 
 
-def test_the_cnn_has_eight_convolutions():
-    sorter = sorters.get("cnn", trained=None)
-    assert sum(isinstance(layer, tf.keras.layers.Conv1D) for layer in sorter.net.layers) == 8
+@pytest.mark.parametrize(("options", "convolutions"), [({}, 8), ({"layers": 3}, 3), ({"layers": 1}, 1)])
+def test_the_number_of_convolutions_of_the_cnn(options, convolutions):
+    sorter = sorters.get("cnn", trained=None, **options)
+    assert sum(isinstance(layer, tf.keras.layers.Conv1D) for layer in sorter.net.layers) == convolutions
+    assert type(sorter).from_config(sorter.get_config()).layers == convolutions

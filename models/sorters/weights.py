@@ -1,6 +1,8 @@
 """Files of the weights of sorters, including those that are shipped."""
 
+import json
 import os
+from typing import Any
 
 import numpy as np
 import safetensors
@@ -16,12 +18,20 @@ _FOLDER = os.path.join(os.path.dirname(__file__), "shipped_weights")
 def to_bytes(sorter: tf.keras.layers.Layer, **metadata: str) -> bytes:
     """Returns the weights of a sorter in half precision, in safetensors format.
 
+    The metadata include the options of the sorter that differ from the defaults.
+
     Args:
       sorter: a sorter with its variables created.
       **metadata: such as the `sizes` of the lists that it is for.
     """
     tensors = {name: np.array(weight, np.float16) for name, weight in by_name(sorter).items()}
-    return safetensors.numpy.save(tensors, metadata={"sorter": _name_of(sorter), **metadata})
+    name, config = _name_of(sorter), sorter.get_config()
+    parameters = SORTERS.signature(name).parameters.values()
+    changed = {p.name: config[p.name] for p in parameters if config.get(p.name, p.default) != p.default}
+    changed = {option: value for option, value in changed.items() if option not in ("n", "trained")}
+    if changed:
+        metadata["options"] = json.dumps(changed)
+    return safetensors.numpy.save(tensors, metadata={"sorter": name, **metadata})
 
 
 def about(name: str, n: int | None = None) -> dict[str, str]:
@@ -34,6 +44,12 @@ def about(name: str, n: int | None = None) -> dict[str, str]:
     ['command', 'l1', 'sizes', 'sorter']
     """
     return _load(_shipped_file(name, n))[0]
+
+
+def options(name: str, path: str) -> dict[str, Any]:
+    """Returns the options of the sorter in a file that differ from the defaults; {} for another sorter."""
+    metadata, _ = _load(path)
+    return json.loads(metadata.get("options", "{}")) if metadata.get("sorter") == name else {}
 
 
 def restore(sorter: tf.keras.layers.Layer, trained: str) -> None:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import safetensors
 import tensorflow as tf
 
 from rank4class.models import sorters
@@ -38,6 +39,18 @@ def test_weights_are_restored_from_a_file(name, tmp_path, rng):
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(ValueError, match="weights.safetensors cannot be read"):
         sorters.get(name, n=10, trained=str(path), **options)
+
+
+def test_a_file_names_the_options_of_its_sorter(tmp_path):
+    path = tmp_path / "weights.safetensors"
+    sorter = sorters.get("cnn", n=10, trained=None, layers=2, filters=3)
+    path.write_bytes(sorters.to_bytes(sorter, sizes="10"))
+    restored = sorters.get("cnn", n=10, trained=str(path))
+    assert (restored.layers, restored.filters, restored.width) == (2, 3, 25)
+    np.testing.assert_allclose(restored(SCORES), sorter(SCORES), atol=2e-3)
+    path.write_bytes(sorters.to_bytes(sorters.get("equivariant"), sizes="10"))
+    with safetensors.safe_open(path, "np") as file:
+        assert file.metadata() == {"sorter": "equivariant", "sizes": "10"}
 
 
 def test_metadata_of_the_shipped_weights():

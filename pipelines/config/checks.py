@@ -10,7 +10,7 @@ from typing import Any
 
 from rank4class.pipelines.config.experiment import Experiment, check_types, value_of
 
-DECAYS = ("none", "linear", "cosine")
+DECAYS = ("none", "linear", "cosine", "step")
 PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
 AUGMENTATIONS = ("none", "affine_flip", "random_crop")
 CALIBRATIONS = ("auto", "temperature", "platt", "isotonic", "none")
@@ -88,6 +88,7 @@ def check_optimizer(optimizer: Any, prefix: str = "optimizer.") -> None:
 
     with fields_of(prefix):
         check_choice("decay", optimizer.decay, DECAYS)
+        _check_step_decay(optimizer)
         check_positive("learning_rate", optimizer.learning_rate)
         check_positive("clip_norm", optimizer.clip_norm)
         momentum = optimizer.ema_momentum
@@ -95,6 +96,23 @@ def check_optimizer(optimizer: Any, prefix: str = "optimizer.") -> None:
             raise ValueError(f"ema_momentum={momentum}: not in (0, 1). Choose another value.")
         check_fraction("warmup_fraction", optimizer.warmup_fraction)
         OPTIMIZERS.build(optimizer.name, schedule=optimizer.learning_rate, **optimizer.options())
+
+
+def _check_step_decay(optimizer: Any) -> None:
+    if optimizer.decay == "step":
+        if optimizer.decay_epochs is None:
+            raise ValueError("decay_epochs=None: decay 'step' requires it. Set it, such as to 100.")
+        check_positive("decay_epochs", optimizer.decay_epochs)
+        if not 0.0 < optimizer.decay_factor < 1.0:
+            raise ValueError(f"decay_factor={optimizer.decay_factor}: not in (0, 1). Choose another value.")
+        return
+    for field, default in (("decay_epochs", None), ("decay_factor", 0.5)):
+        value = getattr(optimizer, field)
+        if value != default:
+            raise ValueError(
+                f"{field}={value}: it has no effect with decay {optimizer.decay!r}. Leave it out, or set "
+                "decay to 'step'."
+            )
 
 
 def check_choice(field: str, value: str, choices: Iterable[str]) -> None:

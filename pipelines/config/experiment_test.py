@@ -170,7 +170,7 @@ CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
         ),
         (
             {"optimizer.decay": "cubic"},
-            r"optimizer\.decay='cubic': unknown\. There are: none, linear, cosine\.",
+            r"optimizer\.decay='cubic': unknown\. There are: none, linear, cosine, step\.",
         ),
         (
             {"optimizer.learning_rate": -1.0},
@@ -214,6 +214,18 @@ CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
         (
             {"optimizer.warmup_fraction": 1.0},
             r"optimizer\.warmup_fraction=1\.0: not in \[0, 1\)\. Choose another value\.",
+        ),
+        (
+            {"optimizer.decay": "step"},
+            r"optimizer\.decay_epochs=None: decay 'step' requires it\. Set it, such as to 100\.",
+        ),
+        (
+            {"optimizer.decay": "step", "optimizer.decay_epochs": 1.0, "optimizer.decay_factor": 1.0},
+            r"optimizer\.decay_factor=1\.0: not in \(0, 1\)\. Choose another value\.",
+        ),
+        (
+            {"optimizer.decay": "linear", "optimizer.decay_epochs": 3.0},
+            r"optimizer\.decay_epochs=3\.0: it has no effect with decay 'linear'\. Leave it out, or",
         ),
         (
             {"optimizer.weight_decay": 0.1},

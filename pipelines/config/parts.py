@@ -402,7 +402,9 @@ class Optimizer(Part):
     Attributes:
       learning_rate: peak of the schedule.
       warmup_fraction: fraction of all steps over which the learning rate rises to its peak, in [0, 1).
-      decay: "none", "linear" or "cosine", the latter two to 0 at the last step.
+      decay: "none", "linear" or "cosine", the latter two to 0 at the last step, or "step".
+      decay_epochs: number of epochs after which "step" multiplies the learning rate, each time.
+      decay_factor: the factor of "step", in (0, 1).
       clip_norm: largest norm of the gradient of all weights; a larger gradient is scaled down.
       ema_momentum: momentum of a moving average of the weights, in (0, 1), which validation, the best
         checkpoint and the results use; None keeps no average.
@@ -418,6 +420,8 @@ class Optimizer(Part):
         ("learning_rate", float, 1e-3),
         ("warmup_fraction", float, 0.0),
         ("decay", str, "none"),
+        ("decay_epochs", float | None, None),
+        ("decay_factor", float, 0.5),
         ("clip_norm", float | None, None),
         ("ema_momentum", float | None, None),
     )

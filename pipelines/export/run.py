@@ -94,7 +94,10 @@ class Run:
 
     @property
     def history(self) -> pd.DataFrame:
-        """A row for each evaluation: step, training loss, learning rate and validation metrics.
+        """A row for each evaluation: step, training loss, learning rate, validation metrics and "seconds".
+
+        The seconds are those of all training steps so far, without evaluations, over all starts of the
+        command; NaN for runs of earlier versions.
 
         >>> run = rank4class.load("runs/digits")
         >>> run.history[["step", "ndcg@5"]].round()
@@ -103,7 +106,9 @@ class Run:
         1    68    ...
         2   102    ...
         """
-        return pd.DataFrame(self._trained.run_dir.history())
+        times = self._trained.run_dir.times()
+        lines = self._trained.run_dir.history()
+        return pd.DataFrame([{**line, "seconds": times.get(line["step"], np.nan)} for line in lines])
 
     def predict(self, inputs: Iterable[Any], k: int | None = None) -> pd.DataFrame:
         """Predicts the best classes of some inputs.

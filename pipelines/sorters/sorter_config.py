@@ -11,6 +11,7 @@ _SORTERS = registry.read_signatures(
 )
 # Sorters with weights have the argument `trained`.
 LEARNED = tuple(name for name, options in _SORTERS.items() if "trained" in {p.name for p in options})
+NETWORKS = tuple(name for name, options in _SORTERS.items() if "layers" in {p.name for p in options})
 STUDIES = tuple(registry.read_signatures([os.path.join(os.path.dirname(__file__), "studies.py")], "STUDIES"))
 STUDY_RANK_FNS = ("handcrafted", *LEARNED, "neural_sort", "soft_sort")
 STUDY_SEEDS = (0, 1, 2, 3, 4)
@@ -24,6 +25,7 @@ class SorterExperiment:
     Attributes:
       sorter: one of `LEARNED`.
       sizes: lengths of the vectors; successive steps cycle through them.
+      layers: number of layers of a network, "cnn" or "lstm"; None is its default.
       move: largest distance, in ranks, that the scores move before the sorter ranks them.
       epochs: of 100,000 vectors each, followed by an evaluation and a checkpoint.
       batch_size, accumulation_steps, precision, jit_compile, steps_per_execution, checkpoint_steps,
@@ -32,6 +34,7 @@ class SorterExperiment:
 
     sorter: str = "equivariant"
     sizes: tuple[int, ...] = (100,)
+    layers: int | None = None
     move: float = 0.0
     optimizer: config.Optimizer = dataclasses.field(default_factory=config.Optimizer)
     epochs: float = 10.0
@@ -43,6 +46,11 @@ class SorterExperiment:
     checkpoint_steps: int | None = None
     evaluation_batch_size: int = 500
     seed: int = 0
+
+    @property
+    def options(self) -> dict[str, int]:
+        """The arguments of the sorter that are set."""
+        return {} if self.layers is None else {"layers": self.layers}
 
     @property
     def command(self) -> str:
@@ -63,6 +71,11 @@ def check(experiment: SorterExperiment) -> None:
         )
     if not experiment.sizes or min(experiment.sizes) < 2 or max(experiment.sizes) > _MAX_SIZE:
         raise ValueError(f"sizes={experiment.sizes}: not integers in 2 .. {_MAX_SIZE}. Change them.")
+    if experiment.layers is not None and experiment.sorter not in NETWORKS:
+        raise ValueError(
+            f"layers={experiment.layers}: sorter {experiment.sorter!r} has no layers. Leave it out, or "
+            f"choose one of {', '.join(NETWORKS)}."
+        )
     if not 0.0 <= experiment.move < 100.0:
         raise ValueError(f"move={experiment.move}: not in [0, 100). Change it.")
     if experiment.sorter == "equivariant" and not experiment.move:
@@ -70,7 +83,7 @@ def check(experiment: SorterExperiment) -> None:
             "move=0: sorter 'equivariant' needs a positive one, such as 1. Without a move, ever sharper "
             "comparisons rank better, until no gradient is left."
         )
-    for name in ("epochs", "batch_size", "steps_per_execution", "checkpoint_steps"):
+    for name in ("layers", "epochs", "batch_size", "steps_per_execution", "checkpoint_steps"):
         value = getattr(experiment, name)
         if value is not None and not 0 < value < 2**31:
             raise ValueError(f"{name}={value}: not in (0, 2**31). Change it.")

@@ -51,11 +51,12 @@ def train(
     if results := run_dir.results():
         logging.info("%s is finished already", run_dir.path)
         return results
+    epoch_steps = EPOCH / experiment.batch_size
     total_steps = math.ceil(experiment.epochs * EPOCH / experiment.batch_size)
     schedule = Schedule(
         total_steps=total_steps,
-        evaluation_steps=min(total_steps, math.ceil(EPOCH / experiment.batch_size)),
-        learning_rate=optimization.build_schedule(experiment.optimizer, total_steps),
+        evaluation_steps=min(total_steps, math.ceil(epoch_steps)),
+        learning_rate=optimization.build_schedule(experiment.optimizer, total_steps, epoch_steps),
         checkpoint_steps=experiment.checkpoint_steps,
         steps_per_execution=experiment.steps_per_execution,
     )
@@ -91,7 +92,7 @@ class SorterTask:
         self.hashes: dict[str, str] = {}  # vectors are drawn, not read
         self.train_examples = round(experiment.epochs * EPOCH)
         only_size = self._sizes[0] if len(self._sizes) == 1 else None
-        self.model = sorters.get(experiment.sorter, n=only_size, trained=None)
+        self.model = sorters.get(experiment.sorter, n=only_size, trained=None, **experiment.options)
         self._ranks = tf.function(lambda scores: self.model(scores), autograph=False, reduce_retracing=True)
 
     def forward(self, features: dict[str, tf.Tensor], training: bool) -> tf.Tensor:

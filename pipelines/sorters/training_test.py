@@ -31,8 +31,9 @@ def _small():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "EPOCH", 1_000)
         patch.setattr(training.score_vectors, "HELD_OUT", {"validation": 50, "test": 100})
-        patch.setattr(sorters.layers, "_CNN_BLOCKS", 3)
-        patch.setattr(sorters.Lstm.__init__, "__defaults__", (None, 4, 1, None))  # n, units, layers, trained
+        # Of n, filters, width, layers and trained; and of n, units, layers and trained.
+        patch.setattr(sorters.Cnn.__init__, "__defaults__", (None, 24, 25, 3, None))
+        patch.setattr(sorters.Lstm.__init__, "__defaults__", (None, 4, 1, None))
         yield
 
 
@@ -88,8 +89,17 @@ def test_interrupted_runs_resume_to_the_same_bits(undisturbed, tmp_path, monkeyp
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     "experiment",
-    [small(sorter="lstm", move=0.0, sizes=(4,)), small(sorter="cnn", sizes=(4, 6))],
-    ids=lambda experiment: f"{experiment.sorter} {experiment.sizes} {experiment.move}",
+    [
+        small(sorter="lstm", move=0.0, sizes=(4,)),
+        small(sorter="cnn", sizes=(4, 6)),
+        small(
+            sorter="cnn",
+            sizes=(5,),
+            layers=2,
+            optimizer=config.Optimizer(learning_rate=0.05, decay="step", decay_epochs=0.04),
+        ),
+    ],
+    ids=lambda experiment: f"{experiment.sorter} {experiment.sizes} {experiment.layers}",
 )
 def test_every_network_resumes_from_a_checkpoint_to_the_same_bits(
     tmp_path, monkeypatch, assert_same_run, experiment
@@ -149,6 +159,11 @@ def test_sweep_of_one_score():
         ({"epochs": 0.0}, "epochs=0.0: not in"),
         ({"epochs": 1e9}, r"epochs: 1e\+10 steps in total exceed 2\*\*31. Set epochs lower"),
         ({"batch_size": -1}, "batch_size=-1: not in"),
+        (
+            {"layers": 2},
+            "layers=2: sorter 'equivariant' has no layers. Leave it out, or choose one of cnn, lstm",
+        ),
+        ({"sorter": "cnn", "layers": 0}, "layers=0: not in"),
         ({"seed": -1}, r"seed=-1: not in 0\.\.2\*\*32 - 1\. Choose another seed\."),
         (
             {"optimizer": config.Optimizer(learning_rate=0.0)},

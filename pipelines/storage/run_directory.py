@@ -7,6 +7,7 @@ class_texts.json descriptions of the classes, if there are any
 model/           the model without its weights: classes, structure, preprocessing; a frozen encoder
 metrics.jsonl    one line per evaluation: step, training loss, learning rate, validation metrics
 sessions.jsonl   one line per start of the command: time, host, versions, first and last step
+times.jsonl      one line per checkpoint: step, seconds of training until it
 tensorboard/     event files
 checkpoints/     last/ to resume from, best/ by the monitored metric
 features-*.npz   outputs of a frozen encoder
@@ -63,6 +64,7 @@ class RunDirectory:
         self._class_texts = os.path.join(self.path, "class_texts.json")
         self._metrics = os.path.join(self.path, "metrics.jsonl")
         self._sessions = os.path.join(self.path, "sessions.jsonl")
+        self._times = os.path.join(self.path, "times.jsonl")
         self._calibration = os.path.join(self.path, "calibration.json")
         self._results = os.path.join(self.path, "results.json")
         self._test_values = os.path.join(self.path, "test_values.npz")
@@ -267,6 +269,13 @@ class RunDirectory:
 
     def write_sessions(self, sessions: list[dict[str, Any]]) -> None:
         _write_lines(self._sessions, sessions)
+
+    def times(self) -> dict[int, float]:
+        """Returns the step of each checkpoint so far -> seconds of training until it."""
+        return {line["step"]: line["seconds"] for line in _read_lines(self._times)}
+
+    def write_times(self, times: dict[int, float]) -> None:
+        _write_lines(self._times, ({"step": step, "seconds": times[step]} for step in times))
 
 
 TUNING = "tuning"  # folder of the runs that select a grid's hyperparameters

@@ -80,11 +80,24 @@ def build_temperature(loss_config: config.Loss, total_steps: int) -> LearningRat
     return tf.keras.optimizers.schedules.ExponentialDecay(first, last_step, ratio)
 
 
-def build_schedule(optimizer_config: config.Optimizer, total_steps: int) -> LearningRateSchedule:
-    """Builds the learning rate over the steps that `config.Optimizer` describes."""
+def build_schedule(
+    optimizer_config: config.Optimizer, total_steps: int, epoch_steps: float
+) -> LearningRateSchedule:
+    """Builds the learning rate over the steps that `config.Optimizer` describes.
+
+    Args:
+      optimizer_config: a checked `config.Optimizer`.
+      total_steps: number of steps of the training.
+      epoch_steps: number of steps of an epoch, not necessarily an integer.
+    """
     rate = optimizer_config.learning_rate
     if optimizer_config.decay == "cosine":
         schedule = tf.keras.optimizers.schedules.CosineDecay(rate, total_steps)
+    elif optimizer_config.decay == "step":
+        decay_steps = max(1, round(optimizer_config.decay_epochs * epoch_steps))
+        schedule = tf.keras.optimizers.schedules.ExponentialDecay(
+            rate, decay_steps, optimizer_config.decay_factor, staircase=True
+        )
     else:
         end = 0.0 if optimizer_config.decay == "linear" else rate
         schedule = tf.keras.optimizers.schedules.PolynomialDecay(rate, total_steps, end)

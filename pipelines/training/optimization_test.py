@@ -12,13 +12,17 @@ from rank4class.pipelines.training import optimization
 
 def test_schedules_by_hand():
     def rates(**fields):
-        schedule = optimization.build_schedule(config.Optimizer(learning_rate=0.1, **fields), total_steps=100)
+        section = config.Optimizer(learning_rate=0.1, **fields)
+        schedule = optimization.build_schedule(section, total_steps=100, epoch_steps=12.5)
         return [float(schedule(step)) for step in (0, 10, 20, 60, 100)]
 
     np.testing.assert_allclose(rates(), [0.1] * 5)
     np.testing.assert_allclose(rates(decay="linear"), [0.1, 0.09, 0.08, 0.04, 0.0], atol=1e-7)
     cosine = [0.05 * (1 + np.cos(np.pi * step / 100)) for step in (0, 10, 20, 60, 100)]
     np.testing.assert_allclose(rates(decay="cosine"), cosine, atol=1e-7)
+    np.testing.assert_allclose(rates(decay="step", decay_epochs=1.6), 0.1 * 0.5 ** np.array([0, 0, 1, 3, 5]))
+    tenths = rates(decay="step", decay_epochs=4.0, decay_factor=0.1, warmup_fraction=0.2)
+    np.testing.assert_allclose(tenths, [0.0, 0.05, 0.1, 0.01, 0.001])
     warm = [0.0, 0.5 * 0.08, 0.08, 0.04, 0.0]
     np.testing.assert_allclose(rates(decay="linear", warmup_fraction=0.2), warm, atol=1e-7)
 
@@ -59,7 +63,7 @@ def test_losses_ignore_masked_classes():
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizers_follow_their_schedule(name):
     section = config.Optimizer(name=name, learning_rate=0.1, decay="linear")
-    optimizer = optimization.build_optimizer(section, optimization.build_schedule(section, total_steps=2))
+    optimizer = optimization.build_optimizer(section, optimization.build_schedule(section, 2, 1))
     variable = tf.Variable([1.0])
     optimizer.build([variable])
     moved = []
@@ -74,7 +78,7 @@ def test_optimizers_follow_their_schedule(name):
 @pytest.mark.parametrize(("name", "kernel"), [("adamw", 1.0 - 0.1 * 0.5), ("lamb", 1.0 - 0.1)])
 def test_weight_decay_excludes_biases_and_norms(name, kernel):
     section = config.Optimizer(name=name, learning_rate=0.1, weight_decay=0.5)
-    optimizer = optimization.build_optimizer(section, optimization.build_schedule(section, total_steps=10))
+    optimizer = optimization.build_optimizer(section, optimization.build_schedule(section, 10, 1))
     variables = [
         tf.Variable([1.0], name=name) for name in ("kernel", "bias", "layer_norm/gamma", "layer_norm/beta")
     ]

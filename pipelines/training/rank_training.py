@@ -124,7 +124,7 @@ def build_schedule(experiment: config.Experiment, train_examples: int) -> Schedu
     return Schedule(
         total_steps=total_steps,
         evaluation_steps=math.ceil(epoch_steps / experiment.evaluations_per_epoch),
-        learning_rate=optimization.build_schedule(experiment.optimizer, total_steps),
+        learning_rate=optimization.build_schedule(experiment.optimizer, total_steps, epoch_steps),
         temperature=optimization.build_temperature(experiment.loss, total_steps),
         checkpoint_steps=experiment.checkpoint_steps,
         steps_per_execution=experiment.steps_per_execution,
@@ -285,7 +285,7 @@ def _read_best(experiment, run_dir, model, run, strategy):
 def _read_last(experiment, run_dir, model, run, strategy):
     # The checkpoint holds the optimizer with the averages: each of its values needs a variable.
     with strategy.scope():
-        schedule = optimization.build_schedule(experiment.optimizer, 1)  # no step will be taken
+        schedule = optimization.build_schedule(experiment.optimizer, 1, 1)  # no step will be taken
         optimizer = optimization.build_optimizer(experiment.optimizer, schedule, experiment.precision)
         optimizer.build(model.trainable_variables)
     state = TrainState(run_dir.checkpoints, model, optimizer, experiment.monitor, run, writes=False)

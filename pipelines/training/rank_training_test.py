@@ -59,6 +59,7 @@ def test_files_of_a_run(finished_once):
         "sessions.jsonl",
         "tensorboard",
         "test_values.npz",
+        "times.jsonl",
     ]
     results = rank_training.train(small(), path)  # it is already finished
     assert results == json.loads(pathlib.Path(path, "results.json").read_text())

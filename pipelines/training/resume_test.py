@@ -14,7 +14,7 @@ import tensorflow as tf
 from absl import logging
 
 from rank4class.pipelines import config
-from rank4class.pipelines.configs import digits_mlp
+from rank4class.pipelines.configs import digits_mlp, movielens_100k
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.training import rank_training, trainer
@@ -182,6 +182,25 @@ def test_resume_with_other_optimizers(tmp_path, undisturbed, assert_ends_undistu
     path = killed(undisturbed, experiment, "before", 34, tmp_path / "killed")
     assert_ends_undisturbed(experiment, path)
     assert RunDirectory(path).sessions()[1]["from_step"] == 17
+
+
+@pytest.mark.nightly
+def test_resume_with_rankmax_of_several_selected_classes(tmp_path, undisturbed, assert_ends_undisturbed):
+    rows = [f"{user},{(7 * user + 11 * i) % 40},4.0,9\n" for user in range(30) for i in range(10)]
+    (tmp_path / "ratings.csv").write_text("userId,movieId,rating,timestamp\n" + "".join(rows))
+    experiment = config.override(
+        movielens_100k.get_config(),
+        {
+            **{"data.path": str(tmp_path), "data.exclude_known": False, "loss.k": 3},
+            **{"encoder.weight_decay": 1e-3, "class_encoder.weight_decay": 1e-3},
+            **{"epochs": 10.0, "batch_size": 8, "metrics": ("map@10",)},
+        },
+    )
+    path = killed(undisturbed, experiment, "before", 36, tmp_path / "killed")
+    assert_ends_undisturbed(experiment, path)
+    assert RunDirectory(path).sessions()[1]["from_step"] == 32
+    first, *_, last = RunDirectory(path).history()
+    assert last["loss"] < 0.9 * first["loss"]
 
 
 @pytest.mark.nightly

@@ -16,7 +16,7 @@ from rank4class.pipelines import distribution
 from rank4class.pipelines.storage.run_directory import RunDirectory, write_json
 from rank4class.pipelines.training import optimization
 from rank4class.pipelines.training.preemption import Interrupted, Interruption
-from rank4class.pipelines.training.session import Pace, Session
+from rank4class.pipelines.training.session import Pace, Session, TrainingTime
 from rank4class.pipelines.training.tensorboard import Summaries
 from rank4class.pipelines.training.train_state import TrainState, run_hash
 from rank4class.pipelines.training.train_step import StepOptions, StepResults, build_steps
@@ -214,6 +214,7 @@ class Trainer:
             # A kill may have come after the last checkpoint and before the history was written.
             self._run_dir.write_history(self._progress.history)
         self._session = Session(self._run_dir, self._strategy, step)
+        self._time = TrainingTime(self._run_dir, step)
         self._summaries = Summaries(self._run_dir.tensorboard, step, writes=self._is_chief)
         self._summaries.write_start(self._experiment, self._session.line, step)
         self._batches = iter(
@@ -258,7 +259,8 @@ class Trainer:
         """Runs steps on the next batches; raises FloatingPointError if one of them is not finite."""
         first = self._progress.step
         try:
-            results = self._steps(self._batches, first, count, self._interruption.requested)
+            with self._time.running():
+                results = self._steps(self._batches, first, count, self._interruption.requested)
         except data.UNREADABLE:
             # Reading the examples one by one finds the unreadable one; if there is none, the error stays.
             for step in range(first, first + count):
@@ -328,6 +330,8 @@ class Trainer:
             print(f"  validation: {self._task.format_metrics(metrics)}")
 
     def _save(self) -> None:
+        if self._is_chief:
+            self._time.write(self._progress.step)
         self._state.save()
         if self._is_chief:
             self._run_dir.write_history(self._progress.history)
