@@ -107,8 +107,15 @@ def _rows(split: data.Split) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _values(ranker: Any, split: data.Split, metrics: Sequence[str]) -> dict[str, np.ndarray]:
+    """Returns metric -> its values for the queries of a split, `[N]`."""
     present = _present(split)
     scores = np.full(present.shape, PADDING, np.float32)
     scores[present] = ranker.predict(split.features["items"][present])
     labels = split.label_matrix.toarray().astype(np.float32)
-    return {name: losses.get_metric(name).of_scores(scores, labels).numpy() for name in metrics}
+    values = {}
+    for name in metrics:
+        metric = losses.get_metric(name)
+        if isinstance(metric, losses.metrics.SetMetric):
+            raise ValueError(f"metrics={name!r}: is not a function of scores. Leave it out.")
+        values[name] = metric.of_scores(scores, labels).numpy()
+    return values

@@ -36,7 +36,7 @@ def parse(line):
             if value in ("FOLDER", "CHECKPOINT"):
                 value = goemotions_minilm.minilm_folder() if value == "CHECKPOINT" else "folder"
             elif not field.startswith("loss."):
-                value = config.parse_number(experiment, field, value)
+                value = config.parse_value(experiment, field, value)
             if config.has_field(experiment, field):
                 experiment = config.override(experiment, {field: value})
     return experiment, own

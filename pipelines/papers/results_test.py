@@ -1,6 +1,6 @@
 """Collection of the runs of a reproduction."""
 
-import os
+import json
 
 import numpy as np
 import pytest
@@ -9,9 +9,9 @@ from rank4class.pipelines import config, sweep
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.papers import results
 from rank4class.pipelines.papers.reproductions import Command, Reproduction
-from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.reporting.grid_summary import Cell
 
-QUICK = {"epochs": 1.0, "encoder.hidden": (8,), "calibration": "none"}
+QUICK = {"epochs": 1.0, "encoder.hidden": (8,)}
 
 
 def reproduction(*names):
@@ -27,34 +27,75 @@ def test_collects_the_runs_of_all_sweeps(tmp_path):
         one = config.override(base, {"optimizer.learning_rate": rate})
         runs = sweep.run_grid(one, str(tmp_path / str(i)), losses=["mse"], interactions=["dot"], seeds=[3, 5])
     found = results.collect("digits", reproduction({"rate": "low"}, {"rate": "high"}), str(tmp_path))
-    # Cells of two sweeps with other names stay apart.
     assert [cell["name"]["rate"] for cell in found["cells"]] == ["low", "high"]
     assert found["cells"][1]["seeds"] == [3, 5]
     figures = found["cells"][1]["metrics"]["top1_error"]
-    np.testing.assert_allclose(
-        figures["values"], [run.results["test"]["top1_error"] for run in runs], rtol=1e-6
-    )
+    expected = [run.results["test"]["top1_error"] for run in runs]
+    np.testing.assert_allclose(figures["values"], expected, rtol=1e-6)
     assert figures["examples"] == 360
     assert found["examples"] == {"train": 1078, "validation": 359, "test": 360}
-    assert found["tuned"][1]["fields"] == {"optimizer.learning_rate": [0.01, 0.01]}
     assert found["commands"] == [
         f"rank4class sweep --config=digits_mlp --workdir=WORKDIR/{i}" for i in (0, 1)
     ]
+    after = found["calibration"]["cells"][1]["metrics"]["nll after"]["values"]
+    assert after == [run.results["test"]["calibration"]["after"]["nll"] for run in runs]
+    assert found["seconds"] > 0
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
 
-    # Runs without values of the examples, such as those of an earlier version, have a figure per seed.
-    for run in runs:
-        os.remove(os.path.join(run.path, "test_values.npz"))
-    assert RunDirectory(runs[0].path).test_values() is None
+
+@pytest.mark.nightly
+def test_tuned_values(tmp_path):
+    base = config.override(digits_mlp.get_config(), {**QUICK, "calibration": "none"})
+    tune = {"optimizer.learning_rate": (1e-6, 0.01)}
+    grid = {"losses": ["mse"], "interactions": ["dot", "cosine"], "seeds": [0], "tuning_seeds": 1, "widen": 0}
+    sweep.run_grid(base, str(tmp_path / "0"), tune=tune, **grid)
     found = results.collect("digits", reproduction({}), str(tmp_path))
-    assert found["cells"][0]["metrics"]["top1_error"]["examples"] == 360
-    (tmp_path / "1").rename(tmp_path / "2")
-    (tmp_path / "0").rename(tmp_path / "1")
-    (tmp_path / "2").rename(tmp_path / "0")
-    figures = results.collect("digits", reproduction({}), str(tmp_path))["cells"][0]["metrics"]["top1_error"]
-    assert figures["examples"] is None
-    np.testing.assert_allclose(figures["values"], [run.results["test"]["top1_error"] for run in runs])
+    fields = {"optimizer.learning_rate": 0.01}
+    assert found["tuned"] == [
+        {"name": {"loss": "mse", "interaction": name}, "fields": fields} for name in ("cosine", "dot")
+    ]
+    assert len(found["cells"]) == 2  # runs of the tuning do not count
+    assert "calibration" not in found
 
 
 def test_sweep_without_runs(tmp_path):
     with pytest.raises(FileNotFoundError, match="0: no finished run. Run the reproduction first"):
         results.collect("digits", reproduction({}), str(tmp_path))
+
+
+def cell(seeds, values, **name):
+    return Cell(name, seeds, {"mrr": np.array(values)})
+
+
+def test_parts_of_the_test_set_are_joined():
+    folds = [cell([0, 1], [[0.1, 0.2], [0.3, 0.4]], loss="mse"), cell([0, 1], [[0.5], [0.6]], loss="mse")]
+    [joined] = results._joined(folds)
+    np.testing.assert_array_equal(joined.values["mrr"], [[0.1, 0.2, 0.5], [0.3, 0.4, 0.6]])
+    assert joined.seeds == [0, 1]
+
+
+def test_splits_of_the_data_have_a_figure_each():
+    splits = [cell([0], [[0.1, 0.3]], loss="mse"), cell([1], [[0.5, 0.7]], loss="mse")]
+    other = cell([0, 1], [0.0, 1.0], loss="softmax")
+    first, second = results._joined([splits[0], other, splits[1]])
+    assert first.seeds == [0, 1]
+    np.testing.assert_allclose(first.values["mrr"], [0.2, 0.6])
+    assert second is other
+
+
+def test_studies(tmp_path):
+    study = {
+        "seeds": [0, 1],
+        "test": {"mse": {"spearman": [90.0, 92.0]}, "spearman@lstm": {"spearman": [91.0, 94.0]}},
+        "examples": {"train": 10, "validation": 5, "test": 5},
+        "git": "abc",
+        "packages": {"tensorflow": "2.20.0"},
+        "seconds": 60,
+    }
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0" / "study.json").write_text(json.dumps(study))
+    one = Reproduction("a study", ("S3",), (Command("study"),), baseline={"loss": "mse"})
+    found = results.collect("sodeep/a", one, str(tmp_path))
+    assert found["cells"][1]["metrics"]["spearman"]["values"] == pytest.approx([91.0, 94.0])
+    assert found["comparisons"][0]["difference"] == pytest.approx(1.5)
+    assert (found["commits"], found["seconds"]) == (["abc"], 60)

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import os
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -319,11 +319,12 @@ def training_table(runs: Sequence[Run], tuned: Collection[str] = ()) -> list[lis
     return rows
 
 
-def _cells(runs: Sequence[Run]) -> Iterator[tuple[tuple[str, str], list[Run]]]:
-    """Yields the loss and the interaction of each cell of a grid with its runs."""
-    frame = pd.DataFrame([{**run.cell, "run": run} for run in runs])
-    for cell, group in frame.groupby(["loss", "interaction"], sort=False):
-        yield cell, group["run"].tolist()
+def _cells(runs: Sequence[Run]) -> Iterable[tuple[tuple[str, ...], list[Run]]]:
+    """Returns the loss and the interaction of each cell of a grid with its runs."""
+    groups: dict[tuple[str, ...], list[Run]] = {}
+    for run in runs:
+        groups.setdefault(tuple(run.cell.values()), []).append(run)
+    return groups.items()
 
 
 def _span(values):

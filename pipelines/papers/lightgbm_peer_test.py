@@ -1,0 +1,63 @@
+"""LightGBM as a peer: it learns generated queries, and its metrics are those of our evaluations."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse
+import sklearn.metrics
+
+from rank4class import data
+from rank4class.pipelines import config
+from rank4class.pipelines.papers import lightgbm_peer
+
+lightgbm = pytest.importorskip("lightgbm", reason="the optional package lightgbm is not installed")
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    rng = np.random.default_rng(0)
+    for name, queries in (("train", 60), ("vali", 20), ("test", 20)):
+        rows = []
+        for query in range(queries):
+            for features in rng.normal(size=[8, 3]).round(3):
+                grade = int(np.clip(np.round(features[0] + 1.5), 0, 4))
+                values = " ".join(f"{i + 1}:{value}" for i, value in enumerate(features))
+                rows.append(f"{grade} qid:{query} {values}")
+        (tmp_path / f"{name}.txt").write_text("\n".join(rows) + "\n")
+    return config.Experiment(
+        data=config.Data(name="letor", path=str(tmp_path)), monitor="ndcg@5", metrics=("ndcg@5", "mrr")
+    )
+
+
+@pytest.mark.nightly
+def test_lightgbm_learns_the_grades(experiment, tmp_path, monkeypatch):
+    monkeypatch.setattr(lightgbm_peer, "LEAVES", (7,))
+    lightgbm_peer.train(experiment, tmp_path / "peer", seeds=[0, 1])
+    study = json.loads((tmp_path / "peer" / "study.json").read_text())
+    metrics = study["test"][lightgbm_peer.TITLE]
+    assert np.shape(metrics["ndcg@5"]) == (2, 20)
+    assert np.mean(metrics["ndcg@5"]) > 90.0
+    assert study["packages"]["lightgbm"] == lightgbm.__version__
+    assert study["examples"] == {"train": 60, "validation": 20, "test": 20}
+    experiment.metrics = ("nll",)
+    with pytest.raises(ValueError, match="metrics='nll': is not a function of scores. Leave it out"):
+        lightgbm_peer.train(experiment, tmp_path / "peer", seeds=[0])
+    experiment.data = config.Data(name="digits")
+    with pytest.raises(ValueError, match=r"data.name='digits': no documents with features. Use 'letor'"):
+        lightgbm_peer.train(experiment, tmp_path / "peer", seeds=[0])
+
+
+def test_values_are_those_of_scikit_learn():
+    class FirstFeature:
+        def predict(self, items):
+            return items[:, 0]
+
+    rng = np.random.default_rng(0)
+    items, grades = rng.normal(size=[5, 6, 2]).astype(np.float32), rng.integers(0, 5, size=[5, 6])
+    split = data.Split({"items": items}, scipy.sparse.csr_array(grades.astype(np.float32)))
+    values = lightgbm_peer._values(FirstFeature(), split, ["ndcg@6"])["ndcg@6"]
+    expected = [
+        sklearn.metrics.ndcg_score([2.0**g - 1.0], [x]) for g, x in zip(grades, items[:, :, 0], strict=True)
+    ]
+    np.testing.assert_allclose(values, expected, rtol=1e-5)
