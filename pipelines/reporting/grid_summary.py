@@ -64,6 +64,7 @@ def summarize(
     are equal, the summary has a cell that is better or worse than the baseline, or separable from the best,
     with a probability of at most 5%: half of it is for the comparisons with the baseline, if there are any,
     half for the best, and it is shared by all metrics. With few seeds only large differences are separable.
+    With one seed the verdicts are on these runs, not on the cells: other seeds may reverse them.
 
     Args:
       cells: the cells, with the same seeds and metrics.

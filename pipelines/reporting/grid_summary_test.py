@@ -1,5 +1,6 @@
 """Summaries of grids: figures by hand, verdicts on equal cells, and the tables and reports of a summary."""
 
+import itertools
 import json
 import math
 
@@ -222,16 +223,17 @@ def test_equal_cells_have_few_false_verdicts(rng):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("seeds", [1, 2, 5, 20])
 @pytest.mark.parametrize(
-    "kind",
-    ["few errors", "errors with effects of seeds", "errors of each cell's own", "scores", "seeds alone"],
+    ("kind", "seeds"),
+    [
+        *itertools.product(["few errors", "errors of each cell's own"], [1, 5]),
+        *itertools.product(["errors with effects of seeds", "scores", "seeds alone"], [2, 5, 20]),
+    ],
 )
 def test_false_verdicts_on_equal_cells(rng, kind, seeds):
-    if kind == "seeds alone" and seeds == 1:
-        return
-    compared, selected, either = false_verdicts(rng, kind, 1000, seeds=seeds)
-    print(kind, seeds, compared, selected, either)
+    compared, selected, either = false_verdicts(rng, kind, 600, seeds=seeds)
     assert compared <= 0.04
     assert selected <= 0.04
     assert either <= 0.05
+    if kind == "seeds alone" and seeds == 5:
+        assert either >= 0.02  # the levels are not far too small

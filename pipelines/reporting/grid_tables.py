@@ -9,7 +9,8 @@ MARK = "†"  # of the cells that are not separable from the best
 _NO_VALUES = "there are no values per example"
 _CALIBRATION = (
     "Probabilities on the test set: expected calibration error (ece, percent) and negative log-likelihood "
-    "(nll), before and after the calibration. Lower is better."
+    "(nll), before and after the calibration, with 95% intervals over the seeds, or over the examples of one "
+    "seed. Lower is better."
 )
 
 
@@ -78,7 +79,7 @@ def explanation(summary: Mapping[str, Any]) -> str:
     ]
     text = "Test set, fractions in percent; "
     if seeds == 1:
-        text += "one seed, with the 95% interval over the examples."
+        text += "one seed, with the 95% interval over the examples. All verdicts are on these runs alone."
     elif len(without_examples) == len(summary["metrics"]):
         text += f"mean over {seeds} seeds and its 95% interval over the seeds alone: {_NO_VALUES}."
     else:

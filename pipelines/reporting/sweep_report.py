@@ -119,7 +119,8 @@ def calibration_cells(runs: Sequence[Run]) -> list[grid_summary.Cell]:
     error is in percent.
     """
     cells = []
-    for _, group in _cells([run for run in runs if "calibration" in run.results["test"]]):
+    calibrated = [run for run in runs if "calibration" in run.results["test"]]
+    for _, group in _cells(calibrated) if calibrated else ():
         results = [run.results["test"]["calibration"] for run in group]
         pairs = list(itertools.product(("ece", "nll"), ("before", "after")))
         cells.append(

@@ -1,13 +1,17 @@
+import json
+
 import numpy as np
+import pytest
 import scipy.stats
 from matplotlib.figure import Figure
 
 from rank4class.pipelines import config
-from rank4class.pipelines.evaluation import statistics
-from rank4class.pipelines.reporting import sweep_plots, sweep_report, tables
+from rank4class.pipelines.evaluation import evaluator, statistics
+from rank4class.pipelines.reporting import grid_summary, grid_tables, sweep_plots, sweep_report, tables
+from rank4class.pipelines.storage.run_directory import RunDirectory, write_json
 
 
-def run(loss, seed, top1, ndcg):
+def run(loss, seed, top1, ndcg, path="nowhere"):
     summary = {
         "top1_error": top1,
         "ndcg@5": ndcg,
@@ -16,7 +20,7 @@ def run(loss, seed, top1, ndcg):
         "information": {name: {"bits": 1.234} for name in ("top1_error", "ndcg@5")},
     }
     experiment = config.override(config.Experiment(), {"loss.name": loss, "seed": seed})
-    return sweep_report.Run(experiment, {"validation": summary, "test": summary}, "nowhere")
+    return sweep_report.Run(experiment, {"validation": summary, "test": summary}, path)
 
 
 def test_a_runs_table_by_hand():
@@ -31,29 +35,115 @@ ndcg@5 (%)      90.00  [88.00, 92.00]        1.23  90.00  [88.00, 92.00]  1.23""
     )
 
 
-def test_a_grids_table_by_hand():
-    runs = [run("mse", 0, 3.0, 90.0), run("mse", 1, 5.0, 91.0), run("softmax", 0, 2.0, 80.0)]
-    half = scipy.stats.t.ppf(0.975, 1)  # t * |a - b| / 2 for two values a, b
-    assert sweep_report.grid_table(runs) == [
-        ["loss", "interaction", "top1_error", "ndcg@5"],
-        ["mse", "dot", f"4.00 ± {half:.2f}", f"90.50* ± {half / 2:.2f}"],
+def stored(folder, loss, seed, errors):
+    """Returns a run with a folder whose test examples have these errors."""
+    values_of = {"top1_error": np.array(errors, np.float32), "mean_rank": 1.0 + np.array(errors, np.float32)}
+    matrix = np.stack(list(values_of.values()), axis=1)
+    summary = evaluator.summarize(matrix, list(values_of))
+    path = folder / f"{loss}-{seed}"
+    path.mkdir()
+    run_dir = RunDirectory(str(path))
+    run_dir.write_test_values(values_of, matrix)
+    write_json(str(path / "data.json"), {"classes": "c", "test": "a"})
+    run_dir.write_sessions(
         [
-            "softmax",
-            "dot",
-            "2.00* [1.00, 3.00]",
-            "80.00 [78.00, 82.00]",
-        ],  # one seed: interval over the examples
+            {
+                "command": ["python3", "-m", "a b"],
+                "git": "5eed",
+                "packages": {"numpy": "2"},
+                "seconds": seconds,
+            }
+            for seconds in (1.25, 2.0)
+        ]
+    )
+    fields = {"loss.name": loss, "seed": seed, "monitor": "top1_error"}
+    results = {"validation": summary, "test": summary, "train_examples": 64, "best_step": 2, "steps": 4}
+    return sweep_report.Run(config.override(config.Experiment(), fields), results, str(path))
+
+
+def stored_grid(folder):
+    return [
+        stored(folder, loss, seed, [1.0] * wrong + [0.0] * (40 - wrong))
+        for loss, wrongs in (("softmax", (1, 2)), ("mse", (31, 30)))
+        for seed, wrong in enumerate(wrongs)
     ]
 
 
-def test_seeds_of_equal_values_have_the_interval_over_examples():
-    runs = [run("mse", 0, 0.0, 90.0), run("mse", 1, 0.0, 91.0)]
-    runs[1].results["test"]["intervals"]["top1_error"] = [-0.5, 1.5]
-    table = sweep_report.grid_table(runs)
-    half = scipy.stats.t.ppf(0.975, 1) / 2
-    assert table[1] == ["mse", "dot", "0.00 [-1.00, 1.50]", f"90.50 ± {half:.2f}"]  # a single row has no star
-    runs[1].results["test"]["intervals"]["top1_error"] = None
-    assert sweep_report.grid_table(runs)[1][2] == "0.00 no interval"
+def test_a_grids_summary(tmp_path):
+    runs = stored_grid(tmp_path)
+    summary = sweep_report.summarize(runs, {"batch_size": (32,)}, baseline=sweep_report.BASELINE, margin=2.0)
+    values = [
+        np.stack([RunDirectory(run.path).test_values()["top1_error"] for run in runs[i : i + 2]])
+        for i in (0, 2)
+    ]
+    cells = [
+        grid_summary.Cell(
+            {"loss": loss, "interaction": "dot"}, [0, 1], {"top1_error": one, "mean_rank": 1 + one}
+        )
+        for loss, one in zip(("softmax", "mse"), values, strict=True)
+    ]
+    expected = grid_summary.summarize(cells, baseline=sweep_report.BASELINE, margin=2.0)
+    for key in ("metrics", "baseline", "margin", "comparisons", "best"):
+        assert summary[key] == expected[key]
+    for cell, of_cells in zip(summary["cells"], expected["cells"], strict=True):
+        training = {"tuned": {"batch_size": 32}, "best_epochs": [1.0, 1.0], "epochs": [2.0, 2.0]}
+        assert cell == of_cells | training
+    assert summary["title"] == "digits with mlp"
+    assert summary["command"] == "python -m 'a b'"
+    assert (summary["commit"], summary["packages"], summary["seconds"]) == ("5eed", {"numpy": "2"}, 13.0)
+    assert summary["dataset"] == {
+        "name": "digits",
+        "train_examples": 64,
+        "validation_examples": 40,
+        "test_examples": 40,
+    }
+    assert (summary["encoder"], summary["monitor"]) == ("mlp", "top1_error")
+    assert "calibration" not in summary
+
+
+@pytest.mark.parametrize("has_values", [False, True])
+def test_runs_that_are_not_paired_have_one_figure_per_seed(tmp_path, has_values):
+    """One run has no values per example, or other examples."""
+    runs = stored_grid(tmp_path)
+    if has_values:
+        write_json(str(tmp_path / "mse-1" / "data.json"), {"classes": "c", "test": "b"})
+    else:
+        (tmp_path / "mse-1" / "test_values.npz").unlink()
+    summary = sweep_report.summarize(runs, baseline=sweep_report.BASELINE)
+    first = summary["cells"][0]["metrics"]["top1_error"]
+    assert first["examples"] is None
+    assert first["values"] == pytest.approx([2.5, 5.0])
+    differences = np.array([30 / 40, 28 / 40])
+    estimate = statistics.paired_estimate(differences[:, None], bounded=True)
+    assert summary["comparisons"][0]["interval"] == pytest.approx([100 * end for end in estimate.interval()])
+    assert "over the seeds alone: there are no values per example." in grid_tables.text(summary)
+
+
+def test_a_grids_report(tmp_path, monkeypatch):
+    monkeypatch.setattr(sweep_report, "_write_plots", lambda *_: ["![Plots](plots.png)"])
+    runs = stored_grid(tmp_path)
+    path = sweep_report.write_grid(runs, str(tmp_path), baseline=sweep_report.BASELINE)
+    summary = json.loads((tmp_path / "grid.json").read_text())
+    assert summary == json.loads(json.dumps(sweep_report.summarize(runs, baseline=sweep_report.BASELINE)))
+    with open(path, encoding="utf-8") as file:
+        report = file.read()
+    for section in grid_tables.render(summary).split("\n\n"):
+        assert section in report
+    assert sweep_report.grid_text(str(tmp_path)) == grid_tables.text(summary)
+    assert "![Plots](plots.png)" in report
+    assert "- Seeds 0, 1; 13 seconds of training; code 5eed; numpy 2." in report
+
+
+def test_baselines():
+    cells = [config.override(config.Experiment(), {"loss.name": loss}) for loss in ("mse", "softmax")]
+    assert sweep_report.parse_baseline(None, cells) == {"loss": "softmax", "interaction": "dot"}
+    assert sweep_report.parse_baseline(None, cells[:1]) is None
+    assert sweep_report.parse_baseline("mse,dot", cells) == {"loss": "mse", "interaction": "dot"}
+    for text in ("mse", "mse,lc_mlp", "mse,dot,0"):
+        with pytest.raises(
+            ValueError, match=f"baseline={text},?: not a cell .* of these: mse,dot; softmax,dot"
+        ):
+            sweep_report.parse_baseline(text, cells)
 
 
 def test_metrics_without_an_interval():
@@ -85,23 +175,21 @@ def test_a_grids_calibration_by_hand():
     runs = [
         with_calibration("mse", 0, 90.0, 4.0, 2.0, 0.5, 0.4),
         with_calibration("mse", 1, 91.0, 6.0, 2.0, 0.7, 0.2),
-        with_calibration("softmax", 0, 80.0, 3.0, 1.0, 0.25, 0.3),
         run("approx_ndcg", 0, 2.0, 95.0),  # without calibration
     ]
+    cells = sweep_report.calibration_cells(runs)
+    metrics = dict.fromkeys(cells[0].values, grid_summary.Metric(higher_is_better=False))
     t = scipy.stats.t.ppf(0.975, 1)  # the half width of two values a, b is t |a - b| / 2
-    assert sweep_report.calibration_table(runs) == [
+    rows = grid_tables.cells_table(grid_summary.summarize(cells, metrics=metrics), digits=3)
+    assert rows == [
         ["loss", "interaction", "ece before", "ece after", "nll before", "nll after"],
         # Two seeds of the same value have the interval over the examples.
         [
-            *("mse", "dot", f"5.000 ± {t:.3f}", "2.000 [1.900, 2.100]"),
-            *(f"0.600 ± {t / 10:.3f}", f"0.300* ± {t / 10:.3f}"),
-        ],
-        [
-            *("softmax", "dot", "3.000* [2.900, 3.100]", "1.000* [0.900, 1.100]"),
-            *("0.250* [0.150, 0.350]", "0.300* [0.200, 0.400]"),
+            *("mse", "dot", f"5.000 [{5 - t:.3f}, {5 + t:.3f}]", "2.000 [1.900, 2.100]"),
+            *(f"{mean:.3f} [{mean - t / 10:.3f}, {mean + t / 10:.3f}]" for mean in (0.6, 0.3)),
         ],
     ]
-    assert sweep_report.calibration_table(runs[3:]) == []
+    assert sweep_report.calibration_cells(runs[2:]) == []
 
 
 def test_the_best_run_has_the_first_seed_of_the_best_cell():
@@ -119,40 +207,38 @@ def test_the_best_run_has_the_first_seed_of_the_best_cell():
     assert sweep_report.best_run(runs) is runs[0]
 
 
-def test_all_best_means_have_a_star():
-    rows = sweep_report.grid_table([run("mse", 0, 2.001, 80.0), run("softmax", 0, 1.999, 70.0)])
-    assert [row[2].split()[0] for row in rows[1:]] == ["2.00*", "2.00*"]
-
-
 def test_error_bars_equal_the_intervals(tmp_path, monkeypatch):
-    """Two seeds: interval over the seeds. One seed: interval over the examples."""
     names = [f"ndcg@{k}" for k in (1, 2, 5)]
-
-    def of(loss, seed, *values):
-        summary = {**dict(zip(names, values, strict=True)), "examples": 9}
-        summary["intervals"] = {
-            name: [value - 3, value + 30] for name, value in zip(names, values, strict=True)
-        }
-        experiment = config.override(config.Experiment(), {"loss.name": loss, "seed": seed})
-        return sweep_report.Run(experiment, {"validation": summary, "test": summary}, "nowhere")
-
+    cells = [
+        grid_summary.Cell(
+            {"loss": loss, "interaction": "dot"}, range(3), dict(zip(names, values, strict=True))
+        )
+        for loss, values in (
+            ("mse", np.random.default_rng(0).random([3, 3, 50])),
+            ("softmax", np.random.default_rng(1).random([3, 3, 50])),
+        )
+    ]
+    summary = grid_summary.summarize(cells)
+    summary["cells"][1]["metrics"]["ndcg@5"]["interval"] = None
     figures = []
     monkeypatch.setattr(
         sweep_plots, "Figure", lambda **kwargs: figures.append(Figure(**kwargs)) or figures[-1]
     )
-    runs = [of("mse", 0, 50, 60, 80), of("softmax", 0, 10, 20, 30), of("softmax", 1, 12, 20, 34)]
-    summary = sweep_report.summarize_cells(sweep_report.metrics_frame(runs))
-    sweep_plots.plot_cutoffs(summary, {"ndcg": [1, 2, 5]}, str(tmp_path / "cutoffs.png"))
+    frame = sweep_plots.figures_frame(summary)
+    sweep_plots.plot_cutoffs(frame, {"ndcg": [1, 2, 5]}, str(tmp_path / "cutoffs.png"))
     (axis,) = figures[0].axes
     assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["mse", "softmax"]
     assert axis.get_xticks().tolist() == [1, 2, 5]
-    half = scipy.stats.t.ppf(0.975, 1)
     drawn = [[(low, high) for (_, low), (_, high) in bars.get_segments()] for bars in axis.collections]
-    of_seeds = [(max(0, 11 - half), 11 + half), (17, 50), (32 - 2 * half, 32 + 2 * half)]
-    expected = [[(47, 80), (57, 90), (77, 100)], np.clip(of_seeds, 0, 100)]
+    entries = [[cell["metrics"][name] for name in names] for cell in summary["cells"]]
+    expected = [[entry["interval"] or [entry["mean"]] * 2 for entry in row] for row in entries]
     np.testing.assert_allclose(drawn, expected)
     means = [line.get_ydata().tolist() for line in axis.lines if len(line.get_ydata()) == 3][::3]
-    assert means == [[50, 60, 80], [11, 20, 32]]
+    assert means == [[entry["mean"] for entry in row] for row in entries]
+    sweep_plots.plot_metrics(frame, names[:1], str(tmp_path / "metrics.png"))
+    (axis,) = figures[1].axes
+    points = [points.get_offsets()[:, 0].tolist() for points in axis.collections[::2]]
+    assert points == [row[0]["values"] for row in entries]
 
 
 def calibrated(ece):
