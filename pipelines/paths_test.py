@@ -6,9 +6,11 @@ import struct
 
 import numpy as np
 import pytest
+import scipy.io
 import tensorflow as tf
 
 from rank4class import data, models
+from rank4class.data.datasets import caltech101_silhouettes
 from rank4class.data.readers import class_tables
 from rank4class.models import checkpoints, sorters
 from rank4class.pipelines import config, sweep
@@ -79,7 +81,17 @@ def write_mnist(path):
         (path / f"{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(labels))
 
 
+def write_silhouettes(path):
+    names = np.empty([1, 2], object)
+    names[0, :] = ["disc", "star"]
+    pixels = np.eye(40, 784, dtype=np.uint8)
+    arrays = {f"{part}_data": pixels for part in ("train", "val", "test")}
+    arrays |= {f"{part}_labels": np.arange(40) % 2 + 1 for part in ("train", "val", "test")}
+    scipy.io.savemat(path / caltech101_silhouettes.FILE, {**arrays, "classnames": names})
+
+
 WRITERS = {
+    "caltech101_silhouettes": write_silhouettes,
     "mnist": write_mnist,
     "embedded_digits": write_mnist,
     "cifar10": write_cifar10,

@@ -61,6 +61,9 @@ def letor(path: str | None = None, validation_fraction: float = 0.2, split_seed:
     them. Validation and test keep them with the worst value of each metric, such as an NDCG of 0, as LETOR's
     evaluation does. Evaluations that count them as 1 or ignore them report higher values.
 
+    A fold of LETOR is one experiment. The n-choose-k paper averages five runs, with the paths `Fold1` to
+    `Fold5`.
+
     Args:
       path: required; a folder of either layout, for LETOR that of one fold.
       validation_fraction: fraction of the training queries to hold out if there is no `vali.txt`, in (0, 1).

@@ -42,6 +42,10 @@ def precision_of_rank(rank: tf.Tensor, k: int) -> tf.Tensor:
     return top_k_accuracy_of_rank(rank, k) / k
 
 
+def grade_precision_of_rank(rank: tf.Tensor, k: int, grade: int) -> tf.Tensor:
+    return precision_of_rank(rank, k) if grade == 1 else tf.zeros_like(rank)
+
+
 def average_precision_of_rank(rank: tf.Tensor, k: int | None = None) -> tf.Tensor:
     return tf.where(_counted(rank, k), mrr_of_rank(rank), 0.0)
 

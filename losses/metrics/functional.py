@@ -36,6 +36,7 @@ __all__ = [
     "TIES",
     "average_precision",
     "check_k",
+    "grade_precision",
     "information",
     "mean_rank",
     "mrr",
@@ -227,6 +228,49 @@ def precision(
     return _evaluate_first(
         forms.precision_of_rank, forms.precision_of_order, scores, labels, k, where, ties, max_relevant
     )
+
+
+def grade_precision(
+    scores: TensorLike,
+    labels: TensorLike,
+    k: int,
+    grade: int,
+    *,
+    where: TensorLike | None = None,
+    ties: str = "worst",
+    max_relevant: int | None = None,
+) -> tf.Tensor:
+    """Returns the share of the first K classes that have a grade or a higher one.
+
+    With the highest grade it is the precision of the n-choose-k paper; `precision` counts each grade above 0.
+
+    Args:
+      scores, where, ties, max_relevant: see the module.
+      labels: see the module. A class id has grade 1.
+      k: `K`, less than the number of classes.
+      grade: the lowest grade that counts, a whole number of at least 1.
+
+    Returns:
+      float32 `[...]`, in `[0, 1]`.
+
+    Raises:
+      ValueError: `k` outside `1..n-1`, an invalid `grade`, or unknown `ties`.
+
+    >>> grade_precision([[3., 1., 2., 0.]], [[1., 0., 2., 2.]], k=2, grade=2).numpy()
+    array([0.5], dtype=float32)
+
+    References:
+      Swersky, Tarlow, Adams, Zemel, Frey (2012), "Probabilistic n-choose-k models for classification and
+      ranking", section 4.2.
+    """
+    arguments.check_count("grade", grade)
+    labels = arguments.dense("labels", labels)
+    options = {"where": where, "ties": ties, "max_relevant": max_relevant}
+    if labels.shape.rank != arguments.dense("scores", scores).shape.rank:
+        values = precision(scores, labels, k, **options)
+        return values if grade == 1 else tf.zeros_like(values)
+    is_lower = (labels >= 0) & (labels < grade)  # invalid labels stay
+    return precision(scores, tf.where(is_lower, tf.zeros_like(labels), labels), k, **options)
 
 
 def recall(

@@ -25,6 +25,7 @@ NAMES = (
     "mrr",
     "mean_rank",
     "precision@5",
+    "grade1_precision@5",
     "recall@5",
     "map@5",
     "map",
@@ -338,6 +339,33 @@ def test_masked_true_classes_have_the_worst_value(name, ties):
             [[0.0, 1.0, 9.0, 2.0]], labels, where=[True, True, False, True], ties=ties, **options
         )
         np.testing.assert_array_equal(value, [worst])
+
+
+@pytest.mark.parametrize("ties", metrics.TIES)
+@pytest.mark.parametrize("grade", [1, 2, 3])
+def test_precision_of_a_grade_is_that_of_the_classes_with_it(grade, ties, rng):
+    scores = rng.integers(4, size=[30, 9]).astype(np.float32)
+    grades = rng.integers(4, size=[30, 9])
+    actual = metrics.grade_precision(scores, tf.constant(grades, tf.float32), 4, grade, ties=ties)
+    has_grade = (grades >= grade).astype(np.float32)
+    np.testing.assert_array_equal(actual, metrics.precision(scores, has_grade, 4, ties=ties))
+    np.testing.assert_array_equal(
+        actual[:5], metrics.grade_precision(scores[:5], grades[:5], 4, grade, ties=ties)
+    )
+    by_name = losses.get_metric(f"grade{grade}_precision@4", ties)
+    np.testing.assert_array_equal(by_name.of_scores(scores, grades), actual)
+
+
+def test_precision_of_a_grade_by_hand():
+    scores, grades = [[4.0, 3.0, 2.0, 1.0]] * 4, [[2.0, 1.0, 2.0, 2.0]] * 4
+    grades[1], grades[2], grades[3] = [1.0] * 4, [2.0, np.nan, 0.0, 0.0], [2.0, -1.0, 0.0, 0.0]
+    np.testing.assert_allclose(metrics.grade_precision(scores, grades, 3, 2), [2 / 3, 0.0, 0.0, 0.0])
+    np.testing.assert_allclose(metrics.grade_precision(scores, [0, 0, 1, 3], 2, 1), [0.5, 0.5, 0.5, 0.0])
+    np.testing.assert_allclose(metrics.grade_precision(scores, [0, 0, 1, 3], 2, 2), [0.0] * 4)
+    with pytest.raises(ValueError, match=r"grade=0: not a whole number of at least 1"):
+        losses.get_metric("grade0_precision@3")
+    with pytest.raises(ValueError, match="k=4: trivial for 4 classes"):
+        losses.get_metric("grade2_precision@4").check_classes(4)
 
 
 def test_average_over_the_ties_of_many_classes():

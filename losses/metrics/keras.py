@@ -20,6 +20,7 @@ __all__ = [
     "MAP",
     "MRR",
     "NDCG",
+    "GradePrecision",
     "MeanRank",
     "Precision",
     "RankingMetric",
@@ -254,6 +255,37 @@ class Precision(_AmongK):
     function = staticmethod(functional.precision)
     function_of_rank = staticmethod(forms.precision_of_rank)
     default_name = "precision@{k}"
+
+
+@_register(r"grade(\d+)_precision@(\d+)")
+class GradePrecision(RankingMetric):
+    """Share of the first `k` classes that have at least a grade; see `functional.grade_precision`.
+
+    >>> metric = GradePrecision(grade=2, k=2)
+    >>> _ = metric.update_state([[1., 0., 2.]], [[3., 1., 2.]])
+    >>> print(metric.result().numpy())
+    0.5
+    """
+
+    function = staticmethod(functional.grade_precision)
+    function_of_rank = staticmethod(forms.grade_precision_of_rank)
+    default_name = "grade{grade}_precision@{k}"
+
+    def __init__(
+        self,
+        grade: int,
+        k: int,
+        ties: str = "worst",
+        name: str | None = None,
+        dtype: tf.DType | str | None = None,
+        max_relevant: int | None = None,
+    ) -> None:
+        super().__init__(ties, name, dtype, max_relevant, grade=grade, k=k)
+        functional.check_cutoff(self.name, k)
+        arguments.check_count("grade", grade)
+
+    def check_classes(self, num_classes: int) -> None:
+        functional.check_k(self.options["k"], num_classes)
 
 
 @_register(r"recall@(\d+)")

@@ -69,7 +69,8 @@ def find(path: str | os.PathLike) -> Checkpoint:
     Args:
       path: a Hugging Face folder (BERT or ELECTRA, `model.safetensors`); a google-research folder (BERT
         or ELECTRA, a TF1 checkpoint); a Model Garden checkpoint (BERT encoder or ResNet backbone, TF2);
-        Keras's file of ResNet50 weights (`.h5`); or a folder that `save` wrote. A TensorFlow checkpoint
+        Keras's file of ResNet50 weights, or of the VGG16 weights for CIFAR of github.com/geifmany/cifar-vgg
+        (`.h5`); or a folder that `save` wrote. A TensorFlow checkpoint
         can be named by its folder or by its prefix, the name without `.index`.
 
     Raises:
@@ -301,22 +302,36 @@ def _google_bert(tensors: Tensors) -> Checkpoint:
     return Checkpoint("google-research BERT", "bert", settings, name_map, tensors)
 
 
-@FORMATS.register("Keras's ResNet50 weights (.h5)")
-def _keras_resnet(path: str) -> Checkpoint | None:
+# The layers of github.com/geifmany/cifar-vgg, which Keras numbers in order; `dense_2` is the head.
+_CONVOLUTIONS = [f"conv_{block}_{i}" for block, n in enumerate((2, 2, 3, 3, 3), 1) for i in range(1, n + 1)]
+_CIFAR_VGG_NAMES = NameMap(
+    {
+        **{name: f"conv2d_{i}" for i, name in enumerate(_CONVOLUTIONS, 1)},
+        "dense": "dense_1",
+        **{f"{name}_norm": f"batch_normalization_{i}" for i, name in enumerate([*_CONVOLUTIONS, "dense"], 1)},
+    },
+    unused=r"dense_2/.*",
+)
+
+
+@FORMATS.register("Keras's ResNet50 or CIFAR VGG16 weights (.h5)")
+def _keras_weights(path: str) -> Checkpoint | None:
     if not os.path.isfile(path) or not h5py.is_hdf5(path):
         return None
     try:
         values = _read_keras_weights(path)
     except OSError as error:
         raise ValueError(f"{path} is not a complete HDF5 file: {error}. Download it again.") from error
-    if "conv1_conv/kernel" not in values:
-        raise ValueError(
-            f"{path} holds no ResNet50 weights of keras.applications: it has no conv1_conv. Choose another "
-            "file."
-        )
     tensors = Tensors(path, {name: value.shape for name, value in values.items()}, values.__getitem__)
-    name_map = NameMap(_SAME_NAMES, unused=r"predictions/.*")
-    return Checkpoint("Keras ResNet50 weights", "resnet50", {"variant": "keras"}, name_map, tensors)
+    if "conv1_conv/kernel" in values:
+        name_map = NameMap(_SAME_NAMES, unused=r"predictions/.*")
+        return Checkpoint("Keras ResNet50 weights", "resnet50", {"variant": "keras"}, name_map, tensors)
+    if "conv2d_1/kernel" in values:
+        return Checkpoint("Keras VGG16 weights for CIFAR", "vgg16", {}, _CIFAR_VGG_NAMES, tensors)
+    raise ValueError(
+        f"{path} holds neither ResNet50 weights of keras.applications nor VGG16 weights of cifar-vgg: it has "
+        "no conv1_conv and no conv2d_1. Choose another file."
+    )
 
 
 def _read_keras_weights(path: str) -> dict[str, np.ndarray]:

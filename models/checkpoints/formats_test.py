@@ -272,7 +272,8 @@ def test_h5_file_without_keras_weights(tmp_path):
     with h5py.File(tmp_path / "weights.h5", "w") as file:
         file.create_group("dense")
     with pytest.raises(
-        ValueError, match="holds no ResNet50 weights of keras.applications: it has no conv1_conv"
+        ValueError,
+        match="neither ResNet50 weights of keras.applications nor VGG16 weights of cifar-vgg: it has no",
     ):
         models.get("encoder", "resnet50", path=str(tmp_path / "weights.h5"))
 
@@ -288,6 +289,57 @@ def test_vgg16_from_a_converted_folder(tmp_path):
     np.testing.assert_allclose(again(features), encoder(features), rtol=1e-5)
     with pytest.raises(FileExistsError, match=r"is not empty. Choose another folder"):
         checkpoints.save(str(tmp_path), encoder="vgg16", settings={}, variables={})
+
+
+def cifar_vgg():
+    """Returns the network of github.com/geifmany/cifar-vgg, with the names of its layers."""
+    layers, counts = tf.keras.layers, {}
+
+    def numbered(make, name, *arguments, **options):
+        counts[name] = counts.get(name, 0) + 1
+        network.add(make(*arguments, name=f"{name}_{counts[name]}", **options))
+
+    network = tf.keras.Sequential([layers.Input([32, 32, 3])])
+    for filters, convolutions in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+        for i in range(convolutions):
+            numbered(layers.Conv2D, "conv2d", filters, 3, padding="same")
+            numbered(layers.Activation, "activation", "relu")
+            numbered(layers.BatchNormalization, "batch_normalization")
+            if i < convolutions - 1:
+                numbered(layers.Dropout, "dropout", 0.4)
+        numbered(layers.MaxPooling2D, "max_pooling2d")
+    numbered(layers.Dropout, "dropout", 0.5)
+    numbered(layers.Flatten, "flatten")
+    numbered(layers.Dense, "dense", 512)
+    numbered(layers.Activation, "activation", "relu")
+    numbered(layers.BatchNormalization, "batch_normalization")
+    numbered(layers.Dropout, "dropout", 0.5)
+    numbered(layers.Dense, "dense", 10)
+    numbered(layers.Activation, "activation", "softmax")
+    return network
+
+
+@pytest.mark.nightly
+def test_vgg16_of_cifar_vgg(tmp_path):
+    network = cifar_vgg()
+    shake(network)
+    path = str(tmp_path / "cifar10vgg.h5")
+    network.save_weights(path)
+    assert checkpoints.find(path).format == "Keras VGG16 weights for CIFAR"
+    features = {"image": tf.random.stateless_uniform([2, 32, 32, 3], [1, 2])}
+    encoder = models.get("encoder", "vgg16", path=path)
+    hidden = tf.keras.Model(network.inputs, network.get_layer("batch_normalization_14").output)
+    expected = hidden((255.0 * features["image"] - 120.707) / (64.15 + 1e-7))
+    assert np.ptp(expected) > 0.1
+    np.testing.assert_allclose(encoder(features), expected, rtol=1e-4, atol=1e-4)
+    with h5py.File(path, "a") as file:
+        del file["conv2d_13/conv2d_13/kernel:0"]
+    with pytest.raises(
+        ValueError, match=r"cifar10vgg\.h5 does not fit this encoder: conv2d_13/kernel is missing"
+    ):
+        models.get("encoder", "vgg16", path=path)
+    with pytest.raises(ValueError, match="Keras VGG16 weights for CIFAR is of 'vgg16', not 'resnet50'"):
+        models.get("encoder", "resnet50", path=path)
 
 
 GARDEN = "encoder/_transformer_layers/0/_output_dense/bias/.ATTRIBUTES/VARIABLE_VALUE"

@@ -12,7 +12,7 @@ CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
     [
         (
             {"data.name": "digit"},
-            r"data='digit': unknown\. Did you mean 'digits'\? There are: cifar10, digits,",
+            r"data='digit': unknown\. Did you mean 'digits'\? There are: caltech101_silhouettes, cifar10,",
         ),
         ({"data.path": "x"}, "path: dataset 'digits' has no such option"),
         ({"data.max_examples": 0}, r"data\.max_examples=0: not positive\. Choose a positive number\."),

@@ -3,11 +3,13 @@ r"""CIFAR-10 with VGG16 for 32 x 32 images (Rank4Class, Table 12).
     python -m rank4class.scripts.train --config=cifar10_vgg16 \
         --config.data.path=FOLDER --workdir=runs/cifar10_vgg16
 
-FOLDER holds the published files, binary or Python; without it TensorFlow Datasets downloads them.
+FOLDER holds the published files, binary or Python; without it TensorFlow Datasets downloads them. The paper
+trains on all 50,000 training images; here 5,000 of them are the validation split.
 
 Batch size, epochs and Adam follow the paper. Its best learning rates, 1e-5 and 3e-6, are too low for random
 weights; 1e-3 is close to a value of its grid. Training images are rotated, shifted and flipped as in the
-VGG16 for CIFAR-10 that the paper cites.
+VGG16 for CIFAR-10 that the paper cites. --config.encoder.path=cifar10vgg.h5 starts from the published weights
+of that network, which learning rates like the paper's fit.
 
 Running time: 50 epochs of all 50,000 images require an accelerator. Expected in percent, softmax with dot,
 reported by the paper: top-1 error 6.56, top-5 error 0.20, NDCG@5 97.19. A subset of 10,000 training images

@@ -7,7 +7,8 @@ r"""Learning to rank with scores that are linear in a document's features (n-cho
 
 FOLDER holds a fold of LETOR or MSLR, or LightGBM's example of learning to rank, whose grades are 0 to 4. For
 other grades, set `loss.levels` to the highest grade plus one. As in the paper, only the strength of the L2
-penalty is tuned.
+penalty is tuned. The paper averages five folds: run each, with the path of `Fold1` to `Fold5`. Its
+Precision@K is that of the highest grade, here `grade4_precision@K`; `precision@K` counts all grades above 0.
 
 `softmax` sums the cross entropy over the relevant documents, each weighted by its grade. This is the top-one
 cross entropy of ListNet, except that target probabilities are proportional to the grades instead of their
