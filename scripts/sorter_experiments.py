@@ -39,7 +39,7 @@ _TARGET = flags.DEFINE_string("target", None, "For --task=regression: the column
 _EPOCHS = flags.DEFINE_integer(
     "epochs", None, "For tasks that train: epochs in place of the task's own.", lower_bound=1
 )
-_WORKDIR = flags.DEFINE_string("workdir", None, "For tasks that train: folder of the results.")
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the results; --task=sorting needs none.")
 
 
 def main() -> None:
@@ -55,6 +55,8 @@ def main() -> None:
         for rows in accuracy.tables(_RANK_FNS.value).values():
             print(f"\n{tables.text_table(rows)}")
         print()
+        if _WORKDIR.value is not None:
+            accuracy.write_study(_RANK_FNS.value, _WORKDIR.value)
         for title, command in accuracy.commands(_RANK_FNS.value).items():
             print(f"{title}: {command}")
         return
@@ -78,6 +80,8 @@ def _check_flags() -> None:
         *((flag, task == "regression") for flag in (_TABLE, _TARGET)),
     )
     for flag, is_required in required:
+        if flag is _WORKDIR and task == "sorting":
+            continue  # optional
         if is_required and not flag.value:
             raise ValueError(f"--{flag.name}: missing. Set it for --task={task}.")
         if flag.value is not None and not is_required:

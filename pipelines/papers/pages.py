@@ -55,7 +55,7 @@ def paper_table(result: Mapping[str, Any]) -> list[list[str]]:
             low, high = figure["interval"] or (float("nan"), float("nan"))
             mean = figure["mean"]
             interval = f"{mean - value:+.2f} [{low - value:+.2f}, {high - value:+.2f}]"
-            rows.append([cell, metric_heading(metric), f"{value:.2f}", f"{mean:.2f}", interval])
+            rows.append([cell, _heading(result, metric), f"{value:.2f}", f"{mean:.2f}", interval])
     return rows if len(rows) > 1 else []
 
 
@@ -66,6 +66,10 @@ def _values(table: str) -> Iterable[tuple[str, str, float]]:
 def _find(items: Iterable[Mapping[str, Any]], name: Mapping[str, str]) -> Mapping[str, Any] | None:
     """Returns the first item whose name has all parts of another name."""
     return next((item for item in items if name.items() <= item["name"].items()), None)
+
+
+def _heading(result: Mapping[str, Any], metric: str) -> str:
+    return f"{metric} (%)" if result["metrics"][metric]["percent"] else metric
 
 
 def claims_page(claims: Sequence[Mapping[str, Any]], results: Results) -> str:
@@ -105,8 +109,8 @@ def _evidence(evidence: Mapping[str, Any], results: Results) -> str:
     seeds = len(_find(result["cells"], cell)["seeds"])  # type: ignore[index]
     return (
         f"{' '.join(cell.values())} - {' '.join(result['baseline'].values())}: "
-        f"{comparison['difference']:+.2f} [{low:+.2f}, {high:+.2f}] {metric_heading(metric)}, {seeds} seeds, "
-        f"{result['examples']['test']:,} examples, {comparison['verdict']} "
+        f"{comparison['difference']:+.2f} [{low:+.2f}, {high:+.2f}] {_heading(result, metric)}, "
+        f"{seeds} seeds, {result['examples']['test']:,} examples, {comparison['verdict']} "
         f"(`{name}`, {', '.join(result['commits'])})"
     )
 

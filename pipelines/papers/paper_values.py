@@ -28,7 +28,7 @@ def read(table: str) -> pd.DataFrame:
       ValueError: there is no such table.
 
     >>> read("sodeep/table1")[["cell", "value"]].values.tolist()
-    [['sorter=handcrafted', 0.035], ['sorter=cnn', 0.012], ['sorter=lstm', 0.0033]]
+    [['loss=handcrafted', 3.5], ['loss=cnn', 1.2], ['loss=lstm', 0.33]]
     """
     frame = pd.read_csv(VALUES)
     rows = frame[(frame["table"] == table) | frame["table"].str.startswith(f"{table}/")]

@@ -197,6 +197,13 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         ),
         baseline={**SOFTMAX_DOT, "final temperature": "1.0"},
     ),
+    "sodeep/table1": Reproduction(
+        "Errors of the ranks of 100 random scores, by the shipped sorters",
+        ("S1",),
+        (Command("sorter_experiments --task=sorting --rank_fns=handcrafted,cnn,lstm,equivariant"),),
+        baseline={"loss": "cnn"},
+        paper="sodeep/table1",
+    ),
     "sodeep/retrieval": _study(
         "Losses of ranks and of scores that match two views", "S5", "--task=recall --epochs=100", "triplet"
     ),
@@ -248,6 +255,34 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         baseline={"loss": "top_k_gain", "interaction": "dot", "k": "1"},
         paper="n_choose_k/table1/embedded_mnist/strong_l2",
     ),
+    **{
+        f"n_choose_k/letor_{name}": Reproduction(
+            f"Learning to rank with linear scores, and LightGBM, on five folds of {title}",
+            ("N3",),
+            (
+                *(
+                    Command(
+                        _sweep(
+                            f"letor_linear --config.data.path=FOLDER/Fold{fold}",
+                            "--losses=n_choose_k,softmax,pairwise_logistic,approx_ndcg --interactions=dot",
+                            "--tune=encoder.weight_decay=0.1,1,10",
+                        )
+                    )
+                    for fold in range(1, 6)
+                ),
+                *(
+                    Command(f"lightgbm_peer --config=letor_linear --config.data.path=FOLDER/Fold{fold}")
+                    for fold in range(1, 6)
+                ),
+            ),
+            data=f"Fold1 to Fold5 in LETOR's layout: {title}, query i is in the test of fold i mod 5",
+            baseline={"loss": "softmax", "interaction": "dot"},
+        )
+        for name, title in (
+            ("lightgbm", "LightGBM's example"),
+            ("mslr", "rankeval's sample of MSLR-WEB10K, its features scaled to [0, 1] in each query"),
+        )
+    },
     **{
         f"practice/{name}": Reproduction(
             f"Losses on frozen MiniLM features of GoEmotions: {title}",

@@ -12,9 +12,15 @@ from rank4class.pipelines.papers.reproductions import REPRODUCTIONS
 from rank4class.pipelines.sorters import sorter_config
 
 SWEEP_FLAGS = {"losses", "interactions", "seed", "tune", "tuning_seeds", "trials"}
-STUDY_FLAGS = {"--table", "--target", "--epochs", "--seed", "--config", "--config.data.path"} | {
-    "--config.data.multi_label"
-}
+STUDY_FLAGS = {
+    "--table",
+    "--target",
+    "--rank_fns",
+    "--epochs",
+    "--seed",
+    "--config",
+    "--config.data.path",
+} | {"--config.data.multi_label"}
 PARTS = {"encoder", "class_encoder", "count_prior"}
 
 
@@ -33,7 +39,7 @@ def parse(line):
     for flag, value in pairs:
         if flag.startswith("config."):
             field = flag.removeprefix("config.")
-            if value in ("FOLDER", "CHECKPOINT"):
+            if value.startswith("FOLDER") or value == "CHECKPOINT":
                 value = goemotions_minilm.minilm_folder() if value == "CHECKPOINT" else "folder"
             elif not field.startswith("loss."):
                 value = config.parse_value(experiment, field, value)
@@ -47,7 +53,7 @@ SWEEPS = [name for name, one in REPRODUCTIONS.items() if one.commands[0].line.st
 
 @pytest.mark.parametrize("name", SWEEPS)
 def test_commands_are_sweeps(name):
-    for command in REPRODUCTIONS[name].commands:
+    for command in sweeps_of(REPRODUCTIONS[name]):
         experiment, flags = parse(command.line)
         assert set(flags) <= SWEEP_FLAGS
         (losses,), (interactions,) = flags["losses"], flags["interactions"]
@@ -62,11 +68,18 @@ def test_baseline_is_a_cell(name):
     assert dict(reproduction.baseline) in [dict(cell) for cell in cells_of(reproduction)]
 
 
-@pytest.mark.parametrize("name", [name for name, one in REPRODUCTIONS.items() if one.paper])
+@pytest.mark.parametrize("name", [name for name in SWEEPS if REPRODUCTIONS[name].paper])
 def test_cells_of_the_paper_are_cells(name):
     reproduction = REPRODUCTIONS[name]
     papers = map(paper_values.name_of, paper_values.read(reproduction.paper)["cell"])
     assert any(paper.items() <= cell.items() for paper in papers for cell in cells_of(reproduction))
+
+
+def test_peers_have_the_config_of_the_sweeps():
+    for reproduction in REPRODUCTIONS.values():
+        peers = [command for command in reproduction.commands if command.line.startswith("lightgbm_peer ")]
+        configs = {command.line.split()[1] for command in reproduction.commands}
+        assert not peers or len(configs) == 1
 
 
 @pytest.mark.parametrize("name", sorted(set(REPRODUCTIONS) - set(SWEEPS)))
@@ -74,14 +87,19 @@ def test_other_commands_are_studies(name):
     (command,) = REPRODUCTIONS[name].commands
     program, task, *flags = shlex.split(command.line)
     assert program == "sorter_experiments"
-    assert task.removeprefix("--task=") in (*sorter_config.STUDIES, "multi_label", "regression")
+    assert task.removeprefix("--task=") in (*sorter_config.STUDIES, "multi_label", "regression", "sorting")
     assert {flag.split("=")[0] for flag in flags} <= STUDY_FLAGS
 
 
+def sweeps_of(reproduction):
+    """Returns the sweeps among the commands of a reproduction."""
+    return [command for command in reproduction.commands if command.line.startswith("sweep ")]
+
+
 def cells_of(reproduction):
-    """Returns the names of a reproduction's cells."""
+    """Returns the names of the cells of a reproduction's sweeps."""
     cells = []
-    for command in reproduction.commands:
+    for command in sweeps_of(reproduction):
         _, flags = parse(command.line)
         for loss in flags["losses"][0].split(","):
             for interaction in flags["interactions"][0].split(","):

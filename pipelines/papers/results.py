@@ -15,7 +15,9 @@ from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory, read_json, write_json
 
 # Metrics of the studies of sorters, and of calibrated scores.
-METRICS = {name: grid_summary.Metric(True, True) for name in ("spearman", "map", "recall@1", "recall@5")}
+METRICS = {name: grid_summary.Metric(True, True) for name in ("spearman", "map", "recall@1", "recall@5")} | {
+    "l1": grid_summary.Metric(False, True)
+}
 CALIBRATION_METRICS = {
     f"{name} {when}": grid_summary.Metric(False) for name in ("ece", "nll") for when in ("before", "after")
 }

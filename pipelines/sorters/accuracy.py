@@ -2,6 +2,7 @@
 
 import functools
 import os
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -12,6 +13,10 @@ from rank4class.models import sorters
 from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.evaluation import predictions
 from rank4class.pipelines.sorters import training
+from rank4class.pipelines.storage import files
+from rank4class.pipelines.storage.code_version import git_commit
+from rank4class.pipelines.storage.run_directory import write_json
+from rank4class.pipelines.training.session import package_versions
 
 RankFn = Callable[[tf.Tensor], tf.Tensor]
 SIZES = (10, 28, 100, 1_000)
@@ -123,6 +128,32 @@ def errors(rank_fn: RankFn, n: int, move: float = 0.0) -> np.ndarray:
         return tf.reduce_mean(abs(ranks / n - score_vectors.ranks(scores + moves)), axis=1)
 
     return np.concatenate([error(scores[part], moves[part]) for part in _parts(scores)])
+
+
+def write_study(names: Sequence[str], folder: str | os.PathLike, n: int = 100) -> None:
+    """Writes the errors of rank functions for each held-out test vector, in percent, to `study.json`.
+
+    Args:
+      names: of the rank functions.
+      folder: of the file.
+      n: length of the vectors.
+
+    Raises:
+      ValueError: a rank function is unknown, or has no weights for that length.
+      OSError: the folder cannot be written.
+    """
+    started = time.monotonic()
+    test = {name: {"l1": [(100.0 * errors(rank_functions.get(name, n), n)).tolist()]} for name in names}
+    files.make_folder(folder)
+    result = {
+        "seeds": [0],
+        "test": test,
+        "examples": {"test": len(test[names[0]]["l1"][0])},
+        "git": git_commit(),
+        "packages": package_versions(),
+        "seconds": round(time.monotonic() - started),
+    }
+    write_json(os.path.join(folder, "study.json"), result)
 
 
 def places_off(rank_fn: RankFn, scores: np.ndarray) -> np.ndarray:
