@@ -200,6 +200,18 @@ def test_coverage_where_the_seeds_differ_most(rng, seeds, of_bootstrap):
     assert by_bootstrap / repeats == pytest.approx(of_bootstrap, abs=0.03)
 
 
+@pytest.mark.nightly
+def test_small_levels_hold(rng):
+    level, repeats, rejected, by_satterthwaite = 0.0036, 20_000, 0, 0
+    for _ in range(repeats):
+        estimate = statistics.paired_estimate(crossed(rng, 3, 100, 0.7, 0.5), bounded=False)
+        rejected += estimate.excludes_zero(level)
+        freedom = estimate.error**4 / sum(v**2 / freedom for v, freedom in estimate.variances)
+        by_satterthwaite += 2 * scipy.stats.t.sf(abs(estimate.mean) / estimate.error, freedom) <= level
+    assert rejected / repeats <= level
+    assert by_satterthwaite / repeats >= 3 * level
+
+
 @pytest.mark.parametrize("effects", [(0.0, 0.0), (0.0, 0.3), (0.1, 0.5), (0.3, 0.0)])
 def test_differences_have_their_coverage_and_false_equivalence(rng, effects):
     """At a true difference of the margin, equivalence is false."""
