@@ -223,11 +223,11 @@ def sign_test(differences: np.ndarray, *, seed: int = 0) -> float:
 class Estimate:
     r"""A mean over crossed seeds and examples with its standard errors.
 
-    Banerjee's interval is `center` $\pm \sqrt{\sum_k t_k^2 v_k}$, with Student's $t_k$ of the degrees of freedom
-    of each variance $v_k$. It misses the true mean of normal values in at most the stated fraction of cases,
-    whatever the sizes of the variances. Satterthwaite's degrees of freedom of their sum do not at the small
-    levels of many comparisons: with 3 seeds, a test at 0.0036, Holm's first level for 14 comparisons, rejects
-    a true hypothesis up to three times too often.
+    Banerjee's interval is `center` $\pm \sqrt{\sum_k t_k^2 v_k}$, with Student's $t_k$ of the degrees of
+    freedom of each variance $v_k$. It misses the true mean of normal values in at most the stated fraction of
+    cases, whatever the sizes of the variances. An interval with Satterthwaite's degrees of freedom does not
+    at the small levels of many comparisons: with 3 seeds, a test at 0.0036, Holm's first level for 14
+    comparisons, rejects a true hypothesis up to three times too often.
 
     Attributes:
       mean: the mean.
@@ -249,7 +249,7 @@ class Estimate:
         return math.sqrt(sum(variance for variance, _ in self.variances)) or math.nan
 
     def half_width(self, level: float = LEVEL) -> float:
-        """Returns half the width of the interval that misses the true mean in at most a fraction of cases."""
+        """Returns half the width of the interval that misses the true mean in a fraction `level` of cases."""
         if not self.variances:
             return math.nan
         quantiles = (scipy.special.stdtrit(freedom, level / 2) for _, freedom in self.variances)
@@ -304,11 +304,11 @@ def crossed_variances(values: np.ndarray) -> tuple[tuple[float, float], ...]:
 
     $$v_1 = \frac{\max(A, E)}{S N}, \quad v_2 = \frac{\max(B - E, 0)}{S N}$$
 
-    with $S - 1$ and $N - 1$ degrees of freedom. Their sum is the variance of the DBM and Obuchowski-Rockette
-    methods of studies with several readers, who are the seeds here, and that of Owen's bootstrap.
+    with $S - 1$ and $N - 1$ degrees of freedom, as in the analysis of studies in which several readers, here
+    the seeds, judge the same cases (DBM, Obuchowski-Rockette).
 
-    The percentiles of a bootstrap of two levels, seeds and examples, hold the true mean too rarely: where
-    the seeds differ most, in 84% of 5 seeds, 78% of 3 and 63% of 2 (`statistics_test.py`).
+    Percentiles of a bootstrap of two levels, which draws seeds and examples, miss the true mean too often:
+    where the seeds differ most, they hold it in 84% of cases with 5 seeds, 78% with 3 and 63% with 2.
 
     Args:
       values: float `[S, N]`, finite. With one seed or one example, only the other axis counts.
