@@ -211,7 +211,7 @@ def test_every_command_runs_on_a_small_problem(small_commands):
     assert "[  2/2] softmax-dot-seed0: test ndcg@5" in outputs["sweep"]
     report = " ".join((root / "sweep" / "report.md").read_text().split())
     assert "| mse | dot |" in report
-    for text in (report, outputs["sweep"]):
+    for text in (report, " ".join(outputs["sweep"].split())):
         assert "Differences to mse, dot, paired over seeds and examples." in text
         assert "equivalent if a difference of 7.5 percentage points is ruled out" in text
     assert json.loads((root / "sweep" / "grid.json").read_text())["baseline"]["loss"] == "mse"
