@@ -324,17 +324,17 @@ def crossed_variances(values: np.ndarray) -> tuple[tuple[float, float], ...]:
       analysis". Owen (2007), "The pigeonhole bootstrap".
     """
     seeds, examples = values.shape
-    if 1 in values.shape:
-        pairs = [(values.var(ddof=1) / values.size, values.size - 1)]
-    else:
-        of_seeds, of_examples, rest = _mean_squares(values) / values.size
-        pairs = [(max(of_seeds, rest), seeds - 1), (of_examples - rest, examples - 1)]
+    of_seeds, of_examples, rest = _mean_squares(values) / values.size
+    pairs = [(max(of_seeds, rest), seeds - 1), (of_examples - rest, examples - 1)]
     return tuple((float(variance), float(freedom)) for variance, freedom in pairs if variance > 0.0)
 
 
 def _mean_squares(values: np.ndarray) -> np.ndarray:
-    """Returns the mean squares of seeds, examples and rest of values `[S, N]`, with S and N above 1."""
+    """Returns the mean squares of seeds, examples and rest of values `[S, N]`; 0 where there is one."""
     seeds, examples = values.shape
+    if 1 in values.shape:
+        square = values.var(ddof=1)
+        return np.array([square, 0.0, 0.0] if examples == 1 else [0.0, square, 0.0])
     by_seed, by_example = values.mean(axis=1), values.mean(axis=0)
     rest = np.sum((values - by_seed[:, None] - by_example + values.mean()) ** 2)
     squares = examples * by_seed.var(ddof=1), seeds * by_example.var(ddof=1)
@@ -453,8 +453,7 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
 def unshared_error(values: np.ndarray) -> float:
     """Returns the standard error of the mean of a cell without the variation that all cells share.
 
-    It is the root mean square over all pairs of cells of the standard error of their difference, divided by
-    the root of 2.
+    It is the root mean square of the standard errors of all pairs' differences, divided by the root of 2.
 
     Args:
       values: float `[C, S, N]`: at least 2 cells, seeds and examples.
@@ -463,14 +462,11 @@ def unshared_error(values: np.ndarray) -> float:
     >>> round(unshared_error(np.stack([first, second])) ** 2, 4)  # half of (1 / 3) / 4
     0.0417
     """
-    if not np.isfinite(values).all():
+    if values[0].size < 2 or not np.isfinite(values).all():
         return math.nan
     apart = values - values.mean(axis=0)
-    if 1 in values.shape[1:]:
-        variance = np.sum(apart.var(axis=(1, 2), ddof=1)) if apart[0].size > 1 else math.nan
-    else:
-        of_seeds, of_examples, rest = np.sum([_mean_squares(cell) for cell in apart], axis=0)
-        variance = max(of_seeds, rest) + max(of_examples - rest, 0.0)
+    of_seeds, of_examples, rest = np.sum([_mean_squares(cell) for cell in apart], axis=0)
+    variance = max(of_seeds, rest) + max(of_examples - rest, 0.0)
     return math.sqrt(variance / apart[0].size / (len(values) - 1))
 
 
