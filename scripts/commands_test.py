@@ -187,7 +187,7 @@ def small_commands(command, two_runs, tmp_path_factory):
     root = tmp_path_factory.mktemp("small")
     vectors = ("--data=synthetic", "--config.data.num_classes=3", "--config.data.num_examples=60")
     small = (DIGITS, *vectors, "--encoder=identity", "--config.metrics=ndcg@5", "--config.steps=2")
-    cells = ("--losses=mse", "--interactions=dot", "--seed=0")
+    cells = ("--losses=mse,softmax", "--interactions=dot", "--seed=0", "--baseline=mse,dot", "--margin=7.5")
     sorter = ("--sizes=4", "--epochs=0.001", "--batch_size=50")
     commands = {
         "sweep": (*small, *cells, f"--workdir={root / 'sweep'}"),
@@ -208,8 +208,13 @@ def small_commands(command, two_runs, tmp_path_factory):
 
 def test_every_command_runs_on_a_small_problem(small_commands):
     root, outputs = small_commands
-    assert "[  1/1] mse-dot-seed0: test ndcg@5" in outputs["sweep"]
-    assert "| mse | dot |" in " ".join((root / "sweep" / "report.md").read_text().split())
+    assert "[  2/2] softmax-dot-seed0: test ndcg@5" in outputs["sweep"]
+    report = " ".join((root / "sweep" / "report.md").read_text().split())
+    assert "| mse | dot |" in report
+    for text in (report, " ".join(outputs["sweep"].split())):
+        assert "Differences to mse, dot, paired over seeds and examples." in text
+        assert "equivalent if a difference of 7.5 percentage points is ruled out" in text
+    assert json.loads((root / "sweep" / "grid.json").read_text())["baseline"]["loss"] == "mse"
     assert f"Report with plots: {root / 'data' / 'data.md'}" in outputs["describe_data"]
     assert "l1@4" in outputs["train_sorter"]
     assert (root / "sorter" / "sorter.safetensors").stat().st_size > 100
@@ -328,6 +333,8 @@ def test_sweep_errors_are_one_line(error_of, letor_flags, letor_cells):
     )
     line = error_of("sweep", *letor_flags, *letor_cells, "--interactions=lc_mlp")
     assert "interaction.name='lc_mlp': encoder 'items' is a whole model" in line
+    line = error_of("sweep", *letor_flags, *letor_cells, "--baseline=mse,dot")
+    assert "error: baseline=mse,dot: not a cell of the grid. Choose one of these: n_choose_k,dot." in line
 
 
 def test_benchmark_and_demo_errors_are_one_line(error_of):

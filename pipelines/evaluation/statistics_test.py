@@ -37,6 +37,15 @@ def test_variances_written_out(rng, effects):
     )
 
 
+def test_seeds_of_equal_means():
+    """Each seed errs on an example of its own: the rest is in the mean of few seeds too."""
+    _, b, e = mean_squares(np.eye(3, 7))
+    assert e == pytest.approx(2 / 12)  # 3 (1 - 1/3)^2 + 6 (1/3)^2 of 12 degrees of freedom
+    [(of_seeds, freedom), *_] = statistics.crossed_variances(np.eye(3, 7))
+    assert (of_seeds, freedom) == (pytest.approx(e / 21), 2)
+    assert b < e
+
+
 def test_variances_are_unbiased(rng):
     values = [crossed(rng, 4, 12, 1.0, 1.5) for _ in range(4000)]
     sums = [sum(v for v, _ in statistics.crossed_variances(one)) for one in values]
@@ -123,24 +132,24 @@ def test_values_without_an_interval():
 
 
 def test_holm_written_out():
-    adjusted = statistics.holm([0.02, np.nan, 0.001, 0.04, 0.9])
-    np.testing.assert_allclose(adjusted, [0.06, np.nan, 0.004, 0.08, 0.9])
+    adjusted = statistics.holm([0.02, np.nan, 0.001, 0.021, 0.9])
+    np.testing.assert_allclose(adjusted, [3 * 0.02, np.nan, 4 * 0.001, 3 * 0.02, 0.9])
     assert statistics.holm([]).tolist() == []
 
 
 @pytest.mark.parametrize("cells", [2, 15])
 def test_expected_best_of_drawn_cells(rng, cells):
-    """Cells share the effects of seeds and examples; only the rest makes one of them the best."""
-    shared = crossed(rng, 3, 10, 5.0, 5.0)
-    means = rng.normal(size=[20_000, cells]) / math.sqrt(30)
-    exact = statistics.expected_best(1 / math.sqrt(30), cells)
-    assert np.mean(means.max(axis=1)) == pytest.approx(exact, rel=0.03)
-    errors = [
-        statistics.unshared_error(shared + rng.normal(size=[cells, 3, 10])) for _ in range(2400 // cells)
-    ]
+    """Cells share effects of seeds and examples: only those of their own, and the rest, make one the best."""
+    error = math.sqrt(0.7**2 / 10 + 1 / 30)
+    means = error * rng.normal(size=[20_000, cells])
+    assert np.mean(means.max(axis=1)) == pytest.approx(statistics.expected_best(error, cells), rel=0.03)
+    shared, errors = crossed(rng, 3, 10, 5.0, 5.0), []
+    for _ in range(2400 // cells):
+        own = 0.7 * rng.normal(size=[cells, 1, 10]) + rng.normal(size=[cells, 3, 10])
+        errors.append(statistics.unshared_error(shared + own))
     # A mean square of the seeds below the rest's counts as the rest's: of two cells, the error is too large.
-    at_most = 1.3 if cells == 2 else 1.1
-    assert 1.0 < np.sqrt(np.mean(np.square(errors))) * math.sqrt(30) < at_most
+    ratio = np.sqrt(np.mean(np.square(errors))) / error
+    assert 1.0 < ratio < (1.15 if cells == 2 else 1.05)
 
 
 def draw_errors(rng, kind, rate, seeds, examples):
@@ -198,6 +207,18 @@ def test_coverage_where_the_seeds_differ_most(rng, seeds, of_bootstrap):
         by_bootstrap += low <= 0.0 <= high
     assert held / repeats >= 0.945
     assert by_bootstrap / repeats == pytest.approx(of_bootstrap, abs=0.03)
+
+
+@pytest.mark.nightly
+def test_small_levels_hold(rng):
+    level, repeats, rejected, by_satterthwaite = 0.0036, 20_000, 0, 0
+    for _ in range(repeats):
+        estimate = statistics.paired_estimate(crossed(rng, 3, 100, 0.7, 0.5), bounded=False)
+        rejected += estimate.excludes_zero(level)
+        freedom = estimate.error**4 / sum(v**2 / freedom for v, freedom in estimate.variances)
+        by_satterthwaite += 2 * scipy.stats.t.sf(abs(estimate.mean) / estimate.error, freedom) <= level
+    assert rejected / repeats <= level
+    assert by_satterthwaite / repeats >= 3 * level
 
 
 @pytest.mark.parametrize("effects", [(0.0, 0.0), (0.0, 0.3), (0.1, 0.5), (0.3, 0.0)])

@@ -1,5 +1,6 @@
 """The tables and the report of a grid, from its summary; see `grid_summary.summarize`."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -128,10 +129,16 @@ def comparisons_heading(summary: Mapping[str, Any]) -> str:
 
 def text(summary: Mapping[str, Any]) -> str:
     """Returns the tables of a summary for a terminal."""
-    blocks = [explanation(summary), tables.text_table(cells_table(summary)), best_by_chance(summary)]
+    blocks = [_wrap(explanation(summary)), tables.text_table(cells_table(summary))]
+    if summary["best"]:
+        blocks.append(_wrap(best_by_chance(summary)))
     if summary["comparisons"]:
-        blocks += [comparisons_heading(summary), tables.text_table(comparisons_table(summary))]
-    return "\n\n".join(filter(None, blocks))
+        blocks += [_wrap(comparisons_heading(summary)), tables.text_table(comparisons_table(summary))]
+    return "\n\n".join(blocks)
+
+
+def _wrap(sentences: str) -> str:
+    return textwrap.fill(sentences, 100)
 
 
 def render(summary: Mapping[str, Any], sections: Sequence[str] = ()) -> str:
