@@ -166,8 +166,8 @@ class Study:
     def record(self, trial: Trial, value: float | None) -> Trial:
         """Records the value of the next seed of a running trial, None if it diverged; returns the trial.
 
-        The trial ends after the last seed, or if it diverged. It is pruned if its mean is worse than the
-        median of the cell's other trials after as many seeds.
+        The trial ends after the last seed, or if it diverged. It is pruned if its means so far, after one
+        seed, two and so on, are worse than the median of the cell's other trials after as many seeds.
         """
         running = self._running(trial.number)
         if value is None:

@@ -39,8 +39,9 @@ class Search:
 
     Each trial trains a choice of values with several tuning seeds; its value is the mean of their best
     validation values of the monitored metric. Without `num_trials` all combinations are tried. With it TPE
-    proposes as many choices for each cell. A trial is pruned after a seed if its mean is worse than the
-    median of the cell's other trials after as many seeds, once `trials.STARTUP_TRIALS` of them are complete.
+    proposes as many choices for each cell. A trial is pruned after a seed if its means so far are worse than
+    the median of the cell's other trials after as many seeds, once `trials.STARTUP_TRIALS` of them are
+    complete.
 
     Once all cells have these trials, each field of numbers is widened at an end where the best value of a
     cell is, for all cells that have the field: all get the same budget. Each combination with the new value

@@ -97,6 +97,19 @@ def test_trials_are_pruned_below_the_median(search, capsys):
     assert "[ 18/21]" in printed
 
 
+def test_a_trial_with_a_mean_above_the_median_goes_on(search):
+    values = {rate: (10.0, 10.0, 10.0) for rate in (0.1, 0.2, 0.3, 0.4, 0.5)}
+    values |= {0.6: (12.0, 2.0, 2.0), 0.7: (9.0, 90.0, 90.0)}
+
+    def value_of(experiment):
+        return values[rate_of(experiment)][experiment.seed - SEEDS[0]]
+
+    made, _ = search(value_of, {RATE: tuple(values)})
+    *_, sixth, seventh = made.summary()["cells"][0]["trials"]
+    assert (sixth["state"], sixth["values"]) == ("complete", (12.0, 2.0, 2.0))
+    assert (seventh["state"], seventh["values"]) == ("pruned", (9.0,))
+
+
 def test_a_diverged_run_ends_its_trial(search):
     rates = (0.1, 0.2, 0.3)
 
