@@ -15,6 +15,7 @@ Value = bool | int | float | str | None
 Choice = dict[str, Value]  # tuned field -> its value
 LOG_RATIO = 10  # of a range's ends, from which on it is searched on a logarithmic scale
 EDGE = 0.1  # fraction of a range at each end that counts as its boundary
+WIDER = 0.25  # fraction of a range by which it is widened
 DIGITS = 6  # significant digits of values that are added or drawn
 LONGEST_NAME = 150  # characters; file systems allow 255
 
@@ -168,12 +169,12 @@ def widen(values: Values, end: str) -> Values:
     """Returns the values of a field with more of them at an end, "low" or "high".
 
     A list is continued as its values at that end: with equal steps, or with equal ratios. A range becomes
-    wider by half, on its scale. Values that are not negative stay so.
+    wider by a quarter, on its scale. Values that are not negative stay so.
 
     >>> widen((0.01, 0.03, 0.1), "high"), widen((1, 2, 3), "low")
     ((0.01, 0.03, 0.1, 0.3), (1, 2, 3, 0))
-    >>> widen(Range(0.01, 1.0), "high")
-    Range(low=0.01, high=10.0, is_logarithmic=True)
+    >>> widen(Range(0.0001, 1.0), "high")
+    Range(low=0.0001, high=10.0, is_logarithmic=True)
     """
     if isinstance(values, Range):
         last, new, is_integer = getattr(values, end), _wider_end(values, end), values.is_integer
@@ -189,6 +190,19 @@ def widen(values: Values, end: str) -> Values:
     if isinstance(values, Range):
         return dataclasses.replace(values, low=new) if end == "low" else dataclasses.replace(values, high=new)
     return (*values, new)
+
+
+def inserted(before: Values, wider: Values, end: str) -> Any:
+    """Returns a number that `widen` has added at an end: of a range, the middle of its new part.
+
+    >>> inserted((1, 2), (1, 2, 4), "high"), inserted(Range(1.0, 100.0), Range(1.0, 400.0), "high")
+    (4, 200.0)
+    """
+    old, new = outermost(before, end), outermost(wider, end)
+    if not isinstance(wider, Range):
+        return new
+    middle = math.sqrt(old * new) if wider.is_logarithmic else (old + new) / 2
+    return round(middle) if wider.is_integer else float(f"{middle:.{DIGITS}g}")
 
 
 def outermost(values: Values, end: str) -> Any:
@@ -214,8 +228,8 @@ def _following(ordered: Sequence[float]) -> float:
 def _wider_end(values: Range, end: str) -> float:
     sign = 1 if end == "high" else -1
     if values.is_logarithmic:
-        return getattr(values, end) * (values.high / values.low) ** (0.5 * sign)
-    return getattr(values, end) + sign * (values.high - values.low) / 2
+        return getattr(values, end) * (values.high / values.low) ** (WIDER * sign)
+    return getattr(values, end) + sign * (values.high - values.low) * WIDER
 
 
 def folder_name(cell: str, choice: Choice, seed: int) -> str:

@@ -116,10 +116,11 @@ class Study:
 
         Optuna's own grid sampler cannot do that: it draws from a grid that never becomes larger.
         """
+        pairs = {field: (values, self._tune[field]) for field, values in tune.items()}
         created = optuna.trial.create_trial(
             state=TrialState.RUNNING,
-            params=choice,
-            distributions={field: _distribution(tune[field]) for field in choice},
+            params={field: _encode(choice[field], *pairs[field]) for field in choice},
+            distributions={field: _distribution(*pairs[field]) for field in choice},
             user_attrs={"choice": choice},
         )
         self._study.add_trial(created)
@@ -165,8 +166,8 @@ class Study:
     def record(self, trial: Trial, value: float | None) -> Trial:
         """Records the value of the next seed of a running trial, None if it diverged; returns the trial.
 
-        The trial ends after the last seed, or if it diverged. It is pruned if its mean is worse than the
-        median of the cell's other trials after as many seeds.
+        The trial ends after the last seed, or if it diverged. It is pruned if its means so far, after one
+        seed, two and so on, are worse than the median of the cell's other trials after as many seeds.
         """
         running = self._running(trial.number)
         if value is None:
@@ -201,47 +202,48 @@ def _trial(frozen: FrozenTrial) -> Trial:
     return Trial(frozen.number, attributes.get("choice"), tuple(attributes.get("values", ())), state)
 
 
-def _distribution(values: space.Values) -> optuna.distributions.BaseDistribution:
-    """Returns the distribution under which Optuna records a value of a list."""
-    assert not isinstance(values, space.Range)
-    if not space.is_numeric(values):
-        return optuna.distributions.CategoricalDistribution(values)
-    low, high = (space.outermost(values, end) for end in ("low", "high"))
-    if all(isinstance(value, int) for value in values):
-        return optuna.distributions.IntDistribution(low, high)
-    return optuna.distributions.FloatDistribution(low, high)
-
-
-def _wide_distribution(values: space.Values) -> optuna.distributions.BaseDistribution:
-    """Returns the distribution of all values of a field, for the importance."""
-    if not isinstance(values, space.Range):
-        return optuna.distributions.CategoricalDistribution(values)
-    is_log = bool(values.is_logarithmic)
-    if values.is_integer:
-        return optuna.distributions.IntDistribution(int(values.low), int(values.high), is_log)
-    return optuna.distributions.FloatDistribution(values.low, values.high, is_log)
-
-
-def _suggest(asked: optuna.Trial, field: str, values: space.Values, initial: space.Values) -> space.Value:
-    """Returns the value of a field that TPE proposes; of a list of numbers, it proposes the position.
+def _distribution(values: space.Values, initial: space.Values) -> optuna.distributions.BaseDistribution:
+    """Returns the distribution of a field: of a list of numbers, that of their positions, which may grow.
 
     Args:
-      asked: the trial.
-      field: the field.
-      values: its values.
+      values: of the field.
       initial: its values before they were widened: the lowest of them has the position 0.
     """
     if isinstance(values, space.Range):
-        low, high, is_log = values.low, values.high, bool(values.is_logarithmic)
+        is_log = bool(values.is_logarithmic)
         if values.is_integer:
-            return asked.suggest_int(field, int(low), int(high), log=is_log)
-        drawn = float(f"{asked.suggest_float(field, low, high, log=is_log):.{space.DIGITS}g}")
-        return min(max(drawn, low), high)
+            return optuna.distributions.IntDistribution(int(values.low), int(values.high), is_log)
+        return optuna.distributions.FloatDistribution(values.low, values.high, is_log)
     if not space.is_numeric(values):
-        return asked.suggest_categorical(field, values)
-    ordered: list[Any] = sorted(values)
-    first = ordered.index(space.outermost(initial, "low"))
-    return ordered[first + asked.suggest_int(field, -first, len(ordered) - 1 - first)]
+        return optuna.distributions.CategoricalDistribution(values)
+    first = _first(values, initial)
+    return optuna.distributions.IntDistribution(-first, len(values) - 1 - first)
+
+
+def _first(values: Sequence[Any], initial: space.Values) -> int:
+    """Returns the number of values below the initial ones."""
+    return sorted(values).index(space.outermost(initial, "low"))
+
+
+def _encode(value: Any, values: space.Values, initial: space.Values) -> Any:
+    """Returns a value of a field as its distribution has it."""
+    if isinstance(values, space.Range) or not space.is_numeric(values):
+        return value
+    return sorted(values).index(value) - _first(values, initial)  # type: ignore[type-var]
+
+
+def _suggest(asked: optuna.Trial, field: str, values: space.Values, initial: space.Values) -> space.Value:
+    """Returns the value of a field that TPE proposes; see `_distribution`."""
+    spread: Any = _distribution(values, initial)
+    if isinstance(spread, optuna.distributions.CategoricalDistribution):
+        return asked.suggest_categorical(field, spread.choices)
+    if isinstance(spread, optuna.distributions.IntDistribution):
+        drawn = asked.suggest_int(field, spread.low, spread.high, log=spread.log)
+        if isinstance(values, space.Range):
+            return drawn
+        return sorted(values)[drawn + _first(values, initial)]  # type: ignore[type-var]
+    exact = asked.suggest_float(field, spread.low, spread.high, log=spread.log)
+    return min(max(float(f"{exact:.{space.DIGITS}g}"), spread.low), spread.high)
 
 
 def importance(trials: Sequence[Trial], tune: space.Tune, *, higher_is_better: bool) -> dict[str, float]:
@@ -268,7 +270,12 @@ def importance(trials: Sequence[Trial], tune: space.Tune, *, higher_is_better: b
     ]
     if len(varied) < 2 or len(complete) < IMPORTANCE_TRIALS:
         return {}
-    distributions = {field: _wide_distribution(tune[field]) for field in varied}
+    distributions = {
+        field: _distribution(values, values)
+        if isinstance(values, space.Range)
+        else optuna.distributions.CategoricalDistribution(values)
+        for field, values in tune.items()
+    }
     study = optuna.create_study(direction="maximize" if higher_is_better else "minimize")
     for trial in complete:
         params = {field: value for field, value in (trial.choice or {}).items() if field in varied}

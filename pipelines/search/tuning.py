@@ -39,12 +39,14 @@ class Search:
 
     Each trial trains a choice of values with several tuning seeds; its value is the mean of their best
     validation values of the monitored metric. Without `num_trials` all combinations are tried. With it TPE
-    proposes as many choices for each cell. A trial is pruned after a seed if its mean is worse than the
-    median of the cell's other trials after as many seeds, once `trials.STARTUP_TRIALS` of them are complete.
+    proposes as many choices for each cell. A trial is pruned after a seed if its means so far are worse than
+    the median of the cell's other trials after as many seeds, once `trials.STARTUP_TRIALS` of them are
+    complete.
 
     Once all cells have these trials, each field of numbers is widened at an end where the best value of a
     cell is, for all cells that have the field: all get the same budget. Each combination with the new value
-    is tried, or half of `num_trials` are added. That is repeated up to `widen` times.
+    is tried. Of TPE, half of `num_trials` are added; the first of them is the best choice so far with a new
+    value of the field. That is repeated up to `widen` times.
 
     The trials are recorded in a journal, and a trial whose process was killed is taken up by the next process
     that finds it. Several processes may search together: they share the folder and have the same arguments.
@@ -85,13 +87,17 @@ class Search:
         self._ready: list[_Run] = []  # the next seeds of claimed trials
         choices = {name: space.combinations(cell, tune) for name, cell in cells.items()}
         self._fixed = {name: found[0] for name, found in choices.items() if len(found) == 1}
-        self._choices = {name: found for name, found in choices.items() if len(found) > 1}
-        self._planned = {name: num_trials or len(found) for name, found in self._choices.items()}
+        searched = {name: found for name, found in choices.items() if len(found) > 1}
+        self._planned = {name: num_trials or len(found) for name, found in searched.items()}
+        # Name -> number of a trial -> its choice; TPE proposes the others.
+        self._choices = {
+            name: {} if num_trials else dict(enumerate(found)) for name, found in searched.items()
+        }
         files.make_folder(os.path.join(root, TUNING))
         journal = trials.Journal(os.path.join(root, TUNING))
         self._studies = {
             name: trials.Study(journal, name, cells[name], tune, self._seeds, self._sampler)
-            for name in self._choices
+            for name in searched
         }
 
     @property
@@ -140,10 +146,10 @@ class Search:
             for name in sorted(self._studies, key=lambda name: len(running[name])):
                 study = self._studies[name]
                 while (number := len(study.trials())) < self._planned[name]:
-                    if self._num_trials:
-                        trial = study.ask(self._tune, self._num_trials)
+                    if choice := self._choices[name].get(number):
+                        trial = study.add(choice, self._tune)
                     else:
-                        trial = study.add(self._choices[name][number], self._tune)
+                        trial = study.ask(self._tune, self._planned[name])
                     if run := self._claimed_run(name, trial):
                         return run
         return None
@@ -232,31 +238,45 @@ class Search:
 
     def _widen(self) -> bool:
         """Widens the fields with a best value at a boundary; returns whether there is more to try."""
-        boundaries, before = self._boundaries(), dict(self._tune)
+        boundaries = self._boundaries()
         if self._rounds == self._widen_limit:
             return False
+        inserted: dict[tuple[str, str], float] = {}
         for (field, end), names in boundaries.items():
             wider = space.widen(self._tune[field], end)
-            new = space.outermost(wider, end)
             if refusal := self._refusal(field, wider, end):
                 self._refused[field, end] = refusal
                 continue
+            inserted[field, end] = space.inserted(self._tune[field], wider, end)
             self._tune[field] = wider
-            self._added.append({"field": field, "value": new, "end": end, "cells": names})
-            value = search_report.format_value(new)
-            print(f"  {field}: widened to {value}, for {', '.join(names)}", flush=True)
-        widened = {field for field, values in self._tune.items() if values != before[field]}
-        for name, cell in self._cells.items():
-            if name not in self._studies or not widened & set(space.fields_of(cell, self._tune)):
-                continue
-            if self._num_trials:
-                self._planned[name] += math.ceil(self._num_trials / 2)
-            else:
-                known = self._choices[name]
-                known += [one for one in space.combinations(cell, self._tune) if one not in known]
-                self._planned[name] = len(known)
+            value = space.outermost(wider, end)
+            self._added.append({"field": field, "value": value, "end": end, "cells": names})
+            shown = search_report.format_value(value)
+            print(f"  {field}: widened to {shown}, for {', '.join(names)}", flush=True)
+        for name in self._studies:
+            self._plan_more(name, inserted)
         self._rounds += 1
-        return bool(widened)
+        return bool(inserted)
+
+    def _plan_more(self, name: str, inserted: Mapping[tuple[str, str], float]) -> None:
+        """Plans the trials of a cell after fields are widened.
+
+        Args:
+          name: of the cell.
+          inserted: (field, end) -> a new value of the field.
+        """
+        cell, choices, planned = self._cells[name], self._choices[name], self._planned[name]
+        if not {field for field, _ in inserted} & set(space.fields_of(cell, self._tune)):
+            return
+        if self._num_trials:
+            best = self._best(name).choice or {}
+            probes = [{**best, field: value} for (field, _), value in inserted.items() if field in best]
+            self._planned[name] += max(math.ceil(self._num_trials / 2), len(inserted))
+        else:
+            known = list(choices.values())
+            probes = [one for one in space.combinations(cell, self._tune) if one not in known]
+            self._planned[name] += len(probes)
+        choices.update(enumerate(probes, planned))
 
     def _refusal(self, field: str, wider: space.Values, end: str) -> str | None:
         """Returns why a field cannot be widened for all cells, or None if it can."""

@@ -97,6 +97,19 @@ def test_trials_are_pruned_below_the_median(search, capsys):
     assert "[ 18/21]" in printed
 
 
+def test_a_trial_with_a_mean_above_the_median_goes_on(search):
+    values = {rate: (10.0, 10.0, 10.0) for rate in (0.1, 0.2, 0.3, 0.4, 0.5)}
+    values |= {0.6: (12.0, 2.0, 2.0), 0.7: (9.0, 90.0, 90.0)}
+
+    def value_of(experiment):
+        return values[rate_of(experiment)][experiment.seed - SEEDS[0]]
+
+    made, _ = search(value_of, {RATE: tuple(values)})
+    *_, sixth, seventh = made.summary()["cells"][0]["trials"]
+    assert (sixth["state"], sixth["values"]) == ("complete", (12.0, 2.0, 2.0))
+    assert (seventh["state"], seventh["values"]) == ("pruned", (9.0,))
+
+
 def test_a_diverged_run_ends_its_trial(search):
     rates = (0.1, 0.2, 0.3)
 
@@ -260,15 +273,19 @@ def test_tpe_finds_the_best_region(search):
 
 
 def test_a_range_is_widened_with_half_as_many_trials(search):
-    made, _ = search(rate_of, {RATE: space.Range(0.001, 0.1)}, num_trials=7, seeds=SEEDS[:1], widen=2)
+    tune = {RATE: space.Range(0.00001, 0.1), "optimizer.name": ("adam", "adagrad")}
+    made, _ = search(rate_of, tune, num_trials=7, seeds=SEEDS[:1], widen=2)
     summary = made.summary()
-    assert [one["value"] for one in summary["added"]] == [1.0, 31.6228]
-    assert summary["fields"] == {RATE: "0.001:31.6228"}
-    (cell,) = summary["cells"]
-    rates = [trial["choice"][RATE] for trial in cell["trials"]]
+    assert [one["value"] for one in summary["added"]] == [1.0, 17.7828]  # 10^(5 / 4)
+    assert summary["fields"][RATE] == "1e-05:17.7828"
+    choices = [trial["choice"] for trial in summary["cells"][0]["trials"]]
+    rates = [choice[RATE] for choice in choices]
     assert len(rates) == 7 + 4 + 4
     assert max(rates[:7]) <= 0.1
     assert max(rates[:11]) <= 1.0
+    # The first trial after a widening is the best one so far with the middle of the new part.
+    best = max(choices[:7], key=lambda choice: choice[RATE])
+    assert choices[7] == {**best, RATE: pytest.approx(10**-0.5, rel=1e-5)}
 
 
 def test_a_list_of_numbers_is_widened_under_tpe(search):

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from multiprocessing import connection
 from typing import Any, TypeVar
 
@@ -70,11 +70,21 @@ def train_all(
         yield from _train_in_processes(base, cache_dir, runs, jobs)
         return
     task = loading.load(base, cache_dir)
-    for run in runs:
+    for run in _reporting_waits(runs, lambda: True):
         if run is None:
             time.sleep(RETRY_SECONDS)
         else:
             yield run, _train(base, task, cache_dir, run.experiment, run.path)
+
+
+def _reporting_waits(runs: Iterator[AnyRun | None], is_idle: Callable[[], bool]) -> Iterator[AnyRun | None]:
+    """Yields the runs; prints a line when this process is idle until other processes have ended."""
+    is_reported = False
+    for run in runs:
+        if run is None and is_idle() and not is_reported:
+            print("Waiting for runs of other processes", flush=True)
+        is_reported = run is None and is_idle()
+        yield run
 
 
 def _train(
@@ -106,6 +116,7 @@ def _train_in_processes(
     base: config.Experiment, cache_dir: str, runs: Iterator[AnyRun | None], jobs: int
 ) -> Generator[tuple[AnyRun, Outcome], None, None]:
     with Interruption() as interruption, _start_workers(base, cache_dir, jobs) as workers:
+        runs = _reporting_waits(runs, lambda: not any(worker.run for worker in workers))
         not_loaded = workers[1:]
         workers[0].load()  # computes the outputs of a frozen encoder, which the others read
         is_exhausted = False

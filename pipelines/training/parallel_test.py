@@ -42,7 +42,7 @@ def when_training(runs, action):
     threading.Thread(target=wait, daemon=True).start()
 
 
-def test_runs_are_taken_after_the_outcomes_before_them(monkeypatch):
+def test_runs_are_taken_after_the_outcomes_before_them(monkeypatch, capsys):
     trained, waits = [], []
     monkeypatch.setattr(rank_training, "train", lambda experiment, path, **_: trained.append(path) or path)
     monkeypatch.setattr(time, "sleep", waits.append)
@@ -51,13 +51,15 @@ def test_runs_are_taken_after_the_outcomes_before_them(monkeypatch):
     def runs():
         yield parallel.Run(base(), "a")
         yield None  # no run can start yet
+        yield None
         yield parallel.Run(base(), f"after {outcomes['a']}")
 
     with train_all(runs(), jobs=1) as ended:
         for run, outcome in ended:
             outcomes[run.path] = outcome
     assert trained == ["a", "after a"]
-    assert waits == [parallel.RETRY_SECONDS]
+    assert waits == [parallel.RETRY_SECONDS] * 2
+    assert capsys.readouterr().out == "Waiting for runs of other processes\n"
 
 
 def test_each_process_sees_one_gpu(monkeypatch):
