@@ -108,7 +108,7 @@ class Run:
         """
         times = self._trained.run_dir.times()
         lines = self._trained.run_dir.history()
-        return pd.DataFrame([{**line, "seconds": times.get(line["step"], np.nan)} for line in lines])
+        return pd.DataFrame([{**line, "seconds": times.get(int(line["step"]), np.nan)} for line in lines])
 
     def predict(self, inputs: Iterable[Any], k: int | None = None) -> pd.DataFrame:
         """Predicts the best classes of some inputs.
