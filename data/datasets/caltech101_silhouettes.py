@@ -64,7 +64,7 @@ def _split(path: str, content: dict[str, Any], part: str, num_classes: int) -> S
         raise files.damaged(path, f"{part}_data has shape {pixels.shape}, expected [N, 784]")
     if len(pixels) != len(labels):
         raise files.damaged(path, f"{len(pixels)} rows in {part}_data, but {len(labels)} labels")
-    _check(path, f"{part}_data", np.isin(pixels, (0, 1)).all(axis=1), "a pixel other than 0 and 1")
+    _check(path, f"{part}_data", np.isin(pixels, (0, 1)), "a pixel other than 0 and 1")
     is_class = np.isin(labels, range(1, num_classes + 1))
     _check(path, f"{part}_labels", is_class, f"a label outside 1..{num_classes}")
     images = 255 * pixels.astype(np.uint8).reshape(-1, 28, 28).transpose(0, 2, 1)  # MATLAB stores columns
@@ -73,5 +73,6 @@ def _split(path: str, content: dict[str, Any], part: str, num_classes: int) -> S
 
 
 def _check(path: str, name: str, is_valid: np.ndarray, problem: str) -> None:
-    if not is_valid.all():
-        raise files.damaged(path, f"{name} row {is_valid.argmin() + 1} has {problem}")
+    invalid = np.argwhere(~is_valid)
+    if len(invalid):
+        raise files.damaged(path, f"{name} row {invalid[0, 0] + 1} has {problem}")

@@ -265,12 +265,12 @@ def grade_precision(
     """
     arguments.check_count("grade", grade)
     labels = arguments.dense("labels", labels)
-    options = {"where": where, "ties": ties, "max_relevant": max_relevant}
-    if labels.shape.rank != arguments.dense("scores", scores).shape.rank:
-        values = precision(scores, labels, k, **options)
-        return values if grade == 1 else tf.zeros_like(values)
-    is_lower = (labels >= 0) & (labels < grade)  # invalid labels stay
-    return precision(scores, tf.where(is_lower, tf.zeros_like(labels), labels), k, **options)
+    are_ids = labels.shape.rank != arguments.dense("scores", scores).shape.rank
+    if not are_ids:
+        is_lower = (labels >= 0) & (labels < grade)  # invalid labels stay
+        labels = tf.where(is_lower, tf.zeros_like(labels), labels)
+    values = precision(scores, labels, k, where=where, ties=ties, max_relevant=max_relevant)
+    return tf.zeros_like(values) if are_ids and grade > 1 else values
 
 
 def recall(
