@@ -290,9 +290,11 @@ def test_steps_that_need_more_memory_or_do_not_divide_are_omitted(monkeypatch):
     def names(size):
         return [step.name for step in scale.SUITE.contenders(size)]
 
-    assert names((4, 8, 3)) == ["adam", "lazy_adam", *scale.DISTRIBUTED]
-    assert names((4, 10, 3)) == names((6, 8, 3)) == ["adam", "lazy_adam", "2 replicas"]
-    size = (64, 1000, 64)
+    assert names((64, 1000, 64)) == ["adam", "lazy_adam"]
+    size = (64, 1_000_000, 64)
+    monkeypatch.setattr(suite, "memory_bytes", lambda: 2**40)
+    assert names(size) == ["adam", "lazy_adam", *scale.DISTRIBUTED]
+    assert names((6, *size[1:])) == names((64, 1_000_002, 64)) == ["adam", "lazy_adam", "2 replicas"]
     computed = {
         name: scale.SUITE.computed(suite.Step(name), size)["computed MB"] for name in scale.DISTRIBUTED
     }
