@@ -6,7 +6,6 @@ Compare the ratios to the baselines: the times depend on the machine.
 
 import concurrent.futures
 import dataclasses
-import gc
 import math
 import multiprocessing
 import os
@@ -37,6 +36,7 @@ class Row:
       examples_per_second: for suites whose steps read examples.
       waiting_share: share of the time that a training step waited for its batch.
       recall: fraction of the best classes that a search finds.
+      computed: values that are not measured, by their titles.
       error, baseline_error: relative errors of the values, for suites that know them.
     """
 
@@ -53,6 +53,7 @@ class Row:
     examples_per_second: float | None = None
     waiting_share: float | None = None
     recall: float | None = None
+    computed: dict[str, float] | None = None
     error: float | None = None
     baseline_error: float | None = None
 
@@ -108,6 +109,7 @@ def _measure(suite: str, size: Size, steps: list[Step]) -> list[Row]:
             examples_per_second=chosen.examples(step, size) / seconds[step] if chosen.examples else None,
             waiting_share=workloads[step].waiting_share if step in workloads else None,
             recall=chosen.recall(step, size) if chosen.recall else None,
+            computed=chosen.computed(step, size) if chosen.computed else None,
             error=errors[step.name],
             baseline_error=errors[baseline.name],
         )
@@ -127,6 +129,7 @@ def table(rows: list[Row]) -> list[list[str]]:
     header += ["peak MB", f"memory x {baselines[0]}"]
     header += ["examples/s", "waiting"] if reads else []
     header += ["recall"] if rows[0].recall is not None else []
+    header += list(rows[0].computed or ())
     header += ["error", *(f"error {baseline}" for baseline in errors)] if has_errors else []
     by_step: dict[tuple[str, bool], dict[str, Row]] = {}
     for row in rows:
@@ -142,6 +145,7 @@ def table(rows: list[Row]) -> list[list[str]]:
             line += [f"{row.examples_per_second:,.0f}", waiting]
         if row.recall is not None:
             line.append(f"{row.recall:.3f}")
+        line += [f"{value:.1f}" for value in (row.computed or {}).values()]
         if row.error is not None:
             line += [f"{error:.0e}" for error in (row.error, *errors.values())]
         lines.append(line)
@@ -239,15 +243,4 @@ def _new_process() -> concurrent.futures.ProcessPoolExecutor:
 
 
 def _peak_mb(suite: str, size: Size, step: Step) -> float:
-    workload = suites.get(suite).build(step, size)
-    gc.collect()
-    with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
-        file.write("5")  # resets the highest resident size
-    resting = _status_mb("VmRSS")
-    workload()
-    return _status_mb("VmHWM") - resting + workload.arguments_mb
-
-
-def _status_mb(field: str) -> float:
-    with open("/proc/self/status", encoding="ascii") as file:
-        return next(int(line.split()[1]) for line in file if line.startswith(field)) / 1024
+    return suites.get(suite).build(step, size).peak_mb()

@@ -27,6 +27,7 @@ ROW = {
     "examples_per_second": None,
     "waiting_share": None,
     "recall": None,
+    "computed": None,
     "error": None,
     "baseline_error": None,
 }
@@ -68,6 +69,12 @@ def test_a_row_as_json():
 def test_a_table_of_searches():
     header, line = measurement.table([row(recall=0.9996)])
     assert (header[-1], line[-1]) == ("recall", "1.000")
+
+
+def test_a_table_of_computed_values():
+    header, line = measurement.table([row(computed={"predicted MB": 2.96, "sent MB": 1234.0})])
+    assert header[-2:] == ["predicted MB", "sent MB"]
+    assert line[-2:] == ["3.0", "1234.0"]
 
 
 def test_errors_before_building(monkeypatch):

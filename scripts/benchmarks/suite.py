@@ -1,6 +1,7 @@
 """A suite of benchmarks: steps that are compared with one another, and how to build a step at a size."""
 
 import dataclasses
+import gc
 import math
 import os
 from collections.abc import Callable, Iterable
@@ -61,6 +62,20 @@ class Workload:
     def __call__(self) -> None:
         raise NotImplementedError
 
+    def peak_mb(self) -> float:
+        """Returns the peak memory of a call with its arguments, in MiB. Only Linux reports it."""
+        gc.collect()
+        with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+            file.write("5")  # resets the highest resident size
+        resting = _status_mb("VmRSS")
+        self()
+        return _status_mb("VmHWM") - resting + self.arguments_mb
+
+
+def _status_mb(field: str) -> float:
+    with open("/proc/self/status", encoding="ascii") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith(field)) / 1024
+
 
 class Compiled(Workload):
     """A function of tensors with its arguments."""
@@ -96,6 +111,8 @@ class Suite:
         values are exact but for rounding.
       recall: function from a step and a size to the fraction of the best classes that it finds; None if steps
         search nothing.
+      computed: function from a step and a size to values that are not measured, by their titles in the table;
+        None if there are none.
       min_repeats: the least number of repeats of a step, unless it is very long.
       values: function from a size to the number of float32 values of the largest tensor of a step.
     """
@@ -107,6 +124,7 @@ class Suite:
     examples: Callable[[Step, Size], int] | None = None
     error: Callable[[Step, Size], float | None] | None = None
     recall: Callable[[Step, Size], float] | None = None
+    computed: Callable[[Step, Size], dict[str, float]] | None = None
     min_repeats: int = 3
     values: Callable[[Size], int] = lambda size: math.prod(size[:2])
 

@@ -1,17 +1,22 @@
 """Suites: their sizes, steps that equal their baselines, and steps that train."""
 
+import concurrent.futures
+import importlib
+import multiprocessing
 import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.experimental import dtensor
 
 from rank4class import compat, losses, models
+from rank4class.losses.ops import ranks
 from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.training.train_step import StepResults
 from rank4class.scripts.benchmarks import datasets, suite, suites
-from rank4class.scripts.benchmarks.suites import data, metrics, retrieval, training
+from rank4class.scripts.benchmarks.suites import data, metrics, retrieval, scale, training
 
 BAD_SIZES = ("", "abc", "5", "5x", "x5", "5x1", "0x5", "-1x5", "5x5x5", "5*5", "1e3x5", "nanx5", "5x5.0")
 
@@ -193,6 +198,109 @@ def test_scann_finds_most_of_the_best_classes():
     assert "scann decaying" in [step.name for step in suites.get("retrieval").steps(size)]
     recall = retrieval.SUITE.recall(suite.Step("scann decaying"), size)
     assert 0.9 < recall <= 1.0
+
+
+@pytest.mark.parametrize("sizes", [(11,), (4, 7), (1, 1, 9)])
+def test_a_sharded_softmax_is_the_softmax(sizes, rng):
+    h, labels = tf.constant(rng.normal(size=[5, 3])), tf.constant([0, 3, 4, 9, 10])
+    tables = [tf.constant(rng.normal(size=[rows, 3])) for rows in sizes]
+    biases = [tf.constant(rng.normal(size=[rows])) for rows in sizes]
+    tensors = [tf.cast(x, tf.float32) for x in (h, *tables, *biases)]
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(tensors)
+        h, tables, biases = tensors[0], tensors[1 : len(sizes) + 1], tensors[len(sizes) + 1 :]
+        sharded = scale.sharded_softmax(h, tables, biases, labels)
+        scores = tf.matmul(h, tf.concat(tables, axis=0), transpose_b=True) + tf.concat(biases, axis=0)
+        whole = losses.softmax(scores, labels)
+    np.testing.assert_allclose(sharded, whole, rtol=1e-6, atol=1e-6)
+    assert_close(tape.gradient(sharded, tensors), tape.gradient(whole, tensors), rtol=1e-5, atol=1e-6)
+
+
+def test_ranks_and_pairwise_losses_are_sums_over_shards(rng):
+    # Each shard has the true class's score, and those of its own other classes.
+    scores, y = rng.normal(size=9).astype(np.float32), 4
+    shards = [np.delete(scores, y)[i : i + 3] for i in (0, 3, 6)]
+    with_true = [np.append(scores[y], shard)[None] for shard in shards]
+
+    def totals(function):
+        return function(scores[None], [y]), sum(function(shard, [0]) for shard in with_true)
+
+    rank, ranks_of_shards = totals(ranks.hard_rank)
+    assert rank == ranks_of_shards - (len(shards) - 1)
+    pairwise, sums = totals(lambda s, y: losses.pairwise_logistic(s, y, normalize="none"))
+    np.testing.assert_allclose(pairwise, sums, rtol=1e-6)
+
+
+def test_lazy_adam_leaves_out_no_class_vectors():
+    weights = []
+    for name in ("adam", "lazy_adam"):
+        tf.keras.utils.set_random_seed(0)
+        step = scale.SUITE.build(suite.Step(name), (4, 10, 3))
+        first = step.loss
+        step()
+        assert step.loss < first
+        weights.append(step.model.get_weights())
+        of_classes = [v for v in step.model.trainable_variables if v.shape[0] == 10]  # not the encoder's
+        assert sum(4 * v.shape.num_elements() for v in of_classes) == scale.Cost(4, 10, 3).vectors
+    for ours, theirs in zip(*weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.nightly
+def test_steps_on_several_devices_are_measured_in_a_process_of_their_own():
+    for name in ("2 replicas", "4 shards"):
+        step = scale.SUITE.build(suite.Step(name), (4, 8, 3))
+        step()
+        assert step.peak_mb() >= 3 * 4 * 8 * 4 / 2**20  # weights and moments
+
+
+@pytest.mark.nightly
+def test_steps_by_dtensor_equal_those_on_one_device():
+    module = importlib.import_module("rank4class.scripts.benchmarks.suites_test")  # for the other process
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as process:
+        layouts, by_dtensor, on_one = process.submit(module._weights_by_dtensor_and_on_one_device).result()
+    assert sorted(layouts) == [["classes"], ["classes", "unsharded"], ["unsharded"], ["unsharded"] * 2]
+    for ours, theirs in zip(by_dtensor, on_one, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
+
+
+def _weights_by_dtensor_and_on_one_device():
+    """Returns the layouts of the weights, and weights and moments after a step from the same values."""
+    size = 4, 8, 3
+    sharded = scale._on_virtual_devices(suite.Step("4 dtensor"), size)
+    on_one = scale.SUITE.build(suite.Step("adam"), size)
+
+    def variables(step):
+        return [*step.model.trainable_variables, *step.optimizer.variables]
+
+    def whole(variable):
+        layout = dtensor.Layout.replicated(variable.layout.mesh, variable.shape.rank)
+        return dtensor.relayout(variable.read_value(), layout).numpy()
+
+    for ours, theirs in zip(variables(on_one), variables(sharded), strict=True):
+        ours.assign(whole(theirs))
+    on_one()
+    sharded()
+    layouts = [v.layout.sharding_specs for v in sharded.model.trainable_variables]
+    return layouts, list(map(whole, variables(sharded))), [v.numpy() for v in variables(on_one)]
+
+
+def test_steps_that_need_more_memory_or_do_not_divide_are_omitted(monkeypatch):
+    def names(size):
+        return [step.name for step in scale.SUITE.contenders(size)]
+
+    assert names((64, 1000, 64)) == ["adam", "lazy_adam"]
+    size = (64, 1_000_000, 64)
+    monkeypatch.setattr(suite, "memory_bytes", lambda: 2**40)
+    assert names(size) == ["adam", "lazy_adam", *scale.DISTRIBUTED]
+    assert names((6, *size[1:])) == names((64, 1_000_002, 64)) == ["adam", "lazy_adam", "2 replicas"]
+    computed = {
+        name: scale.SUITE.computed(suite.Step(name), size)["computed MB"] for name in scale.DISTRIBUTED
+    }
+    assert computed["4 shards"] < computed["2 replicas"] < computed["4 replicas"]
+    monkeypatch.setattr(suite, "memory_bytes", lambda: computed["4 replicas"] * 2**20)
+    assert names(size) == ["adam", "lazy_adam", "2 replicas", "4 shards", "4 dtensor"]
 
 
 @pytest.mark.nightly
