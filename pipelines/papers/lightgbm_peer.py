@@ -1,6 +1,6 @@
 """LightGBM's LambdaRank on the queries of a config, the baseline of learning to rank.
 
-LightGBM is an optional package: `pip install lightgbm`.
+LightGBM is an optional package, of the extra `lightgbm`.
 """
 
 import importlib
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rank4class import data, losses
+from rank4class import compat, data, losses
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation.evaluator import better
 from rank4class.pipelines.storage import files
@@ -43,6 +43,7 @@ def train(experiment: config.Experiment, folder: str | os.PathLike, seeds: Seque
       ImportError: LightGBM is not installed.
       ValueError: the dataset has no items.
     """
+    compat.require_extra("lightgbm")
     lightgbm = importlib.import_module("lightgbm")
     dataset, started = loading.read_dataset(experiment.data), time.monotonic()
     if "items" not in dataset.splits["train"].features:
