@@ -372,17 +372,17 @@ def test_object_storage_is_refused():
 
 
 def test_importance():
-    tune = {RATE: (0.1, 0.2, 0.4), "batch_size": (8, 16, 32), "epochs": (1.0,)}
-    choices = itertools.product(*tune.values())
-    tried = [
-        trials.Trial(i, dict(zip(tune, choice, strict=True)), (100 * choice[0],), "complete")
-        for i, choice in enumerate(choices)
-    ]
+    """The rate makes the best quarter of the trials, the batch size the worst one."""
+    tune = {RATE: (0.1, 0.2, 0.4, 0.8), "batch_size": (8, 16, 32, 64), "epochs": (1.0,)}
+    choices = [dict(zip(tune, choice, strict=True)) for choice in itertools.product(*tune.values())]
+    values = [10.0 * (choice[RATE] == 0.8) - (choice["batch_size"] == 8) for choice in choices]
+    pairs = zip(choices, values, strict=True)
+    tried = [trials.Trial(i, choice, (value,), "complete") for i, (choice, value) in enumerate(pairs)]
     higher, lower = (trials.importance(tried, tune, higher_is_better=flag) for flag in (True, False))
     assert list(higher) == [RATE, "batch_size"]
+    assert list(lower) == ["batch_size", RATE]
     assert higher[RATE] > 0.9
-    assert sum(higher.values()) == pytest.approx(1.0)
-    assert lower[RATE] > 0.9
+    assert sum(higher.values()) == sum(lower.values()) == pytest.approx(1.0)
     assert trials.importance(tried[:7], tune, higher_is_better=True) == {}
     one_field = [trial for trial in tried * 3 if trial.choice["batch_size"] == 8]
     assert trials.importance(one_field, tune, higher_is_better=True) == {}
