@@ -61,6 +61,7 @@ def search(tmp_path, monkeypatch):
                 made.run(config.Experiment(), jobs)
             except Killed:
                 return None, started
+            assert not list((tmp_path / "tuning").glob(".mse*.claim"))
         return made, started
 
     return run
@@ -232,16 +233,20 @@ def test_a_killed_search_goes_on_as_if_it_had_not_been(search, tmp_path, tune, k
     assert search(bumpy, **options)[1] == []  # nothing is left to do
 
 
-def test_a_process_that_is_killed_between_a_value_and_its_report(search, monkeypatch):
+@pytest.mark.parametrize("seeds", [SEEDS[:1], SEEDS])
+def test_a_process_that_is_killed_between_a_value_and_its_report(search, monkeypatch, seeds):
     def kill(*_):
         raise Killed
 
     with monkeypatch.context() as patch:
         patch.setattr(trials.Study, "_settle", kill)
-        _, before = search(bumpy, {RATE: (0.1, 0.2)})
-    made, after = search(bumpy, {RATE: (0.1, 0.2)})
-    assert [*before, *after] == [f"mse-{RATE}={rate}-seed{seed}" for rate in (0.1, 0.2) for seed in SEEDS]
-    assert all(trial["state"] == "complete" for trial in made.summary()["cells"][0]["trials"])
+        _, before = search(bumpy, {RATE: (0.1, 0.2)}, seeds=seeds)
+    made, after = search(bumpy, {RATE: (0.1, 0.2)}, seeds=seeds)
+    assert [*before, *after] == [f"mse-{RATE}={rate}-seed{seed}" for rate in (0.1, 0.2) for seed in seeds]
+    (cell,) = made.summary()["cells"]
+    assert [(trial["state"], len(trial["values"])) for trial in cell["trials"]] == [
+        ("complete", len(seeds))
+    ] * 2
 
 
 def test_a_process_that_is_killed_while_it_draws(search, monkeypatch):
@@ -263,7 +268,7 @@ def test_tpe_finds_the_best_region(search):
     near = []
     for cell in made.summary()["cells"]:
         rates = [trial["choice"][RATE] for trial in cell["trials"]]
-        assert all(0.001 <= rate <= 1.0 for rate in rates)
+        assert all(0.001 <= rate <= 1.0 and rate == float(f"{rate:.6g}") for rate in rates)
         near.append([abs(math.log10(rate) + 1.6) < 0.5 for rate in rates])
         assert abs(math.log10(made.choices()[cell["cell"]][RATE]) + 1.6) < 0.1
     drawn, proposed = (
@@ -294,6 +299,16 @@ def test_a_list_of_numbers_is_widened_under_tpe(search):
     summary = made.summary()
     assert summary["fields"] == {"batch_size": "2, 4, 8, 16", "epochs": "1, 2, 4, 8"}
     assert made.choices() == {"mse": {"batch_size": 2, "epochs": 8.0}}
+
+
+def test_each_field_that_tpe_widens_gets_a_trial(search):
+    tune = {"batch_size": (8, 16), RATE: (0.1, 0.2)}
+    made, _ = search(lambda one: one.batch_size + rate_of(one), tune, num_trials=2, seeds=SEEDS[:1], widen=1)
+    choices = [trial["choice"] for trial in made.summary()["cells"][0]["trials"]]
+    best = max(choices[:2], key=lambda choice: choice["batch_size"] + choice[RATE])
+    widened = {one["field"]: one["value"] for one in made.summary()["added"]}
+    assert len(widened) == 2
+    assert choices[2:] == [{**best, field: widened[field]} for field in best]
 
 
 def test_jobs_take_trials_of_the_cell_with_the_fewest_running_ones(search):
@@ -357,17 +372,17 @@ def test_object_storage_is_refused():
 
 
 def test_importance():
-    tune = {RATE: (0.1, 0.2, 0.4), "batch_size": (8, 16, 32), "epochs": (1.0,)}
-    choices = itertools.product(*tune.values())
-    tried = [
-        trials.Trial(i, dict(zip(tune, choice, strict=True)), (100 * choice[0],), "complete")
-        for i, choice in enumerate(choices)
-    ]
+    """The rate makes the best quarter of the trials, the batch size the worst one."""
+    tune = {RATE: (0.1, 0.2, 0.4, 0.8), "batch_size": (8, 16, 32, 64), "epochs": (1.0,)}
+    choices = [dict(zip(tune, choice, strict=True)) for choice in itertools.product(*tune.values())]
+    values = [10.0 * (choice[RATE] == 0.8) - (choice["batch_size"] == 8) for choice in choices]
+    pairs = zip(choices, values, strict=True)
+    tried = [trials.Trial(i, choice, (value,), "complete") for i, (choice, value) in enumerate(pairs)]
     higher, lower = (trials.importance(tried, tune, higher_is_better=flag) for flag in (True, False))
     assert list(higher) == [RATE, "batch_size"]
+    assert list(lower) == ["batch_size", RATE]
     assert higher[RATE] > 0.9
-    assert sum(higher.values()) == pytest.approx(1.0)
-    assert lower[RATE] > 0.9
+    assert sum(higher.values()) == sum(lower.values()) == pytest.approx(1.0)
     assert trials.importance(tried[:7], tune, higher_is_better=True) == {}
     one_field = [trial for trial in tried * 3 if trial.choice["batch_size"] == 8]
     assert trials.importance(one_field, tune, higher_is_better=True) == {}
