@@ -1,5 +1,6 @@
 """The search, with runs whose results are a formula in place of a training."""
 
+import dataclasses
 import itertools
 import math
 import os
@@ -387,6 +388,9 @@ def test_importance():
     assert higher[RATE] > 0.9
     assert sum(higher.values()) == sum(lower.values()) == pytest.approx(1.0)
     assert trials.importance(tried[:7], tune, higher_is_better=True) == {}
+    states = {10.0: "complete", 0.0: "pruned", -1.0: "diverged"}  # a pruned one has its mean, too
+    ended = [dataclasses.replace(one, state=states[one.values[0]]) for one in tried]
+    assert trials.importance(ended, tune, higher_is_better=True) == pytest.approx(higher)
     one_field = [trial for trial in tried * 3 if trial.choice["batch_size"] == 8]
     assert trials.importance(one_field, tune, higher_is_better=True) == {}
 
