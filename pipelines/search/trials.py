@@ -250,25 +250,21 @@ def importance(trials: Sequence[Trial], tune: space.Tune, *, higher_is_better: b
     """Returns the importance of each field for a trial to be among the best quarter of a cell (PED-ANOVA).
 
     Args:
-      trials: of the cell.
+      trials: of the cell, all ended; a pruned one has the mean of fewer seeds, a diverged one is the worst.
       tune: tuned fields with all their values.
       higher_is_better: whether a higher mean is better.
 
     Returns:
       Field -> its fraction of the importance of all fields, the most important one first. Empty if fewer than
-      two fields vary, or fewer than `IMPORTANCE_TRIALS` trials are complete.
+      two fields vary, or if there are fewer than `IMPORTANCE_TRIALS` trials.
 
     References:
       Watanabe et al., PED-ANOVA: Efficiently Quantifying Hyperparameter Importance in Arbitrary Subspaces,
       IJCAI 2023.
     """
-    complete = [trial for trial in trials if trial.state == "complete" and trial.choice is not None]
-    varied = [
-        field
-        for field in tune
-        if len({trial.choice[field] for trial in complete if trial.choice and field in trial.choice}) > 1
-    ]
-    if len(varied) < 2 or len(complete) < IMPORTANCE_TRIALS:
+    choices = [trial.choice or {} for trial in trials]
+    varied = [field for field in tune if len({choice[field] for choice in choices if field in choice}) > 1]
+    if len(varied) < 2 or len(trials) < IMPORTANCE_TRIALS:
         return {}
     distributions = {
         field: _distribution(values, values)
@@ -276,11 +272,14 @@ def importance(trials: Sequence[Trial], tune: space.Tune, *, higher_is_better: b
         else optuna.distributions.CategoricalDistribution(values)
         for field, values in tune.items()
     }
+    means = [trial.mean for trial in trials]
+    worst = min(filter(math.isfinite, means)) if higher_is_better else max(filter(math.isfinite, means))
     study = optuna.create_study(direction="maximize" if higher_is_better else "minimize")
-    for trial in complete:
-        params = {field: value for field, value in (trial.choice or {}).items() if field in varied}
+    for choice, mean in zip(choices, means, strict=True):
+        params = {field: value for field, value in choice.items() if field in varied}
         used = {field: distributions[field] for field in params}
-        study.add_trial(optuna.trial.create_trial(value=trial.mean, params=params, distributions=used))
+        value = mean if math.isfinite(mean) else worst
+        study.add_trial(optuna.trial.create_trial(value=value, params=params, distributions=used))
     evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=TOP)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of fields that few trials have

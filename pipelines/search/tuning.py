@@ -203,7 +203,7 @@ class Search:
             counts = [(trial.num_runs, trial.state == "running") for trial in study.trials()]
             ended += sum(count for count, _ in counts)
             planned += sum(len(self._seeds) if is_running else count for count, is_running in counts)
-            planned += (self._planned[name] - len(counts)) * len(self._seeds)
+            planned += max(0, self._planned[name] - len(counts)) * len(self._seeds)
         return ended, planned
 
     def _first_trials(self, name: str) -> list[trials.Trial]:
@@ -303,7 +303,7 @@ class Search:
         return notes
 
     def summary(self) -> dict[str, Any]:
-        """Returns the search for a report, as JSON can hold it: see `search_report.search_section`."""
+        """Returns the search for a report, as JSON can hold it: see `search_report.search_blocks`."""
         notes = self._notes()
         cells = []
         for name in self._studies:

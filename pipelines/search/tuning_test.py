@@ -1,5 +1,6 @@
 """The search, with runs whose results are a formula in place of a training."""
 
+import dataclasses
 import itertools
 import math
 import os
@@ -372,10 +373,13 @@ def test_object_storage_is_refused():
 
 
 def test_importance():
-    """The rate makes the best quarter of the trials, the batch size the worst one."""
+    """The rate alone makes the best quarter of the trials, mainly the batch size the worst one."""
     tune = {RATE: (0.1, 0.2, 0.4, 0.8), "batch_size": (8, 16, 32, 64), "epochs": (1.0,)}
     choices = [dict(zip(tune, choice, strict=True)) for choice in itertools.product(*tune.values())]
-    values = [10.0 * (choice[RATE] == 0.8) - (choice["batch_size"] == 8) for choice in choices]
+    values = [10.0 * (choice[RATE] == 0.8) or -1.0 * (choice["batch_size"] == 8) for choice in choices]
+    values[
+        choices.index({RATE: 0.4, "batch_size": 64, "epochs": 1.0})
+    ] = -1.0  # the fourth in the worst quarter
     pairs = zip(choices, values, strict=True)
     tried = [trials.Trial(i, choice, (value,), "complete") for i, (choice, value) in enumerate(pairs)]
     higher, lower = (trials.importance(tried, tune, higher_is_better=flag) for flag in (True, False))
@@ -384,6 +388,9 @@ def test_importance():
     assert higher[RATE] > 0.9
     assert sum(higher.values()) == sum(lower.values()) == pytest.approx(1.0)
     assert trials.importance(tried[:7], tune, higher_is_better=True) == {}
+    states = {10.0: "complete", 0.0: "pruned", -1.0: "diverged"}  # a pruned one has its mean, too
+    ended = [dataclasses.replace(one, state=states[one.values[0]]) for one in tried]
+    assert trials.importance(ended, tune, higher_is_better=True) == pytest.approx(higher)
     one_field = [trial for trial in tried * 3 if trial.choice["batch_size"] == 8]
     assert trials.importance(one_field, tune, higher_is_better=True) == {}
 

@@ -5,6 +5,7 @@ import re
 import signal
 import threading
 import time
+import types
 
 import pytest
 import tensorflow as tf
@@ -12,6 +13,7 @@ import tensorflow as tf
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.task import loading
 from rank4class.pipelines.training import parallel, rank_training
 
 FILES = ("results.json", "metrics.jsonl", "calibration.json")
@@ -60,6 +62,33 @@ def test_runs_are_taken_after_the_outcomes_before_them(monkeypatch, capsys):
     assert trained == ["a", "after a"]
     assert waits == [parallel.RETRY_SECONDS] * 2
     assert capsys.readouterr().out == "Waiting for runs of other processes\n"
+
+
+@pytest.mark.parametrize(
+    ("changes", "vectors", "expected"),
+    [
+        ({"loss.name": "mse", "class_encoder.attention_layers": 2}, None, "shared"),
+        ({"encoder.dropout": 0.3}, None, "with encoder"),
+        ({"encoder.name": "identity"}, None, "with encoder"),
+        ({"encoder.dropout": 0.3}, "vectors", "loaded"),  # the encoder has made the vectors of the classes
+        ({"class_encoder.name": "frozen_text"}, None, "loaded"),
+        ({"encoder.name": "bert", "encoder.path": "folder"}, None, "loaded"),
+        ({"encoder.name": "bert", "encoder.frozen": True}, None, "loaded"),
+    ],
+)
+def test_tasks_of_runs_that_differ_in_more_than_the_loss(monkeypatch, changes, vectors, expected):
+    task = types.SimpleNamespace(class_vectors=vectors)
+    monkeypatch.setattr(loading, "load", lambda experiment, folder: ("loaded", experiment, folder))
+    monkeypatch.setattr(loading, "with_encoder", lambda task, encoder: ("with encoder", task, encoder))
+    experiment = config.override(base(), changes)
+    assert (
+        parallel._task_of(base(), task, "cache", experiment)
+        == {
+            "shared": task,
+            "with encoder": ("with encoder", task, experiment.encoder),
+            "loaded": ("loaded", experiment, "cache"),
+        }[expected]
+    )
 
 
 def test_each_process_sees_one_gpu(monkeypatch):
