@@ -34,9 +34,13 @@ def _provenance(name: str, result: Mapping[str, Any]) -> str:
     packages = ", ".join(f"{package} {version}" for package, version in result["packages"].items())
     return (
         f"`rank4class reproduce --only={name}`, claims {', '.join(result['claims'])}. Examples: {examples}. "
-        f"{result['seconds'] / 3600:.1f} hours of training; commit {', '.join(result['commits'])}; "
+        f"{result['seconds'] / 3600:.2f} hours of training; commit {_commits(result)}; "
         f"{packages}."
     )
+
+
+def _commits(result: Mapping[str, Any]) -> str:
+    return ", ".join(commit[:7] for commit in result["commits"])
 
 
 def paper_table(result: Mapping[str, Any]) -> list[list[str]]:
@@ -90,8 +94,19 @@ def claims_page(claims: Sequence[Mapping[str, Any]], results: Results) -> str:
             raise ValueError(f"verdict={claim['verdict']!r}: unknown. Choose one of {', '.join(VERDICTS)}.")
         evidence = "; ".join([*(_evidence(one, results) for one in claim["evidence"]), claim["note"]])
         rows.append([claim["id"], claim["claim"], claim["verdict"], evidence])
+    hours = sum(result["seconds"] for result in results.values()) / 3600
     counts = ", ".join(f"{sum(c['verdict'] == verdict for c in claims)} {verdict}" for verdict in VERDICTS)
-    return "\n\n".join(["# Claims of the papers", _NOTE, f"{counts}.", tables.markdown_table(rows)]) + "\n"
+    return (
+        "\n\n".join(
+            [
+                "# Claims of the papers",
+                _NOTE,
+                f"{counts}. The results took {hours:.1f} hours of training.",
+                tables.markdown_table(rows),
+            ]
+        )
+        + "\n"
+    )
 
 
 def _evidence(evidence: Mapping[str, Any], results: Results) -> str:
@@ -111,7 +126,7 @@ def _evidence(evidence: Mapping[str, Any], results: Results) -> str:
         f"{' '.join(cell.values())} - {' '.join(result['baseline'].values())}: "
         f"{comparison['difference']:+.2f} [{low:+.2f}, {high:+.2f}] {_heading(result, metric)}, "
         f"{seeds} seeds, {result['examples']['test']:,} examples, {comparison['verdict']} "
-        f"(`{name}`, {', '.join(result['commits'])})"
+        f"(`{name}`, {_commits(result)})"
     )
 
 

@@ -33,6 +33,7 @@ class Reproduction:
       data: what FOLDER and CHECKPOINT have to hold; None if the data are generated or installed.
       baseline: name of the cell that the others are compared with.
       paper: name of the paper's table in `paper_values`, if there is one.
+      metrics: metrics that the cells are compared in; all of their config if empty.
       margin: difference, in the unit of the metrics, below which two cells are equivalent.
     """
 
@@ -42,6 +43,7 @@ class Reproduction:
     data: str | None = None
     baseline: Mapping[str, str] | None = None
     paper: str | None = None
+    metrics: tuple[str, ...] = ()
     margin: float = 0.5
 
     def command_lines(self) -> list[str]:
@@ -275,6 +277,7 @@ REPRODUCTIONS: dict[str, Reproduction] = {
                     for fold in range(1, 6)
                 ),
             ),
+            metrics=("ndcg@1", "ndcg@5", "ndcg@10"),
             data=f"Fold1 to Fold5 in LETOR's layout: {title}, query i is in the test of fold i mod 5",
             baseline={"loss": "softmax", "interaction": "dot"},
         )

@@ -44,7 +44,7 @@ def collect(name: str, reproduction: Reproduction, workdir: str) -> dict[str, An
     """
     parts = [_read(os.path.join(workdir, str(i)), command) for i, command in enumerate(reproduction.commands)]
     baseline = dict(reproduction.baseline) if reproduction.baseline else None
-    cells = _joined([cell for part in parts for cell in part["cells"]])
+    cells = _joined([_selected(cell, reproduction.metrics) for part in parts for cell in part["cells"]])
     summary = grid_summary.summarize(cells, baseline=baseline, margin=reproduction.margin, metrics=METRICS)
     calibrated = _joined([cell for part in parts for cell in part["calibrated"]])
     if len(calibrated) == len(cells):
@@ -117,6 +117,11 @@ def _read_run(path: str) -> sweep_report.Run:
 
 def _named(cells: Sequence[Cell], command: Command) -> list[Cell]:
     return [Cell({**cell.name, **command.name}, cell.seeds, cell.values, cell.intervals) for cell in cells]
+
+
+def _selected(cell: Cell, metrics: Sequence[str]) -> Cell:
+    values = {name: figures for name, figures in cell.values.items() if not metrics or name in metrics}
+    return Cell(cell.name, cell.seeds, values, cell.intervals)
 
 
 def _joined(cells: Sequence[Cell]) -> list[Cell]:

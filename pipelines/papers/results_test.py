@@ -86,7 +86,10 @@ def test_splits_of_the_data_have_a_figure_each():
 def test_studies(tmp_path):
     study = {
         "seeds": [0, 1],
-        "test": {"mse": {"spearman": [90.0, 92.0]}, "spearman@lstm": {"spearman": [91.0, 94.0]}},
+        "test": {
+            "mse": {"spearman": [90.0, 92.0], "map": [50.0, 50.0]},
+            "spearman@lstm": {"spearman": [91.0, 94.0], "map": [50.0, 50.0]},
+        },
         "examples": {"train": 10, "validation": 5, "test": 5},
         "git": "abc",
         "packages": {"tensorflow": "2.20.0"},
@@ -94,8 +97,11 @@ def test_studies(tmp_path):
     }
     (tmp_path / "0").mkdir()
     (tmp_path / "0" / "study.json").write_text(json.dumps(study))
-    one = Reproduction("a study", ("S3",), (Command("study"),), baseline={"loss": "mse"})
+    one = Reproduction(
+        "a study", ("S3",), (Command("study"),), baseline={"loss": "mse"}, metrics=("spearman",)
+    )
     found = results.collect("sodeep/a", one, str(tmp_path))
     assert found["cells"][1]["metrics"]["spearman"]["values"] == pytest.approx([91.0, 94.0])
     assert found["comparisons"][0]["difference"] == pytest.approx(1.5)
+    assert list(found["metrics"]) == ["spearman"]
     assert (found["commits"], found["seconds"]) == (["abc"], 60)
