@@ -299,7 +299,7 @@ def test_steps_that_need_more_memory_or_do_not_divide_are_omitted(monkeypatch):
         name: scale.SUITE.computed(suite.Step(name), size)["computed MB"] for name in scale.DISTRIBUTED
     }
     assert computed["4 shards"] < computed["2 replicas"] < computed["4 replicas"]
-    monkeypatch.setattr(suite, "memory_bytes", lambda: computed["4 replicas"] * 2**20)
+    monkeypatch.setattr(suite, "memory_bytes", lambda: 2 * computed["4 replicas"] * 2**20)
     assert names(size) == ["adam", "lazy_adam", "2 replicas", "4 shards", "4 dtensor"]
 
 
