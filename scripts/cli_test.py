@@ -74,7 +74,7 @@ def test_help_shows_the_defaults():
     assert "<cnn|lstm|equivariant>: Sorter to train. (default: 'equivariant')" in sorter
     assert f"<{'|'.join(suites.names())}>:" in "".join(benchmark.split("\n      "))
     words = " ".join(studies.split())
-    assert "<sorting|spearman|map|recall|multi_label>: " in words
+    assert "<sorting|spearman|map|recall|multi_label|regression>: " in words
     assert "(default: 'handcrafted,cnn,lstm,equivariant,neural_sort,soft_sort')" in words
     assert "[0, 1, 2, 3, 4]" in words
 

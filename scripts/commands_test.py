@@ -644,7 +644,11 @@ def test_sorter_experiments_multi_label(command, error_of, tmp_path):
             ["sorter_experiments", "--task=map", "--scores=x", "--workdir=x"],
             "--scores=x: not used by --task=map. Set --task=sorting.",
         ),
-        (["sorter_experiments", "--workdir=x"], "--workdir: not used by --task=sorting. Remove it."),
+        (["sorter_experiments", "--table=x"], "--table: not used by --task=sorting. Remove it."),
+        (
+            ["sorter_experiments", "--task=regression", "--table=x", "--workdir=x"],
+            "--target: missing. Set it for --task=regression.",
+        ),
         (
             ["sorter_experiments", "--scores=x"],
             "x: no such file. Write it with scripts.evaluate --output=FOLDER",
