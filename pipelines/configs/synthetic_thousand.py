@@ -4,8 +4,8 @@ r"""Synthetic vectors of 1,000 classes, for losses that depend on the number of 
         --losses=softmax,rescaled_mse,mse --interactions=dot \
         --tune=optimizer.learning_rate=0.001,0.003,0.01,0.03
 
-Running time: 47 s on 2 busy cores. Expected on the 10,000 test vectors, in percent (seed 0): top-1 error 19.1,
-top-5 error 5.7, NDCG@5 88.3.
+Running time: 47 s on 2 busy cores. Expected on the 10,000 test vectors, in percent (seed 0): top-1 error
+19.1, top-5 error 5.7, NDCG@5 88.3.
 """
 
 from rank4class.pipelines import config
