@@ -17,7 +17,7 @@ COMMANDS = [
     for file in sorted(os.listdir(os.path.dirname(cli.__file__)))
     if file.endswith(".py") and not file.endswith("_test.py") and file not in ("__init__.py", "cli.py")
 ]
-WITH_CONFIG = {"describe_data", "sorter_experiments", "sweep", "train"}
+WITH_CONFIG = {"describe_data", "lightgbm_peer", "sorter_experiments", "sweep", "train"}
 
 # Runs a command; prints the exit code, and whether TensorFlow has been imported.
 COMMAND = """

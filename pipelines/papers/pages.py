@@ -121,11 +121,13 @@ def _evidence(evidence: Mapping[str, Any], results: Results) -> str:
     if comparison is None:
         raise ValueError(f"cell={cell}: {name} compares no such cell in {metric}. Correct it.")
     low, high = comparison["interval"]
-    seeds = len(_find(result["cells"], cell)["seeds"])  # type: ignore[index]
+    found = _find(result["cells"], cell)
+    assert found is not None  # it has a comparison
+    examples = found["metrics"][metric]["examples"] or result["examples"]["test"]
     return (
         f"{' '.join(cell.values())} - {' '.join(result['baseline'].values())}: "
         f"{comparison['difference']:+.2f} [{low:+.2f}, {high:+.2f}] {_heading(result, metric)}, "
-        f"{seeds} seeds, {result['examples']['test']:,} examples, {comparison['verdict']} "
+        f"{len(found['seeds'])} seeds, {examples:,} examples, {comparison['verdict']} "
         f"(`{name}`, {_commits(result)})"
     )
 
