@@ -207,18 +207,22 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         paper="sodeep/table1",
     ),
     "sodeep/retrieval": _study(
-        "Losses of ranks and of scores that match two views", "S5", "--task=recall --epochs=100", "triplet"
+        "Losses of ranks and of scores that match two views",
+        "S5",
+        "--task=recall --epochs=100 --rank_fns=handcrafted,equivariant",
+        "triplet",
     ),
     "sodeep/average_precision": _study(
         "Losses of ranks, HingeAP and cross entropy that find relevant vectors",
         "S2",
-        "--task=map",
+        "--task=map --rank_fns=handcrafted,equivariant,lstm",
         "hinge_ap",
     ),
     "sodeep/regression": _study(
         "Spearman's loss and squared error on a table",
         "S3",
-        "--task=regression --table=FOLDER --target=price " + " ".join(f"--seed={seed}" for seed in range(10)),
+        "--task=regression --table=FOLDER --target=price --rank_fns=handcrafted,equivariant "
+        + " ".join(f"--seed={seed}" for seed in range(10)),
         "mse",
         "FOLDER: a CSV file of the diamonds dataset of R's ggplot2",
     ),
