@@ -224,12 +224,13 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         "--task=regression --table=FOLDER --target=price --rank_fns=handcrafted,equivariant "
         + " ".join(f"--seed={seed}" for seed in range(10)),
         "mse",
-        "FOLDER: a CSV file of the diamonds dataset of R's ggplot2",
+        "FOLDER: a CSV file of 10,000 rows of the diamonds of R's ggplot2",
     ),
     "sodeep/multi_label": _study(
         "A loss of ranks beside cross entropy on GoEmotions with several labels",
         "S4",
-        f"--task=multi_label --config=goemotions_minilm_frozen {DATA} --config.data.multi_label=True",
+        f"--task=multi_label --rank_fns=handcrafted,equivariant,soft_sort "
+        f"--config=goemotions_minilm_frozen {DATA} --config.data.multi_label=True",
         "sigmoid_cross_entropy",
         _TSV,
     ),
