@@ -15,11 +15,8 @@ import numpy as np
 from rank4class import compat, data, losses
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation.evaluator import better
-from rank4class.pipelines.storage import files
-from rank4class.pipelines.storage.code_version import git_commit
-from rank4class.pipelines.storage.run_directory import write_json
+from rank4class.pipelines.sorters import study
 from rank4class.pipelines.task import loading
-from rank4class.pipelines.training.session import package_versions
 
 LEAVES = (7, 15, 31)
 LEARNING_RATES = (0.03, 0.1)
@@ -56,16 +53,9 @@ def train(experiment: config.Experiment, folder: str | os.PathLike, seeds: Seque
         if best is None or better(experiment.monitor, value, best[0]):
             best = value, [test for _, test in results]
     metrics = {name: [(100.0 * test[name]).tolist() for test in best[1]] for name in experiment.metrics}
-    files.make_folder(folder)
-    result = {
-        "seeds": list(seeds),
-        "test": {TITLE: metrics},
-        "examples": {name: len(split) for name, split in dataset.splits.items()},
-        "git": git_commit(),
-        "packages": {**package_versions(), "lightgbm": lightgbm.__version__},
-        "seconds": round(time.monotonic() - started),
-    }
-    write_json(os.path.join(folder, "study.json"), result)
+    examples = {name: len(split) for name, split in dataset.splits.items()}
+    seconds, version = time.monotonic() - started, lightgbm.__version__
+    study.write_result(folder, seeds, {TITLE: metrics}, examples, seconds, lightgbm=version)
 
 
 def _train(

@@ -12,11 +12,7 @@ from rank4class.data.sorting import score_vectors
 from rank4class.models import sorters
 from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.evaluation import predictions
-from rank4class.pipelines.sorters import training
-from rank4class.pipelines.storage import files
-from rank4class.pipelines.storage.code_version import git_commit
-from rank4class.pipelines.storage.run_directory import write_json
-from rank4class.pipelines.training.session import package_versions
+from rank4class.pipelines.sorters import study, training
 
 RankFn = Callable[[tf.Tensor], tf.Tensor]
 SIZES = (10, 28, 100, 1_000)
@@ -144,16 +140,8 @@ def write_study(names: Sequence[str], folder: str | os.PathLike, n: int = 100) -
     """
     started = time.monotonic()
     test = {name: {"l1": [(100.0 * errors(rank_functions.get(name, n), n)).tolist()]} for name in names}
-    files.make_folder(folder)
-    result = {
-        "seeds": [0],
-        "test": test,
-        "examples": {"test": len(test[names[0]]["l1"][0])},
-        "git": git_commit(),
-        "packages": package_versions(),
-        "seconds": round(time.monotonic() - started),
-    }
-    write_json(os.path.join(folder, "study.json"), result)
+    examples = {"test": len(test[names[0]]["l1"][0])}
+    study.write_result(folder, [0], test, examples, time.monotonic() - started)
 
 
 def places_off(rank_fn: RankFn, scores: np.ndarray) -> np.ndarray:

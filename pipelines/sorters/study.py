@@ -12,7 +12,7 @@ import hashlib
 import itertools
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -114,11 +114,36 @@ def run(
         means = ", ".join(f"{m} {_format_mean(values)}" for m, values in test_values[title].items())
         log(f"{title}{_weight_text(study, rank_fn, weight)}, learning rate {rate:g}: {means}")
     seconds = sum(read_json(path)["seconds"] for path in glob.glob(glob.escape(folder) + "/*-seed*.json"))
-    provenance = {"git": git_commit(), "packages": package_versions(), "seconds": round(seconds)}
     examples = {part: len(arrays[0]) for part, arrays in loaded[seeds[0]][0].items()}
-    result = {"seeds": list(seeds), "test": test_values, "examples": examples, **provenance}
-    write_json(os.path.join(folder, "study.json"), result)
+    write_result(folder, seeds, test_values, examples, seconds)
     return test_values
+
+
+def write_result(
+    folder: str | os.PathLike,
+    seeds: Sequence[int],
+    test_values: Mapping[str, Mapping[str, Sequence[Any]]],
+    examples: Mapping[str, int],
+    seconds: float,
+    **packages: str,
+) -> None:
+    """Writes `study.json`, the result of a study.
+
+    Args:
+      folder: of the file, which is made.
+      seeds: of the trainings, `[S]`.
+      test_values: title of a loss -> metric -> its values in percent, `[S]` or, per test example, `[S, N]`.
+      examples: split -> number of its examples.
+      seconds: of training.
+      **packages: versions of more packages.
+
+    Raises:
+      OSError: the file cannot be written.
+    """
+    files.make_folder(folder)
+    result = {"seeds": list(seeds), "test": test_values, "examples": examples, "seconds": round(seconds)}
+    provenance = {"git": git_commit(), "packages": {**package_versions(), **packages}}
+    write_json(os.path.join(folder, "study.json"), {**result, **provenance})
 
 
 def search_learning_rate(
