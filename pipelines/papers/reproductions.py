@@ -163,7 +163,7 @@ REPRODUCTIONS: dict[str, Reproduction] = {
                 )
             ),
         ),
-        baseline=SOFTMAX_DOT,
+        baseline={"loss": "mse", "interaction": "dot"},
     ),
     "rankmax/table2": Reproduction(
         "Retrieval of movies for users of MovieLens",
