@@ -20,6 +20,7 @@ import functools
 import importlib
 import os
 import re
+import struct
 import socket
 import time
 import types
@@ -130,6 +131,18 @@ def write_cifar10(folder):
     return folder
 
 
+def write_mnist(folder):
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 120), ("t10k", 20)):
+        for kind, values in (
+            ("images-idx3", rng.integers(0, 256, [count, 28, 28])),
+            ("labels-idx1", np.arange(count) % 10),
+        ):
+            head = struct.pack(f">HBB{values.ndim}I", 0, 8, values.ndim, *values.shape)  # 8 is for bytes
+            (folder / f"{part}-{kind}-ubyte").write_bytes(head + values.astype(np.uint8).tobytes())
+    return folder
+
+
 def write_images(folder, ending, count):
     rng = np.random.default_rng(0)
     for name in CLASSES:
@@ -166,6 +179,7 @@ WRITERS = {
     "mind": write_mind,
     "text_file": write_text_file,
     "cifar10": write_cifar10,
+    "mnist": write_mnist,
     "image_folder": lambda folder: write_images(folder / "images", "jpg", 12),
     "imagenet": write_imagenet,
 }

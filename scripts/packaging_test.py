@@ -48,7 +48,7 @@ def test_wheel(sources, tmp_path):
     modules = {
         name for name in names if name.endswith(".py") and not name.endswith(tests) and "testdata" not in name
     }
-    data = {name for name in names if name.endswith((".sh", ".safetensors", "py.typed"))}
+    data = {name for name in names if name.endswith((".sh", ".safetensors", "py.typed", "values.csv"))}
     assert packaged == {f"rank4class/{name}" for name in modules | data}
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
 
