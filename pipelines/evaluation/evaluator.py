@@ -1,6 +1,7 @@
 """Evaluation of a model: per-example metrics, their means in percent, and 95% intervals."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -240,7 +241,13 @@ def better(name: str, value: float, best: float) -> bool:
     """Returns whether a metric's value beats the best so far; NaN as best is no value yet."""
     if np.isnan(best):
         return not np.isnan(value)
-    return value > best if losses.get_metric(name).higher_is_better else value < best
+    return value > best if _higher_is_better(name) else value < best
+
+
+@functools.cache
+def _higher_is_better(name: str) -> bool:
+    """Returns `higher_is_better` of a metric; trainings ask for it at each step of their history."""
+    return losses.get_metric(name).higher_is_better
 
 
 def metric_heading(name: str) -> str:
