@@ -20,8 +20,8 @@ import functools
 import importlib
 import os
 import re
-import struct
 import socket
+import struct
 import time
 import types
 
