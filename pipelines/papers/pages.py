@@ -88,12 +88,16 @@ def claims_page(claims: Sequence[Mapping[str, Any]], results: Results) -> str:
     Raises:
       ValueError: a verdict is unknown, or the evidence is not in the results.
     """
-    rows = [["claim", "", "verdict", "effect and evidence"]]
+    rows = [["", "claim", "verdict", "effect", "seeds", "examples", "evidence"]]
     for claim in claims:
         if claim["verdict"] not in VERDICTS:
             raise ValueError(f"verdict={claim['verdict']!r}: unknown. Choose one of {', '.join(VERDICTS)}.")
-        evidence = "; ".join([*(_evidence(one, results) for one in claim["evidence"]), claim["note"]])
-        rows.append([claim["id"], claim["claim"], claim["verdict"], evidence])
+        evidence = [_evidence(one, results) for one in claim["evidence"]]
+        note = claim["note"][:1].upper() + claim["note"][1:] + "."
+        # Lines of equal content, such as the seeds of one result, appear once.
+        columns = zip(*evidence, (note, "", "", ""), strict=True)
+        figures = ("<br>".join(dict.fromkeys(filter(None, column))) for column in columns)
+        rows.append([claim["id"], claim["claim"], claim["verdict"], *figures])
     hours = sum(result["seconds"] for result in results.values()) / 3600
     counts = ", ".join(f"{sum(c['verdict'] == verdict for c in claims)} {verdict}" for verdict in VERDICTS)
     return (
@@ -101,7 +105,10 @@ def claims_page(claims: Sequence[Mapping[str, Any]], results: Results) -> str:
             [
                 "# Claims of the papers",
                 _NOTE,
-                f"{counts}. The results took {hours:.1f} hours of training.",
+                "The effects are differences on test sets with 95% intervals over seeds and examples. *Not "
+                "separable* means that the data decide neither for the claim nor against it; *partly*, that "
+                "they decide for one part of it.",
+                f"{counts}. The results took {hours:.1f} hours of training on two processor cores.",
                 tables.markdown_table(rows),
             ]
         )
@@ -109,9 +116,10 @@ def claims_page(claims: Sequence[Mapping[str, Any]], results: Results) -> str:
     )
 
 
-def _evidence(evidence: Mapping[str, Any], results: Results) -> str:
+def _evidence(evidence: Mapping[str, Any], results: Results) -> tuple[str, str, str, str]:
+    """Returns the effect, the numbers of seeds and examples, and the source of a claim's evidence."""
     if "test" in evidence:
-        return f"`{evidence['test']}`"
+        return "", "", "", f"`{evidence['test']}`"
     name, cell, metric = evidence["result"], evidence["cell"], evidence["metric"]
     if name not in results:
         raise ValueError(f"result={name!r}: no such file. Run rank4class reproduce --only={name}.")
@@ -124,12 +132,12 @@ def _evidence(evidence: Mapping[str, Any], results: Results) -> str:
     found = _find(result["cells"], cell)
     assert found is not None  # it has a comparison
     examples = found["metrics"][metric]["examples"] or result["examples"]["test"]
-    return (
+    effect = (
         f"{' '.join(cell.values())} - {' '.join(result['baseline'].values())}: "
         f"{comparison['difference']:+.2f} [{low:+.2f}, {high:+.2f}] {_heading(result, metric)}, "
-        f"{len(found['seeds'])} seeds, {examples:,} examples, {comparison['verdict']} "
-        f"(`{name}`, {_commits(result)})"
+        f"{comparison['verdict']}."
     )
+    return effect, str(len(found["seeds"])), f"{examples:,}", f"`reproduce --only={name}`, {_commits(result)}"
 
 
 def cells_page(results: Results) -> str:
