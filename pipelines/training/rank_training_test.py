@@ -80,6 +80,15 @@ def test_files_of_a_run(finished_once):
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize(("per_epoch", "evaluated"), [(2.0, [2, 4, 6, 8, 9]), (0.5, [6, 9]), (0.1, [9])])
+def test_evaluations_of_several_epochs(per_epoch, evaluated):
+    experiment = config.override(
+        digits_mlp.get_config(), {"epochs": 3.0, "batch_size": 10, "evaluations_per_epoch": per_epoch}
+    )
+    schedule = rank_training.build_schedule(experiment, train_examples=30)
+    assert [step for step in range(10) if schedule.evaluates_after(step)] == evaluated
+
+
 def test_splits_of_one_example(tmp_path):
     metrics = ("top1_error", "mean_rank", "ndcg@5")
     experiment = small(**{"data.max_examples": 1, "metrics": metrics, "epochs": 1.0})
