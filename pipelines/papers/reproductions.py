@@ -171,8 +171,9 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         (
             Command(
                 _sweep(
-                    f"movielens_100k {DATA} --config.epochs=100 --config.patience=15",
-                    "--config.calibration=none --losses=softmax,rankmax,sparsemax --interactions=dot",
+                    f"movielens_100k {DATA} --config.epochs=100",
+                    "--config.evaluations_per_epoch=0.25 --config.patience=6 --config.calibration=none",
+                    "--losses=softmax,rankmax,sparsemax --interactions=dot",
                     f"--tuning_seeds=1 --widen=1 {_rates('0.003', '0.01', '0.03')}",
                     "--tune=class_encoder.weight_decay=0.00001,0.0001,0.001",
                     seeds=10,
