@@ -33,8 +33,8 @@ class Experiment:
       checkpoint_steps: number of steps between checkpoints, in addition to one at every evaluation.
       epochs: number of passes over the training split, not necessarily an integer.
       steps: number of training steps; None derives it from `epochs`.
-      evaluations_per_epoch: how often the validation split is evaluated and a checkpoint is saved; 0.2 is every
-        fifth epoch. Both happen at the end too.
+      evaluations_per_epoch: how often the validation split is evaluated and a checkpoint is saved; 0.2 is
+        every fifth epoch. Both happen at the end too.
       monitor: the validation metric that selects the best checkpoint.
       patience: number of evaluations without improvement after which training stops; 0 never stops early.
       metrics: names of the reported metrics; rates are in percent.
