@@ -26,7 +26,29 @@ def results_page(results: Results) -> str:
         blocks += [f"## {result['title']}", _provenance(name, result), grid_tables.render(figures).strip()]
         if rows := paper_table(result):
             blocks += ["Beside the paper:", tables.markdown_table(rows)]
+        if curves := result.get("curves"):
+            blocks += [
+                f"Validation {curves[0]['metric']}, mean over the seeds: the best value until an epoch, the "
+                "best and the last of all evaluations, and the epoch of the best.",
+                tables.markdown_table(_curve_rows(curves)),
+            ]
     return "\n\n".join(blocks) + "\n"
+
+
+def _curve_rows(curves: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Returns rows of the best values until the first, second, fourth, ... evaluation."""
+    longest = max((curve["epochs"] for curve in curves), key=len)
+    counts = [2**i for i in range(len(longest).bit_length())]
+    header = [*curves[0]["name"], *(f"{longest[count - 1]:.0f}" for count in counts)]
+    rows = [[*header, "best", "last", "epoch of the best"]]
+    for curve in curves:
+        until = [[max(values[:count]) for count in counts] for values in curve["values"]]
+        ends = [
+            [max(values), values[-1], curve["epochs"][int(np.argmax(values))]] for values in curve["values"]
+        ]
+        figures = [f"{mean:.2f}" for mean in np.mean(np.hstack([until, ends]), axis=0)]
+        rows.append([*curve["name"].values(), *figures])
+    return rows
 
 
 def _provenance(name: str, result: Mapping[str, Any]) -> str:

@@ -65,6 +65,20 @@ def test_claim_with_its_effect(result):
         pages.claims_page([claim], {"rank4class/tiny": result})
 
 
+def test_curves():
+    values = [[1.0, 3.0, 2.0, 4.0, 3.5], [2.0, 2.5, 1.0]]
+    curve = {
+        "name": {"loss": "mse"},
+        "metric": "mrr",
+        "epochs": [4.1, 8.2, 12.3, 16.4, 20.5],
+        "values": values,
+    }
+    assert pages._curve_rows([curve]) == [
+        ["loss", "4", "8", "16", "best", "last", "epoch of the best"],
+        ["mse", "1.50", "2.75", "3.25", "3.25", "2.25", "12.30"],
+    ]
+
+
 def test_cells_of_the_paper(result):
     page = pages.cells_page({"rank4class/tiny": result})
     assert page.count("| softmax") == 18

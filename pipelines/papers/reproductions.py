@@ -35,6 +35,8 @@ class Reproduction:
       paper: name of the paper's table in `paper_values`, if there is one.
       metrics: metrics that the cells are compared in; all of their config if empty.
       margin: difference, in the unit of the metrics, below which two cells are equivalent.
+      curves: whether the validation values of all evaluations are results too; for a monitored metric whose
+        higher values are better.
     """
 
     title: str
@@ -45,6 +47,7 @@ class Reproduction:
     paper: str | None = None
     metrics: tuple[str, ...] = ()
     margin: float = 0.5
+    curves: bool = False
 
     def command_lines(self) -> list[str]:
         """Returns the command lines, with `--workdir`."""
@@ -183,6 +186,7 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         data="ratings.csv and movies.csv of MovieLens latest-small",
         baseline=SOFTMAX_DOT,
         paper="rankmax/table2/movielens_100k",
+        curves=True,
     ),
     "rankmax/annealing": Reproduction(
         "Softmax with an annealed temperature on synthetic retrieval",

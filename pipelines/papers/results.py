@@ -37,7 +37,8 @@ def collect(name: str, reproduction: Reproduction, workdir: str) -> dict[str, An
     Returns:
       The content of a result file: "name", "title", "claims", "paper", "commands", "commits", "packages",
       "seconds" of training, "examples" of each split, "tuned" values of each cell, `grid_summary.summarize`,
-      and that of the "calibration", if all runs are calibrated.
+      and that of the "calibration", if all runs are calibrated; "curves" of validation values, if they are
+      asked for: for each cell "name", "metric", "epochs" and "values", a list per seed that may end early.
 
     Raises:
       FileNotFoundError: a sweep has no finished run.
@@ -51,6 +52,12 @@ def collect(name: str, reproduction: Reproduction, workdir: str) -> dict[str, An
         summary["calibration"] = grid_summary.summarize(
             calibrated, baseline=baseline, margin=reproduction.margin, metrics=CALIBRATION_METRICS
         )
+    if reproduction.curves:
+        summary["curves"] = [
+            curve
+            for i, command in enumerate(reproduction.commands)
+            for curve in _curves(os.path.join(workdir, str(i)), command)
+        ]
     return {
         "name": name,
         "title": reproduction.title,
@@ -86,6 +93,22 @@ def _read(folder: str, command: Command) -> dict[str, Any]:
         "examples": {"train": first["train_examples"], **splits},
         "tuned": _tuned(folder, runs, command),
     }
+
+
+def _curves(folder: str, command: Command) -> list[dict[str, Any]]:
+    """Returns the validation values of the monitored metric of each cell of a sweep."""
+    curves: dict[tuple, dict[str, Any]] = {}
+    for run in sorted(map(_read_run, _run_folders(folder)), key=lambda run: run.experiment.seed):
+        name, monitor = {**run.cell, **command.name}, run.experiment.monitor
+        history = RunDirectory(run.path).history()
+        epochs_per_step = run.experiment.batch_size / run.results["train_examples"]
+        curve = curves.setdefault(
+            tuple(name.items()), {"name": name, "metric": monitor, "epochs": [], "values": []}
+        )
+        curve["values"].append([round(line[monitor], 4) for line in history])
+        if len(history) > len(curve["epochs"]):
+            curve["epochs"] = [round(line["step"] * epochs_per_step, 2) for line in history]
+    return list(curves.values())
 
 
 def _read_study(path: str) -> dict[str, Any]:

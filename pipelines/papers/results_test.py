@@ -16,7 +16,10 @@ QUICK = {"epochs": 1.0, "encoder.hidden": (8,)}
 
 def reproduction(*names):
     return Reproduction(
-        "digits", ("R1",), tuple(Command("sweep --config=digits_mlp", name) for name in names)
+        "digits",
+        ("R1",),
+        tuple(Command("sweep --config=digits_mlp", name) for name in names),
+        curves=True,
     )
 
 
@@ -39,6 +42,10 @@ def test_collects_the_runs_of_all_sweeps(tmp_path):
     ]
     after = found["calibration"]["cells"][1]["metrics"]["nll after"]["values"]
     assert after == [run.results["test"]["calibration"]["after"]["nll"] for run in runs]
+    values = [[round(run.results["validation"]["ndcg@5"], 4)] for run in runs]  # of the only evaluation
+    name = {"loss": "mse", "interaction": "dot", "rate": "high"}
+    curve = {"name": name, "metric": "ndcg@5", "epochs": [1.01], "values": values}
+    assert found["curves"][1] == curve
     assert found["seconds"] > 0
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
