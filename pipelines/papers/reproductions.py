@@ -220,7 +220,8 @@ REPRODUCTIONS: dict[str, Reproduction] = {
     "sodeep/average_precision": _study(
         "Losses of ranks, HingeAP and cross entropy that find relevant vectors",
         "S2",
-        "--task=map --rank_fns=handcrafted,equivariant,lstm",
+        "--task=map --rank_fns=handcrafted,equivariant,cnn "
+        + " ".join(f"--seed={seed}" for seed in range(10)),
         "hinge_ap",
     ),
     "sodeep/regression": _study(
