@@ -16,7 +16,7 @@ Choice = dict[str, Value]  # tuned field -> its value
 LOG_RATIO = 10  # of a range's ends, from which on it is searched on a logarithmic scale
 EDGE = 0.1  # fraction of a range at each end that counts as its boundary
 WIDER = 0.25  # fraction of a range by which it is widened
-DIGITS = 6  # significant digits of values that are added or drawn
+DIGITS = 4  # significant digits of values that are added or drawn
 LONGEST_NAME = 150  # characters; file systems allow 255
 
 
