@@ -38,7 +38,7 @@ def require_keras_2(package: str) -> None:
             del os.environ[_CHOICE]
         raise ImportError(
             f"{_CHOICE}={chosen or 'unset'}: {package} needs Keras 2, but tf.keras is Keras 3 here. "
-            f"Set {_CHOICE}=1, or import {package} before rank4class.losses and before the first use of tf.keras."
+            f"Set {_CHOICE}=1, or import {package} before rank4class.losses and before any use of tf.keras."
         )
 
 
