@@ -64,6 +64,12 @@ def test_losses_import_without_their_peers_and_models():
     assert finished.stdout == "[]\n", finished.stderr
 
 
+@pytest.mark.nightly
+def test_models_after_data():
+    finished = run("from rank4class import data, models\nprint(models.__name__)")
+    assert finished.stdout == "rank4class.models\n", finished.stderr
+
+
 def test_models_choose_keras_2(monkeypatch):
     monkeypatch.delenv("TF_USE_LEGACY_KERAS")
     compat.require_keras_2("rank4class.models")

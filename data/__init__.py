@@ -2,6 +2,7 @@
 
 from rank4class import compat
 
+compat.choose_keras_2()  # tensorflow_text uses tf.keras when it is imported
 compat.require_extra("data")
 
 from rank4class.data import datasets
