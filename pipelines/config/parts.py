@@ -148,7 +148,6 @@ final_temperature.
         known = cls.field_names()
         for name in names:
             if name not in known and name != "name":
-                options = [n for n in known if n not in {common for common, *_ in cls.common}]
                 kind = PARTS[cls.kind]
                 having = [entry for entry in kind.names() if name in kind.of(entry).field_names()]
                 remedy = registry.did_you_mean(name, known)
@@ -156,7 +155,7 @@ final_temperature.
                     remedy = f"Choose an entry that has it with --{cls.kind}: {', '.join(having)}. "
                 raise ValueError(
                     f"{cls.kind}.{name}: {cls.word or cls.kind} {cls.entry!r} has no such option. {remedy}"
-                    f"It has: {', '.join(options) or 'none'}."
+                    f"It has: {', '.join(known) or 'none'}."
                 )
 
     @classmethod
