@@ -17,7 +17,7 @@ if typing.TYPE_CHECKING:
     from rank4class.pipelines.export.run import Run, compare, load, train
 
 __all__ = ["Run", "compare", "load", "train"]
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 
 def __getattr__(name: str) -> object:
