@@ -60,7 +60,7 @@ $(INSTALLED): $(LOCK) pyproject.toml
 DOCS := .venv-docs
 
 docs: $(DOCS)/installed
-	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
 
 $(DOCS)/installed: requirements-docs.txt
 	$(PYTHON) -m venv $(DOCS)

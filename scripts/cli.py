@@ -239,16 +239,27 @@ def _parse(argv: list[str]) -> list[str]:
     return argv[:1]
 
 
+def flags_of(module: str) -> list[flags.Flag]:
+    """Returns the flags that a module and this one define, by name.
+
+    Args:
+      module: name of the module; of the running command, `sys.argv[0]`.
+    """
+    defined = [flag for name in (module, __name__) for flag in flags.FLAGS.get_flags_for_module(name)]
+    return sorted(defined, key=lambda flag: flag.name)
+
+
+def default_of(flag: flags.Flag) -> str:
+    """Returns "required", or the default of a flag in words."""
+    # The commands add validators only by `required=True` and `mark_flag_as_required`.
+    return "required" if flag.validators else f"default: {flag.default_as_str or None}"
+
+
 def _help(argv: list[str]) -> str:
     """Returns the help of the running command: flags and config fields with their defaults."""
     lines = [(sys.modules["__main__"].__doc__ or "").strip(), "", "Flags:"]
-    command_flags = [
-        flag for module in (sys.argv[0], __name__) for flag in flags.FLAGS.get_flags_for_module(module)
-    ]
-    for flag in sorted(command_flags, key=lambda flag: flag.name):
-        # The commands add validators only by `required=True` and `mark_flag_as_required`.
-        default = "required" if flag.validators else f"default: {flag.default_as_str or None}"
-        text = f"{flag.help} ({default})"
+    for flag in flags_of(sys.argv[0]):
+        text = f"{flag.help} ({default_of(flag)})"
         lines += [f"  --{flag.name}", textwrap.indent(textwrap.fill(text, HELP_WIDTH - 6), 6 * " ")]
     if "config" in flags.FLAGS:
         names = [match[1] for match in (re.fullmatch("--?config=(.*)", a) for a in argv) if match]
