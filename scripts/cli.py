@@ -35,7 +35,8 @@ flags.DEFINE_multi_string(
 USER_ERRORS = (ValueError, OSError, FloatingPointError)
 HELP_WIDTH = 100  # characters
 HELP = re.compile("--?(help|helpshort|h|\\?)")
-MISSING = re.compile(r"flag --(\w+)=None: Flag --\1 must have a value other than None\.")
+NOT_NONE = "must have a value other than None"  # absl's message of flags that are required
+MISSING = re.compile(rf"flag --(\w+)=None: Flag --\1 {NOT_NONE}\.")
 # Modules of TensorFlow that log details of every checkpoint and export.
 _TALKATIVE = ("functional_saver", "signature_serialization", "save", "fingerprinting_utils")
 # A flag that replaces a part of the config, such as --loss=rankmax.
@@ -251,8 +252,12 @@ def flags_of(module: str) -> list[flags.Flag]:
 
 def default_of(flag: flags.Flag) -> str:
     """Returns "required", or the default of a flag in words."""
-    # The commands add validators only by `required=True` and `mark_flag_as_required`.
-    return "required" if flag.validators else f"default: {flag.default_as_str or None}"
+    return "required" if is_required(flag) else f"default: {flag.default_as_str or None}"
+
+
+def is_required(flag: flags.Flag) -> bool:
+    """Returns whether a command cannot do without a flag. Bounds of numbers are validators too."""
+    return any(NOT_NONE in validator.message for validator in flag.validators)
 
 
 def _help(argv: list[str]) -> str:

@@ -4,7 +4,9 @@ import logging
 import re
 from typing import Any
 
-LOADED = re.compile(r"<(?:script|link|img|iframe|source|video)\b[^>]*?\b(?:src|href)=[\"']?((?:https?:)?//[^\"' >]*)")
+LOADED = re.compile(
+    r"<(?:script|link|img|iframe|source|video)\b[^>]*?\b(?:src|href)=[\"']?((?:https?:)?//[^\"' >]*)"
+)
 _LOG = logging.getLogger("mkdocs.hooks.offline")
 
 
