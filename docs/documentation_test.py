@@ -1,4 +1,4 @@
-"""The documentation: its programs run, its commands exist, its generated pages are up to date, nothing is missing.
+"""The documentation: programs run, commands exist, generated pages are up to date, every name is documented.
 
 `tutorials_test.py` runs the tutorials.
 """
@@ -6,6 +6,7 @@
 import ast
 import importlib.util
 import inspect
+import itertools
 import pathlib
 import re
 import shlex
@@ -15,7 +16,6 @@ import types
 import pytest
 from absl import flags
 
-from rank4class import __main__ as program
 from rank4class import data, losses, models
 from rank4class.losses import metrics
 from rank4class.models import sorters
@@ -47,38 +47,39 @@ def pages_with_programs():
             yield pytest.param(page, marks=[pytest.mark.nightly] if is_long else [], id=relative(page))
 
 
-@pytest.mark.parametrize("page", pages_with_programs())
-@pytest.mark.usefixtures("restored_registries")
-def test_programs_of_a_page_run(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def run(page):
     namespace = {"__name__": "__page__"}
     for source in programs(page):
         exec(compile(source, str(page), "exec"), namespace)
 
 
-def test_errors_of_programs_name_the_line_of_the_page(tmp_path):
+@pytest.mark.parametrize("page", pages_with_programs())
+@pytest.mark.usefixtures("restored_registries")
+def test_programs_of_a_page_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run(page)
+
+
+def test_programs_of_a_page_share_names_and_errors_show_its_lines(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text("text\n\n```python\nx = 1\n```\n\n```python\nx = y\n```\n")
+    page.write_text("text\n\n```python\nx = 1\n```\n\n```python\nassert x == 1\ny\n```\n")
     with pytest.raises(NameError) as error:
-        for source in programs(page):
-            exec(compile(source, str(page), "exec"), {})
-    assert error.traceback[-1].lineno + 1 == 8
+        run(page)
+    assert error.traceback[-1].lineno + 1 == 9
 
 
-# A command: at the start of a line, after a prompt or an assignment, or as inline code.
-COMMAND = re.compile(
-    r"(?:^[ \t]*(?:\$ )?(?:[A-Z_]+=\S+ )*|`)(?:\.venv/bin/)?"
-    r"(?:rank4class (\w+)|python -m rank4class\.scripts\.(\w+))((?:\\\n|[^`\n])*)",
-    re.MULTILINE,
-)
-PROSE_AFTER = re.compile(r"\s[|>&;#]|\s\d?>")  # the rest of a line of a shell
+# A command: inline code, or at the start of a line, after a prompt or an assignment.
+NAME = r"(?:\.venv/bin/)?(?:rank4class (\w+)|python -m rank4class\.scripts\.(\w+))"
+INLINE = re.compile(rf"`{NAME}([^`]*)`")
+IN_A_BLOCK = re.compile(rf"^[ \t]*(?:\$ )?(?:[A-Z_]+=\S+ )*{NAME}((?:\\\n|[^`\n])*)$", re.MULTILINE)
+END = re.compile(r"\s[|>&;#]|\s\d?>")  # the rest of a line of a shell
 PLACEHOLDER = re.compile(r"[A-Z][A-Z_]*|.*\.\.\.|\$.*")
 
 
 def commands_of(text):
     """Yields (name, arguments) for each command in a text, without what follows in a line of a shell."""
-    for match in COMMAND.finditer(text):
-        arguments = PROSE_AFTER.split(match[3].replace("\\\n", " "))[0]
+    for match in itertools.chain(INLINE.finditer(text), IN_A_BLOCK.finditer(text)):
+        arguments = END.split(match[3].replace("\\\n", " "))[0]
         yield match[1] or match[2], shlex.split(arguments, comments=True)
 
 
@@ -139,7 +140,7 @@ def experiment_of(given):
 
 
 def check_flag(flag, value, known, experiment):
-    """Raises ValueError or `flags.Error` if a command has no such flag, or the flag does not take the value."""
+    """Raises ValueError or `flags.Error` if a command has no such flag, or not with that value."""
     if flag == "help":
         return
     if flag.startswith("config.") and "config" in known:
@@ -151,9 +152,8 @@ def check_flag(flag, value, known, experiment):
         raise ValueError("no such flag")
     if flag == "tune" and experiment:
         check_tuned(experiment, value.partition("=")[0], known)
-    elif value is not None and name not in config.PARTS and name != "config":
-        if not PLACEHOLDER.fullmatch(value) and not known[name].flag_type().startswith("multi"):
-            known[name].parser.parse(value)
+    elif name not in (*config.PARTS, "config") and value and not PLACEHOLDER.fullmatch(value):
+        known[name].parser.parse(value)
 
 
 def check_tuned(experiment, field, known):

@@ -96,8 +96,8 @@ def configs_page() -> str:
     """Returns the page of all packaged configs in Markdown."""
     blocks = [
         "# Configs",
-        "This page lists every packaged experiment, with its command, its running time, the figures to expect "
-        f"and the fields that differ from the defaults. `--config=NAME` selects one. {_NOTE}",
+        "This page lists every packaged experiment, with its command, its running time, the figures to "
+        f"expect and the fields that differ from the defaults. `--config=NAME` selects one. {_NOTE}",
     ]
     for name in cli.packaged_configs():
         changed = config.changed_fields(cli.load_config(name))
@@ -148,7 +148,7 @@ _STYLE = (
 
 
 def architecture_picture(levels: Mapping[str, int]) -> str:
-    """Returns an SVG of the packages and of the parts of `pipelines/`, each above those that it may import."""
+    """Returns an SVG of the packages and the parts of `pipelines/`, each above those that it may import."""
     rows = [[name for name, at in levels.items() if at == level] for level in sorted(set(levels.values()))]
     inner = len(rows) * (_ROW + _GAP) + _ROW
     height = 3 * _MARGIN + inner + 3 * (_ROW + _GAP)
