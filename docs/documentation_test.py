@@ -6,7 +6,6 @@
 import ast
 import importlib.util
 import inspect
-import itertools
 import pathlib
 import re
 import shlex
@@ -71,16 +70,20 @@ def test_programs_of_a_page_share_names_and_errors_show_its_lines(tmp_path):
 # A command: inline code, or at the start of a line, after a prompt or an assignment.
 NAME = r"(?:\.venv/bin/)?(?:rank4class (\w+)|python -m rank4class\.scripts\.(\w+))"
 INLINE = re.compile(rf"`{NAME}([^`]*)`")
-IN_A_BLOCK = re.compile(rf"^[ \t]*(?:\$ )?(?:[A-Z_]+=\S+ )*{NAME}((?:\\\n|[^`\n])*)$", re.MULTILINE)
+LINE = re.compile(rf"^[ \t]*(?:\$ )?(?:[A-Z_]+=\S+ )*{NAME}((?:[ \t]+[-\\](?:\\\n|[^`\n])*)?)$", re.MULTILINE)
 END = re.compile(r"\s[|>&;#]|\s\d?>")  # the rest of a line of a shell
 PLACEHOLDER = re.compile(r"[A-Z][A-Z_]*|.*\.\.\.|\$.*")
 
 
 def commands_of(text):
-    """Yields (name, arguments) for each command in a text, without what follows in a line of a shell."""
-    for match in itertools.chain(INLINE.finditer(text), IN_A_BLOCK.finditer(text)):
-        arguments = END.split(match[3].replace("\\\n", " "))[0]
-        yield match[1] or match[2], shlex.split(arguments, comments=True)
+    """Yields (name, arguments) for each command in a text, without what follows in a line of a shell.
+
+    Inline code may name some of the flags alone: it ends with "...".
+    """
+    for pattern in (INLINE, LINE):
+        for match in pattern.finditer(text):
+            arguments = shlex.split(END.split(match[3].replace("\\\n", " "))[0], comments=True)
+            yield match[1] or match[2], [*arguments, "..."] if pattern is INLINE else arguments
 
 
 def texts_with_commands():
@@ -189,7 +192,7 @@ def test_commands_exist_with_their_flags(where, text, flags_by_command):
         ("python -m rank4class.scripts.export --format=tflite ...", "value should be one of <saved_model"),
         ("rank4class sweep --config=digits_mlp --tune=loss.kk=1,2 ...", "loss.kk: no such field"),
         ("rank4class sweep --config=digits_mlp --trials=many ...", "many"),
-        ("rank4class evaluate runs/a ...", "runs/a: no positional arguments"),
+        ("rank4class evaluate --split=test runs/a", "runs/a: no positional arguments"),
     ],
 )
 def test_wrong_commands_are_found(command, problem, flags_by_command):
