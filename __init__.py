@@ -8,7 +8,7 @@ The instance is the query, the classes are the items to rank. The packages are `
     run.evaluate("labelled.tsv")
     run.export("models/mine/1")
 
-README.md introduces all of them.
+The documentation in docs/ describes all of them.
 """
 
 import typing

@@ -281,3 +281,13 @@ def test_the_site_builds(tmp_path):
 def test_the_navigation_lists_every_page():
     listed = re.findall(r": ([\w/]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
+
+
+def test_versions_agree():
+    texts = {name: (ROOT / name).read_text() for name in ("pyproject.toml", "__init__.py", "CITATION.cff")}
+    patterns = (r'^version = "(.*)"$', r'^__version__ = "(.*)"$', r"^version: (.*)$")
+    versions = {
+        name: re.search(pattern, text, re.MULTILINE)[1]
+        for (name, text), pattern in zip(texts.items(), patterns, strict=True)
+    }
+    assert len(set(versions.values())) == 1, versions
