@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "models": {"models", *BASE},
     "data": {"data", *BASE},
     "pipelines": {"losses", "models", "data", "pipelines", *BASE},
-    "scripts": {"models", "pipelines", "scripts", *BASE},
+    "scripts": {"models", "pipelines", "scripts", "__main__", *BASE},
     "scripts/benchmarks": {"losses", "models", "data", "pipelines", "scripts", *BASE},
 }
 # The parts of `pipelines/`, by level: each imports only parts of lower levels.

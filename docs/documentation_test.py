@@ -26,7 +26,7 @@ ROOT = DOCS.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
 PROGRAM = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 # A page that trains, or says so itself, takes more than a fast test may.
-NIGHTLY = re.compile(r"rank4class\.train\(|\.fit\(|<!-- nightly -->")
+NIGHTLY = re.compile(r"rank4class\.train\(|\.run_grid\(|\.fit\(|<!-- nightly -->")
 
 
 def relative(path):
