@@ -276,6 +276,8 @@ def test_the_site_builds(tmp_path):
     pages = list((tmp_path / "site").rglob("*.html"))
     assert len(pages) > len(list(DOCS.rglob("*.md")))  # and 404.html
     assert not [address for page in pages for address in offline.addresses(page.read_text())]
+    page = (tmp_path / "site" / "reference" / "losses" / "index.html").read_text()
+    assert page.count('<span class="gp">') == page.count("&gt;&gt;&gt; ") > 50  # doctests are highlighted
 
 
 def test_the_navigation_lists_every_page():
