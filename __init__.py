@@ -8,7 +8,7 @@ The instance is the query, the classes are the items to rank. The packages are `
     run.evaluate("labelled.tsv")
     run.export("models/mine/1")
 
-README.md introduces all of them.
+The documentation in docs/ describes all of them.
 """
 
 import typing
@@ -17,7 +17,7 @@ if typing.TYPE_CHECKING:
     from rank4class.pipelines.export.run import Run, compare, load, train
 
 __all__ = ["Run", "compare", "load", "train"]
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 
 def __getattr__(name: str) -> object:

@@ -22,7 +22,7 @@ def main() -> None:
     if name.lstrip("-") in ("help", "h", "?"):
         print(_help())
         return
-    commands = _commands()
+    commands = summaries()
     if name not in commands:
         close = difflib.get_close_matches(name, commands, n=1)
         hint = f"Did you mean {close[0]}? " if close else ""
@@ -34,7 +34,7 @@ def main() -> None:
         sys.exit(f"error: {error}")
 
 
-def _commands() -> dict[str, str]:
+def summaries() -> dict[str, str]:
     """Returns the first sentence of each command's docstring, by its name."""
     sources = {path.stem: path.read_text() for path in sorted(SCRIPTS.glob("*.py"))}
     return {
@@ -45,7 +45,7 @@ def _commands() -> dict[str, str]:
 
 
 def _help() -> str:
-    commands = _commands()
+    commands = summaries()
     width = max(map(len, commands))
     return USAGE + "\n".join(f"  {name:{width}}  {summary}" for name, summary in commands.items())
 

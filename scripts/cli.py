@@ -35,7 +35,8 @@ flags.DEFINE_multi_string(
 USER_ERRORS = (ValueError, OSError, FloatingPointError)
 HELP_WIDTH = 100  # characters
 HELP = re.compile("--?(help|helpshort|h|\\?)")
-MISSING = re.compile(r"flag --(\w+)=None: Flag --\1 must have a value other than None\.")
+NOT_NONE = "must have a value other than None"  # absl's message of flags that are required
+MISSING = re.compile(rf"flag --(\w+)=None: Flag --\1 {NOT_NONE}\.")
 # Modules of TensorFlow that log details of every checkpoint and export.
 _TALKATIVE = ("functional_saver", "signature_serialization", "save", "fingerprinting_utils")
 # A flag that replaces a part of the config, such as --loss=rankmax.
@@ -239,16 +240,31 @@ def _parse(argv: list[str]) -> list[str]:
     return argv[:1]
 
 
+def flags_of(module: str) -> list[flags.Flag]:
+    """Returns the flags that a module and this one define, by name.
+
+    Args:
+      module: name of the module; of the running command, `sys.argv[0]`.
+    """
+    defined = [flag for name in (module, __name__) for flag in flags.FLAGS.get_flags_for_module(name)]
+    return sorted(defined, key=lambda flag: flag.name)
+
+
+def default_of(flag: flags.Flag) -> str:
+    """Returns "required", or the default of a flag in words."""
+    return "required" if is_required(flag) else f"default: {flag.default_as_str or None}"
+
+
+def is_required(flag: flags.Flag) -> bool:
+    """Returns whether a command cannot do without a flag. Bounds of numbers are validators too."""
+    return any(NOT_NONE in validator.message for validator in flag.validators)
+
+
 def _help(argv: list[str]) -> str:
     """Returns the help of the running command: flags and config fields with their defaults."""
     lines = [(sys.modules["__main__"].__doc__ or "").strip(), "", "Flags:"]
-    command_flags = [
-        flag for module in (sys.argv[0], __name__) for flag in flags.FLAGS.get_flags_for_module(module)
-    ]
-    for flag in sorted(command_flags, key=lambda flag: flag.name):
-        # The commands add validators only by `required=True` and `mark_flag_as_required`.
-        default = "required" if flag.validators else f"default: {flag.default_as_str or None}"
-        text = f"{flag.help} ({default})"
+    for flag in flags_of(sys.argv[0]):
+        text = f"{flag.help} ({default_of(flag)})"
         lines += [f"  --{flag.name}", textwrap.indent(textwrap.fill(text, HELP_WIDTH - 6), 6 * " ")]
     if "config" in flags.FLAGS:
         names = [match[1] for match in (re.fullmatch("--?config=(.*)", a) for a in argv) if match]

@@ -8,15 +8,12 @@ import sys
 import pytest
 from absl import flags
 
+from rank4class import __main__ as program
 from rank4class.pipelines import config, configs
 from rank4class.scripts import cli
 from rank4class.scripts.benchmarks import suites
 
-COMMANDS = [
-    file.removesuffix(".py")
-    for file in sorted(os.listdir(os.path.dirname(cli.__file__)))
-    if file.endswith(".py") and not file.endswith("_test.py") and file not in ("__init__.py", "cli.py")
-]
+COMMANDS = list(program.summaries())
 WITH_CONFIG = {"describe_data", "lightgbm_peer", "sorter_experiments", "sweep", "train"}
 
 # Runs a command; prints the exit code, and whether TensorFlow has been imported.
@@ -71,6 +68,7 @@ def test_help_shows_the_defaults():
     assert "  --config.batch_size                       64\n" in train
     assert "  --config.loss.name                        'softmax'\n" in train
     assert "(default: 'dot,lc_mlp,concat_mlp')" in sweep
+    assert "in percentage points. (default: '0.5')" in sweep  # a lower bound makes no flag required
     assert "<cnn|lstm|equivariant>: Sorter to train. (default: 'equivariant')" in sorter
     assert f"<{'|'.join(suites.names())}>:" in "".join(benchmark.split("\n      "))
     words = " ".join(studies.split())

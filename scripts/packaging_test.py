@@ -15,7 +15,7 @@ import tensorflow as tf
 import rank4class
 
 ROOT = pathlib.Path(rank4class.__file__).parent
-IGNORED = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "runs")
+IGNORED = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "runs", "site")
 
 
 @pytest.fixture
@@ -46,7 +46,12 @@ def test_wheel(sources, tmp_path):
         wheel.extractall(tmp_path / "installed")
     tests = ("_test.py", "conftest.py", "run_pytest.py", "setup.py")
     modules = {
-        name for name in names if name.endswith(".py") and not name.endswith(tests) and "testdata" not in name
+        name
+        for name in names
+        if name.endswith(".py")
+        and not name.endswith(tests)
+        and "testdata" not in name
+        and name[:5] != "docs/"
     }
     data = {name for name in names if name.endswith((".sh", ".safetensors", "py.typed", "values.csv"))}
     assert packaged == {f"rank4class/{name}" for name in modules | data}

@@ -95,7 +95,7 @@ def test_results_are_stored(result, tmp_path):
 
 def test_committed_pages_are_those_of_the_results():
     for name, text in pages.render(DOCS).items():
-        assert (DOCS / name).read_text() == text, f"Run rank4class render_results: {name} is out of date."
+        assert (DOCS / name).read_text() == text, f"Run rank4class render_docs: {name} is out of date."
 
 
 def test_tests_of_claims_exist():

@@ -1,0 +1,295 @@
+"""The documentation: programs run, commands exist, generated pages are up to date, every name is documented.
+
+`tutorials_test.py` runs the tutorials.
+"""
+
+import ast
+import importlib.util
+import inspect
+import pathlib
+import re
+import shlex
+import subprocess
+import types
+
+import pytest
+from absl import flags
+
+from rank4class import data, losses, models
+from rank4class.losses import metrics
+from rank4class.models import sorters
+from rank4class.pipelines import config
+from rank4class.scripts import cli, reference
+
+DOCS = pathlib.Path(__file__).parent
+ROOT = DOCS.parent
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
+PROGRAM = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+# A page that trains, or says so itself, takes more than a fast test may.
+NIGHTLY = re.compile(r"rank4class\.train\(|\.run_grid\(|\.fit\(|<!-- nightly -->")
+
+
+def relative(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+def programs(page):
+    """Returns the Python blocks of a page, each on the lines that it has there."""
+    text = page.read_text()
+    return [text[: match.start(1)].count("\n") * "\n" + match[1] for match in PROGRAM.finditer(text)]
+
+
+def pages_with_programs():
+    for page in PAGES:
+        if page.parent.name != "tutorials" and programs(page):
+            is_long = NIGHTLY.search(page.read_text())
+            yield pytest.param(page, marks=[pytest.mark.nightly] if is_long else [], id=relative(page))
+
+
+def run(page):
+    namespace = {"__name__": "__page__"}
+    for source in programs(page):
+        exec(compile(source, str(page), "exec"), namespace)
+
+
+@pytest.mark.parametrize("page", pages_with_programs())
+@pytest.mark.usefixtures("restored_registries")
+def test_programs_of_a_page_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run(page)
+
+
+def test_programs_of_a_page_share_names_and_errors_show_its_lines(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("text\n\n```python\nx = 1\n```\n\n```python\nassert x == 1\ny\n```\n")
+    with pytest.raises(NameError) as error:
+        run(page)
+    assert error.traceback[-1].lineno + 1 == 9
+
+
+# A command: inline code, or at the start of a line, after a prompt or an assignment.
+NAME = r"(?:\.venv/bin/)?(?:rank4class (\w+)|python -m rank4class\.scripts\.(\w+))"
+INLINE = re.compile(rf"`{NAME}([^`]*)`")
+LINE = re.compile(rf"^[ \t]*(?:\$ )?(?:[A-Z_]+=\S+ )*{NAME}((?:[ \t]+[-\\](?:\\\n|[^`\n])*)?)$", re.MULTILINE)
+END = re.compile(r"\s[|>&;#]|\s\d?>")  # the rest of a line of a shell
+PLACEHOLDER = re.compile(r"[A-Z][A-Z_]*|.*\.\.\.|\$.*")
+
+
+def commands_of(text):
+    """Yields (name, arguments) for each command in a text, without what follows in a line of a shell.
+
+    Inline code may name some of the flags alone: it ends with "...".
+    """
+    for pattern in (INLINE, LINE):
+        for match in pattern.finditer(text):
+            arguments = shlex.split(END.split(match[3].replace("\\\n", " "))[0], comments=True)
+            yield match[1] or match[2], [*arguments, "..."] if pattern is INLINE else arguments
+
+
+def texts_with_commands():
+    """Yields (where, text) of the pages, and of the docstrings of commands and configs."""
+    for page in PAGES:
+        yield relative(page), page.read_text()
+    for folder in ("scripts", "pipelines/configs"):
+        for path in sorted((ROOT / folder).glob("*.py")):
+            yield relative(path), ast.get_docstring(ast.parse(path.read_text())) or ""
+
+
+@pytest.fixture(scope="module")
+def flags_by_command():
+    return reference.commands()
+
+
+def problems(name, arguments, flags_by_command):
+    """Returns what is wrong with a command."""
+    if name == "COMMAND":
+        return []
+    if name not in flags_by_command:
+        return [f"no command {name}"]
+    known = {flag.name: flag for flag in flags_by_command[name]}
+    given = dict(
+        re.fullmatch(r"--([^=]+)(?:=(.*))?", a, re.DOTALL).groups() for a in arguments if a[:2] == "--"
+    )
+    wrong = [f"{a}: no positional arguments" for a in arguments if a[:1] != "-" and a not in ("...", "[...]")]
+    is_complete = not {"...", "[...]"} & set(arguments) and arguments and "help" not in given
+    if is_complete:
+        wrong += [
+            f"--{flag.name}: missing"
+            for flag in known.values()
+            if cli.is_required(flag) and flag.name not in given
+        ]
+    try:
+        experiment = experiment_of(given) if "config" in known else None
+    except (ValueError, OSError) as error:
+        return [*wrong, str(error)]
+    for flag, value in given.items():
+        try:
+            check_flag(flag, value, known, experiment)
+        except (ValueError, flags.Error) as error:
+            wrong.append(f"--{flag}={value}: {error}")
+    return wrong
+
+
+def experiment_of(given):
+    """Returns the experiment of `--config` with its other parts; None for files, and for parts of a user."""
+    path = given.get("config") or "digits_mlp"
+    if PLACEHOLDER.fullmatch(path) or path.endswith(".py") or "import" in given:
+        return None
+    names = {f"{part}.name": given[part] for part in config.PARTS if given.get(part)}
+    experiment = cli.load_config(path)
+    return (
+        experiment if any(map(PLACEHOLDER.fullmatch, names.values())) else config.override(experiment, names)
+    )
+
+
+def check_flag(flag, value, known, experiment):
+    """Raises ValueError or `flags.Error` if a command has no such flag, or not with that value."""
+    if flag == "help":
+        return
+    if flag.startswith("config.") and "config" in known:
+        if experiment and not PLACEHOLDER.fullmatch(flag.removeprefix("config.")):
+            config.check_field(experiment, flag.removeprefix("config."))
+        return
+    name = flag if flag in known else flag.removeprefix("no")
+    if name not in known:
+        raise ValueError("no such flag")
+    if flag == "tune" and experiment:
+        check_tuned(experiment, value.partition("=")[0], known)
+    elif name not in (*config.PARTS, "config") and value and not PLACEHOLDER.fullmatch(value):
+        known[name].parser.parse(value)
+
+
+def check_tuned(experiment, field, known):
+    part, _, option = field.partition(".")
+    if part in config.PARTS and option != "name":  # of any entry: a grid swaps losses and interactions
+        kind = config.PARTS[part]
+        if not any(option in kind.of(entry).field_names() for entry in kind.names()):
+            raise ValueError(f"{field}: no such field")
+    else:
+        config.check_field(experiment, field)
+
+
+@pytest.mark.parametrize(("where", "text"), texts_with_commands(), ids=[w for w, _ in texts_with_commands()])
+def test_commands_exist_with_their_flags(where, text, flags_by_command):
+    wrong = [
+        f"rank4class {name} {shlex.join(arguments)}: {problem}"
+        for name, arguments in commands_of(text)
+        for problem in problems(name, arguments, flags_by_command)
+    ]
+    assert not wrong, f"{where}:\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        ("rank4class trian --config=digits_mlp", "no command trian"),
+        ("rank4class train --config=digits_mlp", "--workdir: missing"),
+        ("rank4class train --workdir=x \\\n  --config=digits_mlp --confg=x", "--confg=x: no such flag"),
+        ("`rank4class train --config=digits_mpl ...`", "neither a file nor a packaged config"),
+        ("  $ rank4class train --config=digits_mlp --config.epoch=3 ...", "Did you mean 'epochs'"),
+        ("rank4class train --config=digits_mlp --loss=rankmax --config.loss.kk=3 ...", "Did you mean 'k'"),
+        ("rank4class train --config=digits_mlp --loss=rankmx ...", "unknown. Did you mean 'rankmax'"),
+        ("python -m rank4class.scripts.export --format=tflite ...", "value should be one of <saved_model"),
+        ("rank4class sweep --config=digits_mlp --tune=loss.kk=1,2 ...", "loss.kk: no such field"),
+        ("rank4class sweep --config=digits_mlp --trials=many ...", "many"),
+        ("rank4class evaluate --split=test runs/a", "runs/a: no positional arguments"),
+    ],
+)
+def test_wrong_commands_are_found(command, problem, flags_by_command):
+    [(name, arguments)] = commands_of(command)
+    assert problem in " ".join(problems(name, arguments, flags_by_command))
+
+
+def test_generated_pages_are_those_of_the_code():
+    for name, text in reference.render(DOCS).items():
+        assert (DOCS / name).read_text() == text, f"Run rank4class render_docs: {name} is out of date."
+
+
+def public_names(module):
+    """Returns the names that a package exports, its modules left out: name -> value."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if not name.startswith("_") and not isinstance(value, types.ModuleType)
+    }
+
+
+REFERENCE = {losses: "losses", metrics: "metrics", models: "models", sorters: "sorters", data: "data"}
+REFERENCE[models.encoders] = REFERENCE[models.checkpoints] = "models"
+SHOWN = re.compile(r"^::: rank4class\.([\w.]+)", re.MULTILINE)
+
+
+@pytest.mark.parametrize("module", REFERENCE, ids=lambda module: module.__name__)
+def test_every_public_name_is_documented(module):
+    shown = {path for page in (DOCS / "reference").glob("*.md") for path in SHOWN.findall(page.read_text())}
+    page = (DOCS / "reference" / f"{REFERENCE[module]}.md").read_text()
+    for name, value in public_names(module).items():
+        if inspect.isclass(value) or inspect.isfunction(value):
+            assert inspect.getdoc(value), f"{module.__name__}.{name} has no docstring"
+            if module is losses and name in public_names(metrics):
+                assert f"losses.metrics.{name}" in shown
+            else:
+                path = f"{module.__name__.removeprefix('rank4class.')}.{name}"
+                assert path in shown, f"Add ::: rank4class.{path} to a page of docs/reference."
+        else:
+            assert re.search(rf"`[\w.]*{name}`", page), f"Describe {name} in {REFERENCE[module]}.md."
+
+
+@pytest.mark.parametrize("part", ["DATASETS", "SORTERS"])
+def test_every_dataset_and_sorter_is_documented(part):
+    known = {"DATASETS": data.DATASETS, "SORTERS": sorters.SORTERS}[part]
+    shown = {path for page in (DOCS / "reference").glob("*.md") for path in SHOWN.findall(page.read_text())}
+    names = {path.rpartition(".")[2] for path in shown}
+    missing = [name for name in known if known[name].__name__ not in names]
+    assert not missing, f"Add {', '.join(missing)} to a page of docs/reference."
+
+
+def hook(name):
+    spec = importlib.util.spec_from_file_location(name, DOCS / "hooks" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("html", "address"),
+    [
+        ('<script src="https://a.b/c.js"></script>', "https://a.b/c.js"),
+        ('<link rel="stylesheet" href="//a.b/c.css">', "//a.b/c.css"),
+        ("<img alt=x src=http://a.b/c.png>", "http://a.b/c.png"),
+        ('<a href="https://a.b">a</a> <script src="../c.js"></script> https://d.e', None),
+    ],
+)
+def test_pages_load_nothing_from_the_network(html, address):
+    assert hook("offline").addresses(html) == ([address] if address else [])
+
+
+@pytest.mark.nightly
+def test_the_site_builds(tmp_path):
+    mkdocs = ROOT / ".venv-docs" / "bin" / "mkdocs"
+    if not mkdocs.exists():
+        pytest.skip("no environment of the documentation: make docs")
+    command = [mkdocs, "build", "--strict", "--site-dir", tmp_path / "site"]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    offline = hook("offline")
+    pages = list((tmp_path / "site").rglob("*.html"))
+    assert len(pages) > len(list(DOCS.rglob("*.md")))  # and 404.html
+    assert not [address for page in pages for address in offline.addresses(page.read_text())]
+    page = (tmp_path / "site" / "reference" / "losses" / "index.html").read_text()
+    assert page.count('<span class="gp">') == page.count("&gt;&gt;&gt; ") > 50  # doctests are highlighted
+
+
+def test_the_navigation_lists_every_page():
+    listed = re.findall(r": ([\w/]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
+
+
+def test_versions_agree():
+    texts = {name: (ROOT / name).read_text() for name in ("pyproject.toml", "__init__.py", "CITATION.cff")}
+    patterns = (r'^version = "(.*)"$', r'^__version__ = "(.*)"$', r"^version: (.*)$")
+    versions = {
+        name: re.search(pattern, text, re.MULTILINE)[1]
+        for (name, text), pattern in zip(texts.items(), patterns, strict=True)
+    }
+    assert len(set(versions.values())) == 1, versions
