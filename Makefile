@@ -1,6 +1,7 @@
 # make demo       the main job, on real data that scikit-learn embeds
 # make test       lint, types, import rules, BUILD files, doctests and the fast tests, in about five minutes
 # make test_all   the same, and then the tests marked nightly
+# make notebooks  writes the tutorials as notebooks into docs/notebooks
 # make lock       writes the locks anew from pyproject.toml
 #
 # TF=2.15 before any of them takes TensorFlow 2.15 and an environment of its own: TF=2.15 make test
@@ -23,7 +24,7 @@ PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11 python3
 INSTALLED := $(VENV)/installed
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test test_all lint lock clean
+.PHONY: demo test test_all lint notebooks lock clean
 
 demo: $(INSTALLED)
 	$(VENV)/bin/python -m rank4class.scripts.demo
@@ -34,7 +35,7 @@ test: lint
 	$(PYTEST) -m "not nightly"
 
 # A process keeps every program that XLA has compiled: each part has processes of its own.
-NIGHTLY = "losses compat_test.py" models data "pipelines --ignore=pipelines/paper_test.py" "pipelines/paper_test.py --dist load" scripts
+NIGHTLY = "losses compat_test.py" models data docs "pipelines --ignore=pipelines/paper_test.py" "pipelines/paper_test.py --dist load" scripts
 
 test_all: test
 	failed=; for part in $(NIGHTLY); do $(PYTEST) -m nightly $$part || failed="$$failed $$part"; done; test -z "$$failed"
@@ -43,6 +44,15 @@ lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	MYPYPATH=$(VENV) $(VENV)/bin/mypy
+
+# Python blocks become cells, bash blocks cells of %%bash. Run Jupyter with the environment activated.
+PYTHON3 = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+
+notebooks: $(INSTALLED)
+	mkdir -p docs/notebooks
+	for page in docs/tutorials/*.md; do \
+		$(VENV)/bin/jupytext --quiet --update-metadata '$(PYTHON3)' \
+			--output docs/notebooks/$$(basename $$page .md).ipynb $$page || exit 1; done
 
 # The lock names every package, so pip need not resolve: --no-deps keeps out what UNRESOLVED asks for.
 $(INSTALLED): $(LOCK) pyproject.toml
