@@ -45,14 +45,15 @@ lint: $(INSTALLED)
 	$(VENV)/bin/ruff format --check .
 	MYPYPATH=$(VENV) $(VENV)/bin/mypy
 
-# Python blocks become cells, bash blocks cells of %%bash. Run Jupyter with the environment activated.
-PYTHON3 = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+# Python blocks become cells, bash blocks cells of %%bash. The header says that Python is the notebook's language,
+# which jupytext takes from the most frequent blocks otherwise. Run Jupyter with the environment activated.
+NOTEBOOK = '---' 'jupyter:' '  kernelspec:' '    name: python3' '    display_name: Python 3' '    language: python' '---' ''
 
 notebooks: $(INSTALLED)
 	mkdir -p docs/notebooks
 	for page in docs/tutorials/*.md; do \
-		$(VENV)/bin/jupytext --quiet --update-metadata '$(PYTHON3)' \
-			--output docs/notebooks/$$(basename $$page .md).ipynb $$page || exit 1; done
+		{ printf '%s\n' $(NOTEBOOK); cat $$page; } | $(VENV)/bin/jupytext --quiet --from md --to ipynb \
+			--output docs/notebooks/$$(basename $$page .md).ipynb - || exit 1; done
 
 # The lock names every package, so pip need not resolve: --no-deps keeps out what UNRESOLVED asks for.
 $(INSTALLED): $(LOCK) pyproject.toml
