@@ -273,7 +273,9 @@ def test_users_and_items(tmp_path):
     assert [len(line) for line in lines] == [len(header)] * 2  # empty cells at the end
     assert lines[0][-1] == ""
     (tmp_path / "users.txt").write_text("15\n16\n")
-    with pytest.raises(ValueError, match=r"users\.txt:2: '16' is not .*, whose first ids are 5, 10, 15\. Rem"):
+    with pytest.raises(
+        ValueError, match=r"users\.txt:2: '16' is not .*, whose first ids are 5, 10, 15\. Rem"
+    ):
         run.predict_file(tmp_path / "users.txt")
     run.export(tmp_path / "model", k=4)
     model = tf.saved_model.load(str(tmp_path / "model"))
