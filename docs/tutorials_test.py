@@ -15,7 +15,7 @@ PAGES = sorted(TUTORIALS.glob("*.md"))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 MARK = "\x1e"  # begins the output of each block
 
-# Runs the blocks of a page as a notebook does: Python in one namespace, each bash block in a shell of its own.
+# Runs the blocks of a page as a notebook does: Python in one namespace, bash in a shell for each block.
 RUN = f"""
 import json, subprocess, sys
 path, blocks = json.loads(sys.argv[1])
