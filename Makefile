@@ -2,6 +2,7 @@
 # make test       lint, types, import rules, BUILD files, doctests and the fast tests, in about five minutes
 # make test_all   the same, and then the tests marked nightly
 # make docs       builds the documentation into site/, strictly and without the network
+# make notebooks  writes the tutorials as notebooks into docs/notebooks
 # make lock       writes the locks anew from pyproject.toml
 #
 # TF=2.15 before any of them takes TensorFlow 2.15 and an environment of its own: TF=2.15 make test
@@ -24,7 +25,7 @@ PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11 python3
 INSTALLED := $(VENV)/installed
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test test_all lint docs lock clean
+.PHONY: demo test test_all lint docs notebooks lock clean
 
 demo: $(INSTALLED)
 	$(VENV)/bin/python -m rank4class.scripts.demo
@@ -44,6 +45,16 @@ lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	MYPYPATH=$(VENV) $(VENV)/bin/mypy
+
+# Python blocks become cells, bash blocks cells of %%bash. The header says that Python is the notebook's language,
+# which jupytext takes from the most frequent blocks otherwise. Run Jupyter with the environment activated.
+NOTEBOOK = '---' 'jupyter:' '  kernelspec:' '    name: python3' '    display_name: Python 3' '    language: python' '---' ''
+
+notebooks: $(INSTALLED)
+	mkdir -p docs/notebooks
+	for page in docs/tutorials/*.md; do \
+		{ printf '%s\n' $(NOTEBOOK); cat $$page; } | $(VENV)/bin/jupytext --quiet --from md --to ipynb \
+			--output docs/notebooks/$$(basename $$page .md).ipynb - || exit 1; done
 
 # The lock names every package, so pip need not resolve: --no-deps keeps out what UNRESOLVED asks for.
 $(INSTALLED): $(LOCK) pyproject.toml

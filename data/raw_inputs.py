@@ -109,7 +109,10 @@ def features_of(value: Any, specs: dict[str, tf.TensorSpec], names: Sequence[str
         return {"image_bytes": _bytes(value)}
     if "id" in specs:
         if str(value) not in names:
-            raise ValueError(f"input {value!r}: not in the training data. Remove it.")
+            raise ValueError(
+                f"input {value!r}: not in the training data, whose first ids are {', '.join(names[:3])}. "
+                "Remove it."
+            )
         return {"id": np.int32(names.index(str(value)))}
     [(name, spec)] = specs.items()
     array = np.asarray(value)
@@ -132,7 +135,8 @@ def _ids(
         with bad_rows.row():
             if name.strip() not in ids:
                 raise ValueError(
-                    f"{where}: {name.strip()[:80]!r} is not in the training data. Remove the row."
+                    f"{where}: {name.strip()[:80]!r} is not in the training data, whose first ids are "
+                    f"{', '.join(names[:3])}. Remove the row."
                 )
             yield name.strip(), {"id": np.int32(ids[name.strip()])}
 

@@ -46,7 +46,8 @@ def test_ids_have_names(tmp_path):
     path.write_text("17\n5\n18\n")
     rows, messages = read(path, ID, "skip", names=("5", "17"))
     assert rows == [("17", {"id": 1}), ("5", {"id": 0})]
-    assert messages == [f"{path}:3: '18' is not in the training data. Remove the row."]
+    reason = "'18' is not in the training data, whose first ids are 5, 17"
+    assert messages == [f"{path}:3: {reason}. Remove the row."]
 
 
 def test_arrays(tmp_path):
@@ -202,11 +203,11 @@ def test_single_values():
         ("a", PAIR, "input 'a': the model takes text and text_pair. Give strings."),
         (3, TEXT, "input 3: the model takes text. Give strings."),
         (None, TEXT, "input None: the model takes text. Give strings."),
-        (6, ID, "input 6: not in the training data. Remove it."),
+        (6, ID, "input 6: not in the training data, whose first ids are 4, 5. Remove it."),
         ([1.0, 2.0], VECTOR, r"input of shape \[2\]: the model takes \(3,\)\."),
     ):
         with pytest.raises(ValueError, match=message):
-            raw_inputs.features_of(value, specs)
+            raw_inputs.features_of(value, specs, ("4", "5"))
 
 
 def test_labelled_images(tmp_path, caplog):

@@ -26,7 +26,10 @@ _INPUT = flags.DEFINE_string(
 )
 _OUTPUT = flags.DEFINE_string("output", None, "File for the predictions: .tsv, .jsonl or .parquet.")
 _TOP_K = flags.DEFINE_integer(
-    "top_k", None, "Number of classes per input, the best first; None: 5, or all if there are fewer."
+    "top_k",
+    None,
+    "Number of classes per input, the best first; None: 5, or all if there are fewer. Of lists of items, "
+    "a TSV has so many, and the other formats have all.",
 )
 _CHECKPOINT = flags.DEFINE_enum(
     "checkpoint", "best", config.CHECKPOINTS, "Checkpoint with the best monitored metric, or the last one."

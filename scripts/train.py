@@ -20,8 +20,8 @@ def main() -> None:
     summaries = {split: results[split] for split in ("validation", "test")}
     print(tables.results_table(summaries))
     if calibration := tables.calibration_table(summaries):
-        print(f"\n{calibration}\n")
-    print(f"Results, checkpoints and metrics: {_WORKDIR.value}")
+        print(f"\n{calibration}")
+    print(f"\nResults, checkpoints and metrics: {_WORKDIR.value}")
     print(f"TensorBoard: tensorboard --logdir {_WORKDIR.value}")
 
 

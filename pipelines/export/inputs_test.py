@@ -274,7 +274,7 @@ def test_users_and_items(tmp_path):
     assert lines[0][-1] == ""
     (tmp_path / "users.txt").write_text("15\n16\n")
     with pytest.raises(
-        ValueError, match=r"users\.txt:2: '16' is not in the training data\. Remove the row\."
+        ValueError, match=r"users\.txt:2: '16' is not .*, whose first ids are 5, 10, 15\. Rem"
     ):
         run.predict_file(tmp_path / "users.txt")
     run.export(tmp_path / "model", k=4)
@@ -307,6 +307,11 @@ def test_queries_with_documents(tmp_path, write_queries):
     assert frame["classes"][0] == [str(1 + i) for i in order]
     np.testing.assert_allclose(frame["scores"][0], (x @ kernel)[order], rtol=1e-5)
     assert len(frame["classes"][1]) == 2
+    run.predict_file(queries, tmp_path / "best.tsv", k=2)  # of 3 and of 2 documents
+    header, first, second = (tmp_path / "best.tsv").read_text().splitlines()
+    assert header == "input\tclass_1\tscore_1\tclass_2\tscore_2"
+    assert first.split("\t")[1::2] == [str(1 + i) for i in order[:2]]
+    assert len(second.split("\t")) == 5
     queries.write_text("0 qid:7 5:0.5\n")
     with pytest.raises(ValueError, match=r"features up to 5, but the model takes 4\. Give the features"):
         run.predict_file(queries)

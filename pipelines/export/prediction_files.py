@@ -25,7 +25,8 @@ def write(path: str | os.PathLike | None, predictions: Iterable[Prediction], k: 
     A TSV file has the columns `input`, and `class_1`, `score_1`, `probability_1`, ... of the `k` best
     classes. It has no quotes: a backslash in a cell is `\\`, a tab `\t`, a line end `\n`, another control
     character as in Python, and a quote at the start `\"`, so that all readers of tabs return the same cells.
-    The other formats have `input` and the lists `classes`, `scores` and `probabilities`.
+    The other formats have `input` and the lists `classes`, `scores` and `probabilities`, of lists of items
+    with all items.
 
     Without calibration there are no probabilities. With a count prior there is `set_size`: the first so many
     classes are the most probable set.
@@ -76,7 +77,8 @@ def _header(prediction: Prediction, k: int) -> list[str]:
 
 
 def _cells(prediction: Prediction, k: int) -> list[str]:
-    values = [[*map(_escaped, prediction.classes)], [f"{score:.6g}" for score in prediction.scores]]
+    classes, scores = prediction.classes[:k], prediction.scores[:k]  # of lists of items, all are predicted
+    values = [[*map(_escaped, classes)], [f"{score:.6g}" for score in scores]]
     if prediction.probabilities is not None:
         values.append([f"{probability:.6g}" for probability in prediction.probabilities])
     cells = [cell for group in zip(*values, strict=True) for cell in group]

@@ -1,0 +1,115 @@
+"""The tutorials run from top to bottom in an empty folder, and print what they show."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+TUTORIALS = pathlib.Path(__file__).parent / "tutorials"
+PAGES = sorted(TUTORIALS.glob("*.md"))
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+MARK = "\x1e"  # begins the output of each block
+
+# Runs the blocks of a page as a notebook does: Python in one namespace, bash in a shell for each block.
+RUN = f"""
+import json, subprocess, sys
+path, blocks = json.loads(sys.argv[1])
+namespace = {{"__name__": "__main__"}}
+for language, line, source in blocks:
+    print({MARK!r}, flush=True)
+    if language == "python":
+        exec(compile("\\n" * line + source, path, "exec"), namespace)
+    else:
+        subprocess.run(["bash", "-euo", "pipefail", "-c", source], check=True, stderr=subprocess.STDOUT)
+    sys.stdout.flush()
+"""
+
+
+def blocks_of(page):
+    """Returns the fenced blocks of a page: (language, line of the fence, content)."""
+    text = page.read_text()
+    return [(match[1], text[: match.start()].count("\n") + 1, match[2]) for match in FENCE.finditer(text)]
+
+
+def run(page, folder):
+    """Runs a page in a folder; returns the output of each block by the line of its fence."""
+    blocks = [block for block in blocks_of(page) if block[0] in ("python", "bash")]
+    programs = folder / "bin"
+    programs.mkdir()
+    command = programs / "rank4class"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m rank4class "$@"\n')
+    command.chmod(0o755)
+    path = os.pathsep.join([str(programs), os.path.dirname(sys.executable), os.environ["PATH"]])
+    work = folder / "work"
+    work.mkdir()
+    finished = subprocess.run(
+        [sys.executable, "-c", RUN, json.dumps([str(page), blocks])],
+        cwd=work,
+        env={**os.environ, "PATH": path, "TF_CPP_MIN_LOG_LEVEL": "3", "COLUMNS": "100"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert finished.returncode == 0, finished.stdout[-5000:]
+    outputs = finished.stdout.split(f"{MARK}\n")[1:]
+    return {line: output for (_, line, _), output in zip(blocks, outputs, strict=True)}
+
+
+def before_a_number(line):
+    """Returns the part of a line that is the same on every processor, with single spaces."""
+    return " ".join(re.split(r"[0-9]", line.strip("| "))[0].split())
+
+
+def missing_lines(page, outputs):
+    """Returns the lines of the output blocks of a page that the block before them did not print."""
+    missing, printed = [], ""
+    for language, line, content in blocks_of(page):
+        printed = " ".join(outputs.get(line, printed).split())
+        if language == "text":
+            shown = [before_a_number(each) for each in content.splitlines() if each.strip() != "..."]
+            missing += [f"{page.name}:{line}: {each}" for each in shown if each not in printed]
+    return missing
+
+
+def test_blocks_and_missing_lines(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```console\nmake\n```\n```python\nx = 3\n```\n\n```bash\necho loss 0.25  of 8\n```\n"
+        "```text\nloss  0.31 of 9\n...\n```\n```python\nprint(x)\n```\n```text\nloss 3\n```\n"
+    )
+    assert blocks_of(page)[1:3] == [("python", 4, "x = 3\n"), ("bash", 8, "echo loss 0.25  of 8\n")]
+    outputs = run(page, tmp_path)
+    assert outputs == {4: "", 8: "loss 0.25  of 8\n", 15: "3\n"}
+    assert missing_lines(page, outputs) == ["page.md:18: loss"]
+
+
+def test_a_failing_block_fails(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```bash\nfalse | true\necho ended\n```\n")
+    with pytest.raises(AssertionError, match="CalledProcessError"):
+        run(page, tmp_path)
+
+
+def test_all_tutorials_are_here():
+    assert [page.stem for page in PAGES] == ["images", "keras", "queries", "quick_start", "ratings", "texts"]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_tutorial_runs(page, tmp_path):
+    outputs = run(page, tmp_path)
+    assert not missing_lines(page, outputs)
+    shutil.rmtree(tmp_path)
+
+
+if __name__ == "__main__":  # python docs/tutorials_test.py PAGE: prints the outputs of a page
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        for line, output in run(pathlib.Path(sys.argv[1]), pathlib.Path(folder)).items():
+            print(f"--- line {line}\n{output}")
