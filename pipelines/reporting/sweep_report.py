@@ -247,19 +247,23 @@ def _write_plots(runs, summary, root):
     figures, paragraphs = sweep_plots.figures_frame(summary), []
     single, by_cutoff = sweep_plots.split_metrics(summary["metrics"])
     if single:
-        sweep_plots.plot_metrics(figures, single, os.path.join(root, "metrics.png"))
+        sweep_plots.plot_metrics(
+            figures, single, summary["dataset"]["test_examples"], os.path.join(root, "metrics.png")
+        )
         paragraphs.append("![Test metrics](metrics.png)")
     if by_cutoff:
         sweep_plots.plot_cutoffs(figures, by_cutoff, os.path.join(root, "cutoffs.png"))
         paragraphs.append("![Test metrics by cut-off](cutoffs.png)")
     curves = pd.DataFrame(
-        {**run.cell, **evaluation, "seed": run.experiment.seed, "epochs": run.epochs(evaluation["step"])}
+        # An evaluation has a training loss too.
+        {**evaluation, **run.cell, "seed": run.experiment.seed, "epochs": run.epochs(evaluation["step"])}
         for run in runs
         for evaluation in RunDirectory(run.path).history()
     )
     names = tables.metric_names(runs[0].results["validation"])
     monitor = runs[0].experiment.monitor
-    sweep_plots.plot_curves(curves, names, monitor, os.path.join(root, "curves.png"))
+    validation_examples = summary["dataset"]["validation_examples"]
+    sweep_plots.plot_curves(curves, names, monitor, validation_examples, os.path.join(root, "curves.png"))
     caption = "The curves are means over the seeds, the bands reach from the lowest seed to the highest."
     return [*paragraphs, "![Validation curves](curves.png)", caption]
 

@@ -13,6 +13,7 @@ from tensorboard.plugins.scalar import summary_v2
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.training.tensorboard import group_name, hyperparameters
 
+AXES = ("loss.name", "loss.rank_fn", "interaction.name")  # fields that the cells of a grid differ in
 EVENTS = "events.out.tfevents.0000000000"  # its name is fixed, so that a later summary replaces it
 
 
@@ -25,8 +26,8 @@ def write_grid(
 ) -> None:
     """Writes the intervals of each cell of a grid, and which hyperparameters and metrics TensorBoard shows.
 
-    The runs of a cell and the interval share a row of the HParams tab. It shows the hyperparameters in which
-    cells differ, the tuned ones, and the test metrics.
+    The runs of a cell and the interval share a row of the HParams tab. It shows the `AXES` in which cells
+    differ, the tuned fields, and the test metrics.
 
     Args:
       root: folder of the grid; each cell gets a folder there.
@@ -36,8 +37,8 @@ def write_grid(
       tuned: names of the tuned fields.
     """
     fields = [hyperparameters(experiment) for experiment in cells.values()]
-    names = dict.fromkeys(name for one in fields for name in one)
-    shown = [name for name in names if name in tuned or len({repr(one.get(name)) for one in fields}) > 1]
+    shown = [name for name in AXES if len({one.get(name) for one in fields}) > 1] or ["loss.name"]
+    shown += [name for name in tuned if any(name in one for one in fields)]
     first, *others = sorted(intervals[0], key=lambda name: name != monitor)
     # TensorBoard shows the first five.
     tags = [f"test/{first}", *_ends(first), *(f"test/{name}" for name in others), *_ends(*others)]
