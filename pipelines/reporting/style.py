@@ -1,4 +1,4 @@
-"""The visual language of all pictures: colors, dashes, markers and names of losses, interactions and metrics."""
+"""The style of all pictures: colors, dashes, markers and names of losses, interactions and metrics."""
 
 import zlib
 from collections.abc import Iterable

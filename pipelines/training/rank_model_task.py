@@ -68,7 +68,7 @@ class RankModelTask:
         )
 
     def _validation_loss(self, schedule: Schedule) -> Callable[..., tf.Tensor] | None:
-        """Returns the loss as at the last step, without weights of classes; None for losses of a whole batch."""
+        """Returns the loss as at the last step, unweighted; None for losses of a whole batch."""
         if self._experiment.loss.name in losses.BATCH_LOSSES:
             return None
         loss = optimization.build_loss(
@@ -180,7 +180,8 @@ class RankModelTask:
     def _class_columns(self, test: evaluator.EvaluationResult) -> dict[str, np.ndarray]:
         """Returns the test error and the number of training examples of each class, `[n]` each.
 
-        An example of several classes counts for each of them. A class without test examples has the error NaN.
+        An example of several classes counts for each of them. The error of a class without test examples is
+        NaN.
         """
         n, seen, splits = len(self._loaded.class_names), self._loaded.seen, self._loaded.splits
         counts = np.zeros(n, np.int64)

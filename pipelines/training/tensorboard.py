@@ -91,7 +91,8 @@ class Summaries:
 def write_hparams(experiment: Any) -> None:
     """Writes an experiment's fields as the hyperparameters of its run.
 
-    Runs of experiments that differ in their seeds share a row of the HParams tab, with the mean of their metrics.
+    Runs of experiments that differ in their seeds share a row of the HParams tab, which has the means of
+    their metrics.
 
     Args:
       experiment: a `config.Experiment`.
@@ -207,9 +208,8 @@ def write_projector(
     np.savetxt(tsv, vectors[:points], fmt="%.6g", delimiter="\t")
     _write(os.path.join(folder, _VECTORS), tsv.getvalue())
     labels = [" ".join(name.split()) or str(i) for i, name in enumerate(class_names[:points])]
-    rows = zip(
-        ["class", *labels], *([name, *map(_cell, column[:points])] for name, column in columns.items())
-    )
+    cells = [[name, *map(_cell, column[:points])] for name, column in columns.items()]
+    rows = zip(["class", *labels], *cells, strict=True)
     _write(os.path.join(folder, _CLASSES), "".join("\t".join(row) + "\n" for row in rows))
     embedding = projector.EmbeddingInfo(
         tensor_name="classes",
