@@ -302,9 +302,10 @@ def _notes(runs: Sequence[Run], tuned: Collection[str], summary: Mapping[str, An
     return [
         *lines,
         f"Command: `{summary['command']}`.",
-        f"Machine: {', '.join(summary['hosts']) or 'not recorded'}. Duration: {summary['seconds']:,.0f} seconds "
-        f"in {len(runs)} runs.",
-        f"Seeds {', '.join(map(str, seeds))}; code {summary['commit'] or 'outside a git checkout'}; {packages}.",
+        f"Machine: {', '.join(summary['hosts']) or 'not recorded'}.",
+        f"Duration: {summary['seconds']:,.0f} seconds of training in {len(runs)} runs.",
+        f"Seeds {', '.join(map(str, seeds))}; code {summary['commit'] or 'outside a git checkout'}; "
+        f"{packages}.",
     ]
 
 
