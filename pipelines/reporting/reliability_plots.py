@@ -1,6 +1,9 @@
 """The reliability diagram of a calibration, as pixels."""
 
+from collections.abc import Sequence
+
 import numpy as np
+import pandas as pd
 from matplotlib import image
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -16,10 +19,7 @@ def save_diagram(calibrated: Calibrated, path: str) -> None:
 
 
 def reliability_diagram(calibrated: Calibrated, several: bool = False) -> np.ndarray:
-    """Draws accuracy by confidence, before and after calibration, and the number of predictions in each bin.
-
-    A dot is a bin: its mean confidence and its accuracy, with Wilson's interval. Dots of calibrated
-    probabilities are on the diagonal.
+    """Draws the reliability of a split before and after calibration; see `draw`.
 
     Args:
       calibrated: the reliability of a split.
@@ -30,24 +30,41 @@ def reliability_diagram(calibrated: Calibrated, several: bool = False) -> np.nda
     """
     figure = Figure(figsize=(4.8, 4.0), dpi=plots.DPI, layout="constrained")
     FigureCanvasAgg(figure)
+    panels = [
+        (f"{name}: error {one.ece:.1%}", one.table())
+        for name, one in (("before", calibrated.before), ("after", calibrated.after))
+    ]
+    draw(figure, panels, "pairs" if several else "examples")
+    figure.suptitle(calibrated.calibration.describe(), fontsize=plots.TEXT, x=0.01, ha="left")
+    return plots.pixels(figure)
+
+
+def draw(figure: Figure, panels: Sequence[tuple[str, pd.DataFrame]], counted: str) -> None:
+    """Draws accuracy by confidence, before and after calibration, and the number of predictions in each bin.
+
+    A dot is a bin: its mean confidence and its accuracy, with Wilson's interval. Dots of calibrated
+    probabilities are on the diagonal.
+
+    Args:
+      figure: to draw on.
+      panels: title, and `Reliability.table` before calibration; the same after it.
+      counted: name of the predictions.
+    """
     axes = figure.subplots(2, 2, sharex=True, sharey="row", height_ratios=(2.2, 1.0))
-    panels = (("before", calibrated.before, style.WRONG), ("after", calibrated.after, style.RIGHT))
-    for (name, reliability, color), (axis, bars) in zip(panels, axes.T, strict=True):
-        table = reliability.table()
+    for (title, table), color, (axis, bars) in zip(panels, (style.WRONG, style.RIGHT), axes.T, strict=True):
         used = table[table["count"] > 0]
         errors = np.stack([used["accuracy"] - used["low"], used["high"] - used["accuracy"]])
         axis.plot([0.0, 1.0], [0.0, 1.0], color="0.6", linewidth=1, linestyle="--")
         errors = np.maximum(errors, 0.0)  # from rounding errors
         axis.errorbar(used["confidence"], used["accuracy"], errors, fmt="o", color=color, ms=4, lw=1)
         axis.set(xlim=(0.0, 1.0), ylim=(-0.03, 1.03))  # dots at 0 and 1 are whole
-        axis.set_title(f"{name}: error {reliability.ece:.1%}", fontsize=plots.TEXT, loc="left")
+        axis.set_title(title, fontsize=plots.TEXT, loc="left")
         bars.bar(used["from"], used["count"], 1.0 / BINS, align="edge", color=color, edgecolor="white")
         bars.set_xlabel("confidence", fontsize=plots.TEXT)
     axes[0, 0].set_ylabel("accuracy", fontsize=plots.TEXT)
-    axes[1, 0].set_ylabel("pairs" if several else "examples", fontsize=plots.TEXT)
+    axes[1, 0].set_ylabel(counted, fontsize=plots.TEXT)
     axes[1, 0].set_yscale("log")
-    largest = max(calibrated.before.counts.max(), calibrated.after.counts.max())
-    axes[1, 0].set_ylim(0.5, 2.0 * largest)
+    axes[1, 0].set_ylim(0.5, 2.0 * max(table["count"].max() for _, table in panels))
     for axis in axes.flat:
         axis.tick_params(labelsize=plots.TEXT)
         style.finish(axis, "y")
@@ -55,5 +72,3 @@ def reliability_diagram(calibrated: Calibrated, several: bool = False) -> np.nda
     axes[1, 0].yaxis.set_major_formatter("{x:,.0f}")
     for axis in axes[0]:
         axis.set_yticks((0.0, 0.5, 1.0), ("0%", "50%", "100%"))
-    figure.suptitle(calibrated.calibration.describe(), fontsize=plots.TEXT, x=0.01, ha="left")
-    return plots.pixels(figure)

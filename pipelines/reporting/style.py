@@ -43,6 +43,8 @@ _NAMES = {
     "concat_mlp": "Concat+MLP",
     "list_mle": "ListMLE",
     "warp": "WARP",
+    "cnn": "CNN",
+    "lstm": "LSTM",
 }
 _ACRONYMS = {"ndcg": "NDCG", "mrr": "MRR", "map": "MAP", "nll": "NLL", "top1": "Top-1", "top5": "Top-5"}
 FEW_EXAMPLES = 1_000  # with fewer, single examples are visible in percentages
@@ -85,7 +87,7 @@ def part_label(name: str) -> str:
     ['Pairwise logistic', 'LC+MLP', 'ApproxNDCG (cnn)']
     """
     name, _, rank_fn = name.partition("@")
-    label = _NAMES.get(name) or name.replace("_", " ").capitalize()
+    label = _NAMES.get(name) or name[:1].upper() + name[1:].replace("_", " ")
     return f"{label} ({rank_fn})" if rank_fn else label
 
 
