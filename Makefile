@@ -1,6 +1,7 @@
 # make demo       the main job, on real data that scikit-learn embeds
 # make test       lint, types, import rules, BUILD files, doctests and the fast tests, in about five minutes
 # make test_all   the same, and then the tests marked nightly
+# make figures    draws the pictures of the documentation from committed files
 # make lock       writes the locks anew from pyproject.toml
 #
 # TF=2.15 before any of them takes TensorFlow 2.15 and an environment of its own: TF=2.15 make test
@@ -23,7 +24,7 @@ PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11 python3
 INSTALLED := $(VENV)/installed
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test test_all lint lock clean
+.PHONY: demo test test_all lint figures lock clean
 
 demo: $(INSTALLED)
 	$(VENV)/bin/python -m rank4class.scripts.demo
@@ -43,6 +44,9 @@ lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	MYPYPATH=$(VENV) $(VENV)/bin/mypy
+
+figures: $(INSTALLED)
+	$(VENV)/bin/python -m rank4class.scripts.figures
 
 # The lock names every package, so pip need not resolve: --no-deps keeps out what UNRESOLVED asks for.
 $(INSTALLED): $(LOCK) pyproject.toml

@@ -20,7 +20,7 @@ _MEASURE = flags.DEFINE_list("measure", [], "Names of measurements; draws nothin
 
 def main() -> None:
     from rank4class.pipelines.papers import figure_data, figures
-    from rank4class.pipelines.storage import files, run_directory
+    from rank4class.pipelines.storage import code_version, files, run_directory
 
     for name in _MEASURE.value:
         if name not in figure_data.MEASUREMENTS:
@@ -29,7 +29,9 @@ def main() -> None:
     for name in _MEASURE.value:
         path = os.path.join(_DOCS.value, "figures", f"{name}.json")
         with tempfile.TemporaryDirectory() as folder:
-            run_directory.write_json(path, figure_data.MEASUREMENTS[name](folder))
+            measured = figure_data.MEASUREMENTS[name](folder)
+        command = f"rank4class figures --measure={name}"
+        run_directory.write_json(path, {"command": command, "commit": code_version.git_commit(), **measured})
         print(path)
     if not _MEASURE.value:
         for name, svg in figures.draw_all(_DOCS.value).items():

@@ -66,8 +66,8 @@ def measure_digits(folder: str) -> dict[str, Any]:
     """Trains `digits_mlp`.
 
     Returns:
-      "reliability", the bins of the test split before and after the calibration, and "example", the test image
-      that is ranked second by the smallest margin, with its calibrated probabilities.
+      "reliability", the bins of the test split before and after the calibration, and "example", the test
+      image whose class is ranked second by the smallest margin, with its calibrated probabilities.
     """
     path = os.path.join(folder, "digits_mlp")
     rank_training.train(digits_mlp.get_config(), path, progress=False)
@@ -75,7 +75,8 @@ def measure_digits(folder: str) -> dict[str, Any]:
     loaded = trained.load_task()
     evaluation = trained.evaluate(loaded, keep_scores=True)
     calibrated, scores = evaluation.calibrated, evaluation.scores
-    assert calibrated is not None and scores is not None
+    assert calibrated is not None
+    assert scores is not None
     probabilities = calibrated.calibration.probabilities(scores)
     split = loaded.splits["test"]
     labels = np.asarray(split.labels)

@@ -200,7 +200,7 @@ def ranked_example(docs: str) -> Figure:
     axis.set_xlim(0.0, 1.15 * probabilities.max())
     axis.xaxis.set_major_formatter("{x:.0%}")
     rank = int(np.argmax(is_true)) + 1
-    axis.set_title(f"Items: the classes; the true class {example['label']} has rank {rank}", fontsize=10)
+    axis.set_title(f"Items: the classes; true class {example['label']} has rank {rank}", fontsize=10)
     style.finish(axis, "x")
     return figure
 

@@ -52,8 +52,9 @@ def stored(folder, loss, seed, errors):
                 "git": "5eed",
                 "packages": {"numpy": "2"},
                 "seconds": seconds,
+                "host": host,
             }
-            for seconds in (1.25, 2.0)
+            for seconds, host in ((1.25, "two"), (2.0, "one"))
         ]
     )
     fields = {"loss.name": loss, "seed": seed, "monitor": "top1_error"}
@@ -131,7 +132,9 @@ def test_a_grids_report(tmp_path, monkeypatch):
         assert section in report
     assert sweep_report.grid_text(str(tmp_path)) == grid_tables.text(summary)
     assert "![Plots](plots.png)" in report
-    assert "- Seeds 0, 1; 13 seconds of training; code 5eed; numpy 2." in report
+    assert "- Machine: one, two.\n- Duration: 13 seconds of training in 4 runs.\n" in report
+    assert "- Seeds 0, 1; code 5eed; numpy 2." in report
+    assert "[0](softmax-0), [1](softmax-1)" in report
 
 
 def test_baselines():

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import glob
 import json
 import os
 import pathlib
@@ -47,7 +48,9 @@ def finished(finished_once, tmp_path):
 
 def test_files_of_a_run(finished_once):
     path, printed = finished_once
-    assert sorted(os.listdir(path)) == [
+    events = glob.glob("events.out.tfevents.*", root_dir=path)
+    assert len(events) == 1
+    assert sorted({*os.listdir(path)} - {*events}) == [
         "calibration.json",
         "checkpoints",
         "config.json",
@@ -55,9 +58,10 @@ def test_files_of_a_run(finished_once):
         "lock",
         "metrics.jsonl",
         "model",
+        "projector",
+        "projector_config.pbtxt",
         "results.json",
         "sessions.jsonl",
-        "tensorboard",
         "test_values.npz",
         "times.jsonl",
     ]
@@ -103,7 +107,7 @@ def test_metrics_that_are_not_finite_are_restored(tmp_path):
 
 
 def test_tensorboard_has_losses_metrics_and_config(finished):
-    (events,) = (finished / "tensorboard").glob("events*")
+    (events,) = finished.glob("events*")
     tags = set()
     for record in tf.compat.v1.train.summary_iterator(str(events)):
         tags |= {value.tag for value in record.summary.value}
@@ -114,12 +118,13 @@ def test_tensorboard_has_losses_metrics_and_config(finished):
         "config",
         "command",
         "versions",
-        "train/loss",
-        "train/gradient_norm",
-        "train/learning_rate",
-        "train/examples_per_second",
-        "train/waiting_share",
-        *(f"{split}/{name}" for split in ("validation", "best/validation", "test") for name in metrics),
+        "loss/train",
+        "loss/validation",
+        "optimization/gradient_norm",
+        "optimization/learning_rate",
+        "speed/examples_per_second",
+        "speed/waiting_share",
+        *(f"{s}/{name}" for s in ("metrics/validation", "validation_best", "test") for name in metrics),
         "test/confusion_matrix",
         "test/rank_of_the_true_class",
         "test/reliability_diagram",
@@ -183,7 +188,7 @@ def events_of_a_long_training(tmp_path_factory):
     path, changes = tmp_path_factory.mktemp("long"), {"loss.temperature": 2.0, "loss.final_temperature": 0.5}
     with mock.patch.object(tensorboard, "SECONDS_BETWEEN_PICTURES", 0.0):
         rank_training.train(small(**changes), str(path), progress=False)
-    [events] = (path / "tensorboard").glob("events*")
+    [events] = path.glob("events*")
     return events
 
 
@@ -193,7 +198,7 @@ def test_tensorboard_has_the_temperature(events_of_a_long_training):
         float(tf.make_ndarray(value.tensor))
         for record in tf.compat.v1.train.summary_iterator(str(events_of_a_long_training))
         for value in record.summary.value
-        if value.tag == "train/temperature"
+        if value.tag == "optimization/temperature"
     ]
     np.testing.assert_allclose(seen, 2.0 * 0.25 ** (np.arange(34) / 33), rtol=1e-5)
 
@@ -205,7 +210,8 @@ def test_plots_of_a_long_training(events_of_a_long_training):
         for value in record.summary.value:
             steps.setdefault(value.tag, []).append(record.step)
     assert steps["validation/confusion_matrix"] == steps["validation/rank_of_the_true_class"] == [17, 34]
-    assert steps["test/confusion_matrix"] == [34]
+    [best] = steps["test/ndcg@5"]
+    assert steps["test/confusion_matrix"] == [best]
 
 
 @pytest.fixture(scope="module")
