@@ -91,8 +91,12 @@ def part_label(name: str) -> str:
     return f"{label} ({rank_fn})" if rank_fn else label
 
 
-def metric_label(name: str) -> str:
+def metric_label(name: str, percent: bool | None = None) -> str:
     """Returns the name of a metric for readers, with its unit.
+
+    Args:
+      name: of the metric.
+      percent: whether it is in percent; None looks up a metric of the library.
 
     >>> [metric_label(name) for name in ("top1_error", "ndcg@5", "mean_rank", "grade4_precision@5")]
     ['Top-1 error (%)', 'NDCG@5 (%)', 'Mean rank', 'Grade4 precision@5 (%)']
@@ -100,7 +104,8 @@ def metric_label(name: str) -> str:
     base, at, cutoff = name.partition("@")
     words = [_ACRONYMS.get(word, word) for word in base.split("_")]
     label = " ".join(words)
-    unit = " (%)" if losses.get_metric(name).percent else ""
+    percent = losses.get_metric(name).percent if percent is None else percent
+    unit = " (%)" if percent else ""
     return f"{label[0].upper()}{label[1:]}{at}{cutoff}{unit}"
 
 

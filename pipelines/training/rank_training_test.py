@@ -1,8 +1,8 @@
 """Runs on small datasets: their files, repeated runs, early stopping, errors, replicas."""
 
 import contextlib
-import io
 import glob
+import io
 import json
 import os
 import pathlib
@@ -129,6 +129,45 @@ def test_tensorboard_has_losses_metrics_and_config(finished):
         "test/rank_of_the_true_class",
         "test/reliability_diagram",
     }
+
+
+def test_the_validation_loss_is_the_mean_over_the_split(finished):
+    (events,) = finished.glob("events*")
+    *_, last = (
+        tf.make_ndarray(value.tensor).item()
+        for record in tf.compat.v1.train.summary_iterator(str(events))
+        for value in record.summary.value
+        if value.tag == "loss/validation"
+    )
+    trained = rank_training.restore(str(finished), "last")
+    loaded = trained.load_task()
+    scores = trained.evaluate(loaded, "validation", keep_scores=True).scores
+    log_probabilities = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
+    labels = loaded.splits["validation"].labels
+    assert last == pytest.approx(-log_probabilities[np.arange(len(labels)), labels].mean(), rel=1e-4)
+
+
+def test_the_projector_has_errors_and_examples_of_the_classes(finished):
+    header, *rows = (finished / "projector" / "classes.tsv").read_text().splitlines()
+    assert header.split("\t") == ["class", "top1_error of test (%)", "training examples"]
+    names, errors, examples = zip(*(row.split("\t") for row in rows), strict=True)
+    assert names == tuple("0123456789")
+    assert sum(map(int, examples)) == 1078
+    test = rank_training.restore(str(finished)).load_task().splits["test"]
+    wrong = np.array(errors, float) / 100.0 @ test.class_counts(10)
+    results = RunDirectory(str(finished)).results()
+    assert 100.0 * wrong / len(test) == pytest.approx(results["test"]["top1_error"], abs=1e-3)
+
+
+@pytest.mark.nightly
+def test_pictures_are_left_out(tmp_path, finished_once, assert_same_run):
+    rank_training.train(small(), str(tmp_path), progress=False, pictures=False)
+    (events,) = tmp_path.glob("events*")
+    records = tf.compat.v1.train.summary_iterator(str(events))
+    tags = {value.tag for record in records for value in record.summary.value}
+    assert "test/ndcg@5" in tags
+    assert "test/confusion_matrix" not in tags
+    assert_same_run(finished_once[0], str(tmp_path))
 
 
 @pytest.mark.nightly

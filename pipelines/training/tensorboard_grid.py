@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorboard.compat.proto import event_pb2
+from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.plugins.hparams import api, api_pb2, summary
 from tensorboard.plugins.scalar import summary_v2
 
@@ -67,8 +67,10 @@ def _domain(values: Sequence[Any]) -> Any:
 
 
 def _write(folder: str, summaries: Sequence[Any]) -> None:
+    # Some of them are of TensorFlow's class, others of TensorBoard's.
+    copies = [summary_pb2.Summary.FromString(one.SerializeToString()) for one in summaries]
     with files.errors_of(folder):
         tf.io.gfile.makedirs(folder)
         with tf.io.TFRecordWriter(os.path.join(folder, EVENTS)) as file:
-            for fields in ({"file_version": "brain.Event:2"}, *({"summary": one} for one in summaries)):
+            for fields in ({"file_version": "brain.Event:2"}, *({"summary": one} for one in copies)):
                 file.write(event_pb2.Event(wall_time=time.time(), **fields).SerializeToString())

@@ -156,7 +156,10 @@ def test_projector_has_a_limited_number_of_classes(tmp_path, monkeypatch, points
     header, *rows = (tmp_path / "projector" / "classes.tsv").read_text().splitlines()
     assert header == "class\texamples"
     assert rows == [f"{name}\t{i}" for i, name in enumerate("abcde")][:expected]
-    assert np.loadtxt(tmp_path / "projector" / "vectors.tsv").tolist() == np.arange(2.0 * expected).reshape(-1, 2).tolist()
+    assert (
+        np.loadtxt(tmp_path / "projector" / "vectors.tsv").tolist()
+        == np.arange(2.0 * expected).reshape(-1, 2).tolist()
+    )
 
 
 def test_missing_vectors_are_refused(tmp_path):
@@ -357,4 +360,6 @@ def check_run(ask, run, scale, load_fast):
     assert (embedding["tensorName"], embedding["tensorShape"]) == ("classes", [2, 2])
     points = np.frombuffer(ask("plugin/projector/tensor", run=run, name="classes"), np.float32)
     assert points.tolist() == [1.0, 2.0, 3.0, 4.0 * scale]
-    assert ask("plugin/projector/metadata", run=run, name="classes") == b"class\texamples\nfirst\t3\nsecond\t4\n"
+    assert (
+        ask("plugin/projector/metadata", run=run, name="classes") == b"class\texamples\nfirst\t3\nsecond\t4\n"
+    )
