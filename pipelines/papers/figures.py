@@ -119,9 +119,8 @@ def forest(summary: Mapping[str, Any]) -> Figure:
             axis.plot(one["difference"], y, marker, color=color, mfc=color if is_separable else "white", ms=7)
         definition = summary["metrics"][metric]
         direction = "higher" if definition["higher_is_better"] else "lower"
-        axis.set_title(
-            f"{style.metric_label(metric, definition['percent'])}\n{direction} is better", fontsize=10
-        )
+        label = style.metric_label(metric, definition["percent"])
+        axis.set_title(f"{label}\n{direction} is better", fontsize=10)
         axis.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(5))
         style.finish(axis, "x")
     axes[0].set_yticks(range(len(names)), names)
