@@ -14,7 +14,7 @@ from rank4class.pipelines.reporting import sweep_report
 from rank4class.pipelines.search import space
 from rank4class.pipelines.storage.claims import Claims
 from rank4class.pipelines.storage.run_directory import RunDirectory
-from rank4class.pipelines.training import parallel, rank_model_task, rank_training
+from rank4class.pipelines.training import parallel, rank_model_task, rank_training, tensorboard_grid
 
 RATE = "optimizer.learning_rate"
 
@@ -55,6 +55,8 @@ def test_run_grid(tmp_path, capsys):
     assert "1,078 training, 359 validation, 360 test" in text
     for name in ("metrics.png", "curves.png", "reliability.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    sweep.write_tensorboard(runs, str(tmp_path))
+    assert [path.name for path in (tmp_path / "mse-dot").iterdir()] == [tensorboard_grid.EVENTS]
     # A field with a single value is set without tuning.
     assert [run.experiment.optimizer.learning_rate for run in runs] == [0.02] * 4
     assert not (tmp_path / "tuning").exists()

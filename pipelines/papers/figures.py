@@ -19,7 +19,7 @@ from rank4class.pipelines.storage.run_directory import read_json
 
 GRID = "results/n_choose_k/letor_lightgbm.json"  # whose differences are drawn
 WIDTH = 7.2  # inches
-_SVG = {"svg.hashsalt": "rank4class", "svg.fonttype": "path", "font.size": 10.0}
+_SVG: Any = {"svg.hashsalt": "rank4class", "svg.fonttype": "path", "font.size": 10.0}
 _SCALE_LABELS = {"adam": "1 device", "4 dtensor": "4 devices, DTensor"}
 _MODELS = {"n_choose_k": "n-choose-k, learned prior", "logistic_regression": "Logistic regression"}
 
