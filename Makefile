@@ -3,6 +3,7 @@
 # make test_all   the same, and then the tests marked nightly
 # make docs       builds the documentation into site/, strictly and without the network
 # make notebooks  writes the tutorials as notebooks into docs/notebooks
+# make figures    draws the pictures of the documentation from committed files
 # make lock       writes the locks anew from pyproject.toml
 #
 # TF=2.15 before any of them takes TensorFlow 2.15 and an environment of its own: TF=2.15 make test
@@ -25,7 +26,7 @@ PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11 python3
 INSTALLED := $(VENV)/installed
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test test_all lint docs notebooks lock clean
+.PHONY: demo test test_all lint docs notebooks figures lock clean
 
 demo: $(INSTALLED)
 	$(VENV)/bin/python -m rank4class.scripts.demo
@@ -55,6 +56,9 @@ notebooks: $(INSTALLED)
 	for page in docs/tutorials/*.md; do \
 		{ printf '%s\n' $(NOTEBOOK); cat $$page; } | $(VENV)/bin/jupytext --quiet --from md --to ipynb \
 			--output docs/notebooks/$$(basename $$page .md).ipynb - || exit 1; done
+
+figures: $(INSTALLED)
+	$(VENV)/bin/python -m rank4class.scripts.figures
 
 # The lock names every package, so pip need not resolve: --no-deps keeps out what UNRESOLVED asks for.
 $(INSTALLED): $(LOCK) pyproject.toml

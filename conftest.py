@@ -342,8 +342,8 @@ def assert_same_run():
 
     def contents(folder):
         paths = (path.relative_to(folder) for path in pathlib.Path(folder).rglob("*"))
-        others = ("lock", "sessions.jsonl", "tensorboard", "times.jsonl")
-        names = (path for path in paths if path.parts[0] not in others)
+        others = re.compile(r"lock|sessions\.jsonl|events\..*|times\.jsonl")
+        names = (path for path in paths if not others.fullmatch(path.parts[0]))
         return {name.as_posix(): content(folder / name) for name in names if (folder / name).is_file()}
 
     def content(path):

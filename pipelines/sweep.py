@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rank4class.pipelines import config
@@ -20,7 +20,7 @@ from rank4class.pipelines.storage.run_directory import (
     read_json,
     write_json,
 )
-from rank4class.pipelines.training import parallel, rank_training
+from rank4class.pipelines.training import parallel, rank_training, tensorboard_grid
 
 GRID_FLAGS = {"loss.name": "--losses", "interaction.name": "--interactions", "seed": "--seed"}
 FIRST_TUNING_SEED = 10_000
@@ -107,6 +107,7 @@ def run_grid(
     tuning_seeds: int = 3,
     widen: int = 3,
     jobs: int = 1,
+    pictures: bool = False,
 ) -> list[sweep_report.Run]:
     """Trains every combination; finished runs are not repeated.
 
@@ -130,6 +131,7 @@ def run_grid(
       widen: number of times that fields with the best value at a boundary are widened, at most.
       jobs: number of runs to train at once, each in a process of its own if there are several. Each process
         imports the main module of the program, as `multiprocessing` describes.
+      pictures: whether to draw the evaluations of each final run for TensorBoard.
 
     Returns:
       The finished runs, by cell and seed.
@@ -172,7 +174,7 @@ def run_grid(
     runs = []
     for (name, cell), seed in itertools.product(named.items(), seeds):
         experiment, folder = space.apply(cell, {**chosen[name], "seed": seed}), f"{name}-seed{seed}"
-        runs.append(_FinalRun(experiment, os.path.join(root, folder), folder))
+        runs.append(_FinalRun(experiment, os.path.join(root, folder), folder, pictures=pictures))
     outcomes = _train_all(base, root, runs, jobs)
     return [
         sweep_report.Run(run.experiment, outcomes[run], run.path, _without_effect(base, run.experiment, tune))
@@ -271,6 +273,22 @@ def evaluate_calibration(runs: Sequence[sweep_report.Run]) -> Calibrated | None:
         return None
     trained = rank_training.restore(best.path)
     return trained.evaluate(trained.load_task()).calibrated
+
+
+def write_tensorboard(runs: Sequence[sweep_report.Run], root: str, tuned: Collection[str] = ()) -> None:
+    """Writes the means and intervals of a reported grid for TensorBoard; see `tensorboard_grid.write_grid`.
+
+    Args:
+      runs: the runs of the grid.
+      root: its folder, with the report.
+      tuned: names of the tuned fields.
+    """
+    summary = read_json(os.path.join(root, sweep_report.GRID))
+    intervals = [
+        {metric: entry["interval"] for metric, entry in cell["metrics"].items()} for cell in summary["cells"]
+    ]
+    cells = {cell_name(run.experiment): run.experiment for run in runs}
+    tensorboard_grid.write_grid(root, cells, intervals, summary["monitor"], tuned)
 
 
 def cell_name(experiment: config.Experiment) -> str:

@@ -14,7 +14,7 @@ from rank4class.pipelines.reporting import sweep_report
 from rank4class.pipelines.search import space
 from rank4class.pipelines.storage.claims import Claims
 from rank4class.pipelines.storage.run_directory import RunDirectory
-from rank4class.pipelines.training import parallel, rank_model_task, rank_training
+from rank4class.pipelines.training import parallel, rank_model_task, rank_training, tensorboard_grid
 
 RATE = "optimizer.learning_rate"
 
@@ -55,11 +55,13 @@ def test_run_grid(tmp_path, capsys):
     assert "1,078 training, 359 validation, 360 test" in text
     for name in ("metrics.png", "curves.png", "reliability.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    sweep.write_tensorboard(runs, str(tmp_path))
+    assert [path.name for path in (tmp_path / "mse-dot").iterdir()] == [tensorboard_grid.EVENTS]
     # A field with a single value is set without tuning.
     assert [run.experiment.optimizer.learning_rate for run in runs] == [0.02] * 4
     assert not (tmp_path / "tuning").exists()
     assert sweep.read_search(tmp_path) is None
-    assert sweep_report.training_table(runs, (RATE,))[1] == ["softmax", "dot", "0.02", "1.01", "1.01"]
+    assert sweep_report.training_table(runs, (RATE,))[1][:5] == ["softmax", "dot", "0.02", "1.01", "1.01"]
     assert not [path for path in tmp_path.rglob("*.claim")]
 
 
@@ -80,7 +82,7 @@ def test_learning_rates_are_selected_on_the_validation_split(tmp_path, capsys):
             values.append(run.results()["validation"]["ndcg@5"])
         table.append(["mse-dot", str(len(table) + 1), f"{rate:g}", *(f"{value:.2f}" for value in values)])
         table[-1] += [f"{sum(values) / 2:.2f}", "best" if rate == 1e-2 else "complete"]
-    assert sweep_report.training_table(runs, (RATE,))[1] == ["mse", "dot", "0.01", "1.01", "1.01"]
+    assert sweep_report.training_table(runs, (RATE,))[1][:5] == ["mse", "dot", "0.01", "1.01", "1.01"]
     search = sweep.read_search(tmp_path / "a")
     sweep_report.write_grid(runs, str(tmp_path / "a"), search)
     lines = (tmp_path / "a" / "report.md").read_text(encoding="utf-8").splitlines()

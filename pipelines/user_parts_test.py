@@ -14,7 +14,7 @@ import rank4class
 from rank4class import data, losses, models
 from rank4class.pipelines import config
 
-README = pathlib.Path(rank4class.__file__).with_name("README.md")
+TUTORIAL = pathlib.Path(rank4class.__file__).parent / "docs/tutorials/keras.md"
 LAYER = """
 from __future__ import annotations
 
@@ -150,12 +150,11 @@ def _command(*arguments):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("source", ["readme", "layer"])
+@pytest.mark.parametrize("source", ["tutorial", "layer"])
 def test_a_config_file_with_an_encoder(tmp_path, source):
-    programs = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    [readme] = [program for program in programs if "ENCODERS.register" in program]
+    tutorial = re.search(r"my_config.py <<'END'\n(.*?)END\n", TUTORIAL.read_text(), re.DOTALL)[1]
     path, run = tmp_path / "my_config.py", tmp_path / "run"
-    path.write_text(readme if source == "readme" else LAYER)
+    path.write_text(tutorial if source == "tutorial" else LAYER)
     flags = [f"--config={path}", "--config.encoder.units=16", "--config.steps=100"]
     flags.append("--config.optimizer.learning_rate=0.01")
     trained = _command("train", *flags, f"--workdir={run}")

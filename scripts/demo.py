@@ -34,6 +34,7 @@ def main() -> None:
         calibrated=sweep.evaluate_calibration(runs),
         baseline=sweep_report.BASELINE,
     )
+    sweep.write_tensorboard(runs, _WORKDIR.value)
     print(f"\n{sweep_report.grid_text(_WORKDIR.value)}\n")
     print(f"\n{len(runs)} runs in {time.monotonic() - started:.0f} s.")
     print(f"Report with plots: {path}")

@@ -383,10 +383,10 @@ def test_flags_are_passed_to_gcloud(world):
 
 
 @pytest.mark.nightly
-def test_readme_lists_the_commands_that_run(world):
-    section = (ROOT / "README.md").read_text().partition("## On a TPU")[2]
-    block = re.search(r"(?<=\n\n)    scripts/launch_tpu.sh .*?(?=\n\n)", section, re.S)[0]
-    listed = re.search(r"(?<=\n\n)    gcloud compute tpus tpu-vm describe .*?(?=\n\n)", section, re.S)[0]
+def test_the_guide_lists_the_commands_that_run(world):
+    section = (ROOT / "docs/guides/distributed.md").read_text().partition("## TPUs")[2]
+    block = re.search(r"```bash\n(scripts/launch_tpu.sh .*?)```", section, re.S)[1]
+    listed = re.search(r"```text\n(gcloud compute tpus tpu-vm describe .*?)```", section, re.S)[1]
     finished = world.launch(*shlex.split(block.replace("\\\n", ""))[1:])
     assert finished.returncode == 0, finished.stderr
     temporary = os.path.dirname(next(call[-1] for call in world.calls() if call[0] == "git"))

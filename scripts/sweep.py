@@ -55,6 +55,8 @@ _JOBS = flags.DEFINE_integer(
     "jobs", 1, "Runs to train at once, in processes of their own; each takes one GPU where there are several."
 )
 
+_PICTURES = flags.DEFINE_bool("pictures", False, "Whether TensorBoard shows pictures of each run.")
+
 
 def main() -> None:
     from rank4class.pipelines import sweep
@@ -74,6 +76,7 @@ def main() -> None:
         tuning_seeds=_TUNING_SEEDS.value,
         widen=_WIDEN.value,
         jobs=_JOBS.value,
+        pictures=_PICTURES.value,
         **cells,
     )
     path = sweep_report.write_grid(
@@ -84,6 +87,7 @@ def main() -> None:
         baseline=baseline,
         margin=_MARGIN.value,
     )
+    sweep.write_tensorboard(runs, _WORKDIR.value, tune)
     print(f"\n{sweep_report.grid_text(_WORKDIR.value)}\n")
     print(f"Report with plots: {path}")
     print(f"TensorBoard: tensorboard --logdir {_WORKDIR.value}")

@@ -375,7 +375,7 @@ def test_workers_with_different_folders_or_flags(start_workers, tmp_path, folder
 
 def test_logs_that_cannot_be_written(train, tmp_path):
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "tensorboard").write_text("")
+    (tmp_path / "run" / "projector").write_text("")
     code, line = train(tmp_path / "run")
     assert code == 1
-    assert line.startswith(f"error: {tmp_path}/run/tensorboard: ")
+    assert line.startswith(f"error: {tmp_path}/run: ")

@@ -30,6 +30,7 @@ class EvaluationResult:
       log_counts: log-probabilities of `0..m` classes, float32 `[N, m + 1]`, or None if they were not
         requested or the model has no count prior.
       calibrated: reliability of the scores and of their calibration, or None if they are not calibrated.
+      losses: of the training loss, float32 `[N]`, or None if it was not evaluated.
     """
 
     names: tuple[str, ...]
@@ -40,6 +41,12 @@ class EvaluationResult:
     scores: np.ndarray | None = None
     log_counts: np.ndarray | None = None
     calibrated: reliability.Calibrated | None = None
+    losses: np.ndarray | None = None
+
+    @property
+    def loss(self) -> float | None:
+        """The mean loss of the examples, or None if it was not evaluated."""
+        return None if self.losses is None else float(self.losses.mean())
 
     def summarize(self) -> dict[str, Any]:
         """Returns `summarize` of the metrics, and "calibration" of `reliability.Calibrated.summarize`."""
@@ -60,6 +67,7 @@ class Evaluator:
         labels are class ids or the number is unknown.
       strategy: the `tf.distribute.Strategy` of the model; None is one device.
       jit_compile: whether to compile with XLA; ignored with several replicas.
+      loss: function of labels and `task.ModelOutputs` to the losses, `[B]`; None evaluates none.
 
     Attributes:
       evaluate_batch: function of features, labels, indices and `keep_scores` to a dict of tensors.
@@ -73,10 +81,12 @@ class Evaluator:
         max_relevant: int | None = None,
         strategy: tf.distribute.Strategy | None = None,
         jit_compile: bool = False,
+        loss: Callable[..., tf.Tensor] | None = None,
     ):
         self.names = tuple(names)
         self._strategy = strategy or tf.distribute.get_strategy()
         self._scorer = scorer
+        self._loss = loss
         self._metrics = [losses.get_metric(name, max_relevant=max_relevant) for name in self.names]
         self._mrr = losses.MRR(max_relevant=max_relevant)
         one_replica = self._strategy.num_replicas_in_sync == 1
@@ -122,6 +132,8 @@ class Evaluator:
             "right": tf.cast(ranks == 1.0, tf.int32),
             "ranks": ranks,
         }
+        if self._loss is not None:
+            results["losses"] = self._loss(labels, outputs)
         if keep_scores:
             results["scores"] = scores
             if outputs.log_counts is not None:

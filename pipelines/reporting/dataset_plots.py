@@ -6,7 +6,8 @@ import numpy as np
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 
-from rank4class.pipelines.reporting.plots import COLORS, save_with_legend
+from rank4class.pipelines.reporting.plots import save_with_legend
+from rank4class.pipelines.reporting.style import COLORS
 
 MAX_NAMED = 60  # largest number of classes that are all named
 LOG_IMBALANCE = 20  # ratio of the largest to the smallest class above which an axis is logarithmic

@@ -18,21 +18,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from rank4class.pipelines.evaluation.per_class import frequent_errors
+from rank4class.pipelines.reporting.style import GRAY, NOT_FINITE, RIGHT, WRONG, few_ticks, finish
 
-COLORS = [
-    "#1f5a99",
-    "#d9822b",
-    "#3c8d5a",
-    "#8a4f9e",
-    "#b3443f",
-    "#6b6b6b",
-    "#d4b02f",
-    "#52b0c2",
-    "#c76fa8",
-    "#222222",
-]
-
-RIGHT, WRONG, NOT_FINITE = COLORS[0], COLORS[1], COLORS[5]
+TEXT = 11  # points; TensorBoard scales pictures down to cards of about 330 pixels
+CARD = (4.6, 3.4)  # inches
 MAX_COUNTED = 12  # largest number of classes whose cells show counts
 MAX_NAMED = 40  # largest number of classes that are all named
 MAX_DRAWN = 1_000  # largest number of classes that are all drawn
@@ -79,15 +68,21 @@ def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, class_names: Seq
         counts, fractions = counts[:, :-1], fractions[:, :-1]
     names = [_shorten(class_names[i]) for i in shown.tolist()]
 
+    size = _text_size(n)
     figure, axis, key = _matrix_axes(*fractions.shape)
     axis.imshow(_colors(fractions), interpolation="nearest")
-    _label_classes(axis, names, draws_all)
+    _label_classes(axis, names, draws_all, size)
     if n <= MAX_COUNTED:
-        _write_counts(axis, counts, fractions)
-    selection = "" if draws_all else f"; the {len(shown)} of {n:,} classes with the most errors are drawn"
-    title = f"{len(labels):,} examples, {np.mean(labels == predicted):.1%} right{selection}"
-    axis.set_title(f"{title}\na row: predictions for the examples of a class", fontsize=9, loc="left")
-    _draw_key(key)
+        _write_counts(axis, counts, fractions, size)
+        key.remove()
+    else:
+        _draw_key(key)
+    selection = "" if draws_all else f"\nthe {len(shown)} of {n:,} classes with the most errors"
+    axis.set_title(
+        f"{len(labels):,} examples, {np.mean(labels == predicted):.1%} right{selection}",
+        fontsize=size,
+        loc="left",
+    )
     if n > MAX_NAMED:
         _list_errors(axis, labels, predicted, class_names)
     return pixels(figure)
@@ -127,14 +122,17 @@ def rank_sweep(scores: np.ndarray, ranks: np.ndarray, exact: np.ndarray) -> np.n
       Engilberge, Chevallier, Perez, Cord (2019), "SoDeep: a sorting deep net to learn ranking loss
       surrogates", figure 5.
     """
-    figure = Figure(figsize=(6.4, 4.0), dpi=DPI, layout="constrained")
+    figure = Figure(figsize=CARD, dpi=DPI, layout="constrained")
     FigureCanvasAgg(figure)
     axis = figure.subplots()
-    axis.plot(scores, exact, color=COLORS[5], linewidth=3, label="exact")
-    axis.plot(scores, ranks, color=COLORS[0], label="sorter")
-    axis.set(xlabel="score", ylabel="rank / n")
-    axis.set_title("one score moves, the others are evenly spaced from -1 to 1", fontsize=9, loc="left")
-    axis.legend(frameon=False)
+    axis.plot(scores, exact, color=GRAY, linewidth=3, label="exact")
+    axis.plot(scores, ranks, color=RIGHT, label="sorter")
+    axis.set_xlabel("score that moves past the others", fontsize=TEXT)
+    axis.set_ylabel("rank / n", fontsize=TEXT)
+    axis.tick_params(labelsize=TEXT)
+    few_ticks(axis)
+    finish(axis)
+    axis.legend(frameon=False, fontsize=TEXT)
     return pixels(figure)
 
 
@@ -195,24 +193,22 @@ def rank_histogram(ranks: np.ndarray, num_classes: int, several: bool = False) -
         names, colors = [*names, "not finite"], [*colors, NOT_FINITE]
     fractions = fractions[: len(names)]
 
-    width, height = 1.0 + 0.6 * max(len(names), 8), 4.2
-    figure = Figure(figsize=(width, height), dpi=DPI)
-    axis = figure.add_axes((0.8 / width, 0.3, 1.0 - 0.9 / width, 0.55))
+    figure = Figure(figsize=CARD, dpi=DPI, layout="constrained")
+    FigureCanvasAgg(figure)
+    axis = figure.subplots()
     bars = axis.bar(range(len(names)), fractions, 0.85, color=colors)
-    axis.bar_label(bars, list(map(_percent, fractions)), padding=2, fontsize=8)
-    rotation: dict[str, Any] = {"rotation": 40, "ha": "right"} if max(map(len, names)) > 5 else {}
-    axis.set_xticks(range(len(names)), names, fontsize=8, **rotation)
+    axis.bar_label(bars, list(map(_whole_percent, fractions)), padding=2, fontsize=TEXT - 1)
+    rotation: dict[str, Any] = {"rotation": 50, "ha": "right"} if max(map(len, names)) > 5 else {}
+    axis.set_xticks(range(len(names)), names, fontsize=TEXT, **rotation)
     axis.tick_params(axis="x", length=0)
-    axis.set_ylim(0.0, 1.12 * fractions.max())
-    axis.yaxis.set_major_locator(MaxNLocator(5))
+    axis.tick_params(axis="y", labelsize=TEXT)
+    axis.set_ylim(0.0, 1.15 * fractions.max())
+    few_ticks(axis, 4)
     axis.yaxis.set_major_formatter("{x:.0%}")
-    axis.set_ylabel("examples", fontsize=9)
     ranked = "the first of an example's classes" if several else "the true class"
-    axis.set_xlabel(f"rank of {ranked} among {num_classes:,}", fontsize=9)
-    axis.grid(axis="y", alpha=0.3)
-    axis.set_axisbelow(True)
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.set_title(_summarize_ranks(ranks, num_classes), fontsize=9, loc="left")
+    axis.set_xlabel(f"rank of {ranked} among {num_classes:,}", fontsize=TEXT)
+    finish(axis, "y")
+    axis.set_title(_summarize_ranks(ranks, num_classes), fontsize=TEXT, loc="left")
     return pixels(figure)
 
 
@@ -288,27 +284,29 @@ def count_distributions(
     true_fractions = np.bincount(counts, minlength=last + 1)[: last + 1] / len(counts)
     panels.append((f"mean of {len(shown):,}", mean, true_fractions))
 
-    width = 2.2 * len(panels)
-    figure = Figure(figsize=(width, 3.0), dpi=DPI)
-    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    rows, columns = (2, 3) if len(panels) > 3 else (1, len(panels))
+    figure = Figure(figsize=(1.9 * columns, 2.0 * rows + 0.6), dpi=DPI, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes, unused = np.split(figure.subplots(rows, columns, sharey=True, squeeze=False).ravel(), [len(panels)])
+    for axis in unused:
+        axis.set_axis_off()
     colors = [RIGHT if known else WRONG for known in is_known]
     for axis, (title, predicted, true) in zip(axes, panels, strict=True):
         axis.bar(range(last + 1), np.nan_to_num(predicted), 0.85, color=colors)
         axis.bar(range(last + 1), true, 0.85, fill=False, edgecolor="0.2", linewidth=np.where(true, 1.2, 0))
-        axis.set_title(title, fontsize=8)
+        axis.set_title(title, fontsize=TEXT)
         axis.set_ylim(0.0, 1.05)
-        axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        few_ticks(axis, 3)
         axis.yaxis.set_major_formatter("{x:.0%}")
-        axis.tick_params(labelsize=8)
-        axis.spines[["top", "right"]].set_visible(False)
-    axes[0].set_ylabel("probability", fontsize=9)
+        axis.tick_params(labelsize=TEXT)
+        finish(axis, "y")
     open_ended = f" ({last}: {last} or more)" if last < probabilities.shape[1] - 1 else ""
-    figure.supxlabel(f"number of classes{open_ended}", fontsize=9)
-    title = f"probability of numbers that no training example has: {_percent(unknown_mass)}"
+    figure.supxlabel(f"number of classes{open_ended}", fontsize=TEXT)
+    title = f"numbers that no training example has: {_percent(unknown_mass)}"
     if not finite.all():
-        title += f"      not finite: {np.count_nonzero(~finite):,}"
-    figure.suptitle(title, fontsize=9)
-    figure.tight_layout()
+        title += f"\nnot finite: {np.count_nonzero(~finite):,}"
+    figure.suptitle(title, fontsize=TEXT)
     return pixels(figure)
 
 
@@ -352,6 +350,11 @@ def _matrix_axes(rows, columns):
     return figure, matrix, key
 
 
+def _text_size(n):
+    """Returns the size of the text in points: a card shows half of the pixels of a small matrix."""
+    return 15 if n <= MAX_COUNTED else TEXT
+
+
 def _cell_size(n):
     """Returns the width and height of a cell in pixels."""
     if n <= MAX_COUNTED:
@@ -377,18 +380,19 @@ def _tint(fractions, color):
     return 1.0 - np.sqrt(fractions)[..., None] * (1.0 - np.array(to_rgb(color)))
 
 
-def _label_classes(axis, names, draws_all):
+def _label_classes(axis, names, draws_all, size):
     unit = " (id)" if len(names) > MAX_NAMED else ""
-    axis.set_ylabel(f"true class{unit}", fontsize=9)
-    axis.set_xlabel(f"predicted class{unit}", fontsize=9)
+    axis.set_ylabel(f"true class{unit}", fontsize=size)
+    axis.set_xlabel(f"predicted class{unit}", fontsize=size)
     axis.spines[:].set_color("0.7")
-    axis.tick_params(color="0.7", labelsize=8)
+    axis.tick_params(color="0.7", labelsize=size)
     if len(names) > MAX_NAMED:
         for ids in (axis.xaxis, axis.yaxis):
-            ids.set_major_locator(MaxNLocator(20, integer=True))
+            ids.set_major_locator(MaxNLocator(8, integer=True))
         return
     columns = names if draws_all else [*names, "any other"]
-    axis.set_xticks(range(len(columns)), columns, rotation=90, parse_math=False)
+    rotation = 90 if max(map(len, columns)) > 2 else 0
+    axis.set_xticks(range(len(columns)), columns, rotation=rotation, parse_math=False)
     axis.set_yticks(range(len(names)), names, parse_math=False)
     axis.set_xticks(np.arange(len(columns)) - 0.5, minor=True)
     axis.set_yticks(np.arange(len(names)) - 0.5, minor=True)
@@ -396,11 +400,11 @@ def _label_classes(axis, names, draws_all):
     axis.tick_params(which="minor", length=0)
 
 
-def _write_counts(axis, counts, fractions):
+def _write_counts(axis, counts, fractions, size):
     for (row, column), count in np.ndenumerate(counts):
         if count:
             color = "white" if fractions[row, column] > 0.4 else "black"
-            axis.text(column, row, f"{count:,}", ha="center", va="center", fontsize=8, color=color)
+            axis.text(column, row, f"{count:,}", ha="center", va="center", fontsize=size, color=color)
 
 
 def _draw_key(axis):
@@ -412,7 +416,7 @@ def _draw_key(axis):
     marks = (0.0, 0.01, 0.05, 0.2, 0.5, 1.0)
     axis.set_yticks(np.sqrt(marks), [f"{fraction:.0%}" for fraction in marks])
     axis.yaxis.tick_right()
-    axis.tick_params(color="0.7", labelsize=8)
+    axis.tick_params(color="0.7", labelsize=TEXT)
     axis.spines[:].set_color("0.7")
 
 
@@ -431,7 +435,7 @@ def _list_errors(axis, labels, predicted, class_names):
         xycoords="axes fraction",
         textcoords="offset pixels",
         va="top",
-        fontsize=8,
+        fontsize=TEXT,
         linespacing=1.5,
         parse_math=False,
     )
@@ -444,11 +448,18 @@ def _summarize_ranks(ranks, num_classes):
     infinite = np.count_nonzero(~np.isfinite(ranks))
     if infinite:
         parts.append(f"not finite: {infinite:,}")
-    return "      ".join(parts)
+    return "   ".join(parts)
 
 
 def _format_range(low, high):
     return f"{low:,}" if low == high else f"{low:,}–{high:,}"  # noqa: RUF001
+
+
+def _whole_percent(fraction):
+    """Returns the label of a bar; a bar of nothing has none."""
+    if not fraction:
+        return ""
+    return "<1%" if fraction < 0.005 else f"{fraction:.0%}"
 
 
 def _percent(fraction):

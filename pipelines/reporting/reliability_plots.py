@@ -1,12 +1,15 @@
 """The reliability diagram of a calibration, as pixels."""
 
+from collections.abc import Sequence
+
 import numpy as np
+import pandas as pd
 from matplotlib import image
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from rank4class.pipelines.evaluation.reliability import BINS, Calibrated
-from rank4class.pipelines.reporting import plots
+from rank4class.pipelines.reporting import plots, style
 
 
 def save_diagram(calibrated: Calibrated, path: str) -> None:
@@ -16,10 +19,7 @@ def save_diagram(calibrated: Calibrated, path: str) -> None:
 
 
 def reliability_diagram(calibrated: Calibrated, several: bool = False) -> np.ndarray:
-    """Draws accuracy by confidence, before and after calibration, and the number of predictions in each bin.
-
-    A dot is a bin: its mean confidence and its accuracy, with Wilson's interval. Dots of calibrated
-    probabilities are on the diagonal.
+    """Draws the reliability of a split before and after calibration; see `draw`.
 
     Args:
       calibrated: the reliability of a split.
@@ -28,36 +28,47 @@ def reliability_diagram(calibrated: Calibrated, several: bool = False) -> np.nda
     Returns:
       uint8 `[height, width, 3]`.
     """
-    figure = Figure(figsize=(7.0, 4.6), dpi=plots.DPI, layout="constrained")
+    figure = Figure(figsize=(4.8, 4.0), dpi=plots.DPI, layout="constrained")
     FigureCanvasAgg(figure)
+    panels = [
+        (f"{name}: error {one.ece:.1%}", one.table())
+        for name, one in (("before", calibrated.before), ("after", calibrated.after))
+    ]
+    draw(figure, panels, "pairs" if several else "examples")
+    figure.suptitle(calibrated.calibration.describe(), fontsize=plots.TEXT, x=0.01, ha="left")
+    return plots.pixels(figure)
+
+
+def draw(figure: Figure, panels: Sequence[tuple[str, pd.DataFrame]], counted: str) -> None:
+    """Draws accuracy by confidence, before and after calibration, and the number of predictions in each bin.
+
+    A dot is a bin: its mean confidence and its accuracy, with Wilson's interval. Dots of calibrated
+    probabilities are on the diagonal.
+
+    Args:
+      figure: to draw on.
+      panels: title, and `Reliability.table` before calibration; the same after it.
+      counted: name of the predictions.
+    """
     axes = figure.subplots(2, 2, sharex=True, sharey="row", height_ratios=(2.2, 1.0))
-    panels = (("before", calibrated.before, plots.WRONG), ("after", calibrated.after, plots.RIGHT))
-    for (name, reliability, color), (axis, bars) in zip(panels, axes.T, strict=True):
-        table = reliability.table()
+    for (title, table), color, (axis, bars) in zip(panels, (style.WRONG, style.RIGHT), axes.T, strict=True):
         used = table[table["count"] > 0]
         errors = np.stack([used["accuracy"] - used["low"], used["high"] - used["accuracy"]])
         axis.plot([0.0, 1.0], [0.0, 1.0], color="0.6", linewidth=1, linestyle="--")
         errors = np.maximum(errors, 0.0)  # from rounding errors
         axis.errorbar(used["confidence"], used["accuracy"], errors, fmt="o", color=color, ms=4, lw=1)
         axis.set(xlim=(0.0, 1.0), ylim=(-0.03, 1.03))  # dots at 0 and 1 are whole
-        axis.set_title(f"{name}: calibration error {reliability.ece:.1%}", fontsize=9, loc="left")
-        drawn = bars.bar(
-            used["from"], used["count"], 1.0 / BINS, align="edge", color=color, edgecolor="white"
-        )
-        bars.bar_label(drawn, list(map("{:,}".format, used["count"])), rotation=90, padding=3, fontsize=7)
-        bars.set_xlabel("confidence", fontsize=9)
-    axes[0, 0].set_ylabel("accuracy", fontsize=9)
-    axes[1, 0].set_ylabel("pairs" if several else "examples", fontsize=9)
+        axis.set_title(title, fontsize=plots.TEXT, loc="left")
+        bars.bar(used["from"], used["count"], 1.0 / BINS, align="edge", color=color, edgecolor="white")
+        bars.set_xlabel("confidence", fontsize=plots.TEXT)
+    axes[0, 0].set_ylabel("accuracy", fontsize=plots.TEXT)
+    axes[1, 0].set_ylabel(counted, fontsize=plots.TEXT)
     axes[1, 0].set_yscale("log")
-    largest = max(calibrated.before.counts.max(), calibrated.after.counts.max())
-    axes[1, 0].set_ylim(0.5, (2.0 * largest) ** 1.8)  # the bars leave almost half of the height to the labels
+    axes[1, 0].set_ylim(0.5, 2.0 * max(table["count"].max() for _, table in panels))
     for axis in axes.flat:
-        axis.tick_params(labelsize=8)
-        axis.grid(axis="y", alpha=0.3)
-        axis.set_axisbelow(True)
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.xaxis.set_major_formatter("{x:.0%}")
+        axis.tick_params(labelsize=plots.TEXT)
+        style.finish(axis, "y")
+        axis.set_xticks((0.0, 0.5, 1.0), ("0%", "50%", "100%"))
+    axes[1, 0].yaxis.set_major_formatter("{x:,.0f}")
     for axis in axes[0]:
-        axis.yaxis.set_major_formatter("{x:.0%}")
-    figure.suptitle(f"calibration: {calibrated.calibration.describe()}", fontsize=9, x=0.01, ha="left")
-    return plots.pixels(figure)
+        axis.set_yticks((0.0, 0.5, 1.0), ("0%", "50%", "100%"))

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from rank4class import losses
-from rank4class.pipelines.evaluation.evaluator import metric_heading
-from rank4class.pipelines.reporting.plots import COLORS, save_with_legend
+from rank4class.pipelines.reporting import style
+from rank4class.pipelines.reporting.plots import save_with_legend
 
 MAX_SINGLE_CUTOFFS = 2  # cut-offs of one metric that are still plotted as metrics of their own
+SHOWN_FROM = 0.5  # fraction of the epochs after which the curves fit into their panels
 
 
 def split_metrics(names: Iterable[str]) -> tuple[list[str], dict[str, list[int]]]:
@@ -46,39 +48,54 @@ def figures_frame(summary: Mapping[str, Any]) -> pd.DataFrame:
     return frame.astype(dict.fromkeys(["mean", "low", "high"], float))
 
 
-def plot_metrics(figures: pd.DataFrame, names: Sequence[str], path: str) -> None:
-    """Plots test metrics of every cell with their intervals, one panel per metric.
+def plot_metrics(figures: pd.DataFrame, names: Sequence[str], examples: int, path: str) -> None:
+    """Plots test metrics of every cell: each seed, the mean and its interval; one panel per metric.
 
     Args:
       figures: see `figures_frame`.
       names: names of the metrics to plot.
+      examples: number of test examples.
       path: of the picture.
     """
     loss_names, interactions = (figures.index.unique(axis) for axis in ("loss", "interaction"))
-    figure = Figure(figsize=(4.2 * len(names), 1.2 + 0.75 * len(loss_names)))
+    colors = style.loss_styles(loss_names)
+    row = 0.32 * len(interactions) + 0.25  # inches of a loss
+    figure = Figure(figsize=(3.8 * len(names) + 0.8, 1.0 + row * len(loss_names)))
     axes = figure.subplots(1, len(names), sharey=True, squeeze=False)
     for axis, name in zip(axes[0], names, strict=True):
         for (i, interaction), (j, loss) in itertools.product(enumerate(interactions), enumerate(loss_names)):
             cell = figures.loc[loss, interaction, name]
-            y = j + (i - (len(interactions) - 1) / 2) * 0.2
-            color = COLORS[i % len(COLORS)]
-            axis.scatter(
-                cell["values"], [y] * len(cell["values"]), s=9, color=color, alpha=0.35, linewidths=0
-            )
+            y = j + (i - (len(interactions) - 1) / 2) * 0.32 / row
+            color, marker = colors[loss][0], style.marker(interaction)
             axis.errorbar(
                 cell["mean"],
                 y,
                 xerr=_error_bars(name, cell["mean"], cell["low"], cell["high"]).reshape(2, 1),
-                fmt="o",
-                ms=6,
+                fmt=marker,
+                ms=7,
                 color=color,
+                elinewidth=1.2,
                 capsize=3,
-                label=interaction if j == 0 else None,
             )
-        axis.set_title(f"{metric_heading(name)}, {_direction(name)} is better", fontsize=10)
-        axis.set_yticks(range(len(loss_names)), loss_names)
-        axis.grid(axis="x", alpha=0.3)
-    axes[0, 0].invert_yaxis()
+            axis.scatter(
+                cell["values"],
+                [y + 0.09 / row] * len(cell["values"]),
+                s=14,
+                facecolor="white",
+                edgecolor=color,
+                linewidths=0.9,
+                zorder=3,
+            )
+        axis.set_title(f"{style.metric_label(name)}, {_direction(name)} is better", fontsize=10)
+        axis.set_yticks(range(len(loss_names)), list(map(style.part_label, loss_names)))
+        axis.xaxis.set_major_locator(MaxNLocator(6))
+        style.finish(axis, "x")
+    axes[0, 0].set_ylim(len(loss_names) - 0.5, -0.5)
+    for interaction in interactions:  # the marker alone tells the interaction
+        label = style.part_label(interaction)
+        axes[0, 0].plot([], [], style.marker(interaction), color=style.GRAY, ms=7, label=label)
+    axes[0, 0].plot([], [], "o", mfc="white", mec=style.GRAY, ms=4, label="One seed")
+    _note(figure, f"Mean and 95% interval of the test metrics. {style.example_note(examples)}")
     save_with_legend(figure, axes[0, 0], path)
 
 
@@ -92,68 +109,83 @@ def plot_cutoffs(figures: pd.DataFrame, cutoffs: dict[str, list[int]], path: str
     """
     cells = dict(list(figures.groupby(["loss", "interaction"], sort=False)))
     shows_interaction = len({interaction for _, interaction in cells}) > 1
+    styles = style.loss_styles(dict.fromkeys(loss for loss, _ in cells))
     figure = Figure(figsize=(7.0 * len(cutoffs), 4.5))
     axes = figure.subplots(1, len(cutoffs), squeeze=False)
     for axis, (base, ks) in zip(axes[0], cutoffs.items(), strict=True):
         names = [f"{base}@{k}" for k in ks]
         for i, ((loss, interaction), cell) in enumerate(cells.items()):
             curve = cell.droplevel(["loss", "interaction"]).loc[names]
+            color, dashes = styles[loss]
+            labels = [style.part_label(loss), *([style.part_label(interaction)] * shows_interaction)]
             axis.errorbar(
                 np.array(ks) + 0.5 * ((i + 0.5) / len(cells) - 0.5),  # side by side
                 curve["mean"],
                 yerr=_error_bars(names[0], curve["mean"], curve["low"], curve["high"]),
-                marker="o",
-                ms=4,
-                color=COLORS[i % len(COLORS)],
+                marker=style.marker(interaction),
+                ms=5,
+                color=color,
+                linestyle=dashes,
                 capsize=2,
                 elinewidth=0.8,
-                label=f"{loss}, {interaction}" if shows_interaction else loss,
+                label=", ".join(labels),
             )
-        heading = metric_heading(names[0]).replace(f"@{ks[0]}", "@K")
+        heading = style.metric_label(names[0]).replace(f"@{ks[0]}", "@K")
         axis.set_title(f"{heading}, {_direction(names[0])} is better", fontsize=10)
         axis.set_xlabel("K")
         axis.set_xticks(ks)
-        axis.grid(axis="y", alpha=0.3)
+        style.finish(axis, "y")
     save_with_legend(figure, axes[0, 0], path)
 
 
-def plot_curves(curves: pd.DataFrame, names: Sequence[str], monitor: str, path: str) -> None:
+def plot_curves(curves: pd.DataFrame, names: Sequence[str], monitor: str, examples: int, path: str) -> None:
     """Plots validation metrics over the epochs, mean and range of the seeds.
 
     A row of panels is a metric, a column an interaction. Of a metric with many cut-offs only the monitored
-    one is drawn, or the last. Early stopping ends some seeds before others: a curve ends with the first.
+    one is drawn, or the last. Early stopping ends some seeds before others: a curve ends with the first. The
+    panels fit the curves after the first `SHOWN_FROM` of the epochs, and cut what is worse before.
 
     Args:
       curves: a row per run and evaluation, with "loss", "interaction", "seed", "step", "epochs" and metrics.
       names: names of all metrics.
       monitor: name of the monitored metric.
+      examples: number of validation examples.
       path: of the picture.
     """
     single, by_cutoff = split_metrics(names)
     monitored = monitor.partition("@")[0]
     shown = [monitor if base == monitored else f"{base}@{ks[-1]}" for base, ks in by_cutoff.items()]
     names, interactions = [*single, *shown], list(curves["interaction"].unique())
-    colors = dict(zip(curves["loss"].unique(), itertools.cycle(COLORS), strict=False))
-    figure = Figure(figsize=(4.2 * len(interactions), 0.4 + 3.0 * len(names)))
+    styles = style.loss_styles(curves["loss"].unique())
+    figure = Figure(figsize=(4.2 * len(interactions), 0.4 + 2.8 * len(names)))
     axes = figure.subplots(len(names), len(interactions), sharex="col", sharey="row", squeeze=False)
     for (loss, interaction), cell in curves.groupby(["loss", "interaction"], sort=False):
         last_step = cell.groupby("seed")["step"].max().min()
         evaluations = cell[cell["step"] <= last_step].groupby("epochs")
+        color, dashes = styles[loss]
         for axis, name in zip(axes[:, interactions.index(interaction)], names, strict=True):
             seeds = evaluations[name].agg(["mean", "min", "max"])
-            axis.plot(seeds.index, seeds["mean"], color=colors[loss], label=loss)
-            axis.fill_between(
-                seeds.index, seeds["min"], seeds["max"], color=colors[loss], alpha=0.15, linewidth=0
-            )
+            axis.plot(seeds.index, seeds["mean"], color=color, linestyle=dashes, label=style.part_label(loss))
+            axis.fill_between(seeds.index, seeds["min"], seeds["max"], color=color, alpha=0.12, linewidth=0)
+    late = curves[curves["epochs"] >= SHOWN_FROM * curves["epochs"].max()]
+    for row, name in zip(axes, names, strict=True):
+        row[0].set_ylabel(f"Validation {style.metric_label(name)}")
+        values = late[name][np.isfinite(late[name])]
+        if len(values) and values.min() < values.max():
+            margin = 0.05 * (values.max() - values.min())
+            row[0].set_ylim(values.min() - margin, values.max() + margin)
     for axis in axes.flat:
-        axis.grid(alpha=0.3)
+        style.finish(axis)
     for axis, interaction in zip(axes[0], interactions, strict=True):
-        axis.set_title(interaction, fontsize=10)
+        axis.set_title(style.part_label(interaction), fontsize=10)
     for axis in axes[-1]:
-        axis.set_xlabel("epochs")
-    for axis, name in zip(axes[:, 0], names, strict=True):
-        axis.set_ylabel(f"validation {metric_heading(name)}")
+        axis.set_xlabel("Epochs")
+    _note(figure, f"The axes are cut where the first epochs are worse. {style.example_note(examples)}")
     save_with_legend(figure, axes[0, 0], path)
+
+
+def _note(figure, text):
+    figure.suptitle(text.strip(), fontsize=9, color="0.35")
 
 
 def _error_bars(name, mean, low, high):

@@ -161,7 +161,7 @@ def summarize(
 
     Returns:
       That of `grid_summary.summarize` with "title", "command", "commit", "packages" and "python" of the first
-      run, "seconds" of training of all runs, "dataset", "encoder", "monitor", "notes" and, of calibrated
+      run, "hosts" and "seconds" of all runs, "dataset", "encoder", "monitor", "notes" and, of calibrated
       runs, "calibration". Each cell has the values of its tuned fields, "tuned", and the "best_epochs" and
       "epochs" of its runs.
     """
@@ -178,6 +178,7 @@ def summarize(
         "commit": session["git"],
         "packages": session["packages"],
         "python": session.get("python"),
+        "hosts": sorted({line["host"] for lines in sessions for line in lines if "host" in line}),
         "seconds": round(seconds, 1),
         "dataset": dataset,
         "encoder": encoder,
@@ -229,7 +230,7 @@ def write_grid(
     sections = [
         *_write_plots(runs, summary, root),
         *_write_diagram(runs, root, calibrated),
-        tables.markdown_table(training_table(runs, tuned)),
+        tables.markdown_table(training_table(runs, tuned, root)),
         *(search_report.search_blocks(search) if search else ()),
     ]
     path = os.path.join(root, "report.md")
@@ -247,19 +248,23 @@ def _write_plots(runs, summary, root):
     figures, paragraphs = sweep_plots.figures_frame(summary), []
     single, by_cutoff = sweep_plots.split_metrics(summary["metrics"])
     if single:
-        sweep_plots.plot_metrics(figures, single, os.path.join(root, "metrics.png"))
+        sweep_plots.plot_metrics(
+            figures, single, summary["dataset"]["test_examples"], os.path.join(root, "metrics.png")
+        )
         paragraphs.append("![Test metrics](metrics.png)")
     if by_cutoff:
         sweep_plots.plot_cutoffs(figures, by_cutoff, os.path.join(root, "cutoffs.png"))
         paragraphs.append("![Test metrics by cut-off](cutoffs.png)")
     curves = pd.DataFrame(
-        {**run.cell, **evaluation, "seed": run.experiment.seed, "epochs": run.epochs(evaluation["step"])}
+        # An evaluation has a training loss too.
+        {**evaluation, **run.cell, "seed": run.experiment.seed, "epochs": run.epochs(evaluation["step"])}
         for run in runs
         for evaluation in RunDirectory(run.path).history()
     )
     names = tables.metric_names(runs[0].results["validation"])
     monitor = runs[0].experiment.monitor
-    sweep_plots.plot_curves(curves, names, monitor, os.path.join(root, "curves.png"))
+    validation_examples = summary["dataset"]["validation_examples"]
+    sweep_plots.plot_curves(curves, names, monitor, validation_examples, os.path.join(root, "curves.png"))
     caption = "The curves are means over the seeds, the bands reach from the lowest seed to the highest."
     return [*paragraphs, "![Validation curves](curves.png)", caption]
 
@@ -296,27 +301,35 @@ def _notes(runs: Sequence[Run], tuned: Collection[str], summary: Mapping[str, An
     packages = ", ".join(f"{name} {version}" for name, version in summary["packages"].items())
     return [
         *lines,
-        f"Seeds {', '.join(map(str, seeds))}; {summary['seconds']:,.0f} seconds of training; code "
-        f"{summary['commit'] or 'outside a git checkout'}; {packages}.",
+        f"Command: `{summary['command']}`.",
+        f"Machine: {', '.join(summary['hosts']) or 'not recorded'}.",
+        f"Duration: {summary['seconds']:,.0f} seconds of training in {len(runs)} runs.",
+        f"Seeds {', '.join(map(str, seeds))}; code {summary['commit'] or 'outside a git checkout'}; "
+        f"{packages}.",
     ]
 
 
-def training_table(runs: Sequence[Run], tuned: Collection[str] = ()) -> list[list[str]]:
-    """Returns rows on the training of each cell: tuned values and epochs.
+def training_table(
+    runs: Sequence[Run], tuned: Collection[str] = (), root: str | os.PathLike = ""
+) -> list[list[str]]:
+    """Returns rows on the training of each cell: tuned values, epochs, and links to the folders of its runs.
 
     The epochs are the smallest and the largest of the seeds.
 
     Args:
       runs: the runs of the grid.
       tuned: names of the tuned fields.
+      root: folder that the links start from.
     """
     fields = tuple(tuned or ("optimizer.learning_rate",))
-    rows = [["loss", "interaction", *fields, "best epoch", "epochs"]]
+    rows = [["loss", "interaction", *fields, "best epoch", "epochs", "runs"]]
     for (loss, interaction), group in _cells(runs):
         values = config.values(group[0].experiment)
         epochs = (_span([run.epochs(run.results[key]) for run in group]) for key in ("best_step", "steps"))
         cells = (search_report.format_value(values[field]) if field in values else "-" for field in fields)
-        rows.append([loss, interaction, *cells, *epochs])
+        prefix = os.path.join(root, "")
+        links = (f"[{run.experiment.seed}]({os.fspath(run.path).removeprefix(prefix)})" for run in group)
+        rows.append([loss, interaction, *cells, *epochs, ", ".join(links)])
     return rows
 
 

@@ -1,6 +1,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.stats
 from matplotlib.figure import Figure
@@ -52,8 +53,9 @@ def stored(folder, loss, seed, errors):
                 "git": "5eed",
                 "packages": {"numpy": "2"},
                 "seconds": seconds,
+                "host": host,
             }
-            for seconds in (1.25, 2.0)
+            for seconds, host in ((1.25, "two"), (2.0, "one"))
         ]
     )
     fields = {"loss.name": loss, "seed": seed, "monitor": "top1_error"}
@@ -131,7 +133,34 @@ def test_a_grids_report(tmp_path, monkeypatch):
         assert section in report
     assert sweep_report.grid_text(str(tmp_path)) == grid_tables.text(summary)
     assert "![Plots](plots.png)" in report
-    assert "- Seeds 0, 1; 13 seconds of training; code 5eed; numpy 2." in report
+    assert "- Machine: one, two.\n- Duration: 13 seconds of training in 4 runs.\n" in report
+    assert "- Seeds 0, 1; code 5eed; numpy 2." in report
+    assert "[0](softmax-0), [1](softmax-1)" in report
+
+
+def test_curves_keep_the_names_of_the_losses(tmp_path, monkeypatch):
+    """An evaluation has a training loss too."""
+    runs = stored_grid(tmp_path)
+    for run in runs:
+        lines = [{"step": step, "loss": 1.5, "top1_error": 50.0, "mean_rank": 2.0} for step in (2, 4)]
+        RunDirectory(run.path).write_history(lines)
+    drawn = []
+    monkeypatch.setattr(sweep_plots, "plot_curves", lambda curves, *_: drawn.append(curves))
+    sweep_report.write_grid(runs, str(tmp_path))
+    assert list(drawn[0]["loss"].unique()) == ["softmax", "mse"]
+    assert list(drawn[0]["epochs"].unique()) == [1.0, 2.0]
+
+
+def test_curves_are_drawn(tmp_path):
+    rows = [
+        {"loss": loss, "interaction": "dot", "seed": seed, "step": step, "epochs": step / 2, "ndcg@5": value}
+        for loss in ("softmax", "approx_ndcg")
+        for seed in (0, 1)
+        for step, value in enumerate((20.0, 90.0, 95.0 + seed, 96.0), 1)
+    ]
+    path = tmp_path / "curves.png"
+    sweep_plots.plot_curves(pd.DataFrame(rows), ["ndcg@5"], "ndcg@5", 360, str(path))
+    assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def test_baselines():
@@ -227,7 +256,7 @@ def test_error_bars_equal_the_intervals(tmp_path, monkeypatch):
     frame = sweep_plots.figures_frame(summary)
     sweep_plots.plot_cutoffs(frame, {"ndcg": [1, 2, 5]}, str(tmp_path / "cutoffs.png"))
     (axis,) = figures[0].axes
-    assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["mse", "softmax"]
+    assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["Squared error", "Softmax"]
     assert axis.get_xticks().tolist() == [1, 2, 5]
     drawn = [[(low, high) for (_, low), (_, high) in bars.get_segments()] for bars in axis.collections]
     entries = [[cell["metrics"][name] for name in names] for cell in summary["cells"]]
@@ -235,9 +264,9 @@ def test_error_bars_equal_the_intervals(tmp_path, monkeypatch):
     np.testing.assert_allclose(drawn, expected)
     means = [line.get_ydata().tolist() for line in axis.lines if len(line.get_ydata()) == 3][::3]
     assert means == [[entry["mean"] for entry in row] for row in entries]
-    sweep_plots.plot_metrics(frame, names[:1], str(tmp_path / "metrics.png"))
+    sweep_plots.plot_metrics(frame, names[:1], 360, str(tmp_path / "metrics.png"))
     (axis,) = figures[1].axes
-    points = [points.get_offsets()[:, 0].tolist() for points in axis.collections[::2]]
+    points = [points.get_offsets()[:, 0].tolist() for points in axis.collections[1::2]]
     assert points == [row[0]["values"] for row in entries]
 
 

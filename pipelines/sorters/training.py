@@ -171,9 +171,11 @@ class RankErrors:
 
     Attributes:
       per_vector: name -> float32 `[N]`, the error of each of `N` vectors.
+      loss: not evaluated; the errors are those of the training loss.
     """
 
     per_vector: dict[str, np.ndarray]
+    loss: float | None = None
 
     def summarize(self) -> dict[str, Any]:
         """Returns name -> mean, and "intervals", their 95% intervals over the vectors."""

@@ -58,7 +58,7 @@ def test_training_writes_its_files(undisturbed):
     assert low < results["test"]["l1@10"] < high
     assert training.train(experiment, str(path)) == results  # already finished
     assert "l1@10" in training.results_table(results)
-    events = EventAccumulator(str(path / "tensorboard")).Reload()
+    events = EventAccumulator(str(path)).Reload()
     assert "test/sweep_10" in events.Tags()["tensors"]
 
 

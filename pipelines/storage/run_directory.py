@@ -8,7 +8,7 @@ model/           the model without its weights: classes, structure, preprocessin
 metrics.jsonl    one line per evaluation: step, training loss, learning rate, validation metrics
 sessions.jsonl   one line per start of the command: time, host, versions, first and last step
 times.jsonl      one line per checkpoint: step, seconds of training until it
-tensorboard/     event files
+events.out.*     what TensorBoard shows; projector_config.pbtxt and projector/ are its projector's
 checkpoints/     last/ to resume from, best/ by the monitored metric
 features-*.npz   outputs of a frozen encoder
 calibration.json method and parameters of the calibration of the scores, if they are calibrated
@@ -42,7 +42,6 @@ class RunDirectory:
       path: of the folder.
       checkpoints: folder of the checkpoints.
       model: folder of the description of the model.
-      tensorboard: folder of the event files.
       not_finite: file of the report of a step that was not finite.
 
     Args:
@@ -56,7 +55,6 @@ class RunDirectory:
             raise ValueError(f"--workdir={self.path}: '[' is a glob character. Choose another path.")
         self.checkpoints = os.path.join(self.path, "checkpoints")
         self.model = os.path.join(self.path, "model")
-        self.tensorboard = os.path.join(self.path, "tensorboard")
         self.not_finite = os.path.join(self.path, "not_finite.json")
         self._config = os.path.join(self.path, "config.json")
         self._data = os.path.join(self.path, "data.json")

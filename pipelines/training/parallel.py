@@ -37,10 +37,12 @@ class Run:
     Attributes:
       experiment: the experiment.
       path: of the run's folder.
+      pictures: whether to draw evaluations for TensorBoard.
     """
 
     experiment: config.Experiment
     path: str
+    pictures: bool = dataclasses.field(default=False, kw_only=True)
 
 
 AnyRun = TypeVar("AnyRun", bound=Run)
@@ -74,7 +76,7 @@ def train_all(
         if run is None:
             time.sleep(RETRY_SECONDS)
         else:
-            yield run, _train(base, task, cache_dir, run.experiment, run.path)
+            yield run, _train(base, task, cache_dir, run.experiment, run.path, run.pictures)
 
 
 def _reporting_waits(runs: Iterator[AnyRun | None], is_idle: Callable[[], bool]) -> Iterator[AnyRun | None]:
@@ -88,11 +90,16 @@ def _reporting_waits(runs: Iterator[AnyRun | None], is_idle: Callable[[], bool])
 
 
 def _train(
-    base: config.Experiment, task: Task, cache_dir: str, experiment: config.Experiment, path: str
+    base: config.Experiment,
+    task: Task,
+    cache_dir: str,
+    experiment: config.Experiment,
+    path: str,
+    pictures: bool,
 ) -> Outcome:
     loaded = _task_of(base, task, cache_dir, experiment)
     try:
-        return rank_training.train(experiment, path, loaded=loaded, progress=False)
+        return rank_training.train(experiment, path, loaded=loaded, progress=False, pictures=pictures)
     except FloatingPointError as error:
         return error
 
@@ -202,7 +209,7 @@ class _Worker:
     def train(self, run: Run) -> None:
         """Starts to train a run."""
         self.run, self.is_idle, self._doing = run, False, f"trains {run.path}"
-        self._send((_packed(run.experiment), run.path))
+        self._send((_packed(run.experiment), run.path, run.pictures))
 
     def receive(self) -> tuple[Any, Outcome]:
         """Returns the run that has ended with its outcome; None if the data are loaded instead.
@@ -280,7 +287,7 @@ def _work(
     threads: tuple[int, int],
     command: list[str],
 ) -> None:
-    """Answers the messages of a `_Worker`: None to load, or an experiment and a folder to train."""
+    """Answers the messages of a `_Worker`: None to load, or the parts of a `Run` to train."""
     threading.Thread(target=_stop_with_parent, daemon=True).start()
     sys.orig_argv = command  # the sessions of the runs record it
     tf.config.threading.set_intra_op_parallelism_threads(threads[0])
@@ -294,8 +301,8 @@ def _work(
                 if message is None:
                     task, outcome = loading.load(_unpacked(base), cache_dir), None
                 else:
-                    packed, path = message
-                    outcome = _train(_unpacked(base), task, cache_dir, _unpacked(packed), path)
+                    packed, path, pictures = message
+                    outcome = _train(_unpacked(base), task, cache_dir, _unpacked(packed), path, pictures)
                 answer: Any = (outcome, None, None)
             except Exception as error:  # is raised in the process that started this one
                 answer = (None, error, traceback.format_exc())

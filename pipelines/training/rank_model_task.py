@@ -63,7 +63,24 @@ class RankModelTask:
             rank_fn=self._rank_fn(),
             l1_steps=None if l1_epochs is None else math.ceil(l1_epochs * epoch_steps),
         )
-        self._evaluators = build_evaluators(experiment, loaded, self.model, strategy)
+        self._evaluators = build_evaluators(
+            experiment, loaded, self.model, strategy, loss=self._validation_loss(schedule)
+        )
+
+    def _validation_loss(self, schedule: Schedule) -> Callable[..., tf.Tensor] | None:
+        """Returns the loss as at the last step, unweighted; None for losses of a whole batch."""
+        if self._experiment.loss.name in losses.BATCH_LOSSES:
+            return None
+        loss = optimization.build_loss(
+            self._experiment.loss,
+            seed=self._experiment.seed,
+            temperature=schedule.temperature,
+            count_prior=self._experiment.count_prior.name,
+            max_relevant=self._loaded.max_relevant("train", "validation", "test"),
+            rank_fn=self._rank_fn(),
+        )
+        last_step = tf.constant(schedule.total_steps - 1, tf.int64)
+        return lambda labels, outputs: loss(last_step, labels, outputs, tf.ones(tf.shape(outputs.scores)[:1]))
 
     def _rank_fn(self):
         """Returns the rank function of the loss: that of the model's sorter if it is fine-tuned."""
@@ -155,8 +172,27 @@ class RankModelTask:
             run_dir.write_calibration(self._calibration.to_json())
         if isinstance(self.model, models.RankModel):
             vectors = self.model.encode_classes(training=False)
-            with files.errors_of(run_dir.tensorboard):
-                tensorboard.write_projector(run_dir.tensorboard, self._loaded.class_names, vectors)
+            with files.errors_of(run_dir.path):
+                tensorboard.write_projector(
+                    run_dir.path, self._loaded.class_names, vectors, self._class_columns(test)
+                )
+
+    def _class_columns(self, test: evaluator.EvaluationResult) -> dict[str, np.ndarray]:
+        """Returns the test error and the number of training examples of each class, `[n]` each.
+
+        An example of several classes counts for each of them. The error of a class without test examples is
+        NaN.
+        """
+        n, seen, splits = len(self._loaded.class_names), self._loaded.seen, self._loaded.splits
+        counts = np.zeros(n, np.int64)
+        trained = np.arange(n) if seen is None else seen
+        counts[trained] = splits["train"].class_counts(len(trained))
+        labels = splits["test"].labels
+        rows, classes = (np.arange(len(labels)), labels) if labels.ndim == 1 else labels.nonzero()
+        examples = np.bincount(classes, minlength=n)
+        errors = np.bincount(classes, test.right[rows] == 0, minlength=n)
+        percent = np.divide(100.0 * errors, examples, out=np.full(n, np.nan), where=examples > 0)
+        return {"top1_error of test (%)": percent, "training examples": counts}
 
 
 class ModelSource(Protocol):
@@ -201,8 +237,12 @@ def build_evaluators(
     loaded: Task,
     model: tf.keras.Model,
     strategy: tf.distribute.Strategy | None = None,
+    loss: Callable[..., tf.Tensor] | None = None,
 ) -> dict[str, evaluator.Evaluator]:
-    """Returns split -> its `evaluator.Evaluator`; splits that rank the same classes share one."""
+    """Returns split -> its `evaluator.Evaluator`; splits that rank the same classes share one.
+
+    A `loss`, see `evaluator.Evaluator`, is evaluated where the classes are those of the training.
+    """
 
     def build(*splits):
         return evaluator.Evaluator(
@@ -211,6 +251,7 @@ def build_evaluators(
             max_relevant=loaded.max_relevant(*splits),
             strategy=strategy,
             jit_compile=experiment.jit_compile,
+            loss=loss if "train" in splits else None,
         )
 
     if loaded.seen is None:

@@ -35,6 +35,7 @@ def train(
     strategy: tf.distribute.Strategy | None = None,
     loaded: Task | None = None,
     progress: bool = True,
+    pictures: bool = True,
 ) -> dict[str, Any]:
     """Trains an experiment, or resumes an interrupted run of it.
 
@@ -44,6 +45,7 @@ def train(
       strategy: a `tf.distribute.Strategy`; None is one device.
       loaded: the experiment's `task.Task`, if it is loaded already.
       progress: whether to show a progress bar.
+      pictures: whether to draw evaluations for TensorBoard.
 
     Returns:
       The results, as in `results.json`.
@@ -76,7 +78,7 @@ def train(
             loaded = loaded.with_static_lengths()
         if not has_checkpoint(run_dir.checkpoints):
             _check_evaluated_images(experiment, loaded)
-        return build_trainer(experiment, loaded, run_dir, strategy, progress).train()
+        return build_trainer(experiment, loaded, run_dir, strategy, progress, pictures).train()
     finally:
         run_dir.unlock()
 
@@ -99,6 +101,7 @@ def build_trainer(
     run_dir: RunDirectory,
     strategy: tf.distribute.Strategy,
     progress: bool = True,
+    pictures: bool = True,
 ) -> Trainer:
     """Builds model and optimizer of an experiment, and the trainer that joins them in a run directory."""
     tf.keras.utils.set_random_seed(experiment.seed)
@@ -114,7 +117,9 @@ def build_trainer(
         optimizer = optimization.build_optimizer(
             experiment.optimizer, schedule.learning_rate, experiment.precision
         )
-    return Trainer(task, optimizer, run_dir, experiment, schedule, strategy, progress=progress)
+    return Trainer(
+        task, optimizer, run_dir, experiment, schedule, strategy, progress=progress, pictures=pictures
+    )
 
 
 def build_schedule(experiment: config.Experiment, train_examples: int) -> Schedule:

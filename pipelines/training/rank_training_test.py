@@ -1,6 +1,7 @@
 """Runs on small datasets: their files, repeated runs, early stopping, errors, replicas."""
 
 import contextlib
+import glob
 import io
 import json
 import os
@@ -47,7 +48,9 @@ def finished(finished_once, tmp_path):
 
 def test_files_of_a_run(finished_once):
     path, printed = finished_once
-    assert sorted(os.listdir(path)) == [
+    events = glob.glob("events.out.tfevents.*", root_dir=path)
+    assert len(events) == 1
+    assert sorted({*os.listdir(path)} - {*events}) == [
         "calibration.json",
         "checkpoints",
         "config.json",
@@ -55,9 +58,10 @@ def test_files_of_a_run(finished_once):
         "lock",
         "metrics.jsonl",
         "model",
+        "projector",
+        "projector_config.pbtxt",
         "results.json",
         "sessions.jsonl",
-        "tensorboard",
         "test_values.npz",
         "times.jsonl",
     ]
@@ -112,7 +116,7 @@ def test_metrics_that_are_not_finite_are_restored(tmp_path):
 
 
 def test_tensorboard_has_losses_metrics_and_config(finished):
-    (events,) = (finished / "tensorboard").glob("events*")
+    (events,) = finished.glob("events*")
     tags = set()
     for record in tf.compat.v1.train.summary_iterator(str(events)):
         tags |= {value.tag for value in record.summary.value}
@@ -123,16 +127,56 @@ def test_tensorboard_has_losses_metrics_and_config(finished):
         "config",
         "command",
         "versions",
-        "train/loss",
-        "train/gradient_norm",
-        "train/learning_rate",
-        "train/examples_per_second",
-        "train/waiting_share",
-        *(f"{split}/{name}" for split in ("validation", "best/validation", "test") for name in metrics),
+        "loss/train",
+        "loss/validation",
+        "optimization/gradient_norm",
+        "optimization/learning_rate",
+        "speed/examples_per_second",
+        "speed/waiting_share",
+        *(f"{s}/{name}" for s in ("metrics/validation", "validation_best", "test") for name in metrics),
         "test/confusion_matrix",
         "test/rank_of_the_true_class",
         "test/reliability_diagram",
     }
+
+
+def test_the_validation_loss_is_the_mean_over_the_split(finished):
+    (events,) = finished.glob("events*")
+    *_, last = (
+        tf.make_ndarray(value.tensor).item()
+        for record in tf.compat.v1.train.summary_iterator(str(events))
+        for value in record.summary.value
+        if value.tag == "loss/validation"
+    )
+    trained = rank_training.restore(str(finished), "last")
+    loaded = trained.load_task()
+    scores = trained.evaluate(loaded, "validation", keep_scores=True).scores
+    log_probabilities = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
+    labels = loaded.splits["validation"].labels
+    assert last == pytest.approx(-log_probabilities[np.arange(len(labels)), labels].mean(), rel=1e-4)
+
+
+def test_the_projector_has_errors_and_examples_of_the_classes(finished):
+    header, *rows = (finished / "projector" / "classes.tsv").read_text().splitlines()
+    assert header.split("\t") == ["class", "top1_error of test (%)", "training examples"]
+    names, errors, examples = zip(*(row.split("\t") for row in rows), strict=True)
+    assert names == tuple("0123456789")
+    assert sum(map(int, examples)) == 1078
+    test = rank_training.restore(str(finished)).load_task().splits["test"]
+    wrong = np.array(errors, float) / 100.0 @ test.class_counts(10)
+    results = RunDirectory(str(finished)).results()
+    assert 100.0 * wrong / len(test) == pytest.approx(results["test"]["top1_error"], abs=1e-3)
+
+
+@pytest.mark.nightly
+def test_pictures_are_left_out(tmp_path, finished_once, assert_same_run):
+    rank_training.train(small(), str(tmp_path), progress=False, pictures=False)
+    (events,) = tmp_path.glob("events*")
+    records = tf.compat.v1.train.summary_iterator(str(events))
+    tags = {value.tag for record in records for value in record.summary.value}
+    assert "test/ndcg@5" in tags
+    assert "test/confusion_matrix" not in tags
+    assert_same_run(finished_once[0], str(tmp_path))
 
 
 @pytest.mark.nightly
@@ -192,7 +236,7 @@ def events_of_a_long_training(tmp_path_factory):
     path, changes = tmp_path_factory.mktemp("long"), {"loss.temperature": 2.0, "loss.final_temperature": 0.5}
     with mock.patch.object(tensorboard, "SECONDS_BETWEEN_PICTURES", 0.0):
         rank_training.train(small(**changes), str(path), progress=False)
-    [events] = (path / "tensorboard").glob("events*")
+    [events] = path.glob("events*")
     return events
 
 
@@ -202,7 +246,7 @@ def test_tensorboard_has_the_temperature(events_of_a_long_training):
         float(tf.make_ndarray(value.tensor))
         for record in tf.compat.v1.train.summary_iterator(str(events_of_a_long_training))
         for value in record.summary.value
-        if value.tag == "train/temperature"
+        if value.tag == "optimization/temperature"
     ]
     np.testing.assert_allclose(seen, 2.0 * 0.25 ** (np.arange(34) / 33), rtol=1e-5)
 
@@ -214,7 +258,8 @@ def test_plots_of_a_long_training(events_of_a_long_training):
         for value in record.summary.value:
             steps.setdefault(value.tag, []).append(record.step)
     assert steps["validation/confusion_matrix"] == steps["validation/rank_of_the_true_class"] == [17, 34]
-    assert steps["test/confusion_matrix"] == [34]
+    [best] = steps["test/ndcg@5"]
+    assert steps["test/confusion_matrix"] == [best]
 
 
 @pytest.fixture(scope="module")

@@ -77,7 +77,7 @@ def assert_ends_undisturbed(undisturbed, assert_same_run):
 def on_disk(folder):
     """Returns the state that a start reads: files, checkpoints with an index, and the history."""
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    read = [name for name in names if not re.search("partial-|tensorboard|sessions", name)]
+    read = [name for name in names if not re.search("partial-|events|sessions", name)]
     files = [name for name in read if ".data-" not in name or f"{name.partition('.')[0]}.index" in names]
     return sorted(files), (folder / "metrics.jsonl").read_bytes() if "metrics.jsonl" in names else b""
 
@@ -131,7 +131,7 @@ def test_truncated_checkpoints_are_skipped(truncated, undisturbed, assert_same_r
 def test_tensorboard_has_no_repeated_points(truncated):
     folder, _ = truncated
     restarts = set()
-    for events in sorted((folder / "tensorboard").glob("events*")):
+    for events in sorted(folder.glob("events*")):
         for event in tf.compat.v1.train.summary_iterator(str(events)):
             if event.session_log.status:
                 restarts.add(event.step)

@@ -5,13 +5,15 @@ The functions write to the default summary writer.
 
 import contextlib
 import dataclasses
+import hashlib
 import io
+import json
 import os
 import re
 import shlex
 import textwrap
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,7 @@ MAX_POINTS = 100_000  # limit of the projector
 MAX_NUMBERS = 4_000_000  # points x width: about 40 MB
 MAX_CLOCK_SKEW = 2.0  # seconds
 SECONDS_BETWEEN_PICTURES = 60.0
+_VECTORS, _CLASSES = "projector/vectors.tsv", "projector/classes.tsv"
 
 
 class Summaries:
@@ -88,22 +91,38 @@ class Summaries:
 def write_hparams(experiment: Any) -> None:
     """Writes an experiment's fields as the hyperparameters of its run.
 
-    The run gets a row of its own in the HParams tab, named like its folder, because it names no group.
+    Runs of experiments that differ in their seeds share a row of the HParams tab, which has the means of
+    their metrics.
 
     Args:
       experiment: a `config.Experiment`.
     """
-    api.hparams(hyperparameters(experiment), trial_id="")
+    api.hparams(hyperparameters(experiment), trial_id=group_name(experiment))
+
+
+def group_name(experiment: Any) -> str:
+    """Returns the name that the runs of an experiment with all seeds share in the HParams tab.
+
+    >>> experiment = config.Experiment()
+    >>> group_name(experiment).split()[0], group_name(config.override(experiment, {"seed": 3})).split()[0]
+    ('softmax-dot', 'softmax-dot')
+    """
+    fields = hyperparameters(experiment)
+    digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+    parts = [str(fields[name]) for name in ("loss.name", "interaction.name", "sorter") if name in fields]
+    return f"{'-'.join(parts)} {digest[:8]}"
 
 
 def hyperparameters(experiment: Any) -> dict[str, float | bool | str]:
-    """Returns an experiment's fields that are set, dotted name -> number, bool or string.
+    """Returns an experiment's fields that are set, but for its seed, dotted name -> number, bool or string.
 
     >>> fields = hyperparameters(config.override(config.Experiment(), {"encoder.hidden": (64, 32)}))
-    >>> fields["loss.name"], fields["encoder.hidden"], fields["seed"], "steps" in fields
-    ('softmax', '64, 32', 0, False)
+    >>> fields["loss.name"], fields["encoder.hidden"], "seed" in fields, "steps" in fields
+    ('softmax', '64, 32', False, False)
     """
-    return dict(_flattened(dataclasses.asdict(experiment)))
+    fields = dict(_flattened(dataclasses.asdict(experiment)))
+    del fields["seed"]
+    return fields
 
 
 def _flattened(fields, prefix=""):
@@ -118,14 +137,14 @@ def _flattened(fields, prefix=""):
 
 
 def write_best(results: dict[str, Any], metrics: Iterable[str], step: int) -> None:
-    """Writes the metrics `best/validation/<metric>` and `test/<metric>`, and marks the run as finished.
+    """Writes the metrics `validation_best/<metric>` and `test/<metric>`, and marks the run as finished.
 
     Args:
       results: of the run; "validation" and "test" hold the result of `evaluator.summarize`.
       metrics: names; metrics that a split does not have are left out there.
       step: of the evaluated model.
     """
-    for split, prefix in (("validation", "best/validation"), ("test", "test")):
+    for split, prefix in (("validation", "validation_best"), ("test", "test")):
         for name in metrics:
             if name in results[split]:
                 tf.summary.scalar(f"{prefix}/{name}", results[split][name], step=step)
@@ -157,8 +176,13 @@ def write_text(
         tf.summary.text(name, textwrap.indent(text, "    "), step=step)
 
 
-def write_projector(folder: str, class_names: Sequence[str], vectors: np.ndarray) -> None:
-    """Writes the vectors of the classes, with their names, for the projector.
+def write_projector(
+    folder: str,
+    class_names: Sequence[str],
+    vectors: np.ndarray,
+    columns: Mapping[str, np.ndarray],
+) -> None:
+    """Writes the vectors of the classes, with their names and figures, for the projector.
 
     Only the first classes are written, up to `MAX_POINTS` of them and `MAX_NUMBERS` numbers.
 
@@ -166,6 +190,7 @@ def write_projector(folder: str, class_names: Sequence[str], vectors: np.ndarray
       folder: of the run's event files.
       class_names: `n` names.
       vectors: float `[n, d]`.
+      columns: name -> figures of the classes, `[n]`, by which the projector can color them; NaN for none.
 
     Raises:
       ValueError: the shape of the vectors does not fit the names.
@@ -178,19 +203,25 @@ def write_projector(folder: str, class_names: Sequence[str], vectors: np.ndarray
     points = min(len(vectors), MAX_POINTS, MAX_NUMBERS // vectors.shape[1])
     if points < len(vectors):
         logging.info("The projector gets the first %d of %d classes", points, len(vectors))
+    tf.io.gfile.makedirs(os.path.join(folder, "projector"))
     tsv = io.StringIO()
     np.savetxt(tsv, vectors[:points], fmt="%.6g", delimiter="\t")
-    _write(os.path.join(folder, "tensors.tsv"), tsv.getvalue())
-    # A file of one column has no header; the projector skips blank lines.
+    _write(os.path.join(folder, _VECTORS), tsv.getvalue())
     labels = [" ".join(name.split()) or str(i) for i, name in enumerate(class_names[:points])]
-    _write(os.path.join(folder, "metadata.tsv"), "".join(f"{label}\n" for label in labels))
+    cells = [[name, *map(_cell, column[:points])] for name, column in columns.items()]
+    rows = zip(["class", *labels], *cells, strict=True)
+    _write(os.path.join(folder, _CLASSES), "".join("\t".join(row) + "\n" for row in rows))
     embedding = projector.EmbeddingInfo(
         tensor_name="classes",
         tensor_shape=[points, vectors.shape[1]],
-        tensor_path="tensors.tsv",
-        metadata_path="metadata.tsv",
+        tensor_path=_VECTORS,
+        metadata_path=_CLASSES,
     )
     projector.visualize_embeddings(folder, projector.ProjectorConfig(embeddings=[embedding]))
+
+
+def _cell(value):
+    return "" if np.isnan(value) else f"{value:.6g}"
 
 
 def _write(path, text):

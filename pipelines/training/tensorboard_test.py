@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -21,7 +22,7 @@ from tensorboard.plugins.hparams import api_pb2, metadata
 
 from rank4class.pipelines import config
 from rank4class.pipelines.reporting import plots
-from rank4class.pipelines.training import tensorboard
+from rank4class.pipelines.training import tensorboard, tensorboard_grid
 
 EXPERIMENT = config.override(
     config.Experiment(), {"loss.name": "approx_ndcg", "encoder.hidden": (64, 32), "data.cache": True}
@@ -65,18 +66,24 @@ def test_hyperparameters_are_the_fields_that_are_set():
     assert result["metrics"] == "top1_error, top5_error, ndcg@5"
     assert not {"data.path", "steps"} & set(result)  # they are None
     assert {type(value) for value in result.values()} == {bool, int, float, str}
+    assert "seed" not in result
     for name in result:
         config.check_field(EXPERIMENT, name)
 
 
-def test_runs_are_sessions_without_a_group(tmp_path):
+def test_runs_with_other_seeds_are_sessions_of_one_group(tmp_path):
+    other_seed = config.override(EXPERIMENT, {"seed": 1})
+    other_rate = config.override(EXPERIMENT, {"optimizer.learning_rate": 0.5})
+    assert tensorboard.group_name(other_seed) == tensorboard.group_name(EXPERIMENT)
+    assert tensorboard.group_name(other_rate) != tensorboard.group_name(EXPERIMENT)
     with writer(tmp_path):
         tensorboard.write_hparams(EXPERIMENT)
     ((step, value),) = written(tmp_path)[metadata.SESSION_START_INFO_TAG]
     info = metadata.parse_session_start_info_plugin_data(value.metadata.plugin_data.content)
-    assert (step, info.group_name) == (0, "")
+    assert (step, info.group_name) == (0, tensorboard.group_name(EXPERIMENT))
+    assert info.group_name.startswith("approx_ndcg-dot ")
     assert set(info.hparams) == set(tensorboard.hyperparameters(EXPERIMENT))
-    assert info.hparams["seed"].number_value == 0
+    assert info.hparams["batch_size"].number_value == EXPERIMENT.batch_size
     assert info.hparams["data.cache"].bool_value is True
     assert info.hparams["loss.name"].string_value == "approx_ndcg"
 
@@ -92,8 +99,8 @@ def test_tags_of_the_best_metrics(tmp_path):
         tag: [(step, tf.make_ndarray(v.tensor).item()) for step, v in all_] for tag, all_ in result.items()
     }
     assert numbers == {
-        "best/validation/top1_error": [(7, 20.0)],
-        "best/validation/ndcg@5": [(7, 90.0)],
+        "validation_best/top1_error": [(7, 20.0)],
+        "validation_best/ndcg@5": [(7, 90.0)],
         "test/top1_error": [(7, 21.0)],
     }
 
@@ -121,28 +128,43 @@ def test_projector_has_points_and_names_of_classes(tmp_path, where):
     tf.io.gfile.makedirs(folder)
     names = ["plain", "tab\tand\nnewline\r", " \n", "naïve £"]
     vectors = np.array([[1.0, -2.5], [1e-9, 3.0], [0.0, 1 / 3], [1e9, 4.0]], np.float64)
-    tensorboard.write_projector(folder, names, vectors)
-    files = {name: tf.io.gfile.GFile(f"{folder}/{name}").read() for name in tf.io.gfile.listdir(folder)}
-    assert set(files) == {"projector_config.pbtxt", "tensors.tsv", "metadata.tsv"}
-    assert files["metadata.tsv"] == "plain\ntab and newline\n2\nnaïve £\n"
-    rows = [[float(cell) for cell in line.split("\t")] for line in files["tensors.tsv"].splitlines()]
+    columns = {"error (%)": np.array([1 / 3, 0.0, np.nan, 100.0]), "examples": np.array([3, 0, 1_000_000, 2])}
+    tensorboard.write_projector(folder, names, vectors, columns)
+    classes, points, settings = (
+        tf.io.gfile.GFile(f"{folder}/{name}").read()
+        for name in ("projector/classes.tsv", "projector/vectors.tsv", "projector_config.pbtxt")
+    )
+    assert classes.splitlines() == [
+        "class\terror (%)\texamples",
+        "plain\t0.333333\t3",
+        "tab and newline\t0\t0",
+        "2\t\t1e+06",
+        "naïve £\t100\t2",
+    ]
+    rows = [[float(cell) for cell in line.split("\t")] for line in points.splitlines()]
     np.testing.assert_allclose(rows, vectors, rtol=1e-5)
-    assert 'tensor_path: "tensors.tsv"' in files["projector_config.pbtxt"]
-    assert "tensor_shape: 4" in files["projector_config.pbtxt"]
+    assert 'tensor_path: "projector/vectors.tsv"' in settings
+    assert "tensor_shape: 4" in settings
 
 
 @pytest.mark.parametrize(("points", "numbers", "expected"), [(3, 100, 3), (100, 9, 4), (100, 100, 5)])
 def test_projector_has_a_limited_number_of_classes(tmp_path, monkeypatch, points, numbers, expected):
     monkeypatch.setattr(tensorboard, "MAX_POINTS", points)
     monkeypatch.setattr(tensorboard, "MAX_NUMBERS", numbers)
-    tensorboard.write_projector(str(tmp_path), list("abcde"), np.arange(10.0).reshape(5, 2))
-    assert (tmp_path / "metadata.tsv").read_text().split() == list("abcde")[:expected]
-    assert np.loadtxt(tmp_path / "tensors.tsv").tolist() == np.arange(2.0 * expected).reshape(-1, 2).tolist()
+    columns = {"examples": np.arange(5)}
+    tensorboard.write_projector(str(tmp_path), list("abcde"), np.arange(10.0).reshape(5, 2), columns)
+    header, *rows = (tmp_path / "projector" / "classes.tsv").read_text().splitlines()
+    assert header == "class\texamples"
+    assert rows == [f"{name}\t{i}" for i, name in enumerate("abcde")][:expected]
+    assert (
+        np.loadtxt(tmp_path / "projector" / "vectors.tsv").tolist()
+        == np.arange(2.0 * expected).reshape(-1, 2).tolist()
+    )
 
 
 def test_missing_vectors_are_refused(tmp_path):
     with pytest.raises(ValueError, match="not one row for each of 3 classes"):
-        tensorboard.write_projector(str(tmp_path), list("abc"), np.zeros([2, 4]))
+        tensorboard.write_projector(str(tmp_path), list("abc"), np.zeros([2, 4]), {})
 
 
 def write_points(folder, steps, tags=("loss",)):
@@ -262,17 +284,15 @@ def until(function, seconds=600):
     raise TimeoutError
 
 
-def write_run(folder, seed, scale):
+def write_run(folder, experiment, scale):
     killed_and_resumed(folder)
     with writer(folder):
-        experiment = config.override(EXPERIMENT, {"seed": seed, "optimizer.learning_rate": scale})
         tensorboard.write_hparams(experiment)
         tensorboard.write_text(experiment, ["python", "a b"], None, {"numpy": "1.26.4"})
         tf.summary.image("validation/confusion", PICTURE[None], step=40)
         tensorboard.write_best(RESULTS | {"test": {"top1_error": scale}}, METRICS, step=40)
-    tensorboard.write_projector(
-        str(folder), ["first", "second\t"], np.array([[1.0, 2.0], [3.0, 4.0 * scale]])
-    )
+    vectors = np.array([[1.0, 2.0], [3.0, 4.0 * scale]])
+    tensorboard.write_projector(str(folder), ["first", "second\t"], vectors, {"examples": np.array([3, 4])})
 
 
 @pytest.mark.nightly
@@ -281,36 +301,46 @@ def test_tensorboard_of_a_grid(tmp_path, load_fast):
     if load_fast == "true" and not importlib.util.find_spec("tensorboard_data_server"):
         pytest.skip("no tensorboard-data-server")
     logdir = tmp_path / "grid"
-    runs = {f"cell{i}/tensorboard": scale for i, scale in enumerate((0.5, 0.25, 0.125))}
-    for i, (run, scale) in enumerate(runs.items()):
-        write_run(logdir / run, seed=i % 2, scale=scale)
-    write_run(
-        logdir / "twin/tensorboard", seed=0, scale=0.5
-    )  # the experiment of the first run, in another folder
-    runs["twin/tensorboard"] = 0.5
+    cells = {"slow": 0.25, "fast": 0.5}
+    experiments = {name: with_rate(rate, seed=0) for name, rate in cells.items()}
+    for (name, rate), seed in itertools.product(cells.items(), (0, 1)):
+        write_run(logdir / f"{name}-seed{seed}", with_rate(rate, seed), scale=rate * (1 + seed))
+    intervals = [{"ndcg@5": None, "top1_error": [rate / 2, 2 * rate]} for rate in cells.values()]
+    tuned = ["optimizer.learning_rate"]
+    tensorboard_grid.write_grid(str(logdir), experiments, intervals, "top1_error", tuned)
     with served(logdir, load_fast) as ask:
         request = {"startIndex": 0, "sliceSize": 10, "allowedStatuses": ["STATUS_SUCCESS"]}
 
-        def sessions():
+        def groups():
             result = ask("plugin/hparams/session_groups", request)["sessionGroups"]
-            return len(result) == len(runs) and result
+            return sum(len(group["sessions"]) for group in result) == 6 and result
 
-        for group in until(sessions):
-            scale = runs.pop(group["name"])
-            assert group["hparams"]["optimizer.learning_rate"] == scale
-            assert group["hparams"]["encoder.hidden"] == "64, 32"
-            result = {metric["name"]["tag"]: metric["value"] for metric in group["metricValues"]}
-            assert result["best/validation/ndcg@5"] == 90.0
-            assert result["test/top1_error"] == scale
-            check_run(ask, group["name"], scale, load_fast)
-        assert not runs
-        hparams = {info["name"]: info for info in ask("plugin/hparams/experiment", {})["hparamInfos"]}
-        assert {name for name, info in hparams.items() if info["differs"]} == {
-            "optimizer.learning_rate",
-            "seed",
+        result = until(groups)
+        names = {group["name"]: {one["name"] for one in group["sessions"]} for group in result}
+        assert names == {
+            tensorboard.group_name(experiments[name]): {name, f"{name}-seed0", f"{name}-seed1"}
+            for name in cells
         }
-        assert hparams["data.cache"]["type"] == "DATA_TYPE_BOOL"
-        assert hparams["seed"]["type"] == "DATA_TYPE_FLOAT64"
+        for group in result:
+            rate = group["hparams"]["optimizer.learning_rate"]
+            assert {metric["name"]["tag"]: metric["value"] for metric in group["metricValues"]} == {
+                "test/top1_error": 1.5 * rate,  # the mean over the seeds
+                "test_interval/top1_error_low": rate / 2,
+                "test_interval/top1_error_high": 2 * rate,
+            }
+        shown = ask("plugin/hparams/experiment", {})
+        assert [info["name"] for info in shown["hparamInfos"]] == ["loss.name", "optimizer.learning_rate"]
+        assert [info["name"]["tag"] for info in shown["metricInfos"]][:3] == [
+            "test/top1_error",
+            "test_interval/top1_error_low",
+            "test_interval/top1_error_high",
+        ]
+        for (name, rate), seed in itertools.product(cells.items(), (0, 1)):
+            check_run(ask, f"{name}-seed{seed}", rate * (1 + seed), load_fast)
+
+
+def with_rate(rate, seed):
+    return config.override(EXPERIMENT, {"optimizer.learning_rate": rate, "seed": seed})
 
 
 def check_run(ask, run, scale, load_fast):
@@ -330,4 +360,6 @@ def check_run(ask, run, scale, load_fast):
     assert (embedding["tensorName"], embedding["tensorShape"]) == ("classes", [2, 2])
     points = np.frombuffer(ask("plugin/projector/tensor", run=run, name="classes"), np.float32)
     assert points.tolist() == [1.0, 2.0, 3.0, 4.0 * scale]
-    assert ask("plugin/projector/metadata", run=run, name="classes") == b"first\nsecond\n"
+    assert (
+        ask("plugin/projector/metadata", run=run, name="classes") == b"class\texamples\nfirst\t3\nsecond\t4\n"
+    )

@@ -27,6 +27,10 @@ SUMMARIES_BETWEEN_EVALUATIONS = 20
 class Evaluation(Protocol):
     """Results of the evaluation of a split."""
 
+    @property
+    def loss(self) -> float | None:
+        """The mean training loss of the examples; None if it is not defined for single examples."""
+
     def summarize(self) -> dict[str, Any]:
         """Returns name -> value of the metrics, and their intervals."""
 
@@ -133,6 +137,7 @@ class Trainer:
       schedule: steps to train, evaluate and save at.
       strategy: a `tf.distribute.Strategy`.
       progress: whether to show a progress bar.
+      pictures: whether to draw evaluations for TensorBoard.
 
     Raises:
       ValueError: batch norm cannot see the whole batch, or the folder belongs to another run.
@@ -149,6 +154,7 @@ class Trainer:
         strategy: tf.distribute.Strategy,
         *,
         progress: bool = True,
+        pictures: bool = True,
     ):
         self._task = task
         self._optimizer = optimizer
@@ -158,6 +164,7 @@ class Trainer:
         self._strategy = strategy
         self._is_chief = distribution.is_chief(strategy)
         self._verbose = progress and self._is_chief
+        self._draws = pictures and self._is_chief
         self._summary_steps = max(1, schedule.evaluation_steps // SUMMARIES_BETWEEN_EVALUATIONS)
         self._interruption = Interruption()
         with strategy.scope():
@@ -215,7 +222,7 @@ class Trainer:
             self._run_dir.write_history(self._progress.history)
         self._session = Session(self._run_dir, self._strategy, step)
         self._time = TrainingTime(self._run_dir, step)
-        self._summaries = Summaries(self._run_dir.tensorboard, step, writes=self._is_chief)
+        self._summaries = Summaries(self._run_dir.path, step, writes=self._is_chief)
         self._summaries.write_start(self._experiment, self._session.line, step)
         self._batches = iter(
             self._strategy.distribute_datasets_from_function(
@@ -292,14 +299,14 @@ class Trainer:
     def _write_step_summaries(self, loss: float, norm: float, pace: Pace) -> None:
         step = self._progress.step
         values = {
-            "train/loss": loss,
-            "train/gradient_norm": norm,
-            "train/learning_rate": self._schedule.learning_rate(step - 1),
-            "train/examples_per_second": pace.examples_per_second(),
-            "train/waiting_share": pace.waiting_fraction(),
+            "loss/train": loss,
+            "optimization/gradient_norm": norm,
+            "optimization/learning_rate": self._schedule.learning_rate(step - 1),
+            "speed/examples_per_second": pace.examples_per_second(),
+            "speed/waiting_share": pace.waiting_fraction(),
         }
         if self._schedule.temperature is not None:
-            values["train/temperature"] = self._schedule.temperature(step - 1)
+            values["optimization/temperature"] = self._schedule.temperature(step - 1)
         self._summaries.write_scalars(values, step)
 
     def _evaluate(self) -> Evaluation:
@@ -323,8 +330,11 @@ class Trainer:
         """Shows the last evaluation in TensorBoard and in the terminal."""
         step = self._progress.step
         metrics = {name: self._progress.history[-1][name] for name in self._task.metrics}
-        self._summaries.write_scalars({f"validation/{name}": metrics[name] for name in metrics}, step)
-        if self._summaries.pictures_are_due():
+        values = {f"metrics/validation/{name}": value for name, value in metrics.items()}
+        if evaluation.loss is not None:
+            values["loss/validation"] = evaluation.loss
+        self._summaries.write_scalars(values, step)
+        if self._draws and self._summaries.pictures_are_due():
             self._summaries.write_pictures("validation", self._task.pictures("validation", evaluation), step)
         if self._verbose:
             print(f"  validation: {self._task.format_metrics(metrics)}")
@@ -367,9 +377,10 @@ class Trainer:
             "seed": self._experiment.seed,
         }
         if self._is_chief:
-            pictures = self._task.pictures("test", evaluations["test"])
-            self._summaries.write_pictures("test", pictures, self._progress.step)
             best_step = self._state.best_step or self._progress.step
+            if self._draws:
+                pictures = self._task.pictures("test", evaluations["test"])
+                self._summaries.write_pictures("test", pictures, best_step)
             self._summaries.write_end(results, self._task.metrics, best_step)
             self._task.write_artifacts(self._run_dir, results, evaluations["test"])
             self._session.write(self._progress.step)

@@ -17,6 +17,7 @@ from rank4class.pipelines.training.trainer import Schedule, Trainer
 @dataclasses.dataclass
 class Errors:
     error: float
+    loss: float | None = None
 
     def summarize(self):
         return {"error": self.error}

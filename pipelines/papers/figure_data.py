@@ -1,0 +1,116 @@
+"""Measurements for the figures of the documentation: small runs on scikit-learn's digits, and the sorters.
+
+Each takes seconds, and is committed under `docs/figures`, so that the figures are drawn without training.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from rank4class.models import sorters
+from rank4class.pipelines import config
+from rank4class.pipelines.configs import digits_mlp, embedded_digits, embedded_digits_logistic
+from rank4class.pipelines.evaluation.reliability import Reliability
+from rank4class.pipelines.sorters.training import sweep
+from rank4class.pipelines.training import rank_training
+
+SORTER_SIZE = 10  # scores of a list
+SORTER_POINTS = 101
+RANK_FUNCTIONS = ("handcrafted", "lstm", "cnn", "equivariant")
+COUNT_FIELDS: Mapping[str, Any] = {
+    "data.features": "rbm",
+    "data.width": 100,
+    "data.num_examples": 2_000,
+    "epochs": 20.0,
+}
+
+
+def measure_sorters(folder: str) -> dict[str, Any]:
+    """Ranks a list of evenly spaced scores with each sorter while one of its scores moves past the others."""
+    del folder
+    ranks = {}
+    for name in ("exact", *RANK_FUNCTIONS):
+        lists, of_sorter = sweep(sorters.get(name, n=SORTER_SIZE), SORTER_SIZE, SORTER_POINTS)
+        ranks[name] = _rounded(of_sorter[:, 0])
+    return {"n": SORTER_SIZE, "scores": _rounded(lists[:, 0]), "ranks": ranks}
+
+
+def measure_counts(folder: str) -> dict[str, Any]:
+    """Trains n-choose-k with a learned count prior and logistic regression on images of one to four digits.
+
+    Returns:
+      "counts", the true numbers of digits, and for each model the mean distribution of the number of digits
+      over the test images with each of them.
+    """
+    result: dict[str, Any] = {"counts": [1, 2, 3, 4], "models": {}}
+    for name, experiment in (
+        ("n_choose_k", embedded_digits.get_config()),
+        ("logistic_regression", embedded_digits_logistic.get_config()),
+    ):
+        path = os.path.join(folder, name)
+        results = rank_training.train(config.override(experiment, COUNT_FIELDS), path, progress=False)
+        trained = rank_training.restore(path)
+        loaded = trained.load_task()
+        log_counts = trained.evaluate(loaded, keep_scores=True).log_counts
+        assert log_counts is not None
+        probabilities, true = np.exp(log_counts), loaded.splits["test"].num_relevant()
+        means = [_rounded(probabilities[true == count].mean(axis=0)) for count in result["counts"]]
+        result["models"][name] = {"distributions": means, "nll": round(results["test"]["nll"], 4)}
+        result["test_examples"] = len(true)
+    return result
+
+
+def measure_digits(folder: str) -> dict[str, Any]:
+    """Trains `digits_mlp`.
+
+    Returns:
+      "reliability", the bins of the test split before and after the calibration, and "example", the test
+      image whose class is ranked second by the smallest margin, with its calibrated probabilities.
+    """
+    path = os.path.join(folder, "digits_mlp")
+    rank_training.train(digits_mlp.get_config(), path, progress=False)
+    trained = rank_training.restore(path)
+    loaded = trained.load_task()
+    evaluation = trained.evaluate(loaded, keep_scores=True)
+    calibrated, scores = evaluation.calibrated, evaluation.scores
+    assert calibrated is not None
+    assert scores is not None
+    probabilities = calibrated.calibration.probabilities(scores)
+    split = loaded.splits["test"]
+    labels = np.asarray(split.labels)
+    margins = probabilities.max(axis=1) - probabilities[np.arange(len(labels)), labels]
+    index = int(np.argmin(np.where(evaluation.ranks == 2, margins, np.inf)))
+    (pixels,) = split.features.values()
+    return {
+        "reliability": {
+            "parameters": calibrated.calibration.describe(),
+            "before": _bins(calibrated.before),
+            "after": _bins(calibrated.after),
+        },
+        "example": {
+            "index": index,
+            "pixels": _rounded(pixels[index].reshape(8, 8)),
+            "label": int(labels[index]),
+            "scores": _rounded(scores[index]),
+            "probabilities": _rounded(probabilities[index]),
+        },
+    }
+
+
+def _bins(reliability: Reliability) -> dict[str, Any]:
+    table = reliability.table()
+    used = table[table["count"] > 0]
+    return {"ece": round(reliability.ece, 5), **{name: _rounded(used[name]) for name in table.columns}}
+
+
+def _rounded(values: Any) -> list:
+    return np.round(np.asarray(values, np.float64), 5).tolist()
+
+
+MEASUREMENTS: Mapping[str, Callable[[str], dict[str, Any]]] = {
+    "sorters": measure_sorters,
+    "counts": measure_counts,
+    "digits": measure_digits,
+}

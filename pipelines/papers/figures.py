@@ -1,0 +1,262 @@
+"""The figures of the documentation, drawn from its committed files as SVG that is equal every time."""
+
+import io
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch, Patch
+
+from rank4class.pipelines.reporting import reliability_plots, style
+from rank4class.pipelines.storage import files
+from rank4class.pipelines.storage.run_directory import read_json
+
+GRID = "results/n_choose_k/letor_lightgbm.json"  # whose differences are drawn
+WIDTH = 7.2  # inches
+_SVG: Any = {"svg.hashsalt": "rank4class", "svg.fonttype": "path", "font.size": 10.0}
+_SCALE_LABELS = {"adam": "1 device", "4 dtensor": "4 devices, DTensor"}
+_MODELS = {"n_choose_k": "n-choose-k, learned prior", "logistic_regression": "Logistic regression"}
+
+
+def draw_all(docs: str) -> dict[str, str]:
+    """Returns the name of each figure -> its SVG.
+
+    Args:
+      docs: folder of the documentation.
+    """
+    return {name: to_svg(draw(docs)) for name, draw in FIGURES.items()}
+
+
+def to_svg(figure: Figure) -> str:
+    """Returns a figure as SVG without a date."""
+    buffer = io.StringIO()
+    with matplotlib.rc_context(_SVG):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    # Matplotlib leaves blanks at the ends of lines.
+    return "".join(f"{line.rstrip()}\n" for line in buffer.getvalue().splitlines())
+
+
+def overview(docs: str) -> Figure:
+    """Draws how classification becomes ranking: the instance is the query, the classes are the items."""
+    del docs
+    figure = Figure(figsize=(WIDTH, 3.1))
+    axis = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    axis.set(xlim=(0.0, 14.4), ylim=(0.0, 6.2))
+    axis.set_axis_off()
+    _box(axis, 0.2, 4.1, 2.5, 1.5, "Instance\n(query)\ntext, image, user", "white")
+    _box(axis, 0.2, 0.9, 2.5, 1.5, "Classes\n(items)\nids or names", "white")
+    _box(axis, 3.5, 4.25, 2.1, 1.2, "Encoder", style.SKY)
+    _box(axis, 3.5, 1.05, 2.1, 1.2, "Class encoder", style.SKY)
+    _box(axis, 6.6, 2.5, 2.2, 1.4, "Interaction\nof each pair", style.ORANGE)
+    _box(axis, 12.0, 2.5, 2.2, 1.4, "Ranking loss\nor metric", style.GREEN)
+    for y in (4.85, 1.65):
+        _arrow(axis, (2.75, y), (3.45, y))
+    _arrow(axis, (5.65, 4.6), (6.75, 4.0))
+    _arrow(axis, (5.65, 1.9), (6.75, 2.4))
+    axis.text(6.3, 4.65, "vector", fontsize=9, ha="left")
+    axis.text(6.3, 1.25, "one vector\nper class", fontsize=9, ha="left")
+    _arrow(axis, (8.85, 3.2), (9.5, 3.2))
+    _arrow(axis, (11.25, 3.2), (11.95, 3.2))
+    lengths = (1.6, 1.15, 0.8, 0.45)
+    for i, length in enumerate(lengths):
+        is_true = i == 1
+        color = style.BLUE if is_true else "0.75"
+        axis.barh(4.0 - 0.55 * i, length, 0.38, left=9.6, color=color, edgecolor="0.3", linewidth=0.6)
+    axis.text(10.4, 4.55, "scores, ranked", fontsize=9, ha="center")
+    axis.text(10.4, 1.75, "blue: true class, rank 2", fontsize=9, ha="center")
+    _box(axis, 12.0, 4.65, 2.2, 0.95, "Labels", "white")
+    _arrow(axis, (13.1, 4.6), (13.1, 3.95))
+    return figure
+
+
+def _box(axis: Axes, x: float, y: float, width: float, height: float, text: str, color: str) -> None:
+    axis.add_patch(
+        FancyBboxPatch(
+            (x, y), width, height, boxstyle="round,pad=0.05,rounding_size=0.15", fc=color, ec="0.3", lw=1.0
+        )
+    )
+    axis.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=10)
+
+
+def _arrow(axis: Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
+    axis.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": "0.3", "linewidth": 1.2})
+
+
+def grid_differences(docs: str) -> Figure:
+    """Draws the differences of `GRID` to its baseline; see `forest`."""
+    return forest(read_json(os.path.join(docs, GRID)))
+
+
+def forest(summary: Mapping[str, Any]) -> Figure:
+    """Draws the differences of a grid's cells to its baseline with their intervals, one panel per metric.
+
+    Args:
+      summary: see `grid_summary.summarize`.
+    """
+    metrics = list(summary["metrics"])
+    comparisons = pd.DataFrame(summary["comparisons"])
+    names = list(dict.fromkeys(map(_cell_label, comparisons["name"])))
+    colors = style.loss_styles(dict.fromkeys(one["loss"] for one in comparisons["name"]))
+    figure = Figure(figsize=(WIDTH, 1.5 + 0.42 * len(names)), layout="constrained")
+    axes = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
+    for axis, metric in zip(axes, metrics, strict=True):
+        axis.axvspan(-summary["margin"], summary["margin"], color="0.92", zorder=0)
+        axis.axvline(0.0, color="0.4", linewidth=1)
+        for one in comparisons[comparisons["metric"] == metric].to_dict("records"):
+            if one["difference"] is None or one["interval"] is None:
+                continue
+            y, color = names.index(_cell_label(one["name"])), colors[one["name"]["loss"]][0]
+            low, high = one["interval"]
+            is_separable = one["verdict"] in ("better", "worse")
+            axis.plot([low, high], [y, y], color=color, linewidth=1.5)
+            marker = style.marker(one["name"].get("interaction", "dot"))
+            axis.plot(one["difference"], y, marker, color=color, mfc=color if is_separable else "white", ms=7)
+        definition = summary["metrics"][metric]
+        direction = "higher" if definition["higher_is_better"] else "lower"
+        label = style.metric_label(metric, definition["percent"])
+        axis.set_title(f"{label}\n{direction} is better", fontsize=10)
+        axis.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(5))
+        style.finish(axis, "x")
+    axes[0].set_yticks(range(len(names)), names)
+    axes[0].set_ylim(len(names) - 0.5, -0.5)
+    figure.supxlabel(
+        f"Difference to {_cell_label(summary['baseline'])}, with its 95% interval. Filled: separable. "
+        f"Gray: equivalent within {summary['margin']:g}.",
+        fontsize=9,
+    )
+    return figure
+
+
+def _cell_label(name: Mapping[str, str]) -> str:
+    return ", ".join(map(style.part_label, name.values()))
+
+
+def sorters(docs: str) -> Figure:
+    """Draws the rank of one score that moves past the others, by each sorter (SoDeep, figure 5)."""
+    data = read_json(os.path.join(docs, "figures", "sorters.json"))
+    ranks = {name: data["n"] * np.array(values) for name, values in data["ranks"].items()}
+    exact = ranks.pop("exact")
+    figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
+    axes = figure.subplots(1, len(ranks), sharey=True)
+    for axis, (name, values), color in zip(axes, ranks.items(), style.COLORS, strict=False):
+        axis.step(data["scores"], exact, color="0.75", linewidth=4, where="mid")
+        axis.plot(data["scores"], values, color=color)
+        axis.set_title(style.part_label(name), fontsize=10)
+        axis.set_xticks((-1.0, 0.0, 1.0))
+        style.finish(axis)
+    axes[0].set_ylim(data["n"] + 0.5, 0.5)
+    axes[0].set_yticks(range(1, data["n"] + 1, 3))
+    axes[0].set_ylabel(f"Rank among {data['n']}")
+    figure.supxlabel("Score that moves past the others; gray: its exact rank", fontsize=10)
+    return figure
+
+
+def count_law(docs: str) -> Figure:
+    """Draws the predicted number of digits of images by their true number: a learned prior, and none."""
+    data = read_json(os.path.join(docs, "figures", "counts.json"))
+    figure = Figure(figsize=(WIDTH, 2.7), layout="constrained")
+    axes = figure.subplots(1, len(data["counts"]), sharey=True)
+    last = max(data["counts"]) + 3
+    for i, (axis, count) in enumerate(zip(axes, data["counts"], strict=True)):
+        axis.axvspan(count - 0.5, count + 0.5, color="0.9", zorder=0)
+        for j, (model, color) in enumerate(zip(data["models"], (style.BLUE, style.ORANGE), strict=True)):
+            means = np.array(data["models"][model]["distributions"][i])[: last + 1]
+            axis.bar(np.arange(len(means)) - 0.2 + 0.4 * j, means, 0.4, color=color)
+        axis.set_title(f"{count} digit{'s' * (count > 1)}", fontsize=10)
+        axis.set_xticks(range(0, last + 1, 2))
+        axis.set_xlim(-0.6, last + 0.6)
+        axis.yaxis.set_major_formatter("{x:.0%}")
+        style.finish(axis, "y")
+    axes[0].set_ylabel("Mean probability")
+    figure.supxlabel("Predicted number of digits; gray: the true number", fontsize=10)
+    handles = [
+        Patch(color=color, label=_MODELS[model])
+        for model, color in zip(data["models"], (style.BLUE, style.ORANGE), strict=True)
+    ]
+    figure.legend(handles=handles, loc="outside upper center", ncols=2, frameon=False)
+    return figure
+
+
+def ranked_example(docs: str) -> Figure:
+    """Draws a test image of the digits, and its classes ranked by probability."""
+    example = read_json(os.path.join(docs, "figures", "digits.json"))["example"]
+    figure = Figure(figsize=(WIDTH, 3.0), layout="constrained")
+    image, axis = figure.subplots(1, 2, width_ratios=(1.0, 1.7))
+    image.imshow(example["pixels"], cmap="gray_r", interpolation="nearest")
+    image.set_title("Query: an image", fontsize=10)
+    image.set(xticks=[], yticks=[])
+    probabilities = np.array(example["probabilities"])
+    order = np.argsort(-probabilities)
+    is_true = order == example["label"]
+    colors = np.where(is_true, style.RIGHT, "#b8b8b8")
+    bars = axis.barh(range(len(order)), probabilities[order], color=colors)
+    axis.bar_label(bars, [f"{p:.1%}" for p in probabilities[order]], padding=3, fontsize=8)
+    axis.set_yticks(range(len(order)), [f"{rank}.  class {i}" for rank, i in enumerate(order, 1)], fontsize=9)
+    axis.invert_yaxis()
+    axis.set_xlim(0.0, 1.15 * probabilities.max())
+    axis.xaxis.set_major_formatter("{x:.0%}")
+    rank = int(np.argmax(is_true)) + 1
+    axis.set_title(f"Items: the classes; true class {example['label']} has rank {rank}", fontsize=10)
+    style.finish(axis, "x")
+    return figure
+
+
+def reliability(docs: str) -> Figure:
+    """Draws the reliability of `digits_mlp` before and after its calibration."""
+    data = read_json(os.path.join(docs, "figures", "digits.json"))["reliability"]
+    figure = Figure(figsize=(WIDTH, 4.2), layout="constrained")
+    panels = [
+        (
+            f"{when.capitalize()} calibration: error {data[when]['ece']:.1%}",
+            pd.DataFrame({name: values for name, values in data[when].items() if name != "ece"}),
+        )
+        for when in ("before", "after")
+    ]
+    reliability_plots.draw(figure, panels, "examples")
+    return figure
+
+
+def scale(docs: str) -> Figure:
+    """Draws time and memory of a training step over the number of classes."""
+    lines = files.read_text(os.path.join(docs, "scale_rows.jsonl")).splitlines()
+    rows = pd.DataFrame(map(json.loads, lines)).drop_duplicates(["name", "size"])
+    rows = rows[rows["error"].isna() & (rows["name"] != "lazy_adam")]
+    rows["classes"] = [int(size.split("x")[1]) for size in rows["size"]]
+    figure = Figure(figsize=(WIDTH, 3.3), layout="constrained")
+    axes = figure.subplots(1, 2)
+    figures = (("seconds", "Time of a step (s)"), ("peak_mb", "Peak memory (MB)"))
+    for axis, (column, label) in zip(axes, figures, strict=True):
+        groups = rows.sort_values("classes").groupby("name", sort=False)
+        for (name, group), color, marker in zip(groups, style.COLORS, "os^DvP", strict=False):
+            shown = _SCALE_LABELS.get(name, name)
+            axis.plot(group["classes"], group[column], marker=marker, color=color, ms=5, label=shown)
+        axis.set(xscale="log", yscale="log", xlabel="Classes", ylabel=label)
+        style.finish(axis)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(
+        handles,
+        labels,
+        loc="outside upper center",
+        ncols=len(labels),
+        frameon=False,
+        fontsize=9,
+        columnspacing=1.0,
+    )
+    return figure
+
+
+FIGURES: Mapping[str, Callable[[str], Figure]] = {
+    "overview": overview,
+    "grid_differences": grid_differences,
+    "sorters": sorters,
+    "count_law": count_law,
+    "ranked_example": ranked_example,
+    "reliability": reliability,
+    "scale": scale,
+}
