@@ -373,6 +373,7 @@ def test_workers_with_different_folders_or_flags(start_workers, tmp_path, folder
     assert not (tmp_path / "one" / "results.json").exists()
 
 
+@pytest.mark.nightly
 def test_logs_that_cannot_be_written(train, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "projector").write_text("")
