@@ -58,7 +58,7 @@ notebooks: $(INSTALLED)
 			--output docs/notebooks/$$(basename $$page .md).ipynb - || exit 1; done
 
 figures: $(INSTALLED)
-	$(VENV)/bin/python -m rank4class.scripts.figures
+	$(VENV)/bin/python -m rank4class.scripts.render_docs
 
 # The lock names every package, so pip need not resolve: --no-deps keeps out what UNRESOLVED asks for.
 $(INSTALLED): $(LOCK) pyproject.toml
