@@ -47,16 +47,6 @@ lint: $(INSTALLED)
 	$(VENV)/bin/ruff format --check .
 	MYPYPATH=$(VENV) $(VENV)/bin/mypy
 
-# Python blocks become cells, bash blocks cells of %%bash. The header says that Python is the notebook's language,
-# which jupytext takes from the most frequent blocks otherwise. Run Jupyter with the environment activated.
-NOTEBOOK = '---' 'jupyter:' '  kernelspec:' '    name: python3' '    display_name: Python 3' '    language: python' '---' ''
-
-notebooks: $(INSTALLED)
-	mkdir -p docs/notebooks
-	for page in docs/tutorials/*.md; do \
-		{ printf '%s\n' $(NOTEBOOK); cat $$page; } | $(VENV)/bin/jupytext --quiet --from md --to ipynb \
-			--output docs/notebooks/$$(basename $$page .md).ipynb - || exit 1; done
-
 figures: $(INSTALLED)
 	$(VENV)/bin/python -m rank4class.scripts.render_docs
 
@@ -76,6 +66,16 @@ DOCS := .venv-docs
 
 docs: $(DOCS)/installed
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
+
+# Python blocks become cells, bash blocks cells of %%bash. The header says that Python is the notebook's language,
+# which jupytext takes from the most frequent blocks otherwise. Run Jupyter with the environment activated.
+NOTEBOOK = '---' 'jupyter:' '  kernelspec:' '    name: python3' '    display_name: Python 3' '    language: python' '---' ''
+
+notebooks: $(DOCS)/installed
+	mkdir -p docs/notebooks
+	for page in docs/tutorials/*.md; do \
+		{ printf '%s\n' $(NOTEBOOK); cat $$page; } | $(DOCS)/bin/jupytext --quiet --from md --to ipynb \
+			--output docs/notebooks/$$(basename $$page .md).ipynb - || exit 1; done
 
 $(DOCS)/installed: requirements-docs.txt
 	$(PYTHON) -m venv $(DOCS)
