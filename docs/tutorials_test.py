@@ -79,10 +79,10 @@ def missing_lines(page, outputs):
 def test_blocks_and_missing_lines(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
-        "```console\nmake\n```\n```python\nx = 3\n```\n\n```bash\necho loss 0.25  of 8\n```\n"
+        "```console\nmake\n```\n```python\nx = 3\n```\n\n```bash\necho 'loss 0.25  of 8'\n```\n"
         "```text\nloss  0.31 of 9\n...\n```\n```python\nprint(x)\n```\n```text\nloss 3\n```\n"
     )
-    assert blocks_of(page)[1:3] == [("python", 4, "x = 3\n"), ("bash", 8, "echo loss 0.25  of 8\n")]
+    assert blocks_of(page)[1:3] == [("python", 4, "x = 3\n"), ("bash", 8, "echo 'loss 0.25  of 8'\n")]
     outputs = run(page, tmp_path)
     assert outputs == {4: "", 8: "loss 0.25  of 8\n", 15: "3\n"}
     assert missing_lines(page, outputs) == ["page.md:18: loss"]
