@@ -563,7 +563,10 @@ def test_describe_data_of_users(command, tmp_path):
             ["--data=synthetic_retrieval", "--config.data.num_relevant=1"],
             "data.num_relevant=1: outside 3..500",
         ),
-        (["--config.data.pth=x"], "data.pth: dataset 'digits' has no such option. It has: none."),
+        (
+            ["--config.data.pth=x"],
+            "data.pth: dataset 'digits' has no such option. It has: max_length, image_size,",
+        ),
         (["--data=goemotions", "--config.data.path=nowhere"], "nowhere/emotions.txt: no such"),
         (["--output=FILE"], "FILE"),
         (["--output=FILE/within"], "FILE/within"),

@@ -11,7 +11,7 @@ from rank4class.pipelines.papers import paper_values
 from rank4class.pipelines.papers.reproductions import REPRODUCTIONS
 from rank4class.pipelines.sorters import sorter_config
 
-SWEEP_FLAGS = {"losses", "interactions", "seed", "tune", "tuning_seeds", "trials"}
+SWEEP_FLAGS = {"losses", "interactions", "seed", "tune", "tuning_seeds", "trials", "widen"}
 STUDY_FLAGS = {
     "--table",
     "--target",
