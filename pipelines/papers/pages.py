@@ -110,7 +110,8 @@ def claims_page(claims: Sequence[Mapping[str, Any]], results: Results) -> str:
     Raises:
       ValueError: a verdict is unknown, or the evidence is not in the results.
     """
-    rows = [["", "claim", "verdict", "effect", "seeds", "examples", "evidence"]]
+    rows = [["", "claim", "verdict", "effect", "seeds", "examples"]]
+    sources = []
     for claim in claims:
         if claim["verdict"] not in VERDICTS:
             raise ValueError(f"verdict={claim['verdict']!r}: unknown. Choose one of {', '.join(VERDICTS)}.")
@@ -118,8 +119,10 @@ def claims_page(claims: Sequence[Mapping[str, Any]], results: Results) -> str:
         note = claim["note"][:1].upper() + claim["note"][1:] + "."
         # Lines of equal content, such as the seeds of one result, appear once.
         columns = zip(*evidence, (note, "", "", ""), strict=True)
-        figures = ("<br>".join(dict.fromkeys(filter(None, column))) for column in columns)
+        *figures, source = ("<br>".join(dict.fromkeys(filter(None, column))) for column in columns)
         rows.append([claim["id"], claim["claim"], claim["verdict"], *figures])
+        if source:
+            sources.append(f"- {claim['id']}: {source.replace('<br>', '; ')}")
     hours = sum(result["seconds"] for result in results.values()) / 3600
     counts = ", ".join(f"{sum(c['verdict'] == verdict for c in claims)} {verdict}" for verdict in VERDICTS)
     return (
@@ -132,6 +135,9 @@ def claims_page(claims: Sequence[Mapping[str, Any]], results: Results) -> str:
                 "they decide for one part of it.",
                 f"{counts}. The results took {hours:.1f} hours of training on two processor cores.",
                 tables.markdown_table(rows),
+                "## Evidence",
+                "Tests of the repository, and commands with the commits that ran them:",
+                "\n".join(sources),
             ]
         )
         + "\n"
