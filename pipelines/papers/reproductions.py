@@ -120,6 +120,9 @@ def _study(title: str, claim: str, line: str, baseline: str, data: str | None = 
 
 _TSV = "the published TSV files of GoEmotions"
 _MNIST = "MNIST's files; those of t10k suffice"
+_MOVIELENS = (
+    "--config.epochs=100 --config.evaluations_per_epoch=0.25 --config.patience=6 --config.calibration=none"
+)
 _PENALTIES = "--tuning_seeds=1 --tune=class_encoder.weight_decay=0.0003,0.003,0.03"
 REPRODUCTIONS: dict[str, Reproduction] = {
     "rank4class/goemotions_frozen": _grid(
@@ -174,8 +177,7 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         (
             Command(
                 _sweep(
-                    f"movielens_100k {DATA} --config.epochs=100",
-                    "--config.evaluations_per_epoch=0.25 --config.patience=6 --config.calibration=none",
+                    f"movielens_100k {DATA} {_MOVIELENS}",
                     "--losses=softmax,rankmax,sparsemax --interactions=dot",
                     f"--tuning_seeds=1 --widen=1 {_rates('0.003', '0.01', '0.03')}",
                     "--tune=class_encoder.weight_decay=0.00001,0.0001,0.001",
@@ -189,19 +191,20 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         curves=True,
     ),
     "rankmax/annealing": Reproduction(
-        "Softmax with an annealed temperature on synthetic retrieval",
+        "Retrieval of movies with a softmax of annealed temperature",
         ("K4",),
         tuple(
             Command(
                 _sweep(
-                    "retrieval_synthetic --losses=softmax --interactions=dot",
-                    f"--config.loss.final_temperature={temperature}",
-                    _rates("0.003", "0.01", "0.03"),
+                    f"movielens_100k {DATA} {_MOVIELENS} --losses=softmax --interactions=dot",
+                    f"--config.class_encoder.weight_decay=0.01 --config.loss.final_temperature={temperature}",
+                    f"--tuning_seeds=1 {_rates('0.001', '0.003', '0.01')}",
                 ),
                 {"final temperature": temperature},
             )
             for temperature in ("1.0", "0.7", "0.5", "0.3")
         ),
+        data="ratings.csv and movies.csv of MovieLens latest-small",
         baseline={**SOFTMAX_DOT, "final temperature": "1.0"},
     ),
     "sodeep/table1": Reproduction(
