@@ -262,7 +262,7 @@ def _train(study, name, rank_fn, weight, parts, rate, seed):
     *features, labels = map(tf.constant, parts["train"])
 
     @tf.function
-    def train_epoch(batches):
+    def train_epoch(batches, features, labels):  # as arguments: a graph keeps what it captures
         for batch in batches:
             with tf.GradientTape() as tape:
                 scores = model([tf.gather(x, batch) for x in features], training=True)
@@ -276,7 +276,8 @@ def _train(study, name, rank_fn, weight, parts, rate, seed):
     for epoch in range(study.epochs):
         if epoch >= L1_FRACTION * study.epochs:
             l1.assign(0.0)
-        train_epoch(rng.permutation(len(labels))[: steps * LIST].reshape(steps, LIST))
+        batches = rng.permutation(len(labels))[: steps * LIST].reshape(steps, LIST)
+        train_epoch(batches, features, labels)
         if not all(np.isfinite(weight).all() for weight in model.get_weights()):
             break  # diverged
         validation = study.evaluate(model, parts["validation"])
