@@ -118,6 +118,29 @@ def _study(title: str, claim: str, line: str, baseline: str, data: str | None = 
     return Reproduction(title, (claim,), (command,), data, baseline={"loss": baseline})
 
 
+def _practice(title: str, flags: str, last: str | None = None) -> Reproduction:
+    """Returns a study of losses on frozen features; `last` are flags with one evaluation, at the end."""
+    commands = {"best": flags} if last is None else {"best": flags, "last": last}
+    return Reproduction(
+        f"Losses on frozen MiniLM features of GoEmotions: {title}",
+        (),
+        tuple(
+            Command(
+                _sweep(
+                    f"goemotions_minilm_frozen {DATA} {flags}",
+                    "--losses=softmax,rankmax,sparsemax,pairwise_logistic,approx_ndcg,mse --interactions=dot",
+                    f"--tuning_seeds=1 {_rates('0.001', '0.003', '0.01', '0.03')}",
+                ),
+                {} if last is None else {"checkpoint": checkpoint},
+            )
+            for checkpoint, flags in commands.items()
+        ),
+        data=_TSV,
+        baseline=SOFTMAX_DOT if last is None else {**SOFTMAX_DOT, "checkpoint": "best"},
+        curves=True,
+    )
+
+
 _TSV = "the published TSV files of GoEmotions"
 _MNIST = "MNIST's files; those of t10k suffice"
 _MOVIELENS = (
@@ -300,31 +323,18 @@ REPRODUCTIONS: dict[str, Reproduction] = {
             ("mslr", "rankeval's sample of MSLR-WEB10K, its features scaled to [0, 1] in each query"),
         )
     },
-    **{
-        f"practice/{name}": Reproduction(
-            f"Losses on frozen MiniLM features of GoEmotions: {title}",
-            (),
-            (
-                Command(
-                    _sweep(
-                        f"goemotions_minilm_frozen {DATA} {flags}",
-                        "--losses=softmax,rankmax,sparsemax,pairwise_logistic,approx_ndcg,mse",
-                        "--interactions=dot,lc_mlp",
-                        _rates("0.001", "0.003", "0.01", "0.03"),
-                    )
-                ),
-            ),
-            data=_TSV,
-            baseline=SOFTMAX_DOT,
-        )
-        for name, title, flags in (
-            ("examples_500", "500 training examples", "--config.data.max_train_examples=500"),
-            ("examples_2000", "2,000 training examples", "--config.data.max_train_examples=2000"),
-            ("examples_36308", "all training examples", ""),
-            ("noise_20", "a fifth of the training labels wrong", "--config.data.label_noise=0.2"),
-            ("noise_40", "two fifths of the training labels wrong", "--config.data.label_noise=0.4"),
-        )
-    },
+    "practice/examples_500": _practice(
+        "500 training examples",
+        "--config.data.max_train_examples=500 --config.epochs=200 --config.evaluations_per_epoch=0.05",
+    ),
+    "practice/examples_2000": _practice(
+        "2,000 training examples, with the checkpoint that is best on validation, and with the last",
+        "--config.data.max_train_examples=2000 --config.epochs=100 --config.evaluations_per_epoch=0.1",
+        "--config.data.max_train_examples=2000 --config.epochs=100 --config.evaluations_per_epoch=0.01",
+    ),
+    "practice/noise_40": _practice(
+        "two fifths of the training labels wrong", "--config.data.label_noise=0.4"
+    ),
     "rank4class/table7": _published_grid(7, "goemotions_bert", "GoEmotions; CHECKPOINT: BERT-base"),
     "rank4class/table8": _published_grid(8, "goemotions_electra", "GoEmotions; CHECKPOINT: ELECTRA-base"),
     "rank4class/table9": _published_grid(9, "mind_bert", "MIND; CHECKPOINT: BERT-base"),
