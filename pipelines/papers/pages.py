@@ -56,7 +56,7 @@ def _provenance(name: str, result: Mapping[str, Any]) -> str:
     packages = ", ".join(f"{package} {version}" for package, version in result["packages"].items())
     return (
         f"`rank4class reproduce --only={name}`, claims {', '.join(result['claims'])}. Examples: {examples}. "
-        f"{result['seconds'] / 3600:.2f} hours of final runs; commit {_commits(result)}; "
+        f"{result['seconds'] / 3600:.2f} hours of training; commit {_commits(result)}; "
         f"{packages}."
     )
 
@@ -124,7 +124,7 @@ def claims_page(claims: Sequence[Mapping[str, Any]], results: Results) -> str:
         if source:
             sources.append(f"- {claim['id']}: {source.replace('<br>', '; ')}")
     hours = sum(result["seconds"] for result in results.values()) / 3600
-    counts = ", ".join(f"{sum(c['verdict'] == verdict for c in claims)} {verdict}" for verdict in VERDICTS)
+    counts = ", ".join(f"{verdict} {sum(c['verdict'] == verdict for c in claims)}" for verdict in VERDICTS)
     return (
         "\n\n".join(
             [
@@ -133,8 +133,8 @@ def claims_page(claims: Sequence[Mapping[str, Any]], results: Results) -> str:
                 "The effects are differences on test sets with 95% intervals over seeds and examples. *Not "
                 "separable* means that the data decide neither for the claim nor against it; *partly*, that "
                 "they decide for one part of it.",
-                f"{counts}. The final runs took {hours:.1f} hours on one or two processor cores; the "
-                "searches before them are not counted.",
+                f"Verdicts: {counts}. The trainings behind them, with those of the searches, took {hours:.1f} "
+                "hours on one or two processor cores.",
                 tables.markdown_table(rows),
                 "## Evidence",
                 "Tests of the repository, and commands with the commits that ran them:",

@@ -56,7 +56,7 @@ def test_claim_with_its_effect(result):
     [row] = [line.split("|") for line in page.splitlines() if "<br>A note." in line]
     assert [cell.strip() for cell in row[5:7]] == ["2", "360"]
     assert page.endswith(": `reproduce --only=rank4class/tiny`, abc; `a_test.py::test`\n")
-    assert "1 does not hold" in page
+    assert "does not hold 1, not separable 0" in page
     with pytest.raises(ValueError, match="verdict='maybe': unknown. Choose one of holds"):
         pages.claims_page([claim | {"verdict": "maybe"}], {})
     with pytest.raises(ValueError, match="no such file. Run rank4class reproduce --only=rank4class/tiny"):

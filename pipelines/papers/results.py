@@ -1,5 +1,6 @@
 """Results of reproductions as data: small JSON files, from which the documentation is rendered."""
 
+import itertools
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from rank4class.pipelines.papers.reproductions import Command, Reproduction
 from rank4class.pipelines.reporting import grid_summary, sweep_report
 from rank4class.pipelines.reporting.grid_summary import Cell
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.storage.run_directory import RunDirectory, read_json, write_json
+from rank4class.pipelines.storage.run_directory import TUNING, RunDirectory, read_json, write_json
 
 # Metrics of the studies of sorters, and of calibrated scores.
 METRICS = {name: grid_summary.Metric(True, True) for name in ("spearman", "map", "recall@1", "recall@5")} | {
@@ -36,7 +37,7 @@ def collect(name: str, reproduction: Reproduction, workdir: str) -> dict[str, An
 
     Returns:
       The content of a result file: "name", "title", "claims", "paper", "commands", "commits", "packages",
-      "seconds" of training, "examples" of each split, "tuned" values of each cell, `grid_summary.summarize`,
+      "seconds" of training, those of the search included, "examples" of each split, "tuned" values of each cell, `grid_summary.summarize`,
       and that of the "calibration", if all runs are calibrated; "curves" of validation values, if they are
       asked for: for each cell "name", "metric", "epochs" and "values", a list per seed that may end early.
 
@@ -82,6 +83,8 @@ def _read(folder: str, command: Command) -> dict[str, Any]:
         raise FileNotFoundError(f"{folder}: no finished run. Run the reproduction first.")
     runs.sort(key=lambda run: run.experiment.seed)
     sessions = [session for run in runs for session in RunDirectory(run.path).sessions()]
+    tuning = os.path.join(folder, TUNING)
+    searched = [RunDirectory(os.path.join(tuning, name)).sessions() for name in files.names_in(tuning)]
     first = runs[0].results
     splits = {split: first[split]["examples"] for split in ("validation", "test")}
     return {
@@ -89,7 +92,7 @@ def _read(folder: str, command: Command) -> dict[str, Any]:
         "calibrated": _named(sweep_report.calibration_cells(runs), command),
         "commits": {str(session["git"]) for session in sessions},
         "packages": sessions[-1]["packages"],
-        "seconds": sum(session["seconds"] for session in sessions),
+        "seconds": sum(session["seconds"] for session in itertools.chain(sessions, *searched)),
         "examples": {"train": first["train_examples"], **splits},
         "tuned": _tuned(folder, runs, command),
     }

@@ -1,5 +1,6 @@
 """Collection of the runs of a reproduction."""
 
+import glob
 import json
 
 import numpy as np
@@ -10,6 +11,7 @@ from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.papers import results
 from rank4class.pipelines.papers.reproductions import Command, Reproduction
 from rank4class.pipelines.reporting.grid_summary import Cell
+from rank4class.pipelines.storage.run_directory import RunDirectory
 
 QUICK = {"epochs": 1.0, "encoder.hidden": (8,)}
 
@@ -55,8 +57,12 @@ def test_tuned_values(tmp_path):
     base = config.override(digits_mlp.get_config(), {**QUICK, "calibration": "none"})
     tune = {"optimizer.learning_rate": (1e-6, 0.01)}
     grid = {"losses": ["mse"], "interactions": ["dot", "cosine"], "seeds": [0], "tuning_seeds": 1, "widen": 0}
-    sweep.run_grid(base, str(tmp_path / "0"), tune=tune, **grid)
+    runs = sweep.run_grid(base, str(tmp_path / "0"), tune=tune, **grid)
     found = results.collect("digits", reproduction({}), str(tmp_path))
+    paths = [run.path for run in runs] + glob.glob(str(tmp_path / "0/tuning/*-seed*"))
+    assert len(paths) == 2 + 4
+    seconds = [session["seconds"] for path in paths for session in RunDirectory(path).sessions()]
+    assert found["seconds"] == round(sum(seconds)) > 0
     fields = {"optimizer.learning_rate": 0.01}
     assert found["tuned"] == [
         {"name": {"loss": "mse", "interaction": name}, "fields": fields} for name in ("cosine", "dot")
