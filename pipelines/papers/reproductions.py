@@ -181,6 +181,22 @@ REPRODUCTIONS: dict[str, Reproduction] = {
             f"{GRID} --tuning_seeds=1 {_rates('0.0003', '0.001', '0.003')}",
         ),
     ),
+    "rank4class/interactions_frozen": Reproduction(
+        "LC+MLP with tuned units and optimizer on frozen MiniLM features of GoEmotions",
+        ("R6",),
+        (
+            Command(
+                _sweep(
+                    f"goemotions_minilm_frozen {DATA} --losses=softmax,pairwise_logistic,approx_ndcg,mse",
+                    "--interactions=dot,lc_mlp --trials=16 --tuning_seeds=1",
+                    "--tune=optimizer.name=adam,adagrad --tune=interaction.units=64,128,256,512",
+                    _rates("0.001", "0.003", "0.01", "0.03", "0.1", "0.3"),
+                )
+            ),
+        ),
+        data=_TSV,
+        baseline=SOFTMAX_DOT,
+    ),
     "rank4class/many_classes": Reproduction(
         "Squared errors with 1,000 synthetic classes",
         ("R8",),
