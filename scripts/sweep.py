@@ -31,7 +31,9 @@ _TUNE = flags.DEFINE_multi_string(
     "--trials.",
 )
 _TRIALS = flags.DEFINE_integer(
-    "trials", None, "Choices that TPE proposes for each loss and interaction; without it, all combinations."
+    "trials",
+    None,
+    "Choices that TPE proposes for each loss and interaction, at most; without it, all combinations.",
 )
 _TUNING_SEEDS = flags.DEFINE_integer(
     "tuning_seeds", 3, "Runs of each trial, with the seeds 10000, 10001, ...; the mean counts."

@@ -133,8 +133,8 @@ def claims_page(claims: Sequence[Mapping[str, Any]], results: Results) -> str:
                 "The effects are differences on test sets with 95% intervals over seeds and examples. *Not "
                 "separable* means that the data decide neither for the claim nor against it; *partly*, that "
                 "they decide for one part of it.",
-                f"Verdicts: {counts}. The trainings behind them, with those of the searches, took {hours:.1f} "
-                "hours on one or two processor cores.",
+                f"Verdicts: {counts}. The trainings behind them, with those of the searches, took "
+                f"{hours:.1f} hours on one or two processor cores.",
                 tables.markdown_table(rows),
                 "## Evidence",
                 "Tests of the repository, and commands with the commits that ran them:",

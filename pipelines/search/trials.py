@@ -20,6 +20,7 @@ from rank4class.pipelines.search import space
 JOURNAL = "journal.log"
 STARTUP_TRIALS = 5  # of a cell; after them, a trial may be pruned
 RANDOM_TRIALS = 10  # at most; then TPE proposes values
+PROPOSALS = 100  # of a trial, at most, until one is new
 IMPORTANCE_TRIALS = 8  # at least, to estimate the importance of the fields
 TOP = 0.25  # fraction of the trials that are the best ones for the importance
 
@@ -30,13 +31,13 @@ class Trial:
 
     Attributes:
       number: in the order of the trials of the cell, from 0.
-      choice: the values of the tuned fields; None if another process has not drawn all of them yet.
+      choice: the values of the tuned fields.
       values: the best validation value of each seed so far.
       state: "running", "complete", "pruned" or "diverged".
     """
 
     number: int
-    choice: space.Choice | None
+    choice: space.Choice
     values: tuple[float, ...]
     state: str
 
@@ -127,7 +128,7 @@ class Study:
         return self.trials()[-1]
 
     def ask(self, tune: space.Tune, num_trials: int) -> Trial:
-        """Adds a running trial with a choice that TPE proposes.
+        """Adds a running trial with a choice that TPE proposes and that no trial has yet, if it finds one.
 
         The choice is a function of the cell, the number of the trial and the trials before it. The first
         third of the trials, at most `RANDOM_TRIALS`, are drawn uniformly.
@@ -136,32 +137,34 @@ class Study:
           tune: tuned fields with their values.
           num_trials: planned for the cell.
         """
-        number = len(self._study.get_trials(deepcopy=False))
+        earlier = self._study.get_trials(deepcopy=False)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            self._study.sampler = optuna.samplers.TPESampler(
+            sampler = optuna.samplers.TPESampler(
                 n_startup_trials=min(RANDOM_TRIALS, math.ceil(num_trials / 3)),
                 constant_liar=True,  # running trials count as bad ones, so that they are not proposed again
-                seed=int(hashlib.sha256(f"{self.name} {number}".encode()).hexdigest()[:8], 16),
+                seed=int(hashlib.sha256(f"{self.name} {len(earlier)}".encode()).hexdigest()[:8], 16),
             )
-        return self._draw(self._study.ask(), tune)
+        proposals = optuna.create_study(direction=self._study.direction, sampler=sampler)  # in memory
+        proposals.add_trials(earlier)
+        tried = [trial.choice for trial in map(_trial, earlier)]
+        for _ in range(PROPOSALS):
+            choice = self._propose(proposals.ask(), tune)
+            if choice not in tried:
+                break
+        return self.add(choice, tune)
 
-    def drawn(self, trial: Trial, tune: space.Tune) -> Trial:
-        """Returns a trial with its choice, which it lacks if a process was killed while it drew it."""
-        return trial if trial.choice is not None else self._draw(self._running(trial.number), tune)
+    def _propose(self, asked: optuna.Trial, tune: space.Tune) -> space.Choice:
+        choice: space.Choice = {}
+        for field in sorted(tune, key=lambda field: not space.is_name(field)):  # names first
+            if config.has_field(space.apply(self._cell, choice), field):
+                choice[field] = _suggest(asked, field, tune[field], self._tune[field])
+        return {field: choice[field] for field in tune if field in choice}
 
     def resumed(self, number: int) -> Trial:
         """Returns a trial that this process has claimed; ends it first if another process left that out."""
         trial = self.trials()[number]
         return self._settle(number) if trial.state == "running" and trial.values else trial
-
-    def _draw(self, asked: optuna.Trial, tune: space.Tune) -> Trial:
-        choice: space.Choice = {}
-        for field in sorted(tune, key=lambda field: not space.is_name(field)):  # names first
-            if config.has_field(space.apply(self._cell, choice), field):
-                choice[field] = _suggest(asked, field, tune[field], self._tune[field])
-        asked.set_user_attr("choice", {field: choice[field] for field in tune if field in choice})
-        return self.trials()[asked.number]
 
     def record(self, trial: Trial, value: float | None) -> Trial:
         """Records the value of the next seed of a running trial, None if it diverged; returns the trial.
@@ -199,7 +202,7 @@ def _trial(frozen: FrozenTrial) -> Trial:
     state = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned"}.get(frozen.state, "running")
     if attributes.get("diverged"):
         state = "diverged"
-    return Trial(frozen.number, attributes.get("choice"), tuple(attributes.get("values", ())), state)
+    return Trial(frozen.number, attributes["choice"], tuple(attributes.get("values", ())), state)
 
 
 def _distribution(values: space.Values, initial: space.Values) -> optuna.distributions.BaseDistribution:
@@ -262,7 +265,7 @@ def importance(trials: Sequence[Trial], tune: space.Tune, *, higher_is_better: b
       Watanabe et al., PED-ANOVA: Efficiently Quantifying Hyperparameter Importance in Arbitrary Subspaces,
       IJCAI 2023.
     """
-    choices = [trial.choice or {} for trial in trials]
+    choices = [trial.choice for trial in trials]
     varied = [field for field in tune if len({choice[field] for choice in choices if field in choice}) > 1]
     if len(varied) < 2 or len(trials) < IMPORTANCE_TRIALS:
         return {}

@@ -88,7 +88,10 @@ class Search:
         choices = {name: space.combinations(cell, tune) for name, cell in cells.items()}
         self._fixed = {name: found[0] for name, found in choices.items() if len(found) == 1}
         searched = {name: found for name, found in choices.items() if len(found) > 1}
-        self._planned = {name: num_trials or len(found) for name, found in searched.items()}
+        self._planned = {
+            name: int(min(num_trials or len(found), self._num_choices(name)))
+            for name, found in searched.items()
+        }
         # Name -> number of a trial -> its choice; TPE proposes the others.
         self._choices = {
             name: {} if num_trials else dict(enumerate(found)) for name, found in searched.items()
@@ -103,6 +106,13 @@ class Search:
     @property
     def _sampler(self) -> str:
         return "tpe" if self._num_trials else "grid"
+
+    def _num_choices(self, name: str) -> float:
+        """Returns the number of different choices of a cell; a range has infinitely many."""
+        ranges = any(
+            isinstance(self._tune[f], space.Range) for f in space.fields_of(self._cells[name], self._tune)
+        )
+        return math.inf if ranges else len(space.combinations(self._cells[name], self._tune))
 
     def run(self, base: config.Experiment, jobs: int) -> None:
         """Trains all trials; returns when those of other processes have ended too.
@@ -123,7 +133,7 @@ class Search:
 
     def choices(self) -> dict[str, space.Choice]:
         """Returns the choice of the best trial of each cell, the first of several."""
-        return {**self._fixed, **{name: self._best(name).choice or {} for name in self._studies}}
+        return {**self._fixed, **{name: self._best(name).choice for name in self._studies}}
 
     def _runs(self) -> Iterator[_Run | None]:
         """Yields the runs of trials that this process has claimed; None while it has to wait for others."""
@@ -157,7 +167,6 @@ class Search:
     def _claimed_run(self, name: str, trial: trials.Trial) -> _Run | None:
         """Claims a running trial; returns its next run, or None if a process trains it or it has ended."""
         study = self._studies[name]
-        trial = study.drawn(trial, self._tune)
         if not self._claims.take(self._claim_name(name, trial)):
             return None
         trial = study.resumed(trial.number)
@@ -170,11 +179,9 @@ class Search:
 
     def _claim_name(self, name: str, trial: trials.Trial) -> str:
         """Returns the name of a trial's claim: trials of the same choice have the same folders."""
-        assert trial.choice is not None
         return space.folder_name(name, trial.choice, self._seeds[0])
 
     def _next_run(self, name: str, trial: trials.Trial) -> _Run:
-        assert trial.choice is not None
         seed = self._seeds[len(trial.values)]
         folder = os.path.join(TUNING, space.folder_name(name, trial.choice, seed))
         experiment = space.apply(self._cells[name], {**trial.choice, "seed": seed})
@@ -231,7 +238,7 @@ class Search:
         """Returns (field, end) -> cells whose best value is at that end of the field."""
         cells: dict[tuple[str, str], list[str]] = {}
         for name in self._studies:
-            for field, value in (self._best(name).choice or {}).items():
+            for field, value in self._best(name).choice.items():
                 if end := space.boundary(self._tune[field], value):
                     cells.setdefault((field, end), []).append(name)
         return cells
@@ -269,9 +276,10 @@ class Search:
         if not {field for field, _ in inserted} & set(space.fields_of(cell, self._tune)):
             return
         if self._num_trials:
-            best = self._best(name).choice or {}
+            best = self._best(name).choice
             probes = [{**best, field: value} for (field, _), value in inserted.items() if field in best]
-            self._planned[name] += max(math.ceil(self._num_trials / 2), len(inserted))
+            more = max(math.ceil(self._num_trials / 2), len(inserted))
+            self._planned[name] = int(min(planned + more, self._num_choices(name)))
         else:
             known = list(choices.values())
             probes = [one for one in space.combinations(cell, self._tune) if one not in known]
@@ -297,7 +305,7 @@ class Search:
         for (field, end), names in self._boundaries().items():
             reason = self._refused.get((field, end), f"--widen={self._widen_limit} allows no more values")
             for name in names:
-                value = search_report.format_value((self._best(name).choice or {})[field])
+                value = search_report.format_value(self._best(name).choice[field])
                 text = f"{field}={value} is at the {end} end of the values tried: {reason}"
                 notes.append({"cell": name, "text": text})
         return notes
