@@ -315,7 +315,11 @@ def test_queries_with_documents(tmp_path, write_queries):
     queries.write_text("0 qid:7 5:0.5\n")
     with pytest.raises(ValueError, match=r"features up to 5, but the model takes 4\. Give the features"):
         run.predict_file(queries)
+    longest = len(run.class_names)
+    assert f", {longest} items in the longest list, step " in repr(run)
     run.export(tmp_path / "model")
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert f"The longest list of its data has {longest} items." in card
     model = tf.saved_model.load(str(tmp_path / "model"))
     answers = model.signatures["rank"](items=x[None], excluded=tf.zeros([1, 3], tf.bool))
     assert answers["positions"][0].numpy().tolist() == order.tolist()

@@ -39,7 +39,7 @@ class Run:
     Attributes:
       workdir: the run's folder.
       experiment: the `config.Experiment` of the run.
-      class_names: names of the classes, by id.
+      class_names: names of the classes, by id; for lists of items, of the positions in the longest list.
       step: training steps of the model's checkpoint.
       answers: the model as functions of raw inputs, an `Answers`.
 
@@ -85,7 +85,8 @@ class Run:
         return self._trained.model
 
     def __repr__(self) -> str:
-        return f"Run({self.workdir!r}, {len(self.class_names)} classes, step {self.step})"
+        of_list = "items in the longest list" if self.answers.has_items else "classes"
+        return f"Run({self.workdir!r}, {len(self.class_names)} {of_list}, step {self.step})"
 
     @property
     def results(self) -> dict[str, Any] | None:
