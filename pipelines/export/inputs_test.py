@@ -236,7 +236,9 @@ def test_images(tmp_path):
         run.scores([new / "c.jpg"])
     with pytest.raises(ValueError, match=r"input 1: the model takes paths of images\. Give strings\."):
         run.predict([1])
-    with pytest.raises(ValueError, match=r"nowhere\.jpg: cannot be read: No such file or directory\.$"):
+    with pytest.raises(
+        ValueError, match=r"nowhere\.jpg: cannot be read: No such file or directory\. Correct or remove it\.$"
+    ):
         run.predict([new / "nowhere.jpg"])
     count, skipped = run.predict_file(new, tmp_path / "out.jsonl", k=1, on_invalid_row="skip")
     assert (count, len(skipped)) == (2, 1)

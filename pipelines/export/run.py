@@ -215,7 +215,8 @@ class Run:
         try:
             scores = [self._score(stack([each for _, each in batch])) for batch in batches]
         except data.UNREADABLE as error:
-            raise ValueError(f"inputs: one cannot be read: {data.op_reason(error)}.") from error
+            reason = data.op_reason(error)
+            raise ValueError(f"inputs: one cannot be read: {reason}. Correct or remove it.") from error
         return np.concatenate([np.empty([0, len(self.class_names)], np.float32), *scores])
 
     def evaluate(
@@ -402,7 +403,7 @@ def load(
     >>> rank4class.load("runs/nowhere")
     Traceback (most recent call last):
     ...
-    FileNotFoundError: ...runs/nowhere is not a run's folder: it has no config.json
+    FileNotFoundError: ...runs/nowhere: not the folder of a run, as it has no config.json. Give the ...
     """
     return Run(workdir, checkpoint, strategy)
 

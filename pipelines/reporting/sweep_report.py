@@ -119,7 +119,7 @@ def grid_cells(runs: Sequence[Run]) -> list[grid_summary.Cell]:
 def calibration_cells(runs: Sequence[Run]) -> list[grid_summary.Cell]:
     """Returns the cells of the calibrated runs, with one figure per seed of each of `CALIBRATION_METRICS`.
 
-    They are the calibration error in percent and the negative log-likelihood, before and after the calibration.
+    They are the calibration error in percent and the negative log-likelihood, before and after it.
     """
     cells = []
     calibrated = [run for run in runs if "calibration" in run.results["test"]]

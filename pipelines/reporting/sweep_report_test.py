@@ -208,7 +208,9 @@ def test_a_grids_calibration_by_hand():
     ]
     cells = sweep_report.calibration_cells(runs)
     t = scipy.stats.t.ppf(0.975, 1)  # the half width of two values a, b is t |a - b| / 2
-    rows = grid_tables.cells_table(grid_summary.summarize(cells, metrics=sweep_report.CALIBRATION_METRICS), digits=3)
+    rows = grid_tables.cells_table(
+        grid_summary.summarize(cells, metrics=sweep_report.CALIBRATION_METRICS), digits=3
+    )
     assert rows == [
         ["loss", "interaction", "ece before", "ece after", "nll before", "nll after"],
         # Two seeds of the same value have the interval over the examples.

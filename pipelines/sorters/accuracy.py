@@ -76,11 +76,13 @@ def table_of_run(names: Sequence[str], path: str | os.PathLike) -> list[list[str
     """
     run = predictions.read(path, with_scores=True)
     if run.scores is None:
-        raise ValueError(f"{path} holds no scores: evaluate again without --nokeep_scores")
+        raise ValueError(f"{path}: no scores. Evaluate again without --nokeep_scores.")
     finite = np.isfinite(run.scores).all(axis=1)
     if not finite.all():
         i = int(np.argmin(finite))
-        raise ValueError(f"{path}: the scores of example {i + 1} ({run.origins[i]}) are not all finite")
+        raise ValueError(
+            f"{path}: the scores of example {i + 1} ({run.origins[i]}) are not all finite. Train again."
+        )
     n = len(run.class_names)
     rank_fns = {name: _rank_fn(name, n) for name in names}
     firsts = _first_ranks(n)

@@ -216,8 +216,8 @@ def multi_label(experiment: config.Experiment, cache_dir: str | os.PathLike) -> 
     train = loaded.splits["train"]
     if "embedding" not in train.features or not train.multi_label:
         raise ValueError(
-            f"dataset {experiment.data.name!r} has no vectors with several labels: set "
-            "--config.data.multi_label=True, and an encoder that is frozen or features that are vectors"
+            f"data.name={experiment.data.name!r}: no vectors with several labels. Set data.multi_label=True, "
+            "and encoder.frozen=True or features that are vectors."
         )
     parts = {
         name: (split.features["embedding"], split.label_matrix.toarray().astype(np.float32))
