@@ -292,8 +292,8 @@ class Trainer:
         more = f" and {len(examples) - 3} more" if len(examples) > 3 else ""
         raise FloatingPointError(
             f"loss={name!r}: {value} at step {step + 1}, learning rate {rate:.3g}. Lower the learning rate, "
-            f"or look at the data ({first_names}{more}; all in {self._run_dir.not_finite}); the last checkpoint "
-            "is from before."
+            f"or look at the data ({first_names}{more}; all in {self._run_dir.not_finite}); the last "
+            "checkpoint is from before."
         )
 
     def _write_step_summaries(self, loss: float, norm: float, pace: Pace) -> None:
