@@ -310,7 +310,7 @@ def test_two_workers_equal_one_and_resume_after_one_is_lost(train, start_workers
     code, line = ended(chief)
     assert code == 1
     assert line.startswith("error: strategy='multi_worker': another worker was lost (")
-    assert line.endswith("Training resumes from the last checkpoint.")
+    assert line.endswith("training resumes from the last checkpoint.")
     ended(other)
     chief, other = start_workers(tmp_path / "two", *flags)
     for process in (chief, other):

@@ -458,7 +458,7 @@ def test_top_k_of_all_classes_is_refused():
     for k in (0, 3, 4):
         with pytest.raises(ValueError, match=f"k={k}: trivial for 3 classes"):
             metrics.top_k_error(tf.zeros([1, 3]), tf.constant([0]), k)
-    with pytest.raises(ValueError, match="K of at least 1, got 0"):
+    with pytest.raises(ValueError, match="K is 0, not a whole number of at least 1"):
         metrics.ndcg(tf.zeros([1, 3]), tf.constant([0]), 0)
 
 

@@ -273,7 +273,7 @@ def test_h5_file_without_keras_weights(tmp_path):
         file.create_group("dense")
     with pytest.raises(
         ValueError,
-        match="neither ResNet50 weights of keras.applications nor VGG16 weights of cifar-vgg: it has no",
+        match="neither ResNet50 weights of keras.applications nor VGG16 weights of cifar-vgg, as it has no",
     ):
         models.get("encoder", "resnet50", path=str(tmp_path / "weights.h5"))
 
@@ -467,7 +467,7 @@ def test_paths_without_a_checkpoint(tmp_path, layouts):
     ):
         models.get("encoder", "bert", path=layouts["google"])
     os.remove(os.path.join(layouts["google"], "bert_config.json"))
-    with pytest.raises(FileNotFoundError, match=r"no .*bert_config\.json"):
+    with pytest.raises(FileNotFoundError, match=r"bert_config\.json: no such file\. Add"):
         models.get("encoder", "bert", path=layouts["google"])
     with open(os.path.join(layouts["converted"], "encoder.json"), "w") as file:
         file.write("[]")
@@ -552,7 +552,7 @@ def test_missing_and_truncated_files(tmp_path, write_bert_folder):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[" * 100_000, "config.json: nested too deeply"),
+        ("[" * 100_000, "nested too deeply"),
         ('{"model_type": "bert", "model_type": "electra"}', "duplicate key 'model_type'"),
         ('{"vocab_size": NaN}', "NaN is not a number in JSON"),
         ('{"vocab_size": -Infinity}', "-Infinity is not a number in JSON"),

@@ -276,7 +276,7 @@ def test_losses_that_are_not_finite_stop_training(tmp_path, digits):
         FloatingPointError,
         match=r"loss='mse': (inf|nan|[\d.e+]+ but its gradient is not finite) at step \d+, learning rate "
         r"[\d.]+e\+\d+\. Lower the learning rate, or look at the data \(example \d+, example \d+, "
-        r"example \d+ and 61 more; all in .*not_finite.json\). The last checkpoint is from before",
+        r"example \d+ and 61 more; all in .*not_finite.json\); the last checkpoint is from before\.",
     ):
         rank_training.train(experiment, str(tmp_path), loaded=digits, progress=False)
     assert RunDirectory(str(tmp_path)).results() is None
@@ -422,8 +422,8 @@ def test_changed_data_are_refused(tmp_path, vectors_of):
     trained = rank_training.restore(path)
     os.remove(tmp_path / "run" / "results.json")
     for change, message in (
-        ({"split_seed": 1}, "other examples of the train split: restore the data, or choose another"),
-        ({"num_classes": 7}, "other classes: restore the data, or choose another --workdir"),
+        ({"split_seed": 1}, r"other examples of the train split\. Restore the data, or choose another"),
+        ({"num_classes": 7}, r"other classes\. Restore the data, or choose another --workdir"),
     ):
         vectors_of(**change)
         evaluate, again = trained.load_task, lambda: rank_training.train(experiment, path, progress=False)
