@@ -1,10 +1,14 @@
 """The command `rank4class`: one program for all commands of `rank4class.scripts`."""
 
 import ast
+import contextlib
 import difflib
+import os
 import pathlib
 import runpy
+import signal
 import sys
+from collections.abc import Iterator
 
 SCRIPTS = pathlib.Path(__file__).parent / "scripts"
 USAGE = """Multiclass classification as ranking.
@@ -16,6 +20,20 @@ Commands:
 """
 
 
+@contextlib.contextmanager
+def ends_at_closed_pipe() -> Iterator[None]:
+    """Ends the program without a message if the reader of its output, such as `head`, has ended."""
+    try:
+        try:
+            yield
+        finally:
+            print(end="", flush=True)  # an error while Python itself ends could not be caught
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)  # the exit code of shells for this signal
+
+
+@ends_at_closed_pipe()
 def main() -> None:
     """Runs the command that the first argument names, as `python -m rank4class.scripts.COMMAND` does."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"

@@ -29,7 +29,7 @@ for labels in (ids, ids[:, None], np.eye(5)[ids]):
 try:
     losses.Softmax()([1.5], [[0.0, 1.0, 2.0]])
 except ValueError as error:
-    assert str(error) == "label 1.5 of instance [0] is not a class id", error
+    assert str(error) == "labels[0]=1.5: not a class id. Give whole numbers.", error
 try:
     from rank4class import models
 except ImportError as error:

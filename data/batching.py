@@ -219,7 +219,9 @@ class ErrorReportingIterator:
                 return
             except UNREADABLE as error:
                 raise_first_unreadable(self._split, self._indices_of(number), self._preprocess)
-                raise ValueError(f"batch {number} cannot be read: {error.message}") from error
+                raise ValueError(
+                    f"batch {number}: cannot be read: {op_reason(error)}. Look for its cause in the data."
+                ) from error
             yield batch
 
 
@@ -260,7 +262,9 @@ def _read(split, i, preprocess):
     try:
         return preprocess({name: tf.constant(values[i : i + 1]) for name, values in split.features.items()})
     except tf.errors.OpError as error:
-        raise ValueError(f"{split.origin(i)} cannot be read: {op_reason(error)}") from error
+        raise ValueError(
+            f"{split.origin(i)}: cannot be read: {op_reason(error)}. Correct or remove it."
+        ) from error
 
 
 def op_reason(error: tf.errors.OpError) -> str:

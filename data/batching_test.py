@@ -338,11 +338,11 @@ def test_unreadable_example_is_named(origins):
         data.ErrorReportingIterator(batches, split, lambda n: range(4 * n, 4 * n + 4), raise_on_seven)
     )
     np.testing.assert_array_equal(next(batches)[1], [0, 1, 2, 3])
-    with pytest.raises(ValueError, match=f"{name} cannot be read: .*a seven"):
+    with pytest.raises(ValueError, match=f"{name}: cannot be read: .*a seven"):
         next(batches)
     [(index, message)] = data.unreadable(split, raise_on_seven)
     assert index == 7
-    assert message.startswith(f"{name} cannot be read")
+    assert message.startswith(f"{name}: cannot be read")
 
 
 def test_error_reporting_iterator_does_not_change_batches():

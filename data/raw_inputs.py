@@ -117,7 +117,7 @@ def features_of(value: Any, specs: dict[str, tf.TensorSpec], names: Sequence[str
     [(name, spec)] = specs.items()
     array = np.asarray(value)
     if not spec.shape[1:].is_compatible_with(array.shape):
-        raise ValueError(f"input of shape {list(array.shape)}: the model takes {spec.shape[1:]}.")
+        raise ValueError(f"input of shape {list(array.shape)}: the model takes {spec.shape[1:]}. Reshape it.")
     return {name: _numbers("input", array, name, spec)}
 
 
@@ -180,7 +180,7 @@ def _bytes(path: str | os.PathLike) -> bytes:
         with open(path, "rb") as file:
             return file.read()
     except OSError as error:
-        raise ValueError(f"{path}: cannot be read: {error.strerror}.") from error
+        raise ValueError(f"{path}: cannot be read: {error.strerror}. Correct or remove it.") from error
 
 
 def _arrays(path: str, name: str, spec: tf.TensorSpec, bad_rows: rows.BadRows) -> Iterator[RawInput]:
@@ -188,7 +188,7 @@ def _arrays(path: str, name: str, spec: tf.TensorSpec, bad_rows: rows.BadRows) -
     if array.dtype.kind not in "biuf" or not spec.shape.is_compatible_with(array.shape):
         expected = ", ".join("N" if size is None else str(size) for size in spec.shape)
         raise ValueError(
-            f"{path}: {array.dtype} {list(array.shape)}, expected {spec.dtype.name} [{expected}]."
+            f"{path}: {array.dtype} {list(array.shape)}, expected {spec.dtype.name} [{expected}]. Convert it."
         )
     _numbers(path, array[:0], name, spec)  # refuses the type once for all rows
     if not len(array):
@@ -222,11 +222,12 @@ def _load(path: str, name: str) -> np.ndarray:
         if isinstance(file, np.ndarray):
             return file
         with file:
-            if name not in file and len(file.files) != 1:
-                raise ValueError(f"arrays {', '.join(file.files)}. Name one of them {name!r}")
-            return file[name if name in file else file.files[0]]
+            if name in file or len(file.files) == 1:
+                return file[name if name in file else file.files[0]]
+            names = ", ".join(file.files)
     except (ValueError, EOFError, OSError) as error:
-        raise ValueError(f"{path}: cannot be read: {error}.") from error
+        raise ValueError(f"{path}: cannot be read: {error}. Write it with numpy.save or savez.") from error
+    raise ValueError(f"{path}: arrays {names}, of which none is {name!r}. Name one of them so.")
 
 
 def _queries(path: str, width: int) -> Iterator[RawInput]:

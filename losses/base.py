@@ -229,27 +229,17 @@ def checked(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None, bool]:
     """Returns float32 scores, labels, a mask `[..., n]` or None, and whether the labels are class ids."""
     scores, labels = arguments.dense("scores", scores), arguments.dense("labels", labels)
-    axes = ("n", "H") if heads else ("n",)
-    if not scores.dtype.is_floating or scores.shape.rank is None or scores.shape.rank < len(axes):
-        raise ValueError(
-            f"scores must be floats of shape [..., {', '.join(axes)}], got {scores.dtype.name} {scores.shape}"
-        )
+    arguments.check_scores(scores, *("nH" if heads else "n"))
     scores = tf.cast(scores, tf.float32)
-    if labels.shape.rank is None:
-        raise ValueError("labels need a known rank: give them one with tf.ensure_shape")
     lists = scores[..., 0] if heads else scores
+    arguments.check_labels(labels, lists)
     if where is not None:
         where = arguments.broadcast("where", where, tf.bool, lists)
         # A masked score may be anything; infinity or NaN would reach the gradient through 0 * NaN.
         scores = tf.where(where[..., None] if heads else where, scores, 0.0)
     if labels.shape.is_compatible_with(lists.shape[:-1]):
         return scores, label_checks.ids(labels, tf.shape(lists)[-1]), where, True
-    if labels.shape.is_compatible_with(lists.shape):
-        return scores, label_checks.gains(labels, tf.shape(lists), where), where, False
-    raise ValueError(
-        f"labels of shape {labels.shape} do not fit scores of shape {scores.shape}: give one integer "
-        f"per instance, {lists.shape[:-1]}, or one value per class, {lists.shape}"
-    )
+    return scores, label_checks.gains(labels, tf.shape(lists), where), where, False
 
 
 def _on_one_hot(

@@ -47,6 +47,7 @@ class BatchLoss(base.RankingLoss):
     """A loss of a whole batch on a rank function, as a Keras loss; see `losses.batch`."""
 
 
+_NOT_SQUARE = "not square. Give the scores of all pairs of B queries and B items."
 _register = functools.partial(base.register, registry=base.BATCH_LOSSES)
 
 
@@ -111,7 +112,7 @@ def _one_each(name: str, values: TensorLike) -> tf.Tensor:
     """Returns `[B]` of `[B]` or `[B, 1]`."""
     values = arguments.dense(name, values)
     if values.shape.rank != 1 and not values.shape.is_compatible_with([None, 1]):
-        raise ValueError(f"{name} of shape {values.shape} are not one per instance, [B] or [B, 1]")
+        raise ValueError(f"{name}={values.shape}: not one per instance. Give the shape [B] or [B, 1].")
     return tf.reshape(values, [-1])
 
 
@@ -245,13 +246,11 @@ def recall_triplet(
         raise ValueError(f"margin={margin}: negative. Choose a value of at least 0.")
     scores, _, where = _checked(scores, None, where, rank=2)
     if not scores.shape[:1].is_compatible_with(scores.shape[1:]):
-        raise ValueError(
-            f"scores of shape {scores.shape} are not square, one per pair of B queries and B items"
-        )
+        raise ValueError(f"scores={scores.shape}: {_NOT_SQUARE}")
     if not scores.shape.is_fully_defined():
-        message = "scores are not square, one per pair of B queries and B items"
         rows, columns = tf.unstack(tf.shape(scores))
-        with tf.control_dependencies([tf.debugging.assert_equal(rows, columns, message)]):
+        square = tf.debugging.assert_equal(rows, columns, f"scores: {_NOT_SQUARE}")
+        with tf.control_dependencies([square]):
             scores = tf.identity(scores)
 
     def of_rows(scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
@@ -294,12 +293,16 @@ def _checked(
     scores = arguments.dense("scores", scores)
     if not scores.dtype.is_floating or scores.shape.rank != rank:
         shape = ("[B]", "[B, n]")[rank - 1]
-        raise ValueError(f"scores must be floats of shape {shape}, got {scores.dtype.name} {scores.shape}")
+        raise ValueError(
+            f"scores={scores.dtype.name} {scores.shape}: not floats of shape {shape}. Convert them."
+        )
     scores = tf.cast(scores, tf.float32)
     if labels is not None:
         labels = tf.cast(arguments.dense("labels", labels), tf.float32)
         if not labels.shape.is_compatible_with(scores.shape):
-            raise ValueError(f"labels of shape {labels.shape} do not fit scores of shape {scores.shape}")
+            raise ValueError(
+                f"labels={labels.shape}: do not fit scores of shape {scores.shape}. Give them that shape."
+            )
     if where is not None:
         where = arguments.broadcast("where", where, tf.bool, scores)
         scores = tf.where(where, scores, 0.0)

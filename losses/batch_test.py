@@ -193,30 +193,33 @@ def test_weights_multiply(rng):
         (lambda: batch.spearman([1.0, 2.0], [1.0, 2.0]), "rank_fn=None: not a function"),
         (
             lambda: batch.spearman([[1.0]], [[1.0]], rank_fn=abs),
-            r"floats of shape \[B\], got float32 \(1, 1\)",
+            r"scores=float32 \(1, 1\): not floats of shape \[B\]\. Convert",
         ),
         (
             lambda: batch.spearman([1.0], [1.0, 2.0], rank_fn=abs),
-            r"labels of shape \(2,\) do not fit scores",
+            r"labels=\(2,\): do not fit scores of shape \(1,\)\. Give",
         ),
         (lambda: batch.mean_average_precision([[1.0]], [[1]], form="roc"), "form='roc': unknown"),
-        (lambda: batch.recall_triplet([[1.0, 2.0]], rank_fn=abs), "are not square"),
+        (
+            lambda: batch.recall_triplet([[1.0, 2.0]], rank_fn=abs),
+            r"scores=\(1, 2\): not square\. Give the scores of",
+        ),
         (lambda: batch.recall_triplet([[1.0]], rank_fn=abs, margin=-1.0), "margin=-1.0: negative"),
         (
             lambda: batch.spearman([1.0, 2.0], [1.0, 2.0], where=[True] * 3, rank_fn=abs),
-            r"where of shape \(3,\) cannot be broadcast to \(2,\)",
+            r"where=\(3,\): cannot be broadcast to \(2,\)",
         ),
         (
             lambda: batch.mean_average_precision([[1.0], [2.0]], [0, 1], rank_fn=abs),
-            r"label 1 of instance \[1\] is outside the classes 0..0",
+            r"labels\[1\]=1: outside the classes 0\.\.0",
         ),
         (
             lambda: batch.mean_average_precision([[1.0], [2.0]], [[0.0], [float("nan")]], rank_fn=abs),
-            r"label nan at \[1, 0\] is not a finite gain",
+            r"labels\[1, 0\]=nan: not a finite gain",
         ),
         (
             lambda: losses.Spearman(rank_fn=abs)([[1.0, 2.0]], [[1.0, 2.0]]),
-            r"scores of shape \(1, 2\) are not one per instance, \[B\] or \[B, 1\]",
+            r"scores=\(1, 2\): not one per instance\. Give the shape \[B\] or \[B, 1\]\.",
         ),
         (
             lambda: batch.spearman([1.0], [1.0], rank_fn=types.SimpleNamespace(rank_fn=abs, name="mine")),
@@ -246,7 +249,7 @@ def test_pairs_of_unknown_number(rng):
     scores = rng.normal(size=[4, 4]).astype(np.float32)
     np.testing.assert_allclose(compiled(scores), loss(scores), rtol=1e-5)
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match="are not square, one per pair of B queries and B items"
+        tf.errors.InvalidArgumentError, match="scores: not square. Give the scores of all pairs"
     ):
         compiled(scores[:3])
 

@@ -543,7 +543,7 @@ class Properties:
     def test_label_outside_the_classes(self, name):
         scores = with_heads(name, tf.zeros([2, 3]))
         for label in (-1, 3):
-            message = rf"label {label} of instance \[1\] is outside the classes 0..2"
+            message = rf"labels\[1\]={label}: outside the classes 0\.\.2\. Number them from 0"
             with pytest.raises(ValueError, match=message):
                 pure(name)(scores, tf.constant([0, label]))
         # Without Autograph, which takes a second per loss. Under XLA: `test_graph_and_xla_equal_eager`.
@@ -564,18 +564,22 @@ class Properties:
 
     def test_invalid_shapes_and_dtypes(self, name):
         scores = with_heads(name, tf.zeros([2, 3]))
-        with pytest.raises(ValueError, match=r"labels of shape \(2, 2\) do not fit"):
+        with pytest.raises(
+            ValueError, match=r"labels=\(2, 2\): do not fit scores of shape \(2, 3\)\. Give one integer"
+        ):
             pure(name)(scores, tf.zeros([2, 2]))
-        with pytest.raises(ValueError, match="class ids and must be integers, got float32"):
+        with pytest.raises(ValueError, match=r"labels=float32 \(2,\): class ids must be integers"):
             pure(name)(scores, tf.zeros([2]))
-        with pytest.raises(ValueError, match=r"labels of shape \(1,\) do not fit"):
+        with pytest.raises(ValueError, match=r"labels=\(1,\): do not fit"):
             pure(name)(scores, tf.zeros([1], tf.int32))
-        with pytest.raises(ValueError, match=r"weights of shape \(2, 1\) cannot be broadcast to \(2,\)"):
+        with pytest.raises(ValueError, match=r"weights=\(2, 1\): cannot be broadcast to \(2,\)"):
             pure(name)(scores, tf.zeros([2], tf.int32), weights=tf.ones([2, 1]))
         signature = [tf.TensorSpec([None, *scores.shape[1:]]), tf.TensorSpec([None, None], tf.int32)]
-        with pytest.raises(tf.errors.InvalidArgumentError, match="dense labels need the shape of the scores"):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="labels: not of the scores' shape. Give dense labels"
+        ):
             tf.function(pure(name), input_signature=signature)(scores, tf.zeros([2, 1], tf.int32))
-        with pytest.raises(ValueError, match="scores must be floats"):
+        with pytest.raises(ValueError, match=r"scores=int32 \(2, 3.*\): not floats"):
             pure(name)(tf.cast(scores, tf.int32), tf.zeros([2], tf.int32))
 
     def test_second_derivatives_agree(self, name):
@@ -694,11 +698,11 @@ def test_invalid_input():
     for call, message in (
         (
             lambda: losses.mse(scores, ids, where=[True, False]),
-            r"where of shape \(2,\) cannot be broadcast",
+            r"where=\(2,\): cannot be broadcast",
         ),
-        (lambda: losses.mse(scores, ids, weights=[[1.0], [2.0]]), r"weights of shape \(2, 1\) cannot be"),
-        (lambda: losses.mse(scores[:1], [0], weights=[1.0, 2.0]), r"weights of shape \(2,\) cannot be"),
-        (lambda: losses.list_mle(scores, ids, seed=3), r"must be two integers, int32 \[2\]"),
+        (lambda: losses.mse(scores, ids, weights=[[1.0], [2.0]]), r"weights=\(2, 1\): cannot be"),
+        (lambda: losses.mse(scores[:1], [0], weights=[1.0, 2.0]), r"weights=\(2,\): cannot be"),
+        (lambda: losses.list_mle(scores, ids, seed=3), r"seed=\(\): not two integers\. Pass int32 \[2\]"),
         (
             lambda: losses.softmax(scores, ids, temperature=np.float32(-1)),
             "temperature=-1.0: not positive",
@@ -713,7 +717,7 @@ def test_invalid_input():
         with pytest.raises(ValueError, match=message):
             call()
     unknown = tf.function(losses.mse, input_signature=[tf.TensorSpec([2, 3]), tf.TensorSpec(None)])
-    with pytest.raises(ValueError, match="labels need a known rank"):
+    with pytest.raises(ValueError, match="labels=<unknown>: of no known rank"):
         unknown(scores, scores)
 
 
@@ -726,9 +730,7 @@ def test_masked_lists_of_many_classes_equal_shorter_lists():
 
 def test_click_em_needs_two_scores():
     for call in (losses.click_em, tf.function(losses.click_em)):
-        with pytest.raises(
-            ValueError, match=r"click_em needs two scores per class, got scores of shape \(2, 3, 4\)"
-        ):
+        with pytest.raises(ValueError, match=r"scores=\(2, 3, 4\): click_em needs two per class\. Give"):
             call(tf.zeros([2, 3, 4]), tf.constant([0, 1]))
 
 

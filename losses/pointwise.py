@@ -353,7 +353,7 @@ def click_em(
     """
     shape = arguments.dense("scores", scores).shape
     if shape[-1] not in (2, None):
-        raise ValueError(f"click_em needs two scores per class, got scores of shape {shape}")
+        raise ValueError(f"scores={shape}: click_em needs two per class. Give the shape [..., n, 2].")
     options = {"exam_loss_weight": exam_loss_weight, "rel_loss_weight": rel_loss_weight}
     return base.evaluate(None, _click_em_of_dense, scores, labels, where, weights, heads=True, **options)
 

@@ -82,7 +82,7 @@ def check_seed(seed: TensorLike) -> None:
     """Raises ValueError unless a seed has the shape `[2]`."""
     shape = tf.convert_to_tensor(seed).shape
     if shape != [2]:
-        raise ValueError(f"seed of shape {shape} must be two integers, int32 [2]")
+        raise ValueError(f"seed={shape}: not two integers. Pass int32 [2].")
 
 
 @base.serializable
@@ -114,7 +114,7 @@ class Gumbel(base.RankingLoss):
         name: str | None = None,
     ) -> None:
         if not isinstance(loss, base.RankingLoss):
-            raise TypeError(f"Gumbel wraps a loss of this package, such as Softmax(), not {loss!r}")
+            raise TypeError(f"loss={loss!r}: not a loss of this package. Pass one such as Softmax().")
         name = name or f"gumbel_{loss.name}"
         tf.keras.losses.Loss.__init__(self, reduction=reduction, name=name, **base.FLOAT32)
         check_draws_no_noise(loss.function)

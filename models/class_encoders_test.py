@@ -138,9 +138,7 @@ def test_attention_is_equivariant_and_mixes_classes():
 
 
 def test_saving_requires_a_call(tmp_path):
-    with pytest.raises(
-        ValueError, match="this RankModel has no weights to save yet. Call it on features first"
-    ):
+    with pytest.raises(ValueError, match="RankModel: no weights to save yet. Call it on features first"):
         rank_model("embedding").save(tmp_path / "model.keras")
 
 

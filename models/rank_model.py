@@ -75,7 +75,7 @@ class RankModel(tf.keras.Model):
         # Keras pairs one tensor of labels, or one loss, with whichever output is the first by name.
         if self.count_prior is not None and (tf.is_tensor(y) or not isinstance(self.loss, Mapping)):
             raise ValueError(
-                "a RankModel with a count prior has two outputs, which labels and losses must name. Pass "
+                "y: a RankModel with a count prior has two outputs, which labels and losses must name. Pass "
                 'y={"scores": y, "log_counts": y} and compile with loss={"scores": ..., "log_counts": ...}.'
             )
         return super().compute_loss(x, y, y_pred, sample_weight)
@@ -88,7 +88,7 @@ class RankModel(tf.keras.Model):
     def get_build_config(self) -> dict[str, Any]:
         """Returns names, shapes and dtypes of the features that a loaded model is built with."""
         if self.save_spec() is None:
-            raise ValueError("this RankModel has no weights to save yet. Call it on features first.")
+            raise ValueError("RankModel: no weights to save yet. Call it on features first.")
         (features, *_), _ = self.save_spec()
         if isinstance(features, tf.TensorSpec):
             return {"shape": features.shape.as_list(), "dtype": features.dtype.name}

@@ -45,7 +45,7 @@ def get(name: str, tpu: str = "local") -> tf.distribute.Strategy:
         return tf.distribute.MultiWorkerMirroredStrategy()
     if name == "tpu":
         return _tpu(tpu)
-    raise ValueError(f"no strategy {name!r}; there are: {', '.join(config.STRATEGIES)}")
+    raise ValueError(f"strategy={name!r}: unknown. Choose one of {', '.join(config.STRATEGIES)}.")
 
 
 @functools.cache  # on CPUs two such strategies in one process would mix up their sums
@@ -152,8 +152,8 @@ def lost_worker_errors(strategy: tf.distribute.Strategy) -> Iterator[None]:
         if not has_several_workers(strategy):
             raise
         raise OSError(
-            f"another worker was lost ({files.reason(error)}). Start all workers again with the same "
-            "command. Training resumes from the last checkpoint."
+            f"strategy='multi_worker': another worker was lost ({files.reason(error)}). Start all workers "
+            "again with the same command: training resumes from the last checkpoint."
         ) from error
 
 
@@ -202,6 +202,6 @@ def _tpu(name: str) -> tf.distribute.Strategy:
         return tf.distribute.TPUStrategy(resolver)
     except Exception as error:  # Google's clients, which look a name up, have exceptions of their own
         raise ValueError(
-            f"no TPU {name!r} ({files.reason(error)}): run on a TPU VM with its "
-            "own TensorFlow, or choose another --strategy"
+            f"tpu={name!r}: no TPU ({files.reason(error)}). Run on a TPU VM with its own TensorFlow, or "
+            "choose another --strategy."
         ) from error

@@ -61,7 +61,7 @@ def test_invalid_clusters(monkeypatch, text, message):
 def test_strategies_by_name():
     assert distribution.get("default").num_replicas_in_sync == 1
     assert distribution.get("mirrored").num_replicas_in_sync == 2  # the logical CPUs of conftest.py
-    with pytest.raises(ValueError, match="no strategy 'mirorred'; there are: default, mirrored, "):
+    with pytest.raises(ValueError, match="strategy='mirorred': unknown. Choose one of default, mirrored, "):
         distribution.get("mirorred")
 
 
@@ -140,7 +140,7 @@ def test_errors_of_lost_workers(monkeypatch):
     with pytest.raises(tf.errors.UnavailableError), distribution.lost_worker_errors(one_device):
         raise lost
     monkeypatch.setattr(distribution, "has_several_workers", lambda _: True)
-    message = r"another worker was lost \(Connection reset by peer\)\. Start all workers again with the same"
+    message = r"strategy='multi_worker': another worker was lost \(Connection reset by peer\)\. Start all"
     with pytest.raises(OSError, match=message), distribution.lost_worker_errors(one_device):
         raise lost
 

@@ -90,7 +90,7 @@ def test_learning_rates_are_selected_on_the_validation_split(tmp_path, capsys):
     assert ["mse-dot", "0", "1e+30", "-", "-", "-", "diverged"] in cells
     assert all(row in cells for row in table)
     assert not [path for path in tmp_path.rglob("*.claim") if path.name != ".exclusive.claim"]
-    with pytest.raises(FloatingPointError, match=f"mse-dot diverges with all values of {RATE}"):
+    with pytest.raises(FloatingPointError, match=f"mse-dot: diverges with all values of {RATE}"):
         grid(tmp_path / "b", **axes, tune={RATE: (1e30, 1e29)})
 
 

@@ -618,7 +618,9 @@ def test_tpus_by_name_are_connected_and_initialized(monkeypatch):
 @pytest.mark.parametrize("failing", ["resolve", "reach", "connect", "initialize", "strategy"])
 def test_errors_of_unreachable_tpus(monkeypatch, failing):
     FakeTpu(monkeypatch, failing)
-    with pytest.raises(ValueError, match=r"^no TPU 'mine' \(nothing there\): run on a TPU VM with") as raised:
+    with pytest.raises(
+        ValueError, match=r"^tpu='mine': no TPU \(nothing there\)\. Run on a TPU VM with"
+    ) as raised:
         distribution.get("tpu", "mine")
     assert "\n" not in str(raised.value)
 
@@ -629,7 +631,7 @@ def test_errors_of_unreachable_tpus(monkeypatch, failing):
 )
 def test_machines_without_a_tpu_fail_quickly(name, reason):
     started = time.monotonic()
-    with pytest.raises(ValueError, match=f"^no TPU '{name}' .*{reason}.*: run on a TPU VM") as raised:
+    with pytest.raises(ValueError, match=f"^tpu='{name}': no TPU .*{reason}.*. Run on a TPU VM") as raised:
         distribution.get("tpu", name)
     assert "\n" not in str(raised.value)
     assert time.monotonic() - started < 120.0

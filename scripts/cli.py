@@ -20,6 +20,7 @@ from absl import app, flags, logging
 from ml_collections import config_flags
 from ml_collections.config_flags.config_flags import ConfigFileFlagParser
 
+from rank4class import __main__ as program
 from rank4class.pipelines import config, configs
 from rank4class.pipelines.training.preemption import Interrupted
 
@@ -111,9 +112,8 @@ def run(main: Callable[[], None], *, resumes: bool = False) -> None:
 
             tf.get_logger().setLevel("WARNING")  # info logs list all collective operations
             main()
-        except BrokenPipeError:  # the reader, such as `head`, has ended
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(1)
+        except BrokenPipeError:
+            raise
         except USER_ERRORS as error:
             if flags.FLAGS.debug:
                 raise
@@ -126,7 +126,8 @@ def run(main: Callable[[], None], *, resumes: bool = False) -> None:
             print(f"Interrupted.{hint}", file=sys.stderr)
             sys.exit(128 + (error.args[0] if error.args else signal.SIGINT))
 
-    app.run(guarded, flags_parser=_parse)
+    with program.ends_at_closed_pipe():
+        app.run(guarded, flags_parser=_parse)
 
 
 def _interrupt(number: int, _: object) -> typing.NoReturn:
@@ -235,6 +236,8 @@ def _parse(argv: list[str]) -> list[str]:
             raise ValueError(
                 f"{' '.join(arguments)}: no positional arguments are accepted. Set --FLAG=VALUE."
             )
+    except BrokenPipeError:
+        raise
     except (flags.Error, *USER_ERRORS) as error:
         _fail(MISSING.sub(r"--\1: missing. Set --\1=VALUE; --help shows all flags.", str(error)))
     return argv[:1]

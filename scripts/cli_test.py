@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 
@@ -161,3 +162,14 @@ def test_logs_have_no_prefix_but_the_level_of_a_warning():
     assert cli._Plain().format(record) == "warning: 2 left out"
     record = logging.LogRecord("absl", logging.INFO, "trainer.py", 3, "Going on", (), None)
     assert cli._Plain().format(record) == "Going on"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"]])
+def test_commands_end_quietly_when_the_reader_of_their_output_has_ended(arguments):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as pipe:
+        ended = subprocess.run(
+            [sys.executable, "-m", "rank4class", *arguments], stdout=pipe, stderr=subprocess.PIPE, text=True
+        )
+    assert (ended.returncode, ended.stderr) == (128 + signal.SIGPIPE, "")

@@ -88,7 +88,7 @@ def test_finished_runs_are_not_trained_again(command, error_of, two_runs):
     assert again.returncode == 0
     assert f"{two_runs[0]} is finished already" in again.stderr.splitlines()
     line = error_of(*flags, "--config.loss.name=mse")
-    assert "holds another experiment: loss.name is 'softmax' there and 'mse' here" in line
+    assert "holds another experiment (loss.name is 'softmax' there and 'mse' here). Choose" in line
 
 
 def test_evaluate_on_the_training_split(command, two_runs):
@@ -268,7 +268,7 @@ def test_predict_and_export_refuse_wrong_input(error_of, two_runs, tmp_path):
         ("predict", (run, images, "--top_k=11"), "top_k=11: outside 1..10, the classes. Choose a number"),
         ("predict", (run, images, "--exclude_known"), "exclude_known=True: the inputs are no users of the"),
         ("predict", (run, f"--input={tmp_path}/no.npy"), f"{tmp_path}/no.npy: no such file or folder."),
-        ("predict", (f"--workdir={tmp_path}", images), "is not a run's folder: it has no config.json"),
+        ("predict", (f"--workdir={tmp_path}", images), "not the folder of a run, as it has no config.json"),
         ("export", (run, f"--output={tmp_path}"), f"output={tmp_path}: exists already. Choose another"),
         ("export", (run, f"--output={tmp_path / 'file' / '1'}"), str(tmp_path / "file" / "1")),
         (
@@ -441,7 +441,9 @@ def test_errors_of_invalid_rows_are_one_line(tmp_path, error_of, tiny_goemotions
 
 
 def test_evaluate_without_a_run(tmp_path, error_of):
-    assert "is not a run's folder: it has no config.json" in error_of("evaluate", f"--workdir={tmp_path}")
+    assert "not the folder of a run, as it has no config.json" in error_of(
+        "evaluate", f"--workdir={tmp_path}"
+    )
     (tmp_path / "FILE").write_text("in the way")
     line = error_of("evaluate", f"--workdir={tmp_path}", f"--output={tmp_path / 'FILE'}")
     assert str(tmp_path / "FILE") in line
@@ -607,7 +609,7 @@ def test_train_sorter_and_use_it(command, error_of, tmp_path):
         *("train", DIGITS, *QUICK, "--config.loss.name=approx_ndcg", "--config.loss.rank_fn=lstm"),
         *(trained, f"--workdir={tmp_path}/other"),
     )
-    assert "sorter.safetensors holds a sorter 'equivariant', not 'lstm'" in other
+    assert "sorter.safetensors: weights of sorter 'equivariant', not 'lstm'" in other
 
 
 @pytest.mark.nightly
@@ -626,7 +628,7 @@ def test_sorter_experiments_multi_label(command, error_of, tmp_path):
     for row in rows:
         assert 25.0 < float(row[1]) < 60.0  # 25 by chance: a quarter of the classes is relevant
     changed = [*flags, "--config.data.split_seed=1"]
-    assert "is of a training on other data: choose another --workdir" in error_of(
+    assert ".json: trained on other data. Choose another --workdir." in error_of(
         "sorter_experiments", *changed
     )
 
@@ -658,7 +660,7 @@ def test_sorter_experiments_multi_label(command, error_of, tmp_path):
         ),
         (
             ["sorter_experiments", "--task=multi_label", DIGITS, "--workdir=x"],
-            "dataset 'digits' has no vectors with several labels",
+            "data.name='digits': no vectors with several labels",
         ),
     ],
 )

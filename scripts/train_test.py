@@ -118,7 +118,7 @@ def test_a_second_process_in_the_same_folder(course):
     assert course["second"].returncode == 1
     [line] = course["second"].stderr.splitlines()
     folder, pid = course["folder"], course["pid"]
-    assert line.startswith(f"error: another process trains in {folder} (process {pid} on ")
+    assert line.startswith(f"error: {folder}: another process trains in it (process {pid} on ")
 
 
 @pytest.mark.nightly
@@ -309,8 +309,8 @@ def test_two_workers_equal_one_and_resume_after_one_is_lost(train, start_workers
     other.kill()
     code, line = ended(chief)
     assert code == 1
-    assert line.startswith("error: another worker was lost (")
-    assert line.endswith("Training resumes from the last checkpoint.")
+    assert line.startswith("error: strategy='multi_worker': another worker was lost (")
+    assert line.endswith("training resumes from the last checkpoint.")
     ended(other)
     chief, other = start_workers(tmp_path / "two", *flags)
     for process in (chief, other):
@@ -359,7 +359,7 @@ def test_a_signal_to_one_worker_stops_both(start_workers, tmp_path):
             ("--config.optimizer.learning_rate=0.3",),
             "optimizer.learning_rate is 0.003 there and 0.3 here",
         ),
-        ("another", (), "another is not the chief's folder: all workers need one and the same --workdir"),
+        ("another", (), "another: not the chief's folder. Give all workers one and the same --workdir."),
     ],
 )
 def test_workers_with_different_folders_or_flags(start_workers, tmp_path, folder, flags, message):

@@ -223,7 +223,9 @@ def _read_line_by_line(path, layout, columns, bad_rows):
                 movie_ids.append(movie)
                 numbers.append(int(where.rpartition(":")[2]))
     if not user_ids:
-        reason = f" All rows are invalid, the first: {bad_rows.messages[0]}" if bad_rows.messages else ""
+        reason = (
+            f" All rows are invalid, the first: {bad_rows.messages[0]}" if bad_rows.messages else " Add one."
+        )
         raise ValueError(f"{path}: no rating.{reason}")
     users, movies = np.asarray(user_ids), np.asarray(movie_ids)
     _, first, inverse = np.unique(_pair_ids(users, movies), return_index=True, return_inverse=True)

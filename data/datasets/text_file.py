@@ -107,7 +107,9 @@ def labelled_texts(
                 raise ValueError(f"{example.where}: class {example.label!r} is not one of the model's.")
             examples.append(example)
     if not examples:
-        first = f" All rows are invalid, the first: {bad_rows.messages[0]}" if bad_rows.messages else ""
+        first = (
+            f" All rows are invalid, the first: {bad_rows.messages[0]}" if bad_rows.messages else " Add one."
+        )
         raise ValueError(f"{path}: no example.{first}")
     return _split(examples, class_names, columns)
 

@@ -140,7 +140,7 @@ def test_unsupported_formats(tmp_path):
     messages = dict(data.unreadable(split, data.DecodeAndCrop(8)))
     for i, (name, _) in enumerate(UNSUPPORTED.values()):
         reason = f"assertion failed: [{name} files are not supported; convert it to PNG or JPEG]"
-        assert messages[i] == f"{files[i]} cannot be read: {reason}"
+        assert messages[i] == f"{files[i]}: cannot be read: {reason}. Correct or remove it."
 
 
 def test_truncated_palette(tmp_path):
@@ -148,7 +148,7 @@ def test_truncated_palette(tmp_path):
     files = write_files(tmp_path, [content[:14] + struct.pack("<I", 60_000) + content[18:]])["file"].numpy()
     split = data.Split({"file": files}, np.zeros(1, np.int32), files.astype(str))
     [(_, message)] = data.unreadable(split, data.DecodeAndCrop(8))
-    assert message.startswith(f"{tmp_path}/0.jpg cannot be read: ")
+    assert message.startswith(f"{tmp_path}/0.jpg: cannot be read: ")
 
 
 @pytest.mark.nightly
@@ -330,7 +330,7 @@ def test_truncated_jpeg_headers(tmp_path):
     actual = list(data.unreadable(split, data.DecodeAndCrop(8)))
     assert [i for i, _ in actual] == list(range(len(files)))
     for i, message in actual:
-        assert message.startswith(f"{tmp_path}/{i}.jpg cannot be read: ")
+        assert message.startswith(f"{tmp_path}/{i}.jpg: cannot be read: ")
 
 
 @pytest.mark.nightly
@@ -342,8 +342,8 @@ def test_reading_continues_after_unreadable_images(tmp_path):
     features, messages = zip(*data.read_each(split, data.ContentAndSize()), strict=True)
     assert messages[0] is messages[3] is None
     assert [features[i]["size"].numpy().tolist() for i in (0, 3)] == [[[8, 9]]] * 2
-    assert messages[1].startswith("b cannot be read: ")
-    assert messages[2].startswith("c cannot be read: ")
+    assert messages[1].startswith("b: cannot be read: ")
+    assert messages[2].startswith("c: cannot be read: ")
     assert features[1] is features[2] is None
     assert list(data.unreadable(split, data.DecodeAndCrop())) == [(1, messages[1]), (2, messages[2])]
 
@@ -353,11 +353,12 @@ def test_images_with_a_side_of_one_pixel(tmp_path):
     images = [photograph(*size) for size in ((1, 30), (30, 1), (1, 1), (2, 2))]
     files = write_files(tmp_path, [tf.io.encode_png(image).numpy() for image in images])["file"].numpy()
     split = data.Split({"file": files}, np.zeros(4, np.int32), np.array([*"abcd"], object))
-    reason = "cannot be read: assertion failed: [a side of one pixel, at least two are required]"
+    reason = "assertion failed: [a side of one pixel, at least two are required]"
+    message = f"cannot be read: {reason}. Correct or remove it."
     crop = data.DecodeAndRandomCrop(8)
     for preprocess in (data.DecodeAndCrop(8), data.ContentAndSize(), lambda f: crop(f, seeds(0))):
         actual = list(data.unreadable(split, preprocess))
-        assert actual == [(i, f"{name} {reason}") for i, name in enumerate("abc")]
+        assert actual == [(i, f"{name}: {message}") for i, name in enumerate("abc")]
 
 
 def test_rescale():
@@ -640,7 +641,7 @@ def test_invalid_image_is_named(tmp_path, kind):
     path.write_bytes(DAMAGES[reason](path.read_bytes()))
     if kind == "records":
         split = in_records(tmp_path, split)
-    message = f"{split.origins[7]} cannot be read: {reason}"
+    message = f"{split.origins[7]}: cannot be read: {reason}. Correct or remove it."
     preprocess, crop = data.DecodeAndCrop(8), data.DecodeAndRandomCrop(8)
     batches = data.evaluation_batches(split, batch_size=4, preprocess=preprocess)
     named = data.ErrorReportingIterator(batches, split, lambda i: range(4 * i, 4 * i + 4), preprocess)
@@ -663,7 +664,7 @@ def test_every_invalid_image_is_named(tmp_path):
     unreadable = dict(data.unreadable(split, data.DecodeAndCrop(8)))
     assert sorted(unreadable) == list(range(len(DAMAGES)))
     for i, reason in enumerate(DAMAGES):
-        assert unreadable[i].startswith(f"{split.origins[i]} cannot be read: {reason}")
+        assert unreadable[i].startswith(f"{split.origins[i]}: cannot be read: {reason}")
 
 
 @pytest.mark.nightly
@@ -673,11 +674,14 @@ def test_damaged_records_are_named(tmp_path):
     content = path.read_bytes()
     path.write_bytes(content[:-100])
     [(i, message)] = data.unreadable(split, preprocess)
-    assert (i, message.partition("read: ")[0]) == (3, f"{path} record 4 cannot be ")
+    assert (i, message.partition("read: ")[0]) == (3, f"{path} record 4: cannot be ")
     path.write_bytes(content[: split.features["offset"][2]])
     assert [i for i, _ in data.unreadable(split, preprocess)] == [2, 3]
     path.write_bytes(content[:100] + b"\xff\x00" + content[102:])
     [(i, message)] = data.unreadable(split, preprocess)
-    assert (i, message) == (0, f"{path} record 1 cannot be read: corrupted record at 12")
+    assert (i, message) == (
+        0,
+        f"{path} record 1: cannot be read: corrupted record at 12. Correct or remove it.",
+    )
     path.unlink()
     assert [i for i, _ in data.unreadable(split, preprocess)] == [0, 1, 2, 3]

@@ -74,37 +74,30 @@ def _standardized_split(
     return {name: (features[part], targets[part]) for name, part in zip(PARTS, parts, strict=True)}
 
 
-def relevant_vectors(
-    seed: int,
-    counts: Sequence[int] = (5_000, 1_000, 2_000),
-    width: int = 20,
-    share: float = 0.2,
-    noise: float = 0.3,
-) -> Task:
-    """Returns vectors; those with the highest scores of a noisy random network are relevant.
+def relevant_vectors(seed: int, counts: Sequence[int] = (5_000, 1_000, 2_000)) -> Task:
+    """Returns vectors; the fifth with the highest scores of a random network is relevant.
+
+    The scores have a standard deviation of 1 and noise of 0.3.
 
     Args:
       seed: seed of all draws.
       counts: numbers of examples of the three splits.
-      width: length of the vectors.
-      share: fraction of relevant vectors.
-      noise: standard deviation of the noise on scores of standard deviation 1.
 
     Returns:
-      Split -> (float32 `[N, width]`, float32 `[N]` of 0 and 1).
+      Split -> (float32 `[N, 20]`, float32 `[N]` of 0 and 1).
 
     >>> print(relevant_vectors(seed=0, counts=(50, 20, 30))["train"][1].sum())
     10.0
     """
-    rng = np.random.default_rng(seed)
+    rng, width = np.random.default_rng(seed), 20
     weights = [rng.normal(size=[width, 32]), rng.normal(size=[32, 32]), rng.normal(size=[32])]
 
     def draw(count: int) -> tuple[np.ndarray, np.ndarray]:
         vectors = rng.normal(size=[count, width])
         hidden = np.tanh(vectors @ weights[0] / np.sqrt(width) * 2)
         scores = np.tanh(hidden @ weights[1] / np.sqrt(32) * 2) @ weights[2]
-        scores = scores / scores.std() + noise * rng.normal(size=count)
-        relevant = scores >= np.quantile(scores, 1.0 - share)
+        scores = scores / scores.std() + 0.3 * rng.normal(size=count)
+        relevant = scores >= np.quantile(scores, 0.8)
         return vectors.astype(np.float32), relevant.astype(np.float32)
 
     return {name: draw(count) for name, count in zip(PARTS, counts, strict=True)}

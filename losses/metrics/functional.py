@@ -422,7 +422,8 @@ def _evaluate(
     """
     arguments.check_choice("ties", ties, TIES)
     scores, labels = arguments.dense("scores", scores), arguments.dense("labels", labels)
-    _check_shapes(scores, labels)
+    arguments.check_scores(scores)
+    arguments.check_labels(labels, scores)
     size = tf.shape(scores)[-1]
     if where is not None:
         where = arguments.broadcast("where", where, tf.bool, scores)
@@ -442,18 +443,6 @@ def _evaluate(
         values = of_rank(last) if ties == "worst" else _mean_over(of_rank, first, last, scores)
         valid = True
     return tf.where((size > longer_than) & valid, values, worst)
-
-
-def _check_shapes(scores: tf.Tensor, labels: tf.Tensor) -> None:
-    if not scores.dtype.is_floating or not scores.shape.rank:
-        raise ValueError(f"scores must be floats of shape [..., n], got {scores.dtype.name} {scores.shape}")
-    if labels.shape.rank is None:
-        raise ValueError("labels need a known rank: give them one with tf.ensure_shape")
-    if not any(map(labels.shape.is_compatible_with, (scores.shape, scores.shape[:-1]))):
-        raise ValueError(
-            f"labels of shape {labels.shape} do not fit scores of shape {scores.shape}: give one integer "
-            f"per instance, {scores.shape[:-1]}, or one gain per class, {scores.shape}"
-        )
 
 
 def _is_valid(
@@ -480,7 +469,5 @@ def _mean_over(of_rank: Callable, first: tf.Tensor, last: tf.Tensor, scores: tf.
 
 def check_cutoff(name: str, k: int) -> None:
     """Raises ValueError, which names the metric, unless K is an integer of at least 1."""
-    if not isinstance(k, numbers.Integral):
-        raise ValueError(f"{name}: K must be an integer, got {k!r}")
-    if k < 1:
-        raise ValueError(f"{name} needs K of at least 1, got {k}")
+    if not isinstance(k, numbers.Integral) or int(k) < 1:
+        raise ValueError(f"{name}: K is {k!r}, not a whole number of at least 1. Choose one.")

@@ -55,8 +55,53 @@ def broadcast(name: str, values: TensorLike, dtype: tf.DType, to: tf.Tensor) -> 
     except ValueError:
         fits = False
     if not fits:
-        raise ValueError(f"{name} of shape {tensor.shape} cannot be broadcast to {to.shape}")
+        raise ValueError(f"{name}={tensor.shape}: cannot be broadcast to {to.shape}. Give it that shape.")
     return tf.broadcast_to(tensor, tf.shape(to))
+
+
+def check_scores(scores: tf.Tensor, *axes: str) -> None:
+    """Raises ValueError unless scores are floats with these last axes, by default "n".
+
+    >>> check_scores(tf.constant([3, 1, 2]))
+    Traceback (most recent call last):
+    ...
+    ValueError: scores=int32 (3,): not floats of shape [..., n]. Convert them.
+    """
+    axes = axes or ("n",)
+    if not scores.dtype.is_floating or scores.shape.rank is None or scores.shape.rank < len(axes):
+        raise ValueError(
+            f"scores={scores.dtype.name} {scores.shape}: not floats of shape [..., {', '.join(axes)}]. "
+            "Convert them."
+        )
+
+
+def check_ids(labels: tf.Tensor, scores: tf.Tensor | None = None) -> None:
+    """Raises ValueError unless labels are integers and, if there are scores, one for each list of them."""
+    if not labels.dtype.is_integer:
+        raise ValueError(
+            f"labels={labels.dtype.name} {labels.shape}: class ids must be integers. Cast them to int32."
+        )
+    if scores is not None and not labels.shape.is_compatible_with(scores.shape[:-1]):
+        raise ValueError(
+            f"labels={labels.shape}: do not fit scores of shape {scores.shape}. Give one class id per "
+            f"instance, {scores.shape[:-1]}."
+        )
+
+
+def check_labels(labels: tf.Tensor, lists: tf.Tensor) -> None:
+    """Raises ValueError unless labels have the shape of class ids or of values of all classes.
+
+    Args:
+      labels: any tensor.
+      lists: the scores, `[..., n]`.
+    """
+    if labels.shape.rank is None:
+        raise ValueError("labels=<unknown>: of no known rank. Give it with tf.ensure_shape.")
+    if not any(map(labels.shape.is_compatible_with, (lists.shape, lists.shape[:-1]))):
+        raise ValueError(
+            f"labels={labels.shape}: do not fit scores of shape {lists.shape}. Give one integer per "
+            f"instance, {lists.shape[:-1]}, or one value per class, {lists.shape}."
+        )
 
 
 def length(lists: tf.Tensor) -> int | tf.Tensor:

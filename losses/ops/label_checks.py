@@ -11,15 +11,12 @@ from rank4class.losses.ops import arguments
 
 def ids(labels: tf.Tensor, n: int | tf.Tensor) -> tf.Tensor:
     """Returns class ids as int32 or int64; raises ValueError if they are not ids within the classes."""
-    if not labels.dtype.is_integer:
-        raise ValueError(
-            f"labels of shape {labels.shape} are class ids and must be integers, got {labels.dtype.name}"
-        )
+    arguments.check_ids(labels)
     labels = arguments.widen(labels)
     if tf.executing_eagerly() and not bool(tf.reduce_all(known(labels, n))):
         culprit = tf.where(~known(labels, n))[0].numpy().tolist()
         label = int(labels[tuple(culprit)])
-        raise ValueError(f"label {label} of instance {culprit} is outside the classes 0..{int(n) - 1}")
+        raise ValueError(f"labels{culprit}={label}: outside the classes 0..{int(n) - 1}. Number them from 0.")
     return labels
 
 
@@ -42,7 +39,8 @@ def ids_from_floats(labels: tf.Tensor, n: int | None) -> tf.Tensor:
     whole = (labels == tf.math.floor(labels)) & (tf.abs(labels) <= 2.0**24)
     if tf.executing_eagerly() and not bool(tf.reduce_all(whole)):
         culprit = tf.where(~whole)[0].numpy().tolist()
-        raise ValueError(f"label {float(labels[tuple(culprit)]):g} of instance {culprit} is not a class id")
+        label = float(labels[tuple(culprit)])
+        raise ValueError(f"labels{culprit}={label:g}: not a class id. Give whole numbers.")
     return tf.cast(tf.where(whole, labels, -1.0), tf.int32)
 
 
@@ -50,14 +48,17 @@ def gains(labels: tf.Tensor, shape: tf.Tensor, where: tf.Tensor | None) -> tf.Te
     """Returns dense labels as float32 of a shape; raises ValueError if one that takes part is not a gain."""
     labels = tf.cast(labels, tf.float32)
     if not labels.shape.is_fully_defined():
-        message = "dense labels need the shape of the scores; class ids need a static shape of [B] or [B, 1]"
+        message = (
+            "labels: not of the scores' shape. Give dense labels that shape, or class ids a static shape of "
+            "[B] or [B, 1]."
+        )
         with tf.control_dependencies([tf.debugging.assert_equal(tf.shape(labels), shape, message)]):
             labels = tf.reshape(labels, shape)  # XLA drops the assertion, and stops here
     if tf.executing_eagerly() and not bool(tf.reduce_all(valid_gains(labels, where))):
         culprit = tf.where(~valid_gains(labels, where))[0].numpy().tolist()
         raise ValueError(
-            f"label {float(labels[tuple(culprit)])} at {culprit} is not a finite gain of at least 0; "
-            "leave a class out with `where`"
+            f"labels{culprit}={float(labels[tuple(culprit)])}: not a finite gain of at least 0. Correct it, "
+            "or leave the class out with where."
         )
     return labels
 
@@ -73,16 +74,16 @@ def assert_valid(labels: tf.Tensor, lists: tf.Tensor) -> None:
         return
     if labels.shape.rank == lists.shape.rank:
         labels = tf.cast(labels, tf.float32)
-        valid, range_of_labels = valid_gains(labels, None), "the finite values of at least 0"
+        valid, problem = valid_gains(labels, None), "not all finite values of at least 0. Correct them."
     elif labels.dtype.is_integer:
         labels = arguments.widen(labels)
         n = arguments.length(lists)
         valid = known(labels, n)
-        range_of_labels = f"the classes 0..{n - 1}" if isinstance(n, int) else "the classes, numbered from 0"
+        classes = f"0..{n - 1}" if isinstance(n, int) else "of the scores"
+        problem = f"not all within the classes {classes}. Number them from 0."
     else:
         return
-    message = f"labels are not all within {range_of_labels}; their least and their largest are"
-    data = [message, tf.reduce_min(labels), tf.reduce_max(labels)]
+    data = [f"labels: {problem} Least and largest:", tf.reduce_min(labels), tf.reduce_max(labels)]
     tf.raw_ops.Assert(condition=tf.reduce_all(valid), data=data)
 
 
@@ -110,6 +111,6 @@ def check_levels(labels: tf.Tensor, levels: int | None) -> None:
     if bool(tf.reduce_any(wrong)):
         culprit = tf.where(wrong)[0].numpy().tolist()
         raise ValueError(
-            f"label {float(labels[tuple(culprit)]):g} at {culprit} is not a whole number in 0..{levels - 1}: "
-            "raise levels, or number them from 0"
+            f"labels{culprit}={float(labels[tuple(culprit)]):g}: not a whole number in 0..{levels - 1}. "
+            "Raise levels, or number them from 0."
         )

@@ -3,11 +3,11 @@ r"""n-choose-k models: the probability of a set of `k` classes among all sets of
 $$p(c \mid k) = \frac{1}{Z_k(s)} \exp \sum_{j \in c} s_j, \quad
 Z_k(s) = \sum_{|c| = k} \exp \sum_{j \in c} s_j$$
 
-`Z_k` sums over all sets of `k` classes and is computed in `O(n)`. A shift `c` of all scores changes it by a
-known factor. It is chosen so that independent coins with `p_j = sigmoid(s_j + c)` show `k` heads on average.
+`Z_k` sums over all sets of `k` classes and is computed in `O(n)`. A shift `t` of all scores changes it by a
+known factor. It is chosen so that independent coins with `p_j = sigmoid(s_j + t)` show `k` heads on average.
 Then
 
-$$\log Z_k = \log P(k) - c k + \sum_j \log(1 + e^{s_j + c})$$
+$$\log Z_k = \log P(k) - t k + \sum_j \log(1 + e^{s_j + t})$$
 
 where `P(k)`, the probability of `k` heads, is near the peak of its distribution, so nothing overflows or
 cancels. It is the mean of `e^(-ikw) prod_j (1 + p_j (e^(iw) - 1))` over a circle. The trapezoid rule computes
@@ -181,7 +181,7 @@ def _marginals(scores: tf.Tensor, k: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
     @tf.custom_gradient
     def slope(scores: tf.Tensor, upstream: tf.Tensor) -> tuple[tf.Tensor, Callable]:
         def gradient(_: tf.Tensor) -> tf.Tensor:
-            raise LookupError("the marginals of an n-choose-k model can be differentiated only once")
+            raise LookupError("marginals: can be differentiated only once. Stop the gradient of the first.")
 
         return _covariance(tf.stop_gradient(scores), k, where, tf.stop_gradient(upstream)), gradient
 
@@ -218,10 +218,9 @@ def _covariance(scores: tf.Tensor, k: tf.Tensor, where: tf.Tensor, vector: tf.Te
 def checked(scores: TensorLike, where: TensorLike | None) -> tuple[tf.Tensor, tf.Tensor, tf.DType]:
     """Returns float64 scores, the mask `[..., n]` and the dtype of results; raises ValueError."""
     scores = arguments.dense("scores", scores)
-    if not scores.dtype.is_floating or not scores.shape.rank:
-        raise ValueError(f"scores must be floats of shape [..., n], got {scores.dtype.name} {scores.shape}")
+    arguments.check_scores(scores)
     if scores.shape[-1] == 0:
-        raise ValueError(f"scores of shape {scores.shape} have no classes")
+        raise ValueError(f"scores={scores.shape}: no classes. Give at least one.")
     where = arguments.broadcast("where", True if where is None else where, tf.bool, scores)
     return tf.cast(scores, tf.float64), where, tf.float64 if scores.dtype == tf.float64 else tf.float32
 
@@ -233,9 +232,11 @@ def _checked(
     scores, where, dtype = checked(scores, where)
     k = arguments.dense("k", k)
     if not k.dtype.is_integer:
-        raise ValueError(f"k must be integers, got {k.dtype.name}")
+        raise ValueError(f"k={k.dtype.name}: not integers. Cast it to int32.")
     if k.shape.rank and not k.shape.is_compatible_with(scores.shape[:-1]):
-        raise ValueError(f"k of shape {k.shape} is not a number or one per instance, {scores.shape[:-1]}")
+        raise ValueError(
+            f"k={k.shape}: not one per instance. Give a number, or the shape {scores.shape[:-1]}."
+        )
     k = tf.broadcast_to(k, tf.shape(scores)[:-1])
     if tf.executing_eagerly():
         _check_k(k, where)
@@ -248,7 +249,9 @@ def _check_k(k: tf.Tensor, where: tf.Tensor) -> None:
     if bool(tf.reduce_any(wrong)):
         culprit = tf.where(wrong)[0].numpy().tolist()
         place = tuple(culprit)
-        raise ValueError(f"k {int(k[place])} of instance {culprit} is outside 0..{int(size[place])}")
+        raise ValueError(
+            f"k{culprit}={int(k[place])}: outside 0..{int(size[place])}. Choose one of that range."
+        )
 
 
 def nan_if_invalid(scores: tf.Tensor, where: tf.Tensor) -> tf.Tensor:

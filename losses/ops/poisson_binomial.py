@@ -21,7 +21,7 @@ class Circle(NamedTuple):
 
     Attributes:
       k: the mean number of heads, `[...]`.
-      shift: `c` of `n_choose_k`, `[...]`.
+      shift: `t` of `n_choose_k`, `[...]`.
       heads, tails: `p` and `1 - p` of each coin, `[..., n]`.
       variance: of the number of heads, `[...]`.
       angles: of the nodes, `[..., L]`.

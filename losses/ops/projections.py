@@ -141,10 +141,7 @@ def rankmax(
       Rankmax, Proposition 3, definition 4 and eq. 15.
     """
     scores, labels = arguments.dense("scores", scores), arguments.dense("labels", labels)
-    if not labels.dtype.is_integer:
-        raise ValueError(f"labels are class ids and must be integers, got {labels.dtype.name}")
-    if not labels.shape.is_compatible_with(scores.shape[:-1]):
-        raise ValueError(f"labels of shape {labels.shape} do not fit scores of shape {scores.shape}")
+    arguments.check_ids(labels, scores)
     labels = arguments.widen(labels)
     known = (labels >= 0) & (labels < tf.cast(tf.shape(scores)[-1], labels.dtype))
     shares = _projected(lambda s: _rankmax(s, labels, k), scores, k, where)
@@ -206,8 +203,7 @@ def behind_all(scores: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
 @tf.autograph.experimental.do_not_convert  # AutoGraph would take seconds and change nothing
 def _projected(project: Callable, scores: TensorLike, k: int, where: TensorLike | None) -> tf.Tensor:
     scores = arguments.dense("scores", scores)
-    if not scores.dtype.is_floating or not scores.shape.rank:
-        raise ValueError(f"scores must be floats of shape [..., n], got {scores.dtype.name} {scores.shape}")
+    arguments.check_scores(scores)
     arguments.check_k(k, scores.shape[-1])
     scores = tf.cast(scores, tf.float32)
     if where is not None:

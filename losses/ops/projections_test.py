@@ -296,9 +296,18 @@ def test_xla(k):
         (lambda: projections.rankmax([[1.0, 2.0]], [0], k=1.0), r"k=1.0: not a whole number in 1..2"),
         (lambda: projections.euclidean([[1.0, 2.0]], alpha=0.0), "alpha=0.0: not positive"),
         (lambda: projections.entropy([[1.0, 2.0]], alpha=float("nan")), "alpha=nan: not positive"),
-        (lambda: projections.euclidean([[1, 2]]), "scores must be floats"),
-        (lambda: projections.rankmax([[1.0, 2.0]], [0.0]), "labels are class ids and must be integers"),
-        (lambda: projections.rankmax([[1.0, 2.0]], [0, 1]), r"labels of shape \(2,\) do not fit scores of"),
+        (
+            lambda: projections.euclidean([[1, 2]]),
+            r"scores=int32 \(1, 2\): not floats of shape \[\.\.\., n\]\. Convert",
+        ),
+        (
+            lambda: projections.rankmax([[1.0, 2.0]], [0.0]),
+            r"labels=float32 \(1,\): class ids must be integers\. Cast",
+        ),
+        (
+            lambda: projections.rankmax([[1.0, 2.0]], [0, 1]),
+            r"labels=\(2,\): do not fit scores of shape \(1, 2\)\. Give one class id",
+        ),
         (
             lambda: projections.entropy([[1.0, 2.0]], where=[[True], [False]]),
             r"where of shape \(2, 1\) cannot",

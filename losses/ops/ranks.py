@@ -100,10 +100,7 @@ def tie_range(
     scores, labels = arguments.dense("scores", scores), arguments.dense("labels", labels)
     if scores.dtype != tf.float64:
         scores = tf.cast(scores, tf.float32)
-    if not labels.dtype.is_integer:
-        raise ValueError(f"class ids must be integers, got {labels.dtype.name}")
-    if not labels.shape.is_compatible_with(scores.shape[:-1]):
-        raise ValueError(f"class ids of shape {labels.shape} do not fit scores of shape {scores.shape}")
+    arguments.check_ids(labels, scores)
     labels = arguments.widen(labels)
     if where is not None:
         where = arguments.broadcast("where", where, tf.bool, scores)

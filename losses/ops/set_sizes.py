@@ -138,7 +138,10 @@ def count_nll(log_prior: TensorLike, labels: TensorLike, *, where: TensorLike | 
     if labels.shape.rank not in (log_prior.shape.rank - 1, log_prior.shape.rank) or not (
         labels.shape[: log_prior.shape.rank - 1].is_compatible_with(log_prior.shape[:-1])
     ):
-        raise ValueError(f"labels of shape {labels.shape} do not fit log_prior of shape {log_prior.shape}")
+        raise ValueError(
+            f"labels={labels.shape}: do not fit log_prior of shape {log_prior.shape}. Give one class id, or "
+            "one list, per instance."
+        )
     if labels.shape.rank == log_prior.shape.rank - 1:
         return -_of_size(log_prior, tf.ones_like(labels, tf.int32))
     is_relevant = labels > 0
@@ -252,7 +255,7 @@ def _checked_most(most: int | None, scores: tf.Tensor) -> int:
     n = scores.shape[-1]
     if most is None:
         if n is None:
-            raise ValueError("scores of unknown length need the largest count, `most`")
+            raise ValueError("most=None: the scores are of unknown length. Set it to the largest count.")
         return n
     arguments.check_count("most", most, least=0)
     if n is not None and most > n:
@@ -265,7 +268,8 @@ def _checked_prior(log_prior: TensorLike, scores: tf.Tensor, where: tf.Tensor) -
     log_prior = arguments.dense("log_prior", log_prior)
     if not log_prior.dtype.is_floating or not log_prior.shape.rank or not log_prior.shape[-1]:
         raise ValueError(
-            f"log_prior must be floats of shape [..., m + 1], got {log_prior.dtype.name} {log_prior.shape}"
+            f"log_prior={log_prior.dtype.name} {log_prior.shape}: not floats of shape [..., m + 1]. "
+            "Convert it."
         )
     _checked_most(log_prior.shape[-1] - 1, scores)
     instances = tf.shape(scores)[:-1]
@@ -275,7 +279,8 @@ def _checked_prior(log_prior: TensorLike, scores: tf.Tensor, where: tf.Tensor) -
         )
     except (tf.errors.InvalidArgumentError, ValueError) as error:
         raise ValueError(
-            f"log_prior of shape {log_prior.shape} does not fit scores of shape {scores.shape}"
+            f"log_prior={log_prior.shape}: does not fit scores of shape {scores.shape}. Give one prior, or "
+            "one per instance."
         ) from error
     counts = tf.range(log_prior.shape[-1], dtype=tf.float64)
     impossible = (counts > coins.size_of(where)[..., None]) & (log_prior > -float("inf"))
@@ -288,7 +293,7 @@ def _checked_prior(log_prior: TensorLike, scores: tf.Tensor, where: tf.Tensor) -
     for what, wrong in faults.items():
         if tf.executing_eagerly() and bool(tf.reduce_any(wrong)):
             culprit = tf.where(wrong)[0].numpy().tolist()
-            raise ValueError(f"log_prior of instance {culprit} {what}")
+            raise ValueError(f"log_prior{culprit}: {what}. Correct it.")
         log_prior = tf.where(wrong[..., None], tf.constant(float("nan"), tf.float64), log_prior)
     return log_prior
 
@@ -320,7 +325,7 @@ def _mixed(scores: tf.Tensor, weights: tf.Tensor, where: tf.Tensor) -> tf.Tensor
     @tf.custom_gradient
     def value(scores: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, Callable]:
         def gradient(_: tf.Tensor) -> tf.Tensor:
-            raise LookupError("the marginals of several counts cannot be differentiated")
+            raise LookupError("marginals: those of several counts have no gradient. Stop it there.")
 
         return _mixed_marginals(tf.stop_gradient(scores), tf.stop_gradient(weights), where), gradient
 

@@ -169,7 +169,7 @@ def test_more_than_max_relevant_classes(name):
     crowded = (RELEVANT > 0.0).sum(axis=1) == MOST
     i = int(np.argmax(crowded))
     with pytest.raises(
-        ValueError, match=rf"instance \[{i}\] has {MOST} relevant classes: raise max_relevant"
+        ValueError, match=rf"max_relevant={MOST - 1}: labels\[{i}\] have {MOST} relevant classes\. Raise it"
     ):
         loss(RELEVANT, SCORES)
     for jit_compile in (False, True):

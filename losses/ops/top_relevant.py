@@ -48,8 +48,8 @@ def check(labels: tf.Tensor, most: int | None) -> None:
     if bool(tf.reduce_any(exceeding)):
         culprit = tf.where(exceeding)[0].numpy().tolist()
         raise ValueError(
-            f"instance {culprit} has {int(_num_relevant(labels)[tuple(culprit)])} relevant classes: raise "
-            f"max_relevant {most}"
+            f"max_relevant={most}: labels{culprit} have {int(_num_relevant(labels)[tuple(culprit)])} "
+            "relevant classes. Raise it."
         )
 
 

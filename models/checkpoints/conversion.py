@@ -67,7 +67,7 @@ def save(
     """
     folder = os.path.normpath(folder)
     if os.path.isdir(folder) and os.listdir(folder):
-        raise FileExistsError(f"{folder} is not empty. Choose another folder.")
+        raise FileExistsError(f"{folder}: not empty. Choose another folder.")
     partial = f"{folder}.partial-{os.getpid()}"
     os.makedirs(partial)
     tensors = {name: variable.numpy() for name, variable in variables.items()}

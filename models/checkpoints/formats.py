@@ -90,7 +90,7 @@ def find(path: str | os.PathLike) -> Checkpoint:
             f"{path}: no such file or folder, and nothing is downloaded. Download the checkpoint yourself "
             f"and give its path: {known}."
         )
-    raise ValueError(f"{path} holds no checkpoint of a known format. Give the path of one: {known}.")
+    raise ValueError(f"{path}: no checkpoint of a known format. Give the path of one: {known}.")
 
 
 def _without_file(path: str) -> str:
@@ -103,14 +103,14 @@ def _without_file(path: str) -> str:
 def _check_vocabulary(checkpoint: Checkpoint) -> None:
     path = os.path.join(checkpoint.folder, "vocab.txt")
     if not os.path.isfile(path):
-        raise FileNotFoundError(f"no {path}: a text encoder needs its vocabulary. Add the published file.")
+        raise FileNotFoundError(f"{path}: no such file, which a text encoder needs. Add the published one.")
     with open(path, "rb") as file:
         words = sum(1 for _ in file)
     size = checkpoint.settings["vocab_size"]
     if words != size:
         raise ValueError(
-            f"{checkpoint.path} has a vocabulary of {size}, but {path} has {words} lines. Use the published "
-            "file."
+            f"{path}: {words} lines, but {checkpoint.path} has a vocabulary of {size}. "
+            "Use the published file."
         )
 
 
@@ -127,7 +127,7 @@ def _converted(path: str) -> Checkpoint | None:
     encoder, settings = description.get("encoder"), description.get("settings")
     if encoder not in encoders or not isinstance(settings, dict):
         raise ValueError(
-            f"{description_path} does not describe one of the encoders {', '.join(encoders)}. Convert the "
+            f"{description_path}: describes none of the encoders {', '.join(encoders)}. Convert the "
             "checkpoint again."
         )
     tensors = read_safetensors(os.path.join(path, TENSORS_FILE))
@@ -172,10 +172,10 @@ def _hugging_face(path: str) -> Checkpoint | None:
         return None
     tensors_path = os.path.join(path, TENSORS_FILE)
     if os.path.isfile(tensors_path + ".index.json"):
-        raise ValueError(f"{path} holds its tensors in shards. Save them in one {TENSORS_FILE}.")
+        raise ValueError(f"{path}: the tensors are in shards. Save them in one {TENSORS_FILE}.")
     if not os.path.isfile(tensors_path):
         raise FileNotFoundError(
-            f"no {tensors_path}; pytorch_model.bin is not supported. Save as safetensors."
+            f"{tensors_path}: no such file, and pytorch_model.bin is not supported. Save it as safetensors."
         )
     config = read_json(config_path)
     kind = config.get("model_type")
@@ -191,9 +191,7 @@ def _hugging_face(path: str) -> Checkpoint | None:
         encoder_name = name.removeprefix(f"{kind}.")
         encoder_name = encoder_name.replace("Norm.gamma", "Norm.weight").replace("Norm.beta", "Norm.bias")
         if encoder_name in names:
-            raise ValueError(
-                f"{tensors_path} holds both {names[encoder_name]} and {name}. Remove one of them."
-            )
+            raise ValueError(f"{tensors_path}: both {names[encoder_name]} and {name}. Remove one of them.")
         names[encoder_name] = name
     settings = _settings_of_config(config_path, config)
     return Checkpoint(
@@ -212,7 +210,7 @@ def _tensorflow(path: str) -> Checkpoint | None:
         if scope in scopes:
             return TENSORFLOW_FORMATS[scope](tensors)
     raise ValueError(
-        f"{prefix} is a TensorFlow checkpoint, but not one of an encoder: its tensors are in none of the "
+        f"{prefix}: a TensorFlow checkpoint, but not one of an encoder, as its tensors are in none of the "
         f"scopes {', '.join(TENSORFLOW_FORMATS)}. Choose another checkpoint."
     )
 
@@ -230,7 +228,7 @@ def _prefix(path: str) -> str | None:
         name.removesuffix(".index") for name in glob.glob(os.path.join(glob.escape(path), "*.index"))
     )
     if len(prefixes) > 1:
-        raise ValueError(f"{path} holds several checkpoints. Give the path of one: {', '.join(prefixes)}.")
+        raise ValueError(f"{path}: several checkpoints. Give the path of one: {', '.join(prefixes)}.")
     return prefixes[0] if prefixes else None
 
 
@@ -321,7 +319,7 @@ def _keras_weights(path: str) -> Checkpoint | None:
     try:
         values = _read_keras_weights(path)
     except OSError as error:
-        raise ValueError(f"{path} is not a complete HDF5 file: {error}. Download it again.") from error
+        raise ValueError(f"{path}: not a complete HDF5 file: {error}. Download it again.") from error
     tensors = Tensors(path, {name: value.shape for name, value in values.items()}, values.__getitem__)
     if "conv1_conv/kernel" in values:
         name_map = NameMap(_SAME_NAMES, unused=r"predictions/.*")
@@ -329,7 +327,7 @@ def _keras_weights(path: str) -> Checkpoint | None:
     if "conv2d_1/kernel" in values:
         return Checkpoint("Keras VGG16 weights for CIFAR", "vgg16", {}, _CIFAR_VGG_NAMES, tensors)
     raise ValueError(
-        f"{path} holds neither ResNet50 weights of keras.applications nor VGG16 weights of cifar-vgg: it has "
+        f"{path}: neither ResNet50 weights of keras.applications nor VGG16 weights of cifar-vgg, as it has "
         "no conv1_conv and no conv2d_1. Choose another file."
     )
 
@@ -391,11 +389,11 @@ def _settings_of_shapes(tensors: Tensors, name_map: NameMap) -> dict[str, Any]:
     def shape(name: str, *ranks: int) -> Sequence[int]:
         source = name_map.source(name)
         if source not in tensors.shapes:
-            raise ValueError(f"{tensors.path} does not fit a text encoder: {source} is missing. {_REMEDY}")
+            raise ValueError(f"{tensors.path}: does not fit a text encoder: {source} is missing. {_REMEDY}")
         size = tensors.shapes[source]
         if len(size) not in ranks:
             raise ValueError(
-                f"{tensors.path} does not fit a text encoder: {source} has shape {size}. {_REMEDY}"
+                f"{tensors.path}: does not fit a text encoder: {source} has shape {size}. {_REMEDY}"
             )
         return size
 

@@ -82,7 +82,7 @@ class NameMap:
         ]
         if problems:
             raise ValueError(
-                f"{tensors.path} does not fit this encoder: {'; '.join(problems)}. Download it again, or "
+                f"{tensors.path}: does not fit this encoder: {'; '.join(problems)}. Download it again, or "
                 "choose another checkpoint."
             )
         for name, value in values.items():

@@ -37,13 +37,13 @@ def read_safetensors(path: str) -> Tensors:
     try:
         file = safetensors.safe_open(path, framework="numpy")
     except safetensors.SafetensorError as error:
-        raise ValueError(f"{path} is not a complete safetensors file: {error}. Download it again.") from error
+        raise ValueError(f"{path}: not a complete safetensors file: {error}. Download it again.") from error
     slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
 
     def read(name: str) -> np.ndarray:
         dtype = slices[name].get_dtype()
         if dtype not in ("F16", "F32", "F64"):
-            raise ValueError(f"{path} holds {name} as {dtype}, which is not supported. Save it in float32.")
+            raise ValueError(f"{path}: {name} is {dtype}, which is not supported. Save it in float32.")
         return file.get_tensor(name)
 
     return Tensors(path, {name: tuple(part.get_shape()) for name, part in slices.items()}, read)
@@ -55,7 +55,7 @@ def read_tensorflow(prefix: str) -> Tensors:
         reader = tf.train.load_checkpoint(prefix)
     except (tf.errors.OpError, RuntimeError, ValueError) as error:
         raise ValueError(
-            f"{prefix} is not a complete TensorFlow checkpoint: {error}. Download it again."
+            f"{prefix}: not a complete TensorFlow checkpoint: {error}. Download it again."
         ) from error
 
     def read(name: str) -> np.ndarray:
@@ -63,7 +63,7 @@ def read_tensorflow(prefix: str) -> Tensors:
             return reader.get_tensor(name)
         except (tf.errors.OpError, IndexError, RuntimeError) as error:
             raise ValueError(
-                f"{prefix} is not a complete TensorFlow checkpoint: {name} cannot be read. Download it again."
+                f"{prefix}: not a complete TensorFlow checkpoint: {name} cannot be read. Download it again."
             ) from error
 
     shapes = reader.get_variable_to_shape_map()
@@ -78,20 +78,20 @@ def read_json(path: str) -> dict[str, Any]:
       ValueError: it is not UTF-8, not JSON as the standard defines it, or not an object.
     """
     if not os.path.isfile(path):
-        raise FileNotFoundError(f"no {path}. Add the file of that name from the publication.")
+        raise FileNotFoundError(f"{path}: no such file. Add the published one.")
     try:
         with open(path, encoding="utf-8-sig") as file:
             content = json.load(file, object_pairs_hook=_unique_keys, parse_constant=_reject_constant)
     except json.JSONDecodeError as error:
-        raise ValueError(f"{path}:{error.lineno} is not JSON: {error.msg}. Download it again.") from error
+        raise ValueError(f"{path}:{error.lineno}: not JSON: {error.msg}. Download it again.") from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8: {error.reason}. Download it again.") from error
+        raise ValueError(f"{path}: not UTF-8: {error.reason}. Download it again.") from error
     except RecursionError as error:
-        raise ValueError(f"{path} is nested too deeply. Download it again.") from error
+        raise ValueError(f"{path}: nested too deeply. Download it again.") from error
     except ValueError as error:
         raise ValueError(f"{path}: {error}. Correct the file.") from error
     if not isinstance(content, dict):
-        raise ValueError(f"{path} holds no JSON object. Download it again.")
+        raise ValueError(f"{path}: not a JSON object. Download it again.")
     return content
 
 

@@ -221,7 +221,9 @@ class FixedLengthSorter(LearnedSorter):
         """Checks the length of the lists, at run time if it is not static."""
         message = f"sorter {self.name!r} is for lists of {self.n} scores"
         if scores.shape[1] is None:
-            with tf.control_dependencies([tf.debugging.assert_equal(tf.shape(scores)[1], self.n, message)]):
+            remedy = f"scores: {message}. Get a sorter with another n."
+            equal = tf.debugging.assert_equal(tf.shape(scores)[1], self.n, remedy)
+            with tf.control_dependencies([equal]):
                 return tf.reshape(scores, [-1, self.n])  # XLA drops the assertion, and fails here
         if scores.shape[1] != self.n:
             raise ValueError(

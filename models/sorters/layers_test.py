@@ -237,7 +237,7 @@ def test_ranks_out_of_bounds_are_clipped_and_keep_their_gradient():
         ({"name": "cnn", "n": 1, "trained": None}, "n=1: not a whole number of at least 2"),
         ({"name": "cnn", "n": 9, "trained": None, "layers": 0}, "layers=0: not"),
         ({"name": "exact", "sharpness": 2.0}, "sharpness: sorter 'exact' has no such option"),
-        ({"name": "cnn", "n": 9, "trained": "nowhere"}, "nowhere cannot be read"),
+        ({"name": "cnn", "n": 9, "trained": "nowhere"}, "nowhere: cannot be read"),
         (
             {"name": "lstm", "n": 10, "units": 4},
             "sorter 'lstm' is shipped for the default units",

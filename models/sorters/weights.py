@@ -60,12 +60,11 @@ def restore(sorter: tf.keras.layers.Layer, trained: str) -> None:
     sizes = metadata.get("sizes")
     if metadata.get("sorter", name) != name:
         raise ValueError(
-            f"trained={path} holds a sorter {metadata['sorter']!r}, not {name!r}. Choose a file of {name!r}."
+            f"trained={path}: weights of sorter {metadata['sorter']!r}, not {name!r}. Choose a file of "
+            f"{name!r}."
         )
     if sorter.n is not None and sizes and str(sorter.n) not in sizes.split(","):
-        raise ValueError(
-            f"trained={path} is for lists of {sizes} scores, not of {sorter.n}. Choose another n."
-        )
+        raise ValueError(f"trained={path}: for lists of {sizes} scores, not of {sorter.n}. Choose another n.")
     assign(sorter, tensors, path)
 
 
@@ -74,7 +73,7 @@ def assign(sorter: tf.keras.layers.Layer, tensors: dict[str, np.ndarray], source
     variables = by_name(sorter)
     if {name: tuple(v.shape) for name, v in variables.items()} != {k: x.shape for k, x in tensors.items()}:
         raise ValueError(
-            f"trained={source} holds other weights than those of sorter {sorter.name!r} with n={sorter.n}. "
+            f"trained={source}: other weights than those of sorter {sorter.name!r} with n={sorter.n}. "
             "Set the options that it was trained with."
         )
     for name, variable in variables.items():
@@ -127,4 +126,4 @@ def _load(path: str) -> tuple[dict[str, str], dict[str, np.ndarray]]:
         with safetensors.safe_open(path, "np") as file:
             return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, safetensors.SafetensorError) as error:
-        raise ValueError(f"trained={path} cannot be read: {error}. Choose a file of `to_bytes`.") from error
+        raise ValueError(f"trained={path}: cannot be read: {error}. Choose a file of `to_bytes`.") from error

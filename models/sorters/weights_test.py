@@ -27,17 +27,17 @@ def test_weights_are_restored_from_a_file(name, tmp_path, rng):
     for actual, expected in zip(restored.get_weights(), sorter.get_weights(), strict=True):
         np.testing.assert_array_equal(np.asarray(actual, np.float16), np.asarray(expected, np.float16))
     other = {"lstm": "cnn", "cnn": "equivariant", "equivariant": "cnn"}[name]
-    with pytest.raises(ValueError, match=f"weights.safetensors holds a sorter '{name}', not '{other}'"):
+    with pytest.raises(ValueError, match=f"weights.safetensors: weights of sorter '{name}', not '{other}'"):
         sorters.get(other, n=10, trained=str(path))
     if name != "equivariant":
-        with pytest.raises(ValueError, match="weights.safetensors is for lists of 10 scores, not of 11"):
+        with pytest.raises(ValueError, match="weights.safetensors: for lists of 10 scores, not of 11"):
             sorters.get(name, n=11, trained=str(path), **options)
-        with pytest.raises(ValueError, match="weights.safetensors holds other weights than those of sorter"):
+        with pytest.raises(ValueError, match="weights.safetensors: other weights than those of sorter"):
             sorters.get(
                 name, n=10, trained=str(path), **({**options, "units": 5} if options else {"filters": 3})
             )
     path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(ValueError, match="weights.safetensors cannot be read"):
+    with pytest.raises(ValueError, match="weights.safetensors: cannot be read"):
         sorters.get(name, n=10, trained=str(path), **options)
 
 

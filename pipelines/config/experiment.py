@@ -15,6 +15,7 @@ from rank4class.pipelines.config import parts
 from rank4class.registry import did_you_mean
 
 LARGEST_INT = 2**31 - 1
+_REMEDY = "Restore the file, or choose another --workdir."
 SMALLEST, LARGEST = 1e-30, 1e30  # magnitudes of float32 numbers that can still be multiplied
 
 
@@ -250,9 +251,9 @@ def from_json(text: str, path: str, kind: type[Any] = Experiment) -> Any:
         content = strict_json.parse(text)
         return _build(kind, content)
     except json.JSONDecodeError as error:
-        raise ValueError(f"{path}:{error.lineno} is not JSON: {error.msg}") from error
+        raise ValueError(f"{path}:{error.lineno}: not JSON: {error.msg}. {_REMEDY}") from error
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise ValueError(f"{path}: {str(error).rstrip('.')}. {_REMEDY}") from error
 
 
 def _build(kind: type[Any], content: Any) -> Any:
@@ -261,7 +262,7 @@ def _build(kind: type[Any], content: Any) -> Any:
     built = {}
     for name, value in content.items():
         if name not in fields:
-            raise ValueError(f"{name}: {kind.__name__} has no such field. Restore the file.")
+            raise ValueError(f"{name}: {kind.__name__} has no such field")
         if fields[name] in parts.PARTS.values():
             built[name] = _build_part(fields[name], value)
         else:
@@ -271,7 +272,7 @@ def _build(kind: type[Any], content: Any) -> Any:
 
 def _check_object(kind: type[Any], content: Any) -> None:
     if not isinstance(content, dict):
-        raise ValueError(f"{content!r} stands for the fields of {kind.__name__}. Restore the file.")
+        raise ValueError(f"{content!r} stands for the fields of {kind.__name__}")
 
 
 def _build_part(kind: Any, content: Any) -> parts.Part:

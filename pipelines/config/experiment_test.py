@@ -210,7 +210,7 @@ CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
             {"loss.name": "pairwise_logistic", "loss.normalize": "mean"},
             "normalize='mean': unknown. Choose one of",
         ),
-        ({"metrics": ("top0_error", "ndcg@5")}, "top0_error needs K of at least 1, got 0"),
+        ({"metrics": ("top0_error", "ndcg@5")}, "top0_error: K is 0, not a whole number of at least 1"),
         (
             {"optimizer.warmup_fraction": 1.0},
             r"optimizer\.warmup_fraction=1\.0: not in \[0, 1\)\. Choose another value\.",
@@ -304,13 +304,13 @@ def test_json_round_trip():
     experiment = config.override(config.Experiment(), {"encoder.hidden": (3, 4), "loss.temperature": 0.5})
     assert config.from_json(config.to_json(experiment), "x") == experiment
     with pytest.raises(
-        ValueError, match=r"config\.json: colour: Experiment has no such field\. Restore the file\."
+        ValueError, match=r"config\.json: colour: Experiment has no such field\. Restore the file, or choose"
     ):
         config.from_json('{"colour": 3}', "config.json")
     for text, name in (("[]", "Experiment"), ("null", "Experiment"), ('{"loss": "mse"}', "Loss")):
-        with pytest.raises(ValueError, match=f"config.json: .* stands for the fields of {name}"):
+        with pytest.raises(ValueError, match=f"config.json: .* stands for the fields of {name}. Restore the"):
             config.from_json(text, "config.json")
-    with pytest.raises(ValueError, match=r"config.json:2 is not JSON"):
+    with pytest.raises(ValueError, match=r"config\.json:2: not JSON: .*\. Restore the file, or"):
         config.from_json("{\n", "config.json")
 
 

@@ -148,7 +148,9 @@ class Answers(tf.Module):
         raw = {name: value for name, value in features.items() if name != "excluded"}
         for name, value in raw.items():
             if value.dtype.is_floating:  # some operations turn NaN into numbers
-                raw[name] = tf.debugging.assert_all_finite(value, f"{name}: a number is not finite")
+                raw[name] = tf.debugging.assert_all_finite(
+                    value, f"{name}: a number is not finite. Correct it."
+                )
         rows = tf.shape(next(iter(raw.values())))[0]
         for name, blank in self._blank.items():  # convolutions of oneDNN fail without a row
             raw[name] = tf.concat([raw[name], blank[: tf.cast(rows == 0, tf.int32)]], axis=0)

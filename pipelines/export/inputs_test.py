@@ -236,7 +236,9 @@ def test_images(tmp_path):
         run.scores([new / "c.jpg"])
     with pytest.raises(ValueError, match=r"input 1: the model takes paths of images\. Give strings\."):
         run.predict([1])
-    with pytest.raises(ValueError, match=r"nowhere\.jpg: cannot be read: No such file or directory\.$"):
+    with pytest.raises(
+        ValueError, match=r"nowhere\.jpg: cannot be read: No such file or directory\. Correct or remove it\.$"
+    ):
         run.predict([new / "nowhere.jpg"])
     count, skipped = run.predict_file(new, tmp_path / "out.jsonl", k=1, on_invalid_row="skip")
     assert (count, len(skipped)) == (2, 1)
@@ -315,7 +317,11 @@ def test_queries_with_documents(tmp_path, write_queries):
     queries.write_text("0 qid:7 5:0.5\n")
     with pytest.raises(ValueError, match=r"features up to 5, but the model takes 4\. Give the features"):
         run.predict_file(queries)
+    longest = len(run.class_names)
+    assert f", {longest} items in the longest list, step " in repr(run)
     run.export(tmp_path / "model")
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert f"The longest list of its data has {longest} items." in card
     model = tf.saved_model.load(str(tmp_path / "model"))
     answers = model.signatures["rank"](items=x[None], excluded=tf.zeros([1, 3], tf.bool))
     assert answers["positions"][0].numpy().tolist() == order.tolist()

@@ -39,7 +39,7 @@ class Run:
     Attributes:
       workdir: the run's folder.
       experiment: the `config.Experiment` of the run.
-      class_names: names of the classes, by id.
+      class_names: names of the classes, by id; for lists of items, of the positions in the longest list.
       step: training steps of the model's checkpoint.
       answers: the model as functions of raw inputs, an `Answers`.
 
@@ -85,7 +85,8 @@ class Run:
         return self._trained.model
 
     def __repr__(self) -> str:
-        return f"Run({self.workdir!r}, {len(self.class_names)} classes, step {self.step})"
+        of_list = "items in the longest list" if self.answers.has_items else "classes"
+        return f"Run({self.workdir!r}, {len(self.class_names)} {of_list}, step {self.step})"
 
     @property
     def results(self) -> dict[str, Any] | None:
@@ -214,7 +215,8 @@ class Run:
         try:
             scores = [self._score(stack([each for _, each in batch])) for batch in batches]
         except data.UNREADABLE as error:
-            raise ValueError(f"inputs: one cannot be read: {data.op_reason(error)}.") from error
+            reason = data.op_reason(error)
+            raise ValueError(f"inputs: one cannot be read: {reason}. Correct or remove it.") from error
         return np.concatenate([np.empty([0, len(self.class_names)], np.float32), *scores])
 
     def evaluate(
@@ -401,7 +403,7 @@ def load(
     >>> rank4class.load("runs/nowhere")
     Traceback (most recent call last):
     ...
-    FileNotFoundError: ...runs/nowhere is not a run's folder: it has no config.json
+    FileNotFoundError: ...runs/nowhere: not the folder of a run, as it has no config.json. Give the ...
     """
     return Run(workdir, checkpoint, strategy)
 

@@ -204,7 +204,7 @@ def test_invalid_arrays(digits, tmp_path):
         (
             "flat.npy",
             np.zeros([3, 64], np.float32),
-            r"flat\.npy: float32 \[3, 64\], expected float32 \[N, 8, 8, 1",
+            r"flat\.npy: float32 \[3, 64\], expected float32 \[N, 8, 8, 1\]\. Convert it\.",
         ),
         ("text.npy", np.array(["a"]), r"text\.npy: <U1 \[1\], expected float32"),
         ("empty.npy", np.zeros([0, 8, 8, 1], np.float32), r"empty\.npy: no row\. Give an array with rows\."),
@@ -238,7 +238,9 @@ def test_invalid_arrays(digits, tmp_path):
         digits.predict_file(tmp_path / "flat.npy", text_column="x")
     with pytest.raises(ValueError, match=r"top_k=11: outside 1\.\.10, the classes\."):
         digits.predict_file(tmp_path / "flat.npy", k=11)
-    with pytest.raises(ValueError, match=r"input of shape \[64\]: the model takes \(8, 8, 1\)\."):
+    with pytest.raises(
+        ValueError, match=r"input of shape \[64\]: the model takes \(8, 8, 1\)\. Reshape it\."
+    ):
         digits.predict(np.zeros([2, 64]))
 
 
@@ -250,7 +252,7 @@ def test_numbers_that_are_not_finite(digits, test_images, tmp_path):
     assert (count, skipped) == (1, [f"{tmp_path}/images.npy[1]: a number is not finite. Correct it."])
     with pytest.raises(ValueError, match=r"input: a number is not finite\. Correct it\."):
         digits.predict(np.full([1, 8, 8, 1], np.nan))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="image: a number is not finite"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"image: a number is not finite\. Correct it\."):
         digits.answers.score({"image": tf.fill([1, 8, 8, 1], np.nan)})
 
 
@@ -270,12 +272,14 @@ def test_a_run_of_a_relative_path_stays(digits, tmp_path, monkeypatch):
 
 
 def test_folders_without_a_finished_run(digits, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"is not a run's folder: it has no config\.json"):
+    with pytest.raises(
+        FileNotFoundError, match=r"not the folder of a run, as it has no config\.json\. Give the"
+    ):
         rank4class.load(tmp_path)
     copy = shutil.copytree(digits.workdir, tmp_path / "copy")
     shutil.rmtree(copy / "checkpoints")
     os.remove(copy / "results.json")
-    with pytest.raises(FileNotFoundError, match="has no checkpoint yet: train it first"):
+    with pytest.raises(FileNotFoundError, match=": no checkpoint yet. Train it first."):
         rank4class.load(copy)
     shutil.rmtree(copy / "model")
     with pytest.raises(FileNotFoundError, match=r"model/classes\.json: no such file\. Train again with"):

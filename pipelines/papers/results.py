@@ -15,12 +15,9 @@ from rank4class.pipelines.reporting.grid_summary import Cell
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import TUNING, RunDirectory, read_json, write_json
 
-# Metrics of the studies of sorters, and of calibrated scores.
+# Metrics of the studies of sorters.
 METRICS = {name: grid_summary.Metric(True, True) for name in ("spearman", "map", "recall@1", "recall@5")} | {
     "l1": grid_summary.Metric(False, True)
-}
-CALIBRATION_METRICS = {
-    f"{name} {when}": grid_summary.Metric(False) for name in ("ece", "nll") for when in ("before", "after")
 }
 
 
@@ -52,7 +49,10 @@ def collect(name: str, reproduction: Reproduction, workdir: str) -> dict[str, An
     calibrated = _joined([cell for part in parts for cell in part["calibrated"]])
     if len(calibrated) == len(cells):
         summary["calibration"] = grid_summary.summarize(
-            calibrated, baseline=baseline, margin=reproduction.margin, metrics=CALIBRATION_METRICS
+            calibrated,
+            baseline=baseline,
+            margin=reproduction.margin,
+            metrics=sweep_report.CALIBRATION_METRICS,
         )
     if reproduction.curves:
         summary["curves"] = [

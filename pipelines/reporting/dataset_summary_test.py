@@ -225,7 +225,7 @@ def test_image_files_by_hand(image_files, tmp_path):
     assert description.sizes["train"].tolist() == [[20, 30], [40, 30], [20, 30]]
     assert description.counts["train"].tolist() == [1, 2]  # of the readable
     [message] = description.unreadable["train"]
-    assert message.startswith("broken.png cannot be read: ")
+    assert message.startswith("broken.png: cannot be read: ")
     within, across, _ = description.duplicates
     assert (within.count, within.relabeled, within.pairs) == (1, 1, ((2, 0),))
     assert (across.count, across.relabeled, across.pairs) == (1, 0, ((0, 1),))
@@ -348,8 +348,8 @@ def test_the_file_lists_all_unreadable_images_and_duplicates(image_files, tmp_pa
     dataset_report.write(description, str(tmp_path))
     written = (tmp_path / "data.md").read_text()
     for i in range(1, 5):
-        assert (f"  image {i} cannot be read" in report) == (i < 4)
-        assert f"    image {i} cannot be read" in written
+        assert (f"  image {i}: cannot be read" in report) == (i < 4)
+        assert f"    image {i}: cannot be read" in written
     for i in range(5):
         assert (f"  row {i} is bad" in report) == (i < 3)
         assert f"    row {i} is bad" in written

@@ -23,15 +23,13 @@ def model_card(
 
     Args:
       experiment: of the run.
-      class_names: names of the classes, by id.
+      class_names: names of the classes, by id; of the positions in the longest list for encoder "items".
       results: content of `results.json`; None before the run is finished.
       hashes: of the classes and of the examples of each split.
       sessions: lines of `sessions.jsonl`, at least one.
       usage: a program that loads the model.
     """
     parts = {name: getattr(experiment, name).name for name in ("encoder", "interaction", "loss")}
-    shown = ", ".join(map(_escaped, class_names[:_SHOWN_CLASSES]))
-    more = f" and {len(class_names) - _SHOWN_CLASSES:,} more" if len(class_names) > _SHOWN_CLASSES else ""
     last = sessions[-1]
     lines = [
         f"# {experiment.data.name}: {parts['encoder']}, {parts['interaction']}, {parts['loss']}",
@@ -40,7 +38,7 @@ def model_card(
         "- Intended use and limits: TO BE FILLED IN",
         "- Contact: TO BE FILLED IN",
         "",
-        f"Ranks {len(class_names):,} classes: {shown}{more}.",
+        _ranked(experiment, class_names),
         "",
         "## Use",
         "",
@@ -66,6 +64,14 @@ def model_card(
         "```",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _ranked(experiment: config.Experiment, class_names: Sequence[str]) -> str:
+    if experiment.encoder.name == "items":  # the classes are the positions in the longest list
+        return f"Ranks the items of a list. The longest list of its data has {len(class_names):,} items."
+    shown = ", ".join(map(_escaped, class_names[:_SHOWN_CLASSES]))
+    more = f" and {len(class_names) - _SHOWN_CLASSES:,} more" if len(class_names) > _SHOWN_CLASSES else ""
+    return f"Ranks {len(class_names):,} classes: {shown}{more}."
 
 
 def _escaped(name: str) -> str:

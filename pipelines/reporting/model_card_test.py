@@ -22,3 +22,13 @@ def test_names_are_escaped_and_paths_are_cut():
     for part in ("home", "secret", "private", "runs"):
         assert part not in card
     assert experiment.data.path == "/home/me/secret/mine.tsv"
+
+
+def test_a_model_of_lists_counts_the_items_of_the_longest_list():
+    experiment = config.Experiment(data=config.Data(name="letor"), encoder=config.Encoder(name="items"))
+    session = {"git": "abc", "packages": {"tensorflow": "2.20"}, "started": "now", "seconds": 3.0}
+    names = [f"document {i}" for i in range(1, 1201)]
+    card = model_card.model_card(experiment, names, None, {"classes": "0f"}, [session], "usage")
+    assert "\nRanks the items of a list. The longest list of its data has 1,200 items.\n" in card
+    assert "document 1" not in card
+    assert "1,200 classes" not in card

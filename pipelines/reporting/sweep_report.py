@@ -26,6 +26,10 @@ from rank4class.pipelines.storage.run_directory import RunDirectory, read_json, 
 
 BASELINE = {"loss": "softmax", "interaction": "dot"}  # of grids that have this cell
 GRID = "grid.json"  # file of a grid's summary
+_CALIBRATION = list(itertools.product(("ece", "nll"), ("before", "after")))
+CALIBRATION_METRICS = {
+    f"{name} {when}": grid_summary.Metric(higher_is_better=False) for name, when in _CALIBRATION
+}  # of `calibration_cells`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,24 +117,25 @@ def grid_cells(runs: Sequence[Run]) -> list[grid_summary.Cell]:
 
 
 def calibration_cells(runs: Sequence[Run]) -> list[grid_summary.Cell]:
-    """Returns the cells of the calibrated runs, with one figure per seed.
+    """Returns the cells of the calibrated runs, with one figure per seed of each of `CALIBRATION_METRICS`.
 
-    The metrics are "ece before", "ece after", "nll before" and "nll after" the calibration; the calibration
-    error is in percent.
+    They are the calibration error in percent and the negative log-likelihood, before and after it.
     """
     cells = []
     calibrated = [run for run in runs if "calibration" in run.results["test"]]
     for _, group in _cells(calibrated) if calibrated else ():
         results = [run.results["test"]["calibration"] for run in group]
-        pairs = list(itertools.product(("ece", "nll"), ("before", "after")))
         cells.append(
             grid_summary.Cell(
                 group[0].cell,
                 [run.experiment.seed for run in group],
-                {f"{name} {when}": np.array([one[when][name] for one in results]) for name, when in pairs},
+                {
+                    f"{name} {when}": np.array([one[when][name] for one in results])
+                    for name, when in _CALIBRATION
+                },
                 {
                     f"{name} {when}": _cover([one[when]["intervals"][name] for one in results])
-                    for name, when in pairs
+                    for name, when in _CALIBRATION
                 },
             )
         )
@@ -192,8 +197,8 @@ def summarize(
         cell["epochs"] = [run.epochs(run.results["steps"]) for run in group]
     summary["notes"] = _notes(runs, tuned, summary)
     if calibrated := calibration_cells(runs):
-        definitions = dict.fromkeys(calibrated[0].values, grid_summary.Metric(higher_is_better=False))
-        summary["calibration"] = grid_summary.summarize(calibrated, metrics=definitions) | {"best": {}}
+        calibration = grid_summary.summarize(calibrated, metrics=CALIBRATION_METRICS)
+        summary["calibration"] = calibration | {"best": {}}
     return summary
 
 

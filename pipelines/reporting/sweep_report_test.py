@@ -207,9 +207,10 @@ def test_a_grids_calibration_by_hand():
         run("approx_ndcg", 0, 2.0, 95.0),  # without calibration
     ]
     cells = sweep_report.calibration_cells(runs)
-    metrics = dict.fromkeys(cells[0].values, grid_summary.Metric(higher_is_better=False))
     t = scipy.stats.t.ppf(0.975, 1)  # the half width of two values a, b is t |a - b| / 2
-    rows = grid_tables.cells_table(grid_summary.summarize(cells, metrics=metrics), digits=3)
+    rows = grid_tables.cells_table(
+        grid_summary.summarize(cells, metrics=sweep_report.CALIBRATION_METRICS), digits=3
+    )
     assert rows == [
         ["loss", "interaction", "ece before", "ece after", "nll before", "nll after"],
         # Two seeds of the same value have the interval over the examples.

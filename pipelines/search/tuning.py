@@ -229,7 +229,7 @@ class Search:
         complete = [trial for trial in self._first_trials(name) if trial.state == "complete"]
         if not complete:
             fields = ", ".join(space.fields_of(self._cells[name], self._tune))
-            raise FloatingPointError(f"{name} diverges with all values of {fields}. Try other values.")
+            raise FloatingPointError(f"{name}: diverges with all values of {fields}. Try other values.")
         return functools.reduce(
             lambda best, trial: trial if evaluator.better(monitor, trial.mean, best.mean) else best, complete
         )

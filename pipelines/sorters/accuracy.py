@@ -16,6 +16,7 @@ from rank4class.pipelines.sorters import study, training
 
 RankFn = Callable[[tf.Tensor], tf.Tensor]
 SIZES = (10, 28, 100, 1_000)
+STUDY_SIZE = 100  # length of the vectors of `write_study`
 MOVE = 1.0  # largest move, in ranks
 _MAX_PAIRS = 5e7  # of scores that are compared at once
 
@@ -76,11 +77,13 @@ def table_of_run(names: Sequence[str], path: str | os.PathLike) -> list[list[str
     """
     run = predictions.read(path, with_scores=True)
     if run.scores is None:
-        raise ValueError(f"{path} holds no scores: evaluate again without --nokeep_scores")
+        raise ValueError(f"{path}: no scores. Evaluate again without --nokeep_scores.")
     finite = np.isfinite(run.scores).all(axis=1)
     if not finite.all():
         i = int(np.argmin(finite))
-        raise ValueError(f"{path}: the scores of example {i + 1} ({run.origins[i]}) are not all finite")
+        raise ValueError(
+            f"{path}: the scores of example {i + 1} ({run.origins[i]}) are not all finite. Train again."
+        )
     n = len(run.class_names)
     rank_fns = {name: _rank_fn(name, n) for name in names}
     firsts = _first_ranks(n)
@@ -93,11 +96,11 @@ def table_of_run(names: Sequence[str], path: str | os.PathLike) -> list[list[str
     return rows
 
 
-def commands(names: Sequence[str], sizes: Sequence[int] = SIZES) -> dict[str, str]:
+def commands(names: Sequence[str]) -> dict[str, str]:
     """Returns name and sizes of each shipped sorter -> the command that trained it."""
     result = {}
     for name in names:
-        for n in sizes:
+        for n in SIZES:
             if name in sorters.LEARNED and _rank_fn(name, n) is not None:
                 about = sorters.about(name, n)
                 result[f"{name}, n = {about['sizes']}"] = about["command"]
@@ -126,20 +129,20 @@ def errors(rank_fn: RankFn, n: int, move: float = 0.0) -> np.ndarray:
     return np.concatenate([error(scores[part], moves[part]) for part in _parts(scores)])
 
 
-def write_study(names: Sequence[str], folder: str | os.PathLike, n: int = 100) -> None:
-    """Writes the errors of rank functions for each held-out test vector, in percent, to `study.json`.
+def write_study(names: Sequence[str], folder: str | os.PathLike) -> None:
+    """Writes the errors of rank functions for each held-out test vector of 100, in percent, to `study.json`.
 
     Args:
       names: of the rank functions.
       folder: of the file.
-      n: length of the vectors.
 
     Raises:
       ValueError: a rank function is unknown, or has no weights for that length.
       OSError: the folder cannot be written.
     """
     started = time.monotonic()
-    test = {name: {"l1": [(100.0 * errors(rank_functions.get(name, n), n)).tolist()]} for name in names}
+    of_length = {name: rank_functions.get(name, STUDY_SIZE) for name in names}
+    test = {name: {"l1": [(100.0 * errors(fn, STUDY_SIZE)).tolist()]} for name, fn in of_length.items()}
     examples = {"test": len(test[names[0]]["l1"][0])}
     study.write_result(folder, [0], test, examples, time.monotonic() - started)
 

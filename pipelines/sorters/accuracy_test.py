@@ -118,11 +118,11 @@ def test_the_table_of_a_run(tmp_path):
 @pytest.mark.parametrize(
     ("scores", "changes", "message"),
     [
-        (np.ones([2, 3]), {"scores": None}, "holds no scores: evaluate again without --nokeep_scores"),
+        (np.ones([2, 3]), {"scores": None}, ": no scores. Evaluate again without --nokeep_scores"),
         (
             [[1.0, 2.0], [1.0, np.nan]],
             {"values": np.array([[0.5], [0.0]], np.float32)},
-            r"the scores of example 2 \(test.tsv:2\) are not all finite",
+            r"the scores of example 2 \(test.tsv:2\) are not all finite\. Train again",
         ),
         (np.ones([2, 3]), {"metrics": None}, "damaged"),
     ],

@@ -106,19 +106,18 @@ def _evaluate_recall(model, arrays):
     return {"recall@1": 100.0 * np.mean(ranks <= 1), "recall@5": 100.0 * np.mean(ranks <= 5)}
 
 
-def score_triplet(scores: tf.types.experimental.TensorLike, margin: float = 0.2) -> tf.Tensor:
-    """Triplet loss of the scores with the hardest negative of each row and column.
+def score_triplet(scores: tf.types.experimental.TensorLike) -> tf.Tensor:
+    """Triplet loss of the scores with the hardest negative of each row and column, with a margin of 0.2.
 
     Args:
       scores: float32 `[B, B]`, with the pairs on the diagonal.
-      margin: smallest difference without a loss.
 
     Returns:
       float32 `[B]`.
     """
     positives = tf.linalg.diag_part(scores)
     negatives = tf.linalg.set_diag(scores, tf.fill(tf.shape(positives), -float("inf")))
-    return sum(tf.nn.relu(margin + tf.reduce_max(negatives, axis=axis) - positives) for axis in (0, 1))
+    return sum(tf.nn.relu(0.2 + tf.reduce_max(negatives, axis=axis) - positives) for axis in (0, 1))
 
 
 def hinge_ap(scores: tf.types.experimental.TensorLike, labels: tf.types.experimental.TensorLike) -> tf.Tensor:
@@ -216,8 +215,8 @@ def multi_label(experiment: config.Experiment, cache_dir: str | os.PathLike) -> 
     train = loaded.splits["train"]
     if "embedding" not in train.features or not train.multi_label:
         raise ValueError(
-            f"dataset {experiment.data.name!r} has no vectors with several labels: set "
-            "--config.data.multi_label=True, and an encoder that is frozen or features that are vectors"
+            f"data.name={experiment.data.name!r}: no vectors with several labels. Set data.multi_label=True, "
+            "and encoder.frozen=True or features that are vectors."
         )
     parts = {
         name: (split.features["embedding"], split.label_matrix.toarray().astype(np.float32))

@@ -192,7 +192,7 @@ def _train_seeds(study, name, rank_fn, weight, loaded, folder, log, rate):
             write_json(path, {"data": data_hash, "seconds": seconds, **result})
         measures = read_json(path)
         if measures.pop("data", None) != data_hash:
-            raise ValueError(f"{path} is of a training on other data: choose another --workdir")
+            raise ValueError(f"{path}: trained on other data. Choose another --workdir.")
         measures.pop("seconds")
         results.append({split: _null_to_worst(values) for split, values in measures.items()})
     measure = study.measures[0]

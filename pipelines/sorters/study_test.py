@@ -145,13 +145,11 @@ def test_finished_trainings_are_not_repeated(monkeypatch, tmp_path):
         return {part: (x + 1.0, y) for part, (x, y) in studies.STUDIES["spearman"]().load(seed).items()}
 
     other = dataclasses.replace(task, load=shifted)
-    with pytest.raises(
-        ValueError, match=r"mse-epochs1-rate0.01-seed0.json is of a training on other data: choose"
-    ):
+    with pytest.raises(ValueError, match=r"mse-epochs1-rate0.01-seed0.json: trained on other data\. Choose"):
         study.run(other, [], folder, seeds=(0,), log=[].append)
     (tmp_path / "killed" / "mse-epochs1-rate0.01-seed0.json").write_text("{")
     with pytest.raises(
-        ValueError, match=r"mse-epochs1-rate0.01-seed0.json is damaged .*: remove it, or choose"
+        ValueError, match=r"mse-epochs1-rate0.01-seed0.json: damaged .*\. Remove it, or choose"
     ):
         study.run(task, [], folder, seeds=(0,), log=[].append)
 
@@ -207,7 +205,7 @@ def test_multi_label(tmp_path):
     assert float(both - plain) == pytest.approx(0.3 * float(ranked), rel=1e-4)
     experiment.data.multi_label = False
     with pytest.raises(
-        ValueError, match="'embedded_digits' has no vectors with several labels: set --config"
+        ValueError, match="data.name='embedded_digits': no vectors with several labels. Set data.multi"
     ):
         studies.multi_label(experiment, str(tmp_path))
 

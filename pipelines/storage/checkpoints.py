@@ -59,25 +59,26 @@ class Checkpoints:
         except tf.errors.OpError as error:
             files.remove(self._files_of(partial))
             raise OSError(
-                f"checkpoint {self._prefix(step)} cannot be written ({files.reason(error)}): those before it "
-                "stay, mend that and run the same command again"
+                f"{self._prefix(step)}: the checkpoint cannot be written ({files.reason(error)}). Remove the "
+                "cause, and run the same command again: the checkpoints before it stay."
             ) from error
 
     def check(self, step: int) -> None:
-        """Raises ValueError if the checkpoint of a step is damaged."""
+        """Raises ValueError, without a remedy, if the checkpoint of a step is damaged."""
         prefix = self._prefix(step)
         try:
             reader = tf.compat.v1.train.NewCheckpointReader(prefix)
             for name in reader.get_variable_to_shape_map():
                 reader.get_tensor(name)
         except UNUSABLE as error:
-            raise ValueError(f"checkpoint {prefix} is damaged: {files.reason(error)}") from error
+            raise ValueError(f"{prefix}: the checkpoint is damaged ({files.reason(error)}).") from error
 
     def read(self, step: int) -> None:
         """Restores the checkpoint of a step.
 
         Raises:
-          ValueError: it is damaged or of another run. Some variables may have been restored already.
+          ValueError: it is damaged or of another run; the message has no remedy. Some variables may have been
+            restored already.
         """
         self.check(step)
         prefix = self._prefix(step)
@@ -85,7 +86,7 @@ class Checkpoints:
             status = self._checkpoint.read(prefix)
             status.assert_existing_objects_matched().assert_consumed()
         except UNUSABLE as error:
-            raise ValueError(f"checkpoint {prefix} is of another run: {files.reason(error)}") from error
+            raise ValueError(f"{prefix}: a checkpoint of another run ({files.reason(error)}).") from error
 
     def read_newest(self) -> int | None:
         """Restores the newest usable checkpoint, and logs the newer ones that are not.
@@ -102,15 +103,15 @@ class Checkpoints:
             try:
                 self.read(step)
             except ValueError as error:
-                logging.warning("%s; going back to the one before", error)
+                logging.warning("%s Going back to the one before.", error)
                 unusable.append(step)
                 continue
             self._set_aside(unusable)
             return step
         if steps:
             raise ValueError(
-                f"none of the checkpoints in {self.folder} can be used, and nothing is overwritten: restore "
-                "one of them, or choose another --workdir"
+                f"{self.folder}: none of the checkpoints can be used, and none is overwritten. Restore one "
+                "of them, or choose another --workdir."
             )
         return None
 

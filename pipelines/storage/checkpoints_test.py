@@ -70,8 +70,8 @@ def test_damaged_checkpoints_are_skipped_and_set_aside(tmp_path, caplog, suffix,
     variable, checkpoints = counter(tmp_path)
     assert checkpoints.read_newest() == 5
     assert float(variable[0]) == 5.0
-    assert "step-20 is damaged: " in caplog.text
-    assert "going back to the one before" in caplog.text
+    assert "step-20: the checkpoint is damaged (" in caplog.text
+    assert "Going back to the one before." in caplog.text
     assert checkpoints.steps() == [5]
     assert "unreadable-step-20.index" in os.listdir(tmp_path)
     checkpoints.write(20)  # it can be written again
@@ -88,8 +88,8 @@ def test_checkpoints_of_another_model_are_skipped(tmp_path, caplog):
     variable, checkpoints = counter(tmp_path)
     assert checkpoints.read_newest() == 5
     assert float(variable[0]) == 5.0
-    assert "step-30 is of another run: " in caplog.text
-    assert "step-40 is of another run: " in caplog.text
+    assert "step-30: a checkpoint of another run (" in caplog.text
+    assert "step-40: a checkpoint of another run (" in caplog.text
 
 
 def test_restore_fails_if_all_checkpoints_are_damaged(tmp_path):
@@ -99,7 +99,7 @@ def test_restore_fails_if_all_checkpoints_are_damaged(tmp_path):
     names = sorted(os.listdir(tmp_path))
     _, checkpoints = counter(tmp_path)
     with pytest.raises(
-        ValueError, match="none of the checkpoints in .* can be used, and nothing is overwritten"
+        ValueError, match="none of the checkpoints can be used, and none is overwritten. Restore"
     ):
         checkpoints.read_newest()
     assert sorted(os.listdir(tmp_path)) == names
@@ -124,7 +124,9 @@ def test_failed_writes_keep_other_checkpoints(tmp_path, monkeypatch):
         raise tf.errors.ResourceExhaustedError(None, None, "/somewhere; No space left on device")
 
     monkeypatch.setattr(tf.train.Checkpoint, "write", full)
-    with pytest.raises(OSError, match=r"step-20 cannot be written \(No space left on device\): those before"):
+    with pytest.raises(
+        OSError, match=r"step-20: the checkpoint cannot be written \(No space left on device\)\. Remove"
+    ):
         checkpoints.write(20)
     assert sorted(os.listdir(tmp_path)) == ["step-5.data-00000-of-00001", "step-5.index"]
 

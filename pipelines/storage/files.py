@@ -51,7 +51,7 @@ def read_text(path: str | os.PathLike) -> str:
         return read_bytes(path).decode()
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{path} is damaged (no UTF-8 text): restore it, or choose another --workdir"
+            f"{path}: damaged (no UTF-8 text). Restore it, or choose another --workdir."
         ) from error
 
 

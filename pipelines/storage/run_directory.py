@@ -86,8 +86,8 @@ class RunDirectory:
         except BlockingIOError as error:
             lock.seek(0)
             raise ValueError(
-                f"another process trains in {self.path} ({lock.read().strip()}): wait for it or choose "
-                "another --workdir"
+                f"{self.path}: another process trains in it ({lock.read().strip()}). Wait for it, or choose "
+                "another --workdir."
             ) from error
         lock.truncate(0)
         lock.write(f"process {os.getpid()} on {platform.node()}\n")
@@ -113,16 +113,12 @@ class RunDirectory:
         """Raises ValueError if the folder belongs to another experiment."""
         if not files.exists(self._config):
             return
-        try:
-            present = self.experiment()
-        except ValueError as error:
-            raise ValueError(f"{error}; choose another --workdir") from error
-        difference = config.first_difference(present, experiment)
+        difference = config.first_difference(self.experiment(), experiment)
         if difference:
             field, there, here = difference
             raise ValueError(
-                f"{self.path} holds another experiment: {field} is {there!r} there and {here!r} here; "
-                "choose another --workdir"
+                f"{self.path}: holds another experiment ({field} is {there!r} there and {here!r} here). "
+                "Choose another --workdir."
             )
 
     def check_data(self, hashes: dict[str, str], class_texts: tuple[str, ...] | None = None) -> None:
@@ -138,15 +134,15 @@ class RunDirectory:
                 if saved.get(name) != value:
                     changed = "classes" if name == "classes" else f"examples of the {name} split"
                     raise ValueError(
-                        f"{self.path} was made with other {changed}: restore the data, or choose another "
-                        "--workdir"
+                        f"{self.path}: made with other {changed}. Restore the data, or choose another "
+                        "--workdir."
                     )
         if class_texts is None or not files.exists(self._class_texts):
             return
         if read_json(self._class_texts).get("texts") != list(class_texts):
             raise ValueError(
-                f"{self.path} was made with other class texts: restore those in {self._class_texts}, or "
-                "choose another --workdir"
+                f"{self.path}: made with other class texts. Restore those in {self._class_texts}, or choose "
+                "another --workdir."
             )
 
     def claim(
@@ -185,7 +181,7 @@ class RunDirectory:
         """Raises ValueError if a worker's folder, experiment or data differ from those the chief claimed."""
         if not files.exists(self._config):
             raise ValueError(
-                f"{self.path} is not the chief's folder: all workers need one and the same --workdir"
+                f"{self.path}: not the chief's folder. Give all workers one and the same --workdir."
             )
         self.check_owner(experiment)
         self.check_data(hashes, class_texts)
@@ -202,7 +198,10 @@ class RunDirectory:
           ValueError: the config is damaged, or names a part of the user's own that is not registered.
         """
         if not files.exists(self._config):
-            raise FileNotFoundError(f"{self.path} is not a run's folder: it has no config.json")
+            raise FileNotFoundError(
+                f"{self.path}: not the folder of a run, as it has no config.json. Give the --workdir of a "
+                "training."
+            )
         for kind, part in read_json(self._user_parts).items() if files.exists(self._user_parts) else ():
             if part["name"] not in config.PARTS[kind].names():
                 raise ValueError(
@@ -300,7 +299,7 @@ def check_folder(path: str | os.PathLike, kind: str) -> str:
 
 def _nonempty(path: str | os.PathLike) -> str:
     if not os.fspath(path):
-        raise ValueError("--workdir is empty: name a folder")
+        raise ValueError("--workdir='': empty. Set it to a folder.")
     return os.fspath(path)
 
 
@@ -349,11 +348,11 @@ def _write_lines(path: str, values: Iterable[Any]) -> None:
 
 
 def _parse(text: str, location: str) -> dict[str, Any]:
-    remedy = "remove it, or choose another --workdir"
+    remedy = "Remove it, or choose another --workdir."
     try:
         parsed = strict_json.parse(text)
     except ValueError as error:
-        raise ValueError(f"{location} is damaged ({error}): {remedy}") from error
+        raise ValueError(f"{location}: damaged ({error}). {remedy}") from error
     if not isinstance(parsed, dict):
-        raise ValueError(f"{location} is damaged (no JSON object): {remedy}")
+        raise ValueError(f"{location}: damaged (no JSON object). {remedy}")
     return parsed

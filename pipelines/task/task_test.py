@@ -277,7 +277,7 @@ def test_changed_class_texts_are_refused(tiny_goemotions, tiny_bert, tmp_path):
     # A restored model keeps the texts of its training.
     np.testing.assert_array_equal(rank_training.restore(path).model.encode_classes(), before)
     (tmp_path / "run" / "results.json").unlink()
-    with pytest.raises(ValueError, match=r"run was made with other class texts: restore those in"):
+    with pytest.raises(ValueError, match=r"run: made with other class texts\. Restore those in"):
         rank_training.train(experiment, path, progress=False)
 
 
@@ -457,10 +457,10 @@ def corrupt_image(image_files, tmp_path):
 def test_errors_of_corrupt_images(image_files, corrupt_image, tmp_path):
     section = config.Data(name="imagenet", path=image_files)
     experiment, loaded = loaded_with(section)
-    with pytest.raises(ValueError, match=f"{corrupt_image} cannot be read: "):
+    with pytest.raises(ValueError, match=f"{corrupt_image}: cannot be read: "):
         next(iter(loaded.read("train", experiment.evaluation_batch_size)))
     single = config.override(experiment, {"batch_size": 1, "evaluation_batch_size": 1})
-    with pytest.raises(ValueError, match=f"{corrupt_image} cannot be read: "):
+    with pytest.raises(ValueError, match=f"{corrupt_image}: cannot be read: "):
         rank_training.train(single, str(tmp_path / "run"), loaded=loaded, progress=False)
     assert len(list(loaded.read("validation", experiment.evaluation_batch_size))) == 1
 
@@ -471,7 +471,7 @@ def test_training_does_not_start_with_a_corrupt_image_in_an_evaluation(image_fil
     cut.write_bytes(next((tmp_path / "train" / "dark").iterdir()).read_bytes()[:300])
     experiment, loaded = loaded_with(config.Data(name="imagenet", path=image_files))
     monkeypatch.setattr(rank_training, "build_trainer", None)  # it is not called
-    with pytest.raises(ValueError, match=f"{cut} cannot be read: "):
+    with pytest.raises(ValueError, match=f"{cut}: cannot be read: "):
         rank_training.train(experiment, str(tmp_path / "run"), loaded=loaded, progress=False)
 
 
@@ -479,7 +479,7 @@ def test_training_does_not_start_with_a_corrupt_image_in_an_evaluation(image_fil
 def test_corrupt_images_are_skipped_and_reported(image_files, corrupt_image, tmp_path, caplog):
     (tmp_path / "val" / "dark" / "empty.JPEG").write_bytes(b"")  # validation and test are the same split
     experiment, loaded = loaded_with(config.Data(name="imagenet", path=image_files, on_invalid_row="skip"))
-    assert f"2 left out, the first: {corrupt_image} cannot be read: " in caplog.text
+    assert f"2 left out, the first: {corrupt_image}: cannot be read: " in caplog.text
     assert sorted(loaded.splits["train"].labels) == [0, 1]
     assert loaded.splits["test"] is loaded.splits["validation"]
     next(iter(loaded.training_batches(experiment.batch_size, experiment.seed)))
@@ -497,7 +497,7 @@ def test_corrupt_images_in_folders_are_skipped_and_reported(image_files, corrupt
         config.Data(name="image_folder", path=image_files, on_invalid_row="skip")
     )
     assert f"2 left out, the first: {tmp_path}/val/notes.txt: not in a class folder" in caplog.text
-    assert f"3 left out, the first: {corrupt_image} cannot be read: " in caplog.text
+    assert f"3 left out, the first: {corrupt_image}: cannot be read: " in caplog.text
     for name, split in loaded.splits.items():
         assert split.labels.tolist() == [0, 1]
         assert len(list(loaded.read(name, experiment.evaluation_batch_size))) == 1
@@ -527,7 +527,7 @@ def records(image_files, tmp_path):
 def test_corrupt_images_in_records(records, caplog):
     section = config.Data(name="imagenet", path=records, image_size=8, augmentation="random_crop")
     experiment, loaded = loaded_with(section)
-    with pytest.raises(ValueError, match=f"{records}/train-00000-of-00001 record 3 cannot be read: "):
+    with pytest.raises(ValueError, match=f"{records}/train-00000-of-00001 record 3: cannot be read: "):
         loaded.raise_first_unreadable(experiment.batch_size, experiment.seed, step=0)
     experiment, loaded = loaded_with(dataclasses.replace(section, on_invalid_row="skip"))
     assert f"1 left out, the first: {records}/train-00000-of-00001 record 3 cannot" in caplog.text

@@ -156,7 +156,7 @@ def test_an_error_stops_the_other_runs(tmp_path):
     os.makedirs(locked.path)
     locked.lock()
     with (
-        pytest.raises(ValueError, match=f"another process trains in {locked.path}") as caught,
+        pytest.raises(ValueError, match=f"{locked.path}: another process trains in it") as caught,
         train_all([runs[0], parallel.Run(base(), locked.path)], jobs=2) as ended,
     ):
         next(ended)

@@ -268,7 +268,7 @@ def _read_calibration(run_dir: RunDirectory) -> Calibration | None:
 def _missing_checkpoint_message(run_dir, which):
     results = run_dir.results()
     if results is None:
-        return f"{run_dir.path} has no checkpoint yet: train it first"
+        return f"{run_dir.path}: no checkpoint yet. Train it first."
     if which == "best" and results["best_step"] is None:
         return f"{run_dir.path}: no evaluation gave a best checkpoint. Read the last one: --checkpoint=last."
     folder = os.path.join(run_dir.checkpoints, which)
@@ -283,7 +283,8 @@ def _read_best(experiment, run_dir, model, run, strategy):
     step = best_checkpoints(run_dir.checkpoints, model, run).read_newest()
     results = run_dir.results()
     if step is not None and results and results["best_step"] not in (None, step):
-        raise ValueError(f"the best model of {run_dir.path}, that of step {results['best_step']}, is damaged")
+        path = os.path.join(run_dir.checkpoints, "best", f"step-{results['best_step']}")
+        raise ValueError(f"{path}: damaged, and the best model. Restore it, or train in another --workdir.")
     return step
 
 

@@ -198,7 +198,7 @@ def test_finished_runs_are_not_repeated(finished, monkeypatch):
 
 def test_folders_of_other_experiments_are_refused(finished):
     with pytest.raises(
-        ValueError, match="run holds another experiment: loss.name is 'softmax' there and 'mse' here"
+        ValueError, match=r"run: holds another experiment \(loss.name is 'softmax' there and 'mse' here"
     ):
         rank_training.train(small(**{"loss.name": "mse"}), str(finished), progress=False)
 
@@ -208,7 +208,9 @@ def test_folders_of_other_experiments_are_refused(finished):
 def test_damaged_files_are_refused(finished, name, content):
     (finished / "results.json").unlink()
     (finished / name).write_text(content)
-    with pytest.raises(ValueError, match=f"{name}.* is damaged .*: remove it, or choose another --workdir"):
+    with pytest.raises(
+        ValueError, match=rf"{name}.*\. (Remove it|Restore the file), or choose another --workdir\."
+    ):
         rank_training.train(small(), str(finished), progress=False)
 
 
@@ -272,9 +274,9 @@ def test_losses_that_are_not_finite_stop_training(tmp_path, digits):
     experiment = small(**{"loss.name": "mse", "optimizer.learning_rate": 1e30, "checkpoint_steps": 1})
     with pytest.raises(
         FloatingPointError,
-        match=r"loss 'mse' is (inf|nan|[\d.e+]+ but its gradient is not finite) at step \d+, learning rate "
-        r"[\d.]+e\+\d+: lower the learning rate or look at the data \(example \d+, example \d+, "
-        r"example \d+ and 61 more; all in .*not_finite.json\). The last checkpoint is from before",
+        match=r"loss='mse': (inf|nan|[\d.e+]+ but its gradient is not finite) at step \d+, learning rate "
+        r"[\d.]+e\+\d+\. Lower the learning rate, or look at the data \(example \d+, example \d+, "
+        r"example \d+ and 61 more; all in .*not_finite.json\); the last checkpoint is from before\.",
     ):
         rank_training.train(experiment, str(tmp_path), loaded=digits, progress=False)
     assert RunDirectory(str(tmp_path)).results() is None
@@ -403,7 +405,9 @@ def test_runs_of_other_examples_are_refused(finished, digits):
     changed = json.dumps(hashes).replace(digits.hashes["train"], "0" * 16)
     assert changed != json.dumps(hashes)
     (finished / "data.json").write_text(changed)
-    with pytest.raises(ValueError, match=f"{finished} was made with other examples of the train split"):
+    with pytest.raises(
+        ValueError, match=f"{finished}: made with other examples of the train split. Restore the data"
+    ):
         rank_training.train(small(), str(finished), progress=False)
 
 
@@ -418,13 +422,13 @@ def test_changed_data_are_refused(tmp_path, vectors_of):
     trained = rank_training.restore(path)
     os.remove(tmp_path / "run" / "results.json")
     for change, message in (
-        ({"split_seed": 1}, "other examples of the train split: restore the data, or choose another"),
-        ({"num_classes": 7}, "other classes: restore the data, or choose another --workdir"),
+        ({"split_seed": 1}, r"other examples of the train split\. Restore the data, or choose another"),
+        ({"num_classes": 7}, r"other classes\. Restore the data, or choose another --workdir"),
     ):
         vectors_of(**change)
         evaluate, again = trained.load_task, lambda: rank_training.train(experiment, path, progress=False)
         for action in (evaluate, again):
-            with pytest.raises(ValueError, match=f"{path} was made with {message}"):
+            with pytest.raises(ValueError, match=f"{path}: made with {message}"):
                 action()
     vectors_of()
     assert rank_training.train(experiment, path, progress=False)["steps"] == 2

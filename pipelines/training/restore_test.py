@@ -81,7 +81,7 @@ def test_runs_without_a_checkpoint(finished, tmp_path, which):
     with pytest.raises(FileNotFoundError, match=remedy):
         rank_training.restore(path, which)
     files.remove([tmp_path / "run" / "results.json"])
-    with pytest.raises(FileNotFoundError, match="has no checkpoint yet: train it first"):
+    with pytest.raises(FileNotFoundError, match=": no checkpoint yet. Train it first."):
         rank_training.restore(path, which)
 
 
@@ -100,5 +100,5 @@ def test_damaged_checkpoints_are_refused(finished, tmp_path, which):
         content = bytearray(file.read_bytes())
         content[len(content) // 2] ^= 1
         file.write_bytes(content)
-    with pytest.raises(ValueError, match="none of the checkpoints in .* can be used"):
+    with pytest.raises(ValueError, match="none of the checkpoints can be used"):
         rank_training.restore(finished, which)

@@ -124,7 +124,7 @@ def truncated(tmp_path_factory, undisturbed):
 def test_truncated_checkpoints_are_skipped(truncated, undisturbed, assert_same_run):
     folder, log = truncated
     assert_same_run(undisturbed(small(epochs=4.0)), folder)
-    assert "step-51 is damaged" in log
+    assert "step-51: the checkpoint is damaged" in log
     assert RunDirectory(str(folder)).sessions()[1]["from_step"] == 34
 
 
@@ -269,15 +269,21 @@ def cut(folder, pattern):
 def test_damaged_checkpoints_are_refused_before_training(tmp_path, undisturbed):
     experiment = small(epochs=4.0)
     for which, message in (
-        ("best", r"checkpoint .*best/step-\d+ is damaged"),
-        ("last", "none of the checkpoints in .*last can be used"),  # none is overwritten
+        (
+            "best",
+            r"best/step-\d+: the checkpoint is damaged \(.*\)\. It holds the best model so far\. Restore",
+        ),
+        (
+            "last",
+            "last: none of the checkpoints can be used, and none is overwritten. Restore",
+        ),  # none is overwritten
     ):
         path = killed(undisturbed, experiment, "after", 51, tmp_path / which)
         cut(tmp_path / which / "checkpoints" / which, "*.data*")
         with pytest.raises(ValueError, match=message):
             rank_training.train(experiment, path, progress=False)
         assert len(RunDirectory(path).sessions()) == 1
-        with pytest.raises(ValueError, match=f"none of the checkpoints in .*{which} can be used"):
+        with pytest.raises(ValueError, match=f"{which}: none of the checkpoints can be used"):
             rank_training.restore(path, which)
 
 
@@ -288,7 +294,7 @@ def test_finished_runs_with_a_damaged_best_model(tmp_path, undisturbed):
     assert RunDirectory(str(folder)).results()["best_step"] == 34
     assert len(list((folder / "checkpoints" / "best").glob("*.index"))) == 2
     cut(folder / "checkpoints" / "best", "step-34.data*")
-    with pytest.raises(ValueError, match=f"the best model of {folder}, that of step 34, is damaged"):
+    with pytest.raises(ValueError, match=f"{folder}/checkpoints/best/step-34: damaged, and the best model"):
         rank_training.restore(str(folder))
 
 

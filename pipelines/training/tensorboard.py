@@ -198,7 +198,7 @@ def write_projector(
     vectors = np.asarray(vectors, np.float32)
     if vectors.ndim != 2 or len(vectors) != len(class_names):
         raise ValueError(
-            f"vectors of shape {vectors.shape}: not one row for each of {len(class_names)} classes."
+            f"vectors={vectors.shape}: not one row for each of {len(class_names)} classes. Give as many."
         )
     points = min(len(vectors), MAX_POINTS, MAX_NUMBERS // vectors.shape[1])
     if points < len(vectors):

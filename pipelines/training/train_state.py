@@ -1,8 +1,10 @@
 """The state of a run in one checkpoint: weights, optimizer slots, and progress."""
 
+import contextlib
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -150,12 +152,8 @@ class TrainState:
         """
         self._last.read_newest()
         if self.best_step is not None:
-            try:
+            with _is_best():
                 self._best.check(self.best_step)
-            except ValueError as error:
-                raise ValueError(
-                    f"the best model so far is lost: {error}. Restore it, or choose another --workdir"
-                ) from error
         for checkpoints in (self._last, self._best):
             checkpoints.keep(checkpoints.steps())
 
@@ -179,7 +177,19 @@ class TrainState:
     def restore_best(self) -> None:
         """Restores the best weights; keeps the present ones if no evaluation was a number."""
         if self.best_step is not None:
-            self._best.read(self.best_step)
+            with _is_best():
+                self._best.read(self.best_step)
+
+
+@contextlib.contextmanager
+def _is_best() -> Iterator[None]:
+    """Adds to the error of a checkpoint that it is of the best model, and a remedy."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(
+            f"{error} It holds the best model so far. Restore it, or choose another --workdir."
+        ) from error
 
 
 def has_checkpoint(folder: str) -> bool:

@@ -144,7 +144,10 @@ def test_checkpoints_of_other_runs_are_skipped(tmp_path, caplog):
     again, bias = state(tmp_path)
     again.restore()
     assert (again.progress.step, bias.numpy()) == (10, 10.0)
-    assert "step-20 is of another run: it was made by another experiment or with other data" in caplog.text
+    assert (
+        "step-20: a checkpoint of another run (it was made by another experiment or with other data)."
+        in caplog.text
+    )
 
 
 def test_run_hash():

@@ -114,7 +114,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if self.total_steps >= 2**31:
-            raise ValueError(f"epochs: {self.total_steps:g} steps in total exceed 2**31. Set epochs lower.")
+            raise ValueError(f"epochs: {self.total_steps:g} steps in total exceed 2**31. Lower it.")
 
     def evaluates_after(self, step: int) -> bool:
         """Whether an evaluation follows a number of steps."""
@@ -291,9 +291,9 @@ class Trainer:
         first_names = ", ".join(examples[:3])
         more = f" and {len(examples) - 3} more" if len(examples) > 3 else ""
         raise FloatingPointError(
-            f"loss {name!r} is {value} at step {step + 1}, learning rate {rate:.3g}: lower the learning rate "
-            f"or look at the data ({first_names}{more}; all in {self._run_dir.not_finite}). "
-            "The last checkpoint is from before"
+            f"loss={name!r}: {value} at step {step + 1}, learning rate {rate:.3g}. Lower the learning rate, "
+            f"or look at the data ({first_names}{more}; all in {self._run_dir.not_finite}); the last "
+            "checkpoint is from before."
         )
 
     def _write_step_summaries(self, loss: float, norm: float, pace: Pace) -> None:

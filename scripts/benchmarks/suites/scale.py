@@ -48,8 +48,8 @@ class Cost:
       sharded: whether a replica holds `n / R` class vectors, and scores these for the examples of all.
 
     >>> one = Cost(batch=64, classes=10_000_000, width=64)
-    >>> one.vectors, one.scores, one.memory, one.flops
-    (2600000000, 2560000000, 12960000000, 245760000000)
+    >>> one.vectors, one.scores, one.memory
+    (2600000000, 2560000000, 12960000000)
     >>> for replicas in (8, 64, 512):
     ...     replicated = dataclasses.replace(one, replicas=replicas)
     ...     sharded = dataclasses.replace(replicated, sharded=True)
@@ -87,11 +87,6 @@ class Cost:
             # h to the other replicas, its gradient back; a maximum, a sum and a true score per example.
             return (self.replicas - 1) * self.batch * (2 * 4 * self.width + 2 * 3 * 4)
         return 2 * (self.replicas - 1) * self.vectors // self.replicas
-
-    @property
-    def flops(self) -> int:
-        """Operations of the three matrix products."""
-        return 6 * self.batch * self.classes * self.width
 
 
 class Training(suite.Workload):
