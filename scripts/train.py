@@ -21,7 +21,11 @@ def main() -> None:
     print(tables.results_table(summaries))
     if calibration := tables.calibration_table(summaries):
         print(f"\n{calibration}")
-    print(f"\nResults, checkpoints and metrics: {_WORKDIR.value}")
+    print()
+    if results["best_step"] is not None:
+        step = f"step {results['best_step']} of {results['steps']}"
+        print(f"Checkpoint: {step}, the first with the best validation {_CONFIG.value.monitor}")
+    print(f"Results, checkpoints and metrics: {_WORKDIR.value}")
     print(f"TensorBoard: tensorboard --logdir {_WORKDIR.value}")
 
 

@@ -112,6 +112,8 @@ def test_sigterm_saves_and_the_same_command_resumes(course):
     ]
     results = json.loads((course["folder"] / "results.json").read_text())
     assert history(course["folder"])[-1]["step"] == results["steps"] == 674  # 40 epochs of 1,078 examples
+    best = f"step {results['best_step']} of 674, the first with the best validation ndcg@5"
+    assert f"\nCheckpoint: {best}\n" in course["finished"].stdout
 
 
 def test_a_second_process_in_the_same_folder(course):
