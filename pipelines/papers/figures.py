@@ -18,6 +18,7 @@ from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import read_json
 
 GRID = "results/n_choose_k/letor_lightgbm.json"  # whose differences are drawn
+OVERTRAINING = "results/practice/examples_2000.json"  # whose curves are drawn
 WIDTH = 7.2  # inches
 _SVG: Any = {"svg.hashsalt": "rank4class", "svg.fonttype": "path", "font.size": 10.0}
 _SCALE_LABELS = {"adam": "1 device", "4 dtensor": "4 devices, DTensor"}
@@ -251,6 +252,27 @@ def scale(docs: str) -> Figure:
     return figure
 
 
+def overtraining(docs: str) -> Figure:
+    """Draws validation NDCG@5 over the epochs of training on few examples, mean and seeds, by loss."""
+    result = read_json(os.path.join(docs, OVERTRAINING))
+    curves = [curve for curve in result["curves"] if curve["name"]["checkpoint"] == "best"]
+    styles = style.loss_styles([curve["name"]["loss"] for curve in curves])
+    figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
+    axis = figure.subplots()
+    for curve in curves:
+        loss = curve["name"]["loss"]
+        color, dashes = styles[loss]
+        mean = np.mean(curve["values"], axis=0)
+        axis.plot(curve["epochs"], np.transpose(curve["values"]), color=color, lw=0.5, alpha=0.4)
+        axis.plot(curve["epochs"], mean, linestyle=dashes, color=color, label=style.part_label(loss))
+        best = int(np.argmax(mean))
+        axis.plot(curve["epochs"][best], mean[best], "o", color=color, ms=6)
+    axis.set(xlabel="Epochs; the dot is the best of the mean", ylabel="Validation NDCG@5 (%)", ylim=(56, 64))
+    style.finish(axis)
+    figure.legend(loc="outside right upper", frameon=False, fontsize=9)
+    return figure
+
+
 FIGURES: Mapping[str, Callable[[str], Figure]] = {
     "overview": overview,
     "grid_differences": grid_differences,
@@ -259,4 +281,5 @@ FIGURES: Mapping[str, Callable[[str], Figure]] = {
     "ranked_example": ranked_example,
     "reliability": reliability,
     "scale": scale,
+    "overtraining": overtraining,
 }

@@ -302,7 +302,11 @@ REPRODUCTIONS: dict[str, Reproduction] = {
                 command
                 for k in ("1", "3", "5")
                 for command in _over_splits(
-                    "embedded_digits_top_k", "top_k_gain", f"--config.loss.k={k}", _PENALTIES, name={"k": k}
+                    "embedded_digits_top_k",
+                    "top_k_gain",
+                    f"--config.loss.k={k} --config.monitor=top{k}_accuracy",
+                    _PENALTIES,
+                    name={"k": k},
                 )
             ),
         ),
