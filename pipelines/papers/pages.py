@@ -54,10 +54,10 @@ def _curve_rows(curves: Sequence[Mapping[str, Any]]) -> list[list[str]]:
 def _provenance(name: str, result: Mapping[str, Any]) -> str:
     examples = ", ".join(f"{count:,} {split}" for split, count in result["examples"].items())
     packages = ", ".join(f"{package} {version}" for package, version in result["packages"].items())
+    claims = f", claims {', '.join(result['claims'])}" if result["claims"] else ""
     return (
-        f"`rank4class reproduce --only={name}`, claims {', '.join(result['claims'])}. Examples: {examples}. "
-        f"{result['seconds'] / 3600:.2f} hours of training; commit {_commits(result)}; "
-        f"{packages}."
+        f"`rank4class reproduce --only={name}`{claims}. Examples: {examples}. "
+        f"{result['seconds'] / 3600:.2f} hours of training; commit {_commits(result)}; {packages}."
     )
 
 
