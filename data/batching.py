@@ -268,9 +268,9 @@ def _read(split, i, preprocess):
 
 
 def op_reason(error: tf.errors.OpError) -> str:
-    """Returns the message of an operation's error in one line, without its position in the graph.
+    """Returns an operation's error in one line, without its position in the graph and without a period.
 
-    >>> op_reason(tf.errors.DataLossError(None, None, "{{function_node a}} {{node b}} cut short [Op:Read]"))
+    >>> op_reason(tf.errors.DataLossError(None, None, "{{function_node a}} {{node b}} cut short. [Op:Read]"))
     'cut short'
     >>> lines = ["Graph execution error:", "", "assertion failed: [one pixel]", " [[{{node a}}]]"]
     >>> op_reason(tf.errors.InvalidArgumentError(None, None, chr(10).join(lines)))
@@ -283,10 +283,10 @@ def op_reason(error: tf.errors.OpError) -> str:
         r"\n(?:  \(0\) [A-Z_]+:  )?(?:assertion failed: \[)?([^\n]*?)\]?\n\s*\[\[", error.message
     )
     if in_function:
-        return in_function[1][:200]
+        return in_function[1][:200].rstrip(".")
     in_map = r"(?:Error in user-defined function passed to .*? with iterator: \S+: )?"
     match = re.search(rf"\}}\}} {in_map}([^{{\n].*?)(?: \[Op:|\n|$)", error.message)
-    return (match.group(1) if match else error.message.partition("\n")[0])[:200]
+    return (match.group(1) if match else error.message.partition("\n")[0])[:200].rstrip(".")
 
 
 def _of_worker(batches, batch_size, context):

@@ -74,7 +74,7 @@ def _read(path: str, fields: dict[str, Any]) -> dict[str, np.ndarray]:
             lengths.append(length)
             examples.append(example)
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
-        reason = op_reason(error).rstrip(".")
+        reason = op_reason(error)
         raise ValueError(
             f"{path}: record {len(examples) + 1} cannot be read: {reason}. Copy the file again."
         ) from error

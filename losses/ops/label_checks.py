@@ -49,8 +49,8 @@ def gains(labels: tf.Tensor, shape: tf.Tensor, where: tf.Tensor | None) -> tf.Te
     labels = tf.cast(labels, tf.float32)
     if not labels.shape.is_fully_defined():
         message = (
-            "labels: not of the scores' shape. Give dense labels that shape, or class ids a static shape of "
-            "[B] or [B, 1]."
+            "labels: not of the shape of the scores. Give dense labels that shape, or class ids a static one "
+            "of [B] or [B, 1]."
         )
         with tf.control_dependencies([tf.debugging.assert_equal(tf.shape(labels), shape, message)]):
             labels = tf.reshape(labels, shape)  # XLA drops the assertion, and stops here

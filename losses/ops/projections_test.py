@@ -310,9 +310,9 @@ def test_xla(k):
         ),
         (
             lambda: projections.entropy([[1.0, 2.0]], where=[[True], [False]]),
-            r"where of shape \(2, 1\) cannot",
+            r"where=\(2, 1\): cannot",
         ),
-        (lambda: projections.sparsemax([[1.0, 2.0]], where=[True] * 3), r"where of shape \(3,\) cannot be"),
+        (lambda: projections.sparsemax([[1.0, 2.0]], where=[True] * 3), r"where=\(3,\): cannot be"),
     ],
 )
 def test_errors(call, message):

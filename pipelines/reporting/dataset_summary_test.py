@@ -354,7 +354,7 @@ def test_the_file_lists_all_unreadable_images_and_duplicates(image_files, tmp_pa
         assert (f"  row {i} is bad" in report) == (i < 3)
         assert f"    row {i} is bad" in written
     assert "  row 2 is bad\n  ... and 2 more, see data.md\n" in report
-    assert "required.\n  ... and 1 more, see data.md\n" in report
+    assert "required. Correct or remove it.\n  ... and 1 more, see data.md\n" in report
 
 
 @pytest.mark.nightly

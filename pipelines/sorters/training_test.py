@@ -205,7 +205,7 @@ def test_command_has_the_same_experiment():
 @pytest.mark.nightly
 def test_diverging_sorters(tmp_path):
     experiment = small(optimizer=config.Optimizer(learning_rate=1e30), epochs=1.0)
-    with pytest.raises(FloatingPointError, match="loss 'l1' is nan at step 2, .*the vectors of step 2"):
+    with pytest.raises(FloatingPointError, match="loss='l1': nan at step 2, .*the vectors of step 2"):
         training.train(experiment, str(tmp_path / "run"), progress=False)
 
 

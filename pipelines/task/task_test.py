@@ -530,7 +530,7 @@ def test_corrupt_images_in_records(records, caplog):
     with pytest.raises(ValueError, match=f"{records}/train-00000-of-00001 record 3: cannot be read: "):
         loaded.raise_first_unreadable(experiment.batch_size, experiment.seed, step=0)
     experiment, loaded = loaded_with(dataclasses.replace(section, on_invalid_row="skip"))
-    assert f"1 left out, the first: {records}/train-00000-of-00001 record 3 cannot" in caplog.text
+    assert f"1 left out, the first: {records}/train-00000-of-00001 record 3: cannot" in caplog.text
     assert loaded.splits["train"].labels.tolist() == [0, 1, 0]
     features, labels, _ = next(iter(loaded.training_batches(experiment.batch_size, experiment.seed)))
     np.testing.assert_allclose(features["image"][:, 0, 0, 0], np.where(labels == 1, 220, 20) / 255, atol=0.01)
