@@ -118,27 +118,31 @@ def _study(title: str, claim: str, line: str, baseline: str, data: str | None = 
     return Reproduction(title, (claim,), (command,), data, baseline={"loss": baseline})
 
 
-def _practice(title: str, flags: str, last: str | None = None) -> Reproduction:
-    """Returns a study of losses on frozen features; `last` are flags with one evaluation, at the end."""
-    commands = {"best": flags} if last is None else {"best": flags, "last": last}
-    return Reproduction(
-        f"Losses on frozen MiniLM features of GoEmotions: {title}",
-        (),
-        tuple(
-            Command(
-                _sweep(
-                    f"goemotions_minilm_frozen {DATA} {flags}",
-                    "--losses=softmax,rankmax,sparsemax,pairwise_logistic,approx_ndcg,mse --interactions=dot",
-                    f"--tuning_seeds=1 {_rates('0.001', '0.003', '0.01', '0.03')}",
-                ),
-                {} if last is None else {"checkpoint": checkpoint},
-            )
-            for checkpoint, flags in commands.items()
-        ),
-        data=_TSV,
-        baseline=SOFTMAX_DOT if last is None else {**SOFTMAX_DOT, "checkpoint": "best"},
-        curves=True,
+def _practice(title: str, *commands: Command) -> Reproduction:
+    """Returns a study of losses on frozen features; the first command has the baseline."""
+    title = f"Losses on frozen MiniLM features of GoEmotions: {title}"
+    baseline = {**SOFTMAX_DOT, **commands[0].name}
+    return Reproduction(title, (), commands, data=_TSV, baseline=baseline, curves=True)
+
+
+def _losses(flags: str, name: Mapping[str, str] | None = None) -> Command:
+    """Returns a sweep of losses with frozen features."""
+    losses = "--losses=softmax,rankmax,sparsemax,pairwise_logistic,approx_ndcg,mse"
+    return _frozen(f"{flags} {losses}", "", name or {})
+
+
+def _smoothed(flags: str) -> Command:
+    """Returns a sweep of the softmax with tuned label smoothing."""
+    tune = "--tune=loss.label_smoothing=0.1,0.3,0.5"
+    return _frozen(f"{flags} --losses=softmax", f" {tune}", {"label smoothing": "tuned"})
+
+
+def _frozen(flags: str, tune: str, name: Mapping[str, str]) -> Command:
+    rates = _rates("0.001", "0.003", "0.01", "0.03")
+    line = _sweep(
+        f"goemotions_minilm_frozen {DATA} {flags} --interactions=dot", f"--tuning_seeds=1 {rates}{tune}"
     )
+    return Command(line, name)
 
 
 _TSV = "the published TSV files of GoEmotions"
@@ -345,16 +349,29 @@ REPRODUCTIONS: dict[str, Reproduction] = {
     },
     "practice/examples_500": _practice(
         "500 training examples",
-        "--config.data.max_train_examples=500 --config.epochs=200 --config.evaluations_per_epoch=0.05",
+        _losses(
+            "--config.data.max_train_examples=500 --config.epochs=200 --config.evaluations_per_epoch=0.05"
+        ),
     ),
     "practice/examples_2000": _practice(
         "2,000 training examples, with the checkpoint that is best on validation, and with the last",
-        "--config.data.max_train_examples=2000 --config.epochs=100 --config.evaluations_per_epoch=0.1",
-        "--config.data.max_train_examples=2000 --config.epochs=100 --config.evaluations_per_epoch=0.01",
+        *(
+            _losses(
+                "--config.data.max_train_examples=2000 --config.epochs=100 "
+                f"--config.evaluations_per_epoch={evaluations}",
+                {"checkpoint": checkpoint},
+            )
+            for checkpoint, evaluations in (("best", 0.1), ("last", 0.01))  # one evaluation at the end
+        ),
     ),
-    "practice/noise_40": _practice(
-        "two fifths of the training labels wrong", "--config.data.label_noise=0.4"
-    ),
+    **{
+        f"practice/noise_{percent}": _practice(
+            f"{percent}% of the training labels wrong",
+            _losses(f"--config.data.label_noise={percent / 100}", {"label smoothing": "none"}),
+            _smoothed(f"--config.data.label_noise={percent / 100}"),
+        )
+        for percent in (20, 40)
+    },
     "rank4class/table7": _published_grid(7, "goemotions_bert", "GoEmotions; CHECKPOINT: BERT-base"),
     "rank4class/table8": _published_grid(8, "goemotions_electra", "GoEmotions; CHECKPOINT: ELECTRA-base"),
     "rank4class/table9": _published_grid(9, "mind_bert", "MIND; CHECKPOINT: BERT-base"),
