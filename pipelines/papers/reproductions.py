@@ -128,7 +128,7 @@ def _practice(title: str, *commands: Command) -> Reproduction:
 def _losses(flags: str, name: Mapping[str, str] | None = None) -> Command:
     """Returns a sweep of losses with frozen features."""
     losses = "--losses=softmax,rankmax,sparsemax,pairwise_logistic,approx_ndcg,mse"
-    return _frozen(f"{flags} {losses}", "", name or {})
+    return _frozen(" ".join(filter(None, [flags, losses])), "", name or {})
 
 
 def _smoothed(flags: str) -> Command:
@@ -375,6 +375,7 @@ REPRODUCTIONS: dict[str, Reproduction] = {
             for checkpoint, evaluations in (("best", 0.1), ("last", 0.01))  # one evaluation at the end
         ),
     ),
+    "practice/examples_36308": _practice("all training examples", _losses("")),
     **{
         f"practice/noise_{percent}": _practice(
             f"{percent}% of the training labels wrong",
