@@ -238,9 +238,26 @@ def _parse(argv: list[str]) -> list[str]:
             )
     except BrokenPipeError:
         raise
+    except flags.UnrecognizedFlagError as error:
+        _fail(_unknown_flag(error.flagname))
     except (flags.Error, *USER_ERRORS) as error:
         _fail(MISSING.sub(r"--\1: missing. Set --\1=VALUE; --help shows all flags.", str(error)))
     return argv[:1]
+
+
+def _unknown_flag(name: str) -> str:
+    """Returns the error of a flag that the command does not have, with the fields or flags it may stand for."""
+    fields = []
+    if "config" in flags.FLAGS:
+        # The parsed config has the fields of its parts. It is missing if --config is.
+        experiment = flags.FLAGS["config"].value or config.Experiment()
+        fields = [f"config.{field}" for field in config.values(experiment)]
+    plain = name.replace("-", "_")
+    known = [*(flag.name for flag in flags_of(sys.argv[0])), *fields]
+    close = [field for field in fields if field.endswith(f".{plain}")]
+    close = close or difflib.get_close_matches(plain, known, n=1)
+    hint = f"Did you mean {' or '.join(f'--{each}' for each in close)}?" if close else ""
+    return f"--{name}: no such flag. {hint or '--help shows all flags.'}"
 
 
 def flags_of(module: str) -> list[flags.Flag]:

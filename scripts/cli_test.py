@@ -78,6 +78,22 @@ def test_help_shows_the_defaults():
     assert "[0, 1, 2, 3, 4]" in words
 
 
+def test_unknown_flags_name_the_fields_that_they_may_stand_for():
+    train = ("train", "--config=text_file_minilm", "--workdir=x")
+    hints = {
+        (*train, "--learning_rate=0.01"): "--learning_rate: no such flag. Did you mean "
+        "--config.optimizer.learning_rate?",
+        (*train, "--data.text-column=words"): "Did you mean --config.data.text_column?",
+        (*train, "--path=x"): "Did you mean --config.data.path or --config.encoder.path?",
+        (*train, "--work_dir=x"): "Did you mean --workdir?",
+        ("train", "--workdir=x", "--epochs=3"): "Did you mean --config.epochs?",
+        ("predict", "--epochs=3"): "--epochs: no such flag. --help shows all flags.",
+    }
+    for hint, (_, errors) in zip(hints.values(), run_all(*hints), strict=True):
+        assert errors.startswith("error: --")
+        assert errors.endswith(f"{hint}\n")
+
+
 @pytest.mark.nightly
 def test_config_errors_are_reported_without_importing_tensorflow(tmp_path):
     (tmp_path / "typed.py").write_text(

@@ -395,7 +395,7 @@ def test_sweep_on_a_frozen_encoder(command, tmp_path, tiny_goemotions, tiny_bert
         (["--config.loss.nme=mse"], "loss.nme: loss 'softmax' has no such option. It has: temperature,"),
         (["--config.loss.name=softmx"], "loss='softmx': unknown. Did you mean 'softmax'?"),
         (["--config.epochs=many"], "flag --config.epochs=many: could not convert string to float: 'many'"),
-        (["--wrkdir=x"], "Unknown command line flag 'wrkdir'. Did you mean: workdir ?"),
+        (["--wrkdir=x"], "--wrkdir: no such flag. Did you mean --workdir?"),
         (["somewhere"], "somewhere: no positional arguments are accepted. Set --FLAG=VALUE."),
         (["--config=nowhere.py"], "--config=nowhere.py: neither a file nor a packaged config"),
         (["--data=goemotions", "--config.data.path=nowhere"], "nowhere/emotions.txt: no such"),
