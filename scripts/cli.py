@@ -246,13 +246,11 @@ def _parse(argv: list[str]) -> list[str]:
 
 
 def _unknown_flag(name: str) -> str:
-    """Returns the error of a flag that the command does not have, with the fields or flags it may stand for."""
-    fields = []
+    """Returns the error of a flag that the command lacks, with the fields or flags that it may stand for."""
+    fields, plain = [], name.replace("-", "_")
     if "config" in flags.FLAGS:
-        # The parsed config has the fields of its parts. It is missing if --config is.
-        experiment = flags.FLAGS["config"].value or config.Experiment()
+        experiment = flags.FLAGS["config"].value or config.Experiment()  # None without --config
         fields = [f"config.{field}" for field in config.values(experiment)]
-    plain = name.replace("-", "_")
     known = [*(flag.name for flag in flags_of(sys.argv[0])), *fields]
     close = [field for field in fields if field.endswith(f".{plain}")]
     close = close or difflib.get_close_matches(plain, known, n=1)
@@ -301,5 +299,22 @@ def _fail(error: object) -> typing.NoReturn:
     layer_error = re.fullmatch(
         r"Exception encountered when calling .*?\n\n(.*)\n\nCall arguments.*", str(error), re.S
     )
-    print(f"error: {layer_error[1] if layer_error else error}", file=sys.stderr)
+    print(f"error: {_with_flags(layer_error[1] if layer_error else str(error))}", file=sys.stderr)
     sys.exit(1)
+
+
+def _with_flags(message: str) -> str:
+    """Returns an error message with the fields of parts, such as data.path, as flags of the command."""
+    if message.startswith("tune="):  # fields are values of this flag
+        return message
+
+    def as_flag(match: re.Match) -> str:
+        kind, name = match.groups()
+        if match[0] in flags.FLAGS:
+            return f"--{match[0]}"
+        part = config.PARTS[kind]
+        entries = map(part.of, (*part.others, *part.signatures()))
+        is_field = name == "name" or any(name in entry.field_names() for entry in entries)
+        return f"--config.{match[0]}" if "config" in flags.FLAGS and is_field else match[0]
+
+    return re.sub(rf"(?<![\w./=-])({'|'.join(config.PARTS)})\.(\w+)(?!\w|\.\w)", as_flag, message)

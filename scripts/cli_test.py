@@ -94,6 +94,46 @@ def test_unknown_flags_name_the_fields_that_they_may_stand_for():
         assert errors.endswith(f"{hint}\n")
 
 
+FIELDS_AS_FLAGS = """
+import sys
+from rank4class.scripts import cli
+from absl import flags
+if sys.argv.pop(1) == "config":
+    cli.define_config()
+else:
+    flags.DEFINE_string("data.path", None, "")
+cli._parse(sys.argv[:2])
+for message in sys.argv[2:]:
+    print(cli._with_flags(message))
+"""
+
+
+def test_errors_show_fields_as_flags_of_the_command():
+    messages = [
+        "encoder.name is it. To skip it, set data.on_invalid_row=skip.",
+        "data.path=nowhere: no such file. Set encoder.path or loss.k, not loss.x.",
+        "runs/data.path, data.path.bak, my_data.path, --config.data.path and --tune=optimizer.decay",
+        "tune='optimizer.decay=1': optimizer.decay has values already.",
+        "seed=3 and data.path.",
+    ]
+    shown = {"config": messages[:], "none": messages[:]}
+    shown["config"][0] = "--config.encoder.name is it. To skip it, set --config.data.on_invalid_row=skip."
+    shown["config"][1] = (
+        "--config.data.path=nowhere: no such file. Set --config.encoder.path or --config.loss.k, not loss.x."
+    )
+    shown["config"][4] = "seed=3 and --config.data.path."
+    shown["none"][1] = "--data.path=nowhere: no such file. Set encoder.path or loss.k, not loss.x."
+    shown["none"][4] = "seed=3 and --data.path."
+    arguments = {"config": "--config=text_file_minilm", "none": "--data.path=x"}
+    for kind, expected in shown.items():
+        ended = subprocess.run(
+            [sys.executable, "-c", FIELDS_AS_FLAGS, kind, arguments[kind], *messages],
+            capture_output=True,
+            text=True,
+        )
+        assert ended.stdout.splitlines() == expected, ended.stderr
+
+
 @pytest.mark.nightly
 def test_config_errors_are_reported_without_importing_tensorflow(tmp_path):
     (tmp_path / "typed.py").write_text(
@@ -110,7 +150,7 @@ def test_config_errors_are_reported_without_importing_tensorflow(tmp_path):
             "train",
             "--config=digits_mlp",
             "--config.los.name=x",
-        ): "los.name: no such field of an experiment. Did you mean 'loss.name'?",
+        ): "los.name: no such field of an experiment. Did you mean '--config.loss.name'?",
         ("train", "--config=digits_mlp", "--noconfig.jit_compil"): "Did you mean 'jit_compile'?",
         ("train", "--config=digits_mlp", "--loss=rankmx"): "loss='rankmx': unknown. Did you mean 'rankmax'?",
         ("train", "--config=digits_mlp"): "--workdir: missing. Set --workdir=VALUE; --help shows all flags.",
