@@ -223,7 +223,9 @@ def test_every_command_runs_on_a_small_problem(small_commands):
     assert header.startswith("input\tclass_1\tscore_1")
     assert [line.split("\t")[0] for line in lines] == [f"{root / 'images.npy'}[{i}]" for i in range(3)]
     assert (root / "model" / "1" / "saved_model.pb").exists()
-    assert (root / "model" / "1" / "README.md").exists()
+    card = root / "model" / "1" / "README.md"
+    assert outputs["export"] == f"SavedModel: {card.parent}\nHow to use it: {card}\n"
+    assert 'print(model.signatures["classify"](image=' in card.read_text()
 
 
 @pytest.mark.nightly
