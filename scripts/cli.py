@@ -34,6 +34,7 @@ flags.DEFINE_multi_string(
 
 # Raised for invalid files, flags, classes and numbers. Any other exception is a bug and keeps its traceback.
 USER_ERRORS = (ValueError, OSError, FloatingPointError)
+MODULE = re.compile(r"python -m rank4class\.scripts\.(\w+)")  # a command in a docstring
 HELP_WIDTH = 100  # characters
 HELP = re.compile("--?(help|helpshort|h|\\?)")
 NOT_NONE = "must have a value other than None"  # absl's message of flags that are required
@@ -268,9 +269,25 @@ def flags_of(module: str) -> list[flags.Flag]:
     return sorted(defined, key=lambda flag: flag.name)
 
 
+def help_of(flag: flags.Flag) -> str:
+    """Returns the help of a flag, without the line that absl adds for flags that may be repeated."""
+    return flag.help.split(";\n")[0]
+
+
 def default_of(flag: flags.Flag) -> str:
     """Returns "required", or the default of a flag in words."""
-    return "required" if is_required(flag) else f"default: {flag.default_as_str or None}"
+    if is_required(flag):
+        return "required"
+    return "default: none" if flag.default == [] else f"default: {flag.default_as_str or None}"
+
+
+def as_typed(text: str) -> str:
+    """Returns a docstring with its commands as a user types them.
+
+    >>> as_typed("python -m rank4class.scripts.train --config=digits_mlp")
+    'rank4class train --config=digits_mlp'
+    """
+    return MODULE.sub(r"rank4class \1", text)
 
 
 def is_required(flag: flags.Flag) -> bool:
@@ -280,9 +297,9 @@ def is_required(flag: flags.Flag) -> bool:
 
 def _help(argv: list[str]) -> str:
     """Returns the help of the running command: flags and config fields with their defaults."""
-    lines = [(sys.modules["__main__"].__doc__ or "").strip(), "", "Flags:"]
+    lines = [as_typed((sys.modules["__main__"].__doc__ or "").strip()), "", "Flags:"]
     for flag in flags_of(sys.argv[0]):
-        text = f"{flag.help} ({default_of(flag)})"
+        text = f"{help_of(flag)} ({default_of(flag)})"
         lines += [f"  --{flag.name}", textwrap.indent(textwrap.fill(text, HELP_WIDTH - 6), 6 * " ")]
     if "config" in flags.FLAGS:
         names = [match[1] for match in (re.fullmatch("--?config=(.*)", a) for a in argv) if match]

@@ -48,7 +48,7 @@ def test_help_lists_all_flags_and_fields_without_importing_tensorflow():
         COMMANDS, run_all(*([name, "--help"] for name in COMMANDS)), strict=True
     ):
         assert output.endswith("\n0 False\n"), errors
-        assert f"python -m rank4class.scripts.{command}" in output
+        assert f"rank4class {command}" in output
         assert "--debug\n" in output
         fields = [line.split() for line in output.splitlines() if line.startswith("  --config.")]
         expected = config.values(config.Experiment()) if command in WITH_CONFIG else {}
@@ -65,6 +65,10 @@ def test_help_shows_the_defaults():
         ["sorter_experiments", "--help"],
     )
     assert "  --workdir\n      Folder of the run. (required)" in train
+    assert "\n\nrank4class train --config=digits_mlp" in train
+    words = " ".join(sweep.split())
+    assert "registers parts of your own; may be repeated. (default: none)" in words
+    assert "Repeat the flag to search several fields together. Ranges need --trials. (default: none)" in words
     assert "  --strategy\n      <default|mirrored|multi_worker|tpu>: " in train
     assert "  --config.batch_size                       64\n" in train
     assert "  --config.loss.name                        'softmax'\n" in train
