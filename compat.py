@@ -15,6 +15,7 @@ from importlib import metadata
 from packaging.requirements import Requirement
 
 _CHOICE = "TF_USE_LEGACY_KERAS"
+_set_here = False  # whether this module has set the variable, and not the program
 
 
 def choose_keras_2() -> None:
@@ -22,7 +23,9 @@ def choose_keras_2() -> None:
 
     The commands call it before anything imports TensorFlow.
     """
-    os.environ.setdefault(_CHOICE, "1")
+    global _set_here
+    if _CHOICE not in os.environ:
+        os.environ[_CHOICE], _set_here = "1", True
 
 
 def require_keras_2(package: str) -> None:
@@ -31,14 +34,15 @@ def require_keras_2(package: str) -> None:
     Args:
       package: what needs Keras 2, for the error message.
     """
-    chosen = os.environ.get(_CHOICE)
     choose_keras_2()
     if is_keras_3():
-        if chosen is None:
+        chosen = "unset" if _set_here else os.environ[_CHOICE]
+        if _set_here:
             del os.environ[_CHOICE]
         raise ImportError(
-            f"{_CHOICE}={chosen or 'unset'}: {package} needs Keras 2, but tf.keras is Keras 3 here. "
-            f"Set {_CHOICE}=1, or import {package} before rank4class.losses and before any use of tf.keras."
+            f"{_CHOICE}={chosen}: {package} needs Keras 2, but this program uses tf.keras as Keras 3 already."
+            f" Set {_CHOICE}=1 before the program starts, or import {package} before rank4class.losses and "
+            "before any use of tf.keras."
         )
 
 

@@ -70,7 +70,41 @@ def test_models_after_data():
     assert finished.stdout == "rank4class.models\n", finished.stderr
 
 
+@pytest.mark.nightly
+@pytest.mark.skipif(tf.__version__.startswith("2.15."), reason="TensorFlow 2.15 has no Keras 3")
+def test_runs_after_losses_are_refused_and_the_remedies_work(tmp_path):
+    program = f"""
+import rank4class
+from rank4class import losses
+try:
+    rank4class.load({str(tmp_path / "run")!r})
+except (ImportError, FileNotFoundError) as error:
+    print(type(error).__name__, error)
+"""
+    assert run(program).stdout.startswith("ImportError TF_USE_LEGACY_KERAS=unset: rank4class.models needs")
+    for remedy in ("import rank4class.models", "import os; os.environ['TF_USE_LEGACY_KERAS'] = '1'"):
+        finished = run(remedy + program)
+        assert finished.stdout.startswith("FileNotFoundError"), finished.stderr
+
+
+@pytest.mark.parametrize(("value", "shown"), [(None, "unset"), ("0", "0"), ("1", "1")])
+def test_keras_3_is_refused_with_the_choice_of_the_program(monkeypatch, value, shown):
+    monkeypatch.setattr(compat, "_set_here", False)
+    monkeypatch.setattr(compat, "is_keras_3", lambda: True)
+    monkeypatch.delenv("TF_USE_LEGACY_KERAS")
+    if value:
+        monkeypatch.setenv("TF_USE_LEGACY_KERAS", value)
+    compat.choose_keras_2()  # by an import of rank4class.data
+    with pytest.raises(
+        ImportError,
+        match=rf"TF_USE_LEGACY_KERAS={shown}: models needs Keras 2, but .* Keras 3 already\. Set TF_USE",
+    ):
+        compat.require_keras_2("models")
+    assert os.environ.get("TF_USE_LEGACY_KERAS") == value
+
+
 def test_models_choose_keras_2(monkeypatch):
+    monkeypatch.setattr(compat, "_set_here", False)
     monkeypatch.delenv("TF_USE_LEGACY_KERAS")
     compat.require_keras_2("rank4class.models")
     assert os.environ["TF_USE_LEGACY_KERAS"] == "1"

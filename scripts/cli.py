@@ -34,6 +34,7 @@ flags.DEFINE_multi_string(
 
 # Raised for invalid files, flags, classes and numbers. Any other exception is a bug and keeps its traceback.
 USER_ERRORS = (ValueError, OSError, FloatingPointError)
+MODULE = re.compile(r"python -m rank4class\.scripts\.(\w+)")  # a command in a docstring
 HELP_WIDTH = 100  # characters
 HELP = re.compile("--?(help|helpshort|h|\\?)")
 NOT_NONE = "must have a value other than None"  # absl's message of flags that are required
@@ -238,9 +239,24 @@ def _parse(argv: list[str]) -> list[str]:
             )
     except BrokenPipeError:
         raise
+    except flags.UnrecognizedFlagError as error:
+        _fail(_unknown_flag(error.flagname))
     except (flags.Error, *USER_ERRORS) as error:
         _fail(MISSING.sub(r"--\1: missing. Set --\1=VALUE; --help shows all flags.", str(error)))
     return argv[:1]
+
+
+def _unknown_flag(name: str) -> str:
+    """Returns the error of a flag that the command lacks, with the fields or flags that it may stand for."""
+    fields, plain = [], name.replace("-", "_")
+    if "config" in flags.FLAGS:
+        experiment = flags.FLAGS["config"].value or config.Experiment()  # None without --config
+        fields = [f"config.{field}" for field in config.values(experiment)]
+    known = [*(flag.name for flag in flags_of(sys.argv[0])), *fields]
+    close = [field for field in fields if field.endswith(f".{plain}")]
+    close = close or difflib.get_close_matches(plain, known, n=1)
+    hint = f"Did you mean {' or '.join(f'--{each}' for each in close)}?" if close else ""
+    return f"--{name}: no such flag. {hint or '--help shows all flags.'}"
 
 
 def flags_of(module: str) -> list[flags.Flag]:
@@ -253,9 +269,25 @@ def flags_of(module: str) -> list[flags.Flag]:
     return sorted(defined, key=lambda flag: flag.name)
 
 
+def help_of(flag: flags.Flag) -> str:
+    """Returns the help of a flag, without the line that absl adds for flags that may be repeated."""
+    return flag.help.split(";\n")[0]
+
+
 def default_of(flag: flags.Flag) -> str:
     """Returns "required", or the default of a flag in words."""
-    return "required" if is_required(flag) else f"default: {flag.default_as_str or None}"
+    if is_required(flag):
+        return "required"
+    return "default: none" if flag.default == [] else f"default: {flag.default_as_str or None}"
+
+
+def as_typed(text: str) -> str:
+    """Returns a docstring with its commands as a user types them.
+
+    >>> as_typed("python -m rank4class.scripts.train --config=digits_mlp")
+    'rank4class train --config=digits_mlp'
+    """
+    return MODULE.sub(r"rank4class \1", text)
 
 
 def is_required(flag: flags.Flag) -> bool:
@@ -265,9 +297,9 @@ def is_required(flag: flags.Flag) -> bool:
 
 def _help(argv: list[str]) -> str:
     """Returns the help of the running command: flags and config fields with their defaults."""
-    lines = [(sys.modules["__main__"].__doc__ or "").strip(), "", "Flags:"]
+    lines = [as_typed((sys.modules["__main__"].__doc__ or "").strip()), "", "Flags:"]
     for flag in flags_of(sys.argv[0]):
-        text = f"{flag.help} ({default_of(flag)})"
+        text = f"{help_of(flag)} ({default_of(flag)})"
         lines += [f"  --{flag.name}", textwrap.indent(textwrap.fill(text, HELP_WIDTH - 6), 6 * " ")]
     if "config" in flags.FLAGS:
         names = [match[1] for match in (re.fullmatch("--?config=(.*)", a) for a in argv) if match]
@@ -284,5 +316,22 @@ def _fail(error: object) -> typing.NoReturn:
     layer_error = re.fullmatch(
         r"Exception encountered when calling .*?\n\n(.*)\n\nCall arguments.*", str(error), re.S
     )
-    print(f"error: {layer_error[1] if layer_error else error}", file=sys.stderr)
+    print(f"error: {_with_flags(layer_error[1] if layer_error else str(error))}", file=sys.stderr)
     sys.exit(1)
+
+
+def _with_flags(message: str) -> str:
+    """Returns an error message with the fields of parts, such as data.path, as flags of the command."""
+    if message.startswith("tune="):  # fields are values of this flag
+        return message
+
+    def as_flag(match: re.Match) -> str:
+        kind, name = match.groups()
+        if match[0] in flags.FLAGS:
+            return f"--{match[0]}"
+        part = config.PARTS[kind]
+        entries = map(part.of, (*part.others, *part.signatures()))
+        is_field = name == "name" or any(name in entry.field_names() for entry in entries)
+        return f"--config.{match[0]}" if "config" in flags.FLAGS and is_field else match[0]
+
+    return re.sub(rf"(?<![\w./=-])({'|'.join(config.PARTS)})\.(\w+)(?!\w|\.\w)", as_flag, message)

@@ -48,7 +48,7 @@ def test_help_lists_all_flags_and_fields_without_importing_tensorflow():
         COMMANDS, run_all(*([name, "--help"] for name in COMMANDS)), strict=True
     ):
         assert output.endswith("\n0 False\n"), errors
-        assert f"python -m rank4class.scripts.{command}" in output
+        assert f"rank4class {command}" in output
         assert "--debug\n" in output
         fields = [line.split() for line in output.splitlines() if line.startswith("  --config.")]
         expected = config.values(config.Experiment()) if command in WITH_CONFIG else {}
@@ -65,6 +65,10 @@ def test_help_shows_the_defaults():
         ["sorter_experiments", "--help"],
     )
     assert "  --workdir\n      Folder of the run. (required)" in train
+    assert "\n\nrank4class train --config=digits_mlp" in train
+    words = " ".join(sweep.split())
+    assert "registers parts of your own; may be repeated. (default: none)" in words
+    assert "Repeat the flag to search several fields together. Ranges need --trials. (default: none)" in words
     assert "  --strategy\n      <default|mirrored|multi_worker|tpu>: " in train
     assert "  --config.batch_size                       64\n" in train
     assert "  --config.loss.name                        'softmax'\n" in train
@@ -76,6 +80,62 @@ def test_help_shows_the_defaults():
     assert "<sorting|spearman|map|recall|multi_label|regression>: " in words
     assert "(default: 'handcrafted,cnn,lstm,equivariant,neural_sort,soft_sort')" in words
     assert "[0, 1, 2, 3, 4]" in words
+
+
+def test_unknown_flags_name_the_fields_that_they_may_stand_for():
+    train = ("train", "--config=text_file_minilm", "--workdir=x")
+    hints = {
+        (*train, "--learning_rate=0.01"): "--learning_rate: no such flag. Did you mean "
+        "--config.optimizer.learning_rate?",
+        (*train, "--data.text-column=words"): "Did you mean --config.data.text_column?",
+        (*train, "--path=x"): "Did you mean --config.data.path or --config.encoder.path?",
+        (*train, "--work_dir=x"): "Did you mean --workdir?",
+        ("train", "--workdir=x", "--epochs=3"): "Did you mean --config.epochs?",
+        ("predict", "--epochs=3"): "--epochs: no such flag. --help shows all flags.",
+    }
+    for hint, (_, errors) in zip(hints.values(), run_all(*hints), strict=True):
+        assert errors.startswith("error: --")
+        assert errors.endswith(f"{hint}\n")
+
+
+FIELDS_AS_FLAGS = """
+import sys
+from rank4class.scripts import cli
+from absl import flags
+if sys.argv.pop(1) == "config":
+    cli.define_config()
+else:
+    flags.DEFINE_string("data.path", None, "")
+cli._parse(sys.argv[:2])
+for message in sys.argv[2:]:
+    print(cli._with_flags(message))
+"""
+
+
+def test_errors_show_fields_as_flags_of_the_command():
+    messages = [
+        "encoder.name is it. To skip it, set data.on_invalid_row=skip.",
+        "data.path=nowhere: no such file. Set encoder.path or loss.k, not loss.x.",
+        "runs/data.path, data.path.bak, my_data.path, --config.data.path and --tune=optimizer.decay",
+        "tune='optimizer.decay=1': optimizer.decay has values already.",
+        "seed=3 and data.path.",
+    ]
+    shown = {"config": messages[:], "none": messages[:]}
+    shown["config"][0] = "--config.encoder.name is it. To skip it, set --config.data.on_invalid_row=skip."
+    shown["config"][1] = (
+        "--config.data.path=nowhere: no such file. Set --config.encoder.path or --config.loss.k, not loss.x."
+    )
+    shown["config"][4] = "seed=3 and --config.data.path."
+    shown["none"][1] = "--data.path=nowhere: no such file. Set encoder.path or loss.k, not loss.x."
+    shown["none"][4] = "seed=3 and --data.path."
+    arguments = {"config": "--config=text_file_minilm", "none": "--data.path=x"}
+    for kind, expected in shown.items():
+        ended = subprocess.run(
+            [sys.executable, "-c", FIELDS_AS_FLAGS, kind, arguments[kind], *messages],
+            capture_output=True,
+            text=True,
+        )
+        assert ended.stdout.splitlines() == expected, ended.stderr
 
 
 @pytest.mark.nightly
@@ -94,7 +154,7 @@ def test_config_errors_are_reported_without_importing_tensorflow(tmp_path):
             "train",
             "--config=digits_mlp",
             "--config.los.name=x",
-        ): "los.name: no such field of an experiment. Did you mean 'loss.name'?",
+        ): "los.name: no such field of an experiment. Did you mean '--config.loss.name'?",
         ("train", "--config=digits_mlp", "--noconfig.jit_compil"): "Did you mean 'jit_compile'?",
         ("train", "--config=digits_mlp", "--loss=rankmx"): "loss='rankmx': unknown. Did you mean 'rankmax'?",
         ("train", "--config=digits_mlp"): "--workdir: missing. Set --workdir=VALUE; --help shows all flags.",

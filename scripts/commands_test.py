@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+import scipy.special
 
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
@@ -38,7 +39,9 @@ def two_runs(command, tmp_path_factory):
         trained = command("train", DIGITS, *QUICK, f"--config.loss.name={loss}", f"--workdir={path}")
         assert trained.returncode == 0, trained.stderr
         (path / "trained").write_text(trained.stdout)
-        evaluated = command("evaluate", f"--workdir={path}", f"--output={path / 'test'}", "--classes")
+        evaluated = command(
+            "evaluate", f"--workdir={path}", f"--output={path / 'test'}", "--classes", "--worst=3"
+        )
         assert evaluated.returncode == 0, evaluated.stderr
         (path / "stdout").write_text(evaluated.stdout)
     return tuple(paths.values())
@@ -122,6 +125,23 @@ def test_evaluate_writes_its_results(two_runs):
     lines = shown.split("most confused with\n")[1].splitlines()[1:11]
     worst_first = sorted(rows[1:], key=lambda row: float(row[rows[0].index("ndcg@5 (%)")]))
     assert [line.split()[0] for line in lines] == [row[0] for row in worst_first]
+
+
+def test_evaluate_prints_the_worst_examples(two_runs):
+    first, _ = two_runs
+    temperature = json.loads((first / "calibration.json").read_text())["temperature"]
+    with np.load(first / "test" / "predictions.npz") as npz:
+        scores, labels, origins = (npz[name] for name in ("scores", "labels", "origins"))
+    probabilities = scipy.special.softmax(np.float64(scores) / temperature, axis=1)
+    of_class = probabilities[np.arange(360), labels]
+    text = (first / "stdout").read_text().split("Worst examples first:")[1].split("\n\nEvaluation")[0]
+    header, _, *lines = text.strip().splitlines()
+    assert " ".join(header.split()) == "example class predicted rank probability predicted probability"
+    assert len(lines) == 3
+    for line, i in zip(lines, np.argsort(of_class), strict=False):
+        rank = 1 + np.sum(scores[i] > scores[i, labels[i]])
+        shown = f"{origins[i]} {labels[i]} {scores[i].argmax()} {rank}"
+        assert " ".join(line.split()) == f"{shown} {of_class[i]:.4f} {probabilities[i].max():.4f}"
 
 
 @pytest.mark.nightly
@@ -223,7 +243,9 @@ def test_every_command_runs_on_a_small_problem(small_commands):
     assert header.startswith("input\tclass_1\tscore_1")
     assert [line.split("\t")[0] for line in lines] == [f"{root / 'images.npy'}[{i}]" for i in range(3)]
     assert (root / "model" / "1" / "saved_model.pb").exists()
-    assert (root / "model" / "1" / "README.md").exists()
+    card = root / "model" / "1" / "README.md"
+    assert outputs["export"] == f"SavedModel: {card.parent}\nHow to use it: {card}\n"
+    assert 'print(model.signatures["classify"](image=' in card.read_text()
 
 
 @pytest.mark.nightly
@@ -395,7 +417,7 @@ def test_sweep_on_a_frozen_encoder(command, tmp_path, tiny_goemotions, tiny_bert
         (["--config.loss.nme=mse"], "loss.nme: loss 'softmax' has no such option. It has: temperature,"),
         (["--config.loss.name=softmx"], "loss='softmx': unknown. Did you mean 'softmax'?"),
         (["--config.epochs=many"], "flag --config.epochs=many: could not convert string to float: 'many'"),
-        (["--wrkdir=x"], "Unknown command line flag 'wrkdir'. Did you mean: workdir ?"),
+        (["--wrkdir=x"], "--wrkdir: no such flag. Did you mean --workdir?"),
         (["somewhere"], "somewhere: no positional arguments are accepted. Set --FLAG=VALUE."),
         (["--config=nowhere.py"], "--config=nowhere.py: neither a file nor a packaged config"),
         (["--data=goemotions", "--config.data.path=nowhere"], "nowhere/emotions.txt: no such"),

@@ -4,7 +4,8 @@ r"""Evaluates a checkpoint on a split: metrics with intervals, overall, per clas
         --output=runs/digits_mlp/test
 
 Writes evaluation.json, classes.tsv and predictions.npz to the folder. `scripts.compare` compares the
-predictions.npz of two runs, example by example.
+predictions.npz of two runs, example by example. --worst=20 prints the examples whose class has the lowest
+probability.
 """
 
 from typing import Any
@@ -24,6 +25,13 @@ _CHECKPOINT = flags.DEFINE_enum(
     "checkpoint", "best", config.CHECKPOINTS, "Checkpoint with the best monitored metric, or the last one."
 )
 _CLASSES = flags.DEFINE_bool("classes", False, "Print the metrics of each class, or of the worst ones.")
+_WORST = flags.DEFINE_integer(
+    "worst",
+    None,
+    "Print so many examples, those with the lowest probability of their class first; without calibration, "
+    "those with the last rank of it.",
+    lower_bound=1,
+)
 _OUTPUT = flags.DEFINE_string("output", None, "Folder for evaluation.json, classes.tsv and predictions.npz.")
 _DATA_PATH = flags.DEFINE_string(
     "data.path", None, "Labelled file or folder to evaluate in place of a split; None: the run's own data."
@@ -63,10 +71,10 @@ def _check_flags() -> None:
 def main() -> None:
     _check_flags()
     from rank4class.pipelines import distribution
-    from rank4class.pipelines.evaluation import per_class, predictions
+    from rank4class.pipelines.evaluation import per_class, predictions, worst_examples
     from rank4class.pipelines.reporting import tables
     from rank4class.pipelines.storage.code_version import git_commit
-    from rank4class.pipelines.training import rank_training
+    from rank4class.pipelines.training import rank_training, run_calibration
 
     strategy, split, output = _STRATEGY(), _SPLIT.value, _OUTPUT.value
     is_chief = distribution.is_chief(strategy)
@@ -83,7 +91,10 @@ def main() -> None:
     keep_scores = bool(output) and _KEEP_SCORES.value
     if keep_scores:
         predictions.check_size(len(examples), len(class_names))
-    result = trained.evaluate(loaded, split, keep_scores=keep_scores)
+    if _WORST.value:
+        worst_examples.check(examples)
+    needs_scores = bool(_WORST.value) and predictions.scores_fit(len(examples), len(class_names))
+    result = trained.evaluate(loaded, split, keep_scores=keep_scores or needs_scores)
     if not is_chief:
         return
     metrics = result.summarize()
@@ -93,6 +104,11 @@ def main() -> None:
     table = per_class.per_class(result, examples.labels, class_names)
     if _CLASSES.value:
         _print_classes(per_class.worst_first(table, experiment.monitor), result.names, experiment.monitor)
+    if _WORST.value:
+        worst = worst_examples.worst_examples(result, examples, class_names, _WORST.value)
+        print(f"\nWorst examples first:\n\n{tables.example_table(worst)}")
+    if not keep_scores:
+        result = run_calibration.without_scores(result)
     if output:
         summary = {
             "workdir": _WORKDIR.value,

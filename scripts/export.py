@@ -3,9 +3,12 @@ r"""Exports the model of a run as a SavedModel that takes raw inputs, or its tex
     python -m rank4class.scripts.export --workdir=runs/mine --output=models/mine/1
     python -m rank4class.scripts.export --workdir=runs/mine --output=models/encoder --format=huggingface
 
-TensorFlow Serving finds the model below models/mine, as version 1. `AutoModel.from_pretrained` of
-transformers loads the encoder, and so does the option encoder.path of another run.
+TensorFlow Serving finds the model below models/mine, as version 1. A program that loads a model of texts
+imports `tensorflow_text`, whose operations the tokenizer needs. `AutoModel.from_pretrained` of transformers
+loads the encoder, and so does the option encoder.path of another run.
 """
+
+import os
 
 from absl import flags
 
@@ -43,7 +46,7 @@ def main() -> None:
         print(f"Encoder: {_OUTPUT.value}")
         return
     print(f"SavedModel: {_OUTPUT.value}")
-    print(f"Signatures: saved_model_cli show --all --dir {_OUTPUT.value}")
+    print(f"How to use it: {os.path.join(_OUTPUT.value, 'README.md')}")
 
 
 if __name__ == "__main__":

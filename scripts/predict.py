@@ -24,12 +24,12 @@ _INPUT = flags.DEFINE_string(
     "File or folder of the inputs; -: a text or user per line of standard input.",
     required=True,
 )
-_OUTPUT = flags.DEFINE_string("output", None, "File for the predictions: .tsv, .jsonl or .parquet.")
+_OUTPUT = flags.DEFINE_string("output", None, "File for the predictions: .tsv, .csv, .jsonl or .parquet.")
 _TOP_K = flags.DEFINE_integer(
     "top_k",
     None,
     "Number of classes per input, the best first; None: 5, or all if there are fewer. Of lists of items, "
-    "a TSV has so many, and the other formats have all.",
+    "a TSV or CSV has so many, and the other formats have all.",
 )
 _CHECKPOINT = flags.DEFINE_enum(
     "checkpoint", "best", config.CHECKPOINTS, "Checkpoint with the best monitored metric, or the last one."

@@ -19,7 +19,6 @@ from rank4class.pipelines.reporting import tables
 from rank4class.scripts import cli
 
 _NOTE = "`rank4class render_docs` writes this page from the code."
-_MODULE = re.compile(r"python -m rank4class\.scripts\.(\w+)")
 _VALUES = re.compile(r"<(.*?)>: ")
 # Flags that all commands have, and those that the commands with an experiment have.
 _COMMON = ("debug", "import")
@@ -82,8 +81,7 @@ def _flag_table(rows: Iterable[flags.Flag]) -> str:
 def _flag_row(flag: flags.Flag) -> list[str]:
     default = cli.default_of(flag).removeprefix("default: ").strip("'")
     values = _VALUES.match(flag.help)
-    text = flag.help[values.end() :] if values else flag.help
-    text = text.split(";\n")[0]  # absl adds a line to the help of flags that may be repeated
+    text = cli.help_of(flag)[values.end() if values else 0 :]
     if flag.name in config.PARTS:
         default = "that of the config"
     if values:
@@ -124,8 +122,8 @@ def _docstring(path: str) -> str:
 def _described(docstring: str) -> Iterable[str]:
     """Yields the paragraphs of a module's docstring in Markdown, its commands as code."""
     for paragraph in docstring.split("\n\n"):
-        if _MODULE.search(paragraph.split("\n")[0]):
-            command = _MODULE.sub(r"rank4class \1", textwrap.dedent(paragraph))
+        if cli.MODULE.search(paragraph.split("\n")[0]):
+            command = cli.as_typed(textwrap.dedent(paragraph))
             yield f"```bash\n{command}\n```"
         else:
             yield paragraph.replace("<", r"\<")

@@ -1,6 +1,7 @@
-"""Files of predictions: TSV, JSON lines or Parquet, written whole or not at all."""
+"""Files of predictions: TSV, CSV, JSON lines or Parquet, written whole or not at all."""
 
 import contextlib
+import csv
 import io
 import json
 import os
@@ -25,6 +26,7 @@ def write(path: str | os.PathLike | None, predictions: Iterable[Prediction], k: 
     A TSV file has the columns `input`, and `class_1`, `score_1`, `probability_1`, ... of the `k` best
     classes. It has no quotes: a backslash in a cell is `\\`, a tab `\t`, a line end `\n`, another control
     character as in Python, and a quote at the start `\"`, so that all readers of tabs return the same cells.
+    A CSV file has the same columns, with quotes as RFC 4180 has them.
     The other formats have `input` and the lists `classes`, `scores` and `probabilities`, of lists of items
     with all items.
 
@@ -32,7 +34,8 @@ def write(path: str | os.PathLike | None, predictions: Iterable[Prediction], k: 
     classes are the most probable set.
 
     Args:
-      path: ends in .tsv, .jsonl or .parquet, in any case; on disk or in object storage. None prints TSV.
+      path: ends in .tsv, .csv, .jsonl or .parquet, in any case; on disk or in object storage. None prints
+        TSV.
       predictions: one after another.
       k: number of classes per prediction.
 
@@ -78,13 +81,13 @@ def _header(prediction: Prediction, k: int) -> list[str]:
 
 def _cells(prediction: Prediction, k: int) -> list[str]:
     classes, scores = prediction.classes[:k], prediction.scores[:k]  # of lists of items, all are predicted
-    values = [[*map(_escaped, classes)], [f"{score:.6g}" for score in scores]]
+    values = [classes, [f"{score:.6g}" for score in scores]]
     if prediction.probabilities is not None:
         values.append([f"{probability:.6g}" for probability in prediction.probabilities])
     cells = [cell for group in zip(*values, strict=True) for cell in group]
     missing = k * len(values) - len(cells)  # where few classes are left to rank
     set_size = [] if prediction.set_size is None else [str(prediction.set_size)]
-    return [_escaped(prediction.name), *set_size, *cells, *[""] * missing]
+    return [prediction.name, *set_size, *cells, *[""] * missing]
 
 
 def _escaped(text: str) -> str:
@@ -101,16 +104,24 @@ def _record(prediction: Prediction) -> dict[str, Any]:
     return record
 
 
+def _tsv(file: Any, k: int) -> contextlib.AbstractContextManager[Write]:
+    return _table(lambda cells: file.write("\t".join(map(_escaped, cells)) + "\n"), k)
+
+
+def _csv(file: Any, k: int) -> contextlib.AbstractContextManager[Write]:
+    return _table(csv.writer(file).writerow, k)
+
+
 @contextlib.contextmanager
-def _tsv(file: Any, k: int) -> Iterator[Write]:
+def _table(write_cells: Callable[[list[str]], object], k: int) -> Iterator[Write]:
     rows = 0
 
     def write(prediction: Prediction) -> None:
         nonlocal rows
         if not rows:
-            file.write("\t".join(_header(prediction, k)) + "\n")
+            write_cells(_header(prediction, k))
         rows += 1
-        file.write("\t".join(_cells(prediction, k)) + "\n")
+        write_cells(_cells(prediction, k))
 
     yield write
 
@@ -168,4 +179,4 @@ def _parquet(file: Any, k: int) -> Iterator[Write]:
         writer.close()
 
 
-_WRITERS = {".tsv": _tsv, ".jsonl": _jsonl, ".parquet": _parquet}
+_WRITERS = {".tsv": _tsv, ".csv": _csv, ".jsonl": _jsonl, ".parquet": _parquet}

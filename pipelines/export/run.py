@@ -403,7 +403,7 @@ def load(
     >>> rank4class.load("runs/nowhere")
     Traceback (most recent call last):
     ...
-    FileNotFoundError: ...runs/nowhere: not the folder of a run, as it has no config.json. Give the ...
+    FileNotFoundError: ...runs/nowhere: no such folder. Give the --workdir of a training.
     """
     return Run(workdir, checkpoint, strategy)
 

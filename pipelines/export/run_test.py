@@ -1,6 +1,7 @@
 """Runs predict, evaluate and export without the data and the encoder checkpoint of their training."""
 
 import concurrent.futures
+import csv
 import doctest
 import json
 import os
@@ -133,32 +134,49 @@ def test_of_equal_scores_the_lower_id_comes_first(digits):
     assert run.predict(np.zeros([1, 8, 8, 1]), k=10)["class"].tolist() == list(digits.class_names)
 
 
+TEXTS = [
+    "a",
+    'b "c" d',
+    '"e" f',
+    "g\th",
+    "i\nj",
+    "k\r\nl",
+    r"m\tn",
+    "o\\",
+    "",
+    "\x07\u2028",
+    "\u00e9,;#'",
+]
+
+
+def write_texts(path):
+    """Writes a prediction of each of `TEXTS` as its input and its class."""
+    predictions = [prediction.Prediction(text, [text, "x"], np.float32([2.0, 1.0])) for text in TEXTS]
+    assert prediction_files.write(path, predictions, 2) == len(TEXTS)
+
+
+def test_csv_readers_return_the_texts(tmp_path):
+    write_texts(tmp_path / "p.csv")
+    with open(tmp_path / "p.csv", encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    assert header == ["input", "class_1", "score_1", "class_2", "score_2"]
+    assert rows == [[text, text, "2", "x", "1"] for text in TEXTS]
+    frame = pd.read_csv(tmp_path / "p.csv", dtype=str, keep_default_na=False)
+    assert frame["input"].tolist() == frame["class_1"].tolist() == TEXTS
+
+
 def test_every_reader_of_tabs_returns_the_same_cells(tmp_path):
-    texts = [
-        "a",
-        'b "c" d',
-        '"e" f',
-        "g\th",
-        "i\nj",
-        "k\r\nl",
-        r"m\tn",
-        "o\\",
-        "",
-        "\x07\u2028",
-        "\u00e9,;#'",
-    ]
-    predictions = [prediction.Prediction(text, [text, "x"], np.float32([2.0, 1.0])) for text in texts]
     path = tmp_path / "p.TSV"
-    assert prediction_files.write(path, predictions, 2) == len(texts)
+    write_texts(path)
     frame = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False)
-    assert (tmp_path / "p.TSV").read_bytes().count(b"\n") == 1 + len(texts)
+    assert (tmp_path / "p.TSV").read_bytes().count(b"\n") == 1 + len(TEXTS)
     own = read_rows(str(path), Columns("class_2", "input"), BadRows("fail"))
     assert [example.pair for example in own] == frame["input"].tolist() == frame["class_1"].tolist()
     # Python's escapes restore the texts.
     restored = [cell.encode("latin1", "backslashreplace").decode("unicode_escape") for cell in frame["input"]]
-    assert restored == texts
+    assert restored == TEXTS
     unchanged = ("a", 'b "c" d', "", "\u00e9,;#'")
-    assert [cell for cell in frame["input"] if cell in texts and "\\" not in cell] == list(unchanged)
+    assert [cell for cell in frame["input"] if cell in TEXTS and "\\" not in cell] == list(unchanged)
 
 
 @pytest.mark.parametrize("ending", ["tsv", "jsonl", "parquet"])

@@ -1,6 +1,6 @@
 """The section of a sweep's report on the search for the values of the tuned fields."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rank4class.pipelines.reporting import tables
@@ -21,6 +21,15 @@ def format_value(value: bool | int | float | str | None) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def format_choice(choice: Mapping[str, bool | int | float | str | None]) -> str:
+    """Returns the fields and values of a choice.
+
+    >>> format_choice({"optimizer.learning_rate": 0.003, "optimizer.name": "adam"})
+    'optimizer.learning_rate=0.003, optimizer.name=adam'
+    """
+    return ", ".join(f"{field}={format_value(value)}" for field, value in choice.items())
 
 
 def search_blocks(search: dict[str, Any]) -> list[str]:
@@ -77,9 +86,8 @@ def _budget_table(search: dict[str, Any]) -> list[list[str]]:
     for cell in search["cells"]:
         states = [trial["state"] for trial in cell["trials"]]
         [best] = (trial for trial in cell["trials"] if trial["best"])
-        choice = ", ".join(f"{field}={format_value(value)}" for field, value in best["choice"].items())
         counts = len(states), cell["runs"], states.count("pruned"), states.count("diverged")
-        rows.append([cell["cell"], *map(str, counts), choice, f"{best['mean']:.2f}"])
+        rows.append([cell["cell"], *map(str, counts), format_choice(best["choice"]), f"{best['mean']:.2f}"])
     return rows
 
 

@@ -162,6 +162,17 @@ def _means_with_intervals(table, heading, name):
     return list(map(cell, table[heading], table[f"{name} low"], table[f"{name} high"]))
 
 
+def example_table(table: pd.DataFrame) -> str:
+    """Returns a `worst_examples.worst_examples` table as text for a terminal."""
+    columns = {name: table[name].tolist() for name in ("example", "class", "predicted")}
+    columns["rank"] = table["rank"].map("{:.0f}".format).tolist()
+    for name in ("probability", "predicted probability"):
+        if name in table:
+            columns[name] = table[name].map("{:.4f}".format).tolist()
+    rows = [list(columns), *zip(*columns.values(), strict=True)]
+    return text_table(rows, ["left"] * 3 + ["right"] * (len(columns) - 3))
+
+
 def comparison_table(comparisons: Iterable[Comparison]) -> str:
     """Returns comparisons of a run A, the first, and a run B as text for a terminal."""
     rows = [["metric", "A", "B", "B - A  [95%]", "A better", "B better", "equal", "p", ""]]

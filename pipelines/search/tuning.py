@@ -115,7 +115,7 @@ class Search:
         return math.inf if ranges else len(space.combinations(self._cells[name], self._tune))
 
     def run(self, base: config.Experiment, jobs: int) -> None:
-        """Trains all trials; returns when those of other processes have ended too.
+        """Trains all trials and prints the choices; returns when those of other processes have ended too.
 
         Args:
           base, jobs: see `parallel.train_all`.
@@ -130,6 +130,8 @@ class Search:
                 self._record(run, outcome)
         for note in self._notes():
             print(f"  {note['cell']}: {note['text']}", flush=True)
+        for name in self._studies:
+            print(f"  {name}: chosen {search_report.format_choice(self._best(name).choice)}", flush=True)
 
     def choices(self) -> dict[str, space.Choice]:
         """Returns the choice of the best trial of each cell, the first of several."""

@@ -81,6 +81,7 @@ def test_the_mean_over_the_seeds_chooses(search, capsys):
     printed = capsys.readouterr().out
     assert f"[  1/12] tuning/mse-{RATE}=0.1-seed10000: validation ndcg@5 50.00%\n" in printed
     assert f"[ 12/12] tuning/mse-{RATE}=0.4-seed10002: validation ndcg@5 51.00%\n" in printed
+    assert printed.endswith(f"\n  mse: chosen {RATE}=0.3\n")
     (cell,) = made.summary()["cells"]
     assert [trial["mean"] for trial in cell["trials"]] == [50, 130 / 3, 51, 51]
     assert [trial["best"] for trial in cell["trials"]] == [False, False, True, False]  # the first of two

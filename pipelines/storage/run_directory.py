@@ -194,10 +194,16 @@ class RunDirectory:
         """Returns the experiment that the folder belongs to.
 
         Raises:
-          FileNotFoundError: the folder has no config.
+          FileNotFoundError: the folder does not exist, or has no config.
           ValueError: the config is damaged, or names a part of the user's own that is not registered.
         """
         if not files.exists(self._config):
+            if not files.exists(self.path):
+                raise FileNotFoundError(f"{self.path}: no such folder. Give the --workdir of a training.")
+            if run := _run_in(self.path):
+                raise FileNotFoundError(
+                    f"{self.path}: the folder of a sweep. Give that of one of its runs, such as {run}."
+                )
             raise FileNotFoundError(
                 f"{self.path}: not the folder of a run, as it has no config.json. Give the --workdir of a "
                 "training."
@@ -309,11 +315,15 @@ def _kind_in(path: str) -> str | None:
         return "training"
     if any(map(_SORTER_STUDY.fullmatch, names)):
         return "study of sorters"
-    if any(_holds_run(os.path.join(path, name)) for name in names):
-        return "sweep"
-    tuning = os.path.join(path, TUNING)
-    if TUNING in names and any(_holds_run(os.path.join(tuning, name)) for name in files.names_in(tuning)):
-        return "sweep"
+    return "sweep" if _run_in(path) else None
+
+
+def _run_in(path: str) -> str | None:
+    """Returns the folder of a run of a sweep, a final one if there are any; None if there is no run."""
+    for folder in (path, os.path.join(path, TUNING)):
+        for name in files.names_in(folder):
+            if _holds_run(os.path.join(folder, name)):
+                return os.path.join(folder, name)
     return None
 
 

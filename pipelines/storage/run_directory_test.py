@@ -103,6 +103,22 @@ def test_folders_of_other_commands_are_refused(tmp_path, folder, command):
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_folders_without_a_config(tmp_path):
+    def error(path):
+        with pytest.raises(FileNotFoundError) as raised:
+            RunDirectory(path).experiment()
+        return str(raised.value)
+
+    assert error(tmp_path / "x") == f"{tmp_path}/x: no such folder. Give the --workdir of a training."
+    assert "not the folder of a run, as it has no config.json" in error(tmp_path)
+    for name in ("tuning/mse-dot-rate=0.1", "softmax-dot-seed1", "mse-dot-seed0"):  # a final run comes first
+        write_run(tmp_path / name)
+        expected = (
+            f"{tmp_path}: the folder of a sweep. Give that of one of its runs, such as {tmp_path}/{name}."
+        )
+        assert error(tmp_path) == expected
+
+
 def test_folders_with_other_files(tmp_path):
     for kind in ("training", "sweep", "study of sorters"):
         assert check_folder(tmp_path / "new", kind) == str(tmp_path / "new")

@@ -1,0 +1,76 @@
+"""The worst examples, by probability or by rank."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from rank4class import data
+from rank4class.pipelines.evaluation import calibration, reliability, worst_examples
+from rank4class.pipelines.evaluation.evaluator import EvaluationResult
+from rank4class.pipelines.reporting import tables
+
+CLASSES = ("a", "b\tc", "d")
+# By rows: probabilities in proportions 1:2:1, 6:1:1, 1:1:6, 2:5:1 of the sums 4, 8, 8 and 8.
+SCORES = np.log(np.float32([[1, 2, 1], [6, 1, 1], [1, 1, 6], [2, 5, 1]]))
+LABELS = np.array([1, 1, 2, 0])  # probabilities 2/4, 1/8, 6/8, 2/8
+SPLIT = data.Split({}, LABELS, np.array(["x:1", "x:2", "x:3", "x:4"], object))
+RESULT = EvaluationResult(
+    names=(),
+    values=np.zeros([4, 0]),
+    top_classes=np.array([1, 0, 2, 1]),
+    right=np.array([1, 0, 1, 0]),
+    ranks=np.float32([1, 3, 1, 2]),
+    scores=SCORES,
+)
+
+
+def with_temperature(temperature):
+    fitted = calibration.Temperature(temperature)
+    return dataclasses.replace(RESULT, calibrated=reliability.evaluate(fitted, SCORES, LABELS))
+
+
+def test_the_lowest_probability_of_the_class_comes_first():
+    table = worst_examples.worst_examples(with_temperature(1.0), SPLIT, CLASSES, 3)
+    assert table["example"].tolist() == ["x:2", "x:4", "x:1"]
+    assert table["class"].tolist() == [r"b\tc", "a", r"b\tc"]
+    assert table["predicted"].tolist() == ["a", r"b\tc", r"b\tc"]
+    assert table["rank"].tolist() == [3, 2, 1]
+    np.testing.assert_allclose(table["probability"], [1 / 8, 2 / 8, 2 / 4], rtol=1e-6)
+    np.testing.assert_allclose(table["predicted probability"], [6 / 8, 5 / 8, 2 / 4], rtol=1e-6)
+    assert tables.example_table(table).splitlines()[2:] == [
+        r"x:2      b\tc   a             3       0.1250                 0.7500",
+        r"x:4      a      b\tc          2       0.2500                 0.6250",
+        r"x:1      b\tc   b\tc          1       0.5000                 0.5000",
+    ]
+
+
+def test_probabilities_are_calibrated_and_leave_out_excluded_classes():
+    # Temperature 1/2 squares the proportions: 1:4:1, of which the last class is excluded.
+    excluded = scipy.sparse.csr_array(np.array([[False, False, True], [False] * 3, [False] * 3, [False] * 3]))
+    split = dataclasses.replace(SPLIT, excluded=excluded)
+    table = worst_examples.worst_examples(with_temperature(0.5), split, CLASSES, 9)
+    assert table["example"].tolist() == ["x:2", "x:4", "x:1", "x:3"]
+    np.testing.assert_allclose(table["probability"], [1 / 38, 4 / 30, 4 / 5, 36 / 38], rtol=1e-6)
+
+
+def test_without_probabilities_the_last_rank_comes_first():
+    ranks = np.float32([1, 3, np.inf, 2])  # a score of the third is not finite
+    result = dataclasses.replace(RESULT, ranks=ranks, top_classes=np.array([1, 0, -1, 1]), scores=None)
+    table = worst_examples.worst_examples(result, SPLIT, CLASSES, 2)
+    assert list(table.columns) == ["example", "class", "predicted", "rank"]
+    assert tables.example_table(table).splitlines() == [
+        "example  class  predicted  rank",
+        "-------  -----  ---------  ----",
+        "x:3      d      -           inf",
+        r"x:2      b\tc   a             3",
+    ]
+
+
+def test_several_classes_are_refused():
+    split = data.Split({}, scipy.sparse.csr_array(np.float32([[1, 1, 0]])))
+    with pytest.raises(
+        ValueError, match="worst: an example may have several classes. Leave it out, and read"
+    ):
+        worst_examples.check(split)
