@@ -101,16 +101,16 @@ def labelled_texts(
         raise FileNotFoundError(f"data.path={path}: no such file. Set it to a file of texts and labels.")
     columns = Columns(text_column, text_pair_column, label_column)
     examples, known = [], set(class_names)
-    for example in read(path, columns, bad_rows):
-        with bad_rows.row():
-            if example.label not in known:
-                raise ValueError(f"{example.where}: class {example.label!r} is not one of the model's.")
-            examples.append(example)
-    if not examples:
-        first = (
-            f" All rows are invalid, the first: {bad_rows.messages[0]}" if bad_rows.messages else " Add one."
-        )
-        raise ValueError(f"{path}: no example.{first}")
+    with bad_rows.whole_file():
+        for example in read(path, columns, bad_rows):
+            with bad_rows.row():
+                if example.label not in known:
+                    raise ValueError(f"{example.where}: class {example.label!r} is not one of the model's.")
+                examples.append(example)
+        if not examples:
+            messages = bad_rows.messages
+            first = f" All rows are invalid, the first: {messages[0]}" if messages else " Add one."
+            raise ValueError(f"{path}: no example.{first}")
     return _split(examples, class_names, columns)
 
 
@@ -164,11 +164,14 @@ def _check_other_files(path, paths, classes, bad_rows):
 def _read(path, columns, bad_rows):
     """Returns the `Example`s of a file."""
     before = len(bad_rows.messages)
-    examples = list(read(path, columns, bad_rows))
-    if not examples:
-        messages = bad_rows.messages[before:]
-        first = f" All rows are invalid, the first: {messages[0]}" if messages else " Add rows to its header."
-        raise ValueError(f"{path}: no example.{first}")
+    with bad_rows.whole_file():
+        examples = list(read(path, columns, bad_rows))
+        if not examples:
+            messages = bad_rows.messages[before:]
+            first = (
+                f" All rows are invalid, the first: {messages[0]}" if messages else " Add rows to its header."
+            )
+            raise ValueError(f"{path}: no example.{first}")
     if not path.lower().endswith(".jsonl"):
         _check_first_line(path, examples)
     return examples
@@ -208,20 +211,21 @@ def _valid_examples(examples, names, paths, names_path, bad_rows):
     for split, split_examples in examples.items():
         valid[split] = []
         before = len(bad_rows.messages)
-        for example in split_examples:
-            with bad_rows.row():
-                if example.label not in known:
-                    raise ValueError(f"{example.where}: class {example.label!r} is not in {names_path}.")
-                content = normalize_text(example.text), normalize_text(example.pair)
-                first_split, where = seen.setdefault(content, (split, example.where))
-                if first_split != split:
-                    raise ValueError(f"{example.where}: the same text as {where} in another split.")
-                valid[split].append(example)
-        if not valid[split]:
-            raise ValueError(
-                f"{paths[split]}: the {split} split has no example. All rows are invalid, the first: "
-                f"{bad_rows.messages[before]}"
-            )
+        with bad_rows.whole_file():
+            for example in split_examples:
+                with bad_rows.row():
+                    if example.label not in known:
+                        raise ValueError(f"{example.where}: class {example.label!r} is not in {names_path}.")
+                    content = normalize_text(example.text), normalize_text(example.pair)
+                    first_split, where = seen.setdefault(content, (split, example.where))
+                    if first_split != split:
+                        raise ValueError(f"{example.where}: the same text as {where} in another split.")
+                    valid[split].append(example)
+            if not valid[split]:
+                raise ValueError(
+                    f"{paths[split]}: the {split} split has no example. All rows are invalid, the first: "
+                    f"{bad_rows.messages[before]}"
+                )
     return valid
 
 
