@@ -31,7 +31,8 @@ def text_file(
 
     The extension, in any case, sets the format: `.tsv` (tabs, no quotes), `.csv` (commas, double quotes
     around a field with a comma, a quote or a line end; blank lines are ignored) or `.jsonl` (one JSON object
-    per line). All are UTF-8. A record that is not CSV always raises, as the start of the next row is unknown.
+    per line). All are UTF-8. A record that is not CSV always raises, as the start of the next row is unknown;
+    so does a TSV with quotes as in CSV, as other texts would keep the quotes.
 
     Missing splits are drawn from the training file, the same fraction of each class. Equal texts (and
     pairs) are in one split, drawn by the label of the first. Comparisons ignore case and white space.
