@@ -41,6 +41,22 @@ def test_texts_by_hand(tmp_path):
         read(path, PAIR)
 
 
+def test_tables_that_cannot_be_read(tmp_path):
+    path = tmp_path / "in.tsv"
+    path.write_text("comment\ttopic\none\ttwo\n")
+    message = (
+        r"in\.tsv: no column 'text'\. The columns are 'comment', 'topic'\. Choose among them with text_col"
+    )
+    with pytest.raises(ValueError, match=f"{message}umn\\.$"):
+        read(path, TEXT)
+    path.write_text('text\n"the ""code"" is late"\n')
+    with pytest.raises(ValueError, match=r"in\.tsv:2: a field in quotes, as in CSV"):
+        read(path, TEXT, "skip")
+    path = tmp_path / "in.txt"  # has no fields
+    path.write_text('"the ""code"" is late"\n')
+    assert read(path, TEXT)[0] == [(f"{path}:1", {"text": '"the ""code"" is late"'})]
+
+
 def test_ids_have_names(tmp_path):
     path = tmp_path / "users.txt"
     path.write_text("17\n5\n18\n")

@@ -81,7 +81,8 @@ def _comment(where, line, num_classes, first_rows):
     columns = line.split("\t")
     if len(columns) != 3:
         raise ValueError(
-            f"{where}: {len(columns)} tab-separated columns, expected 3 (text, label ids, comment id)."
+            f"{where}: {rows.counted(len(columns), 'tab-separated column')}, expected 3 (text, label ids, "
+            "comment id)."
         )
     text, labels, comment_id = columns
     ids = []

@@ -47,12 +47,20 @@ def test_origins_and_file_hashes(tiny_goemotions):
     }
 
 
+def test_quotes_are_characters(tiny_goemotions):
+    texts = ['"the ""best"" day"', '"quoted"', '"Hello" she said', '"open']
+    with (tiny_goemotions / "train.tsv").open("a") as file:
+        file.writelines(f"{text}\t0\tquotes{i}\n" for i, text in enumerate(texts))
+    train = data.get("goemotions", path=str(tiny_goemotions)).splits["train"]
+    assert train.features["text"][-4:].tolist() == texts
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
         (
             b"only text\n",
-            r"train\.tsv:42: 1 tab-separated columns, expected 3 \(text, label ids, comment id\)",
+            r"train\.tsv:42: 1 tab-separated column, expected 3 \(text, label ids, comment id\)",
         ),
         (b"a\tb\t1\tid\n", r"train\.tsv:42: 4 tab-separated columns"),
         (b"text\t3\tid\n", r"train\.tsv:42: label 3 is outside the class ids 0\.\.2"),

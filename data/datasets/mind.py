@@ -138,7 +138,8 @@ def _article(where, line):
     columns = line.split("\t")
     if len(columns) != len(COLUMNS):
         raise ValueError(
-            f"{where}: {len(columns)} tab-separated columns, expected {len(COLUMNS)} ({', '.join(COLUMNS)})."
+            f"{where}: {rows.counted(len(columns), 'tab-separated column')}, expected {len(COLUMNS)} "
+            f"({', '.join(COLUMNS)})."
         )
     row = dict(zip(COLUMNS, columns, strict=True))
     if (row["category"].strip().lower(), row["title"].strip().lower()) == ("category", "title"):

@@ -73,7 +73,7 @@ def test_split_fractions():
 INVALID_ROWS = [
     (b"N1\tnews\tsub\ttitle\n", r"train.news\.tsv:71: 4 tab-separated columns, expected 8 \(id, category, "),
     (article("N100").replace("\n", "\tmore\n").encode(), r"news\.tsv:71: 9 tab-separated columns"),
-    (b"\n", r"news\.tsv:71: 1 tab-separated columns"),
+    (b"\n", r"news\.tsv:71: 1 tab-separated column"),
     (
         article("N100", title="caf\xe9").encode("latin-1"),
         r"news\.tsv:71: the line is not UTF-8: invalid continuation",
@@ -281,7 +281,7 @@ def test_prepared_articles_are_not_read_again(tiny_mind, monkeypatch):
     (tiny_mind / "MINDsmall_dev" / "news.tsv").write_text("N1\n" + article("N200"))
     first = load(tiny_mind, on_invalid_row="skip")
     assert first.skipped == (
-        "MINDsmall_dev/news.tsv:1: 1 tab-separated columns, expected 8 (" + ", ".join(mind.COLUMNS) + ").",
+        "MINDsmall_dev/news.tsv:1: 1 tab-separated column, expected 8 (" + ", ".join(mind.COLUMNS) + ").",
     )
     with monkeypatch.context() as patch:
         patch.setattr(mind, "_articles", None)  # a call would raise

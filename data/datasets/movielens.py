@@ -101,8 +101,10 @@ def movielens(
     bad_rows = rows.BadRows(on_invalid_row)
     if path:
         layout, ratings_path, titles_path = _find_files(path)
-        users, movies = _read_ratings(ratings_path, layout, bad_rows)
-        titles = _read_titles(titles_path, layout, bad_rows) if titles_path else {}
+        with bad_rows.whole_file():
+            users, movies = _read_ratings(ratings_path, layout, bad_rows)
+        with bad_rows.whole_file():
+            titles = _read_titles(titles_path, layout, bad_rows) if titles_path else {}
         hashes = {file: files.sha256(file) for file in (ratings_path, titles_path) if file}
     else:
         users, movies, titles = _from_tfds(release, tfds_dir, bad_rows)
@@ -243,9 +245,9 @@ def _pair(where, line, separator, columns):
     if _is_header(fields[:3], COLUMNS[:3]):
         raise ValueError(f"{where}: the row repeats the header line. Remove it.")
     if len(fields) != len(columns):
+        count = rows.counted(len(fields), "column")
         raise ValueError(
-            f"{where}: {len(fields)} columns separated by {separator!r}, expected {len(columns)} "
-            f"({', '.join(columns)})."
+            f"{where}: {count} separated by {separator!r}, expected {len(columns)} ({', '.join(columns)})."
         )
     pair = _id("user", fields[0], where), _id("movie", fields[1], where)
     for column, field in zip(columns[2:], fields[2:], strict=True):
@@ -309,16 +311,17 @@ def _title(where, fields, header):
         raise ValueError(f"{where}: the row repeats the header line. Remove it.")
     if header and len(fields) != len(header):
         raise ValueError(
-            f"{where}: {len(fields)} columns, but {len(header)} in the header. Put double quotes around a "
-            "title with a comma."
+            f"{where}: {rows.counted(len(fields), 'column')}, but {len(header)} in the header. Put double "
+            "quotes around a title with a comma."
         )
     if not header and len(fields) < 3:
-        raise ValueError(f"{where}: {len(fields)} columns, expected at least 3 (movie, title, ...).")
+        count = rows.counted(len(fields), "column")
+        raise ValueError(f"{where}: {count}, expected at least 3 (movie, title, ...).")
     title = fields[1].strip()
     if not title:
         raise ValueError(f"{where}: the title is empty.")
     if any("\ud800" <= character <= "\udfff" for character in title):
-        raise ValueError(f"{where}: title {title!r} is not UTF-8.")
+        raise ValueError(f"{where}: title {title!r} is not UTF-8. {rows.UTF8_REMEDY}")
     return _id("movie", fields[0], where), title
 
 

@@ -161,7 +161,7 @@ def test_split_fractions_and_seed(tmp_path):
 INVALID_ROWS = {
     "4\t2\t3": "3 columns separated by '\\t', expected 4 (userId, movieId, rating, timestamp)",
     "4\t2\t3\t8\t9": "5 columns separated by '\\t', expected 4 (userId, movieId, rating, timestamp)",
-    "4 2 3 8": "1 columns separated by '\\t', expected 4",
+    "4 2 3 8": "1 column separated by '\\t', expected 4",
     "four\t2\t3\t8": "user 'four' is not an id from 0 to 2147483647",
     "4\t2.5\t3\t8": "movie '2.5' is not an id from 0 to 2147483647",
     "4\t-2\t3\t8": "movie '-2' is not an id",
@@ -191,6 +191,22 @@ def test_invalid_rows_raise_or_are_skipped(tmp_path, row):
         assert pairs_of(split, dataset) == pairs_of(expected.splits[name], expected)
 
 
+def test_invalid_rows_are_counted(tmp_path):
+    file = write(tmp_path, "u.data")
+    with file.open("a") as opened:
+        opened.write("four\t2\t3\t8\n4\t3\n4\t3\t5\t9\n")
+    message = "u.data:21: user 'four' is not an id .* 2 more rows are invalid. To skip them, set data.on_"
+    with pytest.raises(ValueError, match=message):
+        data.get("movielens", path=str(file))
+    write(tmp_path, "u.data")
+    with (tmp_path / "u.item").open("a") as opened:
+        opened.write("5| |\n5|Heat\n")
+    with pytest.raises(
+        ValueError, match=r"u.item:6: .* 1 more row is invalid. To skip them, set data.on_inv"
+    ):
+        data.get("movielens", path=str(file))
+
+
 @pytest.mark.parametrize("layout", ["ratings.csv", "ratings.dat"])
 def test_invalid_rows_of_the_other_layouts(tmp_path, layout):
     file = write(tmp_path, layout)
@@ -211,7 +227,7 @@ def test_concatenated_files(tmp_path):
     with titles.open("a") as opened:
         opened.write("movieId,title,genres\n")
     message = "{}:{}: the row repeats the header line. Remove it."
-    with pytest.raises(ValueError, match=f"^{re.escape(message.format(file, 22))}"):
+    with pytest.raises(ValueError, match=f"^{re.escape(message.format(file, 22))} To skip it"):
         data.get("movielens", path=str(file))
     dataset = data.get("movielens", path=str(file), on_invalid_row="skip")
     assert dataset.skipped == (message.format(file, 22), message.format(titles, 7))
@@ -254,7 +270,7 @@ def test_title_that_is_not_utf8(tmp_path):
     write(tmp_path, "ratings.csv")
     with (tmp_path / "movies.csv").open("ab") as file:
         file.write(b"5,Am\xe9lie,Comedy\n")
-    with pytest.raises(ValueError, match=r"movies\.csv:7: title 'Am\\udce9lie' is not UTF-8"):
+    with pytest.raises(ValueError, match=r"movies\.csv:7: title 'Am\\udce9lie' is not UTF-8\. Save"):
         data.get("movielens", path=str(tmp_path))
 
 
@@ -332,8 +348,8 @@ def test_warns_of_a_possibly_truncated_file(tmp_path, caplog, layout):
             "user,movie\n1,2\n",
             r"ratings\.csv:1: header 'user,movie', expected 'userId,movieId,rating,timestamp'",
         ),
-        ("userId,movieId,rating,timestamp\n", r"ratings\.csv: no rating\.$"),
-        ("\ufeffuserId,movieId,rating,timestamp\n", r"ratings\.csv: no rating\.$"),
+        ("userId,movieId,rating,timestamp\n", r"ratings\.csv: no rating\. Add one\.$"),
+        ("\ufeffuserId,movieId,rating,timestamp\n", r"ratings\.csv: no rating\. Add one\.$"),
     ],
 )
 def test_invalid_headers_and_no_ratings(tmp_path, text, message):

@@ -31,7 +31,8 @@ def text_file(
 
     The extension, in any case, sets the format: `.tsv` (tabs, no quotes), `.csv` (commas, double quotes
     around a field with a comma, a quote or a line end; blank lines are ignored) or `.jsonl` (one JSON object
-    per line). All are UTF-8. A record that is not CSV always raises, as the start of the next row is unknown.
+    per line). All are UTF-8. A record that is not CSV always raises, as the start of the next row is unknown;
+    so does a TSV with quotes as in CSV, as other texts would keep the quotes.
 
     Missing splits are drawn from the training file, the same fraction of each class. Equal texts (and
     pairs) are in one split, drawn by the label of the first. Comparisons ignore case and white space.
@@ -101,16 +102,16 @@ def labelled_texts(
         raise FileNotFoundError(f"data.path={path}: no such file. Set it to a file of texts and labels.")
     columns = Columns(text_column, text_pair_column, label_column)
     examples, known = [], set(class_names)
-    for example in read(path, columns, bad_rows):
-        with bad_rows.row():
-            if example.label not in known:
-                raise ValueError(f"{example.where}: class {example.label!r} is not one of the model's.")
-            examples.append(example)
-    if not examples:
-        first = (
-            f" All rows are invalid, the first: {bad_rows.messages[0]}" if bad_rows.messages else " Add one."
-        )
-        raise ValueError(f"{path}: no example.{first}")
+    with bad_rows.whole_file():
+        for example in read(path, columns, bad_rows):
+            with bad_rows.row():
+                if example.label not in known:
+                    raise ValueError(f"{example.where}: class {example.label!r} is not one of the model's.")
+                examples.append(example)
+        if not examples:
+            messages = bad_rows.messages
+            first = f" All rows are invalid, the first: {messages[0]}" if messages else " Add one."
+            raise ValueError(f"{path}: no example.{first}")
     return _split(examples, class_names, columns)
 
 
@@ -164,11 +165,14 @@ def _check_other_files(path, paths, classes, bad_rows):
 def _read(path, columns, bad_rows):
     """Returns the `Example`s of a file."""
     before = len(bad_rows.messages)
-    examples = list(read(path, columns, bad_rows))
-    if not examples:
-        messages = bad_rows.messages[before:]
-        first = f" All rows are invalid, the first: {messages[0]}" if messages else " Add rows to its header."
-        raise ValueError(f"{path}: no example.{first}")
+    with bad_rows.whole_file():
+        examples = list(read(path, columns, bad_rows))
+        if not examples:
+            messages = bad_rows.messages[before:]
+            first = (
+                f" All rows are invalid, the first: {messages[0]}" if messages else " Add rows to its header."
+            )
+            raise ValueError(f"{path}: no example.{first}")
     if not path.lower().endswith(".jsonl"):
         _check_first_line(path, examples)
     return examples
@@ -208,20 +212,21 @@ def _valid_examples(examples, names, paths, names_path, bad_rows):
     for split, split_examples in examples.items():
         valid[split] = []
         before = len(bad_rows.messages)
-        for example in split_examples:
-            with bad_rows.row():
-                if example.label not in known:
-                    raise ValueError(f"{example.where}: class {example.label!r} is not in {names_path}.")
-                content = normalize_text(example.text), normalize_text(example.pair)
-                first_split, where = seen.setdefault(content, (split, example.where))
-                if first_split != split:
-                    raise ValueError(f"{example.where}: the same text as {where} in another split.")
-                valid[split].append(example)
-        if not valid[split]:
-            raise ValueError(
-                f"{paths[split]}: the {split} split has no example. All rows are invalid, the first: "
-                f"{bad_rows.messages[before]}"
-            )
+        with bad_rows.whole_file():
+            for example in split_examples:
+                with bad_rows.row():
+                    if example.label not in known:
+                        raise ValueError(f"{example.where}: class {example.label!r} is not in {names_path}.")
+                    content = normalize_text(example.text), normalize_text(example.pair)
+                    first_split, where = seen.setdefault(content, (split, example.where))
+                    if first_split != split:
+                        raise ValueError(f"{example.where}: the same text as {where} in another split.")
+                    valid[split].append(example)
+            if not valid[split]:
+                raise ValueError(
+                    f"{paths[split]}: the {split} split has no example. All rows are invalid, the first: "
+                    f"{bad_rows.messages[before]}"
+                )
     return valid
 
 

@@ -101,8 +101,46 @@ def test_quotes_commas_and_line_breaks_in_csv(tmp_path):
 
 
 def test_quotes_in_tsv_are_literal(tmp_path):
-    (tmp_path / "train.tsv").write_text(tsv([('"open', "", "ham"), *ROWS]))
-    assert ('"open', "ham") in examples(load(tmp_path / "train.tsv"))
+    path = tmp_path / "train.tsv"
+    texts = (
+        '"open', '"quoted"', '"Hello" she said', '"He said "hi" to me"', '"', '""', '""""', '""twice""',
+        '"""A docstring."""', 'a ""pair""', '"one" ""two"" "three"', "5\" x 7\"", 'closed"',
+    )  # fmt: skip
+    rows = [(text, "", "ham") for text in texts] + ROWS
+    path.write_text(tsv(rows))
+    assert examples(load(path)) == sorted((text, label) for text, _, label in rows)
+
+
+@pytest.mark.parametrize("on_invalid_row", ["fail", "skip"])
+@pytest.mark.parametrize(
+    ("row", "line"),
+    [
+        (('Dear team, the "code" is late.', "", "ham"), 3),
+        (('"Hello" she said', "", "ham"), 3),
+        (("Dear team,\nthe code is late.", "", "ham"), 3),
+        (("Dear team,\n\nthe code is late.", "", "ham"), 3),
+        (('The "code"\nis late.', "", "ham"), 3),
+        (("a text", "a pair\nof two lines", "ham"), 3),
+        (("a text", "", "ham\n"), 3),  # the line has all columns, the next one has not
+    ],
+)
+def test_tsv_with_quotes_as_in_csv(tmp_path, row, line, on_invalid_row):
+    path = tmp_path / "mine.tsv"
+    with path.open("w", newline="") as file:
+        csv.writer(file, delimiter="\t", lineterminator="\n").writerows([KEYS, ROWS[0], row, *ROWS[1:]])
+    message = f"{path}:{line}: a field in quotes, as in CSV, but a TSV has no quotes. Save the file as .csv, "
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}with commas.$"):
+        load(path, on_invalid_row=on_invalid_row)
+
+
+def test_tsv_with_all_fields_in_quotes(tmp_path):
+    path = tmp_path / "mine.tsv"
+    with path.open("w", newline="") as file:
+        csv.writer(file, delimiter="\t", quoting=csv.QUOTE_ALL).writerows([KEYS, *ROWS])
+    with pytest.raises(ValueError, match=r"mine\.tsv:1: a field in quotes, .* as \.csv, with commas\.$"):
+        load(path, on_invalid_row="skip")
+    path.write_text(tsv([('"1"', "", "ham"), *ROWS], None))  # not the name of a column by position
+    assert ('"1"', "ham") in examples(load(path, text_column="1", label_column="3"))
 
 
 def test_integer_labels_in_json(tmp_path):
@@ -188,7 +226,7 @@ def test_class_list_fixes_class_ids(tmp_path):
         ("", r"classes\.txt: the file is empty"),
         (
             "spam\nham\n",
-            r"mine\.tsv:4: class 'jam' is not in .*classes\.txt\. To skip it, set data\.on_invalid_row",
+            r"mine\.tsv:4: class 'jam' is not in .*classes\.txt\. 19 more rows are invalid\. To skip them,",
         ),
     ],
 )
@@ -204,7 +242,7 @@ def test_invalid_class_lists(tmp_path, names, message):
     [
         ("tsv", b"a text\tham\n", "2 columns, but 3 in the first line"),
         ("tsv", b"a\ttext\twith\tham\n", "4 columns, but 3"),
-        ("tsv", b"\n", "1 columns, but 3"),
+        ("tsv", b"\n", "1 column, but 3 in the first line"),
         ("tsv", b"\t\tham\n", "'text' is empty"),
         ("tsv", b"a text\t\t \n", "'label' is empty"),
         ("tsv", b"a text\t\ta\1b\n", r"label 'a\\x01b' has a control character"),
@@ -236,7 +274,11 @@ def test_invalid_class_lists(tmp_path, names, message):
             "the text has an integer of too many digits",
         ),
         ("jsonl", b'{"text": "a text", "text": "", "label": "ham"}\n', "the text has the key 'text' twice"),
-        ("jsonl", b'{"text": "a text"}\n', "no 'label'. The columns are 'text'."),
+        (
+            "jsonl",
+            b'{"text": "a text"}\n',
+            "no 'label'. The columns are 'text'. Choose among them with data.label_column.",
+        ),
         ("jsonl", b'{"text": "a text", "Label": ""}\n', "no 'label'. Did you mean 'Label'. The columns are "),
         (
             "jsonl",
@@ -245,7 +287,7 @@ def test_invalid_class_lists(tmp_path, names, message):
         ),
         ("jsonl", b'{"text": 1, "label": "ham"}\n', "text 1 is not a string"),
         ("jsonl", b'{"text": "a text", "label": true}\n', "label True is not a string"),
-        ("jsonl", b'{"text": "\\ud800", "label": "ham"}\n', r"text '\\ud800' is not UTF-8"),
+        ("jsonl", b'{"text": "\\ud800", "label": "ham"}\n', r"text '\\ud800' is not UTF-8\. Correct it\."),
         ("jsonl", b'{"text": "a text", "label": ""}\n', "'label' is empty"),
         ("jsonl", b'{"text": "a \\u0000 text", "label": "ham"}\n', "text has a NUL character"),
         ("jsonl", b'{"text": "a text", "label": "h\\u0000am"}\n', "label has a NUL character"),
@@ -267,6 +309,42 @@ def test_invalid_rows(tmp_path, extension, row, message):
     dataset = load(path, on_invalid_row="skip")
     assert re.search(message, dataset.skipped[0])
     assert examples(dataset) == sorted((text, label) for text, _, label in ROWS)
+
+
+def test_first_invalid_row_is_named_and_the_others_are_counted(tmp_path):
+    path = tmp_path / "mine.tsv"
+    hint = "To skip them, set data.on_invalid_row=skip."
+    path.write_text(tsv([*ROWS, ("", "", "ham")]) + "one\ntwo\n")
+    message = f"{path}:62: 'text' is empty. 2 more rows are invalid. {hint}"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        load(path)
+    path.write_text(tsv([("", "", "ham"), ROWS[0], ("a", "", " "), *ROWS]))
+    message = f"{path}:2: 'text' is empty. 1 more row is invalid. {hint}"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        load(path)
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        data.get_labelled("text_file", ("ham", "jam", "spam"), path=path)
+    path.write_text(tsv(ROWS))
+    with pytest.raises(
+        ValueError, match=r"mine\.tsv:2: class 'ham' is not one .*\. 39 more rows are invalid\."
+    ):
+        data.get_labelled("text_file", ("spam", "eggs"), path=path)
+    (tmp_path / "classes.txt").write_text("spam\nham\n")
+    with pytest.raises(ValueError, match=r"mine\.tsv:4: class 'jam' is not .*\. 19 more rows are invalid\."):
+        load(path, classes=str(tmp_path / "classes.txt"))
+
+
+@pytest.mark.parametrize("extension", ["tsv", "csv"])
+def test_another_encoding(tmp_path, extension):
+    path = tmp_path / f"mine.{extension}"
+    path.write_text(WRITERS[extension]([("caf\xe9", "", "ham"), ("th\xe9", "", "ham"), *ROWS]), "latin-1")
+    remedy = (
+        "Save the file as UTF-8, for example with iconv -f latin1 -t utf8. 1 more row is invalid. To skip"
+    )
+    with pytest.raises(ValueError, match=rf":2: .* is not UTF-8.* {remedy} them, set"):
+        load(path)
+    path.write_text(path.read_text("latin-1"), "utf-8")  # as iconv does
+    assert ("caf\xe9", "ham") in examples(load(path))
 
 
 @pytest.mark.parametrize("on_invalid_row", ["fail", "skip"])
@@ -456,19 +534,22 @@ def test_split_file_of_only_invalid_rows(tmp_path):
             "mine.tsv",
             tsv(ROWS),
             {"label_column": "lable"},
-            r"mine\.tsv: no column 'lable'\. The columns are 'text', 'other', 'label'\.$",
+            r"no column 'lable'\. The columns are 'text', 'other', 'label'\. "
+            r"Choose among them with data\.label_column\.$",
         ),
         (
             "mine.tsv",
             tsv(ROWS, ("Text ", "other", "label")),
             {},
-            r": no column 'text'\. Did you mean 'Text '\? The columns are 'Text ', 'other', 'label'\.$",
+            r": no column 'text'\. Did you mean 'Text '\? The columns are 'Text ', 'other', 'label'\. "
+            r"Choose among them with data\.text_column\.$",
         ),
         (
             "mine.csv",
             as_csv([], [f"{i} {'x' * 99}" for i in range(12)]),
             {},
-            rf": no column 'text'\. The columns are '0 {'x' * 38}', .*, '9 {'x' * 38}' and 2 more\.$",
+            rf": no column 'text'\. The columns are '0 {'x' * 38}', .*, '9 {'x' * 38}' and 2 more\. "
+            r"Choose among them with data\.text_column and data\.label_column\.$",
         ),
         *(
             (
@@ -484,19 +565,20 @@ def test_split_file_of_only_invalid_rows(tmp_path):
             "mine.csv",
             as_csv(ROWS, ("text", "text", "label")),
             {},
-            r"mine\.csv: several columns 'text'\. The columns are 'text', 'text', 'label'\.$",
+            r": several columns 'text'\. The columns are 'text', 'text', 'label'\. Rename all but one\.$",
         ),
         (
             "mine.tsv",
             tsv(ROWS),
             {"text_column": "1", "label_column": "4"},
-            r"mine\.tsv: no column '4'\. The columns are '1', '2', '3'\.$",
+            r"no column '4'\. The columns are '1', '2', '3'\. Choose among them with data\.label_column\.$",
         ),
         (
             "mine.tsv",
             tsv(ROWS),
             {"text_column": "1"},
-            r": no column '1'\. The columns are 'text', 'other', 'label'\.$",
+            r": no column '1'\. The columns are 'text', 'other', 'label'\. "
+            r"Choose among them with data\.text_column\.$",
         ),
         (
             "mine.tsv",

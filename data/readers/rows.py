@@ -35,6 +35,7 @@ class BadRows:
         if policy not in POLICIES:
             raise ValueError(f"{field}={policy!r}: unknown. Choose one of {', '.join(POLICIES)}.")
         self._policy, self._field = policy, field
+        self._reads_on = False
         self.messages: list[str] = []
 
     @contextlib.contextmanager
@@ -43,10 +44,38 @@ class BadRows:
         try:
             yield
         except ValueError as error:
-            if self._policy == "fail":
+            if self._policy == "fail" and not self._reads_on:
                 hint = f" To skip it, set {self._field}=skip." if self._field else ""
                 raise ValueError(f"{error}{hint}") from error
             self.messages.append(str(error))
+
+    @contextlib.contextmanager
+    def whole_file(self) -> Iterator[None]:
+        """Returns a context for the reading of a whole file, in which `row` reads on after an invalid row.
+
+        "fail" raises at its end: the error of the first invalid row, with the number of the others.
+
+        >>> bad = BadRows("fail", None)
+        >>> with bad.whole_file():
+        ...     for number in (3, 8, 9):
+        ...         with bad.row():
+        ...             raise ValueError(f"file.tsv:{number}: 'text' is empty.")
+        Traceback (most recent call last):
+        ...
+        ValueError: file.tsv:3: 'text' is empty. 2 more rows are invalid.
+        """
+        before = len(self.messages)
+        self._reads_on = True
+        try:
+            yield
+        finally:
+            self._reads_on = False
+        if self._policy == "skip" or len(self.messages) == before:
+            return
+        others = len(self.messages) - before - 1
+        count = f" {counted(others, 'more row')} {'is' if others == 1 else 'are'} invalid." if others else ""
+        hint = f" To skip {'them' if others else 'it'}, set {self._field}=skip." if self._field else ""
+        raise ValueError(f"{self.messages[before]}{count}{hint}")
 
 
 def lines(path: str, bad_rows: BadRows | None = None) -> Iterator[tuple[str, str]]:
@@ -54,7 +83,7 @@ def lines(path: str, bad_rows: BadRows | None = None) -> Iterator[tuple[str, str
 
     Args:
       path: the file.
-      bad_rows: the policy for lines that are not UTF-8 or have a NUL character; None raises.
+      bad_rows: the policy for lines that are not UTF-8 or have a NUL character; None raises without a hint.
 
     Raises:
       FileNotFoundError: no file.
@@ -67,7 +96,7 @@ def lines(path: str, bad_rows: BadRows | None = None) -> Iterator[tuple[str, str
 
 def lines_of(file: BinaryIO, name: str, bad_rows: BadRows | None = None) -> Iterator[tuple[str, str]]:
     """Yields (`name:number`, line) for every line of an open file of bytes; see `lines`."""
-    bad_rows = bad_rows or BadRows("fail")
+    bad_rows = bad_rows or BadRows("fail", None)
     number, line = 0, b""
     for number, line in enumerate(file, 1):
         if number == 1:
@@ -128,6 +157,7 @@ def csv_records(path: str, bad_rows: BadRows) -> Iterator[tuple[str, list[str]]]
         raise ValueError(f"{path}: the file is empty. Give a file with rows.")
 
 
+UTF8_REMEDY = "Save the file as UTF-8, for example with iconv -f latin1 -t utf8."
 _NUL_REMEDY = "Remove it, or save the file as UTF-8 if it is in UTF-16."
 _NUL = "\udc00"  # surrogateescape makes this of no byte
 
@@ -157,10 +187,19 @@ def _decode(line: bytes, where: str) -> str:
         # utf-8-sig: some editors write a byte order mark before the first line.
         text = line.decode("utf-8-sig" if where.endswith(":1") else "utf-8").rstrip("\r\n")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{where}: the line is not UTF-8: {error.reason}.") from error
+        raise ValueError(f"{where}: the line is not UTF-8: {error.reason}. {UTF8_REMEDY}") from error
     if "\0" in text:
         raise ValueError(f"{where}: the line has a NUL character. {_NUL_REMEDY}")
     return text
+
+
+def counted(number: int, noun: str) -> str:
+    """Returns a number and a noun for a message.
+
+    >>> counted(1, "column"), counted(2000, "column")
+    ('1 column', '2,000 columns')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def listed(names: Sequence[str]) -> str:

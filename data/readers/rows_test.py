@@ -17,10 +17,14 @@ def test_line_that_is_not_utf8(tmp_path):
     with pytest.raises(
         ValueError, match=r"file:2: the line is not UTF-8: .*\. To skip it, set data\.on_invalid_row=skip"
     ):
-        list(rows.lines(str(path)))
+        list(rows.lines(str(path), rows.BadRows("fail")))
     bad_rows = rows.BadRows("skip")
     assert [line for _, line in rows.lines(str(path), bad_rows)] == ["one", "three"]
-    assert bad_rows.messages == [f"{path}:2: the line is not UTF-8: invalid start byte."]
+    remedy = "Save the file as UTF-8, for example with iconv -f latin1 -t utf8."
+    message = f"{path}:2: the line is not UTF-8: invalid start byte. {remedy}"
+    assert bad_rows.messages == [message]
+    with pytest.raises(ValueError, match=f"^{message}$"):  # no field would skip it
+        list(rows.lines(str(path)))
 
 
 def test_line_with_a_nul_character(tmp_path):
@@ -30,7 +34,7 @@ def test_line_with_a_nul_character(tmp_path):
         f"{path}:2: the line has a NUL character. Remove it, or save the file as UTF-8 if it is in UTF-16."
     )
     with pytest.raises(ValueError, match=f"^{message} To skip it, set data.on_invalid_row=skip"):
-        list(rows.lines(str(path)))
+        list(rows.lines(str(path), rows.BadRows("fail")))
     bad_rows = rows.BadRows("skip")
     assert [line for _, line in rows.lines(str(path), bad_rows)] == ["one", "three"]
     assert bad_rows.messages == [message]
@@ -72,6 +76,38 @@ def test_missing_and_empty_files(tmp_path):
     (tmp_path / "empty").write_text("")
     with pytest.raises(ValueError, match="empty: the file is empty"):
         list(rows.lines(str(tmp_path / "empty")))
+
+
+@pytest.mark.parametrize(("count", "others"), [(1, "To skip it"), (2, "1 more row is invalid. To skip them")])
+def test_invalid_rows_of_a_whole_file(count, others):
+    def read(bad_rows):
+        with bad_rows.whole_file():
+            for number in range(count):
+                with bad_rows.row():
+                    raise ValueError(f"file:{number}: no text.")
+
+    with pytest.raises(ValueError, match=f"^file:0: no text. {others}, set data.on_invalid_row=skip.$"):
+        read(rows.BadRows("fail"))
+    bad_rows = rows.BadRows("skip")
+    read(bad_rows)
+    assert len(bad_rows.messages) == count
+
+
+def test_errors_of_a_whole_file_take_precedence():
+    bad_rows = rows.BadRows("fail")
+
+    def read():
+        with bad_rows.whole_file():
+            with bad_rows.row():
+                raise ValueError("file:1: no text.")
+            raise ValueError("file: no example.")
+
+    with pytest.raises(ValueError, match="^file: no example.$"):
+        read()
+    with pytest.raises(ValueError, match="^other:1: no text. To skip it"), bad_rows.row():
+        raise ValueError("other:1: no text.")
+    with bad_rows.whole_file():  # its file has no invalid row
+        pass
 
 
 def test_only_value_errors_are_skipped():

@@ -6,7 +6,7 @@ import os
 import re
 import reprlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rank4class.data.readers import rows, strict_json
@@ -29,6 +29,8 @@ class Columns(NamedTuple):
     pair: str | None = None
     label: str | None = None
 
+
+FIELDS = Columns("text_column", "text_pair_column", "label_column")  # which select them
 
 # The rows of a file as (`path:number`, record), and a function from them to dicts by column.
 Records = tuple[Iterator[tuple[str, Any]], Callable[[str, Any], Mapping[str, Any]]]
@@ -83,8 +85,52 @@ def read(path: str, columns: Columns, bad_rows: rows.BadRows) -> Iterator[Exampl
 
 def _read_tsv(path: str, columns: Columns, bad_rows: rows.BadRows) -> Records:
     """Returns the `Records` of a file with tabs; there are no quotes."""
-    records = ((where, line.split("\t")) for where, line in rows.lines(path, bad_rows))
-    return _table(path, records, columns)
+    return _table(path, _unquoted(rows.lines(path, bad_rows), columns), columns)
+
+
+def _unquoted(lines: Iterator[tuple[str, str]], columns: Columns) -> Iterator[tuple[str, list[str]]]:
+    """Yields the fields of the lines of a TSV.
+
+    Texts may begin and end with a quote. These are taken as signs of quotes as in CSV, which writers of
+    CSV make with tabs too: a name of a column in quotes; a field in quotes with doubled quotes inside; and
+    a line with too few columns where a field begins with a quote that is not closed, or the line after it.
+
+    Raises:
+      ValueError: a field in quotes. No policy skips it, as other rows would keep the quotes.
+    """
+    quoted_names = {f'"{column}"' for column in columns if column is not None and not column.isdecimal()}
+    num_columns = 0
+    unclosed = None  # the line before, if its last field begins with a quote that is not closed
+    for where, line in lines:
+        fields = line.split("\t")
+        before, unclosed = unclosed, where if _is_unclosed(fields[-1]) else None
+        quoted = None
+        if len(fields) < num_columns:
+            quoted = before or unclosed
+        elif not num_columns and not quoted_names.isdisjoint(fields):
+            quoted = where
+        if quoted or ('""' in line and any(map(_has_doubled_quotes, fields))):
+            raise ValueError(
+                f"{quoted or where}: a field in quotes, as in CSV, but a TSV has no quotes. Save the file as "
+                ".csv, with commas."
+            )
+        num_columns = num_columns or len(fields)
+        yield where, fields
+
+
+def _is_unclosed(field: str) -> bool:
+    return field.startswith('"') and field.count('"') % 2 == 1
+
+
+def _has_doubled_quotes(field: str) -> bool:
+    """Whether a field begins with a quote and doubles the others, except one at its end.
+
+    Doubled quotes only at the ends are no sign: programs have texts such as the last one here.
+
+    >>> [_has_doubled_quotes(text) for text in ('"a ""b"" c"', '"a ""b""', '"a" "" "b"', '"a"', '\"""a\"""')]
+    [True, True, False, False, False]
+    """
+    return '""' in field.strip('"') and re.fullmatch(r'"(?:[^"]|"")*"?', field) is not None
 
 
 def _read_csv(path: str, columns: Columns, bad_rows: rows.BadRows) -> Records:
@@ -124,7 +170,8 @@ def _table(path: str, records: Iterator[tuple[str, list[str]]], columns: Columns
     for column in required:
         if names.count(column) != 1:
             count = "several columns" if column in names else "no column"
-            raise ValueError(f"{path}: {count} {_alternatives(column, names)}{_separator(header)}")
+            remedy = _separator(header) or _column_remedy(column, names, columns)
+            raise ValueError(f"{path}: {count} {_alternatives(column, names)}{remedy}")
     return records, functools.partial(_fields, names, columns, check_header)
 
 
@@ -141,11 +188,25 @@ def _separator(fields: Sequence[str]) -> str:
     return f" They seem to be separated by {mark!r}." if mark else ""
 
 
+def _column_remedy(column: str, names: Collection[str], columns: Columns) -> str:
+    """Returns the remedy for a repeated or missing column, with the fields that select the missing ones."""
+    if column in names:
+        return " Rename all but one."
+    section = "" if columns.label is None else "data."  # predictions have flags of their own
+    missing = [
+        f"{section}{field}"
+        for field, selected in zip(FIELDS, columns, strict=True)
+        if selected is not None and selected not in names
+    ]
+    return f" Choose among them with {' and '.join(missing)}."
+
+
 def _fields(
     names: Sequence[str], columns: Columns, check_header: CheckHeader, where: str, fields: Sequence[str]
 ) -> dict[str, str]:
     if len(fields) != len(names):
-        raise ValueError(f"{where}: {len(fields)} columns, but {len(names)} in the first line.")
+        count = rows.counted(len(fields), "column")
+        raise ValueError(f"{where}: {count}, but {len(names)} in the first line.")
     row = dict(zip(names, fields, strict=True))
     check_header(where, row, columns)
     return row
@@ -186,18 +247,18 @@ def _bare(cell: str) -> str:
 
 
 def _example(where: str, row: Mapping[str, Any], columns: Columns) -> Example:
-    text = _string(where, row, columns.text)
-    pair = "" if columns.pair is None else _string(where, row, columns.pair)
+    text = _string(where, row, columns.text, columns)
+    pair = "" if columns.pair is None else _string(where, row, columns.pair, columns)
     if not text.strip():
         raise ValueError(f"{where}: {columns.text!r} is empty.")
-    label = "" if columns.label is None else _label(where, row, columns.label)
+    label = "" if columns.label is None else _label(where, row, columns.label, columns)
     return Example(where, text, pair, label)
 
 
-def _label(where: str, row: Mapping[str, Any], column: str) -> str:
+def _label(where: str, row: Mapping[str, Any], column: str, columns: Columns) -> str:
     if type(row.get(column)) is int:  # excludes true and false
         return str(row[column])
-    label = _string(where, row, column).strip()
+    label = _string(where, row, column, columns).strip()
     if not label:
         raise ValueError(f"{where}: {column!r} is empty.")
     if CONTROL.search(label):  # a file of classes could not name it
@@ -205,15 +266,18 @@ def _label(where: str, row: Mapping[str, Any], column: str) -> str:
     return label
 
 
-def _string(where: str, row: Mapping[str, Any], column: str) -> str:
+def _string(where: str, row: Mapping[str, Any], column: str, columns: Columns) -> str:
     if column not in row:
-        raise ValueError(f"{where}: no {_alternatives(column, list(row))}")
+        remedy = _column_remedy(column, row, columns)
+        raise ValueError(f"{where}: no {_alternatives(column, list(row))}{remedy}")
     if not isinstance(row[column], str):
         raise ValueError(f"{where}: {column} {reprlib.repr(row[column])} is not a string.")
     try:
         row[column].encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"{where}: {column} {reprlib.repr(row[column])} is not UTF-8.") from error
+        is_byte = "\udc80" <= row[column][error.start] <= "\udcff"  # of a CSV; JSON has other surrogates
+        remedy = f" {rows.UTF8_REMEDY}" if is_byte else " Correct it."
+        raise ValueError(f"{where}: {column} {reprlib.repr(row[column])} is not UTF-8.{remedy}") from error
     if "\0" in row[column]:
         raise ValueError(f"{where}: {column} has a NUL character. Remove it.")
     return row[column]

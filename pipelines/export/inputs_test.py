@@ -17,7 +17,8 @@ from rank4class.pipelines.export.run_test import answers_of_another_process
 
 pytestmark = pytest.mark.nightly
 
-TEXTS = ["great day", "", "awful mess " * 30, "\u00e9t\u00e9 [CLS] \u4e2d\u6587 \U0001f600", "a\tb\x07"]
+# The second has no tokens.
+TEXTS = ["great day", "\x07", "awful mess " * 30, "\u00e9t\u00e9 [CLS] \u4e2d\u6587 \U0001f600", "a\tb\x07"]
 
 
 def trained(experiment, path):
@@ -163,9 +164,12 @@ def test_invalid_rows_of_texts(text_run, tmp_path):
         ({"comment": "great"}, "inputs: a dict. Give a list"),
         (None, "inputs: a NoneType. Give a list"),
         ([1], "input 1: the model takes text. Give strings"),
+        (["great", " "], r"inputs\[1\]=' ': the text is empty\. Remove it\."),
     ):
         with pytest.raises(ValueError, match=message):
             text_run.predict(inputs)
+    with pytest.raises(ValueError, match=r"inputs\[0\]='': the text is empty\. Remove it\."):
+        text_run.scores([""])
     assert list(text_run.predict([]).columns) == ["input", "rank", "class", "score"]
     assert text_run.scores([]).shape == (0, 3)
     (tmp_path / "header.tsv").write_text("comment\n")

@@ -116,7 +116,8 @@ class Run:
 
         Args:
           inputs: texts, or pairs of texts; paths of images; names of ids; or an array of vectors or images
-            `[N, ...]`, or of the items of each list, with numbers in the range of the training data.
+            `[N, ...]`, or of the items of each list, with numbers in the range of the training data. As in
+            files, no text is empty or white space, which no training text is; the second of a pair may be.
           k: number of classes per input; None is 5, or all if there are fewer.
 
         Returns:
@@ -345,7 +346,10 @@ class Run:
             raise ValueError(f"inputs: a {type(inputs).__name__}. Give a list of inputs, such as a column.")
         names = self._trained.description.instance_names
         for i, value in enumerate(inputs):
-            yield str(i), raw_inputs.features_of(value, self.answers.specs, names)
+            features = raw_inputs.features_of(value, self.answers.specs, names)
+            if not features.get("text", "text").strip():
+                raise ValueError(f"inputs[{i}]={value!r}: the text is empty. Remove it.")
+            yield str(i), features
 
 
 def _rows(predictions: Iterable[Prediction]) -> Iterator[dict[str, Any]]:
