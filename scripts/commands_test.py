@@ -286,7 +286,7 @@ def test_predict_and_export_refuse_wrong_input(error_of, two_runs, tmp_path):
     run, images = f"--workdir={two_runs[0]}", f"--input={tmp_path / 'images.npy'}"
     for command, arguments, message in (
         ("predict", (run,), "--input: missing. Set --input=VALUE; --help shows all flags."),
-        ("predict", (run, images, "--output=p.csv"), "output=p.csv: unknown format. Choose a file that ends"),
+        ("predict", (run, images, "--output=p.pdf"), "output=p.pdf: unknown format. Choose a file that ends"),
         ("predict", (run, images, "--top_k=11"), "top_k=11: outside 1..10, the classes. Choose a number"),
         ("predict", (run, images, "--exclude_known"), "exclude_known=True: the inputs are no users of the"),
         ("predict", (run, f"--input={tmp_path}/no.npy"), f"{tmp_path}/no.npy: no such file or folder."),
