@@ -91,7 +91,7 @@ def test_finished_runs_are_not_trained_again(command, error_of, two_runs):
     assert again.returncode == 0
     assert f"{two_runs[0]} is finished already" in again.stderr.splitlines()
     line = error_of(*flags, "--config.loss.name=mse")
-    assert "holds another experiment (loss.name is 'softmax' there and 'mse' here). Choose" in line
+    assert "holds another experiment (--config.loss.name is 'softmax' there and 'mse' here). Choose" in line
 
 
 def test_evaluate_on_the_training_split(command, two_runs):
