@@ -286,7 +286,7 @@ def test_predict_and_export_refuse_wrong_input(error_of, two_runs, tmp_path):
     run, images = f"--workdir={two_runs[0]}", f"--input={tmp_path / 'images.npy'}"
     for command, arguments, message in (
         ("predict", (run,), "--input: missing. Set --input=VALUE; --help shows all flags."),
-        ("predict", (run, images, "--output=p.txt"), "output=p.txt: unknown format. Choose a file that ends"),
+        ("predict", (run, images, "--output=p.pdf"), "output=p.pdf: unknown format. Choose a file that ends"),
         ("predict", (run, images, "--top_k=11"), "top_k=11: outside 1..10, the classes. Choose a number"),
         ("predict", (run, images, "--exclude_known"), "exclude_known=True: the inputs are no users of the"),
         ("predict", (run, f"--input={tmp_path}/no.npy"), f"{tmp_path}/no.npy: no such file or folder."),
@@ -440,7 +440,7 @@ def test_train_errors_are_one_line(tmp_path, error_of, arguments, message):
     ("row", "message"),
     [
         ("text\t28\tid", "train.tsv:41: label 28 is outside the class ids 0..2"),
-        ("only text", "train.tsv:41: 1 tab-separated column, expected 3 (text, label ids, comment id)"),
+        ("only text", "train.tsv:41: 1 tab-separated columns, expected 3 (text, label ids, comment id)"),
     ],
 )
 def test_errors_of_invalid_rows_are_one_line(tmp_path, error_of, tiny_goemotions, tiny_bert, row, message):

@@ -92,7 +92,7 @@ def main() -> None:
     if keep_scores:
         predictions.check_size(len(examples), len(class_names))
     if _WORST.value:
-        worst_examples.check(examples)
+        worst_examples.check(examples, _WORST.value)
     needs_scores = bool(_WORST.value) and predictions.scores_fit(len(examples), len(class_names))
     result = trained.evaluate(loaded, split, keep_scores=keep_scores or needs_scores)
     if not is_chief:

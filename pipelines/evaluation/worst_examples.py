@@ -11,12 +11,12 @@ from rank4class.pipelines.evaluation.per_class import NO_CLASS
 from rank4class.pipelines.storage import files
 
 
-def check(split: data.Split) -> None:
-    """Raises ValueError if an example may have several classes, so that none is the true one."""
+def check(split: data.Split, count: int) -> None:
+    """Raises ValueError, with the number of examples, if one may have several classes."""
     if split.multi_label:
         raise ValueError(
-            "worst: an example may have several classes. Leave it out, and read the metrics of each example "
-            "in predictions.npz of --output."
+            f"worst={count}: an example may have several classes. Leave it out, and read the metrics of each "
+            "example in predictions.npz of --output."
         )
 
 
@@ -45,7 +45,7 @@ def worst_examples(
     Raises:
       ValueError: see `check`.
     """
-    check(split)
+    check(split, count)
     calibrated, labels = result.calibrated, np.asarray(split.labels)
     losses = result.ranks if calibrated is None else calibrated.after.nlls
     worst = np.argsort(-losses, kind="stable")[:count]

@@ -70,7 +70,5 @@ def test_without_probabilities_the_last_rank_comes_first():
 
 def test_several_classes_are_refused():
     split = data.Split({}, scipy.sparse.csr_array(np.float32([[1, 1, 0]])))
-    with pytest.raises(
-        ValueError, match="worst: an example may have several classes. Leave it out, and read"
-    ):
-        worst_examples.check(split)
+    with pytest.raises(ValueError, match="worst=3: an example may have several classes. Leave it out, and"):
+        worst_examples.check(split, 3)

@@ -245,8 +245,8 @@ def test_invalid_arrays(digits, tmp_path):
             digits.predict_file(tmp_path / name)
     with pytest.raises(FileNotFoundError, match=r"nowhere\.npy: no such file or folder\. Check the path\."):
         digits.predict_file(tmp_path / "nowhere.npy")
-    with pytest.raises(ValueError, match=r"output=p\.csv: unknown format\. Choose a file that ends in \.tsv"):
-        digits.predict_file(tmp_path / "flat.npy", "p.csv")
+    with pytest.raises(ValueError, match=r"output=p\.pdf: unknown format\. Choose a file that ends in \.tsv"):
+        digits.predict_file(tmp_path / "flat.npy", "p.pdf")
     folder = tmp_path / "none"
     with pytest.raises(FileNotFoundError, match=rf"output={folder}/p\.tsv: no folder {folder}\. Make it, or"):
         digits.predict_file(tmp_path / "flat.npy", folder / "p.tsv")
