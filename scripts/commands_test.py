@@ -440,7 +440,7 @@ def test_train_errors_are_one_line(tmp_path, error_of, arguments, message):
     ("row", "message"),
     [
         ("text\t28\tid", "train.tsv:41: label 28 is outside the class ids 0..2"),
-        ("only text", "train.tsv:41: 1 tab-separated columns, expected 3 (text, label ids, comment id)"),
+        ("only text", "train.tsv:41: 1 tab-separated column, expected 3 (text, label ids, comment id)"),
     ],
 )
 def test_errors_of_invalid_rows_are_one_line(tmp_path, error_of, tiny_goemotions, tiny_bert, row, message):
