@@ -62,7 +62,7 @@ def test_weights_of_other_classes_and_layers_are_new(first, tmp_path, caplog):
         initial_weights(
             small(init_from=first, **{"encoder.hidden": (9,)}), tmp_path / "wider", class_names=names
         )
-    with pytest.raises(ValueError, match="init_from=nowhere: nowhere: not the folder of a run"):
+    with pytest.raises(ValueError, match="init_from=nowhere: nowhere: no such folder"):
         initial_weights(small(init_from="nowhere"), tmp_path / "other")
 
 
