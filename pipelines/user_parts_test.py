@@ -160,7 +160,8 @@ def test_a_config_file_with_an_encoder(tmp_path, source):
     trained = _command("train", *flags, f"--workdir={run}")
     assert trained.returncode == 0, trained.stderr
     again = _command("train", *flags, "--config.encoder.units=17", f"--workdir={run}")
-    assert "holds another experiment (encoder.units is 16 there and 17 here). Choose another" in again.stderr
+    difference = "--config.encoder.units is 16 there and 17 here"
+    assert f"holds another experiment ({difference}). Choose another" in again.stderr
 
     refused = _command("evaluate", f"--workdir={run}")
     assert refused.returncode == 1
