@@ -234,7 +234,8 @@ def test_a_full_disk_does_not_change_results(train, tmp_path, assert_same_run):
     with largest_file(20_000):
         code, line = train(tmp_path / "run", *flags)
     assert code == 1
-    assert line.startswith("error: checkpoint ")
+    checkpoint = tmp_path / "run" / "checkpoints" / "last" / "step-17"
+    assert line.startswith(f"error: {checkpoint}: the checkpoint cannot be written (")
     assert "File too large" in line
     assert os.listdir(tmp_path / "run" / "checkpoints" / "last") == []
     assert train(tmp_path / "run", *flags)[0] == 0
