@@ -47,12 +47,16 @@ def test_origins_and_file_hashes(tiny_goemotions):
     }
 
 
-def test_quotes_are_characters(tiny_goemotions):
-    texts = ['"the ""best"" day"', '"quoted"', '"Hello" she said', '"open']
+def test_quotes_as_in_csv(tiny_goemotions):
+    rows = {
+        '"the ""best"" day"': 'the "best" day',
+        '"""Hello"" she said"': '"Hello" she said',
+        'so "good"': 'so "good"',
+    }
     with (tiny_goemotions / "train.tsv").open("a") as file:
-        file.writelines(f"{text}\t0\tquotes{i}\n" for i, text in enumerate(texts))
+        file.writelines(f"{text}\t0\tquotes{i}\n" for i, text in enumerate(rows))
     train = data.get("goemotions", path=str(tiny_goemotions)).splits["train"]
-    assert train.features["text"][-4:].tolist() == texts
+    assert train.features["text"][-3:].tolist() == list(rows.values())
 
 
 @pytest.mark.parametrize(
@@ -68,6 +72,11 @@ def test_quotes_are_characters(tiny_goemotions):
         (b"text\t-1\tid\n", r"train\.tsv:42: label '-1' is not a class id"),
         (b"text\t\tid\n", r"train\.tsv:42: label '' is not a class id"),
         (b"text\t1,1\tid\n", r"train\.tsv:42: label 1 is repeated"),
+        (
+            b'"open\t1\tid\n',
+            r"train\.tsv:42: the row is not CSV with tabs: .* in double quotes, and double the quotes in it",
+        ),
+        (b'"Hello" she said\t1\tid\n', r"train\.tsv:42: the row is not CSV with tabs: .* expected after"),
         (b" \t1\tid\n", r"train\.tsv:42: the text is empty"),
         (b"text \xff\t0\tid\n", r"train\.tsv:42: the line is not UTF-8: invalid start byte"),
         (b"text\t0\tidtrain7\n", r"train\.tsv:42: .*train\.tsv:8 already has comment id 'idtrain7'"),
