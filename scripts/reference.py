@@ -53,8 +53,8 @@ def commands_page(flags_by_command: Mapping[str, Sequence[flags.Flag]]) -> str:
     links = [["command", "purpose"], *([f"[`{name}`](#{name})", text] for name, text in summaries.items())]
     blocks = [
         "# Commands",
-        "This page lists every command, with an example, its flags and their defaults. `rank4class COMMAND "
-        f"--help` prints the same in the terminal. {_NOTE}",
+        "Every command, with an example, its flags and their defaults. `rank4class COMMAND --help` prints the "
+        f"same in the terminal. {_NOTE}",
         tables.markdown_table(links),
         "## Flags of every command",
         _flag_table(flag for flag in any_flags if flag.name in _COMMON),
@@ -94,8 +94,8 @@ def configs_page() -> str:
     """Returns the page of all packaged configs in Markdown."""
     blocks = [
         "# Configs",
-        "This page lists every packaged experiment, with its command, its running time, the figures to "
-        f"expect and the fields that differ from the defaults. `--config=NAME` selects one. {_NOTE}",
+        "Every packaged experiment, with its command, its running time, the figures to expect and the fields "
+        f"that differ from the defaults. `--config=NAME` selects one. {_NOTE}",
     ]
     for name in cli.packaged_configs():
         changed = config.changed_fields(cli.load_config(name))

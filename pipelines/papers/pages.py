@@ -15,7 +15,7 @@ from rank4class.pipelines.storage.run_directory import read_json
 
 VERDICTS = ("holds", "does not hold", "not separable", "partly", "not testable here", "open")
 Results = Mapping[str, Mapping[str, Any]]  # name -> content of a result file
-_NOTE = "This page is rendered from the files in `docs/results` by `rank4class render_docs`."
+_NOTE = "`rank4class render_docs` writes this page from the files in `docs/results`."
 
 
 def results_page(results: Results) -> str:
