@@ -53,8 +53,8 @@ def commands_page(flags_by_command: Mapping[str, Sequence[flags.Flag]]) -> str:
     links = [["command", "purpose"], *([f"[`{name}`](#{name})", text] for name, text in summaries.items())]
     blocks = [
         "# Commands",
-        "Every command, with an example, its flags and their defaults. `rank4class COMMAND --help` prints the "
-        f"same in the terminal. {_NOTE}",
+        "Every command, with an example, its flags and their defaults. `rank4class COMMAND --help` prints "
+        f"the same in the terminal. {_NOTE}",
         tables.markdown_table(links),
         "## Flags of every command",
         _flag_table(flag for flag in any_flags if flag.name in _COMMON),
