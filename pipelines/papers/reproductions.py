@@ -100,6 +100,15 @@ def _published_grid(number: int, config: str, data: str) -> Reproduction:
     return _grid(f"rank4class/table{number}", f"Rank4Class, Table {number}", data, line)
 
 
+def _image_grid(paper: str | None, images: str, data: str, config: str) -> Reproduction:
+    """Returns the grid on images with a CNN of 16 and 32 filters."""
+    line = _sweep(
+        f"{config} --config.encoder.filters='(16, 32)' {DATA} --config.data.max_examples=9000",
+        f"{GRID} --tuning_seeds=1 --widen=1 {_rates('0.001', '0.003', '0.01')}",
+    )
+    return _grid(paper, f"Rank4Class's grid on {images} with a small CNN", data, line)
+
+
 def _over_splits(config: str, loss: str, *flags: str, name: Mapping[str, str] | None = None) -> list[Command]:
     """Returns a sweep for each of five splits of the data, whose seed is the seed of its run too."""
     return [
@@ -193,23 +202,14 @@ REPRODUCTIONS: dict[str, Reproduction] = {
             f"{GRID} --tuning_seeds=1 {_rates('0.00003', '0.0001', '0.0003')}",
         ),
     ),
-    "rank4class/fashion_mnist": _grid(
-        None,
-        "Rank4Class's grid on 9,000 images of Fashion-MNIST with a small CNN",
-        "the published files of Fashion-MNIST",
-        _sweep(
-            f"mnist_cnn {DATA} --config.data.max_examples=9000",
-            f"{GRID} --tuning_seeds=1 {_rates('0.0003', '0.001', '0.003')}",
-        ),
+    "rank4class/fashion_mnist": _image_grid(
+        None, "9,000 images of Fashion-MNIST", "the published files of Fashion-MNIST", "mnist_cnn"
     ),
-    "rank4class/cifar10_subset": _grid(
+    "rank4class/cifar10_subset": _image_grid(
         "rank4class/table12",
-        "Rank4Class's grid on 9,000 images of CIFAR-10 with a small CNN",
+        "9,000 images of CIFAR-10",
         "CIFAR-10's binary files",
-        _sweep(
-            f"cifar10_vgg16 --encoder=small_cnn {DATA} --config.data.max_examples=9000 --config.epochs=10",
-            f"{GRID} --tuning_seeds=1 {_rates('0.0003', '0.001', '0.003')}",
-        ),
+        "cifar10_vgg16 --encoder=small_cnn --config.epochs=10",
     ),
     "rank4class/interactions_frozen": Reproduction(
         "LC+MLP with tuned units and optimizer on frozen MiniLM features of GoEmotions",
