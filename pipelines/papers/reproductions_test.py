@@ -1,5 +1,6 @@
 """Reproductions: their commands are sweeps of packaged configs, and their cells those of the papers."""
 
+import ast
 import importlib
 import shlex
 
@@ -41,6 +42,8 @@ def parse(line):
             field = flag.removeprefix("config.")
             if value.startswith("FOLDER") or value == "CHECKPOINT":
                 value = goemotions_minilm.minilm_folder() if value == "CHECKPOINT" else "folder"
+            elif value.startswith("("):
+                value = ast.literal_eval(value)
             elif not field.startswith("loss."):
                 value = config.parse_value(experiment, field, value)
             if config.has_field(experiment, field):
