@@ -20,7 +20,11 @@ _NOTE = "`rank4class render_docs` writes this page from the files in `docs/resul
 
 def results_page(results: Results) -> str:
     """Returns the page of all results in Markdown."""
-    blocks = ["# Results", _NOTE]
+    blocks = [
+        "# Results",
+        "Each section has the figures of an experiment: its cells, their differences to a baseline, and the "
+        f"paper's values beside ours. `rank4class reproduce --list` lists the experiments. {_NOTE}",
+    ]
     for name, result in results.items():
         figures = {key: value for key, value in result.items() if key != "title"}
         blocks += [f"## {result['title']}", _provenance(name, result), grid_tables.render(figures).strip()]
@@ -129,12 +133,12 @@ def claims_page(claims: Sequence[Mapping[str, Any]], results: Results) -> str:
         "\n\n".join(
             [
                 "# Claims of the papers",
-                _NOTE,
-                "The effects are differences on test sets with 95% intervals over seeds and examples. *Not "
+                "The verdict on each of the 24 claims of the four papers, with the measured effect. The "
+                "effects are differences on test sets with 95% intervals over seeds and examples. *Not "
                 "separable* means that the data decide neither for the claim nor against it; *partly*, that "
                 "they decide for one part of it.",
                 f"Verdicts: {counts}. The trainings behind them, with those of the searches, took "
-                f"{hours:.1f} hours on one or two processor cores.",
+                f"{hours:.1f} hours on one or two processor cores. {_NOTE}",
                 tables.markdown_table(rows),
                 "## Evidence",
                 "Tests of the repository, and commands with the commits that ran them:",
@@ -173,9 +177,9 @@ def cells_page(results: Results) -> str:
     """Returns the page of the 270 cells of Rank4Class's Tables 7 to 12 in Markdown."""
     blocks = [
         "# The 270 cells of Rank4Class",
-        _NOTE,
         "The paper's figures in percent. Where a grid of ours has the same dataset with another encoder, its "
-        "figure follows in parentheses. Each table names the command that runs it with the paper's encoder.",
+        "figure follows in parentheses. Each table names the command that runs it with the paper's encoder. "
+        f"{_NOTE}",
     ]
     for table in paper_values.GRIDS:
         reproduction = REPRODUCTIONS[table]
