@@ -119,7 +119,8 @@ def claims_page(claims: Sequence[Mapping[str, Any]], results: Results) -> str:
     for claim in claims:
         if claim["verdict"] not in VERDICTS:
             raise ValueError(f"verdict={claim['verdict']!r}: unknown. Choose one of {', '.join(VERDICTS)}.")
-        evidence = [_evidence(one, results) for one in claim["evidence"]]
+        names = {one["result"] for one in claim["evidence"] if "result" in one}
+        evidence = [_evidence(one, results, named=len(names) > 1) for one in claim["evidence"]]
         note = claim["note"][:1].upper() + claim["note"][1:] + "."
         # Lines of equal content, such as the seeds of one result, appear once.
         columns = zip(*evidence, (note, "", "", ""), strict=True)
@@ -149,8 +150,14 @@ def claims_page(claims: Sequence[Mapping[str, Any]], results: Results) -> str:
     )
 
 
-def _evidence(evidence: Mapping[str, Any], results: Results) -> tuple[str, str, str, str]:
-    """Returns the effect, the numbers of seeds and examples, and the source of a claim's evidence."""
+def _evidence(evidence: Mapping[str, Any], results: Results, *, named: bool) -> tuple[str, str, str, str]:
+    """Returns the effect, the numbers of seeds and examples, and the source of a claim's evidence.
+
+    Args:
+      evidence: see `claims_page`.
+      results: see `results.read_all`.
+      named: whether the effect begins with the name of its result.
+    """
     if "test" in evidence:
         return "", "", "", f"`{evidence['test']}`"
     name, cell, metric = evidence["result"], evidence["cell"], evidence["metric"]
@@ -165,10 +172,10 @@ def _evidence(evidence: Mapping[str, Any], results: Results) -> tuple[str, str, 
     found = _find(result["cells"], cell)
     assert found is not None  # it has a comparison
     examples = found["metrics"][metric]["examples"] or result["examples"]["test"]
+    difference = f"{' '.join(cell.values())} - {' '.join(result['baseline'].values())}"
     effect = (
-        f"{' '.join(cell.values())} - {' '.join(result['baseline'].values())}: "
-        f"{comparison['difference']:+.2f} [{low:+.2f}, {high:+.2f}] {_heading(result, metric)}, "
-        f"{comparison['verdict']}."
+        f"{name.split('/')[-1] + ': ' if named else ''}{difference}: {comparison['difference']:+.2f} "
+        f"[{low:+.2f}, {high:+.2f}] {_heading(result, metric)}, {comparison['verdict']}."
     )
     return effect, str(len(found["seeds"])), f"{examples:,}", f"`reproduce --only={name}`, {_commits(result)}"
 

@@ -1,6 +1,7 @@
 """Pages of results and claims: every figure comes from a result, and committed pages are up to date."""
 
 import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -57,6 +58,9 @@ def test_claim_with_its_effect(result):
     assert [cell.strip() for cell in row[5:7]] == ["2", "360"]
     assert page.endswith(": `reproduce --only=rank4class/tiny`, abc; `a_test.py::test`\n")
     assert "does not hold 1, not separable 0" in page
+    second = claim | {"evidence": [*claim["evidence"], claim["evidence"][0] | {"result": "rank4class/other"}]}
+    page = pages.claims_page([second], {"rank4class/tiny": result, "rank4class/other": result})
+    assert re.findall(r"(\w+): mse - softmax dot: ", page) == ["tiny", "other"]
     with pytest.raises(ValueError, match="verdict='maybe': unknown. Choose one of holds"):
         pages.claims_page([claim | {"verdict": "maybe"}], {})
     with pytest.raises(ValueError, match="no such file. Run rank4class reproduce --only=rank4class/tiny"):
