@@ -42,6 +42,7 @@ def per_class(
     """
     n = len(class_names)
     top, right = result.top_classes, result.right > 0
+    rows: np.ndarray
     if labels.ndim == 1:
         rows, classes = np.arange(len(labels)), labels
         shares_top_score = top == labels

@@ -148,6 +148,7 @@ def _measure_block(
 ) -> Reliability:
     """Returns `measure` of a block; the labels are class ids or bool `[N, n]`."""
     probabilities = calibration.probabilities(scores, where)
+    rows: np.ndarray
     if labels.ndim == 1:
         ranked = scores if where is None else np.where(where, scores, -np.inf)
         is_top = ranked == ranked.max(axis=1, keepdims=True)

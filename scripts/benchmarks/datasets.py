@@ -74,7 +74,7 @@ class _Texts:
         return self._words_of(1 + self._rng.poisson(mean_length - 1))
 
     def of_deciles(self, deciles: Sequence[float]) -> str:
-        return self._words_of(round(np.interp(self._rng.uniform(0.0, 10.0), range(11), deciles)))
+        return self._words_of(round(float(np.interp(self._rng.uniform(0.0, 10.0), range(11), deciles))))
 
     def _words_of(self, count: int) -> str:
         return " ".join(self._rng.choice(self._words, count))  # a word of the vocabulary is one piece
