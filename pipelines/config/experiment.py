@@ -294,7 +294,9 @@ def check_types(experiment: Any, prefix: str = "") -> None:
         elif isinstance(value, os.PathLike) and _fits("", field.type):
             raise ValueError(f"{name}={value!r}: expected str. Write {os.fspath(value)!r}.")
         elif not _fits(value, field.type):
-            wanted = field.type.__name__ if isinstance(field.type, type) else field.type
+            wanted = (
+                field.type if typing.get_args(field.type) else getattr(field.type, "__name__", field.type)
+            )
             raise ValueError(f"{name}={value!r}: expected {wanted}. Change its type.")
         else:
             for number in value if isinstance(value, tuple) else (value,):

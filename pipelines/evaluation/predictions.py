@@ -160,8 +160,16 @@ def read(path: str | os.PathLike, *, with_scores: bool = False) -> Predictions:
             if with_scores and "scores" in npz.files:
                 arrays["scores"] = npz["scores"]
         _check(**arrays)
-    # NumPy raises TypeError if the file holds a single array, which is no context manager.
-    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, TypeError, MemoryError) as error:
+    # A file of a single array is no context manager: Python raises TypeError, before 3.11 AttributeError.
+    except (
+        zipfile.BadZipFile,
+        ValueError,
+        KeyError,
+        EOFError,
+        TypeError,
+        AttributeError,
+        MemoryError,
+    ) as error:
         raise ValueError(
             f"{path}: damaged, or not written by scripts.evaluate ({error}). Evaluate again."
         ) from error

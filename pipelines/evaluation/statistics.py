@@ -290,6 +290,8 @@ class Estimate:
             return math.nan
         if half_width >= self.half_width(_LEAST):
             return _LEAST
+        if half_width <= self.half_width(1.0):  # 0, or with some versions of SciPy a rounding error above
+            return 1.0
         log_level = scipy.optimize.brentq(
             lambda log_level: self.half_width(math.exp(log_level)) - half_width, math.log(_LEAST), 0.0
         )
