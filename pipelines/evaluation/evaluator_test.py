@@ -18,7 +18,7 @@ def values_of(true_ranks, names, n=12):
     scores[np.isinf(true_ranks)] = np.nan
     labels = np.where(np.isinf(true_ranks), 1, true_ranks).astype(np.int32) - 1
     evaluate = evaluator.Evaluator(lambda features, training: ModelOutputs(features), names)
-    batch = tf.constant(scores, tf.float32), labels, tf.ones([len(labels)])
+    batch = tf.constant(scores, tf.float32), labels, tf.range(len(labels))
     return evaluate([batch]).values
 
 

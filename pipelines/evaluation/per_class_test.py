@@ -15,7 +15,7 @@ MEANS = ["top1_error (%)", "ndcg@2 (%)", "mean_rank"]
 def evaluate(scores, labels, names=NAMES):
     scorer = evaluator.Evaluator(lambda features, training: ModelOutputs(features), names)
     labels = np.asarray(labels, np.int32 if np.ndim(labels) == 1 else np.float32)
-    return scorer([(tf.constant(scores, tf.float32), labels, tf.ones([len(labels)]))])
+    return scorer([(tf.constant(scores, tf.float32), labels, tf.range(len(labels)))])
 
 
 def table_of(scores, labels, names=NAMES):
