@@ -25,8 +25,8 @@ def goemotions(
 
     Args:
       path: folder of the published files, `{train,dev,test}.tsv` (text, comma-separated label ids,
-        comment id; separated by tabs, a text with quotes in quotes as in CSV) and `emotions.txt` (one name
-        per line, in the order of the ids). None takes the dataset from TensorFlow Datasets, which downloads
+        comment id; tabs separate them, and quotes are those of CSV) and `emotions.txt` (one name per line,
+        in the order of the ids). None takes the dataset from TensorFlow Datasets, which downloads
         it once. Both give the same texts.
       multi_label: whether to keep the comments with several emotions.
       on_invalid_row: "fail" or "skip", see `rows.BadRows`. A row is invalid if it has other columns or
@@ -101,7 +101,7 @@ def _comment(where, line, num_classes, first_rows):
 
 
 def _columns(where, line):
-    """Returns the columns of a row, which is CSV with tabs: a text with quotes is in quotes."""
+    """Returns the columns of a row, which is CSV with tabs."""
     try:
         return next(csv.reader([line], delimiter="\t", strict=True), [])
     except csv.Error as error:
