@@ -14,7 +14,7 @@ from rank4class.scripts import cli
 _SCORES = flags.DEFINE_multi_string(
     "scores",
     None,
-    "A predictions.npz of scripts.evaluate; repeat the flag for each run.",
+    "A predictions.npz of `rank4class evaluate`; repeat the flag for each run.",
     required=True,
 )
 

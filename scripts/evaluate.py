@@ -3,7 +3,7 @@ r"""Evaluates a checkpoint on a split: metrics with intervals, overall, per clas
     python -m rank4class.scripts.evaluate --workdir=runs/digits_mlp --split=test --classes \
         --output=runs/digits_mlp/test
 
-Writes evaluation.json, classes.tsv and predictions.npz to the folder. `scripts.compare` compares the
+Writes evaluation.json, classes.tsv and predictions.npz to the folder. `rank4class compare` compares the
 predictions.npz of two runs, example by example. --worst=20 prints the examples whose class has the lowest
 probability.
 """

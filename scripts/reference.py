@@ -66,9 +66,11 @@ def commands_page(flags_by_command: Mapping[str, Sequence[flags.Flag]]) -> str:
     ]
     for name, of_command in flags_by_command.items():
         blocks += [f"## {name}", *_described(_docstring(os.path.join(program.SCRIPTS, f"{name}.py")))]
+        shared = set(_COMMON)
         if any(flag.name == "config" for flag in of_command):
             blocks.append("It has the [flags of an experiment](#flags-of-an-experiment).")
-        particular = [flag for flag in of_command if flag.name not in (*_COMMON, *_OF_EXPERIMENTS)]
+            shared.update(_OF_EXPERIMENTS)
+        particular = [flag for flag in of_command if flag.name not in shared]
         if particular:
             blocks.append(_flag_table(particular))
     return "\n\n".join(blocks) + "\n"
@@ -82,7 +84,7 @@ def _flag_row(flag: flags.Flag) -> list[str]:
     default = cli.default_of(flag).removeprefix("default: ").strip("'")
     values = _VALUES.match(flag.help)
     text = cli.help_of(flag)[values.end() if values else 0 :]
-    if flag.name in config.PARTS:
+    if text.startswith("Replaces this part of the config"):
         default = "that of the config"
     if values:
         text += f" One of {', '.join(f'`{value}`' for value in values[1].split('|'))}."

@@ -4,7 +4,7 @@ r"""Measures sorters and other rank functions, and compares the losses that use 
     python -m rank4class.scripts.sorter_experiments --task=spearman --workdir=runs/spearman
 
 "sorting" measures rank functions on the 10,000 vectors of the held-out test, or on the scores of a run, with
---scores=FOLDER/predictions.npz (scripts.evaluate --output=FOLDER). The other tasks train with each loss on
+--scores=FOLDER/predictions.npz (rank4class evaluate --output=FOLDER). The other tasks train with each loss on
 ranks and with losses that ignore ranks, and report means over the seeds with intervals. Finished trainings in
 --workdir are not repeated. "multi_label" trains on the features of a config:
 
@@ -29,7 +29,9 @@ _TASK = flags.DEFINE_enum(
 _RANK_FNS = flags.DEFINE_list(
     "rank_fns", list(sorter_config.STUDY_RANK_FNS), "Rank functions to measure or to train with."
 )
-_SCORES = flags.DEFINE_string("scores", None, "For --task=sorting: a predictions.npz of scripts.evaluate.")
+_SCORES = flags.DEFINE_string(
+    "scores", None, "For --task=sorting: a predictions.npz of `rank4class evaluate`."
+)
 _SEEDS = flags.DEFINE_multi_integer(
     "seed", list(sorter_config.STUDY_SEEDS), "Seed of the trainings; repeat the flag for more seeds."
 )

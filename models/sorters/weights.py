@@ -115,8 +115,8 @@ def _shipped_file(name: str, n: int | None) -> str:
             shipped_sizes |= sizes
     raise ValueError(
         f"n={n}: no weights of sorter {name!r} for lists of {n} are shipped, only for: "
-        f"{', '.join(map(str, sorted(shipped_sizes))) or 'none'}. Train them with scripts.train_sorter, or "
-        "choose the sorter 'equivariant', which takes any length."
+        f"{', '.join(map(str, sorted(shipped_sizes))) or 'none'}. Train them with rank4class train_sorter, "
+        "or choose the sorter 'equivariant', which takes any length."
     )
 
 

@@ -1,6 +1,6 @@
 r"""Calibration: probabilities from the scores of ranking losses, fitted on the validation split.
 
-Examples of one class have temperature scaling. Examples of several classes have Platt scaling or isotonic
+Examples with one class have temperature scaling. Examples with several classes have Platt scaling or isotonic
 regression, for each class or for all pairs of example and class together. Each maps float scores `[N, n]` to
 probabilities `[N, n]`, in NumPy with float64 and as a function of TensorFlow operations.
 

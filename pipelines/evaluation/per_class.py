@@ -20,7 +20,7 @@ def per_class(
 ) -> pd.DataFrame:
     """Returns a table of results, one row per class.
 
-    An example of several classes counts for each of them. Its metrics, and whether its top class is right,
+    An example with several classes counts for each of them. Its metrics, and whether its top class is right,
     concern all of its classes together.
 
     Args:

@@ -4,7 +4,7 @@ evaluation.json  run, split and metrics with their intervals; written last
 classes.tsv      results of each class, see `per_class.per_class`
 predictions.npz  per example: scores, labels, metrics, origin, and log-probabilities of the counts
 
-In predictions.npz the labels of examples of several classes are the arrays `labels_data`, `labels_indices`
+In predictions.npz the labels of examples with several classes are the arrays `labels_data`, `labels_indices`
 and `labels_indptr` of a `scipy.sparse.csr_array`: a dense matrix of many classes would not fit.
 """
 
@@ -151,7 +151,7 @@ def read(path: str | os.PathLike, *, with_scores: bool = False) -> Predictions:
       ValueError: it is damaged or no such file.
     """
     if not files.exists(path) or tf.io.gfile.isdir(path):
-        raise FileNotFoundError(f"{path}: no such file. Write it with scripts.evaluate --output=FOLDER.")
+        raise FileNotFoundError(f"{path}: no such file. Write it with rank4class evaluate --output=FOLDER.")
     try:
         with files.errors_of(path), tf.io.gfile.GFile(path, "rb") as file, np.load(file) as npz:
             files.check_stored(npz)
@@ -171,7 +171,7 @@ def read(path: str | os.PathLike, *, with_scores: bool = False) -> Predictions:
         MemoryError,
     ) as error:
         raise ValueError(
-            f"{path}: damaged, or not written by scripts.evaluate ({error}). Evaluate again."
+            f"{path}: damaged, or not written by rank4class evaluate ({error}). Evaluate again."
         ) from error
     return Predictions(**arrays)
 

@@ -165,7 +165,7 @@ def test_damaged_files_are_refused(tmp_path, damage):
     path = written(str(tmp_path), *evaluated(n=40))
     content = damaged(path, damage)
     files.write(path, content)
-    with pytest.raises(ValueError, match="predictions.npz: damaged, or not written by scripts.evaluate"):
+    with pytest.raises(ValueError, match="predictions.npz: damaged, or not written by rank4class evaluate"):
         predictions.read(path, with_scores=True)
 
 
@@ -240,7 +240,7 @@ def test_compressed_arrays_are_refused(tmp_path):
     with np.load(path) as npz:
         arrays = dict(npz)
     np.savez_compressed(path, **arrays)
-    with pytest.raises(ValueError, match=r"not written by scripts.evaluate \(its arrays are compressed\)"):
+    with pytest.raises(ValueError, match=r"not written by rank4class evaluate \(its arrays are compressed\)"):
         predictions.read(path)
 
 
@@ -250,7 +250,7 @@ def test_array_headers_with_a_huge_shape_are_refused(tmp_path):
     np.lib.format.write_array_header_1_0(content, header)
     with zipfile.ZipFile(path, "w") as npz:
         npz.writestr("class_names.npy", content.getvalue())
-    with pytest.raises(ValueError, match="predictions.npz: damaged, or not written by scripts.evaluate"):
+    with pytest.raises(ValueError, match="predictions.npz: damaged, or not written by rank4class evaluate"):
         predictions.read(path)
 
 
@@ -258,14 +258,14 @@ def test_npy_files_are_refused(tmp_path):
     path = str(tmp_path / "predictions.npz")
     with open(path, "wb") as file:
         np.save(file, np.zeros(3))
-    with pytest.raises(ValueError, match="not written by scripts.evaluate"):
+    with pytest.raises(ValueError, match="not written by rank4class evaluate"):
         predictions.read(path)
 
 
 @pytest.mark.parametrize("name", ["nothing.npz", ""])
 def test_missing_files(tmp_path, name):
     with pytest.raises(
-        FileNotFoundError, match="no such file. Write it with scripts.evaluate --output=FOLDER."
+        FileNotFoundError, match="no such file. Write it with rank4class evaluate --output=FOLDER."
     ):
         predictions.read(str(tmp_path / name))
 

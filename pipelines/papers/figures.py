@@ -127,7 +127,7 @@ def forest(summary: Mapping[str, Any]) -> Figure:
     axes[0].set_yticks(range(len(names)), names)
     axes[0].set_ylim(len(names) - 0.5, -0.5)
     figure.supxlabel(
-        f"Difference to {_cell_label(summary['baseline'])}, with its 95% interval. Filled: separable. "
+        f"Difference from {_cell_label(summary['baseline'])}, with its 95% interval. Filled: separable. "
         f"Gray: equivalent within {summary['margin']:g}.",
         fontsize=9,
     )

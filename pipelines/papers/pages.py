@@ -15,6 +15,10 @@ from rank4class.pipelines.storage.run_directory import read_json
 
 VERDICTS = ("holds", "does not hold", "not separable", "partly", "not testable here", "open")
 Results = Mapping[str, Mapping[str, Any]]  # name -> content of a result file
+_FLAGS = (
+    "The commands need `--workdir=FOLDER` too, and `--data=FOLDER` or `--checkpoint=WEIGHTS` where "
+    "`rank4class reproduce --list` names data or weights."
+)
 _NOTE = "`rank4class render_docs` writes this page from the files in `docs/results`."
 
 
@@ -22,8 +26,8 @@ def results_page(results: Results) -> str:
     """Returns the page of all results in Markdown."""
     blocks = [
         "# Results",
-        "Each section has the figures of an experiment: its cells, their differences to a baseline, and the "
-        f"paper's values beside ours. `rank4class reproduce --list` lists the experiments. {_NOTE}",
+        "Each section has the figures of an experiment: its cells, their differences from a baseline, and "
+        f"the paper's values beside ours. {_FLAGS} {_NOTE}",
     ]
     for name, result in results.items():
         figures = {key: value for key, value in result.items() if key != "title"}
@@ -32,15 +36,15 @@ def results_page(results: Results) -> str:
             blocks += ["Beside the paper:", tables.markdown_table(rows)]
         if curves := result.get("curves"):
             blocks += [
-                f"Validation {curves[0]['metric']}, mean over the seeds: the best value until an epoch, the "
-                "best and the last of all evaluations, and the epoch of the best.",
+                f"Validation {curves[0]['metric']}, mean over the seeds: the best value up to each epoch, "
+                "the best and the last of all evaluations, and the epoch of the best.",
                 tables.markdown_table(_curve_rows(curves)),
             ]
     return "\n\n".join(blocks) + "\n"
 
 
 def _curve_rows(curves: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """Returns rows of the best values until the first, second, fourth, ... evaluation."""
+    """Returns rows of the best values up to the first, second, fourth, ... evaluation."""
     longest = max((curve["epochs"] for curve in curves), key=len)
     counts = [2**i for i in range(len(longest).bit_length())]
     header = [*curves[0]["name"], *(f"{longest[count - 1]:.0f}" for count in counts)]
@@ -135,14 +139,14 @@ def claims_page(claims: Sequence[Mapping[str, Any]], results: Results) -> str:
             [
                 "# Claims of the papers",
                 "The verdict on each of the 24 claims of the four papers, with the measured effect. The "
-                "effects are differences on test sets with 95% intervals over seeds and examples. *Not "
-                "separable* means that the data decide neither for the claim nor against it; *partly*, that "
-                "they decide for one part of it.",
-                f"Verdicts: {counts}. The trainings behind them, with those of the searches, took "
+                "effects are differences on test sets with 95% intervals over seeds and examples, or over "
+                "one of the two, as [the results](results.md) say. *Not separable* means that the data "
+                "decide neither for the claim nor against it; *partly*, that they decide for one part of it.",
+                f"Verdicts: {counts}. All trainings of the results page, with those of the searches, took "
                 f"{hours:.1f} hours on one or two processor cores. {_NOTE}",
                 tables.markdown_table(rows),
                 "## Evidence",
-                "Tests of the repository, and commands with the commits that ran them:",
+                f"Tests of the repository, and commands with the commits that ran them. {_FLAGS}",
                 "\n".join(sources),
             ]
         )
@@ -190,9 +194,11 @@ def cells_page(results: Results) -> str:
     ]
     for table in paper_values.GRIDS:
         reproduction = REPRODUCTIONS[table]
+        checkpoint = "--checkpoint=CHECKPOINT " if "CHECKPOINT" in str(reproduction.data) else ""
         blocks += [
             f"## {reproduction.title}",
-            f"`rank4class reproduce --only={table} --data=FOLDER` with {reproduction.data}.",
+            f"`rank4class reproduce --only={table} --data=FOLDER {checkpoint}--workdir=runs/{table}` with "
+            f"{reproduction.data}.",
         ]
         measured = [result for result in results.values() if result["paper"] == table]
         for result in measured:

@@ -123,6 +123,7 @@ def test_figures_of_seeds_alone():
     assert comparison["equivalence_p_value"] is None
     assert comparison["verdict"] == "worse"
     assert "over the seeds alone: there are no values per example." in grid_tables.explanation(summary)
+    assert "paired over seeds. A cell" in grid_tables.comparisons_heading(summary)
 
 
 def test_seeds_without_an_interval_have_that_of_the_examples():
@@ -150,6 +151,9 @@ def test_infinite_ranks():
         "2.00 [-0.48, 4.48]",
     ]
     assert grid_tables.comparisons_table(summary)[1][2] == "-"
+    heading = grid_tables.comparisons_heading(summary)
+    assert "paired over seeds and examples. A cell" in heading
+    assert "percentage points is ruled out; mean_rank has no such margin." in heading
     assert "by inf (mean_rank)" in grid_tables.best_by_chance(summary)
 
 

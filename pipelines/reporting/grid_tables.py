@@ -72,19 +72,13 @@ def comparisons_table(summary: Mapping[str, Any]) -> list[list[str]]:
 
 def explanation(summary: Mapping[str, Any]) -> str:
     """Returns sentences on the figures and the marks of `cells_table`."""
-    seeds = len(summary["cells"][0]["seeds"])
-    without_examples = [
-        metric
-        for metric in summary["metrics"]
-        if any(cell["metrics"][metric]["examples"] is None for cell in summary["cells"])
-    ]
+    units, without_examples = _sampled(summary)
     text = "Test set, fractions in percent; "
-    if seeds == 1:
+    if units == "examples":
         text += "one seed, with the 95% interval over the examples. All verdicts are on these runs alone."
-    elif len(without_examples) == len(summary["metrics"]):
-        text += f"mean over {seeds} seeds and its 95% interval over the seeds alone: {_NO_VALUES}."
     else:
-        text += f"mean over {seeds} seeds and its 95% interval over seeds and examples."
+        text += f"mean over {len(summary['cells'][0]['seeds'])} seeds and its 95% interval over "
+        text += f"the seeds alone: {_NO_VALUES}." if units == "seeds" else f"{units}."
         if without_examples:
             text += f" Intervals of {', '.join(without_examples)} are over the seeds alone: {_NO_VALUES}."
     if _marked(summary):
@@ -92,6 +86,20 @@ def explanation(summary: Mapping[str, Any]) -> str:
     if others := [metric for metric in summary["best"] if metric not in _marked(summary)]:
         text += f" By {', '.join(others)}, no cell is separable from the best."
     return text
+
+
+def _sampled(summary: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Returns what the intervals are over, and the metrics, if not all, that have them over seeds alone."""
+    without_examples = [
+        metric
+        for metric in summary["metrics"]
+        if any(cell["metrics"][metric]["examples"] is None for cell in summary["cells"])
+    ]
+    if len(summary["cells"][0]["seeds"]) == 1:
+        return "examples", []
+    if len(without_examples) == len(summary["metrics"]):
+        return "seeds", []
+    return "seeds and examples", without_examples
 
 
 def _marked(summary: Mapping[str, Any]) -> list[str]:
@@ -119,11 +127,14 @@ def best_by_chance(summary: Mapping[str, Any]) -> str:
 
 def comparisons_heading(summary: Mapping[str, Any]) -> str:
     """Returns sentences on `comparisons_table`."""
+    units, _ = _sampled(summary)
+    others = ", ".join(name for name, one in summary["metrics"].items() if not one["percent"])
     return (
-        f"Differences to {_joined(summary['baseline'])}, paired over seeds and examples. A cell is better or "
+        f"Differences from {_joined(summary['baseline'])}, paired over {units}. A cell is better or "
         f"worse if its adjusted p-value is at most {summary['level']:g}: Holm's for all "
         f"{len(summary['comparisons'])} comparisons, doubled as the best cells are a second family. It is "
-        f"equivalent if a difference of {summary['margin']:g} percentage points is ruled out."
+        f"equivalent if a difference of {summary['margin']:g} percentage points is ruled out"
+        f"{f'; {others} has no such margin' if others else ''}."
     )
 
 

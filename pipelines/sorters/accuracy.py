@@ -64,7 +64,7 @@ def table_of_run(names: Sequence[str], path: str | os.PathLike) -> list[list[str
 
     Args:
       names: of the rank functions.
-      path: a `predictions.npz` of scripts.evaluate.
+      path: a `predictions.npz` of `rank4class evaluate`.
 
     Returns:
       The rows of a table: the mean absolute error, in ranks, of the classes with rank 1, 2 and 3, 4 to 7

@@ -81,7 +81,7 @@ def test_places_off_by_definition():
 
 
 def write_scores(path, drawn, **changes):
-    """Writes scores as scripts.evaluate does."""
+    """Writes scores as rank4class evaluate does."""
     size, n = np.shape(drawn)
     arrays = {
         "scores": np.array(drawn, np.float32),
@@ -134,7 +134,7 @@ def test_invalid_scores(tmp_path, scores, changes, message):
 
 
 def test_tables_of_unknown_rank_functions(tmp_path):
-    with pytest.raises(FileNotFoundError, match="Write it with scripts.evaluate --output=FOLDER"):
+    with pytest.raises(FileNotFoundError, match="Write it with rank4class evaluate --output=FOLDER"):
         accuracy.table_of_run(["exact"], str(tmp_path / "predictions.npz"))
     path = write_scores(tmp_path / "predictions.npz", np.ones([2, 3]))
     with pytest.raises(ValueError, match=r"rank_fn='bubble': unknown\. There are: sigmoid,"):

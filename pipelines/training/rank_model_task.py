@@ -180,7 +180,7 @@ class RankModelTask:
     def _class_columns(self, test: evaluator.EvaluationResult) -> dict[str, np.ndarray]:
         """Returns the test error and the number of training examples of each class, `[n]` each.
 
-        An example of several classes counts for each of them. The error of a class without test examples is
+        An example with several classes counts for each of them. The error of a class without test examples is
         NaN.
         """
         n, seen, splits = len(self._loaded.class_names), self._loaded.seen, self._loaded.splits
