@@ -188,7 +188,8 @@ def mean_average_precision(
         values = -scale * tf.math.divide_no_nan(precisions, class_sizes)
     losses = tf.reduce_sum(values, axis=0)
     errors = tf.abs(scores - tf.cast(labels > 0.0, tf.float32))
-    losses += l1 * tf.reduce_mean(errors if where is None else tf.where(where, errors, 0.0), axis=1)
+    errors = errors if where is None else tf.where(where, errors, 0.0)
+    losses += l1 * tf.math.divide_no_nan(tf.reduce_sum(errors, axis=1), ranks.list_size(scores, where))
     losses = tf.where(sound, losses, float("nan"))
     return _finished(losses, scores, where, weights)
 
@@ -326,4 +327,4 @@ def _finished(
     if where is not None and where.shape.rank == 1:
         losses = tf.where(where, losses, 0.0)
     losses = tf.where(tf.reduce_all(tf.math.is_finite(scores)), losses, float("nan"))
-    return losses if weights is None else losses * tf.cast(arguments.dense("weights", weights), tf.float32)
+    return base.weighted(losses, weights)

@@ -178,6 +178,10 @@ def test_l1_is_added():
     plain = batch.mean_average_precision(matrix, np.eye(2), rank_fn=ranks.mean_ranks)
     beside = batch.mean_average_precision(matrix, np.eye(2), rank_fn=ranks.mean_ranks, l1=2.0)
     np.testing.assert_allclose(beside - plain, [0.5, 3.0], rtol=1e-6)
+    where = [[True, False], [True, True]]
+    plain = batch.mean_average_precision(matrix, np.eye(2), rank_fn=ranks.mean_ranks, where=where)
+    beside = batch.mean_average_precision(matrix, np.eye(2), rank_fn=ranks.mean_ranks, where=where, l1=2.0)
+    np.testing.assert_allclose(beside - plain, [1.0, 3.0], rtol=1e-6)  # the mean over the classes that count
 
 
 def test_weights_multiply(rng):
@@ -208,6 +212,10 @@ def test_weights_multiply(rng):
         (
             lambda: batch.spearman([1.0, 2.0], [1.0, 2.0], where=[True] * 3, rank_fn=abs),
             r"where=\(3,\): cannot be broadcast to \(2,\)",
+        ),
+        (
+            lambda: batch.spearman([1.0, 2.0], [1.0, 2.0], weights=[[1.0], [2.0]], rank_fn=ranks.all_ranks),
+            r"weights=\(2, 1\): cannot be broadcast to \(2,\)",
         ),
         (
             lambda: batch.mean_average_precision([[1.0], [2.0]], [0, 1], rank_fn=abs),

@@ -377,7 +377,8 @@ def information(values: TensorLike) -> tf.Tensor:
 
 def check_k(k: int, num_classes: int | None) -> None:
     """Raises ValueError if top-K is trivial for that number of classes."""
-    if k < 1 or (num_classes is not None and k >= num_classes):
+    arguments.check_k(k, None)
+    if num_classes is not None and k >= num_classes:
         raise ValueError(f"k={k}: trivial for {num_classes} classes. Choose K in 1..n-1.")
 
 

@@ -455,9 +455,12 @@ def test_config_round_trip(name):
 
 
 def test_top_k_of_all_classes_is_refused():
-    for k in (0, 3, 4):
+    for k in (3, 4):
         with pytest.raises(ValueError, match=f"k={k}: trivial for 3 classes"):
             metrics.top_k_error(tf.zeros([1, 3]), tf.constant([0]), k)
+    for number in (0, 1.5):
+        with pytest.raises(ValueError, match=f"k={number}: not a whole number in 1..n"):
+            metrics.top_k_accuracy(tf.zeros([1, 3]), tf.constant([0]), number)
     with pytest.raises(ValueError, match="K is 0, not a whole number of at least 1"):
         metrics.ndcg(tf.zeros([1, 3]), tf.constant([0]), 0)
 

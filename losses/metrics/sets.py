@@ -61,6 +61,7 @@ def exact_match(
     array([1.], dtype=float32)
     """
     scores = arguments.dense("scores", scores)
+    where = None if where is None else arguments.broadcast("where", where, tf.bool, scores)
     chosen, valid = _chosen(scores, labels, where)
     chosen = chosen if where is None else chosen & where
     predicted = set_sizes.most_probable(scores, log_prior, where=where)

@@ -51,6 +51,15 @@ def test_grades_are_binary_and_masked_classes_are_ignored():
     )
 
 
+def test_masks_are_numbers_too():
+    scores, labels, prior = [[5.0, 4.0, 9.0]], [[1.0, 1.0, 0.0]], np.log([0.1, 0.2, 0.7])
+    for mask in ([[1, 1, 0]], [1.0, 1.0, 0.0], [[True, True, False]]):
+        assert metrics.exact_match(scores, labels, prior, where=mask).numpy() == [1.0]
+        np.testing.assert_allclose(set_sizes.count_nll([prior], labels, where=mask), [-prior[2]], rtol=1e-6)
+    with pytest.raises(ValueError, match=r"where=\(2,\): cannot be broadcast to \(1, 3\)"):
+        set_sizes.count_nll([prior], labels, where=[True, False])
+
+
 def test_exact_matches_by_hand():
     prior = np.log([0.1, 0.2, 0.7])
     assert metrics.exact_match([[5.0, 4.0, 0.0]], [[1.0, 1.0, 0.0]], prior).numpy() == [1.0]

@@ -65,7 +65,7 @@ def euclidean(
       Rankmax, Theorem 2 and eq. 8.
     """
     arguments.check_positive("alpha", alpha)
-    return _projected(lambda s: _euclidean(s * alpha, k), scores, k, where)
+    return _projected(lambda s: _euclidean(s, k), scores, k, where, alpha)
 
 
 def sparsemax(scores: TensorLike, *, where: TensorLike | None = None) -> tf.Tensor:
@@ -114,7 +114,7 @@ def entropy(
       are logarithmic in the dimension".
     """
     arguments.check_positive("alpha", alpha)
-    return _projected(lambda s: _entropy(s * alpha, k), scores, k, where)
+    return _projected(lambda s: _entropy(s, k), scores, k, where, alpha)
 
 
 def rankmax(
@@ -201,14 +201,16 @@ def behind_all(scores: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
 
 
 @tf.autograph.experimental.do_not_convert  # AutoGraph would take seconds and change nothing
-def _projected(project: Callable, scores: TensorLike, k: int, where: TensorLike | None) -> tf.Tensor:
+def _projected(
+    project: Callable, scores: TensorLike, k: int, where: TensorLike | None, alpha: TensorLike = 1.0
+) -> tf.Tensor:
     scores = arguments.dense("scores", scores)
     arguments.check_scores(scores)
     arguments.check_k(k, scores.shape[-1])
-    scores = tf.cast(scores, tf.float32)
+    scores = tf.cast(scores, tf.float32) * alpha
     if where is not None:
         where = arguments.broadcast("where", where, tf.bool, scores)
-        scores = behind_all(scores, where)
+        scores = behind_all(scores, where)  # after alpha, which would bring masked classes nearer
     shares = project(scores)
     if where is not None:
         enough = ranks.list_size(scores, where)[..., None] > k

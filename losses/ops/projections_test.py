@@ -231,6 +231,14 @@ def test_masked_equals_subset(k):
         np.testing.assert_array_equal(project(scores, k=2, where=few & False), np.zeros([4, 6]))
 
 
+@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("project", GEOMETRIES.values())
+def test_masked_classes_have_no_share_at_a_small_alpha(project, k):
+    where = np.array([True, True, True, False])
+    shares = project(np.array([0.0, 0.0, 0.0, 5.0], np.float32), k=k, alpha=1e-3, where=where)
+    np.testing.assert_allclose(shares, [k / 3, k / 3, k / 3, 0.0], rtol=1e-6)
+
+
 def test_nan_scores_do_not_change_other_lists():
     scores = some_scores(5)
     scores[1, 2], scores[2, 0] = np.nan, np.inf

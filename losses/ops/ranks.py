@@ -165,7 +165,8 @@ def mean_ranks(scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
     """
     size = list_size(scores, where)
     size = size if where is None else size[..., None]
-    return 0.5 * (all_ranks(scores, where) + size + 1.0 - all_ranks(-scores, where))
+    shared = 0.5 * (all_ranks(scores, where) + size + 1.0 - all_ranks(-scores, where))
+    return shared if where is None else tf.where(where, shared, size + 1.0)
 
 
 def number_runs(in_order: tf.Tensor) -> tf.Tensor:

@@ -40,7 +40,7 @@ def test_soft_ranks_approach_the_hard_ranks_and_have_their_sum(function):
         np.testing.assert_allclose(tf.reduce_sum(function(SCORES / temperature), axis=1), 28.0, rtol=1e-5)
 
 
-@pytest.mark.parametrize("function", RELAXED)
+@pytest.mark.parametrize("function", [*RELAXED, ranks.all_ranks, ranks.mean_ranks])
 def test_masked_classes(function):
     scores = tf.constant(SCORES)
     for count in (1, 4, 6):

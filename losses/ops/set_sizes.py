@@ -116,6 +116,27 @@ def log_likelihood(
     return tf.cast(of_count + n_choose_k.log_likelihood(scores, chosen, where=where), dtype)
 
 
+def conditioned(log_prior: TensorLike, where: TensorLike) -> tf.Tensor:
+    r"""Returns a prior given that a set has at most as many classes as take part.
+
+    $$\log p(k \mid k \le r), \quad r \text{ the number of classes that take part}$$
+
+    Args:
+      log_prior: float `[..., m + 1]`, one per instance; see the module.
+      where: bool `[..., n]`, the classes that take part.
+
+    Returns:
+      float `[..., m + 1]`, minus infinity for counts above `r`.
+
+    >>> tf.exp(conditioned(tf.math.log([[0.2, 0.2, 0.6]]), [[True, False]])).numpy()
+    array([[0.5, 0.5, 0. ]], dtype=float32)
+    """
+    log_prior = arguments.dense("log_prior", log_prior)
+    size = tf.math.count_nonzero(where, axis=-1, keepdims=True, dtype=tf.int32)
+    possible = tf.range(arguments.length(log_prior)) <= size
+    return tf.nn.log_softmax(tf.where(possible, log_prior, tf.cast(-float("inf"), log_prior.dtype)))
+
+
 def count_nll(log_prior: TensorLike, labels: TensorLike, *, where: TensorLike | None = None) -> tf.Tensor:
     """Returns the negative log-likelihood of the number of classes, the loss of a count prior.
 
@@ -145,7 +166,8 @@ def count_nll(log_prior: TensorLike, labels: TensorLike, *, where: TensorLike | 
     if labels.shape.rank == log_prior.shape.rank - 1:
         return -_of_size(log_prior, tf.ones_like(labels, tf.int32))
     is_relevant = labels > 0
-    is_relevant = is_relevant if where is None else is_relevant & where
+    if where is not None:
+        is_relevant &= arguments.broadcast("where", where, tf.bool, labels)
     return -_of_size(log_prior, tf.math.count_nonzero(is_relevant, axis=-1, dtype=tf.int32))
 
 
