@@ -86,6 +86,8 @@ class Answers(tf.Module):
         if self._poisson_binomial:
             log_counts = set_sizes.poisson_binomial(scores, where=where)
         if log_counts is not None:
+            if where is not None:
+                log_counts = set_sizes.conditioned(log_counts, where)
             most_probable = set_sizes.most_probable(scores, log_counts, where=where)
             return {
                 "scores": scores,
@@ -138,6 +140,8 @@ class Answers(tf.Module):
         return {"classes": self._names, "vectors": vectors}
 
     def _best(self, features: Features, scores: tf.Tensor, k: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        # The k highest of scores with a NaN need not include it.
+        scores = tf.where(tf.reduce_any(tf.math.is_nan(scores), axis=1, keepdims=True), np.nan, scores)
         if "excluded" in features:
             scores = tf.where(features["excluded"], -np.inf, scores)
         best, ids = tf.math.top_k(scores, k)

@@ -248,11 +248,17 @@ def test_images(tmp_path):
     assert (count, len(skipped)) == (2, 1)
 
 
-def test_users_and_items(tmp_path):
+def write_ratings(path, items):
+    """Writes nine of some items for each of 20 users; returns the pairs of user and item."""
     rng = np.random.default_rng(0)
-    pairs = sorted({(u, i) for u in range(1, 21) for i in rng.choice(30, 9, replace=False)})
+    pairs = sorted({(u, i) for u in range(1, 21) for i in rng.choice(items, 9, replace=False)})
     rows = "".join(f"{5 * user},{item},4.0\n" for user, item in pairs)
-    (tmp_path / "ratings.csv").write_text(f"userId,movieId,rating\n{rows}")
+    path.write_text(f"userId,movieId,rating\n{rows}")
+    return pairs
+
+
+def test_users_and_items(tmp_path):
+    pairs = write_ratings(tmp_path / "ratings.csv", items=30)
     experiment = config.Experiment(
         data=config.Data(name="movielens", path=str(tmp_path / "ratings.csv")),
         encoder=config.Encoder(name="embedding", units=8),
@@ -290,6 +296,29 @@ def test_users_and_items(tmp_path):
     assert_takes_no_rows(model)
 
 
+@pytest.mark.nightly
+def test_the_count_prior_of_users_with_one_item_left(tmp_path):
+    write_ratings(tmp_path / "ratings.csv", items=10)
+    experiment = config.Experiment(
+        data=config.Data(name="movielens", path=str(tmp_path / "ratings.csv")),
+        encoder=config.Encoder(name="embedding", units=8),
+        loss=config.Loss(name="n_choose_k"),
+        count_prior=config.CountPrior(name="learned"),
+        metrics=("nll", "exact_match"),
+        monitor="nll",
+        batch_size=4,
+    )
+    trained(experiment, tmp_path / "run")
+    run = rank4class.load(tmp_path / "run")
+    assert np.isfinite(run.evaluate()["nll"])
+    (tmp_path / "users.txt").write_text("15\n100\n")
+    run.predict_file(tmp_path / "users.txt", tmp_path / "new.jsonl", k=10, exclude_known=True)
+    frame = pd.read_json(tmp_path / "new.jsonl", lines=True)
+    assert frame["classes"].map(len).tolist() == [1, 1]
+    assert all(0.0 < row[0] < 1.0 for row in frame["probabilities"])
+    assert frame["set_size"].isin([0, 1]).all()
+
+
 def test_queries_with_documents(tmp_path, write_queries):
     write_queries(tmp_path)
     experiment = config.Experiment(
@@ -313,6 +342,10 @@ def test_queries_with_documents(tmp_path, write_queries):
     assert frame["classes"][0] == [str(1 + i) for i in order]
     np.testing.assert_allclose(frame["scores"][0], (x @ kernel)[order], rtol=1e-5)
     assert len(frame["classes"][1]) == 2
+    scores = run.scores([x[:2], x])
+    np.testing.assert_allclose(scores, [[*(x[:2] @ kernel), -np.inf], x @ kernel], rtol=1e-5)
+    one_by_one = [run.scores([each])[0] for each in (x[:2], x)]
+    assert [len(each) for each in one_by_one] == [2, 3]
     run.predict_file(queries, tmp_path / "best.tsv", k=2)  # of 3 and of 2 documents
     header, first, second = (tmp_path / "best.tsv").read_text().splitlines()
     assert header == "input\tclass_1\tscore_1\tclass_2\tscore_2"

@@ -170,12 +170,14 @@ def _prediction(name: str, raw: dict[str, Any], result: dict[str, np.ndarray]) -
         size = len(raw["items"])
         classes, scores = [str(1 + position) for position in result["positions"][:size]], scores[:size]
     else:
-        keep = scores > -np.inf  # known classes fill the end where few others are left
+        keep = scores != -np.inf  # known classes fill the end where few others are left; NaN is kept
         classes, scores = [each.decode() for each in result["classes"][keep]], scores[keep]
     if not np.isfinite(scores).all():
         raise ValueError(f"{name}: its scores are not finite. Look at the input, or train again.")
     if "probabilities" not in result:
         return Prediction(name, classes, scores)
     probabilities = result["probabilities"][: len(scores)]
+    if not np.isfinite(probabilities).all():
+        raise ValueError(f"{name}: its probabilities are not finite. Look at the input, or train again.")
     set_size = int(result["set_size"]) if "set_size" in result else None
     return Prediction(name, classes, scores, probabilities, set_size)

@@ -28,6 +28,7 @@ from rank4class.pipelines.storage import files
 from rank4class.pipelines.task import description
 from rank4class.pipelines.training import rank_training
 
+SPLITS = ("train", "validation", "test")
 LARGEST_BATCH = 50_000_000  # scores, 200 MB
 
 
@@ -204,6 +205,9 @@ class Run:
     def scores(self, inputs: Iterable[Any]) -> np.ndarray:
         """Returns the scores of all classes for some inputs, float32 `[N, n]`; see `predict`.
 
+        For lists of items, `n` is the length of the longest list, and scores after the end of a list are
+        minus infinity.
+
         >>> test = data.get("digits").splits["test"]
         >>> scores = rank4class.load("runs/digits").scores(test.features["image"])
         >>> scores.shape
@@ -218,7 +222,10 @@ class Run:
         except data.UNREADABLE as error:
             reason = data.op_reason(error)
             raise ValueError(f"inputs: one cannot be read: {reason}. Correct or remove it.") from error
-        return np.concatenate([np.empty([0, len(self.class_names)], np.float32), *scores])
+        width = max((each.shape[1] for each in scores), default=len(self.class_names))
+        ends = [[(0, 0), (0, width - each.shape[1])] for each in scores]
+        padded = [np.pad(each, end, constant_values=-np.inf) for each, end in zip(scores, ends, strict=True)]
+        return np.concatenate([np.empty([0, width], np.float32), *padded])
 
     def evaluate(
         self,
@@ -239,7 +246,7 @@ class Run:
 
         Raises:
           FileNotFoundError, ValueError: the data cannot be loaded, have other classes, or have changed since
-            the training.
+            the training; or a path and a split are given.
 
         >>> metrics = rank4class.load("runs/digits").evaluate()
         >>> metrics["examples"], metrics["top1_error"] < 10.0  # percent
@@ -249,12 +256,15 @@ class Run:
         True
         """
         trained = self._trained
-        check_choice("split", split, ("train", "validation", "test"))
+        check_choice("split", split, SPLITS)
+        if path is not None and split != "test":
+            raise ValueError(f"split={split!r}: path={path} is a split of its own. Leave out one of them.")
         loaded = trained.load_task() if path is None else trained.load_labelled(path, on_invalid_row)
         return trained.evaluate(loaded, split).summarize()
 
     def evaluate_examples(self, split: str = "test") -> pd.DataFrame:
         """Returns the metrics of each example of a split, a row per example; fractions are in 0..1."""
+        check_choice("split", split, SPLITS)
         result = self._trained.evaluate(self._trained.load_task(), split)
         return pd.DataFrame(result.values, columns=list(result.names))
 
@@ -327,7 +337,12 @@ class Run:
         )
         with self._lock:
             score.get_concrete_function()
-        return lambda features: score(features)["scores"].numpy()
+
+        def score_batch(features: dict[str, Any]) -> np.ndarray:
+            scores = score(features)["scores"].numpy()
+            return np.where(features["excluded"], -np.inf, scores) if "excluded" in features else scores
+
+        return score_batch
 
     def _predictor(self, k: int, exclude_known: bool = False) -> Predictor:
         with self._lock:  # or each thread would trace a function of its own

@@ -217,6 +217,14 @@ def test_a_failed_prediction_leaves_no_file(digits, test_images, tmp_path):
     assert os.listdir(tmp_path) == ["images.npy"]
 
 
+def test_scores_that_are_not_finite_are_no_prediction(digits, test_images):
+    with pytest.raises(ValueError, match=r"^1: its scores are not finite\. Look at the input"):
+        digits.predict([test_images[0], np.full_like(test_images[0], 3e38)], k=1)
+    unsure = {"classes": np.array([b"a"]), "scores": np.ones(1), "probabilities": np.array([np.nan])}
+    with pytest.raises(ValueError, match="^input: its probabilities are not finite"):
+        prediction._prediction("input", {}, unsure)
+
+
 def test_invalid_arrays(digits, tmp_path):
     for name, array, message in (
         (
@@ -282,6 +290,8 @@ def test_a_run_of_a_relative_path_stays(digits, tmp_path, monkeypatch):
     for call, message in (
         (lambda: rank4class.load(digits.workdir, "newest"), "checkpoint='newest': unknown"),
         (lambda: run.evaluate(split="dev"), "split='dev': unknown"),
+        (lambda: run.evaluate_examples("tset"), "split='tset': unknown"),
+        (lambda: run.evaluate("x.csv", split="train"), "split='train': path=x.csv is a split of its own"),
         (lambda: run.predict([], k="3"), "top_k=3: outside 1..10"),
         (lambda: run.predict_file("x.npy", on_invalid_row="drop"), "on_invalid_row='drop': unknown"),
     ):

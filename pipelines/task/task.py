@@ -212,6 +212,8 @@ class Task:
             where = ~features["excluded"] if "excluded" in features else None
             if count_prior == "poisson_binomial" and not training:
                 log_counts = set_sizes.poisson_binomial(scores, where=where)
+            elif log_counts is not None and where is not None:
+                log_counts = set_sizes.conditioned(log_counts, where)
             return ModelOutputs(scores, where, log_counts)
 
         return outputs
