@@ -111,20 +111,20 @@ class Description:
     def baseline(self, split: str) -> dict[str, Any]:
         """Returns a summary of the `rank_metrics` of one ranking for every example of a split.
 
-        The ranking orders the classes by their training examples, the most frequent first. Excluded classes
+        The ranking orders the classes as `by_frequency`, the most frequent first. Excluded classes
         rank behind all others. Of a larger split, `BASELINE_EXAMPLES` are drawn.
         """
-        counts = self.counts["train"]
-        class_scores = np.empty(len(counts), np.float32)
-        class_scores[np.argsort(counts, kind="stable")] = np.arange(len(counts))
+        n = len(self.class_names)
+        class_scores = np.empty(n, np.float32)
+        class_scores[self.by_frequency()] = -np.arange(n)
 
         def popularity(features, training):
-            scores = tf.broadcast_to(class_scores, [tf.shape(features["index"])[0], len(counts)])
+            scores = tf.broadcast_to(class_scores, [tf.shape(features["index"])[0], n])
             return task.ModelOutputs(scores, ~features["excluded"] if "excluded" in features else None)
 
         examples = loading.subsample(self.splits[split], BASELINE_EXAMPLES, seed=0)
         examples = dataclasses.replace(examples, features={"index": np.arange(len(examples))})
-        names = self.rank_metrics(len(counts))
+        names = self.rank_metrics(n)
         evaluate = evaluator.Evaluator(popularity, names, max_relevant=examples.max_relevant())
         batches = data.evaluation_batches(examples, batch_size=self.experiment.evaluation_batch_size)
         result = evaluate(batches)

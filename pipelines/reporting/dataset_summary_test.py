@@ -52,6 +52,15 @@ def test_counts_by_hand(comments):
     assert description.baseline("test")["top1_error"] == 50.0
 
 
+def test_the_first_of_equally_frequent_classes_is_first_in_the_baseline():
+    features = {"image": np.zeros([6, 2, 2, 1], np.float32)}
+    split = data.Split(features, np.array([0, 1, 2, 0, 1, 2]))
+    test = data.Split(features, np.array([0, 0, 0, 0, 1, 2]))
+    description = described(data.Dataset(("a", "b", "c"), {"train": split, "test": test}))
+    assert description.by_frequency().tolist() == [0, 1, 2]
+    assert description.baseline("test")["top1_error"] == pytest.approx(100 * 2 / 6)
+
+
 @pytest.mark.parametrize("metrics", [("nll", "exact_match", "top1_error"), ("nll",)])
 def test_metrics_of_sets_need_a_model(comments, metrics):
     experiment = config.Experiment(metrics=metrics)

@@ -16,7 +16,8 @@ def initialize(
     """Copies the weights of a trained model that fit a new one, and logs the others by name.
 
     A weight fits if the same layer of the new model has one of its shape. Weights of single classes, such as
-    their vectors and biases, fit only if both models rank the same classes in the same order.
+    their vectors and biases, fit only if both models rank the same classes in the same order. A class encoder
+    keeps vectors that are not trained: they are those of the new model's texts.
 
     Args:
       model: the new model, with its variables created.
@@ -34,8 +35,8 @@ def initialize(
     same_classes = loaded.class_names == source_classes
     copied, others = [], []
     for part, target_layer, source_layer in pairs:
-        targets = [] if target_layer is None else target_layer.weights
-        sources = [] if source_layer is None else source_layer.weights
+        weights = "trainable_weights" if part == "class_encoder" else "weights"
+        targets, sources = getattr(target_layer, weights, []), list(getattr(source_layer, weights, []))
         sources += [None] * (len(targets) - len(sources))
         for target, weight in zip(targets, sources):  # noqa: B905, surplus weights of the source fit nothing
             name = f"{part}/{target.name.removesuffix(':0')} {target.shape.as_list()}"

@@ -3,16 +3,18 @@
 import dataclasses
 import logging
 import shutil
+import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from rank4class import models
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import loading
-from rank4class.pipelines.training import rank_training
+from rank4class.pipelines.training import initialization, rank_training
 
 
 def small(**changes):
@@ -64,6 +66,22 @@ def test_weights_of_other_classes_and_layers_are_new(first, tmp_path, caplog):
         )
     with pytest.raises(ValueError, match="init_from=nowhere: nowhere: no such folder"):
         initial_weights(small(init_from="nowhere"), tmp_path / "other")
+
+
+def test_fixed_vectors_of_classes_are_those_of_the_new_model():
+    def model(value):
+        class_encoder = models.get(
+            "class_encoder", "frozen_text", shape=[2, 3], width=4, vectors=[[value] * 3] * 2
+        )
+        model = models.RankModel(tf.keras.layers.Dense(4), class_encoder, models.get("interaction", "dot"), 2)
+        model(tf.zeros([1, 5]))
+        return model
+
+    new, source = model(7.0), model(1.0)
+    initialization.initialize(new, types.SimpleNamespace(class_names=("a", "b")), source, ("a", "b"))
+    assert new.class_encoder.vectors.numpy().tolist() == [[7.0] * 3] * 2
+    for weight, value in zip(new.trainable_weights, source.trainable_weights, strict=True):
+        np.testing.assert_array_equal(weight, value)
 
 
 @pytest.mark.nightly

@@ -48,7 +48,8 @@ def train(
       pictures: whether to draw evaluations for TensorBoard.
 
     Returns:
-      The results, as in `results.json`.
+      The results, as in `results.json`. Those of a finished run are returned without loading its data: only
+      data that are given are compared with those of the run.
 
     Raises:
       ValueError, FileNotFoundError: the experiment cannot run; the message says why.
@@ -62,6 +63,8 @@ def train(
     run_dir = RunDirectory(check_folder(path, "training"))
     run_dir.check_owner(experiment)
     if results := run_dir.results():
+        if loaded is not None:
+            run_dir.check_data(loaded.hashes, loaded.class_texts)
         logging.info("%s is finished already", run_dir.path)
         return results
     try:

@@ -402,14 +402,15 @@ def vectors_of(monkeypatch):
 
 
 def test_runs_of_other_examples_are_refused(finished, digits):
-    (finished / "results.json").unlink()
     hashes = json.loads((finished / "data.json").read_text())
     changed = json.dumps(hashes).replace(digits.hashes["train"], "0" * 16)
     assert changed != json.dumps(hashes)
     (finished / "data.json").write_text(changed)
-    with pytest.raises(
-        ValueError, match=f"{finished}: made with other examples of the train split. Restore the data"
-    ):
+    message = f"{finished}: made with other examples of the train split. Restore the data"
+    with pytest.raises(ValueError, match=message):  # finished, and the data are given
+        rank_training.train(small(), str(finished), loaded=digits, progress=False)
+    (finished / "results.json").unlink()
+    with pytest.raises(ValueError, match=message):
         rank_training.train(small(), str(finished), progress=False)
 
 
