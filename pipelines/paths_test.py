@@ -20,7 +20,7 @@ from rank4class.pipelines.evaluation import per_class, predictions
 from rank4class.pipelines.reporting import dataset_report, dataset_summary, sweep_report
 from rank4class.pipelines.sorters import accuracy, studies, study, training
 from rank4class.pipelines.sorters.sorter_config import SorterExperiment
-from rank4class.pipelines.storage import run_directory
+from rank4class.pipelines.storage import files, run_directory
 from rank4class.pipelines.task import hashing, loading
 from rank4class.pipelines.training import rank_model_task, rank_training
 
@@ -177,7 +177,7 @@ def test_training_and_evaluation(tmp_path):
     evaluated = rank_model_task.build_evaluators(experiment, loaded, model)["test"](
         loaded.read("test", experiment.evaluation_batch_size), keep_scores=True
     )
-    predictions.prepare(tmp_path / "test")
+    files.make_writable(tmp_path / "test")
     names = loaded.class_names
     table = per_class.per_class(evaluated, loaded.splits["test"].labels, names)
     predictions.write(tmp_path / "test", {}, table, evaluated, loaded.splits["test"], names)

@@ -18,14 +18,16 @@ def main() -> None:
     from rank4class.pipelines.reporting import tables
     from rank4class.scripts.benchmarks import measurement
 
+    mode = "w"
     if _JSON.value:
-        open(_JSON.value, "w", encoding="utf-8").close()  # raises an error before the measurement
+        open(_JSON.value, "a", encoding="utf-8").close()  # raises an error before the measurement
     for rows in measurement.run(_SUITE.value, _SIZES.value, _NAMES.value or ()):
         title = f"{rows[0].suite}, {rows[0].size}"
         print(f"\n{title}\n\n{tables.text_table(measurement.table(rows))}", flush=True)
         if _JSON.value:
-            with open(_JSON.value, "a", encoding="utf-8") as file:
+            with open(_JSON.value, mode, encoding="utf-8") as file:
                 file.writelines(f"{measurement.to_json(row)}\n" for row in rows)
+            mode = "a"
 
 
 if __name__ == "__main__":

@@ -359,8 +359,11 @@ def test_sweep_errors_are_one_line(error_of, letor_flags, letor_cells):
     assert "error: baseline=mse,dot: not a cell of the grid. Choose one of these: n_choose_k,dot." in line
 
 
-def test_benchmark_and_demo_errors_are_one_line(error_of):
-    line = error_of("benchmark", "--suite=projections", "--sizes=8x10")
+def test_benchmark_and_demo_errors_are_one_line(error_of, tmp_path):
+    results = tmp_path / "rows.jsonl"
+    results.write_text("earlier\n")
+    line = error_of("benchmark", "--suite=projections", "--sizes=8x10", f"--json={results}")
+    assert results.read_text() == "earlier\n"
     assert "size='8x10': not of the form BATCHxCLASSESxK. Choose one such as 16x1000x1." in line
     assert "flag --seeds=0" in error_of("demo", "--seeds=0")
 
@@ -672,6 +675,10 @@ def test_sorter_experiments_multi_label(command, error_of, tmp_path):
             "--scores=x: not used by --task=map. Set --task=sorting.",
         ),
         (["sorter_experiments", "--table=x"], "--table: not used by --task=sorting. Remove it."),
+        (["sorter_experiments", "--epochs=3"], "--epochs: sorters are not trained here. Remove it."),
+        (["sorter_experiments", "--seed=3"], "--seed: sorters are not trained here. Remove it."),
+        (["sorter_experiments", "--scores=x", "--workdir=x"], "--workdir: sorters are not trained here."),
+        (["sorter_experiments", "--rank_fns="], "--rank_fns=: names no rank function. Name at least one."),
         (
             ["sorter_experiments", "--task=regression", "--table=x", "--workdir=x"],
             "--target: missing. Set it for --task=regression.",

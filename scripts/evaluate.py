@@ -73,13 +73,14 @@ def main() -> None:
     from rank4class.pipelines import distribution
     from rank4class.pipelines.evaluation import per_class, predictions, worst_examples
     from rank4class.pipelines.reporting import tables
+    from rank4class.pipelines.storage import files
     from rank4class.pipelines.storage.code_version import git_commit
     from rank4class.pipelines.training import rank_training, run_calibration
 
     strategy, split, output = _STRATEGY(), _SPLIT.value, _OUTPUT.value
     is_chief = distribution.is_chief(strategy)
     if output and is_chief:
-        predictions.prepare(output)  # before the evaluation, which may take long
+        files.make_writable(output)  # before the evaluation, which may take long
     trained = rank_training.restore(_WORKDIR.value, _CHECKPOINT.value, strategy)
     experiment, path = trained.experiment, _DATA_PATH.value
     if path is None:

@@ -6,6 +6,7 @@ r"""Runs an experiment of the papers, and puts its figures beside theirs.
 Finished runs in `--workdir` are not repeated.
 """
 
+import re
 import shlex
 import subprocess
 import sys
@@ -60,13 +61,15 @@ def _print_list() -> None:
 
 def _run(line: str) -> None:
     """Runs a command; raises ValueError if it needs a folder that no flag gives, or fails."""
-    placeholders = {"FOLDER": ("data", _DATA.value), "CHECKPOINT": ("checkpoint", _CHECKPOINT.value)}
-    for placeholder, (flag, value) in placeholders.items():
-        if placeholder in line:
-            if value is None:
-                raise ValueError(f"{flag}=None: this experiment needs it. See --list.")
-            line = line.replace(placeholder, shlex.quote(value))
-    line = line.replace("WORKDIR", shlex.quote(_WORKDIR.value))
+    placeholders = {"FOLDER": _DATA, "CHECKPOINT": _CHECKPOINT, "WORKDIR": _WORKDIR}
+
+    def path(match: re.Match) -> str:
+        flag = placeholders[match[0]]
+        if flag.value is None:
+            raise ValueError(f"{flag.name}=None: this experiment needs it. See --list.")
+        return shlex.quote(flag.value)
+
+    line = re.sub("|".join(placeholders), path, line)
     _, command, *arguments = shlex.split(line)
     if command == "sweep":
         arguments.append(f"--jobs={_JOBS.value}")

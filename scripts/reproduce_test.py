@@ -34,6 +34,13 @@ def test_errors_are_one_line(command, arguments, message):
     assert "Traceback" not in finished.stderr
 
 
+def test_paths_that_contain_the_name_of_another(command, tmp_path):
+    folder = tmp_path / "CHECKPOINT WORKDIR"
+    arguments = ("--only=n_choose_k/letor_lightgbm", f"--data={folder}", f"--workdir={tmp_path / 'runs'}")
+    finished = command("reproduce", *arguments)
+    assert f"'--config.data.path={folder}'" in finished.stdout
+
+
 @pytest.mark.nightly
 def test_from_the_sweep_to_the_result(command, monkeypatch, tmp_path):
     baseline = {"loss": "softmax", "interaction": "dot"}

@@ -90,6 +90,11 @@ def _check_flags() -> None:
             raise ValueError(f"--{flag.name}: not used by --task={task}. Remove it.")
     if _SCORES.value is not None and task != "sorting":
         raise ValueError(f"--scores={_SCORES.value}: not used by --task={task}. Set --task=sorting.")
+    if task == "sorting" and not _RANK_FNS.value:
+        raise ValueError("--rank_fns=: names no rank function. Name at least one.")
+    for flag in (_EPOCHS, _SEEDS, *([_WORKDIR] if _SCORES.value is not None else [])):
+        if task == "sorting" and flags.FLAGS[flag.name].present:
+            raise ValueError(f"--{flag.name}: sorters are not trained here. Remove it.")
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ _MOVE = flags.DEFINE_float(
 _EPOCHS = flags.DEFINE_float("epochs", _DEFAULT.epochs, "Number of epochs of 100,000 vectors.")
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", _DEFAULT.batch_size, "Number of vectors per step.")
 _LEARNING_RATE = flags.DEFINE_float(
-    "learning_rate", _DEFAULT.optimizer.learning_rate, "Peak of the schedule."
+    "learning_rate", _DEFAULT.optimizer.learning_rate, "Learning rate before any decay."
 )
 _DECAY = flags.DEFINE_enum("decay", _DEFAULT.optimizer.decay, config.DECAYS, "Decay of the learning rate.")
 _DECAY_EPOCHS = flags.DEFINE_float(

@@ -45,14 +45,25 @@ def table(path: str | os.PathLike, target: str, seed: int) -> Task:
 
     Raises:
       FileNotFoundError: no such file.
-      ValueError: the file has no such column, its values are no numbers, or there are less than ten rows.
+      ValueError: the file is not CSV, has no such column or no other one, its values are no finite numbers,
+        or there are less than ten rows.
     """
-    frame = pd.read_csv(path).dropna()
+    try:
+        frame = pd.read_csv(path).dropna()
+    except (pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError) as error:
+        raise ValueError(f"table={path}: not a CSV file with a header: {error}. Correct it.") from error
     if target not in frame or not pd.api.types.is_numeric_dtype(frame[target]):
         raise ValueError(f"target={target!r}: no column of numbers of {path}. Choose another.")
     if len(frame) < 10:
         raise ValueError(f"table={path}: only {len(frame)} complete rows. Use a larger table.")
-    features = pd.get_dummies(frame.drop(columns=target)).to_numpy(np.float64)
+    if len(frame.columns) < 2:
+        raise ValueError(f"table={path}: no column beside {target!r}. Add features.")
+    columns = pd.get_dummies(frame.drop(columns=target))
+    features = columns.to_numpy(np.float64)
+    finite = np.isfinite(features).all(axis=0)
+    if not (finite.all() and np.isfinite(frame[target]).all()):
+        infinite = target if finite.all() else columns.columns[int(np.argmin(finite))]
+        raise ValueError(f"table={path}: a number of column {infinite!r} is not finite. Correct it.")
     order = np.random.default_rng(seed).permutation(len(frame))
     return _standardized_split(features, frame[target].to_numpy(np.float64), order, (0.6, 0.8))
 

@@ -83,3 +83,20 @@ def test_table(tmp_path):
     path.write_text("size,price\n1,2\n")
     with pytest.raises(ValueError, match="only 1 complete rows. Use a larger table"):
         sorting_tasks.table(path, "price", seed=0)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not a CSV file with a header: No columns to parse from file. Correct it."),
+        (b"\xff\xfe\x00", "not a CSV file with a header: "),
+        (b"price\n" + b"1\n" * 10, "no column beside 'price'. Add features."),
+        (b"price,size\n" + b"1,2\n" * 9 + b"1,inf\n", "a number of column 'size' is not finite. Correct it."),
+        (b"price,size\n" + b"1,2\n" * 9 + b"-inf,2\n", "a number of column 'price' is not finite. Correct"),
+    ],
+)
+def test_invalid_tables(tmp_path, content, message):
+    path = tmp_path / "table.csv"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"^table={path}: {message}"):
+        sorting_tasks.table(path, "price", seed=0)

@@ -399,8 +399,9 @@ class Optimizer(Part):
     """The optimizer and the schedule of its learning rate.
 
     Attributes:
-      learning_rate: peak of the schedule.
-      warmup_fraction: fraction of all steps over which the learning rate rises to its peak, in [0, 1).
+      learning_rate: the rate before any decay.
+      warmup_fraction: fraction of all steps, in [0, 1), over which the rate rises from 0. The decay begins at
+        the first step too, so the rate rises to the decayed one.
       decay: "none", "linear" or "cosine", the latter two to 0 at the last step, or "step".
       decay_epochs: number of epochs after which "step" multiplies the learning rate, each time.
       decay_factor: the factor of "step", in (0, 1).

@@ -73,16 +73,6 @@ exceeds the limit of 4.0 GB. Set --nokeep_scores to write everything else.
         )
 
 
-def prepare(folder: str | os.PathLike) -> None:
-    """Makes a writable folder without an `evaluation.json`, which marks a complete evaluation.
-
-    Raises:
-      OSError: the folder is not writable.
-    """
-    files.make_writable(folder)
-    files.remove([os.path.join(folder, "evaluation.json")])
-
-
 def write(
     folder: str | os.PathLike,
     summary: dict[str, Any],
@@ -114,6 +104,7 @@ def write(
         "log_counts": result.log_counts,
     }
     present = {name: array for name, array in arrays.items() if array is not None}
+    files.remove([os.path.join(folder, "evaluation.json")])  # it marks a complete evaluation
     files.write_npz(os.path.join(folder, "predictions.npz"), present)
     tsv = table.to_csv(
         sep="\t", index=False, float_format="%.4f", na_rep="-", quoting=csv.QUOTE_NONE, lineterminator="\n"

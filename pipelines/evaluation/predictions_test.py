@@ -30,7 +30,7 @@ def evaluated(n=4, size=30, labels=None, origins=True):
 
 
 def written(folder, result, split, class_names):
-    predictions.prepare(folder)
+    files.make_writable(folder)
     table = per_class.per_class(result, split.labels, class_names)
     predictions.write(folder, {"step": 3}, table, result, split, class_names)
     return f"{folder}/predictions.npz"
@@ -125,7 +125,7 @@ def test_failed_writes_keep_complete_files(tmp_path, monkeypatch):
         write(self, content)
         raise tf.errors.ResourceExhaustedError(None, None, "no space left")
 
-    predictions.prepare(str(tmp_path))
+    files.make_writable(str(tmp_path))
     table = per_class.per_class(result, split.labels, class_names)
     with monkeypatch.context() as patch:
         patch.setattr(tf.io.gfile.GFile, "write", full)
@@ -138,7 +138,7 @@ def test_failed_writes_keep_complete_files(tmp_path, monkeypatch):
 def test_folders_that_cannot_be_created(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(OSError, match="file"):
-        predictions.prepare(str(tmp_path / "file" / "within"))
+        files.make_writable(str(tmp_path / "file" / "within"))
 
 
 def test_check_size():
@@ -320,10 +320,10 @@ def test_folders_that_cannot_be_written(tmp_path, folder):
     (tmp_path / "FILE").touch()
     folder = folder.replace("FILE", str(tmp_path / "FILE"))
     with pytest.raises(OSError, match=f"^{folder}: "):
-        predictions.prepare(folder)
+        files.make_writable(folder)
 
 
-def test_prepare_leaves_no_files(tmp_path):
-    predictions.prepare(tmp_path / "new")
+def test_a_writable_folder_is_left_empty(tmp_path):
+    files.make_writable(tmp_path / "new")
     assert list(tmp_path.iterdir()) == [tmp_path / "new"]
     assert list((tmp_path / "new").iterdir()) == []

@@ -16,6 +16,7 @@ from rank4class import compat, data, losses
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation.evaluator import better
 from rank4class.pipelines.sorters import study
+from rank4class.pipelines.storage.run_directory import check_folder
 from rank4class.pipelines.task import loading
 
 LEAVES = (7, 15, 31)
@@ -38,13 +39,19 @@ def train(experiment: config.Experiment, folder: str | os.PathLike, seeds: Seque
 
     Raises:
       ImportError: LightGBM is not installed.
-      ValueError: the dataset has no items.
+      ValueError: the dataset has no items; the monitor is not an NDCG of the first K, by which LightGBM
+        stops; or the folder holds the result of another study.
     """
+    if not experiment.monitor.startswith("ndcg@"):
+        raise ValueError(
+            f"monitor={experiment.monitor!r}: LightGBM stops by the NDCG of the first K. Use ndcg@K."
+        )
     compat.require_extra("lightgbm")
     lightgbm = importlib.import_module("lightgbm")
     dataset, started = loading.read_dataset(experiment.data), time.monotonic()
     if "items" not in dataset.splits["train"].features:
         raise ValueError(f"data.name={experiment.data.name!r}: no documents with features. Use 'letor'.")
+    study.check_result(check_folder(folder, "study of sorters"), dataset.files)
     best: Any = None
     for leaves, rate in itertools.product(LEAVES, LEARNING_RATES):
         results = [_train(lightgbm, dataset, experiment, leaves, rate, seed) for seed in seeds]
@@ -55,7 +62,7 @@ def train(experiment: config.Experiment, folder: str | os.PathLike, seeds: Seque
     metrics = {name: [(100.0 * test[name]).tolist() for test in best[1]] for name in experiment.metrics}
     examples = {name: len(split) for name, split in dataset.splits.items()}
     seconds, version = time.monotonic() - started, lightgbm.__version__
-    study.write_result(folder, seeds, {TITLE: metrics}, examples, seconds, lightgbm=version)
+    study.write_result(folder, seeds, {TITLE: metrics}, examples, dataset.files, seconds, lightgbm=version)
 
 
 def _train(

@@ -40,6 +40,10 @@ def test_lightgbm_learns_the_grades(experiment, tmp_path, monkeypatch):
     assert np.mean(metrics["ndcg@5"]) > 90.0
     assert study["packages"]["lightgbm"] == lightgbm.__version__
     assert study["examples"] == {"train": 60, "validation": 20, "test": 20}
+    with pytest.raises(
+        ValueError, match="monitor='mrr': LightGBM stops by the NDCG of the first K. Use ndcg@K"
+    ):
+        lightgbm_peer.train(config.override(experiment, {"monitor": "mrr"}), tmp_path / "mrr", seeds=[0])
     experiment.metrics = ("nll",)
     with pytest.raises(ValueError, match="metrics='nll': is not a function of scores. Leave it out"):
         lightgbm_peer.train(experiment, tmp_path / "peer", seeds=[0])

@@ -20,8 +20,8 @@ SHOWN_FROM = 0.5  # fraction of the epochs after which the curves fit into their
 def split_metrics(names: Iterable[str]) -> tuple[list[str], dict[str, list[int]]]:
     """Splits metrics into those with a panel of their own and those plotted by cut-off, name -> cut-offs.
 
-    >>> split_metrics(["mrr", "ndcg@1", "ndcg@5", "ndcg@10", "map@5"])
-    (['mrr', 'map@5'], {'ndcg': [1, 5, 10]})
+    >>> split_metrics(["mrr", "ndcg", "ndcg@1", "ndcg@5", "ndcg@10", "map@5"])
+    (['mrr', 'ndcg', 'map@5'], {'ndcg': [1, 5, 10]})
     """
     names = list(names)
     cutoffs: dict[str, list[int]] = {}
@@ -30,7 +30,7 @@ def split_metrics(names: Iterable[str]) -> tuple[list[str], dict[str, list[int]]
         if at:
             cutoffs.setdefault(base, []).append(int(cutoff))
     by_cutoff = {base: sorted(ks) for base, ks in cutoffs.items() if len(ks) > MAX_SINGLE_CUTOFFS}
-    return [name for name in names if name.partition("@")[0] not in by_cutoff], by_cutoff
+    return [name for name in names if "@" not in name or name.partition("@")[0] not in by_cutoff], by_cutoff
 
 
 def figures_frame(summary: Mapping[str, Any]) -> pd.DataFrame:

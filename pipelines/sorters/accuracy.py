@@ -13,6 +13,7 @@ from rank4class.models import sorters
 from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.evaluation import predictions
 from rank4class.pipelines.sorters import study, training
+from rank4class.pipelines.storage.run_directory import check_folder
 
 RankFn = Callable[[tf.Tensor], tf.Tensor]
 SIZES = (10, 28, 100, 1_000)
@@ -137,14 +138,17 @@ def write_study(names: Sequence[str], folder: str | os.PathLike) -> None:
       folder: of the file.
 
     Raises:
-      ValueError: a rank function is unknown, or has no weights for that length.
+      ValueError: a rank function is unknown, or has no weights for that length; or the folder holds the
+        result of another study.
       OSError: the folder cannot be written.
     """
+    data = {"held-out vectors": str(STUDY_SIZE)}
+    study.check_result(check_folder(folder, "study of sorters"), data)
     started = time.monotonic()
     of_length = {name: rank_functions.get(name, STUDY_SIZE) for name in names}
     test = {name: {"l1": [(100.0 * errors(fn, STUDY_SIZE)).tolist()]} for name, fn in of_length.items()}
     examples = {"test": len(test[names[0]]["l1"][0])}
-    study.write_result(folder, [0], test, examples, time.monotonic() - started)
+    study.write_result(folder, [0], test, examples, data, time.monotonic() - started)
 
 
 def places_off(rank_fn: RankFn, scores: np.ndarray) -> np.ndarray:

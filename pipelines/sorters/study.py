@@ -98,6 +98,8 @@ def run(
     for seed in seeds:
         parts = study.load(seed)
         loaded[seed] = parts, _hash(parts)
+    data = {str(seed): data_hash for seed, (_, data_hash) in loaded.items()}
+    check_result(folder, data)
     test_values = {}
     for name, rank_fn in pairs:
         choices = {}
@@ -113,10 +115,22 @@ def run(
         test_values[title] = {m: [result["test"][m] for result in results] for m in study.measures}
         means = ", ".join(f"{m} {_format_mean(values)}" for m, values in test_values[title].items())
         log(f"{title}{_weight_text(study, rank_fn, weight)}, learning rate {rate:g}: {means}")
-    seconds = sum(read_json(path)["seconds"] for path in glob.glob(glob.escape(folder) + "/*-seed*.json"))
+    trainings = map(read_json, glob.glob(glob.escape(folder) + "/*-seed*.json"))
+    seconds = sum(training["seconds"] for training in trainings if training["data"] in data.values())
     examples = {part: len(arrays[0]) for part, arrays in loaded[seeds[0]][0].items()}
-    write_result(folder, seeds, test_values, examples, seconds)
+    write_result(folder, seeds, test_values, examples, data, seconds)
     return test_values
+
+
+def check_result(folder: str | os.PathLike, data: Mapping[str, str]) -> None:
+    """Raises ValueError if a folder holds the result of a study of other data; see `write_result`."""
+    path = os.path.join(folder, "study.json")
+    known = read_json(path).get("data") if files.exists(path) else None
+    if not known:
+        return
+    common = known.keys() & data.keys()
+    if not common or any(known[name] != data[name] for name in common):
+        raise ValueError(f"{path}: the result of a study of other data. Choose another --workdir.")
 
 
 def write_result(
@@ -124,6 +138,7 @@ def write_result(
     seeds: Sequence[int],
     test_values: Mapping[str, Mapping[str, Sequence[Any]]],
     examples: Mapping[str, int],
+    data: Mapping[str, str],
     seconds: float,
     **packages: str,
 ) -> None:
@@ -134,6 +149,7 @@ def write_result(
       seeds: of the trainings, `[S]`.
       test_values: title of a loss -> metric -> its values in percent, `[S]` or, per test example, `[S, N]`.
       examples: split -> number of its examples.
+      data: seed, or file -> hash of the data.
       seconds: of training.
       **packages: versions of more packages.
 
@@ -142,7 +158,7 @@ def write_result(
     """
     files.make_folder(folder)
     result = {"seeds": list(seeds), "test": test_values, "examples": examples, "seconds": round(seconds)}
-    provenance = {"git": git_commit(), "packages": {**package_versions(), **packages}}
+    provenance = {"data": dict(data), "git": git_commit(), "packages": {**package_versions(), **packages}}
     write_json(os.path.join(folder, "study.json"), {**result, **provenance})
 
 
@@ -226,7 +242,7 @@ def _format_mean(values):
 
 
 def table(study: Study, test_values: dict[str, dict[str, list[float]]]) -> list[list[str]]:
-    """Returns the results of `run` as rows: the mean of each metric, and its difference to the baseline.
+    """Returns the results of `run` as rows: the mean of each metric, and its difference from the baseline.
 
     With several seeds, each value has a 95% interval over them; differences are paired by seed.
     """

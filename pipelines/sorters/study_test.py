@@ -13,7 +13,8 @@ from rank4class.data.sorting import score_vectors
 from rank4class.models import sorters
 from rank4class.pipelines import config
 from rank4class.pipelines.config import rank_functions
-from rank4class.pipelines.sorters import studies, study
+from rank4class.pipelines.sorters import accuracy, studies, study
+from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import read_json
 
 
@@ -222,7 +223,16 @@ def test_regression_on_a_table(tmp_path):
     stored = read_json(str(tmp_path / "runs" / "study.json"))
     assert (stored["seeds"], stored["test"]) == ([0, 1], results)
     assert stored["examples"] == {"train": 180, "validation": 60, "test": 60}
-    assert stored["seconds"] > 0
+    seconds = stored["seconds"]
+    assert seconds > 0
+    first = files.read_bytes(tmp_path / "runs" / "study.json")
+    frame.assign(price=-frame["price"]).to_csv(tmp_path / "other.csv", index=False)
+    other = dataclasses.replace(studies.regression(tmp_path / "other.csv", "price"), ranked=(), epochs=1)
+    with pytest.raises(ValueError, match=r"study\.json: the result of a study of other data\. Choose"):
+        study.run(other, [], tmp_path / "runs", seeds=(0, 1), log=[].append)
+    with pytest.raises(ValueError, match=r"study\.json: the result of a study of other data\. Choose"):
+        accuracy.write_study(["exact"], tmp_path / "runs")
+    assert files.read_bytes(tmp_path / "runs" / "study.json") == first
 
 
 @pytest.mark.nightly

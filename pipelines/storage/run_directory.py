@@ -51,8 +51,11 @@ class RunDirectory:
 
     def __init__(self, path: str | os.PathLike, experiment_class: type = config.Experiment):
         self.path, self._experiment_class = _nonempty(path), experiment_class
-        if "[" in self.path:
-            raise ValueError(f"--workdir={self.path}: '[' is a glob character. Choose another path.")
+        for character in "[\\":
+            if character in self.path:  # the search for a checkpoint's files would find none
+                raise ValueError(
+                    f"--workdir={self.path}: '{character}' is a glob character. Choose another path."
+                )
         self.checkpoints = os.path.join(self.path, "checkpoints")
         self.model = os.path.join(self.path, "model")
         self.not_finite = os.path.join(self.path, "not_finite.json")

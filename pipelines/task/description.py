@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse
 import tensorflow as tf
 
+from rank4class import data
 from rank4class.data.readers import strict_json
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
@@ -96,11 +97,19 @@ def _write_instances(folder: str, task: Task) -> None:
         place = scipy.sparse.csr_array(
             (np.ones(len(ids), bool), (ids, np.arange(len(ids)))), shape=(num_ids, len(ids))
         )
-        known = known + place @ split.label_matrix.astype(bool)
+        known = known + place @ _label_matrix(split, len(task.class_names))
     files.write(os.path.join(folder, "instances.json"), files.to_json({"names": names}))
     content = io.BytesIO()
     scipy.sparse.save_npz(content, known.tocsr(), compressed=False)
     files.write(os.path.join(folder, "known.npz"), content.getvalue())
+
+
+def _label_matrix(split: data.Split, num_classes: int) -> scipy.sparse.csr_array:
+    """Returns the classes of each example, bool `[N, n]`."""
+    if split.multi_label:
+        return split.label_matrix.astype(bool)
+    rows = np.arange(len(split))
+    return scipy.sparse.csr_array((np.ones(len(rows), bool), (rows, split.labels)), (len(rows), num_classes))
 
 
 def read_known(folder: str) -> scipy.sparse.csr_array:

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import shutil
+import types
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import tensorflow as tf
 from rank4class import data, losses, models
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
-from rank4class.pipelines.task import frozen_features, hashing, loading
+from rank4class.pipelines.task import description, frozen_features, hashing, loading
 from rank4class.pipelines.training import optimization, rank_training
 from rank4class.pipelines.training.train_step import StepOptions, build_steps
 
@@ -688,6 +689,14 @@ def test_max_examples_evaluates_the_users_of_training():
     _, same = retrieval(max_train_examples=10)
     for name, split in loaded.splits.items():
         np.testing.assert_array_equal(same.splits[name].features["id"], split.features["id"])
+
+
+def test_known_classes_of_ids_with_one_class_per_example(tmp_path):
+    split = data.Split({"id": np.array([0, 2, 2], np.int32)}, np.array([1, 0, 1]))
+    task = types.SimpleNamespace(splits={"train": split}, class_names=("a", "b"))
+    description._write_instances(str(tmp_path), task)
+    known = description.read_known(str(tmp_path))
+    assert known.toarray().tolist() == [[False, True], [False, False], [True, True]]
 
 
 def test_encoders_without_the_features_of_the_dataset():

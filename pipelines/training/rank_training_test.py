@@ -452,6 +452,8 @@ def test_hashes_do_not_depend_on_file_names(tmp_path):
 def test_folders_with_glob_characters(tmp_path):
     with pytest.raises(ValueError, match=r"run \[1\]: '\[' is a glob character. Choose another path."):
         rank_training.train(small(), str(tmp_path / "run [1]"))
+    with pytest.raises(ValueError, match=r"a\\b: '\\' is a glob character. Choose another path."):
+        rank_training.train(small(), str(tmp_path / "a\\b"))
 
 
 @pytest.mark.nightly
