@@ -38,7 +38,7 @@ def test_paths_that_contain_the_name_of_another(command, tmp_path):
     folder = tmp_path / "CHECKPOINT WORKDIR"
     arguments = ("--only=n_choose_k/letor_lightgbm", f"--data={folder}", f"--workdir={tmp_path / 'runs'}")
     finished = command("reproduce", *arguments)
-    assert f"'--config.data.path={folder}'" in finished.stdout
+    assert f"'--config.data.path={folder}" in finished.stdout
 
 
 @pytest.mark.nightly
