@@ -34,6 +34,7 @@ def test_errors_are_one_line(command, arguments, message):
     assert "Traceback" not in finished.stderr
 
 
+@pytest.mark.nightly
 def test_paths_that_contain_the_name_of_another(command, tmp_path):
     folder = tmp_path / "CHECKPOINT WORKDIR"
     arguments = ("--only=n_choose_k/letor_lightgbm", f"--data={folder}", f"--workdir={tmp_path / 'runs'}")
