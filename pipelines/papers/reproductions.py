@@ -195,6 +195,9 @@ _MNIST = "MNIST's files; those of t10k suffice"
 _MOVIELENS = (
     "--config.epochs=100 --config.evaluations_per_epoch=0.25 --config.patience=6 --config.calibration=none"
 )
+_ON_SORTERS = ",".join(
+    f"approx_ndcg@{rank_fn}" for rank_fn in ("handcrafted", "equivariant", "cnn", "lstm", "neural_sort")
+)
 _PENALTIES = "--tuning_seeds=1 --tune=class_encoder.weight_decay=0.0003,0.003,0.03"
 REPRODUCTIONS: dict[str, Reproduction] = {
     "rank4class/goemotions_frozen": _grid(
@@ -317,6 +320,13 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         f"--config=goemotions_minilm_frozen {DATA} --config.data.multi_label=True",
         "sigmoid_cross_entropy",
         _TSV,
+    ),
+    "sodeep/approx_ndcg": Reproduction(
+        "ApproxNDCG with the ranks of sorters, on frozen MiniLM features of GoEmotions",
+        (),
+        (_frozen(f"--losses=softmax,approx_ndcg,{_ON_SORTERS}", "", {}),),
+        _TSV,
+        SOFTMAX_DOT,
     ),
     "n_choose_k/section5.1": Reproduction(
         "The number of digits in an image, over splits of the data",
