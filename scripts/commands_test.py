@@ -232,7 +232,7 @@ def test_every_command_runs_on_a_small_problem(small_commands):
     report = " ".join((root / "sweep" / "report.md").read_text().split())
     assert "| mse | dot |" in report
     for text in (report, " ".join(outputs["sweep"].split())):
-        assert "Differences from mse, dot, paired over seeds and examples." in text
+        assert "Differences from mse, dot, paired over examples." in text
         assert "equivalent if a difference of 7.5 percentage points is ruled out" in text
     assert json.loads((root / "sweep" / "grid.json").read_text())["baseline"]["loss"] == "mse"
     assert f"Report with plots: {root / 'data' / 'data.md'}" in outputs["describe_data"]
