@@ -146,6 +146,7 @@ def test_finished_trainings_are_not_repeated(monkeypatch, tmp_path):
         return {part: (x + 1.0, y) for part, (x, y) in studies.STUDIES["spearman"]().load(seed).items()}
 
     other = dataclasses.replace(task, load=shifted)
+    (tmp_path / "killed" / "study.json").unlink()  # of a finished study, which is refused before
     with pytest.raises(ValueError, match=r"mse-epochs1-rate0.01-seed0.json: trained on other data\. Choose"):
         study.run(other, [], folder, seeds=(0,), log=[].append)
     (tmp_path / "killed" / "mse-epochs1-rate0.01-seed0.json").write_text("{")

@@ -379,6 +379,5 @@ def check_run(ask, run, scale, load_fast):
     assert (embedding["tensorName"], embedding["tensorShape"]) == ("classes", [2, 2])
     points = np.frombuffer(ask("plugin/projector/tensor", run=run, name="classes"), np.float32)
     assert points.tolist() == [1.0, 2.0, 3.0, 4.0 * scale]
-    assert (
-        ask("plugin/projector/metadata", run=run, name="classes") == b"class\texamples\nfirst\t3\nsecond\t4\n"
-    )
+    metadata = ask("plugin/projector/metadata", run=run, name="classes").decode()
+    assert metadata == ("class\texamples\texamples, quarter\nfirst\t3\t1: 3 to 3\nsecond\t4\t2: 4 to 4\n")
