@@ -116,7 +116,7 @@ def run(
         means = ", ".join(f"{m} {_format_mean(values)}" for m, values in test_values[title].items())
         log(f"{title}{_weight_text(study, rank_fn, weight)}, learning rate {rate:g}: {means}")
     trainings = map(read_json, glob.glob(glob.escape(folder) + "/*-seed*.json"))
-    seconds = sum(training["seconds"] for training in trainings if training["data"] in data.values())
+    seconds = sum(training["seconds"] for training in trainings if training.get("data") in data.values())
     examples = {part: len(arrays[0]) for part, arrays in loaded[seeds[0]][0].items()}
     write_result(folder, seeds, test_values, examples, data, seconds)
     return test_values

@@ -28,9 +28,7 @@ from rank4class.pipelines.storage import files
 
 MAX_POINTS = 100_000  # limit of the projector
 MAX_NUMBERS = 4_000_000  # points x width: about 40 MB
-MAX_CATEGORIES = (
-    50  # a column of more values gets a gradient from the projector, one of fewer unordered colors
-)
+MAX_CATEGORIES = 50  # values of a column that the projector colors in no order; more have a gradient
 MAX_CLOCK_SKEW = 2.0  # seconds
 SECONDS_BETWEEN_PICTURES = 60.0
 _VECTORS, _CLASSES = "projector/vectors.tsv", "projector/classes.tsv"
