@@ -85,9 +85,9 @@ class Answers(tf.Module):
         scores = tf.cast(outputs, tf.float32)
         if self._poisson_binomial:
             log_counts = set_sizes.poisson_binomial(scores, where=where)
+        elif log_counts is not None and where is not None:
+            log_counts = set_sizes.conditioned(log_counts, where)
         if log_counts is not None:
-            if where is not None:
-                log_counts = set_sizes.conditioned(log_counts, where)
             most_probable = set_sizes.most_probable(scores, log_counts, where=where)
             return {
                 "scores": scores,
