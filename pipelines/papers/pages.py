@@ -65,7 +65,8 @@ def _provenance(name: str, result: Mapping[str, Any]) -> str:
     claims = f", claims {', '.join(result['claims'])}" if result["claims"] else ""
     return (
         f"`rank4class reproduce --only={name}`{claims}. Examples: {examples}. "
-        f"{result['seconds'] / 3600:.2f} hours of training; commit {_commits(result)}; {packages}."
+        f"{result['seconds'] / 3600:.2f} hours of training; commit {_commits(result)}; "
+        f"{', '.join([packages, *result.get('environment', [])])}."
     )
 
 

@@ -34,10 +34,10 @@ def collect(name: str, reproduction: Reproduction, workdir: str) -> dict[str, An
 
     Returns:
       The content of a result file: "name", "title", "claims", "paper", "commands", "commits", "packages",
-      "seconds" of training, those of the search included, "examples" of each split, "tuned" values of each
-      cell, `grid_summary.summarize`, and that of the "calibration", if all runs are calibrated; "curves" of
-      validation values, if they are asked for: for each cell "name", "metric", "epochs" and "values", a list
-      per seed that may end early.
+      "environment" variables that change the arithmetic, "seconds" of training, those of the search
+      included, "examples" of each split, "tuned" values of each cell, `grid_summary.summarize`, and that of
+      the "calibration", if all runs are calibrated; "curves" of validation values, if they are asked for:
+      for each cell "name", "metric", "epochs" and "values", a list per seed that may end early.
 
     Raises:
       FileNotFoundError: a sweep has no finished run.
@@ -68,6 +68,7 @@ def collect(name: str, reproduction: Reproduction, workdir: str) -> dict[str, An
         "commands": reproduction.command_lines(),
         "commits": sorted({commit for part in parts for commit in part["commits"]}),
         "packages": {package: version for part in parts for package, version in part["packages"].items()},
+        "environment": sorted({variable for part in parts for variable in part["environment"]}),
         "seconds": round(sum(part["seconds"] for part in parts)),
         "examples": parts[0]["examples"],
         "tuned": [entry for part in parts for entry in part["tuned"]],
@@ -93,6 +94,7 @@ def _read(folder: str, command: Command) -> dict[str, Any]:
         "calibrated": _named(sweep_report.calibration_cells(runs), command),
         "commits": {str(session["git"]) for session in sessions},
         "packages": sessions[-1]["packages"],
+        "environment": {variable for session in sessions for variable in _environment(session)},
         "seconds": sum(session["seconds"] for session in itertools.chain(sessions, *searched)),
         "examples": {"train": first["train_examples"], **splits},
         "tuned": _tuned(folder, runs, command),
@@ -127,7 +129,19 @@ def _read_study(path: str) -> dict[str, Any]:
         for title, metrics in study["test"].items()
     ]
     kept = {field: study[field] for field in ("packages", "seconds", "examples")}
-    return {"cells": cells, "calibrated": [], "commits": {str(study["git"])}, "tuned": [], **kept}
+    return {
+        "cells": cells,
+        "calibrated": [],
+        "commits": {str(study["git"])},
+        "environment": _environment(study),
+        "tuned": [],
+        **kept,
+    }
+
+
+def _environment(record: Mapping[str, Any]) -> set[str]:
+    """Returns the environment variables of a session or a study; version 1.0 did not record them."""
+    return {f"{name}={value}" for name, value in record.get("environment", {}).items()}
 
 
 def _run_folders(folder: str) -> list[str]:

@@ -106,6 +106,7 @@ def test_studies(tmp_path):
         "examples": {"train": 10, "validation": 5, "test": 5},
         "git": "abc",
         "packages": {"tensorflow": "2.20.0"},
+        "environment": {"TF_SET_ONEDNN_FPMATH_MODE": "BF16"},
         "seconds": 60,
     }
     (tmp_path / "0").mkdir()
@@ -118,3 +119,4 @@ def test_studies(tmp_path):
     assert found["comparisons"][0]["difference"] == pytest.approx(1.5)
     assert list(found["metrics"]) == ["spearman"]
     assert (found["commits"], found["seconds"]) == (["abc"], 60)
+    assert found["environment"] == ["TF_SET_ONEDNN_FPMATH_MODE=BF16"]

@@ -25,7 +25,7 @@ from rank4class.pipelines.sorters.sorter_config import STUDY_SEEDS
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.code_version import git_commit
 from rank4class.pipelines.storage.run_directory import check_folder, read_json, write_json
-from rank4class.pipelines.training.session import package_versions
+from rank4class.pipelines.training.session import numeric_environment, package_versions
 
 LIST = 100  # number of instances that are ranked together
 LEARNING_RATES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
@@ -158,7 +158,12 @@ def write_result(
     """
     files.make_folder(folder)
     result = {"seeds": list(seeds), "test": test_values, "examples": examples, "seconds": round(seconds)}
-    provenance = {"data": dict(data), "git": git_commit(), "packages": {**package_versions(), **packages}}
+    provenance = {
+        "data": dict(data),
+        "git": git_commit(),
+        "packages": {**package_versions(), **packages},
+        "environment": numeric_environment(),
+    }
     write_json(os.path.join(folder, "study.json"), {**result, **provenance})
 
 

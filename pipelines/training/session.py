@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import importlib.metadata
+import os
 import platform
 import sys
 import time
@@ -23,6 +24,7 @@ PACKAGES = (
     "numpy",
     "scikit-learn",
 )
+ENVIRONMENT = ("TF_ENABLE_ONEDNN_OPTS", "TF_SET_ONEDNN_FPMATH_MODE", "NVIDIA_TF32_OVERRIDE")
 
 
 class Session:
@@ -46,6 +48,7 @@ class Session:
             "command": sys.orig_argv,
             "git": git_commit(),
             "packages": package_versions(),
+            "environment": numeric_environment(),
             "python": platform.python_version(),
             "host": platform.node(),
             "strategy": type(strategy).__name__,
@@ -95,6 +98,17 @@ def package_versions() -> dict[str, str]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # run from a folder of sources
             versions[name] = importlib.metadata.version(name)
     return versions
+
+
+def numeric_environment() -> dict[str, str]:
+    """Returns the environment variables that change the arithmetic of TensorFlow, as far as they are set.
+
+    >>> os.environ["TF_SET_ONEDNN_FPMATH_MODE"] = "BF16"  # read by TensorFlow at its first matrix product
+    >>> numeric_environment()["TF_SET_ONEDNN_FPMATH_MODE"]
+    'BF16'
+    >>> del os.environ["TF_SET_ONEDNN_FPMATH_MODE"]
+    """
+    return {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
 
 
 class Pace:
