@@ -1,6 +1,7 @@
 r"""Interactions: an instance's vector and the classes' vectors to scores, $s_i = I(h, c_i)$.
 
-Each is a Keras layer that is called on `h` `[B, d]` and `c` `[n, d]` and returns scores `[B, n]`.
+Each is a Keras layer that is called on `h` `[B, d]` and `c` `[n, d]` and returns scores `[B, n]`, in float32
+also for vectors of half precision: rounded scores would tie, and ties hide an order.
 """
 
 import functools
@@ -44,9 +45,8 @@ class Dot(tf.keras.layers.Layer):
         super().build(shapes)
 
     def call(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
-        h, c = inputs
-        scores = tf.matmul(h, c, transpose_b=True)
-        return scores + tf.cast(self.bias, h.dtype) if self.use_bias else scores
+        scores = _dot(*inputs)
+        return scores + tf.cast(self.bias, scores.dtype) if self.use_bias else scores
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "use_bias": self.use_bias}
@@ -74,7 +74,7 @@ class Bilinear(tf.keras.layers.Layer):
 
     def call(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
         h, c = inputs
-        return tf.matmul(tf.matmul(h, tf.cast(self.kernel, h.dtype)), c, transpose_b=True)
+        return _dot(tf.matmul(h, tf.cast(self.kernel, h.dtype)), c)
 
 
 @INTERACTIONS.register("cosine")
@@ -102,19 +102,24 @@ class Cosine(tf.keras.layers.Layer):
 
     def call(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
         h, c = map(_unit, inputs)
-        return tf.matmul(h, c, transpose_b=True) / tf.cast(self.temperature, h.dtype)
+        return _dot(h, c) / tf.cast(self.temperature, h.dtype)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "temperature": self.temperature}
 
 
 def _unit(x: tf.Tensor) -> tf.Tensor:
-    """Returns vectors of length 1; a zero vector stays 0, with a gradient of 0."""
+    """Returns vectors of length 1, exact ones; a zero vector stays 0, with a gradient of 0."""
     exact = tf.cast(x, _exact(x.dtype))  # squares may overflow in half precision
     squares = tf.reduce_sum(tf.square(exact), axis=-1, keepdims=True)
     positive = squares > 0.0
     lengths = tf.sqrt(tf.where(positive, squares, 1.0))
-    return tf.cast(tf.where(positive, exact / lengths, 0.0), x.dtype)
+    return tf.where(positive, exact / lengths, 0.0)
+
+
+def _dot(h: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
+    """Returns the dot products of all pairs, `[B, n]`."""
+    return tf.matmul(tf.cast(h, _exact(h.dtype)), tf.cast(c, _exact(c.dtype)), transpose_b=True)
 
 
 class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
@@ -170,26 +175,23 @@ class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
         seed = None
         if training and self.dropout:
             seed = self._random_generator.random_uniform([2], 0, tf.int32.max, tf.int32)
-        weights = (
-            self.first_kernel,
-            self.first_bias,
-            self.second_kernel,
-            self.second_bias,
-            self.read_out,
-            self.read_out_bias,
-        )
+        hidden = (self.first_kernel, self.first_bias, self.second_kernel, self.second_bias)
+        read_out = (self.read_out, self.read_out_bias)
         batch_size, num_classes = h.shape[0] or _USUAL_BATCH, c.shape[0]
         blocks = self.blocks(batch_size, num_classes, h.shape[-1])
         stored = self.stores_first_layer(batch_size, num_classes)
-        casts = [tf.cast(w, h.dtype) for w in weights]
-        return _score_in_blocks(self.pairs, self._rest, blocks, stored, seed, h, c, casts)
+        weights = [
+            *(tf.cast(w, h.dtype) for w in hidden),
+            *(tf.cast(w, _exact(h.dtype)) for w in read_out),
+        ]
+        return _score_in_blocks(self.pairs, self._rest, blocks, stored, seed, h, c, weights)
 
     def _rest(self, pairs: tf.Tensor, seed: tf.Tensor | None, *weights: tf.Tensor) -> tf.Tensor:
         """Returns the scores `[B * n, 1]` of the first layer's pre-activations `[B * n, units]`."""
         second_kernel, second_bias, read_out, read_out_bias = weights
         hidden = self._drop(tf.nn.relu(pairs), seed, 0)
         hidden = tf.nn.relu(tf.nn.bias_add(tf.matmul(hidden, second_kernel), second_bias))
-        return tf.matmul(self._drop(hidden, seed, 1), read_out) + read_out_bias
+        return tf.matmul(tf.cast(self._drop(hidden, seed, 1), read_out.dtype), read_out) + read_out_bias
 
     def _drop(self, hidden: tf.Tensor, seed: tf.Tensor | None, layer: int) -> tf.Tensor:
         if seed is None:
@@ -333,7 +335,7 @@ def _score_in_blocks(
             return (scores, pairs) if stored else (scores,)
 
         batch_size = h.shape[0]
-        of_scores = tf.TensorSpec([batch_size, size], h.dtype)
+        of_scores = tf.TensorSpec([batch_size, size], _exact(h.dtype))
         of_pairs = tf.TensorSpec([batch_size and batch_size * size, weights[0].shape[-1]], h.dtype)
         scores, *all_pairs = tf.map_fn(
             score_block,
@@ -373,7 +375,10 @@ def _score_in_blocks(
                 maximum_iterations=blocks,
             )
             of_c = tf.reshape(of_c.stack(), [blocks * size, d])[:n]
-            return tf.cast(of_h, h.dtype), of_c, *(tf.cast(x, h.dtype) for x in of_weights)
+            of_h, *of_weights = (
+                tf.cast(total, x.dtype) for total, x in zip([of_h, *of_weights], [h, *weights], strict=True)
+            )
+            return of_h, of_c, *of_weights
 
         return tf.reshape(tf.transpose(scores, [1, 0, 2]), [-1, blocks * size])[:, :n], gradient
 

@@ -71,14 +71,16 @@ class TestEveryInteraction:
         compiled = tf.function(interaction, jit_compile=True)
         np.testing.assert_allclose(compiled(vectors()), interaction(vectors()), rtol=1e-4, atol=1e-5)
 
-    def test_half_precision(self, name):
-        tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
-        try:
-            half = models.get("interaction", name)([tf.cast(x, tf.bfloat16) for x in vectors()])
-        finally:
-            tf.keras.mixed_precision.set_global_policy("float32")
-        assert half.shape == [B, N]
-        assert np.isfinite(tf.cast(half, tf.float32)).all()
+    def test_half_precision_has_scores_of_float32(self, name):
+        interaction = build(name)
+        half = type(interaction).from_config({**interaction.get_config(), "dtype": "mixed_bfloat16"})
+        rounded = [tf.cast(x, tf.bfloat16) for x in vectors()]
+        half(rounded)
+        half.set_weights(interaction.get_weights())
+        scores = half(rounded)
+        assert scores.dtype == tf.float32
+        assert (scores.numpy() != tf.cast(tf.cast(scores, tf.bfloat16), tf.float32).numpy()).any()
+        np.testing.assert_allclose(scores, interaction([tf.cast(x, tf.float32) for x in rounded]), 0.02, 0.02)
 
 
 @pytest.mark.nightly

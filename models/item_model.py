@@ -52,7 +52,7 @@ class ItemModel(WithWeightDecay, tf.keras.Model):
         for units in self.hidden:
             self.chain.add(tf.keras.layers.Dense(units, activation="relu"))
             self.chain.add(tf.keras.layers.Dropout(dropout))
-        self.chain.add(tf.keras.layers.Dense(1, use_bias=False))
+        self.chain.add(tf.keras.layers.Dense(1, use_bias=False, dtype="float32"))  # rounded scores would tie
 
     def build(self, shapes: Mapping[str, tf.TensorShape]) -> None:
         check_features(self, shapes)
@@ -62,7 +62,7 @@ class ItemModel(WithWeightDecay, tf.keras.Model):
     def call(self, features: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
         check_features(self, features)
         scores = self.chain(features["items"], training=training)
-        return tf.cast(tf.squeeze(scores, axis=-1), tf.float32)
+        return tf.squeeze(scores, axis=-1)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "hidden": self.hidden, "dropout": self.dropout}

@@ -75,6 +75,7 @@ def test_half_precision(policy):
     finally:
         tf.keras.mixed_precision.set_global_policy("float32")
     assert scores.dtype == tf.float32
+    assert (scores.numpy() != tf.cast(tf.cast(scores, policy[6:]), tf.float32).numpy()).any()
     assert model.chain.compute_dtype in ("float16", "bfloat16")
     assert model.trainable_variables[0].dtype == tf.float32
 

@@ -226,3 +226,10 @@ def test_real_goemotions_multi_label(real_data):
         "test": (5427, 28),
     }
     assert dataset.splits["train"].labels.sum(axis=1).min() == 1.0
+
+
+def test_names_without_a_last_line_ending(tiny_goemotions, caplog):
+    path = tiny_goemotions / "emotions.txt"
+    path.write_bytes(path.read_bytes().rstrip())
+    data.get("goemotions", path=str(tiny_goemotions))
+    assert "cut short" not in caplog.text

@@ -78,12 +78,13 @@ class BadRows:
         raise ValueError(f"{self.messages[before]}{count}{hint}")
 
 
-def lines(path: str, bad_rows: BadRows | None = None) -> Iterator[tuple[str, str]]:
+def lines(path: str, bad_rows: BadRows | None = None, check_end: bool = True) -> Iterator[tuple[str, str]]:
     """Yields (`path:number`, line) for every line of a UTF-8 file.
 
     Args:
       path: the file.
       bad_rows: the policy for lines that are not UTF-8 or have a NUL character; None raises without a hint.
+      check_end: whether to log a warning if the last line has no line ending.
 
     Raises:
       FileNotFoundError: no file.
@@ -91,10 +92,12 @@ def lines(path: str, bad_rows: BadRows | None = None) -> Iterator[tuple[str, str
     """
     _check_exists(path)
     with open(path, "rb") as file:
-        yield from lines_of(file, path, bad_rows)
+        yield from lines_of(file, path, bad_rows, check_end)
 
 
-def lines_of(file: BinaryIO, name: str, bad_rows: BadRows | None = None) -> Iterator[tuple[str, str]]:
+def lines_of(
+    file: BinaryIO, name: str, bad_rows: BadRows | None = None, check_end: bool = True
+) -> Iterator[tuple[str, str]]:
     """Yields (`name:number`, line) for every line of an open file of bytes; see `lines`."""
     bad_rows = bad_rows or BadRows("fail", None)
     number, line = 0, b""
@@ -108,7 +111,7 @@ def lines_of(file: BinaryIO, name: str, bad_rows: BadRows | None = None) -> Iter
             yield where, text
     if not number:
         raise ValueError(f"{name}: the file is empty. Give a file with rows.")
-    if not line.endswith(b"\n"):
+    if check_end and not line.endswith(b"\n"):
         logging.warning("%s:%d has no line ending: was the file cut short?", name, number)
 
 
