@@ -7,7 +7,7 @@ The baseline of `embedded_digits`: digits occur independently, so their number h
 distribution.
 
 Running time: 72 to 104 s per run on 2 busy cores, after 4 minutes for the features. Expected on 10,000 test
-images of MNIST's digits, over 3 seeds: nll 4.19, exact match 12.9 percent. The paper reports 2.84, see
+images of MNIST's digits, over five splits: nll 4.20, exact match 12.8 percent. The paper reports 2.84, see
 `embedded_digits`.
 """
 
