@@ -8,8 +8,8 @@ scores and the logits of the count are linear in 1000 features of a restricted B
 `embedded_digits_logistic` is logistic regression on the same features.
 
 Running time: 95 to 112 s per run on 2 busy cores, after 4 minutes for the machine. Expected on 10,000 test
-images of MNIST's digits, over five splits: nll 3.29, exact match 25.6 percent. The paper reports 1.95, and does
-not describe its digits and its machine.
+images of MNIST's digits, over five splits: nll 3.29, exact match 25.6 percent. The paper reports 1.95, and
+does not describe its digits and its machine.
 """
 
 from rank4class.pipelines import config
