@@ -7,9 +7,10 @@ r"""MovieLens 100K of the Rankmax paper: ranking of movies for users by their ra
 
 FOLDER holds `ratings.csv` and `movies.csv` of the release "latest-small"; without it TensorFlow Datasets
 downloads them. The paper has 600 users, 9,000 movies and 101,000 ratings, as the release of 2018 (610, 9,724
-and 100,836); the figures below are from that of 2016 (671, 9,066 and 100,004). The
-loss of a user covers all movies of the training split; validation and test exclude a user's movies of earlier splits from the ranking. The metrics are those of the
-paper's Table 2; `map@10` divides by the number of relevant movies, as in TF-Ranking.
+and 100,836); the figures below are from that of 2016 (671, 9,066 and 100,004). The loss of a user covers all
+movies of the training split; validation and test exclude a user's movies of earlier splits from the ranking.
+The metrics are those of the paper's Table 2; `map@10` divides by the number of relevant movies, as in
+TF-Ranking.
 
 Running time: a minute per run on one core. Expected on the test pairs, in percent, mean of ten seeds with the
 learning rate 0.003, --config.class_encoder.weight_decay=0.01 and 100 epochs: map@10 9.9, top-1 accuracy 29.4,
