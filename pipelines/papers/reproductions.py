@@ -297,9 +297,14 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         baseline={**SOFTMAX_DOT, "final temperature": "1.0"},
     ),
     "sodeep/table1": Reproduction(
-        "Errors of the ranks of 100 random scores, by the shipped sorters",
+        "Errors of the ranks of 10, 28 and 100 random scores, and of those predicted after a small move",
         ("S1",),
-        (Command("sorter_experiments --task=sorting --rank_fns=handcrafted,cnn,lstm,equivariant"),),
+        (
+            Command(
+                "sorter_experiments --task=sorting "
+                "--rank_fns=exact,handcrafted,cnn,lstm,equivariant,neural_sort,soft_sort"
+            ),
+        ),
         baseline={"loss": "cnn"},
         paper="sodeep/table1",
     ),

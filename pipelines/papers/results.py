@@ -12,13 +12,13 @@ from rank4class.pipelines import config, sweep
 from rank4class.pipelines.papers.reproductions import Command, Reproduction
 from rank4class.pipelines.reporting import grid_summary, sweep_report
 from rank4class.pipelines.reporting.grid_summary import Cell
+from rank4class.pipelines.sorters import accuracy
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import TUNING, RunDirectory, read_json, write_json
 
 # Metrics of the studies of sorters.
-METRICS = {name: grid_summary.Metric(True, True) for name in ("spearman", "map", "recall@1", "recall@5")} | {
-    "l1": grid_summary.Metric(False, True)
-}
+METRICS = {name: grid_summary.Metric(True, True) for name in ("spearman", "map", "recall@1", "recall@5")}
+METRICS |= {name: grid_summary.Metric(False, True) for name in accuracy.STUDY_METRICS}
 
 
 def collect(name: str, reproduction: Reproduction, workdir: str) -> dict[str, Any]:

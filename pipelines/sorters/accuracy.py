@@ -17,8 +17,10 @@ from rank4class.pipelines.storage.run_directory import check_folder
 
 RankFn = Callable[[tf.Tensor], tf.Tensor]
 SIZES = (10, 28, 100, 1_000)
-STUDY_SIZE = 100  # length of the vectors of `write_study`
 MOVE = 1.0  # largest move, in ranks
+STUDY_METRICS = {  # of `write_study`: name -> length of the vectors, and largest move
+    f"{name}@{n}": (n, move) for name, move in (("l1", 0.0), ("moved_l1", MOVE)) for n in (10, 28, 100)
+}
 _MAX_PAIRS = 5e7  # of scores that are compared at once
 
 
@@ -131,23 +133,30 @@ def errors(rank_fn: RankFn, n: int, move: float = 0.0) -> np.ndarray:
 
 
 def write_study(names: Sequence[str], folder: str | os.PathLike) -> None:
-    """Writes the errors of rank functions for each held-out test vector of 100, in percent, to `study.json`.
+    """Writes the `errors` of rank functions for each held-out test vector, in percent, to `study.json`.
+
+    Its metrics are `STUDY_METRICS`: `l1@N` for vectors of length N, `moved_l1@N` after small moves.
 
     Args:
       names: of the rank functions.
       folder: of the file.
 
     Raises:
-      ValueError: a rank function is unknown, or has no weights for that length; or the folder holds the
-        result of another study.
+      ValueError: a rank function is unknown, or has no weights for one of the lengths; or the folder holds
+        the result of another study.
       OSError: the folder cannot be written.
     """
-    data = {"held-out vectors": str(STUDY_SIZE)}
+    data = {"held-out vectors": ", ".join(STUDY_METRICS)}
     study.check_result(check_folder(folder, "study of sorters"), data)
     started = time.monotonic()
-    of_length = {name: rank_functions.get(name, STUDY_SIZE) for name in names}
-    test = {name: {"l1": [(100.0 * errors(fn, STUDY_SIZE)).tolist()]} for name, fn in of_length.items()}
-    examples = {"test": len(test[names[0]]["l1"][0])}
+    test = {
+        name: {
+            metric: [(100.0 * errors(rank_functions.get(name, n), n, move)).tolist()]
+            for metric, (n, move) in STUDY_METRICS.items()
+        }
+        for name in names
+    }
+    examples = {"test": len(next(iter(test[names[0]].values()))[0])}
     study.write_result(folder, [0], test, examples, data, time.monotonic() - started)
 
 

@@ -1,5 +1,7 @@
 """The errors of rank functions against their definitions."""
 
+import json
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -58,6 +60,18 @@ def test_tables():
         accuracy.tables(["cnn"], (11,))
     with pytest.raises(ValueError, match=r"rank_fn='bubble': unknown\. There are: sigmoid,"):
         accuracy.tables(["bubble"])
+
+
+def test_study_has_the_errors_of_each_vector(tmp_path, monkeypatch):
+    monkeypatch.setattr(accuracy, "STUDY_METRICS", {"l1@10": (10, 0.0), "moved_l1@10": (10, 1.0)})
+    accuracy.write_study(["exact", "soft_sort"], tmp_path)
+    study = json.loads((tmp_path / "study.json").read_text())
+    assert not np.any(study["test"]["exact"]["l1@10"])
+    rank_fn = rank_functions.get("soft_sort", 10)
+    for metric, move in (("l1@10", 0.0), ("moved_l1@10", 1.0)):
+        [values] = study["test"]["soft_sort"][metric]
+        assert study["examples"] == {"test": len(values)}
+        np.testing.assert_allclose(values, 100.0 * accuracy.errors(rank_fn, 10, move), rtol=1e-5)
 
 
 @pytest.mark.nightly
