@@ -215,7 +215,7 @@ REPRODUCTIONS: dict[str, Reproduction] = {
     "rank4class/goemotions_minilm": _fine_tuned(
         "Rank4Class's losses with dot and LC+MLP",
         f"{LOSSES} --interactions=dot",
-        "--losses=softmax,approx_ndcg,gumbel_approx_ndcg,mse --interactions=lc_mlp",
+        "--losses=softmax,approx_ndcg,gumbel_approx_ndcg --interactions=lc_mlp",
     ),
     "rank4class/goemotions_minilm_concat": _fine_tuned(
         "Rank4Class's losses with Concat+MLP",
