@@ -202,8 +202,9 @@ def cells_page(results: Results) -> str:
             f"{reproduction.data}.",
         ]
         measured = [result for result in results.values() if result["paper"] == table]
-        for result in measured:
-            blocks.append(f"In parentheses: {result['title']} (`{result['name']}`).")
+        if measured:
+            titles = [f"{result['title']} (`{result['name']}`)" for result in measured]
+            blocks.append(f"In parentheses: {'; then '.join(titles)}.")
         blocks.append(tables.markdown_table(_grid_rows(table, measured)))
     return "\n\n".join([*blocks, *_reanalysis(results)]) + "\n"
 
