@@ -109,7 +109,10 @@ class Cosine(tf.keras.layers.Layer):
 
 
 def _unit(x: tf.Tensor) -> tf.Tensor:
-    """Returns vectors of length 1, exact ones; a zero vector stays 0, with a gradient of 0."""
+    """Returns vectors of length 1; a zero vector stays 0, with a gradient of 0.
+
+    Vectors of half precision become float32.
+    """
     exact = tf.cast(x, _exact(x.dtype))  # squares may overflow in half precision
     squares = tf.reduce_sum(tf.square(exact), axis=-1, keepdims=True)
     positive = squares > 0.0

@@ -6,7 +6,7 @@ r"""MovieLens 100K of the Rankmax paper: ranking of movies for users by their ra
         --tune=optimizer.learning_rate=0.003,0.01,0.03
 
 FOLDER holds `ratings.csv` and `movies.csv` of the release "latest-small"; without it TensorFlow Datasets
-downloads them. The paper has 600 users, 9,000 movies and 101,000 ratings, as the release of 2018 (610, 9,724
+downloads them. The paper has 600 users, 9,000 movies and 101,000 ratings, much as that of 2018 (610, 9,724
 and 100,836); the figures below are from that of 2016 (671, 9,066 and 100,004). The loss of a user covers all
 movies of the training split; validation and test exclude a user's movies of earlier splits from the ranking.
 The metrics are those of the paper's Table 2; `map@10` divides by the number of relevant movies, as in
