@@ -100,7 +100,7 @@ def _published_grid(number: int, config: str, data: str) -> Reproduction:
     return _grid(f"rank4class/table{number}", f"Rank4Class, Table {number}", data, line)
 
 
-def _fine_tuned(part: str, flags: str, seeds: int = 5) -> Reproduction:
+def _fine_tuned(part: str, claims: tuple[str, ...], flags: str, seeds: int = 5) -> Reproduction:
     """Returns a part of the grid of GoEmotions with a fine-tuned encoder."""
     line = _sweep(
         f"goemotions_minilm {DATA} --config.data.max_train_examples=6000 {flags}",
@@ -108,7 +108,7 @@ def _fine_tuned(part: str, flags: str, seeds: int = 5) -> Reproduction:
         seeds=seeds,
     )
     title = f"Rank4Class's {part}, on 6,000 comments of GoEmotions with fine-tuned MiniLM"
-    return _grid("rank4class/table7", title, _TSV, line)
+    return Reproduction(title, claims, (Command(line),), _TSV, SOFTMAX_DOT, "rank4class/table7", curves=True)
 
 
 def _image_grid(paper: str | None, images: str, data: str, config: str) -> Reproduction:
@@ -208,11 +208,14 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         _sweep("goemotions_minilm_frozen", DATA, GRID, _rates("0.001", "0.003", "0.01", "0.03")),
     ),
     "rank4class/goemotions_minilm_losses": _fine_tuned(
-        "losses with dot", f"--config.epochs=2 {LOSSES} --interactions=dot"
+        "losses with dot",
+        ("R3", "R4", "R5"),
+        f"--config.epochs=2 {LOSSES} --interactions=dot",
     ),
     "rank4class/goemotions_minilm_interactions": _fine_tuned(
-        "interactions",
-        "--config.epochs=10 --losses=softmax,approx_ndcg --interactions=dot,lc_mlp,concat_mlp",
+        "LC+MLP with softmax and 10 epochs",
+        ("R3", "R6"),
+        "--config.epochs=10 --losses=softmax --interactions=dot,lc_mlp",
         seeds=3,
     ),
     "rank4class/fashion_mnist": _image_grid(
