@@ -170,8 +170,8 @@ def _held_out(flags: str, trained: str) -> list[Command]:
     return [
         Command(
             _sweep(
-                f'goemotions_zero_shot {DATA} --config.data.held_out="{_EMOTIONS[i::3]}" --losses=softmax',
-                flags,
+                f'goemotions_zero_shot {DATA} --config.data.held_out="{_EMOTIONS[i::3]}" {flags}',
+                "--losses=softmax --config.calibration=none",
             ),
             {"trained on": trained},
         )
