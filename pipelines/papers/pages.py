@@ -63,8 +63,9 @@ def _provenance(name: str, result: Mapping[str, Any]) -> str:
     examples = ", ".join(f"{count:,} {split}" for split, count in result["examples"].items())
     packages = ", ".join(f"{package} {version}" for package, version in result["packages"].items())
     claims = f", claims {', '.join(result['claims'])}" if result["claims"] else ""
+    of_first = " of the first command" if len(result["commands"]) > 1 else ""
     return (
-        f"`rank4class reproduce --only={name}`{claims}. Examples: {examples}. "
+        f"`rank4class reproduce --only={name}`{claims}. Examples{of_first}: {examples}. "
         f"{result['seconds'] / 3600:.2f} hours of training; commit {_commits(result)}; "
         f"{', '.join([packages, *result.get('environment', [])])}."
     )

@@ -35,9 +35,10 @@ def collect(name: str, reproduction: Reproduction, workdir: str) -> dict[str, An
     Returns:
       The content of a result file: "name", "title", "claims", "paper", "commands", "commits", "packages",
       "environment" variables that change the arithmetic, "seconds" of training, those of the search
-      included, "examples" of each split, "tuned" values of each cell, `grid_summary.summarize`, and that of
-      the "calibration", if all runs are calibrated; "curves" of validation values, if they are asked for:
-      for each cell "name", "metric", "epochs" and "values", a list per seed that may end early.
+      included, "examples" of each split of the first command, "tuned" values of each cell,
+      `grid_summary.summarize`, and that of the "calibration", if all runs are calibrated; "curves" of
+      validation values, if they are asked for: for each cell "name", "metric", "epochs" and "values", a list
+      per seed that may end early.
 
     Raises:
       FileNotFoundError: a sweep has no finished run.
