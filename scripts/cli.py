@@ -32,8 +32,9 @@ flags.DEFINE_multi_string(
     "import", [], "Python file or module to import first, which registers parts of your own; may be repeated."
 )
 
-# Raised for invalid files, flags, classes and numbers. Any other exception is a bug and keeps its traceback.
-USER_ERRORS = (ValueError, OSError, FloatingPointError)
+# Raised for invalid files, flags, classes and numbers, and for packages that are not installed. Any other
+# exception is a bug and keeps its traceback.
+USER_ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
 MODULE = re.compile(r"python -m rank4class\.scripts\.(\w+)")  # a command in a docstring
 HELP_WIDTH = 100  # characters
 HELP = re.compile("--?(help|helpshort|h|\\?)")

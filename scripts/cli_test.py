@@ -217,6 +217,22 @@ def test_config_files_with_errors(tmp_path, program, message):
         cli.load_config(str(tmp_path / "mine.py"))
 
 
+MISSING_PACKAGE = """
+import sys
+from unittest import mock
+sys.modules["tensorflow"] = mock.MagicMock()
+from rank4class.scripts import cli
+def main():
+    raise ImportError("lightgbm: not installed. Install it.")
+cli.run(main)
+"""
+
+
+def test_a_missing_package_is_an_error_of_one_line():
+    ended = subprocess.run([sys.executable, "-c", MISSING_PACKAGE], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (1, "error: lightgbm: not installed. Install it.\n")
+
+
 def test_logs_have_no_prefix_but_the_level_of_a_warning():
     record = logging.LogRecord("absl", logging.WARNING, "rows.py", 3, "%d left out", (2,), None)
     assert cli._Plain().format(record) == "warning: 2 left out"
