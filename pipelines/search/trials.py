@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import json
 import math
 import os
 import warnings
@@ -82,7 +81,7 @@ class Study:
       cell: the experiment of the cell.
       tune: tuned fields with their values, before they are widened.
       seeds: of the runs of each trial.
-      sampler: "grid" or "tpe".
+      search: identifies the search. Trials of other searches are never mixed with its own.
     """
 
     def __init__(
@@ -92,17 +91,13 @@ class Study:
         cell: config.Experiment,
         tune: space.Tune,
         seeds: Sequence[int],
-        sampler: str,
+        search: str,
     ):
         self.name, self._cell, self._tune, self._seeds = name, cell, tune, seeds
         higher = losses.get_metric(cell.monitor).higher_is_better
-        self._worst = -math.inf if higher else math.inf
-        # A search of other values, seeds or experiments is another study: it never mixes with earlier trials.
-        searched = [config.to_json(cell), {field: repr(values) for field, values in tune.items()}]
-        digest = hashlib.sha256(json.dumps([*searched, list(seeds), sampler]).encode()).hexdigest()
         self._study = optuna.create_study(
             storage=journal.storage,
-            study_name=f"{name} {digest[:12]}",
+            study_name=f"{name} {search}",
             direction="maximize" if higher else "minimize",
             pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS),
             load_if_exists=True,
@@ -170,12 +165,13 @@ class Study:
         """Records the value of the next seed of a running trial, None if it diverged; returns the trial.
 
         The trial ends after the last seed, or if it diverged. It is pruned if its means so far, after one
-        seed, two and so on, are worse than the median of the cell's other trials after as many seeds.
+        seed, two and so on, are worse than the median of the cell's complete trials after as many seeds.
         """
         running = self._running(trial.number)
         if value is None:
             running.set_user_attr("diverged", True)
-            self._study.tell(trial.number, self._worst)
+            # Not as a complete trial: the median that prunes others must not count it.
+            self._study.tell(trial.number, state=TrialState.PRUNED)
             return self.trials()[trial.number]
         running.set_user_attr("values", [*trial.values, value])
         return self._settle(trial.number)

@@ -3,6 +3,8 @@
 import contextlib
 import dataclasses
 import functools
+import hashlib
+import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,8 +42,8 @@ class Search:
     Each trial trains a choice of values with several tuning seeds; its value is the mean of their best
     validation values of the monitored metric. Without `num_trials` all combinations are tried. With it TPE
     proposes as many choices for each cell. A trial is pruned after a seed if its means so far are worse than
-    the median of the cell's other trials after as many seeds, once `trials.STARTUP_TRIALS` of them are
-    complete.
+    the median of the cell's complete trials after as many seeds, once there are `trials.STARTUP_TRIALS` of
+    them.
 
     Once all cells have these trials, each field of numbers is widened at an end where the best value of a
     cell is, for all cells that have the field: all get the same budget. Each combination with the new value
@@ -86,26 +88,36 @@ class Search:
         self._refused: dict[tuple[str, str], str] = {}  # field and end -> why it is not widened
         self._ready: list[_Run] = []  # the next seeds of claimed trials
         choices = {name: space.combinations(cell, tune) for name, cell in cells.items()}
-        self._fixed = {name: found[0] for name, found in choices.items() if len(found) == 1}
-        searched = {name: found for name, found in choices.items() if len(found) > 1}
+        self._fixed = {
+            name: combinations[0] for name, combinations in choices.items() if len(combinations) == 1
+        }
+        searched = {name: combinations for name, combinations in choices.items() if len(combinations) > 1}
         self._planned = {
-            name: int(min(num_trials or len(found), self._num_choices(name)))
-            for name, found in searched.items()
+            name: int(min(num_trials or len(combinations), self._num_choices(name)))
+            for name, combinations in searched.items()
         }
         # Name -> number of a trial -> its choice; TPE proposes the others.
         self._choices = {
-            name: {} if num_trials else dict(enumerate(found)) for name, found in searched.items()
+            name: {} if num_trials else dict(enumerate(combinations))
+            for name, combinations in searched.items()
         }
         files.make_folder(os.path.join(root, TUNING))
         journal = trials.Journal(os.path.join(root, TUNING))
         self._studies = {
-            name: trials.Study(journal, name, cells[name], tune, self._seeds, self._sampler)
+            name: trials.Study(journal, name, cells[name], tune, self._seeds, self._digest())
             for name in searched
         }
 
-    @property
-    def _sampler(self) -> str:
-        return "tpe" if self._num_trials else "grid"
+    def _digest(self) -> str:
+        """Returns the hash of all that the trials of a cell depend on.
+
+        That includes the other cells, since fields are widened for all of them, and the number of trials,
+        since TPE's proposals depend on it.
+        """
+        cells = {name: config.to_json(cell) for name, cell in sorted(self._cells.items())}
+        values = {field: repr(values) for field, values in self._tune.items()}
+        text = json.dumps([cells, values, self._seeds, self._num_trials])
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def _num_choices(self, name: str) -> float:
         """Returns the number of different choices of a cell; a range has infinitely many."""
@@ -334,7 +346,7 @@ class Search:
                 }
             )
         return {
-            "sampler": self._sampler,
+            "sampler": "tpe" if self._num_trials else "grid",
             "seeds": self._seeds,
             "fields": {field: space.text_of(values) for field, values in self._tune.items()},
             "added": self._added,

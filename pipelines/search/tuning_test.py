@@ -130,6 +130,21 @@ def test_a_diverged_run_ends_its_trial(search):
         search(lambda _: math.nan, {RATE: (1.0, 2.0)})
 
 
+def test_diverged_trials_do_not_prune_others(search):
+    """The best trials after one seed diverge; the last trial is below them there, but the only one to end."""
+    rates = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+
+    def value_of(experiment):
+        if rate_of(experiment) == 0.6:
+            return 40.0
+        return 50.0 if experiment.seed == SEEDS[0] else math.nan
+
+    made, _ = search(value_of, {RATE: rates})
+    assert made.choices() == {"mse": {RATE: 0.6}}
+    states = [trial["state"] for trial in made.summary()["cells"][0]["trials"]]
+    assert states == ["diverged"] * 5 + ["complete"]
+
+
 BEST = {"mse": 0.8, "softmax": 0.1}
 
 
@@ -349,6 +364,37 @@ def test_other_values_or_seeds_are_another_study(search):
     assert len(started) == 9  # `rank_training.train` repeats no finished one
     made, _ = search(peak, {RATE: (0.1, 0.2)}, seeds=SEEDS[:2])
     assert [trial["values"] for trial in made.summary()["cells"][0]["trials"]] == [(47.0, 47.0), (48.0, 48.0)]
+
+
+def test_a_search_of_fewer_cells_counts_its_own_trials(search):
+    """The first search widens the field at the end where another cell has its best value."""
+    best_below = {"mse": 0.01, "softmax": 0.8}
+
+    def value_of(experiment):
+        return -abs(math.log2(rate_of(experiment) / best_below[experiment.loss.name]))
+
+    tune = {RATE: (0.05, 0.1, 0.2)}
+    search(value_of, tune, losses=("softmax", "mse"), widen=1)
+    made, _ = search(value_of, tune, losses=("mse",), widen=1)
+    (cell,) = made.summary()["cells"]
+    assert made.choices() == {"mse": {RATE: 0.025}}
+    assert [trial["choice"][RATE] for trial in cell["trials"]] == [0.05, 0.1, 0.2, 0.025]
+    assert cell["notes"] == [
+        f"{RATE}=0.025 is at the low end of the values tried: --widen=1 allows no more values"
+    ]
+
+
+def test_a_search_of_more_trials_does_not_count_those_of_widened_fields(search):
+    tune = {"batch_size": (8, 16, 32, 64), RATE: (0.1, 0.2, 0.3)}
+
+    def value_of(experiment):
+        return experiment.batch_size + rate_of(experiment)
+
+    search(value_of, tune, num_trials=6, widen=1)
+    made, _ = search(value_of, tune, num_trials=10)
+    choices = [trial["choice"] for trial in made.summary()["cells"][0]["trials"]]
+    assert len(choices) == 10
+    assert max(choice["batch_size"] for choice in choices) == 64
 
 
 def test_a_damaged_journal(search, tmp_path):
