@@ -1,9 +1,8 @@
 """Results of reproductions as data: small JSON files, from which the documentation is rendered."""
 
-import itertools
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,8 @@ def collect(name: str, reproduction: Reproduction, workdir: str) -> dict[str, An
     """Returns the result of a reproduction whose commands have run.
 
     Cells of equal names in several commands are joined: those of the same seeds are parts of one test set,
-    such as folds; those of other seeds have test sets of their own, and one figure per seed.
+    such as folds, whose figures per seed are averaged; those of other seeds have test sets of their own, and
+    one figure per seed.
 
     Args:
       name: of the reproduction.
@@ -35,15 +35,17 @@ def collect(name: str, reproduction: Reproduction, workdir: str) -> dict[str, An
     Returns:
       The content of a result file: "name", "title", "claims", "paper", "commands", "commits", "packages",
       "environment" variables that change the arithmetic, "seconds" of training, those of the search
-      included, "examples" of each split of the first command, "tuned" values of each cell,
-      `grid_summary.summarize`, and that of the "calibration", if all runs are calibrated; "curves" of
-      validation values, if they are asked for: for each cell "name", "metric", "epochs" and "values", a list
-      per seed that may end early.
+      included, "examples" of each split of the first command, "tuned" values of each cell, "notes" of the
+      searches, `grid_summary.summarize`, and that of the "calibration", if all runs are calibrated; "curves"
+      of validation values, if they are asked for: for each cell "name", "metric", "epochs" and "values", a
+      list per seed that may end early.
 
     Raises:
-      FileNotFoundError: a sweep has no finished run.
+      FileNotFoundError: a command has not ended.
+      ValueError: the commands had different test examples, or two of them have the same runs.
     """
     parts = [_read(os.path.join(workdir, str(i)), command) for i, command in enumerate(reproduction.commands)]
+    _check_test_examples(parts)
     baseline = dict(reproduction.baseline) if reproduction.baseline else None
     cells = _joined([_selected(cell, reproduction.metrics) for part in parts for cell in part["cells"]])
     summary = grid_summary.summarize(cells, baseline=baseline, margin=reproduction.margin, metrics=METRICS)
@@ -58,8 +60,8 @@ def collect(name: str, reproduction: Reproduction, workdir: str) -> dict[str, An
     if reproduction.curves:
         summary["curves"] = [
             curve
-            for i, command in enumerate(reproduction.commands)
-            for curve in _curves(os.path.join(workdir, str(i)), command)
+            for part, command in zip(parts, reproduction.commands, strict=True)
+            for curve in _curves(part["runs"], command)
         ]
     return {
         "name": name,
@@ -67,59 +69,95 @@ def collect(name: str, reproduction: Reproduction, workdir: str) -> dict[str, An
         "claims": list(reproduction.claims),
         "paper": reproduction.paper,
         "commands": reproduction.command_lines(),
-        "commits": sorted({commit for part in parts for commit in part["commits"]}),
-        "packages": {package: version for part in parts for package, version in part["packages"].items()},
-        "environment": sorted({variable for part in parts for variable in part["environment"]}),
-        "seconds": round(sum(part["seconds"] for part in parts)),
+        "commits": sorted({str(session["git"]) for part in parts for session in part["sessions"]}),
+        "packages": _versions(session for part in parts for session in part["sessions"]),
+        "environment": sorted(
+            {variable for part in parts for session in part["sessions"] for variable in _environment(session)}
+        ),
+        "seconds": round(sum(session["seconds"] for part in parts for session in part["sessions"])),
         "examples": parts[0]["examples"],
         "tuned": [entry for part in parts for entry in part["tuned"]],
+        "notes": [note for part in parts for note in part["notes"]],
         **summary,
     }
 
 
 def _read(folder: str, command: Command) -> dict[str, Any]:
     """Returns the cells of a command, and where they come from."""
-    if files.exists(os.path.join(folder, "study.json")):
+    if not command.line.startswith("sweep "):
         return _read_study(os.path.join(folder, "study.json"))
-    runs = [_read_run(path) for path in _run_folders(folder)]
-    if not runs:
-        raise FileNotFoundError(f"{folder}: no finished run. Run the reproduction first.")
-    runs.sort(key=lambda run: run.experiment.seed)
-    sessions = [session for run in runs for session in RunDirectory(run.path).sessions()]
+    runs = _read_runs(folder)
+    search = sweep.read_search(folder) or {"fields": {}, "cells": []}
     tuning = os.path.join(folder, TUNING)
-    searched = [RunDirectory(os.path.join(tuning, name)).sessions() for name in files.names_in(tuning)]
+    paths = [*(run.path for run in runs), *(os.path.join(tuning, name) for name in files.names_in(tuning))]
     first = runs[0].results
-    splits = {split: first[split]["examples"] for split in ("validation", "test")}
     return {
+        "runs": runs,
         "cells": _named(sweep_report.grid_cells(runs), command),
         "calibrated": _named(sweep_report.calibration_cells(runs), command),
-        "commits": {str(session["git"]) for session in sessions},
-        "packages": sessions[-1]["packages"],
-        "environment": {variable for session in sessions for variable in _environment(session)},
-        "seconds": sum(session["seconds"] for session in itertools.chain(sessions, *searched)),
-        "examples": {"train": first["train_examples"], **splits},
-        "tuned": _tuned(folder, runs, command),
+        "sessions": [session for path in paths for session in RunDirectory(path).sessions()],
+        "examples": {"train": first["train_examples"], **_sizes(first)},
+        "test_examples": sorted(
+            {(RunDirectory(run.path).data_hashes()["test"], run.experiment.data.held_out) for run in runs}
+        ),
+        "tuned": _tuned(search["fields"], runs, command),
+        "notes": [f"{cell['cell']}: {note}" for cell in search["cells"] for note in cell["notes"]],
     }
 
 
-def _curves(folder: str, command: Command) -> list[dict[str, Any]]:
+def _sizes(run_results: Mapping[str, Any]) -> dict[str, int]:
+    return {split: run_results[split]["examples"] for split in ("validation", "test")}
+
+
+def _read_runs(folder: str) -> list[sweep_report.Run]:
+    """Returns the runs of the last sweep in a folder, by seed; the folder may have other ones."""
+    path = os.path.join(folder, sweep_report.GRID)
+    if not files.exists(path):
+        raise FileNotFoundError(f"{folder}: no finished sweep. Run the reproduction first.")
+    runs = []
+    for cell in read_json(path)["cells"]:
+        for seed in cell["seeds"]:
+            run_dir = RunDirectory(os.path.join(folder, f"{'-'.join(cell['name'].values())}-seed{seed}"))
+            results = run_dir.results()
+            if results is None:
+                raise FileNotFoundError(f"{run_dir.path}: not finished. Run the reproduction again.")
+            runs.append(sweep_report.Run(run_dir.experiment(), results, run_dir.path))
+    return sorted(runs, key=lambda run: run.experiment.seed)
+
+
+def _check_test_examples(parts: Sequence[Mapping[str, Any]]) -> None:
+    """Raises ValueError if the cells of sweeps do not have the same test examples, in the same order."""
+    examples: dict[tuple, list] = {}
+    for part in parts:
+        for cell in part["cells"] if part["runs"] else ():
+            examples.setdefault(tuple(cell.name.items()), []).append(part["test_examples"])
+    for name, of_cell in examples.items():
+        if of_cell != next(iter(examples.values())):
+            raise ValueError(
+                f"cell={','.join(dict(name).values())}: other test examples than those of the first cell. "
+                "Run all commands with the same --data."
+            )
+
+
+def _curves(runs: Sequence[sweep_report.Run], command: Command) -> list[dict[str, Any]]:
     """Returns the validation values of the monitored metric of each cell of a sweep."""
     curves: dict[tuple, dict[str, Any]] = {}
-    for run in sorted(map(_read_run, _run_folders(folder)), key=lambda run: run.experiment.seed):
+    for run in runs:
         name, monitor = {**run.cell, **command.name}, run.experiment.monitor
         history = RunDirectory(run.path).history()
-        epochs_per_step = run.experiment.batch_size / run.results["train_examples"]
         curve = curves.setdefault(
             tuple(name.items()), {"name": name, "metric": monitor, "epochs": [], "values": []}
         )
         curve["values"].append([round(line[monitor], 4) for line in history])
         if len(history) > len(curve["epochs"]):
-            curve["epochs"] = [round(line["step"] * epochs_per_step, 2) for line in history]
+            curve["epochs"] = [round(run.epochs(int(line["step"])), 2) for line in history]
     return list(curves.values())
 
 
 def _read_study(path: str) -> dict[str, Any]:
     """Returns the cells of a study of sorters or of LightGBM, whose values are in percent."""
+    if not files.exists(path):
+        raise FileNotFoundError(f"{path}: no finished study. Run the reproduction first.")
     study = read_json(path)
     cells = [
         Cell(
@@ -129,32 +167,29 @@ def _read_study(path: str) -> dict[str, Any]:
         )
         for title, metrics in study["test"].items()
     ]
-    kept = {field: study[field] for field in ("packages", "seconds", "examples")}
     return {
+        "runs": [],
         "cells": cells,
         "calibrated": [],
-        "commits": {str(study["git"])},
-        "environment": _environment(study),
+        "sessions": [study],
+        "examples": study["examples"],
         "tuned": [],
-        **kept,
+        "notes": [],
     }
+
+
+def _versions(sessions: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Returns the versions of each package, several of them separated by commas."""
+    versions: dict[str, set[str]] = {}
+    for session in sessions:
+        for package, version in session["packages"].items():
+            versions.setdefault(package, set()).add(version)
+    return {package: ", ".join(sorted(names)) for package, names in versions.items()}
 
 
 def _environment(record: Mapping[str, Any]) -> set[str]:
     """Returns the environment variables of a session or a study; version 1.0 did not record them."""
     return {f"{name}={value}" for name, value in record.get("environment", {}).items()}
-
-
-def _run_folders(folder: str) -> list[str]:
-    paths = [os.path.join(folder, name) for name in files.names_in(folder)]
-    return [path for path in paths if files.exists(os.path.join(path, "results.json"))]
-
-
-def _read_run(path: str) -> sweep_report.Run:
-    run_dir = RunDirectory(path)
-    results = run_dir.results()
-    assert results is not None  # `_run_folders` has seen it
-    return sweep_report.Run(run_dir.experiment(), results, path)
 
 
 def _named(cells: Sequence[Cell], command: Command) -> list[Cell]:
@@ -178,10 +213,10 @@ def _join(cells: Sequence[Cell]) -> Cell:
     first, seeds = cells[0], [seed for cell in cells for seed in cell.seeds]
     values = {metric: [cell.values[metric] for cell in cells] for metric in first.values}
     if all(list(cell.seeds) == list(first.seeds) for cell in cells):
-        return Cell(
-            first.name,
-            first.seeds,
-            {metric: np.concatenate(parts, axis=1) for metric, parts in values.items()},
+        return Cell(first.name, first.seeds, {metric: _of_parts(parts) for metric, parts in values.items()})
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(
+            f"cell={','.join(first.name.values())}: commands share some of their seeds. Use all or none."
         )
     per_seed = {
         metric: np.concatenate([part.reshape(len(part), -1).mean(axis=1) for part in parts])
@@ -190,17 +225,18 @@ def _join(cells: Sequence[Cell]) -> Cell:
     return Cell(first.name, seeds, per_seed)
 
 
-def _tuned(folder: str, runs: Sequence[sweep_report.Run], command: Command) -> list[dict[str, Any]]:
+def _of_parts(values: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns the values of all parts of a test set; of figures per seed, their mean over the parts."""
+    return np.concatenate(values, axis=1) if values[0].ndim > 1 else np.mean(values, axis=0)
+
+
+def _tuned(fields: Iterable[str], runs: Sequence[sweep_report.Run], command: Command) -> list[dict[str, Any]]:
     """Returns the values of each cell of a sweep for the fields that were tuned."""
-    search = sweep.read_search(folder)
     cells = {tuple({**run.cell, **command.name}.items()): config.values(run.experiment) for run in runs}
     return [
-        {
-            "name": dict(name),
-            "fields": {field: values[field] for field in search["fields"] if field in values},
-        }
+        {"name": dict(name), "fields": {field: values[field] for field in fields if field in values}}
         for name, values in cells.items()
-        if search
+        if fields
     ]
 
 
@@ -218,11 +254,11 @@ def read_all(folder: str | os.PathLike) -> dict[str, dict[str, Any]]:
     Raises:
       ValueError: a file is damaged, or has another name than its result.
     """
-    found = {}
+    all_results = {}
     for path in sorted(pathlib.Path(folder).rglob("*.json")):
         result = read_json(str(path))
         name = path.relative_to(folder).with_suffix("").as_posix()
         if result.get("name") != name:
             raise ValueError(f"{path}: name={result.get('name')!r}: not the name of the file. Rename one.")
-        found[name] = result
-    return found
+        all_results[name] = result
+    return all_results

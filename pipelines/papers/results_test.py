@@ -10,6 +10,7 @@ from rank4class.pipelines import config, sweep
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.papers import results
 from rank4class.pipelines.papers.reproductions import Command, Reproduction
+from rank4class.pipelines.reporting import sweep_report
 from rank4class.pipelines.reporting.grid_summary import Cell
 from rank4class.pipelines.storage.run_directory import RunDirectory
 
@@ -30,26 +31,29 @@ def test_collects_the_runs_of_all_sweeps(tmp_path):
     base = config.override(digits_mlp.get_config(), QUICK)
     for i, rate in enumerate((0.001, 0.01)):
         one = config.override(base, {"optimizer.learning_rate": rate})
-        runs = sweep.run_grid(one, str(tmp_path / str(i)), losses=["mse"], interactions=["dot"], seeds=[3, 5])
-    found = results.collect("digits", reproduction({"rate": "low"}, {"rate": "high"}), str(tmp_path))
-    assert [cell["name"]["rate"] for cell in found["cells"]] == ["low", "high"]
-    assert found["cells"][1]["seeds"] == [3, 5]
-    figures = found["cells"][1]["metrics"]["top1_error"]
+        root = str(tmp_path / str(i))
+        sweep.run_grid(one, root, losses=["mse", "softmax"], interactions=["dot"], seeds=[1])
+        runs = sweep.run_grid(one, root, losses=["mse"], interactions=["dot"], seeds=[3, 5])
+        sweep_report.write_grid(runs, root)
+    collected = results.collect("digits", reproduction({"rate": "low"}, {"rate": "high"}), str(tmp_path))
+    assert [cell["name"]["rate"] for cell in collected["cells"]] == ["low", "high"]
+    assert collected["cells"][1]["seeds"] == [3, 5]
+    figures = collected["cells"][1]["metrics"]["top1_error"]
     expected = [run.results["test"]["top1_error"] for run in runs]
     np.testing.assert_allclose(figures["values"], expected, rtol=1e-6)
     assert figures["examples"] == 360
-    assert found["examples"] == {"train": 1078, "validation": 359, "test": 360}
-    assert found["commands"] == [
+    assert collected["examples"] == {"train": 1078, "validation": 359, "test": 360}
+    assert collected["commands"] == [
         f"rank4class sweep --config=digits_mlp --workdir=WORKDIR/{i}" for i in (0, 1)
     ]
-    after = found["calibration"]["cells"][1]["metrics"]["nll after"]["values"]
+    after = collected["calibration"]["cells"][1]["metrics"]["nll after"]["values"]
     assert after == [run.results["test"]["calibration"]["after"]["nll"] for run in runs]
     values = [[round(run.results["validation"]["ndcg@5"], 4)] for run in runs]  # of the only evaluation
     name = {"loss": "mse", "interaction": "dot", "rate": "high"}
     curve = {"name": name, "metric": "ndcg@5", "epochs": [1.01], "values": values}
-    assert found["curves"][1] == curve
-    assert found["seconds"] > 0
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert collected["curves"][1] == curve
+    assert collected["seconds"] > 0
+    assert json.loads(json.dumps(collected, allow_nan=False)) == collected
 
 
 @pytest.mark.nightly
@@ -57,22 +61,28 @@ def test_tuned_values(tmp_path):
     base = config.override(digits_mlp.get_config(), {**QUICK, "calibration": "none"})
     tune = {"optimizer.learning_rate": (1e-6, 0.01)}
     grid = {"losses": ["mse"], "interactions": ["dot", "cosine"], "seeds": [0], "tuning_seeds": 1, "widen": 0}
-    runs = sweep.run_grid(base, str(tmp_path / "0"), tune=tune, **grid)
-    found = results.collect("digits", reproduction({}), str(tmp_path))
+    root = str(tmp_path / "0")
+    runs = sweep.run_grid(base, root, tune=tune, **grid)
+    sweep_report.write_grid(runs, root, sweep.read_search(root))
+    collected = results.collect("digits", reproduction({}), str(tmp_path))
     paths = [run.path for run in runs] + glob.glob(str(tmp_path / "0/tuning/*-seed*"))
     assert len(paths) == 2 + 4
     seconds = [session["seconds"] for path in paths for session in RunDirectory(path).sessions()]
-    assert found["seconds"] == round(sum(seconds)) > 0
+    assert collected["seconds"] == round(sum(seconds)) > 0
     fields = {"optimizer.learning_rate": 0.01}
-    assert found["tuned"] == [
-        {"name": {"loss": "mse", "interaction": name}, "fields": fields} for name in ("cosine", "dot")
+    assert collected["tuned"] == [
+        {"name": {"loss": "mse", "interaction": name}, "fields": fields} for name in ("dot", "cosine")
     ]
-    assert len(found["cells"]) == 2  # runs of the tuning do not count
-    assert "calibration" not in found
+    end = (
+        "optimizer.learning_rate=0.01 is at the high end of the values tried: --widen=0 allows no more values"
+    )
+    assert collected["notes"] == [f"mse-dot: {end}", f"mse-cosine: {end}"]
+    assert len(collected["cells"]) == 2  # runs of the tuning do not count
+    assert "calibration" not in collected
 
 
 def test_sweep_without_runs(tmp_path):
-    with pytest.raises(FileNotFoundError, match="0: no finished run. Run the reproduction first"):
+    with pytest.raises(FileNotFoundError, match="0: no finished sweep. Run the reproduction first"):
         results.collect("digits", reproduction({}), str(tmp_path))
 
 
@@ -85,6 +95,23 @@ def test_parts_of_the_test_set_are_joined():
     [joined] = results._joined(folds)
     np.testing.assert_array_equal(joined.values["mrr"], [[0.1, 0.2, 0.5], [0.3, 0.4, 0.6]])
     assert joined.seeds == [0, 1]
+    [averaged] = results._joined([cell([0, 1], [0.2, 0.4], loss="mse"), cell([0, 1], [0.4, 0.8], loss="mse")])
+    np.testing.assert_allclose(averaged.values["mrr"], [0.3, 0.6])
+
+
+def test_commands_that_share_some_seeds_are_refused():
+    cells = [cell([0, 1], [0.1, 0.2], loss="mse"), cell([1, 2], [0.2, 0.3], loss="mse")]
+    with pytest.raises(ValueError, match="^cell=mse: commands share some of their seeds. Use all or none"):
+        results._joined(cells)
+
+
+def test_cells_of_other_test_examples_are_refused():
+    first, second = cell([0], [[0.1]], loss="mse"), cell([0], [[0.1]], loss="softmax")
+    part = {"runs": ["a run"], "cells": [first], "test_examples": [("a", ())]}
+    results._check_test_examples([part, {**part, "cells": [second]}])
+    results._check_test_examples([part, {"runs": [], "cells": [second]}])  # a study
+    with pytest.raises(ValueError, match="^cell=softmax: other test examples .* with the same --data.$"):
+        results._check_test_examples([part, {**part, "cells": [second], "test_examples": [("b", ())]}])
 
 
 def test_splits_of_the_data_have_a_figure_each():
@@ -114,9 +141,9 @@ def test_studies(tmp_path):
     one = Reproduction(
         "a study", ("S3",), (Command("study"),), baseline={"loss": "mse"}, metrics=("spearman",)
     )
-    found = results.collect("sodeep/a", one, str(tmp_path))
-    assert found["cells"][1]["metrics"]["spearman"]["values"] == pytest.approx([91.0, 94.0])
-    assert found["comparisons"][0]["difference"] == pytest.approx(1.5)
-    assert list(found["metrics"]) == ["spearman"]
-    assert (found["commits"], found["seconds"]) == (["abc"], 60)
-    assert found["environment"] == ["TF_SET_ONEDNN_FPMATH_MODE=BF16"]
+    collected = results.collect("sodeep/a", one, str(tmp_path))
+    assert collected["cells"][1]["metrics"]["spearman"]["values"] == pytest.approx([91.0, 94.0])
+    assert collected["comparisons"][0]["difference"] == pytest.approx(1.5)
+    assert list(collected["metrics"]) == ["spearman"]
+    assert (collected["commits"], collected["seconds"]) == (["abc"], 60)
+    assert collected["environment"] == ["TF_SET_ONEDNN_FPMATH_MODE=BF16"]
