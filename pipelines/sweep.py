@@ -169,6 +169,7 @@ def run_grid(
         write_json(os.path.join(root, SEARCH), search.summary())
         chosen = search.choices()
     else:
+        files.remove([os.path.join(root, SEARCH)])  # of an earlier sweep
         chosen = {name: choices[0] for name, choices in zip(named, combinations, strict=True)}
 
     runs = []

@@ -241,6 +241,14 @@ def test_final_runs_have_seeds_that_the_search_has_not_seen(tmp_path, trained_by
     assert started == [2, *searched, 2, *final]
 
 
+def test_a_grid_without_a_search_has_none_of_an_earlier_one(tmp_path, trained_by):
+    axes = {"interactions": ["dot"], "seeds": [0]}
+    trained_by(tmp_path, lambda _: 1.0, tune={RATE: (0.1, 0.2)}, **axes)
+    assert sweep.read_search(tmp_path) is not None
+    trained_by(tmp_path, lambda _: 1.0, tune={RATE: (0.1,)}, **axes)
+    assert sweep.read_search(tmp_path) is None
+
+
 def test_runs_of_other_processes_are_left_to_them(tmp_path, trained_by):
     claims = Claims(str(tmp_path))
     assert claims.take("softmax-dot-seed0")

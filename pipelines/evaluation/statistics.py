@@ -316,7 +316,7 @@ def crossed_variances(values: np.ndarray) -> tuple[tuple[float, float], ...]:
       values: float `[S, N]`, finite. With one seed or one example, only the other axis counts.
 
     Returns:
-      Pairs of a variance and its degrees of freedom, without variances of 0.
+      Pairs of a variance and its degrees of freedom, without variances of 0 and those of rounding errors.
 
     >>> crossed_variances(np.array([[1.0, 2.0, 3.0]]))  # of one seed
     ((0.3333333333333333, 2.0),)
@@ -328,7 +328,8 @@ def crossed_variances(values: np.ndarray) -> tuple[tuple[float, float], ...]:
     seeds, examples = values.shape
     of_seeds, of_examples, rest = _mean_squares(values) / values.size
     pairs = [(max(of_seeds, rest), seeds - 1), (of_examples - rest, examples - 1)]
-    return tuple((float(variance), float(freedom)) for variance, freedom in pairs if variance > 0.0)
+    rounding = (8.0 * np.finfo(np.float64).eps * np.abs(values).max()) ** 2
+    return tuple((float(variance), float(freedom)) for variance, freedom in pairs if variance > rounding)
 
 
 def _mean_squares(values: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ from rank4class.pipelines.papers import paper_values
 from rank4class.pipelines.papers import results as result_files
 from rank4class.pipelines.papers.reproductions import REPRODUCTIONS
 from rank4class.pipelines.reporting import grid_tables, tables
+from rank4class.pipelines.reporting.search_report import format_value
 from rank4class.pipelines.storage.run_directory import read_json
 
 VERDICTS = ("holds", "does not hold", "not separable", "partly", "not testable here", "open")
@@ -31,7 +32,8 @@ def results_page(results: Results) -> str:
     ]
     for name, result in results.items():
         figures = {key: value for key, value in result.items() if key != "title"}
-        blocks += [f"## {result['title']}", _provenance(name, result), grid_tables.render(figures).strip()]
+        report = grid_tables.render(figures, _tuned(result["tuned"])).strip()
+        blocks += [f"## {result['title']}", _provenance(name, result), report]
         if rows := paper_table(result):
             blocks += ["Beside the paper:", tables.markdown_table(rows)]
         if curves := result.get("curves"):
@@ -41,6 +43,23 @@ def results_page(results: Results) -> str:
                 tables.markdown_table(_curve_rows(curves)),
             ]
     return "\n\n".join(blocks) + "\n"
+
+
+def _tuned(tuned: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns the table of the values that validation chose; of several splits of the data, all of them."""
+    if not tuned:
+        return []
+    axes = list(dict.fromkeys(axis for entry in tuned for axis in entry["name"]))
+    fields = list(dict.fromkeys(field for entry in tuned for field in entry["fields"]))
+    cells: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for entry in tuned:
+        name = tuple(entry["name"].get(axis, "-") for axis in axes)
+        cells.setdefault(name, []).append(entry["fields"])
+    rows = [[*axes, *fields]]
+    for name, chosen in cells.items():
+        values = [[format_value(one[field]) if field in one else "-" for one in chosen] for field in fields]
+        rows.append([*name, *(", ".join(dict.fromkeys(of_field)) for of_field in values)])
+    return ["Values chosen on the validation set:", tables.markdown_table(rows)]
 
 
 def _curve_rows(curves: Sequence[Mapping[str, Any]]) -> list[list[str]]:
@@ -72,7 +91,7 @@ def _provenance(name: str, result: Mapping[str, Any]) -> str:
 
 
 def _commits(result: Mapping[str, Any]) -> str:
-    return ", ".join(commit[:7] for commit in result["commits"])
+    return ", ".join(commit[:7] + "-dirty" * commit.endswith("-dirty") for commit in result["commits"])
 
 
 def paper_table(result: Mapping[str, Any]) -> list[list[str]]:
@@ -174,16 +193,18 @@ def _evidence(evidence: Mapping[str, Any], results: Results, *, named: bool) -> 
     comparison = _find(of_metric, cell)
     if comparison is None:
         raise ValueError(f"cell={cell}: {name} compares no such cell in {metric}. Correct it.")
+    if comparison["interval"] is None:
+        raise ValueError(f"cell={cell}: {name} has no interval of {metric}. Choose other evidence.")
     low, high = comparison["interval"]
-    found = _find(result["cells"], cell)
-    assert found is not None  # it has a comparison
-    examples = found["metrics"][metric]["examples"] or result["examples"]["test"]
+    entry = _find(result["cells"], cell)
+    assert entry is not None  # it has a comparison
+    examples = entry["metrics"][metric]["examples"] or result["examples"]["test"]
     difference = f"{' '.join(cell.values())} - {' '.join(result['baseline'].values())}"
     effect = (
         f"{name.split('/')[-1] + ': ' if named else ''}{difference}: {comparison['difference']:+.2f} "
         f"[{low:+.2f}, {high:+.2f}] {_heading(result, metric)}, {comparison['verdict']}."
     )
-    return effect, str(len(found["seeds"])), f"{examples:,}", f"`reproduce --only={name}`, {_commits(result)}"
+    return effect, str(len(entry["seeds"])), f"{examples:,}", f"`reproduce --only={name}`, {_commits(result)}"
 
 
 def cells_page(results: Results) -> str:
@@ -217,8 +238,8 @@ def _grid_rows(table: str, measured: Sequence[Mapping[str, Any]]) -> list[list[s
         name = paper_values.name_of(str(cell))
         figures = []
         for metric, value in values.items():
-            found = [_find(result["cells"], name) for result in measured]
-            ours = [cell["metrics"][metric] for cell in found if cell and metric in cell["metrics"]]
+            entries = [_find(result["cells"], name) for result in measured]
+            ours = [entry["metrics"][metric] for entry in entries if entry and metric in entry["metrics"]]
             figures.append(" ".join([f"{value:.2f}", *(f"({figure['mean']:.2f})" for figure in ours)]))
         rows.append([*name.values(), *figures])
     return rows

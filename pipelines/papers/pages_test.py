@@ -16,7 +16,7 @@ DOCS = pathlib.Path(__file__).parents[2] / "docs"
 def result():
     cells = [
         grid_summary.Cell({"loss": loss, "interaction": "dot"}, [0, 1], {"top1_error": np.array(values)})
-        for loss, values in {"softmax": [0.40, 0.42], "mse": [0.50, 0.52]}.items()
+        for loss, values in {"softmax": [0.40, 0.42], "mse": [0.50, 0.5202]}.items()
     ]
     baseline = {"loss": "softmax", "interaction": "dot"}
     return {
@@ -29,6 +29,8 @@ def result():
         "packages": {"tensorflow": "2.20.0"},
         "seconds": 7200,
         "examples": {"training": 10, "validation": 5, "test": 360},
+        "tuned": [],
+        "notes": [],
         **grid_summary.summarize(cells, baseline=baseline, margin=0.5),
     }
 
@@ -52,7 +54,7 @@ def test_claim_with_its_effect(result):
         "note": "a note",
     }
     page = pages.claims_page([claim], {"rank4class/tiny": result})
-    assert "mse - softmax dot: +10.00 [" in page
+    assert "mse - softmax dot: +10.01 [" in page
     assert "top1_error (%), worse.<br>A note." in page
     [row] = [line.split("|") for line in page.splitlines() if "<br>A note." in line]
     assert [cell.strip() for cell in row[5:7]] == ["2", "360"]
@@ -65,6 +67,10 @@ def test_claim_with_its_effect(result):
         pages.claims_page([claim | {"verdict": "maybe"}], {})
     with pytest.raises(ValueError, match="no such file. Run rank4class reproduce --only=rank4class/tiny"):
         pages.claims_page([claim], {})
+    interval, result["comparisons"][0]["interval"] = result["comparisons"][0]["interval"], None
+    with pytest.raises(ValueError, match="has no interval of top1_error. Choose other evidence."):
+        pages.claims_page([claim], {"rank4class/tiny": result})
+    result["comparisons"][0]["interval"] = interval
     claim["evidence"][0]["cell"] = {"loss": "hinge"}
     with pytest.raises(ValueError, match="compares no such cell in top1_error"):
         pages.claims_page([claim], {"rank4class/tiny": result})
@@ -82,6 +88,23 @@ def test_curves():
         ["loss", "4", "8", "16", "best", "last", "epoch of the best"],
         ["mse", "1.50", "2.75", "3.25", "3.25", "2.25", "12.30"],
     ]
+
+
+def test_tuned_values_and_notes(result):
+    mse, softmax = {"loss": "mse", "interaction": "dot"}, {"loss": "softmax", "interaction": "dot"}
+    rates = [(softmax, 0.001), (mse, 0.01), (softmax, 0.003), (softmax, 0.001)]  # of two and three splits
+    result |= {
+        "tuned": [{"name": name, "fields": {"optimizer.learning_rate": rate}} for name, rate in rates],
+        "notes": ["mse-dot: optimizer.learning_rate=0.01 is at the high end"],
+        "commits": ["0123456789-dirty"],
+    }
+    result["tuned"].append({"name": mse, "fields": {"loss.k": 3}})
+    page = pages.results_page({"rank4class/tiny": result})
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines()]
+    assert ["softmax", "dot", "0.001, 0.003", "-"] in cells
+    assert ["mse", "dot", "0.01, -", "-, 3"] in cells
+    assert "\n- mse-dot: optimizer.learning_rate=0.01 is at the high end\n" in page
+    assert "commit 0123456-dirty;" in page
 
 
 def test_cells_of_the_paper(result):

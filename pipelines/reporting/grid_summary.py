@@ -233,8 +233,8 @@ def _best_cells(
     level /= len(definitions) * math.comb(len(cells), 2)
     entries = {}
     for name, metric in definitions.items():
-        means = values[name].mean(axis=(1, 2))
-        best = int(np.argmax(means) if metric.higher_is_better else np.argmin(means))
+        means = values[name].mean(axis=(1, 2)) * (1.0 if metric.higher_is_better else -1.0)
+        best = int(np.argmax(np.where(np.isnan(means), -np.inf, means)))
         estimates = [
             statistics.paired_estimate(_subtract(other, values[name][best]), bounded=metric.percent)
             for other in values[name]

@@ -122,7 +122,10 @@ def test_figures_of_seeds_alone():
     assert comparison["p_value"] == pytest.approx(expected)
     assert comparison["equivalence_p_value"] is None
     assert comparison["verdict"] == "worse"
-    assert "over the seeds alone: there are no values per example." in grid_tables.explanation(summary)
+    assert (
+        "over the seeds alone: there are no values per example that all runs share."
+        in grid_tables.explanation(summary)
+    )
     assert "paired over seeds. A cell" in grid_tables.comparisons_heading(summary)
 
 
@@ -154,7 +157,27 @@ def test_infinite_ranks():
     heading = grid_tables.comparisons_heading(summary)
     assert "paired over seeds and examples. A cell" in heading
     assert "percentage points is ruled out; mean_rank has no such margin." in heading
-    assert "by inf (mean_rank)" in grid_tables.best_by_chance(summary)
+    assert "by an unknown difference (mean_rank)" in grid_tables.best_by_chance(summary)
+
+
+def test_values_that_are_not_known_are_not_the_best():
+    names = ({"loss": "a"}, {"loss": "b"}, {"loss": "c"})
+    values = ([0.1, 0.2], [np.nan, 0.9], [0.5, 0.6])
+    cells = [
+        Cell(name, [0, 1], {"mrr": np.array(figures)}) for name, figures in zip(names, values, strict=True)
+    ]
+    assert grid_summary.summarize(cells)["best"]["mrr"]["name"] == {"loss": "c"}
+    errors = [Cell(cell.name, [0, 1], {"top1_error": cell.values["mrr"]}) for cell in cells]
+    assert grid_summary.summarize(errors)["best"]["top1_error"]["name"] == {"loss": "a"}
+
+
+def test_equal_differences_prove_nothing():
+    """The mean of 0.1, 0.1 and 0.1 differs from 0.1 by a rounding error."""
+    cells = [Cell({"loss": str(rate)}, [0, 1, 2], {"mrr": np.full(3, rate)}) for rate in (0.0, 0.1, 0.07)]
+    summary = grid_summary.summarize(cells, baseline={"loss": "0.0"})
+    assert [row["verdict"] for row in summary["comparisons"]] == ["not separable"] * 2
+    assert [row["interval"] for row in summary["comparisons"]] == [None, None]
+    assert [cell["metrics"]["mrr"]["interval"] for cell in summary["cells"]] == [None] * 3
 
 
 def test_one_cell_has_no_best():

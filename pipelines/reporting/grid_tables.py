@@ -7,7 +7,7 @@ from typing import Any
 from rank4class.pipelines.reporting import tables
 
 MARK = "†"  # of the cells that are not separable from the best
-_NO_VALUES = "there are no values per example"
+_NO_VALUES = "there are no values per example that all runs share"
 _CALIBRATION = (
     "Probabilities on the test set: expected calibration error (ece, percent) and negative log-likelihood "
     "(nll), before and after the calibration, with 95% intervals over the seeds, or over the examples of one "
@@ -116,8 +116,10 @@ def best_by_chance(summary: Mapping[str, Any]) -> str:
     """
     if not summary["best"]:
         return ""
+    known = {metric: entry["expected_gain"] for metric, entry in summary["best"].items()}
     gains = ", ".join(
-        f"{_number(entry['expected_gain'], 2)} ({metric})" for metric, entry in summary["best"].items()
+        f"{'an unknown difference' if gain is None else f'{gain:.2f}'} ({metric})"
+        for metric, gain in known.items()
     )
     return (
         f"The best of {len(summary['cells'])} equal cells is expected to be better than their mean by chance "

@@ -118,7 +118,10 @@ def test_runs_that_are_not_paired_have_one_figure_per_seed(tmp_path, has_values)
     differences = np.array([30 / 40, 28 / 40])
     estimate = statistics.paired_estimate(differences[:, None], bounded=True)
     assert summary["comparisons"][0]["interval"] == pytest.approx([100 * end for end in estimate.interval()])
-    assert "over the seeds alone: there are no values per example." in grid_tables.explanation(summary)
+    assert (
+        "over the seeds alone: there are no values per example that all runs share."
+        in grid_tables.explanation(summary)
+    )
 
 
 def test_a_grids_report(tmp_path, monkeypatch):
