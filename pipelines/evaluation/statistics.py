@@ -298,7 +298,7 @@ class Estimate:
         return math.exp(log_level)
 
 
-def crossed_variances(values: np.ndarray) -> tuple[tuple[float, float], ...]:
+def crossed_variances(values: np.ndarray, test_to_train: float = 0.0) -> tuple[tuple[float, float], ...]:
     r"""Returns the variances of a mean over crossed seeds and examples, with their degrees of freedom.
 
     Both are drawn at random: $x_{si} = m + a_s + b_i + e_{si}$. Of the mean squares $A$ of the seeds, $B$ of
@@ -312,8 +312,12 @@ def crossed_variances(values: np.ndarray) -> tuple[tuple[float, float], ...]:
     Percentiles of a bootstrap of two levels, which draws seeds and examples, miss the true mean too often:
     where the seeds differ most, they hold it in 84% of cases with 5 seeds, 78% with 3 and 63% with 2.
 
+    If each seed draws another split of the same examples, the figures of the seeds are correlated. Nadeau and
+    Bengio's correction multiplies $v_1$ by $1 + S n_{test} / n_{train}$.
+
     Args:
       values: float `[S, N]`, finite. With one seed or one example, only the other axis counts.
+      test_to_train: $n_{test} / n_{train}$ of seeds that draw splits of the same examples.
 
     Returns:
       Pairs of a variance and its degrees of freedom, without variances of 0 and those of rounding errors.
@@ -323,11 +327,13 @@ def crossed_variances(values: np.ndarray) -> tuple[tuple[float, float], ...]:
 
     References:
       Hillis (2007), "A comparison of denominator degrees of freedom methods for multiple observer ROC
-      analysis". Owen (2007), "The pigeonhole bootstrap".
+      analysis". Owen (2007), "The pigeonhole bootstrap". Nadeau & Bengio (2003), "Inference for the
+      generalization error".
     """
     seeds, examples = values.shape
     of_seeds, of_examples, rest = _mean_squares(values) / values.size
-    pairs = [(max(of_seeds, rest), seeds - 1), (of_examples - rest, examples - 1)]
+    correction = 1.0 + seeds * test_to_train
+    pairs = [(correction * max(of_seeds, rest), seeds - 1), (of_examples - rest, examples - 1)]
     rounding = (8.0 * np.finfo(np.float64).eps * np.abs(values).max()) ** 2
     return tuple((float(variance), float(freedom)) for variance, freedom in pairs if variance > rounding)
 
@@ -344,7 +350,7 @@ def _mean_squares(values: np.ndarray) -> np.ndarray:
     return np.array([*squares, rest / ((seeds - 1) * (examples - 1))])
 
 
-def crossed_interval(values: np.ndarray, *, bounded: bool) -> list[float] | None:
+def crossed_interval(values: np.ndarray, *, bounded: bool, test_to_train: float = 0.0) -> list[float] | None:
     """Returns the interval of the mean of a metric over seeds and examples.
 
     Values in [0, 1] have Wilson's interval for the number of independent values that would have the standard
@@ -353,6 +359,7 @@ def crossed_interval(values: np.ndarray, *, bounded: bool) -> list[float] | None
     Args:
       values: float `[S, N]`, or `[S, 1]` for one figure per seed.
       bounded: whether the metric is in [0, 1].
+      test_to_train: see `crossed_variances`.
 
     Returns:
       `[low, high]`; None if there is no interval: for one value, for an infinite value, or for equal values
@@ -372,7 +379,7 @@ def crossed_interval(values: np.ndarray, *, bounded: bool) -> list[float] | None
     if size < 2 or not np.isfinite(values).all():
         return None
     mean = float(values.mean())
-    estimate = Estimate(mean, mean, crossed_variances(values))
+    estimate = Estimate(mean, mean, crossed_variances(values, test_to_train))
     if not estimate.variances:
         return wilson(np.array(mean), np.array(examples)).tolist() if bounded and examples > 1 else None
     if not bounded:
@@ -382,7 +389,7 @@ def crossed_interval(values: np.ndarray, *, bounded: bool) -> list[float] | None
     return wilson(np.array(mean), np.array(count), quantile).tolist()
 
 
-def paired_estimate(differences: np.ndarray, *, bounded: bool) -> Estimate:
+def paired_estimate(differences: np.ndarray, *, bounded: bool, test_to_train: float = 0.0) -> Estimate:
     """Returns the mean of paired differences over seeds and examples with its standard errors.
 
     Differences of metrics that are right or wrong are -1, 0 or 1. One pseudo-example of -1 and one of 1 join
@@ -392,6 +399,10 @@ def paired_estimate(differences: np.ndarray, *, bounded: bool) -> Estimate:
     Args:
       differences: float `[S, N]`, or `[S, 1]` for one figure per seed.
       bounded: whether the metric is in [0, 1].
+      test_to_train: see `crossed_variances`.
+
+    Returns:
+      An estimate, without variances if there is a single difference, or one that is not finite.
 
     >>> differences = np.zeros([5, 360])
     >>> differences[:, :5] = 1.0
@@ -403,7 +414,8 @@ def paired_estimate(differences: np.ndarray, *, bounded: bool) -> Estimate:
         mean = float(differences.mean())
     if differences.size < 2 or not np.isfinite(differences).all():
         return Estimate(mean, mean, ())
-    estimate, examples = Estimate(mean, mean, crossed_variances(differences)), differences.shape[1]
+    estimate = Estimate(mean, mean, crossed_variances(differences, test_to_train))
+    examples = differences.shape[1]
     if not (bounded and examples > 1 and np.isin(differences, [-1.0, 0.0, 1.0]).all()):
         return estimate
     variances = estimate.variances or ((1.0, examples - 1.0),)
@@ -421,6 +433,9 @@ def paired_p_value(differences: np.ndarray, estimate: Estimate) -> float:
     Args:
       differences: float `[S, N]`. One seed has the p-value of `sign_test`, which is exact.
       estimate: see `paired_estimate`.
+
+    Returns:
+      A float in (0, 1]; NaN if there is none.
     """
     if len(differences) == 1 < differences.size:
         return sign_test(differences[0])
@@ -453,13 +468,14 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
     return adjusted
 
 
-def unshared_error(values: np.ndarray) -> float:
+def unshared_error(values: np.ndarray, test_to_train: float = 0.0) -> float:
     """Returns the standard error of the mean of a cell without the variation that all cells share.
 
     It is the root mean square of the standard errors of all pairs' differences, divided by the root of 2.
 
     Args:
       values: float `[C, S, N]`: at least 2 cells, seeds and examples.
+      test_to_train: see `crossed_variances`.
 
     >>> first, second = np.zeros([1, 4]), np.array([[0.0, 1.0, 0.0, 1.0]])
     >>> round(unshared_error(np.stack([first, second])) ** 2, 4)  # half of (1 / 3) / 4
@@ -469,7 +485,8 @@ def unshared_error(values: np.ndarray) -> float:
         return math.nan
     apart = values - values.mean(axis=0)
     of_seeds, of_examples, rest = np.sum([_mean_squares(cell) for cell in apart], axis=0)
-    variance = max(of_seeds, rest) + max(of_examples - rest, 0.0)
+    correction = 1.0 + values.shape[1] * test_to_train
+    variance = correction * max(of_seeds, rest) + max(of_examples - rest, 0.0)
     return math.sqrt(variance / apart[0].size / (len(values) - 1))
 
 

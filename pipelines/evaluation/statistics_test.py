@@ -65,6 +65,19 @@ def test_one_axis_is_students_t(rng):
         assert estimate.p_value() == pytest.approx(p_value, rel=1e-9)
 
 
+def test_splits_of_the_same_examples_have_the_corrected_t_test():
+    differences, ratio = np.array([[0.5], [0.25], [1.0], [0.125]]), 0.25
+    estimate = statistics.paired_estimate(differences, bounded=True, test_to_train=ratio)
+    error = math.sqrt((1 / 4 + ratio) * differences.var(ddof=1))
+    assert estimate.error == pytest.approx(error)
+    assert estimate.p_value() == pytest.approx(2 * scipy.stats.t.sf(differences.mean() / error, 3))
+    low, high = statistics.crossed_interval(differences * 10, bounded=False, test_to_train=ratio)
+    half = 10 * error * scipy.stats.t.ppf(0.975, 3)
+    assert (low, high) == pytest.approx((10 * differences.mean() - half, 10 * differences.mean() + half))
+    values = np.stack([np.zeros([4, 1]), differences])  # their differences have twice the variance of a cell
+    assert statistics.unshared_error(values, ratio) == pytest.approx(error / math.sqrt(2))
+
+
 def test_p_values_agree_with_the_intervals():
     estimate = statistics.Estimate(0.3, 0.3, ((0.01, 4.0), (0.02, 100.0)))
     t4, t100 = (scipy.stats.t.ppf(0.995, freedom) for freedom in (4, 100))

@@ -37,6 +37,8 @@ class Reproduction:
       margin: difference, in the unit of the metrics, below which two cells are equivalent.
       curves: whether the validation values of all evaluations are results too; for a monitored metric whose
         higher values are better.
+      test_to_train: number of test examples over that of training examples, if each seed draws another split
+        of the same examples.
     """
 
     title: str
@@ -48,6 +50,7 @@ class Reproduction:
     metrics: tuple[str, ...] = ()
     margin: float = 0.5
     curves: bool = False
+    test_to_train: float = 0.0
 
     def command_lines(self) -> list[str]:
         """Returns the command lines, with `--workdir`."""
@@ -137,10 +140,13 @@ def _over_splits(config: str, loss: str, *flags: str, name: Mapping[str, str] | 
     ]
 
 
-def _study(title: str, claim: str, line: str, baseline: str, data: str | None = None) -> Reproduction:
+def _study(
+    title: str, claim: str, line: str, baseline: str, data: str | None = None, test_to_train: float = 0.0
+) -> Reproduction:
     """Returns a reproduction of a study of losses on ranks."""
     command = Command(f"sorter_experiments {line}")
-    return Reproduction(title, (claim,), (command,), data, baseline={"loss": baseline})
+    baseline_cell = {"loss": baseline}
+    return Reproduction(title, (claim,), (command,), data, baseline_cell, test_to_train=test_to_train)
 
 
 def _practice(title: str, *commands: Command) -> Reproduction:
@@ -207,9 +213,11 @@ def _top_k(title: str, paper: str, flags: str) -> Reproduction:
         data=_MNIST,
         baseline={"loss": "top_k_gain", "interaction": "dot", "k": "1"},
         paper=f"n_choose_k/table1/embedded_mnist/{paper}",
+        test_to_train=_RANDOM_SPLITS,
     )
 
 
+_RANDOM_SPLITS = 0.2 / 0.6  # test over training examples
 _TSV = "the published TSV files of GoEmotions"
 _MNIST = "MNIST's files; those of t10k suffice"
 _MOVIELENS = (
@@ -367,6 +375,7 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         + " ".join(f"--seed={seed}" for seed in range(10)),
         "mse",
         "FOLDER: a CSV file of 10,000 rows of the diamonds of R's ggplot2",
+        test_to_train=_RANDOM_SPLITS,
     ),
     "sodeep/multi_label": _study(
         "A loss of ranks beside cross entropy on GoEmotions with several labels",
@@ -393,6 +402,7 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         data=_MNIST,
         baseline={"loss": "sigmoid_cross_entropy", "interaction": "dot"},
         paper="n_choose_k/section5.1",
+        test_to_train=_RANDOM_SPLITS,
     ),
     "n_choose_k/table1": _top_k("with a penalty chosen on validation", "strong_l2", _PENALTIES),
     "n_choose_k/table1_weak_l2": _top_k(

@@ -48,14 +48,12 @@ def collect(name: str, reproduction: Reproduction, workdir: str) -> dict[str, An
     _check_test_examples(parts)
     baseline = dict(reproduction.baseline) if reproduction.baseline else None
     cells = _joined([_selected(cell, reproduction.metrics) for part in parts for cell in part["cells"]])
-    summary = grid_summary.summarize(cells, baseline=baseline, margin=reproduction.margin, metrics=METRICS)
+    options = {"margin": reproduction.margin, "test_to_train": reproduction.test_to_train}
+    summary = grid_summary.summarize(cells, baseline=baseline, metrics=METRICS, **options)
     calibrated = _joined([cell for part in parts for cell in part["calibrated"]])
     if len(calibrated) == len(cells):
         summary["calibration"] = grid_summary.summarize(
-            calibrated,
-            baseline=baseline,
-            margin=reproduction.margin,
-            metrics=sweep_report.CALIBRATION_METRICS,
+            calibrated, baseline=baseline, metrics=sweep_report.CALIBRATION_METRICS, **options
         )
     if reproduction.curves:
         summary["curves"] = [

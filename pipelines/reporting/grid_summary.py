@@ -57,6 +57,7 @@ def summarize(
     baseline: Mapping[str, str] | None = None,
     margin: float = MARGIN,
     metrics: Mapping[str, Metric] | None = None,
+    test_to_train: float = 0.0,
 ) -> dict[str, Any]:
     """Returns the metrics of all cells, their differences to a baseline, and the cells that may be the best.
 
@@ -73,6 +74,8 @@ def summarize(
       margin: largest difference, in points of percent, that counts as equivalent. Metrics that are not in
         percent have no such verdict.
       metrics: definitions of the metrics that `losses.get_metric` does not know.
+      test_to_train: number of test examples over that of training examples, if each seed draws another split
+        of the same examples; see `statistics.crossed_variances`.
 
     Returns:
       A dict that JSON can hold, in the units that are shown. Numbers that are not finite are None.
@@ -80,7 +83,7 @@ def summarize(
       * "metrics": name -> "higher_is_better", "percent".
       * "cells": a list of "name", "seeds" and "metrics": name -> "values" `[S]`, "mean", "interval"
         `[low, high]` or None, and "examples", which is None for one figure per seed.
-      * "baseline", "margin", and "level", the significance level.
+      * "baseline", "margin", "test_to_train", and "level", the significance level.
       * "comparisons": a list of "name", "metric", "difference" (the cell minus the baseline), "interval",
         "p_value", "adjusted_p_value" (Holm's over the whole list, doubled), "equivalence_p_value" (Holm's
         over the whole list), and "verdict": "better", "worse", "equivalent" or "not separable".
@@ -108,15 +111,20 @@ def summarize(
             {
                 "name": dict(cell.name),
                 "seeds": list(map(int, cell.seeds)),
-                "metrics": {name: _figures(cell, name, metric) for name, metric in definitions.items()},
+                "metrics": {
+                    name: _figures(cell, name, metric, test_to_train) for name, metric in definitions.items()
+                },
             }
             for cell in cells
         ],
         "baseline": None if baseline is None else dict(baseline),
         "margin": margin,
+        "test_to_train": test_to_train,
         "level": statistics.LEVEL,
-        "comparisons": [] if baseline is None else _comparisons(cells, values, definitions, baseline, margin),
-        "best": _best_cells(cells, values, definitions, level) if len(cells) > 1 else {},
+        "comparisons": []
+        if baseline is None
+        else _comparisons(cells, values, definitions, baseline, margin, test_to_train),
+        "best": _best_cells(cells, values, definitions, level, test_to_train) if len(cells) > 1 else {},
     }
 
 
@@ -166,9 +174,10 @@ def _shown(value: float, metric: Metric) -> float | None:
     return float(100.0 * value if metric.percent else value) if math.isfinite(value) else None
 
 
-def _figures(cell: Cell, name: str, metric: Metric) -> dict[str, Any]:
+def _figures(cell: Cell, name: str, metric: Metric, test_to_train: float) -> dict[str, Any]:
     values = _matrix(cell.values[name])
-    interval = statistics.crossed_interval(values, bounded=metric.percent) or cell.intervals.get(name)
+    crossed = statistics.crossed_interval(values, bounded=metric.percent, test_to_train=test_to_train)
+    interval = crossed or cell.intervals.get(name)
     return {
         "values": [_shown(value, metric) for value in values.mean(axis=1)],
         "mean": _shown(values.mean(), metric),
@@ -183,12 +192,13 @@ def _comparisons(
     definitions: Mapping[str, Metric],
     baseline: Mapping[str, str],
     margin: float,
+    test_to_train: float,
 ) -> list[dict[str, Any]]:
     first = check_baseline(baseline, [cell.name for cell in cells])
     pairs = [(name, i) for name in definitions for i in range(len(cells)) if i != first]
     differences = [_subtract(values[name][i], values[name][first]) for name, i in pairs]
     estimates = [
-        statistics.paired_estimate(paired, bounded=definitions[name].percent)
+        statistics.paired_estimate(paired, bounded=definitions[name].percent, test_to_train=test_to_train)
         for (name, _), paired in zip(pairs, differences, strict=True)
     ]
     p_values = list(map(statistics.paired_p_value, differences, estimates))
@@ -224,7 +234,11 @@ def _verdict(
 
 
 def _best_cells(
-    cells: Sequence[Cell], values: Mapping[str, np.ndarray], definitions: Mapping[str, Metric], level: float
+    cells: Sequence[Cell],
+    values: Mapping[str, np.ndarray],
+    definitions: Mapping[str, Metric],
+    level: float,
+    test_to_train: float,
 ) -> dict[str, dict[str, Any]]:
     """Returns the entry "best" of a summary.
 
@@ -236,9 +250,12 @@ def _best_cells(
         means = values[name].mean(axis=(1, 2)) * (1.0 if metric.higher_is_better else -1.0)
         best = int(np.argmax(np.where(np.isnan(means), -np.inf, means)))
         estimates = [
-            statistics.paired_estimate(_subtract(other, values[name][best]), bounded=metric.percent)
+            statistics.paired_estimate(
+                _subtract(other, values[name][best]), bounded=metric.percent, test_to_train=test_to_train
+            )
             for other in values[name]
         ]
+        error = statistics.unshared_error(values[name], test_to_train)
         entries[name] = {
             "name": dict(cells[best].name),
             "not_separable": [
@@ -246,9 +263,7 @@ def _best_cells(
                 for i, (cell, estimate) in enumerate(zip(cells, estimates, strict=True))
                 if i == best or not estimate.excludes_zero(level)
             ],
-            "expected_gain": _shown(
-                statistics.expected_best(statistics.unshared_error(values[name]), len(cells)), metric
-            ),
+            "expected_gain": _shown(statistics.expected_best(error, len(cells)), metric),
         }
     return entries
 

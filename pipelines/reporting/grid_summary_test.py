@@ -129,6 +129,24 @@ def test_figures_of_seeds_alone():
     assert "paired over seeds. A cell" in grid_tables.comparisons_heading(summary)
 
 
+def test_splits_of_the_same_examples():
+    cells = [
+        Cell({"loss": "a"}, [0, 1, 2], {"mrr": np.array([0.5, 0.55, 0.6])}),
+        Cell({"loss": "b"}, [0, 1, 2], {"mrr": np.array([0.62, 0.63, 0.73])}),
+    ]
+    separate, splits = (
+        grid_summary.summarize(cells, baseline={"loss": "a"}, test_to_train=ratio) for ratio in (0.0, 1 / 3)
+    )
+    [of_separate], [of_splits] = separate["comparisons"], splits["comparisons"]
+    assert of_separate["verdict"] == "better"
+    assert of_splits["verdict"] == "not separable"
+    widths = [np.diff(one["interval"]) for one in (of_splits, of_separate)]
+    assert widths[0] / widths[1] == pytest.approx(np.sqrt(1 + 3 / 3))
+    assert splits["best"]["mrr"]["expected_gain"] > separate["best"]["mrr"]["expected_gain"]
+    assert "multiplied by 1 + 0.33 times their number (Nadeau" in grid_tables.explanation(splits)
+    assert "Nadeau" not in grid_tables.explanation(separate)
+
+
 def test_seeds_without_an_interval_have_that_of_the_examples():
     cells = [
         Cell(SOFTMAX, [0], {"top1_error": np.array([0.25])}, {"top1_error": (0.125, 0.5)}),

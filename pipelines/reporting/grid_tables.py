@@ -81,6 +81,11 @@ def explanation(summary: Mapping[str, Any]) -> str:
         text += f"the seeds alone: {_NO_VALUES}." if units == "seeds" else f"{units}."
         if without_examples:
             text += f" Intervals of {', '.join(without_examples)} are over the seeds alone: {_NO_VALUES}."
+    if ratio := summary.get("test_to_train"):
+        text += (
+            " Each seed draws another split of the same examples: the variance over the seeds is multiplied "
+            f"by 1 + {ratio:.2f} times their number (Nadeau and Bengio's correction)."
+        )
     if _marked(summary):
         text += f" {MARK} marks the cells that are not separable from the best."
     if others := [metric for metric in summary["best"] if metric not in _marked(summary)]:
