@@ -3,6 +3,7 @@
 LightGBM is an optional package, of the extra `lightgbm`.
 """
 
+import dataclasses
 import importlib
 import itertools
 import os
@@ -51,6 +52,9 @@ def train(experiment: config.Experiment, folder: str | os.PathLike, seeds: Seque
     dataset, started = loading.read_dataset(experiment.data), time.monotonic()
     if "items" not in dataset.splits["train"].features:
         raise ValueError(f"data.name={experiment.data.name!r}: no documents with features. Use 'letor'.")
+    splits = loading.limit_examples(experiment.data, dataset.splits)
+    splits = loading.add_label_noise(experiment.data, splits, len(dataset.class_names))
+    dataset = dataclasses.replace(dataset, splits=splits)
     study.check_result(check_folder(folder, "study of sorters"), dataset.files)
     best: Any = None
     for leaves, rate in itertools.product(LEAVES, LEARNING_RATES):
@@ -58,11 +62,15 @@ def train(experiment: config.Experiment, folder: str | os.PathLike, seeds: Seque
         value = float(np.mean([validation for validation, _ in results]))
         print(f"{leaves} leaves, learning rate {rate:g}: validation {experiment.monitor} {100 * value:.2f}")
         if best is None or better(experiment.monitor, value, best[0]):
-            best = value, [test for _, test in results]
+            best = value, [test for _, test in results], leaves, rate
     metrics = {name: [(100.0 * test[name]).tolist() for test in best[1]] for name in experiment.metrics}
     examples = {name: len(split) for name, split in dataset.splits.items()}
+    notes = study.boundary_notes(TITLE, "leaves", best[2], LEAVES)
+    notes += study.boundary_notes(TITLE, "learning rate", best[3], LEARNING_RATES)
     seconds, version = time.monotonic() - started, lightgbm.__version__
-    study.write_result(folder, seeds, {TITLE: metrics}, examples, dataset.files, seconds, lightgbm=version)
+    study.write_result(
+        folder, seeds, {TITLE: metrics}, examples, dataset.files, seconds, notes, lightgbm=version
+    )
 
 
 def _train(

@@ -40,6 +40,13 @@ def test_lightgbm_learns_the_grades(experiment, tmp_path, monkeypatch):
     assert np.mean(metrics["ndcg@5"]) > 90.0
     assert study["packages"]["lightgbm"] == lightgbm.__version__
     assert study["examples"] == {"train": 60, "validation": 20, "test": 20}
+    assert study["notes"] in (
+        [f"{lightgbm_peer.TITLE}: learning rate={rate} is at the {end} end of the values tried"]
+        for rate, end in ((0.03, "low"), (0.1, "high"))
+    )
+    few = config.override(experiment, {"data.max_train_examples": 30})
+    lightgbm_peer.train(few, tmp_path / "few", seeds=[0])
+    assert json.loads((tmp_path / "few" / "study.json").read_text())["examples"]["train"] == 30
     with pytest.raises(
         ValueError, match="monitor='mrr': LightGBM stops by the NDCG of the first K. Use ndcg@K"
     ):

@@ -172,7 +172,7 @@ def _read_study(path: str) -> dict[str, Any]:
         "sessions": [study],
         "examples": study["examples"],
         "tuned": [],
-        "notes": [],
+        "notes": study.get("notes", []),  # those of earlier versions have none
     }
 
 

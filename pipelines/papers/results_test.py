@@ -135,6 +135,7 @@ def test_studies(tmp_path):
         "packages": {"tensorflow": "2.20.0"},
         "environment": {"TF_SET_ONEDNN_FPMATH_MODE": "BF16"},
         "seconds": 60,
+        "notes": ["mse: learning rate=0.1 is at the high end of the values tried"],
     }
     (tmp_path / "0").mkdir()
     (tmp_path / "0" / "study.json").write_text(json.dumps(study))
@@ -145,5 +146,6 @@ def test_studies(tmp_path):
     assert collected["cells"][1]["metrics"]["spearman"]["values"] == pytest.approx([91.0, 94.0])
     assert collected["comparisons"][0]["difference"] == pytest.approx(1.5)
     assert list(collected["metrics"]) == ["spearman"]
+    assert collected["notes"] == study["notes"]
     assert (collected["commits"], collected["seconds"]) == (["abc"], 60)
     assert collected["environment"] == ["TF_SET_ONEDNN_FPMATH_MODE=BF16"]

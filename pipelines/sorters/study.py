@@ -100,7 +100,7 @@ def run(
         loaded[seed] = parts, _hash(parts)
     data = {str(seed): data_hash for seed, (_, data_hash) in loaded.items()}
     check_result(folder, data)
-    test_values = {}
+    test_values, notes = {}, []
     for name, rank_fn in pairs:
         choices = {}
         for weight in study.weights if rank_fn else (1.0,):
@@ -115,11 +115,26 @@ def run(
         test_values[title] = {m: [result["test"][m] for result in results] for m in study.measures}
         means = ", ".join(f"{m} {_format_mean(values)}" for m, values in test_values[title].items())
         log(f"{title}{_weight_text(study, rank_fn, weight)}, learning rate {rate:g}: {means}")
+        notes += boundary_notes(title, "learning rate", rate, LEARNING_RATES)
+        if rank_fn:
+            notes += boundary_notes(title, "weight", weight, study.weights)
     trainings = map(read_json, glob.glob(glob.escape(folder) + "/*-seed*.json"))
     seconds = sum(training["seconds"] for training in trainings if training.get("data") in data.values())
     examples = {part: len(arrays[0]) for part, arrays in loaded[seeds[0]][0].items()}
-    write_result(folder, seeds, test_values, examples, data, seconds)
+    write_result(folder, seeds, test_values, examples, data, seconds, notes)
     return test_values
+
+
+def boundary_notes(title: str, name: str, value: float, tried: Sequence[float]) -> list[str]:
+    """Returns a note if the best value is the first or the last of several that were tried.
+
+    >>> boundary_notes("mse", "rate", 0.1, [0.01, 0.1]), boundary_notes("mse", "rate", 2, [1, 2, 3])
+    (['mse: rate=0.1 is at the high end of the values tried'], [])
+    """
+    if len(tried) < 2 or value not in (min(tried), max(tried)):
+        return []
+    end = "low" if value == min(tried) else "high"
+    return [f"{title}: {name}={value:g} is at the {end} end of the values tried"]
 
 
 def check_result(folder: str | os.PathLike, data: Mapping[str, str]) -> None:
@@ -140,6 +155,7 @@ def write_result(
     examples: Mapping[str, int],
     data: Mapping[str, str],
     seconds: float,
+    notes: Sequence[str] = (),
     **packages: str,
 ) -> None:
     """Writes `study.json`, the result of a study.
@@ -151,13 +167,20 @@ def write_result(
       examples: split -> number of its examples.
       data: seed, or file -> hash of the data.
       seconds: of training.
+      notes: sentences on the search.
       **packages: versions of more packages.
 
     Raises:
       OSError: the file cannot be written.
     """
     files.make_folder(folder)
-    result = {"seeds": list(seeds), "test": test_values, "examples": examples, "seconds": round(seconds)}
+    result = {
+        "seeds": list(seeds),
+        "test": test_values,
+        "examples": examples,
+        "seconds": round(seconds),
+        "notes": list(notes),
+    }
     provenance = {
         "data": dict(data),
         "git": git_commit(),
