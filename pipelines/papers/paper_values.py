@@ -80,8 +80,8 @@ def reanalyse(metric: str, seed_deviation: float) -> Reanalysis:
       seed_deviation: standard deviation of the metric over the seeds of a cell, in points; the papers do not
         report theirs.
 
-    >>> found = reanalyse("top1_error", seed_deviation=0.35)
-    >>> round(found.best_gain, 2), round(found.chosen_gain, 2), round(found.p_value, 2), found.settings_won
+    >>> gains = reanalyse("top1_error", seed_deviation=0.35)
+    >>> round(gains.best_gain, 2), round(gains.chosen_gain, 2), round(gains.p_value, 2), gains.settings_won
     (0.53, 0.2, 0.25, 6)
     """
     cells = read("rank4class")

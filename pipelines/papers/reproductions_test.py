@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import re
 import shlex
 
 import pytest
@@ -31,12 +32,12 @@ def parse(line):
     pairs = [flag.removeprefix("--").split("=", 1) for flag in flags]
     (name,) = (value for flag, value in pairs if flag == "config")
     experiment = importlib.import_module(f"rank4class.pipelines.configs.{name}").get_config()
-    own = {}
+    sweep_flags = {}
     for flag, value in pairs:
         if flag in PARTS:
             experiment = config.override(experiment, {f"{flag}.name": value})
         elif not flag.startswith("config"):
-            own.setdefault(flag, []).append(value)
+            sweep_flags.setdefault(flag, []).append(value)
     for flag, value in pairs:
         if flag.startswith("config."):
             field = flag.removeprefix("config.")
@@ -48,7 +49,7 @@ def parse(line):
                 value = config.parse_value(experiment, field, value)
             if config.has_field(experiment, field):
                 experiment = config.override(experiment, {field: value})
-    return experiment, own
+    return experiment, sweep_flags
 
 
 SWEEPS = [name for name, one in REPRODUCTIONS.items() if one.commands[0].line.startswith("sweep ")]
@@ -63,6 +64,8 @@ def test_commands_are_sweeps(name):
         cells = sweep.build_cells(experiment, losses.split(","), interactions.split(","))
         for tuned in flags.get("tune", ()):
             assert any(config.has_field(cell, tuned.split("=")[0]) for cell in cells)
+        for field in re.findall(r"--config\.([\w.]+)=", command.line):
+            assert any(config.has_field(cell, field) for cell in cells), field
 
 
 @pytest.mark.parametrize("name", [name for name in SWEEPS if REPRODUCTIONS[name].baseline])
@@ -74,8 +77,9 @@ def test_baseline_is_a_cell(name):
 @pytest.mark.parametrize("name", [name for name in SWEEPS if REPRODUCTIONS[name].paper])
 def test_cells_of_the_paper_are_cells(name):
     reproduction = REPRODUCTIONS[name]
-    papers = map(paper_values.name_of, paper_values.read(reproduction.paper)["cell"])
-    assert any(paper.items() <= cell.items() for paper in papers for cell in cells_of(reproduction))
+    papers = list(map(paper_values.name_of, paper_values.read(reproduction.paper)["cell"]))
+    for cell in cells_of(reproduction):
+        assert any(paper.items() <= cell.items() for paper in papers), cell
 
 
 def test_peers_have_the_config_of_the_sweeps():

@@ -235,17 +235,17 @@ def equal_cells(rng, kind, cells=15, seeds=5, examples=360):
     shape = [cells, seeds, examples]
     if kind == "seeds alone":
         return rng.normal(size=[cells, seeds]), Metric(higher_is_better=True)
-    hard, own, of_seeds, rate = {
+    hard, unshared, of_seeds, rate = {
         "few errors": (1.0, 0.3, 0.0, 0.005),
         "errors with effects of seeds": (1.0, 0.3, 0.2, 0.2),
-        "errors of each cell's own": (0.0, 1.0, 0.0, 0.1),
+        "unshared errors": (0.0, 1.0, 0.0, 0.1),
         "scores": (1.0, 0.5, 0.3, None),
     }[kind]
     scores = rng.normal(size=shape) + hard * rng.normal(size=examples)
-    scores += own * rng.normal(size=[cells, 1, examples]) + of_seeds * rng.normal(size=[cells, seeds, 1])
+    scores += unshared * rng.normal(size=[cells, 1, examples]) + of_seeds * rng.normal(size=[cells, seeds, 1])
     if rate is None:
         return scores, Metric(higher_is_better=True)
-    scores /= math.sqrt(1.0 + hard**2 + own**2 + of_seeds**2)
+    scores /= math.sqrt(1.0 + hard**2 + unshared**2 + of_seeds**2)
     return scores > scipy.stats.norm.isf(rate), Metric(higher_is_better=False, percent=True)
 
 
@@ -271,7 +271,7 @@ def test_equal_cells_have_few_false_verdicts(rng):
 @pytest.mark.parametrize(
     ("kind", "seeds"),
     [
-        *itertools.product(["few errors", "errors of each cell's own"], [1, 5]),
+        *itertools.product(["few errors", "unshared errors"], [1, 5]),
         *itertools.product(["errors with effects of seeds", "scores", "seeds alone"], [2, 5, 20]),
     ],
 )

@@ -147,7 +147,7 @@ def _products(tune: Tune) -> list[Choice]:
 def boundary(values: Values, value: Value) -> str | None:
     """Returns "low" or "high" if a value is at an end of the values of a field that has an order, or None.
 
-    A 0 at the low end is no boundary.
+    A 0 at the low end is no boundary. `None` in a list has no place in the order of the others.
 
     >>> boundary((0.1, 0.01), 0.1), boundary((0, 1, 2), 0), boundary(Range(0.001, 0.1), 0.0011)
     ('high', None, 'low')
@@ -158,18 +158,19 @@ def boundary(values: Values, value: Value) -> str | None:
         if position <= EDGE and values.low != 0:
             return "low"
         return "high" if position >= 1.0 - EDGE else None
-    if len(values) < 2 or not is_numeric(values):
+    numbers = [one for one in values if one is not None]
+    if len(numbers) < 2 or not is_numeric(numbers):
         return None
-    if value == min(values) and value != 0:  # type: ignore[type-var]
+    if value == min(numbers) and value != 0:
         return "low"
-    return "high" if value == max(values) else None  # type: ignore[type-var]
+    return "high" if value == max(numbers) else None
 
 
 def widen(values: Values, end: str) -> Values:
     """Returns the values of a field with more of them at an end, "low" or "high".
 
-    A list is continued as its values at that end: with equal steps, or with equal ratios. A range becomes
-    wider by a quarter, on its scale. Values that are not negative stay so.
+    A list is continued as its values at that end: with equal steps, or with equal ratios; a list with `None`
+    is not. A range becomes wider by a quarter, on its scale. Values that are not negative stay so.
 
     >>> widen((0.01, 0.03, 0.1), "high"), widen((1, 2, 3), "low")
     ((0.01, 0.03, 0.1, 0.3), (1, 2, 3, 0))
@@ -178,6 +179,8 @@ def widen(values: Values, end: str) -> Values:
     """
     if isinstance(values, Range):
         last, new, is_integer = getattr(values, end), _wider_end(values, end), values.is_integer
+    elif None in values:
+        return values
     else:
         ordered: list[Any] = sorted(values, reverse=end == "low")
         last, new, is_integer = ordered[-1], _following(ordered), isinstance(ordered[-1], int)
@@ -186,7 +189,8 @@ def widen(values: Values, end: str) -> Values:
         new = max(round(new), last + 1) if end == "high" else min(round(new), last - 1)
         new = max(1, new) if isinstance(values, Range) and values.is_logarithmic else new
     else:
-        new = float(f"{new:.{DIGITS}g}")
+        rounded = float(f"{new:.{DIGITS}g}")
+        new = rounded if (rounded > last if end == "high" else rounded < last) else new
     if isinstance(values, Range):
         return dataclasses.replace(values, low=new) if end == "low" else dataclasses.replace(values, high=new)
     return (*values, new)

@@ -23,6 +23,7 @@ from rank4class.pipelines.search.space import Range
         ((0.0, 0.5), "high", 1.0),  # no ratio to 0
         ((0, 1, 10), "high", 100),
         ((-1.0, 1.0), "low", -3.0),
+        ((10_001.0, 10_002.0, 10_003.0), "high", 10_004.0),  # four digits would be below the last value
         ((-10.0, -1.0, 1.0), "low", -100.0),
     ],
 )
@@ -69,6 +70,8 @@ def test_the_inserted_value_of_a_range_is_in_its_new_part():
         ((False, True), True, None),
         (("adam", "adagrad"), "adam", None),
         ((None, 1.0), 1.0, None),
+        ((None, 1.0, 2.0), 2.0, "high"),
+        ((None, 1.0, 2.0), None, None),
         (Range(0.001, 0.1), 0.0015, "low"),  # log10(1.5) / 2 = 0.09
         (Range(0.001, 0.1), 0.0016, None),  # 0.102
         (Range(0.001, 0.1), 0.065, "high"),

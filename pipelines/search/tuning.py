@@ -302,8 +302,10 @@ class Search:
 
     def _refusal(self, field: str, wider: space.Values, end: str) -> str | None:
         """Returns why a field cannot be widened for all cells, or None if it can."""
-        if wider == self._tune[field]:
-            return f"there is no {end}er value"
+        values = self._tune[field]
+        if wider == values:
+            is_list_with_none = not isinstance(values, space.Range) and None in values
+            return "a list with none is not widened" if is_list_with_none else f"there is no {end}er value"
         new = {**self._tune, field: (space.outermost(wider, end),)}
         for cell in self._cells.values():
             for choice in space.combinations(cell, new):

@@ -189,6 +189,17 @@ def test_a_boundary_that_the_config_refuses_is_reported(search):
     ]
 
 
+def test_a_list_with_none_is_not_widened(search):
+    made, started = search(
+        lambda one: one.optimizer.clip_norm or 0.0, {"optimizer.clip_norm": (None, 1.0, 2.0)}, widen=3
+    )
+    (cell,) = made.summary()["cells"]
+    assert len(started) == 9
+    assert cell["notes"] == [
+        "optimizer.clip_norm=2 is at the high end of the values tried: a list with none is not widened"
+    ]
+
+
 def test_only_combinations_with_new_values_are_added(search):
     made, started = search(
         lambda one: 10 + rate_of(one) - 1 / one.batch_size,

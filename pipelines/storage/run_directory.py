@@ -316,7 +316,7 @@ def _kind_in(path: str) -> str | None:
     names = files.names_in(path)
     if set(names) >= set(RUN):
         return "training"
-    if any(map(_SORTER_STUDY.fullmatch, names)):
+    if "study.json" in names or any(map(_SORTER_STUDY.fullmatch, names)):
         return "study of sorters"
     return "sweep" if _run_in(path) else None
 
