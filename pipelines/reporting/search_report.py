@@ -7,8 +7,8 @@ from rank4class.pipelines.reporting import tables
 
 PRUNING = (
     "A trial is pruned after a seed if its means so far are worse than the median of the cell's complete "
-    "trials after as many seeds, once there are {} of them; no training is cut short. Pruned and diverged trials "
-    "are not chosen."
+    "trials after as many seeds, once there are {} of them; no training is cut short. Pruned and diverged "
+    "trials are not chosen."
 )
 
 
