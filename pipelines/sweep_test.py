@@ -12,6 +12,7 @@ from rank4class.pipelines import config, sweep
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.reporting import sweep_report
 from rank4class.pipelines.search import space
+from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.claims import Claims
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.training import parallel, rank_model_task, rank_training, tensorboard_grid
@@ -63,6 +64,18 @@ def test_run_grid(tmp_path, capsys):
     assert sweep.read_search(tmp_path) is None
     assert sweep_report.training_table(runs, (RATE,))[1][:5] == ["softmax", "dot", "0.02", "1.01", "1.01"]
     assert not [path for path in tmp_path.rglob("*.claim")]
+
+
+@pytest.mark.nightly
+def test_a_grid_in_object_storage(tmp_path):
+    root = f"ram://{tmp_path.name}"
+    runs = grid(root, losses=["mse"], interactions=["dot"])
+    path = sweep_report.write_grid(runs, root, calibrated=sweep.evaluate_calibration(runs))
+    sweep.write_tensorboard(runs, root)
+    assert path == f"{root}/report.md"
+    assert "| mse" in files.read_text(path)
+    for name in ("metrics.png", "curves.png", "reliability.png"):
+        assert files.read_bytes(f"{root}/{name}").startswith(b"\x89PNG")
 
 
 @pytest.mark.nightly

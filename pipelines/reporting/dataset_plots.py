@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 
-from rank4class.pipelines.reporting.plots import save_with_legend
+from rank4class.pipelines.reporting.plots import save, save_with_legend
 from rank4class.pipelines.reporting.style import COLORS
 
 MAX_NAMED = 60  # largest number of classes that are all named
@@ -124,7 +124,7 @@ def plot_images(
     for axis, name in zip(axes[:, 0], class_names, strict=True):
         position = {"transform": axis.transAxes, "ha": "right", "va": "center"}
         axis.text(-0.02, 0.5, name, **position, parse_math=False)
-    figure.savefig(path, dpi=150, bbox_inches="tight")
+    save(figure, path)
 
 
 def _join(images, count):

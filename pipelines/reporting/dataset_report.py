@@ -78,8 +78,7 @@ def write(description: Description, folder: str | os.PathLike) -> str:
             plot(os.path.join(folder, name))
             blocks.append(f"![{section.title}]({name})")
     path = os.path.join(folder, "data.md")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write("\n\n".join(blocks) + "\n")
+    files.write(path, "\n\n".join(blocks) + "\n")
     return path
 
 

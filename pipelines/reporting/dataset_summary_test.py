@@ -8,6 +8,7 @@ from scipy.sparse import csr_array
 from rank4class import data
 from rank4class.pipelines import config
 from rank4class.pipelines.reporting import dataset_report, dataset_summary
+from rank4class.pipelines.storage import files
 
 TRAIN = ["great day", "great  Day", "the bad mess", "here", "awful table", "is"]
 TEST = ["GREAT DAY", "bad", "here", "the\tbad mess"]
@@ -319,6 +320,10 @@ def test_the_report_by_hand(comments, tmp_path):
     assert dataset_report.write(description, str(tmp_path)) == str(tmp_path / "data.md")
     assert "| a\\|b    |       2 | 33.33 |            1 |" in (tmp_path / "data.md").read_text()
     assert {name.name for name in tmp_path.iterdir()} == {"data.md", "classes.png", "lengths.png"}
+    in_storage = f"ram://{tmp_path.name}"  # object storage has no Python files
+    assert dataset_report.write(description, in_storage) == f"{in_storage}/data.md"
+    for path in tmp_path.iterdir():
+        assert files.read_bytes(f"{in_storage}/{path.name}") == path.read_bytes()
 
 
 NAMES = ("cost in $_$", "two\nlines", "bell\a | tab\t")

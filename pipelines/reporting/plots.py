@@ -3,6 +3,7 @@
 The figures do not belong to pyplot, which would keep them in memory.
 """
 
+import io
 import itertools
 import os
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from matplotlib.ticker import MaxNLocator
 
 from rank4class.pipelines.evaluation.per_class import frequent_errors
 from rank4class.pipelines.reporting.style import GRAY, NOT_FINITE, RIGHT, WRONG, few_ticks, finish
+from rank4class.pipelines.storage import files
 
 TEXT = 11  # points; TensorBoard scales pictures down to cards of about 330 pixels
 CARD = (4.6, 3.4)  # inches
@@ -319,7 +321,14 @@ def save_with_legend(figure: Figure, axis: Axes, path: str | os.PathLike) -> Non
     figure.legend(
         handles, labels, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncol=len(labels), frameon=False
     )
-    figure.savefig(path, dpi=150, bbox_inches="tight")
+    save(figure, path)
+
+
+def save(figure: Figure, path: str | os.PathLike) -> None:
+    """Writes a figure as PNG, on disk or to object storage, completely or not at all."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=150, bbox_inches="tight")
+    files.write(path, buffer.getvalue())
 
 
 def _check_ids(labels, predicted, num_classes):

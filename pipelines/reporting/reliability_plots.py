@@ -1,5 +1,6 @@
 """The reliability diagram of a calibration, as pixels."""
 
+import io
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,12 +11,15 @@ from matplotlib.figure import Figure
 
 from rank4class.pipelines.evaluation.reliability import BINS, Calibrated
 from rank4class.pipelines.reporting import plots, style
+from rank4class.pipelines.storage import files
 
 
 def save_diagram(calibrated: Calibrated, path: str) -> None:
     """Writes the `reliability_diagram` as a picture."""
     several = calibrated.calibration.method != "temperature"
-    image.imsave(path, reliability_diagram(calibrated, several))
+    buffer = io.BytesIO()
+    image.imsave(buffer, reliability_diagram(calibrated, several), format="png")
+    files.write(path, buffer.getvalue())
 
 
 def reliability_diagram(calibrated: Calibrated, several: bool = False) -> np.ndarray:
