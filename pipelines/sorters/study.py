@@ -7,7 +7,6 @@ validation part, and evaluates the test part with the metric that the loss appro
 
 import dataclasses
 import functools
-import glob
 import hashlib
 import itertools
 import os
@@ -24,7 +23,7 @@ from rank4class.pipelines.evaluation import statistics
 from rank4class.pipelines.sorters.sorter_config import STUDY_SEEDS
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.code_version import git_commit
-from rank4class.pipelines.storage.run_directory import check_folder, read_json, write_json
+from rank4class.pipelines.storage.run_directory import SORTER_TRAINING, check_folder, read_json, write_json
 from rank4class.pipelines.training.session import numeric_environment, package_versions
 
 LIST = 100  # number of instances that are ranked together
@@ -118,7 +117,8 @@ def run(
         notes += boundary_notes(title, "learning rate", rate, LEARNING_RATES)
         if rank_fn:
             notes += boundary_notes(title, "weight", weight, study.weights)
-    trainings = map(read_json, glob.glob(glob.escape(folder) + "/*-seed*.json"))
+    names = [name for name in files.names_in(folder) if SORTER_TRAINING.fullmatch(name)]
+    trainings = [read_json(os.path.join(folder, name)) for name in names]
     seconds = sum(training["seconds"] for training in trainings if training.get("data") in data.values())
     examples = {part: len(arrays[0]) for part, arrays in loaded[seeds[0]][0].items()}
     write_result(folder, seeds, test_values, examples, data, seconds, notes)
