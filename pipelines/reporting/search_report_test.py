@@ -54,7 +54,7 @@ def test_blocks_by_hand():
         "All combinations of the values, each trained with the seeds 10000, 10001, which no final run has. "
         "The value of a trial is the mean of the best validation ndcg@5 of the seeds. A trial is pruned "
     )
-    assert "once 5 of them are complete" in text
+    assert "once there are 5 of them" in text
     assert values.splitlines() == [
         "- optimizer.learning_rate: 0.001, 0.01, 0.1",
         "- loss.temperature: 1, 2",
