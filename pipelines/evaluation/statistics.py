@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import scipy.integrate
 import scipy.optimize
 import scipy.special
 import scipy.stats
@@ -442,32 +441,6 @@ def paired_p_value(differences: np.ndarray, estimate: Estimate) -> float:
     return estimate.p_value()
 
 
-def holm(p_values: Sequence[float]) -> np.ndarray:
-    """Returns p-values that are adjusted for the number of tests of their family.
-
-    If the tests with adjusted values of at most `LEVEL` are rejected, a true hypothesis is among them in at
-    most that fraction of families. NaN stays NaN and does not count as a test.
-
-    Args:
-      p_values: float `[K]`.
-
-    Returns:
-      float64 `[K]`, at most 1.
-
-    >>> holm([0.01, 0.04, 0.03])
-    array([0.03, 0.06, 0.06])
-
-    References:
-      Holm (1979), "A simple sequentially rejective multiple test procedure".
-    """
-    values = np.asarray(p_values, np.float64)
-    order = np.argsort(values)
-    steps = values[order] * (np.sum(~np.isnan(values)) - np.arange(len(values)))
-    adjusted = np.empty_like(values)
-    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)  # NaN is last
-    return adjusted
-
-
 def unshared_error(values: np.ndarray, test_to_train: float = 0.0) -> float:
     """Returns the standard error of the mean of a cell without the variation that all cells share.
 
@@ -488,27 +461,6 @@ def unshared_error(values: np.ndarray, test_to_train: float = 0.0) -> float:
     correction = 1.0 + values.shape[1] * test_to_train
     variance = correction * max(of_seeds, rest) + max(of_examples - rest, 0.0)
     return math.sqrt(variance / apart[0].size / (len(values) - 1))
-
-
-def expected_best(error: float, cells: int) -> float:
-    r"""Returns how far the best of equal cells is expected beyond their common mean, by chance alone.
-
-    It is the expectation of the largest of $m$ normal values of mean 0,
-    $\sigma \int_0^\infty (1 - \Phi(z)^m - (1 - \Phi(z))^m) dz$.
-
-    Args:
-      error: standard error of a cell's mean; see `unshared_error`.
-      cells: their number $m$.
-
-    >>> round(expected_best(1.0, 1), 4), round(expected_best(1.0, 2), 4), round(expected_best(1.0, 15), 4)
-    (0.0, 0.5642, 1.7359)
-    """
-
-    def tails(z: float) -> float:
-        below = scipy.stats.norm.cdf(z)
-        return 1.0 - below**cells - (1.0 - below) ** cells
-
-    return float(error * scipy.integrate.quad(tails, 0.0, 10.0)[0])
 
 
 def _blocks(rows: int, columns: int) -> Iterator[int]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from rank4class.pipelines.evaluation import statistics
+from rank4class.pipelines.evaluation import multiple_comparisons, statistics
 
 
 def crossed(rng, seeds, examples, of_seeds=0.0, of_examples=0.0):
@@ -145,9 +145,9 @@ def test_values_without_an_interval():
 
 
 def test_holm_written_out():
-    adjusted = statistics.holm([0.02, np.nan, 0.001, 0.021, 0.9])
+    adjusted = multiple_comparisons.holm([0.02, np.nan, 0.001, 0.021, 0.9])
     np.testing.assert_allclose(adjusted, [3 * 0.02, np.nan, 4 * 0.001, 3 * 0.02, 0.9])
-    assert statistics.holm([]).tolist() == []
+    assert multiple_comparisons.holm([]).tolist() == []
 
 
 @pytest.mark.parametrize("cells", [2, 15])
@@ -155,7 +155,9 @@ def test_expected_best_of_drawn_cells(rng, cells):
     """Cells share effects of seeds and examples: only those of their own, and the rest, make one the best."""
     error = math.sqrt(0.7**2 / 10 + 1 / 30)
     means = error * rng.normal(size=[20_000, cells])
-    assert np.mean(means.max(axis=1)) == pytest.approx(statistics.expected_best(error, cells), rel=0.03)
+    assert np.mean(means.max(axis=1)) == pytest.approx(
+        multiple_comparisons.expected_best(error, cells), rel=0.03
+    )
     shared, errors = crossed(rng, 3, 10, 5.0, 5.0), []
     for _ in range(2400 // cells):
         own = 0.7 * rng.normal(size=[cells, 1, 10]) + rng.normal(size=[cells, 3, 10])

@@ -8,7 +8,7 @@ import pandas as pd
 import scipy.stats
 
 from rank4class import losses
-from rank4class.pipelines.evaluation import statistics
+from rank4class.pipelines.evaluation import multiple_comparisons
 
 VALUES = pathlib.Path(__file__).with_name("values.csv")
 GRIDS = tuple(f"rank4class/table{number}" for number in range(7, 13))  # 15 cells and 3 metrics each
@@ -98,7 +98,7 @@ def reanalyse(metric: str, seed_deviation: float) -> Reanalysis:
         metric,
         best_gain=float(gains.max(axis=1).mean()),
         chosen_gain=float(np.mean([gains.loc[setting, name] for setting, name in chosen.items()])),
-        chance_gain=statistics.expected_best(seed_deviation, len(gains.columns)),
+        chance_gain=multiple_comparisons.expected_best(seed_deviation, len(gains.columns)),
         p_value=float(scipy.stats.friedmanchisquare(*(table[name] for name in with_dot)).pvalue),
         settings_won=int((gains.idxmax(axis=1) != BASELINE).sum()),
     )

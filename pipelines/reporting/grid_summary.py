@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rank4class import losses
-from rank4class.pipelines.evaluation import statistics
+from rank4class.pipelines.evaluation import multiple_comparisons, statistics
 
 MARGIN = 0.5  # percentage points
 
@@ -202,13 +202,13 @@ def _comparisons(
         for (name, _), paired in zip(pairs, differences, strict=True)
     ]
     p_values = list(map(statistics.paired_p_value, differences, estimates))
-    equivalence = statistics.holm(
+    equivalence = multiple_comparisons.holm(
         [
             estimate.equivalence_p_value(margin / 100.0) if definitions[name].percent else math.nan
             for (name, _), estimate in zip(pairs, estimates, strict=True)
         ]
     )
-    adjusted = np.minimum(2.0 * statistics.holm(p_values), 1.0)
+    adjusted = np.minimum(2.0 * multiple_comparisons.holm(p_values), 1.0)
     return [
         {
             "name": dict(cells[i].name),
@@ -263,7 +263,7 @@ def _best_cells(
                 for i, (cell, estimate) in enumerate(zip(cells, estimates, strict=True))
                 if i == best or not estimate.excludes_zero(level)
             ],
-            "expected_gain": _shown(statistics.expected_best(error, len(cells)), metric),
+            "expected_gain": _shown(multiple_comparisons.expected_best(error, len(cells)), metric),
         }
     return entries
 

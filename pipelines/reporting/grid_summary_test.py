@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from rank4class.pipelines.evaluation import statistics
+from rank4class.pipelines.evaluation import multiple_comparisons, statistics
 from rank4class.pipelines.reporting import grid_summary, grid_tables
 from rank4class.pipelines.reporting.grid_summary import Cell, Metric
 
@@ -101,7 +101,7 @@ def test_holm_is_over_all_cells_and_metrics(rng):
     rows = grid_summary.summarize(cells, baseline={"model": "a"})["comparisons"]
     order = [("top1_error", "b"), ("top1_error", "c"), ("mrr", "b"), ("mrr", "c")]
     assert [(row["metric"], row["name"]["model"]) for row in rows] == order
-    expected = 2 * statistics.holm([row["p_value"] for row in rows])
+    expected = 2 * multiple_comparisons.holm([row["p_value"] for row in rows])
     assert [row["adjusted_p_value"] for row in rows] == pytest.approx(np.minimum(expected, 1.0).tolist())
 
 
