@@ -42,7 +42,7 @@ def collect(name: str, reproduction: Reproduction, workdir: str) -> dict[str, An
 
     Raises:
       FileNotFoundError: a command has not ended.
-      ValueError: the commands had different test examples, or two of them have the same runs.
+      ValueError: the commands had different test examples, or share only some of their seeds.
     """
     parts = [_read(os.path.join(workdir, str(i)), command) for i, command in enumerate(reproduction.commands)]
     _check_test_examples(parts)
@@ -94,17 +94,16 @@ def _read(folder: str, command: Command) -> dict[str, Any]:
         "cells": _named(sweep_report.grid_cells(runs), command),
         "calibrated": _named(sweep_report.calibration_cells(runs), command),
         "sessions": [session for path in paths for session in RunDirectory(path).sessions()],
-        "examples": {"train": first["train_examples"], **_sizes(first)},
+        "examples": {
+            "train": first["train_examples"],
+            **{split: first[split]["examples"] for split in ("validation", "test")},
+        },
         "test_examples": sorted(
             {(RunDirectory(run.path).data_hashes()["test"], run.experiment.data.held_out) for run in runs}
         ),
         "tuned": _tuned(search["fields"], runs, command),
         "notes": [f"{cell['cell']}: {note}" for cell in search["cells"] for note in cell["notes"]],
     }
-
-
-def _sizes(run_results: Mapping[str, Any]) -> dict[str, int]:
-    return {split: run_results[split]["examples"] for split in ("validation", "test")}
 
 
 def _read_runs(folder: str) -> list[sweep_report.Run]:

@@ -103,9 +103,9 @@ class Search:
         }
         files.make_folder(os.path.join(root, TUNING))
         journal = trials.Journal(os.path.join(root, TUNING))
+        digest = self._digest()
         self._studies = {
-            name: trials.Study(journal, name, cells[name], tune, self._seeds, self._digest())
-            for name in searched
+            name: trials.Study(journal, name, cells[name], tune, self._seeds, digest) for name in searched
         }
 
     def _digest(self) -> str:
