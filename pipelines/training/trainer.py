@@ -216,7 +216,7 @@ class Trainer:
         if not self._is_chief:  # the chief claimed the folder before the workers agreed
             self._run_dir.check_shared(self._experiment, self._task.hashes, self._task.class_texts)
         if step:
-            logging.info("Going on after step %d of %d", step, self._schedule.total_steps)
+            logging.info("Resuming after step %d of %d", step, self._schedule.total_steps)
         if self._is_chief and step:
             # A kill may have come after the last checkpoint and before the history was written.
             self._run_dir.write_history(self._progress.history)
