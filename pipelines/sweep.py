@@ -138,7 +138,7 @@ def run_grid(
 
     Raises:
       ValueError: a combination cannot run, two combinations are the same experiment, or no cell has a tuned
-        field. Nothing has run then.
+        field: nothing has run then. Or the data have changed since an earlier run of the folder.
       FloatingPointError: a run diverged, or all trials of a cell did. Finished runs are kept.
       OSError, Interrupted: see `parallel.train_all`.
     """
@@ -166,17 +166,20 @@ def run_grid(
         with Claims(os.path.join(root, TUNING)) as claims:
             search = tuning.Search(named, tune, root, claims, seeds=unseen, num_trials=trials, widen=widen)
             search.run(base, jobs)
+        searched = search.run_paths()
+        _check_same_data(searched)
         write_json(os.path.join(root, SEARCH), search.summary())
         chosen = search.choices()
     else:
         files.remove([os.path.join(root, SEARCH)])  # of an earlier sweep
+        searched = []
         chosen = {name: choices[0] for name, choices in zip(named, combinations, strict=True)}
 
     runs = []
     for (name, cell), seed in itertools.product(named.items(), seeds):
         experiment, folder = space.apply(cell, {**chosen[name], "seed": seed}), f"{name}-seed{seed}"
         runs.append(_FinalRun(experiment, os.path.join(root, folder), folder, pictures=pictures))
-    outcomes = _train_all(base, root, runs, jobs)
+    outcomes = _train_all(base, root, runs, jobs, searched[:1])
     return [
         sweep_report.Run(run.experiment, outcomes[run], run.path, _without_effect(base, run.experiment, tune))
         for run in runs
@@ -220,9 +223,14 @@ class _FinalRun(parallel.Run):
 
 
 def _train_all(
-    base: config.Experiment, root: str, runs: Sequence[_FinalRun], jobs: int
+    base: config.Experiment, root: str, runs: Sequence[_FinalRun], jobs: int, searched: Sequence[str]
 ) -> dict[_FinalRun, parallel.Outcome]:
-    """Trains the runs of a grid, but for those that other processes train; returns all results."""
+    """Trains the runs of a grid, but for those that other processes train; returns all results.
+
+    Args:
+      base, root, runs, jobs: of the grid.
+      searched: folder of a run of the search, if there is one, whose data the runs must have.
+    """
     outcomes: dict[_FinalRun, parallel.Outcome] = {}
     with Claims(root) as claims:
         claimed = _claimed(claims, runs)
@@ -230,12 +238,24 @@ def _train_all(
             for run, outcome in ended:
                 outcomes[run] = outcome
                 claims.release(run.folder)
+                _check_same_data([*searched, run.path])
                 diverged = isinstance(outcome, FloatingPointError)
                 shown = str(outcome) if diverged else f"test {tables.one_line(outcome['test'])}"
                 print(f"[{len(outcomes):3d}/{len(runs)}] {run.folder}: {shown}", flush=True)
                 if diverged:
                     raise outcome
     return outcomes
+
+
+def _check_same_data(paths: Sequence[str]) -> None:
+    """Raises ValueError if a run of these folders had other data than that of the first."""
+    hashes = {path: RunDirectory(path).data_hashes() for path in paths}
+    for path, of_run in hashes.items():
+        if of_run != hashes[paths[0]]:
+            raise ValueError(
+                f"{path}: trained on other data than {paths[0]}. Restore the data, or choose another "
+                "--workdir."
+            )
 
 
 def _claimed(claims: Claims, runs: Iterable[_FinalRun]) -> Iterator[_FinalRun | None]:

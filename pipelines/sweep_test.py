@@ -14,7 +14,7 @@ from rank4class.pipelines.reporting import sweep_report
 from rank4class.pipelines.search import space
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.claims import Claims
-from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.storage.run_directory import RunDirectory, write_json
 from rank4class.pipelines.training import parallel, rank_model_task, rank_training, tensorboard_grid
 
 RATE = "optimizer.learning_rate"
@@ -218,11 +218,11 @@ def test_a_run_that_diverges_stops_the_grid(tmp_path, capsys):
 def trained_by(monkeypatch):
     """Returns a function that runs a grid without training; it returns the jobs and the folders in order.
 
-    The results are those of a function of the experiment. The runs that wait for other processes are left
-    out after the call of `while_waiting`.
+    The results are those of a function of the experiment, and so are the data. The runs that wait for other
+    processes are left out after the call of `while_waiting`.
     """
 
-    def run(root, value_of, while_waiting=None, **axes):
+    def run(root, value_of, while_waiting=None, data_of=lambda _: "data", **axes):
         started = []
 
         def train_all(base, cache_dir, runs, jobs):
@@ -232,6 +232,8 @@ def trained_by(monkeypatch):
                     while_waiting()
                     continue
                 started.append(run.folder)
+                os.makedirs(run.path, exist_ok=True)
+                write_json(os.path.join(run.path, "data.json"), {"test": data_of(run.experiment)})
                 yield run, {split: {"ndcg@5": value_of(run.experiment)} for split in ("validation", "test")}
 
         monkeypatch.setattr(parallel, "train_all", train_all)
@@ -260,6 +262,20 @@ def test_a_grid_without_a_search_has_none_of_an_earlier_one(tmp_path, trained_by
     assert sweep.read_search(tmp_path) is not None
     trained_by(tmp_path, lambda _: 1.0, tune={RATE: (0.1,)}, **axes)
     assert sweep.read_search(tmp_path) is None
+
+
+@pytest.mark.parametrize("first_changed", [10_001, 0])
+def test_data_that_change_during_a_grid_are_refused(tmp_path, trained_by, first_changed):
+    """They change after the first run of the search, or after its last one."""
+    axes = {"losses": ["mse"], "interactions": ["dot"], "seeds": [0], "tune": {RATE: (0.1, 0.2)}, "widen": 0}
+
+    def data_of(experiment):
+        return "other data" if experiment.seed in (0, first_changed) else "data"
+
+    with pytest.raises(
+        ValueError, match=f"-seed{first_changed}: trained on other data than .*-seed10000. Re"
+    ):
+        trained_by(tmp_path, lambda _: 1.0, data_of=data_of, **axes)
 
 
 def test_runs_of_other_processes_are_left_to_them(tmp_path, trained_by):

@@ -653,7 +653,7 @@ def test_sorter_experiments_multi_label(command, error_of, tmp_path):
     for row in rows:
         assert 25.0 < float(row[1]) < 60.0  # 25 by chance: a quarter of the classes is relevant
     changed = [*flags, "--config.data.split_seed=1"]
-    message = "study.json: the result of a study of other data. Choose another --workdir."
+    message = "study.json: the result of a study of other data or seeds. Choose another --workdir."
     assert message in error_of("sorter_experiments", *changed)
 
 

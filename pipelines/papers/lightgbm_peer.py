@@ -18,7 +18,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.evaluation.evaluator import better
 from rank4class.pipelines.sorters import study
 from rank4class.pipelines.storage.run_directory import check_folder
-from rank4class.pipelines.task import loading
+from rank4class.pipelines.task import hashing, loading
 
 LEAVES = (7, 15, 31)
 LEARNING_RATES = (0.03, 0.1)
@@ -41,12 +41,16 @@ def train(experiment: config.Experiment, folder: str | os.PathLike, seeds: Seque
     Raises:
       ImportError: LightGBM is not installed.
       ValueError: the dataset has no items; the monitor is not an NDCG of the first K, by which LightGBM
-        stops; or the folder holds the result of another study.
+        stops; a metric is not a function of scores; a seed is invalid or repeated; or the folder holds the
+        result of another study.
     """
     if not experiment.monitor.startswith("ndcg@"):
         raise ValueError(
             f"monitor={experiment.monitor!r}: LightGBM stops by the NDCG of the first K. Use ndcg@K."
         )
+    for name in experiment.metrics:
+        _metric(name)  # fails before anything is trained
+    study.check_seeds(seeds)
     compat.require_extra("lightgbm")
     lightgbm = importlib.import_module("lightgbm")
     dataset, started = loading.read_dataset(experiment.data), time.monotonic()
@@ -67,10 +71,9 @@ def train(experiment: config.Experiment, folder: str | os.PathLike, seeds: Seque
     examples = {name: len(split) for name, split in dataset.splits.items()}
     notes = study.boundary_notes(TITLE, "leaves", best[2], LEAVES)
     notes += study.boundary_notes(TITLE, "learning rate", best[3], LEARNING_RATES)
-    seconds, version = time.monotonic() - started, lightgbm.__version__
-    study.write_result(
-        folder, seeds, {TITLE: metrics}, examples, dataset.files, seconds, notes, lightgbm=version
-    )
+    sessions = [study.session(started, lightgbm=lightgbm.__version__)]
+    test_hash = hashing.data_hashes(dataset.class_names, dataset.splits)["test"]
+    study.write_result(folder, seeds, {TITLE: metrics}, examples, dataset.files, sessions, notes, test_hash)
 
 
 def _train(
@@ -118,10 +121,11 @@ def _values(ranker: Any, split: data.Split, metrics: Sequence[str]) -> dict[str,
     scores = np.full(present.shape, PADDING, np.float32)
     scores[present] = ranker.predict(split.features["items"][present])
     labels = split.label_matrix.toarray().astype(np.float32)
-    values = {}
-    for name in metrics:
-        metric = losses.get_metric(name)
-        if isinstance(metric, losses.metrics.SetMetric):
-            raise ValueError(f"metrics={name!r}: is not a function of scores. Leave it out.")
-        values[name] = metric.of_scores(scores, labels).numpy()
-    return values
+    return {name: _metric(name).of_scores(scores, labels).numpy() for name in metrics}
+
+
+def _metric(name: str) -> losses.metrics.RankingMetric:
+    metric = losses.get_metric(name)
+    if isinstance(metric, losses.metrics.SetMetric):
+        raise ValueError(f"metrics={name!r}: is not a function of scores. Leave it out.")
+    return metric

@@ -38,12 +38,15 @@ def test_lightgbm_learns_the_grades(experiment, tmp_path, monkeypatch):
     metrics = study["test"][lightgbm_peer.TITLE]
     assert np.shape(metrics["ndcg@5"]) == (2, 20)
     assert np.mean(metrics["ndcg@5"]) > 90.0
-    assert study["packages"]["lightgbm"] == lightgbm.__version__
+    assert study["sessions"][0]["packages"]["lightgbm"] == lightgbm.__version__
+    assert len(study["test_hash"]) == 64
     assert study["examples"] == {"train": 60, "validation": 20, "test": 20}
     assert study["notes"] in (
         [f"{lightgbm_peer.TITLE}: learning rate={rate} is at the {end} end of the values tried"]
         for rate, end in ((0.03, "low"), (0.1, "high"))
     )
+    with pytest.raises(ValueError, match="^seed=0: repeated, so its training would count twice"):
+        lightgbm_peer.train(experiment, tmp_path / "twice", seeds=[0, 0])
     few = config.override(experiment, {"data.max_train_examples": 30})
     lightgbm_peer.train(few, tmp_path / "few", seeds=[0])
     assert json.loads((tmp_path / "few" / "study.json").read_text())["examples"]["train"] == 30
@@ -54,7 +57,7 @@ def test_lightgbm_learns_the_grades(experiment, tmp_path, monkeypatch):
     experiment.metrics = ("nll",)
     with pytest.raises(ValueError, match="metrics='nll': is not a function of scores. Leave it out"):
         lightgbm_peer.train(experiment, tmp_path / "peer", seeds=[0])
-    experiment.data = config.Data(name="digits")
+    experiment.metrics, experiment.data = ("ndcg@5",), config.Data(name="digits")
     with pytest.raises(ValueError, match=r"data.name='digits': no documents with features. Use 'letor'"):
         lightgbm_peer.train(experiment, tmp_path / "peer", seeds=[0])
 

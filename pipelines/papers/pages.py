@@ -105,13 +105,23 @@ def paper_table(result: Mapping[str, Any]) -> list[list[str]]:
     rows = [["cell", "metric", "paper", "ours", "difference [95%]"]]
     for cell, metric, value in _values(result["paper"]):
         ours = _find(result["cells"], paper_values.name_of(cell))
-        figure = ours and ours["metrics"].get(metric)
-        if figure:
-            low, high = figure["interval"] or (float("nan"), float("nan"))
-            mean = figure["mean"]
-            interval = f"{mean - value:+.2f} [{low - value:+.2f}, {high - value:+.2f}]"
-            rows.append([cell, _heading(result, metric), f"{value:.2f}", f"{mean:.2f}", interval])
+        if figure := ours and ours["metrics"].get(metric):
+            figures = [f"{value:.2f}", _mean(figure), _difference(figure, value)]
+            rows.append([cell, _heading(result, metric), *figures])
     return rows if len(rows) > 1 else []
+
+
+def _difference(figure: Mapping[str, Any], paper: float) -> str:
+    """Returns the difference of our mean from the paper's value, with the interval."""
+    if figure["mean"] is None:
+        return "-"
+    ends = [end - paper for end in figure["interval"] or ()]
+    interval = "[{:+.2f}, {:+.2f}]".format(*ends) if ends else "no interval"
+    return f"{figure['mean'] - paper:+.2f} {interval}"
+
+
+def _mean(figure: Mapping[str, Any]) -> str:
+    return "not finite" if figure["mean"] is None else f"{figure['mean']:.2f}"
 
 
 def _values(table: str) -> Iterable[tuple[str, str, float]]:
@@ -119,8 +129,11 @@ def _values(table: str) -> Iterable[tuple[str, str, float]]:
 
 
 def _find(items: Iterable[Mapping[str, Any]], name: Mapping[str, str]) -> Mapping[str, Any] | None:
-    """Returns the first item whose name has all parts of another name."""
-    return next((item for item in items if name.items() <= item["name"].items()), None)
+    """Returns the item whose name has all parts of another name; raises ValueError if several have."""
+    matches = [item for item in items if name.items() <= item["name"].items()]
+    if len(matches) > 1:
+        raise ValueError(f"cell={name}: {len(matches)} cells have this name. Name more of its parts.")
+    return matches[0] if matches else None
 
 
 def _heading(result: Mapping[str, Any], metric: str) -> str:
@@ -240,7 +253,7 @@ def _grid_rows(table: str, measured: Sequence[Mapping[str, Any]]) -> list[list[s
         for metric, value in values.items():
             entries = [_find(result["cells"], name) for result in measured]
             ours = [entry["metrics"][metric] for entry in entries if entry and metric in entry["metrics"]]
-            figures.append(" ".join([f"{value:.2f}", *(f"({figure['mean']:.2f})" for figure in ours)]))
+            figures.append(" ".join([f"{value:.2f}", *(f"({_mean(figure)})" for figure in ours)]))
         rows.append([*name.values(), *figures])
     return rows
 

@@ -42,6 +42,21 @@ def test_paper_beside_ours(result):
     assert [row[0] for row in rows[2:]] == ["loss=mse,interaction=dot"]
 
 
+def test_figures_that_are_not_finite(result):
+    figures = result["cells"][1]["metrics"]["top1_error"]
+    figures |= {"mean": None, "interval": None}
+    assert pages.paper_table(result)[2][3:] == ["not finite", "-"]
+    assert "(not finite)" in pages.cells_page({"rank4class/tiny": result})
+    figures["mean"] = 41.0
+    assert pages.paper_table(result)[2][3].startswith("41.00")
+    assert pages.paper_table(result)[2][4].endswith(" no interval")
+
+
+def test_a_name_of_several_cells_is_refused(result):
+    with pytest.raises(ValueError, match="interaction': 'dot'}: 2 cells have this name. Name more of its"):
+        pages._find(result["cells"], {"interaction": "dot"})
+
+
 def test_claim_with_its_effect(result):
     claim = {
         "id": "R3",

@@ -29,12 +29,13 @@ class Reproduction:
     Attributes:
       title: what it measures.
       claims: ids of the claims that it tests.
-      commands: the commands. Cells of equal names in several of them are one cell, of more seeds.
+      commands: the commands. Cells of equal names in several of them are one cell: of more seeds, or of parts
+        of a test set such as folds.
       data: what FOLDER and CHECKPOINT have to hold; None if the data are generated or installed.
       baseline: name of the cell that the others are compared with.
       paper: name of the paper's table in `paper_values`, if there is one.
       metrics: metrics that the cells are compared in; all of their config if empty.
-      margin: difference, in the unit of the metrics, below which two cells are equivalent.
+      margin: difference of metrics in percent, in points, below which two cells are equivalent.
       curves: whether the validation values of all evaluations are results too; for a monitored metric whose
         higher values are better.
       test_to_train: number of test examples over that of training examples, if each seed draws another split

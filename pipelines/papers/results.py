@@ -12,7 +12,7 @@ from rank4class.pipelines.papers.reproductions import Command, Reproduction
 from rank4class.pipelines.reporting import grid_summary, sweep_report
 from rank4class.pipelines.reporting.grid_summary import Cell
 from rank4class.pipelines.sorters import accuracy
-from rank4class.pipelines.storage import files
+from rank4class.pipelines.storage import code_version, files
 from rank4class.pipelines.storage.run_directory import TUNING, RunDirectory, read_json, write_json
 
 # Metrics of the studies of sorters.
@@ -46,15 +46,16 @@ def collect(name: str, reproduction: Reproduction, workdir: str) -> dict[str, An
     """
     parts = [_read(os.path.join(workdir, str(i)), command) for i, command in enumerate(reproduction.commands)]
     _check_test_examples(parts)
+    sessions = [session for part in parts for session in part["sessions"]]
     baseline = dict(reproduction.baseline) if reproduction.baseline else None
     cells = _joined([_selected(cell, reproduction.metrics) for part in parts for cell in part["cells"]])
-    options = {"margin": reproduction.margin, "test_to_train": reproduction.test_to_train}
-    summary = grid_summary.summarize(cells, baseline=baseline, metrics=METRICS, **options)
+    ratio = reproduction.test_to_train
+    summary = grid_summary.summarize(
+        cells, baseline=baseline, margin=reproduction.margin, metrics=METRICS, test_to_train=ratio
+    )
     calibrated = _joined([cell for part in parts for cell in part["calibrated"]])
     if len(calibrated) == len(cells):
-        summary["calibration"] = grid_summary.summarize(
-            calibrated, baseline=baseline, metrics=sweep_report.CALIBRATION_METRICS, **options
-        )
+        summary["calibration"] = sweep_report.summarize_calibration(calibrated, test_to_train=ratio)
     if reproduction.curves:
         summary["curves"] = [
             curve
@@ -67,12 +68,10 @@ def collect(name: str, reproduction: Reproduction, workdir: str) -> dict[str, An
         "claims": list(reproduction.claims),
         "paper": reproduction.paper,
         "commands": reproduction.command_lines(),
-        "commits": sorted({str(session["git"]) for part in parts for session in part["sessions"]}),
-        "packages": _versions(session for part in parts for session in part["sessions"]),
-        "environment": sorted(
-            {variable for part in parts for session in part["sessions"] for variable in _environment(session)}
-        ),
-        "seconds": round(sum(session["seconds"] for part in parts for session in part["sessions"])),
+        "commits": code_version.commits(sessions),
+        "packages": code_version.versions(sessions),
+        "environment": sorted(set().union(*map(_environment, sessions))),
+        "seconds": round(sum(session["seconds"] for session in sessions)),
         "examples": parts[0]["examples"],
         "tuned": [entry for part in parts for entry in part["tuned"]],
         "notes": [note for part in parts for note in part["notes"]],
@@ -123,10 +122,13 @@ def _read_runs(folder: str) -> list[sweep_report.Run]:
 
 
 def _check_test_examples(parts: Sequence[Mapping[str, Any]]) -> None:
-    """Raises ValueError if the cells of sweeps do not have the same test examples, in the same order."""
+    """Raises ValueError if the cells do not have the same test examples, in the same order.
+
+    Those of studies of sorters, whose data are functions of the seed, are not checked.
+    """
     examples: dict[tuple, list] = {}
     for part in parts:
-        for cell in part["cells"] if part["runs"] else ():
+        for cell in part["cells"] if part["test_examples"] else ():
             examples.setdefault(tuple(cell.name.items()), []).append(part["test_examples"])
     for name, of_cell in examples.items():
         if of_cell != next(iter(examples.values())):
@@ -168,20 +170,12 @@ def _read_study(path: str) -> dict[str, Any]:
         "runs": [],
         "cells": cells,
         "calibrated": [],
-        "sessions": [study],
+        "sessions": study["sessions"],
         "examples": study["examples"],
+        "test_examples": [(study["test_hash"], ())] if study["test_hash"] else [],
         "tuned": [],
-        "notes": study.get("notes", []),  # those of earlier versions have none
+        "notes": study["notes"],
     }
-
-
-def _versions(sessions: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Returns the versions of each package, several of them separated by commas."""
-    versions: dict[str, set[str]] = {}
-    for session in sessions:
-        for package, version in session["packages"].items():
-            versions.setdefault(package, set()).add(version)
-    return {package: ", ".join(sorted(names)) for package, names in versions.items()}
 
 
 def _environment(record: Mapping[str, Any]) -> set[str]:

@@ -109,7 +109,7 @@ def test_cells_of_other_test_examples_are_refused():
     first, second = cell([0], [[0.1]], loss="mse"), cell([0], [[0.1]], loss="softmax")
     part = {"runs": ["a run"], "cells": [first], "test_examples": [("a", ())]}
     results._check_test_examples([part, {**part, "cells": [second]}])
-    results._check_test_examples([part, {"runs": [], "cells": [second]}])  # a study
+    results._check_test_examples([part, {"cells": [second], "test_examples": []}])  # a study of sorters
     with pytest.raises(ValueError, match="^cell=softmax: other test examples .* with the same --data.$"):
         results._check_test_examples([part, {**part, "cells": [second], "test_examples": [("b", ())]}])
 
@@ -131,10 +131,15 @@ def test_studies(tmp_path):
             "spearman@lstm": {"spearman": [91.0, 94.0], "map": [50.0, 50.0]},
         },
         "examples": {"train": 10, "validation": 5, "test": 5},
-        "git": "abc",
-        "packages": {"tensorflow": "2.20.0"},
-        "environment": {"TF_SET_ONEDNN_FPMATH_MODE": "BF16"},
-        "seconds": 60,
+        "sessions": [
+            {
+                "git": "abc",
+                "packages": {"tensorflow": "2.20.0"},
+                "environment": {"TF_SET_ONEDNN_FPMATH_MODE": "BF16"},
+                "seconds": 60,
+            }
+        ],
+        "test_hash": None,
         "notes": ["mse: learning rate=0.1 is at the high end of the values tried"],
     }
     (tmp_path / "0").mkdir()

@@ -23,7 +23,7 @@ class Metric:
 
     Attributes:
       higher_is_better: whether it is.
-      percent: whether its values are fractions in [0, 1], shown in percent.
+      percent: whether its values are fractions, shown in percent.
     """
 
     higher_is_better: bool
@@ -86,14 +86,16 @@ def summarize(
       * "baseline", "margin", "test_to_train", and "level", the significance level.
       * "comparisons": a list of "name", "metric", "difference" (the cell minus the baseline), "interval",
         "p_value", "adjusted_p_value" (Holm's over the whole list, doubled), "equivalence_p_value" (Holm's
-        over the whole list), and "verdict": "better", "worse", "equivalent" or "not separable".
+        over the whole list), and "verdict": "better", "worse", "equivalent", "not separable", or "not
+        finite", of a mean that is infinite or NaN.
       * "best": metric -> "name" of the cell with the best mean, "not_separable", the names of the cells that
         are not separable from it, itself among them, and "expected_gain", how far the best of as many equal
-        cells is expected beyond their common mean. Without entries for a single cell.
+        cells is expected beyond their common mean. A cell whose mean is infinite or NaN is separable from one
+        with a finite mean. Without entries for a single cell.
 
     Raises:
-      ValueError: two cells have one name, or seeds, metrics or numbers of examples differ, a metric is
-        unknown, or the baseline is not a cell.
+      ValueError: two cells have one name, seeds, metrics or numbers of examples differ, a seed has no values,
+        a metric is unknown, or the baseline is not a cell.
 
     >>> rng = np.random.default_rng(0)
     >>> cells = [Cell({"loss": name}, range(5), {"top1_error": rng.random([5, 500]) < rate})
@@ -155,6 +157,12 @@ def _check(cells: Sequence[Cell], metrics: Mapping[str, Metric]) -> dict[str, Me
                 f"{text}: other metrics or examples than those of the first cell. Evaluate all cells on the "
                 "same examples with the same metrics."
             )
+    for metric, values_shape in shapes[0].items():
+        if values_shape[0] != len(first.seeds):
+            raise ValueError(
+                f"{metric}: values of {values_shape[0]} seeds, but {len(first.seeds)} seeds. Give one row of "
+                "values for each seed."
+            )
     return {name: metrics.get(name) or _known_metric(name) for name in shapes[0]}
 
 
@@ -176,7 +184,8 @@ def _shown(value: float, metric: Metric) -> float | None:
 
 def _figures(cell: Cell, name: str, metric: Metric, test_to_train: float) -> dict[str, Any]:
     values = _matrix(cell.values[name])
-    crossed = statistics.crossed_interval(values, bounded=metric.percent, test_to_train=test_to_train)
+    is_bounded = metric.percent and bool(values.min() >= 0.0)  # a correlation may be negative
+    crossed = statistics.crossed_interval(values, bounded=is_bounded, test_to_train=test_to_train)
     interval = crossed or cell.intervals.get(name)
     return {
         "values": [_shown(value, metric) for value in values.mean(axis=1)],
@@ -228,6 +237,8 @@ def _verdict(
     estimate: statistics.Estimate, p_value: float, equivalence_p_value: float, metric: Metric
 ) -> str:
     """Returns the verdict of a comparison; a p-value of NaN supports none."""
+    if not math.isfinite(estimate.mean):
+        return "not finite"
     if p_value <= statistics.LEVEL:
         return "better" if (estimate.mean > 0.0) == metric.higher_is_better else "worse"
     return "equivalent" if equivalence_p_value <= statistics.LEVEL else "not separable"
@@ -249,6 +260,7 @@ def _best_cells(
     for name, metric in definitions.items():
         means = values[name].mean(axis=(1, 2)) * (1.0 if metric.higher_is_better else -1.0)
         best = int(np.argmax(np.where(np.isnan(means), -np.inf, means)))
+        is_finite = np.isfinite(means)
         estimates = [
             statistics.paired_estimate(
                 _subtract(other, values[name][best]), bounded=metric.percent, test_to_train=test_to_train
@@ -261,7 +273,7 @@ def _best_cells(
             "not_separable": [
                 dict(cell.name)
                 for i, (cell, estimate) in enumerate(zip(cells, estimates, strict=True))
-                if i == best or not estimate.excludes_zero(level)
+                if i == best or (is_finite[i] == is_finite[best] and not estimate.excludes_zero(level))
             ],
             "expected_gain": _shown(multiple_comparisons.expected_best(error, len(cells)), metric),
         }

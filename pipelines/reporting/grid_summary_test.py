@@ -160,18 +160,39 @@ def test_seeds_without_an_interval_have_that_of_the_examples():
     ]  # fmt: skip
 
 
+def test_the_interval_of_a_negative_correlation_holds_its_mean():
+    correlations = np.array([-0.05, 0.01, -0.08, 0.02, -0.06])
+    summary = two_cells(
+        correlations, correlations + 0.5, "spearman", metrics={"spearman": Metric(True, True)}
+    )
+    for cell, mean in zip(summary["cells"], (-3.2, 46.8), strict=True):
+        low, high = cell["metrics"]["spearman"]["interval"]
+        assert low < cell["metrics"]["spearman"]["mean"] < high
+        assert cell["metrics"]["spearman"]["mean"] == pytest.approx(mean)
+
+
+def test_each_seed_needs_values():
+    cells = [Cell(name, range(5), {"mrr": np.zeros([2, 10])}) for name in (SOFTMAX, MSE)]
+    with pytest.raises(ValueError, match="^mrr: values of 2 seeds, but 5 seeds. Give one row of values for"):
+        grid_summary.summarize(cells)
+
+
 @pytest.mark.filterwarnings("error")
 def test_infinite_ranks():
     ranks = np.array([[1.0, 2.0, 3.0]] * 2)
     infinite = ranks.copy()
     infinite[0, 0] = np.inf
     summary = json.loads(json.dumps(two_cells(infinite, ranks, "mean_rank")))
-    assert summary["best"]["mean_rank"]["name"] == MSE
+    assert (summary["best"]["mean_rank"]["name"], summary["best"]["mean_rank"]["not_separable"]) == (
+        MSE,
+        [MSE],
+    )
     assert [row[1] for row in grid_tables.cells_table(summary)[1:]] == [
-        "inf no interval",
-        "2.00 [-0.48, 4.48]",
+        "not finite no interval",
+        "2.00† [-0.48, 4.48]",
     ]
-    assert grid_tables.comparisons_table(summary)[1][2] == "-"
+    row = grid_tables.comparisons_table(summary)[1]
+    assert (row[2], row[-1]) == ("-", "not finite")
     heading = grid_tables.comparisons_heading(summary)
     assert "paired over seeds and examples. A cell" in heading
     assert "percentage points is ruled out; mean_rank has no such margin." in heading

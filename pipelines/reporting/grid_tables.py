@@ -194,7 +194,7 @@ def _joined(name: Mapping[str, str]) -> str:
 
 
 def _number(value: float | None, digits: int) -> str:
-    return "inf" if value is None else f"{value:.{digits}f}"
+    return "not finite" if value is None else f"{value:.{digits}f}"
 
 
 def _interval(interval: Sequence[float | None] | None, digits: int) -> str:

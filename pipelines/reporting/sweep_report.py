@@ -21,7 +21,7 @@ from rank4class.pipelines.reporting import (
     sweep_plots,
     tables,
 )
-from rank4class.pipelines.storage import files
+from rank4class.pipelines.storage import code_version, files
 from rank4class.pipelines.storage.run_directory import RunDirectory, read_json, write_json
 
 BASELINE = {"loss": "softmax", "interaction": "dot"}  # of grids that have this cell
@@ -117,13 +117,15 @@ def grid_cells(runs: Sequence[Run]) -> list[grid_summary.Cell]:
 
 
 def calibration_cells(runs: Sequence[Run]) -> list[grid_summary.Cell]:
-    """Returns the cells of the calibrated runs, with one figure per seed of each of `CALIBRATION_METRICS`.
+    """Returns the cells whose runs are all calibrated, with one figure per seed of each metric.
 
-    They are the calibration error in percent and the negative log-likelihood, before and after it.
+    They are `CALIBRATION_METRICS`: the calibration error in percent and the negative log-likelihood, before
+    and after it. A run without finite scores has no calibration.
     """
     cells = []
-    calibrated = [run for run in runs if "calibration" in run.results["test"]]
-    for _, group in _cells(calibrated) if calibrated else ():
+    for _, group in _cells(runs):
+        if not all(map(_is_calibrated, group)):
+            continue
         results = [run.results["test"]["calibration"] for run in group]
         cells.append(
             grid_summary.Cell(
@@ -140,6 +142,10 @@ def calibration_cells(runs: Sequence[Run]) -> list[grid_summary.Cell]:
             )
         )
     return cells
+
+
+def _is_calibrated(run: Run) -> bool:
+    return "calibration" in run.results["test"]
 
 
 def _cover(intervals: Sequence[Sequence[float] | None], scale: float = 1.0) -> list[float] | None:
@@ -165,14 +171,14 @@ def summarize(
       baseline, margin: see `grid_summary.summarize`.
 
     Returns:
-      That of `grid_summary.summarize` with "title", "command", "commit", "packages" and "python" of the first
-      run, "hosts" and "seconds" of all runs, "dataset", "encoder", "monitor", "notes" and, of calibrated
-      runs, "calibration". Each cell has the values of its tuned fields, "tuned", and the "best_epochs" and
-      "epochs" of its runs.
+      That of `grid_summary.summarize` with "title", "command" and "python" of the first run, "commits",
+      "packages", "hosts" and "seconds" of all runs, "dataset", "encoder", "monitor", "notes" and, of
+      calibrated cells, "calibration". Each cell has the values of its tuned fields, "tuned", and the
+      "best_epochs" and "epochs" of its runs.
     """
     first, experiment = runs[0], runs[0].experiment
-    sessions = [RunDirectory(run.path).sessions() for run in runs]
-    session, seconds = sessions[0][-1], sum(line["seconds"] for lines in sessions for line in lines)
+    sessions = [session for run in runs for session in RunDirectory(run.path).sessions()]
+    session = RunDirectory(first.path).sessions()[-1]
     dataset = {"name": experiment.data.name, "train_examples": first.results["train_examples"]} | {
         f"{split}_examples": first.results[split]["examples"] for split in ("validation", "test")
     }
@@ -180,11 +186,11 @@ def summarize(
     summary = {
         "title": f"{experiment.data.name} with {encoder}",
         "command": shlex.join(["python", *session["command"][1:]]),
-        "commit": session["git"],
-        "packages": session["packages"],
+        "commits": code_version.commits(sessions),
+        "packages": code_version.versions(sessions),
         "python": session.get("python"),
-        "hosts": sorted({line["host"] for lines in sessions for line in lines if "host" in line}),
-        "seconds": round(seconds, 1),
+        "hosts": sorted({one["host"] for one in sessions if "host" in one}),
+        "seconds": round(sum(one["seconds"] for one in sessions), 1),
         "dataset": dataset,
         "encoder": encoder,
         "monitor": experiment.monitor,
@@ -197,9 +203,21 @@ def summarize(
         cell["epochs"] = [run.epochs(run.results["steps"]) for run in group]
     summary["notes"] = _notes(runs, tuned, summary)
     if calibrated := calibration_cells(runs):
-        calibration = grid_summary.summarize(calibrated, metrics=CALIBRATION_METRICS)
-        summary["calibration"] = calibration | {"best": {}}
+        summary["calibration"] = summarize_calibration(calibrated)
     return summary
+
+
+def summarize_calibration(
+    cells: Sequence[grid_summary.Cell], *, test_to_train: float = 0.0
+) -> dict[str, Any]:
+    """Returns the summary of `calibration_cells`, without verdicts: those of a grid are on its metrics.
+
+    Args:
+      cells: the cells.
+      test_to_train: see `grid_summary.summarize`.
+    """
+    summary = grid_summary.summarize(cells, metrics=CALIBRATION_METRICS, test_to_train=test_to_train)
+    return summary | {"best": {}}
 
 
 def best_run(runs: Sequence[Run]) -> Run:
@@ -303,14 +321,16 @@ def _notes(runs: Sequence[Run], tuned: Collection[str], summary: Mapping[str, An
     for (loss, interaction), group in _cells(runs):
         if group[0].ignored:
             lines.append(f"{loss}-{interaction} has no {', '.join(group[0].ignored)}: ignored.")
+    if any(map(_is_calibrated, runs)):
+        names = dict.fromkeys("-".join(run.cell.values()) for run in runs if not _is_calibrated(run))
+        lines += [f"{name} has a run without a calibration: the table of them omits it." for name in names]
     packages = ", ".join(f"{name} {version}" for name, version in summary["packages"].items())
     return [
         *lines,
         f"Command: `{summary['command']}`.",
         f"Machine: {', '.join(summary['hosts']) or 'not recorded'}.",
         f"Duration: {summary['seconds']:,.0f} seconds of training in {len(runs)} runs.",
-        f"Seeds {', '.join(map(str, seeds))}; code {summary['commit'] or 'outside a git checkout'}; "
-        f"{packages}.",
+        f"Seeds {', '.join(map(str, seeds))}; code {', '.join(summary['commits'])}; {packages}.",
     ]
 
 

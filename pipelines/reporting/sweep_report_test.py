@@ -51,11 +51,11 @@ def stored(folder, loss, seed, errors):
             {
                 "command": ["python3", "-m", "a b"],
                 "git": "5eed",
-                "packages": {"numpy": "2"},
+                "packages": {"numpy": numpy},
                 "seconds": seconds,
                 "host": host,
             }
-            for seconds, host in ((1.25, "two"), (2.0, "one"))
+            for seconds, host, numpy in ((1.25, "two", "1"), (2.0, "one", "2"))
         ]
     )
     fields = {"loss.name": loss, "seed": seed, "monitor": "top1_error"}
@@ -92,7 +92,8 @@ def test_a_grids_summary(tmp_path):
         assert cell == of_cells | training
     assert summary["title"] == "digits with mlp"
     assert summary["command"] == "python -m 'a b'"
-    assert (summary["commit"], summary["packages"], summary["seconds"]) == ("5eed", {"numpy": "2"}, 13.0)
+    assert (summary["commits"], summary["seconds"]) == (["5eed"], 13.0)
+    assert summary["packages"] == {"numpy": "1, 2"}  # of all sessions
     assert summary["dataset"] == {
         "name": "digits",
         "train_examples": 64,
@@ -137,7 +138,7 @@ def test_a_grids_report(tmp_path, monkeypatch):
     assert sweep_report.grid_text(str(tmp_path)) == grid_tables.text(summary)
     assert "![Plots](plots.png)" in report
     assert "- Machine: one, two.\n- Duration: 13 seconds of training in 4 runs.\n" in report
-    assert "- Seeds 0, 1; code 5eed; numpy 2." in report
+    assert "- Seeds 0, 1; code 5eed; numpy 1, 2." in report
     assert "[0](softmax-0), [1](softmax-1)" in report
 
 
@@ -207,13 +208,12 @@ def test_a_grids_calibration_by_hand():
     runs = [
         with_calibration("mse", 0, 90.0, 4.0, 2.0, 0.5, 0.4),
         with_calibration("mse", 1, 91.0, 6.0, 2.0, 0.7, 0.2),
-        run("approx_ndcg", 0, 2.0, 95.0),  # without calibration
+        with_calibration("approx_ndcg", 0, 90.0, 4.0, 2.0, 0.5, 0.4),
+        run("approx_ndcg", 1, 2.0, 95.0),  # without calibration
     ]
     cells = sweep_report.calibration_cells(runs)
     t = scipy.stats.t.ppf(0.975, 1)  # the half width of two values a, b is t |a - b| / 2
-    rows = grid_tables.cells_table(
-        grid_summary.summarize(cells, metrics=sweep_report.CALIBRATION_METRICS), digits=3
-    )
+    rows = grid_tables.cells_table(sweep_report.summarize_calibration(cells), digits=3)
     assert rows == [
         ["loss", "interaction", "ece before", "ece after", "nll before", "nll after"],
         # Two seeds of the same value have the interval over the examples.
@@ -223,6 +223,10 @@ def test_a_grids_calibration_by_hand():
         ],
     ]
     assert sweep_report.calibration_cells(runs[2:]) == []
+    dataset = {f"{split}_examples": 10 for split in ("train", "validation", "test")}
+    provenance = {"command": "train", "hosts": [], "seconds": 1.0, "commits": ["5eed"], "packages": {}}
+    notes = sweep_report._notes(runs, (), {"dataset": dataset, **provenance})
+    assert "approx_ndcg-dot has a run without a calibration: the table of them omits it." in notes
 
 
 def test_the_best_run_has_the_first_seed_of_the_best_cell():

@@ -149,6 +149,15 @@ class Search:
         """Returns the choice of the best trial of each cell, the first of several."""
         return {**self._fixed, **{name: self._best(name).choice for name in self._studies}}
 
+    def run_paths(self) -> list[str]:
+        """Returns the folders of the runs of all trials that have ended."""
+        return [
+            os.path.join(self._root, TUNING, space.folder_name(name, trial.choice, seed))
+            for name in self._studies
+            for trial in self._first_trials(name)
+            for seed in self._seeds[: trial.num_runs]
+        ]
+
     def _runs(self) -> Iterator[_Run | None]:
         """Yields the runs of trials that this process has claimed; None while it has to wait for others."""
         while True:
@@ -263,7 +272,7 @@ class Search:
         if self._rounds == self._widen_limit:
             return False
         inserted: dict[tuple[str, str], float] = {}
-        for (field, end), names in boundaries.items():
+        for (field, end), names in sorted(boundaries.items()):  # in one order for any order of the cells
             wider = space.widen(self._tune[field], end)
             if refusal := self._refusal(field, wider, end):
                 self._refused[field, end] = refusal

@@ -261,6 +261,19 @@ def test_a_killed_search_goes_on_as_if_it_had_not_been(search, tmp_path, tune, k
     assert search(bumpy, **options)[1] == []  # nothing is left to do
 
 
+def test_a_killed_search_goes_on_with_the_cells_in_another_order(search):
+    ends = {"mse": 0.2, "softmax": 0.1}  # one cell widens the field at its high end, one at the low end
+
+    def value_of(experiment):
+        return rate_of(experiment) * (1 if ends[experiment.loss.name] == 0.2 else -1)
+
+    options = {"tune": {RATE: (0.1, 0.2)}, "seeds": SEEDS[:1], "widen": 1}
+    search(value_of, **options, losses=("mse", "softmax"), killed=6)
+    made, _ = search(value_of, **options, losses=("softmax", "mse"))
+    for cell in made.summary()["cells"]:
+        assert sorted(trial["choice"][RATE] for trial in cell["trials"]) == [0.05, 0.1, 0.2, 0.4]
+
+
 @pytest.mark.parametrize("seeds", [SEEDS[:1], SEEDS])
 def test_a_process_that_is_killed_between_a_value_and_its_report(search, monkeypatch, seeds):
     def kill(*_):

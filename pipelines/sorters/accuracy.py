@@ -157,7 +157,7 @@ def write_study(names: Sequence[str], folder: str | os.PathLike) -> None:
         for name in names
     }
     examples = {"test": len(next(iter(test[names[0]].values()))[0])}
-    study.write_result(folder, [0], test, examples, data, time.monotonic() - started)
+    study.write_result(folder, [0], test, examples, data, [study.session(started)])
 
 
 def places_off(rank_fn: RankFn, scores: np.ndarray) -> np.ndarray:

@@ -102,7 +102,8 @@ def _recall_loss(name, rank_fn, l1, weight):
 
 def _evaluate_recall(model, arrays):
     scores = model(arrays[:2]).numpy()
-    ranks = np.concatenate([(s >= np.diag(s)[:, None]).sum(axis=1) for s in (scores, scores.T)])
+    # Negated, so that NaN ranks last.
+    ranks = np.concatenate([(~(s < np.diag(s)[:, None])).sum(axis=1) for s in (scores, scores.T)])
     return {"recall@1": 100.0 * np.mean(ranks <= 1), "recall@5": 100.0 * np.mean(ranks <= 5)}
 
 

@@ -22,9 +22,8 @@ from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.evaluation import statistics
 from rank4class.pipelines.sorters.sorter_config import STUDY_SEEDS
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.storage.code_version import git_commit
 from rank4class.pipelines.storage.run_directory import SORTER_TRAINING, check_folder, read_json, write_json
-from rank4class.pipelines.training.session import numeric_environment, package_versions
+from rank4class.pipelines.training.session import provenance
 
 LIST = 100  # number of instances that are ranked together
 LEARNING_RATES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
@@ -79,15 +78,15 @@ def run(
       log: receives each line of results.
 
     Returns:
-      Title of a loss -> metric -> a test value for each seed; minus infinity if the training diverged at
-      every learning rate.
+      Title of a loss -> metric -> a test value for each seed, of the epoch that is best on validation; minus
+      infinity if the training diverged in its first epoch, at the best learning rate.
 
     Raises:
-      ValueError: a rank function or a seed is invalid, or the folder holds trainings on other data.
+      ValueError: a rank function or a seed is invalid, a seed is repeated, or the folder holds trainings on
+        other data.
       OSError: the folder cannot be written.
     """
-    for seed in seeds:
-        config.check_seed(seed)
+    check_seeds(seeds)
     for rank_fn_name in rank_fns:
         rank_functions.get(rank_fn_name, LIST)  # fails before anything is trained
     pairs = itertools.chain(((name, None) for name in study.plain), itertools.product(study.ranked, rank_fns))
@@ -119,10 +118,18 @@ def run(
             notes += boundary_notes(title, "weight", weight, study.weights)
     names = [name for name in files.names_in(folder) if SORTER_TRAINING.fullmatch(name)]
     trainings = [read_json(os.path.join(folder, name)) for name in names]
-    seconds = sum(training["seconds"] for training in trainings if training.get("data") in data.values())
+    sessions = [training["session"] for training in trainings if training.get("data") in data.values()]
     examples = {part: len(arrays[0]) for part, arrays in loaded[seeds[0]][0].items()}
-    write_result(folder, seeds, test_values, examples, data, seconds, notes)
+    write_result(folder, seeds, test_values, examples, data, sessions, notes)
     return test_values
+
+
+def check_seeds(seeds: Sequence[int]) -> None:
+    """Raises ValueError if a seed is out of range or repeated."""
+    for i, seed in enumerate(seeds):
+        config.check_seed(seed)
+        if seed in seeds[:i]:
+            raise ValueError(f"seed={seed}: repeated, so its training would count twice. Remove one.")
 
 
 def boundary_notes(title: str, name: str, value: float, tried: Sequence[float]) -> list[str]:
@@ -138,14 +145,14 @@ def boundary_notes(title: str, name: str, value: float, tried: Sequence[float]) 
 
 
 def check_result(folder: str | os.PathLike, data: Mapping[str, str]) -> None:
-    """Raises ValueError if a folder holds the result of a study of other data; see `write_result`."""
+    """Raises ValueError if a folder holds the result of another study; see `write_result`."""
     path = os.path.join(folder, "study.json")
     known = read_json(path).get("data") if files.exists(path) else None
     if not known:
         return
     common = known.keys() & data.keys()
     if not common or any(known[name] != data[name] for name in common):
-        raise ValueError(f"{path}: the result of a study of other data. Choose another --workdir.")
+        raise ValueError(f"{path}: the result of a study of other data or seeds. Choose another --workdir.")
 
 
 def write_result(
@@ -154,9 +161,9 @@ def write_result(
     test_values: Mapping[str, Mapping[str, Sequence[Any]]],
     examples: Mapping[str, int],
     data: Mapping[str, str],
-    seconds: float,
+    sessions: Sequence[Mapping[str, Any]],
     notes: Sequence[str] = (),
-    **packages: str,
+    test_hash: str | None = None,
 ) -> None:
     """Writes `study.json`, the result of a study.
 
@@ -166,9 +173,9 @@ def write_result(
       test_values: title of a loss -> metric -> its values in percent, `[S]` or, per test example, `[S, N]`.
       examples: split -> number of its examples.
       data: seed, or file -> hash of the data.
-      seconds: of training.
+      sessions: the `session` of each training; those that differ in their seconds alone are joined.
       notes: sentences on the search.
-      **packages: versions of more packages.
+      test_hash: hash of the test examples, by which they are compared with those of runs.
 
     Raises:
       OSError: the file cannot be written.
@@ -178,22 +185,44 @@ def write_result(
         "seeds": list(seeds),
         "test": test_values,
         "examples": examples,
-        "seconds": round(seconds),
         "notes": list(notes),
-    }
-    provenance = {
         "data": dict(data),
-        "git": git_commit(),
-        "packages": {**package_versions(), **packages},
-        "environment": numeric_environment(),
+        "test_hash": test_hash,
+        "sessions": _joined(sessions),
     }
-    write_json(os.path.join(folder, "study.json"), {**result, **provenance})
+    write_json(os.path.join(folder, "study.json"), result)
+
+
+def session(started: float, **packages: str) -> dict[str, Any]:
+    """Returns the record of a training: its seconds, and the versions that determine its results.
+
+    Args:
+      started: `time.monotonic()` at its start.
+      **packages: versions of more packages.
+    """
+    origin = provenance()
+    origin["packages"] |= packages
+    return {**origin, "seconds": round(time.monotonic() - started, 1)}
+
+
+def _joined(sessions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the sessions of different versions, each with the sum of its seconds."""
+    joined: list[dict[str, Any]] = []
+    for one in sessions:
+        same = next((other for other in joined if {**other, "seconds": one["seconds"]} == one), None)
+        if same:
+            same["seconds"] = round(same["seconds"] + one["seconds"], 1)
+        else:
+            joined.append(dict(one))
+    return joined
 
 
 def search_learning_rate(
     train: Callable[[Any], Any], value: Callable[[Any], float], rates: Sequence[Any]
 ) -> tuple[Any, Any]:
     """Tries learning rates, starting in the middle, until the best one has been compared to its neighbours.
+
+    Of equal ones the lowest is the best: where trainings diverge, all lower rates are tried.
 
     Args:
       train: function of a rate to results.
@@ -212,7 +241,7 @@ def search_learning_rate(
         for i in range(max(center - 1, 0), min(center + 2, len(rates))):
             if i not in results:
                 results[i] = train(rates[i])
-        best = max(results, key=lambda i: value(results[i]))
+        best = max(results, key=lambda i: (value(results[i]), -i))
     return rates[best], results[best]
 
 
@@ -232,13 +261,13 @@ def _train_seeds(study, name, rank_fn, weight, loaded, folder, log, rate):
         if not files.exists(path):
             started = time.monotonic()
             result = _train(study, name, rank_fn, weight, parts, rate, seed)
-            seconds = round(time.monotonic() - started, 1)
-            write_json(path, {"data": data_hash, "seconds": seconds, **result})
-        measures = read_json(path)
-        if measures.pop("data", None) != data_hash:
-            raise ValueError(f"{path}: trained on other data. Choose another --workdir.")
-        measures.pop("seconds")
-        results.append({split: _null_to_worst(values) for split, values in measures.items()})
+            write_json(path, {"data": data_hash, "session": session(started), **result})
+        training = read_json(path)
+        if training.get("data") != data_hash or "session" not in training:
+            raise ValueError(
+                f"{path}: trained on other data, or by an earlier version. Choose another --workdir."
+            )
+        results.append({split: _null_to_worst(training[split]) for split in ("validation", "test")})
     measure = study.measures[0]
     mean = _format_mean([result["validation"][measure] for result in results])
     log(f"  {title}, learning rate {rate:g}: validation {measure} {mean}")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import time
 
 import numpy as np
 import pandas as pd
@@ -105,6 +106,7 @@ def test_errors_before_training(monkeypatch):
         ([0, 6, 5, 4, 3, 2, 1], [0, 1, 2, 3, 4], 1),
         ([0, 1, 2, 3, 4, 5, 6], [2, 3, 4, 5, 6], 6),  # the best is the last
         ([-np.inf] * 4 + [1, -np.inf, 0], [2, 3, 4, 5], 4),
+        ([1, *[-np.inf] * 4, 5, 6], [0, 1, 2, 3, 4], 0),  # diverged: all lower ones are tried
         ([7], [0], 0),
     ],
 )
@@ -117,6 +119,32 @@ def test_search_learning_rate(values, tried, best):
 
     assert study.search_learning_rate(train_at, float, range(len(values))) == (best, values[best])
     assert sorted(seen) == tried
+
+
+def test_seeds_count_once():
+    with pytest.raises(ValueError, match="^seed=3: repeated, so its training would count twice. Remove one."):
+        study.check_seeds([3, 4, 3])
+    with pytest.raises(ValueError, match="^seed=-1: not in"):
+        study.check_seeds([-1])
+
+
+def test_sessions_of_one_version_are_joined(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        study, "provenance", lambda: {"git": "a", "packages": {"numpy": "2"}, "environment": {}}
+    )
+    first = study.session(time.monotonic() - 60.0, lightgbm="4")
+    assert first == {
+        "git": "a", "packages": {"numpy": "2", "lightgbm": "4"}, "environment": {}, "seconds": 60.0
+    }  # fmt: skip
+    sessions = [first, first | {"git": "b"}, first | {"seconds": 1.5}]
+    study.write_result(tmp_path, [0], {}, {}, {}, sessions)
+    written = read_json(str(tmp_path / "study.json"))["sessions"]
+    assert [(one["git"], one["seconds"]) for one in written] == [("a", 61.5), ("b", 60.0)]
+
+
+def test_recall_of_unknown_scores_is_zero():
+    scores = tf.constant([[np.nan, 0.1], [0.2, np.nan]])
+    assert studies._evaluate_recall(lambda _: scores, [None, None])["recall@1"] == 0.0
 
 
 @pytest.mark.nightly
@@ -147,7 +175,7 @@ def test_finished_trainings_are_not_repeated(monkeypatch, tmp_path):
 
     other = dataclasses.replace(task, load=shifted)
     (tmp_path / "killed" / "study.json").unlink()  # of a finished study, which is refused before
-    with pytest.raises(ValueError, match=r"mse-epochs1-rate0.01-seed0.json: trained on other data\. Choose"):
+    with pytest.raises(ValueError, match=r"mse-epochs1-rate0.01-seed0.json: trained on other data, or by an"):
         study.run(other, [], folder, seeds=(0,), log=[].append)
     (tmp_path / "killed" / "mse-epochs1-rate0.01-seed0.json").write_text("{")
     with pytest.raises(
@@ -224,14 +252,13 @@ def test_regression_on_a_table(tmp_path):
     stored = read_json(str(tmp_path / "runs" / "study.json"))
     assert (stored["seeds"], stored["test"]) == ([0, 1], results)
     assert stored["examples"] == {"train": 180, "validation": 60, "test": 60}
-    seconds = stored["seconds"]
-    assert seconds > 0
+    assert sum(session["seconds"] for session in stored["sessions"]) > 0
     first = files.read_bytes(tmp_path / "runs" / "study.json")
     frame.assign(price=-frame["price"]).to_csv(tmp_path / "other.csv", index=False)
     other = dataclasses.replace(studies.regression(tmp_path / "other.csv", "price"), ranked=(), epochs=1)
-    with pytest.raises(ValueError, match=r"study\.json: the result of a study of other data\. Choose"):
+    with pytest.raises(ValueError, match=r"study\.json: the result of a study of other data or seeds"):
         study.run(other, [], tmp_path / "runs", seeds=(0, 1), log=[].append)
-    with pytest.raises(ValueError, match=r"study\.json: the result of a study of other data\. Choose"):
+    with pytest.raises(ValueError, match=r"study\.json: the result of a study of other data or seeds"):
         accuracy.write_study(["exact"], tmp_path / "runs")
     assert files.read_bytes(tmp_path / "runs" / "study.json") == first
 

@@ -8,6 +8,7 @@ import platform
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -46,9 +47,7 @@ class Session:
         self.line = {
             "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             "command": sys.orig_argv,
-            "git": git_commit(),
-            "packages": package_versions(),
-            "environment": numeric_environment(),
+            **provenance(),
             "python": platform.python_version(),
             "host": platform.node(),
             "strategy": type(strategy).__name__,
@@ -89,6 +88,11 @@ class TrainingTime:
         """Writes the seconds until a step. Call it before the checkpoint of that step is written."""
         self._times[step] = round(self._seconds, 3)
         self._run_dir.write_times(self._times)
+
+
+def provenance() -> dict[str, Any]:
+    """Returns the "git" commit, the "packages" and the "environment" that determine results."""
+    return {"git": git_commit(), "packages": package_versions(), "environment": numeric_environment()}
 
 
 def package_versions() -> dict[str, str]:
