@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from rank4class.pipelines.papers import pages, results
+from rank4class.pipelines.papers.reproductions import REPRODUCTIONS
 from rank4class.pipelines.reporting import grid_summary
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
@@ -139,6 +140,12 @@ def test_results_are_stored(result, tmp_path):
 def test_committed_pages_are_those_of_the_results():
     for name, text in pages.render(DOCS).items():
         assert (DOCS / name).read_text() == text, f"Run rank4class render_docs: {name} is out of date."
+
+
+def test_results_are_of_the_commands_that_reproduce_them():
+    for name, result in results.read_all(DOCS / "results").items():
+        if name not in ("n_choose_k/table1", "n_choose_k/table1_weak_l2"):
+            assert result["commands"] == REPRODUCTIONS[name].command_lines(), name
 
 
 def test_tests_of_claims_exist():
