@@ -140,17 +140,19 @@ def calibrated_softmax(
 def _calibrated_softmax_of_ids(
     scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor | None, temperature: float, virtual_label: float
 ) -> tf.Tensor:
-    """Uses log(1 + sum e^s) = softplus(logsumexp s)."""
+    """Adds the cross entropy of the true class and that of the additional one.
+
+    The true score is subtracted before the exponentials, so that large scores keep their digits.
+    """
     scores /= temperature
     if where is not None:
         scores = tf.where(where, scores, ranks.MASKED)
-    total = tf.reduce_logsumexp(scores, axis=-1)
-    losses = (1.0 + virtual_label) * log_space.softplus(total) - ranks.true_score(scores, labels)
-    if where is None:
-        return losses
-    # A list without its true class keeps the cost of the additional class.
-    without = virtual_label * log_space.softplus(total)
-    return tf.where(base.is_relevant(labels, where), losses, without)
+    true = ranks.true_score(scores, labels)[..., None]
+    of_additional = virtual_label * log_space.softplus(tf.reduce_logsumexp(scores, axis=-1))
+    of_true = tf.reduce_logsumexp(tf.concat([scores - true, -true], axis=-1), axis=-1)
+    if where is not None:  # a list without its true class keeps the cost of the additional class
+        of_true = tf.where(base.is_relevant(labels, where), of_true, 0.0)
+    return of_true + of_additional
 
 
 def _calibrated_softmax_of_dense(

@@ -677,6 +677,27 @@ def test_virtual_class_without_a_relevant_class():
         losses.calibrated_softmax(scores, labels, virtual_label=-1.0)
 
 
+def test_an_additional_class_of_far_scores():
+    scores, labels = tf.constant([[1e5, 1e5 - 1.0, 0.0], [-1e5, 3.0, 2.0]]), tf.constant([1, 1])
+    expected = [1 + np.log1p(np.exp(-1.0)), np.log(np.exp(-3.0) + 1 + np.exp(-1.0))]
+    for y in (labels, tf.one_hot(labels, 3)):
+        np.testing.assert_allclose(losses.calibrated_softmax(scores, y), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("k", [2, 3, 4])
+def test_the_gradient_of_rankmax_compiles_for_dense_labels(k):
+    def gradient(scores, labels):
+        with tf.GradientTape() as tape:
+            tape.watch(scores)
+            value = tf.reduce_sum(losses.rankmax(scores, labels, k=k))
+        return tape.gradient(value, scores)
+
+    scores = tf.random.stateless_normal([4, 5], [0, k])
+    labels = tf.one_hot([0, 1, 2, 3], 5) + tf.one_hot([1, 2, 3, 4], 5)
+    compiled = tf.function(gradient, jit_compile=True)
+    np.testing.assert_allclose(compiled(scores, labels), gradient(scores, labels), atol=1e-6)
+
+
 @pytest.mark.parametrize("weight", lambda_weights.NAMES)
 def test_lambda_weights_of_minus_infinity_and_of_large_gains(weight):
     loss = functools.partial(losses.pairwise_logistic, lambda_weight=weight)

@@ -289,9 +289,9 @@ def yeti_logistic(
     r"""YetiRank: pairwise logistic loss of neighbors in orders that are drawn from the model.
 
     $$\ell = \frac{n}{z S} \Big(1 - \frac{1}{\log_2 3}\Big) \sum_{i=1}^{S} \sum_{(a, b)}
-    (2^{t_a} - 2^{t_b}) \log(1 + e^{(s_b - s_a) / \tau})$$
+    (2^{t_a} - 2^{t_b}) \log(1 + e^{(s^{(i)}_b - s^{(i)}_a) / \tau})$$
 
-    over the pairs of neighbors, `t_a > t_b`, in the order of the i-th noisy copy of the scores.
+    over the pairs of neighbors, `t_a > t_b`, in the order of `s^{(i)}`, the i-th noisy copy of the scores.
 
     Args:
       scores, labels, where, weights, temperature, normalize: see `pairwise_logistic`.

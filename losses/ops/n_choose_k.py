@@ -128,7 +128,7 @@ def sample(
 
     Args:
       scores, k, where: see the module.
-      seed: int32 `[2]`; the same seed draws the same sets.
+      seed: int32 `[2]`; the same seed draws the same sets, but others under XLA.
 
     Returns:
       bool `[..., n]` with `k` classes True; none for an instance whose other results are NaN.

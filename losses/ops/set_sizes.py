@@ -200,7 +200,7 @@ def sample(
 
     Args:
       scores, log_prior, where: see the module.
-      seed: int32 `[2]`; the same seed draws the same sets.
+      seed: int32 `[2]`; the same seed draws the same sets, but others under XLA.
 
     Returns:
       bool `[..., n]`.

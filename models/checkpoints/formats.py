@@ -269,7 +269,7 @@ def _model_garden_bert(tensors: Tensors) -> Checkpoint:
         suffix=_VALUE,
     )
     tensors = tensors.renamed(_names_by_attributes(tensors.shapes))
-    settings = _settings_of_shapes(tensors, name_map)
+    settings = _settings_of_shapes(tensors, name_map, activation="gelu_new")  # the default there
     return Checkpoint("Model Garden BERT encoder", "bert", settings, name_map, tensors)
 
 
@@ -284,7 +284,8 @@ def _google_electra(tensors: Tensors) -> Checkpoint:
         parameters={"embeddings": ""},
         prefix="electra/",
     )
-    settings = _settings_of_shapes(tensors, name_map)
+    # Its gelu is exact, unlike that of google-research's BERT.
+    settings = _settings_of_shapes(tensors, name_map, activation="gelu")
     return Checkpoint("google-research ELECTRA", "electra", settings, name_map, tensors)
 
 
@@ -379,11 +380,10 @@ def _settings_of_config(path: str, config: dict[str, Any]) -> dict[str, Any]:
 _REMEDY = "Choose another checkpoint."
 
 
-def _settings_of_shapes(tensors: Tensors, name_map: NameMap) -> dict[str, Any]:
-    """Returns the arguments of a text encoder that follow from the shapes of its tensors.
+def _settings_of_shapes(tensors: Tensors, name_map: NameMap, activation: str) -> dict[str, Any]:
+    """Returns the arguments of a text encoder: its activation, and those that its tensors' shapes show.
 
-    The Model Garden's tensors show the number of heads; ELECTRA's code has one for every 64 units. Both
-    activate by the tanh approximation of GELU.
+    The Model Garden's tensors show the number of heads; ELECTRA's code has one for every 64 units.
     """
 
     def shape(name: str, *ranks: int) -> Sequence[int]:
@@ -412,7 +412,7 @@ def _settings_of_shapes(tensors: Tensors, name_map: NameMap) -> dict[str, Any]:
         "inner_size": inner_size,
         "max_positions": shape("position_embedding/embeddings", 2)[0],
         "num_types": shape("type_embeddings/embeddings", 2)[0],
-        "activation": "gelu_new",
+        "activation": activation,
     }
 
 

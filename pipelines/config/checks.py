@@ -187,6 +187,12 @@ def _check_class_encoder(experiment: Experiment) -> None:
             f"class_encoder.attention_layers={class_encoder.attention_layers}: negative. Choose at least 0."
         )
     check_fraction("class_encoder.attention_dropout", class_encoder.attention_dropout)
+    for field in ("attention_heads", "attention_dropout"):
+        if field in class_encoder.changed() and not class_encoder.attention_layers:
+            raise ValueError(
+                f"class_encoder.{field}={getattr(class_encoder, field)}: has no effect without attention. "
+                "Set class_encoder.attention_layers."
+            )
     if class_encoder.name == "embedding":
         with fields_of("class_encoder."):
             models.get("class_encoder", "embedding", num_classes=2, width=2, **class_encoder.options())

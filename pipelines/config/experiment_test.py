@@ -87,6 +87,14 @@ CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
             r"class_encoder\.attention_dropout=1\.0: not in \[0, 1\)\. Choose another value\.",
         ),
         (
+            {"class_encoder.attention_heads": 7},
+            r"class_encoder\.attention_heads=7: has no effect without attention\. Set class_encoder",
+        ),
+        (
+            {"class_encoder.attention_dropout": 0.5},
+            r"class_encoder\.attention_dropout=0\.5: has no effect without attention\. Set class_encoder\.",
+        ),
+        (
             {"class_encoder.texts": "names.tsv"},
             r"class_encoder\.texts: class_encoder 'embedding' has no such option\. Choose an entry that",
         ),

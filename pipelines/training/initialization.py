@@ -32,6 +32,8 @@ def initialize(
         pairs = [("items", model, source)]
     else:
         pairs = [(part, getattr(model, part), getattr(source, part)) for part in models.RankModel.PARTS]
+    if hasattr(model, "rank_sorter"):
+        pairs.append(("rank_sorter", model.rank_sorter, getattr(source, "rank_sorter", None)))
     same_classes = loaded.class_names == source_classes
     copied, others = [], []
     for part, target_layer, source_layer in pairs:

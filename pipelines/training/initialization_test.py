@@ -68,16 +68,30 @@ def test_weights_of_other_classes_and_layers_are_new(first, tmp_path, caplog):
         initial_weights(small(init_from="nowhere"), tmp_path / "other")
 
 
-def test_fixed_vectors_of_classes_are_those_of_the_new_model():
-    def model(value):
-        class_encoder = models.get(
-            "class_encoder", "frozen_text", shape=[2, 3], width=4, vectors=[[value] * 3] * 2
-        )
-        model = models.RankModel(tf.keras.layers.Dense(4), class_encoder, models.get("interaction", "dot"), 2)
-        model(tf.zeros([1, 5]))
-        return model
+def small_model(value):
+    class_encoder = models.get(
+        "class_encoder", "frozen_text", shape=[2, 3], width=4, vectors=[[value] * 3] * 2
+    )
+    model = models.RankModel(tf.keras.layers.Dense(4), class_encoder, models.get("interaction", "dot"), 2)
+    model(tf.zeros([1, 5]))
+    return model
 
-    new, source = model(7.0), model(1.0)
+
+def test_a_trained_sorter_is_taken_over(caplog):
+    new, source, without = small_model(1.0), small_model(1.0), small_model(1.0)
+    for model, value in ((new, 0.5), (source, 2.0)):
+        model.rank_sorter = tf.keras.layers.Dense(1, kernel_initializer=tf.keras.initializers.Constant(value))
+        model.rank_sorter(tf.zeros([1, 3]))
+    loaded = types.SimpleNamespace(class_names=("a", "b"))
+    initialization.initialize(new, loaded, source, ("a", "b"))
+    assert new.rank_sorter.kernel.numpy().tolist() == [[2.0]] * 3
+    initialization.initialize(new, loaded, without, ("a", "b"))
+    assert "not in init_from, newly initialized: rank_sorter/" in caplog.text
+    initialization.initialize(without, loaded, source, ("a", "b"))
+
+
+def test_fixed_vectors_of_classes_are_those_of_the_new_model():
+    new, source = small_model(7.0), small_model(1.0)
     initialization.initialize(new, types.SimpleNamespace(class_names=("a", "b")), source, ("a", "b"))
     assert new.class_encoder.vectors.numpy().tolist() == [[7.0] * 3] * 2
     for weight, value in zip(new.trainable_weights, source.trainable_weights, strict=True):

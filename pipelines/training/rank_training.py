@@ -128,10 +128,12 @@ def build_trainer(
 def build_schedule(experiment: config.Experiment, train_examples: int) -> Schedule:
     """Returns the `Schedule` of an experiment with a number of training examples."""
     epoch_steps = train_examples / experiment.batch_size
-    total_steps = experiment.steps or math.ceil(experiment.epochs * epoch_steps)
+    # Products before quotients: 50 epochs of 11 examples in batches of 10 are 55 steps, not 56 by rounding.
+    total_steps = experiment.steps or math.ceil(experiment.epochs * train_examples / experiment.batch_size)
+    evaluated_examples = experiment.batch_size * experiment.evaluations_per_epoch
     return Schedule(
         total_steps=total_steps,
-        evaluation_steps=math.ceil(epoch_steps / experiment.evaluations_per_epoch),
+        evaluation_steps=math.ceil(train_examples / evaluated_examples),
         learning_rate=optimization.build_schedule(experiment.optimizer, total_steps, epoch_steps),
         temperature=optimization.build_temperature(experiment.loss, total_steps),
         checkpoint_steps=experiment.checkpoint_steps,
@@ -283,7 +285,7 @@ def _missing_checkpoint_message(run_dir, which):
 
 def _read_best(experiment, run_dir, model, run, strategy):
     del experiment, strategy  # this checkpoint holds the model only
-    step = best_checkpoints(run_dir.checkpoints, model, run).read_newest()
+    step = best_checkpoints(run_dir.checkpoints, model, run, writes=False).read_newest()
     results = run_dir.results()
     if step is not None and results and results["best_step"] not in (None, step):
         path = os.path.join(run_dir.checkpoints, "best", f"step-{results['best_step']}")

@@ -94,6 +94,15 @@ def test_evaluations_of_several_epochs(per_epoch, evaluated):
     assert [step for step in range(10) if schedule.evaluates_after(step)] == evaluated
 
 
+def test_no_step_is_added_by_rounding():
+    changes = {"epochs": 50.0, "batch_size": 10, "evaluations_per_epoch": 0.1}
+    schedule = rank_training.build_schedule(config.override(config.Experiment(), changes), train_examples=11)
+    assert (schedule.total_steps, schedule.evaluation_steps) == (55, 11)
+    changes = {"batch_size": 10, "evaluations_per_epoch": 0.3}
+    schedule = rank_training.build_schedule(config.override(config.Experiment(), changes), train_examples=21)
+    assert schedule.evaluation_steps == 7
+
+
 def test_splits_of_one_example(tmp_path):
     metrics = ("top1_error", "mean_rank", "ndcg@5")
     experiment = small(**{"data.max_examples": 1, "metrics": metrics, "epochs": 1.0})
