@@ -21,7 +21,7 @@ def read(
     bad_rows: rows.BadRows,
     *,
     columns: text_rows.Columns,
-    names: Sequence[str] = (),
+    names: Sequence[str | None] = (),
 ) -> Iterator[RawInput]:
     """Yields the raw inputs of a file or folder, as a model takes them.
 
@@ -33,7 +33,7 @@ def read(
       specs: name -> `tf.TensorSpec` of the raw features of a batch.
       bad_rows: the policy for invalid rows, and for images that are not files.
       columns: of texts or ids.
-      names: names of the ids 0, 1, ..., for a model of ids.
+      names: names of the ids 0, 1, ..., for a model of ids; None for an id that is not known.
 
     Yields:
       The name, `path:line`, `path[index]` or the image's path, and feature -> value.
@@ -82,13 +82,15 @@ def _has_rows(specs: dict[str, tf.TensorSpec]) -> bool:
     return not specs.keys().isdisjoint({"text", "id"})
 
 
-def features_of(value: Any, specs: dict[str, tf.TensorSpec], names: Sequence[str] = ()) -> dict[str, Any]:
+def features_of(
+    value: Any, specs: dict[str, tf.TensorSpec], names: Sequence[str | None] = ()
+) -> dict[str, Any]:
     """Returns the raw features of one input.
 
     Args:
       value: a text, or a pair of texts; the path of an image; the name of an id; or an array.
       specs: name -> `tf.TensorSpec` of the raw features of a batch.
-      names: names of the ids 0, 1, ..., for a model of ids.
+      names: names of the ids 0, 1, ..., for a model of ids; None for an id that is not known.
 
     Raises:
       ValueError: the model takes other inputs.
@@ -110,8 +112,7 @@ def features_of(value: Any, specs: dict[str, tf.TensorSpec], names: Sequence[str
     if "id" in specs:
         if str(value) not in names:
             raise ValueError(
-                f"input {value!r}: not in the training data, whose first ids are {', '.join(names[:3])}. "
-                "Remove it."
+                f"input {value!r}: not in the training data, whose first ids are {_first(names)}. Remove it."
             )
         return {"id": np.int32(names.index(str(value)))}
     [(name, spec)] = specs.items()
@@ -128,7 +129,7 @@ def _texts(path: str, bad_rows: rows.BadRows, columns: text_rows.Columns) -> Ite
 
 
 def _ids(
-    path: str, bad_rows: rows.BadRows, columns: text_rows.Columns, names: Sequence[str]
+    path: str, bad_rows: rows.BadRows, columns: text_rows.Columns, names: Sequence[str | None]
 ) -> Iterator[RawInput]:
     ids = {name: i for i, name in enumerate(names)}
     for where, name, _, _ in text_rows.read(path, columns, bad_rows):
@@ -136,9 +137,13 @@ def _ids(
             if name.strip() not in ids:
                 raise ValueError(
                     f"{where}: {name.strip()[:80]!r} is not in the training data, whose first ids are "
-                    f"{', '.join(names[:3])}. Remove the row."
+                    f"{_first(names)}. Remove the row."
                 )
             yield name.strip(), {"id": np.int32(ids[name.strip()])}
+
+
+def _first(names: Sequence[str | None]) -> str:
+    return ", ".join([name for name in names if name is not None][:3])
 
 
 def _images(path: str, bad_rows: rows.BadRows) -> Iterator[RawInput]:

@@ -439,7 +439,7 @@ def compare(runs: Sequence[Run | str | os.PathLike], split: str = "test") -> pd.
       "second", the means; "difference", second minus first, with its 95% interval "low" to "high"; "p_value".
 
     Raises:
-      ValueError: a single run, or runs of different examples.
+      ValueError: a single run, or runs of different examples or without a metric in common.
 
     >>> comparison = rank4class.compare(["runs/digits", "runs/digits_ndcg"]).set_index("metric")
     >>> list(comparison.index)
@@ -454,13 +454,22 @@ def compare(runs: Sequence[Run | str | os.PathLike], split: str = "test") -> pd.
     first_values = first.evaluate_examples(split)
     rows = []
     for i, other in enumerate(others, 1):
-        for name in ("classes", split):
-            if other.data_hashes[name] != first.data_hashes[name]:
-                raise ValueError(
-                    f"runs: {other} and {first} differ in {name}. Compare runs of the same data."
-                )
+        differences = [
+            name for name in ("classes", split) if other.data_hashes[name] != first.data_hashes[name]
+        ]
+        if other.experiment.data.held_out != first.experiment.data.held_out:
+            differences.append("data.held_out")
+        if differences:
+            raise ValueError(
+                f"runs: {other} and {first} differ in {differences[0]}. Compare runs of the same data."
+            )
         values = other.evaluate_examples(split)
-        for metric in first_values.columns.intersection(values.columns, sort=False):
+        metrics = first_values.columns.intersection(values.columns, sort=False)
+        if metrics.empty:
+            raise ValueError(
+                f"runs: {other} and {first} have no metric in common. Compare runs with the same metrics."
+            )
+        for metric in metrics:
             result = comparison.compare(metric, first_values[metric].to_numpy(), values[metric].to_numpy())
             low, high = result.interval
             rows.append(

@@ -314,7 +314,7 @@ def test_folders_without_a_finished_run(digits, tmp_path):
         rank4class.load(copy)
 
 
-def test_compare(digits, tmp_path):
+def test_compare(digits, monkeypatch):
     last = rank4class.load(digits.workdir, "last")
     frame = rank4class.compare([digits, last])
     assert frame["metric"].tolist() == ["top1_error", "top5_error", "ndcg@5"]
@@ -323,6 +323,13 @@ def test_compare(digits, tmp_path):
     assert rank4class.compare([digits.workdir, last]).equals(frame)
     with pytest.raises(ValueError, match="fewer than two runs"):
         rank4class.compare([digits])
+    monkeypatch.setattr(last.experiment.data, "held_out", ("3",))  # the hashes are those of all classes
+    with pytest.raises(ValueError, match="differ in data.held_out. Compare runs of the same data."):
+        rank4class.compare([digits, last])
+    monkeypatch.undo()
+    monkeypatch.setattr(last, "evaluate_examples", lambda _: pd.DataFrame({"mrr": [1.0]}))
+    with pytest.raises(ValueError, match="have no metric in common. Compare runs with the same metrics."):
+        rank4class.compare([digits, last])
 
 
 @pytest.mark.nightly

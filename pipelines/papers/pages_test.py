@@ -144,8 +144,13 @@ def test_committed_pages_are_those_of_the_results():
 
 def test_results_are_of_the_commands_that_reproduce_them():
     for name, result in results.read_all(DOCS / "results").items():
-        if name not in ("n_choose_k/table1", "n_choose_k/table1_weak_l2"):
-            assert result["commands"] == REPRODUCTIONS[name].command_lines(), name
+        commands = REPRODUCTIONS[name].command_lines()
+        if name == "n_choose_k/table1":  # five of its ten splits
+            assert {line.rsplit(" ", 1)[0] for line in result["commands"]} < {
+                line.rsplit(" ", 1)[0] for line in commands
+            }
+        else:
+            assert result["commands"] == commands, name
 
 
 def test_tests_of_claims_exist():

@@ -31,13 +31,14 @@ class Description:
       class_names: names of the classes, by id.
       seen: ids of the classes of training and validation; None for all.
       inputs: how raw examples become the model's features.
-      instance_names: names of the instances that are known by their ids, by id; empty for other inputs.
+      instance_names: names of the instances that are known by their ids, by id, None for ids that no split
+        has; empty for other inputs.
     """
 
     class_names: tuple[str, ...]
     seen: np.ndarray | None
     inputs: inputs.Inputs
-    instance_names: tuple[str, ...]
+    instance_names: tuple[str | None, ...]
     _structure: dict[str, Any]
     _features: dict[str, tf.TensorSpec]
 
@@ -85,15 +86,14 @@ def write(folder: str, task: Task, model: tf.keras.Model) -> None:
 
 
 def _write_instances(folder: str, task: Task) -> None:
-    """Writes the names of the instances, and their classes in all splits."""
+    """Writes the names of the instances, null for ids that no split has, and their classes in all splits."""
     num_ids = 1 + max(int(split.features["id"].max()) for split in task.splits.values())
-    names = [str(i) for i in range(num_ids)]
+    names: list[str | None] = [None] * num_ids
     known = scipy.sparse.csr_array((num_ids, len(task.class_names)), dtype=bool)
     for split in task.splits.values():
         ids = split.features["id"]
-        if split.origins is not None:
-            for i, origin in zip(ids, split.origins, strict=True):
-                names[i] = str(origin).removeprefix("user ")
+        for i, origin in zip(ids, ids if split.origins is None else split.origins, strict=True):
+            names[i] = str(origin).removeprefix("user ")
         place = scipy.sparse.csr_array(
             (np.ones(len(ids), bool), (ids, np.arange(len(ids)))), shape=(num_ids, len(ids))
         )
