@@ -155,6 +155,10 @@ def _images(path: str, bad_rows: rows.BadRows) -> Iterator[RawInput]:
         with bad_rows.row():
             if not image.lower().endswith(IMAGE_ENDINGS):
                 raise ValueError(f"{image}: not an image ({', '.join(IMAGE_ENDINGS)}). Move it.")
+            try:
+                image.encode()
+            except UnicodeEncodeError as error:
+                raise ValueError(f"{image!r}: the name is not UTF-8. Rename the file.") from error
             found = True
             yield image, {"image_bytes": _bytes(image)}
     if not found:
@@ -205,14 +209,17 @@ def _arrays(path: str, name: str, spec: tf.TensorSpec, bad_rows: rows.BadRows) -
 
 def _numbers(source: str, array: np.ndarray, name: str, spec: tf.TensorSpec) -> np.ndarray:
     """Returns numbers in the dtype of the training; raises ValueError if they show another range."""
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{source}: {array.dtype}, expected {spec.dtype.name}. Convert the array.")
     with np.errstate(over="ignore"):  # overflow gives infinity
         numbers = array.astype(spec.dtype.as_numpy_dtype)
     if spec.dtype.is_integer and (array.dtype.kind not in "iu" or np.any(numbers != array)):
         limits = f"in {spec.dtype.min}..{spec.dtype.max}"
         raise ValueError(f"{source}: {array.dtype}, expected {spec.dtype.name} {limits}. Convert the array.")
-    if name == "image" and spec.dtype.is_floating and array.dtype == np.uint8:
+    if name == "image" and spec.dtype.is_floating and array.dtype.kind in "iu":
         raise ValueError(
-            f"{source}: uint8, expected {spec.dtype.name} in the range of the training data. Scale the array."
+            f"{source}: {array.dtype}, expected {spec.dtype.name} in the range of the training data. Scale the "
+            "array."
         )
     if not np.isfinite(numbers).all():
         raise ValueError(f"{source}: a number is not finite. Correct it.")

@@ -109,6 +109,9 @@ def test_arrays_in_another_range_than_the_training(tmp_path):
             scaled,
             r"input: uint8, expected float32 in the range of the training data\. Sc",
         ),
+        ([0, 255], scaled, r"input: int64, expected float32 in the range of the training data\. Scale the"),
+        ([0.5, 1j], scaled, r"input: complex128, expected float32\. Convert the array\."),
+        (["0.5", "1"], scaled, r"input: <U3, expected float32\. Convert the array\."),
     ):
         with pytest.raises(ValueError, match=message):
             raw_inputs.features_of(values, specs)
@@ -128,6 +131,13 @@ def test_images_of_folders(tmp_path):
     rows, _ = read(tmp_path, specs)
     assert rows == [(str(tmp_path / name), {"image_bytes": b"x"}) for name in ("1.jpg", "b/2.PNG")]
     assert read(tmp_path / "1.jpg", specs)[0] == rows[:1]
+    (tmp_path / os.fsdecode(b"x\xff.png")).write_bytes(b"x")
+    with pytest.raises(
+        ValueError, match=r"x\\udcff\.png': the name is not UTF-8\. Rename the file\. To skip it"
+    ):
+        read(tmp_path, specs)
+    others, messages = read(tmp_path, specs, "skip")
+    assert (others, len(messages)) == (rows, 1)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"empty: no image \(\.jpg, .*\)\. Add one\."):
         read(tmp_path / "empty", specs)
