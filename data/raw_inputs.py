@@ -218,8 +218,8 @@ def _numbers(source: str, array: np.ndarray, name: str, spec: tf.TensorSpec) -> 
         raise ValueError(f"{source}: {array.dtype}, expected {spec.dtype.name} {limits}. Convert the array.")
     if name == "image" and spec.dtype.is_floating and array.dtype.kind in "iu":
         raise ValueError(
-            f"{source}: {array.dtype}, expected {spec.dtype.name} in the range of the training data. Scale the "
-            "array."
+            f"{source}: {array.dtype}, expected {spec.dtype.name} in the range of the training data. Scale "
+            "the array."
         )
     if not np.isfinite(numbers).all():
         raise ValueError(f"{source}: a number is not finite. Correct it.")
