@@ -166,7 +166,7 @@ def run_grid(
         with Claims(os.path.join(root, TUNING)) as claims:
             search = tuning.Search(named, tune, root, claims, seeds=unseen, num_trials=trials, widen=widen)
             search.run(base, jobs)
-        searched = search.run_paths()
+        searched = [path for path in search.run_paths() if files.exists(path)]  # some may have been removed
         _check_same_data(searched)
         write_json(os.path.join(root, SEARCH), search.summary())
         chosen = search.choices()

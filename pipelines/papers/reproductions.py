@@ -221,7 +221,7 @@ def _top_k(title: str, paper: str, flags: str) -> Reproduction:
     )
 
 
-_SPLITS = 10  # of the training for top-K accuracy: five leave its gains of a point not separable
+_SPLITS = 10  # of the data, of the training for top-K accuracy
 _RANDOM_SPLITS = 0.2 / 0.6  # test over training examples
 _TSV = "the published TSV files of GoEmotions"
 _MNIST = "MNIST's files; those of t10k suffice"

@@ -118,7 +118,11 @@ def run(
             notes += boundary_notes(title, "weight", weight, study.weights)
     names = [name for name in files.names_in(folder) if SORTER_TRAINING.fullmatch(name)]
     trainings = [read_json(os.path.join(folder, name)) for name in names]
-    sessions = [training["session"] for training in trainings if training.get("data") in data.values()]
+    sessions = [
+        training["session"]
+        for training in trainings
+        if training.get("data") in data.values() and "session" in training  # not of an earlier version
+    ]
     examples = {part: len(arrays[0]) for part, arrays in loaded[seeds[0]][0].items()}
     write_result(folder, seeds, test_values, examples, data, sessions, notes)
     return test_values
