@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class.data.datasets import letor
-from rank4class.data.readers import rows, text_rows
+from rank4class.data.readers import files, rows, text_rows
 
 RawInput = tuple[str, dict[str, Any]]
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
@@ -155,10 +155,7 @@ def _images(path: str, bad_rows: rows.BadRows) -> Iterator[RawInput]:
         with bad_rows.row():
             if not image.lower().endswith(IMAGE_ENDINGS):
                 raise ValueError(f"{image}: not an image ({', '.join(IMAGE_ENDINGS)}). Move it.")
-            try:
-                image.encode()
-            except UnicodeEncodeError as error:
-                raise ValueError(f"{image!r}: the name is not UTF-8. Rename the file.") from error
+            files.check_name(image)
             found = True
             yield image, {"image_bytes": _bytes(image)}
     if not found:

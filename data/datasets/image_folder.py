@@ -147,10 +147,7 @@ def _visible(folder, beside=None):
 
 
 def _check_entry(entry):
-    try:
-        entry.path.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"{entry.path!r}: the name is not UTF-8. Rename the file.") from error
+    files.check_name(entry.path)
     if entry.is_symlink() and not os.path.exists(entry.path):
         raise ValueError(f"{entry.path}: a link without a target. Remove it.")
 

@@ -1,4 +1,4 @@
-"""Hashes of files, and the limit on the size of compressed ones."""
+"""Hashes and names of files, and the limit on the size of compressed ones."""
 
 import hashlib
 import zipfile
@@ -39,3 +39,11 @@ def check_inflated_size(path: str, member: zipfile.ZipInfo, max_bytes: int) -> N
     if member.file_size > max_bytes:
         size, limit = member.file_size / 1e9, max_bytes / 1e9
         raise damaged(path, f"{member.filename} inflates to {size:,.1f} GB, more than {limit:g} GB")
+
+
+def check_name(path: str) -> None:
+    """Raises ValueError if a path is not UTF-8, as TensorFlow and text files need it."""
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{path!r}: the name is not UTF-8. Rename the file.") from error
