@@ -331,6 +331,7 @@ def check_batches(experiment, loaded, replicas):
 
 METRICS = ("mrr", "mean_rank", "precision@3", "recall@3", "map", "ndcg")
 CLIPPED_AND_AVERAGED = {"optimizer.clip_norm": 1.0, "optimizer.ema_momentum": 0.9}
+ATTENTION = {"class_encoder.attention_layers": 1, "class_encoder.attention_heads": 2}
 OF_TRAINING = ("accumulation_steps", "encoder.dropout", "optimizer.", "data.class_weights")
 
 
@@ -344,7 +345,7 @@ OF_TRAINING = ("accumulation_steps", "encoder.dropout", "optimizer.", "data.clas
         ("cifar10_vgg16", {"accumulation_steps": 2}),
         ("image_folder_cnn", {"accumulation_steps": 2, "encoder.dropout": 0.2, **CLIPPED_AND_AVERAGED}),
         ("goemotions_minilm", {"class_encoder.name": "text"}),
-        ("goemotions_zero_shot", {"data.held_out": (), "class_encoder.attention_layers": 1}),
+        ("goemotions_zero_shot", {"data.held_out": (), **ATTENTION}),
         ("digits_mlp", {"optimizer.name": "adagrad", "data.class_weights": "balanced"}),
         ("digits_mlp", {"optimizer.name": "adamw", "metrics": METRICS, "monitor": "mrr"}),
         ("digits_mlp", {"optimizer.name": "sgd", "optimizer.momentum": 0.9, "optimizer.nesterov": True}),
@@ -352,7 +353,7 @@ OF_TRAINING = ("accumulation_steps", "encoder.dropout", "optimizer.", "data.clas
     ],
 )
 def test_options_can_run_on_a_tpu(name, changes, make, tmp_path):
-    built = Built(make(name, **{"class_encoder.attention_heads": 2, **changes}), tmp_path)
+    built = Built(make(name, **changes), tmp_path)
     hlo = built.lower_training()
     assert ("bf16[" in hlo) == (built.experiment.precision == "mixed_bfloat16")
     if not all(
