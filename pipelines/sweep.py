@@ -251,6 +251,7 @@ def _check_same_data(paths: Sequence[str]) -> None:
     """Raises ValueError if a run of these folders had other data than that of the first."""
     hashes = {path: RunDirectory(path).data_hashes() for path in paths}
     for path, of_run in hashes.items():
+        of_run.pop("loss.sorter", None)  # runs of a sweep may have other losses
         if of_run != hashes[paths[0]]:
             raise ValueError(
                 f"{path}: trained on other data than {paths[0]}. Restore the data, or choose another "

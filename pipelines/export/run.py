@@ -270,7 +270,7 @@ class Run:
 
     @property
     def data_hashes(self) -> dict[str, str]:
-        """Hashes of the classes and of the examples of each split."""
+        """Hashes of the classes, of the examples of each split, and of files of weights."""
         return self._trained.run_dir.data_hashes()
 
     def export(

@@ -1,7 +1,7 @@
 """The folder of a run: its files, and the checks before a command reads or writes them.
 
 config.json      the experiment
-data.json        hashes of the classes and of each split's examples
+data.json        hashes of the classes, of each split's examples, and of files of weights
 user_parts.json  the module that registers each part of the user's own, if there are any
 class_texts.json descriptions of the classes, if there are any
 model/           the model without its weights: classes, structure, preprocessing; a frozen encoder
@@ -125,7 +125,7 @@ class RunDirectory:
             )
 
     def check_data(self, hashes: dict[str, str], class_texts: tuple[str, ...] | None = None) -> None:
-        """Raises ValueError if the run was made with other classes, examples or class texts.
+        """Raises ValueError if the run was made with other classes, examples, weights or class texts.
 
         Args:
           hashes: `task.Task.hashes`.
@@ -135,10 +135,14 @@ class RunDirectory:
             saved = read_json(self._data)
             for name, value in hashes.items():
                 if saved.get(name) != value:
-                    changed = "classes" if name == "classes" else f"examples of the {name} split"
+                    if name == "classes":
+                        changed = "other classes"
+                    elif "." in name:
+                        changed = f"another file of {name}"
+                    else:
+                        changed = f"other examples of the {name} split"
                     raise ValueError(
-                        f"{self.path}: made with other {changed}. Restore the data, or choose another "
-                        "--workdir."
+                        f"{self.path}: made with {changed}. Restore the data, or choose another --workdir."
                     )
         if class_texts is None or not files.exists(self._class_texts):
             return
@@ -190,7 +194,7 @@ class RunDirectory:
         self.check_data(hashes, class_texts)
 
     def data_hashes(self) -> dict[str, str]:
-        """Returns the hashes of the classes and of the examples of each split."""
+        """Returns the hashes that the run was made with; see `task.Task`."""
         return read_json(self._data)
 
     def experiment(self) -> Any:

@@ -1,6 +1,8 @@
 """Hashes of a dataset, by which a run recognizes its data."""
 
 import hashlib
+import os
+import pathlib
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -8,6 +10,7 @@ import scipy.sparse
 import tensorflow as tf
 
 from rank4class import data
+from rank4class.pipelines import config
 
 
 def data_hashes(class_names: tuple[str, ...], splits: Mapping[str, data.Split]) -> dict[str, str]:
@@ -18,6 +21,20 @@ def data_hashes(class_names: tuple[str, ...], splits: Mapping[str, data.Split]) 
     by_identity = {id(split): _hash(split) for split in splits.values()}  # two names may share a split
     classes = hashlib.sha256(repr(class_names).encode()).hexdigest()
     return {"classes": classes, **{name: by_identity[id(split)] for name, split in splits.items()}}
+
+
+def file_hashes(experiment: config.Experiment) -> dict[str, str]:
+    """Returns field -> SHA-256 of the files, other than the data, that a training reads each time it starts.
+
+    These are the weights of the classes and of a sorter. A file that does not exist is left out; whoever
+    reads it raises the error.
+    """
+    paths = {"data.class_weights": experiment.data.class_weights, "loss.sorter": experiment.loss.sorter}
+    return {
+        field: hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
+        for field, path in paths.items()
+        if path not in (None, "none", "balanced") and os.path.isfile(path)
+    }
 
 
 def _hash(split: data.Split) -> str:

@@ -63,7 +63,13 @@ def load(experiment: config.Experiment, cache_dir: str, trained: Inputs | None =
     elif data_config.cache:
         task = _preprocessed(experiment, task)
     task = _hold_out(task, data_config.held_out)
-    return dataclasses.replace(task, class_weights=_training_class_weights(data_config, task))
+    if trained is not None:
+        return task
+    return dataclasses.replace(
+        task,
+        class_weights=_training_class_weights(data_config, task),
+        hashes={**task.hashes, **hashing.file_hashes(experiment)},
+    )
 
 
 def load_labelled(

@@ -45,7 +45,7 @@ class Task:
       class_texts: descriptions of the classes, or None.
       class_features: the descriptions as features of the instance encoder, or None.
       class_vectors: float `[n, e]`, the encoded descriptions, or None.
-      hashes: hashes of the classes and of each split; see `hashing.data_hashes`.
+      hashes: hashes of the classes, of each split, and of other files; see `hashing`.
       seen: ids of the classes of training and validation, whose labels index this array; None for all
         classes.
     """

@@ -12,6 +12,7 @@ import tensorflow as tf
 from rank4class import data, losses, models
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
+from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import description, frozen_features, hashing, loading
 from rank4class.pipelines.training import optimization, rank_training
 from rank4class.pipelines.training.train_step import StepOptions, build_steps
@@ -351,6 +352,24 @@ def test_class_weights_of_a_file(tmp_path):
 
 
 @pytest.mark.nightly
+def test_changed_files_of_weights_are_refused(tmp_path):
+    weights, sorter = tmp_path / "weights.tsv", tmp_path / "sorter.safetensors"
+    weights.write_text("".join(f"{name}\t1\n" for name in range(10)))
+    sorter.write_bytes(b"first")
+    loss = config.Loss(name="mean_average_precision", rank_fn="equivariant", sorter=str(sorter))
+    experiment, loaded = loaded_with(config.Data(class_weights=str(weights)), loss=loss)
+    run = RunDirectory(str(tmp_path / "run"))
+    run.claim(experiment, loaded.hashes)
+    run.unlock()
+    run.check_data(loading.load(experiment, cache_dir="unused").hashes)
+    for file, field in ((weights, "data.class_weights"), (sorter, "loss.sorter")):
+        before = file.read_bytes()
+        file.write_bytes(before.replace(b"\t1", b"\t2").replace(b"first", b"second"))
+        with pytest.raises(ValueError, match=rf"run: made with another file of {field}\. Restore the data"):
+            run.check_data(loading.load(experiment, cache_dir="unused").hashes)
+        file.write_bytes(before)
+
+
 def test_class_weights_in_the_loss():
     experiment, loaded = loaded_with(config.Data(), encoder=config.Encoder(hidden=(4,)))
     model = loaded.build_model(experiment)
