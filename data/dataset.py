@@ -1,5 +1,6 @@
 """Datasets: splits of features and labels in memory, and random splits."""
 
+import collections
 import dataclasses
 import itertools
 from collections.abc import Sequence
@@ -27,7 +28,8 @@ class Split:
         lengths. None if all have the same.
 
     Raises:
-      ValueError: labels of another type, or features, origins, exclusions or lengths of another size.
+      ValueError: labels of another type, gains that are not positive and finite, or features, origins,
+        exclusions or lengths of another size.
     """
 
     features: dict[str, np.ndarray]
@@ -55,6 +57,14 @@ class Split:
         if isinstance(labels, scipy.sparse.csr_array) and labels.ndim == 2:
             if labels.dtype.kind not in "biuf":
                 raise ValueError(f"labels: dtype {labels.dtype} is not numeric. Give float32.")
+            if not labels.has_canonical_format:
+                raise ValueError("labels: unsorted or repeated entries. Call labels.sum_duplicates().")
+            wrong = np.flatnonzero(~((labels.data > 0) & (labels.data < np.inf)))  # NaN too
+            if len(wrong):
+                raise ValueError(
+                    f"labels: an entry of {labels.data[wrong[0]]}. Store gains that are positive and finite, "
+                    "and leave out zeros."
+                )
             return
         remedy = (
             "Give numpy.array(labels, numpy.int32) of class ids, or a scipy.sparse.csr_array for several "
@@ -131,8 +141,8 @@ class Dataset:
       files: path -> SHA-256 of the files that were read, if they are few.
 
     Raises:
-      ValueError: a split that is empty, has labels of another number of classes, a label outside the
-        classes, or a label that is excluded.
+      ValueError: two classes of one name, or a split that is empty, has labels of another number of classes,
+        a label outside the classes, or a label that is excluded.
     """
 
     class_names: tuple[str, ...]
@@ -141,6 +151,9 @@ class Dataset:
     files: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
+        for name, count in collections.Counter(self.class_names).items():
+            if count > 1:
+                raise ValueError(f"class_names: {name!r} is repeated. Give each class a name of its own.")
         for name, split in self.splits.items():
             if not len(split):
                 raise ValueError(f"data.path: the {name} split has no example. Give it one.")
@@ -196,7 +209,8 @@ def draw(split: Split, fractions: dict[str, float], *, seed: int) -> dict[str, S
       name -> `Split`, with the other examples as "train".
 
     Raises:
-      ValueError: too few examples for a fraction; the message names `data.{name}_fraction`.
+      ValueError: too few examples for a fraction, or no training example is left of a class; the message
+        names `data.{name}_fraction`.
 
     >>> split = Split({}, np.repeat([0, 1], 50))
     >>> {name: int(part.labels.sum()) for name, part in draw(split, {"test": 0.2}, seed=0).items()}
@@ -212,6 +226,12 @@ def draw(split: Split, fractions: dict[str, float], *, seed: int) -> dict[str, S
         rest, indices[name] = sklearn.model_selection.train_test_split(
             rest, test_size=count, random_state=seed, stratify=split.labels[rest]
         )
+        untrained = np.flatnonzero(~np.isin(split.labels[indices[name]], split.labels[rest]))
+        if len(untrained):
+            raise ValueError(
+                f"data.{name}_fraction={fraction}: no training example is left of the class of "
+                f"{split.origin(indices[name][untrained[0]])}. Lower it, or give the split."
+            )
         min_count = 2  # one for the next split, one for training
     indices["train"] = np.concatenate([rest, *training])
     return {name: split.select(np.sort(part)) for name, part in indices.items()}

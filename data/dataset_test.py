@@ -60,6 +60,11 @@ INVALID_SPLITS = {
     "labels: shape (), dtype int64 are no class ids": {"labels": np.array(3)},
     "labels: shape (1, 2, 2), dtype": {"labels": np.zeros([1, 2, 2], np.int32)},
     "labels: dtype complex64 is not numeric": {"labels": CSR.astype(np.complex64)},
+    "labels: unsorted or repeated entries. Call": {"labels": csr_array(([1.0, 1.0], [1, 1], [0, 2, 2]))},
+    "labels: an entry of 0.0. Store gains that": {"labels": csr_array(([1.0, 0.0], [0, 1], [0, 1, 2]))},
+    "labels: an entry of -1.0. Store gains that": {"labels": csr_array(np.array([[0.0, -1.0], [1.0, 0.0]]))},
+    "labels: an entry of nan. Store gains that": {"labels": CSR * np.nan},
+    "labels: an entry of inf. Store gains that": {"labels": CSR * np.inf},
     "feature 'x': an array of 3 examples for 2 labels": {"features": {"x": np.zeros([3, 1])}},
     "feature 'x': a list for 2 labels": {"features": {"x": RAGGED}},
     "origins: an array of 1 examples for": {"origins": np.array(["a"])},
@@ -77,6 +82,11 @@ def test_invalid_splits(message):
 def test_wrong_number_of_classes():
     with pytest.raises(ValueError, match="labels: 3 classes in the test split, but 2 class_names"):
         data.Dataset(("a", "b"), {"test": data.Split({}, CSR)})
+
+
+def test_repeated_class_names():
+    with pytest.raises(ValueError, match="class_names: 'a' is repeated. Give each class a name of its own"):
+        data.Dataset(("a", "b", "a"), {"test": data.Split({}, CSR)})
 
 
 def test_dense_labels_are_rejected():
@@ -239,6 +249,11 @@ def test_too_few_examples_to_draw():
         ),
         ([0] * 4 + [1, 1, 2, 2, 3, 3], 0.4, "data.test_fraction=0.4: 4 of 10 examples, too many"),
         ([0, 1, 2, 0], 0.1, "a test split requires a class with three examples. Give the split"),
+        (
+            [1] * 3 + [0] * 30,
+            0.9,
+            "data.test_fraction=0.9: no training example is left of the class of row 1. Lower it, or give",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             data.draw(examples(labels), {"test": fraction}, seed=0)

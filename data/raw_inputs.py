@@ -83,7 +83,7 @@ def _has_rows(specs: dict[str, tf.TensorSpec]) -> bool:
 
 
 def features_of(
-    value: Any, specs: dict[str, tf.TensorSpec], names: Sequence[str | None] = ()
+    value: Any, specs: dict[str, tf.TensorSpec], names: Sequence[str | None] = (), where: str = "input"
 ) -> dict[str, Any]:
     """Returns the raw features of one input.
 
@@ -91,6 +91,7 @@ def features_of(
       value: a text, or a pair of texts; the path of an image; the name of an id; or an array.
       specs: name -> `tf.TensorSpec` of the raw features of a batch.
       names: names of the ids 0, 1, ..., for a model of ids; None for an id that is not known.
+      where: name of the input in messages.
 
     Raises:
       ValueError: the model takes other inputs.
@@ -103,23 +104,24 @@ def features_of(
         texts = list(value) if is_pair else [value]
         expected = ["text", "text_pair"] if "text_pair" in specs else ["text"]
         if len(texts) != len(expected) or not all(isinstance(text, str) for text in texts):
-            raise ValueError(f"input {value!r}: the model takes {' and '.join(expected)}. Give strings.")
+            raise ValueError(f"{where}={value!r}: the model takes {' and '.join(expected)}. Give strings.")
         return dict(zip(expected, texts, strict=True))
     if "image_bytes" in specs:
         if not isinstance(value, str | os.PathLike):
-            raise ValueError(f"input {value!r}: the model takes paths of images. Give strings.")
+            raise ValueError(f"{where}={value!r}: the model takes paths of images. Give strings.")
         return {"image_bytes": _bytes(value)}
     if "id" in specs:
         if str(value) not in names:
             raise ValueError(
-                f"input {value!r}: not in the training data, whose first ids are {_first(names)}. Remove it."
+                f"{where}={value!r}: not in the training data, whose first ids are {_first(names)}. Remove "
+                "it."
             )
         return {"id": np.int32(names.index(str(value)))}
     [(name, spec)] = specs.items()
     array = np.asarray(value)
     if not spec.shape[1:].is_compatible_with(array.shape):
-        raise ValueError(f"input of shape {list(array.shape)}: the model takes {spec.shape[1:]}. Reshape it.")
-    return {name: _numbers("input", array, name, spec)}
+        raise ValueError(f"{where}: shape {array.shape}, but the model takes {spec.shape[1:]}. Reshape it.")
+    return {name: _numbers(where, array, name, spec)}
 
 
 def _texts(path: str, bad_rows: rows.BadRows, columns: text_rows.Columns) -> Iterator[RawInput]:

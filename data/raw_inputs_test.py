@@ -228,11 +228,11 @@ def test_single_values():
     assert raw_inputs.features_of(("a", "b"), PAIR) == {"text": "a", "text_pair": "b"}
     assert raw_inputs.features_of(5, ID, ("4", "5")) == {"id": 1}
     for value, specs, message in (
-        ("a", PAIR, "input 'a': the model takes text and text_pair. Give strings."),
-        (3, TEXT, "input 3: the model takes text. Give strings."),
-        (None, TEXT, "input None: the model takes text. Give strings."),
-        (6, ID, "input 6: not in the training data, whose first ids are 4, 5. Remove it."),
-        ([1.0, 2.0], VECTOR, r"input of shape \[2\]: the model takes \(3,\)\."),
+        ("a", PAIR, "input='a': the model takes text and text_pair. Give strings."),
+        (3, TEXT, "input=3: the model takes text. Give strings."),
+        (None, TEXT, "input=None: the model takes text. Give strings."),
+        (6, ID, "input=6: not in the training data, whose first ids are 4, 5. Remove it."),
+        ([1.0, 2.0], VECTOR, r"input: shape \(2,\), but the model takes \(3,\)\."),
     ):
         with pytest.raises(ValueError, match=message):
             raw_inputs.features_of(value, specs, ("4", "5"))

@@ -67,7 +67,7 @@ class Answers(tf.Module):
     def check_k(self, k: int) -> None:
         """Raises ValueError if there are not `k` classes; lists of items are ranked whole, whatever `k`."""
         n = len(self.class_names)
-        if not (self.has_items or (isinstance(k, int) and 1 <= k <= n)):
+        if not (self.has_items or (isinstance(k, int | np.integer) and 1 <= k <= n)):
             raise ValueError(f"top_k={k}: outside 1..{n}, the classes. Choose a number of that range.")
 
     def score(self, features: Features) -> dict[str, tf.Tensor]:

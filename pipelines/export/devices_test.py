@@ -148,6 +148,8 @@ def test_strategies_of_several_machines_are_refused(monkeypatch):
     monkeypatch.setattr(distribution, "has_several_workers", lambda _: True)
 
     class Answers:
+        class_names = ("a", "b")
+
         def check_k(self, k):
             pass
 

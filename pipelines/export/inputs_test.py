@@ -168,7 +168,7 @@ def test_invalid_rows_of_texts(text_run, tmp_path):
         ),
         ({"comment": "great"}, "inputs: a dict. Give a list"),
         (None, "inputs: a NoneType. Give a list"),
-        ([1], "input 1: the model takes text. Give strings"),
+        ([1], r"inputs\[0\]=1: the model takes text. Give strings"),
         (["great", " "], r"inputs\[1\]=' ': the text is empty\. Remove it\."),
     ):
         with pytest.raises(ValueError, match=message):
@@ -241,9 +241,9 @@ def test_images(tmp_path):
     reason = r"c\.jpg: cannot be read: jpeg::Uncompress failed.*\. To skip it, set on_invalid_row=skip"
     with pytest.raises(ValueError, match=reason):
         run.predict_file(new, tmp_path / "out.jsonl")
-    with pytest.raises(ValueError, match="inputs: one cannot be read: jpeg::Uncompress failed"):
+    with pytest.raises(ValueError, match=r"inputs\[0\]: cannot be read: jpeg::Uncompress failed"):
         run.scores([new / "c.jpg"])
-    with pytest.raises(ValueError, match=r"input 1: the model takes paths of images\. Give strings\."):
+    with pytest.raises(ValueError, match=r"inputs\[0\]=1: the model takes paths of images\. Give strings\."):
         run.predict([1])
     with pytest.raises(
         ValueError, match=r"nowhere\.jpg: cannot be read: No such file or directory\. Correct or remove it\.$"
@@ -273,7 +273,7 @@ def test_users_that_no_split_has_are_not_known(tmp_path):
     specs = {"id": tf.TensorSpec([None], tf.int32)}
     assert raw_inputs.features_of(7, specs, names) == {"id": 2}
     with pytest.raises(
-        ValueError, match="input 2: not in the training data, whose first ids are 1, 7. Remove"
+        ValueError, match="input=2: not in the training data, whose first ids are 1, 7. Remove"
     ):
         raw_inputs.features_of(2, specs, names)
 

@@ -61,7 +61,7 @@ class Predictor:
         strategy: tf.distribute.Strategy | None = None,
     ):
         answers.check_k(k)
-        self._known = known
+        self._known, self._num_classes = known, len(answers.class_names)
         strategy = strategy or tf.distribute.get_strategy()
         if distribution.has_several_workers(strategy) or isinstance(strategy, tf.distribute.TPUStrategy):
             raise ValueError(
@@ -140,7 +140,14 @@ class Predictor:
         for i, batch in enumerate(group):
             for j, (number, (name, values)) in enumerate(batch):
                 of_input = {key: each[i][j] for key, each in arrays.items()}
-                yield number, _prediction(name, values, of_input)
+                yield number, _prediction(name, values, of_input, self._num_ranked(values))
+
+    def _num_ranked(self, raw: dict[str, Any]) -> int:
+        """Returns the number of classes of an input that are not excluded."""
+        if self._known is None:
+            return self._num_classes
+        start, end = self._known.indptr[raw["id"] : raw["id"] + 2]
+        return self._num_classes - int(end - start)
 
     def _features(self, batch: list[Numbered]) -> dict[str, Any]:
         features = stack([features for _, (_, features) in batch])
@@ -164,15 +171,18 @@ def _dtype(value: Any) -> Any:
     return object if isinstance(value, str | bytes) else value.dtype
 
 
-def _prediction(name: str, raw: dict[str, Any], result: dict[str, np.ndarray]) -> Prediction:
+def _prediction(name: str, raw: dict[str, Any], result: dict[str, np.ndarray], num_ranked: int) -> Prediction:
+    """Returns the prediction of an input, of whose classes `num_ranked` are not excluded."""
     scores = result["scores"]
+    is_complete = True
     if "items" in raw:
         size = len(raw["items"])
         classes, scores = [str(1 + position) for position in result["positions"][:size]], scores[:size]
     else:
         keep = scores != -np.inf  # known classes fill the end where few others are left; NaN is kept
+        is_complete = np.count_nonzero(keep) == min(len(scores), num_ranked)
         classes, scores = [each.decode() for each in result["classes"][keep]], scores[keep]
-    if not np.isfinite(scores).all():
+    if not (is_complete and np.isfinite(scores).all()):
         raise ValueError(f"{name}: its scores are not finite. Look at the input, or train again.")
     if "probabilities" not in result:
         return Prediction(name, classes, scores)

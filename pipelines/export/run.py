@@ -217,15 +217,21 @@ class Run:
         """
         raw = self._raw(inputs)
         batches = iter(lambda: list(itertools.islice(raw, self._batch_size)), [])
-        try:
-            scores = [self._score(stack([each for _, each in batch])) for batch in batches]
-        except data.UNREADABLE as error:
-            reason = data.op_reason(error)
-            raise ValueError(f"inputs: one cannot be read: {reason}. Correct or remove it.") from error
+        scores = [self._scores_of(batch) for batch in batches]
         width = max((each.shape[1] for each in scores), default=len(self.class_names))
         ends = [[(0, 0), (0, width - each.shape[1])] for each in scores]
         padded = [np.pad(each, end, constant_values=-np.inf) for each, end in zip(scores, ends, strict=True)]
         return np.concatenate([np.empty([0, width], np.float32), *padded])
+
+    def _scores_of(self, batch: list[RawInput]) -> np.ndarray:
+        try:
+            return self._score(stack([features for _, features in batch]))
+        except data.UNREADABLE as error:
+            if len(batch) > 1:
+                for each in batch:  # one by one, to name the input
+                    self._scores_of([each])
+            reason = data.op_reason(error)
+            raise ValueError(f"{batch[0][0]}: cannot be read: {reason}. Correct or remove it.") from error
 
     def evaluate(
         self,
@@ -354,23 +360,23 @@ class Run:
         return Predictor(self.answers, k, known, self._trained.strategy)
 
     def _raw(self, inputs: Iterable[Any]) -> Iterator[RawInput]:
-        """Yields inputs with their index as the name."""
+        """Yields inputs with their place as the name."""
         if isinstance(inputs, str | bytes):
             raise ValueError(f"inputs={inputs[:80]!r}: a single text. Give a list of inputs.")
         if isinstance(inputs, pd.DataFrame | Mapping) or not isinstance(inputs, Iterable):
             raise ValueError(f"inputs: a {type(inputs).__name__}. Give a list of inputs, such as a column.")
         names = self._trained.description.instance_names
         for i, value in enumerate(inputs):
-            features = raw_inputs.features_of(value, self.answers.specs, names)
+            features = raw_inputs.features_of(value, self.answers.specs, names, f"inputs[{i}]")
             if not features.get("text", "text").strip():
                 raise ValueError(f"inputs[{i}]={value!r}: the text is empty. Remove it.")
-            yield str(i), features
+            yield f"inputs[{i}]", features
 
 
 def _rows(predictions: Iterable[Prediction]) -> Iterator[dict[str, Any]]:
-    for prediction in predictions:
+    for number, prediction in enumerate(predictions):
         for i, (name, score) in enumerate(zip(prediction.classes, prediction.scores, strict=True)):
-            row = {"input": int(prediction.name), "rank": i + 1, "class": name, "score": score}
+            row = {"input": number, "rank": i + 1, "class": name, "score": score}
             if prediction.probabilities is not None:
                 row["probability"] = prediction.probabilities[i]
             if prediction.set_size is not None:

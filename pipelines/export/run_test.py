@@ -218,11 +218,19 @@ def test_a_failed_prediction_leaves_no_file(digits, test_images, tmp_path):
 
 
 def test_scores_that_are_not_finite_are_no_prediction(digits, test_images):
-    with pytest.raises(ValueError, match=r"^1: its scores are not finite\. Look at the input"):
+    with pytest.raises(ValueError, match=r"^inputs\[1\]: its scores are not finite\. Look at the input"):
         digits.predict([test_images[0], np.full_like(test_images[0], 3e38)], k=1)
     unsure = {"classes": np.array([b"a"]), "scores": np.ones(1), "probabilities": np.array([np.nan])}
     with pytest.raises(ValueError, match="^input: its probabilities are not finite"):
-        prediction._prediction("input", {}, unsure)
+        prediction._prediction("input", {}, unsure, 10)
+    infinite = {"classes": np.array([b"a", b"b", b"c"]), "scores": np.array([1.0, 0.0, -np.inf])}
+    assert prediction._prediction("input", {}, infinite, 2).classes == ["a", "b"]
+    with pytest.raises(ValueError, match="^input: its scores are not finite"):
+        prediction._prediction("input", {}, infinite, 3)
+
+
+def test_k_is_any_integer(digits, test_images):
+    assert len(digits.predict(test_images[:1], k=np.int64(2))) == 2
 
 
 def test_invalid_arrays(digits, tmp_path):
@@ -265,7 +273,7 @@ def test_invalid_arrays(digits, tmp_path):
     with pytest.raises(ValueError, match=r"top_k=11: outside 1\.\.10, the classes\."):
         digits.predict_file(tmp_path / "flat.npy", k=11)
     with pytest.raises(
-        ValueError, match=r"input of shape \[64\]: the model takes \(8, 8, 1\)\. Reshape it\."
+        ValueError, match=r"inputs\[0\]: shape \(64,\), but the model takes \(8, 8, 1\)\. Reshape it\."
     ):
         digits.predict(np.zeros([2, 64]))
 
@@ -276,7 +284,7 @@ def test_numbers_that_are_not_finite(digits, test_images, tmp_path):
     np.save(tmp_path / "images.npy", images)
     count, skipped = digits.predict_file(tmp_path / "images.npy", tmp_path / "p.tsv", on_invalid_row="skip")
     assert (count, skipped) == (1, [f"{tmp_path}/images.npy[1]: a number is not finite. Correct it."])
-    with pytest.raises(ValueError, match=r"input: a number is not finite\. Correct it\."):
+    with pytest.raises(ValueError, match=r"inputs\[0\]: a number is not finite\. Correct it\."):
         digits.predict(np.full([1, 8, 8, 1], np.nan))
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"image: a number is not finite\. Correct it\."):
         digits.answers.score({"image": tf.fill([1, 8, 8, 1], np.nan)})
