@@ -111,13 +111,14 @@ class Cosine(tf.keras.layers.Layer):
 def _unit(x: tf.Tensor) -> tf.Tensor:
     """Returns vectors of length 1; a zero vector stays 0, with a gradient of 0.
 
-    Vectors of half precision become float32.
+    Vectors of half precision become float32. What is not finite becomes NaN.
     """
-    exact = tf.cast(x, _exact(x.dtype))  # squares may overflow in half precision
-    squares = tf.reduce_sum(tf.square(exact), axis=-1, keepdims=True)
-    positive = squares > 0.0
-    lengths = tf.sqrt(tf.where(positive, squares, 1.0))
-    return tf.where(positive, exact / lengths, 0.0)
+    exact = tf.cast(x, _exact(x.dtype))
+    largest = tf.stop_gradient(tf.reduce_max(tf.abs(exact), axis=-1, keepdims=True))
+    is_zero = tf.reduce_all(exact == 0.0, axis=-1, keepdims=True)
+    scaled = exact / tf.where(is_zero, 1.0, largest)  # or its squares might overflow, or be 0
+    squares = tf.reduce_sum(tf.square(scaled), axis=-1, keepdims=True)
+    return tf.where(is_zero, 0.0, scaled / tf.sqrt(tf.where(is_zero, 1.0, squares)))
 
 
 def _dot(h: tf.Tensor, c: tf.Tensor) -> tf.Tensor:

@@ -249,6 +249,24 @@ def test_cosine_by_hand():
         models.get("interaction", "cosine", temperature=0.0)
 
 
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_cosine_of_extreme_numbers(jit_compile):
+    cosine = models.get("interaction", "cosine", temperature=1.0)
+    call = tf.function(cosine, jit_compile=jit_compile)
+    unit = np.float32([[0.6, 0.8]])
+    for scale in (1e-30, 1e30):
+        h = tf.constant(unit * np.float32(scale))
+        np.testing.assert_allclose(call([h, tf.constant([[1.0, 0.0]])]), [[0.6]], rtol=1e-6)
+        with tf.GradientTape() as tape:
+            tape.watch(h)
+            value = tf.reduce_sum(call([h, tf.constant([[1.0, 0.0]])]))
+        # The gradient of h_1 / |h| is (1 - h_1² / |h|², -h_1 h_2 / |h|²) / |h|.
+        np.testing.assert_allclose(tape.gradient(value, h) * scale, [[0.64, -0.48]], rtol=1e-5)
+    for number in (np.nan, np.inf):
+        for row in ([number, 0.0], [1.0, number]):
+            assert np.isnan(call([tf.constant([row]), tf.constant([[1.0, 2.0]])])).all()
+
+
 def test_dot_is_a_dense_layer():
     h = tf.round(10.0 * vectors()[0])  # sums of whole numbers are exact in any order
     encoder = class_encoders.Embedding(num_classes=N, width=D)
