@@ -3,6 +3,7 @@
 import csv
 import itertools
 import os
+import re
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -112,8 +113,8 @@ def _columns(where, line):
 
 
 def _class_id(field, num_classes, where):
-    if not field.isdecimal():
-        raise ValueError(f"{where}: label {field!r} is not a class id.")
+    if not re.fullmatch("[0-9]{1,9}", field):
+        raise ValueError(f"{where}: label {field[:80]!r} is not a class id.")
     if int(field) >= num_classes:
         raise ValueError(f"{where}: label {field} is outside the class ids 0..{num_classes - 1}.")
     return int(field)

@@ -70,6 +70,8 @@ def test_quotes_as_in_csv(tiny_goemotions):
         (b"text\t3\tid\n", r"train\.tsv:42: label 3 is outside the class ids 0\.\.2"),
         (b"text\tjoy\tid\n", r"train\.tsv:42: label 'joy' is not a class id"),
         (b"text\t-1\tid\n", r"train\.tsv:42: label '-1' is not a class id"),
+        (b"text\t" + b"1" * 5000 + b"\tid\n", r"train\.tsv:42: label '1{80}' is not a class id"),
+        ("text\t٣\tid\n".encode(), r"train\.tsv:42: label '٣' is not a class id"),
         (b"text\t\tid\n", r"train\.tsv:42: label '' is not a class id"),
         (b"text\t1,1\tid\n", r"train\.tsv:42: label 1 is repeated"),
         (

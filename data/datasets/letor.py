@@ -189,9 +189,11 @@ def _normalized_row(where, row, has_ids):
     number = _number(grade)
     if not (0.0 <= number < math.inf and number == math.floor(number)):
         raise ValueError(f"{where}: grade {grade!r} is not a whole number of at least 0. Correct it.")
-    has_id = bool(fields and re.fullmatch(r"qid:\d+", fields[0]))
+    has_id = bool(fields and re.fullmatch(r"qid:\d{1,18}", fields[0]))
     if has_ids and not has_id:
-        raise ValueError(f"{where}: no qid:NUMBER after the grade. Add the id of the query.")
+        raise ValueError(
+            f"{where}: no qid:NUMBER of up to 18 digits after the grade. Add the id of the query."
+        )
     head, fields = fields[:has_id], fields[has_id:]
     values: dict[int, str] = {}
     for field in fields:

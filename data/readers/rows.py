@@ -88,7 +88,8 @@ def lines(path: str, bad_rows: BadRows | None = None, check_end: bool = True) ->
 
     Raises:
       FileNotFoundError: no file.
-      ValueError: an empty file, one in UTF-16, or a line that is not UTF-8 or has a NUL character.
+      ValueError: an empty file, one in UTF-16 or whose lines end with CR alone, or a line that is not UTF-8
+        or has a NUL character.
     """
     _check_exists(path)
     with open(path, "rb") as file:
@@ -104,6 +105,8 @@ def lines_of(
     for number, line in enumerate(file, 1):
         if number == 1:
             _check_not_utf16(line, name)
+            if b"\r" in line.rstrip(b"\r\n") and not line.endswith(b"\n"):
+                raise ValueError(f"{name}: its lines end with CR alone. Save the file with LF or CR LF.")
         where, text = f"{name}:{number}", None
         with bad_rows.row():
             text = _decode(line, where)

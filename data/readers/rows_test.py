@@ -59,6 +59,15 @@ def test_utf16(tmp_path, encoding):
         list(rows.lines(str(path), rows.BadRows("skip")))
 
 
+def test_lines_that_end_with_cr_alone(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"one\rtwo\r")
+    with pytest.raises(ValueError, match=f"^{path}: its lines end with CR alone. Save the file with LF or"):
+        list(rows.lines(str(path), rows.BadRows("skip")))
+    path.write_bytes(b"one\rmore\r\ntwo\r")
+    assert [line for _, line in rows.lines(str(path))] == ["one\rmore", "two"]
+
+
 def test_warns_of_a_possibly_truncated_file(tmp_path, caplog):
     path = tmp_path / "file"
     path.write_text("one\ntwo")
