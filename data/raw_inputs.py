@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from rank4class.data.datasets import letor
 from rank4class.data.readers import files, rows, text_rows
 
 RawInput = tuple[str, dict[str, Any]]
+NO_IDS: Mapping[str, int] = {}
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
 
 
@@ -21,7 +22,7 @@ def read(
     bad_rows: rows.BadRows,
     *,
     columns: text_rows.Columns,
-    names: Sequence[str | None] = (),
+    ids: Mapping[str, int] = NO_IDS,
 ) -> Iterator[RawInput]:
     """Yields the raw inputs of a file or folder, as a model takes them.
 
@@ -33,7 +34,7 @@ def read(
       specs: name -> `tf.TensorSpec` of the raw features of a batch.
       bad_rows: the policy for invalid rows, and for images that are not files.
       columns: of texts or ids.
-      names: names of the ids 0, 1, ..., for a model of ids; None for an id that is not known.
+      ids: name -> id, for a model of ids.
 
     Yields:
       The name, `path:line`, `path[index]` or the image's path, and feature -> value.
@@ -55,7 +56,7 @@ def read(
     if "text" in specs:
         return _texts(path, bad_rows, columns)
     if "id" in specs:
-        return _ids(path, bad_rows, columns, names)
+        return _ids(path, bad_rows, columns, ids)
     if "image_bytes" in specs:
         return _images(path, bad_rows)
     if "items" in specs:
@@ -83,14 +84,14 @@ def _has_rows(specs: dict[str, tf.TensorSpec]) -> bool:
 
 
 def features_of(
-    value: Any, specs: dict[str, tf.TensorSpec], names: Sequence[str | None] = (), where: str = "input"
+    value: Any, specs: dict[str, tf.TensorSpec], ids: Mapping[str, int] = NO_IDS, where: str = "input"
 ) -> dict[str, Any]:
     """Returns the raw features of one input.
 
     Args:
       value: a text, or a pair of texts; the path of an image; the name of an id; or an array.
       specs: name -> `tf.TensorSpec` of the raw features of a batch.
-      names: names of the ids 0, 1, ..., for a model of ids; None for an id that is not known.
+      ids: name -> id, for a model of ids.
       where: name of the input in messages.
 
     Raises:
@@ -111,12 +112,11 @@ def features_of(
             raise ValueError(f"{where}={value!r}: the model takes paths of images. Give strings.")
         return {"image_bytes": _bytes(value)}
     if "id" in specs:
-        if str(value) not in names:
+        if str(value) not in ids:
             raise ValueError(
-                f"{where}={value!r}: not in the training data, whose first ids are {_first(names)}. Remove "
-                "it."
+                f"{where}={value!r}: not in the training data, whose first ids are {_first(ids)}. Remove it."
             )
-        return {"id": np.int32(names.index(str(value)))}
+        return {"id": np.int32(ids[str(value)])}
     [(name, spec)] = specs.items()
     array = np.asarray(value)
     if not spec.shape[1:].is_compatible_with(array.shape):
@@ -131,21 +131,20 @@ def _texts(path: str, bad_rows: rows.BadRows, columns: text_rows.Columns) -> Ite
 
 
 def _ids(
-    path: str, bad_rows: rows.BadRows, columns: text_rows.Columns, names: Sequence[str | None]
+    path: str, bad_rows: rows.BadRows, columns: text_rows.Columns, ids: Mapping[str, int]
 ) -> Iterator[RawInput]:
-    ids = {name: i for i, name in enumerate(names)}
     for where, name, _, _ in text_rows.read(path, columns, bad_rows):
         with bad_rows.row():
             if name.strip() not in ids:
                 raise ValueError(
                     f"{where}: {name.strip()[:80]!r} is not in the training data, whose first ids are "
-                    f"{_first(names)}. Remove the row."
+                    f"{_first(ids)}. Remove the row."
                 )
             yield name.strip(), {"id": np.int32(ids[name.strip()])}
 
 
-def _first(names: Sequence[str | None]) -> str:
-    return ", ".join([name for name in names if name is not None][:3])
+def _first(ids: Mapping[str, int]) -> str:
+    return ", ".join(itertools.islice(ids, 3))
 
 
 def _images(path: str, bad_rows: rows.BadRows) -> Iterator[RawInput]:

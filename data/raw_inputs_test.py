@@ -19,9 +19,9 @@ TEXT_COLUMN = Columns("text")
 ID = {"id": tf.TensorSpec([None], tf.int32)}
 
 
-def read(path, specs, policy="fail", columns=TEXT_COLUMN, names=()):
+def read(path, specs, policy="fail", columns=TEXT_COLUMN, ids=raw_inputs.NO_IDS):
     bad_rows = BadRows(policy, "on_invalid_row")
-    return list(raw_inputs.read(str(path), specs, bad_rows, columns=columns, names=names)), bad_rows.messages
+    return list(raw_inputs.read(str(path), specs, bad_rows, columns=columns, ids=ids)), bad_rows.messages
 
 
 def test_texts_by_hand(tmp_path):
@@ -60,7 +60,7 @@ def test_tables_that_cannot_be_read(tmp_path):
 def test_ids_have_names(tmp_path):
     path = tmp_path / "users.txt"
     path.write_text("17\n5\n18\n")
-    rows, messages = read(path, ID, "skip", names=("5", "17"))
+    rows, messages = read(path, ID, "skip", ids={"5": 0, "17": 1})
     assert rows == [("17", {"id": 1}), ("5", {"id": 0})]
     reason = "'18' is not in the training data, whose first ids are 5, 17"
     assert messages == [f"{path}:3: {reason}. Remove the row."]
@@ -177,7 +177,7 @@ def test_texts_of_standard_input(monkeypatch):
     standard_input("one\ntw\u00f6\n".encode())
     assert read("-", TEXT)[0] == [("stdin:1", {"text": "one"}), ("stdin:2", {"text": "tw\u00f6"})]
     standard_input(b"5\n")
-    assert read("-", ID, names=("4", "5"))[0] == [("5", {"id": 1})]
+    assert read("-", ID, ids={"4": 0, "5": 1})[0] == [("5", {"id": 1})]
     standard_input(b"")
     with pytest.raises(ValueError, match=r"stdin: the file is empty\. Give a file with rows\."):
         read("-", TEXT)
@@ -226,7 +226,7 @@ def test_columns_that_cannot_be_read(tmp_path):
 
 def test_single_values():
     assert raw_inputs.features_of(("a", "b"), PAIR) == {"text": "a", "text_pair": "b"}
-    assert raw_inputs.features_of(5, ID, ("4", "5")) == {"id": 1}
+    assert raw_inputs.features_of(5, ID, {"4": 0, "5": 1}) == {"id": 1}
     for value, specs, message in (
         ("a", PAIR, "input='a': the model takes text and text_pair. Give strings."),
         (3, TEXT, "input=3: the model takes text. Give strings."),
@@ -235,7 +235,7 @@ def test_single_values():
         ([1.0, 2.0], VECTOR, r"input: shape \(2,\), but the model takes \(3,\)\."),
     ):
         with pytest.raises(ValueError, match=message):
-            raw_inputs.features_of(value, specs, ("4", "5"))
+            raw_inputs.features_of(value, specs, {"4": 0, "5": 1})
 
 
 def test_labelled_images(tmp_path, caplog):

@@ -268,14 +268,14 @@ def test_users_that_no_split_has_are_not_known(tmp_path):
     split = data.Split({"id": np.array([0, 2], np.int32)}, labels, origins=np.array(["user 1", "user 7"]))
     task = types.SimpleNamespace(splits={"train": split}, class_names=("a", "b"))
     description._write_instances(str(tmp_path), task)
-    names = json.loads((tmp_path / "instances.json").read_text())["names"]
-    assert names == ["1", None, "7"]
+    ids = description._read_instances(str(tmp_path))
+    assert ids == {"1": 0, "7": 2}
     specs = {"id": tf.TensorSpec([None], tf.int32)}
-    assert raw_inputs.features_of(7, specs, names) == {"id": 2}
+    assert raw_inputs.features_of(7, specs, ids) == {"id": 2}
     with pytest.raises(
         ValueError, match="input=2: not in the training data, whose first ids are 1, 7. Remove"
     ):
-        raw_inputs.features_of(2, specs, names)
+        raw_inputs.features_of(2, specs, ids)
 
 
 def test_users_and_items(tmp_path):

@@ -190,8 +190,8 @@ class Run:
             text_column or options.get("text_column", "text"),
             text_pair_column or options.get("text_pair_column"),
         )
-        names = self._trained.description.instance_names
-        inputs = raw_inputs.read(os.fspath(path), self.answers.specs, bad_rows, columns=columns, names=names)
+        ids = self._trained.description.instance_ids
+        inputs = raw_inputs.read(os.fspath(path), self.answers.specs, bad_rows, columns=columns, ids=ids)
         k = self._k(k)
         predictor = self._predictor(k, exclude_known)
         predictions = predictor(inputs, batch_size or self._batch_size, bad_rows)
@@ -365,9 +365,9 @@ class Run:
             raise ValueError(f"inputs={inputs[:80]!r}: a single text. Give a list of inputs.")
         if isinstance(inputs, pd.DataFrame | Mapping) or not isinstance(inputs, Iterable):
             raise ValueError(f"inputs: a {type(inputs).__name__}. Give a list of inputs, such as a column.")
-        names = self._trained.description.instance_names
+        ids = self._trained.description.instance_ids
         for i, value in enumerate(inputs):
-            features = raw_inputs.features_of(value, self.answers.specs, names, f"inputs[{i}]")
+            features = raw_inputs.features_of(value, self.answers.specs, ids, f"inputs[{i}]")
             if not features.get("text", "text").strip():
                 raise ValueError(f"inputs[{i}]={value!r}: the text is empty. Remove it.")
             yield f"inputs[{i}]", features

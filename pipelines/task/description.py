@@ -9,6 +9,7 @@ and the files of `inputs`
 import dataclasses
 import io
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -31,14 +32,13 @@ class Description:
       class_names: names of the classes, by id.
       seen: ids of the classes of training and validation; None for all.
       inputs: how raw examples become the model's features.
-      instance_names: names of the instances that are known by their ids, by id, None for ids that no split
-        has; empty for other inputs.
+      instance_ids: name -> id of the instances that are known by their ids; empty for other inputs.
     """
 
     class_names: tuple[str, ...]
     seen: np.ndarray | None
     inputs: inputs.Inputs
-    instance_names: tuple[str | None, ...]
+    instance_ids: Mapping[str, int]
     _structure: dict[str, Any]
     _features: dict[str, tf.TensorSpec]
 
@@ -138,13 +138,20 @@ def read(folder: str) -> Description:
             raise FileNotFoundError(f"{path}: no such file. Train again with this version of rank4class.")
         contents.append(strict_json.parse_object(path, files.read_text(path)))
     classes, model = contents
-    path = os.path.join(folder, "instances.json")
-    instances = strict_json.parse_object(path, files.read_text(path)) if files.exists(path) else {"names": []}
     return Description(
         tuple(classes["names"]),
         None if classes["seen"] is None else np.array(classes["seen"]),
         inputs.read(folder),
-        tuple(instances["names"]),
+        _read_instances(folder),
         model["structure"],
         inputs.specs_from_json(model["features"]),
     )
+
+
+def _read_instances(folder: str) -> dict[str, int]:
+    """Returns name -> id of the instances that a split has; empty if they are not known by ids."""
+    path = os.path.join(folder, "instances.json")
+    if not files.exists(path):
+        return {}
+    names = strict_json.parse_object(path, files.read_text(path))["names"]
+    return {name: i for i, name in enumerate(names) if name is not None}
