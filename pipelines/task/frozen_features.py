@@ -121,7 +121,8 @@ def _fingerprint(encoder_name: str, raw: Task, encoder: tf.keras.layers.Layer) -
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     for weight in encoder.get_weights():
         digest.update(weight.tobytes())
-    for split in raw.splits.values():
+    for name, split in raw.splits.items():
+        digest.update(f"{name} {len(split)}".encode())
         for part in hashing.feature_bytes(split):
             digest.update(part)
         for path in hashing.image_files(split):

@@ -593,6 +593,21 @@ def test_fingerprints_of_features_depend_on_the_images(image_files):
     assert frozen_features._fingerprint(experiment.encoder.name, loaded, encoder) != before
 
 
+def test_fingerprints_of_features_depend_on_the_bounds_of_splits():
+    experiment, loaded = loaded_with(config.Data(), encoder=config.Encoder(name="small_cnn"))
+    encoder, train, validation = loaded.build_encoder(experiment), *list(loaded.splits.values())[:2]
+    images = np.concatenate([train.features["image"], validation.features["image"]])
+    labels = np.concatenate([train.labels, validation.labels])
+    moved = {  # the first image of the second split becomes the last of the first
+        name: data.Split({"image": images[part]}, labels[part])
+        for name, part in (("train", slice(len(train) + 1)), ("validation", slice(len(train) + 1, None)))
+    }
+    other = dataclasses.replace(loaded, splits={**loaded.splits, **moved})
+    assert frozen_features._fingerprint("x", loaded, encoder) != frozen_features._fingerprint(
+        "x", other, encoder
+    )
+
+
 def retrieval(**section):
     """Returns the experiment and task of a synthetic retrieval dataset."""
     experiment = config.Experiment(
