@@ -144,13 +144,7 @@ def test_committed_pages_are_those_of_the_results():
 
 def test_results_are_of_the_commands_that_reproduce_them():
     for name, result in results.read_all(DOCS / "results").items():
-        commands = REPRODUCTIONS[name].command_lines()
-        if name == "n_choose_k/table1":  # five of its ten splits
-            assert {line.rsplit(" ", 1)[0] for line in result["commands"]} < {
-                line.rsplit(" ", 1)[0] for line in commands
-            }
-        else:
-            assert result["commands"] == commands, name
+        assert result["commands"] == REPRODUCTIONS[name].command_lines(), name
 
 
 def test_tests_of_claims_exist():
