@@ -175,7 +175,8 @@ def claims_page(claims: Sequence[Mapping[str, Any]], results: Results) -> str:
                 "The verdict on each of the 24 claims of the four papers, with the measured effect. The "
                 "effects are differences on test sets with 95% intervals over seeds and examples, or over "
                 "one of the two, as [the results](results.md) say. *Not separable* means that the data "
-                "decide neither for the claim nor against it; *partly*, that they decide for one part of it.",
+                "decide neither for the claim nor against it; *partly*, that they decide for one part of it. "
+                "After ± is half of a 95% interval over the seeds alone, without correction.",
                 f"Verdicts: {counts}. All trainings of the results page, with those of the searches, took "
                 f"{hours:.1f} hours on one or two processor cores. {_NOTE}",
                 tables.markdown_table(rows),
