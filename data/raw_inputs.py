@@ -2,6 +2,8 @@
 
 import itertools
 import os
+import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -235,12 +237,14 @@ def _load(path: str, name: str) -> np.ndarray:
             if name in file or len(file.files) == 1:
                 return file[name if name in file else file.files[0]]
             names = ", ".join(file.files)
-    except (ValueError, EOFError, OSError) as error:
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{path}: cannot be read: {error}. Write it with numpy.save or savez.") from error
     raise ValueError(f"{path}: arrays {names}, of which none is {name!r}. Name one of them so.")
 
 
 def _queries(path: str, width: int) -> Iterator[RawInput]:
+    if os.path.isdir(path):
+        raise ValueError(f"{path}: a folder. Give a file of queries.")
     queries = letor.read_queries(path)
     if queries.values.shape[1] > width:
         raise ValueError(

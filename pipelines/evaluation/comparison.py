@@ -70,9 +70,11 @@ def compare(metric: str, first: np.ndarray, second: np.ndarray, *, seed: int = 0
     first_mean, second_mean = (float(scale * values.mean()) for values in (first, second))
     with np.errstate(invalid="ignore"):  # infinite in both runs
         differences = second - first
+        if definition.percent:
+            differences[np.abs(differences) <= statistics.ROUNDING] = 0.0
         difference = second_mean - first_mean
     low, high = statistics.difference_interval(differences, bounded=definition.percent, seed=seed)
-    lower, higher = int(np.sum(second < first)), int(np.sum(second > first))
+    lower, higher = int(np.sum(differences < 0.0)), int(np.sum(differences > 0.0))
     second_better, first_better = (higher, lower) if definition.higher_is_better else (lower, higher)
     return Comparison(
         metric,

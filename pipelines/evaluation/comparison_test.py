@@ -42,6 +42,13 @@ def test_paired_intervals_are_narrower_than_unpaired_ones():
     assert low > 0.0 > wide[0]
 
 
+def test_differences_by_rounding_are_none(rng):
+    first = rng.random(40)
+    result = comparison.compare("ndcg@5", first, first + rng.choice([-6e-8, 6e-8], 40))
+    assert (result.equal, result.better_run(), result.p_value) == (40, "equal", 1.0)
+    assert comparison.compare("ndcg@5", first, first + 1e-4).better_run() == "second"
+
+
 def test_equal_runs_have_no_difference():
     first, _ = runs()
     compared = comparison.compare("ndcg@5", first, first.copy())

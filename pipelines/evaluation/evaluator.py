@@ -48,6 +48,10 @@ class EvaluationResult:
         """The mean loss of the examples, or None if it was not evaluated."""
         return None if self.losses is None else float(self.losses.mean())
 
+    def means(self) -> dict[str, float]:
+        """Returns the mean of each metric over the examples, fractions in percent."""
+        return means(self.values, self.names)
+
     def summarize(self) -> dict[str, Any]:
         """Returns `summarize` of the metrics, and "calibration" of `reliability.Calibrated.summarize`."""
         summary = summarize(self.values, self.names)
@@ -166,6 +170,8 @@ class Evaluator:
         arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         order = arrays.pop("indices")
         ordered: dict[str, Any] = {name: data.in_order(values, order) for name, values in arrays.items()}
+        values = ordered["values"]
+        values[np.abs(values - 1.0) <= statistics.ROUNDING] = 1.0  # or a perfect list would seem to differ
         return EvaluationResult(self.names, **ordered)
 
 
@@ -200,36 +206,71 @@ def summarize(values: np.ndarray, names: Sequence[str], *, seed: int = 0) -> dic
       there is no interval (see `statistics.mean_interval`), and "information": name -> {"bits", "interval"},
       the entropy of `losses.metrics.information`; its interval is None if all values are equal.
     """
-    rows, counts = np.unique(np.asarray(values, np.float64), axis=0, return_counts=True)
-    draws = statistics.resample(counts, seed=seed)
-    result, intervals, information = {}, {}, {}
-    for name, column in zip(names, rows.T, strict=True):
+    rows, counts = _distinct_rows(values)
+    columns = [_Column(column, counts) for column in rows.T]
+    for draws in statistics.resamples(counts, seed=seed):
+        for column in columns:
+            column.resample(draws)
+    intervals, information = {}, {}
+    for name, column in zip(names, columns, strict=True):
         percent = losses.get_metric(name).percent
-        scale = 100.0 if percent else 1.0
-        distinct, value_counts, value_draws = _merge_equal(column, counts, draws)
-        interval = statistics.mean_interval(distinct, value_counts, value_draws, bounded=percent)
-        result[name] = float(counts @ (scale * column) / len(values))
-        intervals[name] = interval and [scale * end for end in interval]
-        information[name] = _information(value_counts, value_draws)
+        interval = column.interval(bounded=percent)
+        intervals[name] = interval and [_scale(name) * end for end in interval]
+        information[name] = column.information()
+    result = means(values, names)
     return {**result, "examples": len(values), "intervals": intervals, "information": information}
 
 
-def _merge_equal(
-    values: np.ndarray, counts: np.ndarray, draws: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the distinct values of a metric, their counts, and their counts in each resample."""
-    order = np.argsort(values, kind="stable")
-    distinct, starts = np.unique(values[order], return_index=True)
-    merged_counts, *merged_draws = np.add.reduceat(np.vstack([counts, draws])[:, order], starts, axis=1)
-    return distinct, merged_counts, np.array(merged_draws)
+def means(values: np.ndarray, names: Sequence[str]) -> dict[str, float]:
+    """Returns the mean of each metric over the examples, fractions in percent; see `summarize`."""
+    rows, counts = _distinct_rows(values)
+    return {
+        name: float(counts @ (_scale(name) * column) / len(values))
+        for name, column in zip(names, rows.T, strict=True)
+    }
 
 
-def _information(counts: np.ndarray, draws: np.ndarray) -> dict[str, Any]:
-    """Returns the entropy in bits of a metric's values, and its bootstrap interval."""
-    if len(counts) == 1:
-        return {"bits": 0.0, "interval": None}
-    bits, *resampled = scipy.stats.entropy(np.vstack([counts, draws]), base=2, axis=1)
-    return {"bits": float(bits), "interval": np.percentile(resampled, [2.5, 97.5]).tolist()}
+def _distinct_rows(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the distinct rows of values, and the number of examples of each."""
+    return np.unique(np.asarray(values, np.float64), axis=0, return_counts=True)
+
+
+def _scale(name: str) -> float:
+    return 100.0 if losses.get_metric(name).percent else 1.0
+
+
+class _Column:
+    """The values of a metric in the distinct rows of all metrics, and their resamples."""
+
+    def __init__(self, values: np.ndarray, counts: np.ndarray):
+        self._order = np.argsort(values, kind="stable")
+        self._values, self._starts = np.unique(values[self._order], return_index=True)
+        self._counts = self._merge(counts)
+        self._means: list[np.ndarray] = []
+        self._bits: list[np.ndarray] = []
+
+    def _merge(self, counts: np.ndarray) -> np.ndarray:
+        """Returns counts of the distinct values, from counts of the rows on the last axis."""
+        return np.add.reduceat(counts[..., self._order], self._starts, axis=-1)
+
+    def resample(self, draws: np.ndarray) -> None:
+        """Adds resampled counts of the rows, int `[R, V]`."""
+        counts = self._merge(draws)
+        with np.errstate(invalid="ignore"):  # no infinite value in a resample
+            self._means.append(counts @ self._values / self._counts.sum())
+        self._bits.append(scipy.stats.entropy(counts, base=2, axis=1))
+
+    def interval(self, *, bounded: bool) -> list[float] | None:
+        return statistics.mean_interval(
+            self._values, self._counts, np.concatenate(self._means), bounded=bounded
+        )
+
+    def information(self) -> dict[str, Any]:
+        """Returns the entropy in bits of the values, and its bootstrap interval."""
+        if len(self._counts) == 1:
+            return {"bits": 0.0, "interval": None}
+        bits = float(scipy.stats.entropy(self._counts, base=2))
+        return {"bits": bits, "interval": np.percentile(np.concatenate(self._bits), [2.5, 97.5]).tolist()}
 
 
 def applicable_metrics(names: Iterable[str], num_classes: int) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ import tensorflow as tf
 from scipy.sparse import csr_array
 
 from rank4class import data, losses
-from rank4class.pipelines.evaluation import evaluator
+from rank4class.pipelines.evaluation import evaluator, statistics
 from rank4class.pipelines.task.task import ModelOutputs
 
 NAMES = ("top1_error", "top5_error", "ndcg@5", "mrr")
@@ -237,3 +237,31 @@ def test_intervals_of_many_different_values():
     values = np.random.default_rng(0).normal(size=[3000, 1])
     information = evaluator.summarize(values, ["mean_rank"])["information"]["mean_rank"]
     assert information["bits"] == pytest.approx(np.log2(3000))
+
+
+def test_resamples_in_blocks_have_the_same_summary(monkeypatch, rng):
+    values, names = rng.random([50, 2]), ("ndcg@5", "mean_rank")
+    at_once = evaluator.summarize(values, names)
+    monkeypatch.setattr(statistics, "_BLOCK", 350)  # seven resamples at a time
+    in_blocks = evaluator.summarize(values, names)
+    for name in names:
+        for part in ("bits", "interval"):
+            actual, expected = (each["information"][name][part] for each in (in_blocks, at_once))
+            np.testing.assert_allclose(actual, expected, rtol=1e-12)
+        np.testing.assert_allclose(in_blocks["intervals"][name], at_once["intervals"][name], rtol=1e-12)
+    assert evaluator.means(values, names) == {name: at_once[name] for name in names}
+
+
+def test_perfect_lists_of_grades_have_one_value(rng):
+    """float32 has 0.9999999 or 1.0000001 for some of them, which would seem to be different examples."""
+    grades = csr_array(rng.integers(1, 4, [200, 12]).astype(np.float32))
+    split = data.Split({"index": np.arange(200)}, grades)
+    all_grades = tf.constant(grades.toarray())
+    evaluate = evaluator.Evaluator(
+        lambda features, training: ModelOutputs(tf.gather(all_grades, features["index"])),
+        ["ndcg@5"],
+        max_relevant=12,
+    )
+    result = evaluate(data.evaluation_batches(split, batch_size=50))
+    assert (result.values == 1.0).all()
+    assert result.summarize()["information"]["ndcg@5"] == {"bits": 0.0, "interval": None}

@@ -106,7 +106,10 @@ def write(
     present = {name: array for name, array in arrays.items() if array is not None}
     files.remove([os.path.join(folder, "evaluation.json")])  # it marks a complete evaluation
     files.write_npz(os.path.join(folder, "predictions.npz"), present)
-    tsv = table.to_csv(
+    names = table[["class", "most confused with"]].replace(
+        '^"', r"\"", regex=True
+    )  # or readers would unquote
+    tsv = table.assign(**names).to_csv(
         sep="\t", index=False, float_format="%.4f", na_rep="-", quoting=csv.QUOTE_NONE, lineterminator="\n"
     )
     files.write(os.path.join(folder, "classes.tsv"), tsv)

@@ -4,6 +4,7 @@ import os
 import zipfile
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 from scipy.sparse import csr_array
@@ -85,12 +86,14 @@ def test_classes_tsv(tmp_path):
 
 
 def test_names_of_classes_are_not_quoted(tmp_path):
-    names = ('say "no"', "it's", "a\\b", " # 1", "é", "NA")
+    names = ('say "no"', "it's", "a\\b", " # 1", "é", "NA", '"no"')
     result, split, _ = evaluated(n=len(names))
     written(str(tmp_path), result, split, names)
     _, *rows = (line.split("\t") for line in (tmp_path / "classes.tsv").read_text().splitlines())
-    assert [row[0] for row in rows] == list(names)
-    assert {row[-2] for row in rows[:-1]} <= set(names)
+    written_names = [*names[:-1], '\\"no"']  # readers would take a quote at the start for that of CSV
+    assert [row[0] for row in rows] == written_names
+    assert {row[-2] for row in rows} <= {*written_names, "-"}
+    assert len(pd.read_csv(tmp_path / "classes.tsv", sep="\t")) == len(names)
 
 
 def test_class_table_keeps_the_order_of_rows():

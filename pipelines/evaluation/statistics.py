@@ -19,6 +19,7 @@ LEVEL = 0.05  # significance level of a test
 _LEAST = 1e-100  # least p-value
 MAX_UNITS = 20_000  # examples, or groups of them, that a bootstrap of sums draws
 _Z = scipy.stats.norm.ppf(0.975)
+ROUNDING = 1e-6  # of values in [0, 1] that are computed in float32
 _BLOCK = 1 << 22  # numbers in memory at a time
 
 
@@ -72,7 +73,7 @@ def wilson(means: np.ndarray, counts: np.ndarray, quantile: float = _Z) -> np.nd
 
 
 def mean_interval(
-    values: np.ndarray, counts: np.ndarray, draws: np.ndarray, *, bounded: bool
+    values: np.ndarray, counts: np.ndarray, means: np.ndarray, *, bounded: bool
 ) -> list[float] | None:
     """Returns the interval of the mean of a metric over the examples.
 
@@ -82,7 +83,7 @@ def mean_interval(
     Args:
       values: distinct values of the metric, float `[V]`.
       counts: number of examples of each, int `[V]`.
-      draws: resampled counts, int `[R, V]`; see `resample`.
+      means: of the resamples, float `[R]`; see `resamples`.
       bounded: whether the metric is in [0, 1].
 
     Returns:
@@ -90,7 +91,8 @@ def mean_interval(
       bound.
 
     >>> values, counts = np.array([0.0, 1.0]), np.array([359, 1])
-    >>> low, high = mean_interval(values, counts, resample(counts), bounded=True)
+    >>> means = np.concatenate([draws @ values / 360 for draws in resamples(counts)])
+    >>> low, high = mean_interval(values, counts, means, bounded=True)
     >>> round(100 * low, 2), round(100 * high, 2)
     (0.05, 1.56)
     """
@@ -99,16 +101,17 @@ def mean_interval(
         return wilson(counts @ values / size, size).tolist()
     if len(values) == 1 or np.isinf(values).any():
         return None
-    return np.percentile(draws @ values / size, [2.5, 97.5]).tolist()
+    return np.percentile(means, [2.5, 97.5]).tolist()
 
 
-def resample(counts: np.ndarray, *, seed: int = 0) -> np.ndarray:
-    """Returns the counts of distinct values in each resample of a bootstrap, int `[RESAMPLES, V]`.
+def resamples(counts: np.ndarray, *, seed: int = 0) -> Iterator[np.ndarray]:
+    """Yields the counts of distinct values in the resamples of a bootstrap, int `[R, V]`, `RESAMPLES` in all.
 
     Examples with equal values are interchangeable, so resampling their counts resamples the examples.
     """
-    size = counts.sum()
-    return np.random.default_rng(seed).multinomial(size, counts / size, size=RESAMPLES)
+    rng, size = np.random.default_rng(seed), counts.sum()
+    for rows in _blocks(RESAMPLES, len(counts)):
+        yield rng.multinomial(size, counts / size, size=rows)
 
 
 def resampled_sums(values: np.ndarray, *, seed: int = 0) -> np.ndarray:

@@ -65,9 +65,12 @@ class Answers(tf.Module):
         return isinstance(self._model, models.ItemModel)
 
     def check_k(self, k: int) -> None:
-        """Raises ValueError if there are not `k` classes; lists of items are ranked whole, whatever `k`."""
+        """Raises ValueError if `k` is not positive or there are not `k` classes; lists may be shorter."""
         n = len(self.class_names)
-        if not (self.has_items or (isinstance(k, int | np.integer) and 1 <= k <= n)):
+        is_positive = isinstance(k, int | np.integer) and k >= 1
+        if self.has_items and not is_positive:
+            raise ValueError(f"top_k={k}: not positive. Choose at least 1.")
+        if not self.has_items and not (is_positive and k <= n):
             raise ValueError(f"top_k={k}: outside 1..{n}, the classes. Choose a number of that range.")
 
     def score(self, features: Features) -> dict[str, tf.Tensor]:

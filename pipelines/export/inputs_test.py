@@ -372,6 +372,10 @@ def test_queries_with_documents(tmp_path, write_queries):
     assert header == "input\tclass_1\tscore_1\tclass_2\tscore_2"
     assert first.split("\t")[1::2] == [str(1 + i) for i in order[:2]]
     assert len(second.split("\t")) == 5
+    with pytest.raises(ValueError, match=r"top_k=0: not positive\. Choose at least 1\."):
+        run.predict_file(queries, k=0)
+    with pytest.raises(ValueError, match=r": a folder\. Give a file of queries\."):
+        run.predict_file(tmp_path)
     queries.write_text("0 qid:7 5:0.5\n")
     with pytest.raises(ValueError, match=r"features up to 5, but the model takes 4\. Give the features"):
         run.predict_file(queries)

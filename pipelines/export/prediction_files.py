@@ -61,12 +61,14 @@ def check_output(path: str | os.PathLike) -> str:
     """Returns the ending of a file of predictions, in lower case.
 
     Raises:
-      ValueError: it is that of another format.
+      ValueError: it is that of another format, or the path is a folder.
       FileNotFoundError: the file's folder does not exist.
     """
     ending = os.path.splitext(path)[1].lower()
     if ending not in _WRITERS:
         raise ValueError(f"output={path}: unknown format. Choose a file that ends in {', '.join(_WRITERS)}.")
+    if os.path.isdir(path):
+        raise ValueError(f"output={path}: a folder. Choose a file.")
     folder = os.path.dirname(path) or "."
     if files.is_local(path) and not os.path.isdir(folder):
         raise FileNotFoundError(f"output={path}: no folder {folder}. Make it, or choose another file.")
@@ -90,11 +92,6 @@ def _cells(prediction: Prediction, k: int) -> list[str]:
     return [prediction.name, *set_size, *cells, *[""] * missing]
 
 
-def _escaped(text: str) -> str:
-    escaped = files.printable(text.replace("\\", r"\\"))
-    return f"\\{escaped}" if escaped.startswith('"') else escaped
-
-
 def _record(prediction: Prediction) -> dict[str, Any]:
     record = {"input": prediction.name, "classes": prediction.classes, "scores": prediction.scores.tolist()}
     if prediction.probabilities is not None:
@@ -105,7 +102,7 @@ def _record(prediction: Prediction) -> dict[str, Any]:
 
 
 def _tsv(file: Any, k: int) -> contextlib.AbstractContextManager[Write]:
-    return _table(lambda cells: file.write("\t".join(map(_escaped, cells)) + "\n"), k)
+    return _table(lambda cells: file.write("\t".join(map(files.tsv_cell, cells)) + "\n"), k)
 
 
 def _csv(file: Any, k: int) -> contextlib.AbstractContextManager[Write]:
@@ -158,10 +155,16 @@ def _parquet(file: Any, k: int) -> Iterator[Write]:
 
     records: list[dict[str, Any]] = []
     writer = None
+    lists = {"classes": pyarrow.string(), "scores": pyarrow.float64(), "probabilities": pyarrow.float64()}
 
     def flush() -> None:
         nonlocal writer
-        table = pyarrow.Table.from_pylist(records)
+        # The types of lists are stated, since those of the first records may be empty.
+        schema = pyarrow.Table.from_pylist(records).schema
+        for i, name in enumerate(schema.names):
+            if name in lists:
+                schema = schema.set(i, pyarrow.field(name, pyarrow.list_(lists[name])))
+        table = pyarrow.Table.from_pylist(records, schema)
         writer = writer or pyarrow.parquet.ParquetWriter(sink, table.schema)
         writer.write_table(table)
         records.clear()
@@ -172,11 +175,13 @@ def _parquet(file: Any, k: int) -> Iterator[Write]:
             flush()
 
     sink = _Sink(file)
-    yield write
-    if records:
-        flush()
-    if writer is not None:
-        writer.close()
+    try:
+        yield write
+        if records:
+            flush()
+    finally:  # or its finalizer would write to the closed file
+        if writer is not None:
+            writer.close()
 
 
 _WRITERS = {".tsv": _tsv, ".csv": _csv, ".jsonl": _jsonl, ".parquet": _parquet}

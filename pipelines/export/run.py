@@ -79,6 +79,7 @@ class Run:
         self.class_names, self.step = self._trained.description.class_names, self._trained.step
         self.answers = Answers(self._trained)
         self._lock = threading.Lock()
+        self._cached_predictor = functools.lru_cache(maxsize=8)(self._new_predictor)
 
     @property
     def model(self) -> tf.keras.Model:
@@ -174,13 +175,15 @@ class Run:
 
         Raises:
           FileNotFoundError, ValueError: see `raw_inputs.read`, `Predictor` and `prediction_files.write`; no
-            input can be used; or the output is the input.
+            input can be used; or the output is the input, or in its folder.
           OSError: the output cannot be written.
         """
         if output is not None and os.path.realpath(path) == os.path.realpath(output):
             raise ValueError(f"output={output}: is the input. Choose another file.")
         if output is not None:
             prediction_files.check_output(output)
+            if os.path.realpath(output).startswith(os.path.join(os.path.realpath(path), "")):
+                raise ValueError(f"output={output}: in the folder of the inputs. Choose another folder.")
         raw_inputs.check_columns(
             os.fspath(path), self.answers.specs, text_column=text_column, text_pair_column=text_pair_column
         )
@@ -265,6 +268,10 @@ class Run:
         check_choice("split", split, SPLITS)
         if path is not None and split != "test":
             raise ValueError(f"split={split!r}: path={path} is a split of its own. Leave out one of them.")
+        if path is None and on_invalid_row != "fail":
+            raise ValueError(
+                f"on_invalid_row={on_invalid_row!r}: has no effect without a path. Leave it out."
+            )
         loaded = trained.load_task() if path is None else trained.load_labelled(path, on_invalid_row)
         return trained.evaluate(loaded, split).summarize()
 
@@ -308,7 +315,7 @@ class Run:
         """
         check_choice("index", index, config.EXPORT_INDICES)
         check_choice("format", format, config.EXPORT_FORMATS)
-        folder = os.fspath(folder).rstrip("/")
+        folder = files.check_output(os.fspath(folder).rstrip("/"))
         if files.exists(folder):
             raise FileExistsError(f"output={folder}: exists already. Choose another folder, or remove it.")
         if format == "huggingface":
@@ -354,8 +361,7 @@ class Run:
         with self._lock:  # or each thread would trace a function of its own
             return self._cached_predictor(k, exclude_known)
 
-    @functools.lru_cache(maxsize=8)  # noqa: B019, a run has few of them
-    def _cached_predictor(self, k: int, exclude_known: bool) -> Predictor:
+    def _new_predictor(self, k: int, exclude_known: bool) -> Predictor:
         known = description.read_known(self._trained.run_dir.model) if exclude_known else None
         return Predictor(self.answers, k, known, self._trained.strategy)
 

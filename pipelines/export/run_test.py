@@ -3,11 +3,13 @@
 import concurrent.futures
 import csv
 import doctest
+import gc
 import json
 import os
 import shutil
 import subprocess
 import sys
+import weakref
 
 import numpy as np
 import pandas as pd
@@ -199,6 +201,25 @@ def test_files_of_predictions(digits, test_images, tmp_path, ending):
     assert os.listdir(tmp_path) == ["images.npy", output.name] or len(os.listdir(tmp_path)) == 2
 
 
+def test_parquet_of_empty_lists_and_of_a_failure(tmp_path, monkeypatch):
+    monkeypatch.setattr(prediction_files, "_ROWS", 2)
+    empty = prediction.Prediction("none left", [], np.float32([]), np.float32([]))
+    one = prediction.Prediction("one", ["a"], np.float32([1.0]), np.float32([0.5]))
+    prediction_files.write(tmp_path / "p.parquet", [empty, empty, one], 1)
+    frame = pd.read_parquet(tmp_path / "p.parquet")
+    assert [list(each) for each in frame["classes"]] == [[], [], ["a"]]
+    assert [list(each) for each in frame["probabilities"]] == [[], [], [0.5]]
+
+    def failing():
+        yield from [one, one, one]
+        raise ValueError("an input")
+
+    with pytest.raises(ValueError, match="an input"):
+        prediction_files.write(tmp_path / "failed.parquet", failing(), 1)
+    gc.collect()
+    assert os.listdir(tmp_path) == ["p.parquet"]
+
+
 def test_batches_are_limited_by_their_scores(digits, test_images, monkeypatch):
     expected = digits.scores(test_images[:7])
     sizes = []
@@ -298,6 +319,7 @@ def test_a_run_of_a_relative_path_stays(digits, tmp_path, monkeypatch):
     for call, message in (
         (lambda: rank4class.load(digits.workdir, "newest"), "checkpoint='newest': unknown"),
         (lambda: run.evaluate(split="dev"), "split='dev': unknown"),
+        (lambda: run.evaluate(on_invalid_row="skip"), "on_invalid_row='skip': has no effect without a path"),
         (lambda: run.evaluate_examples("tset"), "split='tset': unknown"),
         (lambda: run.evaluate("x.csv", split="train"), "split='train': path=x.csv is a split of its own"),
         (lambda: run.predict([], k="3"), "top_k=3: outside 1..10"),
@@ -320,6 +342,56 @@ def test_folders_without_a_finished_run(digits, tmp_path):
     shutil.rmtree(copy / "model")
     with pytest.raises(FileNotFoundError, match=r"model/classes\.json: no such file\. Train again with"):
         rank4class.load(copy)
+
+
+def test_folders_that_no_export_can_be_loaded_from(digits, tmp_path):
+    for folder, message in (
+        (tmp_path / "m[1]", r"m\[1\]: '\[' is a glob character\. Choose another folder"),
+        (tmp_path / "a\\b", r"a\\b: '\\\\' is a glob character"),
+        ("", "output='': empty. Set it to a folder"),
+        ("/", "output='': empty. Set it to a folder"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            digits.export(folder)
+    assert not os.listdir(tmp_path)
+
+
+def test_outputs_are_checked_before_the_prediction(digits, test_images, tmp_path):
+    (tmp_path / "folder.tsv").mkdir()
+    (tmp_path / "inputs" / "below").mkdir(parents=True)
+    np.save(tmp_path / "images.npy", test_images[:2])
+    for path, output, message in (
+        ("images.npy", "folder.tsv", r"folder\.tsv: a folder\. Choose a file"),
+        ("inputs", "inputs/below/p.tsv", r"p\.tsv: in the folder of the inputs\. Choose another folder"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            digits.predict_file(tmp_path / path, tmp_path / output)
+
+
+def test_a_damaged_npz(digits, test_images, tmp_path):
+    np.savez(tmp_path / "images.npz", image=test_images[:9])
+    content = (tmp_path / "images.npz").read_bytes()
+    for damaged in (content[: len(content) // 2], content[:900] + b"XXXX" + content[904:]):
+        (tmp_path / "images.npz").write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"images\.npz: cannot be read: .*\. Write it with numpy\.save"):
+            digits.predict_file(tmp_path / "images.npz")
+
+
+def test_a_run_that_predicted_is_collected(digits, test_images):
+    run = rank4class.load(digits.workdir)
+    run.predict(test_images[:1])
+    model = weakref.ref(run.model)
+    del run
+    gc.collect()
+    assert model() is None
+
+
+@pytest.mark.nightly
+def test_threads_that_export_do_not_wait_for_each_other_forever(digits, tmp_path):
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        list(pool.map(digits.export, (tmp_path / "first", tmp_path / "second")))
+    for name in ("first", "second"):
+        assert tf.saved_model.load(str(tmp_path / name)).signatures["classify"]
 
 
 def test_compare(digits, monkeypatch):

@@ -2,12 +2,15 @@
 
 import os
 import tempfile
+import threading
 from typing import Any
 
 import tensorflow as tf
 
 from rank4class.pipelines.export.answers import Answers
 from rank4class.pipelines.storage import files
+
+_SAVING = threading.Lock()  # the state in which Keras traces models belongs to the process
 
 
 def save(answers: Answers, folder: str | os.PathLike, k: int, card: str) -> None:
@@ -52,7 +55,7 @@ def save(answers: Answers, folder: str | os.PathLike, k: int, card: str) -> None
         encode_classes = tf.function(answers.encode_classes, autograph=False, input_signature=[])
         signatures["encode_classes"] = encode_classes.get_concrete_function()
     signatures["serving_default"] = signatures[best]
-    with tempfile.TemporaryDirectory() as temporary:
+    with _SAVING, tempfile.TemporaryDirectory() as temporary:
         path = os.path.join(temporary, "classes.txt")
         files.write(path, "".join(f"{files.printable(name)}\n" for name in answers.class_names))
         answers.class_names_file = tf.saved_model.Asset(path)

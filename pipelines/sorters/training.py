@@ -177,9 +177,13 @@ class RankErrors:
     per_vector: dict[str, np.ndarray]
     loss: float | None = None
 
+    def means(self) -> dict[str, float]:
+        """Returns name -> mean over the vectors."""
+        return {name: float(errors.mean()) for name, errors in self.per_vector.items()}
+
     def summarize(self) -> dict[str, Any]:
         """Returns name -> mean, and "intervals", their 95% intervals over the vectors."""
-        means = {name: float(errors.mean()) for name, errors in self.per_vector.items()}
+        means = self.means()
         deviations = {name: float(errors.std()) for name, errors in self.per_vector.items()}
         margins = {
             name: 1.96 * deviations[name] / math.sqrt(len(errors)) for name, errors in self.per_vector.items()

@@ -108,6 +108,8 @@ class Checkpoints:
                 continue
             self._set_aside(unusable)
             return step
+        if steps and not self._writes and self.steps() != steps:  # another process replaced them meanwhile
+            return self.read_newest()
         if steps:
             raise ValueError(
                 f"{self.folder}: none of the checkpoints can be used, and none is overwritten. Restore one "
@@ -116,13 +118,13 @@ class Checkpoints:
         return None
 
     def keep(self, steps: Collection[int | None]) -> None:
-        """Removes all other checkpoints and the incomplete files of a killed run."""
+        """Removes all other checkpoints and the incomplete files of a killed run, no other files."""
         if not self._writes:
             return
         kept_stems = {f"step-{step}" for step in steps}
         stems = {name.split(".")[0].removesuffix("_temp") for name in files.names_in(self.folder)}
-        for stem in stems:
-            if stem not in kept_stems and not stem.startswith(_UNREADABLE):
+        for stem in stems - kept_stems:
+            if re.fullmatch(rf"({_PARTIAL})?step-\d+", stem):
                 files.remove(self._files_of(stem))
 
     def _set_aside(self, steps: Iterable[int]) -> None:

@@ -38,6 +38,31 @@ def test_restore_reads_the_newest(tmp_path, scheme):
     assert len(files.names_in(folder)) == 4
 
 
+def test_other_files_of_the_user_are_kept(tmp_path):
+    checkpoints = written(str(tmp_path), 5, 20)
+    names = ["NOTES.md", ".gitkeep", "backup-of-best.index", "step-20-copy.index"]
+    for name in names:
+        (tmp_path / name).write_text("mine")
+    checkpoints.keep([20])
+    kept = {"step-20.index", "step-20.data-00000-of-00001", *names}
+    assert set(os.listdir(tmp_path)) == kept
+
+
+def test_a_reader_whose_checkpoints_are_replaced_reads_the_new_ones(tmp_path, monkeypatch):
+    writer = written(str(tmp_path), 5, 20)
+    _, reader = counter(tmp_path, writes=False)
+    check = Checkpoints.check
+
+    def replaced(self, step):
+        if self is reader and writer.steps() == [5, 20]:
+            writer.write(30)
+            writer.keep([30])
+        check(self, step)
+
+    monkeypatch.setattr(Checkpoints, "check", replaced)
+    assert reader.read_newest() == 30
+
+
 def test_folder_without_checkpoints(tmp_path):
     _, checkpoints = counter(tmp_path / "last")
     assert checkpoints.steps() == []

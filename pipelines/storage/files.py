@@ -45,6 +45,16 @@ def exists(path: str | os.PathLike) -> bool:
         return tf.io.gfile.exists(path)
 
 
+def check_output(folder: str) -> str:
+    """Returns a folder to write to; raises ValueError if its path is empty or a glob to TensorFlow."""
+    if not folder:
+        raise ValueError("output='': empty. Set it to a folder.")
+    for character in "[\\":
+        if character in folder:
+            raise ValueError(f"output={folder}: {character!r} is a glob character. Choose another folder.")
+    return folder
+
+
 def read_text(path: str | os.PathLike) -> str:
     """Returns a file's text; raises ValueError if it is not UTF-8."""
     try:
@@ -208,3 +218,13 @@ def printable(text: str) -> str:
     """
     control = r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
     return re.sub(control, lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def tsv_cell(text: str) -> str:
+    r"""Escapes a text for a TSV without quotes: backslashes, as `printable`, and a quote at the start.
+
+    >>> print(tsv_cell('"one"\t\\two'))
+    \"one"\t\\two
+    """
+    escaped = printable(text.replace("\\", r"\\"))
+    return f"\\{escaped}" if escaped.startswith('"') else escaped

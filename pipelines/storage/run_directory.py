@@ -131,7 +131,7 @@ class RunDirectory:
           hashes: `task.Task.hashes`.
           class_texts: descriptions of the classes; None compares none.
         """
-        if files.exists(self._data):
+        if files.exists(self._config) and files.exists(self._data):  # or a kill left it unclaimed
             saved = read_json(self._data)
             for name, value in hashes.items():
                 if saved.get(name) != value:

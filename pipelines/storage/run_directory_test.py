@@ -31,7 +31,7 @@ DAMAGES = {
     [
         ("config.json", lambda run: run.experiment()),
         ("config.json", lambda run: run.check_owner(config.Experiment())),
-        ("data.json", lambda run: run.check_data({"train": "x"})),
+        ("data.json", lambda run: run.data_hashes()),
         ("class_texts.json", lambda run: run.check_data({}, ())),
         ("results.json", lambda run: run.results()),
         ("metrics.jsonl", lambda run: run.history()),
@@ -123,6 +123,20 @@ def test_folders_without_a_config(tmp_path):
             f"{tmp_path}: the folder of a sweep. Give that of one of its runs, such as {tmp_path}/{name}."
         )
         assert error(tmp_path) == expected
+
+
+def test_a_kill_before_the_claim_leaves_no_data(tmp_path):
+    def fail(folder):
+        raise OSError("killed")
+
+    run, experiment = RunDirectory(str(tmp_path)), config.Experiment()
+    with pytest.raises(OSError, match="killed"):
+        run.claim(experiment, {"train": "1"}, describe=fail)
+    run.check_data({"train": "2"})
+    run.claim(experiment, {"train": "2"})
+    run.unlock()
+    with pytest.raises(ValueError, match="made with other examples of the train split"):
+        run.check_data({"train": "1"})
 
 
 def test_folders_with_other_files(tmp_path):

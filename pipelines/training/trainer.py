@@ -31,6 +31,9 @@ class Evaluation(Protocol):
     def loss(self) -> float | None:
         """The mean training loss of the examples; None if it is not defined for single examples."""
 
+    def means(self) -> dict[str, float]:
+        """Returns name -> value of the metrics."""
+
     def summarize(self) -> dict[str, Any]:
         """Returns name -> value of the metrics, and their intervals."""
 
@@ -314,9 +317,8 @@ class Trainer:
         with optimization.averaged(self._task.model, self._optimizer):
             evaluation = self._task.evaluate("validation", self._should_stop)
             if evaluation is not None:
-                summary = evaluation.summarize()
                 rate = float(self._schedule.learning_rate(self._progress.step))
-                self._progress.add_evaluation(rate, {name: summary[name] for name in self._task.metrics})
+                self._progress.add_evaluation(rate, evaluation.means())
                 self._state.save_best()
         if evaluation is None:
             self._save_and_stop()
