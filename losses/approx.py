@@ -32,7 +32,7 @@ def approx_ndcg(
         `[..., n]` or None. None uses `ranks.sigmoid_ranks`, in `O(n)` for class ids.
 
     Returns:
-      float32 `[...]`, in `[-1, 0)`; 0 if no class is relevant.
+      float32 `[...]`, in `[-1, 0)` for ranks of at least 1; 0 if no class is relevant.
 
     >>> approx_ndcg([[0., 0., 0.]], [2]).numpy().round(4)  # rank 2: -1 / log2(3)
     array([-0.6309], dtype=float32)
@@ -108,7 +108,7 @@ def approx_mrr(
       temperature, rank_fn: see `approx_ndcg`.
 
     Returns:
-      float32 `[...]`, in `[-1, 0)`; 0 if no class is relevant.
+      float32 `[...]`, in `[-1, 0)` for ranks of at least 1; 0 if no class is relevant.
 
     >>> approx_mrr([[0., 0., 0.]], [2]).numpy()
     array([-0.5], dtype=float32)

@@ -213,9 +213,9 @@ def _unique_softmax_of_dense(
 ) -> tf.Tensor:
     gains = tf.math.expm1(labels * tf.math.log(2.0))
     margins = pairs.margins(scores / temperature)
-    below = tf.reduce_logsumexp(
-        tf.where(pairs.of_higher_label(labels, where), margins, ranks.MASKED), axis=-1
-    )
+    is_higher = pairs.of_higher_label(labels, where)
+    below = tf.reduce_logsumexp(tf.where(is_higher, margins, ranks.MASKED), axis=-1)
+    gains = tf.where(tf.reduce_any(is_higher, axis=-1), gains, 0.0)  # which may be infinite
     return tf.reduce_sum(gains * log_space.softplus(below), axis=-1)
 
 

@@ -771,3 +771,13 @@ def test_pairs_normalizer_counts_the_pairs_of_graded_lists():
     np.testing.assert_allclose(
         losses.pairwise_logistic(ones, graded, normalize="none"), [5 * np.log(2)], rtol=1e-6
     )
+
+
+@pytest.mark.parametrize("name", ["yeti_logistic", "unique_softmax"])
+def test_equal_labels_of_infinite_gain_have_no_loss(name):
+    scores = tf.constant([[1.0, 2.0, 3.0]])
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        value = losses.get(name).of_scores(scores, tf.fill([1, 3], 200.0))
+    assert value.numpy() == [0.0]
+    np.testing.assert_array_equal(tape.gradient(value, scores), np.zeros([1, 3]))

@@ -322,6 +322,7 @@ def _yeti_logistic_of_dense(
     order = tf.argsort(masked_last, axis=-1, direction="DESCENDING", stable=True)
     scores, labels, where_in_order = (ranks.take(x, order) for x in (scores, labels, where))
     gain_gap = tf.pow(2.0, labels[..., :-1]) - tf.pow(2.0, labels[..., 1:])
+    gain_gap = tf.where(labels[..., :-1] == labels[..., 1:], 0.0, gain_gap)  # gains may be infinite
     margins = tf.sign(gain_gap) * (scores[..., 1:] - scores[..., :-1]) / temperature
     counts = (gain_gap != 0.0) & where_in_order[..., 1:]
     discount_gap = 1.0 - tf.math.log(2.0) / tf.math.log(3.0)  # between rank 1 and rank 2

@@ -111,7 +111,7 @@ def rescaled_mse(
       target: `M`, its target; the published value for ImageNet is 30.
 
     Returns:
-      float32 `[...]`, at least 0.
+      float32 `[...]`, at least 0 if `kappa >= 1` or the labels are in `[0, 1]`.
 
     >>> rescaled_mse([[0., 2.]], [1], kappa=4.0, target=3.0).numpy()
     array([2.], dtype=float32)
@@ -283,7 +283,7 @@ def mixture_em(
       alpha: `alpha > 0`; larger values assign lists to models more sharply. No gradient flows through `q`.
 
     Returns:
-      float32 `[...]`, at least 0.
+      float32 `[...]`, at least 0 for labels in `[0, 1]`.
 
     >>> mixture_em([[[0., 0.], [0., 0.]]], [[1., 0.]]).numpy().round(4)  # 2 log 2
     array([1.3863], dtype=float32)

@@ -41,7 +41,9 @@ class Dot(tf.keras.layers.Layer):
     def build(self, shapes: Sequence[tf.TensorShape]) -> None:
         _, (num_classes, _) = shapes
         if self.use_bias:
-            self.bias = self.add_weight("bias", [num_classes], initializer="zeros")
+            # Not rounded to half precision, in which the classes would tie.
+            options = {"initializer": "zeros", "experimental_autocast": False}
+            self.bias = self.add_weight("bias", [num_classes], **options)
         super().build(shapes)
 
     def call(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:

@@ -267,6 +267,18 @@ def test_cosine_of_extreme_numbers(jit_compile):
             assert np.isnan(call([tf.constant([row]), tf.constant([[1.0, 2.0]])])).all()
 
 
+def test_biases_of_dot_keep_their_digits_in_half_precision():
+    tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    try:
+        dot = models.get("interaction", "dot")
+        vectors = tf.zeros([1, 4]), tf.zeros([2, 4])
+        dot(vectors)
+        dot.bias.assign([1.001, 1.002])
+        np.testing.assert_array_equal(dot(vectors), np.float32([[1.001, 1.002]]))
+    finally:
+        tf.keras.mixed_precision.set_global_policy("float32")
+
+
 def test_dot_is_a_dense_layer():
     h = tf.round(10.0 * vectors()[0])  # sums of whole numbers are exact in any order
     encoder = class_encoders.Embedding(num_classes=N, width=D)

@@ -39,8 +39,9 @@ def noise(shape: tf.TensorShape | tf.Tensor | list[int], seed: TensorLike) -> tf
       float32 of that shape, finite.
     """
     tiny = 1.1754944e-38  # the smallest normal float32, since log(0) would make the noise infinite
-    # Name the generator: by default TensorFlow uses another one under XLA.
-    uniform = tf.random.stateless_uniform(shape, seed, minval=tiny, maxval=1.0, alg="philox")
+    # XLA has the integers of TensorFlow's generator if it is named, but makes floats of other bits of them.
+    bits = tf.random.stateless_uniform(shape, seed, minval=None, maxval=None, dtype=tf.int32, alg="philox")
+    uniform = tf.maximum(tf.cast(bits & 0x7FFFFF, tf.float32) * 2.0**-23, tiny)
     return -tf.math.log(-tf.math.log(uniform))
 
 

@@ -228,6 +228,8 @@ def neural_sort_ranks(scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.T
 
     Takes `O(n^2)` time and memory. Divide the scores by a lower temperature to come closer to the exact ranks
     of different scores. The ranks of a list sum to `1 + ... + n`; a single one may be outside `1..n`.
+    A class far in front of a long list has a rank near 0, so that a loss such as `approx_ndcg` may fall below
+    -1 and push the class back.
 
     Args:
       scores: float32 `[..., n]`.

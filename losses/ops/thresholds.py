@@ -15,6 +15,7 @@ from rank4class.losses.ops import arguments, ranks
 # A processor selects eight values at a time, but looks up one by one, and one look-up keeps XLA from that.
 _SELECTED_BITS = 6
 _MOST_WITHOUT_LOOKUP = 8  # bits, of up to 255 values
+_BLOCK, _MOST_BLOCKS = 1024, 256  # of classes that are summed one after another
 
 
 def excess(
@@ -150,10 +151,16 @@ def _take(lists: tf.Tensor, places: tf.Tensor, end: float = 0.0) -> tf.Tensor:
 
 
 def _sum(values: tf.Tensor, lists: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-    """Sums values `[..., n]` by their indices among all lists `[..., m]`, without those at the ends."""
-    shape = tf.shape(_with_end(lists, 0.0))
-    sums = tf.math.unsorted_segment_sum(values, places, tf.reduce_prod(shape))
-    return tf.reshape(sums, shape)[..., :-1]
+    """Sums values `[..., n]` by their indices among all lists `[..., m]`, without those at the ends.
+
+    Each sum adds sums of blocks of classes: one after another, a million small values would lose digits.
+    """
+    shape, n = tf.shape(_with_end(lists, 0.0)), tf.shape(values)[-1]
+    blocks = tf.maximum(1, tf.minimum(n // _BLOCK, _MOST_BLOCKS // shape[-1]))
+    size = tf.reduce_prod(shape)
+    in_blocks = places + size * (tf.range(n) // ((n - 1) // blocks + 1))
+    sums = tf.math.unsorted_segment_sum(values, in_blocks, size * blocks)
+    return tf.reduce_sum(tf.reshape(sums, tf.concat([[blocks], shape], axis=0)), axis=0)[..., :-1]
 
 
 def _among_all(lists: tf.Tensor, places: tf.Tensor) -> tf.Tensor:

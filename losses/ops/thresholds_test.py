@@ -281,6 +281,23 @@ def test_excess_equals_the_sum_of_hinges(shape, m):
         np.testing.assert_allclose(ours, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("m", [1, 3])
+def test_excess_of_many_almost_equal_scores(m):
+    """A float32 sum of one class after another would lose up to a percent of it."""
+    n = 300_000
+    scores = np.float32(0.7) * np.ones([2, n], np.float32)
+    below = np.linspace(0.4, 0.1, m, dtype=np.float32)
+    x = tf.constant(scores)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        sums, counts = thresholds.excess(x, tf.constant(np.tile(below, [2, 1])))
+    expected = n * (np.float64(np.float32(0.7)) - below)
+    rounding = 2.0**-24 * n / 256  # of each value of a block
+    np.testing.assert_allclose(sums, np.tile(expected, [2, 1]), rtol=rounding)
+    assert (counts.numpy() == n).all()
+    np.testing.assert_allclose(tape.gradient(sums, x), np.full([2, n], m), rtol=1e-6)
+
+
 def test_small_excess_of_large_scores():
     scores = tf.constant([[1e4 + 0.25, 1e4, 1e4 - 1.0, -1e4]])
     total, _ = thresholds.excess(scores, tf.constant([[1e4, 1e4 - 2.0]]))

@@ -14,6 +14,7 @@ from rank4class.models.sorters import order_statistics, weights
 
 _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
 _TensorLike: TypeAlias = tf.types.experimental.TensorLike
+_FLOAT32: dict[str, Any] = {"dtype": "float32"}  # of layers in a sorter, which else have the global policy
 
 
 class Sorter(tf.keras.layers.Layer):
@@ -279,12 +280,13 @@ class Cnn(FixedLengthSorter):
             # Spreads the kinks of the first ReLUs over the range of scores, which would take long to learn.
             beta = tf.keras.initializers.RandomUniform(-2.0, 2.0) if i == 0 else "zeros"
             kernel_width = 1 if i == 0 else width
-            options = {"padding": "same", "use_bias": False, "name": f"convolution_{i}"}
+            options = {"padding": "same", "use_bias": False, "name": f"convolution_{i}", **_FLOAT32}
             self.net.add(tf.keras.layers.Conv1D(filters, kernel_width, **options))
-            self.net.add(tf.keras.layers.BatchNormalization(beta_initializer=beta, name=f"norm_{i}"))
-            self.net.add(tf.keras.layers.ReLU(name=f"relu_{i}"))
-        self.net.add(tf.keras.layers.Conv1D(1, width, padding="same", name="readout"))
-        self.net.add(tf.keras.layers.Reshape([-1], name="ranks"))
+            norm = {"beta_initializer": beta, "name": f"norm_{i}", **_FLOAT32}
+            self.net.add(tf.keras.layers.BatchNormalization(**norm))
+            self.net.add(tf.keras.layers.ReLU(name=f"relu_{i}", **_FLOAT32))
+        self.net.add(tf.keras.layers.Conv1D(1, width, padding="same", name="readout", **_FLOAT32))
+        self.net.add(tf.keras.layers.Reshape([-1], name="ranks", **_FLOAT32))
 
     def get_config(self) -> dict[str, Any]:
         options = {"filters": self.filters, "width": self.width, "layers": self.layers}
@@ -324,11 +326,11 @@ class Lstm(FixedLengthSorter):
         spread = tf.keras.initializers.RandomUniform(-6.0, 6.0)
         init = {"kernel_initializer": spread, "bias_initializer": spread, "unit_forget_bias": False}
         for i in range(layers):
-            lstm = tf.keras.layers.LSTM(units, return_sequences=True, name=f"lstm_{i}", **init)
-            self.net.add(tf.keras.layers.Bidirectional(lstm, name=f"both_{i}"))
+            lstm = tf.keras.layers.LSTM(units, return_sequences=True, name=f"lstm_{i}", **init, **_FLOAT32)
+            self.net.add(tf.keras.layers.Bidirectional(lstm, name=f"both_{i}", **_FLOAT32))
             init = {}
-        self.net.add(tf.keras.layers.Dense(1, name="readout"))
-        self.net.add(tf.keras.layers.Reshape([-1], name="ranks"))
+        self.net.add(tf.keras.layers.Dense(1, name="readout", **_FLOAT32))
+        self.net.add(tf.keras.layers.Reshape([-1], name="ranks", **_FLOAT32))
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "units": self.units, "layers": self.layers}

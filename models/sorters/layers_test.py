@@ -208,6 +208,17 @@ def test_masked_lists_are_ranked_about_as_well_as_whole_ones(name, n, sizes, rng
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("name", ["cnn", "lstm"])
+def test_sorters_compute_in_float32_under_any_policy(name):
+    scores = tf.constant(np.linspace(1.0, -1.0, 10, dtype=np.float32)[None])
+    expected = sorters.get(name, n=10)(scores)
+    tf.keras.mixed_precision.set_global_policy("mixed_float16")
+    try:
+        np.testing.assert_array_equal(sorters.get(name, n=10)(scores), expected)
+    finally:
+        tf.keras.mixed_precision.set_global_policy("float32")
+
+
 def test_ranks_out_of_bounds_are_clipped_and_keep_their_gradient():
     sorter = sorters.get("lstm", n=10)
     readout = sorter.net.get_layer("readout")

@@ -317,7 +317,7 @@ class Trainer:
         with optimization.averaged(self._task.model, self._optimizer):
             evaluation = self._task.evaluate("validation", self._should_stop)
             if evaluation is not None:
-                rate = float(self._schedule.learning_rate(self._progress.step))
+                rate = float(self._schedule.learning_rate(self._progress.step - 1))
                 self._progress.add_evaluation(rate, evaluation.means())
                 self._state.save_best()
         if evaluation is None:
