@@ -321,13 +321,13 @@ def test_gradients_that_are_not_finite_stop_training_before_a_checkpoint(tmp_pat
 @pytest.mark.nightly
 def test_early_stopping_restores_the_best(tmp_path, monkeypatch):
     values = iter([50.0, 60.0, 55.0, 59.0])
-    summarize = evaluator.summarize
+    means = evaluator.means
 
     def scripted(figures, names):
-        summary = summarize(figures, names)
-        return {**summary, "ndcg@5": next(values, summary["ndcg@5"])}
+        actual = means(figures, names)
+        return {**actual, "ndcg@5": next(values, actual["ndcg@5"])}
 
-    monkeypatch.setattr(evaluator, "summarize", scripted)
+    monkeypatch.setattr(evaluator, "means", scripted)
     results = rank_training.train(small(epochs=10.0, patience=2), str(tmp_path), progress=False)
     assert (results["best_step"], results["steps"]) == (34, 68)
 
