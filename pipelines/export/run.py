@@ -315,7 +315,7 @@ class Run:
         """
         check_choice("index", index, config.EXPORT_INDICES)
         check_choice("format", format, config.EXPORT_FORMATS)
-        folder = files.check_output(os.fspath(folder).rstrip("/"))
+        folder = files.check_folder_name("output", os.fspath(folder).rstrip("/"))
         if files.exists(folder):
             raise FileExistsError(f"output={folder}: exists already. Choose another folder, or remove it.")
         if format == "huggingface":

@@ -346,8 +346,8 @@ def test_folders_without_a_finished_run(digits, tmp_path):
 
 def test_folders_that_no_export_can_be_loaded_from(digits, tmp_path):
     for folder, message in (
-        (tmp_path / "m[1]", r"m\[1\]: '\[' is a glob character\. Choose another folder"),
-        (tmp_path / "a\\b", r"a\\b: '\\\\' is a glob character"),
+        (tmp_path / "m[1]", r"m\[1\]: '\[' is a glob character\. Choose another path"),
+        (tmp_path / "a\\b", r"a\\b: '\\' is a glob character"),
         ("", "output='': empty. Set it to a folder"),
         ("/", "output='': empty. Set it to a folder"),
     ):

@@ -45,14 +45,22 @@ def exists(path: str | os.PathLike) -> bool:
         return tf.io.gfile.exists(path)
 
 
-def check_output(folder: str) -> str:
-    """Returns a folder to write to; raises ValueError if its path is empty or a glob to TensorFlow."""
-    if not folder:
-        raise ValueError("output='': empty. Set it to a folder.")
+def check_folder_name(field: str, path: str) -> str:
+    """Returns the path of a folder to write to.
+
+    Args:
+      field: field or flag that has the path, for messages.
+      path: on disk or in object storage.
+
+    Raises:
+      ValueError: it is empty, or has a character of globs, so that TensorFlow would not find the files there.
+    """
+    if not path:
+        raise ValueError(f"{field}='': empty. Set it to a folder.")
     for character in "[\\":
-        if character in folder:
-            raise ValueError(f"output={folder}: {character!r} is a glob character. Choose another folder.")
-    return folder
+        if character in path:
+            raise ValueError(f"{field}={path}: '{character}' is a glob character. Choose another path.")
+    return path
 
 
 def read_text(path: str | os.PathLike) -> str:

@@ -50,12 +50,8 @@ class RunDirectory:
     """
 
     def __init__(self, path: str | os.PathLike, experiment_class: type = config.Experiment):
-        self.path, self._experiment_class = _nonempty(path), experiment_class
-        for character in "[\\":
-            if character in self.path:  # the search for a checkpoint's files would find none
-                raise ValueError(
-                    f"--workdir={self.path}: '{character}' is a glob character. Choose another path."
-                )
+        self.path = files.check_folder_name("--workdir", os.fspath(path))
+        self._experiment_class = experiment_class
         self.checkpoints = os.path.join(self.path, "checkpoints")
         self.model = os.path.join(self.path, "model")
         self.not_finite = os.path.join(self.path, "not_finite.json")
@@ -301,19 +297,13 @@ def check_folder(path: str | os.PathLike, kind: str) -> str:
       kind: of its contents: "training", "sweep" or "study of sorters".
 
     Raises:
-      ValueError: the path is empty, or another command wrote to the folder.
+      ValueError: the path is empty or has a character of globs, or another command wrote to the folder.
     """
-    path = _nonempty(path)
+    path = files.check_folder_name("--workdir", os.fspath(path))
     present = _kind_in(path)
     if present not in (None, kind):
         raise ValueError(f"{path}: the folder holds a {present}. Choose another --workdir.")
     return path
-
-
-def _nonempty(path: str | os.PathLike) -> str:
-    if not os.fspath(path):
-        raise ValueError("--workdir='': empty. Set it to a folder.")
-    return os.fspath(path)
 
 
 def _kind_in(path: str) -> str | None:
