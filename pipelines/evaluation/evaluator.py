@@ -217,15 +217,18 @@ def summarize(values: np.ndarray, names: Sequence[str], *, seed: int = 0) -> dic
         interval = column.interval(bounded=percent)
         intervals[name] = interval and [_scale(name) * end for end in interval]
         information[name] = column.information()
-    result = means(values, names)
+    result = _means(rows, counts, names)
     return {**result, "examples": len(values), "intervals": intervals, "information": information}
 
 
 def means(values: np.ndarray, names: Sequence[str]) -> dict[str, float]:
     """Returns the mean of each metric over the examples, fractions in percent; see `summarize`."""
-    rows, counts = _distinct_rows(values)
+    return _means(*_distinct_rows(values), names)
+
+
+def _means(rows: np.ndarray, counts: np.ndarray, names: Sequence[str]) -> dict[str, float]:
     return {
-        name: float(counts @ (_scale(name) * column) / len(values))
+        name: float(counts @ (_scale(name) * column) / counts.sum())
         for name, column in zip(names, rows.T, strict=True)
     }
 

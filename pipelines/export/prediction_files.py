@@ -92,6 +92,11 @@ def _cells(prediction: Prediction, k: int) -> list[str]:
     return [prediction.name, *set_size, *cells, *[""] * missing]
 
 
+def _escaped(text: str) -> str:
+    escaped = files.printable(text.replace("\\", r"\\"))
+    return f"\\{escaped}" if escaped.startswith('"') else escaped
+
+
 def _record(prediction: Prediction) -> dict[str, Any]:
     record = {"input": prediction.name, "classes": prediction.classes, "scores": prediction.scores.tolist()}
     if prediction.probabilities is not None:
@@ -102,7 +107,7 @@ def _record(prediction: Prediction) -> dict[str, Any]:
 
 
 def _tsv(file: Any, k: int) -> contextlib.AbstractContextManager[Write]:
-    return _table(lambda cells: file.write("\t".join(map(files.tsv_cell, cells)) + "\n"), k)
+    return _table(lambda cells: file.write("\t".join(map(_escaped, cells)) + "\n"), k)
 
 
 def _csv(file: Any, k: int) -> contextlib.AbstractContextManager[Write]:
@@ -155,18 +160,16 @@ def _parquet(file: Any, k: int) -> Iterator[Write]:
 
     records: list[dict[str, Any]] = []
     writer = None
-    lists = {"classes": pyarrow.string(), "scores": pyarrow.float64(), "probabilities": pyarrow.float64()}
+    # Types are stated, since the lists of the first records may be empty.
+    texts, numbers = pyarrow.list_(pyarrow.string()), pyarrow.list_(pyarrow.float64())
+    types = {"input": pyarrow.string(), "classes": texts, "scores": numbers, "probabilities": numbers}
+    types["set_size"] = pyarrow.int64()
 
     def flush() -> None:
         nonlocal writer
-        # The types of lists are stated, since those of the first records may be empty.
-        schema = pyarrow.Table.from_pylist(records).schema
-        for i, name in enumerate(schema.names):
-            if name in lists:
-                schema = schema.set(i, pyarrow.field(name, pyarrow.list_(lists[name])))
-        table = pyarrow.Table.from_pylist(records, schema)
-        writer = writer or pyarrow.parquet.ParquetWriter(sink, table.schema)
-        writer.write_table(table)
+        schema = pyarrow.schema([(name, types[name]) for name in records[0]])
+        writer = writer or pyarrow.parquet.ParquetWriter(sink, schema)
+        writer.write_table(pyarrow.Table.from_pylist(records, schema))
         records.clear()
 
     def write(prediction: Prediction) -> None:

@@ -226,13 +226,3 @@ def printable(text: str) -> str:
     """
     control = r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
     return re.sub(control, lambda match: match[0].encode("unicode_escape").decode(), text)
-
-
-def tsv_cell(text: str) -> str:
-    r"""Escapes a text for a TSV without quotes: backslashes, as `printable`, and a quote at the start.
-
-    >>> print(tsv_cell('"one"\t\\two'))
-    \"one"\t\\two
-    """
-    escaped = printable(text.replace("\\", r"\\"))
-    return f"\\{escaped}" if escaped.startswith('"') else escaped
