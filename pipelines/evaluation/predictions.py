@@ -106,9 +106,8 @@ def write(
     present = {name: array for name, array in arrays.items() if array is not None}
     files.remove([os.path.join(folder, "evaluation.json")])  # it marks a complete evaluation
     files.write_npz(os.path.join(folder, "predictions.npz"), present)
-    names = table[["class", "most confused with"]].replace(
-        '^"', r"\"", regex=True
-    )  # or readers would unquote
+    # Readers would take a quote at the start for that of CSV.
+    names = table[["class", "most confused with"]].replace('^"', r"\"", regex=True)
     tsv = table.assign(**names).to_csv(
         sep="\t", index=False, float_format="%.4f", na_rep="-", quoting=csv.QUOTE_NONE, lineterminator="\n"
     )
