@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class import models
-from rank4class.models import class_encoders, encoders, registry
+from rank4class.models import class_encoders, encoders, precision, registry
 
 N, D = 5, 8
 
@@ -92,11 +92,8 @@ class TestEveryClassEncoder:
 
     def test_half_precision(self, name):
         features = instances(name, 3)
-        tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
-        try:
+        with precision.scope("mixed_bfloat16"):
             half = rank_model(name)(features)
-        finally:
-            tf.keras.mixed_precision.set_global_policy("float32")
         assert half.dtype == tf.float32
         assert np.isfinite(half).all()
 

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class import models
+from rank4class.models import precision
 
 N, WIDTH = 5, 8
 
@@ -57,11 +58,8 @@ def test_a_rank_model_without_a_count_prior_returns_scores():
 
 
 def test_log_counts_are_float32_in_half_precision():
-    tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
-    try:
+    with precision.scope("mixed_bfloat16"):
         outputs = rank_model(models.get("count_prior", "learned", most=4))(embedded())
-    finally:
-        tf.keras.mixed_precision.set_global_policy("float32")
     assert outputs["log_counts"].dtype == tf.float32
     np.testing.assert_allclose(tf.reduce_sum(tf.exp(outputs["log_counts"]), axis=1), 1.0, rtol=1e-5)
 

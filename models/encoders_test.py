@@ -11,7 +11,7 @@ import tensorflow as tf
 from official.vision.ops import preprocess_ops
 
 from rank4class import models
-from rank4class.models import encoders, registry
+from rank4class.models import encoders, precision, registry
 
 GOLDEN = pathlib.Path(__file__).parent / "testdata" / "minilm_golden.json"
 TINY = {"vocab_size": 20, "hidden_size": 8, "num_layers": 2, "num_heads": 2, "inner_size": 16}
@@ -103,11 +103,8 @@ class TestEveryEncoder:
     @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
     def test_half_precision(self, name, policy):
         make, features = CASES[name]
-        tf.keras.mixed_precision.set_global_policy(policy)
-        try:
+        with precision.scope(policy):
             h = make()(features)
-        finally:
-            tf.keras.mixed_precision.set_global_policy("float32")
         assert np.isfinite(tf.cast(h, tf.float32)).all()
 
     @pytest.mark.nightly

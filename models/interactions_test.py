@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class import models
-from rank4class.models import class_encoders, encoders, interactions, registry
+from rank4class.models import class_encoders, encoders, interactions, precision, registry
 
 B, N, D, K = 3, 5, 4, 6
 MLPS = ("lc_mlp", "concat_mlp")
@@ -268,15 +268,12 @@ def test_cosine_of_extreme_numbers(jit_compile):
 
 
 def test_biases_of_dot_keep_their_digits_in_half_precision():
-    tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
-    try:
+    with precision.scope("mixed_bfloat16"):
         dot = models.get("interaction", "dot")
         vectors = tf.zeros([1, 4]), tf.zeros([2, 4])
         dot(vectors)
         dot.bias.assign([1.001, 1.002])
         np.testing.assert_array_equal(dot(vectors), np.float32([[1.001, 1.002]]))
-    finally:
-        tf.keras.mixed_precision.set_global_policy("float32")
 
 
 def test_dot_is_a_dense_layer():

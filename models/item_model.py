@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class.models import arguments
+from rank4class.models import arguments, precision
 from rank4class.models.encoders.base import WithWeightDecay, check_features
 from rank4class.models.registry import ENCODERS
 
@@ -65,4 +65,11 @@ class ItemModel(WithWeightDecay, tf.keras.Model):
         return tf.squeeze(scores, axis=-1)
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "hidden": self.hidden, "dropout": self.dropout}
+        own = {"hidden": self.hidden, "dropout": self.dropout, "dtype": self.dtype_policy.name}
+        return {**super().get_config(), **own}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> "ItemModel":
+        del custom_objects
+        with precision.scope(config.get("dtype", "float32")):
+            return cls(**config)

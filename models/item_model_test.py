@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class import models
+from rank4class.models import precision
 from rank4class.models.item_model import ItemModel
 
 M, D = 5, 3
@@ -68,12 +69,9 @@ def test_fitting_saving_and_loading(hidden, tmp_path):
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_half_precision(policy):
-    tf.keras.mixed_precision.set_global_policy(policy)
-    try:
+    with precision.scope(policy):
         model = ItemModel(hidden=(4,))
         scores = model(items())
-    finally:
-        tf.keras.mixed_precision.set_global_policy("float32")
     assert scores.dtype == tf.float32
     assert (scores.numpy() != tf.cast(tf.cast(scores, policy[6:]), tf.float32).numpy()).any()
     assert model.chain.compute_dtype in ("float16", "bfloat16")

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from rank4class.models import precision
 from rank4class.models.encoders.base import check_features
 
 
@@ -83,7 +84,8 @@ class RankModel(tf.keras.Model):
     def get_config(self) -> dict[str, Any]:
         parts = {name: getattr(self, name) for name in self.PARTS}
         serialized = {name: part and tf.keras.layers.serialize(part) for name, part in parts.items()}
-        return {**super().get_config(), **serialized, "num_classes": self.num_classes}
+        own = {"num_classes": self.num_classes, "dtype": self.dtype_policy.name}
+        return {**super().get_config(), **serialized, **own}
 
     def get_build_config(self) -> dict[str, Any]:
         """Returns names, shapes and dtypes of the features that a loaded model is built with."""
@@ -102,13 +104,15 @@ class RankModel(tf.keras.Model):
         def empty(shape: Sequence[int | None], dtype: str) -> tf.Tensor:
             return tf.zeros([1 if size is None else size for size in shape], dtype)
 
-        if isinstance(config.get("dtype"), str):  # for a feature named dtype, the value is a pair
-            self(empty(**config))
-        else:
-            self({name: empty(*spec) for name, spec in config.items()})
+        with precision.scope(self.dtype_policy.name):  # blocks of a transformer create layers when called
+            if isinstance(config.get("dtype"), str):  # for a feature named dtype, the value is a pair
+                self(empty(**config))
+            else:
+                self({name: empty(*spec) for name, spec in config.items()})
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> "RankModel":
         parts = {name: config[name] for name in cls.PARTS if config.get(name)}
-        built = {name: tf.keras.layers.deserialize(part, custom_objects) for name, part in parts.items()}
-        return cls(**{**config, **built})
+        with precision.scope(config.get("dtype", "float32")):
+            built = {name: tf.keras.layers.deserialize(part, custom_objects) for name, part in parts.items()}
+            return cls(**{**config, **built})

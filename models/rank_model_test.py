@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class import models
-from rank4class.models import class_encoders, count_priors, encoders, interactions, registry
+from rank4class.models import class_encoders, count_priors, encoders, interactions, precision, registry
 
 B, N, D = 3, 5, 4
 TINY = {"vocab_size": 20, "hidden_size": D, "num_layers": 1, "num_heads": 2, "inner_size": 4}
@@ -171,6 +171,17 @@ def test_a_new_process_loads_the_same_model(saved, name, form):
     if form == "serving" and not isinstance(before, dict):
         (after,) = after.values()
     tf.nest.map_structure(lambda x, y: np.testing.assert_allclose(y, x, rtol=1e-5, atol=1e-6), before, after)
+
+
+@pytest.mark.parametrize("name", ["mlp", "bert", "attention, lc_mlp, fixed", "items"])
+def test_a_loaded_model_keeps_its_precision(name, tmp_path):
+    make, features = MODELS[name]
+    with precision.scope("mixed_bfloat16"):
+        model = make()
+        before = model(features)
+    model.save(tmp_path / "model.keras")
+    after = tf.keras.models.load_model(tmp_path / "model.keras")(features)
+    tf.nest.map_structure(np.testing.assert_array_equal, after, before)
 
 
 @pytest.mark.parametrize("name", ["mlp", "items"])

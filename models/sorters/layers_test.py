@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 import tensorflow as tf
 
-from rank4class.models import sorters
+from rank4class.models import precision, sorters
 from rank4class.models.sorters import order_statistics
 
 SCORES = np.random.default_rng(1).normal(size=[8, 10]).astype(np.float32)
@@ -212,11 +212,8 @@ def test_masked_lists_are_ranked_about_as_well_as_whole_ones(name, n, sizes, rng
 def test_sorters_compute_in_float32_under_any_policy(name):
     scores = tf.constant(np.linspace(1.0, -1.0, 10, dtype=np.float32)[None])
     expected = sorters.get(name, n=10)(scores)
-    tf.keras.mixed_precision.set_global_policy("mixed_float16")
-    try:
+    with precision.scope("mixed_float16"):
         np.testing.assert_array_equal(sorters.get(name, n=10)(scores), expected)
-    finally:
-        tf.keras.mixed_precision.set_global_policy("float32")
 
 
 def test_ranks_out_of_bounds_are_clipped_and_keep_their_gradient():

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class import losses, models
+from rank4class.models import precision
 from rank4class.pipelines import config
 from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.evaluation import evaluator
@@ -209,13 +210,8 @@ def build_model(
     experiment: config.Experiment, source: ModelSource, strategy: tf.distribute.Strategy
 ) -> tf.keras.Model:
     """Builds the model of an experiment in its precision under a strategy."""
-    before = tf.keras.mixed_precision.global_policy()
-    tf.keras.mixed_precision.set_global_policy(experiment.precision)
-    try:
-        with strategy.scope():
-            model = source.build_model(experiment)
-    finally:
-        tf.keras.mixed_precision.set_global_policy(before)
+    with precision.scope(experiment.precision), strategy.scope():
+        model = source.build_model(experiment)
     if experiment.loss.fine_tune:
         model.rank_sorter = build_rank_fn(experiment, source, strategy).sorter
     return model

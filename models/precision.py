@@ -1,0 +1,26 @@
+"""The precision of a model and of the layers in it."""
+
+import contextlib
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+
+@contextlib.contextmanager
+def scope(precision: str) -> Iterator[None]:
+    """Creates layers in a precision, those inside of other layers too, then restores the one before.
+
+    Args:
+      precision: name of a Keras policy, such as "mixed_bfloat16".
+
+    >>> with scope("mixed_bfloat16"):
+    ...     layer = tf.keras.layers.Dense(2)
+    >>> layer.compute_dtype, tf.keras.mixed_precision.global_policy().name
+    ('bfloat16', 'float32')
+    """
+    before = tf.keras.mixed_precision.global_policy()
+    tf.keras.mixed_precision.set_global_policy(precision)
+    try:
+        yield
+    finally:
+        tf.keras.mixed_precision.set_global_policy(before)
