@@ -116,6 +116,17 @@ def widen(labels: tf.Tensor) -> tf.Tensor:
     return tf.cast(labels, tf.int64 if labels.dtype in (tf.uint32, tf.uint64) else tf.int32)
 
 
+def first_wrong(right: tf.Tensor) -> list[int] | None:
+    """Returns the place of the first False; None if there is none, or in compiled code.
+
+    >>> first_wrong(tf.constant([[True, True], [True, False]]))
+    [1, 1]
+    """
+    if not tf.executing_eagerly() or bool(tf.reduce_all(right)):
+        return None
+    return tf.where(~right)[0].numpy().tolist()
+
+
 def check_count(name: str, value: Any, least: int = 1) -> None:
     """Raises ValueError unless a value is a whole number of at least `least`.
 

@@ -13,8 +13,7 @@ def ids(labels: tf.Tensor, n: int | tf.Tensor) -> tf.Tensor:
     """Returns class ids as int32 or int64; raises ValueError if they are not ids within the classes."""
     arguments.check_ids(labels)
     labels = arguments.widen(labels)
-    if tf.executing_eagerly() and not bool(tf.reduce_all(known(labels, n))):
-        culprit = tf.where(~known(labels, n))[0].numpy().tolist()
+    if (culprit := arguments.first_wrong(known(labels, n))) is not None:
         label = int(labels[tuple(culprit)])
         raise ValueError(f"labels{culprit}={label}: outside the classes 0..{int(n) - 1}. Number them from 0.")
     return labels
@@ -37,8 +36,7 @@ def ids_from_floats(labels: tf.Tensor, n: int | None) -> tf.Tensor:
         raise ValueError(f"labels={labels.dtype.name}: inexact for {n} classes. Use `of_scores`.")
     labels = tf.cast(labels, tf.float32)
     whole = (labels == tf.math.floor(labels)) & (tf.abs(labels) <= 2.0**24)
-    if tf.executing_eagerly() and not bool(tf.reduce_all(whole)):
-        culprit = tf.where(~whole)[0].numpy().tolist()
+    if (culprit := arguments.first_wrong(whole)) is not None:
         label = float(labels[tuple(culprit)])
         raise ValueError(f"labels{culprit}={label:g}: not a class id. Give whole numbers.")
     return tf.cast(tf.where(whole, labels, -1.0), tf.int32)
@@ -54,8 +52,7 @@ def gains(labels: tf.Tensor, shape: tf.Tensor, where: tf.Tensor | None) -> tf.Te
         )
         with tf.control_dependencies([tf.debugging.assert_equal(tf.shape(labels), shape, message)]):
             labels = tf.reshape(labels, shape)  # XLA drops the assertion, and stops here
-    if tf.executing_eagerly() and not bool(tf.reduce_all(valid_gains(labels, where))):
-        culprit = tf.where(~valid_gains(labels, where))[0].numpy().tolist()
+    if (culprit := arguments.first_wrong(valid_gains(labels, where))) is not None:
         raise ValueError(
             f"labels{culprit}={float(labels[tuple(culprit)])}: not a finite gain of at least 0. Correct it, "
             "or leave the class out with where."
@@ -105,11 +102,7 @@ def are_levels(labels: tf.Tensor, levels: int) -> tf.Tensor:
 
 def check_levels(labels: tf.Tensor, levels: int | None) -> None:
     """Raises ValueError in eager mode if a label is not one of the levels; None allows any label."""
-    if levels is None or not tf.executing_eagerly():
-        return
-    wrong = ~are_levels(labels, levels)
-    if bool(tf.reduce_any(wrong)):
-        culprit = tf.where(wrong)[0].numpy().tolist()
+    if levels is not None and (culprit := arguments.first_wrong(are_levels(labels, levels))) is not None:
         raise ValueError(
             f"labels{culprit}={float(labels[tuple(culprit)]):g}: not a whole number in 0..{levels - 1}. "
             "Raise levels, or number them from 0."

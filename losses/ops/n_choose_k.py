@@ -238,20 +238,13 @@ def _checked(
             f"k={k.shape}: not one per instance. Give a number, or the shape {scores.shape[:-1]}."
         )
     k = tf.broadcast_to(k, tf.shape(scores)[:-1])
-    if tf.executing_eagerly():
-        _check_k(k, where)
-    return scores, where, tf.cast(k, tf.float64), dtype
-
-
-def _check_k(k: tf.Tensor, where: tf.Tensor) -> None:
     size = tf.math.count_nonzero(where, axis=-1, dtype=k.dtype)
-    wrong = (k < 0) | (k > size)
-    if bool(tf.reduce_any(wrong)):
-        culprit = tf.where(wrong)[0].numpy().tolist()
+    if (culprit := arguments.first_wrong((k >= 0) & (k <= size))) is not None:
         place = tuple(culprit)
         raise ValueError(
             f"k{culprit}={int(k[place])}: outside 0..{int(size[place])}. Choose one of that range."
         )
+    return scores, where, tf.cast(k, tf.float64), dtype
 
 
 def nan_if_invalid(scores: tf.Tensor, where: tf.Tensor) -> tf.Tensor:

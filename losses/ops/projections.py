@@ -30,7 +30,7 @@ from collections.abc import Callable
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
-from rank4class.losses.ops import arguments, log_space, ranks
+from rank4class.losses.ops import arguments, label_checks, log_space, ranks
 
 _SEARCH_STEPS = 100
 _SORTED = 64  # classes that the search for a level on the simplex sorts first
@@ -143,7 +143,7 @@ def rankmax(
     scores, labels = arguments.dense("scores", scores), arguments.dense("labels", labels)
     arguments.check_ids(labels, scores)
     labels = arguments.widen(labels)
-    known = (labels >= 0) & (labels < tf.cast(tf.shape(scores)[-1], labels.dtype))
+    known = label_checks.known(labels, arguments.length(scores))
     shares = _projected(lambda s: _rankmax(s, labels, k), scores, k, where)
     return tf.where(known[..., None], shares, float("nan"))
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
 from rank4class import compat
-from rank4class.losses.ops import arguments
+from rank4class.losses.ops import arguments, label_checks
 
 MASKED = -1e30  # a score that stands for minus infinity, which has no gradient
 _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
@@ -107,8 +107,7 @@ def tie_range(
     competes = others(scores, labels, where)
     true = true_score(scores, labels)[..., None]
     finite = tf.math.is_finite(scores) if where is None else tf.math.is_finite(scores) | ~where
-    known = (labels >= 0) & (labels < tf.cast(tf.shape(scores)[-1], labels.dtype))
-    valid = tf.reduce_all(finite, axis=-1) & known
+    valid = tf.reduce_all(finite, axis=-1) & label_checks.known(labels, arguments.length(scores))
     if where is not None:
         valid &= true_score(where, labels)
     ahead = (competes & (scores > true), competes & (scores >= true))

@@ -313,8 +313,7 @@ def _checked_prior(log_prior: TensorLike, scores: tf.Tensor, where: tf.Tensor) -
         "allows more classes than take part": tf.reduce_any(impossible, axis=-1),
     }
     for what, wrong in faults.items():
-        if tf.executing_eagerly() and bool(tf.reduce_any(wrong)):
-            culprit = tf.where(wrong)[0].numpy().tolist()
+        if (culprit := arguments.first_wrong(~wrong)) is not None:
             raise ValueError(f"log_prior{culprit}: {what}. Correct it.")
         log_prior = tf.where(wrong[..., None], tf.constant(float("nan"), tf.float64), log_prior)
     return log_prior

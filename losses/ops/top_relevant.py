@@ -42,11 +42,7 @@ def too_many(labels: tf.Tensor, most: int | None) -> tf.Tensor:
 def check(labels: tf.Tensor, most: int | None) -> None:
     """Raises ValueError if `max_relevant` is invalid or, in eager mode, if a list has more."""
     check_most(most)
-    if most is None or not tf.executing_eagerly():
-        return
-    exceeding = too_many(labels, most)
-    if bool(tf.reduce_any(exceeding)):
-        culprit = tf.where(exceeding)[0].numpy().tolist()
+    if most is not None and (culprit := arguments.first_wrong(~too_many(labels, most))) is not None:
         raise ValueError(
             f"max_relevant={most}: labels{culprit} have {int(_num_relevant(labels)[tuple(culprit)])} "
             "relevant classes. Raise it."
