@@ -152,7 +152,8 @@ def read(path: str | os.PathLike, *, with_scores: bool = False) -> Predictions:
             arrays["labels"] = _labels_from_arrays(npz, len(arrays["class_names"]))
             if with_scores and "scores" in npz.files:
                 arrays["scores"] = npz["scores"]
-        _check(**arrays)
+        predictions = Predictions(**arrays)
+        _check(predictions)
     # A file of a single array is no context manager: Python raises TypeError, before 3.11 AttributeError.
     except (
         zipfile.BadZipFile,
@@ -166,29 +167,24 @@ def read(path: str | os.PathLike, *, with_scores: bool = False) -> Predictions:
         raise ValueError(
             f"{path}: damaged, or not written by rank4class evaluate ({error}). Evaluate again."
         ) from error
-    return Predictions(**arrays)
+    return predictions
 
 
-def _check(
-    labels: np.ndarray | scipy.sparse.csr_array,
-    class_names: np.ndarray,
-    origins: np.ndarray,
-    metrics: np.ndarray,
-    values: np.ndarray,
-    scores: np.ndarray | None = None,
-) -> None:
+def _check(predictions: Predictions) -> None:
     """Raises ValueError if the arrays of a `predictions.npz` contradict each other."""
+    labels, values, scores = predictions.labels, predictions.values, predictions.scores
+    num_classes, metrics = len(predictions.class_names), predictions.metrics.tolist()
     if isinstance(labels, np.ndarray) and labels.ndim != 1:
         raise ValueError("its labels are a matrix")
     size = labels.shape[0]
-    if values.shape != (size, len(metrics)) or len(origins) != size or not size:
+    if values.shape != (size, len(metrics)) or len(predictions.origins) != size or not size:
         raise ValueError("its arrays differ in length")
-    if scores is not None and scores.shape != (size, len(class_names)):
+    if scores is not None and scores.shape != (size, num_classes):
         raise ValueError("its scores have another shape than examples x classes")
-    if isinstance(labels, np.ndarray) and (labels.min() < 0 or labels.max() >= len(class_names)):
-        raise ValueError(f"a label is outside the classes 0..{len(class_names) - 1}")
+    if isinstance(labels, np.ndarray) and (labels.min() < 0 or labels.max() >= num_classes):
+        raise ValueError(f"a label is outside the classes 0..{num_classes - 1}")
     finite = np.full(size, True) if scores is None else np.isfinite(scores).all(axis=1)
-    for name, column in zip(metrics.tolist(), values.T, strict=True):
+    for name, column in zip(metrics, values.T, strict=True):
         metric = losses.get_metric(name)
         highest = 1.0 if metric.percent else np.inf
         if not ((column >= 0.0) & (column <= highest + _ROUNDING)).all():  # NaN is neither
