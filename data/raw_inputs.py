@@ -120,7 +120,10 @@ def features_of(
             )
         return {"id": np.int32(ids[str(value)])}
     [(name, spec)] = specs.items()
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{where}: not an array ({error}). Give all its rows one length.") from error
     if not spec.shape[1:].is_compatible_with(array.shape):
         raise ValueError(f"{where}: shape {array.shape}, but the model takes {spec.shape[1:]}. Reshape it.")
     return {name: _numbers(where, array, name, spec)}

@@ -49,6 +49,9 @@ class Predictor:
       strategy: of the model, on one machine. Each replica predicts batches of its own, so that the
         predictions do not depend on the number of replicas. None is one device.
 
+    Attributes:
+      outputs: names of the model's outputs, see `Answers.classify` and `Answers.rank`.
+
     Raises:
       ValueError: `k` is out of range, or the strategy is one of several machines or of a TPU.
     """
@@ -85,7 +88,8 @@ class Predictor:
             return {name: strategy.experimental_local_results(values) for name, values in results.items()}
 
         self._answer = answer
-        answer.get_concrete_function()  # traces it now, once for all threads
+        # This traces it now, once for all threads.
+        self.outputs = frozenset(answer.get_concrete_function().structured_outputs)
 
     def __call__(
         self, inputs: Iterable[RawInput], batch_size: int, bad_rows: BadRows

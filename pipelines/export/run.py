@@ -17,7 +17,7 @@ from rank4class.data.raw_inputs import RawInput
 from rank4class.data.readers.rows import BadRows
 from rank4class.data.readers.text_rows import Columns
 from rank4class.pipelines import config
-from rank4class.pipelines.config.checks import check_choice
+from rank4class.pipelines.config.checks import check_choice, check_positive
 from rank4class.pipelines.evaluation import comparison
 from rank4class.pipelines.export import prediction_files, saved_model, text_encoder
 from rank4class.pipelines.export.answers import Answers
@@ -140,10 +140,10 @@ class Run:
         0      0     8
         2      1     6
         """
-        bad_rows = BadRows("fail", None)
-        predictions = self._predictor(self._k(k))(self._raw(inputs), self._batch_size, bad_rows)
-        rows = list(_rows(predictions))
-        return pd.DataFrame(rows) if rows else pd.DataFrame(columns=["input", "rank", "class", "score"])
+        predictor = self._predictor(self._k(k))
+        predictions = predictor(self._raw(inputs), self._batch_size, BadRows("fail", None))
+        present = (column for output, column in _COLUMNS.items() if output in predictor.outputs)
+        return pd.DataFrame(_rows(predictions), columns=["input", "rank", "class", "score", *present])
 
     def predict_file(
         self,
@@ -178,6 +178,7 @@ class Run:
             input can be used; or the output is the input, or in its folder.
           OSError: the output cannot be written.
         """
+        check_positive("batch_size", batch_size)
         if output is not None and os.path.realpath(path) == os.path.realpath(output):
             raise ValueError(f"output={output}: is the input. Choose another file.")
         if output is not None:
@@ -379,6 +380,9 @@ class Run:
             yield f"inputs[{i}]", features
 
 
+_COLUMNS = {"probabilities": "probability", "set_size": "in_set"}  # of optional outputs of the model
+
+
 def _rows(predictions: Iterable[Prediction]) -> Iterator[dict[str, Any]]:
     for number, prediction in enumerate(predictions):
         for i, (name, score) in enumerate(zip(prediction.classes, prediction.scores, strict=True)):
@@ -483,17 +487,7 @@ def compare(runs: Sequence[Run | str | os.PathLike], split: str = "test") -> pd.
             )
         for metric in metrics:
             result = comparison.compare(metric, first_values[metric].to_numpy(), values[metric].to_numpy())
-            low, high = result.interval
-            rows.append(
-                {
-                    "run": i,
-                    "metric": metric,
-                    "first": result.first,
-                    "second": result.second,
-                    "difference": result.difference,
-                    "low": low,
-                    "high": high,
-                    "p_value": result.p_value,
-                }
-            )
-    return pd.DataFrame(rows)
+            means = (result.first, result.second, result.difference)
+            rows.append((i, metric, *means, *result.interval, result.p_value))
+    columns = ["run", "metric", "first", "second", "difference", "low", "high", "p_value"]
+    return pd.DataFrame(rows, columns=columns)

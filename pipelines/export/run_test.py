@@ -323,6 +323,7 @@ def test_a_run_of_a_relative_path_stays(digits, tmp_path, monkeypatch):
         (lambda: run.evaluate_examples("tset"), "split='tset': unknown"),
         (lambda: run.evaluate("x.csv", split="train"), "split='train': path=x.csv is a split of its own"),
         (lambda: run.predict([], k="3"), "top_k=3: outside 1..10"),
+        (lambda: run.predict_file("x.npy", batch_size=0), "batch_size=0: not positive"),
         (lambda: run.predict_file("x.npy", on_invalid_row="drop"), "on_invalid_row='drop': unknown"),
     ):
         with pytest.raises(ValueError, match=message):
