@@ -156,7 +156,8 @@ class Dataset:
                 raise ValueError(f"class_names: {name!r} is repeated. Give each class a name of its own.")
         for name, split in self.splits.items():
             if not len(split):
-                raise ValueError(f"data.path: the {name} split has no example. Give it one.")
+                first = f" The first skipped row: {self.skipped[0]}" if self.skipped else ""
+                raise ValueError(f"data.path: the {name} split has no example. Give it one.{first}")
             if not split.multi_label:
                 self._check_ids(name, split)
             elif split.labels.shape[1] != len(self.class_names):
@@ -263,10 +264,21 @@ def draw_together(
     Args:
       split, fractions, seed: see `draw`.
       first: int `[N]`, the index of the first copy of each example, which may be the example itself.
+
+    Raises:
+      ValueError: see `draw`; or all examples of a class are copies of others that are not in training.
     """
     originals = np.unique(first)
     parts = draw(Split({"index": originals}, split.labels[originals]), fractions, seed=seed)
-    return {name: split.select(np.isin(first, part.features["index"])) for name, part in parts.items()}
+    indices = {name: np.flatnonzero(np.isin(first, part.features["index"])) for name, part in parts.items()}
+    untrained = np.flatnonzero(~np.isin(split.labels, split.labels[indices["train"]]))
+    if len(untrained):
+        i = untrained[0]
+        raise ValueError(
+            f"{split.origin(i)}: a copy of {split.origin(first[i])}, which is not in training, and no other "
+            "example of its class is. Remove one of the two."
+        )
+    return {name: split.select(part) for name, part in indices.items()}
 
 
 def draw_pairs(

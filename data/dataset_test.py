@@ -79,6 +79,14 @@ def test_invalid_splits(message):
         data.Split(**fields)
 
 
+def test_empty_split_names_a_skipped_row():
+    split = data.Split({}, np.array([], np.int64))
+    with pytest.raises(
+        ValueError, match=r"train split has no example\. Give it one\. The first skipped row: a:1"
+    ):
+        data.Dataset(("a", "b"), {"train": split}, skipped=("a:1: no text.",))
+
+
 def test_wrong_number_of_classes():
     with pytest.raises(ValueError, match="labels: 3 classes in the test split, but 2 class_names"):
         data.Dataset(("a", "b"), {"test": data.Split({}, CSR)})

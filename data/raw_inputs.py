@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rank4class.data.datasets import letor
+from rank4class.data.datasets import image_folder, letor
 from rank4class.data.readers import files, rows, text_rows
 
 RawInput = tuple[str, dict[str, Any]]
 NO_IDS: Mapping[str, int] = {}
-IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
 
 
 def read(
@@ -159,13 +158,12 @@ def _images(path: str, bad_rows: rows.BadRows) -> Iterator[RawInput]:
     found = False
     for image in _files_below(path, (), bad_rows):
         with bad_rows.row():
-            if not image.lower().endswith(IMAGE_ENDINGS):
-                raise ValueError(f"{image}: not an image ({', '.join(IMAGE_ENDINGS)}). Move it.")
+            image_folder.check_ending(image)
             files.check_name(image)
             found = True
             yield image, {"image_bytes": _bytes(image)}
     if not found:
-        raise ValueError(f"{path}: no image ({', '.join(IMAGE_ENDINGS)}). Add one.")
+        raise ValueError(f"{path}: no image ({', '.join(image_folder.ENDINGS)}). Add one.")
 
 
 def _files_below(folder: str, above: tuple[str, ...], bad_rows: rows.BadRows) -> Iterator[str]:

@@ -73,9 +73,10 @@ def _from_folder(folder, bad_rows):
     first_rows: dict[str, str] = {}
     for split, path in paths.items():
         comments[split] = []
-        for where, line in rows.lines(path, bad_rows):
-            with bad_rows.row():
-                comments[split].append(_comment(where, line, len(names), first_rows))
+        with bad_rows.whole_file():
+            for where, line in rows.lines(path, bad_rows):
+                with bad_rows.row():
+                    comments[split].append(_comment(where, line, len(names), first_rows))
     return names, comments, {path: files.sha256(path) for path in (names_path, *paths.values())}
 
 

@@ -96,6 +96,13 @@ def test_invalid_rows(tiny_goemotions, row, message):
     assert 39 < len(dataset.splits["train"]) < 42
 
 
+def test_invalid_rows_are_counted(tiny_goemotions):
+    with open(tiny_goemotions / "train.tsv", "ab") as file:
+        file.write(b"text\t99\tid1\n" * 3)
+    with pytest.raises(ValueError, match=r"train\.tsv:42: label 99 .* 2 more rows are invalid\."):
+        data.get("goemotions", path=str(tiny_goemotions))
+
+
 def test_truncated_file(tiny_goemotions, caplog):
     path = tiny_goemotions / "test.tsv"
     path.write_bytes(path.read_bytes()[:-14])

@@ -10,7 +10,7 @@ from rank4class.data.dataset import Dataset, Split, draw_together
 from rank4class.data.readers import class_tables, files, rows
 from rank4class.data.registry import DATASETS, LABELLED
 
-ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
+ENDINGS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp")
 UNSUPPORTED_ENDINGS = (
     ".webp", ".tif", ".tiff", ".heic", ".heif", ".avif", ".jp2", ".svg", ".pdf", ".psd", ".ico",
 )  # fmt: skip
@@ -58,9 +58,7 @@ def image_folder(
             f"data.path={path}: required. Set it to a folder with one folder of images per class."
         )
     folders = _split_folders(path, classes, bad_rows)
-    images = {
-        name: images_by_class(folder, ENDINGS, bad_rows, beside=classes) for name, folder in folders.items()
-    }
+    images = {name: images_by_class(folder, bad_rows, beside=classes) for name, folder in folders.items()}
     class_names = _class_names(folders["train"], tuple(images["train"]), classes)
     splits = {name: examples(folder, images[name], class_names) for name, folder in folders.items()}
     first = _first_copies(np.concatenate([split.features["file"] for split in splits.values()]))
@@ -77,8 +75,8 @@ def labelled_images(path: str, class_names: Sequence[str], bad_rows: rows.BadRow
     """Returns the images of a folder of class folders as one split; other classes are invalid rows."""
     if not os.path.isdir(path):
         raise FileNotFoundError(f"data.path={path}: no such folder. Set it to a folder of class folders.")
-    images = images_by_class(path, ENDINGS, bad_rows)
-    for name in set(images) - set(class_names):
+    images = images_by_class(path, bad_rows)
+    for name in sorted(set(images) - set(class_names)):
         with bad_rows.row():
             raise ValueError(f"{os.path.join(path, name)}: class {name!r} is not one of the model's.")
         del images[name]
@@ -87,14 +85,11 @@ def labelled_images(path: str, class_names: Sequence[str], bad_rows: rows.BadRow
     return examples(path, images, tuple(class_names))
 
 
-def images_by_class(
-    folder: str, endings: tuple[str, ...], bad_rows: rows.BadRows, beside: str | None = None
-) -> dict[str, list[str]]:
+def images_by_class(folder: str, bad_rows: rows.BadRows, beside: str | None = None) -> dict[str, list[str]]:
     """Lists the images of a folder with one folder per class.
 
     Args:
       folder: its path.
-      endings: the endings of image files, in lower case.
       bad_rows: the policy for all other files, unless they are hidden.
       beside: a file that may be among the class folders.
 
@@ -117,14 +112,27 @@ def images_by_class(
         for entry in _visible(os.path.join(folder, name)):
             with bad_rows.row():
                 _check_entry(entry)
-                if not entry.is_file() or not entry.name.lower().endswith(endings):
-                    is_unsupported = entry.name.lower().endswith(UNSUPPORTED_ENDINGS)
-                    remedy = "Convert it to PNG or JPEG." if is_unsupported else "Move it."
-                    raise ValueError(f"{entry.path}: not an image {_pattern(endings)}. {remedy}")
+                if not entry.is_file():
+                    raise ValueError(f"{entry.path}: not a file. Move it.")
+                check_ending(entry.path)
                 paths.append(entry.path)
         if not paths:
-            raise ValueError(f"{os.path.join(folder, name)}: no image {_pattern(endings)}. Add one.")
+            raise ValueError(f"{os.path.join(folder, name)}: no image ({', '.join(ENDINGS)}). Add one.")
     return images
+
+
+def check_ending(path: str) -> None:
+    """Raises ValueError if a path does not end as an image does.
+
+    >>> check_ending("a.webp")
+    Traceback (most recent call last):
+    ...
+    ValueError: a.webp: not an image (.jpg, .jpeg, .jpe, .jfif, .png, .gif, .bmp). Convert it to PNG or JPEG.
+    """
+    if not path.lower().endswith(ENDINGS):
+        is_unsupported = path.lower().endswith(UNSUPPORTED_ENDINGS)
+        remedy = "Convert it to PNG or JPEG." if is_unsupported else "Move it."
+        raise ValueError(f"{path}: not an image ({', '.join(ENDINGS)}). {remedy}")
 
 
 def examples(folder: str, images: dict[str, list[str]], class_names: tuple[str, ...]) -> Split:
@@ -150,10 +158,6 @@ def _check_entry(entry):
     files.check_name(entry.path)
     if entry.is_symlink() and not os.path.exists(entry.path):
         raise ValueError(f"{entry.path}: a link without a target. Remove it.")
-
-
-def _pattern(endings):
-    return ", ".join(f"*{ending}" for ending in endings)
 
 
 def _split_folders(path, classes, bad_rows):

@@ -26,8 +26,8 @@ def imagenet(path: str | None = None, tfds_dir: str | None = None, on_invalid_ro
 
     Args:
       path: required; folder with one of
-        - `train/<synset>/*.JPEG` and `val/<synset>/*.JPEG` (or `validation/`). The classes are the
-          folders of `train`, sorted; other files are ignored.
+        - `train/<synset>/*.JPEG` and `val/<synset>/*.JPEG` (or `validation/`), or with other
+          `image_folder.ENDINGS`. The classes are the folders of `train`, sorted; other files are ignored.
         - `ILSVRC2012_img_train.tar` and `ILSVRC2012_img_val.tar` as published. TensorFlow Datasets
           prepares them once, which takes as much space again, temporarily twice as much.
         - records prepared by TensorFlow Datasets (with `dataset_info.json`), or the Model Garden's
@@ -71,9 +71,7 @@ def _from_folders(path):
     if not os.path.isdir(validation):
         raise FileNotFoundError(f"{os.path.join(path, 'val')}: no such folder, nor {validation}. Add one.")
     ignored = rows.BadRows("skip")  # published folders have other files, such as lists of synsets
-    images = {
-        folder: image_folder.images_by_class(folder, (".jpeg",), ignored) for folder in (train, validation)
-    }
+    images = {folder: image_folder.images_by_class(folder, ignored) for folder in (train, validation)}
     class_names = tuple(images[train])
     return class_names, *(image_folder.examples(each, images[each], class_names) for each in images)
 

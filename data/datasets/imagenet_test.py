@@ -66,6 +66,12 @@ def test_classes_and_files_are_sorted(tmp_path):
         assert split.features["file"].tolist() == sorted(split.features["file"])
 
 
+def test_other_endings_of_images(tiny_imagenet):
+    (tiny_imagenet / "train" / "n01" / "image_2.jpg").write_bytes(b"")
+    (tiny_imagenet / "train" / "n01" / "notes.txt").write_bytes(b"")
+    assert data.get("imagenet", path=str(tiny_imagenet)).splits["train"].class_counts(2).tolist() == [3, 3]
+
+
 def test_invalid_folders(tiny_imagenet):
     def message():
         with pytest.raises((ValueError, FileNotFoundError)) as caught:
@@ -74,11 +80,11 @@ def test_invalid_folders(tiny_imagenet):
 
     (tiny_imagenet / "val" / "n03").mkdir()
     (tiny_imagenet / "val" / "n03" / "image.jpeg.part").write_bytes(b"")
-    assert message() == "FOLDER/val/n03: no image *.jpeg. Add one."
+    assert message() == "FOLDER/val/n03: no image (.jpg, .jpeg, .jpe, .jfif, .png, .gif, .bmp). Add one."
     (tiny_imagenet / "val" / "n03" / "image.JPEG").write_bytes(b"")
     assert message() == "FOLDER/val/n03: a class without training images. Add some."
     (tiny_imagenet / "train" / "n03").mkdir()
-    assert message() == "FOLDER/train/n03: no image *.jpeg. Add one."
+    assert message() == "FOLDER/train/n03: no image (.jpg, .jpeg, .jpe, .jfif, .png, .gif, .bmp). Add one."
     (tiny_imagenet / "val").rename(tiny_imagenet / "elsewhere")
     assert message() == "FOLDER/val: no such folder, nor FOLDER/validation. Add one."
     (tiny_imagenet / "val").mkdir()

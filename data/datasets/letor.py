@@ -1,5 +1,6 @@
 """Learning to rank: queries with graded documents, in LETOR's layout or in that of LightGBM's example."""
 
+import codecs
 import functools
 import io
 import itertools
@@ -76,8 +77,9 @@ def letor(path: str | None = None, validation_fraction: float = 0.2, split_seed:
 
     Raises:
       FileNotFoundError: no such folder or file.
-      ValueError: an argument out of range, a folder with both layouts, an empty file, an invalid row (named
-        by file and line), sizes that do not match the rows, or lists that take too much memory.
+      ValueError: an argument out of range, a folder with both layouts, an empty file, two splits with the
+        same file, an invalid row (named by file and line), sizes that do not match the rows, or lists that
+        take too much memory.
     """
     arguments.check_fractions(validation_fraction=validation_fraction)
     arguments.check_at_least(0, split_seed=split_seed)
@@ -90,6 +92,7 @@ def letor(path: str | None = None, validation_fraction: float = 0.2, split_seed:
     splits["train"], skipped = _without_irrelevant(splits["train"])
     sources = [file for path in paths.values() for file in (path, _sizes_path(path)) if file]
     hashes = {file: files.sha256(file) for file in sources}
+    _check_different(paths, hashes)
     return Dataset(tuple(f"document {i}" for i in range(1, length + 1)), splits, skipped, hashes)
 
 
@@ -110,6 +113,15 @@ def _find_files(folder):
     if "validation" in paths and not os.path.isfile(paths["validation"]):
         del paths["validation"]
     return paths
+
+
+def _check_different(paths, hashes):
+    """Raises ValueError if two splits are copies of a file."""
+    first: dict[str, str] = {}
+    for path in paths.values():
+        other = first.setdefault(hashes[path], path)
+        if other != path:
+            raise ValueError(f"{path}: a copy of {other}, another split. Give each split a file of its own.")
 
 
 def _sizes_path(path):
@@ -150,6 +162,9 @@ def _numbered_rows(path):
     """Yields (line number, content) for every row of a file, without comments and blank lines."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
+            if number == 1:
+                rows.check_not_utf16(line, path)
+                line = line.removeprefix(codecs.BOM_UTF8)
             content = line.partition(b"#")[0].strip()
             if content:
                 yield number, content.decode("latin-1")

@@ -132,9 +132,8 @@ def test_files_written_by_scikit_learn(tmp_path):
     rng = np.random.default_rng(0)
     values, grades = rng.normal(size=[60, 7]).astype(np.float32), rng.integers(5, size=60)
     grades[::6] = 1
-    ids = np.repeat(np.arange(10), 6)
-    for name in ("train", "vali", "test"):
-        path = str(tmp_path / f"{name}.txt")
+    for start, name in enumerate(("train", "vali", "test")):
+        path, ids = str(tmp_path / f"{name}.txt"), np.repeat(np.arange(start, start + 10), 6)
         sklearn.datasets.dump_svmlight_file(values, grades, path, zero_based=False, query_id=ids)
     for split in letor.letor(str(tmp_path)).splits.values():
         np.testing.assert_allclose(split.features["items"], values.reshape([10, 6, 7]), rtol=1e-6)
@@ -215,6 +214,25 @@ def test_missing_path_and_files(tmp_path):
         letor.letor(str(tmp_path / "nowhere"))
     with pytest.raises(FileNotFoundError, match="test.txt: no such file"):
         letor.letor(write_letor(tmp_path, test=None))
+
+
+def test_byte_order_mark(tmp_path):
+    path = write_letor(tmp_path, train="\ufeff" + TRAIN)
+    expected = letor.letor(write_letor(tmp_path, train=TRAIN)).splits["train"]
+    write_letor(tmp_path, train="\ufeff" + TRAIN)
+    np.testing.assert_array_equal(
+        letor.letor(path).splits["train"].features["items"], expected.features["items"]
+    )
+    (tmp_path / "train.txt").write_text(TRAIN, encoding="utf-16")
+    with pytest.raises(ValueError, match=r"train\.txt: the file is in UTF-16\. Save it as UTF-8\."):
+        letor.letor(path)
+
+
+def test_copies_of_a_split_are_refused(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"test\.txt: a copy of .*train\.txt, another split\. Give each split a"
+    ):
+        letor.letor(write_letor(tmp_path, test=TRAIN))
 
 
 def test_lists_above_the_memory_limit_are_rejected(tmp_path):

@@ -27,7 +27,8 @@ def mind(path: str | None = None, on_invalid_row: str = "fail", tfds_dir: str | 
     """MIND, news articles by category (Rank4Class, appendix B.1).
 
     The dataset has the articles of all files, each id once, in the order of the ids. The split, about
-    60/20/20, is a function of the id: an article is in the same split whichever files are present.
+    60/20/20, is a function of the id: an article is in the same split whichever files are present. Equal
+    texts of different ids may be in different splits.
 
     TensorFlow Datasets prepares the articles once in `tfds_dir`, in a folder whose name is derived from the
     SHA-256 of the files. Later loads hash the files without reading the rows.
@@ -98,7 +99,7 @@ def _articles(folder, names, bad_rows):
     articles: dict[str, dict[str, str]] = {}
     for name in names:
         news, shown_name = _open(folder, name)
-        with news:
+        with news, bad_rows.whole_file():
             for where, line in rows.lines_of(news, shown_name, bad_rows):
                 with bad_rows.row():
                     article = _article(where, line)
@@ -147,7 +148,7 @@ def _article(where, line):
     for column in ("id", "category", "title"):
         if not row[column].strip():
             raise ValueError(f"{where}: the {column} is empty.")
-    return {"origin": where, **row}
+    return {"origin": where, **row, "category": row["category"].strip()}
 
 
 def _check_same(article, first):

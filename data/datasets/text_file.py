@@ -1,6 +1,7 @@
 """Texts and labels from a user's files: TSV, CSV or JSON lines."""
 
 import os
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -173,6 +174,11 @@ def _read(path, columns, bad_rows):
                 f" All rows are invalid, the first: {messages[0]}" if messages else " Add rows to its header."
             )
             raise ValueError(f"{path}: no example.{first}")
+    if path.lower().endswith(".tsv") and all(re.fullmatch('".*"', example.label) for example in examples):
+        raise ValueError(
+            f"{path}: all labels are in quotes, as in CSV, but a TSV has no quotes. Save the file as .csv, "
+            "with commas."
+        )
     if not path.lower().endswith(".jsonl"):
         _check_first_line(path, examples)
     return examples

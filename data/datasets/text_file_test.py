@@ -139,6 +139,9 @@ def test_tsv_with_all_fields_in_quotes(tmp_path):
         csv.writer(file, delimiter="\t", quoting=csv.QUOTE_ALL).writerows([KEYS, *ROWS])
     with pytest.raises(ValueError, match=r"mine\.tsv:1: a field in quotes, .* as \.csv, with commas\.$"):
         load(path, on_invalid_row="skip")
+    path.write_text(tsv([(f'"{text}"', "", f'"{label}"') for text, _, label in ROWS]))
+    with pytest.raises(ValueError, match=r"mine\.tsv: all labels are in quotes, .* as \.csv, with commas\.$"):
+        load(path, on_invalid_row="skip")
     path.write_text(tsv([('"1"', "", "ham"), *ROWS], None))  # not the name of a column by position
     assert ('"1"', "ham") in examples(load(path, text_column="1", label_column="3"))
 
@@ -242,7 +245,7 @@ def test_invalid_class_lists(tmp_path, names, message):
     [
         ("tsv", b"a text\tham\n", "2 columns, but 3 in the first line"),
         ("tsv", b"a\ttext\twith\tham\n", "4 columns, but 3"),
-        ("tsv", b"\n", "1 column, but 3 in the first line"),
+        ("tsv", b" \n", "1 column, but 3 in the first line"),
         ("tsv", b"\t\tham\n", "'text' is empty"),
         ("tsv", b"a text\t\t \n", "'label' is empty"),
         ("tsv", b"a text\t\ta\1b\n", r"label 'a\\x01b' has a control character"),
@@ -285,7 +288,7 @@ def test_invalid_class_lists(tmp_path, names, message):
             b'{"text": %s, "label": "ham"}\n' % (b"[" * 900 + b"]" * 900),
             r"text \[\[\[.* is not a string",
         ),
-        ("jsonl", b'{"text": 1, "label": "ham"}\n', "text 1 is not a string"),
+        ("jsonl", b'{"text": 1, "label": "ham"}\n', r"text 1 is not a string\. Put it in quotes\."),
         ("jsonl", b'{"text": "a text", "label": true}\n', "label True is not a string"),
         ("jsonl", b'{"text": "\\ud800", "label": "ham"}\n', r"text '\\ud800' is not UTF-8\. Correct it\."),
         ("jsonl", b'{"text": "a text", "label": ""}\n', "'label' is empty"),
@@ -499,6 +502,38 @@ def test_copies_that_differ_in_case_are_in_one_split(tmp_path):
         for text in {data.normalize_text(t) for t in split.features["text"]}
     ]
     assert len(actual) == len(set(actual)) == 30
+
+
+def test_class_of_only_copies_of_examples_outside_training(tmp_path):
+    copies = [(ROWS[i][0], "", "eggs") for i in (0, 1, 2)]
+    (tmp_path / "mine.tsv").write_text(tsv([*ROWS, *copies]))
+    message = r"mine\.tsv:62: a copy of .*mine\.tsv:2, which is not in training, and no other example of its"
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path / "mine.tsv", test_fraction=0.8, split_seed=2)
+
+
+@pytest.mark.parametrize("on_invalid_row", ["fail", "skip"])
+@pytest.mark.parametrize(
+    ("extension", "header"), [("tsv", "text\tlabel\tgr\xf6\xdfe"), ("csv", "text,label,\0")]
+)
+def test_header_that_is_invalid(tmp_path, extension, header, on_invalid_row):
+    path = tmp_path / f"mine.{extension}"
+    path.write_bytes(f"{header}\n".encode("latin-1") + WRITERS[extension](ROWS, None).encode())
+    with pytest.raises(ValueError, match=rf"mine\.{extension}:1: the (line is not UTF-8|row has a NUL)"):
+        load(path, on_invalid_row=on_invalid_row)
+
+
+@pytest.mark.parametrize("extension", WRITERS)
+def test_empty_lines_at_the_end_are_ignored(tmp_path, extension):
+    path = tmp_path / f"mine.{extension}"
+    path.write_text(WRITERS[extension](ROWS) + "\n\n")
+    assert len(examples(load(path))) == 60
+
+
+def test_null_is_an_empty_second_text(tmp_path):
+    path = tmp_path / "mine.jsonl"
+    path.write_text(jsonl([(text, None, label) for text, _, label in ROWS]))
+    assert set(load(path, text_pair_column="other").splits["train"].features["text_pair"]) == {""}
 
 
 def test_split_file_of_only_invalid_rows(tmp_path):

@@ -277,6 +277,7 @@ def _exif(content):
         is_exif = (marker == 0xFFE1) & (tf.strings.substr(content, position + 4, 6) == b"Exif\0\0")
         # Only application data and comments may precede EXIF.
         after = tf.where(marker >= 0xFFE0, position + 2 + size, length)
+        after = tf.where(marker == 0xFFFF, position + 1, after)  # a byte that fills the space before a marker
         return tf.where(is_exif, position + 10, after), tf.where(is_exif, size - 8, 0)
 
     is_jpeg = tf.strings.substr(content, 0, 2) == b"\xff\xd8"

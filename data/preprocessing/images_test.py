@@ -269,12 +269,14 @@ def test_exif_at_any_position(tmp_path):
         jpeg(image, block, JFIF),
         jpeg(image, JFIF, block, xmp),
         jpeg(image, JFIF, comment, xmp, profile, profile, block),
+        jpeg(image, JFIF, b"\xff" + block),  # bytes that fill the space before a marker
+        jpeg(image, b"\xff\xff\xff" + block),
         jpeg(image, segment(0xE1, b"Exif\0\0" + exif(6, others=0))),
         jpeg(image, segment(0xE1, b"Exif\0\0" + exif(6, ">", others=20) + bytes(50_000))),  # a small preview
         jpeg(image, JFIF, segment(0xE1, b"Exif\0\0" + exif(3)), block),  # the first block is used
     ]
     sizes = data.ContentAndSize()(write_files(tmp_path, contents))["size"].numpy().tolist()
-    assert sizes == [[30, 20]] * 6 + [[20, 30]]
+    assert sizes == [[30, 20]] * 8 + [[20, 30]]
 
 
 UNREADABLE_EXIF = {

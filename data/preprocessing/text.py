@@ -93,7 +93,8 @@ class WordPiece(tf.Module):
 
         Raises:
           FileNotFoundError: no `vocab.txt`.
-          ValueError: the vocabulary lacks a special token or repeats a piece, or `max_length` is too small.
+          ValueError: the vocabulary lacks a special token or repeats a piece, `max_length` is too small, or
+            `tokenizer_config.json` describes another tokenizer.
         """
         path = os.path.join(folder, "vocab.txt")
         vocab = [line for _, line in rows.lines(path)]
@@ -168,6 +169,8 @@ def _words(texts, lower_case):
     texts = tf.strings.regex_replace(texts, r"[\t\n\r\p{Z}]", " ")
     texts = tf.strings.regex_replace(texts, r"[\p{C}\x{FFFD}]", "")
     if lower_case:
+        # Without it, the locale of the process decides: in Turkish, the small letter of I is another one.
+        texts = tf.strings.regex_replace(texts, "I", "i")
         texts = tf_text.normalize_utf8(tf.strings.lower(texts, encoding="utf-8"), "NFD")
         texts = tf.strings.regex_replace(texts, r"\p{Mn}", "")
     words = tf_text.regex_split(texts, f" |{_SINGLE_CHARACTER_WORD}", _SINGLE_CHARACTER_WORD)
@@ -197,4 +200,22 @@ def _lower_case(folder, vocab):
     lower_case = settings.get("do_lower_case", True)
     if not isinstance(lower_case, bool):
         raise ValueError(f"{path}: do_lower_case {lower_case!r} is not true or false. Correct it.")
+    _check_same_words(path, settings, lower_case)
     return lower_case
+
+
+def _check_same_words(path, settings, lower_case):
+    """Raises ValueError for settings of Hugging Face's tokenizers that give words other than `_words`."""
+    supported = {
+        "strip_accents": (None, lower_case),
+        "tokenize_chinese_chars": (True,),
+        "do_basic_tokenize": (True,),
+        "word_tokenizer_type": ("basic",),
+        "subword_tokenizer_type": ("wordpiece",),
+    }
+    for name, values in supported.items():
+        value = settings.get(name, values[0])
+        if value not in values:
+            raise ValueError(
+                f"{path}: {name} {value!r} is not supported, only {values[-1]!r}. Choose another encoder."
+            )

@@ -4,6 +4,8 @@ import json
 import os
 import pathlib
 import shutil
+import subprocess
+import sys
 import zlib
 
 import numpy as np
@@ -47,6 +49,30 @@ def test_lower_case_follows_the_tokenizer_config(folder):
     assert encode(folder, ["Ball"])["input_word_ids"][0][1] == 8  # the vocabulary has a capital letter
     (folder / "vocab.txt").write_text("\n".join(VOCAB[:-1]) + "\n")
     assert encode(folder, ["Ball"])["input_word_ids"][0][1] == 6
+
+
+def test_settings_of_other_tokenizers_that_change_nothing(folder):
+    for content in ('{"strip_accents": null, "tokenize_chinese_chars": true}', '{"strip_accents": true}'):
+        (folder / "tokenizer_config.json").write_text(content)
+        assert encode(folder, ["Ball"])["input_word_ids"][0][1] == 6
+
+
+IN_ANOTHER_LOCALE = """
+import sys
+import tensorflow as tf
+from rank4class import data
+
+words = data.WordPiece(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "in", "i"), 6)
+texts = tf.constant(["IN \N{LATIN CAPITAL LETTER I WITH DOT ABOVE}"])
+print(words({"text": texts})["input_word_ids"][0, :4].numpy())
+"""
+
+
+def test_small_letters_do_not_depend_on_the_locale():
+    environment = {**os.environ, "LC_ALL": "tr_TR.UTF-8"}
+    command = [sys.executable, "-c", IN_ANOTHER_LOCALE]
+    printed = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+    assert printed == "[2 4 5 3]\n"
 
 
 def bert(text, pair, max_length):
@@ -247,6 +273,16 @@ def test_punctuation_of_unicode_15(minilm):
         ),
         ('{"do_lower_case": "false"}', r"tokenizer_config\.json: do_lower_case 'false' is not true or"),
         ('{"do_lower_case": null}', r"do_lower_case None is not true or false"),
+        (
+            '{"strip_accents": false}',
+            r"config\.json: strip_accents False is not supported, only True\. Choose an",
+        ),
+        (
+            '{"do_lower_case": false, "strip_accents": true}',
+            "strip_accents True is not supported, only False",
+        ),
+        ('{"tokenize_chinese_chars": false}', "tokenize_chinese_chars False is not supported, only True"),
+        ('{"word_tokenizer_type": "mecab"}', "word_tokenizer_type 'mecab' is not supported, only 'basic'"),
     ],
 )
 def test_invalid_tokenizer_configs(folder, content, message):

@@ -36,6 +36,7 @@ class BadRows:
             raise ValueError(f"{field}={policy!r}: unknown. Choose one of {', '.join(POLICIES)}.")
         self._policy, self._field = policy, field
         self._reads_on = False
+        self._invalid = 0  # in the file that `whole_file` reads
         self.messages: list[str] = []
 
     @contextlib.contextmanager
@@ -47,7 +48,9 @@ class BadRows:
             if self._policy == "fail" and not self._reads_on:
                 hint = f" To skip it, set {self._field}=skip." if self._field else ""
                 raise ValueError(f"{error}{hint}") from error
-            self.messages.append(str(error))
+            self._invalid += 1
+            if self._policy == "skip" or self._invalid == 1:
+                self.messages.append(str(error))
 
     @contextlib.contextmanager
     def whole_file(self) -> Iterator[None]:
@@ -64,22 +67,21 @@ class BadRows:
         ...
         ValueError: file.tsv:3: 'text' is empty. 2 more rows are invalid.
         """
-        before = len(self.messages)
-        self._reads_on = True
+        self._reads_on, self._invalid = True, 0
         try:
             yield
         finally:
             self._reads_on = False
-        if self._policy == "skip" or len(self.messages) == before:
+        if self._policy == "skip" or not self._invalid:
             return
-        others = len(self.messages) - before - 1
+        others = self._invalid - 1
         count = f" {counted(others, 'more row')} {'is' if others == 1 else 'are'} invalid." if others else ""
         hint = f" To skip {'them' if others else 'it'}, set {self._field}=skip." if self._field else ""
-        raise ValueError(f"{self.messages[before]}{count}{hint}")
+        raise ValueError(f"{self.messages[-1]}{count}{hint}")
 
 
 def lines(path: str, bad_rows: BadRows | None = None, check_end: bool = True) -> Iterator[tuple[str, str]]:
-    """Yields (`path:number`, line) for every line of a UTF-8 file.
+    """Yields (`path:number`, line) for every line of a UTF-8 file, without empty lines at its end.
 
     Args:
       path: the file.
@@ -102,16 +104,21 @@ def lines_of(
     """Yields (`name:number`, line) for every line of an open file of bytes; see `lines`."""
     bad_rows = bad_rows or BadRows("fail", None)
     number, line = 0, b""
+    empty: list[tuple[str, str]] = []  # lines, of which it is not known yet whether others follow
     for number, line in enumerate(file, 1):
         if number == 1:
-            _check_not_utf16(line, name)
+            check_not_utf16(line, name)
             if b"\r" in line.rstrip(b"\r\n") and not line.endswith(b"\n"):
                 raise ValueError(f"{name}: its lines end with CR alone. Save the file with LF or CR LF.")
         where, text = f"{name}:{number}", None
         with bad_rows.row():
             text = _decode(line, where)
-        if text is not None:
+        if text:
+            yield from empty
+            empty.clear()
             yield where, text
+        elif text is not None:
+            empty.append((where, text))
     if not number:
         raise ValueError(f"{name}: the file is empty. Give a file with rows.")
     if check_end and not line.endswith(b"\n"):
@@ -146,7 +153,7 @@ def csv_records(path: str, bad_rows: BadRows) -> Iterator[tuple[str, list[str]]]
     _check_exists(path)
     with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         assert isinstance(file.buffer, io.BufferedReader)
-        _check_not_utf16(file.buffer.peek(2), path)
+        check_not_utf16(file.buffer.peek(2), path)
         csv.field_size_limit(sys.maxsize)  # a global limit; cells may have any length
         # Python 3.10's reader rejects NUL characters, later ones accept them.
         reader = csv.reader((line.replace("\0", _NUL) for line in file), strict=True)
@@ -183,7 +190,8 @@ def _check_exists(path: str) -> None:
         raise FileNotFoundError(f"{path}: no such file. Check the path.")
 
 
-def _check_not_utf16(start: bytes, name: str) -> None:
+def check_not_utf16(start: bytes, name: str) -> None:
+    """Raises ValueError if the first bytes of a file are the byte order mark of UTF-16."""
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise ValueError(f"{name}: the file is in UTF-16. Save it as UTF-8.")
 

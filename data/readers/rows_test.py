@@ -102,6 +102,20 @@ def test_invalid_rows_of_a_whole_file(count, others):
     assert len(bad_rows.messages) == count
 
 
+def test_only_the_first_error_is_kept_if_rows_are_not_skipped():
+    bad_rows = rows.BadRows("fail", None)
+
+    def read():
+        with bad_rows.whole_file():
+            for number in range(10):
+                with bad_rows.row():
+                    raise ValueError(f"file:{number}: no text.")
+
+    with pytest.raises(ValueError, match=r"^file:0: no text\. 9 more rows are invalid\.$"):
+        read()
+    assert bad_rows.messages == ["file:0: no text."]
+
+
 def test_errors_of_a_whole_file_take_precedence():
     bad_rows = rows.BadRows("fail")
 

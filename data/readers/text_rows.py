@@ -85,7 +85,7 @@ def read(path: str, columns: Columns, bad_rows: rows.BadRows) -> Iterator[Exampl
 
 def _read_tsv(path: str, columns: Columns, bad_rows: rows.BadRows) -> Records:
     """Returns the `Records` of a file with tabs; there are no quotes."""
-    return _table(path, _unquoted(rows.lines(path, bad_rows), columns), columns)
+    return _table(path, _unquoted(rows.lines(path, bad_rows), columns), columns, bad_rows)
 
 
 def _unquoted(lines: Iterator[tuple[str, str]], columns: Columns) -> Iterator[tuple[str, list[str]]]:
@@ -134,7 +134,7 @@ def _has_doubled_quotes(field: str) -> bool:
 
 
 def _read_csv(path: str, columns: Columns, bad_rows: rows.BadRows) -> Records:
-    return _table(path, rows.csv_records(path, bad_rows), columns)
+    return _table(path, rows.csv_records(path, bad_rows), columns, bad_rows)
 
 
 def _read_jsonl(path: str, columns: Columns, bad_rows: rows.BadRows) -> Records:
@@ -158,13 +158,19 @@ def has_columns(path: str) -> bool:
 FORMATS = {".tsv": _read_tsv, ".csv": _read_csv, ".jsonl": _read_jsonl}
 
 
-def _table(path: str, records: Iterator[tuple[str, list[str]]], columns: Columns) -> Records:
+def _table(
+    path: str, records: Iterator[tuple[str, list[str]]], columns: Columns, bad_rows: rows.BadRows
+) -> Records:
     """Returns the records without a header, and a function from them to dicts by column."""
     required = [column for column in columns if column is not None]
+    invalid = len(bad_rows.messages)
     where, header = next(records, (path, []))
     names: list[str] = header
     check_header = _check_repeated_header
-    if all(column.isdecimal() for column in required):
+    by_position = all(column.isdecimal() for column in required)
+    if not by_position and len(bad_rows.messages) > invalid:  # `header` is the row after it
+        raise ValueError(bad_rows.messages[invalid])
+    if by_position:
         names, check_header = [str(i) for i in range(1, len(names) + 1)], _check_usual_header
         records = itertools.chain([(where, header)], records)
     for column in required:
@@ -213,13 +219,16 @@ def _fields(
 
 
 def _check_repeated_header(where: str, row: Mapping[str, str], columns: Columns) -> None:
-    """Raises ValueError for a row with the names of the columns, as in concatenated files."""
+    """Raises ValueError for a row with the names of the columns, as in concatenated files.
+
+    A text alone may be the name of its column.
+    """
     names = sorted(map(_bare, row))
     if _bare(row[columns.label or columns.text]) not in names:  # nearly every row
         return
-    required = filter(None, (columns.text, columns.label))
-    in_place = all(_bare(row[column]) == _bare(column) for column in required)
-    if in_place or sorted(map(_bare, row.values())) == names:
+    required = [column for column in (columns.text, columns.label) if column is not None]
+    in_place = len(required) == 2 and all(_bare(row[column]) == _bare(column) for column in required)
+    if in_place or (len(names) > 1 and sorted(map(_bare, row.values())) == names):
         raise ValueError(f"{where}: the row repeats the header line. Remove it.")
 
 
@@ -248,7 +257,9 @@ def _bare(cell: str) -> str:
 
 def _example(where: str, row: Mapping[str, Any], columns: Columns) -> Example:
     text = _string(where, row, columns.text, columns)
-    pair = "" if columns.pair is None else _string(where, row, columns.pair, columns)
+    pair = ""
+    if columns.pair is not None and row.get(columns.pair, "") is not None:  # JSON has null
+        pair = _string(where, row, columns.pair, columns)
     if not text.strip():
         raise ValueError(f"{where}: {columns.text!r} is empty.")
     label = "" if columns.label is None else _label(where, row, columns.label, columns)
@@ -271,7 +282,7 @@ def _string(where: str, row: Mapping[str, Any], column: str, columns: Columns) -
         remedy = _column_remedy(column, row, columns)
         raise ValueError(f"{where}: no {_alternatives(column, list(row))}{remedy}")
     if not isinstance(row[column], str):
-        raise ValueError(f"{where}: {column} {reprlib.repr(row[column])} is not a string.")
+        raise ValueError(f"{where}: {column} {reprlib.repr(row[column])} is not a string. Put it in quotes.")
     try:
         row[column].encode()
     except UnicodeEncodeError as error:

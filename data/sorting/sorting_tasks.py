@@ -7,6 +7,8 @@ import numpy as np
 import pandas as pd
 import sklearn.datasets
 
+from rank4class.data.readers import rows
+
 PARTS = ("train", "validation", "test")
 Task = dict[str, tuple[np.ndarray, np.ndarray]]
 
@@ -49,9 +51,15 @@ def table(path: str | os.PathLike, target: str, seed: int) -> Task:
         or there are less than ten rows.
     """
     try:
-        frame = pd.read_csv(path).dropna()
-    except (pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError) as error:
+        frame = pd.read_csv(path)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"table={path}: not UTF-8: {error.reason}. {rows.UTF8_REMEDY}") from error
+    except (pd.errors.EmptyDataError, pd.errors.ParserError) as error:
         raise ValueError(f"table={path}: not a CSV file with a header: {error}. Correct it.") from error
+    empty = frame.columns[frame.isna().all()]
+    if len(empty):
+        raise ValueError(f"table={path}: column {empty[0]!r} has no value. Remove it.")
+    frame = frame.dropna()
     if target not in frame or not pd.api.types.is_numeric_dtype(frame[target]):
         raise ValueError(f"target={target!r}: no column of numbers of {path}. Choose another.")
     if len(frame) < 10:

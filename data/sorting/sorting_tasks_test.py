@@ -89,7 +89,8 @@ def test_table(tmp_path):
     ("content", "message"),
     [
         (b"", "not a CSV file with a header: No columns to parse from file. Correct it."),
-        (b"\xff\xfe\x00", "not a CSV file with a header: "),
+        (b"price\n\xff\n", "not UTF-8: invalid start byte. Save the file as UTF-8, for example with iconv"),
+        (b"price,size\n" + b"1,\n" * 10, "column 'size' has no value. Remove it."),
         (b"price\n" + b"1\n" * 10, "no column beside 'price'. Add features."),
         (b"price,size\n" + b"1,2\n" * 9 + b"1,inf\n", "a number of column 'size' is not finite. Correct it."),
         (b"price,size\n" + b"1,2\n" * 9 + b"-inf,2\n", "a number of column 'price' is not finite. Correct"),
