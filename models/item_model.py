@@ -71,5 +71,5 @@ class ItemModel(WithWeightDecay, tf.keras.Model):
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> "ItemModel":
         del custom_objects
-        with precision.scope(config.get("dtype", "float32")):
+        with precision.scope(config.get("dtype")):
             return cls(**config)

@@ -7,11 +7,11 @@ import tensorflow as tf
 
 
 @contextlib.contextmanager
-def scope(precision: str) -> Iterator[None]:
+def scope(precision: str | None) -> Iterator[None]:
     """Creates layers in a precision, those inside of other layers too, then restores the one before.
 
     Args:
-      precision: name of a Keras policy, such as "mixed_bfloat16".
+      precision: name of a Keras policy, such as "mixed_bfloat16"; None keeps the present one.
 
     >>> with scope("mixed_bfloat16"):
     ...     layer = tf.keras.layers.Dense(2)
@@ -19,7 +19,7 @@ def scope(precision: str) -> Iterator[None]:
     ('bfloat16', 'float32')
     """
     before = tf.keras.mixed_precision.global_policy()
-    tf.keras.mixed_precision.set_global_policy(precision)
+    tf.keras.mixed_precision.set_global_policy(precision or before)
     try:
         yield
     finally:

@@ -113,6 +113,6 @@ class RankModel(tf.keras.Model):
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> "RankModel":
         parts = {name: config[name] for name in cls.PARTS if config.get(name)}
-        with precision.scope(config.get("dtype", "float32")):
+        with precision.scope(config.get("dtype")):
             built = {name: tf.keras.layers.deserialize(part, custom_objects) for name, part in parts.items()}
             return cls(**{**config, **built})

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rank4class.pipelines import config
+from rank4class.pipelines.config.checks import check_seed
 from rank4class.pipelines.evaluation.reliability import Calibrated
 from rank4class.pipelines.reporting import sweep_report, tables
 from rank4class.pipelines.search import space
@@ -89,10 +90,8 @@ def build_cells(
 
 
 def ignored(base: config.Experiment, cell: config.Experiment) -> tuple[str, ...]:
-    """Returns the changed fields of the base that the loss and the interaction of a cell do not have."""
-    parts = {"loss": base.loss, "interaction": base.interaction}
-    changed = [f"{kind}.{field}" for kind, part in parts.items() for field in part.changed()]
-    return tuple(field for field in changed if not config.has_field(cell, field))
+    """Returns the changed fields of the base that the parts of a cell do not have."""
+    return tuple(field for field in config.changed_fields(base) if not config.has_field(cell, field))
 
 
 def run_grid(
@@ -155,8 +154,10 @@ def run_grid(
     _check_trials(tune, trials)
     combinations = [space.combinations(cell, tune) for cell in cells]
     for cell, choices in zip(cells, combinations, strict=True):
-        for choice, seed in itertools.product(choices, seeds):
-            config.check(space.apply(cell, {**choice, "seed": seed}))
+        for choice in choices:
+            config.check(space.apply(cell, choice))
+    for seed in seeds:
+        check_seed(seed)
     _check_different(cells)
     named = {cell_name(cell): cell for cell in cells}
     if any(len(choices) > 1 for choices in combinations):
@@ -179,11 +180,20 @@ def run_grid(
     for (name, cell), seed in itertools.product(named.items(), seeds):
         experiment, folder = space.apply(cell, {**chosen[name], "seed": seed}), f"{name}-seed{seed}"
         runs.append(_FinalRun(experiment, os.path.join(root, folder), folder, pictures=pictures))
+        _check_owner(runs[-1])
     outcomes = _train_all(base, root, runs, jobs, searched[:1])
     return [
         sweep_report.Run(run.experiment, outcomes[run], run.path, _without_effect(base, run.experiment, tune))
         for run in runs
     ]
+
+
+def _check_owner(run: "_FinalRun") -> None:
+    """Raises ValueError if the folder of a run holds another experiment, such as an earlier choice."""
+    try:
+        RunDirectory(run.path).check_owner(run.experiment)
+    except ValueError as error:
+        raise ValueError(f"{error} Or remove {run.path}, to train with the values chosen now.") from error
 
 
 def _without_effect(
@@ -251,7 +261,8 @@ def _check_same_data(paths: Sequence[str]) -> None:
     """Raises ValueError if a run of these folders had other data than that of the first."""
     hashes = {path: RunDirectory(path).data_hashes() for path in paths}
     for path, of_run in hashes.items():
-        of_run.pop("loss.sorter", None)  # runs of a sweep may have other losses
+        for field in ("encoder.path", "loss.sorter"):  # runs of a sweep may have others
+            of_run.pop(field, None)
         if of_run != hashes[paths[0]]:
             raise ValueError(
                 f"{path}: trained on other data than {paths[0]}. Restore the data, or choose another "

@@ -13,6 +13,7 @@ import tensorflow as tf
 import rank4class
 from rank4class import data, losses, models
 from rank4class.pipelines import config
+from rank4class.pipelines.config.user_modules import import_user_module
 
 TUTORIAL = pathlib.Path(rank4class.__file__).parent / "docs/tutorials/keras.md"
 LAYER = """
@@ -191,3 +192,13 @@ def test_a_config_file_with_an_encoder(tmp_path, source):
         name.decode() for [name] in model.signatures["classify"](image=images)["classes"].numpy()[:, :1]
     ]
     assert labels == [row[1] for row in rows]
+
+
+def test_a_file_that_fails_is_run_again(tmp_path):
+    path = tmp_path / "parts.py"
+    path.write_text("1 / 0\n")
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            import_user_module(str(path))
+    path.write_text("")
+    import_user_module(str(path))

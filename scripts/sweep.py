@@ -7,6 +7,8 @@ r"""Trains a grid of losses, interactions and seeds, and writes a report.
 The same command on other machines that share the folder takes a part of the runs.
 """
 
+import math
+
 from absl import flags
 from ml_collections import config_flags
 
@@ -33,7 +35,8 @@ _TUNE = flags.DEFINE_multi_string(
 _TRIALS = flags.DEFINE_integer(
     "trials",
     None,
-    "Choices that TPE proposes for each loss and interaction, at most; without it, all combinations.",
+    "Choices that TPE proposes for each loss and interaction, and half as many again after each widening; "
+    "without it, all combinations.",
 )
 _TUNING_SEEDS = flags.DEFINE_integer(
     "tuning_seeds", 3, "Runs of each trial, with the seeds 10000, 10001, ...; the mean counts."
@@ -41,7 +44,8 @@ _TUNING_SEEDS = flags.DEFINE_integer(
 _WIDEN = flags.DEFINE_integer(
     "widen",
     3,
-    "How often a field of numbers gets another value where the best one is at its boundary, at most.",
+    "Rounds of widening, at most. Each gives another value to the fields of numbers whose best value is at "
+    "their boundary.",
 )
 
 _BASELINE = flags.DEFINE_string(
@@ -64,6 +68,8 @@ def main() -> None:
     from rank4class.pipelines import sweep
     from rank4class.pipelines.reporting import sweep_report
 
+    if not math.isfinite(_MARGIN.value):
+        raise ValueError(f"margin={_MARGIN.value}: not finite. Choose a number of percentage points.")
     base, cells = _CONFIG.value, {"losses": _LOSSES.value, "interactions": _INTERACTIONS.value}
     tune = sweep.parse_tune(_TUNE.value, base, **cells)
     overrides = config_flags.get_override_values(flags.FLAGS["config"])

@@ -4,6 +4,7 @@ Ranges of options are checked by the function or class that has them. This modul
 framework, and combinations of parts. It imports TensorFlow when a check is called.
 """
 
+import collections
 import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -155,6 +156,11 @@ def _check_data(experiment: Experiment) -> None:
             "encoder.frozen=False or data.augmentation='none'."
         )
     check_fraction("data.label_noise", data.label_noise)
+    if data.label_noise and data.held_out:
+        raise ValueError(
+            f"data.label_noise={data.label_noise}: it would put examples of held-out classes into the "
+            "training. Set it to 0, or hold out no class."
+        )
     if data.image_size < 2:
         raise ValueError(f"data.image_size={data.image_size}: smaller than 2 pixels. Choose a larger size.")
     if data.split_seed < 0:
@@ -286,5 +292,7 @@ def _check_metrics(experiment: Experiment) -> None:
             f"monitor={experiment.monitor!r}: not among the metrics. Choose one of: "
             f"{', '.join(experiment.metrics)}."
         )
-    for name in experiment.metrics:
+    for name, count in collections.Counter(experiment.metrics).items():
         losses.get_metric(name)
+        if count > 1:
+            raise ValueError(f"metrics={experiment.metrics}: {name!r} is repeated. Name it once.")

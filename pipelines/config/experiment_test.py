@@ -57,6 +57,14 @@ CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
             r"encoder.path to the folder of a checkpoint \(config.json",
         ),
         ({"encoder.name": "small-cnn"}, "encoder='small-cnn': unknown. Did you mean 'small_cnn'"),
+        (
+            {"data.label_noise": 0.1, "data.held_out": ("1",)},
+            r"data\.label_noise=0\.1: it would put examples of held-out classes into the training",
+        ),
+        (
+            {"metrics": ("ndcg@5", "ndcg@5")},
+            r"metrics=\('ndcg@5', 'ndcg@5'\): 'ndcg@5' is repeated\. Name it",
+        ),
         ({"encoder.name": "mpl"}, "encoder='mpl': unknown. Did you mean 'mlp'"),
         (
             {"encoder.pooling": "mean"},

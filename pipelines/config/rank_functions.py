@@ -34,7 +34,10 @@ def get(name: str, n: int, trained: str | None = None) -> Callable[..., Any]:
         raise ValueError(f"rank_fn={name!r}: unknown. There are: {_names()}.")
     if name in FORMULAS:
         return FORMULAS[name]
-    return sorters.get(name, n=n, trained=trained or sorters.SHIPPED).rank_fn
+    try:
+        return sorters.get(name, n=n, trained=trained or sorters.SHIPPED).rank_fn
+    except ValueError as error:
+        raise ValueError(str(error).replace("trained=", "loss.sorter=")) from error
 
 
 def check(loss: Loss) -> None:

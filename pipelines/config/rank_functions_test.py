@@ -87,6 +87,21 @@ def test_a_sorter_file_of_the_user(tmp_path):
     assert rank_training.train(frozen, str(tmp_path / "run"), progress=False)["steps"] > 0
     model = rank_training.restore(str(tmp_path / "run")).model
     assert not hasattr(model, "rank_sorter")
+    tuned = config.override(frozen, {"loss.fine_tune": True})
+    rank_training.train(tuned, str(tmp_path / "tuned"), progress=False)
+    path.rename(tmp_path / "moved.safetensors")
+    assert rank_training.restore(str(tmp_path / "tuned")).model.rank_sorter.get_weights()
+    with pytest.raises(ValueError, match=r"^loss\.sorter=.*blunt\.safetensors: cannot be read"):
+        rank_training.train(tuned, str(tmp_path / "again"), progress=False)
+
+
+def test_losses_of_a_batch_with_one_example_per_part(tmp_path):
+    experiment = small(**{"loss.name": "mean_average_precision", "batch_size": 64, "accumulation_steps": 64})
+    message = (
+        "batch_size=64: loss 'mean_average_precision' ranks the examples .* each of the 64 parts has one"
+    )
+    with pytest.raises(ValueError, match=message):
+        rank_training.train(experiment, str(tmp_path), progress=False)
 
 
 @pytest.mark.nightly

@@ -15,7 +15,11 @@ def import_file(path: str) -> types.ModuleType:
     with tokenize.open(path) as file:
         program = compile(file.read(), path, "exec")
     sys.modules[path] = module
-    exec(program, vars(module))
+    try:
+        exec(program, vars(module))
+    except BaseException:
+        del sys.modules[path]
+        raise
     return module
 
 

@@ -187,16 +187,17 @@ def difference_interval(differences: np.ndarray, *, bounded: bool, seed: int = 0
     return round(float(low), 9), round(float(high), 9)
 
 
-def sign_test(differences: np.ndarray, *, seed: int = 0) -> float:
+def sign_test(differences: np.ndarray, *, seed: int = 0, permutations: int = PERMUTATIONS) -> float:
     """Returns the two-sided p-value of the hypothesis that paired differences have random signs.
 
     It is the permutation test of the mean difference: in each permutation the two runs change places on a
     random half of the examples. For differences of one size, such as those of errors, it is McNemar's exact
-    test. Otherwise `PERMUTATIONS` permutations are drawn.
+    test. Otherwise permutations are drawn.
 
     Args:
       differences: float `[N]`.
       seed: seed of the permutations.
+      permutations: their number; the least p-value is near its reciprocal.
 
     Returns:
       A float in (0, 1]; NaN if a difference is not finite.
@@ -215,10 +216,10 @@ def sign_test(differences: np.ndarray, *, seed: int = 0) -> float:
     rng = np.random.default_rng(seed)
     observed = abs(differences.sum()) * (1.0 - 1e-9)  # sums of other orders differ in the last bits
     extreme = 0
-    for rows in _blocks(PERMUTATIONS, len(sizes)):
+    for rows in _blocks(permutations, len(sizes)):
         sums = (2 * rng.binomial(counts, 0.5, size=[rows, len(sizes)]) - counts) @ sizes
         extreme += int(np.sum(np.abs(sums) >= observed))
-    return (1 + extreme) / (1 + PERMUTATIONS)
+    return (1 + extreme) / (1 + permutations)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -429,18 +430,20 @@ def paired_estimate(differences: np.ndarray, *, bounded: bool, test_to_train: fl
     return Estimate(mean, float(center), tuple((float(scale * v), freedom) for v, freedom in variances))
 
 
-def paired_p_value(differences: np.ndarray, estimate: Estimate) -> float:
+def paired_p_value(differences: np.ndarray, estimate: Estimate, comparisons: int = 1) -> float:
     """Returns the two-sided p-value of the hypothesis that the true mean of paired differences is 0.
 
     Args:
       differences: float `[S, N]`. One seed has the p-value of `sign_test`, which is exact.
       estimate: see `paired_estimate`.
+      comparisons: number of comparisons in the family. With more than 125, the test draws more permutations,
+        since the least p-value has to pass the first level of a correction such as Holm's.
 
     Returns:
       A float in (0, 1]; NaN if there is none.
     """
     if len(differences) == 1 < differences.size:
-        return sign_test(differences[0])
+        return sign_test(differences[0], permutations=max(PERMUTATIONS, math.ceil(4 * comparisons / LEVEL)))
     return estimate.p_value()
 
 

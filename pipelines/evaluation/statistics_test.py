@@ -247,3 +247,11 @@ def test_differences_have_their_coverage_and_false_equivalence(rng, effects):
         equivalent += estimate.equivalence_p_value(0.2) <= statistics.LEVEL
     assert held / repeats >= 0.945
     assert equivalent / repeats <= 0.06
+
+
+def test_one_seed_can_pass_the_correction_of_many_comparisons():
+    differences = np.random.default_rng(0).uniform(0.2, 0.9, size=[1, 400])
+    estimate = statistics.paired_estimate(differences, bounded=True)
+    for comparisons in (1, 300, 3000):
+        p_value = statistics.paired_p_value(differences, estimate, comparisons)
+        assert 2.0 * comparisons * p_value < statistics.LEVEL

@@ -53,8 +53,8 @@ def collect(name: str, reproduction: Reproduction, workdir: str) -> dict[str, An
     summary = grid_summary.summarize(
         cells, baseline=baseline, margin=reproduction.margin, metrics=METRICS, test_to_train=ratio
     )
-    calibrated = _joined([cell for part in parts for cell in part["calibrated"]])
-    if len(calibrated) == len(cells):
+    if all(len(part["calibrated"]) == len(part["cells"]) for part in parts):
+        calibrated = _joined([cell for part in parts for cell in part["calibrated"]])
         summary["calibration"] = sweep_report.summarize_calibration(calibrated, test_to_train=ratio)
     if reproduction.curves:
         summary["curves"] = [

@@ -210,7 +210,10 @@ def _comparisons(
         statistics.paired_estimate(paired, bounded=definitions[name].percent, test_to_train=test_to_train)
         for (name, _), paired in zip(pairs, differences, strict=True)
     ]
-    p_values = list(map(statistics.paired_p_value, differences, estimates))
+    p_values = [
+        statistics.paired_p_value(paired, estimate, len(pairs))
+        for paired, estimate in zip(differences, estimates, strict=True)
+    ]
     equivalence = multiple_comparisons.holm(
         [
             estimate.equivalence_p_value(margin / 100.0) if definitions[name].percent else math.nan

@@ -138,6 +138,21 @@ def plot_cutoffs(figures: pd.DataFrame, cutoffs: dict[str, list[int]], path: str
     save_with_legend(figure, axes[0, 0], path)
 
 
+def _curve_names(names: Sequence[str], monitor: str) -> list[str]:
+    """Returns the metrics to draw: of those at several K, the monitor, or that of the largest K.
+
+    >>> names = ["ndcg", "ndcg@1", "ndcg@3", "ndcg@5"]
+    >>> _curve_names(names, "ndcg"), _curve_names(names, "ndcg@1")
+    (['ndcg', 'ndcg@5'], ['ndcg', 'ndcg@1'])
+    """
+    single, by_cutoff = split_metrics(names)
+    monitored, at_k, _ = monitor.partition("@")
+    return [
+        *single,
+        *(monitor if at_k and base == monitored else f"{base}@{ks[-1]}" for base, ks in by_cutoff.items()),
+    ]
+
+
 def plot_curves(curves: pd.DataFrame, names: Sequence[str], monitor: str, examples: int, path: str) -> None:
     """Plots validation metrics over the epochs, mean and range of the seeds.
 
@@ -152,10 +167,7 @@ def plot_curves(curves: pd.DataFrame, names: Sequence[str], monitor: str, exampl
       examples: number of validation examples.
       path: of the picture.
     """
-    single, by_cutoff = split_metrics(names)
-    monitored = monitor.partition("@")[0]
-    shown = [monitor if base == monitored else f"{base}@{ks[-1]}" for base, ks in by_cutoff.items()]
-    names, interactions = [*single, *shown], list(curves["interaction"].unique())
+    names, interactions = _curve_names(names, monitor), list(curves["interaction"].unique())
     styles = style.loss_styles(curves["loss"].unique())
     figure = Figure(figsize=(4.2 * len(interactions), 0.4 + 2.8 * len(names)))
     axes = figure.subplots(len(names), len(interactions), sharex="col", sharey="row", squeeze=False)

@@ -171,14 +171,14 @@ def summarize(
       baseline, margin: see `grid_summary.summarize`.
 
     Returns:
-      That of `grid_summary.summarize` with "title", "command" and "python" of the first run, "commits",
+      That of `grid_summary.summarize` with "title", "command" and "python" of the last session, "commits",
       "packages", "hosts" and "seconds" of all runs, "dataset", "encoder", "monitor", "notes" and, of
       calibrated cells, "calibration". Each cell has the values of its tuned fields, "tuned", and the
       "best_epochs" and "epochs" of its runs.
     """
     first, experiment = runs[0], runs[0].experiment
     sessions = [session for run in runs for session in RunDirectory(run.path).sessions()]
-    session = RunDirectory(first.path).sessions()[-1]
+    session = max(sessions, key=lambda session: session["started"])
     dataset = {"name": experiment.data.name, "train_examples": first.results["train_examples"]} | {
         f"{split}_examples": first.results[split]["examples"] for split in ("validation", "test")
     }
@@ -312,10 +312,17 @@ def _notes(runs: Sequence[Run], tuned: Collection[str], summary: Mapping[str, An
         f"{summary['dataset'][f'{split}_examples']:,} {name}"
         for split, name in (("train", "training"), ("validation", "validation"), ("test", "test"))
     )
+    epochs = f"{experiment.epochs:g} epoch{'' if experiment.epochs == 1.0 else 's'}"
+    steps = None if experiment.steps is None else f"{experiment.steps:,} steps"
+    common = {
+        "optimizer.name": experiment.optimizer.name.capitalize(),
+        "batch_size": f"batches of {experiment.batch_size}",
+        "steps" if steps else "epochs": f"{steps or epochs} at most",
+    }
+    training = ", ".join(text for field, text in common.items() if field not in tuned)
     lines = [
         f"Examples: {examples}.",
-        f"{experiment.optimizer.name.capitalize()}, batches of {experiment.batch_size}, "
-        f"{experiment.epochs:g} epochs at most; the best checkpoint"
+        f"{training}{'; t' if training else 'T'}he best checkpoint"
         f"{' and values of tuned fields' if tuned else ''} by validation {experiment.monitor}.",
     ]
     for (loss, interaction), group in _cells(runs):

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import numpy as np
@@ -50,6 +51,7 @@ def stored(folder, loss, seed, errors):
         [
             {
                 "command": ["python3", "-m", "a b"],
+                "started": f"2026-01-0{seconds:.0f}",
                 "git": "5eed",
                 "packages": {"numpy": numpy},
                 "seconds": seconds,
@@ -139,6 +141,7 @@ def test_a_grids_report(tmp_path, monkeypatch):
     assert "![Plots](plots.png)" in report
     assert "- Machine: one, two.\n- Duration: 13 seconds of training in 4 runs.\n" in report
     assert "- Seeds 0, 1; code 5eed; numpy 1, 2." in report
+    assert "- Adam, batches of 32, 1 epoch at most; the best checkpoint by validation top1_error.\n" in report
     assert "[0](softmax-0), [1](softmax-1)" in report
 
 
@@ -153,6 +156,28 @@ def test_curves_keep_the_names_of_the_losses(tmp_path, monkeypatch):
     sweep_report.write_grid(runs, str(tmp_path))
     assert list(drawn[0]["loss"].unique()) == ["softmax", "mse"]
     assert list(drawn[0]["epochs"].unique()) == [1.0, 2.0]
+
+
+def test_the_note_on_the_training(tmp_path):
+    runs = [
+        dataclasses.replace(run, experiment=config.override(run.experiment, {"steps": 1500}))
+        for run in stored_grid(tmp_path)
+    ]
+    notes = sweep_report.summarize(runs, ("batch_size",))["notes"]
+    assert notes[
+        1
+    ] == "Adam, 1,500 steps at most; the best checkpoint and values of tuned fields by validation " + (
+        "top1_error."
+    )
+    assert notes[2] == "Command: `python -m 'a b'`."
+
+
+def test_the_command_is_that_of_the_last_session(tmp_path):
+    runs = stored_grid(tmp_path)
+    run_dir = RunDirectory(runs[0].path)
+    later = {**run_dir.sessions()[0], "command": ["python3", "-m", "c"], "started": "2026-02-01"}
+    run_dir.write_sessions([*run_dir.sessions(), later])
+    assert sweep_report.summarize(runs)["command"] == "python -m c"
 
 
 def test_curves_are_drawn(tmp_path):

@@ -201,12 +201,16 @@ def inserted(before: Values, wider: Values, end: str) -> Any:
 
     >>> inserted((1, 2), (1, 2, 4), "high"), inserted(Range(1.0, 100.0), Range(1.0, 400.0), "high")
     (4, 200.0)
+    >>> inserted(Range(3, 6), Range(3, 7), "high")
+    7
     """
     old, new = outermost(before, end), outermost(wider, end)
     if not isinstance(wider, Range):
         return new
     middle = math.sqrt(old * new) if wider.is_logarithmic else (old + new) / 2
-    return round(middle) if wider.is_integer else float(f"{middle:.{DIGITS}g}")
+    if wider.is_integer:
+        return new if round(middle) == old else round(middle)
+    return float(f"{middle:.{DIGITS}g}")
 
 
 def outermost(values: Values, end: str) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import optuna
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import FrozenTrial, TrialState
 
 from rank4class import losses
@@ -65,11 +65,26 @@ class Journal:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.path = os.path.join(folder, JOURNAL)
         try:
-            self.storage = optuna.storages.JournalStorage(JournalFileBackend(self.path))
+            lock = JournalFileSymlinkLock(self.path)
+            _remove_incomplete_line(self.path, lock)
+            self.storage = optuna.storages.JournalStorage(JournalFileBackend(self.path, lock))
         except (ValueError, KeyError) as error:
             raise ValueError(
                 f"{self.path}: damaged ({error}). Remove it: the search repeats no finished run."
             ) from error
+
+
+def _remove_incomplete_line(path: str, lock: JournalFileSymlinkLock) -> None:
+    """Removes a record that a process could not write to its end; Optuna would write the next one onto it."""
+    if not os.path.exists(path):
+        return
+    lock.acquire()
+    try:
+        with open(path, "rb+") as file:
+            content = file.read()
+            file.truncate(content.rfind(b"\n") + 1)
+    finally:
+        lock.release()
 
 
 class Study:

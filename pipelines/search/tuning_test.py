@@ -421,6 +421,20 @@ def test_a_search_of_more_trials_does_not_count_those_of_widened_fields(search):
     assert max(choice["batch_size"] for choice in choices) == 64
 
 
+def test_an_incomplete_record_is_removed_from_the_journal(tmp_path):
+    experiment, tune = config.Experiment(), {"batch_size": (32, 64)}
+
+    def study():
+        return trials.Study(trials.Journal(str(tmp_path)), "cell", experiment, tune, [0], "search")
+
+    study().add({"batch_size": 32}, tune)
+    with open(tmp_path / "journal.log", "ab") as file:
+        file.write(b'{"op_code": 4, "worker')
+    for count in (2, 3):
+        study().add({"batch_size": 64}, tune)
+        assert len(study().trials()) == count
+
+
 def test_a_damaged_journal(search, tmp_path):
     search(peak, {RATE: (0.1, 0.2)})
     path = tmp_path / "tuning" / "journal.log"

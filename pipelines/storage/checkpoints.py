@@ -17,6 +17,12 @@ _PARTIAL = "partial-"
 _UNREADABLE = "unreadable-"
 
 
+def steps_in(folder: str) -> list[int]:
+    """Returns the steps of the complete checkpoints in a folder, oldest first."""
+    matches = filter(None, map(_INDEX.fullmatch, files.names_in(folder)))
+    return sorted(int(match[1]) for match in matches)
+
+
 class Checkpoints:
     """A folder of checkpoints `step-N` of one object.
 
@@ -38,8 +44,7 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """Returns the steps of the checkpoints, oldest first."""
-        matches = filter(None, map(_INDEX.fullmatch, files.names_in(self.folder)))
-        return sorted(int(match[1]) for match in matches)
+        return steps_in(self.folder)
 
     def write(self, step: int) -> None:
         """Writes a checkpoint; raises OSError if that fails. Earlier checkpoints stay."""

@@ -127,19 +127,20 @@ class RunDirectory:
           hashes: `task.Task.hashes`.
           class_texts: descriptions of the classes; None compares none.
         """
-        if files.exists(self._config) and files.exists(self._data):  # or a kill left it unclaimed
-            saved = read_json(self._data)
-            for name, value in hashes.items():
-                if saved.get(name) != value:
-                    if name == "classes":
-                        changed = "other classes"
-                    elif "." in name:
-                        changed = f"another file of {name}"
-                    else:
-                        changed = f"other examples of the {name} split"
-                    raise ValueError(
-                        f"{self.path}: made with {changed}. Restore the data, or choose another --workdir."
-                    )
+        if not files.exists(self._config):  # a kill left it unclaimed
+            return
+        saved = read_json(self._data)
+        for name, value in hashes.items():
+            if saved.get(name, value) != value:  # earlier versions recorded fewer
+                if name == "classes":
+                    changed = "other classes"
+                elif "." in name:
+                    changed = f"another file of {name}"
+                else:
+                    changed = f"other examples of the {name} split"
+                raise ValueError(
+                    f"{self.path}: made with {changed}. Restore the data, or choose another --workdir."
+                )
         if class_texts is None or not files.exists(self._class_texts):
             return
         if read_json(self._class_texts).get("texts") != list(class_texts):
@@ -170,6 +171,7 @@ class RunDirectory:
         self.lock()
         self.check_owner(experiment)
         if not files.exists(self._config):
+            files.remove([self.model, self._class_texts, self._user_parts])  # of a claim that was killed
             write_json(self._data, hashes)
             if class_texts is not None:
                 write_json(self._class_texts, {"texts": class_texts})

@@ -41,9 +41,12 @@ DAMAGES = {
 )
 def test_damaged_files(tmp_path, name, read, damage):
     content, message = DAMAGES[damage]
+    run = RunDirectory(tmp_path)
+    run.claim(config.Experiment(), {}, ())
+    run.unlock()
     (tmp_path / name).write_text(content)
     with pytest.raises(ValueError, match=f"{tmp_path / name}.* ?({message})"):
-        read(RunDirectory(tmp_path))
+        read(run)
 
 
 def test_invalid_results(tmp_path):
@@ -131,10 +134,14 @@ def test_a_kill_before_the_claim_leaves_no_data(tmp_path):
 
     run, experiment = RunDirectory(str(tmp_path)), config.Experiment()
     with pytest.raises(OSError, match="killed"):
-        run.claim(experiment, {"train": "1"}, describe=fail)
-    run.check_data({"train": "2"})
+        run.claim(experiment, {"train": "1"}, ("a text",), describe=fail)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "encoder.json").touch()
+    run.check_data({"train": "2"}, ("another text",))
     run.claim(experiment, {"train": "2"})
     run.unlock()
+    assert not (tmp_path / "model" / "encoder.json").exists()
+    assert not (tmp_path / "class_texts.json").exists()
     with pytest.raises(ValueError, match="made with other examples of the train split"):
         run.check_data({"train": "1"})
 

@@ -2,6 +2,7 @@
 
 classes.json  names of the classes, and ids of those that training ranked if some were held out
 model.json    structure of the model, and the features that it takes
+sorter.safetensors  weights of a sorter of the user's own that is trained further, as they were at the start
 instances.json, known.npz  of instances known by their ids: their names, and their classes in the data
 and the files of `inputs`
 """
@@ -22,6 +23,8 @@ from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task import inputs
 from rank4class.pipelines.task.task import Task
+
+SORTER = "sorter.safetensors"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -66,6 +66,7 @@ def encode_splits(experiment: config.Experiment, raw: Task, cache_dir: str) -> T
         raw,
         splits=splits,
         preprocess=None,
+        hashes={**raw.hashes, "encoder.path": fingerprint},
         inputs=dataclasses.replace(raw.inputs, encoder=encoder),
         encoder_files=_encoder_files(raw, encoder, cache_dir, f"encoder-{fingerprint}"),
         augment=None,

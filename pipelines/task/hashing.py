@@ -1,9 +1,11 @@
 """Hashes of a dataset, by which a run recognizes its data."""
 
 import hashlib
+import json
 import os
 import pathlib
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -24,9 +26,9 @@ def data_hashes(class_names: tuple[str, ...], splits: Mapping[str, data.Split]) 
 
 
 def file_hashes(experiment: config.Experiment) -> dict[str, str]:
-    """Returns field -> SHA-256 of the files, other than the data, that a training reads each time it starts.
+    """Returns field -> SHA-256 of the files of weights of the classes and of a sorter.
 
-    These are the weights of the classes and of a sorter. A file that does not exist is left out; whoever
+    A training reads them each time it starts. A file that does not exist is left out; whoever
     reads it raises the error.
     """
     paths = {"data.class_weights": experiment.data.class_weights, "loss.sorter": experiment.loss.sorter}
@@ -35,6 +37,13 @@ def file_hashes(experiment: config.Experiment) -> dict[str, str]:
         for field, path in paths.items()
         if path not in (None, "none", "balanced") and os.path.isfile(path)
     }
+
+
+def vocabulary_hash(preprocess: Any) -> dict[str, str]:
+    """Returns "encoder.path" -> SHA-256 of the settings of a tokenizer; empty for other preprocessing."""
+    if not isinstance(preprocess, data.WordPiece):
+        return {}
+    return {"encoder.path": hashlib.sha256(json.dumps(preprocess.settings).encode()).hexdigest()}
 
 
 def _hash(split: data.Split) -> str:

@@ -55,7 +55,7 @@ def load(experiment: config.Experiment, cache_dir: str, trained: Inputs | None =
         _encoder_factory(experiment.encoder, splits) if trained is None else lambda: trained.encoder,
         inputs,
         augment=preprocessing.build_augment(data_config, dataset, preprocess),
-        hashes=hashing.data_hashes(dataset.class_names, splits),
+        hashes=hashing.data_hashes(dataset.class_names, splits) | hashing.vocabulary_hash(preprocess),
         **class_fields,
     )
     if experiment.encoder.frozen:
@@ -65,11 +65,7 @@ def load(experiment: config.Experiment, cache_dir: str, trained: Inputs | None =
     task = _hold_out(task, data_config.held_out)
     if trained is not None:
         return task
-    return dataclasses.replace(
-        task,
-        class_weights=_training_class_weights(data_config, task),
-        hashes={**task.hashes, **hashing.file_hashes(experiment)},
-    )
+    return dataclasses.replace(task, class_weights=_training_class_weights(data_config, task))
 
 
 def load_labelled(

@@ -171,6 +171,11 @@ class Task:
         class_encoder = models.get("class_encoder", part.name, **provided, **part.options())
         if not part.attention_layers:
             return class_encoder
+        if width % part.attention_heads:
+            raise ValueError(
+                f"class_encoder.attention_heads={part.attention_heads}: not a divisor of the width {width}. "
+                "Choose a divisor."
+            )
         return class_encoders.Attention(
             base=class_encoder,
             width=width,

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import pathlib
 import shutil
 import types
 
@@ -359,15 +360,43 @@ def test_changed_files_of_weights_are_refused(tmp_path):
     loss = config.Loss(name="mean_average_precision", rank_fn="equivariant", sorter=str(sorter))
     experiment, loaded = loaded_with(config.Data(class_weights=str(weights)), loss=loss)
     run = RunDirectory(str(tmp_path / "run"))
-    run.claim(experiment, loaded.hashes)
+    run.claim(experiment, loaded.hashes | hashing.file_hashes(experiment))
     run.unlock()
-    run.check_data(loading.load(experiment, cache_dir="unused").hashes)
+    run.check_data(hashing.file_hashes(experiment))
     for file, field in ((weights, "data.class_weights"), (sorter, "loss.sorter")):
         before = file.read_bytes()
         file.write_bytes(before.replace(b"\t1", b"\t2").replace(b"first", b"second"))
         with pytest.raises(ValueError, match=rf"run: made with another file of {field}\. Restore the data"):
-            run.check_data(loading.load(experiment, cache_dir="unused").hashes)
+            run.check_data(hashing.file_hashes(experiment))
         file.write_bytes(before)
+
+
+def test_changed_vocabularies_and_frozen_encoders_are_noticed(tiny_goemotions, tiny_bert, tmp_path):
+    def hash_of(**encoder):
+        (tmp_path / "cache").mkdir(exist_ok=True)
+        _, loaded = load_texts(tiny_goemotions, tiny_bert, tmp_path / "cache", **encoder)
+        return loaded.hashes["encoder.path"]
+
+    tiny_bert = str(shutil.copytree(tiny_bert, tmp_path / "bert"))
+    before = [hash_of(frozen=frozen) for frozen in (False, True)]
+    assert before[0] != before[1]
+    assert before == [hash_of(frozen=frozen) for frozen in (False, True)]
+    vocab = pathlib.Path(tiny_bert) / "vocab.txt"
+    words = vocab.read_text().splitlines()
+    vocab.write_text("\n".join([*words[:-2], words[-1], words[-2]]) + "\n")
+    after = [hash_of(frozen=frozen) for frozen in (False, True)]
+    assert set(before).isdisjoint(after)
+
+
+def test_attention_heads_that_do_not_divide_the_width():
+    experiment, loaded = loaded_with(config.Data(), encoder=config.Encoder(hidden=(8,)))
+    experiment = config.override(
+        experiment, {"class_encoder.attention_layers": 1, "class_encoder.attention_heads": 3}
+    )
+    with pytest.raises(
+        ValueError, match=r"^class_encoder\.attention_heads=3: not a divisor of the width 8\."
+    ):
+        loaded.build_model(experiment)
 
 
 def test_class_weights_in_the_loss():

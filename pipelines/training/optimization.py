@@ -101,7 +101,7 @@ def build_schedule(
     else:
         end = 0.0 if optimizer_config.decay == "linear" else rate
         schedule = tf.keras.optimizers.schedules.PolynomialDecay(rate, total_steps, end)
-    warmup_steps = round(optimizer_config.warmup_fraction * total_steps)
+    warmup_steps = min(round(optimizer_config.warmup_fraction * total_steps), total_steps - 1)
     if not warmup_steps:
         return schedule
     return lr_schedule.LinearWarmup(schedule, warmup_steps, warmup_learning_rate=0.0)

@@ -27,6 +27,13 @@ def test_schedules_by_hand():
     np.testing.assert_allclose(rates(decay="linear", warmup_fraction=0.2), warm, atol=1e-7)
 
 
+def test_a_long_warm_up_has_no_rate_of_zero():
+    section = config.Optimizer(decay="cosine", warmup_fraction=0.95)
+    schedule = optimization.build_schedule(section, total_steps=10, epoch_steps=5.0)
+    assert min(float(schedule(step)) for step in range(1, 10)) > 0.0
+    assert float(optimization.build_schedule(section, total_steps=1, epoch_steps=5.0)(0)) > 0.0
+
+
 def test_temperature_changes_exponentially():
     section = config.Loss(temperature=4.0, final_temperature=0.25)
     temperature = optimization.build_temperature(section, total_steps=5)

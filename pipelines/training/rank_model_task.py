@@ -1,6 +1,7 @@
 """A rank model as a task of the trainer: its losses, batches, evaluations and pictures."""
 
 import math
+import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -54,7 +55,8 @@ class RankModelTask:
         self.hashes, self.class_texts = loaded.hashes, loaded.class_texts
         self.model = build_model(experiment, loaded, strategy)
         self.forward = loaded.scorer(self.model, "train", experiment.count_prior.name)
-        l1_epochs, epoch_steps = experiment.loss.l1_epochs, self.train_examples / experiment.batch_size
+        l1_epochs = experiment.loss.l1_epochs
+        l1_steps = l1_epochs and math.ceil(l1_epochs * self.train_examples / experiment.batch_size)
         self.loss = optimization.build_loss(
             experiment.loss,
             seed=experiment.seed,
@@ -62,7 +64,7 @@ class RankModelTask:
             count_prior=experiment.count_prior.name,
             max_relevant=loaded.max_relevant("train"),
             rank_fn=self._rank_fn(),
-            l1_steps=None if l1_epochs is None else math.ceil(l1_epochs * epoch_steps),
+            l1_steps=l1_steps,
         )
         self._evaluators = build_evaluators(
             experiment, loaded, self.model, strategy, loss=self._validation_loss(schedule)
@@ -158,6 +160,9 @@ class RankModelTask:
 
     def describe(self, folder: str) -> None:
         description.write(folder, self._loaded, self.model)
+        if self._experiment.loss.fine_tune and self._experiment.loss.sorter:
+            content = files.read_bytes(self._experiment.loss.sorter)
+            files.write(os.path.join(folder, description.SORTER), content)
 
     def finalize_weights(self) -> None:
         """The weights stay as they are; the evaluations from here on include the calibration."""
@@ -223,7 +228,14 @@ def build_rank_fn(
     """Builds the rank function of a loss, for lists of all classes or of a replica's batch."""
     n = source.num_scored("train")
     if experiment.loss.name in losses.BATCH_LOSSES:
-        n = experiment.batch_size // strategy.num_replicas_in_sync // experiment.accumulation_steps
+        parts = strategy.num_replicas_in_sync * experiment.accumulation_steps
+        n = experiment.batch_size // parts
+        if n < 2:
+            raise ValueError(
+                f"batch_size={experiment.batch_size}: loss {experiment.loss.name!r} ranks the examples of a "
+                f"part of a batch, and each of the {parts} parts has one. Raise it, or lower "
+                "accumulation_steps."
+            )
     with strategy.scope():
         return rank_functions.get(experiment.loss.rank_fn, n, experiment.loss.sorter)
 

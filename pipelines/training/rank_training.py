@@ -10,11 +10,13 @@ from absl import logging
 
 from rank4class import data
 from rank4class.pipelines import config, distribution
+from rank4class.pipelines.config.checks import check_choice
 from rank4class.pipelines.evaluation import predictions
 from rank4class.pipelines.evaluation.calibration import Calibration
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
+from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory, check_folder
-from rank4class.pipelines.task import description, loading
+from rank4class.pipelines.task import description, hashing, loading
 from rank4class.pipelines.task.task import Task
 from rank4class.pipelines.training import optimization, run_calibration
 from rank4class.pipelines.training.initialization import initialize
@@ -71,6 +73,7 @@ def train(
         if distribution.is_chief(strategy):
             run_dir.lock()
         loaded = loaded or loading.load(experiment, run_dir.path)
+        loaded = dataclasses.replace(loaded, hashes=loaded.hashes | hashing.file_hashes(experiment))
         run_dir.check_data(loaded.hashes, loaded.class_texts)
         if distribution.reads_remotely(strategy) and isinstance(loaded.preprocess, data.WordPiece):
             raise ValueError(
@@ -243,18 +246,25 @@ def restore(
       FileNotFoundError: the run has no such checkpoint yet, or it has been removed.
       ValueError: the checkpoint is damaged.
     """
+    check_choice("which", which, config.CHECKPOINTS)
     strategy = strategy or tf.distribute.get_strategy()
     run_dir = RunDirectory(path)
     experiment = run_dir.experiment()
     config.check(experiment)
     described = description.read(run_dir.model)
-    model = build_model(experiment, described, strategy)
+    model = build_model(_with_own_sorter(experiment, run_dir), described, strategy)
     read = {"best": _read_best, "last": _read_last}[which]
     step = read(experiment, run_dir, model, run_hash(experiment, run_dir.data_hashes()), strategy)
     if step is None:
         raise FileNotFoundError(_missing_checkpoint_message(run_dir, which))
     calibration = _read_calibration(run_dir) if which == "best" else None
     return TrainedModel(run_dir, experiment, described, model, step, strategy, calibration)
+
+
+def _with_own_sorter(experiment: config.Experiment, run_dir: RunDirectory) -> config.Experiment:
+    """Returns the experiment with the copy of the sorter's file in the run's folder, if there is one."""
+    path = os.path.join(run_dir.model, description.SORTER)
+    return config.override(experiment, {"loss.sorter": path}) if files.exists(path) else experiment
 
 
 def _read_calibration(run_dir: RunDirectory) -> Calibration | None:

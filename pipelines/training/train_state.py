@@ -12,8 +12,7 @@ import tensorflow as tf
 
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
-from rank4class.pipelines.storage import files
-from rank4class.pipelines.storage.checkpoints import Checkpoints
+from rank4class.pipelines.storage.checkpoints import Checkpoints, steps_in
 
 MAX_CHECKPOINTS = 2  # to resume from: the newest, and the one before in case it is damaged
 
@@ -40,6 +39,8 @@ def run_hash(experiment: Any, hashes: dict[str, str]) -> str:
     """Returns a hash of an experiment and of its data's hashes."""
 
     def plain(value):  # 3 and 3.0 epochs are equal
+        if isinstance(value, tuple) and any(isinstance(each, float) for each in value):
+            return str(tuple(map(float, value)))
         return float(value) if isinstance(value, int | float) else str(value)
 
     fields = {name: plain(value) for name, value in config.changed_fields(experiment).items()}
@@ -137,7 +138,7 @@ class TrainState:
         writes: bool = True,
     ):
         self.progress = TrainProgress()
-        self._monitor = monitor
+        self._monitor, self._writes = monitor, writes
         checkpoint = tf.train.Checkpoint(
             model=model, optimizer=optimizer, progress=self.progress, owner=Owner(run)
         )
@@ -148,10 +149,11 @@ class TrainState:
         """Restores the newest usable checkpoint, if there is any, and removes incomplete files.
 
         Raises:
-          ValueError: there are checkpoints, but none can be used, or the best model so far is damaged.
+          ValueError: there are checkpoints, but none can be used, or, where training goes on, the best model
+            so far is damaged.
         """
         self._last.read_newest()
-        if self.best_step is not None:
+        if self._writes and self.best_step is not None:
             with _is_best():
                 self._best.check(self.best_step)
         for checkpoints in (self._last, self._best):
@@ -194,7 +196,7 @@ def _is_best() -> Iterator[None]:
 
 def has_checkpoint(folder: str) -> bool:
     """Whether a run's folder of checkpoints has one to resume from."""
-    return bool(files.names_in(os.path.join(folder, "last")))
+    return bool(steps_in(os.path.join(folder, "last")))
 
 
 def best_checkpoints(folder: str, model: tf.keras.Model, run: str, writes: bool = True) -> Checkpoints:

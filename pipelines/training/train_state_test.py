@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class.pipelines import config
-from rank4class.pipelines.training.train_state import TrainProgress, TrainState, run_hash
+from rank4class.pipelines.training.train_state import TrainProgress, TrainState, has_checkpoint, run_hash
 
 
 def progress(*values, name="ndcg@5"):
@@ -53,12 +53,12 @@ def test_progress_is_restored_exactly():
     )
 
 
-def state(folder, run="this run"):
+def state(folder, run="this run", writes=True):
     model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
     model.build([None, 1])
     optimizer = tf.keras.optimizers.Adam()
     optimizer.build(model.trainable_variables)
-    result = TrainState(str(folder), model, optimizer, "ndcg@5", run)
+    result = TrainState(str(folder), model, optimizer, "ndcg@5", run, writes)
     return result, model.layers[0].bias
 
 
@@ -72,6 +72,35 @@ def evaluate(saved, bias, step, value):
 
 def steps_in(folder):
     return sorted(int(path.name[5:-6]) for path in folder.glob("step-*.index"))
+
+
+def test_incomplete_files_are_no_checkpoint(tmp_path):
+    (tmp_path / "last").mkdir()
+    for name in ("partial-step-17.index", "step-17.data-00000-of-00001", "unreadable-step-9.index"):
+        (tmp_path / "last" / name).touch()
+    assert not has_checkpoint(str(tmp_path))
+    (tmp_path / "last" / "step-17.index").touch()
+    assert has_checkpoint(str(tmp_path))
+
+
+def test_equal_experiments_have_one_hash():
+    def hash_of(first):
+        prior = config.CountPrior(name="fixed", probabilities=(first, 0.5, 0.5))
+        return run_hash(config.Experiment(count_prior=prior), {})
+
+    assert hash_of(0) == hash_of(0.0) != hash_of(0.1)
+
+
+def test_the_last_checkpoint_is_read_without_the_best(tmp_path):
+    saved, bias = state(tmp_path)
+    evaluate(saved, bias, 10, 50.0)
+    for path in (tmp_path / "best").iterdir():
+        path.write_bytes(b"")
+    with pytest.raises(ValueError, match="It holds the best model so far"):
+        state(tmp_path)[0].restore()
+    reader, bias = state(tmp_path, writes=False)
+    reader.restore()
+    assert bias.numpy() == 10.0
 
 
 def test_checkpoints_have_their_best_model(tmp_path):

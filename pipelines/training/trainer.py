@@ -276,8 +276,9 @@ class Trainer:
             for step in range(first, first + count):
                 self._task.raise_first_unreadable(step)
             raise
-        # With float16 the optimizer skips a step whose gradient is too large.
-        skips = isinstance(self._optimizer, tf.keras.mixed_precision.LossScaleOptimizer)
+        # With float16 the optimizer skips a step whose gradient is too large, and lowers its scale until 1.
+        scales = isinstance(self._optimizer, tf.keras.mixed_precision.LossScaleOptimizer)
+        skips = scales and float(self._optimizer.loss_scale) > 1.0
         for i, (loss, norm) in enumerate(zip(results.losses, results.gradient_norms, strict=True)):
             if not math.isfinite(loss + (0.0 if skips else norm)):
                 self._raise_not_finite(first + i, float(loss))
