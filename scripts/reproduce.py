@@ -60,7 +60,7 @@ def _print_list() -> None:
 
 
 def _run(line: str) -> None:
-    """Runs a command; raises ValueError if it needs a folder that no flag gives, or fails."""
+    """Runs a command; raises ValueError if it needs a folder that no flag gives, SystemExit if it fails."""
     placeholders = {"FOLDER": _DATA, "CHECKPOINT": _CHECKPOINT, "WORKDIR": _WORKDIR}
 
     def path(match: re.Match) -> str:

@@ -27,7 +27,7 @@ class Experiment:
       data, encoder, class_encoder, interaction, loss, count_prior, optimizer: see `config.parts`.
       batch_size: number of examples per step, of all replicas together.
       accumulation_steps: number of parts into which a replica divides its share of a batch, to save memory;
-        the gradient is that of the whole batch.
+        the gradient is that of the whole batch, except with losses of a batch and batch normalization.
       precision: "float32", "mixed_float16" (with loss scaling) or "mixed_bfloat16".
       jit_compile: whether XLA compiles the steps.
       steps_per_execution: number of steps that run on the device without returning to the host.

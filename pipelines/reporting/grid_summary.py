@@ -135,7 +135,7 @@ def check_baseline(baseline: Mapping[str, str], names: Sequence[Mapping[str, str
     if dict(baseline) not in map(dict, names):
         known = "; ".join(",".join(name.values()) for name in names)
         raise ValueError(
-            f"baseline={','.join(baseline.values())}: not a cell of the grid. Choose one of these: {known}."
+            f"baseline={','.join(filter(None, baseline.values()))}: not a cell of the grid. Choose one of these: {known}."
         )
     return list(map(dict, names)).index(dict(baseline))
 

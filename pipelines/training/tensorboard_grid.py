@@ -69,8 +69,11 @@ def _domain(values: Sequence[Any]) -> Any:
 def _write(folder: str, summaries: Sequence[Any]) -> None:
     # Some of them are of TensorFlow's class, others of TensorBoard's.
     copies = [summary_pb2.Summary.FromString(one.SerializeToString()) for one in summaries]
+    path = os.path.join(folder, EVENTS)
+    partial = f"{path}.{os.getpid()}"  # processes that share a sweep end together
     with files.errors_of(folder):
         tf.io.gfile.makedirs(folder)
-        with tf.io.TFRecordWriter(os.path.join(folder, EVENTS)) as file:
+        with tf.io.TFRecordWriter(partial) as file:
             for fields in ({"file_version": "brain.Event:2"}, *({"summary": one} for one in copies)):
                 file.write(event_pb2.Event(wall_time=time.time(), **fields).SerializeToString())
+        tf.io.gfile.rename(partial, path, overwrite=True)
