@@ -134,9 +134,8 @@ def check_baseline(baseline: Mapping[str, str], names: Sequence[Mapping[str, str
     """Returns the position of a baseline among the names of cells; raises ValueError if it is not there."""
     if dict(baseline) not in map(dict, names):
         known = "; ".join(",".join(name.values()) for name in names)
-        raise ValueError(
-            f"baseline={','.join(filter(None, baseline.values()))}: not a cell of the grid. Choose one of these: {known}."
-        )
+        given = ",".join(filter(None, baseline.values()))
+        raise ValueError(f"baseline={given}: not a cell of the grid. Choose one of these: {known}.")
     return list(map(dict, names)).index(dict(baseline))
 
 
