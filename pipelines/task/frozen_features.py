@@ -36,7 +36,7 @@ def encode_splits(experiment: config.Experiment, raw: Task, cache_dir: str) -> T
       OSError: the folder cannot be written.
     """
     encoder = raw.build_encoder(experiment)
-    encoder_hash, fingerprint = _fingerprints(experiment.encoder.name, raw, encoder)
+    fingerprint = _fingerprint(experiment.encoder.name, raw, encoder)
     path = _cached(cache_dir, f"features-{fingerprint}.npz")
     if path is None:
         path = os.path.join(cache_dir, f"features-{fingerprint}.npz")
@@ -66,7 +66,7 @@ def encode_splits(experiment: config.Experiment, raw: Task, cache_dir: str) -> T
         raw,
         splits=splits,
         preprocess=None,
-        hashes={**raw.hashes, "encoder.path": encoder_hash},
+        hashes=raw.hashes | {"encoder.path": hashing.encoder_hash(raw.preprocess, encoder)},
         inputs=dataclasses.replace(raw.inputs, encoder=encoder),
         encoder_files=_encoder_files(raw, encoder, cache_dir, f"encoder-{fingerprint}"),
         augment=None,
@@ -113,8 +113,8 @@ def _outputs(raw: Task, split: str, batch_size: int, encode: Callable) -> np.nda
     return data.in_order(np.concatenate(outputs), np.concatenate(indices))
 
 
-def _fingerprints(encoder_name: str, raw: Task, encoder: tf.keras.layers.Layer) -> tuple[str, str]:
-    """Returns a hash of settings and weights, and one of these and the examples, for the outputs."""
+def _fingerprint(encoder_name: str, raw: Task, encoder: tf.keras.layers.Layer) -> str:
+    """Returns a hash of settings, weights and examples, which determine the outputs."""
     settings = {**encoder.get_config(), "name": encoder_name}
     preprocess: Any = raw.preprocess
     if preprocess is not None:
@@ -122,7 +122,6 @@ def _fingerprints(encoder_name: str, raw: Task, encoder: tf.keras.layers.Layer) 
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     for weight in encoder.get_weights():
         digest.update(weight.tobytes())
-    encoder_hash = digest.hexdigest()
     for name, split in raw.splits.items():
         digest.update(f"{name} {len(split)}".encode())
         for part in hashing.feature_bytes(split):
@@ -130,4 +129,4 @@ def _fingerprints(encoder_name: str, raw: Task, encoder: tf.keras.layers.Layer) 
         for path in hashing.image_files(split):
             state = tf.io.gfile.stat(path)  # reading every image would take as long as encoding it
             digest.update(f"{state.length} {state.mtime_nsec}".encode())
-    return encoder_hash, digest.hexdigest()[:16]
+    return digest.hexdigest()[:16]

@@ -39,11 +39,13 @@ def file_hashes(experiment: config.Experiment) -> dict[str, str]:
     }
 
 
-def vocabulary_hash(preprocess: Any) -> dict[str, str]:
-    """Returns "encoder.path" -> SHA-256 of the settings of a tokenizer; empty for other preprocessing."""
-    if not isinstance(preprocess, data.WordPiece):
-        return {}
-    return {"encoder.path": hashlib.sha256(json.dumps(preprocess.settings).encode()).hexdigest()}
+def encoder_hash(preprocess: Any, encoder: tf.keras.layers.Layer | None = None) -> str:
+    """Returns the SHA-256 of the settings of an encoder's tokenizer, if it has one, and of its weights."""
+    settings = preprocess.settings if isinstance(preprocess, data.WordPiece) else {}
+    digest = hashlib.sha256(json.dumps(settings).encode())
+    for weight in encoder.get_weights() if encoder else ():
+        digest.update(weight.tobytes())
+    return digest.hexdigest()
 
 
 def _hash(split: data.Split) -> str:

@@ -41,8 +41,10 @@ def load(experiment: config.Experiment, cache_dir: str, trained: Inputs | None =
     preprocess = inputs.preprocess
     if data_config.on_invalid_row == "skip":
         splits = _without_unreadable(dataset.class_names, splits, preprocess)
+    hashes = hashing.data_hashes(dataset.class_names, splits)
     if isinstance(preprocess, data.WordPiece):
         splits = _with_lengths(data_config, splits, preprocess)
+        hashes["encoder.path"] = hashing.encoder_hash(preprocess)
     class_fields = {}
     if trained is None:
         class_fields = preprocessing.class_text_fields(
@@ -55,7 +57,7 @@ def load(experiment: config.Experiment, cache_dir: str, trained: Inputs | None =
         _encoder_factory(experiment.encoder, splits) if trained is None else lambda: trained.encoder,
         inputs,
         augment=preprocessing.build_augment(data_config, dataset, preprocess),
-        hashes=hashing.data_hashes(dataset.class_names, splits) | hashing.vocabulary_hash(preprocess),
+        hashes=hashes,
         **class_fields,
     )
     if experiment.encoder.frozen:
