@@ -37,8 +37,8 @@ def write_movielens(path):
 
 
 def write_letor(path):
-    for name in ("train", "vali", "test"):
-        rows = [f"{(i + j) % 5} qid:{i} 1:{i} 2:{j}\n" for i in range(5) for j in range(4)]
+    for start, name in enumerate(("train", "vali", "test")):
+        rows = [f"{(i + j) % 5} qid:{i} 1:{i} 2:{j}\n" for i in range(start, start + 5) for j in range(4)]
         (path / f"{name}.txt").write_text("".join(rows))
 
 

@@ -166,8 +166,8 @@ def write_movielens(folder):
 
 
 def write_letor(folder):
-    for name in ("train", "vali", "test"):
-        rows = [f"{(i + j) % 5} qid:{i} 1:0.{j} 2:{i}\n" for i in range(12) for j in range(12)]
+    for start, name in enumerate(("train", "vali", "test")):
+        rows = [f"{(i + j) % 5} qid:{i} 1:0.{j} 2:{i}\n" for i in range(start, start + 12) for j in range(12)]
         folder.joinpath(f"{name}.txt").write_text("".join(rows))
     return folder
 
