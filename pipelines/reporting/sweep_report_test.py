@@ -174,7 +174,7 @@ def test_the_note_on_the_training(tmp_path):
 
 def test_the_command_is_that_of_the_last_session(tmp_path):
     runs = stored_grid(tmp_path)
-    run_dir = RunDirectory(runs[0].path)
+    run_dir = RunDirectory(runs[1].path)
     later = {**run_dir.sessions()[0], "command": ["python3", "-m", "c"], "started": "2026-02-01"}
     run_dir.write_sessions([*run_dir.sessions(), later])
     assert sweep_report.summarize(runs)["command"] == "python -m c"
