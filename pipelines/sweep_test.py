@@ -451,6 +451,17 @@ def test_overrides_apply_to_cells_that_have_the_field():
     )
 
 
+def test_a_run_folder_of_an_earlier_choice_is_named(tmp_path, trained_by):
+    run = RunDirectory(str(tmp_path / "mse-dot-seed0"))
+    run.claim(config.override(base(), {"loss.name": "mse", "seed": 0, RATE: 5.0}), {})
+    run.unlock()
+    axes = {"losses": ["mse"], "interactions": ["dot"], "seeds": [0], "tuning_seeds": 1, "widen": 0}
+    with pytest.raises(
+        ValueError, match=r"holds another experiment .* Or remove .*mse-dot-seed0, to train with"
+    ):
+        trained_by(tmp_path, lambda one: -one.optimizer.learning_rate, tune={RATE: (1, 2)}, **axes)
+
+
 def test_whole_numbers_of_a_field_of_fractions_are_widened_as_fractions(tmp_path, trained_by):
     axes = {"losses": ["mse"], "interactions": ["dot"], "seeds": [0], "tuning_seeds": 1, "widen": 1}
     trained_by(tmp_path, lambda one: -one.optimizer.learning_rate, tune={RATE: (1, 2)}, **axes)

@@ -357,6 +357,8 @@ def test_sweep_errors_are_one_line(error_of, letor_flags, letor_cells):
     assert "interaction.name='lc_mlp': encoder 'items' is a whole model" in line
     line = error_of("sweep", *letor_flags, *letor_cells, "--baseline=mse,dot")
     assert "error: baseline=mse,dot: not a cell of the grid. Choose one of these: n_choose_k,dot." in line
+    line = error_of("sweep", *letor_flags, *letor_cells, "--margin=nan")
+    assert line == "error: margin=nan: not finite. Choose a number of percentage points."
 
 
 def test_benchmark_and_demo_errors_are_one_line(error_of, tmp_path):
