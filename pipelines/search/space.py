@@ -45,6 +45,11 @@ class Range:
     def is_integer(self) -> bool:
         return isinstance(self.low, int) and isinstance(self.high, int)
 
+    @property
+    def integers(self) -> range | None:
+        """The numbers of a range of integers."""
+        return range(int(self.low), int(self.high) + 1) if self.is_integer else None
+
     def position(self, value: float) -> float:
         """Returns the place of a number on the scale of the range: 0 at the low end, 1 at the high end."""
         scale = math.log if self.is_logarithmic else float

@@ -120,11 +120,15 @@ class Search:
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def _num_choices(self, name: str) -> float:
-        """Returns the number of different choices of a cell; a range has infinitely many."""
-        ranges = any(
-            isinstance(self._tune[f], space.Range) for f in space.fields_of(self._cells[name], self._tune)
-        )
-        return math.inf if ranges else len(space.combinations(self._cells[name], self._tune))
+        """Returns the number of different choices of a cell; infinite if a range has more than trials."""
+        cell, tune = self._cells[name], dict(self._tune)
+        for field in space.fields_of(cell, self._tune):
+            values = tune[field]
+            if isinstance(values, space.Range):
+                if values.integers is None or len(values.integers) > (self._num_trials or 0):
+                    return math.inf
+                tune[field] = values.integers
+        return len(space.combinations(cell, tune))
 
     def run(self, base: config.Experiment, jobs: int) -> None:
         """Trains all trials and prints the choices; returns when those of other processes have ended too.

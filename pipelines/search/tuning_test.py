@@ -376,10 +376,18 @@ def test_two_processes_share_a_search(search, tmp_path):
 
 
 def test_equal_choices_are_not_trained_at_once(search):
-    tune = {"batch_size": space.Range(8, 9)}
+    tune = {RATE: space.Range(0.1, 0.1001)}  # only these two have the digits that are tried
     made, started = search(lambda _: 1.0, tune, num_trials=6, seeds=SEEDS[:1], jobs=6)
     assert len(made.summary()["cells"][0]["trials"]) == 6
-    assert set(started[:2]) == {"mse-batch_size=8-seed10000", "mse-batch_size=9-seed10000"}
+    assert set(started[:2]) == {f"mse-{RATE}={rate}-seed10000" for rate in (0.1, 0.1001)}
+
+
+def test_a_range_of_integers_has_no_more_trials_than_integers(search):
+    tune = {"batch_size": space.Range(8, 12)}
+    made, started = search(lambda _: 1.0, tune, num_trials=10, seeds=SEEDS[:1])
+    choices = [trial["choice"]["batch_size"] for trial in made.summary()["cells"][0]["trials"]]
+    assert sorted(choices) == list(range(8, 13))
+    assert len(started) == 5
 
 
 def test_other_values_or_seeds_are_another_study(search):
