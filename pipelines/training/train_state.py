@@ -149,8 +149,8 @@ class TrainState:
         """Restores the newest usable checkpoint, if there is any, and removes incomplete files.
 
         Raises:
-          ValueError: there are checkpoints, but none can be used, or, where training goes on, the best model
-            so far is damaged.
+          ValueError: there are checkpoints, but none can be used; or, with `writes`, the best model so far is
+            damaged.
         """
         self._last.read_newest()
         if self._writes and self.best_step is not None:
