@@ -126,4 +126,6 @@ def _load(path: str) -> tuple[dict[str, str], dict[str, np.ndarray]]:
         with safetensors.safe_open(path, "np") as file:
             return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, safetensors.SafetensorError) as error:
-        raise ValueError(f"trained={path}: cannot be read: {error}. Train a sorter to it.") from error
+        raise ValueError(
+            f"trained={path}: cannot be read: {error}. Choose a file that train_sorter has written."
+        ) from error

@@ -1,5 +1,6 @@
 """The rank function of a loss, by name: a formula, or a sorter with its weights."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -37,7 +38,7 @@ def get(name: str, n: int, trained: str | None = None) -> Callable[..., Any]:
     try:
         return sorters.get(name, n=n, trained=trained or sorters.SHIPPED).rank_fn
     except ValueError as error:
-        raise ValueError(str(error).replace("trained=", "loss.sorter=")) from error
+        raise ValueError(re.sub("^trained=", "loss.sorter=", str(error))) from error
 
 
 def check(loss: Loss) -> None:

@@ -276,7 +276,7 @@ class Trainer:
             for step in range(first, first + count):
                 self._task.raise_first_unreadable(step)
             raise
-        # With float16 the optimizer skips a step whose gradient is too large, and lowers its scale until 1.
+        # With float16 the optimizer skips a step whose gradient is too large, and lowers its scale down to 1.
         scales = isinstance(self._optimizer, tf.keras.mixed_precision.LossScaleOptimizer)
         skips = scales and float(self._optimizer.loss_scale) > 1.0
         for i, (loss, norm) in enumerate(zip(results.losses, results.gradient_norms, strict=True)):
