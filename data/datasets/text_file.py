@@ -10,7 +10,15 @@ from absl import logging
 from rank4class.data import arguments
 from rank4class.data.dataset import Dataset, Split, draw_together
 from rank4class.data.readers import class_tables, files, rows
-from rank4class.data.readers.text_rows import FORMATS, LABEL_NAMES, Columns, Example, normalize_text, read
+from rank4class.data.readers.text_rows import (
+    FORMATS,
+    LABEL_NAMES,
+    QUOTES_REMEDY,
+    Columns,
+    Example,
+    normalize_text,
+    read,
+)
 from rank4class.data.registry import DATASETS, LABELLED
 
 FILES = {"train": ("train",), "validation": ("validation", "dev", "val", "valid"), "test": ("test",)}
@@ -175,10 +183,7 @@ def _read(path, columns, bad_rows):
             )
             raise ValueError(f"{path}: no example.{first}")
     if path.lower().endswith(".tsv") and all(re.fullmatch('".*"', example.label) for example in examples):
-        raise ValueError(
-            f"{path}: all labels are in quotes, as in CSV, but a TSV has no quotes. Save the file as .csv, "
-            "with commas."
-        )
+        raise ValueError(f"{path}: all labels are in quotes, {QUOTES_REMEDY}")
     if not path.lower().endswith(".jsonl"):
         _check_first_line(path, examples)
     return examples

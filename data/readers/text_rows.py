@@ -14,6 +14,7 @@ from rank4class.data.readers import rows, strict_json
 STANDARD_INPUT = "-"
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 BYTE_ORDER_MARK = "\ufeff"
+QUOTES_REMEDY = "as in CSV, but a TSV has no quotes. Save the file as .csv, with commas."
 # Usual names of columns: a row with one of each is a header line.
 TEXT_NAMES = (
     "text", "texts", "sentence", "sentence1", "sentence_1", "document", "content", "body", "title",
@@ -110,10 +111,7 @@ def _unquoted(lines: Iterator[tuple[str, str]], columns: Columns) -> Iterator[tu
         elif not num_columns and not quoted_names.isdisjoint(fields):
             quoted = where
         if quoted or ('""' in line and any(map(_has_doubled_quotes, fields))):
-            raise ValueError(
-                f"{quoted or where}: a field in quotes, as in CSV, but a TSV has no quotes. Save the file as "
-                ".csv, with commas."
-            )
+            raise ValueError(f"{quoted or where}: a field in quotes, {QUOTES_REMEDY}")
         num_columns = num_columns or len(fields)
         yield where, fields
 
