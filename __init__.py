@@ -5,7 +5,7 @@ The instance is the query, the classes are the items to rank. The packages are `
 
     run = rank4class.train(experiment, "runs/mine")  # or rank4class.load("runs/mine")
     run.predict(["a text", "another"], k=3)
-    run.evaluate("labelled.tsv")
+    run.evaluate("labeled.tsv")
     run.export("models/mine/1")
 
 The documentation in docs/ describes all of them.

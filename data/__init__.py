@@ -30,4 +30,4 @@ from rank4class.data.preprocessing.images import (
 from rank4class.data.preprocessing.text import WordPiece
 from rank4class.data.readers.class_tables import balanced_class_weights, class_descriptions, class_weights
 from rank4class.data.readers.text_rows import normalize_text
-from rank4class.data.registry import DATASETS, LABELLED, get, get_labelled, warn_of_skipped
+from rank4class.data.registry import DATASETS, LABELED, get, get_labeled, warn_of_skipped

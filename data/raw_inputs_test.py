@@ -249,23 +249,23 @@ def test_single_values():
             raw_inputs.features_of(value, specs, {"4": 0, "5": 1})
 
 
-def test_labelled_images(tmp_path, caplog):
+def test_labeled_images(tmp_path, caplog):
     for name in ("cat/1.jpg", "dog/2.jpg", "dog/3.jpg"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"x")
-    split = data.get_labelled("image_folder", ("dog", "bird", "cat"), path=tmp_path, image_size=3)
+    split = data.get_labeled("image_folder", ("dog", "bird", "cat"), path=tmp_path, image_size=3)
     assert split.labels.tolist() == [2, 0, 0]
     assert split.features["file"][0] == str(tmp_path / "cat" / "1.jpg")
     with pytest.raises(
         ValueError, match=r"dog: class 'dog' is not one of the model's\. To skip it, set data"
     ):
-        data.get_labelled("image_folder", ("cat", "bird"), path=tmp_path)
-    split = data.get_labelled("image_folder", ("cat", "bird"), path=tmp_path, on_invalid_row="skip")
+        data.get_labeled("image_folder", ("cat", "bird"), path=tmp_path)
+    split = data.get_labeled("image_folder", ("cat", "bird"), path=tmp_path, on_invalid_row="skip")
     assert split.labels.tolist() == [0]
     assert "1 left out, the first: " in caplog.text
     with pytest.raises(ValueError, match=r": no image of the model's classes\. Add one\."):
-        data.get_labelled("image_folder", ("bird",), path=tmp_path, on_invalid_row="skip")
+        data.get_labeled("image_folder", ("bird",), path=tmp_path, on_invalid_row="skip")
     with pytest.raises(
         FileNotFoundError, match=r"data\.path=.*nowhere: no such folder\. Set it to a folder of"
     ):
-        data.get_labelled("image_folder", ("bird",), path=tmp_path / "nowhere")
+        data.get_labeled("image_folder", ("bird",), path=tmp_path / "nowhere")

@@ -11,8 +11,8 @@ from rank4class.data.readers.rows import BadRows
 from rank4class.registry import Registry
 
 DATASETS = Registry("dataset")
-# Functions that read one labelled file or folder as a split, by the name of the dataset of its layout.
-LABELLED = Registry("dataset of labelled files")
+# Functions that read one labeled file or folder as a split, by the name of the dataset of its layout.
+LABELED = Registry("dataset of labeled files")
 
 
 def get(name: str, **options: Any) -> Dataset:
@@ -35,21 +35,21 @@ def get(name: str, **options: Any) -> Dataset:
     return dataset
 
 
-def get_labelled(name: str, class_names: Sequence[str], **options: Any) -> Split:
-    """Returns all examples of a labelled file or folder, and logs those that it skipped.
+def get_labeled(name: str, class_names: Sequence[str], **options: Any) -> Split:
+    """Returns all examples of a labeled file or folder, and logs those that it skipped.
 
     Args:
-      name: one of `LABELLED`.
+      name: one of `LABELED`.
       class_names: the names of all classes, by id.
       **options: of the dataset of this name, `path` among them; those that concern splits are ignored.
 
     Raises:
       FileNotFoundError, ValueError: see the function; an example of another class is an invalid row.
     """
-    known = LABELLED.option_names(name)
+    known = LABELED.option_names(name)
     bad_rows = BadRows(options.pop("on_invalid_row", "fail"))
     options = {key: value for key, value in _as_strings(options).items() if key in known}
-    split = LABELLED.build(name, class_names=class_names, bad_rows=bad_rows, **options)
+    split = LABELED.build(name, class_names=class_names, bad_rows=bad_rows, **options)
     warn_of_skipped(bad_rows.messages)
     return split
 

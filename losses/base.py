@@ -270,7 +270,7 @@ def weighted(losses: tf.Tensor, weights: TensorLike | None) -> tf.Tensor:
 
 
 def is_relevant(labels: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
-    """Returns whether the labelled class of each instance takes part, bool `[...]`."""
+    """Returns whether the labeled class of each instance takes part, bool `[...]`."""
     return ranks.true_score(where, labels)
 
 

@@ -34,7 +34,7 @@ _WORST = flags.DEFINE_integer(
 )
 _OUTPUT = flags.DEFINE_string("output", None, "Folder for evaluation.json, classes.tsv and predictions.npz.")
 _DATA_PATH = flags.DEFINE_string(
-    "data.path", None, "Labelled file or folder to evaluate in place of a split; None: the run's own data."
+    "data.path", None, "Labeled file or folder to evaluate in place of a split; None: the run's own data."
 )
 _ON_INVALID_ROW = flags.DEFINE_enum(
     "data.on_invalid_row",
@@ -87,7 +87,7 @@ def main() -> None:
         loaded = trained.load_task()
     else:
         columns = {name: flag.value for name, flag in _COLUMNS.items()}
-        loaded = trained.load_labelled(path, _ON_INVALID_ROW.value, **columns)
+        loaded = trained.load_labeled(path, _ON_INVALID_ROW.value, **columns)
     examples, class_names = loaded.splits[split], loaded.scored_class_names(split)
     keep_scores = bool(output) and _KEEP_SCORES.value
     if keep_scores:

@@ -378,7 +378,7 @@ def test_real_cifar10_is_balanced(real_data):
     for name, size in (("train", 900), ("validation", 100), ("test", 200)):
         split = dataset.splits[name]
         assert np.bincount(split.labels).tolist() == [size] * 10
-        # Neighbouring pixels are similar only if colours, rows and columns are read in the right order.
+        # Neighboring pixels are similar only if colors, rows and columns are read in the right order.
         pixels = split.features["image"].astype(np.float32)
         assert np.abs(np.diff(pixels, axis=1)).mean() < 20
         assert np.abs(np.diff(pixels, axis=2)).mean() < 20

@@ -59,7 +59,7 @@ def embedded_digits(
       path: folder of MNIST's published files, see `mnist.read_part`; those of `t10k` suffice. None takes
         scikit-learn's 1,797 digits of 8 x 8 pixels, enlarged.
       num_examples: images of each split, at least 1.
-      multi_label: whether an image is labelled with all its digits, or with a random one of them.
+      multi_label: whether an image is labeled with all its digits, or with a random one of them.
       features: "image"; "pixels", the same as vectors, for linear models; or "rbm", the probabilities of the
         hidden units of a restricted Boltzmann machine fitted to the training images. The last fit is cached
         for other calls in this process.

@@ -8,7 +8,7 @@ import numpy as np
 from rank4class.data import arguments
 from rank4class.data.dataset import Dataset, Split, draw_together
 from rank4class.data.readers import class_tables, files, rows
-from rank4class.data.registry import DATASETS, LABELLED
+from rank4class.data.registry import DATASETS, LABELED
 
 ENDINGS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp")
 UNSUPPORTED_ENDINGS = (
@@ -70,8 +70,8 @@ def image_folder(
     return Dataset(class_names, {name: splits[name] for name in SPLITS}, skipped=tuple(bad_rows.messages))
 
 
-@LABELLED.register("image_folder")
-def labelled_images(path: str, class_names: Sequence[str], bad_rows: rows.BadRows) -> Split:
+@LABELED.register("image_folder")
+def labeled_images(path: str, class_names: Sequence[str], bad_rows: rows.BadRows) -> Split:
     """Returns the images of a folder of class folders as one split; other classes are invalid rows."""
     if not os.path.isdir(path):
         raise FileNotFoundError(f"data.path={path}: no such folder. Set it to a folder of class folders.")

@@ -21,7 +21,7 @@ LAYOUTS = f"train/ and val/, with {TRAIN_TAR} and {VALIDATION_TAR}, or with reco
 def imagenet(path: str | None = None, tfds_dir: str | None = None, on_invalid_row: str = "fail") -> Dataset:
     """ImageNet, or images in one of its layouts.
 
-    There is no labelled test split: validation and test are both the images published for validation.
+    There is no labeled test split: validation and test are both the images published for validation.
     A choice by the validation metric has therefore seen the reported images, as in the paper.
 
     Args:

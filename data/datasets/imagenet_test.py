@@ -107,13 +107,13 @@ def test_invalid_folders(tiny_imagenet):
 SYNSETS = ("n01443537", "n01484850", "n02085620")  # goldfish, great white shark, Chihuahua
 
 
-def grey(value):
-    """Returns a JPEG image of one shade of grey."""
+def gray(value):
+    """Returns a JPEG image of one shade of gray."""
     return tf.io.encode_jpeg(tf.fill([20, 30, 3], tf.constant(value, tf.uint8))).numpy()
 
 
 def greys(dataset, name):
-    """Decodes the images of a split; returns their shades of grey, rounded to multiples of 10."""
+    """Decodes the images of a split; returns their shades of gray, rounded to multiples of 10."""
     features = {key: tf.constant(values) for key, values in dataset.splits[name].features.items()}
     images = data.DecodeAndCrop(8)(features)["image"].numpy()
     return (images.mean(axis=(1, 2, 3)) * 25.5).round().astype(int) * 10
@@ -132,7 +132,7 @@ def archive(files):
 
 def synset_archive(i):
     """Returns the archive of synset `i`: `i + 2` images, where image `j` has the shade `50 * i + 10 * j`."""
-    return archive({f"{SYNSETS[i]}_{j}.JPEG": grey(50 * i + 10 * j) for j in range(i + 2)})
+    return archive({f"{SYNSETS[i]}_{j}.JPEG": gray(50 * i + 10 * j) for j in range(i + 2)})
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def archives(tmp_path):
     train = {f"{synset}.tar": synset_archive(i) for i, synset in enumerate(SYNSETS)}
     (tmp_path / "ILSVRC2012_img_train.tar").write_bytes(archive(train))
     # As in the published archive, files are not in the order of their names.
-    validation = {f"ILSVRC2012_val_{i:08}.JPEG": grey(10 * i) for i in (3, 1, 4, 2)}
+    validation = {f"ILSVRC2012_val_{i:08}.JPEG": gray(10 * i) for i in (3, 1, 4, 2)}
     (tmp_path / "ILSVRC2012_img_val.tar").write_bytes(archive(validation))
     return tmp_path
 
@@ -212,7 +212,7 @@ def write_records(path, rows):
 
 def garden_row(label, value, **changes):
     return {
-        "image/encoded": grey(value),
+        "image/encoded": gray(value),
         "image/format": b"JPEG",
         "image/class/label": label,
         "image/class/synset": f"n0{label}".encode(),
@@ -387,7 +387,7 @@ def prepared(tmp_path):
         )
         for i, length in enumerate(lengths):
             rows = [
-                {"image": grey(100 * i + 10 * j), "label": (i + j) % 2, "file_name": b"x.JPEG"}
+                {"image": gray(100 * i + 10 * j), "label": (i + j) % 2, "file_name": b"x.JPEG"}
                 for j in range(length)
             ]
             write_records(tmp_path / f"imagenet2012-{name}.tfrecord-{i:05}-of-{len(lengths):05}", rows)
@@ -408,7 +408,7 @@ def test_prepared_records(prepared):
 
 def test_truncated_prepared_records(prepared):
     path = prepared / "imagenet2012-train.tfrecord-00000-of-00002"
-    row = {"image": grey(0), "label": 0, "file_name": b"x.JPEG"}
+    row = {"image": gray(0), "label": 0, "file_name": b"x.JPEG"}
     write_records(path, [row])
     with pytest.raises(ValueError, match=rf"{path}: truncated, 1 of 2 records"):
         data.get("imagenet", path=str(prepared))

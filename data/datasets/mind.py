@@ -56,7 +56,7 @@ def mind(path: str | None = None, on_invalid_row: str = "fail", tfds_dir: str | 
     bad_rows = rows.BadRows(on_invalid_row)
     if not path:
         raise ValueError(
-            f"data.path={path}: the licence of MIND does not allow an automatic download. Download it from "
+            f"data.path={path}: the license of MIND does not allow an automatic download. Download it from "
             "https://msnews.github.io and set data.path to its folder."
         )
     from rank4class.data.datasets import mind_builder  # imports TensorFlow Datasets, which is slow

@@ -123,7 +123,7 @@ def test_invalid_rows_are_skipped(tiny_mind):
 def test_missing_path_and_files(tmp_path):
     with pytest.raises(
         ValueError,
-        match=r"^data\.path=None: .* licence .*Download it from https://msnews.* and set data\.path",
+        match=r"^data\.path=None: .* license .*Download it from https://msnews.* and set data\.path",
     ):
         data.get("mind")
     with pytest.raises(

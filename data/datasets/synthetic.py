@@ -17,7 +17,7 @@ def synthetic(
     spread: float = 0.5,
     split_seed: int = 0,
 ) -> Dataset:
-    r"""Vectors around the centres of their classes.
+    r"""Vectors around the centers of their classes.
 
     $$x = c_y + \sigma z, \quad c_i, z \sim \mathcal N(0, I / d)$$
 
@@ -46,11 +46,11 @@ def synthetic(
     arguments.check_at_least(1, width=width)
     arguments.check_at_least(0, spread=spread, split_seed=split_seed)
     rng = np.random.default_rng(split_seed)
-    centres = _normal(rng, num_classes, width)
+    centers = _normal(rng, num_classes, width)
     splits = {}
     for name, fraction in FRACTIONS.items():
         labels = rng.permutation(np.arange(round(fraction * num_examples), dtype=np.int32) % num_classes)
-        vectors = centres[labels] + np.float32(spread) * _normal(rng, len(labels), width)
+        vectors = centers[labels] + np.float32(spread) * _normal(rng, len(labels), width)
         splits[name] = Split({"embedding": vectors}, labels)
     return Dataset(tuple(f"class {i}" for i in range(num_classes)), splits)
 

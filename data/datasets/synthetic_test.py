@@ -1,4 +1,4 @@
-"""Synthetic vectors: spread around the centres of their classes, and numbers of examples."""
+"""Synthetic vectors: spread around the centers of their classes, and numbers of examples."""
 
 import numpy as np
 import pytest
@@ -10,11 +10,11 @@ def test_examples_lie_around_the_centres_of_their_classes():
     dataset = data.get("synthetic", num_classes=4, num_examples=4000, width=50, spread=0.1)
     train, test = dataset.splits["train"], dataset.splits["test"]
     assert train.features["embedding"].dtype == np.float32
-    centres = np.stack([train.features["embedding"][train.labels == i].mean(axis=0) for i in range(4)])
-    offsets = test.features["embedding"] - centres[test.labels]
+    centers = np.stack([train.features["embedding"][train.labels == i].mean(axis=0) for i in range(4)])
+    offsets = test.features["embedding"] - centers[test.labels]
     assert np.square(offsets).sum(axis=1).mean() == pytest.approx(0.1**2, rel=0.05)
-    assert np.square(centres).sum(axis=1).mean() == pytest.approx(1.0, rel=0.4)
-    distances = np.linalg.norm(test.features["embedding"][:, None] - centres, axis=2)
+    assert np.square(centers).sum(axis=1).mean() == pytest.approx(1.0, rel=0.4)
+    distances = np.linalg.norm(test.features["embedding"][:, None] - centers, axis=2)
     np.testing.assert_array_equal(distances.argmin(axis=1), test.labels)
 
 

@@ -19,7 +19,7 @@ from rank4class.data.readers.text_rows import (
     normalize_text,
     read,
 )
-from rank4class.data.registry import DATASETS, LABELLED
+from rank4class.data.registry import DATASETS, LABELED
 
 FILES = {"train": ("train",), "validation": ("validation", "dev", "val", "valid"), "test": ("test",)}
 
@@ -97,8 +97,8 @@ def text_file(
     return Dataset(names, splits, tuple(bad_rows.messages), hashes)
 
 
-@LABELLED.register("text_file")
-def labelled_texts(
+@LABELED.register("text_file")
+def labeled_texts(
     path: str,
     class_names: Sequence[str],
     bad_rows: rows.BadRows,

@@ -326,12 +326,12 @@ def test_first_invalid_row_is_named_and_the_others_are_counted(tmp_path):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         load(path)
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        data.get_labelled("text_file", ("ham", "jam", "spam"), path=path)
+        data.get_labeled("text_file", ("ham", "jam", "spam"), path=path)
     path.write_text(tsv(ROWS))
     with pytest.raises(
         ValueError, match=r"mine\.tsv:2: class 'ham' is not one .*\. 39 more rows are invalid\."
     ):
-        data.get_labelled("text_file", ("spam", "eggs"), path=path)
+        data.get_labeled("text_file", ("spam", "eggs"), path=path)
     (tmp_path / "classes.txt").write_text("spam\nham\n")
     with pytest.raises(ValueError, match=r"mine\.tsv:4: class 'jam' is not .*\. 19 more rows are invalid\."):
         load(path, classes=str(tmp_path / "classes.txt"))

@@ -157,7 +157,7 @@ AUGMENTATIONS = {"none": None, "affine_flip": affine_flip}
 def _affine(angle, down, right, side, shape):
     """Returns the transforms `[B, 8]` from positions in the output to positions in the input.
 
-    About the centre, columns are multiplied by `side` (1 or -1), then shifted, then rotated.
+    About the center, columns are multiplied by `side` (1 or -1), then shifted, then rotated.
     """
     cos, sin = tf.cos(angle), tf.sin(angle)
     middle_row, middle_column = (shape[1] - 1) / 2, (shape[2] - 1) / 2
@@ -241,16 +241,16 @@ def _check_format(content):
 
 
 def _with_palette(image, content):
-    """Returns a BMP image in the colours of its palette, if any, which TensorFlow ignores."""
+    """Returns a BMP image in the colors of its palette, if any, which TensorFlow ignores."""
     head = tf.cast(tf.io.decode_raw(tf.strings.substr(content, 0, 30), tf.uint16), tf.int32)
     size, bits = head[7], head[14]
 
-    def coloured():
+    def colored():
         palette = tf.io.decode_raw(tf.strings.substr(content, 14 + size, 4 * 256), tf.uint8)
         palette = tf.reshape(palette[: tf.size(palette) // 4 * 4], [-1, 4])
         return tf.gather(palette[:, 2::-1], tf.cast(image[..., 0], tf.int32))
 
-    return tf.cond(bits == 8, coloured, lambda: image)
+    return tf.cond(bits == 8, colored, lambda: image)
 
 
 def _upright(image, orientation):
@@ -335,7 +335,7 @@ def _random_crop(image, seed):
         area_range=area,
         max_attempts=10,
     )
-    # A failed draw returns the whole image. Take the centre instead, as in evaluation.
+    # A failed draw returns the whole image. Take the center instead, as in evaluation.
     return tf.cond(
         tf.reduce_all(size[:2] == tf.shape(image)[:2]),
         lambda: _central_crop(image),

@@ -19,9 +19,9 @@ from rank4class import data
 
 
 def photograph(height, width, seed=0):
-    """Returns a smooth image of random colours, uint8 `[height, width, 3]`."""
-    colours = np.random.default_rng(seed).integers(0, 256, [4, 5, 3], dtype=np.uint8)
-    return np.asarray(PIL.Image.fromarray(colours).resize([width, height], PIL.Image.Resampling.BICUBIC))
+    """Returns a smooth image of random colors, uint8 `[height, width, 3]`."""
+    colors = np.random.default_rng(seed).integers(0, 256, [4, 5, 3], dtype=np.uint8)
+    return np.asarray(PIL.Image.fromarray(colors).resize([width, height], PIL.Image.Resampling.BICUBIC))
 
 
 def save_image(folder, image, kind="JPEG", mode="RGB"):
@@ -45,7 +45,7 @@ def test_central_crop_matches_the_model_garden(tmp_path, height, width):
         content, tf.image.extract_jpeg_shape(content), 224 / (224 + 32)
     )
     expected = tf.image.resize(crop, [224, 224], method="bilinear") / 255.0
-    # The Model Garden decodes only the crop, so colours at its border are interpolated without neighbours.
+    # The Model Garden decodes only the crop, so colors at its border are interpolated without neighbors.
     difference = np.abs(central_crops([file])[0] - expected)
     assert difference.max() < 0.03
     assert difference.mean() < 0.001
@@ -80,7 +80,7 @@ def test_formats_agree(tmp_path):
         expected = image[16:240, 16:240] / 255
         if mode in ("L", "LA"):
             expected = np.tile(expected @ [[0.299], [0.587], [0.114]], [1, 1, 3])
-        tolerance = 0.1 if mode == "P" else 0.02  # a palette has 256 colours
+        tolerance = 0.1 if mode == "P" else 0.02  # a palette has 256 colors
         assert np.abs(actual - expected).mean() < tolerance, (kind, mode)
         assert actual.min() >= 0
         assert actual.max() <= 1
@@ -97,7 +97,7 @@ def test_16_bit_and_animated_images(tmp_path):
     contents.append(tf.io.encode_png(image).numpy())
     actual = data.DecodeAndCrop(16)(write_files(tmp_path, contents))["image"].numpy()
     np.testing.assert_array_equal(actual[0], actual[3])
-    assert np.abs(actual[1] - actual[3]).mean() < 0.05  # a palette has 256 colours
+    assert np.abs(actual[1] - actual[3]).mean() < 0.05  # a palette has 256 colors
     np.testing.assert_array_equal(actual[2], actual[3])
 
 
@@ -248,13 +248,13 @@ def test_exif_orientation_matches_pillow(tmp_path):
     sizes = ([[60, 100]] * 4 + [[100, 60]] * 4) * 2
     for features in (stored, upright):
         assert data.ContentAndSize()(features)["size"].numpy().tolist() == sizes
-    centre, expected = (data.DecodeAndCrop(32)(features)["image"].numpy() for features in (stored, upright))
-    np.testing.assert_allclose(centre, expected, atol=0.03)
-    np.testing.assert_array_equal(data.DecodeAndCrop(32)(records)["image"], centre)
+    center, expected = (data.DecodeAndCrop(32)(features)["image"].numpy() for features in (stored, upright))
+    np.testing.assert_allclose(center, expected, atol=0.03)
+    np.testing.assert_array_equal(data.DecodeAndCrop(32)(records)["image"], center)
     crops = random_crops(stored, *range(16), size=32)
     np.testing.assert_allclose(crops, random_crops(upright, *range(16), size=32), atol=0.03)
     np.testing.assert_array_equal(random_crops(records, *range(16), size=32), crops)
-    np.testing.assert_array_equal(centre[:8], centre[8:])
+    np.testing.assert_array_equal(center[:8], center[8:])
     for first, second in itertools.combinations(expected[:8], 2):
         assert np.abs(first - second).max() > 0.1
 
@@ -518,10 +518,10 @@ def test_random_crops_depend_only_on_the_seeds(tmp_path):
 def test_central_crop_if_no_random_crop_is_possible(tmp_path):
     # A crop of 8 percent of this image is wider than 4:3.
     file = save_image(tmp_path, photograph(10, 600), "PNG")
-    [centre] = data.DecodeAndCrop(8)({"file": tf.constant([file])})["image"].numpy()
-    assert np.abs(centre - centre[:, ::-1]).max() > 0.01
+    [center] = data.DecodeAndCrop(8)({"file": tf.constant([file])})["image"].numpy()
+    assert np.abs(center - center[:, ::-1]).max() > 0.01
     for actual in random_crops({"file": [file] * 4}, *range(4)):
-        assert min(np.abs(actual - side).max() for side in (centre, centre[:, ::-1])) < 1e-6
+        assert min(np.abs(actual - side).max() for side in (center, center[:, ::-1])) < 1e-6
 
 
 def write_records(path, rows):
@@ -567,7 +567,7 @@ def noise_image(height, width):
 
 
 def greys(tmp_path, size):
-    """Writes images of the shades of grey `10 * i`; returns their split, with the labels `i`."""
+    """Writes images of the shades of gray `10 * i`; returns their split, with the labels `i`."""
     files = []
     for i in range(size):
         path = tmp_path / f"image_{i}.JPEG"

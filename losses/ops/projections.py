@@ -231,14 +231,14 @@ def _euclidean(scores: tf.Tensor, k: int) -> tf.Tensor:
             shares = tf.clip_by_value(scores - _level(scores, k)[..., None], 0.0, 1.0)
 
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            return _centred(upstream, tf.cast((shares > 0.0) & (shares < 1.0), tf.float32))
+            return _centered(upstream, tf.cast((shares > 0.0) & (shares < 1.0), tf.float32))
 
         return shares, gradient
 
     return project(scores)
 
 
-def _centred(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+def _centered(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     """Returns weighted deviations from the weighted mean, so that the sum of the shares is constant."""
     total = tf.reduce_sum(weights * values, axis=-1, keepdims=True)
     mean = tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=-1, keepdims=True))
@@ -342,7 +342,7 @@ def _entropy(scores: tf.Tensor, k: int) -> tf.Tensor:
         shares = tf.exp(tf.minimum(log_shares, 0.0))
 
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            return _centred(upstream, tf.where(log_shares < 0.0, shares, 0.0))
+            return _centered(upstream, tf.where(log_shares < 0.0, shares, 0.0))
 
         return shares, gradient
 

@@ -25,13 +25,13 @@ def standardize(scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
     # Equal scores differ from their lowest by exactly 0, but not from their rounded mean.
     lowest = tf.stop_gradient(tf.reduce_min(unmasked, axis=1, keepdims=True))
     shifted = scores - lowest if where is None else tf.where(where, scores - lowest, 0.0)
-    centred = shifted - tf.reduce_sum(shifted, axis=1, keepdims=True) / size
-    centred = centred if where is None else tf.where(where, centred, 0.0)
-    largest = tf.stop_gradient(tf.reduce_max(tf.abs(centred), axis=1, keepdims=True))
+    centered = shifted - tf.reduce_sum(shifted, axis=1, keepdims=True) / size
+    centered = centered if where is None else tf.where(where, centered, 0.0)
+    largest = tf.stop_gradient(tf.reduce_max(tf.abs(centered), axis=1, keepdims=True))
     differ = largest > 0.0
-    centred /= tf.where(differ, largest, 1.0)  # avoids overflow and underflow of the squares
-    variance = tf.reduce_sum(tf.square(centred), axis=1, keepdims=True) / size
-    return centred / tf.sqrt(tf.where(differ, variance, 1.0))
+    centered /= tf.where(differ, largest, 1.0)  # avoids overflow and underflow of the squares
+    variance = tf.reduce_sum(tf.square(centered), axis=1, keepdims=True) / size
+    return centered / tf.sqrt(tf.where(differ, variance, 1.0))
 
 
 def list_size(scores: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:

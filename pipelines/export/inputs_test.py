@@ -456,7 +456,7 @@ def test_evaluation_of_other_texts(text_run, tmp_path):
     assert text_run.evaluate(tmp_path / "other.csv", on_invalid_row="skip")["examples"] == 1
     (tmp_path / "names.csv").write_text("body,kind\ngreat,good\n")
     columns = {"text_column": "body", "label_column": "kind"}
-    assert len(text_run._trained.load_labelled(tmp_path / "names.csv", **columns).splits["test"]) == 1
+    assert len(text_run._trained.load_labeled(tmp_path / "names.csv", **columns).splits["test"]) == 1
     with pytest.raises(
         FileNotFoundError, match=r"data\.path=nowhere\.tsv: no such file\. Set it to a file of"
     ):

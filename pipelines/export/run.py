@@ -247,7 +247,7 @@ class Run:
         """Evaluates the model.
 
         Args:
-          path: a labelled file or folder of the layout of the training data; None are the training data.
+          path: a labeled file or folder of the layout of the training data; None are the training data.
           split: "train", "validation" or "test" of the training data.
           on_invalid_row: "fail" or "skip" for rows of the file that cannot be used.
 
@@ -273,7 +273,7 @@ class Run:
             raise ValueError(
                 f"on_invalid_row={on_invalid_row!r}: has no effect without a path. Leave it out."
             )
-        loaded = trained.load_task() if path is None else trained.load_labelled(path, on_invalid_row)
+        loaded = trained.load_task() if path is None else trained.load_labeled(path, on_invalid_row)
         return trained.evaluate(loaded, split).summarize()
 
     def evaluate_examples(self, split: str = "test") -> pd.DataFrame:

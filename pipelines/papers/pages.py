@@ -282,7 +282,7 @@ def _reanalysis(results: Results) -> list[str]:
             ]
         )
     return [
-        "## The 270 cells re-analysed",
+        "## The 270 cells re-analyzed",
         "Mean gain over softmax with dot in points, over the six settings: of the best cell on the figures "
         "that judge it; of the cell with the best mean rank on the five other settings; and the gain "
         "expected of the best of 15 equal cells, with the deviation over seeds of our frozen grid. "

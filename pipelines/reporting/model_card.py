@@ -34,7 +34,7 @@ def model_card(
     lines = [
         f"# {experiment.data.name}: {parts['encoder']}, {parts['interaction']}, {parts['loss']}",
         "",
-        "- Licence: TO BE FILLED IN",
+        "- License: TO BE FILLED IN",
         "- Intended use and limits: TO BE FILLED IN",
         "- Contact: TO BE FILLED IN",
         "",

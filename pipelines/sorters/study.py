@@ -224,7 +224,7 @@ def _joined(sessions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def search_learning_rate(
     train: Callable[[Any], Any], value: Callable[[Any], float], rates: Sequence[Any]
 ) -> tuple[Any, Any]:
-    """Tries learning rates, starting in the middle, until the best one has been compared to its neighbours.
+    """Tries learning rates, starting in the middle, until the best one has been compared to its neighbors.
 
     Of equal ones the lowest is the best: where trainings diverge, all lower rates are tried.
 

@@ -102,7 +102,7 @@ def test_errors_before_training(monkeypatch):
 @pytest.mark.parametrize(
     ("values", "tried", "best"),
     [
-        ([0, 1, 2, 5, 4, 3, 9], [2, 3, 4], 3),  # only neighbours of the best are tried
+        ([0, 1, 2, 5, 4, 3, 9], [2, 3, 4], 3),  # only neighbors of the best are tried
         ([0, 6, 5, 4, 3, 2, 1], [0, 1, 2, 3, 4], 1),
         ([0, 1, 2, 3, 4, 5, 6], [2, 3, 4, 5, 6], 6),  # the best is the last
         ([-np.inf] * 4 + [1, -np.inf, 0], [2, 3, 4, 5], 4),

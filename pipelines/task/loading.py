@@ -70,10 +70,10 @@ def load(experiment: config.Experiment, cache_dir: str, trained: Inputs | None =
     return dataclasses.replace(task, class_weights=_training_class_weights(data_config, task))
 
 
-def load_labelled(
+def load_labeled(
     data_config: config.Data, trained: Inputs, class_names: tuple[str, ...], path: str | os.PathLike
 ) -> Task:
-    """Loads a labelled file or folder for the evaluation of a trained model.
+    """Loads a labeled file or folder for the evaluation of a trained model.
 
     Args:
       data_config: of the training; the file or folder has its layout.
@@ -88,7 +88,7 @@ def load_labelled(
       FileNotFoundError, ValueError: the data cannot be loaded, or have other classes.
     """
     options = {**data_config.options(), "path": path}
-    split = data.get_labelled(data_config.name, class_names, **options)
+    split = data.get_labeled(data_config.name, class_names, **options)
     splits: dict[str, data.Split] = dict.fromkeys(("train", "validation", "test"), split)
     if data_config.on_invalid_row == "skip":
         splits = _without_unreadable(class_names, splits, trained.preprocess)

@@ -32,7 +32,7 @@ def image_files(tmp_path):
 
 @pytest.fixture
 def cifar10_files(tmp_path):
-    """Writes CIFAR-10's layout with one shade of grey for each class; returns its path."""
+    """Writes CIFAR-10's layout with one shade of gray for each class; returns its path."""
     (tmp_path / "batches.meta.txt").write_text("".join(f"class{i}\n" for i in range(10)))
     for name in ("data_batch_1.bin", "test_batch.bin"):
         (tmp_path / name).write_bytes(b"".join(bytes([i % 10, *[25 * (i % 10)] * 3072]) for i in range(100)))
@@ -458,7 +458,7 @@ def test_training_images_are_augmented_with_and_without_cache(cifar10_files):
     ]
     np.testing.assert_array_equal(batches[0], batches[1])
     assert batches[0].shape == (32, 32, 32, 3)
-    # Each image is a single grey, and borders are extended.
+    # Each image is a single gray, and borders are extended.
     np.testing.assert_allclose(batches[0], batches[2], atol=1e-6)
 
 

@@ -178,13 +178,13 @@ class TrainedModel:
         self.run_dir.check_data(loaded.hashes)
         return loaded
 
-    def load_labelled(
+    def load_labeled(
         self, path: str | os.PathLike, on_invalid_row: str = "fail", **columns: str | None
     ) -> Task:
-        """Loads other labelled data of the same layout for an evaluation.
+        """Loads other labeled data of the same layout for an evaluation.
 
         Args:
-          path: a labelled file or folder.
+          path: a labeled file or folder.
           on_invalid_row: "fail" or "skip" for rows that cannot be used, such as those of unknown classes.
           **columns: `text_column`, `text_pair_column` or `label_column` of the file; None are those of the
             training.
@@ -193,25 +193,25 @@ class TrainedModel:
           A `Task` whose three splits are all examples of the file or folder.
 
         Raises:
-          FileNotFoundError, ValueError: the data cannot be loaded, or the layout has no labelled files.
+          FileNotFoundError, ValueError: the data cannot be loaded, or the layout has no labeled files.
         """
         data_config, name = self.experiment.data, self.experiment.data.name
-        if name not in data.LABELLED:
+        if name not in data.LABELED:
             raise ValueError(
                 f"data.path={path}: dataset {name!r} is evaluated on its own splits. Other files can be read "
-                f"for {', '.join(data.LABELLED)}."
+                f"for {', '.join(data.LABELED)}."
             )
         changes = {"on_invalid_row": on_invalid_row, **columns}
         changes = {f"data.{field}": value for field, value in changes.items() if value is not None}
         data_config = config.override(self.experiment, changes).data
         described = self.description
-        return loading.load_labelled(data_config, described.inputs, described.class_names, path)
+        return loading.load_labeled(data_config, described.inputs, described.class_names, path)
 
     def evaluate(self, loaded: Task, split: str = "test", *, keep_scores: bool = False) -> EvaluationResult:
         """Evaluates the model, and its calibration if it has one.
 
         Args:
-          loaded: from `load_task` or `load_labelled`.
+          loaded: from `load_task` or `load_labeled`.
           split: of the task.
           keep_scores: whether the result holds the scores.
         """
