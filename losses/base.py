@@ -5,19 +5,21 @@ The last axis of the scores holds the classes, and the function returns one valu
 `[...]`. Labels come in two forms, which give the same value for the same problem:
 
 - class ids, integers `[...]`, take an exact form with `O(n)` time and memory, gradient included;
-- dense labels `[..., n]` (one-hot, multi-label or graded gains) take `O(n log n)`, pairwise losses `O(n^2)`.
+- dense labels `[..., n]` (one-hot, multi-label or graded gains) take `O(n log n)`. Pairwise losses other than
+  `pairwise_mse`, `unique_softmax`, `approx_ndcg`, `approx_mrr` and `gumbel_approx_ndcg` take `O(n^2)`.
 
 Losses without a form for class ids convert them to one-hot labels.
 
 Common arguments:
-  scores: float16, bfloat16, float32 or float64 `[..., n]`, finite; computed in float32. To leave a class out,
-    use `where`, not a score of minus infinity.
+  scores: float16, bfloat16, float32 or float64 `[..., n]`, finite and, with `where`, above -1e30; computed in
+    float32. To leave a class out, use `where`, not a score of minus infinity.
   labels: integers `[...]` in `0..n-1`, or numbers `[..., n]`, finite and at least 0.
   where: optional bool, broadcastable to `[..., n]`: the classes that take part. A masked list has the loss of
     the shorter list. Without a relevant class a ranking loss is 0. (`mse`, `rescaled_mse`, `pairwise_mse`,
     `sigmoid_cross_entropy`, `ordinal` and `click_em` keep the cost of the irrelevant classes, and
     `calibrated_softmax` that of its virtual class.)
-  weights: optional, broadcastable to `[...]`; multiplies the loss of each instance.
+  weights: optional, broadcastable to `[...]`; multiplies the loss of each instance. A weight of 0 does not
+    make an invalid label valid.
 
 Common errors:
   ValueError: shapes or dtypes do not fit, an argument is not a dense tensor of numbers, an option is out of
@@ -66,9 +68,9 @@ class _ClassAttribute:
 class RankingLoss(tf.keras.losses.Loss):
     """A ranking loss for Keras, computed by the class's pure function.
 
-    `y_pred` is `[B, n]`. `y_true` is class ids `[B]` or `[B, 1]`, or one value per class, `[B, n]`. The
-    losses of the instances are multiplied by `sample_weight` and averaged over the batch, as in every Keras
-    loss.
+    `y_pred` is `[B, n]`. `y_true` is class ids `[B]` or `[B, 1]`, or one value per class, `[B, n]`; with a
+    single class, `[B, 1]` is the value of that class. The losses of the instances are multiplied by
+    `sample_weight` and averaged over the batch, as in every Keras loss.
 
     Class ids lie in `0..n - 1`. In `fit` and `evaluate`, other labels raise `tf.errors.InvalidArgumentError`
     with the smallest and largest label of the batch. XLA (`jit_compile=True`) and TPUs drop that check, and
@@ -202,7 +204,8 @@ def evaluate(
       **options: passed to the form.
 
     Returns:
-      float32 `[...]`; NaN for an instance whose labels are not valid.
+      float32 `[...]`; NaN for an instance whose labels are not valid, or with a score of NaN or infinity that
+      the form may pass over.
     """
     for name in ("temperature", "kappa", "alpha"):
         arguments.check_positive(name, options.get(name, 1.0))
@@ -216,12 +219,15 @@ def evaluate(
         known = label_checks.known(labels, n)
         losses = form(scores, tf.where(known, labels, 0), where, **options)
         losses = tf.where(known, losses, float("nan"))
+        if of_ids is not None and options.get("rank_fn") is None:
+            # Other scores reach the loss: NaN as NaN, and infinity as a class that is always or never ahead.
+            scores = ranks.true_score(scores, labels)[..., None]
     else:
         counted = labels if where is None else tf.where(where, labels, 0.0)
         top_relevant.check(counted, options.get("max_relevant"))
         label_checks.check_levels(counted, options.get("levels"))
         losses = _on_gains(of_dense, scores, labels, where, options)
-    return weighted(losses, weights)
+    return weighted(nan_unless_finite(losses, scores, heads), weights)
 
 
 def checked(
@@ -239,7 +245,7 @@ def checked(
         scores = tf.where(where[..., None] if heads else where, scores, 0.0)
     if labels.shape.is_compatible_with(lists.shape[:-1]):
         return scores, label_checks.ids(labels, tf.shape(lists)[-1]), where, True
-    return scores, label_checks.gains(labels, tf.shape(lists), where), where, False
+    return scores, label_checks.gains(labels, lists, where), where, False
 
 
 def _on_one_hot(
@@ -279,6 +285,7 @@ def zero_without_relevant(losses: tf.Tensor, labels: tf.Tensor, where: tf.Tensor
     return losses if where is None else tf.where(is_relevant(labels, where), losses, 0.0)
 
 
-def nan_unless_finite(losses: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
-    """Returns NaN for lists with a score of NaN or infinity, which a search for the largest may pass over."""
-    return tf.where(tf.reduce_all(tf.math.is_finite(scores), axis=-1), losses, float("nan"))
+def nan_unless_finite(losses: tf.Tensor, scores: tf.Tensor, heads: bool = False) -> tf.Tensor:
+    """Returns losses `[...]`, NaN for those with a score of NaN or infinity, `[..., n]` or `[..., n, H]`."""
+    finite = tf.reduce_all(tf.math.is_finite(scores), axis=[-2, -1] if heads else -1)
+    return tf.where(finite, losses, float("nan"))

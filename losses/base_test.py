@@ -152,9 +152,9 @@ def test_gumbel_wraps_losses_without_random_draws():
     np.testing.assert_array_equal(again(labels, scores), hinge(labels, scores))
     assert hinge(labels, scores) != losses.get("pairwise_hinge", normalize="none")(labels, scores)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(hinge))(labels, scores), hinge(labels, scores))
-    with pytest.raises(ValueError, match="list_mle draws noise already"):
+    with pytest.raises(ValueError, match="loss=list_mle: draws noise already"):
         losses.get("gumbel_list_mle")
-    with pytest.raises(ValueError, match="ordinal takes several scores per class"):
+    with pytest.raises(ValueError, match="loss=ordinal: does not take one score per class"):
         losses.get("gumbel_ordinal")
     with pytest.raises(
         TypeError, match=r"loss='softmax': not a loss of this package\. Pass one such as Softmax"
@@ -162,6 +162,20 @@ def test_gumbel_wraps_losses_without_random_draws():
         losses.Gumbel("softmax")
     with pytest.raises(ValueError, match=r"labels\[1\]=3: outside the classes 0\.\.2"):
         hinge([0, 3], scores)
+
+
+@pytest.mark.parametrize(("dtype", "exact"), [(tf.bfloat16, 256), (tf.float16, 2048)])
+def test_class_ids_in_half_precision(dtype, exact):
+    loss = losses.Softmax()
+    last = tf.cast([exact - 1], dtype)
+    expected = loss(tf.constant([exact - 1]), tf.zeros([1, exact], dtype))
+    assert loss(last, tf.zeros([1, exact], dtype)) == expected
+    with pytest.raises(ValueError, match=f"labels={dtype.name}: inexact for {exact + 1} classes"):
+        loss(last, tf.zeros([1, exact + 1], dtype))
+    with pytest.raises(ValueError, match=f"labels={dtype.name}: inexact for so many classes"):
+        tf.function(loss, input_signature=[tf.TensorSpec([1], dtype), tf.TensorSpec([1, None], dtype)])(
+            last, tf.zeros([1, exact], dtype)
+        )
 
 
 def test_unknown_options():

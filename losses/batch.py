@@ -86,7 +86,8 @@ def spearman(
     scores, labels, where = _checked(scores, labels, where, rank=1)
     size = ranks.list_size(scores, where)
     off = tf.square(_ranks(rank_fn, scores, where) - ranks.mean_ranks(labels, where))
-    losses = tf.math.divide_no_nan(6.0 * off, tf.square(size) - 1.0) + l1 * tf.abs(scores - labels)
+    losses = tf.math.divide_no_nan(6.0 * off, tf.square(size) - 1.0)
+    losses += l1 * tf.abs(scores - tf.cast(labels, tf.float32))
     losses = tf.where(tf.reduce_all(tf.math.is_finite(labels)), losses, float("nan"))
     return _finished(losses, scores, where, weights)
 
@@ -170,7 +171,7 @@ def mean_average_precision(
         sound = label_checks.known(labels, n)
         labels = tf.one_hot(labels, n)
     scores, labels, where = _checked(scores, labels, where, rank=2)
-    labels = label_checks.gains(labels, tf.shape(scores), where)
+    labels = label_checks.gains(labels, scores, where)
     sound &= tf.reduce_all(label_checks.valid_gains(labels, where), axis=1)
     positive = labels > 0.0 if where is None else (labels > 0.0) & where
     of_class, in_class = tf.transpose(scores), tf.transpose(positive)
@@ -243,8 +244,7 @@ def recall_triplet(
     References:
       SoDeep, eq. 9 and 10.
     """
-    if not margin >= 0.0:
-        raise ValueError(f"margin={margin}: negative. Choose a value of at least 0.")
+    arguments.check_not_negative("margin", margin)
     scores, _, where = _checked(scores, None, where, rank=2)
     if not scores.shape[:1].is_compatible_with(scores.shape[1:]):
         raise ValueError(f"scores={scores.shape}: {_NOT_SQUARE}")
@@ -299,7 +299,7 @@ def _checked(
         )
     scores = tf.cast(scores, tf.float32)
     if labels is not None:
-        labels = tf.cast(arguments.dense("labels", labels), tf.float32)
+        labels = tf.cast(arguments.dense("labels", labels), tf.float64)  # float32 would round times and ids
         if not labels.shape.is_compatible_with(scores.shape):
             raise ValueError(
                 f"labels={labels.shape}: do not fit scores of shape {scores.shape}. Give them that shape."
@@ -307,7 +307,7 @@ def _checked(
     if where is not None:
         where = arguments.broadcast("where", where, tf.bool, scores)
         scores = tf.where(where, scores, 0.0)
-        labels = labels if labels is None else tf.where(where, labels, 0.0)
+        labels = labels if labels is None else tf.where(where, labels, tf.zeros_like(labels))
     return scores, labels, where
 
 

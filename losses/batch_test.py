@@ -169,6 +169,12 @@ def test_nan_never_looks_good():
     assert np.isnan(batch.recall_triplet(scores, rank_fn=exact)).all()
 
 
+def test_targets_are_ranked_in_their_own_type():
+    targets, scores = np.array([1_700_000_003, 1_700_000_001, 1_700_000_002]), [0.1, 0.3, 0.2]
+    value = batch.spearman(scores, targets, rank_fn=ranks.all_ranks)
+    assert value.numpy().mean() == 1.0 - scipy.stats.spearmanr(scores, targets).statistic == 2.0
+
+
 def test_l1_is_added():
     scores, targets = np.array([0.0, 2.0, 1.0], np.float32), np.array([1.0, 2.0, 3.0], np.float32)
     plain = batch.spearman(scores, targets, rank_fn=ranks.mean_ranks)

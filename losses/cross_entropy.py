@@ -1,7 +1,5 @@
 """Cross entropies of the softmax: of the true class, with a calibrating class, and over unique ratings."""
 
-import numbers
-
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
@@ -130,8 +128,7 @@ def calibrated_softmax(
     References:
       Yan, Qin, Wang, Bendersky, Najork (2022), "Scale calibration of deep ranking models".
     """
-    if isinstance(virtual_label, numbers.Real) and not virtual_label >= 0.0:
-        raise ValueError(f"virtual_label={virtual_label}: negative. Choose a value of at least 0.")
+    arguments.check_not_negative("virtual_label", virtual_label)
     forms = (_calibrated_softmax_of_ids, _calibrated_softmax_of_dense)
     options = {"temperature": temperature, "virtual_label": virtual_label}
     return base.evaluate(*forms, scores, labels, where, weights, **options)

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class import compat, losses
-from rank4class.losses.ops import gumbel, lambda_weights
+from rank4class.losses.ops import gumbel, lambda_weights, ranks
 
 tfr = compat.import_tensorflow_ranking()
 
@@ -706,6 +706,28 @@ def test_lambda_weights_of_minus_infinity_and_of_large_gains(weight):
     assert np.isfinite(loss([[1.0, 2.0, 3.0]], [[400.0, 1.0, 0.0]])).all()
 
 
+@pytest.mark.parametrize("name", sorted(losses.names()))
+def test_infinite_true_scores_have_no_good_loss(name):
+    loss = losses.LOSSES[name]
+    scores = np.zeros([1, 3, 2] if loss.heads else [1, 3], np.float32)
+    scores[0, 1] = np.inf
+    for labels in (tf.constant([1]), tf.constant([[0.0, 1.0, 0.0]])):
+        assert np.isnan(loss().of_scores(scores, labels)), labels
+
+
+@pytest.mark.parametrize("loss", [losses.approx_ndcg, losses.approx_mrr])
+def test_nan_does_not_look_good_to_exact_ranks(loss):
+    for labels in ([0], [[1.0, 0.0, 0.0, 0.0]]):
+        assert np.isnan(loss([[np.nan, 1.0, 2.0, 0.0]], labels, rank_fn=ranks.all_ranks))
+
+
+def test_dense_labels_of_another_batch_are_refused():
+    labels = tf.one_hot([1], 5)
+    loss = tf.function(lambda s: losses.softmax(s, labels), input_signature=[tf.TensorSpec([None, 5])])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="labels: not of the shape of the scores"):
+        loss(tf.zeros([3, 5]))
+
+
 @pytest.mark.nightly
 def test_columns_of_ids_are_refused_under_xla():
     signature = [tf.TensorSpec([None, 5]), tf.TensorSpec([None, None], tf.int64)]
@@ -735,7 +757,15 @@ def test_invalid_input():
             lambda: losses.approx_ndcg(scores, ids, rank_fn="all_ranks"),
             "rank_fn='all_ranks': not a function",
         ),
-        (lambda: losses.gumbel(losses.ordinal), "ordinal takes several scores per class"),
+        (
+            lambda: losses.gumbel(functools.partial(losses.list_mle, seed=[0, 0])),
+            r"loss=functools\.partial.*draws noise already",
+        ),
+        (
+            lambda: losses.Gumbel(losses.MeanAveragePrecision()),
+            "loss=mean_average_precision: does not take one score per class",
+        ),
+        (lambda: losses.gumbel(losses.ordinal), "loss=ordinal: does not take one score per class"),
     ):
         with pytest.raises(ValueError, match=message):
             call()

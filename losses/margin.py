@@ -117,8 +117,7 @@ def _rankmax_of_dense(
     relevant, gains = _relevant(scores, labels, max_relevant)
     each = _minus_log_shares(scores, relevant, k)
     losses = tf.reduce_sum(gains * each, axis=-1)
-    losses = tf.where(ranks.list_size(scores, where) > k, losses, 0.0)
-    return base.nan_unless_finite(losses, scores)
+    return tf.where(ranks.list_size(scores, where) > k, losses, 0.0)
 
 
 def _minus_log_shares(scores: tf.Tensor, relevant: tf.Tensor, k: int) -> tf.Tensor:
@@ -323,8 +322,7 @@ def _warp_of_dense(
     relevant, gains = _relevant(scores, labels, max_relevant)
     irrelevant = tf.where(where & (labels == 0.0), scores, -float("inf"))
     total, violators = _within_margin(irrelevant, relevant)
-    losses = tf.reduce_sum(gains * _warp_weight(violators) * total, axis=-1)
-    return base.nan_unless_finite(losses, scores)
+    return tf.reduce_sum(gains * _warp_weight(violators) * total, axis=-1)
 
 
 def _warp_weight(violators: tf.Tensor) -> tf.Tensor:

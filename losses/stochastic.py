@@ -27,7 +27,7 @@ def gumbel(loss: Callable) -> Callable:
       function; `samples=8`, `S`, with which time and memory grow; and `gumbel_temperature=1.0`, `tau_g > 0`.
 
     Raises:
-      ValueError: the loss draws noise itself, or takes several scores per class.
+      ValueError: the loss draws noise itself, or is of a batch or of several scores per class.
 
     >>> from rank4class import losses
     >>> noisy_hinge = gumbel(losses.pairwise_hinge)
@@ -63,11 +63,12 @@ def gumbel(loss: Callable) -> Callable:
 
 
 def check_draws_no_noise(loss: Callable) -> None:
-    """Raises ValueError if a pure loss draws noise itself, or takes several scores per class."""
+    """Raises ValueError if a loss draws noise itself, or is of a batch or of several scores per class."""
+    name = getattr(loss, "__name__", repr(loss))
     if "seed" in inspect.signature(loss).parameters:
-        raise ValueError(f"gumbel: {loss.__name__} draws noise already. Wrap another loss.")
-    if loss.__name__ in base.LOSSES and base.LOSSES[loss.__name__].heads:
-        raise ValueError(f"gumbel: {loss.__name__} takes several scores per class. Wrap another loss.")
+        raise ValueError(f"loss={name}: draws noise already. Wrap another loss.")
+    if name in base.BATCH_LOSSES or (name in base.LOSSES and base.LOSSES[name].heads):
+        raise ValueError(f"loss={name}: does not take one score per class and instance. Wrap another loss.")
 
 
 def averaged(form: Callable, seed: TensorLike, samples: int, gumbel_temperature: float) -> Callable:
@@ -95,7 +96,7 @@ class Gumbel(base.RankingLoss):
       samples, gumbel_temperature, seed: see `gumbel` and `RankingLoss`.
 
     Raises:
-      ValueError: the loss draws noise itself, or takes several scores per class.
+      ValueError: the loss draws noise itself, or is of a batch or of several scores per class.
       TypeError: the loss is not from this package.
 
     >>> from rank4class import losses
@@ -148,7 +149,7 @@ def gumbel_approx_ndcg(
       seed, samples, gumbel_temperature: see `gumbel`.
 
     Returns:
-      float32 `[...]`, in `[-1, 0)`.
+      float32 `[...]`, in `[-1, 0)`; 0 if no class is relevant.
 
     >>> gumbel_approx_ndcg([[9., 0., 0.]], [0], seed=[0, 0]).numpy().round(2)
     array([-1.], dtype=float32)

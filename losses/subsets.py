@@ -151,7 +151,7 @@ def _top_k_gain_of_dense(
     most = tf.reduce_sum(tf.math.top_k(labels, k).values, axis=-1)
     gain = tf.math.divide_no_nan(tf.reduce_sum(labels * shares, axis=-1), most)
     gain = tf.where(most > 0.0, tf.clip_by_value(gain, _SMALLEST_GAIN, 1.0), 1.0)
-    return base.nan_unless_finite(-tf.cast(tf.math.log(gain), tf.float32), scores)
+    return -tf.cast(tf.math.log(gain), tf.float32)
 
 
 @base.register

@@ -20,7 +20,7 @@ def check_widths(name: str, widths: Iterable[int], least: int = 1) -> None:
             raise ValueError(f"{name}={widths}: {width!r} is not a positive integer. Choose one.")
 
 
-def check_units(name: str, units: int) -> None:
+def check_units(name: str, units: int | None) -> None:
     """Raises ValueError unless a width or a count is a positive integer."""
     if not isinstance(units, numbers.Integral) or isinstance(units, bool) or units < 1:
         raise ValueError(f"{name}={units!r}: not a positive integer. Choose one.")

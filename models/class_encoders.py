@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from official.nlp.modeling import layers as nlp_layers
 
-from rank4class.models import arguments
+from rank4class.models import arguments, precision
 from rank4class.models.registry import CLASS_ENCODERS
 
 Encode = Callable[[Mapping[str, tf.Tensor]], tf.Tensor]
@@ -117,10 +117,9 @@ class FrozenText(tf.keras.layers.Layer):
         self.shape, self.width = list(shape), width
         initializer = "zeros" if vectors is None else tf.keras.initializers.Constant(vectors)
         self.vectors = self.add_weight("vectors", self.shape, initializer=initializer, trainable=False)
-        same = self.shape[1] == width
-        self.map = tf.keras.layers.Dense(
-            width, use_bias=False, kernel_initializer="identity" if same else "glorot_uniform", name="map"
-        )
+        kernel = "identity" if self.shape[1] == width else "glorot_uniform"
+        with precision.scope(self.dtype_policy.name):
+            self.map = tf.keras.layers.Dense(width, use_bias=False, kernel_initializer=kernel, name="map")
 
     def call(self, class_ids: tf.Tensor, encode: Encode | None = None) -> tf.Tensor:
         del class_ids, encode
@@ -144,7 +143,7 @@ class Attention(tf.keras.layers.Layer):
       dropout: dropout rate of attention and outputs.
 
     Raises:
-      ValueError: `num_heads` does not divide `d`.
+      ValueError: `num_heads` does not divide `d`; raised by a call, if the class encoder has another width.
 
     >>> Attention(Embedding(num_classes=3, width=4), width=4, num_heads=2)(tf.range(3)).shape
     TensorShape([3, 4])
@@ -163,30 +162,41 @@ class Attention(tf.keras.layers.Layer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
+        arguments.check_units("num_heads", num_heads)
+        arguments.check_rate("dropout", dropout)
         if width % num_heads:
             raise ValueError(f"num_heads={num_heads}: not a divisor of the width {width}. Choose a divisor.")
         self.base, self.width = base, width
         self.num_layers, self.num_heads, self.dropout = num_layers, num_heads, dropout
-        self.blocks = [
-            nlp_layers.TransformerEncoderBlock(
-                num_attention_heads=num_heads,
-                inner_dim=4 * width,
-                inner_activation="relu",
-                output_dropout=dropout,
-                attention_dropout=dropout,
-                norm_first=True,
-                name=f"block_{i}",
-            )
-            for i in range(num_layers)
-        ]
+        with precision.scope(self.dtype_policy.name):
+            self.blocks = [
+                nlp_layers.TransformerEncoderBlock(
+                    num_attention_heads=num_heads,
+                    inner_dim=4 * width,
+                    inner_activation="relu",
+                    output_dropout=dropout,
+                    attention_dropout=dropout,
+                    norm_first=True,
+                    name=f"block_{i}",
+                )
+                for i in range(num_layers)
+            ]
 
     def call(
         self, class_ids: tf.Tensor, encode: Encode | None = None, training: bool | None = None
     ) -> tf.Tensor:
         c = self.base(class_ids, encode=encode, training=training)[None]
-        for block in self.blocks:
-            c = block(c, training=training)
-        return c[0]
+        if c.shape[-1] != self.width:
+            raise ValueError(
+                f"width={self.width}: the class encoder gives {c.shape[-1]}. Set it to {c.shape[-1]}."
+            )
+        return self._attend(c, training)[0]
+
+    def _attend(self, c: tf.Tensor, training: bool | None = None) -> tf.Tensor:
+        with precision.scope(self.dtype_policy.name):  # a block creates layers in its first call
+            for block in self.blocks:
+                c = block(c, training=training)
+        return c
 
     def get_config(self) -> dict[str, Any]:
         options = {name: getattr(self, name) for name in ("width", "num_layers", "num_heads", "dropout")}
@@ -197,6 +207,5 @@ class Attention(tf.keras.layers.Layer):
         attention = cls(**{**config, "base": tf.keras.layers.deserialize(config["base"])})
         # Keras's attention creates its variables in its first call. Without this call, a reloaded SavedModel
         # would replace the restored variables by new ones.
-        for block in attention.blocks:
-            block(tf.zeros([1, 1, attention.width]))
+        attention._attend(tf.zeros([1, 1, attention.width]))
         return attention

@@ -97,6 +97,15 @@ class TestEveryClassEncoder:
         assert half.dtype == tf.float32
         assert np.isfinite(half).all()
 
+    def test_a_copy_keeps_the_precision(self, name):
+        with precision.scope("mixed_bfloat16"):
+            encoder = MAKERS[name]()
+        copy = type(encoder).from_config(encoder.get_config())
+        outputs = [
+            e(tf.range(N), encode=lambda x: tf.zeros([N, D], tf.bfloat16)).dtype for e in (encoder, copy)
+        ]
+        assert outputs[0] == outputs[1]
+
 
 def test_text_uses_the_instance_encoder():
     model = rank_model("text")
@@ -132,6 +141,23 @@ def test_attention_is_equivariant_and_mixes_classes():
     assert not np.allclose(attention(tf.range(N))[1], c[1], atol=1e-3)
     with pytest.raises(ValueError, match="num_heads=3: not a divisor of the width 8"):
         class_encoders.Attention(attention.base, width=D, num_heads=3)
+
+
+def test_other_sizes_are_refused():
+    attention = class_encoders.Attention(class_encoders.Embedding(3, 8), width=4)
+    with pytest.raises(ValueError, match=r"width=4: the class encoder gives 8\. Set it to 8"):
+        attention(tf.range(3))
+    with pytest.raises(ValueError, match="num_heads=0: not a positive integer"):
+        class_encoders.Attention(class_encoders.Embedding(3, 8), width=8, num_heads=0)
+    with pytest.raises(ValueError, match=r"dropout=1.0: not in \[0, 1\)"):
+        class_encoders.Attention(class_encoders.Embedding(3, 8), width=8, dropout=1.0)
+    identity = encoders.Identity(width=7)
+    with pytest.raises(ValueError, match=r"width=7: the vectors have 4 values"):
+        identity({"embedding": tf.zeros([2, 4])})
+    dot = models.get("interaction", "dot")
+    model = models.RankModel(encoders.Identity(), class_encoders.Embedding(5, 4), dot, num_classes=3)
+    with pytest.raises(ValueError, match="num_classes=3: the class encoder has 5 classes"):
+        model({"embedding": tf.zeros([2, 4])})
 
 
 def test_saving_requires_a_call(tmp_path):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rank4class.models import arguments
+from rank4class.models import arguments, precision
 from rank4class.models.registry import COUNT_PRIORS
 
 _serializable = tf.keras.utils.register_keras_serializable(package="rank4class")
@@ -40,8 +40,9 @@ class LearnedCounts(tf.keras.layers.Layer):
         arguments.check_units("most", most)
         arguments.check_widths("hidden", hidden, least=0)
         self.most, self.hidden = most, tuple(hidden)
-        self._layers_before = [tf.keras.layers.Dense(units, activation="relu") for units in self.hidden]
-        self._last = tf.keras.layers.Dense(most + 1)
+        with precision.scope(self.dtype_policy.name):
+            self._layers_before = [tf.keras.layers.Dense(units, activation="relu") for units in self.hidden]
+            self._last = tf.keras.layers.Dense(most + 1)
 
     def call(self, h: tf.Tensor) -> tf.Tensor:
         for layer in self._layers_before:

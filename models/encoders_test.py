@@ -107,6 +107,17 @@ class TestEveryEncoder:
             h = make()(features)
         assert np.isfinite(tf.cast(h, tf.float32)).all()
 
+    def test_a_copy_keeps_the_precision(self, name):
+        if name == "resnet50":
+            pytest.skip("resnet50: slow, and built as vgg16 is")
+        make, features = CASES[name]
+        with precision.scope("mixed_bfloat16"):
+            encoder = make()
+        copy = type(encoder).from_config(encoder.get_config())
+        assert copy(features).dtype == encoder(features).dtype
+        policies = [[part.compute_dtype for part in e.submodules] for e in (encoder, copy)]
+        assert policies[0] == policies[1]
+
     @pytest.mark.nightly
     def test_xla(self, name, built):
         _, features = CASES[name]
@@ -193,6 +204,16 @@ def test_vgg16_has_the_published_layers():
 def test_vgg16_rejects_other_image_sizes():
     with pytest.raises(ValueError, match=r"image=\(3, 8, 8, 1\): VGG16 takes images of 32 x 32 x 3"):
         encoders.Vgg16()(images())
+
+
+def test_ids_outside_the_table():
+    with pytest.raises(ValueError, match="num_ids=None: not a positive integer"):
+        encoders.InstanceEmbedding()({"id": tf.constant([0])})
+    encoder = encoders.InstanceEmbedding(num_ids=3, units=2)
+    compiled = tf.function(lambda ids: encoder({"id": ids}), jit_compile=True)
+    assert np.isnan(compiled(tf.constant([2, 7, -1]))).tolist() == [[False] * 2, [True] * 2, [True] * 2]
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        encoder({"id": tf.constant([3])})
 
 
 def test_weight_decay_of_instances_is_half_the_gradient_over_their_vectors():

@@ -118,9 +118,10 @@ def _unit(x: tf.Tensor) -> tf.Tensor:
     exact = tf.cast(x, _exact(x.dtype))
     largest = tf.stop_gradient(tf.reduce_max(tf.abs(exact), axis=-1, keepdims=True))
     is_zero = tf.reduce_all(exact == 0.0, axis=-1, keepdims=True)
-    scaled = exact / tf.where(is_zero, 1.0, largest)  # or its squares might overflow, or be 0
+    one = tf.ones([], exact.dtype)
+    scaled = exact / tf.where(is_zero, one, largest)  # or its squares might overflow, or be 0
     squares = tf.reduce_sum(tf.square(scaled), axis=-1, keepdims=True)
-    return tf.where(is_zero, 0.0, scaled / tf.sqrt(tf.where(is_zero, 1.0, squares)))
+    return tf.where(is_zero, tf.zeros_like(exact), scaled / tf.sqrt(tf.where(is_zero, one, squares)))
 
 
 def _dot(h: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
@@ -138,6 +139,7 @@ class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
     Args:
       units: `k`, the width of both layers; the paper tunes it in {64, 128, 256, 512}.
       dropout: dropout rate after each of the two layers.
+      **kwargs: as for a Keras layer, and `seed`, that of the dropout; None takes a random one.
 
     Raises:
       ValueError: `units` is not positive, or `dropout` is not in [0, 1).
@@ -147,7 +149,7 @@ class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
         super().__init__(**kwargs)
         arguments.check_units("units", units)
         arguments.check_rate("dropout", dropout)
-        self.units, self.dropout = units, dropout
+        self.units, self.dropout, self.seed = units, dropout, kwargs.get("seed")
 
     def build(self, shapes: Sequence[tf.TensorShape]) -> None:
         (_, width), (_, class_width) = shapes
@@ -206,7 +208,7 @@ class _Mlp(tf.keras.__internal__.layers.BaseRandomLayer):
         return tf.nn.experimental.stateless_dropout(hidden, self.dropout, seed, rng_alg="philox")
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "units": self.units, "dropout": self.dropout}
+        return {**super().get_config(), "units": self.units, "dropout": self.dropout, "seed": self.seed}
 
 
 @INTERACTIONS.register("lc_mlp")

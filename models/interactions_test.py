@@ -234,6 +234,18 @@ def test_bilinear_is_initialized_to_the_dot_product():
     assert dot.variables == []
 
 
+@pytest.mark.parametrize("name", ["lc_mlp", "concat_mlp"])
+def test_the_seed_of_the_dropout_is_saved(name):
+    interaction = models.INTERACTIONS[name](4, dropout=0.5, seed=3)
+    assert type(interaction).from_config(interaction.get_config()).seed == 3
+
+
+def test_cosine_in_float64():
+    cosine = tf.function(interactions.Cosine(dtype="float64"))
+    scores = cosine([tf.ones([1, 2], tf.float64), tf.constant([[2.0, 0.0], [0.0, 0.0]], tf.float64)])
+    np.testing.assert_allclose(scores, [[10.0 / np.sqrt(2.0), 0.0]])
+
+
 def test_cosine_by_hand():
     h, c = (
         tf.constant([[3.0, 4.0], [0.0, 0.0]]),

@@ -30,7 +30,8 @@ class RankModel(tf.keras.Model):
       count_prior: layer from `h` to `log_counts` (see `models.count_priors`), or None.
 
     Raises:
-      ValueError: raised by a call, if features lack one that the encoder takes.
+      ValueError: raised by a call, if features lack one that the encoder takes, or the class encoder has
+        another number of classes.
 
     References:
       Rank4Class, Figure 2.
@@ -68,7 +69,13 @@ class RankModel(tf.keras.Model):
     def encode_classes(self, training: bool | None = None) -> tf.Tensor:
         """Returns the vectors of all classes, float `[n, d]`."""
         encode = functools.partial(self.encoder, training=training)
-        return self.class_encoder(tf.range(self.num_classes), encode=encode, training=training)
+        c = self.class_encoder(tf.range(self.num_classes), encode=encode, training=training)
+        if c.shape[0] not in (None, self.num_classes):
+            raise ValueError(
+                f"num_classes={self.num_classes}: the class encoder has {c.shape[0]} classes. Set it to that "
+                "number."
+            )
+        return c
 
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None
@@ -84,8 +91,8 @@ class RankModel(tf.keras.Model):
     def get_config(self) -> dict[str, Any]:
         parts = {name: getattr(self, name) for name in self.PARTS}
         serialized = {name: part and tf.keras.layers.serialize(part) for name, part in parts.items()}
-        own = {"num_classes": self.num_classes, "dtype": self.dtype_policy.name}
-        return {**super().get_config(), **serialized, **own}
+        own = {name: getattr(self, name) for name in ("name", "trainable", "num_classes")}
+        return {**super().get_config(), **serialized, **own, "dtype": self.dtype_policy.name}
 
     def get_build_config(self) -> dict[str, Any]:
         """Returns names, shapes and dtypes of the features that a loaded model is built with."""

@@ -185,6 +185,18 @@ def test_a_loaded_model_keeps_its_precision(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["mlp", "items"])
+def test_a_loaded_model_keeps_its_name_and_stays_frozen(name, tmp_path):
+    make, features = MODELS[name]
+    config = {**make().get_config(), "name": "mine"}
+    model = type(make()).from_config(config)
+    model(features)
+    model.trainable = False
+    model.save(tmp_path / "model.keras")
+    loaded = tf.keras.models.load_model(tmp_path / "model.keras")
+    assert (loaded.name, loaded.trainable, loaded.trainable_variables) == ("mine", False, [])
+
+
+@pytest.mark.parametrize("name", ["mlp", "items"])
 def test_h5_files_are_not_supported(name, tmp_path):
     make, features = MODELS[name]
     model = make()

@@ -470,5 +470,5 @@ def _mean_over(of_rank: Callable, first: tf.Tensor, last: tf.Tensor, scores: tf.
 
 def check_cutoff(name: str, k: int) -> None:
     """Raises ValueError, which names the metric, unless K is an integer of at least 1."""
-    if not isinstance(k, numbers.Integral) or int(k) < 1:
+    if not isinstance(k, numbers.Integral) or isinstance(k, bool) or int(k) < 1:
         raise ValueError(f"{name}: K is {k!r}, not a whole number of at least 1. Choose one.")

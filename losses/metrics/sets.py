@@ -75,8 +75,8 @@ def _chosen(scores: tf.Tensor, labels: TensorLike, where: TensorLike | None) -> 
     """Returns the classes of each set, bool `[..., n]`, and whether its labels are valid, bool `[...]`."""
     labels = arguments.dense("labels", labels)
     if labels.dtype.is_integer and labels.shape.rank == scores.shape.rank - 1:
-        n = tf.shape(scores)[-1]
-        return tf.one_hot(labels, n, True, False), label_checks.known(arguments.widen(labels), n)
+        labels, n = arguments.widen(labels), tf.shape(scores)[-1]
+        return tf.one_hot(labels, n, True, False), label_checks.known(labels, n)
     labels = tf.cast(labels, tf.float32)
     where = None if where is None else arguments.broadcast("where", where, tf.bool, labels)
     return labels > 0.0, tf.reduce_all(label_checks.valid_gains(labels, where), axis=-1)

@@ -51,6 +51,13 @@ def test_grades_are_binary_and_masked_classes_are_ignored():
     )
 
 
+@pytest.mark.parametrize("dtype", [tf.int8, tf.uint16, tf.int16, tf.uint32, tf.uint64])
+def test_class_ids_of_any_integer_type(dtype):
+    prior = np.log([[0.2, 0.8]])
+    expected = metrics.nll([[1.0, 0.0]], tf.constant([1]), prior)
+    assert metrics.nll([[1.0, 0.0]], tf.constant([1], dtype), prior) == expected
+
+
 def test_masks_are_numbers_too():
     scores, labels, prior = [[5.0, 4.0, 9.0]], [[1.0, 1.0, 0.0]], np.log([0.1, 0.2, 0.7])
     for mask in ([[1, 1, 0]], [1.0, 1.0, 0.0], [[True, True, False]]):

@@ -110,7 +110,7 @@ def length(lists: tf.Tensor) -> int | tf.Tensor:
 
 
 def widen(labels: tf.Tensor) -> tf.Tensor:
-    """Returns class ids as int32 or int64, which can count any number of classes."""
+    """Returns class ids or counts as int32 or int64, which hold any number of classes."""
     if labels.dtype in (tf.int32, tf.int64):
         return labels
     return tf.cast(labels, tf.int64 if labels.dtype in (tf.uint32, tf.uint64) else tf.int32)

@@ -8,7 +8,10 @@ import tensorflow as tf
 
 from rank4class.losses.ops import arguments
 
+_EXACT = {tf.float16: 2**11, tf.bfloat16: 2**8}  # the number up to which a type has all whole numbers
 
+
+@tf.autograph.experimental.do_not_convert
 def ids(labels: tf.Tensor, n: int | tf.Tensor) -> tf.Tensor:
     """Returns class ids as int32 or int64; raises ValueError if they are not ids within the classes."""
     arguments.check_ids(labels)
@@ -19,6 +22,7 @@ def ids(labels: tf.Tensor, n: int | tf.Tensor) -> tf.Tensor:
     return labels
 
 
+@tf.autograph.experimental.do_not_convert
 def ids_from_floats(labels: tf.Tensor, n: int | None) -> tf.Tensor:
     """Returns class ids that Keras has cast to floats as int32; -1 in a graph for one that is not whole.
 
@@ -27,13 +31,18 @@ def ids_from_floats(labels: tf.Tensor, n: int | None) -> tf.Tensor:
       n: the number of classes, or None if it is unknown.
 
     Raises:
-      ValueError: `n` exceeds `2**24`, up to which float32 is exact; or (in eager mode) an id is not whole.
+      ValueError: the type is not exact for all classes (float32 is up to `2**24`, float16 up to `2**11`,
+        bfloat16 up to `2**8`); or (in eager mode) an id is not whole.
 
     >>> ids_from_floats(tf.constant([2.0, 0.0]), 3).numpy()
     array([2, 0], dtype=int32)
     """
-    if n is not None and n > 2**24:
-        raise ValueError(f"labels={labels.dtype.name}: inexact for {n} classes. Use `of_scores`.")
+    exact = _EXACT.get(labels.dtype, 2**24)
+    if exact < (2**24 if n is None else n):
+        raise ValueError(
+            f"labels={labels.dtype.name}: inexact for {'so many' if n is None else n} classes. Give integer "
+            "labels, or call `of_scores`."
+        )
     labels = tf.cast(labels, tf.float32)
     whole = (labels == tf.math.floor(labels)) & (tf.abs(labels) <= 2.0**24)
     if (culprit := arguments.first_wrong(whole)) is not None:
@@ -42,16 +51,24 @@ def ids_from_floats(labels: tf.Tensor, n: int | None) -> tf.Tensor:
     return tf.cast(tf.where(whole, labels, -1.0), tf.int32)
 
 
-def gains(labels: tf.Tensor, shape: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
-    """Returns dense labels as float32 of a shape; raises ValueError if one that takes part is not a gain."""
+@tf.autograph.experimental.do_not_convert
+def gains(labels: tf.Tensor, lists: tf.Tensor, where: tf.Tensor | None) -> tf.Tensor:
+    """Returns dense labels as float32; raises ValueError if one that takes part is not a gain.
+
+    Args:
+      labels: `[..., n]`.
+      lists: the scores, of the same shape.
+      where: bool `[..., n]` or None.
+    """
     labels = tf.cast(labels, tf.float32)
-    if not labels.shape.is_fully_defined():
+    if not (labels.shape.is_fully_defined() and lists.shape.is_fully_defined()):
         message = (
             "labels: not of the shape of the scores. Give dense labels that shape, or class ids a static one "
             "of [B] or [B, 1]."
         )
-        with tf.control_dependencies([tf.debugging.assert_equal(tf.shape(labels), shape, message)]):
-            labels = tf.reshape(labels, shape)  # XLA drops the assertion, and stops here
+        same = tf.debugging.assert_equal(tf.shape(labels), tf.shape(lists), message)
+        with tf.control_dependencies([same]):
+            labels = tf.reshape(labels, tf.shape(lists))  # XLA drops the assertion, and stops here
     if (culprit := arguments.first_wrong(valid_gains(labels, where))) is not None:
         raise ValueError(
             f"labels{culprit}={float(labels[tuple(culprit)])}: not a finite gain of at least 0. Correct it, "
@@ -100,6 +117,7 @@ def are_levels(labels: tf.Tensor, levels: int) -> tf.Tensor:
     return (labels == tf.math.floor(labels)) & (labels >= 0.0) & (labels < levels)
 
 
+@tf.autograph.experimental.do_not_convert
 def check_levels(labels: tf.Tensor, levels: int | None) -> None:
     """Raises ValueError in eager mode if a label is not one of the levels; None allows any label."""
     if levels is not None and (culprit := arguments.first_wrong(are_levels(labels, levels))) is not None:

@@ -225,6 +225,7 @@ def checked(scores: TensorLike, where: TensorLike | None) -> tuple[tf.Tensor, tf
     return tf.cast(scores, tf.float64), where, tf.float64 if scores.dtype == tf.float64 else tf.float32
 
 
+@tf.autograph.experimental.do_not_convert
 def _checked(
     scores: TensorLike, k: TensorLike, where: TensorLike | None
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.DType]:
@@ -237,7 +238,7 @@ def _checked(
         raise ValueError(
             f"k={k.shape}: not one per instance. Give a number, or the shape {scores.shape[:-1]}."
         )
-    k = tf.broadcast_to(k, tf.shape(scores)[:-1])
+    k = tf.broadcast_to(arguments.widen(k), tf.shape(scores)[:-1])
     size = tf.math.count_nonzero(where, axis=-1, dtype=k.dtype)
     if (culprit := arguments.first_wrong((k >= 0) & (k <= size))) is not None:
         place = tuple(culprit)

@@ -44,6 +44,13 @@ def gradient(function, scores):
     return tape.gradient(value, scores).numpy()
 
 
+def test_counts_of_a_short_type():
+    scores = tf.zeros([1, 300])
+    expected = n_choose_k.log_z(scores, tf.constant(50))
+    for dtype in (tf.int8, tf.uint8, tf.int16, tf.uint64):
+        assert n_choose_k.log_z(scores, tf.constant(50, dtype)) == expected
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("spread", SPREADS)
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 12])

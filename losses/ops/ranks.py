@@ -162,7 +162,7 @@ def mean_ranks(scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
     >>> mean_ranks(tf.constant([[5., 7., 7., 1.]])).numpy()
     array([[3. , 1.5, 1.5, 4. ]], dtype=float32)
     """
-    size = list_size(scores, where)
+    size = tf.cast(list_size(scores, where), tf.float32)
     size = size if where is None else size[..., None]
     shared = 0.5 * (all_ranks(scores, where) + size + 1.0 - all_ranks(-scores, where))
     return shared if where is None else tf.where(where, shared, size + 1.0)

@@ -285,6 +285,7 @@ def _checked_most(most: int | None, scores: tf.Tensor) -> int:
     return int(most)
 
 
+@tf.autograph.experimental.do_not_convert
 def _checked_prior(log_prior: TensorLike, scores: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
     """Returns the prior of each instance in float64, `[..., m + 1]`; NaN if it is invalid."""
     log_prior = arguments.dense("log_prior", log_prior)
@@ -293,7 +294,12 @@ def _checked_prior(log_prior: TensorLike, scores: tf.Tensor, where: tf.Tensor) -
             f"log_prior={log_prior.dtype.name} {log_prior.shape}: not floats of shape [..., m + 1]. "
             "Convert it."
         )
-    _checked_most(log_prior.shape[-1] - 1, scores)
+    most, n = log_prior.shape[-1] - 1, scores.shape[-1]
+    if n is not None and most > n:
+        raise ValueError(
+            f"log_prior={log_prior.shape}: of counts up to {most}, but there are only {n} classes. "
+            "Shorten it."
+        )
     instances = tf.shape(scores)[:-1]
     try:
         log_prior = tf.broadcast_to(

@@ -39,6 +39,7 @@ def too_many(labels: tf.Tensor, most: int | None) -> tf.Tensor:
     return _num_relevant(labels) > most
 
 
+@tf.autograph.experimental.do_not_convert
 def check(labels: tf.Tensor, most: int | None) -> None:
     """Raises ValueError if `max_relevant` is invalid or, in eager mode, if a list has more."""
     check_most(most)

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class.models import arguments
+from rank4class.models import arguments, precision
 from rank4class.models.encoders import base
 from rank4class.models.registry import ENCODERS
 
@@ -34,14 +34,15 @@ class SmallCnn(base.ImageEncoder):
         arguments.check_units("units", units)
         arguments.check_rate("dropout", dropout)
         self.filters, self.units, self.dropout = tuple(filters), units, dropout
-        self.layers = [
-            *(tf.keras.layers.Conv2D(f, 3, padding="same", activation="relu") for f in self.filters),
-            tf.keras.layers.MaxPooling2D(2),
-            tf.keras.layers.Flatten(),
-            tf.keras.layers.Dropout(dropout),
-            tf.keras.layers.Dense(units, activation="relu"),
-            tf.keras.layers.Dropout(dropout),
-        ]
+        with precision.scope(self.dtype_policy.name):
+            self.layers = [
+                *(tf.keras.layers.Conv2D(f, 3, padding="same", activation="relu") for f in self.filters),
+                tf.keras.layers.MaxPooling2D(2),
+                tf.keras.layers.Flatten(),
+                tf.keras.layers.Dropout(dropout),
+                tf.keras.layers.Dense(units, activation="relu"),
+                tf.keras.layers.Dropout(dropout),
+            ]
 
     @property
     def width(self) -> int:
@@ -73,8 +74,12 @@ class Vgg16(base.WithWeightDecay, base.ImageEncoder):
 
     def __init__(self, weight_decay: float = 5e-4, **kwargs: Any):
         super().__init__(weight_decay, **kwargs)
+        self.layers: list[tf.keras.layers.Layer] = []
+        with precision.scope(self.dtype_policy.name):
+            self._make_layers()
+
+    def _make_layers(self) -> None:
         rate = 0.3  # after the first convolution; 0.4 later, 0.5 before and after the dense layer
-        self.layers = []
         for block, (filters, convolutions) in enumerate(self.BLOCKS, 1):
             for i in range(1, convolutions + 1):
                 self._add(tf.keras.layers.Conv2D(filters, 3, padding="same", name=f"conv_{block}_{i}"))
@@ -159,14 +164,15 @@ class ResNet50(base.WithWeightDecay):
                 f"variant={variant!r}: not one of {', '.join(self.VARIANTS)}. Choose one of them."
             )
         self.variant = variant
-        if variant == "keras":
-            self.network = tf.keras.applications.ResNet50(include_top=False, weights=None, pooling="avg")
-        else:
-            from official.vision.modeling.backbones import resnet  # slow to import, and not needed for texts
+        with precision.scope(self.dtype_policy.name):
+            if variant == "keras":
+                self.network = tf.keras.applications.ResNet50(include_top=False, weights=None, pooling="avg")
+            else:
+                from official.vision.modeling.backbones import resnet  # slow to import, not needed for texts
 
-            self.network = resnet.ResNet(
-                50, norm_momentum=0.9, norm_epsilon=1e-5, use_sync_bn=_several_replicas()
-            )
+                self.network = resnet.ResNet(
+                    50, norm_momentum=0.9, norm_epsilon=1e-5, use_sync_bn=_several_replicas()
+                )
 
     @property
     def width(self) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 from official.nlp.modeling import networks
 
-from rank4class.models import arguments
+from rank4class.models import arguments, precision
 from rank4class.models.encoders import base
 from rank4class.models.registry import ENCODERS
 
@@ -79,21 +79,22 @@ class Bert(tf.keras.layers.Layer):
             "dropout": dropout,
             "output_dropout": output_dropout,
         }
-        self.network = networks.BertEncoderV2(
-            vocab_size=vocab_size,
-            hidden_size=hidden_size,
-            num_layers=num_layers,
-            num_attention_heads=num_heads,
-            inner_dim=inner_size,
-            max_sequence_length=max_positions,
-            type_vocab_size=num_types,
-            embedding_width=embedding_size,
-            inner_activation=_ACTIVATIONS[activation],
-            output_dropout=dropout,
-            attention_dropout=dropout,
-            name="bert",
-        )
-        self.drop = tf.keras.layers.Dropout(output_dropout)
+        with precision.scope(self.dtype_policy.name):
+            self.network = networks.BertEncoderV2(
+                vocab_size=vocab_size,
+                hidden_size=hidden_size,
+                num_layers=num_layers,
+                num_attention_heads=num_heads,
+                inner_dim=inner_size,
+                max_sequence_length=max_positions,
+                type_vocab_size=num_types,
+                embedding_width=embedding_size,
+                inner_activation=_ACTIVATIONS[activation],
+                output_dropout=dropout,
+                attention_dropout=dropout,
+                name="bert",
+            )
+            self.drop = tf.keras.layers.Dropout(output_dropout)
         # Without a part in the output, the pooler has no gradient.
         self.network.pooler_layer.trainable = pooling == "pooler"
 
@@ -119,7 +120,8 @@ class Bert(tf.keras.layers.Layer):
     def build(self, shapes: Mapping[str, tf.TensorShape]) -> None:
         # Keras's attention creates its variables in its first call. Without this call, a reloaded SavedModel
         # would replace the restored variables by new ones.
-        self.network({name: tf.zeros([1, 1], tf.int32) for name in self.FEATURES})
+        with precision.scope(self.dtype_policy.name):  # its blocks create layers in their first call
+            self.network({name: tf.zeros([1, 1], tf.int32) for name in self.FEATURES})
         super().build(shapes)
 
     def _pool(self, features: Mapping[str, tf.Tensor], outputs: Mapping[str, tf.Tensor]) -> tf.Tensor:

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class.models import arguments
+from rank4class.models import arguments, precision
 from rank4class.models.encoders import base
 from rank4class.models.registry import ENCODERS
 
@@ -28,7 +28,10 @@ class Identity(tf.keras.layers.Layer):
         self.width = width
 
     def build(self, shapes: Mapping[str, tf.TensorShape]) -> None:
-        self.width = self.width or shapes["embedding"][-1]
+        width = shapes["embedding"][-1]
+        if self.width not in (None, width):
+            raise ValueError(f"width={self.width}: the vectors have {width} values. Set it to {width}.")
+        self.width = width
         super().build(shapes)
 
     def call(self, features: Mapping[str, tf.Tensor]) -> tf.Tensor:
@@ -43,7 +46,8 @@ class Identity(tf.keras.layers.Layer):
 class InstanceEmbedding(tf.keras.layers.Layer):
     """A learned vector per instance, for instances that are known only by their ids, such as users.
 
-    Features: `id` int `[B]`, in `0..num_ids-1`.
+    Features: `id` int `[B]`, in `0..num_ids-1`. Another id raises `tf.errors.InvalidArgumentError`; under XLA
+    and on GPUs, which cannot raise, its vector is NaN.
 
     Args:
       num_ids: the number of instances.
@@ -76,18 +80,25 @@ class InstanceEmbedding(tf.keras.layers.Layer):
         self.num_ids, self.units, self.dropout, self.weight_decay = num_ids, units, dropout, weight_decay
         if weight_decay:
             self.add_loss(lambda: self.weight_decay * tf.reduce_sum(tf.square(self.table)))
-        self._drop = tf.keras.layers.Dropout(dropout)
+        with precision.scope(self.dtype_policy.name):
+            self._drop = tf.keras.layers.Dropout(dropout)
 
     @property
     def width(self) -> int:
         return self.units
 
     def build(self, shapes: Mapping[str, tf.TensorShape]) -> None:
+        arguments.check_units("num_ids", self.num_ids)
         self.table = self.add_weight("table", [self.num_ids, self.units], initializer="glorot_uniform")
         super().build(shapes)
 
     def call(self, features: Mapping[str, tf.Tensor], training: bool | None = None) -> tf.Tensor:
-        return self._drop(tf.gather(self.table, features["id"]), training=training)
+        ids = features["id"]
+        vectors = tf.gather(self.table, ids)
+        # XLA and GPUs do not check the ids.
+        known = (ids >= 0) & (ids < self.num_ids)
+        vectors = tf.where(known[..., None], vectors, tf.constant(float("nan"), vectors.dtype))
+        return self._drop(vectors, training=training)
 
     def get_config(self) -> dict[str, Any]:
         names = ("num_ids", "units", "dropout", "weight_decay")
@@ -114,10 +125,11 @@ class Mlp(base.ImageEncoder):
         arguments.check_widths("hidden", hidden)
         arguments.check_rate("dropout", dropout)
         self.hidden, self.dropout = tuple(hidden), dropout
-        self.layers = [tf.keras.layers.Flatten()]
-        for units in self.hidden:
-            self.layers.append(tf.keras.layers.Dense(units, activation="relu"))
-            self.layers.append(tf.keras.layers.Dropout(dropout))
+        with precision.scope(self.dtype_policy.name):
+            self.layers = [tf.keras.layers.Flatten()]
+            for units in self.hidden:
+                self.layers.append(tf.keras.layers.Dense(units, activation="relu"))
+                self.layers.append(tf.keras.layers.Dropout(dropout))
 
     @property
     def width(self) -> int:

@@ -92,8 +92,7 @@ class RankFunction:
 
     def get_config(self) -> dict[str, Any]:
         # Keras's HDF5 format does not find registered layers: name the sorter by its registration.
-        [kind] = [name for name in SORTERS if SORTERS[name] is type(self.sorter)]
-        options = self.sorter.get_config()
+        kind, options = weights.name_of(self.sorter), self.sorter.get_config()
         if not self.sorter.weights or weights.are_shipped(self.sorter):
             return {"kind": kind, "sorter": options}
         # Save the weights themselves: the file may change or disappear.
@@ -182,7 +181,9 @@ class LearnedSorter(Sorter):
             weights.restore(self, self.trained)
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "trained": self.trained}
+        # A saved model has the weights of a file, which may change or disappear.
+        shipped = self.trained if self.trained == weights.SHIPPED else None
+        return {**super().get_config(), "trained": shipped}
 
 
 class FixedLengthSorter(LearnedSorter):

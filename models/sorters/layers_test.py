@@ -229,6 +229,18 @@ def test_ranks_out_of_bounds_are_clipped_and_keep_their_gradient():
     assert np.abs(tape.gradient(total, scores)).max() > 0
 
 
+def test_a_saved_sorter_does_not_need_its_file(tmp_path):
+    path = tmp_path / "weights"
+    path.write_bytes(sorters.to_bytes(sorters.get("equivariant")))
+    inputs = tf.keras.Input([4])
+    model = tf.keras.Model(inputs, sorters.get("equivariant", trained=str(path))(inputs))
+    expected = model(SCORES[:, :4])
+    model.save(tmp_path / "model.keras")
+    path.unlink()
+    loaded = tf.keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded(SCORES[:, :4]), expected)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

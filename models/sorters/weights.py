@@ -25,7 +25,7 @@ def to_bytes(sorter: tf.keras.layers.Layer, **metadata: str) -> bytes:
       **metadata: such as the `sizes` of the lists that it is for.
     """
     tensors = {name: np.array(weight, np.float16) for name, weight in by_name(sorter).items()}
-    name, config = _name_of(sorter), sorter.get_config()
+    name, config = name_of(sorter), sorter.get_config()
     parameters = SORTERS.signature(name).parameters.values()
     changed = {p.name: config[p.name] for p in parameters if config.get(p.name, p.default) != p.default}
     changed = {option: value for option, value in changed.items() if option not in ("n", "trained")}
@@ -54,7 +54,7 @@ def options(name: str, path: str) -> dict[str, Any]:
 
 def restore(sorter: tf.keras.layers.Layer, trained: str) -> None:
     """Assigns a sorter the weights in a file, or the shipped ones; raises ValueError if they do not fit."""
-    name = _name_of(sorter)
+    name = name_of(sorter)
     path = _shipped_file(name, sorter.n) if trained == SHIPPED else trained
     metadata, tensors = _load(path)
     sizes = metadata.get("sizes")
@@ -84,7 +84,7 @@ def are_shipped(sorter: tf.keras.layers.Layer) -> bool:
     """Returns whether a sorter was restored from the shipped weights and still has them."""
     if sorter.trained != SHIPPED:
         return False
-    _, tensors = _load(_shipped_file(_name_of(sorter), sorter.n))
+    _, tensors = _load(_shipped_file(name_of(sorter), sorter.n))
     return all(np.array_equal(w, tensors[name].astype(np.float32)) for name, w in by_name(sorter).items())
 
 
@@ -93,7 +93,8 @@ def by_name(sorter: tf.keras.layers.Layer) -> dict[str, tf.Variable]:
     return {v.name.removeprefix(f"{sorter.name}/").removesuffix(":0"): v for v in sorter.weights}
 
 
-def _name_of(sorter: tf.keras.layers.Layer) -> str:
+def name_of(sorter: tf.keras.layers.Layer) -> str:
+    """Returns the name of a sorter in `SORTERS`; raises ValueError if it has none."""
     for name in SORTERS:
         if SORTERS[name] is type(sorter):
             return name
