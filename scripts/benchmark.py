@@ -20,7 +20,12 @@ def main() -> None:
 
     mode = "w"
     if _JSON.value:
-        open(_JSON.value, "a", encoding="utf-8").close()  # raises an error before the measurement
+        try:
+            open(_JSON.value, "a", encoding="utf-8").close()
+        except OSError as error:  # before the measurement
+            raise ValueError(
+                f"--json={_JSON.value}: cannot be written ({error.strerror}). Choose another file."
+            ) from error
     for rows in measurement.run(_SUITE.value, _SIZES.value, _NAMES.value or ()):
         title = f"{rows[0].suite}, {rows[0].size}"
         print(f"\n{title}\n\n{tables.text_table(measurement.table(rows))}", flush=True)

@@ -91,6 +91,10 @@ def define_strategy(one_machine: bool = False) -> Callable[[], tf.distribute.Str
     def get() -> tf.distribute.Strategy:
         from rank4class.pipelines import distribution
 
+        if not one_machine and flags.FLAGS["tpu"].present and name.value != "tpu":
+            raise ValueError(
+                f"--tpu={flags.FLAGS.tpu}: has no effect with --strategy={name.value}. Set --strategy=tpu."
+            )
         return distribution.get(name.value, *(() if one_machine else (flags.FLAGS.tpu,)))
 
     return get
@@ -229,6 +233,8 @@ def _replace_parts(experiment: config.Experiment, argv: list[str]) -> config.Exp
 
 def _parse(argv: list[str]) -> list[str]:
     try:
+        # The names of parts and fields are looked for here, before absl parses the flags.
+        argv = sys.argv = flags.FLAGS.read_flags_from_files(argv, force_gnu=False)
         _import_all(argv)
         if any(HELP.fullmatch(argument) for argument in argv[1:]):
             print(_help(argv))
@@ -238,6 +244,7 @@ def _parse(argv: list[str]) -> list[str]:
             raise ValueError(
                 f"{' '.join(arguments)}: no positional arguments are accepted. Set --FLAG=VALUE."
             )
+        _check_config_is_given()
     except BrokenPipeError:
         raise
     except flags.UnrecognizedFlagError as error:
@@ -245,6 +252,27 @@ def _parse(argv: list[str]) -> list[str]:
     except (flags.Error, *USER_ERRORS) as error:
         _fail(MISSING.sub(r"--\1: missing. Set --\1=VALUE; --help shows all flags.", str(error)))
     return argv[:1]
+
+
+def _check_config_is_given() -> None:
+    """Raises ValueError if a part is replaced, but there is no config."""
+    if "config" in flags.FLAGS and flags.FLAGS["config"].value is None:
+        for kind in config.PARTS:
+            if flags.FLAGS[kind].value is not None:
+                raise ValueError(f"--{kind}: has no effect without --config. Set both.")
+
+
+def check_used(*parts: str) -> None:
+    """Raises ValueError for a part or field of the config on the command line that the command does not use.
+
+    Args:
+      *parts: names of the parts and of the fields of the experiment that it uses.
+    """
+    overrides = [f"config.{field}" for field in config_flags.get_override_values(flags.FLAGS["config"])]
+    given = [*(kind for kind in config.PARTS if flags.FLAGS[kind].value is not None), *overrides]
+    for name in given:
+        if name.removeprefix("config.").partition(".")[0] not in parts:
+            raise ValueError(f"--{name}: has no effect on this command. Leave it out.")
 
 
 def _unknown_flag(name: str) -> str:
@@ -303,7 +331,11 @@ def _help(argv: list[str]) -> str:
         text = f"{help_of(flag)} ({default_of(flag)})"
         lines += [f"  --{flag.name}", textwrap.indent(textwrap.fill(text, HELP_WIDTH - 6), 6 * " ")]
     if "config" in flags.FLAGS:
-        names = [match[1] for match in (re.fullmatch("--?config=(.*)", a) for a in argv) if match]
+        pairs = itertools.zip_longest(argv, argv[1:])
+        matches = (
+            (re.fullmatch("--?config(?:=(.*))?", argument), following) for argument, following in pairs
+        )
+        names = [match[1] or following for match, following in matches if match]
         experiment = _replace_parts(load_config(names[-1]) if names else config.Experiment(), argv)
         values = config.values(experiment)
         width = max(map(len, values))

@@ -98,16 +98,36 @@ def test_unknown_flags_name_the_fields_that_they_may_stand_for():
         assert errors.endswith(f"{hint}\n")
 
 
+def test_flags_without_an_effect(tmp_path):
+    (tmp_path / "flags").write_text("--config=digits_mlp\n--loss=rankmx\n")
+    messages = {
+        ("train", f"--flagfile={tmp_path / 'flags'}", "--workdir=x"): "loss='rankmx': unknown. Did you mean",
+        ("sorter_experiments", "--loss=mse"): "--loss: has no effect without --config. Set both.",
+    }
+    for message, (_, errors) in zip(messages.values(), run_all(*messages), strict=True):
+        assert errors.startswith("error: ")
+        assert message in errors
+
+
+def test_help_of_a_config_in_two_words():
+    [(joined, _), (separate, _)] = run_all(
+        ("train", "--config=letor_linear", "--help"), ("train", "--config", "letor_linear", "--help")
+    )
+    assert "with the values of letor_linear:" in joined
+    assert separate == joined
+
+
 FIELDS_AS_FLAGS = """
 import sys
 from rank4class.scripts import cli
 from absl import flags
-if sys.argv.pop(1) == "config":
+program, kind, argument, *messages = sys.argv
+if kind == "config":
     cli.define_config()
 else:
     flags.DEFINE_string("data.path", None, "")
-cli._parse(sys.argv[:2])
-for message in sys.argv[2:]:
+cli._parse([program, argument])
+for message in messages:
     print(cli._with_flags(message))
 """
 

@@ -3,6 +3,9 @@
 python -m rank4class.scripts.demo --workdir=runs/demo
 """
 
+import os
+import shutil
+import sys
 import time
 
 from absl import flags
@@ -38,9 +41,9 @@ def main() -> None:
     print(f"\n{sweep_report.grid_text(_WORKDIR.value)}\n")
     print(f"\n{len(runs)} runs in {time.monotonic() - started:.0f} s.")
     print(f"Report with plots: {path}")
-    print(
-        f"TensorBoard:       .venv/bin/tensorboard --logdir {_WORKDIR.value}   (then open http://localhost:6006)"
-    )
+    # `make demo` runs in an environment that is not active.
+    folder = "" if shutil.which("tensorboard") else f"{os.path.relpath(os.path.dirname(sys.executable))}/"
+    print(f"TensorBoard: {folder}tensorboard --logdir {_WORKDIR.value}, then open http://localhost:6006")
 
 
 if __name__ == "__main__":

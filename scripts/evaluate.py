@@ -66,6 +66,8 @@ def _check_flags() -> None:
         raise ValueError(f"--{given[0]}: has no effect without --data.path. Set both.")
     if flags.FLAGS["split"].present and _DATA_PATH.value is not None:
         raise ValueError("--split: has no effect with --data.path, which is evaluated whole. Leave it out.")
+    if flags.FLAGS["keep_scores"].present and _OUTPUT.value is None:
+        raise ValueError("--keep_scores: has no effect without --output. Set both.")
 
 
 def main() -> None:
@@ -79,9 +81,9 @@ def main() -> None:
 
     strategy, split, output = _STRATEGY(), _SPLIT.value, _OUTPUT.value
     is_chief = distribution.is_chief(strategy)
+    trained = rank_training.restore(_WORKDIR.value, _CHECKPOINT.value, strategy)
     if output and is_chief:
         files.make_writable(output)  # before the evaluation, which may take long
-    trained = rank_training.restore(_WORKDIR.value, _CHECKPOINT.value, strategy)
     experiment, path = trained.experiment, _DATA_PATH.value
     if path is None:
         loaded = trained.load_task()

@@ -18,6 +18,7 @@ _SEEDS = flags.DEFINE_multi_integer("seed", [0, 1, 2, 3, 4], "Seed; repeat the f
 def main() -> None:
     from rank4class.pipelines.papers import lightgbm_peer
 
+    cli.check_used("data", "metrics", "monitor")
     lightgbm_peer.train(_CONFIG.value, _WORKDIR.value, _SEEDS.value)
 
 

@@ -3,11 +3,12 @@ r"""Runs an experiment of the papers, and puts its figures beside theirs.
     python -m rank4class.scripts.reproduce --list
     python -m rank4class.scripts.reproduce --only=rankmax/table2 --data=FOLDER --workdir=runs/rankmax
 
-Finished runs in `--workdir` are not repeated.
+Finished trainings in `--workdir` are not repeated.
 """
 
 import re
 import shlex
+import signal
 import subprocess
 import sys
 
@@ -28,6 +29,8 @@ def main() -> None:
     from rank4class.pipelines.papers import reproductions
 
     if _LIST.value:
+        if _ONLY.value is not None:
+            raise ValueError("--only: has no effect with --list. Leave one of the two out.")
         _print_list()
         return
     if _ONLY.value is None:
@@ -35,7 +38,9 @@ def main() -> None:
     reproduction = reproductions.get(_ONLY.value)
     if _WORKDIR.value is None:
         raise ValueError("workdir=None: the runs need a folder. Set --workdir.")
-    for line in reproduction.command_lines():
+    lines = reproduction.command_lines()
+    _check_flags(" ".join(lines))
+    for line in lines:
         _run(line)
     from rank4class.pipelines.papers import pages, results
     from rank4class.pipelines.reporting import grid_tables, tables
@@ -59,25 +64,44 @@ def _print_list() -> None:
     print(tables.text_table(rows))
 
 
-def _run(line: str) -> None:
-    """Runs a command; raises ValueError if it needs a folder that no flag gives, SystemExit if it fails."""
-    placeholders = {"FOLDER": _DATA, "CHECKPOINT": _CHECKPOINT, "WORKDIR": _WORKDIR}
+_PLACEHOLDERS = {"FOLDER": _DATA, "CHECKPOINT": _CHECKPOINT, "WORKDIR": _WORKDIR}
 
-    def path(match: re.Match) -> str:
-        flag = placeholders[match[0]]
-        if flag.value is None:
+
+def _check_flags(lines: str) -> None:
+    """Raises ValueError if the commands need a folder that no flag gives, or do not use one that is given."""
+    for placeholder, flag in _PLACEHOLDERS.items():
+        if placeholder in lines and flag.value is None:
             raise ValueError(f"{flag.name}=None: this experiment needs it. See --list.")
-        return shlex.quote(flag.value)
+        if placeholder not in lines and flag.value is not None:
+            raise ValueError(f"{flag.name}={flag.value}: this experiment does not need it. Leave it out.")
+    if flags.FLAGS["jobs"].present and "rank4class sweep" not in lines:
+        raise ValueError(f"jobs={_JOBS.value}: this experiment has no sweep. Leave it out.")
 
-    line = re.sub("|".join(placeholders), path, line)
+
+def _run(line: str) -> None:
+    """Runs a command; raises SystemExit if it fails."""
+    line = re.sub("|".join(_PLACEHOLDERS), lambda match: shlex.quote(_PLACEHOLDERS[match[0]].value), line)
     _, command, *arguments = shlex.split(line)
     if command == "sweep":
         arguments.append(f"--jobs={_JOBS.value}")
     print(f"$ {shlex.join(['rank4class', command, *arguments])}", flush=True)
     program = [sys.executable, "-m", f"rank4class.scripts.{command}", *arguments]
-    code = subprocess.run(program, check=False).returncode
+    # In a session of its own, Ctrl-C does not reach it: it saves after the signal that it is sent below.
+    process = subprocess.Popen(program, start_new_session=True)
+    try:
+        code = process.wait()
+    except KeyboardInterrupt:
+        process.terminate()
+        try:
+            process.wait()
+        except KeyboardInterrupt:
+            process.terminate()  # a second signal ends it at once
+            process.wait()
+        raise
+    if code < 0:
+        print(f"error: rank4class {command}: ended by {signal.Signals(-code).name}.", file=sys.stderr)
     if code:
-        raise SystemExit(code)
+        raise SystemExit(code if code > 0 else 128 - code)
 
 
 if __name__ == "__main__":

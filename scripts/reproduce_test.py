@@ -1,6 +1,8 @@
 """The command `reproduce`: its list, its errors, and a reproduction from the sweep to the result file."""
 
 import json
+import signal
+import time
 
 import pytest
 
@@ -25,6 +27,15 @@ def test_list(command):
         (["--only=rankmax/tabel2"], "only='rankmax/tabel2': no such reproduction. Did you mean"),
         (["--only=rankmax/table2"], "workdir=None: the runs need a folder. Set --workdir."),
         (["--only=rankmax/table2", "--workdir=x"], "data=None: this experiment needs it. See --list."),
+        (["--only=rankmax/table2", "--list"], "--only: has no effect with --list. Leave one of the two out."),
+        (
+            ["--only=rank4class/many_classes", "--data=x", "--workdir=x"],
+            "data=x: this experiment does not need it. Leave it out.",
+        ),
+        (
+            ["--only=sodeep/table1", "--jobs=2", "--workdir=x"],
+            "jobs=2: this experiment has no sweep. Leave it out.",
+        ),
     ],
 )
 def test_errors_are_one_line(command, arguments, message):
@@ -65,3 +76,17 @@ def test_failing_sweep(command, monkeypatch, tmp_path):
     finished = command("reproduce", "--only=tiny/broken", f"--workdir={tmp_path}")
     assert finished.returncode == 1
     assert "Traceback" not in finished.stderr
+
+
+@pytest.mark.nightly
+def test_a_signal_lets_the_training_save(imported, tmp_path):
+    arguments = ["reproduce", "--only=rank4class/many_classes", f"--workdir={tmp_path}"]
+    process = imported(*arguments)
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("0/**/metrics.jsonl")):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "Saved after step " in errors, output

@@ -63,6 +63,7 @@ def main() -> None:
             print(f"{title}: {command}")
         return
     if _TASK.value == "multi_label":
+        cli.check_used("data", "encoder", "evaluation_batch_size")
         task = studies.multi_label(_CONFIG.value, _WORKDIR.value)
     elif _TASK.value == "regression":
         task = studies.regression(_TABLE.value, _TARGET.value)

@@ -74,6 +74,9 @@ def main() -> None:
     tune = sweep.parse_tune(_TUNE.value, base, **cells)
     overrides = config_flags.get_override_values(flags.FLAGS["config"])
     sweep.check_overrides(overrides, base, **cells, tune=tune)
+    for flag in ("tuning_seeds", "widen"):
+        if flags.FLAGS[flag].present and not tune:
+            raise ValueError(f"--{flag}: nothing is tuned. Add --tune, or leave it out.")
     baseline = sweep_report.parse_baseline(_BASELINE.value, sweep.build_cells(base, **cells))
     runs = sweep.run_grid(
         base,

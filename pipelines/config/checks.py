@@ -19,6 +19,7 @@ STRATEGIES = ("default", "mirrored", "multi_worker", "tpu")  # of `distribution.
 CHECKPOINTS = ("best", "last")  # of `rank_training.restore`
 EXPORT_FORMATS = ("saved_model", "huggingface")  # of `Run.export`
 EXPORT_INDICES = ("exact", "scann")
+_PROBED = 1_000  # classes that a loss is tried with, at most; `loss.k` may exceed it
 POSITIVE = (
     "data.max_length",
     "data.max_examples",
@@ -244,7 +245,11 @@ def _check_loss(experiment: Experiment) -> None:
         loss = losses.get(part.name, **part.options(), **rank_fn)
         # A call checks the options against the scores.
         if loss.of_classes and not loss.heads:
-            loss([0], [[0.0] * max(2, getattr(part, "k", 0))])
+            k = getattr(part, "k", 0)
+            if k > _PROBED:
+                k = _PROBED
+                loss = losses.get(part.name, **{**part.options(), "k": k}, **rank_fn)
+            loss([0], [[0.0] * max(2, k)])
     if not loss.of_classes:
         raise ValueError(
             f"loss={part.name!r}: it does not accept class scores. Compile a Keras model with it instead."

@@ -177,11 +177,7 @@ def difference_interval(differences: np.ndarray, *, bounded: bool, seed: int = 0
     if np.ptp(differences) == 0.0:
         return float("nan"), float("nan")
     distinct, counts = np.unique(differences, return_counts=True)
-    rng = np.random.default_rng(seed)
-    means = [
-        rng.multinomial(size, counts / size, size=rows) @ distinct / size
-        for rows in _blocks(RESAMPLES, len(distinct))
-    ]
+    means = [draws @ distinct / size for draws in resamples(counts, seed=seed)]
     low, high = np.percentile(np.concatenate(means), [2.5, 97.5])
     # Differences that cancel out may leave 1e-16, which would not be 0.
     return round(float(low), 9), round(float(high), 9)

@@ -372,8 +372,14 @@ def test_queries_with_documents(tmp_path, write_queries):
     assert header == "input\tclass_1\tscore_1\tclass_2\tscore_2"
     assert first.split("\t")[1::2] == [str(1 + i) for i in order[:2]]
     assert len(second.split("\t")) == 5
+    run.predict_file(queries, tmp_path / "best.jsonl", k=1)
+    assert pd.read_json(tmp_path / "best.jsonl", lines=True)["classes"].map(len).tolist() == [1, 1]
+    assert run.predict([x])["class"].tolist() == [str(1 + i) for i in order]
+    assert run.predict([x], k=2)["class"].tolist() == [str(1 + i) for i in order[:2]]
     with pytest.raises(ValueError, match=r"top_k=0: not positive\. Choose at least 1\."):
         run.predict_file(queries, k=0)
+    with pytest.raises(ValueError, match=r"top_k=2: a model of lists of items ranks all of them\. Leave it"):
+        run.export(tmp_path / "model", k=2)
     with pytest.raises(ValueError, match=r": a folder\. Give a file of queries\."):
         run.predict_file(tmp_path)
     queries.write_text("0 qid:7 5:0.5\n")

@@ -36,6 +36,11 @@ class Prediction(NamedTuple):
     probabilities: np.ndarray | None = None
     set_size: int | None = None
 
+    def first(self, k: int) -> "Prediction":
+        """Returns the prediction with the `k` best alone."""
+        probabilities = None if self.probabilities is None else self.probabilities[:k]
+        return self._replace(classes=self.classes[:k], scores=self.scores[:k], probabilities=probabilities)
+
 
 class Predictor:
     """Predictions of raw inputs, in their order.

@@ -120,7 +120,7 @@ class Run:
           inputs: texts, or pairs of texts; paths of images; names of ids; or an array of vectors or images
             `[N, ...]`, or of the items of each list, with numbers in the range of the training data. As in
             files, no text is empty or white space, which no training text is; the second of a pair may be.
-          k: number of classes per input; None is 5, or all if there are fewer.
+          k: number of classes per input; None is 5, or all if there are fewer, and all items of a list.
 
         Returns:
           A frame with a row for each input and class, the best first: "input", the input's index, "rank",
@@ -142,6 +142,7 @@ class Run:
         """
         predictor = self._predictor(self._k(k))
         predictions = predictor(self._raw(inputs), self._batch_size, BadRows("fail", None))
+        predictions = self._first(predictions, k)
         present = (column for output, column in _COLUMNS.items() if output in predictor.outputs)
         return pd.DataFrame(_rows(predictions), columns=["input", "rank", "class", "score", *present])
 
@@ -196,14 +197,13 @@ class Run:
         )
         ids = self._trained.description.instance_ids
         inputs = raw_inputs.read(os.fspath(path), self.answers.specs, bad_rows, columns=columns, ids=ids)
-        k = self._k(k)
-        predictor = self._predictor(k, exclude_known)
-        predictions = predictor(inputs, batch_size or self._batch_size, bad_rows)
+        predictor = self._predictor(self._k(k), exclude_known)
+        predictions = self._first(predictor(inputs, batch_size or self._batch_size, bad_rows), k)
         first = next(predictions, None)
         if first is None:
             skipped = f" The first: {bad_rows.messages[0]}" if bad_rows.messages else " Add some."
             raise ValueError(f"{path}: no input that can be used.{skipped}")
-        count = prediction_files.write(output, itertools.chain([first], predictions), k)
+        count = prediction_files.write(output, itertools.chain([first], predictions), self._k(k))
         return count, bad_rows.messages
 
     def scores(self, inputs: Iterable[Any]) -> np.ndarray:
@@ -299,7 +299,8 @@ class Run:
 
         Args:
           folder: must not exist.
-          k: number of classes per input; None is 5, or all if there are fewer.
+          k: number of classes per input; None is 5, or all if there are fewer. A model of lists of items
+            ranks all of them, and takes no `k`.
           index: "exact" scores all classes, "scann" searches them; see `approximate.ApproximateAnswers`.
           format: "saved_model" exports the whole model, see `saved_model.save`; "huggingface" its text
             encoder alone, see `text_encoder.save`, without `k` and `index`.
@@ -324,6 +325,8 @@ class Run:
                 raise ValueError("format='huggingface': exports no classes. Leave out top_k and index.")
             text_encoder.save(self._trained, folder)
             return
+        if self.answers.has_items and k is not None:
+            raise ValueError(f"top_k={k}: a model of lists of items ranks all of them. Leave it out.")
         answers = self.answers if index == "exact" else ApproximateAnswers(self._trained, self._k(k))
         run_dir = self._trained.run_dir
         card = model_card(
@@ -340,6 +343,10 @@ class Run:
     def _batch_size(self) -> int:
         """Inputs per call of the model, whose scores of all classes are in memory together."""
         return max(1, min(self.experiment.evaluation_batch_size, LARGEST_BATCH // len(self.class_names)))
+
+    def _first(self, predictions: Iterator[Prediction], k: int | None) -> Iterator[Prediction]:
+        """Yields predictions with the `k` best items of each list; models of classes have these alone."""
+        return (each.first(k) for each in predictions) if self.answers.has_items and k else predictions
 
     def _k(self, k: int | None) -> int:
         return min(5, len(self.class_names)) if k is None else k

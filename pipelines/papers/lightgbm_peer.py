@@ -44,6 +44,7 @@ def train(experiment: config.Experiment, folder: str | os.PathLike, seeds: Seque
         stops; a metric is not a function of scores; a seed is invalid or repeated; or the folder holds the
         result of another study.
     """
+    config.check(experiment, trains=False)
     if not experiment.monitor.startswith("ndcg@"):
         raise ValueError(
             f"monitor={experiment.monitor!r}: LightGBM stops by the NDCG of the first K. Use ndcg@K."
@@ -59,7 +60,14 @@ def train(experiment: config.Experiment, folder: str | os.PathLike, seeds: Seque
     splits = loading.limit_examples(experiment.data, dataset.splits)
     splits = loading.add_label_noise(experiment.data, splits, len(dataset.class_names))
     dataset = dataclasses.replace(dataset, splits=splits)
-    study.check_result(check_folder(folder, "study of sorters"), dataset.files)
+    hashes = hashing.data_hashes(dataset.class_names, splits)
+    record = {**dataset.files, **{f"examples of {name}": value for name, value in hashes.items()}}
+    record |= {
+        "seeds": str(list(seeds)),
+        "monitor": experiment.monitor,
+        "metrics": ", ".join(experiment.metrics),
+    }
+    study.check_result(check_folder(folder, "study of sorters"), record)
     best: Any = None
     for leaves, rate in itertools.product(LEAVES, LEARNING_RATES):
         results = [_train(lightgbm, dataset, experiment, leaves, rate, seed) for seed in seeds]
@@ -72,8 +80,7 @@ def train(experiment: config.Experiment, folder: str | os.PathLike, seeds: Seque
     notes = study.boundary_notes(TITLE, "leaves", best[2], LEAVES)
     notes += study.boundary_notes(TITLE, "learning rate", best[3], LEARNING_RATES)
     sessions = [study.session(started, lightgbm=lightgbm.__version__)]
-    test_hash = hashing.data_hashes(dataset.class_names, dataset.splits)["test"]
-    study.write_result(folder, seeds, {TITLE: metrics}, examples, dataset.files, sessions, notes, test_hash)
+    study.write_result(folder, seeds, {TITLE: metrics}, examples, record, sessions, notes, hashes["test"])
 
 
 def _train(

@@ -47,6 +47,13 @@ def test_lightgbm_learns_the_grades(experiment, tmp_path, monkeypatch):
     )
     with pytest.raises(ValueError, match="^seed=0: repeated, so its training would count twice"):
         lightgbm_peer.train(experiment, tmp_path / "twice", seeds=[0, 0])
+    for changes in ({"metrics": ("ndcg@5",)}, {"data.max_train_examples": 30}):
+        with pytest.raises(ValueError, match="the result of a study of other data or seeds"):
+            lightgbm_peer.train(config.override(experiment, changes), tmp_path / "peer", seeds=[0, 1])
+    with pytest.raises(ValueError, match="the result of a study of other data or seeds"):
+        lightgbm_peer.train(experiment, tmp_path / "peer", seeds=[0, 2])
+    with pytest.raises(ValueError, match=r"data\.max_examples=-5: not"):
+        lightgbm_peer.train(config.override(experiment, {"data.max_examples": -5}), tmp_path / "bad", [0])
     few = config.override(experiment, {"data.max_train_examples": 30})
     lightgbm_peer.train(few, tmp_path / "few", seeds=[0])
     assert json.loads((tmp_path / "few" / "study.json").read_text())["examples"]["train"] == 30
@@ -54,9 +61,9 @@ def test_lightgbm_learns_the_grades(experiment, tmp_path, monkeypatch):
         ValueError, match="monitor='mrr': LightGBM stops by the NDCG of the first K. Use ndcg@K"
     ):
         lightgbm_peer.train(config.override(experiment, {"monitor": "mrr"}), tmp_path / "mrr", seeds=[0])
-    experiment.metrics = ("nll",)
+    sets = config.override(experiment, {"metrics": ("ndcg@5", "nll"), "count_prior.name": "empirical"})
     with pytest.raises(ValueError, match="metrics='nll': is not a function of scores. Leave it out"):
-        lightgbm_peer.train(experiment, tmp_path / "peer", seeds=[0])
+        lightgbm_peer.train(sets, tmp_path / "peer", seeds=[0])
     experiment.metrics, experiment.data = ("ndcg@5",), config.Data(name="digits")
     with pytest.raises(ValueError, match=r"data.name='digits': no documents with features. Use 'letor'"):
         lightgbm_peer.train(experiment, tmp_path / "peer", seeds=[0])

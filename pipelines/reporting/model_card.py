@@ -26,11 +26,10 @@ def model_card(
       class_names: names of the classes, by id; of the positions in the longest list for encoder "items".
       results: content of `results.json`; None before the run is finished.
       hashes: of the classes and of the examples of each split.
-      sessions: lines of `sessions.jsonl`, at least one.
+      sessions: lines of `sessions.jsonl`; none before the first checkpoint.
       usage: a program that loads the model.
     """
     parts = {name: getattr(experiment, name).name for name in ("encoder", "interaction", "loss")}
-    last = sessions[-1]
     lines = [
         f"# {experiment.data.name}: {parts['encoder']}, {parts['interaction']}, {parts['loss']}",
         "",
@@ -56,14 +55,22 @@ def model_card(
         "",
         "## Training",
         "",
-        f"Commit {last['git'] or 'unknown'}, {', '.join(f'{k} {v}' for k, v in last['packages'].items())}; "
-        f"started {sessions[0]['started']}, {sum(each['seconds'] for each in sessions):,.0f} s.",
+        _training(sessions),
         "",
         "```json",
         config.to_json(_without_folders(experiment)).rstrip(),
         "```",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _training(sessions: Sequence[Mapping[str, Any]]) -> str:
+    if not sessions:
+        return "The training has just begun."
+    first, last = sessions[0], sessions[-1]
+    packages = ", ".join(f"{name} {version}" for name, version in last["packages"].items())
+    seconds = sum(session["seconds"] for session in sessions)
+    return f"Commit {last['git'] or 'unknown'}, {packages}; started {first['started']}, {seconds:,.0f} s."
 
 
 def _ranked(experiment: config.Experiment, class_names: Sequence[str]) -> str:

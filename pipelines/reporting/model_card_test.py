@@ -32,3 +32,5 @@ def test_a_model_of_lists_counts_the_items_of_the_longest_list():
     assert "\nRanks the items of a list. The longest list of its data has 1,200 items.\n" in card
     assert "document 1" not in card
     assert "1,200 classes" not in card
+    card = model_card.model_card(experiment, names, None, {"classes": "0f"}, [], "usage")
+    assert "The training has just begun." in card

@@ -157,7 +157,7 @@ def test_sweep_of_one_score():
         ({"move": 0.0}, "move=0: sorter 'equivariant' needs a positive one, such as 1"),
         ({"move": -1.0}, "move=-1.0: not in"),
         ({"epochs": 0.0}, "epochs=0.0: not in"),
-        ({"epochs": 1e9}, r"epochs: 1e\+10 steps in total exceed 2\*\*31\. Lower it\."),
+        ({"epochs": 1e9}, r"total_steps=1e\+10: exceeds 2\*\*31\. Lower the epochs"),
         ({"batch_size": -1}, "batch_size=-1: not in"),
         (
             {"layers": 2},

@@ -18,6 +18,7 @@ not_finite.json  report of a step whose loss or gradient was not finite
 lock             held by the process that trains
 """
 
+import dataclasses
 import fcntl
 import io
 import math
@@ -164,14 +165,15 @@ class RunDirectory:
           describe: writes the description of the model to a folder.
 
         Raises:
-          ValueError: another process trains in the folder, or has claimed it for another experiment.
+          ValueError: another process trains in the folder or has claimed it for another experiment, or files
+            that no run wrote have the names of a run's.
           OSError: the folder cannot be written.
         """
         files.make_folder(self.path)
         self.lock()
         self.check_owner(experiment)
         if not files.exists(self._config):
-            files.remove([self.model, self._class_texts, self._user_parts])  # of a claim that was killed
+            self._remove_partial_claim()
             write_json(self._data, hashes)
             if class_texts is not None:
                 write_json(self._class_texts, {"texts": class_texts})
@@ -179,6 +181,22 @@ class RunDirectory:
                 write_json(self._user_parts, parts)
             describe(self.model)
             files.write(self._config, config.to_json(experiment))
+
+    def _remove_partial_claim(self) -> None:
+        """Removes the files of a claim that was killed, of which the hashes of the data are the first."""
+        for path in filter(files.exists, (self._data, self.model, self._class_texts, self._user_parts)):
+            if not self._holds_hashes():
+                raise ValueError(
+                    f"{path}: not written by a run, which would replace it. Choose another --workdir."
+                )
+        files.remove([self.model, self._class_texts, self._user_parts])
+
+    def _holds_hashes(self) -> bool:
+        try:
+            saved = read_json(self._data)
+        except (OSError, ValueError):
+            return False
+        return all(re.fullmatch("[0-9a-f]{64}", str(value)) for value in saved.values())
 
     def check_shared(
         self, experiment: Any, hashes: dict[str, str], class_texts: tuple[str, ...] | None = None
@@ -219,7 +237,12 @@ class RunDirectory:
                     f"{self.path}: {kind}={part['name']!r} is not registered. Import the module that "
                     f"registers it before you load the run; commands do with --import={part['module']}."
                 )
-        return config.from_json(files.read_text(self._config), self._config, self._experiment_class)
+        text = files.read_text(self._config)
+        fields = {field.name for field in dataclasses.fields(self._experiment_class)}
+        for field, trained in (("sorter", "a sorter"), ("data", "a rank model")):
+            if field not in fields and field in _parse(text, self._config):
+                raise ValueError(f"{self.path}: the training of {trained}. Choose another --workdir.")
+        return config.from_json(text, self._config, self._experiment_class)
 
     def results(self) -> dict[str, Any] | None:
         """Returns the results of a finished run, or None."""

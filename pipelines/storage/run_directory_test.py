@@ -61,6 +61,29 @@ def test_values_that_are_not_finite(tmp_path):
     assert run.history() == [{"step": 1, "ndcg@5": float("inf")}]
 
 
+def test_files_of_others_are_not_removed(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "mine").touch()
+    run = RunDirectory(tmp_path)
+    with pytest.raises(ValueError, match=r"model: not written by a run, which would replace it\. Choose"):
+        run.claim(config.Experiment(), {})
+    assert (tmp_path / "model" / "mine").exists()
+    (tmp_path / "data.json").write_text('{"train": "mine.csv"}')
+    with pytest.raises(ValueError, match=r"data\.json: not written by a run"):
+        run.claim(config.Experiment(), {})
+
+
+def test_the_training_of_another_kind(tmp_path):
+    for experiment, kind, name in (
+        (config.Experiment(), SorterExperiment, "a rank model"),
+        (SorterExperiment(), config.Experiment, "a sorter"),
+    ):
+        path = tmp_path / kind.__name__
+        RunDirectory(path, type(experiment)).claim(experiment, {})
+        with pytest.raises(ValueError, match=f"the training of {name}. Choose another --workdir"):
+            RunDirectory(path, kind).experiment()
+
+
 def write_run(path):
     path.mkdir(parents=True)
     for name in run_directory.RUN:
@@ -134,7 +157,7 @@ def test_a_kill_before_the_claim_leaves_no_data(tmp_path):
 
     run, experiment = RunDirectory(str(tmp_path)), config.Experiment()
     with pytest.raises(OSError, match="killed"):
-        run.claim(experiment, {"train": "1"}, ("a text",), describe=fail)
+        run.claim(experiment, {"train": "1" * 64}, ("a text",), describe=fail)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "encoder.json").touch()
     run.check_data({"train": "2"}, ("another text",))

@@ -26,6 +26,9 @@ def check(loss: config.Loss, prior: config.CountPrior, train: data.Split) -> Non
     if prior.name == "learned":
         largest = prior.most or train.max_relevant()
         assert largest is not None
+        num_classes = train.labels.shape[1]
+        if largest > num_classes:
+            raise ValueError(f"count_prior.most={largest}: there are only {num_classes} classes. Lower it.")
         _check_support("count_prior.most", np.ones(largest + 1), train)
     if prior.name == "fixed":
         _check_support("count_prior.probabilities", np.array(prior.probabilities), train)

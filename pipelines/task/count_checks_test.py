@@ -141,7 +141,12 @@ def of_sets(*rows):
         (
             {"count_prior": config.CountPrior(name="learned", most=3)},
             ([1, 0], [1, 1]),
-            r"count_prior\.most: counts up to 3, but there are 2 classes\. Lower it\.",
+            r"count_prior\.most=3: there are only 2 classes\. Lower it\.",
+        ),
+        (
+            {"count_prior": config.CountPrior(name="learned", most=2_000_000_000)},
+            ([1, 0], [1, 1]),
+            r"count_prior\.most=2000000000: there are only 2 classes\. Lower it\.",
         ),
         (
             {"count_prior": config.CountPrior(name="fixed", probabilities=(0.0, 0.5, 0.5, 0.0))},

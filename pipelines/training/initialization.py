@@ -49,9 +49,7 @@ def initialize(
                 target.assign(weight)
                 copied.append(name)
     if not copied:
-        raise ValueError(
-            "init_from: no weight of the run fits this model. Choose a run with the same encoder."
-        )
+        raise ValueError("no weight of the run fits this model. Choose a run with the same encoder.")
     logging.info("%d of %d weights are those of init_from", len(copied), len(copied) + len(others))
     for name in others:
         logging.info("not in init_from, newly initialized: %s", name)

@@ -60,7 +60,7 @@ def test_weights_of_other_classes_and_layers_are_new(first, tmp_path, caplog):
     caplog.clear()
     initial_weights(small(init_from=first, **{"encoder.hidden": (8, 8)}), tmp_path / "deeper")
     assert "init_from, newly initialized: encoder/" in caplog.text
-    with pytest.raises(ValueError, match="init_from: no weight of the run fits this model"):
+    with pytest.raises(ValueError, match="no weight of the run fits this model"):
         initial_weights(
             small(init_from=first, **{"encoder.hidden": (9,)}), tmp_path / "wider", class_names=names
         )

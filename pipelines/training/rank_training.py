@@ -116,9 +116,9 @@ def build_trainer(
     if experiment.init_from is not None and not has_checkpoint(run_dir.checkpoints):
         try:
             source = restore(experiment.init_from, strategy=strategy)
+            initialize(task.model, loaded, source.model, source.description.class_names)
         except (FileNotFoundError, ValueError) as error:
             raise ValueError(f"init_from={experiment.init_from}: {error}") from error
-        initialize(task.model, loaded, source.model, source.description.class_names)
     with strategy.scope():
         optimizer = optimization.build_optimizer(
             experiment.optimizer, schedule.learning_rate, experiment.precision

@@ -117,7 +117,9 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if self.total_steps >= 2**31:
-            raise ValueError(f"epochs: {self.total_steps:g} steps in total exceed 2**31. Lower it.")
+            raise ValueError(
+                f"total_steps={self.total_steps:g}: exceeds 2**31. Lower the epochs or the steps."
+            )
 
     def evaluates_after(self, step: int) -> bool:
         """Whether an evaluation follows a number of steps."""
