@@ -243,11 +243,12 @@ REPRODUCTIONS: dict[str, Reproduction] = {
         _TSV,
         _sweep("goemotions_minilm_frozen", DATA, GRID, _rates("0.001", "0.003", "0.01", "0.03")),
     ),
-    "rank4class/goemotions_minilm_losses": _fine_tuned(
-        "losses with dot",
-        ("R3", "R4", "R5"),
+    "rank4class/goemotions_minilm": _fine_tuned(
+        "grid with 2 epochs",
+        ("R3", "R4", "R5", "R6", "R7"),
         2,
         f"{LOSSES} --interactions=dot",
+        f"{LOSSES} --interactions=lc_mlp,concat_mlp",
     ),
     "rank4class/goemotions_minilm_ten_epochs": _fine_tuned(
         "LC+MLP and pairwise logistic with 10 epochs",
