@@ -152,9 +152,9 @@ def test_gumbel_wraps_losses_without_random_draws():
     np.testing.assert_array_equal(again(labels, scores), hinge(labels, scores))
     assert hinge(labels, scores) != losses.get("pairwise_hinge", normalize="none")(labels, scores)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(hinge))(labels, scores), hinge(labels, scores))
-    with pytest.raises(ValueError, match="loss=list_mle: draws noise already"):
+    with pytest.raises(ValueError, match="gumbel: list_mle draws noise already"):
         losses.get("gumbel_list_mle")
-    with pytest.raises(ValueError, match="loss=ordinal: does not take one score per class"):
+    with pytest.raises(ValueError, match="gumbel: ordinal takes no single score per class"):
         losses.get("gumbel_ordinal")
     with pytest.raises(
         TypeError, match=r"loss='softmax': not a loss of this package\. Pass one such as Softmax"

@@ -759,13 +759,13 @@ def test_invalid_input():
         ),
         (
             lambda: losses.gumbel(functools.partial(losses.list_mle, seed=[0, 0])),
-            r"loss=functools\.partial.*draws noise already",
+            r"gumbel: functools\.partial.*draws noise already",
         ),
         (
             lambda: losses.Gumbel(losses.MeanAveragePrecision()),
-            "loss=mean_average_precision: does not take one score per class",
+            "gumbel: mean_average_precision takes no single score per class",
         ),
-        (lambda: losses.gumbel(losses.ordinal), "loss=ordinal: does not take one score per class"),
+        (lambda: losses.gumbel(losses.ordinal), "gumbel: ordinal takes no single score per class"),
     ):
         with pytest.raises(ValueError, match=message):
             call()

@@ -66,9 +66,9 @@ def check_draws_no_noise(loss: Callable) -> None:
     """Raises ValueError if a loss draws noise itself, or is of a batch or of several scores per class."""
     name = getattr(loss, "__name__", repr(loss))
     if "seed" in inspect.signature(loss).parameters:
-        raise ValueError(f"loss={name}: draws noise already. Wrap another loss.")
+        raise ValueError(f"gumbel: {name} draws noise already. Wrap another loss.")
     if name in base.BATCH_LOSSES or (name in base.LOSSES and base.LOSSES[name].heads):
-        raise ValueError(f"loss={name}: does not take one score per class and instance. Wrap another loss.")
+        raise ValueError(f"gumbel: {name} takes no single score per class and instance. Wrap another loss.")
 
 
 def averaged(form: Callable, seed: TensorLike, samples: int, gumbel_temperature: float) -> Callable:
