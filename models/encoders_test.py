@@ -108,8 +108,6 @@ class TestEveryEncoder:
         assert np.isfinite(tf.cast(h, tf.float32)).all()
 
     def test_a_copy_keeps_the_precision(self, name):
-        if name == "resnet50":
-            pytest.skip("resnet50: slow, and built as vgg16 is")
         make, features = CASES[name]
         with precision.scope("mixed_bfloat16"):
             encoder = make()
