@@ -3,7 +3,7 @@ r"""Runs an experiment of the papers, and puts its figures beside theirs.
     python -m rank4class.scripts.reproduce --list
     python -m rank4class.scripts.reproduce --only=rankmax/table2 --data=FOLDER --workdir=runs/rankmax
 
-Finished trainings in `--workdir` are not repeated.
+Finished trainings in `--workdir` are not repeated, except for those of LightGBM.
 """
 
 import re

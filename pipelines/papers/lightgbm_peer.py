@@ -61,12 +61,12 @@ def train(experiment: config.Experiment, folder: str | os.PathLike, seeds: Seque
     splits = loading.add_label_noise(experiment.data, splits, len(dataset.class_names))
     dataset = dataclasses.replace(dataset, splits=splits)
     hashes = hashing.data_hashes(dataset.class_names, splits)
-    record = {**dataset.files, **{f"examples of {name}": value for name, value in hashes.items()}}
-    record |= {
+    settings = {
         "seeds": str(list(seeds)),
         "monitor": experiment.monitor,
         "metrics": ", ".join(experiment.metrics),
     }
+    record = {**dataset.files, **hashes, **settings}
     study.check_result(check_folder(folder, "study of sorters"), record)
     best: Any = None
     for leaves, rate in itertools.product(LEAVES, LEARNING_RATES):

@@ -176,7 +176,7 @@ def write_result(
       seeds: of the trainings, `[S]`.
       test_values: title of a loss -> metric -> its values in percent, `[S]` or, per test example, `[S, N]`.
       examples: split -> number of its examples.
-      data: seed, or file -> hash of the data.
+      data: seed, file or split -> hash of the data, and settings that determine the result.
       sessions: the `session` of each training; those that differ in their seconds alone are joined.
       notes: sentences on the search.
       test_hash: hash of the test examples, by which they are compared with those of runs.

@@ -184,11 +184,12 @@ class RunDirectory:
 
     def _remove_partial_claim(self) -> None:
         """Removes the files of a claim that was killed, of which the hashes of the data are the first."""
-        for path in filter(files.exists, (self._data, self.model, self._class_texts, self._user_parts)):
-            if not self._holds_hashes():
-                raise ValueError(
-                    f"{path}: not written by a run, which would replace it. Choose another --workdir."
-                )
+        written = (self._data, self.model, self._class_texts, self._user_parts)
+        path = next(filter(files.exists, written), None)
+        if path and not self._holds_hashes():
+            raise ValueError(
+                f"{path}: not written by a run, which would replace it. Choose another --workdir."
+            )
         files.remove([self.model, self._class_texts, self._user_parts])
 
     def _holds_hashes(self) -> bool:
