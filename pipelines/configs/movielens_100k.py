@@ -10,8 +10,8 @@ downloads them. The paper has 600 users, 9,000 movies and 101,000 ratings, much 
 and 100,836); the figures below are from that of 2016 (671, 9,066 and 100,004). The release "100k" of 1998,
 with 943 users and 1,682 movies, is that of `rank4class reproduce --only=rankmax/movielens_100k`. The loss of
 a user covers all movies of the training split; validation and test exclude a user's movies of earlier splits
-from the ranking. The metrics are those of the paper's Table 2; `map@10` divides by the number of relevant movies, as in
-TF-Ranking.
+from the ranking. The metrics are those of the paper's Table 2; `map@10` divides by the number of relevant
+movies, as in TF-Ranking.
 
 Running time: a minute per run on one core. Expected on the test pairs, in percent, mean of ten seeds with the
 learning rate 0.003, --config.class_encoder.weight_decay=0.01 and 100 epochs: map@10 9.9, top-1 accuracy 29.4,
