@@ -1,5 +1,5 @@
 # make demo       the main job, on real data that scikit-learn embeds
-# make test       lint, types, import rules, BUILD files, doctests and the fast tests, in about five minutes
+# make test       lint, types, import rules, doctests and the fast tests, in about five minutes
 # make test_all   the same, and then the tests marked nightly
 # make docs       builds the documentation into site/, strictly and without the network
 # make notebooks  writes the tutorials as notebooks into docs/notebooks

@@ -1,4 +1,4 @@
-"""The architecture: import rules, BUILD files that match the imports, doctests and packaging."""
+"""The architecture: import rules, doctests and packaging."""
 
 import ast
 import doctest
@@ -46,20 +46,6 @@ LEVELS = {
     "papers": 8,
 }
 LONGEST_FILE = 500  # lines
-PIP = {
-    "PIL": "pillow",
-    "absl": "absl_py",
-    "google": "protobuf",
-    "official": "tf_models_official",
-    "sklearn": "scikit_learn",
-}
-PYTHON_OWN = sys.stdlib_module_names | {"tomllib"}  # from 3.11 on
-# Packages whose modules are found by name: a rule that depends on one depends on all of its modules.
-FOUND_BY_NAME = (
-    ROOT / "data" / "datasets",
-    ROOT / "pipelines" / "configs",
-    ROOT / "scripts" / "benchmarks" / "suites",
-)
 FILES = sorted(
     [
         *(ROOT / f"{name}.py" for name in BASE),
@@ -184,77 +170,8 @@ def test_imports_have_no_cycle(package):
     assert levels(structure(package))
 
 
-def expected_rule(path):
-    """Returns the BUILD rule that a file wants, as a dict of its fields and its "kind"."""
-    source = path.read_text()
-    rule = {"kind": "py_library", "name": path.stem, "srcs": [path.name]}
-    deps = set()
-    if path.name.endswith("_test.py"):
-        rule["kind"] = "py_test"
-        rule["srcs"].append("//:run_pytest.py")
-        rule["main"] = "//:run_pytest.py"
-        rule["args"] = [f"$(location {path.name})"]
-        deps.add("@pip//pytest")
-    elif 'if __name__ == "__main__":' in source:
-        rule["kind"] = "py_binary"
-    for module in imports(path):
-        top = module.split(".")[0]
-        if top == "rank4class":
-            target = file_of(module)
-            if target and target.name == "__init__.py" and target.parent in FOUND_BY_NAME:
-                files = target.parent.glob("*.py")
-                deps |= {label(file, path.parent) for file in files if not file.name.endswith("_test.py")}
-            elif target and target != path:
-                deps.add(label(target, path.parent))
-        elif top not in PYTHON_OWN:
-            deps.add(f"@pip//{PIP.get(top, top)}")
-    files = sorted(itertools.chain(*map(files_of, filter(lambda name: f'"{name}"' in source, DATA_FOLDERS))))
-    own = [file.relative_to(path.parent).as_posix() for file in files if path.parent in file.parents]
-    return {**rule, **({"data": own} if own else {}), **({"deps": sorted(deps)} if deps else {})}
-
-
-DATA_FOLDERS = ("shipped_weights", "testdata")
-
-
-def files_of(name):
-    """Returns the files that are no programs in all folders of a name."""
-    files = itertools.chain(*((ROOT / package).glob(f"**/{name}/*") for package in PACKAGES))
-    return (file for file in files if file.suffix not in ("", ".py"))
-
-
-def label(target, from_package):
-    if target.parent == from_package:
-        return f":{target.stem}"
-    package = target.parent.relative_to(ROOT).as_posix()
-    return f"//{'' if package == '.' else package}:{target.stem}"
-
-
-def rendered(rule):
-    lines = [f"{rule['kind']}("]
-    for field, value in rule.items():
-        if field in ("data", "deps"):
-            lines += [f"    {field} = [", *(f'        "{item}",' for item in value), "    ],"]
-        elif field != "kind":
-            lines.append(f"    {field} = {value!r},".replace("'", '"'))
-    return "\n".join([*lines, ")"])
-
-
-def build_packages():
+def packages():
     return [ROOT, *sorted({path.parent for path in FILES if (path.parent / "__init__.py").exists()})]
-
-
-@pytest.mark.parametrize("package", build_packages(), ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_build_file_matches_the_imports(package):
-    stated = {}
-    for node in ast.parse((package / "BUILD").read_text()).body:
-        call = node.value
-        if call.func.id.startswith("py_"):
-            fields = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
-            stated[fields["name"]] = {"kind": call.func.id, **fields}
-    wanted = {rule["name"]: rule for rule in map(expected_rule, sorted(package.glob("*.py")))}
-    wrong = [rendered(rule) for name, rule in wanted.items() if stated.get(name) != rule]
-    assert not wrong, f"{relative(package / 'BUILD')} should say:\n\n" + "\n\n".join(wrong)
-    assert set(stated) == set(wanted), f"no file for {sorted(set(stated) - set(wanted))}"
 
 
 @functools.cache
@@ -304,7 +221,7 @@ def test_doctests(name, part):
 def test_every_package_is_listed():
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
     assert set(listed) == {
-        ".".join(["rank4class", *package.relative_to(ROOT).parts]) for package in build_packages()
+        ".".join(["rank4class", *package.relative_to(ROOT).parts]) for package in packages()
     }
 
 

@@ -13,7 +13,7 @@ class BuildWithoutTests(build_py):
 
 
 def _is_for_tests(module: str) -> bool:
-    return module.endswith("_test") or module in ("conftest", "run_pytest", "setup")
+    return module.endswith("_test") or module in ("conftest", "setup")
 
 
 setup(cmdclass={"build_py": BuildWithoutTests})

@@ -44,7 +44,7 @@ def test_wheel(sources, tmp_path):
     with zipfile.ZipFile(build(sources, "build_wheel")) as wheel:
         packaged = {name for name in wheel.namelist() if ".dist-info/" not in name}
         wheel.extractall(tmp_path / "installed")
-    tests = ("_test.py", "conftest.py", "run_pytest.py", "setup.py")
+    tests = ("_test.py", "conftest.py", "setup.py")
     modules = {
         name
         for name in names
