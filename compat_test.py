@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-import tensorflow as tf
 
 from rank4class import compat
 
@@ -48,7 +47,6 @@ def run(program):
 
 
 @pytest.mark.nightly
-@pytest.mark.skipif(tf.__version__.startswith("2.15."), reason="TensorFlow 2.15 has no Keras 3")
 def test_keras_3_trains_saves_and_loads(tmp_path):
     finished = run(f"PATH = {str(tmp_path / 'model.keras')!r}\n{FIT_SAVE_AND_LOAD}")
     assert finished.stdout.startswith("done 3."), finished.stderr
@@ -71,7 +69,6 @@ def test_models_after_data():
 
 
 @pytest.mark.nightly
-@pytest.mark.skipif(tf.__version__.startswith("2.15."), reason="TensorFlow 2.15 has no Keras 3")
 def test_runs_after_losses_are_refused_and_the_remedies_work(tmp_path):
     program = f"""
 import rank4class

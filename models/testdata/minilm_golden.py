@@ -1,6 +1,6 @@
 """Writes `minilm_golden.json`: hidden states of the reference implementation for a few sentences.
 
-Run it in a separate environment, since transformers and TensorFlow 2.15 need different versions of Keras.
+Run it in a separate environment, since transformers changes the Keras of TensorFlow.
 It needs torch==2.13.0, transformers and safetensors:
 
     python minilm_golden.py FOLDER_WITH_CONFIG_VOCAB_AND_SAFETENSORS > minilm_golden.json
