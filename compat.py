@@ -1,8 +1,9 @@
 """Compatibility with versions of Keras and TF-Ranking, and with installations that lack packages.
 
-TensorFlow brings Keras 3 as `tf.keras`, and the package `tf_keras` holds Keras 2. TensorFlow chooses at the first
-use of `tf.keras`, by the environment variable `TF_USE_LEGACY_KERAS`, and a program has one `tf.keras` from then
-on. Losses and metrics work with either. Models and pipelines build on tf-models-official, which needs Keras 2.
+TensorFlow brings Keras 3 as `tf.keras`, and the package `tf_keras` holds Keras 2. TensorFlow chooses at the
+first use of `tf.keras`, by the environment variable `TF_USE_LEGACY_KERAS`, and a program has one `tf.keras`
+from then on. Losses and metrics work with either. Models and pipelines build on tf-models-official, which
+needs Keras 2.
 """
 
 import importlib
