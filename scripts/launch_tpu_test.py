@@ -44,7 +44,7 @@ case $* in
   *"-m venv"*) mkdir -p venv/bin && cp "$0" venv/bin/python ;;
   "-c "*) echo /lib/libtpu.so ;;
   *train*)
-    env | grep -E '^(TF_|NEXT_)' | sort >"$world/variables"
+    env | grep -E '^(TF_PLUGGABLE|NEXT_)' | sort >"$world/variables"
     (cat "$world/variables" && pwd) >"$world/environment"
     for step in 0 1 2; do echo "step $step"; done
     while [ -e "$world/hold" ]; do sleep 0.02; done
