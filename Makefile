@@ -35,7 +35,7 @@ lint: $(INSTALLED)
 	MYPYPATH=$(VENV) $(VENV)/bin/mypy
 
 figures: $(INSTALLED)
-	$(VENV)/bin/python -m rank4class.scripts.render_docs
+	$(VENV)/bin/python -m rank4class.scripts.research.render_docs
 
 # The lock names every package, so pip need not resolve: --no-deps keeps out what UNRESOLVED asks for.
 $(INSTALLED): requirements.txt pyproject.toml

@@ -35,31 +35,48 @@ def ends_at_closed_pipe() -> Iterator[None]:
 
 @ends_at_closed_pipe()
 def main() -> None:
-    """Runs the command that the first argument names, as `python -m rank4class.scripts.COMMAND` does."""
+    """Runs the command that the first argument names, as `python -m` does with its module."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name.lstrip("-") in ("help", "h", "?"):
         print(_help())
         return
-    commands = summaries()
+    commands = files()
     if name not in commands:
         close = difflib.get_close_matches(name, commands, n=1)
         hint = f"Did you mean {close[0]}? " if close else ""
         sys.exit(f"error: {name}: no command. {hint}There are: {', '.join(commands)}.")
     sys.argv[:2] = [f"rank4class {name}"]
     try:
-        runpy.run_module(f"rank4class.scripts.{name}", run_name="__main__", alter_sys=True)
+        runpy.run_module(module_of(name), run_name="__main__", alter_sys=True)
     except ImportError as error:
         sys.exit(f"error: {error}")
 
 
+def files() -> dict[str, pathlib.Path]:
+    """Returns the file of each command, by its name. Those of research are in a checkout, not in a wheel."""
+    paths = [*SCRIPTS.glob("*.py"), *SCRIPTS.glob("research/*.py")]
+    is_command = '\nif __name__ == "__main__":'
+    return {
+        path.stem: path
+        for path in sorted(paths, key=lambda path: path.stem)
+        if is_command in path.read_text()
+    }
+
+
+def module_of(name: str) -> str:
+    """Returns the module of a command.
+
+    >>> module_of("train"), module_of("reproduce")
+    ('rank4class.scripts.train', 'rank4class.scripts.research.reproduce')
+    """
+    relative = files()[name].relative_to(SCRIPTS.parent).with_suffix("")
+    return ".".join(["rank4class", *relative.parts])
+
+
 def summaries() -> dict[str, str]:
     """Returns the first sentence of each command's docstring, by its name."""
-    sources = {path.stem: path.read_text() for path in sorted(SCRIPTS.glob("*.py"))}
-    return {
-        name: (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
-        for name, source in sources.items()
-        if '\nif __name__ == "__main__":' in source
-    }
+    docstrings = {name: ast.get_docstring(ast.parse(path.read_text())) for name, path in files().items()}
+    return {name: (docstring or "").partition("\n")[0] for name, docstring in docstrings.items()}
 
 
 def _help() -> str:

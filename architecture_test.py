@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "data": {"data", *BASE},
     "pipelines": {"losses", "models", "data", "pipelines", *BASE},
     "scripts": {"models", "pipelines", "scripts", "__main__", *BASE},
-    "scripts/benchmarks": {"losses", "models", "data", "pipelines", "scripts", *BASE},
+    "scripts/research": {"losses", "models", "data", "pipelines", "scripts", "__main__", *BASE},
 }
 # The parts of `pipelines/`, by level: each imports only parts of lower levels.
 LEVELS = {
@@ -43,9 +43,9 @@ LEVELS = {
     "search": 6,
     "sorters": 6,
     "sweep": 7,
-    "papers": 8,
 }
 LONGEST_FILE = 500  # lines
+RESEARCH = ROOT / "scripts" / "research"  # not in wheels
 FILES = sorted(
     [
         *(ROOT / f"{name}.py" for name in BASE),
@@ -82,8 +82,10 @@ def file_of(module):
 def test_packages_import_only_what_they_may(path):
     package = path.relative_to(ROOT).parts[0]
     own = {name.split(".")[1] for name in imports(path) if name.startswith("rank4class.")}
-    if ROOT / "scripts" / "benchmarks" in path.parents:
-        package = "scripts/benchmarks"
+    if RESEARCH in path.parents:
+        package = "scripts/research"
+    else:
+        assert not any(name.startswith("rank4class.scripts.research") for name in imports(path))
     allowed = MAY_IMPORT[package] | (
         set(PACKAGES) if path.name.endswith("_test.py") and package == "scripts" else set()
     )
@@ -97,7 +99,7 @@ def part_of(path):
 
 
 def production(paths=FILES):
-    return [path for path in paths if not path.name.endswith("_test.py")]
+    return [path for path in paths if not path.name.endswith(("_test.py", "conftest.py"))]
 
 
 @pytest.mark.parametrize("path", list(filter(part_of, production())), ids=relative)
@@ -204,7 +206,8 @@ WITH_FILES = ["rank4class.pipelines.export.run"]
 def doctest_cases():
     for name in filter(lambda name: name not in WITH_FILES, modules()):
         for part in range(PARTS.get(name, 1)):
-            marks = [pytest.mark.nightly] if (name, part) in NIGHTLY else []
+            is_nightly = (name, part) in NIGHTLY or name.startswith("rank4class.scripts.research")
+            marks = [pytest.mark.nightly] if is_nightly else []
             yield pytest.param(name, part, marks=marks, id=f"{name}-{part}" if name in PARTS else name)
 
 
@@ -221,7 +224,9 @@ def test_doctests(name, part):
 def test_every_package_is_listed():
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
     assert set(listed) == {
-        ".".join(["rank4class", *package.relative_to(ROOT).parts]) for package in packages()
+        ".".join(["rank4class", *package.relative_to(ROOT).parts])
+        for package in packages()
+        if RESEARCH not in (package, *package.parents)
     }
 
 

@@ -184,6 +184,7 @@ def with_four_threads():
 # Importing TensorFlow takes five seconds: a process that has imported it forks one per command.
 IMPORTED = """
 import json, os, runpy, sys
+from rank4class import __main__ as program
 from rank4class.pipelines.evaluation import comparison, predictions
 from rank4class.pipelines.reporting import dataset_summary, sweep_report
 from rank4class.pipelines.training import rank_training
@@ -198,7 +199,7 @@ for line in sys.stdin:
             os.dup2(os.open(path, os.O_RDWR | os.O_CREAT), stream)
         os.environ |= asked["environment"]
         sys.argv = asked["arguments"]
-        runpy.run_module(f"rank4class.scripts.{sys.argv[0]}", run_name="__main__", alter_sys=True)
+        runpy.run_module(program.module_of(sys.argv[0]), run_name="__main__", alter_sys=True)
         sys.exit()
     print(json.dumps(answer), flush=True)
 """
@@ -245,6 +246,7 @@ def command():
     """
     import tensorflow as tf
 
+    from rank4class import __main__ as program
     from rank4class.scripts import cli  # noqa: F401, it defines a flag, once a process
 
     handler = logging.get_absl_handler().python_handler
@@ -265,7 +267,7 @@ def command():
             stack.callback(handler.setFormatter, handler.formatter)
             for number in (signal.SIGTERM, signal.SIGINT):
                 stack.callback(signal.signal, number, signal.getsignal(number))
-            code = _exit_code_of(f"rank4class.scripts.{name}")
+            code = _exit_code_of(program.module_of(name))
         return subprocess.CompletedProcess(arguments, code, output.getvalue(), errors.getvalue())
 
     return run

@@ -19,7 +19,8 @@ from rank4class import data, losses, models
 from rank4class.losses import metrics
 from rank4class.models import sorters
 from rank4class.pipelines import config
-from rank4class.scripts import cli, reference
+from rank4class.scripts import cli
+from rank4class.scripts.research import reference
 
 DOCS = pathlib.Path(__file__).parent
 ROOT = DOCS.parent
@@ -68,7 +69,7 @@ def test_programs_of_a_page_share_names_and_errors_show_its_lines(tmp_path):
 
 
 # A command: inline code, or at the start of a line, after a prompt or an assignment.
-NAME = r"(?:\.venv/bin/)?(?:rank4class (\w+)|python -m rank4class\.scripts\.(\w+))"
+NAME = r"(?:\.venv/bin/)?(?:rank4class (\w+)|python -m rank4class\.scripts\.(?:research\.)?(\w+))"
 INLINE = re.compile(rf"`{NAME}([^`]*)`")
 LINE = re.compile(rf"^[ \t]*(?:\$ )?(?:[A-Z_]+=\S+ )*{NAME}((?:[ \t]+[-\\](?:\\\n|[^`\n])*)?)$", re.MULTILINE)
 END = re.compile(r"\s[|>&;#]|\s\d?>")  # the rest of a line of a shell
@@ -90,7 +91,7 @@ def texts_with_commands():
     """Yields (where, text) of the pages, and of the docstrings of commands and configs."""
     for page in PAGES:
         yield relative(page), page.read_text()
-    for folder in ("scripts", "pipelines/configs"):
+    for folder in ("scripts", "scripts/research", "pipelines/configs"):
         for path in sorted((ROOT / folder).glob("*.py")):
             yield relative(path), ast.get_docstring(ast.parse(path.read_text())) or ""
 

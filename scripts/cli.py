@@ -35,7 +35,7 @@ flags.DEFINE_multi_string(
 # Raised for invalid files, flags, classes and numbers, and for packages that are not installed. Any other
 # exception is a bug and keeps its traceback.
 USER_ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
-MODULE = re.compile(r"python -m rank4class\.scripts\.(\w+)")  # a command in a docstring
+MODULE = re.compile(r"python -m rank4class\.scripts\.(?:research\.)?(\w+)")  # a command in a docstring
 HELP_WIDTH = 100  # characters
 HELP = re.compile("--?(help|helpshort|h|\\?)")
 NOT_NONE = "must have a value other than None"  # absl's message of flags that are required

@@ -12,7 +12,6 @@ from absl import flags
 from rank4class import __main__ as program
 from rank4class.pipelines import config, configs
 from rank4class.scripts import cli
-from rank4class.scripts.benchmarks import suites
 
 COMMANDS = list(program.summaries())
 WITH_CONFIG = {"describe_data", "lightgbm_peer", "sorter_experiments", "sweep", "train"}
@@ -20,9 +19,10 @@ WITH_CONFIG = {"describe_data", "lightgbm_peer", "sorter_experiments", "sweep", 
 # Runs a command; prints the exit code, and whether TensorFlow has been imported.
 COMMAND = """
 import runpy, sys
+from rank4class import __main__ as program
 name = sys.argv.pop(1)
 try:
-    runpy.run_module(f"rank4class.scripts.{name}", run_name="__main__", alter_sys=True)
+    runpy.run_module(program.module_of(name), run_name="__main__", alter_sys=True)
 except SystemExit as ended:
     print(ended.code or 0, "tensorflow" in sys.modules)
 """
@@ -57,12 +57,10 @@ def test_help_lists_all_flags_and_fields_without_importing_tensorflow():
 
 
 def test_help_shows_the_defaults():
-    (train, _), (sweep, _), (sorter, _), (benchmark, _), (studies, _) = run_all(
+    (train, _), (sweep, _), (sorter, _) = run_all(
         ["train", "--config=digits_mlp", "-h"],
         ["sweep", "--helpshort", "--config=digits_mlp"],
         ["train_sorter", "-help"],
-        ["benchmark", "--help"],
-        ["sorter_experiments", "--help"],
     )
     assert "  --workdir\n      Folder of the run. (required)" in train
     assert "\n\nrank4class train --config=digits_mlp" in train
@@ -75,11 +73,6 @@ def test_help_shows_the_defaults():
     assert "(default: 'dot,lc_mlp,concat_mlp')" in sweep
     assert "in percentage points. (default: '0.5')" in sweep  # a lower bound makes no flag required
     assert "<cnn|lstm|equivariant>: Sorter to train. (default: 'equivariant')" in sorter
-    assert f"<{'|'.join(suites.names())}>:" in "".join(benchmark.split("\n      "))
-    words = " ".join(studies.split())
-    assert "<sorting|spearman|map|recall|multi_label|regression>: " in words
-    assert "(default: 'handcrafted,cnn,lstm,equivariant,neural_sort,soft_sort')" in words
-    assert "[0, 1, 2, 3, 4]" in words
 
 
 def test_unknown_flags_name_the_fields_that_they_may_stand_for():

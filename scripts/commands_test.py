@@ -213,7 +213,6 @@ def small_commands(command, two_runs, tmp_path_factory):
         "sweep": (*small, *cells, f"--workdir={root / 'sweep'}"),
         "describe_data": (DIGITS, *vectors, f"--output={root / 'data'}"),
         "train_sorter": (*sorter, f"--workdir={root / 'sorter'}"),
-        "sorter_experiments": ("--rank_fns=sigmoid", f"--scores={two_runs[0] / 'test' / 'predictions.npz'}"),
         "predict": (f"--workdir={two_runs[0]}", f"--input={root / 'images.npy'}", "--top_k=2"),
         "export": (f"--workdir={two_runs[0]}", f"--output={root / 'model' / '1'}"),
     }
@@ -238,7 +237,6 @@ def test_every_command_runs_on_a_small_problem(small_commands):
     assert f"Report with plots: {root / 'data' / 'data.md'}" in outputs["describe_data"]
     assert "l1@4" in outputs["train_sorter"]
     assert (root / "sorter" / "sorter.safetensors").stat().st_size > 100
-    assert "sigmoid" in outputs["sorter_experiments"]
     header, *lines = outputs["predict"].splitlines()
     assert header.startswith("input\tclass_1\tscore_1")
     assert [line.split("\t")[0] for line in lines] == [f"{root / 'images.npy'}[{i}]" for i in range(3)]
@@ -370,15 +368,8 @@ def test_sweep_errors_are_one_line(error_of, letor_flags, letor_cells):
     assert line == "error: margin=nan: not finite. Choose a number of percentage points."
 
 
-def test_benchmark_and_demo_errors_are_one_line(error_of, tmp_path):
-    results = tmp_path / "rows.jsonl"
-    results.write_text("earlier\n")
-    line = error_of("benchmark", "--suite=projections", "--sizes=8x10", f"--json={results}")
-    assert results.read_text() == "earlier\n"
-    assert "size='8x10': not of the form BATCHxCLASSESxK. Choose one such as 16x1000x1." in line
+def test_demo_without_a_seed(error_of):
     assert "flag --seeds=0" in error_of("demo", "--seeds=0")
-    line = error_of("benchmark", f"--json={tmp_path / 'no' / 'rows'}")
-    assert line.endswith("rows: cannot be written (No such file or directory). Choose another file.")
 
 
 @pytest.mark.nightly
@@ -503,18 +494,6 @@ def test_convert(command, tmp_path, tiny_bert):
     assert f"Use it as --config.encoder.path={output}" in converted.stdout
     again = command("convert_checkpoint", f"--checkpoint={tiny_bert}", f"--output={output}")
     assert "Choose another folder" in error_line(again)
-
-
-@pytest.mark.nightly
-def test_benchmark(command, tmp_path):
-    path = tmp_path / "rows.jsonl"
-    flags = ["--suite=metrics", "--names=mrr", "--sizes=4x6", f"--json={path}"]
-    finished = command("benchmark", *flags)
-    assert finished.returncode == 0, finished.stderr
-    assert "metrics, 4x6" in finished.stdout
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    assert {row["suite"] for row in rows} == {"metrics"}
-    assert all(row["seconds"] > 0.0 for row in rows)
 
 
 @pytest.mark.nightly
@@ -653,67 +632,11 @@ def test_train_sorter_and_use_it(command, error_of, tmp_path):
     assert "sorter.safetensors: weights of sorter 'equivariant', not 'lstm'" in other
 
 
-@pytest.mark.nightly
-def test_sorter_experiments_multi_label(command, error_of, tmp_path):
-    embedded = "--config=embedded_digits"
-    flags = [embedded, "--config.data.features=pixels", "--config.data.num_examples=200", "--seed=0"]
-    flags += ["--task=multi_label", "--rank_fns=handcrafted", f"--workdir={tmp_path}/run"]
-    finished = command("sorter_experiments", *flags)
-    assert finished.returncode == 0, finished.stderr
-    rows = [line.split() for line in finished.stdout.splitlines()[-3:]]
-    assert [row[0] for row in rows] == [
-        "sigmoid_cross_entropy",
-        "map_ranks@handcrafted",
-        "map_precision@handcrafted",
-    ]
-    for row in rows:
-        assert 25.0 < float(row[1]) < 60.0  # 25 by chance: a quarter of the classes is relevant
-    changed = [*flags, "--config.data.split_seed=1"]
-    message = "study.json: the result of a study of other data or seeds. Choose another --workdir."
-    assert message in error_of("sorter_experiments", *changed)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["train_sorter", "--move=0", "--workdir=x"], "move=0: sorter 'equivariant' needs a positive one"),
         (["train_sorter", "--sizes=five", "--workdir=x"], "--sizes=five: not integers. Write --sizes=10,100"),
-        (
-            ["sorter_experiments", "--task=map", "--rank_fns=bubble", "--workdir=x"],
-            "rank_fn='bubble': unknown",
-        ),
-        (["sorter_experiments", "--task=multi_label"], "--config: missing. Set it for --task=multi_label."),
-        (["sorter_experiments", "--task=map"], "--workdir: missing. Set it for --task=map."),
-        (["sorter_experiments", "--task=map", "--workdir="], "--workdir: missing. Set it for --task=map."),
-        (
-            ["sorter_experiments", "--task=map", "--scores=x", "--workdir=x"],
-            "--scores=x: not used by --task=map. Set --task=sorting.",
-        ),
-        (["sorter_experiments", "--table=x"], "--table: not used by --task=sorting. Remove it."),
-        (["sorter_experiments", "--epochs=3"], "--epochs: sorters are not trained here. Remove it."),
-        (["sorter_experiments", "--seed=3"], "--seed: sorters are not trained here. Remove it."),
-        (["sorter_experiments", "--scores=x", "--workdir=x"], "--workdir: sorters are not trained here."),
-        (["sorter_experiments", "--rank_fns="], "--rank_fns=: names no rank function. Name at least one."),
-        (
-            ["sorter_experiments", "--task=regression", "--table=x", "--workdir=x"],
-            "--target: missing. Set it for --task=regression.",
-        ),
-        (
-            ["sorter_experiments", "--scores=x"],
-            "x: no such file. Write it with rank4class evaluate --output=FOLDER",
-        ),
-        (
-            ["sorter_experiments", "--task=multi_label", DIGITS, "--workdir=x"],
-            "data.name='digits': no vectors with several labels",
-        ),
-        (
-            ["sorter_experiments", "--task=multi_label", DIGITS, "--loss=mse", "--workdir=x"],
-            "--loss: has no effect on this command. Leave it out.",
-        ),
-        (
-            ["lightgbm_peer", DIGITS, "--config.epochs=2", "--workdir=x"],
-            "--config.epochs: has no effect on this command. Leave it out.",
-        ),
     ],
 )
 def test_sorter_errors_are_one_line(error_of, tmp_path, monkeypatch, arguments, message):

@@ -1,4 +1,4 @@
-"""The config of a sorter's training, its checks, and the names of the studies. It imports no TensorFlow."""
+"""The config of a sorter's training, and its checks. It imports no TensorFlow."""
 
 import dataclasses
 import os
@@ -12,9 +12,6 @@ _SORTERS = registry.read_signatures(
 # Sorters with weights have the argument `trained`.
 LEARNED = tuple(name for name, options in _SORTERS.items() if "trained" in {p.name for p in options})
 NETWORKS = tuple(name for name, options in _SORTERS.items() if "layers" in {p.name for p in options})
-STUDIES = tuple(registry.read_signatures([os.path.join(os.path.dirname(__file__), "studies.py")], "STUDIES"))
-STUDY_RANK_FNS = ("handcrafted", *LEARNED, "neural_sort", "soft_sort")
-STUDY_SEEDS = (0, 1, 2, 3, 4)
 _MAX_SIZE = 10_000  # all vectors of the held-out test are drawn at once
 
 

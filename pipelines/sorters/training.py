@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from rank4class.data.sorting import score_vectors
+from rank4class.data import score_vectors
 from rank4class.models import sorters
 from rank4class.pipelines import distribution
 from rank4class.pipelines.reporting import plots, tables

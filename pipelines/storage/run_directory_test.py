@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from rank4class.pipelines import config, sweep
-from rank4class.pipelines.sorters import studies, study
 from rank4class.pipelines.sorters.sorter_config import SorterExperiment
 from rank4class.pipelines.sorters.training import train as train_sorter
 from rank4class.pipelines.storage import run_directory
@@ -113,8 +112,6 @@ COMMANDS = {
     "sweep": lambda path: sweep.run_grid(
         config.Experiment(), path, losses=["mse"], interactions=["dot"], seeds=[0]
     ),
-    "study of sorters": lambda path: study.run(studies.STUDIES["spearman"](), ["soft_sort"], path),
-    "study of sorters on a config": lambda path: studies.multi_label(config.Experiment(), path),
 }
 
 

@@ -1,0 +1,129 @@
+"""Score vectors: distributions, ranks, batches, moves, and fixed held-out vectors."""
+
+import hashlib
+
+import numpy as np
+import pytest
+import scipy.stats
+import tensorflow as tf
+
+from rank4class.data import score_vectors
+
+# Vectors of all five kinds; the values of a vector show its kind.
+DRAWN = score_vectors.draw(4_000, 50, [0, 0]).numpy()
+
+
+def steps(vectors):
+    return np.diff(vectors, axis=1)
+
+
+def is_even(vectors):
+    """Returns whether the sorted scores of each vector have equal steps."""
+    gaps = steps(np.sort(vectors, axis=1))
+    return np.ptp(gaps, axis=1) < 1e-4
+
+
+def pass_ks_test(vectors, cdf):
+    """Returns which rows pass the exact two-sided Kolmogorov-Smirnov test, `scipy.stats.kstest`, at 0.1%."""
+    n = vectors.shape[1]
+    probabilities = cdf(np.sort(vectors, axis=1))
+    above, below = np.arange(1, n + 1) / n - probabilities, probabilities - np.arange(n) / n
+    distance = np.maximum(above, below).max(axis=1)
+    return distance < scipy.stats.kstwo.isf(1e-3, n)
+
+
+def test_five_kinds_are_equally_frequent():
+    even = is_even(DRAWN)
+    ordered = even & ((steps(DRAWN) >= 0).all(axis=1) | (steps(DRAWN) <= 0).all(axis=1))
+    assert np.mean(ordered) == pytest.approx(0.2, abs=0.03)
+    assert np.mean(even & ~ordered) == pytest.approx(0.2, abs=0.03)
+    assert np.mean(steps(DRAWN[ordered])[:, 0] > 0) == pytest.approx(
+        0.5, abs=0.06
+    )  # ascending and descending
+    assert np.abs(DRAWN[even]).max() <= 1.0
+    others = DRAWN[~even]
+    uniform = pass_ks_test(others, scipy.stats.uniform(-1, 2).cdf)
+    normal = pass_ks_test(others, scipy.stats.norm.cdf)
+    for vector, passed in zip(others[:20], normal[:20], strict=True):
+        assert passed == (scipy.stats.kstest(vector, "norm").pvalue > 1e-3)
+    bounded = np.abs(others).max(axis=1) <= 1.0
+    assert np.sum(bounded & uniform) / len(DRAWN) > 0.19
+    assert np.sum(~bounded & normal) / len(DRAWN) > 0.19
+    neither = ~uniform & ~normal
+    assert 0.01 < np.sum(neither) / len(DRAWN) < 0.2  # mixtures that resemble neither
+
+
+@pytest.mark.nightly
+def test_held_out_vectors_do_not_depend_on_the_number_of_threads(with_four_threads):
+    program = (
+        "from rank4class.data import score_vectors; import hashlib\n"
+        "print(hashlib.sha256(score_vectors.held_out('test', 10)[1].tobytes()).hexdigest())"
+    )
+    here = score_vectors.held_out("test", 10)[1]
+    assert with_four_threads(program) == hashlib.sha256(here.tobytes()).hexdigest()
+
+
+def test_ranks():
+    vectors = DRAWN[:50]
+    np.testing.assert_allclose(
+        score_vectors.ranks(vectors), scipy.stats.rankdata(-vectors, method="ordinal", axis=1) / 50, rtol=1e-6
+    )
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("sizes", [(7,), (3, 5, 5)])
+def test_batches_are_a_function_of_seed_and_step(sizes):
+    def first(count, **arguments):
+        batches = score_vectors.training_batches(sizes, batch_size=4, **arguments)
+        return list(batches.take(count).as_numpy_iterator())
+
+    six = first(6, seed=1, move=1.0)
+    assert [len(features["scores"][0]) for features, _, _ in six] == [sizes[i % len(sizes)] for i in range(6)]
+    for batch, restarted in zip(six[4:], first(2, seed=1, move=1.0, start_step=4), strict=True):
+        for actual, expected in zip(tf.nest.flatten(restarted), tf.nest.flatten(batch), strict=True):
+            np.testing.assert_array_equal(actual, expected)
+    distinct = {features["scores"].tobytes() for features, _, _ in six}
+    assert len(distinct) == 6
+    assert first(1, seed=2)[0][0]["scores"].tobytes() not in distinct
+    for features, ranks, weights in six:
+        moved = features["scores"] + features["moves"]
+        np.testing.assert_array_equal(ranks, score_vectors.ranks(moved))
+        assert weights.tolist() == [1.0] * 4
+
+
+def test_moves_are_zero_by_default():
+    features, ranks, _ = next(iter(score_vectors.training_batches((9,), batch_size=4, seed=0)))
+    assert not features["moves"].numpy().any()
+    np.testing.assert_array_equal(ranks, score_vectors.ranks(features["scores"]))
+
+
+def test_moves_are_in_spacings():
+    vectors = tf.constant(np.tile(np.linspace(0, 99, 100), [2_000, 1]).astype(np.float32))  # steps of 1
+    moves = score_vectors.moves(vectors, [0, 0], 2.0).numpy()
+    sizes = moves.std(axis=1)
+    assert sizes.max() < 2.6
+    assert sizes.mean() == pytest.approx(1.0, abs=0.05)
+    np.testing.assert_allclose(score_vectors.moves(1e3 * vectors, [0, 0], 2.0), 1e3 * moves, rtol=1e-3)
+
+
+@pytest.mark.nightly
+def test_workers_split_a_batch():
+    whole = next(iter(score_vectors.training_batches((6,), batch_size=8, seed=0)))
+    parts = []
+    for worker in range(2):
+        context = tf.distribute.InputContext(2, worker, 4)
+        parts += score_vectors.training_batches((6,), batch_size=8, seed=0, context=context).take(2)
+    joined = tf.nest.map_structure(lambda *xs: tf.concat(xs, axis=0), *parts)
+    for actual, expected in zip(tf.nest.flatten(joined), tf.nest.flatten(whole), strict=True):
+        np.testing.assert_array_equal(actual, expected)
+
+
+def test_held_out_vectors_are_fixed():
+    scores, ranks = score_vectors.held_out("validation", 10)
+    again, _ = score_vectors.held_out("validation", 10)
+    np.testing.assert_array_equal(scores, again)
+    np.testing.assert_array_equal(ranks, score_vectors.ranks(scores))
+    test, _ = score_vectors.held_out("test", 10)
+    assert scores.shape == (2_000, 10)
+    assert test.shape == (10_000, 10)
+    assert not {row.tobytes() for row in scores} & {row.tobytes() for row in test}

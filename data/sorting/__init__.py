@@ -1,1 +1,0 @@
-"""Data for learned sorters and for losses on ranks."""

@@ -1,0 +1,1 @@
+"""Reproduces, measures and draws for the papers. It may import everything, and nothing imports it."""

@@ -1,0 +1,158 @@
+"""Rows, tables, and the processes that measure memory. The measured values are not tested."""
+
+import concurrent.futures
+import dataclasses
+import importlib
+import json
+import math
+import multiprocessing
+import os
+
+import pytest
+import tensorflow as tf
+
+from rank4class.scripts.research.benchmarks import measurement, suite, suites
+
+ROW = {
+    "suite": "losses",
+    "name": "mse",
+    "size": "64x28",
+    "xla": False,
+    "seconds": 2.0,
+    "peak_mb": 3.0,
+    "baseline": "softmax_ce",
+    "baseline_seconds": 4.0,
+    "baseline_peak_mb": 2.0,
+    "ratio": 0.5,
+    "examples_per_second": None,
+    "waiting_share": None,
+    "recall": None,
+    "computed": None,
+    "error": None,
+    "baseline_error": None,
+}
+
+
+def row(**changes):
+    return measurement.Row(**{**ROW, **changes})
+
+
+def test_a_table():
+    floor, xla = row(baseline="floor", ratio=2.0), row(name="softmax", xla=True, seconds=1.0, ratio=0.25)
+    assert measurement.table([row(), floor, xla]) == [
+        ["name", "XLA", "ms", "x softmax_ce", "x floor", "peak MB", "memory x softmax_ce"],
+        ["mse", "no", "2000.00", "0.5", "2", "3.0", "1.50"],
+        ["softmax", "yes", "1000.00", "0.25", "-", "3.0", "1.50"],
+    ]
+    assert measurement.table([row(peak_mb=None)])[1][-2:] == ["-", "-"]
+    assert measurement.table([row(baseline_peak_mb=0.9)])[1][-2:] == ["3.0", "-"]
+
+
+def test_a_table_of_steps_that_read_examples():
+    reading = row(name="goemotions", examples_per_second=1234.5)
+    training = dataclasses.replace(reading, name="step", waiting_share=0.0123)
+    header, *lines = measurement.table([reading, training])
+    assert header[-2:] == ["examples/s", "waiting"]
+    assert [line[-2:] for line in lines] == [["1,234", "-"], ["1,234", "1.2%"]]
+
+
+def test_a_table_of_values_with_errors():
+    header, line = measurement.table([row(baseline="fft", error=2e-16, baseline_error=3e-9)])
+    assert header[-2:] == ["error", "error fft"]
+    assert line[-2:] == ["2e-16", "3e-09"]
+
+
+def test_a_row_as_json():
+    assert json.loads(measurement.to_json(row())) == ROW
+
+
+def test_a_table_of_searches():
+    header, line = measurement.table([row(recall=0.9996)])
+    assert (header[-1], line[-1]) == ("recall", "1.000")
+
+
+def test_a_table_of_computed_values():
+    header, line = measurement.table([row(computed={"predicted MB": 2.96, "sent MB": 1234.0})])
+    assert header[-2:] == ["predicted MB", "sent MB"]
+    assert line[-2:] == ["3.0", "1234.0"]
+
+
+def test_errors_before_building(monkeypatch):
+    monkeypatch.setattr(tf.random, "stateless_normal", lambda *_: pytest.fail("allocated"))
+    for flags, message in (
+        (["losses", []], "sizes: empty. Choose one such as 64x28."),
+        (["losses", ["4x6", "5x1"]], "size='5x1': not of the form BATCHxCLASSES. Choose one such as 64x28."),
+        (["losses", ["9" * 30 + "x2"]], "GB of memory. Choose a smaller size."),
+        (["losses", ["4x6"], ["mes"]], "names='mes': not in suite 'losses'. It measures: approx_ndcg"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            next(measurement.run(*flags))
+
+
+@pytest.mark.nightly
+def test_rows_of_a_suite(monkeypatch):
+    # The next tests cover the processes that measure memory.
+    monkeypatch.setattr(measurement, "_measure_memory", lambda suite, size, steps: dict.fromkeys(steps))
+    [[first, *others]] = measurement.run("n_choose_k", ["2x5x2"], ["log_z"])
+    assert (first.name, first.size, first.baseline, first.xla) == ("log_z", "2x5x2", "softmax_ce", False)
+    assert first.ratio == first.seconds / first.baseline_seconds
+    assert first.error < 1e-14
+    assert {(each.baseline, each.xla) for each in (first, *others)} == {
+        (baseline, xla) for baseline in ("softmax_ce", "fft", "naive") for xla in (False, True)
+    }
+
+
+@pytest.mark.nightly
+def test_the_peak_memory_of_a_step():
+    environment = dict(os.environ)
+    [megabytes] = measurement._measure_memory("losses", (16, 100_000), [suite.Step("floor")]).values()
+    assert dict(os.environ) == environment
+    if megabytes is None:
+        pytest.skip("only Linux reports it")
+    assert megabytes == pytest.approx(2 * 16 * 100_000 * 4 / 2**20, rel=0.1)  # the scores and one gradient
+
+
+def test_steps_that_are_killed_are_omitted(monkeypatch):
+    def forked():
+        # A new process would import TensorFlow, which takes five seconds.
+        return concurrent.futures.ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork"))
+
+    # The other process imports functions by the name of their module.
+    module = importlib.import_module("rank4class.scripts.research.benchmarks.measurement_test")
+    for function, replacement in (
+        ("_new_process", forked),
+        ("_peak_mb", module._end_or_return_one),
+        ("_seconds_alone", module._end_or_return_one),
+    ):
+        monkeypatch.setattr(measurement, function, replacement)
+    steps = [suite.Step("a"), suite.Step("end"), suite.Step("b")]
+    peaks = measurement._peaks("losses", (4, 6), steps)
+    assert peaks == dict(zip(steps, (1.0, math.inf, 1.0), strict=True))
+    assert measurement._measure_alone("losses", (4, 6), steps[0]) == 1.0
+    assert measurement._measure_alone("losses", (4, 6), steps[1]) is None
+
+
+def _end_or_return_one(suite, size, step):
+    if step.name == "end":
+        os._exit(9)
+    return 1.0
+
+
+def test_steps_without_baselines_have_no_row(monkeypatch):
+    monkeypatch.setattr(
+        measurement, "_measure_memory", lambda suite, size, steps: dict.fromkeys(steps, math.inf)
+    )
+    seconds = {"softmax_ce": 2.0, "mse": 1.0}
+    monkeypatch.setattr(measurement, "_measure_alone", lambda suite, size, step: seconds.get(step.name))
+    [rows] = measurement.run("losses", ["4x6"], ["mse"])
+    assert {(row.baseline, row.ratio) for row in rows} == {("softmax_ce", 0.5)}
+
+
+def test_steps_alternate_and_slow_steps_have_fewer_repetitions():
+    calls = []
+    steps = {name: lambda name=name: calls.append(name) for name in "ab"}
+    assert set(measurement._measure_time(steps, min_repeats=3)) == {"a", "b"}
+    assert calls.count("a") == calls.count("b") == 2 * (1 + measurement.MAX_REPEATS)
+    assert measurement._repeats(measurement.LONG_STEP + 1, 3) == 0
+    assert [measurement._repeats(1.0, minimum) for minimum in (3, 15)] == [3, 15]
+    assert suites.get("training").min_repeats == 15

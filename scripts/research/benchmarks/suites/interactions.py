@@ -1,0 +1,92 @@
+"""Interactions, value and gradient, against naive forms on explicit pairs and against the dot product."""
+
+import functools
+import math
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from rank4class import models
+from rank4class.scripts.research.benchmarks import suite
+
+
+def _contenders(size: suite.Size) -> list[suite.Step]:
+    del size  # every interaction is measured at every size
+    steps = []
+    for name in _NAIVE:
+        steps += suite.with_and_without_xla(name, f"naive:{name}", *(("dot",) if name != "dot" else ()))
+    return steps
+
+
+def _build(step: suite.Step, size: suite.Size) -> suite.Compiled:
+    batch, n, width, units = size
+    name = step.contender
+    options = {"units": units} if "units" in models.INTERACTIONS.option_names(name) else {}
+    tf.keras.utils.set_random_seed(0)  # both sides get the same weights
+    interaction = models.get("interaction", name, **options)
+    h, c = (tf.random.stateless_normal([rows, width], [1, rows]) for rows in (batch, n))
+    interaction([h, c])
+    naive = functools.partial(_NAIVE[name], interaction)
+    scores_of = naive if step.kind == "naive" else lambda h, c: interaction([h, c])
+
+    def value_and_gradients(h: tf.Tensor, c: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        with tf.GradientTape() as tape:
+            tape.watch([h, c])
+            value = tf.reduce_mean(tf.square(scores_of(h, c)))
+        return value, tape.gradient(value, [h, c, *interaction.trainable_variables])
+
+    return suite.Compiled(value_and_gradients, step.xla, h, c)
+
+
+def _pairs(h: tf.Tensor, c: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    batch, n = h.shape[0], c.shape[0]
+    return tf.repeat(h[:, None, :], n, axis=1), tf.repeat(c[None, :, :], batch, axis=0)
+
+
+def _dot(interaction: tf.keras.layers.Layer, h: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(tf.multiply(*_pairs(h, c)), axis=-1) + interaction.bias
+
+
+def _bilinear(interaction: tf.keras.layers.Layer, h: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
+    h, c = _pairs(h, c)
+    return tf.reduce_sum(tf.tensordot(h, interaction.kernel, axes=1) * c, axis=-1)
+
+
+def _cosine(interaction: tf.keras.layers.Layer, h: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
+    h, c = (tf.math.l2_normalize(x, axis=-1) for x in _pairs(h, c))
+    return tf.reduce_sum(h * c, axis=-1) / interaction.temperature
+
+
+def _lc_mlp(interaction: tf.keras.layers.Layer, h: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
+    return _mlp(interaction, tf.multiply(*_pairs(h, c)))
+
+
+def _concat_mlp(interaction: tf.keras.layers.Layer, h: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
+    return _mlp(interaction, tf.concat(_pairs(h, c), axis=-1))
+
+
+def _mlp(interaction: tf.keras.layers.Layer, hidden: tf.Tensor) -> tf.Tensor:
+    for kernel, bias in (
+        (interaction.first_kernel, interaction.first_bias),
+        (interaction.second_kernel, interaction.second_bias),
+    ):
+        hidden = tf.nn.relu(tf.tensordot(hidden, kernel, axes=1) + bias)
+    return tf.squeeze(tf.tensordot(hidden, interaction.read_out, axes=1) + interaction.read_out_bias, -1)
+
+
+_NAIVE: dict[str, Callable] = {
+    "dot": _dot,
+    "bilinear": _bilinear,
+    "cosine": _cosine,
+    "lc_mlp": _lc_mlp,
+    "concat_mlp": _concat_mlp,
+}
+
+SUITE = suite.Suite(
+    axes="BATCHxCLASSESxWIDTHxUNITS",
+    # The last one is above the budget for LC+MLP's stored first layer.
+    sizes=("32x28x384x128", "32x28x768x256", "64x1000x512x64", "64x1000x2048x256", "64x1000x512x512"),
+    contenders=_contenders,
+    build=_build,
+    values=lambda size: math.prod(size[:3]),  # the pairs of the naive forms
+)

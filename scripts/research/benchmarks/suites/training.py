@@ -1,0 +1,200 @@
+"""Training: a step of a whole training of MiniLM on generated comments against the bare step of its model.
+
+`bare` is compared with the matrix products of the encoder alone, which no implementation can do without.
+
+`group_by_length` trains on the same comments in batches of similar lengths. Its baselines are the training
+at `max_length` tokens, in a random order, and the loop of `hugging_face.py`, where the packages torch and
+transformers are installed: the same encoder and AdamW.
+"""
+
+import importlib.util
+import itertools
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class import data, losses
+from rank4class.pipelines import config
+from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.task import loading
+from rank4class.pipelines.task.task import Task
+from rank4class.pipelines.training import optimization, rank_training
+from rank4class.scripts.research.benchmarks import datasets, hugging_face, suite
+
+STEPS = 4  # training steps in a row of one measurement
+GROUPED = "training group_by_length"
+PEER = "hugging_face"
+OVERRIDES: dict[str, dict[str, Any]] = {
+    "training": {},
+    "training steps_per_execution": {"steps_per_execution": STEPS},
+    "training clip_norm": {"optimizer.clip_norm": 1.0},
+    "training ema_momentum": {"optimizer.ema_momentum": 0.999},
+    "training accumulation_steps": {"accumulation_steps": 2},
+    GROUPED: {"data.group_by_length": True},
+}
+
+
+class Bare(suite.Workload):
+    """Model, loss and optimizer in one function, on one batch."""
+
+    def __init__(self, experiment: config.Experiment, loaded: Task):
+        model = loaded.build_model(experiment)
+        optimizer = optimization.build_optimizer(experiment.optimizer, experiment.optimizer.learning_rate)
+        optimizer.build(model.trainable_variables)
+        loss = losses.get(experiment.loss.name)
+        features, labels, _ = next(iter(loaded.training_batches(experiment.batch_size, experiment.seed)))
+
+        @tf.function
+        def step() -> tf.Tensor:
+            with tf.GradientTape() as tape:
+                value = loss(labels, model(features, training=True))
+            gradients = tape.gradient(value, model.trainable_variables)
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables))  # noqa: B905
+            return value
+
+        self.step = step
+        self()
+
+    def __call__(self) -> None:
+        for _ in range(STEPS):
+            self.step().numpy()
+
+
+class MatrixProducts(suite.Workload):
+    """The matrix products of the encoder's step, forward and backward, and nothing else."""
+
+    def __init__(self, experiment: config.Experiment, loaded: Task):
+        encoder = loaded.build_encoder(experiment)
+        batch, length, width = experiment.batch_size, experiment.data.max_length, encoder.width
+        inner, heads = encoder.config["inner_size"], encoder.config["num_heads"]
+        dense = [(width, width)] * 4 + [(width, inner), (inner, width)]
+        self._layers = [
+            (
+                [(tf.random.normal([batch * length, size[0]]), tf.random.normal(size)) for size in dense],
+                [tf.random.normal([batch, heads, length, width // heads]) for _ in range(3)],
+            )
+            for _ in range(encoder.config["num_layers"])
+        ]
+
+        @tf.function(autograph=False)
+        def products(layers: Any) -> list[tf.Tensor]:
+            results = []
+            for pairs, (query, key, value) in layers:
+                for x, kernel in pairs:
+                    y = x @ kernel
+                    results += [tf.matmul(y, kernel, transpose_b=True), tf.matmul(x, y, transpose_a=True)]
+                scores = tf.matmul(query, key, transpose_b=True)
+                context = scores @ value
+                of_scores = tf.matmul(context, value, transpose_b=True)
+                of_value = tf.matmul(scores, context, transpose_a=True)
+                results += [of_value, of_scores @ key, tf.matmul(of_scores, query, transpose_a=True)]
+            return results
+
+        self._products = products
+        self()
+
+    def __call__(self) -> None:
+        for _ in range(STEPS):
+            self._products(self._layers)[0].numpy()
+
+
+class Training(suite.Workload):
+    """A training with all that it reads, checks and writes between two evaluations."""
+
+    def __init__(self, experiment: config.Experiment, loaded: Task):
+        self._folder = tempfile.TemporaryDirectory()
+        run_dir = RunDirectory(self._folder.name)
+        strategy = tf.distribute.get_strategy()
+        self.trainer = rank_training.build_trainer(experiment, loaded, run_dir, strategy, progress=False)
+        self.trainer.resume()
+        self._ends = itertools.count(STEPS, STEPS)
+        self()
+
+    def __call__(self) -> None:
+        self.trainer.take_steps(next(self._ends))
+
+
+class HuggingFace(suite.Workload):
+    """The steps of `hugging_face.py`."""
+
+    def __init__(self, experiment: config.Experiment, loaded: Task):
+        split, tokenizer, optimizer = loaded.splits["train"], loaded.preprocess, experiment.optimizer
+        assert isinstance(tokenizer, data.WordPiece)
+        tokens = tokenizer.with_static_length()(split.features)
+        self._folder = tempfile.TemporaryDirectory()
+        path = os.path.join(self._folder.name, "examples.npz")
+        np.savez(path, ids=tokens["input_word_ids"], mask=tokens["input_mask"], labels=split.labels)
+        code = pathlib.Path(hugging_face.__file__).read_text()
+        options = {
+            "batch_size": experiment.batch_size,
+            "learning_rate": optimizer.learning_rate,
+            "weight_decay": optimizer.weight_decay,
+            "steps": STEPS,
+        }
+        flags = [f"--{name}={value}" for name, value in options.items()]
+        # As a text, so that the modules of this folder do not hide others of their names.
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", code, str(experiment.encoder.path), path, *flags],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        print(self._answer())  # the versions
+        self()
+
+    def __call__(self) -> None:
+        assert self._process.stdin is not None
+        print(file=self._process.stdin, flush=True)
+        self._answer()
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        answer = self._process.stdout.readline().strip()
+        if not answer:
+            raise RuntimeError(f"{PEER}: its process ended with code {self._process.wait()}")
+        return answer
+
+    def __del__(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def _contenders(size: suite.Size) -> list[suite.Step]:
+    del size  # everything is measured at every size
+    installed = all(map(importlib.util.find_spec, ("torch", "transformers")))
+    peers = ("training", PEER) if installed else ("training",)
+    return [
+        suite.Step("bare", against=("matrix_products",)),
+        *(suite.Step(name, against=peers if name == GROUPED else ("bare",)) for name in OVERRIDES),
+    ]
+
+
+def _build(step: suite.Step, size: suite.Size) -> suite.Workload:
+    experiment = datasets.EXPERIMENTS["goemotions"]()
+    [experiment.batch_size] = size
+    changes = {"data.group_by_length": False, **OVERRIDES.get(step.name, {})}
+    experiment = config.override(experiment, changes)
+    loaded = loading.load(experiment, "")
+    if step.name == PEER:
+        return HuggingFace(experiment, loaded)
+    if step.name != GROUPED:
+        loaded = loaded.with_static_lengths()
+    workloads = {"bare": Bare, "matrix_products": MatrixProducts}
+    return workloads.get(step.name, Training)(experiment, loaded)
+
+
+SUITE = suite.Suite(
+    axes="BATCH",
+    sizes=("32",),
+    contenders=_contenders,
+    build=_build,
+    examples=lambda step, size: STEPS * size[0],
+    values=lambda size: size[0] * 3 * 32,
+    min_repeats=15,
+)

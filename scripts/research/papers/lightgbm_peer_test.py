@@ -1,0 +1,84 @@
+"""LightGBM as a peer: it learns generated queries, and its metrics are those of our evaluations."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse
+import sklearn.metrics
+
+from rank4class import data
+from rank4class.pipelines import config
+from rank4class.scripts.research.papers import lightgbm_peer
+
+lightgbm = pytest.importorskip("lightgbm", reason="the optional package lightgbm is not installed")
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    rng = np.random.default_rng(0)
+    for name, queries in (("train", 60), ("vali", 20), ("test", 20)):
+        rows = []
+        for query in range(queries):
+            for features in rng.normal(size=[8, 3]).round(3):
+                grade = int(np.clip(np.round(features[0] + 1.5), 0, 4))
+                values = " ".join(f"{i + 1}:{value}" for i, value in enumerate(features))
+                rows.append(f"{grade} qid:{query} {values}")
+        (tmp_path / f"{name}.txt").write_text("\n".join(rows) + "\n")
+    return config.Experiment(
+        data=config.Data(name="letor", path=str(tmp_path)), monitor="ndcg@5", metrics=("ndcg@5", "mrr")
+    )
+
+
+@pytest.mark.nightly
+def test_lightgbm_learns_the_grades(experiment, tmp_path, monkeypatch):
+    monkeypatch.setattr(lightgbm_peer, "LEAVES", (7,))
+    lightgbm_peer.train(experiment, tmp_path / "peer", seeds=[0, 1])
+    study = json.loads((tmp_path / "peer" / "study.json").read_text())
+    metrics = study["test"][lightgbm_peer.TITLE]
+    assert np.shape(metrics["ndcg@5"]) == (2, 20)
+    assert np.mean(metrics["ndcg@5"]) > 90.0
+    assert study["sessions"][0]["packages"]["lightgbm"] == lightgbm.__version__
+    assert len(study["test_hash"]) == 64
+    assert study["examples"] == {"train": 60, "validation": 20, "test": 20}
+    assert study["notes"] in (
+        [f"{lightgbm_peer.TITLE}: learning rate={rate} is at the {end} end of the values tried"]
+        for rate, end in ((0.03, "low"), (0.1, "high"))
+    )
+    with pytest.raises(ValueError, match="^seed=0: repeated, so its training would count twice"):
+        lightgbm_peer.train(experiment, tmp_path / "twice", seeds=[0, 0])
+    for changes in ({"metrics": ("ndcg@5",)}, {"data.max_train_examples": 30}):
+        with pytest.raises(ValueError, match="the result of a study of other data or seeds"):
+            lightgbm_peer.train(config.override(experiment, changes), tmp_path / "peer", seeds=[0, 1])
+    with pytest.raises(ValueError, match="the result of a study of other data or seeds"):
+        lightgbm_peer.train(experiment, tmp_path / "peer", seeds=[0, 2])
+    with pytest.raises(ValueError, match=r"data\.max_examples=-5: not"):
+        lightgbm_peer.train(config.override(experiment, {"data.max_examples": -5}), tmp_path / "bad", [0])
+    few = config.override(experiment, {"data.max_train_examples": 30})
+    lightgbm_peer.train(few, tmp_path / "few", seeds=[0])
+    assert json.loads((tmp_path / "few" / "study.json").read_text())["examples"]["train"] == 30
+    with pytest.raises(
+        ValueError, match="monitor='mrr': LightGBM stops by the NDCG of the first K. Use ndcg@K"
+    ):
+        lightgbm_peer.train(config.override(experiment, {"monitor": "mrr"}), tmp_path / "mrr", seeds=[0])
+    sets = config.override(experiment, {"metrics": ("ndcg@5", "nll"), "count_prior.name": "empirical"})
+    with pytest.raises(ValueError, match="metrics='nll': is not a function of scores. Leave it out"):
+        lightgbm_peer.train(sets, tmp_path / "peer", seeds=[0])
+    experiment.metrics, experiment.data = ("ndcg@5",), config.Data(name="digits")
+    with pytest.raises(ValueError, match=r"data.name='digits': no documents with features. Use 'letor'"):
+        lightgbm_peer.train(experiment, tmp_path / "peer", seeds=[0])
+
+
+def test_values_are_those_of_scikit_learn():
+    class FirstFeature:
+        def predict(self, items):
+            return items[:, 0]
+
+    rng = np.random.default_rng(0)
+    items, grades = rng.normal(size=[5, 6, 2]).astype(np.float32), rng.integers(0, 5, size=[5, 6])
+    split = data.Split({"items": items}, scipy.sparse.csr_array(grades.astype(np.float32)))
+    values = lightgbm_peer._values(FirstFeature(), split, ["ndcg@6"])["ndcg@6"]
+    expected = [
+        sklearn.metrics.ndcg_score([2.0**g - 1.0], [x]) for g, x in zip(grades, items[:, :, 0], strict=True)
+    ]
+    np.testing.assert_allclose(values, expected, rtol=1e-5)

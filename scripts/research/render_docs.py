@@ -1,0 +1,51 @@
+"""Renders the pages and pictures of the documentation that follow from results and code.
+
+    python -m rank4class.scripts.research.render_docs
+    python -m rank4class.scripts.research.render_docs --measure=digits,counts,sorters
+
+The second command first trains small models in a temporary folder, on scikit-learn's digits, and writes their
+values to `docs/figures/*.json`. Tests compare pages and pictures with the committed ones.
+"""
+
+import os
+import tempfile
+
+from absl import flags
+
+from rank4class.scripts import cli
+
+_DOCS = flags.DEFINE_string("docs", "docs", "Folder of the documentation.")
+_MEASURE = flags.DEFINE_list("measure", [], "Measurements to make before: digits, counts, sorters.")
+
+
+def main() -> None:
+    from rank4class.pipelines.storage import files
+    from rank4class.scripts.research import reference
+    from rank4class.scripts.research.papers import figure_data, figures, pages
+
+    for name in _MEASURE.value:
+        if name not in figure_data.MEASUREMENTS:
+            known = ", ".join(figure_data.MEASUREMENTS)
+            raise ValueError(f"measure={name}: no such measurement. Choose from {known}.")
+    for name in _MEASURE.value:
+        _measure(name)
+    images = {f"images/{name}.svg": svg for name, svg in figures.draw_all(_DOCS.value).items()}
+    for name, text in {**pages.render(_DOCS.value), **reference.render(_DOCS.value), **images}.items():
+        files.write(os.path.join(_DOCS.value, name), text)
+        print(os.path.join(_DOCS.value, name))
+
+
+def _measure(name: str) -> None:
+    from rank4class.pipelines.storage import code_version, run_directory
+    from rank4class.scripts.research.papers import figure_data
+
+    path = os.path.join(_DOCS.value, "figures", f"{name}.json")
+    with tempfile.TemporaryDirectory() as folder:
+        measured = figure_data.MEASUREMENTS[name](folder)
+    command = f"rank4class render_docs --measure={name}"
+    run_directory.write_json(path, {"command": command, "commit": code_version.git_commit(), **measured})
+    print(path)
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,102 @@
+r"""Measures sorters and other rank functions, and compares the losses that use them.
+
+    python -m rank4class.scripts.research.sorter_experiments --task=sorting
+    python -m rank4class.scripts.research.sorter_experiments --task=spearman --workdir=runs/spearman
+
+"sorting" measures rank functions on the 10,000 vectors of the held-out test, or on the scores of a run, with
+--scores=FOLDER/predictions.npz (rank4class evaluate --output=FOLDER). The other tasks train with each loss on
+ranks and with losses that ignore ranks, and report means over the seeds with intervals. Finished trainings in
+--workdir are not repeated. "multi_label" trains on the features of a config:
+
+    python -m rank4class.scripts.research.sorter_experiments --task=multi_label --workdir=runs/multi_label \
+        --config=goemotions_minilm_frozen --config.data.path=FOLDER \
+        --config.data.multi_label=True
+"""
+
+import dataclasses
+
+from absl import flags
+
+from rank4class.scripts import cli
+from rank4class.scripts.research import sorters
+
+_TASK = flags.DEFINE_enum(
+    "task",
+    "sorting",
+    ["sorting", *sorters.TASKS, "multi_label", "regression"],
+    "Task to measure or to train.",
+)
+_RANK_FNS = flags.DEFINE_list(
+    "rank_fns", list(sorters.RANK_FNS), "Rank functions to measure or to train with."
+)
+_SCORES = flags.DEFINE_string(
+    "scores", None, "For --task=sorting: a predictions.npz of `rank4class evaluate`."
+)
+_SEEDS = flags.DEFINE_multi_integer(
+    "seed", list(sorters.SEEDS), "Seed of the trainings; repeat the flag for more seeds."
+)
+_CONFIG = cli.define_config(required=False)
+_TABLE = flags.DEFINE_string("table", None, "For --task=regression: a CSV file with a header.")
+_TARGET = flags.DEFINE_string("target", None, "For --task=regression: the column to predict.")
+_EPOCHS = flags.DEFINE_integer(
+    "epochs", None, "For tasks that train: epochs in place of the task's own.", lower_bound=1
+)
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the results; --task=sorting needs none.")
+
+
+def main() -> None:
+    from rank4class.pipelines.reporting import tables
+    from rank4class.scripts.research.sorters import accuracy, studies, study
+
+    _check_flags()
+    if _SCORES.value is not None:
+        rows = accuracy.table_of_run(_RANK_FNS.value, _SCORES.value)
+        print(f"\n{tables.text_table(rows)}")
+        return
+    if _TASK.value == "sorting":
+        for rows in accuracy.tables(_RANK_FNS.value).values():
+            print(f"\n{tables.text_table(rows)}")
+        print()
+        if _WORKDIR.value is not None:
+            accuracy.write_study(_RANK_FNS.value, _WORKDIR.value)
+        for title, command in accuracy.commands(_RANK_FNS.value).items():
+            print(f"{title}: {command}")
+        return
+    if _TASK.value == "multi_label":
+        cli.check_used("data", "encoder", "evaluation_batch_size")
+        task = studies.multi_label(_CONFIG.value, _WORKDIR.value)
+    elif _TASK.value == "regression":
+        task = studies.regression(_TABLE.value, _TARGET.value)
+    else:
+        task = studies.STUDIES.build(_TASK.value)
+    if _EPOCHS.value is not None:
+        task = dataclasses.replace(task, epochs=_EPOCHS.value)
+    test_values = study.run(task, _RANK_FNS.value, _WORKDIR.value, seeds=_SEEDS.value)
+    print(f"\n{tables.text_table(study.table(task, test_values))}")
+
+
+def _check_flags() -> None:
+    task = _TASK.value
+    required = (
+        (_CONFIG, task == "multi_label"),
+        (_WORKDIR, task != "sorting"),
+        *((flag, task == "regression") for flag in (_TABLE, _TARGET)),
+    )
+    for flag, is_required in required:
+        if flag is _WORKDIR and task == "sorting":
+            continue  # optional
+        if is_required and not flag.value:
+            raise ValueError(f"--{flag.name}: missing. Set it for --task={task}.")
+        if flag.value is not None and not is_required:
+            raise ValueError(f"--{flag.name}: not used by --task={task}. Remove it.")
+    if _SCORES.value is not None and task != "sorting":
+        raise ValueError(f"--scores={_SCORES.value}: not used by --task={task}. Set --task=sorting.")
+    if task == "sorting" and not _RANK_FNS.value:
+        raise ValueError("--rank_fns=: names no rank function. Name at least one.")
+    for flag in (_EPOCHS, _SEEDS, *([_WORKDIR] if _SCORES.value is not None else [])):
+        if task == "sorting" and flags.FLAGS[flag.name].present:
+            raise ValueError(f"--{flag.name}: sorters are not trained here. Remove it.")
+
+
+if __name__ == "__main__":
+    cli.run(main, resumes=True)

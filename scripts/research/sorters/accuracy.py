@@ -1,0 +1,226 @@
+"""The accuracy of rank functions, and of the ranks that their gradients predict after the scores move."""
+
+import functools
+import os
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class.data import score_vectors
+from rank4class.models import sorters
+from rank4class.pipelines.config import rank_functions
+from rank4class.pipelines.evaluation import predictions
+from rank4class.pipelines.sorters import training
+from rank4class.pipelines.storage.run_directory import check_folder
+from rank4class.scripts.research.sorters import study
+
+RankFn = Callable[[tf.Tensor], tf.Tensor]
+SIZES = (10, 28, 100, 1_000)
+MOVE = 1.0  # largest move, in ranks
+STUDY_METRICS = {  # of `write_study`: name -> length of the vectors, and largest move
+    f"{name}@{n}": (n, move) for name, move in (("l1", 0.0), ("moved_l1", MOVE)) for n in (10, 28, 100)
+}
+_MAX_PAIRS = 5e7  # of scores that are compared at once
+
+
+def tables(
+    names: Sequence[str], sizes: Sequence[int] = SIZES, log: Callable[[str], None] = print
+) -> dict[str, list[list[str]]]:
+    """Measures rank functions on the held-out test vectors.
+
+    Args:
+      names: of the rank functions, `rank_functions.NAMES`; the exact ranks are always added as the first.
+      sizes: lengths of the vectors.
+      log: receives a line for each rank function and table.
+
+    Returns:
+      Title -> rows of a table, one of the ranks and one of the ranks that value and gradient predict after
+      small moves. The values are mean absolute errors of the ranks over `n`, with a 95% interval over the
+      vectors; "-" if there are no weights for that length.
+
+    Raises:
+      ValueError: a rank function is unknown, or has no weights for any of the sizes.
+    """
+    names = ("exact", *(name for name in names if name != "exact"))
+    rank_fns_by_name = {name: [_rank_fn(name, n) for n in sizes] for name in names}
+    for name, rank_fns in rank_fns_by_name.items():
+        if all(rank_fn is None for rank_fn in rank_fns):
+            rank_functions.get(name, sizes[0])  # raises the error
+    result = {}
+    for title, move in (
+        ("mean absolute error of the ranks", 0.0),
+        (f"of the ranks after a move of up to {MOVE:g} place, predicted", MOVE),
+    ):
+        rows = [[title, "parameters", *(f"n = {n}" for n in sizes)]]
+        for name, rank_fns in rank_fns_by_name.items():
+            counts = sorted({_num_parameters(rank_fn) for rank_fn in rank_fns if rank_fn is not None})
+            cells = [_cell(rank_fn, n, move) for rank_fn, n in zip(rank_fns, sizes, strict=True)]
+            log(f"{name}: {', '.join(cells)}")
+            rows.append([name, " or ".join(f"{count:,}" for count in counts), *cells])
+        result[title] = rows
+    return result
+
+
+def table_of_run(names: Sequence[str], path: str | os.PathLike) -> list[list[str]]:
+    """Measures rank functions on the scores of a run.
+
+    Args:
+      names: of the rank functions.
+      path: a `predictions.npz` of `rank4class evaluate`.
+
+    Returns:
+      The rows of a table: the mean absolute error, in ranks, of the classes with rank 1, 2 and 3, 4 to 7
+      and so on, with a 95% interval over the examples; "-" if there are no weights for that length, or ties
+      leave no class at these ranks.
+
+    Raises:
+      FileNotFoundError, ValueError: see `predictions.read`; or the file has no scores, one of them is not
+        finite, or a rank function is unknown.
+    """
+    run = predictions.read(path, with_scores=True)
+    if run.scores is None:
+        raise ValueError(f"{path}: no scores. Evaluate again without --nokeep_scores.")
+    finite = np.isfinite(run.scores).all(axis=1)
+    if not finite.all():
+        i = int(np.argmin(finite))
+        raise ValueError(
+            f"{path}: the scores of example {i + 1} ({run.origins[i]}) are not all finite. Train again."
+        )
+    n = len(run.class_names)
+    rank_fns = {name: _rank_fn(name, n) for name in names}
+    firsts = _first_ranks(n)
+    lasts = [min(2 * first - 1, n) for first in firsts]
+    ranges = [f"{a}" if a == b else f"{a}-{b}" for a, b in zip(firsts, lasts, strict=True)]
+    rows = [["places off, of classes in place", *ranges]]
+    for name, rank_fn in rank_fns.items():
+        off = np.full([1, len(firsts)], np.nan) if rank_fn is None else places_off(rank_fn, run.scores)
+        rows.append([name, *(_with_interval(column[~np.isnan(column)], ".2f") for column in off.T)])
+    return rows
+
+
+def commands(names: Sequence[str]) -> dict[str, str]:
+    """Returns name and sizes of each shipped sorter -> the command that trained it."""
+    result = {}
+    for name in names:
+        for n in SIZES:
+            if name in sorters.LEARNED and _rank_fn(name, n) is not None:
+                about = sorters.about(name, n)
+                result[f"{name}, n = {about['sizes']}"] = about["command"]
+    return result
+
+
+def errors(rank_fn: RankFn, n: int, move: float = 0.0) -> np.ndarray:
+    """Returns the mean absolute error of the ranks of each test vector, divided by `n`.
+
+    Args:
+      rank_fn: function of scores `[B, n]` to ranks in `1..n`.
+      n: length of the vectors.
+      move: largest move of a score before it is ranked, see `score_vectors.moves`.
+
+    Returns:
+      float32 `[10000]`.
+    """
+    scores, _ = score_vectors.held_out("test", n)
+    moves = score_vectors.moves(scores, [n, 0], move).numpy()
+
+    @functools.partial(tf.function, autograph=False)
+    def error(scores, moves):
+        ranks = training.extrapolate(rank_fn, scores, moves) if move else rank_fn(scores)
+        return tf.reduce_mean(abs(ranks / n - score_vectors.ranks(scores + moves)), axis=1)
+
+    return np.concatenate([error(scores[part], moves[part]) for part in _parts(scores)])
+
+
+def write_study(names: Sequence[str], folder: str | os.PathLike) -> None:
+    """Writes the `errors` of rank functions for each held-out test vector, in percent, to `study.json`.
+
+    Its metrics are `STUDY_METRICS`: `l1@N` for vectors of length N, `moved_l1@N` after small moves.
+
+    Args:
+      names: of the rank functions.
+      folder: of the file.
+
+    Raises:
+      ValueError: a rank function is unknown, or has no weights for one of the lengths; or the folder holds
+        the result of another study.
+      OSError: the folder cannot be written.
+    """
+    data = {"held-out vectors": ", ".join(STUDY_METRICS)}
+    study.check_result(check_folder(folder, "study of sorters"), data)
+    started = time.monotonic()
+    test = {
+        name: {
+            metric: [(100.0 * errors(rank_functions.get(name, n), n, move)).tolist()]
+            for metric, (n, move) in STUDY_METRICS.items()
+        }
+        for name in names
+    }
+    examples = {"test": len(next(iter(test[names[0]].values()))[0])}
+    study.write_result(folder, [0], test, examples, data, [study.session(started)])
+
+
+def places_off(rank_fn: RankFn, scores: np.ndarray) -> np.ndarray:
+    """Returns the absolute error of the ranks of lists, by exact rank.
+
+    Args:
+      rank_fn: function of scores `[B, n]` to ranks in `1..n`.
+      scores: float32 `[N, n]`, finite.
+
+    Returns:
+      float32 `[N, P]`: the mean over a list's items with rank 1, with 2 and 3, with 4 to 7 and so on; NaN
+      if ties leave no item there.
+
+    >>> places_off(lambda scores: tf.constant([[1.0, 2.5, 2.5]]), np.array([[5.0, 0.0, -5.0]], np.float32))
+    array([[0. , 0.5]], dtype=float32)
+    """
+    exact_ranks = rank_functions.get("exact", scores.shape[1])
+
+    @functools.partial(tf.function, autograph=False)
+    def off(scores):
+        exact = exact_ranks(scores)
+        distance = abs(rank_fn(scores) - exact)
+        first = tf.constant(_first_ranks(scores.shape[1]), tf.float32)[:, None]
+        inside = tf.cast((exact[:, None] >= first) & (exact[:, None] < 2.0 * first), tf.float32)
+        return tf.linalg.matvec(inside, distance) / tf.reduce_sum(inside, axis=-1)
+
+    return np.concatenate([off(scores[part]) for part in _parts(scores)])
+
+
+def _first_ranks(n):
+    """Returns the powers of 2 up to `n`."""
+    return [2**i for i in range(n.bit_length())]
+
+
+def _parts(scores):
+    """Returns slices of lists that are small enough to compare all pairs of scores."""
+    size = int(min(500, max(1, _MAX_PAIRS // scores.shape[1] ** 2)))
+    return [slice(i, i + size) for i in range(0, len(scores), size)]
+
+
+def _cell(rank_fn, n, move):
+    return "-" if rank_fn is None else _with_interval(errors(rank_fn, n, move), ".5f")
+
+
+def _with_interval(values, form):
+    if not len(values):
+        return "-"
+    summary = training.RankErrors({"l1": values}).summarize()
+    low, high = summary["intervals"]["l1"]
+    return f"{summary['l1']:{form}} [{low:{form}}, {high:{form}}]"
+
+
+def _rank_fn(name, n):
+    """Returns a rank function, or None if it has no weights for lists of that length."""
+    try:
+        return rank_functions.get(name, n)
+    except ValueError:
+        if name not in rank_functions.NAMES:
+            raise
+        return None
+
+
+def _num_parameters(rank_fn):
+    sorter = getattr(rank_fn, "sorter", None)
+    return 0 if sorter is None else sum(int(np.prod(w.shape)) for w in sorter.trainable_weights)

@@ -1,0 +1,164 @@
+"""The errors of rank functions against their definitions."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.stats
+import tensorflow as tf
+
+from rank4class.data import score_vectors
+from rank4class.pipelines.config import rank_functions
+from rank4class.scripts.research.sorters import accuracy
+
+
+@pytest.fixture(autouse=True)
+def _few_vectors(monkeypatch):
+    monkeypatch.setattr(score_vectors, "HELD_OUT", {"validation": 5, "test": 40})
+
+
+@pytest.mark.parametrize("name", ["exact", "handcrafted", "equivariant", "soft_sort"])
+def test_errors_by_definition(name):
+    rank_fn = rank_functions.get(name, 10)
+    result = accuracy.errors(rank_fn, 10)
+    scores, ranks = score_vectors.held_out("test", 10)
+    np.testing.assert_allclose(result, np.abs(rank_fn(scores) / 10 - ranks).mean(axis=1), atol=1e-6)
+    if name == "exact":
+        np.testing.assert_allclose(result, 0.0, atol=1e-6)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["exact", "handcrafted", "equivariant"])
+def test_predictions_after_a_move_are_value_plus_gradient(name):
+    rank_fn = rank_functions.get(name, 6)
+    scores = tf.constant(score_vectors.held_out("test", 6)[0])
+    moves = score_vectors.moves(scores, [6, 0], 1.0)
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        ranks = rank_fn(scores)
+    jacobian = tape.batch_jacobian(ranks, scores, unconnected_gradients="zero")
+    predicted = ranks + tf.linalg.matvec(jacobian, moves)
+    expected = np.abs(predicted / 6 - score_vectors.ranks(scores + moves)).mean(axis=1)
+    result = accuracy.errors(rank_fn, 6, move=1.0)
+    np.testing.assert_allclose(result, expected, atol=1e-5)
+    assert result.max() > 0.0
+
+
+@pytest.mark.nightly
+def test_tables():
+    lines = []
+    tables = accuracy.tables(["cnn", "equivariant", "exact"], (10, 11), lines.append)
+    assert len(lines) == 6
+    for rows in tables.values():
+        assert [row[0] for row in rows[1:]] == ["exact", "cnn", "equivariant"]
+        assert [row[1] for row in rows[1:]] == ["0", "87,361", "1"]
+        assert rows[2][3] == "-"  # no shipped CNN has length 11
+    (ranks, moved) = tables.values()
+    assert ranks[1][2] == "0.00000 [0.00000, 0.00000]"
+    assert float(moved[3][2].split()[0]) < float(moved[1][2].split()[0])  # the gradient helps
+    with pytest.raises(ValueError, match="no weights of sorter 'cnn' for lists of 11 are shipped"):
+        accuracy.tables(["cnn"], (11,))
+    with pytest.raises(ValueError, match=r"rank_fn='bubble': unknown\. There are: sigmoid,"):
+        accuracy.tables(["bubble"])
+
+
+def test_study_has_the_errors_of_each_vector(tmp_path, monkeypatch):
+    monkeypatch.setattr(accuracy, "STUDY_METRICS", {"l1@10": (10, 0.0), "moved_l1@10": (10, 1.0)})
+    accuracy.write_study(["exact", "soft_sort"], tmp_path)
+    study = json.loads((tmp_path / "study.json").read_text())
+    assert not np.any(study["test"]["exact"]["l1@10"])
+    rank_fn = rank_functions.get("soft_sort", 10)
+    for metric, move in (("l1@10", 0.0), ("moved_l1@10", 1.0)):
+        [values] = study["test"]["soft_sort"][metric]
+        assert study["examples"] == {"test": len(values)}
+        np.testing.assert_allclose(values, 100.0 * accuracy.errors(rank_fn, 10, move), rtol=1e-5)
+
+
+@pytest.mark.nightly
+def test_places_off_by_definition():
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=[600, 11]).astype(np.float32)
+    scores[0, :6], scores[1] = 9.0, 1.0  # ties with ranks 3.5 and 6
+    rank_fn = rank_functions.get("soft_sort", 11)
+    result = accuracy.places_off(rank_fn, scores)
+    off = np.abs(rank_fn(scores).numpy() - scipy.stats.rankdata(-scores, axis=1))
+    places = scipy.stats.rankdata(-scores, axis=1)
+    expected = [
+        [
+            np.mean(o[(a <= p) & (p < 2 * a)]) if ((a <= p) & (p < 2 * a)).any() else np.nan
+            for a in (1, 2, 4, 8)
+        ]
+        for o, p in zip(off, places, strict=True)
+    ]
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+    assert np.isnan(result[:2]).tolist() == [[True, False, False, False], [True, True, False, True]]
+
+
+def write_scores(path, drawn, **changes):
+    """Writes scores as rank4class evaluate does."""
+    size, n = np.shape(drawn)
+    arrays = {
+        "scores": np.array(drawn, np.float32),
+        "labels": np.zeros([size], np.int32),
+        "class_names": np.array([f"class {i}" for i in range(n)]),
+        "origins": np.array([f"test.tsv:{i + 1}" for i in range(size)]),
+        "metrics": np.array(["mrr"]),
+        "values": np.ones([size, 1], np.float32),
+        **changes,
+    }
+    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
+    return str(path)
+
+
+@pytest.mark.nightly
+def test_the_table_of_a_run(tmp_path):
+    scores = np.random.default_rng(0).normal(size=[50, 28])
+    path = write_scores(tmp_path / "predictions.npz", scores)
+    rows = accuracy.table_of_run(["exact", "cnn", "equivariant"], path)
+    assert rows[0][1:] == ["1", "2-3", "4-7", "8-15", "16-28"]
+    assert rows[1] == ["exact"] + ["0.00 [0.00, 0.00]"] * 5
+    off = accuracy.places_off(rank_functions.get("cnn", 28), scores.astype(np.float32))
+    for cell, column in zip(rows[2][1:], off.T, strict=True):
+        assert cell.split()[0] == f"{column.mean():.2f}"
+    path = write_scores(tmp_path / "constant.npz", np.ones([3, 4]))
+    rows = accuracy.table_of_run(["exact", "cnn"], path)
+    assert rows[0][1:] == ["1", "2-3", "4"]
+    assert rows[1:] == [
+        ["exact", "-", "0.00 [0.00, 0.00]", "-"],
+        ["cnn", "-", "-", "-"],
+    ]  # no shipped CNN has length 4
+
+
+@pytest.mark.parametrize(
+    ("scores", "changes", "message"),
+    [
+        (np.ones([2, 3]), {"scores": None}, ": no scores. Evaluate again without --nokeep_scores"),
+        (
+            [[1.0, 2.0], [1.0, np.nan]],
+            {"values": np.array([[0.5], [0.0]], np.float32)},
+            r"the scores of example 2 \(test.tsv:2\) are not all finite\. Train again",
+        ),
+        (np.ones([2, 3]), {"metrics": None}, "damaged"),
+    ],
+)
+def test_invalid_scores(tmp_path, scores, changes, message):
+    path = write_scores(tmp_path / "predictions.npz", scores, **changes)
+    with pytest.raises(ValueError, match=message):
+        accuracy.table_of_run(["exact"], path)
+
+
+def test_tables_of_unknown_rank_functions(tmp_path):
+    with pytest.raises(FileNotFoundError, match="Write it with rank4class evaluate --output=FOLDER"):
+        accuracy.table_of_run(["exact"], str(tmp_path / "predictions.npz"))
+    path = write_scores(tmp_path / "predictions.npz", np.ones([2, 3]))
+    with pytest.raises(ValueError, match=r"rank_fn='bubble': unknown\. There are: sigmoid,"):
+        accuracy.table_of_run(["bubble"], path)
+
+
+@pytest.mark.nightly
+def test_commands_of_shipped_sorters():
+    commands = accuracy.commands(["handcrafted", "cnn", "equivariant"])
+    of_cnns = [f"cnn, n = {n}" for n in (10, 28, 100)]
+    assert list(commands) == [*of_cnns, "equivariant, n = 100"]  # one command for all lengths
+    for command in commands.values():
+        assert command.startswith("python -m rank4class.scripts.train_sorter ")

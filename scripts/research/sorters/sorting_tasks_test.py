@@ -1,0 +1,103 @@
+"""Sorting tasks: seeds, disjoint parts, and the relations to be learned."""
+
+import numpy as np
+import pytest
+import scipy.stats
+import sklearn.datasets
+import sklearn.linear_model
+import sklearn.metrics
+
+from rank4class.scripts.research.sorters import sorting_tasks
+
+LOADS = [sorting_tasks.diabetes, sorting_tasks.relevant_vectors, sorting_tasks.pairs]
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_seed_determines_the_task(load):
+    first, again, other = load(seed=3), load(seed=3), load(seed=4)
+    assert tuple(first) == sorting_tasks.PARTS
+    for part in sorting_tasks.PARTS:
+        for values, same, different in zip(first[part], again[part], other[part], strict=True):
+            assert values.dtype == np.float32
+            np.testing.assert_array_equal(values, same)
+            assert (values != different).any()
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_parts_are_disjoint(load):
+    rows = [row.tobytes() for features, _ in load(seed=0).values() for row in features]
+    assert len(set(rows)) == len(rows)
+
+
+def test_diabetes_matches_scikit_learn():
+    parts = sorting_tasks.diabetes(seed=1)
+    features, targets = sklearn.datasets.load_diabetes(return_X_y=True)
+    standardized = np.concatenate([t for _, t in parts.values()])
+    # Equal up to scale and offset, which standardize the training part.
+    assert scipy.stats.pearsonr(np.sort(standardized), np.sort(targets)).statistic == pytest.approx(1.0)
+    for values in parts["train"]:
+        np.testing.assert_allclose(values.mean(axis=0, dtype=np.float64), 0.0, atol=1e-6)
+        np.testing.assert_allclose(values.std(axis=0, dtype=np.float64), 1.0, atol=1e-6)
+    assert sum(len(t) for _, t in parts.values()) == len(features)
+
+
+def test_a_fifth_is_relevant_and_linear_models_predict_it_poorly():
+    parts = sorting_tasks.relevant_vectors(seed=0)
+    for vectors, relevant in parts.values():
+        assert relevant.mean() == pytest.approx(0.2, abs=1e-3)
+        assert set(relevant) == {0.0, 1.0}
+        assert vectors.mean() == pytest.approx(0.0, abs=0.02)
+    model = sklearn.linear_model.LogisticRegression().fit(*parts["train"])
+    precision = sklearn.metrics.average_precision_score(
+        parts["test"][1], model.decision_function(parts["test"][0])
+    )
+    assert 0.3 < precision < 0.7
+
+
+def test_views_of_a_pair_are_related():
+    (first, second), (test_first, test_second) = (sorting_tasks.pairs(seed=0)[p] for p in ("train", "test"))
+    # A linear prediction of the second view generalizes to new pairs, but not to reordered ones.
+    model = sklearn.linear_model.LinearRegression().fit(first, second)
+    assert model.score(test_first, test_second) > 0.3
+    assert model.score(test_first, test_second[::-1]) < 0.0
+
+
+def test_table(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text(
+        "kind,size,price\n" + "".join(f"{'ab'[i % 2]},{i},{2 * i}\n" for i in range(20)) + "a,,3\n"
+    )
+    parts = sorting_tasks.table(path, "price", seed=0)
+    assert {name: features.shape for name, (features, _) in parts.items()} == {
+        "train": (12, 3),
+        "validation": (4, 3),
+        "test": (4, 3),
+    }
+    for features, targets in parts.values():
+        np.testing.assert_allclose(features[:, 0], targets, rtol=1e-5)  # both are linear in the row's number
+        np.testing.assert_allclose(features[:, 1], -features[:, 2], rtol=1e-5)  # "a" or "b"
+    with pytest.raises(
+        ValueError, match="target='kind': no column of numbers of .*table.csv. Choose another"
+    ):
+        sorting_tasks.table(path, "kind", seed=0)
+    path.write_text("size,price\n1,2\n")
+    with pytest.raises(ValueError, match="only 1 complete rows. Use a larger table"):
+        sorting_tasks.table(path, "price", seed=0)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not a CSV file with a header: No columns to parse from file. Correct it."),
+        (b"price\n\xff\n", "not UTF-8: invalid start byte. Save the file as UTF-8, for example with iconv"),
+        (b"price,size\n" + b"1,\n" * 10, "column 'size' has no value. Remove it."),
+        (b"price\n" + b"1\n" * 10, "no column beside 'price'. Add features."),
+        (b"price,size\n" + b"1,2\n" * 9 + b"1,inf\n", "a number of column 'size' is not finite. Correct it."),
+        (b"price,size\n" + b"1,2\n" * 9 + b"-inf,2\n", "a number of column 'price' is not finite. Correct"),
+    ],
+)
+def test_invalid_tables(tmp_path, content, message):
+    path = tmp_path / "table.csv"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"^table={path}: {message}"):
+        sorting_tasks.table(path, "price", seed=0)

@@ -1,0 +1,279 @@
+"""Studies of losses on ranks: the baseline by brute force, and each study from data to table."""
+
+import dataclasses
+import itertools
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+
+from rank4class import losses
+from rank4class.data import score_vectors
+from rank4class.models import sorters
+from rank4class.pipelines import config
+from rank4class.pipelines.config import rank_functions
+from rank4class.pipelines.storage import files
+from rank4class.pipelines.storage.run_directory import read_json
+from rank4class.scripts.research.sorters import accuracy, studies, study
+
+
+@pytest.fixture(autouse=True)
+def _one_rate(monkeypatch):
+    monkeypatch.setattr(study, "LEARNING_RATES", (0.01,))
+
+
+def hinge_by_brute_force(scores, labels):
+    """Returns the maximum of the definition over all rankings."""
+    relevant, others = (np.flatnonzero(labels == value) for value in (1, 0))
+    pairs = len(relevant) * len(others)
+    worst = -np.inf
+    for ranking in itertools.permutations(range(len(scores))):
+        place = np.argsort(ranking)
+        hits = np.cumsum(labels[list(ranking)])
+        precision = np.mean([hits[place[i]] / (place[i] + 1) for i in relevant])
+        wrong = sum(scores[i] - scores[j] for i in relevant for j in others if place[i] > place[j])
+        worst = max(worst, 1 - precision - 2 * wrong / pairs)
+    return worst
+
+
+def test_hinge_ap_by_brute_force():
+    rng = np.random.default_rng(0)
+    for labels in ([1, 0, 0, 1, 0, 0], [0, 0, 0, 0, 1], [1, 1, 1, 0]):
+        labels = np.array(labels, np.float32)
+        scores = rng.normal(size=len(labels)).astype(np.float32)
+        results = studies.hinge_ap(tf.constant(scores), tf.constant(labels))
+        assert float(results) == pytest.approx(hinge_by_brute_force(scores, labels), rel=1e-5)
+    assert float(studies.hinge_ap(tf.zeros([3]), tf.zeros([3]))) == 0.0
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("name", "n"), [("lstm", 10), ("cnn", 28), ("equivariant", 100)])
+def test_shipped_sorters_have_the_errors_in_their_files(name, n):
+    scores, ranks = score_vectors.held_out("test", n)
+    error = np.abs(sorters.get(name, n=n)(scores) - ranks).mean()
+    lines = dict(line.split() for line in sorters.about(name, n)["l1"].split(", "))
+    assert error == pytest.approx(float(lines[f"l1@{n}"]), abs=1.1e-5)
+
+
+def test_the_triplet_of_scores():
+    scores = tf.constant([[0.9, 0.1], [0.8, 0.5]])
+    # Rows: 0.1 is far below 0.9, 0.8 is above 0.5. Columns: 0.8 is near 0.9, 0.1 is far below 0.5.
+    results = studies.score_triplet(scores)
+    np.testing.assert_allclose(results, [0.0 + 0.1, 0.5 + 0.0], atol=1e-6)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", studies.STUDIES)
+def test_studies_from_data_to_table(name, tmp_path):
+    full = studies.STUDIES[name]()
+
+    def load_some(seed):
+        return {part: tuple(x[:200] for x in arrays) for part, arrays in full.load(seed).items()}
+
+    task = dataclasses.replace(full, epochs=2, load=load_some)
+    lines = []
+    results = study.run(task, ["handcrafted"], str(tmp_path), seeds=(0, 1), log=lines.append)
+    assert list(results) == [*task.plain, *(f"{loss}@handcrafted" for loss in task.ranked)]
+    assert len(lines) == 2 * len(results)  # one for the rate, and one for the best rate
+    header, first, *rest = study.table(task, results)
+    assert header[1] == task.measures[0]
+    assert first[-1] == "-"
+    for row in rest:
+        assert "±" in row[-1]
+    for measures in results.values():
+        for values in measures.values():
+            assert len(values) == 2
+            assert np.isfinite(values).all()
+
+
+def test_errors_before_training(monkeypatch):
+    task = dataclasses.replace(studies.STUDIES["spearman"](), load=None)
+    with pytest.raises(ValueError, match=r"rank_fn='bubble': unknown\. There are: sigmoid,"):
+        study.run(task, ["equivariant", "bubble"], "nowhere")
+    with pytest.raises(ValueError, match="seed=-1: not in 0"):
+        study.run(task, ["equivariant"], "nowhere", seeds=(0, -1))
+    monkeypatch.setattr(study, "LIST", 57)
+    with pytest.raises(ValueError, match="no weights of sorter 'cnn' for lists of 57 are shipped"):
+        study.run(task, ["cnn"], "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("values", "tried", "best"),
+    [
+        ([0, 1, 2, 5, 4, 3, 9], [2, 3, 4], 3),  # only neighbors of the best are tried
+        ([0, 6, 5, 4, 3, 2, 1], [0, 1, 2, 3, 4], 1),
+        ([0, 1, 2, 3, 4, 5, 6], [2, 3, 4, 5, 6], 6),  # the best is the last
+        ([-np.inf] * 4 + [1, -np.inf, 0], [2, 3, 4, 5], 4),
+        ([1, *[-np.inf] * 4, 5, 6], [0, 1, 2, 3, 4], 0),  # diverged: all lower ones are tried
+        ([7], [0], 0),
+    ],
+)
+def test_search_learning_rate(values, tried, best):
+    seen = []
+
+    def train_at(i):
+        seen.append(i)
+        return values[i]
+
+    assert study.search_learning_rate(train_at, float, range(len(values))) == (best, values[best])
+    assert sorted(seen) == tried
+
+
+def test_seeds_count_once():
+    with pytest.raises(ValueError, match="^seed=3: repeated, so its training would count twice. Remove one."):
+        study.check_seeds([3, 4, 3])
+    with pytest.raises(ValueError, match="^seed=-1: not in"):
+        study.check_seeds([-1])
+
+
+def test_sessions_of_one_version_are_joined(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        study, "provenance", lambda: {"git": "a", "packages": {"numpy": "2"}, "environment": {}}
+    )
+    first = study.session(time.monotonic() - 60.0, lightgbm="4")
+    assert first == {
+        "git": "a", "packages": {"numpy": "2", "lightgbm": "4"}, "environment": {}, "seconds": 60.0
+    }  # fmt: skip
+    sessions = [first, first | {"git": "b"}, first | {"seconds": 1.5}]
+    study.write_result(tmp_path, [0], {}, {}, {}, sessions)
+    written = read_json(str(tmp_path / "study.json"))["sessions"]
+    assert [(one["git"], one["seconds"]) for one in written] == [("a", 61.5), ("b", 60.0)]
+
+
+def test_recall_of_unknown_scores_is_zero():
+    scores = tf.constant([[np.nan, 0.1], [0.2, np.nan]])
+    assert studies._evaluate_recall(lambda _: scores, [None, None])["recall@1"] == 0.0
+
+
+@pytest.mark.nightly
+def test_finished_trainings_are_not_repeated(monkeypatch, tmp_path):
+    task = dataclasses.replace(studies.STUDIES["spearman"](), epochs=1)
+    undisturbed = study.run(task, ["handcrafted"], str(tmp_path / "undisturbed"), seeds=(0, 1), log=[].append)
+    trained, train = [], study._train
+
+    def kill_at_the_fourth(task, name, rank_fn, weight, parts, rate, seed):
+        trained.append((name, seed))
+        if len(trained) == 4:
+            raise KeyboardInterrupt
+        return train(task, name, rank_fn, weight, parts, rate, seed)
+
+    monkeypatch.setattr(study, "_train", kill_at_the_fourth)
+    folder = str(tmp_path / "killed")
+    with pytest.raises(KeyboardInterrupt):
+        study.run(task, ["handcrafted"], folder, seeds=(0, 1), log=[].append)
+    results = study.run(task, ["handcrafted"], folder, seeds=(0, 1), log=[].append)
+    assert results == undisturbed
+    assert trained == [
+        *[("mse", 0), ("mse", 1), ("l1", 0), ("l1", 1)],
+        *[("l1", 1), ("spearman", 0), ("spearman", 1)],
+    ]
+
+    def shifted(seed):
+        return {part: (x + 1.0, y) for part, (x, y) in studies.STUDIES["spearman"]().load(seed).items()}
+
+    other = dataclasses.replace(task, load=shifted)
+    (tmp_path / "killed" / "study.json").unlink()  # of a finished study, which is refused before
+    with pytest.raises(ValueError, match=r"mse-epochs1-rate0.01-seed0.json: trained on other data, or by an"):
+        study.run(other, [], folder, seeds=(0,), log=[].append)
+    (tmp_path / "killed" / "mse-epochs1-rate0.01-seed0.json").write_text("{")
+    with pytest.raises(
+        ValueError, match=r"mse-epochs1-rate0.01-seed0.json: damaged .*\. Remove it, or choose"
+    ):
+        study.run(task, [], folder, seeds=(0,), log=[].append)
+
+
+@pytest.mark.nightly
+def test_diverging_rates_are_not_selected(monkeypatch, tmp_path):
+    monkeypatch.setattr(study, "LEARNING_RATES", (0.01, 1e30))
+    task = dataclasses.replace(studies.STUDIES["spearman"](), plain=("mse",), ranked=(), epochs=2)
+    lines = []
+    results = study.run(task, [], str(tmp_path), seeds=(0,), log=lines.append)
+    assert "  mse, learning rate 1e+30: validation spearman diverged" in lines
+    assert lines[-1].startswith("mse, learning rate 0.01: ")
+    assert results["mse"]["spearman"][0] > 0.0
+    monkeypatch.setattr(study, "LEARNING_RATES", (1e30,))
+    results = study.run(task, [], str(tmp_path), seeds=(0,), log=lines.append)
+    assert results["mse"]["spearman"] == [-np.inf]
+    assert study.table(task, results)[1] == ["mse", "diverged", "-"]
+
+
+@pytest.mark.nightly
+def test_one_seed_has_no_interval(tmp_path):
+    task = dataclasses.replace(studies.STUDIES["spearman"](), epochs=1)
+    results = study.run(task, [], str(tmp_path), seeds=(0,), log=[].append)
+    for row in study.table(task, results):
+        assert not any("nan" in cell or "±" in cell for cell in row)
+
+
+@pytest.mark.nightly
+def test_multi_label(tmp_path):
+    experiment = config.Experiment(
+        data=config.Data(name="embedded_digits", features="rbm", num_examples=300),
+        encoder=config.Encoder(name="identity"),
+        monitor="precision@1",
+        metrics=("precision@1",),
+    )
+    task = studies.multi_label(experiment, str(tmp_path))
+    _, labels = task.load(0)["train"]
+    assert labels.shape == (300, 10)
+    assert 1 <= labels.sum(axis=1).min() < labels.sum(axis=1).max() <= 4
+    short = dataclasses.replace(task, epochs=2, weights=(0.1, 1.0))
+    results = study.run(short, ["equivariant"], str(tmp_path), seeds=(0,), log=[].append)
+    for weight in (0.1, 1.0):
+        assert (tmp_path / f"map_ranks@equivariant-weight{weight:g}-epochs2-rate0.01-seed0.json").exists()
+    chance = 100 * labels.mean()
+    for measures in results.values():
+        assert measures["map"][0] > chance + 5
+    # The loss on ranks is added to the cross entropy with its weight.
+    scores, some = tf.random.normal([100, 10], seed=0), tf.constant(labels[:100])
+    rank_fn = rank_functions.get("equivariant", 100)
+    plain = task.loss("sigmoid_cross_entropy", None, 0.0, 1.0)(some, scores)
+    both = task.loss("map_ranks", rank_fn, 0.0, 0.3)(some, scores)
+    ranked = losses.MeanAveragePrecision(rank_fn=rank_fn)(some, scores)
+    assert float(both - plain) == pytest.approx(0.3 * float(ranked), rel=1e-4)
+    experiment.data.multi_label = False
+    with pytest.raises(
+        ValueError, match="data.name='embedded_digits': no vectors with several labels. Set data.multi"
+    ):
+        studies.multi_label(experiment, str(tmp_path))
+
+
+@pytest.mark.nightly
+def test_regression_on_a_table(tmp_path):
+    rng = np.random.default_rng(0)
+    size, kind = rng.normal(size=300), rng.choice(["a", "b"], 300)
+    frame = pd.DataFrame({"size": size, "kind": kind, "price": size + 2.0 * (kind == "a")})
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    task = dataclasses.replace(studies.regression(tmp_path / "table.csv", "price"), ranked=())
+    results = study.run(task, [], tmp_path / "runs", seeds=(0, 1), log=[].append)
+    assert min(results["mse"]["spearman"]) > 90.0
+    stored = read_json(str(tmp_path / "runs" / "study.json"))
+    assert (stored["seeds"], stored["test"]) == ([0, 1], results)
+    assert stored["examples"] == {"train": 180, "validation": 60, "test": 60}
+    assert sum(session["seconds"] for session in stored["sessions"]) > 0
+    first = files.read_bytes(tmp_path / "runs" / "study.json")
+    frame.assign(price=-frame["price"]).to_csv(tmp_path / "other.csv", index=False)
+    other = dataclasses.replace(studies.regression(tmp_path / "other.csv", "price"), ranked=(), epochs=1)
+    with pytest.raises(ValueError, match=r"study\.json: the result of a study of other data or seeds"):
+        study.run(other, [], tmp_path / "runs", seeds=(0, 1), log=[].append)
+    with pytest.raises(ValueError, match=r"study\.json: the result of a study of other data or seeds"):
+        accuracy.write_study(["exact"], tmp_path / "runs")
+    assert files.read_bytes(tmp_path / "runs" / "study.json") == first
+
+
+@pytest.mark.nightly
+def test_training_improves_every_task():
+    for name, loss, rank_fn in [
+        ("spearman", "spearman", "equivariant"),
+        ("map", "map_precision", "handcrafted"),
+        ("recall", "recall_triplet", "handcrafted"),
+    ]:
+        task = studies.STUDIES[name]()
+        parts = task.load(0)
+        tf.keras.utils.set_random_seed(0)
+        untrained = task.evaluate(task.build(parts["train"]), parts["test"])[task.measures[0]]
+        short = dataclasses.replace(task, epochs=6)
+        trained = study._train(short, loss, rank_fn, 1.0, parts, 0.01, 0)["test"][task.measures[0]]
+        assert trained > untrained + 5, name
