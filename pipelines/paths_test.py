@@ -141,8 +141,6 @@ def test_encoders_and_their_checkpoints(tmp_path, tiny_bert):
         1,
         8,
     ]
-    assert checkpoints.convert(folder, tmp_path / "converted")[0] == "Hugging Face BERT folder"
-    assert checkpoints.find(tmp_path / "converted").format == "rank4class folder"
     with pytest.raises(FileNotFoundError, match=f"^{tmp_path}/nowhere: no such file"):
         checkpoints.find(tmp_path / "nowhere")
 

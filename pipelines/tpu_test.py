@@ -349,7 +349,7 @@ OF_TRAINING = ("accumulation_steps", "encoder.dropout", "optimizer.", "data.clas
         ("digits_mlp", {"optimizer.name": "adagrad", "data.class_weights": "balanced"}),
         ("digits_mlp", {"optimizer.name": "adamw", "metrics": METRICS, "monitor": "mrr"}),
         ("digits_mlp", {"optimizer.name": "sgd", "optimizer.momentum": 0.9, "optimizer.nesterov": True}),
-        ("digits_mlp", {"optimizer.name": "lamb", "optimizer.weight_decay": 0.1, **CLIPPED_AND_AVERAGED}),
+        ("digits_mlp", {"optimizer.name": "adamw", "optimizer.weight_decay": 0.1, **CLIPPED_AND_AVERAGED}),
     ],
 )
 def test_options_can_run_on_a_tpu(name, changes, make, tmp_path):

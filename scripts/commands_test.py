@@ -486,25 +486,13 @@ def test_required_flags(error_of):
     assert "--config" in error_of("train", "--workdir=x")
 
 
-def test_convert(command, tmp_path, tiny_bert):
-    output = tmp_path / "converted"
-    converted = command("convert_checkpoint", f"--checkpoint={tiny_bert}", f"--output={output}")
-    assert converted.returncode == 0, converted.stderr
-    assert "Hugging Face BERT folder, " in converted.stdout
-    assert f"Use it as --config.encoder.path={output}" in converted.stdout
-    again = command("convert_checkpoint", f"--checkpoint={tiny_bert}", f"--output={output}")
-    assert "Choose another folder" in error_line(again)
-
-
 @pytest.mark.nightly
-def test_convert_then_train_with_class_names(command, tmp_path, tiny_goemotions, tiny_bert):
-    output = tmp_path / "converted"
-    assert command("convert_checkpoint", f"--checkpoint={tiny_bert}", f"--output={output}").returncode == 0
+def test_train_with_class_names(command, tmp_path, tiny_goemotions, tiny_bert):
     trained = command(
         "train",
         "--config=goemotions_bert",
         f"--config.data.path={tiny_goemotions}",
-        f"--config.encoder.path={output}",
+        f"--config.encoder.path={tiny_bert}",
         "--config.data.max_length=8",
         "--class_encoder=text",
         "--interaction=cosine",
@@ -515,7 +503,7 @@ def test_convert_then_train_with_class_names(command, tmp_path, tiny_goemotions,
         f"--workdir={tmp_path / 'run'}",
     )
     assert trained.returncode == 0, trained.stderr
-    assert f"{output}: rank4class folder" in trained.stderr
+    assert f"{tiny_bert}/model.safetensors: Hugging Face BERT folder" in trained.stderr
     assert "test (4 examples)" in trained.stdout
 
 

@@ -8,7 +8,7 @@ import dataclasses
 import glob
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import h5py
@@ -17,7 +17,6 @@ import tensorflow as tf
 
 from rank4class.models.checkpoints.name_maps import NameMap
 from rank4class.models.checkpoints.readers import Tensors, read_json, read_safetensors, read_tensorflow
-from rank4class.models.registry import ENCODERS
 from rank4class.registry import Registry
 
 # Function of a path that returns its `Checkpoint`, or None if the path holds another format. The names are
@@ -27,7 +26,6 @@ FORMATS = Registry("checkpoint format")
 # the top-level scope of the encoder.
 TENSORFLOW_FORMATS = Registry("TensorFlow checkpoint format")
 TENSORS_FILE = "model.safetensors"
-CONVERTED_FILE = "encoder.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +93,7 @@ def find(path: str | os.PathLike) -> Checkpoint:
 
 def _without_file(path: str) -> str:
     """Returns the folder or prefix of a checkpoint from the path of one of its files."""
-    if os.path.basename(path) in (CONVERTED_FILE, TENSORS_FILE, "config.json") and os.path.isfile(path):
+    if os.path.basename(path) in (TENSORS_FILE, "config.json") and os.path.isfile(path):
         return os.path.dirname(path) or "."
     return re.sub(r"\.(index|data-\d+-of-\d+)$", "", path)
 
@@ -115,23 +113,6 @@ def _check_vocabulary(checkpoint: Checkpoint) -> None:
 
 
 _SAME_NAMES = {r"(.*)": r"\1"}
-
-
-@FORMATS.register(f"a converted folder ({CONVERTED_FILE})")
-def _converted(path: str) -> Checkpoint | None:
-    description_path = os.path.join(path, CONVERTED_FILE)
-    if not os.path.isfile(description_path):
-        return None
-    description = read_json(description_path)
-    encoders = sorted(name for name in ENCODERS if "path" in ENCODERS.option_names(name))
-    encoder, settings = description.get("encoder"), description.get("settings")
-    if encoder not in encoders or not isinstance(settings, dict):
-        raise ValueError(
-            f"{description_path}: describes none of the encoders {', '.join(encoders)}. Convert the "
-            "checkpoint again."
-        )
-    tensors = read_safetensors(os.path.join(path, TENSORS_FILE))
-    return Checkpoint("rank4class folder", encoder, settings, NameMap(_SAME_NAMES), tensors)
 
 
 # The BERT of google-research, and of ELECTRA, which shares its code.
@@ -268,7 +249,6 @@ def _model_garden_bert(tensors: Tensors) -> Checkpoint:
         prefix="encoder/",
         suffix=_VALUE,
     )
-    tensors = tensors.renamed(_names_by_attributes(tensors.shapes))
     settings = _settings_of_shapes(tensors, name_map, activation="gelu_new")  # the default there
     return Checkpoint("Model Garden BERT encoder", "bert", settings, name_map, tensors)
 
@@ -414,30 +394,3 @@ def _settings_of_shapes(tensors: Tensors, name_map: NameMap, activation: str) ->
         "num_types": shape("type_embeddings/embeddings", 2)[0],
         "activation": activation,
     }
-
-
-def _names_by_attributes(shapes: Iterable[str]) -> dict[str, str]:
-    """Returns the names of a Model Garden encoder's tensors by attributes -> their names in the file.
-
-    The Model Garden has saved its encoder as a layer, with tensors named by attributes, and as a functional
-    model, with tensors named by the indices of its layers.
-    """
-    indexed = re.compile(r"encoder/layer_with_weights-(\d+)/(.*)")
-    names_of_layers: dict[int, list[str]] = {}
-    for name in shapes:
-        match = indexed.fullmatch(name)
-        if match:
-            names_of_layers.setdefault(int(match[1]), []).append(match[2])
-    if not names_of_layers:
-        return {name: name for name in shapes}
-    layers = [
-        "_embedding_layer",
-        "_position_embedding_layer",
-        "_type_embedding_layer",
-        "_embedding_norm_layer",
-    ]
-    if not any(name.startswith("_attention_layer") for name in names_of_layers.get(4, ())):
-        layers.append("_embedding_projection")
-    layers += [f"_transformer_layers/{i}" for i in range(max(names_of_layers) - len(layers))]
-    layers.append("_pooler_layer")
-    return {indexed.sub(lambda m: f"encoder/{layers[int(m[1])]}/{m[2]}", name): name for name in shapes}

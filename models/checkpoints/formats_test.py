@@ -115,15 +115,7 @@ def written_layouts(tmp_path_factory):
         encoder = models.get("encoder", "bert", path=str(folder / "hugging_face"))
         write_google(folder / "google", folder / "hugging_face", tensors, "bert")
         vocabulary = folder / "hugging_face" / "vocab.txt"
-        write_model_garden(folder / "garden_layer", encoder, networks.BertEncoderV2, vocabulary)
-        write_model_garden(folder / "garden_functional", encoder, networks.BertEncoder, vocabulary)
-        checkpoints.save(
-            str(folder / "converted"),
-            encoder="bert",
-            settings=checkpoints.find(str(folder / "hugging_face")).settings,
-            variables=encoder.named_variables(),
-            vocabulary_folder=str(folder / "hugging_face"),
-        )
+        write_model_garden(folder / "model_garden", encoder, networks.BertEncoderV2, vocabulary)
         return folder
 
     return write
@@ -141,15 +133,13 @@ def test_every_layout_is_recognized(layouts):
     assert formats == {
         "hugging_face": "Hugging Face BERT folder",
         "google": "google-research BERT",
-        "garden_layer": "Model Garden BERT encoder",
-        "garden_functional": "Model Garden BERT encoder",
-        "converted": "rank4class folder",
+        "model_garden": "Model Garden BERT encoder",
     }
 
 
 @pytest.mark.parametrize(
     "names",
-    [("google", "converted"), pytest.param(("garden_layer", "garden_functional"), marks=pytest.mark.nightly)],
+    [("google",), pytest.param(("model_garden",), marks=pytest.mark.nightly)],
 )
 def test_bert_layouts_agree(layouts, names):
     features = tokens()
@@ -245,11 +235,6 @@ def test_resnet50_of_keras_and_of_a_converted_folder(tmp_path):
     expected = published(IMAGES)
     assert np.ptp(expected) > 0.1
     np.testing.assert_allclose(encoder(IMAGES), expected, rtol=1e-5)
-    converted, settings = str(tmp_path / "converted"), {"variant": "keras"}
-    checkpoints.save(converted, encoder="resnet50", settings=settings, variables=encoder.named_variables())
-    again = models.get("encoder", "resnet50", path=converted)
-    assert again.variant == "keras"
-    np.testing.assert_allclose(again(IMAGES), expected, rtol=1e-5)
     # Invalid tensors.
     with h5py.File(path, "a") as file:
         del file["conv1_conv/conv1_conv/bias:0"]
@@ -276,19 +261,6 @@ def test_h5_file_without_keras_weights(tmp_path):
         match="neither ResNet50 weights of keras.applications nor VGG16 weights of cifar-vgg, as it has no",
     ):
         models.get("encoder", "resnet50", path=str(tmp_path / "weights.h5"))
-
-
-@pytest.mark.nightly
-def test_vgg16_from_a_converted_folder(tmp_path):
-    encoder = encoders.Vgg16()
-    features = {"image": tf.random.stateless_uniform([2, 32, 32, 3], [1, 2])}
-    encoder(features)
-    shake(encoder)
-    checkpoints.save(str(tmp_path), encoder="vgg16", settings={}, variables=encoder.named_variables())
-    again = models.get("encoder", "vgg16", path=str(tmp_path))
-    np.testing.assert_allclose(again(features), encoder(features), rtol=1e-5)
-    with pytest.raises(FileExistsError, match=r"not empty. Choose another folder"):
-        checkpoints.save(str(tmp_path), encoder="vgg16", settings={}, variables={})
 
 
 def cifar_vgg():
@@ -349,12 +321,7 @@ ANY_BIAS = {
         "bert/extra",
         "bert/encoder/layer_0/output/dense/bias",
     ),
-    "garden_layer": (GARDEN, "encoder/extra", GARDEN),
-    "garden_functional": (
-        "encoder/layer_with_weights-4/_output_dense/bias/.ATTRIBUTES/VARIABLE_VALUE",
-        "encoder/extra",
-        GARDEN,
-    ),
+    "model_garden": (GARDEN, "encoder/extra", GARDEN),
 }
 
 
@@ -382,28 +349,6 @@ def test_invalid_tensors(layouts, layout):
         file.write("another word\n")
     with pytest.raises(ValueError, match=r"vocab\.txt: 21 lines, but .* has a vocabulary of 20\. "):
         models.get("encoder", "bert", path=prefix)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"bogus": 3}, "does not describe this encoder: .*bogus"),
-        ({"activation": "swish"}, "activation='swish': not one of gelu, gelu_new, relu"),
-        ({"num_layers": "2"}, "does not describe this encoder"),
-    ],
-)
-def test_invalid_settings(layouts, settings, message):
-    path = os.path.join(layouts["converted"], "encoder.json")
-    with open(path) as file:
-        published = json.load(file)
-    with open(path, "w") as file:
-        json.dump({**published, "settings": {**published["settings"], **settings}}, file)
-    with pytest.raises(ValueError, match=message):
-        models.get("encoder", "bert", path=layouts["converted"])
-    with open(path, "w") as file:
-        json.dump({**published, "encoder": "gpt"}, file)
-    with pytest.raises(ValueError, match=r"describes none of the encoders bert, electra, resnet50, vgg16"):
-        models.get("encoder", "bert", path=layouts["converted"])
 
 
 @pytest.mark.nightly
@@ -441,7 +386,7 @@ def test_paths_without_a_checkpoint(tmp_path, layouts):
     empty.mkdir()
     with pytest.raises(
         ValueError,
-        match=r"empty: no checkpoint of a known format. Give the path of one: a converted folder",
+        match=r"empty: no checkpoint of a known format. Give the path of one: a Hugging Face folder",
     ):
         checkpoints.find(str(empty))
     write_tensorflow(empty / "model", {"dense/kernel": np.ones(3, np.float32)})
@@ -469,10 +414,6 @@ def test_paths_without_a_checkpoint(tmp_path, layouts):
     os.remove(os.path.join(layouts["google"], "bert_config.json"))
     with pytest.raises(FileNotFoundError, match=r"bert_config\.json: no such file\. Add"):
         models.get("encoder", "bert", path=layouts["google"])
-    with open(os.path.join(layouts["converted"], "encoder.json"), "w") as file:
-        file.write("[]")
-    with pytest.raises(ValueError, match=r"encoder\.json: not a JSON object"):
-        checkpoints.find(layouts["converted"])
 
 
 def test_imported_weights_have_the_right_axes(tmp_path, write_bert_folder):
@@ -548,7 +489,6 @@ def test_missing_and_truncated_files(tmp_path, write_bert_folder):
         models.get("encoder", "bert", path=str(tmp_path))
 
 
-@pytest.mark.parametrize("name", ["config.json", "encoder.json"])
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -560,10 +500,10 @@ def test_missing_and_truncated_files(tmp_path, write_bert_folder):
         ("3", "not a JSON object"),
     ],
 )
-def test_invalid_json_files(tmp_path, name, content, message):
+def test_invalid_json_files(tmp_path, content, message):
     (tmp_path / "model.safetensors").touch()
-    (tmp_path / name).write_text(content)
-    with pytest.raises(ValueError, match=f"{tmp_path / name}.*{message}"):
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(ValueError, match=f"{tmp_path / 'config.json'}.*{message}"):
         checkpoints.find(str(tmp_path))
 
 

@@ -12,7 +12,7 @@ CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
     [
         (
             {"data.name": "digit"},
-            r"data='digit': unknown\. Did you mean 'digits'\? There are: caltech101_silhouettes, cifar10,",
+            r"data='digit': unknown\. Did you mean 'digits'\? There are: cifar10, digits,",
         ),
         ({"data.path": "x"}, "path: dataset 'digits' has no such option"),
         ({"data.max_examples": 0}, r"data\.max_examples=0: not positive\. Choose a positive number\."),
@@ -177,14 +177,6 @@ CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
             r"jit_compile=True: not supported by optimizer 'lazy_adam'",
         ),
         (
-            {"optimizer.name": "lamb", "optimizer.weight_decay": -0.1},
-            r"optimizer\.weight_decay=-0\.1: negative\. Choose at least 0\.",
-        ),
-        (
-            {"optimizer.name": "lamb", "optimizer.beta_2": 1.0},
-            r"optimizer\.beta_2=1\.0: not in \[0, 1\)\. Choose another value\.",
-        ),
-        (
             {"optimizer.decay": "cubic"},
             r"optimizer\.decay='cubic': unknown\. There are: none, linear, cosine, step\.",
         ),
@@ -245,7 +237,7 @@ CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
         ),
         (
             {"optimizer.weight_decay": 0.1},
-            r"optimizer\.weight_decay: optimizer 'adam' has no such option\. .*--optimizer: adamw, lamb\.",
+            r"optimizer\.weight_decay: optimizer 'adam' has no such option\. .*--optimizer: adamw\.",
         ),
         ({"loss.name": "rankmax", "loss.k": 0}, r"loss\.k=0: not a whole number in 1\.\.2\. Choose one\."),
         (

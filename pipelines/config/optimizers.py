@@ -1,6 +1,5 @@
 """Keras optimizers by name. The arguments of a function become the fields of `config.Optimizer`."""
 
-from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -54,23 +53,6 @@ def sgd(
     return tf.keras.optimizers.SGD(schedule, momentum=momentum, nesterov=nesterov, **average)
 
 
-@OPTIMIZERS.register("lamb")
-def lamb(
-    schedule: Schedule,
-    weight_decay: float = 0.0,
-    beta_1: float = 0.9,
-    beta_2: float = 0.999,
-    **average: Any,
-) -> tf.keras.optimizers.Optimizer:
-    """Returns LAMB, for large batches; biases and normalizations have Adam's steps and no weight decay."""
-    _check_weight_decay(weight_decay)
-    _check_fraction("beta_1", beta_1)
-    _check_fraction("beta_2", beta_2)
-    optimizer = _Lamb(schedule, weight_decay, beta_1, beta_2, **average)
-    optimizer.exclude_from_weight_decay(var_names=WITHOUT_DECAY)
-    return optimizer
-
-
 class _Adam(tf.keras.optimizers.Adam):
     """Keras's Adam with TensorFlow's fused kernel, a third of the passes over the weights.
 
@@ -99,65 +81,6 @@ class _Adam(tf.keras.optimizers.Adam):
         m.scatter_update(tf.IndexedSlices(new_m, rows))
         v.scatter_update(tf.IndexedSlices(new_v, rows))
         variable.scatter_sub(tf.IndexedSlices(update, rows))
-
-
-class _Lamb(tf.keras.optimizers.Optimizer):
-    r"""LAMB: Adam's steps, scaled for each tensor of weights to the tensor's norm.
-
-    $$w \leftarrow w - \eta \frac{\lVert w \rVert}{\lVert u \rVert} u, \quad
-    u = \frac{\hat m}{\sqrt{\hat v} + \epsilon} + \lambda w$$
-
-    The ratio of the norms is 1 if one of them is 0. It is 1 too for tensors that are excluded from weight
-    decay, as in the Model Garden's LAMB. That class is an optimizer of Keras's legacy API: it has neither
-    `build` nor moving averages of the weights.
-
-    Args:
-      learning_rate: $\eta$, or its schedule.
-      decay_rate: $\lambda$. Keras's `weight_decay` would be applied outside of the ratio.
-      beta_1, beta_2: decay rates of the moments $m$ and $v$, of which the bias is corrected.
-      epsilon: $\epsilon$.
-      **average: options of Keras's moving average.
-
-    References:
-      You, Li, Reddi, Hseu, Kumar, Bhojanapalli, Song, Demmel, Keutzer, Hsieh (2020), "Large batch
-      optimization for deep learning: training BERT in 76 minutes", algorithm 2.
-    """
-
-    def __init__(
-        self,
-        learning_rate: Schedule,
-        decay_rate: float,
-        beta_1: float,
-        beta_2: float,
-        epsilon: float = 1e-6,
-        **average: Any,
-    ):
-        super().__init__("lamb", weight_decay=None, **average)
-        self._learning_rate = self._build_learning_rate(learning_rate)
-        self._decay_rate, self._epsilon = decay_rate, epsilon
-        self._beta_1, self._beta_2 = beta_1, beta_2
-
-    def build(self, var_list: Sequence[tf.Variable]) -> None:
-        super().build(var_list)
-        if not getattr(self, "_built", False):
-            self._built = True
-            self._m = [self.add_variable_from_reference(variable, "m") for variable in var_list]
-            self._v = [self.add_variable_from_reference(variable, "v") for variable in var_list]
-
-    def update_step(self, gradient: tf.Tensor, variable: tf.Variable) -> None:
-        index = self._index_dict[self._var_key(variable)]
-        m, v = self._m[index], self._v[index]
-        m.assign_add((1.0 - self._beta_1) * (gradient - m))
-        v.assign_add((1.0 - self._beta_2) * (tf.square(gradient) - v))
-        step = tf.cast(self.iterations + 1, variable.dtype)
-        unbiased_m = m / (1.0 - tf.pow(self._beta_1, step))
-        unbiased_v = v / (1.0 - tf.pow(self._beta_2, step))
-        update, ratio = unbiased_m / (tf.sqrt(unbiased_v) + self._epsilon), 1.0
-        if self._use_weight_decay(variable):
-            update += self._decay_rate * variable
-            norm, update_norm = tf.norm(variable), tf.norm(update)
-            ratio = tf.where((norm > 0.0) & (update_norm > 0.0), norm / update_norm, 1.0)
-        variable.assign_sub(tf.cast(self.learning_rate, variable.dtype) * ratio * update)
 
 
 def _check_weight_decay(weight_decay: float) -> None:

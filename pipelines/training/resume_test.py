@@ -172,7 +172,7 @@ def test_resume_with_all_random_draws_and_slots(
     "changes",
     [
         {"optimizer.name": "sgd", "optimizer.momentum": 0.9, "optimizer.nesterov": True},
-        {"optimizer.name": "lamb", "optimizer.weight_decay": 0.1, "precision": "mixed_float16"}
+        {"optimizer.name": "adamw", "optimizer.weight_decay": 0.1, "precision": "mixed_float16"}
         | {"accumulation_steps": 2, "optimizer.clip_norm": 1.0, "optimizer.ema_momentum": 0.9},
     ],
     ids=lambda changes: changes["optimizer.name"],
