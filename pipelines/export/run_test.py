@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import csv
+import dataclasses
 import doctest
 import gc
 import json
@@ -23,7 +24,8 @@ from rank4class.data.readers.text_rows import Columns
 from rank4class.data.readers.text_rows import read as read_rows
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
-from rank4class.pipelines.export import prediction, prediction_files
+from rank4class.pipelines.evaluation import calibration
+from rank4class.pipelines.export import answers, prediction, prediction_files
 from rank4class.pipelines.export import run as run_module
 from rank4class.pipelines.export.run import Run
 
@@ -134,6 +136,23 @@ def test_of_equal_scores_the_lower_id_comes_first(digits):
     weights = [np.zeros_like(weight) for weight in run._trained.model.get_weights()]
     run._trained.model.set_weights(weights)
     assert run.predict(np.zeros([1, 8, 8, 1]), k=10)["class"].tolist() == list(digits.class_names)
+
+
+def test_classes_are_ranked_by_their_probabilities(digits, test_images):
+    platt = calibration.Platt((1.0,) * 10, tuple(np.linspace(3.0, -3.0, 10).tolist()))
+    trained = dataclasses.replace(digits._trained, calibration=platt)
+    features = {"image": tf.constant(test_images)}
+    best = {name: value.numpy() for name, value in answers.Answers(trained).classify(features, 10).items()}
+    logits = digits.scores(test_images) + np.linspace(3.0, -3.0, 10)
+    order = np.argsort(-logits, axis=1)
+    assert (order != np.argsort(-digits.scores(test_images), axis=1)).any(axis=1).mean() > 0.9
+    np.testing.assert_array_equal(best["classes"].astype(int), order)
+    assert (np.diff(best["probabilities"]) <= 0.0).all()
+    expected = np.take_along_axis(digits.scores(test_images), order, axis=1)
+    np.testing.assert_allclose(best["scores"], expected, rtol=1e-5, atol=1e-5)
+    features["excluded"] = tf.constant(np.eye(10, dtype=bool)[order[:, 0]])
+    others = answers.Answers(trained).classify(features, 9)
+    np.testing.assert_array_equal(others["classes"].numpy().astype(int), order[:, 1:])
 
 
 TEXTS = [
