@@ -49,8 +49,8 @@ class ApproximateAnswers(Answers):
             )
         if trained.calibration is not None and not trained.calibration.keeps_order:
             raise ValueError(
-                "index='scann': searches by scores, and the calibrated probabilities have another order. Set it "
-                "to 'exact'."
+                "index='scann': searches by scores, but the calibrated probabilities have another order. Set "
+                "it to 'exact'."
             )
         n = len(self.class_names)
         if n < MIN_CLASSES:

@@ -220,6 +220,51 @@ def test_files_of_predictions(digits, test_images, tmp_path, ending):
     assert os.listdir(tmp_path) == ["images.npy", output.name] or len(os.listdir(tmp_path)) == 2
 
 
+@pytest.mark.parametrize("ending", ["tsv", "csv", "jsonl", "parquet"])
+def test_a_column_for_each_class(digits, test_images, tmp_path, ending):
+    np.save(tmp_path / "images.npy", test_images[:5])
+    output = tmp_path / f"wide.{ending}"
+    assert digits.predict_file(tmp_path / "images.npy", output, wide=True) == (5, [])
+    readers = {"tsv": pd.read_table, "csv": pd.read_csv, "parquet": pd.read_parquet}
+    frame = pd.read_json(output, lines=True) if ending == "jsonl" else readers[ending](output)
+    assert list(map(str, frame.columns)) == ["input", *digits.class_names]
+    expected = digits._trained.calibration.probabilities(digits.scores(test_images[:5]))
+    np.testing.assert_allclose(frame.iloc[:, 1:].to_numpy(), expected, rtol=1e-5, atol=1e-7)
+    with pytest.raises(ValueError, match=r"wide=True: takes no top_k, no lists of items and no class of"):
+        digits.predict_file(tmp_path / "images.npy", output, wide=True, k=3)
+
+
+def test_columns_of_classes_that_are_excluded_or_not_calibrated(tmp_path):
+    names = ["b", "scores", "a"]
+    predictions = [
+        prediction.Prediction("x", ["a", "b"], np.float32([2.0, 1.5])),
+        prediction.Prediction("y", ["scores", "b", "a"], np.float32([3.0, 0.5, -1.0])),
+    ]
+    prediction_files.write(tmp_path / "p.csv", predictions, 3, names)
+    assert (tmp_path / "p.csv").read_text().split() == ["input,b,scores,a", "x,1.5,,2", "y,0.5,3,-1"]
+    prediction_files.write(tmp_path / "p.parquet", predictions, 3, names)
+    expected = pd.DataFrame([["x", 1.5, np.nan, 2.0], ["y", 0.5, 3.0, -1.0]], columns=["input", *names])
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "p.parquet"), expected)
+
+
+def test_predictions_of_a_split(digits, test_images):
+    table = digits.predictions()
+    labels = data.get("digits").splits["test"].labels
+    assert table["class"].tolist() == [digits.class_names[i] for i in labels]
+    best = digits.predict(test_images, k=1)
+    assert table["predicted"].tolist() == best["class"].tolist()
+    np.testing.assert_allclose(table["predicted score"], best["score"], rtol=1e-5)
+    np.testing.assert_allclose(table["predicted probability"], best["probability"], rtol=1e-5)
+    error = 100 * np.mean(table["class"] != table["predicted"])
+    assert error == pytest.approx(digits.results["test"]["top1_error"])
+    assert 100 * np.mean(table["rank"] > 5) == pytest.approx(digits.results["test"]["top5_error"])
+    nll = digits.results["test"]["calibration"]["after"]["nll"]
+    assert -np.log(table["probability"]).mean() == pytest.approx(nll, rel=1e-5)
+    assert len(digits.predictions("train")) == digits.results["train_examples"]
+    with pytest.raises(ValueError, match="split='dev': unknown"):
+        digits.predictions("dev")
+
+
 def test_parquet_of_empty_lists_and_of_a_failure(tmp_path, monkeypatch):
     monkeypatch.setattr(prediction_files, "_ROWS", 2)
     empty = prediction.Prediction("none left", [], np.float32([]), np.float32([]))

@@ -94,7 +94,7 @@ def measure(
 def _ranked_by_probability(
     result: EvaluationResult, fitted: calibration.Calibration, split: data.Split
 ) -> EvaluationResult:
-    """Returns an evaluation whose metrics, top classes and ranks are those of `Calibration.ranking`."""
+    """Returns an evaluation with the metrics and the order of `Calibration.ranking`."""
 
     def ranking(features, training):
         where = ~features["excluded"] if "excluded" in features else None
@@ -102,14 +102,20 @@ def _ranked_by_probability(
 
     examples = dataclasses.replace(split, features={"scores": result.scores})
     evaluate = evaluator.Evaluator(ranking, result.names, max_relevant=split.max_relevant())
-    ranked = evaluate(data.evaluation_batches(examples, batch_size=_BATCH))
-    changed = ("values", "top_classes", "right", "ranks")
+    best = 0 if result.best_classes is None else result.best_classes.shape[1]
+    ranked = evaluate(data.evaluation_batches(examples, batch_size=_BATCH), best=best)
+    assert ranked is not None
+    if best:
+        assert result.scores is not None
+        best_scores = np.take_along_axis(result.scores, ranked.best_classes, axis=1)
+        ranked = dataclasses.replace(ranked, best_scores=best_scores)
+    changed = ("values", "top_classes", "right", "ranks", "best_classes", "best_scores")
     return dataclasses.replace(result, **{name: getattr(ranked, name) for name in changed})
 
 
 def without_scores(result: EvaluationResult) -> EvaluationResult:
     """Returns an evaluation without its scores, which may be large."""
-    return dataclasses.replace(result, scores=None, log_counts=None)
+    return dataclasses.replace(result, scores=None)
 
 
 def _finite_scores(result: EvaluationResult, name: str) -> np.ndarray | None:
