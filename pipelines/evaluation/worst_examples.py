@@ -46,7 +46,7 @@ def frame(
     rows = np.arange(len(split)) if rows is None else rows
     names, top = [*class_names, None], result.top_classes[rows]
     assert NO_CLASS == -1  # the last of the names
-    columns: dict[str, Any] = {"example": [split.origin(i) for i in rows]}
+    columns: dict[str, Any] = {"example": [split.origin(i) for i in rows.tolist()]}
     if split.multi_label:
         labels = split.label_matrix[rows]
         ids = np.split(labels.indices, labels.indptr[1:-1])

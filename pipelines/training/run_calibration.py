@@ -100,13 +100,13 @@ def _ranked_by_probability(
         where = ~features["excluded"] if "excluded" in features else None
         return ModelOutputs(fitted.ranking(features["scores"]), where)
 
+    assert result.scores is not None
     examples = dataclasses.replace(split, features={"scores": result.scores})
     evaluate = evaluator.Evaluator(ranking, result.names, max_relevant=split.max_relevant())
     best = 0 if result.best_classes is None else result.best_classes.shape[1]
     ranked = evaluate(data.evaluation_batches(examples, batch_size=_BATCH), best=best)
     assert ranked is not None
-    if best:
-        assert result.scores is not None
+    if ranked.best_classes is not None:
         best_scores = np.take_along_axis(result.scores, ranked.best_classes, axis=1)
         ranked = dataclasses.replace(ranked, best_scores=best_scores)
     changed = ("values", "top_classes", "right", "ranks", "best_classes", "best_scores")
