@@ -161,13 +161,63 @@ def test_evaluate_the_last_checkpoint_of_many_classes_without_their_scores(comma
     flags = [f"--output={output}", "--checkpoint=last", "--classes", "--nokeep_scores", "--split=train"]
     evaluated = command("evaluate", f"--workdir={path}", *flags)
     assert evaluated.returncode == 0, evaluated.stderr
-    assert "... and 30 more, see classes.tsv" in evaluated.stdout
+    thirds, worst = evaluated.stdout.split("Classes by thirds of their training examples:")[1].split("Worst")
+    assert thirds.split("most confused with\n")[1].splitlines()[1].startswith("6 (50 classes)")
+    assert worst.startswith(" classes by ndcg@5 first of those with at least 5 examples, with 95% intervals")
+    assert "... and 30 more, see classes.tsv" in worst
     assert len((output / "classes.tsv").read_text().splitlines()) == 51
     summary = json.loads((output / "evaluation.json").read_text())
     assert summary["step"] == json.loads((path / "results.json").read_text())["steps"]
     with np.load(output / "predictions.npz") as npz:
         assert "scores" not in npz.files
         assert len(npz["values"]) == summary["examples"]
+
+
+@pytest.mark.nightly
+def test_evaluate_many_classes_with_few_examples(command, tmp_path):
+    base = ["--config=digits_mlp", "--data=synthetic", "--config.data.num_classes=150", "--encoder=identity"]
+    path, output = tmp_path / "run", tmp_path / "out"
+    trained = command("train", *base, "--config.data.num_examples=900", f"--workdir={path}")
+    assert trained.returncode == 0, trained.stderr
+    sizes = {}
+    for flags in ([], ["--keep_scores"], ["--nokeep_scores"]):
+        evaluated = command("evaluate", f"--workdir={path}", f"--output={output}", "--classes", *flags)
+        assert evaluated.returncode == 0, evaluated.stderr
+        assert "first of those with at least 5 examples, " in evaluated.stdout
+        assert "brackets:\n\nnone\n" in evaluated.stdout
+        with np.load(output / "predictions.npz") as npz:
+            sizes[tuple(flags)] = {name: npz[name].shape for name in npz.files if "scores" in name}
+            if not flags:
+                best = npz["best_classes"]
+            elif "scores" in npz.files:
+                np.testing.assert_array_equal(best, np.argsort(-npz["scores"], axis=1)[:, :100])
+    assert sizes == {
+        (): {"best_scores": (180, 100)},
+        ("--keep_scores",): {"scores": (180, 150)},
+        ("--nokeep_scores",): {},
+    }
+
+
+@pytest.mark.parametrize("count", [3, 21])
+def test_predict_lists_the_inputs_that_it_skips(two_runs, command, tmp_path, count):
+    images = np.zeros([count + 2, 8, 8, 1], np.float32)
+    images[2:] = np.nan
+    np.save(tmp_path / "images.npy", images)
+    flags = (f"--workdir={two_runs[0]}", f"--input={tmp_path}/images.npy", "--on_invalid_row=skip")
+    places = [f"  {tmp_path}/images.npy[{i}]" for i in range(2, count + 2)]
+    lines = [f"{place}: a number is not finite. Correct it." for place in places]
+    printed = command("predict", *flags)
+    assert printed.stderr.splitlines()[-count - 1 :] == [f"{count} skipped:", *lines]
+    written = command("predict", *flags, f"--output={tmp_path}/p.csv", "--wide")
+    rest = tmp_path / "p.csv.skipped.txt"
+    if count == 3:
+        assert written.stderr.splitlines()[-4:] == ["3 skipped:", *lines]
+        assert not rest.exists()
+    else:
+        assert written.stderr.splitlines()[-21:] == [f"21 skipped, all of them in {rest}:", *lines[:20]]
+        assert rest.read_text().splitlines() == [line.strip() for line in lines]
+    header = (tmp_path / "p.csv").read_text().splitlines()[0]
+    assert header == "input,0,1,2,3,4,5,6,7,8,9"
 
 
 def test_compare(command, two_runs):

@@ -52,7 +52,11 @@ _COLUMNS = {
         ("label_column", "the class"),
     )
 }
-_KEEP_SCORES = flags.DEFINE_bool("keep_scores", True, "Write the scores of all classes to predictions.npz.")
+_KEEP_SCORES = flags.DEFINE_bool(
+    "keep_scores",
+    None,
+    "Write the scores of all classes to predictions.npz, or none; None: of the best 100 for each example.",
+)
 
 
 def _check_flags() -> None:
@@ -91,13 +95,15 @@ def main() -> None:
         columns = {name: flag.value for name, flag in _COLUMNS.items()}
         loaded = trained.load_labeled(path, _ON_INVALID_ROW.value, **columns)
     examples, class_names = loaded.splits[split], loaded.scored_class_names(split)
-    keep_scores = bool(output) and _KEEP_SCORES.value
+    keep_scores, best = _KEEP_SCORES.value if output else False, 0
+    if keep_scores is None:
+        keep_scores = len(class_names) <= predictions.BEST_CLASSES
+        best = 0 if keep_scores else predictions.BEST_CLASSES
     if keep_scores:
         predictions.check_size(len(examples), len(class_names))
     if _WORST.value:
         worst_examples.check(examples, _WORST.value)
-    needs_scores = bool(_WORST.value) and predictions.scores_fit(len(examples), len(class_names))
-    result = trained.evaluate(loaded, split, keep_scores=keep_scores or needs_scores)
+    result = trained.evaluate(loaded, split, keep_scores=keep_scores or bool(_WORST.value), best=best)
     if not is_chief:
         return
     metrics = result.summarize()
@@ -106,9 +112,14 @@ def main() -> None:
         print(f"\n{calibration}")
     table = per_class.per_class(result, examples.labels, class_names)
     if _CLASSES.value:
-        _print_classes(per_class.worst_first(table, experiment.monitor), result.names, experiment.monitor)
+        if path is None and len(table) > MAX_CLASSES:
+            thirds = per_class.by_frequency(result, examples.labels, loaded.training_counts(split))
+            print("\nClasses by thirds of their training examples:\n")
+            print(tables.class_table(thirds, result.names))
+        _print_classes(table, result.names, experiment.monitor)
     if _WORST.value:
-        worst = worst_examples.worst_examples(result, examples, class_names, _WORST.value)
+        rows = worst_examples.worst(result, _WORST.value)
+        worst = worst_examples.frame(result, examples, class_names, rows)
         print(f"\nWorst examples first:\n\n{tables.example_table(worst)}")
     if not keep_scores:
         result = run_calibration.without_scores(result)
@@ -127,11 +138,15 @@ def main() -> None:
 
 
 def _print_classes(table: Any, metrics: tuple[str, ...], monitor: str) -> None:
+    from rank4class.pipelines.evaluation import per_class
     from rank4class.pipelines.reporting import tables
 
-    shown = table if len(table) <= MAX_CLASSES else table[:WORST_CLASSES]
-    print(f"\nWorst classes by {monitor} first, with 95% intervals (Wilson) in brackets:\n")
-    print(tables.class_table(shown, metrics))
+    shown, least = per_class.worst_first(table, monitor), ""
+    if len(table) > MAX_CLASSES:
+        least = f" of those with at least {per_class.LEAST_EXAMPLES} examples"
+        shown = shown[shown["examples"] >= per_class.LEAST_EXAMPLES][:WORST_CLASSES]
+    print(f"\nWorst classes by {monitor} first{least}, with 95% intervals (Wilson) in brackets:\n")
+    print(tables.class_table(shown, metrics) if len(shown) else "none")
     if len(shown) < len(table):
         path = "classes.tsv" if _OUTPUT.value else "FOLDER/classes.tsv with --output=FOLDER"
         print(f"... and {len(table) - len(shown):,} more, see {path}")

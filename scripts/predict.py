@@ -16,6 +16,8 @@ from absl import flags
 from rank4class.pipelines import config
 from rank4class.scripts import cli
 
+SHOWN_SKIPPED = 20
+
 _STRATEGY = cli.define_strategy(one_machine=True)
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
 _INPUT = flags.DEFINE_string(
@@ -44,6 +46,11 @@ _EXCLUDE_KNOWN = flags.DEFINE_bool("exclude_known", False, "Leave out the items 
 _ON_INVALID_ROW = flags.DEFINE_enum(
     "on_invalid_row", "fail", ["fail", "skip"], "Stop at an input that cannot be used, or skip it."
 )
+_WIDE = flags.DEFINE_bool(
+    "wide",
+    False,
+    "Write a column for each class, with its probability, or without calibration its score.",
+)
 _BATCH_SIZE = flags.DEFINE_integer(
     "batch_size",
     None,
@@ -66,13 +73,26 @@ def main() -> None:
         text_pair_column=_TEXT_PAIR_COLUMN.value,
         on_invalid_row=_ON_INVALID_ROW.value,
         batch_size=_BATCH_SIZE.value,
+        wide=_WIDE.value,
     )
     seconds = time.monotonic() - start
     print(f"{count:,} inputs in {seconds:.1f} s, {count / seconds:,.0f} a second", file=sys.stderr)
     if skipped:
-        print(f"{len(skipped):,} skipped, the first: {skipped[0]}", file=sys.stderr)
+        _print_skipped(skipped)
     if _OUTPUT.value:
         print(f"Predictions: {_OUTPUT.value}")
+
+
+def _print_skipped(skipped: list[str]) -> None:
+    """Prints the skipped inputs; with an output file at most `SHOWN_SKIPPED`, and all to a file beside it."""
+    from rank4class.pipelines.storage import files
+
+    shown, note = skipped, ":"
+    if _OUTPUT.value and len(skipped) > SHOWN_SKIPPED:
+        path = f"{_OUTPUT.value}.skipped.txt"
+        files.write(path, "".join(f"{line}\n" for line in skipped))
+        shown, note = skipped[:SHOWN_SKIPPED], f", all of them in {path}:"
+    print("\n  ".join([f"{len(skipped):,} skipped{note}", *shown]), file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -67,6 +67,42 @@ class Calibration(abc.ABC):
           float32 `[B, n]`.
         """
 
+    @property
+    def keeps_order(self) -> bool:
+        """Whether `ranking` has the order of the scores."""
+        return True
+
+    def ranking(self, scores: tf.Tensor) -> tf.Tensor:
+        """Returns values that rank the classes by probability, and equally probable ones by score.
+
+        Args:
+          scores: float `[B, n]`.
+
+        Returns:
+          float32 `[B, n]`: the scores, if that is their order; NaN for examples with scores not finite.
+
+        >>> isotonic = Isotonic((((0.0, 2.0), (0.2, 0.4)), ((0.0, 2.0), (0.4, 0.9)), ((0.0,), (0.4,))))
+        >>> isotonic.ranking(tf.constant([[2.0, 0.0, 1.0], [2.0, 2.0, 2.0]])).numpy()
+        array([[ 0., -2., -1.],
+               [-1.,  0., -1.]], dtype=float32)
+        """
+        scores = tf.cast(scores, tf.float32)
+        if self.keeps_order:
+            return scores
+        levels = self._levels(tf.cast(scores, tf.float64))
+        by_score = tf.argsort(scores, direction="DESCENDING", stable=True)
+        by_level = tf.argsort(tf.gather(levels, by_score, batch_dims=1), direction="DESCENDING", stable=True)
+        order = tf.gather(by_score, by_level, batch_dims=1)
+        ordered = [tf.gather(values, order, batch_dims=1) for values in (levels, scores)]
+        is_lower = tf.reduce_any([each[:, 1:] != each[:, :-1] for each in ordered], axis=0)
+        places = tf.cumsum(tf.pad(-tf.cast(is_lower, tf.float32), [[0, 0], [1, 0]]), axis=1)
+        finite = tf.reduce_all(tf.math.is_finite(scores), axis=1, keepdims=True)
+        return tf.where(finite, tf.gather(places, tf.argsort(order), batch_dims=1), np.nan)
+
+    def _levels(self, scores: tf.Tensor) -> tf.Tensor:
+        """Returns values in the order of the probabilities, for float64 scores and as float64 `[B, n]`."""
+        return scores
+
     @abc.abstractmethod
     def negative_log_likelihood(
         self, scores: np.ndarray, labels: np.ndarray, where: np.ndarray | None = None
@@ -184,10 +220,18 @@ class Platt(Calibration):
         return probabilities if where is None else np.where(where, probabilities, 0.0)
 
     def apply(self, scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
+        probabilities = tf.sigmoid(self._levels(tf.cast(scores, tf.float64)))
+        return _excluded_to_zero(tf.cast(probabilities, tf.float32), where)
+
+    @property
+    def keeps_order(self) -> bool:
+        return len(self.slopes) == 1 and self.slopes[0] >= 0.0
+
+    def _levels(self, scores: tf.Tensor) -> tf.Tensor:
+        """Returns the logits, which differ where probabilities are rounded to 0 or 1."""
         _check_classes(len(self.slopes), scores.shape[1])
         slopes, intercepts = (tf.constant(values, tf.float64) for values in (self.slopes, self.intercepts))
-        probabilities = tf.sigmoid(tf.cast(scores, tf.float64) * slopes + intercepts)
-        return _excluded_to_zero(tf.cast(probabilities, tf.float32), where)
+        return scores * slopes + intercepts
 
     def negative_log_likelihood(
         self, scores: np.ndarray, labels: np.ndarray, where: np.ndarray | None = None
@@ -224,19 +268,26 @@ class Isotonic(Calibration):
         return probabilities if where is None else np.where(where, probabilities, 0.0)
 
     def apply(self, scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
+        probabilities = self._levels(tf.cast(scores, tf.float64))
+        return _excluded_to_zero(tf.cast(probabilities, tf.float32), where)
+
+    @property
+    def keeps_order(self) -> bool:
+        return len(self.curves) == 1
+
+    def _levels(self, scores: tf.Tensor) -> tf.Tensor:
         _check_classes(len(self.curves), scores.shape[1])
         points = 1 + max(len(curve[0]) for curve in self.curves)  # repeats the last one
         padded = [np.pad(curve, [(0, 0), (0, points - len(curve[0]))], mode="edge") for curve in self.curves]
         xs, ys = tf.unstack(tf.constant(np.array(padded), tf.float64), axis=1)  # [n or 1, points]
-        columns = tf.transpose(tf.cast(scores, tf.float64))
+        columns = tf.transpose(scores)
         queries = tf.reshape(columns, [len(self.curves), -1])
         right = tf.clip_by_value(tf.searchsorted(xs, queries, side="right"), 1, points - 1)
         (x0, y0), (x1, y1) = (
             [tf.gather(values, index, batch_dims=1) for values in (xs, ys)] for index in (right - 1, right)
         )
         fraction = tf.clip_by_value(tf.math.divide_no_nan(queries - x0, x1 - x0), 0.0, 1.0)
-        probabilities = tf.transpose(tf.reshape(y0 + fraction * (y1 - y0), tf.shape(columns)))
-        return _excluded_to_zero(tf.cast(probabilities, tf.float32), where)
+        return tf.transpose(tf.reshape(y0 + fraction * (y1 - y0), tf.shape(columns)))
 
     def negative_log_likelihood(
         self, scores: np.ndarray, labels: np.ndarray, where: np.ndarray | None = None

@@ -52,6 +52,31 @@ def test_tensorflow_agrees_with_numpy_and_excluded_classes_have_probability_0(rn
         np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
 
 
+FLAT = Isotonic((((0.0, 1.0), (0.3, 0.3)), ((0.0, 1.0), (0.1, 0.3)), ((-1.0, 0.5), (0.3, 0.6))))
+
+
+@pytest.mark.parametrize("fitted", [*CALIBRATIONS, FLAT, Platt((-0.5,), (1.0,)), Platt((0.0,), (1.0,))])
+def test_ranking_is_by_probability_and_then_by_score(rng, fitted):
+    scores = rng.integers(-3, 3, size=[50, 3]).astype(np.float32)  # with ties
+    scores[0] = 2.0
+    pairs = [
+        sorted(set(zip(*row, strict=True))) for row in zip(fitted.probabilities(scores), scores, strict=True)
+    ]
+    ranking = tf.function(fitted.ranking)(scores).numpy()
+    for row, p, s, distinct in zip(ranking, fitted.probabilities(scores), scores, pairs, strict=True):
+        places = [distinct.index(pair) for pair in zip(p, s, strict=True)]
+        np.testing.assert_array_equal(np.unique(row, return_inverse=True)[1], places)
+    if fitted.keeps_order:
+        np.testing.assert_array_equal(ranking, scores)
+    else:
+        scores[1, 2] = np.nan
+        np.testing.assert_array_equal(np.isnan(fitted.ranking(scores)).all(axis=1), np.arange(50) == 1)
+
+
+def test_ranking_of_probabilities_that_are_rounded_to_1():
+    assert Platt((1.0, 2.0), (0.0, 0.0)).ranking(np.float32([[60.0, 40.0]])).numpy().tolist() == [[-1.0, 0.0]]
+
+
 @pytest.mark.parametrize("fitted", CALIBRATIONS, ids=lambda one: f"{one.method}-{len(one.to_json())}")
 def test_json(fitted):
     assert Calibration.from_json(fitted.to_json()) == fitted

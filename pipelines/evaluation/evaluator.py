@@ -27,8 +27,10 @@ class EvaluationResult:
         `[N]`.
       ranks: rank of the first of the example's classes, float32 `[N]`; infinity if a score is not finite.
       scores: float32 `[N, n]`, or None if they were not requested.
-      log_counts: log-probabilities of `0..m` classes, float32 `[N, m + 1]`, or None if they were not
-        requested or the model has no count prior.
+      log_counts: log-probabilities of `0..m` classes, float32 `[N, m + 1]`, or None if neither scores nor
+        best classes were requested or the model has no count prior.
+      best_classes, best_scores: the `k` best classes, the best first, and their scores, int32 and float32
+        `[N, k]`; None if they were not requested.
       calibrated: reliability of the scores and of their calibration, or None if they are not calibrated.
       losses: of the training loss, float32 `[N]`, or None if it was not evaluated.
     """
@@ -40,6 +42,8 @@ class EvaluationResult:
     ranks: np.ndarray
     scores: np.ndarray | None = None
     log_counts: np.ndarray | None = None
+    best_classes: np.ndarray | None = None
+    best_scores: np.ndarray | None = None
     calibrated: reliability.Calibrated | None = None
     losses: np.ndarray | None = None
 
@@ -74,7 +78,7 @@ class Evaluator:
       loss: function of labels and `task.ModelOutputs` to the losses, `[B]`; None evaluates none.
 
     Attributes:
-      evaluate_batch: function of features, labels, indices and `keep_scores` to a dict of tensors.
+      evaluate_batch: function of features, labels, indices, `keep_scores` and `best` to a dict of tensors.
     """
 
     def __init__(
@@ -102,11 +106,11 @@ class Evaluator:
 
         @tf.function(autograph=False, reduce_retracing=True)  # texts have several lengths
         def evaluate_batch(
-            features: Any, labels: Any, indices: Any, keep_scores: bool
+            features: Any, labels: Any, indices: Any, keep_scores: bool, best: int = 0
         ) -> dict[str, tf.Tensor]:
-            # A TPU would turn an argument `keep_scores` into a tensor.
+            # A TPU would turn the arguments `keep_scores` and `best` into tensors.
             def gathered(features: Any, labels: tf.Tensor, indices: tf.Tensor) -> dict[str, tf.Tensor]:
-                results = {**evaluate_replica(features, labels, keep_scores), "indices": indices}
+                results = {**evaluate_replica(features, labels, keep_scores, best), "indices": indices}
                 return results if one_replica else distribution.all_gather(results)
 
             results = self._strategy.run(gathered, args=(features, labels, indices))
@@ -116,7 +120,9 @@ class Evaluator:
 
         self.evaluate_batch = evaluate_batch
 
-    def _evaluate_replica(self, features: Any, labels: tf.Tensor, keep_scores: bool) -> dict[str, tf.Tensor]:
+    def _evaluate_replica(
+        self, features: Any, labels: tf.Tensor, keep_scores: bool, best: int
+    ) -> dict[str, tf.Tensor]:
         outputs = self._scorer(features, training=False)
         scores = tf.cast(outputs.scores, tf.float32)  # half precision may round `lowest - 1` to `lowest`
         if outputs.where is not None:
@@ -140,8 +146,10 @@ class Evaluator:
             results["losses"] = self._loss(labels, outputs)
         if keep_scores:
             results["scores"] = scores
-            if outputs.log_counts is not None:
-                results["log_counts"] = outputs.log_counts
+        if best:
+            results["best_scores"], results["best_classes"] = tf.math.top_k(scores, best)
+        if outputs.log_counts is not None and (keep_scores or best):
+            results["log_counts"] = outputs.log_counts
         return results
 
     def __call__(
@@ -149,6 +157,7 @@ class Evaluator:
         batches: Iterable[tuple],
         *,
         keep_scores: bool = False,
+        best: int = 0,
         stopping: Callable[[], bool] = lambda: False,
     ) -> EvaluationResult | None:
         """Evaluates every example once.
@@ -156,6 +165,7 @@ class Evaluator:
         Args:
           batches: `(features, labels, indices)` of the strategy, from `data.evaluation_batches`.
           keep_scores: whether the result holds the scores.
+          best: number of best classes of each example in the result.
           stopping: called before each batch; evaluation stops when it returns True.
 
         Returns:
@@ -165,7 +175,7 @@ class Evaluator:
         for features, labels, indices in batches:
             if stopping():
                 return None
-            results = self.evaluate_batch(features, labels, indices, keep_scores)
+            results = self.evaluate_batch(features, labels, indices, keep_scores, best)
             parts.append({name: values.numpy() for name, values in results.items()})
         arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         order = arrays.pop("indices")

@@ -1,5 +1,6 @@
 """Evaluation results of each class: its metrics, its precision and its most frequent confusion."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from rank4class.pipelines.evaluation.statistics import wilson
 from rank4class.pipelines.storage import files
 
 NO_CLASS = -1  # top class of an example whose scores are not finite
+LEAST_EXAMPLES = 5  # of a class among the worst of many
 
 
 def per_class(
@@ -66,6 +68,32 @@ def per_class(
     table["most confused with"] = errors["predicted"].map(table["class"])
     table["most confused count"] = errors["count"].fillna(0).astype(np.int64)
     return table
+
+
+def by_frequency(
+    result: EvaluationResult, labels: np.ndarray | scipy.sparse.csr_array, training_counts: np.ndarray
+) -> pd.DataFrame:
+    """Returns a `per_class` table of thirds of the classes by training examples, the most frequent first.
+
+    Classes with equally many are in one third, so there may be fewer than three.
+
+    Args:
+      result, labels: see `per_class`.
+      training_counts: number of training examples of each class, int `[n]`.
+    """
+    ends = np.unique(np.quantile(training_counts, [1 / 3, 2 / 3, 1.0], method="inverted_cdf"))[::-1]
+    third = len(ends) - 1 - np.searchsorted(ends[::-1], training_counts)
+    names = []
+    for i in range(len(ends)):
+        counts = training_counts[third == i]
+        least = f"{counts.min():,} to " if counts.min() < counts.max() else ""
+        names.append(f"{least}{counts.max():,} ({len(counts):,} classes)")
+    top = result.top_classes
+    grouped = dataclasses.replace(result, top_classes=np.where(top == NO_CLASS, NO_CLASS, third[top]))
+    if isinstance(labels, np.ndarray):
+        return per_class(grouped, third[labels], names)
+    arrays = (labels.data, third[labels.indices], labels.indptr)
+    return per_class(grouped, scipy.sparse.csr_array(arrays, shape=(labels.shape[0], len(ends))), names)
 
 
 def worst_first(table: pd.DataFrame, metric: str) -> pd.DataFrame:

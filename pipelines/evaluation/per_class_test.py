@@ -54,6 +54,29 @@ def test_precision_recall_and_confusions_equal_scikit_learn():
     np.testing.assert_array_equal(table["most confused count"], matrix.max(axis=1))
 
 
+def test_thirds_of_the_training_examples():
+    # Of 6 classes 0 and 5 are in the first third, 1 and 4 in the second, 2 and 3 in the last.
+    counts = np.array([90, 20, 1, 1, 9, 40])
+    scores = np.eye(6)[[0, 5, 1, 2, 3, 0]]
+    labels = np.array([0, 5, 4, 2, 2, 3])  # the predictions are right, right, wrong, right, wrong, wrong
+    table = per_class.by_frequency(evaluate(scores, labels), labels, counts)
+    assert table["class"].tolist() == [
+        "40 to 90 (2 classes)",
+        "9 to 20 (2 classes)",
+        "1 (2 classes)",
+    ]
+    assert table["examples"].tolist() == [2, 1, 3]
+    np.testing.assert_allclose(table["top1_error (%)"], [0.0, 100.0, 200 / 3])
+    assert table["predicted"].tolist() == [3, 1, 2]
+    np.testing.assert_allclose(table["precision (%)"], [200 / 3, 0.0, 50.0])
+    assert confused_with(table) == ["", "", "40 to 90 (2 classes)"]
+    several = scipy.sparse.csr_array(np.eye(6, dtype=np.float32)[labels] + np.eye(6)[[1, 0, 4, 2, 2, 2]] > 0)
+    table = per_class.by_frequency(evaluate(scores, several.toarray()), several, counts)
+    assert table["examples"].tolist() == [3, 2, 4]
+    equal = per_class.by_frequency(evaluate(scores, labels), labels, np.full(6, 7))
+    assert equal["class"].tolist() == ["7 (6 classes)"]
+
+
 def test_weighted_class_means_equal_the_mean_over_examples():
     scores, labels = draw_examples()
     table, overall = table_of(scores, labels), evaluate(scores, labels).summarize()

@@ -2,7 +2,8 @@
 
 evaluation.json  run, split and metrics with their intervals; written last
 classes.tsv      results of each class, see `per_class.per_class`
-predictions.npz  per example: scores, labels, metrics, origin, and log-probabilities of the counts
+predictions.npz  per example: best classes or all scores, labels, metrics, origin, and log-probabilities of
+                 the counts
 
 In predictions.npz the labels of examples with several classes are the arrays `labels_data`, `labels_indices`
 and `labels_indptr` of a `scipy.sparse.csr_array`: a dense matrix of many classes would not fit.
@@ -25,6 +26,7 @@ from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.storage import files
 
 LARGEST_SCORES = 4 * 10**9  # bytes; joining the batches takes twice that
+BEST_CLASSES = 100  # of an example that are written by default; of at most as many classes all scores
 _ROUNDING = 1e-5  # of a metric in float32
 _SPARSE_LABELS = ("labels_data", "labels_indices", "labels_indptr")
 
@@ -39,7 +41,7 @@ class Predictions:
       origins: where each example was read, str `[N]`.
       metrics: names of the `M` metrics, str `[M]`.
       values: values of the metrics, float32 `[N, M]`.
-      scores: float32 `[N, n]`, or None.
+      scores: of all classes, float32 `[N, n]`, or None.
     """
 
     labels: np.ndarray | scipy.sparse.csr_array
@@ -62,14 +64,14 @@ def check_size(examples: int, classes: int) -> None:
     Traceback (most recent call last):
     ...
     ValueError: keep_scores=True: the scores of 10,000 examples and 1,000,000 classes take 40.0 GB, which \
-exceeds the limit of 4.0 GB. Set --nokeep_scores to write everything else.
+exceeds the limit of 4.0 GB. Leave it out to write the best 100, or set --nokeep_scores.
     """
     if not scores_fit(examples, classes):
         size = 4 * examples * classes
         raise ValueError(
             f"keep_scores=True: the scores of {examples:,} examples and {classes:,} classes take "
-            f"{size / 1e9:.1f} GB, which exceeds the limit of {LARGEST_SCORES / 1e9:.1f} GB. Set "
-            "--nokeep_scores to write everything else."
+            f"{size / 1e9:.1f} GB, which exceeds the limit of {LARGEST_SCORES / 1e9:.1f} GB. Leave it out to "
+            f"write the best {BEST_CLASSES}, or set --nokeep_scores."
         )
 
 
@@ -101,6 +103,8 @@ def write(
         "metrics": np.array(result.names, str),
         "values": result.values,
         "scores": result.scores,
+        "best_classes": result.best_classes,
+        "best_scores": result.best_scores,
         "log_counts": result.log_counts,
     }
     present = {name: array for name, array in arrays.items() if array is not None}

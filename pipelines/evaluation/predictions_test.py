@@ -1,3 +1,4 @@
+import dataclasses
 import io
 import json
 import os
@@ -117,6 +118,19 @@ def test_examples_without_an_origin_and_without_scores(tmp_path):
     assert scored.scores is None
 
 
+def test_best_classes_of_many(tmp_path):
+    result, split, class_names = evaluated(n=300)
+    best = np.argsort(-result.scores, axis=1)[:, :100].astype(np.int32)
+    best_scores = np.take_along_axis(result.scores, best, axis=1)
+    result = dataclasses.replace(result, scores=None, best_classes=best, best_scores=best_scores)
+    path = written(str(tmp_path), result, split, class_names)
+    with np.load(path) as npz:
+        np.testing.assert_array_equal(npz["best_classes"], best)
+        np.testing.assert_array_equal(npz["best_scores"], best_scores)
+        assert "scores" not in npz.files
+    assert predictions.read(path, with_scores=True).scores is None
+
+
 def test_failed_writes_keep_complete_files(tmp_path, monkeypatch):
     result, split, class_names = evaluated()
     path = written(str(tmp_path), result, split, class_names)
@@ -148,7 +162,7 @@ def test_check_size():
     predictions.check_size(50_000, 20_000)
     with pytest.raises(
         ValueError,
-        match=r"keep_scores=True: .*50,000 examples and 20,001 classes take 4.0 GB.*--nokeep_scores",
+        match=r"keep_scores=True: .*50,000 examples and 20,001 classes take 4.0 GB.*Leave it out",
     ):
         predictions.check_size(50_000, 20_001)
 

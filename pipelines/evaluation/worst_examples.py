@@ -1,6 +1,7 @@
-"""The examples of one class each that a model gets most wrong."""
+"""The examples of an evaluation as a table, and those that a model gets most wrong."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -8,7 +9,8 @@ import pandas as pd
 from rank4class import data
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.evaluation.per_class import NO_CLASS
-from rank4class.pipelines.storage import files
+
+_BLOCK = 256  # examples whose probabilities of all classes are in memory at a time
 
 
 def check(split: data.Split, count: int) -> None:
@@ -20,48 +22,72 @@ def check(split: data.Split, count: int) -> None:
         )
 
 
-def worst_examples(
-    result: EvaluationResult, split: data.Split, class_names: Sequence[str], count: int
+def frame(
+    result: EvaluationResult, split: data.Split, class_names: Sequence[str], rows: np.ndarray | None = None
 ) -> pd.DataFrame:
-    """Returns the examples whose true class has the lowest probability, the worst first.
-
-    Without a calibration there are no probabilities, and the true class with the last rank is the worst.
-    Equal examples are in their order in the split.
+    """Returns a table with a row per example.
 
     Args:
       result: results of the examples; with scores if it has a calibration.
-      split: the evaluated examples, of one class each.
+      split: the evaluated examples.
       class_names: names of the ranked classes.
-      count: largest number of examples.
+      rows: int `[K]`, the examples to show; None shows all.
 
     Returns:
-      A table with a row per example. Its columns:
+      A table with these columns:
 
       - "example": where it was read;
-      - "class" and "predicted": printable names of its class and of the top class, "-" if there is none;
-      - "rank": rank of its class;
-      - "probability" and "predicted probability": of these two classes, with a calibration only.
-
-    Raises:
-      ValueError: see `check`.
+      - "class": the name of its class, or a tuple of names if an example may have several;
+      - "predicted": the name of the top class, None if a score is not finite;
+      - "rank": rank of its class, or of the first of several;
+      - "predicted score": of the top class, if the result has its best classes;
+      - with a calibration, "probability" of its class if it has one, and "predicted probability".
     """
-    check(split, count)
-    calibrated, labels = result.calibrated, np.asarray(split.labels)
-    losses = result.ranks if calibrated is None else calibrated.after.nlls
-    worst = np.argsort(-losses, kind="stable")[:count]
-    names, top = [*map(files.printable, class_names), "-"], result.top_classes[worst]
+    rows = np.arange(len(split)) if rows is None else rows
+    names, top = [*class_names, None], result.top_classes[rows]
     assert NO_CLASS == -1  # the last of the names
-    columns = {
-        "example": [files.printable(split.origin(i)) for i in worst],
-        "class": [names[i] for i in labels[worst]],
-        "predicted": [names[i] for i in top],
-        "rank": result.ranks[worst],
-    }
-    if calibrated is not None:
-        assert result.scores is not None
-        where = None if split.excluded is None else ~split.excluded[worst].toarray()
-        probabilities = calibrated.calibration.probabilities(result.scores[worst], where)
-        rows = np.arange(len(worst))
-        columns["probability"] = probabilities[rows, labels[worst]]
-        columns["predicted probability"] = probabilities[rows, top]
+    columns: dict[str, Any] = {"example": [split.origin(i) for i in rows.tolist()]}
+    if split.multi_label:
+        labels = split.label_matrix[rows]
+        ids = np.split(labels.indices, labels.indptr[1:-1])
+        columns["class"] = [tuple(names[j] for j in each) for each in ids]
+    else:
+        labels = split.labels[rows]
+        columns["class"] = [names[j] for j in labels]
+    columns |= {"predicted": [names[j] for j in top], "rank": result.ranks[rows]}
+    if result.best_scores is not None:
+        columns["predicted score"] = result.best_scores[rows, 0]
+    if result.calibrated is not None:
+        if not split.multi_label:
+            columns["probability"] = _probabilities(result, split, rows, labels)
+        columns["predicted probability"] = _probabilities(result, split, rows, top)
     return pd.DataFrame(columns)
+
+
+def _probabilities(
+    result: EvaluationResult, split: data.Split, rows: np.ndarray, classes: np.ndarray
+) -> np.ndarray:
+    """Returns the calibrated probability of a class of each example, float64 `[K]`, in blocks of examples."""
+    assert result.calibrated is not None
+    assert result.scores is not None
+    parts = []
+    for first in range(0, len(rows), _BLOCK):
+        block = rows[first : first + _BLOCK]
+        where = None if split.excluded is None else ~split.excluded[block].toarray()
+        probabilities = result.calibrated.calibration.probabilities(result.scores[block], where)
+        parts.append(probabilities[np.arange(len(block)), classes[first : first + _BLOCK]])
+    return np.concatenate(parts)
+
+
+def worst(result: EvaluationResult, count: int) -> np.ndarray:
+    """Returns the examples whose class has the lowest probability, the worst first, int `[K]`.
+
+    Without a calibration there are no probabilities, and the class with the last rank is the worst. Equal
+    examples are in their order in the split.
+
+    Args:
+      result: results of examples of one class each.
+      count: largest number of examples.
+    """
+    losses = result.ranks if result.calibrated is None else result.calibrated.after.nlls
+    return np.argsort(-losses, kind="stable")[:count]

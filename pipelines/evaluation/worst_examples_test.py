@@ -31,11 +31,15 @@ def with_temperature(temperature):
     return dataclasses.replace(RESULT, calibrated=reliability.evaluate(fitted, SCORES, LABELS))
 
 
+def worst_of(result, split, count):
+    return worst_examples.frame(result, split, CLASSES, worst_examples.worst(result, count))
+
+
 def test_the_lowest_probability_of_the_class_comes_first():
-    table = worst_examples.worst_examples(with_temperature(1.0), SPLIT, CLASSES, 3)
+    table = worst_of(with_temperature(1.0), SPLIT, 3)
     assert table["example"].tolist() == ["x:2", "x:4", "x:1"]
-    assert table["class"].tolist() == [r"b\tc", "a", r"b\tc"]
-    assert table["predicted"].tolist() == ["a", r"b\tc", r"b\tc"]
+    assert table["class"].tolist() == ["b\tc", "a", "b\tc"]
+    assert table["predicted"].tolist() == ["a", "b\tc", "b\tc"]
     assert table["rank"].tolist() == [3, 2, 1]
     np.testing.assert_allclose(table["probability"], [1 / 8, 2 / 8, 2 / 4], rtol=1e-6)
     np.testing.assert_allclose(table["predicted probability"], [6 / 8, 5 / 8, 2 / 4], rtol=1e-6)
@@ -50,7 +54,7 @@ def test_probabilities_are_calibrated_and_leave_out_excluded_classes():
     # Temperature 1/2 squares the proportions: 1:4:1, of which the last class is excluded.
     excluded = scipy.sparse.csr_array(np.array([[False, False, True], [False] * 3, [False] * 3, [False] * 3]))
     split = dataclasses.replace(SPLIT, excluded=excluded)
-    table = worst_examples.worst_examples(with_temperature(0.5), split, CLASSES, 9)
+    table = worst_of(with_temperature(0.5), split, 9)
     assert table["example"].tolist() == ["x:2", "x:4", "x:1", "x:3"]
     np.testing.assert_allclose(table["probability"], [1 / 38, 4 / 30, 4 / 5, 36 / 38], rtol=1e-6)
 
@@ -58,7 +62,7 @@ def test_probabilities_are_calibrated_and_leave_out_excluded_classes():
 def test_without_probabilities_the_last_rank_comes_first():
     ranks = np.float32([1, 3, np.inf, 2])  # a score of the third is not finite
     result = dataclasses.replace(RESULT, ranks=ranks, top_classes=np.array([1, 0, -1, 1]), scores=None)
-    table = worst_examples.worst_examples(result, SPLIT, CLASSES, 2)
+    table = worst_of(result, SPLIT, 2)
     assert list(table.columns) == ["example", "class", "predicted", "rank"]
     assert tables.example_table(table).splitlines() == [
         "example  class  predicted  rank",
@@ -66,6 +70,24 @@ def test_without_probabilities_the_last_rank_comes_first():
         "x:3      d      -           inf",
         r"x:2      b\tc   a             3",
     ]
+
+
+def test_all_examples_in_their_order(monkeypatch):
+    monkeypatch.setattr(worst_examples, "_BLOCK", 3)
+    best = SCORES.max(axis=1, keepdims=True)
+    table = worst_examples.frame(dataclasses.replace(with_temperature(1.0), best_scores=best), SPLIT, CLASSES)
+    assert table["example"].tolist() == ["x:1", "x:2", "x:3", "x:4"]
+    np.testing.assert_array_equal(table["predicted score"], best[:, 0])
+    np.testing.assert_allclose(table["probability"], [2 / 4, 1 / 8, 6 / 8, 2 / 8], rtol=1e-6)
+    np.testing.assert_allclose(table["predicted probability"], [2 / 4, 6 / 8, 6 / 8, 5 / 8], rtol=1e-6)
+    several = data.Split({}, scipy.sparse.csr_array(np.float32([[1, 1, 0], [0, 0, 0], [0, 0, 1], [1, 0, 0]])))
+    platt = calibration.Platt((1.0,), (0.0,))
+    result = dataclasses.replace(RESULT, calibrated=reliability.evaluate(platt, SCORES, several.labels))
+    table = worst_examples.frame(result, several, CLASSES)
+    assert list(table.columns) == ["example", "class", "predicted", "rank", "predicted probability"]
+    assert table["class"].tolist() == [("a", "b\tc"), (), ("d",), ("a",)]
+    # The sigmoid of the logarithm of 2 is 2 / 3.
+    np.testing.assert_allclose(table["predicted probability"], [2 / 3, 6 / 7, 6 / 7, 5 / 6], rtol=1e-6)
 
 
 def test_several_classes_are_refused():

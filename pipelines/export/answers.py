@@ -103,7 +103,9 @@ class Answers(tf.Module):
         return {"scores": scores}
 
     def classify(self, features: Features, k: int) -> dict[str, tf.Tensor]:
-        """Returns the `k` classes of the highest scores, the best first; of equal scores the lower id first.
+        """Returns the `k` best classes, the best first; of equal ones the lower id first.
+
+        Calibrated classes are ranked by `Calibration.ranking`, all others by their scores.
 
         Args:
           features: raw features, see `specs`.
@@ -114,7 +116,8 @@ class Answers(tf.Module):
           `[B, k]`, and "set_size" if `score` returns them.
         """
         results = self.score(features)
-        scores, ids = self._best(features, results["scores"], k)
+        ranking = None if self._calibration is None else self._calibration.ranking(results["scores"])
+        scores, ids = self._best(features, results["scores"], k, ranking)
         best = {"classes": tf.gather(self._names, ids), "scores": scores}
         if "probabilities" in results:
             best["probabilities"] = tf.gather(results["probabilities"], ids, batch_dims=1)
@@ -142,13 +145,17 @@ class Answers(tf.Module):
         vectors = tf.cast(self._model.encode_classes(training=False), tf.float32)
         return {"classes": self._names, "vectors": vectors}
 
-    def _best(self, features: Features, scores: tf.Tensor, k: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    def _best(
+        self, features: Features, scores: tf.Tensor, k: Any, ranking: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the scores and ids of the `k` best classes or items, by the ranking or their scores."""
+        ranking = scores if ranking is None else ranking
         # The k highest of scores with a NaN need not include it.
-        scores = tf.where(tf.reduce_any(tf.math.is_nan(scores), axis=1, keepdims=True), np.nan, scores)
+        scores = tf.where(tf.reduce_any(tf.math.is_nan(ranking), axis=1, keepdims=True), np.nan, scores)
         if "excluded" in features:
-            scores = tf.where(features["excluded"], -np.inf, scores)
-        best, ids = tf.math.top_k(scores, k)
-        return best, ids
+            scores, ranking = (tf.where(features["excluded"], -np.inf, each) for each in (scores, ranking))
+        _, ids = tf.math.top_k(ranking, k)
+        return tf.gather(scores, ids, batch_dims=1), ids
 
     def _call(self, layer: tf.keras.layers.Layer, features: Features) -> Any:
         """Returns a layer's outputs for raw features."""

@@ -29,7 +29,8 @@ class ApproximateAnswers(Answers):
       k: number of classes of `classify`.
 
     Raises:
-      ValueError: another interaction, a model with too few classes, or `k` is out of range.
+      ValueError: another interaction, a calibration that changes the order of the classes, a model with too
+        few classes, or `k` is out of range.
       ImportError: the package `scann` is missing, or was built for another TensorFlow.
 
     References:
@@ -45,6 +46,11 @@ class ApproximateAnswers(Answers):
             raise ValueError(
                 f"index='scann': the interaction is {trained.experiment.interaction.name!r}, and only a dot "
                 "product can be searched. Set it to 'exact'."
+            )
+        if trained.calibration is not None and not trained.calibration.keeps_order:
+            raise ValueError(
+                "index='scann': searches by scores, but the calibrated probabilities have another order. Set "
+                "it to 'exact'."
             )
         n = len(self.class_names)
         if n < MIN_CLASSES:

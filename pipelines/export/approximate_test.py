@@ -1,5 +1,7 @@
 """Exports with an index of ScaNN find the classes of the exact ones."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,6 +9,7 @@ import tensorflow as tf
 import rank4class
 from rank4class import compat
 from rank4class.pipelines import config
+from rank4class.pipelines.evaluation.calibration import Platt
 from rank4class.pipelines.export import approximate
 
 
@@ -43,6 +46,18 @@ def test_index_against_exact_scores(tmp_path):
             assert score == pytest.approx(expected.get(name, score), rel=1e-4)
         assert (np.diff(scores) <= 0).all()
     assert np.mean(hits) > 0.9
+
+
+@pytest.mark.nightly
+def test_a_calibration_with_another_order_is_refused(tmp_path):
+    run = trained(tmp_path / "run", **{"data.num_classes": 50, "data.num_relevant": 6, "steps": 1})
+    for calibration in (Platt((-1.0,), (0.0,)), Platt((1.0,) * 50, (0.0,) * 50)):
+        reordered = dataclasses.replace(run._trained, calibration=calibration)
+        with pytest.raises(ValueError, match="index='scann': searches by scores, but the calibrated prob"):
+            approximate.ApproximateAnswers(reordered, k=3)
+    kept = dataclasses.replace(run._trained, calibration=Platt((2.0,), (0.0,)))
+    with pytest.raises(ValueError, match="index='scann': 50 classes are fewer"):
+        approximate.ApproximateAnswers(kept, k=3)
 
 
 @pytest.mark.nightly

@@ -17,6 +17,7 @@ from rank4class import data
 from rank4class.data import raw_inputs
 from rank4class.losses.ops import set_sizes
 from rank4class.pipelines import config
+from rank4class.pipelines.evaluation import calibration
 from rank4class.pipelines.export.run_test import answers_of_another_process
 from rank4class.pipelines.task import description
 
@@ -424,6 +425,8 @@ def test_several_classes_and_a_count_prior(tmp_path):
     expected = set_sizes.most_probable(answers["scores"], tf.math.log(answers["counts"])).numpy()
     in_set = frame.pivot(index="input", columns="class", values="in_set")[list(run.class_names)]
     np.testing.assert_array_equal(in_set, expected)
+    ordered = frame["probability"].to_numpy().reshape(3, 10)
+    assert (np.diff(ordered) <= 1e-6).all()
     np.save(tmp_path / "vectors.npy", vectors)
     run.predict_file(tmp_path / "vectors.npy", tmp_path / "out.tsv", k=2)
     table = pd.read_csv(tmp_path / "out.tsv", sep="\t")
@@ -431,6 +434,35 @@ def test_several_classes_and_a_count_prior(tmp_path):
     by_class = frame.pivot(index="input", columns="class", values="probability")[list(run.class_names)]
     np.testing.assert_allclose(by_class, answers["probabilities"], rtol=1e-4)
     np.testing.assert_array_equal(scores_of(frame, run, vectors), scores)
+
+
+@pytest.mark.parametrize("method", ["platt", "isotonic"])
+def test_several_classes_have_one_order(tiny_goemotions, tiny_bert, tmp_path, monkeypatch, method):
+    monkeypatch.setattr(calibration, "LEAST_PER_CLASS", 1)
+    experiment = config.Experiment(
+        data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8, multi_label=True),
+        encoder=config.Encoder(name="bert", path=tiny_bert),
+        loss=config.Loss(name="sigmoid_cross_entropy"),
+        metrics=("top1_error", "mean_rank"),
+        monitor="top1_error",
+        calibration=method,
+        batch_size=8,
+    )
+    run = trained(experiment, tmp_path / "run")
+    test = run._trained.load_task().splits["test"]
+    best = run.predict(test.features["text"].tolist(), k=3)
+    assert (np.diff(best["probability"].to_numpy().reshape(-1, 3)) <= 0.0).all()
+    assert (np.diff(best["score"].to_numpy().reshape(-1, 3)) > 0.0).any()  # the scores have another order
+    ids = [run.class_names.index(name) for name in best["class"]]
+    right = np.take_along_axis(test.labels.toarray(), np.reshape(ids, [-1, 3]), axis=1) > 0
+    assert run.results["test"]["top1_error"] == pytest.approx(100 * np.mean(~right[:, 0]))
+    ranks = (right * [1, 2, 3]).sum(axis=1) / right.sum(axis=1)
+    assert run.results["test"]["mean_rank"] == pytest.approx(ranks.mean())
+    assert run.evaluate() == run.results["test"]
+    run.export(tmp_path / "model", k=3)
+    classify = tf.saved_model.load(str(tmp_path / "model")).signatures["classify"]
+    exported = classify(text=tf.constant(test.features["text"].tolist()))
+    assert exported["classes"].numpy().astype(str).ravel().tolist() == best["class"].tolist()
 
 
 def test_held_out_classes_are_predicted_too(tiny_goemotions, tiny_bert, tmp_path):

@@ -1,14 +1,16 @@
 """Predictions of raw inputs, one after another in constant memory."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import scipy.sparse
 import tensorflow as tf
 
 from rank4class import data
+from rank4class.data import raw_inputs
 from rank4class.data.raw_inputs import RawInput
 from rank4class.data.readers.rows import BadRows
 from rank4class.pipelines import distribution
@@ -163,6 +165,50 @@ class Predictor:
         if self._known is not None:
             features["excluded"] = self._known[features["id"]].toarray()
         return features
+
+
+_COLUMNS = {"probabilities": "probability", "set_size": "in_set"}  # of optional outputs of a model
+
+
+def frame(predictions: Iterable[Prediction], outputs: Collection[str]) -> pd.DataFrame:
+    """Returns a row for each input and class; see `Run.predict`.
+
+    Args:
+      predictions: of inputs that are named by their number.
+      outputs: see `Predictor`.
+    """
+    present = (column for output, column in _COLUMNS.items() if output in outputs)
+    return pd.DataFrame(_rows(predictions), columns=["input", "rank", "class", "score", *present])
+
+
+def _rows(predictions: Iterable[Prediction]) -> Iterator[dict[str, Any]]:
+    for number, prediction in enumerate(predictions):
+        for i, (name, score) in enumerate(zip(prediction.classes, prediction.scores, strict=True)):
+            row = {"input": number, "rank": i + 1, "class": name, "score": score}
+            if prediction.probabilities is not None:
+                row["probability"] = prediction.probabilities[i]
+            if prediction.set_size is not None:
+                row["in_set"] = i < prediction.set_size
+            yield row
+
+
+def named_inputs(
+    inputs: Iterable[Any], specs: dict[str, tf.TensorSpec], ids: Mapping[str, int]
+) -> Iterator[RawInput]:
+    """Yields inputs with their place as the name; see `raw_inputs.features_of`.
+
+    Raises:
+      ValueError: no list of inputs, or an input that the model does not take.
+    """
+    if isinstance(inputs, str | bytes):
+        raise ValueError(f"inputs={inputs[:80]!r}: a single text. Give a list of inputs.")
+    if isinstance(inputs, pd.DataFrame | Mapping) or not isinstance(inputs, Iterable):
+        raise ValueError(f"inputs: a {type(inputs).__name__}. Give a list of inputs, such as a column.")
+    for i, value in enumerate(inputs):
+        features = raw_inputs.features_of(value, specs, ids, f"inputs[{i}]")
+        if not features.get("text", "text").strip():
+            raise ValueError(f"inputs[{i}]={value!r}: the text is empty. Remove it.")
+        yield f"inputs[{i}]", features
 
 
 def stack(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -2,25 +2,33 @@
 
 import contextlib
 import csv
+import functools
 import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from rank4class.pipelines.export.prediction import Prediction
 from rank4class.pipelines.storage import files
 
-_ROWS = 10_000  # of a row group in Parquet
+_CELLS = 10_000_000  # of a row group in Parquet
+_ROWS = 10_000  # largest number of its rows
 
+Convert = Callable[[Prediction], dict[str, Any]]
 Write = Callable[[Prediction], object]
 
 
 _PROGRESS_ROWS = 1_000  # between two updates of the progress
 
 
-def write(path: str | os.PathLike | None, predictions: Iterable[Prediction], k: int) -> int:
+def write(
+    path: str | os.PathLike | None,
+    predictions: Iterable[Prediction],
+    k: int,
+    columns: Sequence[str] | None = None,
+) -> int:
     r"""Writes predictions to a file, all of them or none, or prints them; returns their number.
 
     A TSV file has the columns `input`, and `class_1`, `score_1`, `probability_1`, ... of the `k` best
@@ -38,16 +46,22 @@ def write(path: str | os.PathLike | None, predictions: Iterable[Prediction], k: 
         TSV.
       predictions: one after another.
       k: number of classes per prediction.
+      columns: names of all classes. Each gets a column with its probability, or without calibration its
+        score, in place of those above. None writes the `k` best.
 
     Raises:
       FileNotFoundError, ValueError: see `check_output`.
       OSError: the file cannot be written.
     """
+    ending = ".tsv" if path is None else check_output(path)
+    to_row: Convert = _record if ending in (".jsonl", ".parquet") else functools.partial(_row, k=k)
+    if columns is not None:
+        to_row = functools.partial(_wide_record, columns=columns)
     if path is None:
-        with _tsv(sys.stdout, k) as write_row:
+        with _tsv(sys.stdout, to_row) as write_row:
             return sum(1 for _ in map(write_row, predictions))
-    count, show, writer = 0, sys.stderr.isatty(), _WRITERS[check_output(path)]
-    with files.writing(path) as file, writer(file, k) as write_row:
+    count, show = 0, sys.stderr.isatty()
+    with files.writing(path) as file, _WRITERS[ending](file, to_row) as write_row:
         for count, prediction in enumerate(predictions, 1):
             write_row(prediction)
             if show and count % _PROGRESS_ROWS == 0:
@@ -57,16 +71,24 @@ def write(path: str | os.PathLike | None, predictions: Iterable[Prediction], k: 
     return count
 
 
-def check_output(path: str | os.PathLike) -> str:
+def check_output(path: str | os.PathLike, inputs: str | os.PathLike | None = None) -> str:
     """Returns the ending of a file of predictions, in lower case.
 
+    Args:
+      path: of the file.
+      inputs: path of the file or folder of the inputs.
+
     Raises:
-      ValueError: it is that of another format, or the path is a folder.
+      ValueError: it is that of another format, or the path is a folder, an input, or among the inputs.
       FileNotFoundError: the file's folder does not exist.
     """
     ending = os.path.splitext(path)[1].lower()
     if ending not in _WRITERS:
         raise ValueError(f"output={path}: unknown format. Choose a file that ends in {', '.join(_WRITERS)}.")
+    if inputs is not None and os.path.realpath(inputs) == os.path.realpath(path):
+        raise ValueError(f"output={path}: is the input. Choose another file.")
+    if inputs is not None and os.path.realpath(path).startswith(os.path.join(os.path.realpath(inputs), "")):
+        raise ValueError(f"output={path}: in the folder of the inputs. Choose another folder.")
     if os.path.isdir(path):
         raise ValueError(f"output={path}: a folder. Choose a file.")
     folder = os.path.dirname(path) or "."
@@ -75,21 +97,29 @@ def check_output(path: str | os.PathLike) -> str:
     return ending
 
 
-def _header(prediction: Prediction, k: int) -> list[str]:
-    columns = ["class", "score"] if prediction.probabilities is None else ["class", "score", "probability"]
-    set_size = [] if prediction.set_size is None else ["set_size"]
-    return ["input", *set_size, *(f"{column}_{i}" for i in range(1, k + 1) for column in columns)]
+def _row(prediction: Prediction, k: int) -> dict[str, Any]:
+    """Returns the columns of the `k` best classes; None where fewer are left to rank."""
+    row: dict[str, Any] = {"input": prediction.name}
+    if prediction.set_size is not None:
+        row["set_size"] = prediction.set_size
+    for i in range(k):
+        is_ranked = i < len(prediction.classes)
+        row[f"class_{i + 1}"] = prediction.classes[i] if is_ranked else None
+        row[f"score_{i + 1}"] = float(prediction.scores[i]) if is_ranked else None
+        if prediction.probabilities is not None:
+            row[f"probability_{i + 1}"] = float(prediction.probabilities[i]) if is_ranked else None
+    return row
 
 
-def _cells(prediction: Prediction, k: int) -> list[str]:
-    classes, scores = prediction.classes[:k], prediction.scores[:k]  # of lists of items, all are predicted
-    values = [classes, [f"{score:.6g}" for score in scores]]
-    if prediction.probabilities is not None:
-        values.append([f"{probability:.6g}" for probability in prediction.probabilities])
-    cells = [cell for group in zip(*values, strict=True) for cell in group]
-    missing = k * len(values) - len(cells)  # where few classes are left to rank
-    set_size = [] if prediction.set_size is None else [str(prediction.set_size)]
-    return [prediction.name, *set_size, *cells, *[""] * missing]
+def _wide_record(prediction: Prediction, columns: Sequence[str]) -> dict[str, Any]:
+    """Returns a column for each class; None for excluded ones."""
+    values = prediction.scores if prediction.probabilities is None else prediction.probabilities
+    of_class = dict(zip(prediction.classes, values.tolist(), strict=True))
+    return {"input": prediction.name, **{name: of_class.get(name) for name in columns}}
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _escaped(text: str) -> str:
@@ -106,32 +136,32 @@ def _record(prediction: Prediction) -> dict[str, Any]:
     return record
 
 
-def _tsv(file: Any, k: int) -> contextlib.AbstractContextManager[Write]:
-    return _table(lambda cells: file.write("\t".join(map(_escaped, cells)) + "\n"), k)
+def _tsv(file: Any, to_row: Convert) -> contextlib.AbstractContextManager[Write]:
+    return _table(lambda cells: file.write("\t".join(map(_escaped, cells)) + "\n"), to_row)
 
 
-def _csv(file: Any, k: int) -> contextlib.AbstractContextManager[Write]:
-    return _table(csv.writer(file).writerow, k)
+def _csv(file: Any, to_row: Convert) -> contextlib.AbstractContextManager[Write]:
+    return _table(csv.writer(file).writerow, to_row)
 
 
 @contextlib.contextmanager
-def _table(write_cells: Callable[[list[str]], object], k: int) -> Iterator[Write]:
+def _table(write_cells: Callable[[list[str]], object], to_row: Convert) -> Iterator[Write]:
     rows = 0
 
     def write(prediction: Prediction) -> None:
         nonlocal rows
+        row = to_row(prediction)
         if not rows:
-            write_cells(_header(prediction, k))
+            write_cells(list(row))
         rows += 1
-        write_cells(_cells(prediction, k))
+        write_cells(list(map(_cell, row.values())))
 
     yield write
 
 
 @contextlib.contextmanager
-def _jsonl(file: Any, k: int) -> Iterator[Write]:
-    del k
-    yield lambda prediction: file.write(json.dumps(_record(prediction), ensure_ascii=False) + "\n")
+def _jsonl(file: Any, to_record: Convert) -> Iterator[Write]:
+    yield lambda prediction: file.write(json.dumps(to_record(prediction), ensure_ascii=False) + "\n")
 
 
 class _Sink(io.RawIOBase):
@@ -153,28 +183,29 @@ class _Sink(io.RawIOBase):
 
 
 @contextlib.contextmanager
-def _parquet(file: Any, k: int) -> Iterator[Write]:
-    del k
+def _parquet(file: Any, to_record: Convert) -> Iterator[Write]:
     import pyarrow
     import pyarrow.parquet
 
     records: list[dict[str, Any]] = []
     writer = None
+
     # Types are stated, since the lists of the first records may be empty.
-    texts, numbers = pyarrow.list_(pyarrow.string()), pyarrow.list_(pyarrow.float64())
-    types = {"input": pyarrow.string(), "classes": texts, "scores": numbers, "probabilities": numbers}
-    types["set_size"] = pyarrow.int64()
+    def type_of(name: str, value: Any) -> pyarrow.DataType:
+        if isinstance(value, list):
+            return pyarrow.list_(pyarrow.string() if name == "classes" else pyarrow.float64())
+        return {str: pyarrow.string(), int: pyarrow.int64()}.get(type(value), pyarrow.float64())
 
     def flush() -> None:
         nonlocal writer
-        schema = pyarrow.schema([(name, types[name]) for name in records[0]])
+        schema = pyarrow.schema([(name, type_of(name, value)) for name, value in records[0].items()])
         writer = writer or pyarrow.parquet.ParquetWriter(sink, schema)
         writer.write_table(pyarrow.Table.from_pylist(records, schema))
         records.clear()
 
     def write(prediction: Prediction) -> None:
-        records.append(_record(prediction))
-        if len(records) == _ROWS:
+        records.append(to_record(prediction))
+        if len(records) == min(_ROWS, max(1, _CELLS // len(records[0]))):
             flush()
 
     sink = _Sink(file)

@@ -4,7 +4,7 @@ import functools
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,11 @@ from rank4class.data.readers.rows import BadRows
 from rank4class.data.readers.text_rows import Columns
 from rank4class.pipelines import config
 from rank4class.pipelines.config.checks import check_choice, check_positive
-from rank4class.pipelines.evaluation import comparison
+from rank4class.pipelines.evaluation import comparison, worst_examples
 from rank4class.pipelines.export import prediction_files, saved_model, text_encoder
 from rank4class.pipelines.export.answers import Answers
 from rank4class.pipelines.export.approximate import ApproximateAnswers
-from rank4class.pipelines.export.prediction import Prediction, Predictor, stack
+from rank4class.pipelines.export.prediction import Prediction, Predictor, frame, named_inputs, stack
 from rank4class.pipelines.reporting.model_card import model_card
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task import description
@@ -142,9 +142,7 @@ class Run:
         """
         predictor = self._predictor(self._k(k))
         predictions = predictor(self._raw(inputs), self._batch_size, BadRows("fail", None))
-        predictions = self._first(predictions, k)
-        present = (column for output, column in _COLUMNS.items() if output in predictor.outputs)
-        return pd.DataFrame(_rows(predictions), columns=["input", "rank", "class", "score", *present])
+        return frame(self._first(predictions, k), predictor.outputs)
 
     def predict_file(
         self,
@@ -157,6 +155,7 @@ class Run:
         text_pair_column: str | None = None,
         on_invalid_row: str = "fail",
         batch_size: int | None = None,
+        wide: bool = False,
     ) -> tuple[int, list[str]]:
         """Predicts the inputs of a file or folder, in constant memory.
 
@@ -170,6 +169,7 @@ class Run:
           on_invalid_row: "fail" stops at an input that cannot be used, "skip" skips it.
           batch_size: inputs per call of the model on a device; None is `evaluation_batch_size` of the run, or
             as many as have `LARGEST_BATCH` scores.
+          wide: whether the output has a column for each class; see `prediction_files.write`.
 
         Returns:
           The number of predictions, and a message for each skipped input.
@@ -180,12 +180,13 @@ class Run:
           OSError: the output cannot be written.
         """
         check_positive("batch_size", batch_size)
-        if output is not None and os.path.realpath(path) == os.path.realpath(output):
-            raise ValueError(f"output={output}: is the input. Choose another file.")
         if output is not None:
-            prediction_files.check_output(output)
-            if os.path.realpath(output).startswith(os.path.join(os.path.realpath(path), "")):
-                raise ValueError(f"output={output}: in the folder of the inputs. Choose another folder.")
+            prediction_files.check_output(output, path)
+        if wide and (k is not None or self.answers.has_items or "input" in self.class_names):
+            raise ValueError(
+                "wide=True: takes no top_k, no lists of items and no class of the name 'input'. Leave it out."
+            )
+        k, class_columns = (len(self.class_names), self.class_names) if wide else (k, None)
         raw_inputs.check_columns(
             os.fspath(path), self.answers.specs, text_column=text_column, text_pair_column=text_pair_column
         )
@@ -203,7 +204,8 @@ class Run:
         if first is None:
             skipped = f" The first: {bad_rows.messages[0]}" if bad_rows.messages else " Add some."
             raise ValueError(f"{path}: no input that can be used.{skipped}")
-        count = prediction_files.write(output, itertools.chain([first], predictions), self._k(k))
+        predictions = itertools.chain([first], predictions)
+        count = prediction_files.write(output, predictions, self._k(k), class_columns)
         return count, bad_rows.messages
 
     def scores(self, inputs: Iterable[Any]) -> np.ndarray:
@@ -281,6 +283,23 @@ class Run:
         check_choice("split", split, SPLITS)
         result = self._trained.evaluate(self._trained.load_task(), split)
         return pd.DataFrame(result.values, columns=list(result.names))
+
+    def predictions(self, split: str = "test") -> pd.DataFrame:
+        """Returns a row for each example of a split, with its true and its predicted class.
+
+        Its columns are "example", "class", "predicted", "rank" of the class, "predicted score", and of a
+        calibrated run "probability" of the class and "predicted probability"; see `worst_examples.frame`.
+
+        >>> table = rank4class.load("runs/digits").predictions()
+        >>> list(table.columns[:4]), len(table)
+        (['example', 'class', 'predicted', 'rank'], 360)
+        >>> pd.crosstab(table["class"], table["predicted"]).shape  # the confusion matrix
+        (10, 10)
+        """
+        check_choice("split", split, SPLITS)
+        loaded = self._trained.load_task()
+        result = self._trained.evaluate(loaded, split, keep_scores=True, best=1)
+        return worst_examples.frame(result, loaded.splits[split], loaded.scored_class_names(split))
 
     @property
     def data_hashes(self) -> dict[str, str]:
@@ -374,31 +393,7 @@ class Run:
         return Predictor(self.answers, k, known, self._trained.strategy)
 
     def _raw(self, inputs: Iterable[Any]) -> Iterator[RawInput]:
-        """Yields inputs with their place as the name."""
-        if isinstance(inputs, str | bytes):
-            raise ValueError(f"inputs={inputs[:80]!r}: a single text. Give a list of inputs.")
-        if isinstance(inputs, pd.DataFrame | Mapping) or not isinstance(inputs, Iterable):
-            raise ValueError(f"inputs: a {type(inputs).__name__}. Give a list of inputs, such as a column.")
-        ids = self._trained.description.instance_ids
-        for i, value in enumerate(inputs):
-            features = raw_inputs.features_of(value, self.answers.specs, ids, f"inputs[{i}]")
-            if not features.get("text", "text").strip():
-                raise ValueError(f"inputs[{i}]={value!r}: the text is empty. Remove it.")
-            yield f"inputs[{i}]", features
-
-
-_COLUMNS = {"probabilities": "probability", "set_size": "in_set"}  # of optional outputs of the model
-
-
-def _rows(predictions: Iterable[Prediction]) -> Iterator[dict[str, Any]]:
-    for number, prediction in enumerate(predictions):
-        for i, (name, score) in enumerate(zip(prediction.classes, prediction.scores, strict=True)):
-            row = {"input": number, "rank": i + 1, "class": name, "score": score}
-            if prediction.probabilities is not None:
-                row["probability"] = prediction.probabilities[i]
-            if prediction.set_size is not None:
-                row["in_set"] = i < prediction.set_size
-            yield row
+        return named_inputs(inputs, self.answers.specs, self._trained.description.instance_ids)
 
 
 def train(

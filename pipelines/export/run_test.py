@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import csv
+import dataclasses
 import doctest
 import gc
 import json
@@ -23,7 +24,8 @@ from rank4class.data.readers.text_rows import Columns
 from rank4class.data.readers.text_rows import read as read_rows
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
-from rank4class.pipelines.export import prediction, prediction_files
+from rank4class.pipelines.evaluation import calibration
+from rank4class.pipelines.export import answers, prediction, prediction_files
 from rank4class.pipelines.export import run as run_module
 from rank4class.pipelines.export.run import Run
 
@@ -136,6 +138,23 @@ def test_of_equal_scores_the_lower_id_comes_first(digits):
     assert run.predict(np.zeros([1, 8, 8, 1]), k=10)["class"].tolist() == list(digits.class_names)
 
 
+def test_classes_are_ranked_by_their_probabilities(digits, test_images):
+    platt = calibration.Platt((1.0,) * 10, tuple(np.linspace(3.0, -3.0, 10).tolist()))
+    trained = dataclasses.replace(digits._trained, calibration=platt)
+    features = {"image": tf.constant(test_images)}
+    best = {name: value.numpy() for name, value in answers.Answers(trained).classify(features, 10).items()}
+    logits = digits.scores(test_images) + np.linspace(3.0, -3.0, 10)
+    order = np.argsort(-logits, axis=1)
+    assert (order != np.argsort(-digits.scores(test_images), axis=1)).any(axis=1).mean() > 0.9
+    np.testing.assert_array_equal(best["classes"].astype(int), order)
+    assert (np.diff(best["probabilities"]) <= 0.0).all()
+    expected = np.take_along_axis(digits.scores(test_images), order, axis=1)
+    np.testing.assert_allclose(best["scores"], expected, rtol=1e-5, atol=1e-5)
+    features["excluded"] = tf.constant(np.eye(10, dtype=bool)[order[:, 0]])
+    others = answers.Answers(trained).classify(features, 9)
+    np.testing.assert_array_equal(others["classes"].numpy().astype(int), order[:, 1:])
+
+
 TEXTS = [
     "a",
     'b "c" d',
@@ -199,6 +218,51 @@ def test_files_of_predictions(digits, test_images, tmp_path, ending):
     assert classes.ravel().tolist() == expected["class"].tolist()
     np.testing.assert_allclose(np.asarray(scores).ravel(), expected["score"], rtol=1e-5)
     assert os.listdir(tmp_path) == ["images.npy", output.name] or len(os.listdir(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("ending", ["tsv", "csv", "jsonl", "parquet"])
+def test_a_column_for_each_class(digits, test_images, tmp_path, ending):
+    np.save(tmp_path / "images.npy", test_images[:5])
+    output = tmp_path / f"wide.{ending}"
+    assert digits.predict_file(tmp_path / "images.npy", output, wide=True) == (5, [])
+    readers = {"tsv": pd.read_table, "csv": pd.read_csv, "parquet": pd.read_parquet}
+    frame = pd.read_json(output, lines=True) if ending == "jsonl" else readers[ending](output)
+    assert list(map(str, frame.columns)) == ["input", *digits.class_names]
+    expected = digits._trained.calibration.probabilities(digits.scores(test_images[:5]))
+    np.testing.assert_allclose(frame.iloc[:, 1:].to_numpy(), expected, rtol=1e-5, atol=1e-7)
+    with pytest.raises(ValueError, match=r"wide=True: takes no top_k, no lists of items and no class of"):
+        digits.predict_file(tmp_path / "images.npy", output, wide=True, k=3)
+
+
+def test_columns_of_classes_that_are_excluded_or_not_calibrated(tmp_path):
+    names = ["b", "scores", "a"]
+    predictions = [
+        prediction.Prediction("x", ["a", "b"], np.float32([2.0, 1.5])),
+        prediction.Prediction("y", ["scores", "b", "a"], np.float32([3.0, 0.5, -1.0])),
+    ]
+    prediction_files.write(tmp_path / "p.csv", predictions, 3, names)
+    assert (tmp_path / "p.csv").read_text().split() == ["input,b,scores,a", "x,1.5,,2", "y,0.5,3,-1"]
+    prediction_files.write(tmp_path / "p.parquet", predictions, 3, names)
+    expected = pd.DataFrame([["x", 1.5, np.nan, 2.0], ["y", 0.5, 3.0, -1.0]], columns=["input", *names])
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "p.parquet"), expected)
+
+
+def test_predictions_of_a_split(digits, test_images):
+    table = digits.predictions()
+    labels = data.get("digits").splits["test"].labels
+    assert table["class"].tolist() == [digits.class_names[i] for i in labels]
+    best = digits.predict(test_images, k=1)
+    assert table["predicted"].tolist() == best["class"].tolist()
+    np.testing.assert_allclose(table["predicted score"], best["score"], rtol=1e-5)
+    np.testing.assert_allclose(table["predicted probability"], best["probability"], rtol=1e-5)
+    error = 100 * np.mean(table["class"] != table["predicted"])
+    assert error == pytest.approx(digits.results["test"]["top1_error"])
+    assert 100 * np.mean(table["rank"] > 5) == pytest.approx(digits.results["test"]["top5_error"])
+    nll = digits.results["test"]["calibration"]["after"]["nll"]
+    assert -np.log(table["probability"]).mean() == pytest.approx(nll, rel=1e-5)
+    assert len(digits.predictions("train")) == digits.results["train_examples"]
+    with pytest.raises(ValueError, match="split='dev': unknown"):
+        digits.predictions("dev")
 
 
 def test_parquet_of_empty_lists_and_of_a_failure(tmp_path, monkeypatch):

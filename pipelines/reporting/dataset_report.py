@@ -1,6 +1,7 @@
 """The report of a dataset: text in the terminal, and Markdown with plots."""
 
 import dataclasses
+import itertools
 import os
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from rank4class.pipelines.reporting.dataset_summary import SHOWN_PAIRS, Descript
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task import preprocessing
 
-SHOWN_LINES = 50  # of a table or a list in the terminal
+SHOWN_LINES = 50  # of a list in the terminal, rows of a table there, and classes in their table
 SHOWN_CLASSES = 10  # classes with examples
 SHOWN_IMAGES = 4  # of a class
 SHOWN_TEXTS = 2  # of a class
@@ -52,7 +53,7 @@ def text(description: Description) -> str:
         blocks.append(f"{section.title}\n{'=' * len(section.title)}")
         blocks += [textwrap.fill(paragraph, PARAGRAPH_WIDTH) for paragraph in section.paragraphs]
         if section.table:
-            rows = section.table[: SHOWN_LINES - 1]  # a line separates the header
+            rows = section.table[: SHOWN_LINES + 1]
             table = tables.text_table(rows, tables.figure_alignment(section.table))
             blocks.append(table + _note_hidden(len(section.table) - len(rows)))
         if section.lines:
@@ -189,21 +190,43 @@ def _classes(description):
             more = f" and {len(missing) - SHOWN_NAMES:,} more" if len(missing) > SHOWN_NAMES else ""
             shown = ", ".join(missing[:SHOWN_NAMES])
             paragraphs.append(f"No {name} example of {len(missing):,} classes: {shown}{more}.")
-    columns = [["class", *(names[i] for i in order)]]
+    sizes = []
+    if len(names) > SHOWN_LINES:
+        paragraphs.append(
+            f"The table has the {SHOWN_LINES} classes with the most training examples. Below it are the "
+            "numbers of classes by their number of examples."
+        )
+        sizes = tables.text_table(_class_sizes(description.counts), ["right"] * (1 + len(splits))).split("\n")
+    shown = order[:SHOWN_LINES]
+    columns = [["class", *(names[i] for i in shown)]]
     for name, split in splits.items():
-        columns += _counts_and_percentages(name, description.counts[name][order], len(split))
+        columns += _counts_and_percentages(name, description.counts[name][shown], len(split))
     if description.class_weights:
         of_several = "; of several classes, the mean" if description.multi_label else ""
         paragraphs.append(
             f"weight: weight of a training example in the loss (data.class_weights){of_several}."
         )
-        weights = [description.class_weights.get(description.dataset.class_names[i]) for i in order]
+        weights = [description.class_weights.get(description.dataset.class_names[i]) for i in shown]
         columns.append(["weight", *("held out" if weight is None else f"{weight:.3g}" for weight in weights)])
     counts = {name: values[order] for name, values in description.counts.items()}
     plot = partial(
         dataset_plots.plot_class_counts, [names[i] for i in order], counts, description.imbalance()
     )
-    return Section("Classes", paragraphs, list(zip(*columns, strict=True)), plots={"classes.png": plot})
+    table = list(zip(*columns, strict=True))
+    return Section("Classes", paragraphs, table, sizes, plots={"classes.png": plot})
+
+
+def _class_sizes(counts: Mapping[str, np.ndarray]) -> list[list[str]]:
+    """Returns the rows of a histogram: numbers of classes by their number of examples in each split.
+
+    >>> _class_sizes({"train": np.array([1, 2, 3, 3]), "test": np.array([0, 0, 0, 1])})
+    [['examples', 'train', 'test'], ['0', '0', '3'], ['1', '1', '1'], ['2-3', '3', '0']]
+    """
+    ends = [0, *(2**i for i in range(int(max(values.max() for values in counts.values())).bit_length() + 1))]
+    histograms = [np.histogram(values, ends)[0] for values in counts.values()]
+    ranges = [str(a) if b - a == 1 else f"{a:,}-{b - 1:,}" for a, b in itertools.pairwise(ends)]
+    rows = zip(ranges, *([f"{count:,}" for count in each] for each in histograms), strict=True)
+    return [["examples", *counts], *map(list, rows)]
 
 
 def _imbalance(description):

@@ -1,5 +1,7 @@
 """Summaries of datasets by hand: counts, lengths, image sizes, duplicates, reports."""
 
+import textwrap
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -409,9 +411,20 @@ def test_many_classes(tmp_path):
     report = dataset_report.text(description)
     assert "class99" in report
     assert "class1 " not in report
-    assert "... and 52 more, see data.md" in report
+    # Of 1 to 100 examples: one class of 1, two of 2 and 3, four of 4 to 7, and so on.
+    rows = [("0", 0), ("1", 1), ("2-3", 2), ("4-7", 4), ("8-15", 8), ("16-31", 16), ("32-63", 32)]
+    histogram = "  examples  train\n  --------  -----\n" + "".join(
+        f"  {size:>8}  {count:>5}\n" for size, count in [*rows, ("64-127", 37)]
+    )
     dataset_report.write(description, str(tmp_path))
-    assert "| class1 " in (tmp_path / "data.md").read_text()
+    written = (tmp_path / "data.md").read_text()
+    assert histogram in report
+    assert textwrap.indent(histogram, "  ") in written
+    for shown in (report, written):
+        assert "The table has the 50 classes with the most training examples." in shown
+        assert "class50 " in shown
+        assert "class49 " not in shown
+        assert "see data.md" not in shown
 
 
 def test_long_texts_are_cut_to_one_line():

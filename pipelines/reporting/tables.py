@@ -10,6 +10,7 @@ from tabulate import SEPARATING_LINE, DataRow, Line, TableFormat, tabulate
 from rank4class import losses
 from rank4class.pipelines.evaluation.comparison import Comparison
 from rank4class.pipelines.evaluation.evaluator import metric_heading
+from rank4class.pipelines.storage import files
 
 # tabulate's format "simple" widens each column by two blanks.
 _NARROW = TableFormat(
@@ -163,8 +164,11 @@ def _means_with_intervals(table, heading, name):
 
 
 def example_table(table: pd.DataFrame) -> str:
-    """Returns a `worst_examples.worst_examples` table as text for a terminal."""
-    columns = {name: table[name].tolist() for name in ("example", "class", "predicted")}
+    """Returns a `worst_examples.frame` of examples of one class as text for a terminal."""
+    columns = {
+        name: [files.printable(cell) for cell in table[name].fillna("-")]
+        for name in ("example", "class", "predicted")
+    }
     columns["rank"] = table["rank"].map("{:.0f}".format).tolist()
     for name in ("probability", "predicted probability"):
         if name in table:

@@ -223,6 +223,15 @@ class Task:
 
         return outputs
 
+    def training_counts(self, split: str) -> np.ndarray:
+        """Returns the number of training examples of each class that the model scores for a split, int64."""
+        counts = self.splits["train"].class_counts(self.num_scored("train"))
+        if self.seen is None or split != "test":
+            return counts
+        of_all = np.zeros(len(self.class_names), np.int64)
+        of_all[self.seen] = counts
+        return of_all
+
     def max_relevant(self, *splits: str) -> int | None:
         """Returns the largest number of classes of an example in these splits; None for class ids."""
         counts = [self.splits[split].max_relevant() for split in splits]

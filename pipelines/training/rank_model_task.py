@@ -189,16 +189,12 @@ class RankModelTask:
         An example with several classes counts for each of them. The error of a class without test examples is
         NaN.
         """
-        n, seen, splits = len(self._loaded.class_names), self._loaded.seen, self._loaded.splits
-        counts = np.zeros(n, np.int64)
-        trained = np.arange(n) if seen is None else seen
-        counts[trained] = splits["train"].class_counts(len(trained))
-        labels = splits["test"].labels
+        n, labels = len(self._loaded.class_names), self._loaded.splits["test"].labels
         rows, classes = (np.arange(len(labels)), labels) if labels.ndim == 1 else labels.nonzero()
         examples = np.bincount(classes, minlength=n)
         errors = np.bincount(classes, test.right[rows] == 0, minlength=n)
         percent = np.divide(100.0 * errors, examples, out=np.full(n, np.nan), where=examples > 0)
-        return {"top1_error of test (%)": percent, "training examples": counts}
+        return {"top1_error of test (%)": percent, "training examples": self._loaded.training_counts("test")}
 
 
 class ModelSource(Protocol):

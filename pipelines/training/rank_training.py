@@ -207,24 +207,27 @@ class TrainedModel:
         described = self.description
         return loading.load_labeled(data_config, described.inputs, described.class_names, path)
 
-    def evaluate(self, loaded: Task, split: str = "test", *, keep_scores: bool = False) -> EvaluationResult:
+    def evaluate(
+        self, loaded: Task, split: str = "test", *, keep_scores: bool = False, best: int = 0
+    ) -> EvaluationResult:
         """Evaluates the model, and its calibration if it has one.
 
         Args:
           loaded: from `load_task` or `load_labeled`.
           split: of the task.
-          keep_scores: whether the result holds the scores.
+          keep_scores: whether the result holds the scores, if they take at most `LARGEST_SCORES`.
+          best: number of best classes of each example in the result.
         """
         examples, replicas = loaded.splits[split], self.strategy.num_replicas_in_sync
         batch_size = -(-self.experiment.evaluation_batch_size // replicas) * replicas
         fits = predictions.scores_fit(len(examples), loaded.num_scored(split))
-        calibration = self.calibration if fits else None
+        calibration, keep_scores = (self.calibration, keep_scores) if fits else (None, False)
         evaluator = build_evaluators(self.experiment, loaded, self.model, self.strategy)[split]
         if distribution.needs_static_shapes(self.strategy):
             loaded = loaded.with_static_lengths()
         batches = loaded.read(split, batch_size, self.strategy)
         with distribution.lost_worker_errors(self.strategy):
-            result = evaluator(batches, keep_scores=keep_scores or calibration is not None)
+            result = evaluator(batches, keep_scores=keep_scores or calibration is not None, best=best)
         assert result is not None  # nothing stops it
         if calibration is not None:
             result = run_calibration.measure(result, calibration, split, examples)

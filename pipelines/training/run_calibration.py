@@ -7,9 +7,11 @@ from absl import logging
 
 from rank4class import data
 from rank4class.pipelines import config
-from rank4class.pipelines.evaluation import calibration, predictions, reliability
+from rank4class.pipelines.evaluation import calibration, evaluator, predictions, reliability
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
-from rank4class.pipelines.task.task import Task
+from rank4class.pipelines.task.task import ModelOutputs, Task
+
+_BATCH = 256  # examples that are ranked at a time
 
 
 def method_of(experiment: config.Experiment, loaded: Task) -> str | None:
@@ -71,24 +73,49 @@ def fit(result: EvaluationResult, method: str, loaded: Task) -> calibration.Cali
 def measure(
     result: EvaluationResult, fitted: calibration.Calibration | None, name: str, split: data.Split
 ) -> EvaluationResult:
-    """Returns an evaluation with the reliability of its scores, but for scores that are not finite.
+    """Returns an evaluation ranked by `Calibration.ranking`, with the reliability of finite scores.
 
     Args:
       result: with scores.
-      fitted: the calibration, or None for no reliability.
+      fitted: the calibration, or None, which returns the result.
       name: of the split.
       split: the evaluated examples.
     """
-    scores = None if fitted is None else _finite_scores(result, name)
-    if fitted is None or scores is None:
+    if fitted is None:
+        return result
+    if not fitted.keeps_order:
+        result = _ranked_by_probability(result, fitted, split)
+    if (scores := _finite_scores(result, name)) is None:
         return result
     calibrated = reliability.evaluate(fitted, scores, split.labels, _ranked(split))
     return dataclasses.replace(result, calibrated=calibrated)
 
 
+def _ranked_by_probability(
+    result: EvaluationResult, fitted: calibration.Calibration, split: data.Split
+) -> EvaluationResult:
+    """Returns an evaluation with the metrics and the order of `Calibration.ranking`."""
+
+    def ranking(features, training):
+        where = ~features["excluded"] if "excluded" in features else None
+        return ModelOutputs(fitted.ranking(features["scores"]), where)
+
+    assert result.scores is not None
+    examples = dataclasses.replace(split, features={"scores": result.scores})
+    evaluate = evaluator.Evaluator(ranking, result.names, max_relevant=split.max_relevant())
+    best = 0 if result.best_classes is None else result.best_classes.shape[1]
+    ranked = evaluate(data.evaluation_batches(examples, batch_size=_BATCH), best=best)
+    assert ranked is not None
+    if ranked.best_classes is not None:
+        best_scores = np.take_along_axis(result.scores, ranked.best_classes, axis=1)
+        ranked = dataclasses.replace(ranked, best_scores=best_scores)
+    changed = ("values", "top_classes", "right", "ranks", "best_classes", "best_scores")
+    return dataclasses.replace(result, **{name: getattr(ranked, name) for name in changed})
+
+
 def without_scores(result: EvaluationResult) -> EvaluationResult:
     """Returns an evaluation without its scores, which may be large."""
-    return dataclasses.replace(result, scores=None, log_counts=None)
+    return dataclasses.replace(result, scores=None)
 
 
 def _finite_scores(result: EvaluationResult, name: str) -> np.ndarray | None:

@@ -1,5 +1,6 @@
 """Which runs are calibrated, and the calibration that a run writes and reports."""
 
+import dataclasses
 import json
 import shutil
 
@@ -106,6 +107,27 @@ def test_excluded_classes_are_left_out(rng):
     assert fitted == calibration.fit(np.float32(scores), labels, scores >= -0.5)
     measured = run_calibration.measure(result_of(scores), fitted, "test", loaded.splits["test"])
     assert measured.calibrated.after.predictions.sum() == np.sum(scores >= -0.5)
+
+
+def test_metrics_rank_the_classes_by_their_probabilities():
+    # The logits (2 - 3, 1, 0) rank the first class last.
+    scores, fitted = [[2.0, 1.0, 0.0], [2.0, 1.0, 0.0]], calibration.Platt((1.0,) * 3, (-3.0, 0.0, 0.0))
+    split = data.Split({}, scipy.sparse.csr_array(np.float32([[1, 0, 0], [1, 1, 0]])))
+    measured = run_calibration.measure(result_of(scores), fitted, "test", split)
+    assert measured.values.tolist() == [[1.0], [0.0]]  # top1_error
+    assert measured.top_classes.tolist() == [1, 1]
+    assert measured.right.tolist() == [0, 1]
+    assert measured.ranks.tolist() == [3.0, 1.0]
+    excluded = dataclasses.replace(split, excluded=scipy.sparse.csr_array([[0, 1, 0], [0, 0, 1]], dtype=bool))
+    without = run_calibration.measure(result_of(scores), fitted, "test", excluded)
+    assert (without.top_classes.tolist(), without.ranks.tolist()) == ([2, 1], [2.0, 1.0])
+    scores[0][2] = np.nan
+    broken = run_calibration.measure(result_of(scores), fitted, "test", split)
+    assert broken.top_classes.tolist() == [-1, 1]
+    assert broken.ranks.tolist() == [np.inf, 1.0]
+    shared = calibration.Platt((0.5,), (0.0,))
+    result = result_of([[2.0, 1.0, 0.0]] * 2)
+    assert run_calibration.measure(result, shared, "test", split).values is result.values
 
 
 def test_scores_that_are_not_finite_are_neither_fitted_nor_measured(messages):

@@ -81,7 +81,7 @@ def table_of_run(names: Sequence[str], path: str | os.PathLike) -> list[list[str
     """
     run = predictions.read(path, with_scores=True)
     if run.scores is None:
-        raise ValueError(f"{path}: no scores. Evaluate again without --nokeep_scores.")
+        raise ValueError(f"{path}: no scores of all classes. Evaluate again with --keep_scores.")
     finite = np.isfinite(run.scores).all(axis=1)
     if not finite.all():
         i = int(np.argmin(finite))

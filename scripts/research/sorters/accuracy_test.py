@@ -132,7 +132,7 @@ def test_the_table_of_a_run(tmp_path):
 @pytest.mark.parametrize(
     ("scores", "changes", "message"),
     [
-        (np.ones([2, 3]), {"scores": None}, ": no scores. Evaluate again without --nokeep_scores"),
+        (np.ones([2, 3]), {"scores": None}, ": no scores of all classes. Evaluate again with --keep_scores"),
         (
             [[1.0, 2.0], [1.0, np.nan]],
             {"values": np.array([[0.5], [0.0]], np.float32)},
