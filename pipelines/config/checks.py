@@ -14,7 +14,7 @@ from rank4class.pipelines.config.experiment import Experiment, check_types, valu
 DECAYS = ("none", "linear", "cosine", "step")
 PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
 AUGMENTATIONS = ("none", "affine_flip", "random_crop")
-CALIBRATIONS = ("auto", "temperature", "platt", "isotonic", "none")
+CALIBRATIONS = ("auto", "temperature", "platt", "none")
 STRATEGIES = ("default", "mirrored", "multi_worker", "tpu")  # of `distribution.get`
 CHECKPOINTS = ("best", "last")  # of `rank_training.restore`
 EXPORT_FORMATS = ("saved_model", "huggingface")  # of `Run.export`

@@ -39,8 +39,8 @@ class Experiment:
       monitor: the validation metric that selects the best checkpoint.
       patience: number of evaluations without improvement after which training stops; 0 never stops early.
       metrics: names of the reported metrics; rates are in percent.
-      calibration: how scores become probabilities: "temperature" for examples of one class, "platt" or
-        "isotonic" for several, "auto" selects by the labels, "none" leaves it out.
+      calibration: how scores become probabilities: "temperature" for examples of one class, "platt" for
+        several, "auto" selects by the labels, "none" leaves it out.
       seed: random seed of the run.
       init_from: folder of a run whose best weights this one starts from, as far as they fit; None starts from
         random weights, or those of the encoder's checkpoint.

@@ -1,8 +1,8 @@
 r"""Calibration: probabilities from the scores of ranking losses, fitted on the validation split.
 
-Examples with one class have temperature scaling. Examples with several classes have Platt scaling or isotonic
-regression, for each class or for all pairs of example and class together. Each maps float scores `[N, n]` to
-probabilities `[N, n]`, in NumPy with float64 and as a function of TensorFlow operations.
+Examples with one class have temperature scaling. Examples with several classes have Platt scaling, for each
+class or for all pairs of example and class together. Each maps float scores `[N, n]` to probabilities
+`[N, n]`, in NumPy with float64 and as a function of TensorFlow operations.
 
 Models with a count prior need no calibration: `losses.ops.set_sizes.marginals` of their scores and
 log-probabilities of the counts are the probabilities.
@@ -10,7 +10,6 @@ log-probabilities of the counts are the probabilities.
 References:
   Guo, Pleiss, Sun, Weinberger (2017), "On calibration of modern neural networks".
   Platt (1999), "Probabilistic outputs for support vector machines".
-  Zadrozny, Elkan (2002), "Transforming classifier scores into accurate multiclass probability estimates".
 """
 
 import abc
@@ -22,7 +21,6 @@ import numpy as np
 import scipy.optimize
 import scipy.sparse
 import scipy.special
-import sklearn.isotonic
 import tensorflow as tf
 
 MAX_PER_CLASS = 100  # largest number of classes that have a fit each
@@ -81,10 +79,10 @@ class Calibration(abc.ABC):
         Returns:
           float32 `[B, n]`: the scores, if that is their order; NaN for examples with scores not finite.
 
-        >>> isotonic = Isotonic((((0.0, 2.0), (0.2, 0.4)), ((0.0, 2.0), (0.4, 0.9)), ((0.0,), (0.4,))))
-        >>> isotonic.ranking(tf.constant([[2.0, 0.0, 1.0], [2.0, 2.0, 2.0]])).numpy()
+        >>> platt = Platt((1.0, 1.0, 0.0), (0.0, 1.0, 2.0))  # logits s, s + 1 and 2
+        >>> platt.ranking(tf.constant([[2.0, 0.0, 1.0], [2.0, 1.0, 2.0]])).numpy()
         array([[ 0., -2., -1.],
-               [-1.,  0., -1.]], dtype=float32)
+               [ 0., -1.,  0.]], dtype=float32)
         """
         scores = tf.cast(scores, tf.float32)
         if self.keeps_order:
@@ -245,61 +243,7 @@ class Platt(Calibration):
         return f"platt, slope {self.slopes[0]:.4g}, intercept {self.intercepts[0]:.4g}"
 
 
-@dataclasses.dataclass(frozen=True)
-class Isotonic(Calibration):
-    """Isotonic regression: an increasing function, linear between its points, constant outside of them.
-
-    Attributes:
-      curves: `(scores, probabilities)` of the points of each class, `n` pairs, or one for all classes.
-
-    >>> Isotonic((((0.0, 2.0), (0.1, 0.9)),)).probabilities(np.array([[-5.0, 1.0, 1.5]]))
-    array([[0.1, 0.5, 0.7]])
-    """
-
-    method = "isotonic"
-    curves: tuple[tuple[tuple[float, ...], tuple[float, ...]], ...]
-
-    def probabilities(self, scores: np.ndarray, where: np.ndarray | None = None) -> np.ndarray:
-        n = scores.shape[1]
-        _check_classes(len(self.curves), n)
-        curves = self.curves if len(self.curves) > 1 else self.curves * n
-        columns = [np.interp(scores[:, j], *curve) for j, curve in enumerate(curves)]
-        probabilities = np.stack(columns, axis=1)
-        return probabilities if where is None else np.where(where, probabilities, 0.0)
-
-    def apply(self, scores: tf.Tensor, where: tf.Tensor | None = None) -> tf.Tensor:
-        probabilities = self._levels(tf.cast(scores, tf.float64))
-        return _excluded_to_zero(tf.cast(probabilities, tf.float32), where)
-
-    @property
-    def keeps_order(self) -> bool:
-        return len(self.curves) == 1
-
-    def _levels(self, scores: tf.Tensor) -> tf.Tensor:
-        _check_classes(len(self.curves), scores.shape[1])
-        points = 1 + max(len(curve[0]) for curve in self.curves)  # repeats the last one
-        padded = [np.pad(curve, [(0, 0), (0, points - len(curve[0]))], mode="edge") for curve in self.curves]
-        xs, ys = tf.unstack(tf.constant(np.array(padded), tf.float64), axis=1)  # [n or 1, points]
-        columns = tf.transpose(scores)
-        queries = tf.reshape(columns, [len(self.curves), -1])
-        right = tf.clip_by_value(tf.searchsorted(xs, queries, side="right"), 1, points - 1)
-        (x0, y0), (x1, y1) = (
-            [tf.gather(values, index, batch_dims=1) for values in (xs, ys)] for index in (right - 1, right)
-        )
-        fraction = tf.clip_by_value(tf.math.divide_no_nan(queries - x0, x1 - x0), 0.0, 1.0)
-        return tf.transpose(tf.reshape(y0 + fraction * (y1 - y0), tf.shape(columns)))
-
-    def negative_log_likelihood(
-        self, scores: np.ndarray, labels: np.ndarray, where: np.ndarray | None = None
-    ) -> np.ndarray:
-        probabilities = self.probabilities(scores)
-        return _sum_ranked(-np.log(np.where(labels, probabilities, 1.0 - probabilities)), where)
-
-    def describe(self) -> str:
-        return "isotonic" if len(self.curves) == 1 else f"isotonic, {len(self.curves)} classes"
-
-
-_METHODS: dict[str, Callable[..., Calibration]] = {cls.method: cls for cls in (Temperature, Platt, Isotonic)}
+_METHODS: dict[str, Callable[..., Calibration]] = {cls.method: cls for cls in (Temperature, Platt)}
 
 
 def uncalibrated(method: str) -> Calibration:
@@ -322,8 +266,7 @@ def fit(
     each example has equal scores, which say nothing about `T`, it is 1.
 
     "platt" maximizes the likelihood of Platt's targets, `(P + 1) / (P + 2)` for `P` positive examples and
-    `1 / (M + 2)` for `M` negative ones, which has a finite maximum for scores that separate them. "isotonic"
-    fits scikit-learn's isotonic regression, with values in `[1 / (N + 2), 1 - 1 / (N + 2)]`. Up to
+    `1 / (M + 2)` for `M` negative ones, which has a finite maximum for scores that separate them. Up to
     `MAX_PER_CLASS` classes, each class with `LEAST_PER_CLASS` positive and as many negative examples has its
     own fit. All other classes have the fit of all pairs of example and class.
 
@@ -332,7 +275,7 @@ def fit(
       labels: class ids, int `[N]`, for "temperature"; otherwise a `scipy.sparse.csr_array` `[N, n]`, where
         values above 0 are positive.
       where: bool `[N, n]`, False for excluded classes, or None.
-      method: "temperature", "platt", "isotonic", or "auto": by the labels "temperature" or "platt".
+      method: "temperature", "platt", or "auto": by the labels one of them.
 
     Returns:
       A `Calibration`.
@@ -360,15 +303,12 @@ def fit(
         return Temperature(_fit_temperature(_below_highest(scores, where), labels))
     positive = labels.toarray() > 0
     ranked = np.full(positive.shape, True) if where is None else where
-    fit_curve: Callable = _fit_platt if method == "platt" else _fit_isotonic
-    curves = [fit_curve(np.asarray(scores[ranked], np.float64), positive[ranked])]
+    curves = [_fit_platt(np.asarray(scores[ranked], np.float64), positive[ranked])]
     if scores.shape[1] <= MAX_PER_CLASS:
         curves = [
-            _fit_class(fit_curve, scores[:, j][ranked[:, j]], positive[:, j][ranked[:, j]], curves[0])
+            _fit_class(scores[:, j][ranked[:, j]], positive[:, j][ranked[:, j]], curves[0])
             for j in range(scores.shape[1])
         ]
-    if method == "isotonic":
-        return Isotonic(tuple(curves))
     slopes, intercepts = zip(*curves, strict=True)
     return Platt(slopes, intercepts)
 
@@ -383,9 +323,8 @@ def check_method(method: str, multi_label: bool) -> None:
     """
     if (method == "temperature") == multi_label:
         has = "an example may have several classes" if multi_label else "each example has one class"
-        choices = "'platt' or 'isotonic'" if multi_label else "or 'temperature'"
-        separator = ", " if multi_label else " "
-        raise ValueError(f"calibration={method!r}: {has}. Choose 'auto'{separator}{choices}.")
+        other = "platt" if multi_label else "temperature"
+        raise ValueError(f"calibration={method!r}: {has}. Choose 'auto' or {other!r}.")
 
 
 def _fit_temperature(gaps: np.ndarray, labels: np.ndarray) -> float:
@@ -431,13 +370,11 @@ def _root(
     return if_positive if at_low + at_high > 0.0 else if_negative
 
 
-def _fit_class(
-    fit_curve: Callable, scores: np.ndarray, positive: np.ndarray, pooled: tuple[Any, Any]
-) -> tuple[Any, Any]:
+def _fit_class(scores: np.ndarray, positive: np.ndarray, pooled: tuple[float, float]) -> tuple[float, float]:
     """Returns the fit of a class, or the pooled one if the class has too few examples of either kind."""
     if min(np.count_nonzero(positive), np.count_nonzero(~positive)) < LEAST_PER_CLASS:
         return pooled
-    return fit_curve(np.asarray(scores, np.float64), positive)
+    return _fit_platt(np.asarray(scores, np.float64), positive)
 
 
 def _fit_platt(scores: np.ndarray, positive: np.ndarray) -> tuple[float, float]:
@@ -465,14 +402,6 @@ def _fit_platt(scores: np.ndarray, positive: np.ndarray) -> tuple[float, float]:
         value_and_gradient, start, jac=True, hess=hessian, method="trust-exact", options=options
     ).x
     return float(slope / scale), float(intercept - slope * mean / scale)
-
-
-def _fit_isotonic(scores: np.ndarray, positive: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Returns the points of isotonic regression, for float64 `[P]` and bool `[P]`."""
-    least = 1.0 / (len(scores) + 2)
-    regression = sklearn.isotonic.IsotonicRegression(y_min=least, y_max=1.0 - least)
-    regression.fit(scores, positive.astype(np.float64))
-    return tuple(regression.X_thresholds_.tolist()), tuple(regression.y_thresholds_.tolist())
 
 
 def _below_highest(scores: np.ndarray, where: np.ndarray | None) -> np.ndarray:

@@ -4,21 +4,14 @@ import numpy as np
 import pytest
 import scipy.sparse
 import scipy.special
-import sklearn.isotonic
 import sklearn.linear_model
 import tensorflow as tf
 
 from rank4class.pipelines.evaluation import calibration
-from rank4class.pipelines.evaluation.calibration import Calibration, Isotonic, Platt, Temperature
+from rank4class.pipelines.evaluation.calibration import Calibration, Platt, Temperature
 
-ISOTONIC = Isotonic((((-1.0, 0.0, 2.0), (0.1, 0.2, 0.9)), ((0.5,), (0.3,)), ((-2.0, 3.0), (0.0, 1.0))))
-CALIBRATIONS = [
-    Temperature(0.7),
-    Platt((1.0, 3.0, -0.2), (0.0, -2.0, 1.0)),
-    Platt((0.5,), (-1.0,)),
-    ISOTONIC,
-    Isotonic((ISOTONIC.curves[0],)),
-]
+PLATT = Platt((1.0, 3.0, -0.2), (0.0, -2.0, 1.0))
+CALIBRATIONS = [Temperature(0.7), PLATT, Platt((0.5,), (-1.0,))]
 
 
 def draw_classes(rng, scores):
@@ -52,7 +45,7 @@ def test_tensorflow_agrees_with_numpy_and_excluded_classes_have_probability_0(rn
         np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
 
 
-FLAT = Isotonic((((0.0, 1.0), (0.3, 0.3)), ((0.0, 1.0), (0.1, 0.3)), ((-1.0, 0.5), (0.3, 0.6))))
+FLAT = Platt((0.0, 1.0, 0.0), (0.5, 0.5, 1.5))
 
 
 @pytest.mark.parametrize("fitted", [*CALIBRATIONS, FLAT, Platt((-0.5,), (1.0,)), Platt((0.0,), (1.0,))])
@@ -92,11 +85,10 @@ def test_json_of_another_version_is_refused():
 def test_apply_in_a_saved_model(tmp_path):
     module = tf.Module()
     signature = [tf.TensorSpec([None, 3], tf.float32)]
-    module.apply = tf.function(ISOTONIC.apply, input_signature=signature)
+    module.apply = tf.function(PLATT.apply, input_signature=signature)
     tf.saved_model.save(module, str(tmp_path))
     scores = np.array([[1.0, 0.0, 9.0]], np.float32)
-    # 0.2 + 1 / 2 * 0.7, the constant, and the end.
-    expected = [[0.55, 0.3, 1.0]]
+    expected = [[1 / (1 + np.exp(-1.0)), 1 / (1 + np.exp(2.0)), 1 / (1 + np.exp(0.8))]]
     np.testing.assert_allclose(tf.saved_model.load(str(tmp_path)).apply(scores), expected, atol=1e-7)
 
 
@@ -113,8 +105,6 @@ def test_likelihoods_by_hand():
     # -log(3/4) - log(1/2)
     platt = Platt((1.0,), (0.0,)).negative_log_likelihood(scores, labels, where)
     assert platt == pytest.approx(np.log(4 / 3) + np.log(2))
-    isotonic = Isotonic((((0.0, 2.0), (0.25, 0.25)),)).negative_log_likelihood(scores, labels, where)
-    assert isotonic == pytest.approx(-np.log(0.25) - np.log(0.75))
 
 
 @pytest.mark.parametrize("n", [2, 7])
@@ -214,40 +204,26 @@ def test_platt_of_separable_and_of_constant_scores():
     assert constant.probabilities(np.array([[1e6]])) == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("method", ["platt", "isotonic"])
-def test_classes_with_few_examples_of_either_kind_have_the_pooled_fit(rng, monkeypatch, method):
+def test_classes_with_few_examples_of_either_kind_have_the_pooled_fit(rng, monkeypatch):
     scores = rng.normal(size=[40, 4])
     labels = scores > 0.0
     labels[:, 1], labels[:, 2] = np.arange(40) < 9, True
     labels[:, 3] = np.arange(40) < 10
     labels = scipy.sparse.csr_array(labels)
-    fitted = calibration.fit(scores, labels, method=method).to_json()
+    fitted = calibration.fit(scores, labels).to_json()
     monkeypatch.setattr(calibration, "MAX_PER_CLASS", 3)
-    pooled = calibration.fit(scores, labels, method=method).to_json()
+    pooled = calibration.fit(scores, labels).to_json()
     for name in fitted.keys() - {"method"}:
         each, [one] = fitted[name], pooled[name]
         assert [value == one for value in each] == [False, True, True, False]
 
 
-@pytest.mark.parametrize("method", ["platt", "isotonic"])
-def test_many_classes_share_one_fit_of_their_ranked_pairs(rng, method):
+def test_many_classes_share_one_fit_of_their_ranked_pairs(rng):
     scores = rng.normal(size=[30, calibration.MAX_PER_CLASS + 1])
     labels = draw_sets(rng, scipy.special.expit(scores))
     where = rng.random(scores.shape) < 0.5
     column = scores[where][:, None], scipy.sparse.csr_array(labels.toarray()[where][:, None])
-    assert calibration.fit(scores, labels, where, method=method) == calibration.fit(*column, method=method)
-
-
-def test_isotonic_equals_scikit_learn(rng):
-    scores = rng.normal(size=[100, 2])
-    labels = draw_sets(rng, scipy.special.expit(scores))
-    fitted = calibration.fit(scores, labels, method="isotonic")
-    queries = rng.normal(0.0, 3.0, size=[50, 2])
-    for j in range(2):
-        regression = sklearn.isotonic.IsotonicRegression(out_of_bounds="clip", y_min=1 / 102, y_max=101 / 102)
-        regression.fit(scores[:, j], labels.toarray()[:, j])
-        expected = regression.predict(queries[:, j])
-        np.testing.assert_allclose(fitted.probabilities(queries)[:, j], expected, rtol=1e-6)
+    assert calibration.fit(scores, labels, where) == calibration.fit(*column)
 
 
 def test_what_cannot_be_fitted(rng):
@@ -262,4 +238,4 @@ def test_what_cannot_be_fitted(rng):
     with pytest.raises(
         ValueError, match=r"scores: 2 classes, but the calibration has 3\. Give scores of its"
     ):
-        ISOTONIC.probabilities(np.zeros([1, 2]))
+        PLATT.probabilities(np.zeros([1, 2]))
