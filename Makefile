@@ -64,9 +64,9 @@ notebooks: $(DOCS)/installed
 		{ printf '%s\n' $(NOTEBOOK); cat $$page; } | $(DOCS)/bin/jupytext --quiet --from md --to ipynb \
 			--output docs/notebooks/$$(basename $$page .md).ipynb - || exit 1; done
 
-$(DOCS)/installed: requirements-docs.txt
+$(DOCS)/installed: docs/requirements.txt
 	$(PYTHON) -m venv $(DOCS)
-	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-docs.txt
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r docs/requirements.txt
 	@mkdir -p $(DOCS)/source/rank4class
 	@ln -sfn $(addprefix "$(CURDIR)"/,*.py losses models data pipelines scripts) $(DOCS)/source/rank4class
 	@touch $@
@@ -81,7 +81,7 @@ lock:
 	$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/pip install --quiet uv
 	$(COMPILE) -o requirements.txt
 	$(VENV)-lock/bin/uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate \
-		--no-emit-index-url --group docs -o requirements-docs.txt
+		--no-emit-index-url --group docs -o docs/requirements.txt
 	printf '%s\n' $(UNRESOLVED) >> requirements.txt
 	rm -rf $(VENV)-lock
 

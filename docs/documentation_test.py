@@ -24,7 +24,8 @@ from rank4class.scripts.research import reference
 
 DOCS = pathlib.Path(__file__).parent
 ROOT = DOCS.parent
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
+CHANGES = DOCS / "changelog.md"  # names what earlier versions had
+PAGES = sorted({ROOT / "README.md", ROOT / ".github" / "CONTRIBUTING.md", *DOCS.rglob("*.md")} - {CHANGES})
 PROGRAM = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 # A page that trains, or says so itself, takes more than a fast test may.
 NIGHTLY = re.compile(r"rank4class\.train\(|\.run_grid\(|\.fit\(|<!-- nightly -->")

@@ -1,11 +1,10 @@
-"""Wheels hold the package without its tests and work away from the repository; sdists hold all files."""
+"""Wheels hold the package without research, and work away from the repository."""
 
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
-import tarfile
 import venv
 import zipfile
 
@@ -43,16 +42,13 @@ def test_wheel(sources, tmp_path):
     with zipfile.ZipFile(build(sources, "build_wheel")) as wheel:
         packaged = {name for name in wheel.namelist() if ".dist-info/" not in name}
         wheel.extractall(tmp_path / "installed")
-    tests = ("_test.py", "conftest.py", "setup.py")
+    outside = ("docs/", "scripts/research/")
     modules = {
         name
         for name in names
-        if name.endswith(".py")
-        and not name.endswith(tests)
-        and "testdata" not in name
-        and name[:5] != "docs/"
+        if name.endswith(".py") and "testdata" not in name and not name.startswith(outside)
     }
-    data = {name for name in names if name.endswith((".sh", ".safetensors", "py.typed", "values.csv"))}
+    data = {name for name in names if name.endswith((".sh", ".safetensors", "py.typed"))}
     assert packaged == {f"rank4class/{name}" for name in modules | data}
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
 
@@ -65,13 +61,6 @@ def test_wheel(sources, tmp_path):
     assert "--config.loss.name" in output_of(
         "-m", "rank4class.scripts.train", "--config=digits_mlp", "--help"
     )
-
-
-@pytest.mark.nightly
-def test_sdist(sources):
-    names = file_names(sources)
-    with tarfile.open(build(sources, "build_sdist")) as sdist:
-        assert names <= {name.partition("/")[2] for name in sdist.getnames()}
 
 
 @pytest.mark.nightly

@@ -196,9 +196,9 @@ def render(docs: str | os.PathLike) -> dict[str, str]:
     """Returns the pages and pictures that follow from the code, file name -> text.
 
     Args:
-      docs: the folder of the documentation, beside `architecture_test.py`.
+      docs: the folder of the documentation, with `architecture_test.py`.
     """
-    levels = import_levels(os.path.join(docs, os.pardir, "architecture_test.py"))
+    levels = import_levels(os.path.join(docs, "architecture_test.py"))
     return {
         "reference/commands.md": commands_page(commands()),
         "reference/configs.md": configs_page(),

@@ -18,7 +18,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-ROOT = pathlib.Path(__file__).parent
+ROOT = pathlib.Path(__file__).parents[1]
 BASE = ("compat", "registry")  # modules that all packages may import
 PACKAGES = ("losses", "models", "data", "pipelines", "scripts")
 MAY_IMPORT = {
