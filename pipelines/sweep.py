@@ -350,6 +350,9 @@ def check_overrides(
         flag = "--losses" if field == "loss.rank_fn" and by_titles else flag
         if flag:
             raise ValueError(f"config.{field}: {flag} of the grid sets this field. Leave one of the two out.")
+        if config.ALTERNATIVES.get(field) in tune:
+            alternative = config.ALTERNATIVES[field]
+            raise ValueError(f"config.{field}: --tune sets {alternative}. Leave one of the two out.")
         if not any(config.has_field(cell, field) for cell in cells):
             raise ValueError(f"config.{field}: no loss or interaction of this grid has it. Leave it out.")
 

@@ -434,6 +434,13 @@ def test_overrides_without_effect_are_refused(changes, message):
         sweep.check_overrides(changes, base(), **axes)
 
 
+@pytest.mark.parametrize(("tuned", "field"), [("epochs", "steps"), ("steps", "epochs")])
+def test_alternatives_of_tuned_fields_are_refused(tuned, field):
+    axes = {"losses": ["softmax"], "interactions": ["dot"], "tune": {tuned: (1, 2)}}
+    with pytest.raises(ValueError, match=rf"config\.{field}: --tune sets {tuned}\. Leave one of the two out"):
+        sweep.check_overrides([field], base(), **axes)
+
+
 def test_overrides_apply_to_cells_that_have_the_field():
     parts = {"loss.name": "approx_ndcg", "interaction.name": "lc_mlp"}
     changes = {"loss.temperature": 0.5, "loss.rank_fn": "cnn", "epochs": 2.0, "interaction.units": 8}

@@ -245,6 +245,7 @@ def _parse(argv: list[str]) -> list[str]:
                 f"{' '.join(arguments)}: no positional arguments are accepted. Set --FLAG=VALUE."
             )
         _check_config_is_given()
+        _clear_alternatives()
     except BrokenPipeError:
         raise
     except flags.UnrecognizedFlagError as error:
@@ -260,6 +261,13 @@ def _check_config_is_given() -> None:
         for kind in config.PARTS:
             if flags.FLAGS[kind].value is not None:
                 raise ValueError(f"--{kind}: has no effect without --config. Set both.")
+
+
+def _clear_alternatives() -> None:
+    """Applies `config.clear_alternatives` to the fields on the command line."""
+    if "config" in flags.FLAGS and flags.FLAGS["config"].value is not None:
+        flag = flags.FLAGS["config"]
+        config.clear_alternatives(flag.value, config_flags.get_override_values(flag))
 
 
 def check_used(*parts: str) -> None:
