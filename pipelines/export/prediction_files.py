@@ -10,14 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from rank4class.pipelines.export.prediction import Prediction
+from rank4class.pipelines.progress import Progress
 from rank4class.pipelines.storage import files
 
 _ROWS = 10_000  # of a row group in Parquet
 
 Write = Callable[[Prediction], object]
-
-
-_PROGRESS_ROWS = 1_000  # between two updates of the progress
 
 
 def write(path: str | os.PathLike | None, predictions: Iterable[Prediction], k: int) -> int:
@@ -43,18 +41,14 @@ def write(path: str | os.PathLike | None, predictions: Iterable[Prediction], k: 
       FileNotFoundError, ValueError: see `check_output`.
       OSError: the file cannot be written.
     """
+    if path is not None or not sys.stdout.isatty():
+        predictions = Progress("", "input", file=sys.stderr).over(predictions)
     if path is None:
         with _tsv(sys.stdout, k) as write_row:
             return sum(1 for _ in map(write_row, predictions))
-    count, show, writer = 0, sys.stderr.isatty(), _WRITERS[check_output(path)]
+    writer = _WRITERS[check_output(path)]
     with files.writing(path) as file, writer(file, k) as write_row:
-        for count, prediction in enumerate(predictions, 1):
-            write_row(prediction)
-            if show and count % _PROGRESS_ROWS == 0:
-                print(f"\r{count:,} inputs", end="", file=sys.stderr)
-    if show:
-        print(f"\r{count:,} inputs", file=sys.stderr)
-    return count
+        return sum(1 for _ in map(write_row, predictions))
 
 
 def check_output(path: str | os.PathLike) -> str:
