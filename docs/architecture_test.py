@@ -32,6 +32,7 @@ MAY_IMPORT = {
 # The parts of `pipelines/`, by level: each imports only parts of lower levels.
 LEVELS = {
     "config": 0,
+    "progress": 0,
     "configs": 1,
     "storage": 1,
     "distribution": 2,

@@ -4,12 +4,14 @@ import contextlib
 import dataclasses
 import itertools
 import os
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rank4class.pipelines import config
 from rank4class.pipelines.config.checks import check_seed
 from rank4class.pipelines.evaluation.reliability import Calibrated
+from rank4class.pipelines.progress import place, time_left
 from rank4class.pipelines.reporting import sweep_report, tables
 from rank4class.pipelines.search import space
 from rank4class.pipelines.storage import files
@@ -242,6 +244,8 @@ def _train_all(
       searched: folder of a run of the search, if there is one, whose data the runs must have.
     """
     outcomes: dict[_FinalRun, parallel.Outcome] = {}
+    unfinished = [run for run in runs if RunDirectory(run.path).results() is None]
+    started = time.monotonic()
     with Claims(root) as claims:
         claimed = _claimed(claims, runs)
         with contextlib.closing(parallel.train_all(base, root, claimed, min(jobs, len(runs)))) as ended:
@@ -251,7 +255,9 @@ def _train_all(
                 _check_same_data([*searched, run.path])
                 diverged = isinstance(outcome, FloatingPointError)
                 shown = str(outcome) if diverged else f"test {tables.one_line(outcome['test'])}"
-                print(f"[{len(outcomes):3d}/{len(runs)}] {run.folder}: {shown}", flush=True)
+                trained = sum(each in outcomes for each in unfinished)
+                left = time_left(time.monotonic() - started, trained, len(unfinished) - trained)
+                print(f"{place(len(outcomes), len(runs), left)} {run.folder}: {shown}", flush=True)
                 if diverged:
                     raise outcome
     return outcomes
@@ -350,6 +356,9 @@ def check_overrides(
         flag = "--losses" if field == "loss.rank_fn" and by_titles else flag
         if flag:
             raise ValueError(f"config.{field}: {flag} of the grid sets this field. Leave one of the two out.")
+        if config.ALTERNATIVES.get(field) in tune:
+            alternative = config.ALTERNATIVES[field]
+            raise ValueError(f"config.{field}: --tune sets {alternative}. Leave one of the two out.")
         if not any(config.has_field(cell, field) for cell in cells):
             raise ValueError(f"config.{field}: no loss or interaction of this grid has it. Leave it out.")
 

@@ -11,7 +11,9 @@ import logging as python_logging
 import os
 import re
 import signal
+import subprocess
 import sys
+import sysconfig
 import textwrap
 import typing
 from collections.abc import Callable
@@ -27,7 +29,9 @@ from rank4class.pipelines.training.preemption import Interrupted
 if typing.TYPE_CHECKING:
     import tensorflow as tf
 
-flags.DEFINE_bool("debug", False, "Print the full traceback of an error.")
+flags.DEFINE_bool(
+    "debug", False, "Print the full traceback of an error, and the messages of TensorFlow and other packages."
+)
 flags.DEFINE_multi_string(
     "import", [], "Python file or module to import first, which registers parts of your own; may be repeated."
 )
@@ -40,8 +44,11 @@ HELP_WIDTH = 100  # characters
 HELP = re.compile("--?(help|helpshort|h|\\?)")
 NOT_NONE = "must have a value other than None"  # absl's message of flags that are required
 MISSING = re.compile(rf"flag --(\w+)=None: Flag --\1 {NOT_NONE}\.")
-# Modules of TensorFlow that log details of every checkpoint and export.
-_TALKATIVE = ("functional_saver", "signature_serialization", "save", "fingerprinting_utils")
+DEBUG = re.compile("--?debug(=(true|t|1))?", re.IGNORECASE)
+_PACKAGES = (
+    sysconfig.get_path("purelib"),
+    sysconfig.get_path("platlib"),
+)  # of others, and this one if installed
 # A flag that replaces a part of the config, such as --loss=rankmax.
 PART_FLAG = re.compile(rf"--?(?:config\.)?({'|'.join(config.PARTS)})(?:\.name)?(?:=(.*))?")
 
@@ -110,13 +117,15 @@ def run(main: Callable[[], None], *, resumes: bool = False) -> None:
 
     def guarded(_: list[str]) -> None:
         logging.set_verbosity(logging.INFO)
-        logging.get_absl_handler().addFilter(lambda record: record.module not in _TALKATIVE)
+        if not flags.FLAGS.debug:
+            logging.get_absl_handler().addFilter(_is_shown)
         logging.get_absl_handler().setFormatter(_Plain())
         signal.signal(signal.SIGTERM, _interrupt)
         try:
             import tensorflow as tf
 
-            tf.get_logger().setLevel("WARNING")  # info logs list all collective operations
+            if not flags.FLAGS.debug:
+                tf.get_logger().setLevel("ERROR")
             main()
         except BrokenPipeError:
             raise
@@ -139,6 +148,39 @@ def run(main: Callable[[], None], *, resumes: bool = False) -> None:
 def _interrupt(number: int, _: object) -> typing.NoReturn:
     """Handles SIGTERM as Python handles Ctrl-C: unfinished files are removed."""
     raise KeyboardInterrupt(number)
+
+
+# Abseil's log in C++, to which XLA and gRPC write, has no environment variable.
+_FILTER = r"""
+import re, sys
+log = re.compile(rb"[IWE]\d{4} [\d:.]+ +\d+ \S+:\d+\] |WARNING: All log messages before absl::InitializeLog")
+for line in sys.stdin.buffer:
+    if not log.match(line):
+        sys.stderr.buffer.write(line)
+        sys.stderr.flush()
+"""
+
+
+def _filter_stderr() -> None:
+    """Removes lines of Abseil's log from the errors of this process outside of Python, and of its children.
+
+    Another process filters them, so that the last words of a process that crashes are shown.
+    """
+    if sys.stderr is None or sys.stderr is not sys.__stderr__:  # closed, or replaced by the calling program
+        return
+    program = [sys.executable, "-IS", "-c", _FILTER]
+    process = subprocess.Popen(program, stdin=subprocess.PIPE, start_new_session=True)  # no Ctrl-C for it
+    assert process.stdin is not None
+    sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
+    logging.get_absl_handler().python_handler.stream = sys.stderr
+    os.dup2(process.stdin.fileno(), 2)
+    process.stdin.close()
+
+
+def _is_shown(record: python_logging.LogRecord) -> bool:
+    """Returns whether a log record is an error, or of this package or of a file of the user."""
+    is_own = record.pathname.startswith(os.path.dirname(program.__file__))
+    return is_own or record.levelno >= python_logging.ERROR or not record.pathname.startswith(_PACKAGES)
 
 
 class _Plain(python_logging.Formatter):
@@ -235,6 +277,11 @@ def _parse(argv: list[str]) -> list[str]:
     try:
         # The names of parts and fields are looked for here, before absl parses the flags.
         argv = sys.argv = flags.FLAGS.read_flags_from_files(argv, force_gnu=False)
+        if any(map(DEBUG.fullmatch, argv)):
+            os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
+        else:  # before TensorFlow is imported, which files of the user may do
+            os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+            _filter_stderr()
         _import_all(argv)
         if any(HELP.fullmatch(argument) for argument in argv[1:]):
             print(_help(argv))
@@ -245,6 +292,7 @@ def _parse(argv: list[str]) -> list[str]:
                 f"{' '.join(arguments)}: no positional arguments are accepted. Set --FLAG=VALUE."
             )
         _check_config_is_given()
+        _clear_alternatives()
     except BrokenPipeError:
         raise
     except flags.UnrecognizedFlagError as error:
@@ -260,6 +308,13 @@ def _check_config_is_given() -> None:
         for kind in config.PARTS:
             if flags.FLAGS[kind].value is not None:
                 raise ValueError(f"--{kind}: has no effect without --config. Set both.")
+
+
+def _clear_alternatives() -> None:
+    """Applies `config.clear_alternatives` to the fields on the command line."""
+    if "config" in flags.FLAGS and flags.FLAGS["config"].value is not None:
+        flag = flags.FLAGS["config"]
+        config.clear_alternatives(flag.value, config_flags.get_override_values(flag))
 
 
 def check_used(*parts: str) -> None:

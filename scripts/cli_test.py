@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 
 import pytest
 from absl import flags
@@ -251,6 +252,70 @@ def test_logs_have_no_prefix_but_the_level_of_a_warning():
     assert cli._Plain().format(record) == "warning: 2 left out"
     record = logging.LogRecord("absl", logging.INFO, "trainer.py", 3, "Going on", (), None)
     assert cli._Plain().format(record) == "Going on"
+
+
+@pytest.mark.parametrize(
+    ("path", "level", "is_shown"),
+    [
+        (cli.__file__, logging.INFO, True),
+        ("/home/user/my_parts.py", logging.INFO, True),
+        (
+            os.path.join(sysconfig.get_path("purelib"), "matplotlib", "font_manager.py"),
+            logging.WARNING,
+            False,
+        ),
+        (os.path.join(sysconfig.get_path("purelib"), "matplotlib", "font_manager.py"), logging.ERROR, True),
+    ],
+)
+def test_logs_of_other_packages_are_shown_from_errors_on(path, level, is_shown):
+    assert cli._is_shown(logging.LogRecord("x", level, path, 3, "a message", (), None)) == is_shown
+
+
+def test_tensorflow_starts_quietly_without_debug():
+    program = f"import os\n{COMMAND}\nprint(os.environ['TF_CPP_MIN_LOG_LEVEL'])"
+    for debug, level in (((), "3"), (("--debug",), "0"), (("--nodebug",), "3")):
+        command = [sys.executable, "-c", program, "predict", "stray", *debug]
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1"}
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert ended.stdout.splitlines()[-1] == level
+
+
+# Writes as C++ code does, and crashes.
+CRASH = """
+import os, sys
+from rank4class.scripts import cli
+cli._filter_stderr()
+print("of Python", file=sys.stderr)
+os.write(2, b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\\n")
+os.write(2, b"I0000 00:00:1795706049.516920    3799 device_compiler.h:196] Compiled cluster using XLA!\\n")
+os.write(2, b"E0000 00:00:1795706049.516920    3799 computation_placer.cc:177] already registered\\n")
+os.write(2, b"F0000 00:00:1795706049.516920    3799 tensor.cc:3] Check failed\\n")
+os.abort()
+"""
+
+
+def test_the_log_of_c_plus_plus_code_is_hidden_except_for_fatal_errors():
+    ended = subprocess.run([sys.executable, "-c", CRASH], capture_output=True, text=True)
+    own, fatal = ended.stderr.splitlines()
+    assert (ended.returncode, own) == (-signal.SIGABRT, "of Python")
+    assert fatal.endswith("tensor.cc:3] Check failed")
+
+
+@pytest.mark.nightly
+def test_a_training_prints_and_writes_nothing_else(tmp_path):
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "0", "HOME": str(tmp_path / "home")}
+    for name in ("KERAS_HOME", "MPLCONFIGDIR", "XDG_CACHE_HOME"):
+        environment.pop(name, None)
+    flags = ["--config=digits_mlp", "--config.steps=1", "--config.jit_compile=True", "--workdir=run"]
+    command = [sys.executable, "-m", "rank4class", "train", *flags]
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith(
+        "Training: epochs=0.1, steps=1, batch_size=64\nstep 1 of 1 (epoch 0.1 of 0.1), "
+    )
+    [cache] = (path for path in (tmp_path / "home").rglob("*") if path.is_file())
+    assert cache.match(".cache/matplotlib/fontlist-*.json")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "run"]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"]])

@@ -50,7 +50,7 @@ def two_runs(command, tmp_path_factory):
 def test_train_then_evaluate(two_runs):
     path, _ = two_runs
     trained = (path / "trained").read_text()
-    assert "17/17" in trained
+    assert "\nstep 17 of 17 (epoch 1 of 1), " in trained
     assert "TensorBoard: tensorboard --logdir" in trained
     results = json.loads((path / "results.json").read_text())
     line = next(line for line in (path / "stdout").read_text().splitlines() if line.startswith("ndcg@5"))
@@ -292,7 +292,8 @@ def test_every_command_runs_on_a_small_problem(small_commands):
     assert [line.split("\t")[0] for line in lines] == [f"{root / 'images.npy'}[{i}]" for i in range(3)]
     assert (root / "model" / "1" / "saved_model.pb").exists()
     card = root / "model" / "1" / "README.md"
-    assert outputs["export"] == f"SavedModel: {card.parent}\nHow to use it: {card}\n"
+    lines = ("Exporting the model of step 17", f"SavedModel: {card.parent}", f"How to use it: {card}")
+    assert outputs["export"] == "".join(f"{line}\n" for line in lines)
     assert 'print(model.signatures["classify"](image=' in card.read_text()
 
 

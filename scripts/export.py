@@ -41,6 +41,7 @@ def main() -> None:
     from rank4class.pipelines.export.run import Run
 
     run = Run(_WORKDIR.value, _CHECKPOINT.value)
+    print(f"Exporting the model of step {run.step:,}", flush=True)
     run.export(_OUTPUT.value, _TOP_K.value, index=_INDEX.value, format=_FORMAT.value)
     if _FORMAT.value == "huggingface":
         print(f"Encoder: {_OUTPUT.value}")

@@ -263,6 +263,24 @@ def test_kills_at_random_times_do_not_change_results(start, tmp_path, assert_sam
     assert_same_run(tmp_path / "undisturbed", folder)
 
 
+def test_epochs_on_the_command_line_replace_the_steps_of_a_config(command, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from rank4class.pipelines import config\n"
+        "from rank4class.pipelines.configs import digits_mlp\n"
+        "def get_config():\n"
+        "    return config.override(digits_mlp.get_config(), {'steps': 3})\n"
+    )
+    (tmp_path / "flags").write_text(f"--config={tmp_path / 'mine.py'}\n--config.epochs=0.5\n")
+    train = ("train", f"--flagfile={tmp_path / 'flags'}", *SMALL, f"--workdir={tmp_path / 'run'}")
+    train += ("--config.data.max_examples=128", "--config.calibration=none")
+    both = command(*train, "--config.steps=5")
+    assert (both.returncode, both.stderr) == (1, "error: steps=5: epochs=0.5 is set too. Set one of them.\n")
+    trained = command(*train)
+    # Half of 128 examples in batches of 64.
+    assert trained.stdout.startswith("Training: epochs=0.5, steps=1, batch_size=64\n"), trained.stderr
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["steps"] == 1
+
+
 def test_folders_that_cannot_be_written(train, tmp_path):
     (tmp_path / "file").write_text("")
     code, line = train(tmp_path / "file" / "run")

@@ -10,7 +10,7 @@ from google.protobuf import json_format
 
 from rank4class.data.dataset import Dataset, Split
 from rank4class.data.datasets import image_folder
-from rank4class.data.readers import files, records, rows
+from rank4class.data.readers import files, prepared, records, rows
 from rank4class.data.registry import DATASETS
 
 TRAIN_TAR, VALIDATION_TAR = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
@@ -54,8 +54,8 @@ def imagenet(path: str | None = None, tfds_dir: str | None = None, on_invalid_ro
     elif any(re.fullmatch(r"train-\d{5}-of-\d{5}", name) for name in names):
         class_names, train, validation = _from_model_garden(path, names, tfds_dir or path)
     elif TRAIN_TAR in names or VALIDATION_TAR in names:
-        prepared = _prepare(path, tfds_dir)
-        class_names, train, validation = _from_tfds(prepared, tfds_dir or prepared)
+        folder = _prepare(path, tfds_dir)
+        class_names, train, validation = _from_tfds(folder, tfds_dir or folder)
     elif os.path.isdir(os.path.join(path, "train")):
         class_names, train, validation = _from_folders(path)
     else:
@@ -85,9 +85,8 @@ def _prepare(path, tfds_dir):
         train, validation = os.path.join(path, TRAIN_TAR), os.path.join(path, VALIDATION_TAR)
         _check_train_names(train, builder.info.features["label"].names)
         _check_validation_names(validation)
-        config = tfds.download.DownloadConfig(manual_dir=path, try_download_gcs=False)
         try:
-            builder.download_and_prepare(download_config=config)
+            prepared.prepare(builder, manual_dir=path)
         except tarfile.TarError as error:
             raise files.damaged(train, f"an archive in it is damaged: {error}") from error
     return str(builder.data_dir)

@@ -30,8 +30,8 @@ def mind(path: str | None = None, on_invalid_row: str = "fail", tfds_dir: str | 
     60/20/20, is a function of the id: an article is in the same split whichever files are present. Equal
     texts of different ids may be in different splits.
 
-    TensorFlow Datasets prepares the articles once in `tfds_dir`, in a folder whose name is derived from the
-    SHA-256 of the files. Later loads hash the files without reading the rows.
+    With `tfds_dir`, TensorFlow Datasets prepares the articles once there, in a folder whose name is derived
+    from the SHA-256 of the files. Later loads hash the files without reading the rows.
 
     Args:
       path: required; folder with any of the published `MIND{large,small}_{train,dev,test}`, each a folder
@@ -41,7 +41,7 @@ def mind(path: str | None = None, on_invalid_row: str = "fail", tfds_dir: str | 
       on_invalid_row: "fail" or "skip", see `rows.BadRows`. A row is invalid if it has other columns, is not
         UTF-8, has a NUL character, has no id, category or title, is a header line, or differs in title or
         category from an earlier row of the same article in any file.
-      tfds_dir: folder of prepared datasets; None is TensorFlow Datasets' default.
+      tfds_dir: folder of prepared datasets; None reads the files each time.
 
     Returns:
       A `Dataset` with the features `text` (titles) and `text_pair` (abstracts, some empty), strings
@@ -59,16 +59,21 @@ def mind(path: str | None = None, on_invalid_row: str = "fail", tfds_dir: str | 
             f"data.path={path}: the license of MIND does not allow an automatic download. Download it from "
             "https://msnews.github.io and set data.path to its folder."
         )
-    from rank4class.data.datasets import mind_builder  # imports TensorFlow Datasets, which is slow
-
     hashes = {name: files.sha256(os.path.join(path, name)) for name in _find_files(path)}
     digest = hashlib.sha256(repr(sorted(hashes.items())).encode()).hexdigest()
 
     def read():
         return _split(_articles(path, hashes, bad_rows)), bad_rows.messages
 
-    config = mind_builder.MindConfig(name=f"sha256_{digest[:16]}", read=read)
-    columns, skipped = mind_builder.load(config, tfds_dir)
+    columns: dict[str, dict[str, np.ndarray]]
+    if tfds_dir is None:
+        articles, skipped = read()
+        columns = {name: _columns(split) for name, split in articles.items()}
+    else:
+        from rank4class.data.datasets import mind_builder  # imports TensorFlow Datasets, which is slow
+
+        config = mind_builder.MindConfig(name=f"sha256_{digest[:16]}", read=read)
+        columns, skipped = mind_builder.load(config, tfds_dir)
     if skipped and on_invalid_row == "fail":  # an earlier load prepared them with "skip"
         with bad_rows.row():
             raise ValueError(skipped[0])
@@ -165,7 +170,17 @@ def _split(articles):
     for news_id, article in articles.items():
         percent = int(hashlib.sha256(news_id.encode()).hexdigest()[:8], 16) % 100
         splits["train" if percent < 60 else "validation" if percent < 80 else "test"].append(article)
+    for name, examples in splits.items():
+        if not examples:
+            raise ValueError(f"data.path: the {name} split has no example. Give more articles.")
     return splits
+
+
+def _columns(articles):
+    """Returns column -> strings object `[N]`, in the order of the ids."""
+    articles = sorted(articles, key=lambda article: article["id"])
+    names = ("category", "title", "abstract", "origin")
+    return {name: np.array([article[name] for article in articles], object) for name in names}
 
 
 def _examples(columns, class_names):

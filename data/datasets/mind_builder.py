@@ -7,6 +7,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
+from rank4class.data.readers import prepared
+
 COLUMNS = ("id", "category", "title", "abstract", "origin")
 
 
@@ -43,9 +45,6 @@ class Mind(tfds.core.GeneratorBasedBuilder):
     def _split_generators(self, dl_manager):
         del dl_manager  # nothing is downloaded
         splits, skipped = self.builder_config.read()
-        for name, articles in splits.items():
-            if not articles:  # TensorFlow Datasets cannot write an empty split
-                raise ValueError(f"data.path: the {name} split has no example. Give more articles.")
         self.info.metadata["skipped"] = skipped
         return {name: self._generate_examples(articles) for name, articles in splits.items()}
 
@@ -54,14 +53,12 @@ class Mind(tfds.core.GeneratorBasedBuilder):
             yield article["id"], {column: article[column] for column in COLUMNS}
 
 
-def load(
-    config: MindConfig, data_dir: str | None = None
-) -> tuple[dict[str, dict[str, np.ndarray]], list[str]]:
+def load(config: MindConfig, data_dir: str) -> tuple[dict[str, dict[str, np.ndarray]], list[str]]:
     """Returns the articles of a config, and prepares them first if necessary.
 
     Args:
       config: the source files.
-      data_dir: folder of prepared datasets; None is TensorFlow Datasets' default.
+      data_dir: folder of prepared datasets.
 
     Returns:
       split -> column -> strings object `[N]`, in the order of the ids; and the messages of skipped rows.
@@ -72,7 +69,7 @@ def load(
     """
     builder = Mind(config=config, data_dir=data_dir)
     try:
-        builder.download_and_prepare(download_config=tfds.download.DownloadConfig(try_download_gcs=False))
+        prepared.prepare(builder)
     except OSError as error:
         if not builder.data_path.exists():  # otherwise another process has prepared it in the meantime
             raise OSError(

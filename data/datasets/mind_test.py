@@ -64,6 +64,29 @@ def test_split_depends_only_on_the_article_id(tiny_mind):
         assert ids(split) == [i for i in whole[name] if i >= 50]
 
 
+def test_without_a_folder_of_prepared_datasets_the_files_are_read(tiny_mind, monkeypatch):
+    prepared = load(tiny_mind)
+    monkeypatch.setattr(mind_builder, "load", None)
+    files = sorted(tiny_mind.rglob("*"))
+    read = data.get("mind", path=str(tiny_mind))
+    assert sorted(tiny_mind.rglob("*")) == files
+    assert (read.class_names, read.files) == (prepared.class_names, prepared.files)
+    for name, split in read.splits.items():
+        expected = prepared.splits[name]
+        np.testing.assert_array_equal(split.labels, expected.labels)
+        np.testing.assert_array_equal(split.origins, expected.origins)
+        for feature in ("text", "text_pair"):
+            np.testing.assert_array_equal(split.features[feature], expected.features[feature])
+
+
+def test_a_preparation_prints_a_line_alone(tiny_mind, capfd, caplog):
+    caplog.set_level(logging.INFO, "absl")
+    load(tiny_mind)
+    assert capfd.readouterr() == ("", "")
+    own = [record.message for record in caplog.records if record.module == "prepared"]
+    assert own == [f"TensorFlow Datasets prepares mind in {next(tiny_mind.glob('prepared/mind/*/*'))}"]
+
+
 def test_split_fractions():
     splits = mind._split({f"N{i}": None for i in range(10000)})
     np.testing.assert_allclose([len(split) for split in splits.values()], [6000, 2000, 2000], atol=150)
@@ -335,5 +358,6 @@ def test_damaged_prepared_articles(tiny_mind):
 
 def test_empty_split(tmp_path):
     (tmp_path / "news.tsv").write_text(article("N1"))
-    with pytest.raises(ValueError, match="the validation split has no example"):
-        load(tmp_path)
+    for tfds_dir in (None, tmp_path / "prepared"):
+        with pytest.raises(ValueError, match="the validation split has no example"):
+            data.get("mind", path=str(tmp_path), tfds_dir=tfds_dir)

@@ -1,6 +1,11 @@
 """Datasets that TensorFlow Datasets prepares."""
 
+import contextlib
+import io
+import sys
 from typing import Any
+
+from absl import logging
 
 
 def builder(name: str, title: str, data_dir: str | None = None) -> Any:
@@ -19,11 +24,28 @@ def builder(name: str, title: str, data_dir: str | None = None) -> Any:
 
     builder = tfds.builder(name, data_dir=data_dir, try_gcs=False)
     try:
-        config = tfds.download.DownloadConfig(try_download_gcs=False)  # the publisher, not Google's copy
-        builder.download_and_prepare(download_config=config)
+        prepare(builder)
     except (OSError, NonMatchingChecksumError) as error:  # the publisher may have changed the files
         raise OSError(
             f"data.tfds_dir={data_dir}: {title} cannot be downloaded to and prepared in {builder.data_dir} "
             f"({error}). Set data.path to a folder of its files."
         ) from error
     return builder
+
+
+def prepare(builder: Any, **config: Any) -> None:
+    """Downloads and prepares the files of a `DatasetBuilder`; prints a line, and bars on a terminal alone.
+
+    Args:
+      builder: the builder.
+      **config: fields of TensorFlow Datasets' `DownloadConfig`.
+    """
+    import tensorflow_datasets as tfds  # slow to import
+
+    if builder.is_prepared():
+        return
+    logging.info("TensorFlow Datasets prepares %s in %s", builder.name, builder.data_dir)
+    tfds.display_progress_bar(sys.stderr.isatty())
+    config = tfds.download.DownloadConfig(try_download_gcs=False, **config)  # not from Google's copy
+    with contextlib.redirect_stdout(io.StringIO()):
+        builder.download_and_prepare(download_config=config)

@@ -14,10 +14,12 @@ from rank4class.pipelines.config.checks import (
     check_seed,
 )
 from rank4class.pipelines.config.experiment import (
+    ALTERNATIVES,
     Experiment,
     changed_fields,
     check_field,
     check_types,
+    clear_alternatives,
     first_difference,
     from_json,
     has_field,
@@ -43,6 +45,7 @@ from rank4class.pipelines.config.parts import (
 from rank4class.pipelines.config.user_modules import import_file, import_user_module
 
 __all__ = [
+    "ALTERNATIVES",
     "CHECKPOINTS",
     "DECAYS",
     "EXPORT_FORMATS",
@@ -64,6 +67,7 @@ __all__ = [
     "check_optimizer",
     "check_seed",
     "check_types",
+    "clear_alternatives",
     "first_difference",
     "from_json",
     "has_field",

@@ -15,6 +15,7 @@ from rank4class.pipelines.config import parts
 from rank4class.registry import did_you_mean
 
 LARGEST_INT = 2**31 - 1
+ALTERNATIVES = {"epochs": "steps", "steps": "epochs"}  # fields of which a training uses one
 _REMEDY = "Restore the file, or choose another --workdir."
 SMALLEST, LARGEST = 1e-30, 1e30  # magnitudes of float32 numbers that can still be multiplied
 
@@ -33,7 +34,7 @@ class Experiment:
       steps_per_execution: number of steps that run on the device without returning to the host.
       checkpoint_steps: number of steps between checkpoints, in addition to one at every evaluation.
       epochs: number of passes over the training split, not necessarily an integer.
-      steps: number of training steps; None derives it from `epochs`.
+      steps: number of training steps; None derives it from `epochs`. A change of `epochs` sets it to None.
       evaluations_per_epoch: how often the validation split is evaluated and a checkpoint is saved; 0.2 is
         every fifth epoch. Both happen at the end too.
       monitor: the validation metric that selects the best checkpoint.
@@ -155,7 +156,7 @@ def override(experiment: AnyExperiment, changes: Mapping[str, Any]) -> AnyExperi
         `parts.Part.swapped`.
 
     Raises:
-      ValueError: the experiment has no such field.
+      ValueError: the experiment has no such field, or the changes set both `epochs` and `steps`.
 
     >>> override(Experiment(), {"loss.k": 5, "loss.name": "rankmax"}).loss.k
     5
@@ -170,7 +171,24 @@ def override(experiment: AnyExperiment, changes: Mapping[str, Any]) -> AnyExperi
         section, _, field = dotted.rpartition(".")
         if field != "name" or section not in parts.PARTS:
             setattr(getattr(copied, section) if section else copied, field, value)
+    clear_alternatives(copied, changes)
     return copied
+
+
+def clear_alternatives(experiment: Any, changes: Mapping[str, Any]) -> None:
+    """Sets `steps` of a changed experiment to None if `epochs` is among the changes.
+
+    Raises:
+      ValueError: both are.
+
+    >>> override(Experiment(steps=100), {"epochs": 3.0}).steps is None
+    True
+    """
+    if changes.get("epochs") is None or getattr(experiment, "steps", None) is None:
+        return
+    if changes.get("steps") is not None:
+        raise ValueError(f"steps={changes['steps']}: epochs={changes['epochs']} is set too. Set one of them.")
+    experiment.steps = None
 
 
 def check_field(experiment: Any, dotted: str) -> None:

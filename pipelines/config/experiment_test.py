@@ -140,6 +140,7 @@ CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
             {"data.name": "goemotions", "data.path": pathlib.Path("x")},
             "data.path=PosixPath.'x'.: expected str. Write 'x'.",
         ),
+        ({"steps": 5, "epochs": 3.0}, r"steps=5: epochs=3\.0 is set too\. Set one of them\."),
         ({"steps": 0}, r"steps=0: not positive\. Choose a positive number\."),
         (
             {"encoder.name": "items", "encoder.weight_decay": -1.0},

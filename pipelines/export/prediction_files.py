@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from rank4class.pipelines.export.prediction import Prediction
+from rank4class.pipelines.progress import Progress
 from rank4class.pipelines.storage import files
 
 _CELLS = 10_000_000  # of a row group in Parquet
@@ -18,9 +19,6 @@ _ROWS = 10_000  # largest number of its rows
 
 Convert = Callable[[Prediction], dict[str, Any]]
 Write = Callable[[Prediction], object]
-
-
-_PROGRESS_ROWS = 1_000  # between two updates of the progress
 
 
 def write(
@@ -57,18 +55,13 @@ def write(
     to_row: Convert = _record if ending in (".jsonl", ".parquet") else functools.partial(_row, k=k)
     if columns is not None:
         to_row = functools.partial(_wide_record, columns=columns)
+    if path is not None or not sys.stdout.isatty():
+        predictions = Progress("", "input", file=sys.stderr).over(predictions)
     if path is None:
         with _tsv(sys.stdout, to_row) as write_row:
             return sum(1 for _ in map(write_row, predictions))
-    count, show = 0, sys.stderr.isatty()
     with files.writing(path) as file, _WRITERS[ending](file, to_row) as write_row:
-        for count, prediction in enumerate(predictions, 1):
-            write_row(prediction)
-            if show and count % _PROGRESS_ROWS == 0:
-                print(f"\r{count:,} inputs", end="", file=sys.stderr)
-    if show:
-        print(f"\r{count:,} inputs", file=sys.stderr)
-    return count
+        return sum(1 for _ in map(write_row, predictions))
 
 
 def check_output(path: str | os.PathLike, inputs: str | os.PathLike | None = None) -> str:

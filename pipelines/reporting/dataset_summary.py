@@ -17,6 +17,7 @@ from rank4class import data, losses
 from rank4class.models import checkpoints
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
+from rank4class.pipelines.progress import Progress
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task import loading, preprocessing, task
 
@@ -225,9 +226,10 @@ class _Images:
 
 def _read_images(name, split):
     readable, sizes, digests, unreadable = [], [], [], []
-    # A log file has no use for a progress bar.
-    bar = tf.keras.utils.Progbar(len(split), verbose=int(sys.stdout.isatty()), unit_name=f"{name} image")
-    for i, (features, message) in enumerate(data.read_each(split, data.ContentAndSize())):
+    images = Progress(f"reading {name}", "image", len(split)).over(
+        data.read_each(split, data.ContentAndSize())
+    )
+    for i, (features, message) in enumerate(images):
         if message is None:
             assert features is not None
             readable.append(i)
@@ -235,7 +237,6 @@ def _read_images(name, split):
             digests.append(_digest(features["content"][0].numpy()))
         else:
             unreadable.append(message)
-        bar.add(1)
     if not readable:
         raise ValueError(f"{name}: no image of this split can be read. The first: {unreadable[0]}")
     return _Images(split.select(readable), np.array(sizes), digests, unreadable)
@@ -306,7 +307,8 @@ def _character_counts(splits):
 
 def _token_counts(tokenizer, split):
     lengths = []
-    for start in range(0, len(split), _BATCH):
+    progress = Progress("counting tokens", "text", len(split))
+    for start in progress.over(range(0, len(split), _BATCH), _BATCH):
         texts = {name: values[start : start + _BATCH] for name, values in split.features.items()}
         lengths.append(tokenizer.lengths({name: tf.constant(values) for name, values in texts.items()}))
     return np.concatenate(lengths)

@@ -7,12 +7,14 @@ import hashlib
 import json
 import math
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rank4class import losses
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
+from rank4class.pipelines.progress import place, time_left
 from rank4class.pipelines.reporting import search_report, tables
 from rank4class.pipelines.search import space, trials
 from rank4class.pipelines.storage import files
@@ -107,6 +109,7 @@ class Search:
         self._studies = {
             name: trials.Study(journal, name, cells[name], tune, self._seeds, digest) for name in searched
         }
+        self._started, (self._ended_before, _) = time.monotonic(), self._progress()
 
     def _digest(self) -> str:
         """Returns the hash of all that the trials of a cell depend on.
@@ -228,7 +231,8 @@ class Search:
             self._claims.release(self._claim_name(run.cell, trial))
         ended, planned = self._progress()
         suffix = ", pruned" if trial.state == "pruned" else ""
-        print(f"[{ended:3d}/{planned}] {run.folder}: {shown}{suffix}", flush=True)
+        left = time_left(time.monotonic() - self._started, ended - self._ended_before, planned - ended)
+        print(f"{place(ended, planned, left)} {run.folder}: {shown}{suffix}", flush=True)
 
     def _progress(self) -> tuple[int, int]:
         """Returns the number of runs that have ended, and of those that are planned at the moment."""

@@ -55,6 +55,7 @@ def train(
     total_steps = math.ceil(experiment.epochs * EPOCH / experiment.batch_size)
     schedule = Schedule(
         total_steps=total_steps,
+        epochs=experiment.epochs,
         evaluation_steps=min(total_steps, math.ceil(epoch_steps)),
         learning_rate=optimization.build_schedule(experiment.optimizer, total_steps, epoch_steps),
         checkpoint_steps=experiment.checkpoint_steps,

@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import os
-import sys
 import zipfile
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +15,7 @@ import tensorflow as tf
 
 from rank4class import data, models
 from rank4class.pipelines import config
+from rank4class.pipelines.progress import Progress
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task import hashing
 from rank4class.pipelines.task.inputs import write_encoder
@@ -103,13 +103,11 @@ def _cached(folder: str, name: str) -> str | None:
 
 
 def _outputs(raw: Task, split: str, batch_size: int, encode: Callable) -> np.ndarray:
-    total = len(raw.evaluation_batches(split, batch_size))
-    bar = tf.keras.utils.Progbar(total, verbose=1 if sys.stdout.isatty() else 2, unit_name="batch")
+    progress = Progress(f"encoding {split}", "example", len(raw.splits[split]))
     outputs, indices = [], []
-    for features, _, batch_indices in raw.read(split, batch_size):
+    for features, _, batch_indices in progress.over(raw.read(split, batch_size), batch_size):
         outputs.append(encode(features).numpy())
         indices.append(batch_indices.numpy())
-        bar.add(1)
     return data.in_order(np.concatenate(outputs), np.concatenate(indices))
 
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from rank4class import data, models
 from rank4class.pipelines import config
+from rank4class.pipelines.progress import Progress
 from rank4class.pipelines.task import frozen_features, hashing, preprocessing
 from rank4class.pipelines.task.inputs import Inputs, specs_of
 from rank4class.pipelines.task.task import Task
@@ -214,7 +215,9 @@ def _preprocessed(experiment: config.Experiment, task: Task) -> Task:
     splits = {}
     for name, split in task.splits.items():
         # The arrays of texts have one length.
-        batches = task.with_static_lengths().read(name, experiment.evaluation_batch_size)
+        size = experiment.evaluation_batch_size
+        progress = Progress(f"preprocessing {name}", "example", len(split))
+        batches = progress.over(task.with_static_lengths().read(name, size), size)
         features, _, indices = zip(*batches, strict=True)
         order = np.concatenate(indices)
         arrays = {

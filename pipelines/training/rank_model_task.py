@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,6 +14,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.evaluation.calibration import Calibration
+from rank4class.pipelines.progress import Progress
 from rank4class.pipelines.reporting import plots, reliability_plots, tables
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory
@@ -31,6 +32,7 @@ class RankModelTask:
       loaded: its `task.Task`.
       schedule: of the training.
       strategy: a `tf.distribute.Strategy`.
+      progress: whether to show the progress of evaluations.
 
     Raises:
       ValueError: the loss, the metrics, the count prior or the calibration do not fit the dataset.
@@ -42,6 +44,7 @@ class RankModelTask:
         loaded: Task,
         schedule: Schedule,
         strategy: tf.distribute.Strategy,
+        progress: bool = True,
     ):
         self.metrics = _applicable_metrics(experiment, loaded)
         _check_k(experiment.loss, loaded.num_scored("train"))
@@ -49,6 +52,7 @@ class RankModelTask:
         self._calibration_method = run_calibration.method_of(experiment, loaded)
         self._calibration: Calibration | None = None
         self._is_final = False
+        self._shows_progress = progress
         self._experiment, self._loaded, self._strategy = experiment, loaded, strategy
         self.loss_name = experiment.loss.name
         self.train_examples = len(loaded.splits["train"])
@@ -110,7 +114,11 @@ class RankModelTask:
         ]
 
     def evaluate(self, split: str, should_stop: Callable[[], bool]) -> evaluator.EvaluationResult | None:
-        batches = self._loaded.read(split, self._experiment.evaluation_batch_size, self._strategy)
+        size = self._experiment.evaluation_batch_size
+        batches: Iterable[tuple] = self._loaded.read(split, size, self._strategy)
+        if self._shows_progress:
+            progress = Progress(f"evaluating {split}", "example", len(self._loaded.splits[split]))
+            batches = progress.over(batches, size)
         # All evaluations keep the scores, so that the last ones run the function that is compiled already.
         keep_scores = self._calibration_method is not None
         result = self._evaluators[split](batches, keep_scores=keep_scores, stopping=should_stop)

@@ -14,6 +14,7 @@ from rank4class.pipelines.config.checks import check_choice
 from rank4class.pipelines.evaluation import predictions
 from rank4class.pipelines.evaluation.calibration import Calibration
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
+from rank4class.pipelines.progress import Progress, format_epochs
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory, check_folder
 from rank4class.pipelines.task import description, hashing, loading
@@ -28,6 +29,8 @@ from rank4class.pipelines.training.train_state import (
     run_hash,
 )
 from rank4class.pipelines.training.trainer import Schedule, Trainer
+
+MOST_EPOCHS = 1_000  # without a warning
 
 
 def train(
@@ -46,7 +49,7 @@ def train(
       path: the run's folder, a `RunDirectory`; all workers see the same one.
       strategy: a `tf.distribute.Strategy`; None is one device.
       loaded: the experiment's `task.Task`, if it is loaded already.
-      progress: whether to show a progress bar.
+      progress: whether to show the progress.
       pictures: whether to draw evaluations for TensorBoard.
 
     Returns:
@@ -97,7 +100,9 @@ def _check_evaluated_images(experiment: config.Experiment, loaded: Task) -> None
     if "file" in loaded.splits["train"].features and experiment.data.on_invalid_row == "fail":
         by_identity = {id(loaded.splits[name]): name for name in ("validation", "test")}
         for name in by_identity.values():
-            for _ in loaded.read(name, experiment.evaluation_batch_size):
+            size = experiment.evaluation_batch_size
+            progress = Progress(f"reading {name}", "image", len(loaded.splits[name]))
+            for _ in progress.over(loaded.read(name, size), size):
                 pass
 
 
@@ -112,7 +117,7 @@ def build_trainer(
     """Builds model and optimizer of an experiment, and the trainer that joins them in a run directory."""
     tf.keras.utils.set_random_seed(experiment.seed)
     schedule = build_schedule(experiment, len(loaded.splits["train"]))
-    task = RankModelTask(experiment, loaded, schedule, strategy)
+    task = RankModelTask(experiment, loaded, schedule, strategy, progress and distribution.is_chief(strategy))
     if experiment.init_from is not None and not has_checkpoint(run_dir.checkpoints):
         try:
             source = restore(experiment.init_from, strategy=strategy)
@@ -131,11 +136,20 @@ def build_trainer(
 def build_schedule(experiment: config.Experiment, train_examples: int) -> Schedule:
     """Returns the `Schedule` of an experiment with a number of training examples."""
     epoch_steps = train_examples / experiment.batch_size
+    epochs = experiment.epochs if experiment.steps is None else experiment.steps / epoch_steps
     # Products before quotients: 50 epochs of 11 examples in batches of 10 are 55 steps, not 56 by rounding.
     total_steps = experiment.steps or math.ceil(experiment.epochs * train_examples / experiment.batch_size)
+    if epochs > MOST_EPOCHS:
+        logging.warning(
+            "steps=%d: %s epochs of %d examples. Set epochs, or fewer steps.",
+            total_steps,
+            format_epochs(epochs),
+            train_examples,
+        )
     evaluated_examples = experiment.batch_size * experiment.evaluations_per_epoch
     return Schedule(
         total_steps=total_steps,
+        epochs=epochs,
         evaluation_steps=math.ceil(train_examples / evaluated_examples),
         learning_rate=optimization.build_schedule(experiment.optimizer, total_steps, epoch_steps),
         temperature=optimization.build_temperature(experiment.loss, total_steps),
@@ -225,7 +239,9 @@ class TrainedModel:
         evaluator = build_evaluators(self.experiment, loaded, self.model, self.strategy)[split]
         if distribution.needs_static_shapes(self.strategy):
             loaded = loaded.with_static_lengths()
-        batches = loaded.read(split, batch_size, self.strategy)
+        batches = Progress(f"evaluating {split}", "example", len(examples)).over(
+            loaded.read(split, batch_size, self.strategy), batch_size
+        )
         with distribution.lost_worker_errors(self.strategy):
             result = evaluator(batches, keep_scores=keep_scores or calibration is not None, best=best)
         assert result is not None  # nothing stops it

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import shutil
 from unittest import mock
 
@@ -14,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 from rank4class import data
-from rank4class.pipelines import config, distribution
+from rank4class.pipelines import config, distribution, progress
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.storage.run_directory import RunDirectory
@@ -81,7 +82,16 @@ def test_files_of_a_run(finished_once):
     history = RunDirectory(path).history()
     assert [line["step"] for line in history] == [17, 34]
     assert max(history, key=lambda line: line["ndcg@5"])["step"] == results["best_step"]
-    assert "17/17" in printed  # Keras's progress bar
+    first, *lines = printed.splitlines()
+    assert first == "Training: epochs=2, steps=34, batch_size=64"  # ceil(2 x 1078 / 64)
+    assert re.fullmatch(
+        r"step 17 of 34 \(epoch 1 of 2\), [\d,.]+ examples/s(, \d+ s left)?, loss \d\.\d{4}, "
+        r"waited for data \d+\.\d% of the time",
+        lines[0],
+    )
+    assert lines[1].startswith("  validation: top1_error ")
+    assert lines[2].startswith("step 34 of 34 (epoch 2 of 2), ")
+    assert len(lines) == 4
 
 
 @pytest.mark.nightly
@@ -103,10 +113,34 @@ def test_no_step_is_added_by_rounding():
     assert schedule.evaluation_steps == 7
 
 
-def test_splits_of_one_example(tmp_path):
+@pytest.mark.parametrize(
+    ("changes", "warning"),
+    [
+        ({"steps": 3001}, "steps=3001: 1,000.3 epochs of 30 examples. Set epochs, or fewer steps."),
+        ({"steps": 3000}, ""),
+    ],
+)
+def test_many_epochs_are_reported(caplog, changes, warning):
+    experiment = config.override(config.Experiment(batch_size=10), changes)
+    rank_training.build_schedule(experiment, train_examples=30)
+    assert caplog.messages == [warning][: len(warning)]
+
+
+def test_evaluations_show_their_progress(finished_once, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "LOG_SECONDS", 0.0)
+    trained = rank_training.restore(finished_once[0])
+    trained.evaluate(trained.load_task())
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("evaluating test: example 256 of 360, ")
+    assert lines[1].startswith("evaluating test: example 360 of 360, ")
+
+
+def test_splits_of_one_example(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "LOG_SECONDS", 0.0)
     metrics = ("top1_error", "mean_rank", "ndcg@5")
     experiment = small(**{"data.max_examples": 1, "metrics": metrics, "epochs": 1.0})
     results = rank_training.train(experiment, str(tmp_path / "run"), progress=False)
+    assert capsys.readouterr().out == ""
     assert results["test"]["intervals"]["mean_rank"] is None
     for path in (tmp_path / "run").glob("*.json*"):
         for line in [path.read_text()] if path.suffix == ".json" else path.read_text().splitlines():

@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from rank4class.pipelines.progress import format_rate
 from rank4class.pipelines.storage.code_version import git_commit
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.training.train_step import StepResults
@@ -135,6 +136,6 @@ class Pace:
         """Returns the fraction of time spent waiting for batches."""
         return self._waited / (time.perf_counter() - self._started)
 
-    def __str__(self) -> str:
-        speed, waiting = self.examples_per_second(), self.waiting_fraction()
-        return f"{speed:,.0f} examples a second, waited for data {waiting:.1%} of the time"
+    def speed(self) -> str:
+        """Returns the mean speed in words."""
+        return f"{format_rate(self.examples_per_second())} examples/s"

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import signal
-import sys
 from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
 
@@ -13,6 +12,7 @@ from absl import logging
 
 from rank4class import data
 from rank4class.pipelines import distribution
+from rank4class.pipelines.progress import Progress, format_epochs
 from rank4class.pipelines.storage.run_directory import RunDirectory, write_json
 from rank4class.pipelines.training import optimization
 from rank4class.pipelines.training.preemption import Interrupted, Interruption
@@ -97,6 +97,7 @@ class Schedule:
 
     Attributes:
       total_steps: number of training steps.
+      epochs: number of passes over the training examples, not necessarily an integer.
       evaluation_steps: number of steps between two evaluations.
       learning_rate: function of a step.
       temperature: function of a step to the loss's temperature; None if it is constant.
@@ -107,6 +108,7 @@ class Schedule:
     """
 
     total_steps: int
+    epochs: float
     evaluation_steps: int
     learning_rate: Callable[[int], Any]
     temperature: Callable[[int], Any] | None = None
@@ -141,7 +143,7 @@ class Trainer:
       experiment: the checked config that the run directory records.
       schedule: steps to train, evaluate and save at.
       strategy: a `tf.distribute.Strategy`.
-      progress: whether to show a progress bar.
+      progress: whether to show the progress.
       pictures: whether to draw evaluations for TensorBoard.
 
     Raises:
@@ -220,8 +222,12 @@ class Trainer:
         distribution.check_agreement(self._strategy, step, self._run_dir.path)
         if not self._is_chief:  # the chief claimed the folder before the workers agreed
             self._run_dir.check_shared(self._experiment, self._task.hashes, self._task.class_texts)
+        schedule = self._schedule
+        if self._verbose:
+            sizes = f"steps={schedule.total_steps:,}, batch_size={self._experiment.batch_size:,}"
+            print(f"Training: epochs={format_epochs(schedule.epochs)}, {sizes}", flush=True)
         if step:
-            logging.info("Resuming after step %d of %d", step, self._schedule.total_steps)
+            logging.info("Resuming after step %d of %d", step, schedule.total_steps)
         if self._is_chief and step:
             # A kill may have come after the last checkpoint and before the history was written.
             self._run_dir.write_history(self._progress.history)
@@ -229,6 +235,7 @@ class Trainer:
         self._time = TrainingTime(self._run_dir, step)
         self._summaries = Summaries(self._run_dir.path, step, writes=self._is_chief)
         self._summaries.write_start(self._experiment, self._session.line, step)
+        self._shown = Progress("", "step", schedule.total_steps, start=step, epochs=schedule.epochs)
         self._batches = iter(
             self._strategy.distribute_datasets_from_function(
                 lambda context: self._task.training_batches(step, context)
@@ -246,26 +253,28 @@ class Trainer:
 
     def take_steps(self, until: int) -> None:
         """Trains until a number of steps in total."""
-        progress, first = self._progress, self._progress.step
-        # A log file gets one line, a terminal the moving bar.
-        verbose = 1 if sys.stdout.isatty() else 2
-        bar = tf.keras.utils.Progbar(until - first, verbose=verbose * self._verbose, unit_name="step")
-        if self._verbose:
-            print(f"Steps {first + 1} to {until}")
+        progress, first, loss_sum = self._progress, self._progress.step, 0.0
         pace = Pace(self._experiment.batch_size)
-        while progress.step < until:
-            results = self._run_steps(min(self._schedule.steps_per_execution, until - progress.step))
-            pace.add(results)
-            for loss, norm in zip(results.losses.tolist(), results.gradient_norms.tolist(), strict=True):
-                progress.step += 1
-                progress.loss_sum += loss
-                if progress.step % self._summary_steps == 0:
-                    self._write_step_summaries(loss, norm, pace)
-            bar.update(progress.step - first, [("loss", results.losses.mean())])
-            if results.stopping:
-                self._save_and_stop()
-        if self._verbose:
-            print(f"  {pace}")
+        try:
+            while progress.step < until:
+                results = self._run_steps(min(self._schedule.steps_per_execution, until - progress.step))
+                pace.add(results)
+                for loss, norm in zip(results.losses.tolist(), results.gradient_norms.tolist(), strict=True):
+                    progress.step += 1
+                    progress.loss_sum += loss
+                    if progress.step % self._summary_steps == 0:
+                        self._write_step_summaries(loss, norm, pace)
+                loss_sum += float(results.losses.sum())
+                if self._verbose:
+                    values = {"speed": pace.speed(), "note": f"loss {loss_sum / (progress.step - first):.4f}"}
+                    self._shown.add(len(results.losses), **values)
+                if results.stopping:
+                    self._save_and_stop()
+        finally:
+            self._shown.clear()
+        if self._verbose and self._evaluation_is_due():
+            values["note"] += f", waited for data {pace.waiting_fraction():.1%} of the time"
+            print(self._shown.line(**values), flush=True)
 
     def _run_steps(self, count: int) -> StepResults:
         """Runs steps on the next batches; raises FloatingPointError if one of them is not finite."""

@@ -74,7 +74,9 @@ class Constant:
 
 
 def train(task, path, total_steps):
-    schedule = Schedule(total_steps=total_steps, evaluation_steps=2, learning_rate=lambda step: 0.5)
+    schedule = Schedule(
+        total_steps=total_steps, epochs=1.0, evaluation_steps=2, learning_rate=lambda step: 0.5
+    )
     optimizer = tf.keras.optimizers.SGD(0.5)
     experiment = config.Experiment(batch_size=4)
     strategy = tf.distribute.get_strategy()
@@ -134,7 +136,9 @@ def test_seconds_of_training_are_counted_over_all_starts(tmp_path, monkeypatch):
 
 
 def test_a_schedule_stops_at_evaluations_and_checkpoints():
-    schedule = Schedule(total_steps=10, evaluation_steps=4, checkpoint_steps=3, learning_rate=float)
+    schedule = Schedule(
+        total_steps=10, epochs=1.0, evaluation_steps=4, checkpoint_steps=3, learning_rate=float
+    )
     stops = [0]
     while stops[-1] < 10:
         stops.append(schedule.next_stop(stops[-1]))
@@ -144,4 +148,4 @@ def test_a_schedule_stops_at_evaluations_and_checkpoints():
 
 def test_a_schedule_counts_steps_in_32_bits():
     with pytest.raises(ValueError, match=r"total_steps=2.14748e\+09: exceeds 2\*\*31\. Lower the epochs"):
-        Schedule(total_steps=2**31, evaluation_steps=1, learning_rate=float)
+        Schedule(total_steps=2**31, epochs=1.0, evaluation_steps=1, learning_rate=float)

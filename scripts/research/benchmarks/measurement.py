@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+from rank4class.pipelines.progress import Progress
 from rank4class.pipelines.storage import files
 from rank4class.scripts.research.benchmarks import suites
 from rank4class.scripts.research.benchmarks.suite import Size, Step, Workload
@@ -87,8 +88,9 @@ def _measure(suite: str, size: Size, steps: list[Step]) -> list[Row]:
     chosen = suites.get(suite)
     peaks = _measure_memory(suite, size, steps)
     large = [step for step in steps if (peaks[step] or 0.0) > LARGE_MB]
-    times = {step: _measure_alone(suite, size, step) for step in large}
-    workloads = {step: chosen.build(step, size) for step in steps if step not in large}
+    times = {step: _measure_alone(suite, size, step) for step in _shown("timing of large steps", large)}
+    small = [step for step in steps if step not in large]
+    workloads = {step: chosen.build(step, size) for step in _shown("compilation", small)}
     times |= _measure_time(workloads, chosen.min_repeats)
     seconds = {step: value for step, value in times.items() if value is not None}
     # The value is the same with XLA and without.
@@ -164,15 +166,24 @@ def to_json(row: Row) -> str:
     return files.to_json(dataclasses.asdict(row))
 
 
+def _shown(work: str, steps: Sequence[Step]) -> Iterator[Step]:
+    """Yields steps and shows the progress."""
+    return Progress(work, "step", len(steps)).over(steps)
+
+
 def _measure_time(workloads: dict[Step, Workload], min_repeats: int) -> dict[Step, float]:
     """Returns the median seconds of every step; they take turns, in another order every round."""
-    times = {step: [_seconds(workload)] for step, workload in workloads.items()}
+    times = {step: [_seconds(workloads[step])] for step in _shown("first timing", list(workloads))}
     repeats = {step: _repeats(first, min_repeats) for step, [first] in times.items()}
     shuffled = random.Random(0)
-    for i in range(max(repeats.values(), default=0)):
-        for step in shuffled.sample(list(workloads), len(workloads)):
-            if i < repeats[step]:
-                times[step].append(_seconds(workloads[step]))
+    rounds = [
+        step
+        for i in range(max(repeats.values(), default=0))
+        for step in shuffled.sample(list(workloads), len(workloads))
+        if i < repeats[step]
+    ]
+    for step in _shown("timing", rounds):
+        times[step].append(_seconds(workloads[step]))
     return {step: statistics.median(values) for step, values in times.items()}
 
 
@@ -213,9 +224,10 @@ def _measure_memory(suite: str, size: Size, steps: list[Step]) -> dict[Step, flo
 def _peaks(suite: str, size: Size, steps: list[Step]) -> dict[Step, float]:
     """Returns the peak MiB of every step from other processes; infinity if the system ends the process."""
     peaks: dict[Step, float] = {}
+    unmeasured = _shown("memory", steps)
     while len(peaks) < len(steps):
         with _new_process() as pool:
-            for step in steps[len(peaks) :]:
+            for step in unmeasured:
                 try:
                     peaks[step] = pool.submit(_peak_mb, suite, size, step).result()
                 except concurrent.futures.process.BrokenProcessPool:

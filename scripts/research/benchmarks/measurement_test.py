@@ -11,7 +11,12 @@ import os
 import pytest
 import tensorflow as tf
 
+<<<<<<< HEAD:scripts/research/benchmarks/measurement_test.py
 from rank4class.scripts.research.benchmarks import measurement, suite, suites
+=======
+from rank4class.pipelines import progress
+from rank4class.scripts.benchmarks import measurement, suite, suites
+>>>>>>> w-c:scripts/benchmarks/measurement_test.py
 
 ROW = {
     "suite": "losses",
@@ -112,7 +117,9 @@ def test_the_peak_memory_of_a_step():
     assert megabytes == pytest.approx(2 * 16 * 100_000 * 4 / 2**20, rel=0.1)  # the scores and one gradient
 
 
-def test_steps_that_are_killed_are_omitted(monkeypatch):
+def test_steps_that_are_killed_are_omitted(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "LOG_SECONDS", 0.0)
+
     def forked():
         # A new process would import TensorFlow, which takes five seconds.
         return concurrent.futures.ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork"))
@@ -128,6 +135,8 @@ def test_steps_that_are_killed_are_omitted(monkeypatch):
     steps = [suite.Step("a"), suite.Step("end"), suite.Step("b")]
     peaks = measurement._peaks("losses", (4, 6), steps)
     assert peaks == dict(zip(steps, (1.0, math.inf, 1.0), strict=True))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(",")[0] for line in lines[:3]] == [f"memory: step {i} of 3" for i in (1, 2, 3)]
     assert measurement._measure_alone("losses", (4, 6), steps[0]) == 1.0
     assert measurement._measure_alone("losses", (4, 6), steps[1]) is None
 
@@ -148,11 +157,14 @@ def test_steps_without_baselines_have_no_row(monkeypatch):
     assert {(row.baseline, row.ratio) for row in rows} == {("softmax_ce", 0.5)}
 
 
-def test_steps_alternate_and_slow_steps_have_fewer_repetitions():
+def test_steps_alternate_and_slow_steps_have_fewer_repetitions(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "LOG_SECONDS", 0.0)
     calls = []
     steps = {name: lambda name=name: calls.append(name) for name in "ab"}
     assert set(measurement._measure_time(steps, min_repeats=3)) == {"a", "b"}
     assert calls.count("a") == calls.count("b") == 2 * (1 + measurement.MAX_REPEATS)
+    total = 2 * measurement.MAX_REPEATS
+    assert f"\ntiming: step {total} of {total}, " in capsys.readouterr().out
     assert measurement._repeats(measurement.LONG_STEP + 1, 3) == 0
     assert [measurement._repeats(1.0, minimum) for minimum in (3, 15)] == [3, 15]
     assert suites.get("training").min_repeats == 15
