@@ -231,7 +231,9 @@ def test_invalid_folders(root):
         return str(caught.value).replace(str(root), "FOLDER")
 
     (root / "test" / "bee").mkdir()
-    assert message() == "FOLDER/test/bee: no image (.jpg, .jpeg, .jpe, .jfif, .png, .webp, .gif, .bmp). Add one."
+    assert (
+        message() == "FOLDER/test/bee: no image (.jpg, .jpeg, .jpe, .jfif, .png, .webp, .gif, .bmp). Add one."
+    )
     (root / "test" / "bee" / "image.jpg").write_bytes(b"")
     assert message() == "FOLDER/test/bee: a class without training images. Add some."
     (root / "classes").write_text("ant\ncat\nant\n")
@@ -249,7 +251,10 @@ def test_invalid_folders(root):
     assert message(classes=str(root / "classes")) == expected
     (root / "classes").unlink()
     (root / "train" / "bee").mkdir()
-    assert message() == "FOLDER/train/bee: no image (.jpg, .jpeg, .jpe, .jfif, .png, .webp, .gif, .bmp). Add one."
+    assert (
+        message()
+        == "FOLDER/train/bee: no image (.jpg, .jpeg, .jpe, .jfif, .png, .webp, .gif, .bmp). Add one."
+    )
     (root / "train").rename(root / "else")
     assert message() == ("FOLDER/test: a split, but there is no split 'train'. Rename it if it is a class.")
     (root / "train").mkdir()

@@ -1,5 +1,7 @@
 """Texts and labels from a user's files: TSV, CSV or JSON lines."""
 
+import collections
+import itertools
 import os
 import re
 from collections.abc import Sequence
@@ -207,12 +209,36 @@ def _class_names(path, examples, train_path):
     """Returns the names of the classes by id, each with a training example."""
     present = {example.label for example in examples}
     lines = class_tables.class_names(path) if path else dict.fromkeys(sorted(present))
+    if not path:
+        _warn_of_joined(present, train_path)
     for name, where in lines.items():
         if name not in present:
             raise ValueError(f"{where}: class {name!r} has no example in {train_path}. Remove the line.")
     if len(lines) < 2:
         raise ValueError(f"{path or train_path}: {', '.join(lines)} is the only class. Give at least two.")
     return tuple(lines)
+
+
+def _warn_of_joined(labels, path):
+    """Logs a warning for labels that seem to be several, joined by a separator.
+
+    Most of their parts then occur in more than one label; in names such as "Bosnia, Herzegovina" they do not.
+    """
+    for separator in ";,|":
+        parts = {label: {part.strip() for part in label.split(separator)} for label in labels}
+        joined = sorted(label for label in labels if separator in label)
+        counts = collections.Counter(itertools.chain.from_iterable(parts.values()))
+        known = set().union(*(parts[label] for label in joined))
+        if 2 * sum(counts[part] > 1 for part in known) > len(known):
+            logging.warning(
+                "%s: %s of %s labels contain %r, such as %r, and each is a class of its own. For several "
+                "labels per text, write the files of dataset 'goemotions' and set data.multi_label=True.",
+                path,
+                f"{len(joined):,}",
+                f"{len(labels):,}",
+                separator,
+                joined[0],
+            )
 
 
 def _valid_examples(examples, names, paths, names_path, bad_rows):

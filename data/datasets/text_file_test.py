@@ -146,6 +146,30 @@ def test_tsv_with_all_fields_in_quotes(tmp_path):
     assert ('"1"', "ham") in examples(load(path, text_column="1", label_column="3"))
 
 
+JOINED = ["joy", "anger", "joy;anger", "joy;pride", "pride; anger", "surprise;fear"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (JOINED, "4 of 6 labels contain ';', such as 'joy;anger', and each is a class of its own. For sev"),
+        ([label.replace(";", "|") for label in JOINED], "4 of 6 labels contain '|', such as 'joy|anger'"),
+        (["a", "b", "a,b"], "1 of 3 labels contain ',', such as 'a,b'"),
+        (["Bosnia, Herzegovina", "Trinidad, Tobago", "France"], None),
+        (["Sports; Football", "Sports; Tennis", "Arts; Music", "Arts; Film"], None),
+    ],
+)
+def test_labels_that_are_joined(tmp_path, caplog, labels, message):
+    path = tmp_path / "mine.tsv"
+    path.write_text(tsv([(f"{label} {i}", "", label) for label in labels for i in range(10)]))
+    assert load(path).class_names == tuple(sorted(labels))
+    assert (f"{path}: {message}" in caplog.text) if message else ("labels contain" not in caplog.text)
+    caplog.clear()
+    (tmp_path / "classes.txt").write_text("".join(f"{label}\n" for label in labels))
+    load(path, classes=str(tmp_path / "classes.txt"))  # the user has named these classes
+    assert "labels contain" not in caplog.text
+
+
 def test_integer_labels_in_json(tmp_path):
     rows = [{"text": f"text {i}", "label": i % 2} for i in range(60)]
     (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
