@@ -3,7 +3,6 @@
 import collections
 import itertools
 import os
-import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,7 +14,6 @@ from rank4class.data.readers import class_tables, files, rows
 from rank4class.data.readers.text_rows import (
     FORMATS,
     LABEL_NAMES,
-    QUOTES_REMEDY,
     Columns,
     Example,
     normalize_text,
@@ -40,10 +38,10 @@ def text_file(
 ) -> Dataset:
     """Texts or pairs of texts with one label each, from a user's file.
 
-    The extension, in any case, sets the format: `.tsv` (tabs, no quotes), `.csv` (commas, double quotes
-    around a field with a comma, a quote or a line end; blank lines are ignored) or `.jsonl` (one JSON object
-    per line). All are UTF-8. A record that is not CSV always raises, as the start of the next row is unknown;
-    so does a TSV with quotes as in CSV, as other texts would keep the quotes.
+    The extension, in any case, sets the format: `.tsv` (tabs; quotes are characters, or those of CSV, see
+    `rows.tsv_records`), `.csv` (commas, double quotes around a field with a comma, a quote or a line end;
+    blank lines are ignored) or `.jsonl` (one JSON object per line). All are UTF-8. A record that is not CSV
+    always raises, as the start of the next row is unknown.
 
     Missing splits are drawn from the training file, the same fraction of each class. Equal texts (and
     pairs) are in one split, drawn by the label of the first. Comparisons ignore case and white space.
@@ -184,8 +182,6 @@ def _read(path, columns, bad_rows):
                 f" All rows are invalid, the first: {messages[0]}" if messages else " Add rows to its header."
             )
             raise ValueError(f"{path}: no example.{first}")
-    if path.lower().endswith(".tsv") and all(re.fullmatch('".*"', example.label) for example in examples):
-        raise ValueError(f"{path}: all labels are in quotes, {QUOTES_REMEDY}")
     if not path.lower().endswith(".jsonl"):
         _check_first_line(path, examples)
     return examples

@@ -111,38 +111,53 @@ def test_quotes_in_tsv_are_literal(tmp_path):
     assert examples(load(path)) == sorted((text, label) for text, _, label in rows)
 
 
-@pytest.mark.parametrize("on_invalid_row", ["fail", "skip"])
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC])
 @pytest.mark.parametrize(
-    ("row", "line"),
+    "row",
     [
-        (('Dear team, the "code" is late.', "", "ham"), 3),
-        (('"Hello" she said', "", "ham"), 3),
-        (("Dear team,\nthe code is late.", "", "ham"), 3),
-        (("Dear team,\n\nthe code is late.", "", "ham"), 3),
-        (('The "code"\nis late.', "", "ham"), 3),
-        (("a text", "a pair\nof two lines", "ham"), 3),
-        (("a text", "", "ham\n"), 3),  # the line has all columns, the next one has not
+        ('Dear team, the "code" is late.', "", "ham"),
+        ('"Hello" she said', "", "ham"),
+        ("Dear team,\nthe code is late.", "", "ham"),
+        ("Dear team,\n\nthe code\tis late.", "", "ham"),
+        ('The "code"\nis late.', "", "ham"),
+        ("a text", "a pair\nof two lines", "ham"),
+        ("a text", "", "ham "),
     ],
 )
-def test_tsv_with_quotes_as_in_csv(tmp_path, row, line, on_invalid_row):
-    path = tmp_path / "mine.tsv"
-    with path.open("w", newline="") as file:
-        csv.writer(file, delimiter="\t", lineterminator="\n").writerows([KEYS, ROWS[0], row, *ROWS[1:]])
-    message = f"{path}:{line}: a field in quotes, as in CSV, but a TSV has no quotes. Save the file as .csv, "
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}with commas.$"):
-        load(path, on_invalid_row=on_invalid_row)
+def test_tsv_with_quotes_as_in_csv(tmp_path, row, quoting):
+    path, rows = tmp_path / "mine.tsv", [ROWS[0], row, ("after", "", "ham"), *ROWS[1:]]
+    with path.open("w", newline="", encoding="utf-8-sig") as file:
+        csv.writer(file, delimiter="\t", lineterminator="\n", quoting=quoting).writerows([KEYS, *rows])
+    dataset = load(path, text_pair_column="other")
+    assert examples(dataset) == sorted((text, label.strip()) for text, _, label in rows)
+    [origin] = [
+        split.origins[i]
+        for split in dataset.splits.values()
+        for i in np.flatnonzero(split.features["text"] == "after")
+    ]
+    assert origin == f"{path}:{4 + row[0].count(chr(10)) + row[1].count(chr(10))}"
 
 
-def test_tsv_with_all_fields_in_quotes(tmp_path):
+def test_tsv_whose_quotes_contradict_each_other(tmp_path):
     path = tmp_path / "mine.tsv"
-    with path.open("w", newline="") as file:
-        csv.writer(file, delimiter="\t", quoting=csv.QUOTE_ALL).writerows([KEYS, *ROWS])
-    with pytest.raises(ValueError, match=r"mine\.tsv:1: a field in quotes, .* as \.csv, with commas\.$"):
+    path.write_text(tsv([*ROWS, ('"an ""open"" end"', "", "ham"), ('"Hello" she said', "", "ham")]))
+    message = f"{path}:{len(ROWS) + 3}: the record up to line {len(ROWS) + 3} is not CSV with tabs"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}, as other rows are: .*expected"):
         load(path, on_invalid_row="skip")
-    path.write_text(tsv([(f'"{text}"', "", f'"{label}"') for text, _, label in ROWS]))
-    with pytest.raises(ValueError, match=r"mine\.tsv: all labels are in quotes, .* as \.csv, with commas\.$"):
-        load(path, on_invalid_row="skip")
-    path.write_text(tsv([('"1"', "", "ham"), *ROWS], None))  # not the name of a column by position
+
+
+def test_tsv_with_quotes_that_is_not_utf8(tmp_path):
+    path = tmp_path / "mine.tsv"
+    content = tsv([*ROWS, ('"an ""open"" end"', "", "ham"), ("caf\xe9", "", "ham")])
+    path.write_bytes(content.encode("latin1"))
+    with pytest.raises(ValueError, match=rf"mine\.tsv:{len(ROWS) + 3}: the row is not UTF-8\. Save"):
+        load(path)
+    assert "caf" not in str(examples(load(path, on_invalid_row="skip")))
+
+
+def test_tsv_by_position_with_a_text_in_quotes(tmp_path):
+    path = tmp_path / "mine.tsv"
+    path.write_text(tsv([('"1"', "", "ham"), *ROWS], None))
     assert ('"1"', "ham") in examples(load(path, text_column="1", label_column="3"))
 
 

