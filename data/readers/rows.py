@@ -241,8 +241,9 @@ def _next_record(where: str, reader: Any, delimiter: str) -> list[str] | None:
         return next(reader, None)
     except csv.Error as error:
         form = "CSV" if delimiter == "," else "CSV with tabs, as other rows are"
+        problem = str(error).replace("\t", "\\t")
         raise ValueError(
-            f"{where}: the record up to line {reader.line_num} is not {form}: {error}. Correct it."
+            f"{where}: the record up to line {reader.line_num} is not {form}: {problem}. Correct it."
         ) from error
 
 
