@@ -6,6 +6,7 @@ import re
 import pytest
 
 from rank4class.pipelines.papers import figures
+from rank4class.pipelines.reporting import sweep_plots
 from rank4class.pipelines.storage.run_directory import read_json
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
@@ -32,7 +33,7 @@ def test_every_grid_has_a_figure():
     for path in paths:
         summary = read_json(str(path))
         if summary.get("comparisons"):
-            assert len(figures.forest(summary).axes) == len(summary["metrics"])
+            assert len(sweep_plots.differences(summary).axes) == len(summary["metrics"])
 
 
 def test_sorters_end_at_the_ranks_of_the_ends():
