@@ -18,7 +18,7 @@ from absl import flags
 from rank4class import data, losses, models
 from rank4class.losses import metrics
 from rank4class.models import sorters
-from rank4class.pipelines import config
+from rank4class.pipelines import config, configs
 from rank4class.scripts import cli
 from rank4class.scripts.research import reference
 
@@ -138,7 +138,7 @@ def experiment_of(given):
     if PLACEHOLDER.fullmatch(path) or path.endswith(".py") or "import" in given:
         return None
     names = {f"{part}.name": given[part] for part in config.PARTS if given.get(part)}
-    experiment = cli.load_config(path)
+    experiment = configs.get_config(path)
     return (
         experiment if any(map(PLACEHOLDER.fullmatch, names.values())) else config.override(experiment, names)
     )

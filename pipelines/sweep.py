@@ -326,8 +326,16 @@ def write_tensorboard(runs: Sequence[sweep_report.Run], root: str, tuned: Collec
     intervals = [
         {metric: entry["interval"] for metric, entry in cell["metrics"].items()} for cell in summary["cells"]
     ]
-    cells = {cell_name(run.experiment): run.experiment for run in runs}
-    tensorboard_grid.write_grid(root, cells, intervals, summary["monitor"], tuned)
+    cells: dict[str, list[sweep_report.Run]] = {}
+    for run in runs:
+        cells.setdefault(cell_name(run.experiment), []).append(run)
+    tensorboard_grid.write_grid(
+        [group[0].experiment for group in cells.values()],
+        [[os.fspath(run.path) for run in group] for group in cells.values()],
+        intervals,
+        summary["monitor"],
+        tuned,
+    )
 
 
 def cell_name(experiment: config.Experiment) -> str:

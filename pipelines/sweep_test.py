@@ -48,16 +48,15 @@ def test_run_grid(tmp_path, capsys):
     for name, reliability in (("before", calibrated.before), ("after", calibrated.after)):
         stored = best.results["test"]["calibration"][name]
         assert 100.0 * reliability.ece == pytest.approx(stored["ece"], rel=1e-6)
-    sweep_report.write_grid(runs, str(tmp_path), calibrated=calibrated)
+    sweep_report.write_grid(runs, str(tmp_path), calibrated=calibrated, baseline=sweep_report.BASELINE)
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
-    # For each interaction, a row of metrics, one of the calibration and one of the training.
-    assert text.count("| softmax |") == 6
     assert f"The diagram is of {sweep.cell_name(best.experiment)}, seed 1: the cell with" in text
     assert "1,078 training, 359 validation, 360 test" in text
-    for name in ("metrics.png", "curves.png", "reliability.png"):
+    for name in ("differences.png", "curves.png", "reliability.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
     sweep.write_tensorboard(runs, str(tmp_path))
-    assert [path.name for path in (tmp_path / "mse-dot").iterdir()] == [tensorboard_grid.EVENTS]
+    assert len({path.parent for path in tmp_path.rglob("events*")}) == 4  # TensorBoard lists no other run
+    assert (tmp_path / "mse-dot-seed1" / tensorboard_grid.EVENTS).exists()
     # A field with a single value is set without tuning.
     assert [run.experiment.optimizer.learning_rate for run in runs] == [0.02] * 4
     assert not (tmp_path / "tuning").exists()
@@ -74,7 +73,7 @@ def test_a_grid_in_object_storage(tmp_path):
     sweep.write_tensorboard(runs, root)
     assert path == f"{root}/report.md"
     assert "| mse" in files.read_text(path)
-    for name in ("metrics.png", "curves.png", "reliability.png"):
+    for name in ("curves.png", "reliability.png"):
         assert files.read_bytes(f"{root}/{name}").startswith(b"\x89PNG")
 
 

@@ -1,5 +1,6 @@
 """Parts of a user's own, registered by a config file or a program, from training to predictions."""
 
+import json
 import pathlib
 import re
 import subprocess
@@ -13,6 +14,7 @@ import tensorflow as tf
 import rank4class
 from rank4class import data, losses, models
 from rank4class.pipelines import config
+from rank4class.pipelines.config.optimizers import OPTIMIZERS
 from rank4class.pipelines.config.user_modules import import_user_module
 
 TUTORIAL = pathlib.Path(rank4class.__file__).parent / "docs/tutorials/keras.md"
@@ -128,6 +130,47 @@ def test_loss_data_and_interaction_of_a_program(tmp_path, copied_before_changes,
     assert run.evaluate()["top1_error"] < 20.0
     assert run.experiment == experiment
     assert list(run.predict(np.eye(3, dtype=np.float32), k=1)["class"]) == ["a", "b", "c"]
+
+
+@pytest.mark.nightly
+def test_predictions_need_no_dataset_and_no_optimizer_of_the_user(tmp_path):
+    _register_loss_data_and_interaction()
+
+    @OPTIMIZERS.register("my_optimizer")
+    def my_optimizer(schedule, momentum: float = 0.5, **average):
+        return tf.keras.optimizers.SGD(schedule, momentum=momentum, **average)
+
+    experiment = config.Experiment(
+        data=config.Data("my_data", num_examples=60),
+        encoder=config.Encoder("identity"),
+        metrics=("top1_error",),
+        monitor="top1_error",
+        optimizer=config.Optimizer("my_optimizer", learning_rate=0.1, momentum=0.75),
+        steps=20,
+    )
+    run = rank4class.train(experiment, tmp_path / "run", progress=False)
+    eye = np.eye(3, dtype=np.float32)
+    expected, last = run.scores(eye), rank4class.load(tmp_path / "run", "last").scores(eye)
+    my_data = data.DATASETS._entries.pop("my_data")
+    del OPTIMIZERS._entries["my_optimizer"]
+    run = rank4class.load(tmp_path / "run")
+    np.testing.assert_array_equal(run.scores(eye), expected)
+    assert config.values(run.experiment) == config.values(experiment)
+    run.export(tmp_path / "model")
+    assert "my_data" in (tmp_path / "model" / "README.md").read_text()
+    for evaluate in (run.evaluate, lambda: run.evaluate(str(tmp_path))):
+        with pytest.raises(ValueError, match=r"data='my_data' is not registered\. .* with --import="):
+            evaluate()
+    with pytest.raises(ValueError, match="optimizer='my_optimizer' is not registered"):
+        rank4class.load(tmp_path / "run", "last")
+    OPTIMIZERS.register("my_optimizer")(my_optimizer)
+    np.testing.assert_array_equal(rank4class.load(tmp_path / "run", "last").scores(eye), last)
+    data.DATASETS.register("my_data")(my_data)
+    assert run.evaluate()["examples"] == 60
+    parts = tmp_path / "run" / "user_parts.json"
+    parts.write_text(json.dumps({"data": {"name": "gone", "module": "m"}}))  # of an earlier version
+    with pytest.raises(ValueError, match="data='gone' is not registered"):
+        rank4class.load(tmp_path / "run")
 
 
 def test_a_run_whose_parts_are_not_registered(tmp_path):

@@ -43,7 +43,15 @@ MODULE = re.compile(r"python -m rank4class\.scripts\.(?:research\.)?(\w+)")  # a
 HELP_WIDTH = 100  # characters
 HELP = re.compile("--?(help|helpshort|h|\\?)")
 NOT_NONE = "must have a value other than None"  # absl's message of flags that are required
-MISSING = re.compile(rf"flag --(\w+)=None: Flag --\1 {NOT_NONE}\.")
+# Messages of absl for flags that are missing or have no value of their type, and the errors shown instead.
+_FLAG_ERRORS = {
+    rf"flag --(\w+)=None: Flag --\1 {NOT_NONE}\.": r"--\1: missing. Set --\1=VALUE; --help shows all flags.",
+    r"flag (--.*): could not convert string to float: .*": r"\1: not a number. Write a number.",
+    r"flag (--.*): invalid literal for int\(\).*": r"\1: not an integer. Write an integer.",
+    r"flag (--.*): \('Non-boolean argument.*": r"\1: neither true nor false. Write true or false.",
+    r"flag (--.*): \S+ is not (an? .*)": r"\1: not \2. Write \2.",
+    r"flag (--.*): value should be one of <(.*)>": r"\1: unknown. Choose one of \2.",
+}
 DEBUG = re.compile("--?debug(=(true|t|1))?", re.IGNORECASE)
 _PACKAGES = (
     sysconfig.get_path("purelib"),
@@ -65,7 +73,7 @@ def define_config(required: bool = True) -> flags.FlagHolder:
     holder = config_flags.DEFINE_config_file(
         "config",
         None,
-        f"A packaged config ({', '.join(packaged_configs())}), or a Python file that defines get_config().",
+        f"A packaged config ({', '.join(configs.names())}), or a Python file that defines get_config().",
     )
     flags.FLAGS["config"].parser = _ConfigParser("config")
     if required:
@@ -191,45 +199,12 @@ class _Plain(python_logging.Formatter):
         return level + super().format(record)
 
 
-def packaged_configs() -> list[str]:
-    """Returns the names of the configs in `pipelines/configs`."""
-    [folder] = configs.__path__
-    files = (os.path.splitext(file) for file in sorted(os.listdir(folder)))
-    return [name for name, ending in files if ending == ".py" and name != "__init__"]
-
-
-def load_config(name: str) -> config.Experiment:
-    """Returns the experiment of `--config=NAME`.
-
-    Args:
-      name: path of a Python file that defines `get_config()`, or name of a packaged config.
-
-    Raises:
-      FileNotFoundError: neither exists; the message lists the packaged configs.
-      flags.IllegalFlagValueError: the file raises an error, or returns no experiment.
-    """
-    path = name
-    if not os.path.isfile(path):
-        packaged = packaged_configs()
-        if name not in packaged:
-            stem = os.path.splitext(os.path.basename(name))[0]
-            close = difflib.get_close_matches(stem, packaged, n=1)
-            hint = f"Did you mean --config={close[0]}? " if close else ""
-            raise FileNotFoundError(
-                f"--config={name}: neither a file nor a packaged config. {hint}"
-                f"Packaged: {', '.join(packaged)}."
-            )
-        path = os.path.join(configs.__path__[0], f"{name}.py")
+def _load_config(name: str) -> config.Experiment:
+    """Returns the experiment of `--config=NAME`."""
     try:
-        experiment = vars(config.import_file(path))["get_config"]()
-        if not isinstance(experiment, config.Experiment):
-            raise TypeError(f"get_config() returns {type(experiment).__name__}, not config.Experiment")
-        config.check_types(experiment)
-    except Exception as error:  # the user's file may raise any exception
-        raise flags.IllegalFlagValueError(
-            f"--config={path}: the file cannot be loaded. {type(error).__name__}: {error}"
-        ) from error
-    return experiment
+        return configs.get_config(name)
+    except (FileNotFoundError, ValueError) as error:
+        raise flags.IllegalFlagValueError(f"--{error}") from error
 
 
 def _import_all(argv: list[str]) -> None:
@@ -251,7 +226,7 @@ class _ConfigParser(ConfigFileFlagParser):
     """Loads packaged configs by name, replaces parts, and reports errors of files and fields."""
 
     def parse(self, path: str) -> config.Experiment:
-        experiment = load_config(path)
+        experiment = _load_config(path)
         try:
             experiment = _replace_parts(experiment, sys.argv)
             for argument in sys.argv[1:]:
@@ -298,7 +273,10 @@ def _parse(argv: list[str]) -> list[str]:
     except flags.UnrecognizedFlagError as error:
         _fail(_unknown_flag(error.flagname))
     except (flags.Error, *USER_ERRORS) as error:
-        _fail(MISSING.sub(r"--\1: missing. Set --\1=VALUE; --help shows all flags.", str(error)))
+        message = str(error)
+        for pattern, shown in _FLAG_ERRORS.items():
+            message = re.sub(pattern, shown, message)
+        _fail(message)
     return argv[:1]
 
 
@@ -391,7 +369,7 @@ def _help(argv: list[str]) -> str:
             (re.fullmatch("--?config(?:=(.*))?", argument), following) for argument, following in pairs
         )
         names = [match[1] or following for match, following in matches if match]
-        experiment = _replace_parts(load_config(names[-1]) if names else config.Experiment(), argv)
+        experiment = _replace_parts(_load_config(names[-1]) if names else config.Experiment(), argv)
         values = config.values(experiment)
         width = max(map(len, values))
         lines += ["", f"Config fields, with the values of {names[-1] if names else 'config.Experiment()'}:"]

@@ -8,10 +8,9 @@ import sys
 import sysconfig
 
 import pytest
-from absl import flags
 
 from rank4class import __main__ as program
-from rank4class.pipelines import config, configs
+from rank4class.pipelines import config
 from rank4class.scripts import cli
 
 COMMANDS = list(program.summaries())
@@ -152,6 +151,35 @@ def test_errors_show_fields_as_flags_of_the_command():
         assert ended.stdout.splitlines() == expected, ended.stderr
 
 
+VALUES_OF_FLAGS = """
+import sys
+from absl import flags
+from rank4class.scripts import cli
+cli.define_config()
+cli.define_strategy()
+flags.DEFINE_float("margin", 0.5, "", lower_bound=0.0)
+for argument in sys.argv[1:]:
+    flags.FLAGS.unparse_flags()
+    try:
+        cli._parse(["train", "--config=digits_mlp", argument])
+    except SystemExit:
+        pass
+"""
+
+
+def test_values_of_flags_of_another_type():
+    messages = {
+        "--config.optimizer.learning_rate=abc": "not a number. Write a number.",
+        "--config.batch_size=1.5": "not an integer. Write an integer.",
+        "--config.jit_compile=abc": "neither true nor false. Write true or false.",
+        "--margin=abc": "not a number. Write a number.",
+        "--margin=-1": "not a non-negative number. Write a non-negative number.",
+        "--strategy=abc": "unknown. Choose one of default|mirrored|multi_worker|tpu.",
+    }
+    ended = subprocess.run([sys.executable, "-c", VALUES_OF_FLAGS, *messages], capture_output=True, text=True)
+    assert ended.stderr.splitlines() == [f"error: {flag}: {text}" for flag, text in messages.items()]
+
+
 @pytest.mark.nightly
 def test_config_errors_are_reported_without_importing_tensorflow(tmp_path):
     (tmp_path / "typed.py").write_text(
@@ -163,7 +191,7 @@ def test_config_errors_are_reported_without_importing_tensorflow(tmp_path):
     messages = {
         ("train", "--config=nope", "--workdir=x"): unknown,
         ("sweep", "--config", "nope", "--workdir=x"): unknown,
-        ("describe_data", "--config=digits_mpl.py"): "Did you mean --config=digits_mlp? Packaged: cifar10",
+        ("describe_data", "--config=digits_mpl.py"): "Did you mean 'digits_mlp'? Packaged: cifar10",
         (
             "train",
             "--config=digits_mlp",
@@ -180,55 +208,6 @@ def test_config_errors_are_reported_without_importing_tensorflow(tmp_path):
         assert errors.startswith("error: ")
         assert errors.count("\n") == 1
         assert message in errors
-
-
-def test_configs_are_loaded_by_name_from_any_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    packaged = cli.load_config("digits_mlp")
-    assert packaged == cli.load_config(os.path.join(configs.__path__[0], "digits_mlp.py"))
-    assert packaged.batch_size == 64
-    assert {"digits_mlp", "goemotions_minilm"} < set(cli.packaged_configs())
-    (tmp_path / "digits_mlp.py").write_text(
-        "from rank4class.pipelines import config\nget_config = lambda: config.Experiment(batch_size=7)\n"
-    )
-    assert cli.load_config("digits_mlp") == packaged
-    assert cli.load_config("digits_mlp.py").batch_size == 7
-    (tmp_path / "digits_mlp").mkdir()
-    assert cli.load_config("digits_mlp") == packaged
-    os.rmdir("digits_mlp")
-    os.rename("digits_mlp.py", "digits_mlp")
-    assert cli.load_config("digits_mlp").batch_size == 7
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("pipelines/configs/digits_mlp.py", r"Did you mean --config=digits_mlp\?"),
-        ("goemotion_minilm", r"Did you mean --config=goemotions_minilm\?"),
-        ("", "--config=: neither a file nor a packaged config"),
-        (".", "neither a file nor a packaged config"),
-        ("__init__", "neither a file nor a packaged config"),
-    ],
-)
-def test_unknown_configs(tmp_path, monkeypatch, name, message):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(FileNotFoundError, match=message):
-        cli.load_config(name)
-
-
-@pytest.mark.parametrize(
-    ("program", "message"),
-    [
-        ("def get_config(:\n", "the file cannot be loaded. SyntaxError: "),
-        ("import nowhere_to_be_found\n", "the file cannot be loaded. ModuleNotFoundError: "),
-        ("x = 1\n", "the file cannot be loaded. KeyError: 'get_config'"),
-        ("def get_config():\n    return {}\n", "get_config.. returns dict, not config.Experiment"),
-    ],
-)
-def test_config_files_with_errors(tmp_path, program, message):
-    (tmp_path / "mine.py").write_text(program)
-    with pytest.raises(flags.IllegalFlagValueError, match=message):
-        cli.load_config(str(tmp_path / "mine.py"))
 
 
 MISSING_PACKAGE = """

@@ -401,7 +401,7 @@ def test_train_evaluate_and_sweep_on_queries(command, letor_flags, letor_cells, 
     assert "[  2/2] tuning/n_choose_k-dot-encoder.weight_decay=0.1-seed10000" in swept.stdout, swept.stderr
     assert "[  1/1] n_choose_k-dot-seed0" in swept.stdout, swept.stderr
     assert (tmp_path / "grid" / "cutoffs.png").exists()
-    assert not (tmp_path / "grid" / "metrics.png").exists()
+    assert not (tmp_path / "grid" / "differences.png").exists()  # of a single cell
 
 
 def test_sweep_errors_are_one_line(error_of, letor_flags, letor_cells):
@@ -420,7 +420,7 @@ def test_sweep_errors_are_one_line(error_of, letor_flags, letor_cells):
 
 
 def test_demo_without_a_seed(error_of):
-    assert "flag --seeds=0" in error_of("demo", "--seeds=0")
+    assert "--seeds=0: not a positive integer. Write" in error_of("demo", "--seeds=0")
 
 
 @pytest.mark.nightly
@@ -432,7 +432,7 @@ def test_demo(command, tmp_path, monkeypatch):
     assert finished.returncode == 0, finished.stderr
     assert "[  9/9] approx_ndcg-concat_mlp-seed0: test top1_error" in finished.stdout
     assert "tensorboard --logdir" in finished.stdout
-    for name in ("report.md", "metrics.png", "curves.png"):
+    for name in ("report.md", "differences.png", "curves.png"):
         assert (tmp_path / name).stat().st_size > 500
 
 

@@ -26,7 +26,7 @@ def main() -> None:
     config.check(experiment, trains=False)
     dataset = loading.read_dataset(experiment.data)
     folder = _OUTPUT.value or os.path.join("runs", "data", experiment.data.name)
-    files.make_writable(folder)  # raises an error before the examples are read
+    files.make_writable(folder, f"--output={folder}")  # raises an error before the examples are read
     description = dataset_summary.describe(experiment, dataset)
     print(dataset_report.text(description))
     print(f"\nReport with plots: {dataset_report.write(description, folder)}")

@@ -87,7 +87,7 @@ def main() -> None:
     is_chief = distribution.is_chief(strategy)
     trained = rank_training.restore(_WORKDIR.value, _CHECKPOINT.value, strategy)
     if output and is_chief:
-        files.make_writable(output)  # before the evaluation, which may take long
+        files.make_writable(output, f"--output={output}")  # before the evaluation, which may take long
     experiment, path = trained.experiment, _DATA_PATH.value
     if path is None:
         loaded = trained.load_task()

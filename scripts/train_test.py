@@ -285,7 +285,8 @@ def test_folders_that_cannot_be_written(train, tmp_path):
     (tmp_path / "file").write_text("")
     code, line = train(tmp_path / "file" / "run")
     assert code == 1
-    assert line == f"error: {tmp_path}/file/run: {tmp_path}/file is not a directory"
+    problem = f"{tmp_path}/file is not a directory. Choose a folder that can be written."
+    assert line == f"error: --workdir={tmp_path}/file/run: {problem}"
 
 
 def test_invalid_tf_config(train, tmp_path, monkeypatch):

@@ -1,6 +1,5 @@
 """GoEmotions: comments by emotion."""
 
-import csv
 import itertools
 import os
 import re
@@ -26,13 +25,13 @@ def goemotions(
 
     Args:
       path: folder of the published files, `{train,dev,test}.tsv` (text, comma-separated label ids,
-        comment id; tabs separate them, and quotes are those of CSV) and `emotions.txt` (one name per line,
+        comment id; tabs separate them, see `rows.tsv_records`) and `emotions.txt` (one name per line,
         in the order of the ids). None takes the dataset from TensorFlow Datasets, which downloads
         it once. Both give the same texts.
       multi_label: whether to keep the comments with several emotions.
-      on_invalid_row: "fail" or "skip", see `rows.BadRows`. A row is invalid if it has other columns or
-        quotes that CSV does not allow, is not UTF-8, has a NUL character or no text, has a label that is
-        not a class id or is repeated, or has the comment id of an earlier row in any file.
+      on_invalid_row: "fail" or "skip", see `rows.BadRows`. A row is invalid if it has other columns, is not
+        UTF-8, has a NUL character or no text, has a label that is not a class id or is repeated, or has the
+        comment id of an earlier row in any file.
       tfds_dir: folder of prepared datasets; None is TensorFlow Datasets' default.
 
     Returns:
@@ -74,15 +73,14 @@ def _from_folder(folder, bad_rows):
     for split, path in paths.items():
         comments[split] = []
         with bad_rows.whole_file():
-            for where, line in rows.lines(path, bad_rows):
+            for where, columns in rows.tsv_records(path, bad_rows):
                 with bad_rows.row():
-                    comments[split].append(_comment(where, line, len(names), first_rows))
+                    comments[split].append(_comment(where, columns, len(names), first_rows))
     return names, comments, {path: files.sha256(path) for path in (names_path, *paths.values())}
 
 
-def _comment(where, line, num_classes, first_rows):
+def _comment(where, columns, num_classes, first_rows):
     """Returns the comment in a row, and adds the row to `first_rows`, which maps comment ids to rows."""
-    columns = _columns(where, line)
     if len(columns) != 3:
         raise ValueError(
             f"{where}: {rows.counted(len(columns), 'tab-separated column')}, expected 3 (text, label ids, "
@@ -100,17 +98,6 @@ def _comment(where, line, num_classes, first_rows):
         raise ValueError(f"{where}: {first_rows[comment_id]} already has comment id {comment_id!r}.")
     first_rows[comment_id] = where
     return where, text, ids
-
-
-def _columns(where, line):
-    """Returns the columns of a row, which is CSV with tabs."""
-    try:
-        return next(csv.reader([line], delimiter="\t", strict=True), [])
-    except csv.Error as error:
-        raise ValueError(
-            f"{where}: the row is not CSV with tabs: {error}. Put a text that begins with a quote in double "
-            "quotes, and double the quotes in it."
-        ) from error
 
 
 def _class_id(field, num_classes, where):

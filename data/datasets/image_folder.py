@@ -10,10 +10,8 @@ from rank4class.data.dataset import Dataset, Split, draw_together
 from rank4class.data.readers import class_tables, files, rows
 from rank4class.data.registry import DATASETS, LABELED
 
-ENDINGS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp")
-UNSUPPORTED_ENDINGS = (
-    ".webp", ".tif", ".tiff", ".heic", ".heif", ".avif", ".jp2", ".svg", ".pdf", ".psd", ".ico",
-)  # fmt: skip
+ENDINGS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp")
+UNSUPPORTED_ENDINGS = (".tif", ".tiff", ".heic", ".heif", ".avif", ".jp2", ".svg", ".pdf", ".psd", ".ico")
 SPLITS = {"train": ("train",), "validation": ("validation", "val", "valid", "dev"), "test": ("test",)}
 
 
@@ -124,10 +122,11 @@ def images_by_class(folder: str, bad_rows: rows.BadRows, beside: str | None = No
 def check_ending(path: str) -> None:
     """Raises ValueError if a path does not end as an image does.
 
-    >>> check_ending("a.webp")
+    >>> check_ending("a.tiff")
     Traceback (most recent call last):
     ...
-    ValueError: a.webp: not an image (.jpg, .jpeg, .jpe, .jfif, .png, .gif, .bmp). Convert it to PNG or JPEG.
+    ValueError: a.tiff: not an image (.jpg, .jpeg, .jpe, .jfif, .png, .webp, .gif, .bmp). Convert it to PNG \
+or JPEG.
     """
     if not path.lower().endswith(ENDINGS):
         is_unsupported = path.lower().endswith(UNSUPPORTED_ENDINGS)

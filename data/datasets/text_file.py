@@ -1,7 +1,8 @@
 """Texts and labels from a user's files: TSV, CSV or JSON lines."""
 
+import collections
+import itertools
 import os
-import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,7 +14,6 @@ from rank4class.data.readers import class_tables, files, rows
 from rank4class.data.readers.text_rows import (
     FORMATS,
     LABEL_NAMES,
-    QUOTES_REMEDY,
     Columns,
     Example,
     normalize_text,
@@ -38,10 +38,10 @@ def text_file(
 ) -> Dataset:
     """Texts or pairs of texts with one label each, from a user's file.
 
-    The extension, in any case, sets the format: `.tsv` (tabs, no quotes), `.csv` (commas, double quotes
-    around a field with a comma, a quote or a line end; blank lines are ignored) or `.jsonl` (one JSON object
-    per line). All are UTF-8. A record that is not CSV always raises, as the start of the next row is unknown;
-    so does a TSV with quotes as in CSV, as other texts would keep the quotes.
+    The extension, in any case, sets the format: `.tsv` (tabs; quotes are characters, or those of CSV, see
+    `rows.tsv_records`), `.csv` (commas, double quotes around a field with a comma, a quote or a line end;
+    blank lines are ignored) or `.jsonl` (one JSON object per line). All are UTF-8. A record that is not CSV
+    always raises, as the start of the next row is unknown.
 
     Missing splits are drawn from the training file, the same fraction of each class. Equal texts (and
     pairs) are in one split, drawn by the label of the first. Comparisons ignore case and white space.
@@ -182,8 +182,6 @@ def _read(path, columns, bad_rows):
                 f" All rows are invalid, the first: {messages[0]}" if messages else " Add rows to its header."
             )
             raise ValueError(f"{path}: no example.{first}")
-    if path.lower().endswith(".tsv") and all(re.fullmatch('".*"', example.label) for example in examples):
-        raise ValueError(f"{path}: all labels are in quotes, {QUOTES_REMEDY}")
     if not path.lower().endswith(".jsonl"):
         _check_first_line(path, examples)
     return examples
@@ -207,12 +205,36 @@ def _class_names(path, examples, train_path):
     """Returns the names of the classes by id, each with a training example."""
     present = {example.label for example in examples}
     lines = class_tables.class_names(path) if path else dict.fromkeys(sorted(present))
+    if not path:
+        _warn_of_joined(present, train_path)
     for name, where in lines.items():
         if name not in present:
             raise ValueError(f"{where}: class {name!r} has no example in {train_path}. Remove the line.")
     if len(lines) < 2:
         raise ValueError(f"{path or train_path}: {', '.join(lines)} is the only class. Give at least two.")
     return tuple(lines)
+
+
+def _warn_of_joined(labels, path):
+    """Logs a warning for labels that seem to be several, joined by a separator.
+
+    Most of their parts then occur in more than one label; in names such as "Bosnia, Herzegovina" they do not.
+    """
+    for separator in ";,|":
+        parts = {label: {part.strip() for part in label.split(separator)} for label in labels}
+        joined = sorted(label for label in labels if separator in label)
+        counts = collections.Counter(itertools.chain.from_iterable(parts.values()))
+        known = set().union(*(parts[label] for label in joined))
+        if 2 * sum(counts[part] > 1 for part in known) > len(known):
+            logging.warning(
+                "%s: %s of %s labels contain %r, such as %r, and each is a class of its own. For several "
+                "labels per text, write the files of dataset 'goemotions' and set data.multi_label=True.",
+                path,
+                f"{len(joined):,}",
+                f"{len(labels):,}",
+                separator,
+                joined[0],
+            )
 
 
 def _valid_examples(examples, names, paths, names_path, bad_rows):

@@ -111,39 +111,78 @@ def test_quotes_in_tsv_are_literal(tmp_path):
     assert examples(load(path)) == sorted((text, label) for text, _, label in rows)
 
 
-@pytest.mark.parametrize("on_invalid_row", ["fail", "skip"])
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC])
 @pytest.mark.parametrize(
-    ("row", "line"),
+    "row",
     [
-        (('Dear team, the "code" is late.', "", "ham"), 3),
-        (('"Hello" she said', "", "ham"), 3),
-        (("Dear team,\nthe code is late.", "", "ham"), 3),
-        (("Dear team,\n\nthe code is late.", "", "ham"), 3),
-        (('The "code"\nis late.', "", "ham"), 3),
-        (("a text", "a pair\nof two lines", "ham"), 3),
-        (("a text", "", "ham\n"), 3),  # the line has all columns, the next one has not
+        ('Dear team, the "code" is late.', "", "ham"),
+        ('"Hello" she said', "", "ham"),
+        ("Dear team,\nthe code is late.", "", "ham"),
+        ("Dear team,\n\nthe code\tis late.", "", "ham"),
+        ('The "code"\nis late.', "", "ham"),
+        ("a text", "a pair\nof two lines", "ham"),
+        ("a text", "", "ham "),
     ],
 )
-def test_tsv_with_quotes_as_in_csv(tmp_path, row, line, on_invalid_row):
-    path = tmp_path / "mine.tsv"
-    with path.open("w", newline="") as file:
-        csv.writer(file, delimiter="\t", lineterminator="\n").writerows([KEYS, ROWS[0], row, *ROWS[1:]])
-    message = f"{path}:{line}: a field in quotes, as in CSV, but a TSV has no quotes. Save the file as .csv, "
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}with commas.$"):
-        load(path, on_invalid_row=on_invalid_row)
+def test_tsv_with_quotes_as_in_csv(tmp_path, row, quoting):
+    path, rows = tmp_path / "mine.tsv", [ROWS[0], row, ("after", "", "ham"), *ROWS[1:]]
+    with path.open("w", newline="", encoding="utf-8-sig") as file:
+        csv.writer(file, delimiter="\t", lineterminator="\n", quoting=quoting).writerows([KEYS, *rows])
+    dataset = load(path, text_pair_column="other")
+    assert examples(dataset) == sorted((text, label.strip()) for text, _, label in rows)
+    [origin] = [
+        split.origins[i]
+        for split in dataset.splits.values()
+        for i in np.flatnonzero(split.features["text"] == "after")
+    ]
+    assert origin == f"{path}:{4 + row[0].count(chr(10)) + row[1].count(chr(10))}"
 
 
-def test_tsv_with_all_fields_in_quotes(tmp_path):
+def test_tsv_whose_quotes_contradict_each_other(tmp_path):
     path = tmp_path / "mine.tsv"
-    with path.open("w", newline="") as file:
-        csv.writer(file, delimiter="\t", quoting=csv.QUOTE_ALL).writerows([KEYS, *ROWS])
-    with pytest.raises(ValueError, match=r"mine\.tsv:1: a field in quotes, .* as \.csv, with commas\.$"):
+    path.write_text(tsv([*ROWS, ('"an ""open"" end"', "", "ham"), ('"Hello" she said', "", "ham")]))
+    message = f"{path}:{len(ROWS) + 3}: the record up to line {len(ROWS) + 3} is not CSV with tabs"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}, as other rows are: .*expected"):
         load(path, on_invalid_row="skip")
-    path.write_text(tsv([(f'"{text}"', "", f'"{label}"') for text, _, label in ROWS]))
-    with pytest.raises(ValueError, match=r"mine\.tsv: all labels are in quotes, .* as \.csv, with commas\.$"):
-        load(path, on_invalid_row="skip")
-    path.write_text(tsv([('"1"', "", "ham"), *ROWS], None))  # not the name of a column by position
+
+
+def test_tsv_with_quotes_that_is_not_utf8(tmp_path):
+    path = tmp_path / "mine.tsv"
+    content = tsv([*ROWS, ('"an ""open"" end"', "", "ham"), ("caf\xe9", "", "ham")])
+    path.write_bytes(content.encode("latin1"))
+    with pytest.raises(ValueError, match=rf"mine\.tsv:{len(ROWS) + 3}: the row is not UTF-8\. Save"):
+        load(path)
+    assert "caf" not in str(examples(load(path, on_invalid_row="skip")))
+
+
+def test_tsv_by_position_with_a_text_in_quotes(tmp_path):
+    path = tmp_path / "mine.tsv"
+    path.write_text(tsv([('"1"', "", "ham"), *ROWS], None))
     assert ('"1"', "ham") in examples(load(path, text_column="1", label_column="3"))
+
+
+JOINED = ["joy", "anger", "joy;anger", "joy;pride", "pride; anger", "surprise;fear"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (JOINED, "4 of 6 labels contain ';', such as 'joy;anger', and each is a class of its own. For sev"),
+        ([label.replace(";", "|") for label in JOINED], "4 of 6 labels contain '|', such as 'joy|anger'"),
+        (["a", "b", "a,b"], "1 of 3 labels contain ',', such as 'a,b'"),
+        (["Bosnia, Herzegovina", "Trinidad, Tobago", "France"], None),
+        (["Sports; Football", "Sports; Tennis", "Arts; Music", "Arts; Film"], None),
+    ],
+)
+def test_labels_that_are_joined(tmp_path, caplog, labels, message):
+    path = tmp_path / "mine.tsv"
+    path.write_text(tsv([(f"{label} {i}", "", label) for label in labels for i in range(10)]))
+    assert load(path).class_names == tuple(sorted(labels))
+    assert (f"{path}: {message}" in caplog.text) if message else ("labels contain" not in caplog.text)
+    caplog.clear()
+    (tmp_path / "classes.txt").write_text("".join(f"{label}\n" for label in labels))
+    load(path, classes=str(tmp_path / "classes.txt"))  # the user has named these classes
+    assert "labels contain" not in caplog.text
 
 
 def test_integer_labels_in_json(tmp_path):

@@ -5,6 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from rank4class import compat
+
 Features = dict[str, tf.Tensor]
 
 
@@ -13,8 +15,9 @@ class DecodeAndCrop:
 
     A call on features with `file` `[B]`, paths, returns `image` float32 `[B, size, size, 3]`, RGB in
     `[0, 1]`: the central square of each image, 224/256 of the shorter side, resized bilinearly. The content
-    decides the format (JPEG, including greyscale and CMYK, PNG, GIF, BMP), not the name of the file. A JPEG
-    is rotated by its EXIF orientation. An image with a side of one pixel cannot be read.
+    decides the format (JPEG, including greyscale and CMYK, PNG, WebP, GIF, BMP), not the name of the file.
+    Transparency is ignored. A JPEG is rotated by its EXIF orientation. An image with a side of one pixel
+    cannot be read.
 
     With `offset` int64 `[B]`, the image is in the record that starts at this byte of a file of TFRecords: a
     `tf.train.Example` with `image` (TensorFlow Datasets) or `image/encoded` (Model Garden). With
@@ -193,8 +196,14 @@ def _central_crop(image):
 
 
 def _decode(content):
-    with tf.control_dependencies([_check_format(content)]):
-        image = tf.io.decode_image(content, channels=3, expand_animations=False)
+    has_alpha, is_animated = _webp_flags(content)
+
+    def decode(channels):
+        return tf.io.decode_image(content, channels, expand_animations=False)[:, :, :3]
+
+    with tf.control_dependencies([_check_format(content, is_animated)]):
+        # TensorFlow ignores the alpha channel of PNG, and refuses that of WebP.
+        image = tf.cond(has_alpha, lambda: decode(4), lambda: decode(3))
     is_bmp = tf.strings.substr(content, 0, 2) == b"BM"
     image = tf.cond(is_bmp, lambda: _with_palette(image, content), lambda: image)
     image = _upright(image, _orientation(content))
@@ -217,14 +226,29 @@ def _orientation(content):
 
 # Unsupported formats: the position of their magic bytes, these bytes, and the name.
 UNSUPPORTED = (
-    (8, b"WEBP", "WebP"), (0, b"II*\0", "TIFF"), (0, b"MM\0*", "TIFF"), (4, b"ftyp", "HEIC or AVIF"),
-    (4, b"jP  ", "JPEG 2000"), (0, b"8BPS", "Photoshop"), (0, b"%PDF", "PDF"), (0, b"<svg", "SVG"),
-    (0, b"<?xm", "SVG or XML"), (0, b"\0\0\1\0", "ICO"),
+    (0, b"II*\0", "TIFF"), (0, b"MM\0*", "TIFF"), (4, b"ftyp", "HEIC or AVIF"), (4, b"jP  ", "JPEG 2000"),
+    (0, b"8BPS", "Photoshop"), (0, b"%PDF", "PDF"), (0, b"<svg", "SVG"), (0, b"<?xm", "SVG or XML"),
+    (0, b"\0\0\1\0", "ICO"), *(() if compat.decodes_webp() else [(8, b"WEBP", "WebP")]),
 )  # fmt: skip
 
 
-def _check_format(content):
-    """Returns an operation that raises for a format of `UNSUPPORTED`, or an unsupported kind of BMP."""
+def _webp_flags(content):
+    """Returns whether an image file is a WebP with an alpha channel, and whether it is an animated WebP.
+
+    The flags are in byte 20 of the extended format, and in byte 24 of a lossless image.
+
+    References:
+      RFC 9649, sections 2.7 and 3.4.
+    """
+    head = tf.strings.join([tf.strings.substr(content, 0, 25), bytes(25)])
+    kind, numbers = tf.strings.substr(head, 8, 8), tf.io.decode_raw(head, tf.uint8)
+    is_extended, is_lossless = kind == b"WEBPVP8X", kind == b"WEBPVP8L"
+    alpha, animation = (tf.bitwise.bitwise_and(numbers, flag) > 0 for flag in (0x10, 0x02))
+    return (is_extended & alpha[20]) | (is_lossless & alpha[24]), is_extended & animation[20]
+
+
+def _check_format(content, is_animated):
+    """Returns an operation that raises for a format of `UNSUPPORTED`, or an unsupported BMP or WebP."""
     head = tf.strings.join([tf.strings.substr(content, 0, 34), bytes(34)])
     offsets, magic, names = zip(*UNSUPPORTED, strict=True)
     count = len(UNSUPPORTED)
@@ -236,6 +260,7 @@ def _check_format(content):
     is_plain &= tf.reduce_any(compression == [bytes(4), b"\3\0\0\0"])
     is_other_bmp = (tf.strings.substr(head, 0, 2) == b"BM") & ~is_plain
     name = tf.where(is_other_bmp, "compressed or 1, 4 or 16-bit BMP", name)
+    name = tf.where(is_animated & (name == ""), "animated WebP", name)
     reason = tf.strings.join([name, " files are not supported; convert it to PNG or JPEG"])
     return tf.raw_ops.Assert(condition=name == "", data=[reason])
 

@@ -15,7 +15,7 @@ import scipy.ndimage
 import tensorflow as tf
 from official.vision.ops import preprocess_ops
 
-from rank4class import data
+from rank4class import compat, data
 
 
 def photograph(height, width, seed=0):
@@ -86,15 +86,24 @@ def test_formats_agree(tmp_path):
         assert actual.max() <= 1
 
 
+@pytest.mark.skipif(not compat.decodes_webp(), reason="this TensorFlow does not decode WebP")
+@pytest.mark.parametrize("lossless", [False, True])
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "P"])
+def test_webp_equals_pillow(mode, lossless):
+    image = PIL.Image.fromarray(photograph(30, 40)).convert(mode)
+    if mode == "RGBA":
+        image.putalpha(PIL.Image.fromarray(photograph(30, 40)[..., 0]))
+    file = io.BytesIO()
+    image.save(file, format="WEBP", lossless=lossless, exact=True)
+    expected = tf.io.encode_png(PIL.Image.open(file).convert("RGB")).numpy()
+    actual = data.DecodeAndCrop(16)({"image_bytes": tf.constant([file.getvalue(), expected])})["image"]
+    np.testing.assert_array_equal(actual[0], actual[1])
+
+
 def test_16_bit_and_animated_images(tmp_path):
     image = photograph(30, 40)
     deep = tf.io.encode_png(image.astype(np.uint16) * 257).numpy()
-    frames, contents = [PIL.Image.fromarray(image), PIL.Image.fromarray(255 - image)], [deep]
-    for kind in ("GIF", "PNG"):
-        file = io.BytesIO()
-        frames[0].save(file, format=kind, save_all=True, append_images=frames[1:])
-        contents.append(file.getvalue())
-    contents.append(tf.io.encode_png(image).numpy())
+    contents = [deep, animated("GIF"), animated("PNG"), tf.io.encode_png(image).numpy()]
     actual = data.DecodeAndCrop(16)(write_files(tmp_path, contents))["image"].numpy()
     np.testing.assert_array_equal(actual[0], actual[3])
     assert np.abs(actual[1] - actual[3]).mean() < 0.05  # a palette has 256 colors
@@ -113,8 +122,15 @@ def encode_image(kind, mode="RGB"):
     return file.getvalue()
 
 
+def animated(kind):
+    file = io.BytesIO()
+    frames = [PIL.Image.fromarray(image) for image in (photograph(30, 40), 255 - photograph(30, 40))]
+    frames[0].save(file, format=kind, save_all=True, append_images=frames[1:])
+    return file.getvalue()
+
+
 UNSUPPORTED = {
-    "webp": ("WebP", encode_image("WEBP")),
+    "animated webp": ("animated WebP" if compat.decodes_webp() else "WebP", animated("WEBP")),
     "tiff": ("TIFF", encode_image("TIFF")),
     "tiff of a Mac": ("TIFF", b"MM\0*" + bytes(99)),
     "heic": ("HEIC or AVIF", b"\0\0\0\x18ftypheic" + bytes(99)),

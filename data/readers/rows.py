@@ -5,6 +5,7 @@ import contextlib
 import csv
 import io
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
@@ -133,17 +134,76 @@ def warn_if_cut_short(path: str) -> None:
             logging.warning("%s does not end with a line ending: was the file cut short?", path)
 
 
-def csv_records(path: str, bad_rows: BadRows) -> Iterator[tuple[str, list[str]]]:
+def tsv_records(path: str, bad_rows: BadRows) -> Iterator[tuple[str, list[str]]]:
+    """Yields (`path:number`, fields) for every row of a TSV.
+
+    A quote is a character, unless the file has a sign of quotes as in CSV, which writers of CSV make with
+    tabs too: a row whose fields are all in quotes; a field in quotes with doubled quotes inside; or a row
+    with too few columns that ends in a quote that is not closed, or follows such a row. Such a file is read
+    as `csv_records` does.
+
+    Args:
+      path: the file.
+      bad_rows: the policy for rows that are not UTF-8 or have a NUL character.
+
+    Raises:
+      FileNotFoundError, ValueError: see `lines` and `csv_records`.
+    """
+    _check_exists(path)
+    if not _has_csv_quotes(path):
+        yield from ((where, line.split("\t")) for where, line in lines(path, bad_rows))
+        return
+    for where, fields in csv_records(path, bad_rows, delimiter="\t"):
+        with bad_rows.row():
+            try:
+                "".join(fields).encode()
+            except UnicodeEncodeError as error:
+                raise ValueError(f"{where}: the row is not UTF-8. {UTF8_REMEDY}") from error
+            yield where, fields
+
+
+def _has_csv_quotes(path: str) -> bool:
+    """Whether a TSV has a sign of quotes as in CSV; see `tsv_records`."""
+    num_columns, after_unclosed = 0, False
+    with open(path, "rb") as file:
+        for line in file:
+            fields = line.removeprefix(codecs.BOM_UTF8).rstrip(b"\r\n").split(b"\t")
+            is_unclosed = fields[-1].startswith(b'"') and fields[-1].count(b'"') % 2 == 1
+            texts = [field for field in fields if field]
+            if (
+                (len(fields) < num_columns and (after_unclosed or is_unclosed))
+                or (len(texts) > 1 and all(re.fullmatch(rb'"[^"]+"', text) for text in texts))
+                or (b'""' in line and any(map(_has_doubled_quotes, fields)))
+            ):
+                return True
+            num_columns, after_unclosed = num_columns or len(fields), is_unclosed
+    return False
+
+
+def _has_doubled_quotes(field: bytes) -> bool:
+    """Whether a field begins with a quote and doubles the others, except one at its end.
+
+    Doubled quotes only at the ends are no sign: programs have texts such as the last one here.
+
+    >>> texts = (b'"a ""b"" c"', b'"a ""b""', b'"a" "" "b"', b'"a"', b'\"""a\"""')
+    >>> [_has_doubled_quotes(text) for text in texts]
+    [True, True, False, False, False]
+    """
+    return b'""' in field.strip(b'"') and re.fullmatch(rb'"(?:[^"]|"")*"?', field) is not None
+
+
+def csv_records(path: str, bad_rows: BadRows, delimiter: str = ",") -> Iterator[tuple[str, list[str]]]:
     """Yields (`path:number`, fields) for every record of a CSV file, with the number of its first line.
 
-    Double quotes enclose a field with a comma, a quote or a line end. Blank lines are ignored. A byte that
-    is not UTF-8 becomes half a surrogate pair, for the caller to refuse in the fields that it uses.
+    Double quotes enclose a field with a delimiter, a quote or a line end. Blank lines are ignored. A byte
+    that is not UTF-8 becomes half a surrogate pair, for the caller to refuse in the fields that it uses.
 
     This uses the standard library's reader, since pandas does not report the line of each record.
 
     Args:
       path: the file.
       bad_rows: the policy for records with a NUL character.
+      delimiter: of the fields.
 
     Raises:
       FileNotFoundError: no file.
@@ -156,11 +216,11 @@ def csv_records(path: str, bad_rows: BadRows) -> Iterator[tuple[str, list[str]]]
         check_not_utf16(file.buffer.peek(2), path)
         csv.field_size_limit(sys.maxsize)  # a global limit; cells may have any length
         # Python 3.10's reader rejects NUL characters, later ones accept them.
-        reader = csv.reader((line.replace("\0", _NUL) for line in file), strict=True)
+        reader = csv.reader((line.replace("\0", _NUL) for line in file), strict=True, delimiter=delimiter)
         fields: list[str] | None = []
         while fields is not None:
             where = f"{path}:{reader.line_num + 1}"
-            fields = _next_record(where, reader)
+            fields = _next_record(where, reader, delimiter)
             if any(_NUL in field for field in fields or ()):
                 with bad_rows.row():
                     raise ValueError(f"{where}: the row has a NUL character. {_NUL_REMEDY}")
@@ -175,13 +235,15 @@ _NUL_REMEDY = "Remove it, or save the file as UTF-8 if it is in UTF-16."
 _NUL = "\udc00"  # surrogateescape makes this of no byte
 
 
-def _next_record(where: str, reader: Any) -> list[str] | None:
+def _next_record(where: str, reader: Any, delimiter: str) -> list[str] | None:
     """Returns the next record's fields: empty for a blank line, None at the end."""
     try:
         return next(reader, None)
     except csv.Error as error:
+        form = "CSV" if delimiter == "," else "CSV with tabs, as other rows are"
+        problem = str(error).replace("\t", "\\t")
         raise ValueError(
-            f"{where}: the record up to line {reader.line_num} is not CSV: {error}. Correct it."
+            f"{where}: the record up to line {reader.line_num} is not {form}: {problem}. Correct it."
         ) from error
 
 

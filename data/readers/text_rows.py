@@ -14,7 +14,6 @@ from rank4class.data.readers import rows, strict_json
 STANDARD_INPUT = "-"
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 BYTE_ORDER_MARK = "\ufeff"
-QUOTES_REMEDY = "as in CSV, but a TSV has no quotes. Save the file as .csv, with commas."
 # Usual names of columns: a row with one of each is a header line.
 TEXT_NAMES = (
     "text", "texts", "sentence", "sentence1", "sentence_1", "document", "content", "body", "title",
@@ -85,50 +84,7 @@ def read(path: str, columns: Columns, bad_rows: rows.BadRows) -> Iterator[Exampl
 
 
 def _read_tsv(path: str, columns: Columns, bad_rows: rows.BadRows) -> Records:
-    """Returns the `Records` of a file with tabs; there are no quotes."""
-    return _table(path, _unquoted(rows.lines(path, bad_rows), columns), columns, bad_rows)
-
-
-def _unquoted(lines: Iterator[tuple[str, str]], columns: Columns) -> Iterator[tuple[str, list[str]]]:
-    """Yields the fields of the lines of a TSV.
-
-    Texts may begin and end with a quote. These are taken as signs of quotes as in CSV, which writers of
-    CSV make with tabs too: a name of a column in quotes; a field in quotes with doubled quotes inside; and
-    a line with too few columns where a field begins with a quote that is not closed, or the line after it.
-
-    Raises:
-      ValueError: a field in quotes. No policy skips it, as other rows would keep the quotes.
-    """
-    quoted_names = {f'"{column}"' for column in columns if column is not None and not column.isdecimal()}
-    num_columns = 0
-    unclosed = None  # the line before, if its last field begins with a quote that is not closed
-    for where, line in lines:
-        fields = line.split("\t")
-        before, unclosed = unclosed, where if _is_unclosed(fields[-1]) else None
-        quoted = None
-        if len(fields) < num_columns:
-            quoted = before or unclosed
-        elif not num_columns and not quoted_names.isdisjoint(fields):
-            quoted = where
-        if quoted or ('""' in line and any(map(_has_doubled_quotes, fields))):
-            raise ValueError(f"{quoted or where}: a field in quotes, {QUOTES_REMEDY}")
-        num_columns = num_columns or len(fields)
-        yield where, fields
-
-
-def _is_unclosed(field: str) -> bool:
-    return field.startswith('"') and field.count('"') % 2 == 1
-
-
-def _has_doubled_quotes(field: str) -> bool:
-    """Whether a field begins with a quote and doubles the others, except one at its end.
-
-    Doubled quotes only at the ends are no sign: programs have texts such as the last one here.
-
-    >>> [_has_doubled_quotes(text) for text in ('"a ""b"" c"', '"a ""b""', '"a" "" "b"', '"a"', '\"""a\"""')]
-    [True, True, False, False, False]
-    """
-    return '""' in field.strip('"') and re.fullmatch(r'"(?:[^"]|"")*"?', field) is not None
+    return _table(path, rows.tsv_records(path, bad_rows), columns, bad_rows)
 
 
 def _read_csv(path: str, columns: Columns, bad_rows: rows.BadRows) -> Records:

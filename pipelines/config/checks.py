@@ -97,7 +97,8 @@ def check_optimizer(optimizer: Any, prefix: str = "optimizer.") -> None:
         if momentum is not None and not 0.0 < momentum < 1.0:
             raise ValueError(f"ema_momentum={momentum}: not in (0, 1). Choose another value.")
         check_fraction("warmup_fraction", optimizer.warmup_fraction)
-        OPTIMIZERS.build(optimizer.name, schedule=optimizer.learning_rate, **optimizer.options())
+        if optimizer.name in OPTIMIZERS:  # or it is that of a run, see `RunDirectory.experiment`
+            OPTIMIZERS.build(optimizer.name, schedule=optimizer.learning_rate, **optimizer.options())
 
 
 def _check_step_decay(optimizer: Any) -> None:
@@ -148,8 +149,9 @@ def _check_data(experiment: Experiment) -> None:
     from rank4class.data import DATASETS
 
     data = experiment.data
-    with fields_of("data."):
-        DATASETS.check(data.name, data.options())
+    if data.name in DATASETS:  # or the data are those of a run, see `RunDirectory.experiment`
+        with fields_of("data."):
+            DATASETS.check(data.name, data.options())
     check_choice("data.augmentation", data.augmentation, AUGMENTATIONS)
     if data.augmentation != "none" and experiment.encoder.frozen:
         raise ValueError(

@@ -127,11 +127,15 @@ def changed_fields(experiment: Any) -> dict[str, Any]:
     return changed
 
 
-def user_parts(experiment: Any) -> dict[str, dict[str, str]]:
-    """Returns the parts that a user's module registers: kind -> {"name": ..., "module": ...}."""
+def user_parts(experiment: Any) -> dict[str, dict[str, Any]]:
+    """Returns the parts that a user's module registers: kind -> "name", "module", and "defaults" by field."""
     chosen = {kind: getattr(experiment, kind) for kind in parts.PARTS if hasattr(experiment, kind)}
     return {
-        kind: {"name": part.name, "module": module}
+        kind: {
+            "name": part.name,
+            "module": module,
+            "defaults": {f.name: f.default for f in dataclasses.fields(part) if f.name != "name"},
+        }
         for kind, part in chosen.items()
         if (module := part.module_of(part.name)) is not None
     }
@@ -252,13 +256,19 @@ def to_json(experiment: Any) -> str:
     return json.dumps(dataclasses.asdict(experiment), indent=2) + "\n"
 
 
-def from_json(text: str, path: str, kind: type[Any] = Experiment) -> Any:
+def from_json(
+    text: str,
+    path: str,
+    kind: type[Any] = Experiment,
+    unregistered: Mapping[str, Mapping[str, Any]] = types.MappingProxyType({}),
+) -> Any:
     """Returns the experiment of a kind that a text holds.
 
     Args:
       text: from `to_json`.
       path: of the file, for error messages.
       kind: `Experiment`, or another dataclass with parts.
+      unregistered: the `user_parts` that no module has registered in this program.
 
     Raises:
       ValueError: the text holds no such experiment.
@@ -267,14 +277,14 @@ def from_json(text: str, path: str, kind: type[Any] = Experiment) -> Any:
 
     try:
         content = strict_json.parse(text)
-        return _build(kind, content)
+        return _build(kind, content, unregistered)
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}:{error.lineno}: not JSON: {error.msg}. {_REMEDY}") from error
     except ValueError as error:
         raise ValueError(f"{path}: {str(error).rstrip('.')}. {_REMEDY}") from error
 
 
-def _build(kind: type[Any], content: Any) -> Any:
+def _build(kind: type[Any], content: Any, unregistered: Mapping[str, Mapping[str, Any]]) -> Any:
     _check_object(kind, content)
     fields = {field.name: field.type for field in dataclasses.fields(kind)}
     built = {}
@@ -282,7 +292,7 @@ def _build(kind: type[Any], content: Any) -> Any:
         if name not in fields:
             raise ValueError(f"{name}: {kind.__name__} has no such field")
         if fields[name] in parts.PARTS.values():
-            built[name] = _build_part(fields[name], value)
+            built[name] = _build_part(fields[name], value, unregistered.get(name))
         else:
             built[name] = _from_list(value)
     return kind(**built)
@@ -293,8 +303,11 @@ def _check_object(kind: type[Any], content: Any) -> None:
         raise ValueError(f"{content!r} stands for the fields of {kind.__name__}")
 
 
-def _build_part(kind: Any, content: Any) -> parts.Part:
+def _build_part(kind: Any, content: Any, unregistered: Mapping[str, Any] | None) -> parts.Part:
     _check_object(kind, content)
+    if unregistered:
+        defaults = {name: _from_list(value) for name, value in unregistered["defaults"].items()}
+        kind = kind.of_defaults(unregistered["name"], defaults)
     return kind(**{name: _from_list(value) for name, value in content.items()})
 
 

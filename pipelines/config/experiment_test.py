@@ -1,8 +1,10 @@
+import os
 import pathlib
 
 import pytest
 
-from rank4class.pipelines import config
+import rank4class
+from rank4class.pipelines import config, configs
 
 CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
 
@@ -342,3 +344,52 @@ def test_packaged_configs_are_valid_and_documented(path):
     config.check(experiment)
     for word in (f"--config={path.stem} ", "Running time:", "Expected"):
         assert word in namespace["__doc__"], f"{path.name} does not say {word}"
+
+
+def test_configs_are_loaded_by_name_from_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    packaged = rank4class.get_config("digits_mlp")
+    assert packaged == configs.get_config(os.path.join(configs.__path__[0], "digits_mlp.py"))
+    assert packaged.batch_size == 64
+    assert {"digits_mlp", "goemotions_minilm"} < set(configs.names())
+    (tmp_path / "digits_mlp.py").write_text(
+        "from rank4class.pipelines import config\nget_config = lambda: config.Experiment(batch_size=7)\n"
+    )
+    assert configs.get_config("digits_mlp") == packaged
+    assert configs.get_config("digits_mlp.py").batch_size == 7
+    (tmp_path / "digits_mlp").mkdir()
+    assert configs.get_config("digits_mlp") == packaged
+    os.rmdir("digits_mlp")
+    os.rename("digits_mlp.py", "digits_mlp")
+    assert configs.get_config("digits_mlp").batch_size == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("pipelines/configs/digits_mlp.py", r"Did you mean 'digits_mlp'\?"),
+        ("goemotion_minilm", r"Did you mean 'goemotions_minilm'\?"),
+        ("", "^config=: neither a file nor a packaged config"),
+        (".", "neither a file nor a packaged config"),
+        ("__init__", "neither a file nor a packaged config"),
+    ],
+)
+def test_unknown_configs(tmp_path, monkeypatch, name, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match=message):
+        configs.get_config(name)
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("def get_config(:\n", "the file cannot be loaded. SyntaxError: "),
+        ("import nowhere_to_be_found\n", "the file cannot be loaded. ModuleNotFoundError: "),
+        ("x = 1\n", "the file cannot be loaded. KeyError: 'get_config'"),
+        ("def get_config():\n    return {}\n", "get_config.. returns dict, not config.Experiment"),
+    ],
+)
+def test_config_files_with_errors(tmp_path, program, message):
+    (tmp_path / "mine.py").write_text(program)
+    with pytest.raises(ValueError, match=message):
+        configs.get_config(str(tmp_path / "mine.py"))

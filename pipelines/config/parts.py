@@ -18,6 +18,7 @@ import inspect
 import os
 import sys
 import typing
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from rank4class import registry
@@ -107,6 +108,13 @@ final_temperature.
     def of(cls, name: str) -> type[Part]:
         """Returns the class of an entry; raises ValueError if there is none of that name."""
         return _generated(cls.kind, name, () if name in cls.others else tuple(cls.parameters(name)))
+
+    @classmethod
+    def of_defaults(cls, name: str, defaults: Mapping[str, Any]) -> type[Part]:
+        """Returns the class of an entry that is not registered, from the defaults of its fields."""
+        kind = inspect.Parameter.KEYWORD_ONLY
+        fields = (inspect.Parameter(n, kind, default=d, annotation=object) for n, d in defaults.items())
+        return _generated(cls.kind, name, tuple(fields))
 
     @classmethod
     def parameters(cls, name: str) -> list[inspect.Parameter]:

@@ -255,3 +255,44 @@ def test_one_seed_can_pass_the_correction_of_many_comparisons():
     for comparisons in (1, 300, 3000):
         p_value = statistics.paired_p_value(differences, estimate, comparisons)
         assert 2.0 * comparisons * p_value < statistics.LEVEL
+
+
+@pytest.mark.parametrize("level", [0.05, 0.002])
+@pytest.mark.parametrize("difference", [0.3, 0.5, 1.0])
+def test_seeds_that_are_needed_have_the_power_of_the_t_test(difference, level):
+    """The exact power follows from the noncentral t distribution."""
+    estimate = statistics.Estimate(0.0, 0.0, ((0.2, 4.0),))  # 5 seeds of variance 1
+    by_seeds = multiple_comparisons.detectable(estimate, 5, level)
+    needed = int(np.argmax(by_seeds <= difference))
+
+    def power(seeds):
+        quantile = scipy.stats.t.ppf(1.0 - level / 2, seeds - 1)
+        return scipy.stats.nct.sf(quantile, seeds - 1, difference * math.sqrt(seeds))
+
+    assert power(needed) == pytest.approx(0.8, abs=0.01)
+    assert power(needed - 2) < 0.8
+
+
+def test_more_seeds_do_not_reduce_the_variance_of_the_examples():
+    estimate = statistics.Estimate(0.0, 0.0, ((0.2, 4.0), (0.01, 359.0)))
+    by_seeds = multiple_comparisons.detectable(estimate, 5, 0.05)
+    half, other = (
+        math.sqrt(scipy.stats.t.ppf(q, 19) ** 2 * 0.2 * 5 / 20 + scipy.stats.t.ppf(q, 359) ** 2 * 0.01)
+        for q in (0.975, 0.8)
+    )
+    assert by_seeds[20] == pytest.approx(half + other)
+    alone = 0.1 * (scipy.stats.t.ppf(0.975, 359) + scipy.stats.t.ppf(0.8, 359))
+    assert alone < by_seeds[-1] < by_seeds[20] < by_seeds[5]
+    assert by_seeds[:2].tolist() == [math.inf, math.inf]
+    assert np.isnan(multiple_comparisons.detectable(statistics.Estimate(0.0, 0.0, ()), 5, 0.05)[2:]).all()
+
+
+@pytest.mark.nightly
+def test_a_detectable_difference_is_found_in_four_of_five_sweeps(rng):
+    """The variances of the seeds and of the examples are 1 each, without other noise."""
+    estimate = statistics.Estimate(0.0, 0.0, ((1 / 8, 7.0), (1 / 100, 99.0)))
+    difference, found = multiple_comparisons.detectable(estimate, 8, 0.05)[8], 0
+    for _ in range(1000):
+        values = difference + rng.normal(size=[8, 1]) + rng.normal(size=100)
+        found += statistics.paired_estimate(values, bounded=False).excludes_zero(0.05)
+    assert 0.75 < found / 1000 < 0.85

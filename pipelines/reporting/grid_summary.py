@@ -86,8 +86,11 @@ def summarize(
       * "baseline", "margin", "test_to_train", and "level", the significance level.
       * "comparisons": a list of "name", "metric", "difference" (the cell minus the baseline), "interval",
         "p_value", "adjusted_p_value" (Holm's over the whole list, doubled), "equivalence_p_value" (Holm's
-        over the whole list), and "verdict": "better", "worse", "equivalent", "not separable", or "not
-        finite", of a mean that is infinite or NaN.
+        over the whole list), "verdict": "better", "worse", "equivalent", "not separable", or "not
+        finite", of a mean that is infinite or NaN. With several seeds, also "power": the difference that is
+        `multiple_comparisons.detectable` at the first level of Holm's test, "least", and with `MOST_SEEDS`,
+        "least_of_many"; and the numbers of seeds that find the observed difference, "seeds", and one of the
+        margin, "margin_seeds", None if they exceed `MOST_SEEDS`.
       * "best": metric -> "name" of the cell with the best mean, "not_separable", the names of the cells that
         are not separable from it, itself among them, and "expected_gain", how far the best of as many equal
         cells is expected beyond their common mean. A cell whose mean is infinite or NaN is separable from one
@@ -220,6 +223,8 @@ def _comparisons(
         ]
     )
     adjusted = np.minimum(2.0 * multiple_comparisons.holm(p_values), 1.0)
+    seeds, level = len(cells[0].seeds), statistics.LEVEL / (2 * max(1, len(pairs)))
+    has_power = seeds > 1 and not test_to_train
     return [
         {
             "name": dict(cells[i].name),
@@ -230,9 +235,28 @@ def _comparisons(
             "adjusted_p_value": _finite(adjusted[row]),
             "equivalence_p_value": _finite(equivalence[row]),
             "verdict": _verdict(estimate, adjusted[row], equivalence[row], definitions[name]),
+            **({"power": _power(estimate, seeds, level, margin, definitions[name])} if has_power else {}),
         }
         for row, ((name, i), estimate, p_value) in enumerate(zip(pairs, estimates, p_values, strict=True))
     ]
+
+
+def _power(
+    estimate: statistics.Estimate, seeds: int, level: float, margin: float, metric: Metric
+) -> dict[str, float | None]:
+    """Returns the entry "power" of a comparison."""
+    by_seeds = multiple_comparisons.detectable(estimate, seeds, level)
+
+    def needed(difference: float) -> int | None:
+        found = np.flatnonzero(by_seeds <= abs(difference))
+        return int(found[0]) if len(found) else None
+
+    return {
+        "least": _shown(by_seeds[min(seeds, multiple_comparisons.MOST_SEEDS)], metric),
+        "least_of_many": _shown(by_seeds[-1], metric),
+        "seeds": needed(estimate.mean),
+        "margin_seeds": needed(margin / 100.0) if metric.percent else None,
+    }
 
 
 def _verdict(

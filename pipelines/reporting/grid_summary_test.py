@@ -86,6 +86,58 @@ def test_equivalence_p_value_by_hand():
     assert summary["comparisons"][0]["equivalence_p_value"] == pytest.approx(p_value)
 
 
+def test_power_written_out():
+    """Two metrics of a cell: 5 seeds whose differences have the variances 0.01 and 0, in points 10 and 0."""
+    seeds = np.array([0.1, 0.2, 0.3, 0.2, 0.2])
+    cells = [
+        Cell(SOFTMAX, range(5), {"top1_error": np.zeros(5), "mean_rank": np.zeros(5)}),
+        Cell(MSE, range(5), {"top1_error": seeds, "mean_rank": 10.0 * seeds}),
+    ]
+    summary = grid_summary.summarize(cells, baseline=SOFTMAX, margin=5.0)
+    error = np.sqrt(seeds.var(ddof=1))
+    quantiles = [scipy.stats.t.ppf([1.0 - 0.05 / 4 / 2, 0.8], count - 1).sum() for count in range(2, 100)]
+    by_seeds = error * np.array(quantiles) / np.sqrt(np.arange(2, 100))
+    first, second = (one["power"] for one in summary["comparisons"])
+    assert first["least"] == pytest.approx(100.0 * by_seeds[5 - 2])
+    assert first["seeds"] == second["seeds"] == 2 + np.argmax(by_seeds <= 0.2)
+    assert first["margin_seeds"] == 2 + np.argmax(by_seeds <= 0.05)
+    assert second["margin_seeds"] is None
+    assert second["least"] == pytest.approx(10.0 * by_seeds[5 - 2])
+    assert grid_tables.power_table(summary)[1:] == [
+        [
+            *("top1_error (%)", f"{first['least']:.2f}", f"{first['least_of_many']:.2f}"),
+            *(str(first["margin_seeds"]), "+20.00 (mse)", str(first["seeds"])),
+        ],
+        [
+            *("mean_rank", f"{second['least']:.2f}", f"{second['least_of_many']:.2f}"),
+            *("-", "+2.00 (mse)", str(second["seeds"])),
+        ],
+    ]
+    assert "level 0.013 of the first of 2 comparisons" in grid_tables.power_heading(summary)
+    small = grid_summary.summarize(cells, baseline=SOFTMAX, margin=0.1)
+    assert grid_tables.power_table(small)[1][3] == "over 1,000"
+    for nothing in ({"baseline": None}, {"test_to_train": 0.5}):
+        assert (
+            len(grid_tables.power_table(grid_summary.summarize(cells, **{"baseline": SOFTMAX, **nothing})))
+            == 1
+        )
+
+
+def test_the_verdict_of_a_report():
+    cells = [Cell({"loss": str(n)}, range(5), {"top1_error": errors(slice(0, n))}) for n in (0, 1, 40)]
+    undecided = grid_summary.summarize(cells[:2], baseline={"loss": "0"})
+    assert grid_tables.verdict(undecided) == (
+        "**No cell is separable from 0 by top1_error: each difference may be chance.**"
+    )
+    decided = grid_summary.summarize(cells, baseline={"loss": "0"})
+    assert grid_tables.verdict(decided) == (
+        "**Cells compared with 0:**\n\n- top1_error: worse 1 (40), not separable 1"
+    )
+    assert grid_tables.verdict(grid_summary.summarize(cells)) == (
+        "- top1_error: the best is 0; 2 of 3 cells are not separable from it."
+    )
+
+
 def test_one_seed_has_the_exact_test():
     [comparison] = two_cells(errors(slice(0, 9), 1), errors(slice(9, 11), 1))["comparisons"]
     assert comparison["p_value"] == pytest.approx(2 * 67 / 2**11)

@@ -1,9 +1,11 @@
 """The tables and the report of a grid, from its summary; see `grid_summary.summarize`."""
 
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rank4class.pipelines.evaluation import multiple_comparisons
 from rank4class.pipelines.reporting import tables
 
 MARK = "†"  # of the cells that are not separable from the best
@@ -68,6 +70,83 @@ def comparisons_table(summary: Mapping[str, Any]) -> list[list[str]]:
             ]
         )
     return rows
+
+
+def verdict(summary: Mapping[str, Any]) -> str:
+    """Returns Markdown on what a grid decides: the cells that are better, worse or equivalent, by metric."""
+    if not summary["comparisons"]:
+        lines = [
+            f"- {metric}: the best is {_joined(entry['name'])}; {len(entry['not_separable'])} of "
+            f"{len(summary['cells'])} cells are not separable from it."
+            for metric, entry in summary["best"].items()
+        ]
+        return "\n".join(lines)
+    baseline, lines = _joined(summary["baseline"]), []
+    for metric in summary["metrics"]:
+        names: dict[str, list[str]] = {}
+        for one in summary["comparisons"]:
+            if one["metric"] == metric:
+                names.setdefault(one["verdict"], []).append(_joined(one["name"]))
+        rest = names.pop("not separable", [])
+        parts = [f"{each} {len(names[each])} ({'; '.join(names[each])})" for each in sorted(names)]
+        if parts:
+            lines.append(f"- {metric}: {', '.join([*parts, f'not separable {len(rest)}'])}")
+    if lines:
+        return "\n".join([f"**Cells compared with {baseline}:**\n", *lines])
+    return (
+        f"**No cell is separable from {baseline} by {', '.join(summary['metrics'])}: each difference may be "
+        "chance.**"
+    )
+
+
+def power_table(summary: Mapping[str, Any]) -> list[list[str]]:
+    """Returns a row per metric on the differences that a sweep finds; see `power_heading`."""
+    many = f"{multiple_comparisons.MOST_SEEDS:,}"
+    found = f"found with {len(summary['cells'][0]['seeds'])} seeds"
+    margin = f"seeds for {summary['margin']:g}"
+    rows = [["metric", found, f"with {many} seeds", margin, "largest difference", "its seeds"]]
+    for metric, definition in summary["metrics"].items():
+        ones = [one for one in summary["comparisons"] if one["metric"] == metric and "power" in one]
+        known = [one for one in ones if one["difference"] is not None]
+        if not known:
+            continue
+        largest = max(known, key=lambda one: abs(one["difference"]))
+        least = (max(one["power"][key] or math.inf for one in ones) for key in ("least", "least_of_many"))
+        by_margin = max(one["power"]["margin_seeds"] or math.inf for one in ones)
+        rows.append(
+            [
+                f"{metric} (%)" if definition["percent"] else metric,
+                *("unknown" if math.isinf(value) else f"{value:.2f}" for value in least),
+                _seeds(by_margin) if definition["percent"] else "-",
+                f"{tables.signed(largest['difference'])} ({_joined(largest['name'])})",
+                _seeds(largest["power"]["seeds"] or math.inf),
+            ]
+        )
+    return rows
+
+
+def _seeds(count: float) -> str:
+    return f"over {multiple_comparisons.MOST_SEEDS:,}" if math.isinf(count) else f"{count:,}"
+
+
+def power_heading(summary: Mapping[str, Any]) -> str:
+    """Returns sentences on `power_table`."""
+    count = len(summary["comparisons"])
+    return (
+        "How many seeds would decide it? The table has the least true difference, of any cell, that a sweep "
+        f"finds in {multiple_comparisons.POWER:.0%} of cases. It assumes the observed variances, and the "
+        f"level {summary['level'] / (2 * count):.2g} of the first of {count} comparisons. The other columns "
+        f"have the seeds that find a difference of {summary['margin']:g} points, and the largest observed "
+        "one. More seeds reduce the variance of the training alone: where they do not suffice, use more test "
+        "examples."
+    )
+
+
+COMPARE = (
+    "`rank4class compare` of two runs may decide what this report does not. It tests one difference, without "
+    "a correction for other comparisons, and over the test examples alone. Its verdict is on these two "
+    "trained models: other seeds may reverse it."
+)
 
 
 def explanation(summary: Mapping[str, Any]) -> str:
@@ -159,16 +238,18 @@ def _wrap(sentences: str) -> str:
     return textwrap.fill(sentences, 100)
 
 
-def render(summary: Mapping[str, Any], sections: Sequence[str] = ()) -> str:
+def render(summary: Mapping[str, Any], sections: Sequence[str] = (), opening: Sequence[str] = ()) -> str:
     """Returns the report of a grid in Markdown.
 
     Args:
       summary: see `grid_summary.summarize`; with "title", "notes" (a list of sentences) and "calibration" (a
         summary of its own), if there are any.
       sections: more Markdown, between the tables and the notes.
+      opening: more Markdown, below the title.
     """
     blocks = [
         f"# {summary['title']}" if "title" in summary else "",
+        *opening,
         explanation(summary),
         tables.markdown_table(cells_table(summary)),
         best_by_chance(summary),

@@ -1,4 +1,4 @@
-"""Plots of a sweep: test metrics, test metrics by cut-off, and validation curves."""
+"""Plots of a sweep: differences from the baseline, test metrics by cut-off, and validation curves."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -48,55 +48,53 @@ def figures_frame(summary: Mapping[str, Any]) -> pd.DataFrame:
     return frame.astype(dict.fromkeys(["mean", "low", "high"], float))
 
 
-def plot_metrics(figures: pd.DataFrame, names: Sequence[str], examples: int, path: str) -> None:
-    """Plots test metrics of every cell: each seed, the mean and its interval; one panel per metric.
+def differences(
+    summary: Mapping[str, Any], metrics: Sequence[str] | None = None, panel: float = 2.4
+) -> Figure:
+    """Draws the differences of a grid's cells from its baseline with their intervals, one panel per metric.
 
     Args:
-      figures: see `figures_frame`.
-      names: names of the metrics to plot.
-      examples: number of test examples.
-      path: of the picture.
+      summary: see `grid_summary.summarize`.
+      metrics: names of the metrics to draw; None draws all.
+      panel: width of a panel in inches; the figure has the width of three at least.
     """
-    loss_names, interactions = (figures.index.unique(axis) for axis in ("loss", "interaction"))
-    colors = style.loss_styles(loss_names)
-    row = 0.32 * len(interactions) + 0.25  # inches of a loss
-    figure = Figure(figsize=(3.8 * len(names) + 0.8, 1.0 + row * len(loss_names)))
-    axes = figure.subplots(1, len(names), sharey=True, squeeze=False)
-    for axis, name in zip(axes[0], names, strict=True):
-        for (i, interaction), (j, loss) in itertools.product(enumerate(interactions), enumerate(loss_names)):
-            cell = figures.loc[loss, interaction, name]
-            y = j + (i - (len(interactions) - 1) / 2) * 0.32 / row
-            color, marker = colors[loss][0], style.marker(interaction)
-            axis.errorbar(
-                cell["mean"],
-                y,
-                xerr=_error_bars(name, cell["mean"], cell["low"], cell["high"]).reshape(2, 1),
-                fmt=marker,
-                ms=7,
-                color=color,
-                elinewidth=1.2,
-                capsize=3,
-            )
-            axis.scatter(
-                cell["values"],
-                [y + 0.09 / row] * len(cell["values"]),
-                s=14,
-                facecolor="white",
-                edgecolor=color,
-                linewidths=0.9,
-                zorder=3,
-            )
-        axis.set_title(f"{style.metric_label(name)}, {_direction(name)} is better", fontsize=10)
-        axis.set_yticks(range(len(loss_names)), list(map(style.part_label, loss_names)))
-        axis.xaxis.set_major_locator(MaxNLocator(6))
+    metrics = list(summary["metrics"] if metrics is None else metrics)
+    comparisons = pd.DataFrame(summary["comparisons"])
+    names = list(dict.fromkeys(map(_cell_label, comparisons["name"])))
+    colors = style.loss_styles(dict.fromkeys(one["loss"] for one in comparisons["name"]))
+    width = round(panel * max(3, len(metrics)), 1)
+    figure = Figure(figsize=(width, 1.5 + 0.42 * len(names)), layout="constrained")
+    axes = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
+    for axis, metric in zip(axes, metrics, strict=True):
+        axis.axvspan(-summary["margin"], summary["margin"], color="0.92", zorder=0)
+        axis.axvline(0.0, color="0.4", linewidth=1)
+        for one in comparisons[comparisons["metric"] == metric].to_dict("records"):
+            if one["difference"] is None or one["interval"] is None:
+                continue
+            y, color = names.index(_cell_label(one["name"])), colors[one["name"]["loss"]][0]
+            low, high = one["interval"]
+            is_separable = one["verdict"] in ("better", "worse")
+            axis.plot([low, high], [y, y], color=color, linewidth=1.5)
+            marker = style.marker(one["name"].get("interaction", "dot"))
+            axis.plot(one["difference"], y, marker, color=color, mfc=color if is_separable else "white", ms=7)
+        definition = summary["metrics"][metric]
+        direction = "higher" if definition["higher_is_better"] else "lower"
+        label = style.metric_label(metric, definition["percent"])
+        axis.set_title(f"{label}\n{direction} is better", fontsize=10)
+        axis.xaxis.set_major_locator(MaxNLocator(5))
         style.finish(axis, "x")
-    axes[0, 0].set_ylim(len(loss_names) - 0.5, -0.5)
-    for interaction in interactions:  # the marker alone tells the interaction
-        label = style.part_label(interaction)
-        axes[0, 0].plot([], [], style.marker(interaction), color=style.GRAY, ms=7, label=label)
-    axes[0, 0].plot([], [], "o", mfc="white", mec=style.GRAY, ms=4, label="One seed")
-    _note(figure, f"Mean and 95% interval of the test metrics. {style.example_note(examples)}")
-    save_with_legend(figure, axes[0, 0], path)
+    axes[0].set_yticks(range(len(names)), names)
+    axes[0].set_ylim(len(names) - 0.5, -0.5)
+    figure.supxlabel(
+        f"Difference from {_cell_label(summary['baseline'])}, with its 95% interval. Filled: separable. "
+        f"Gray: equivalent within {summary['margin']:g}.",
+        fontsize=9,
+    )
+    return figure
+
+
+def _cell_label(name: Mapping[str, str]) -> str:
+    return ", ".join(map(style.part_label, name.values()))
 
 
 def plot_cutoffs(figures: pd.DataFrame, cutoffs: dict[str, list[int]], path: str) -> None:
@@ -138,11 +136,11 @@ def plot_cutoffs(figures: pd.DataFrame, cutoffs: dict[str, list[int]], path: str
     save_with_legend(figure, axes[0, 0], path)
 
 
-def _curve_names(names: Sequence[str], monitor: str) -> list[str]:
+def selected_metrics(names: Sequence[str], monitor: str) -> list[str]:
     """Returns the metrics to draw: of those at several K, the monitor, or that of the largest K.
 
     >>> names = ["ndcg", "ndcg@1", "ndcg@3", "ndcg@5"]
-    >>> _curve_names(names, "ndcg"), _curve_names(names, "ndcg@1")
+    >>> selected_metrics(names, "ndcg"), selected_metrics(names, "ndcg@1")
     (['ndcg', 'ndcg@5'], ['ndcg', 'ndcg@1'])
     """
     single, by_cutoff = split_metrics(names)
@@ -167,7 +165,7 @@ def plot_curves(curves: pd.DataFrame, names: Sequence[str], monitor: str, exampl
       examples: number of validation examples.
       path: of the picture.
     """
-    names, interactions = _curve_names(names, monitor), list(curves["interaction"].unique())
+    names, interactions = selected_metrics(names, monitor), list(curves["interaction"].unique())
     styles = style.loss_styles(curves["loss"].unique())
     figure = Figure(figsize=(4.2 * len(interactions), 0.4 + 2.8 * len(names)))
     axes = figure.subplots(len(names), len(interactions), sharex="col", sharey="row", squeeze=False)

@@ -16,6 +16,7 @@ from rank4class.pipelines.evaluation.reliability import Calibrated
 from rank4class.pipelines.reporting import (
     grid_summary,
     grid_tables,
+    plots,
     reliability_plots,
     search_report,
     sweep_plots,
@@ -257,7 +258,7 @@ def write_grid(
         *(search_report.search_blocks(search) if search else ()),
     ]
     path = os.path.join(root, "report.md")
-    files.write(path, grid_tables.render(summary, sections))
+    files.write(path, grid_tables.render(summary, sections, _opening(summary, root)))
     return path
 
 
@@ -266,16 +267,26 @@ def grid_text(root: str | os.PathLike) -> str:
     return grid_tables.text(read_json(os.path.join(root, GRID)))
 
 
+def _opening(summary, root):
+    """Returns the Markdown paragraphs that a report begins with; writes the plot of the differences."""
+    paragraphs = [grid_tables.verdict(summary)]
+    if summary["comparisons"]:
+        names = sweep_plots.selected_metrics(summary["metrics"], summary["monitor"])
+        figure = sweep_plots.differences(summary, names, panel=3.2)
+        plots.save(figure, os.path.join(root, "differences.png"))
+        paragraphs.append("![Differences from the baseline](differences.png)")
+    power = grid_tables.power_table(summary)
+    if len(power) > 1:
+        paragraphs += [grid_tables.power_heading(summary), tables.markdown_table(power), grid_tables.COMPARE]
+    return paragraphs
+
+
 def _write_plots(runs, summary, root):
     """Writes the plots of a grid; returns the Markdown paragraphs that show them."""
-    figures, paragraphs = sweep_plots.figures_frame(summary), []
-    single, by_cutoff = sweep_plots.split_metrics(summary["metrics"])
-    if single:
-        sweep_plots.plot_metrics(
-            figures, single, summary["dataset"]["test_examples"], os.path.join(root, "metrics.png")
-        )
-        paragraphs.append("![Test metrics](metrics.png)")
+    paragraphs = []
+    _, by_cutoff = sweep_plots.split_metrics(summary["metrics"])
     if by_cutoff:
+        figures = sweep_plots.figures_frame(summary)
         sweep_plots.plot_cutoffs(figures, by_cutoff, os.path.join(root, "cutoffs.png"))
         paragraphs.append("![Test metrics by cut-off](cutoffs.png)")
     curves = pd.DataFrame(

@@ -15,12 +15,12 @@ import tensorflow as tf
 
 
 @contextlib.contextmanager
-def errors_of(path: str | os.PathLike) -> Iterator[None]:
+def errors_of(path: str | os.PathLike, remedy: str = "") -> Iterator[None]:
     """Turns the errors of TensorFlow's file system within the block into an `OSError` that names `path`."""
     try:
         yield
     except tf.errors.OpError as error:
-        raise OSError(f"{path}: {reason(error)}") from error
+        raise OSError(f"{path}: {reason(error)}{remedy}") from error
 
 
 # Lines around the message of TensorFlow's errors.
@@ -142,7 +142,7 @@ def new_folder(path: str | os.PathLike) -> Iterator[str]:
     partial = f"{path}.partial-{uuid.uuid4().hex}"
     with errors_of(path):
         try:
-            tf.io.gfile.makedirs(partial)
+            make_folder(partial, f"output={path}")
             yield partial
             tf.io.gfile.rename(partial, path)
         except BaseException:
@@ -168,17 +168,28 @@ def names_in(folder: str | os.PathLike) -> list[str]:
         return sorted(name.rstrip("/") for name in tf.io.gfile.listdir(folder))
 
 
-def make_folder(path: str | os.PathLike) -> None:
-    """Makes a folder and those above it."""
-    with errors_of(path):
+_WRITABLE = ". Choose a folder that can be written."
+
+
+def make_folder(path: str | os.PathLike, field: str | None = None) -> None:
+    """Makes a folder and those above it.
+
+    Args:
+      path: of the folder.
+      field: the field that sets it and its value, for the error; None is the working directory of a command.
+
+    Raises:
+      OSError: the folder cannot be made.
+    """
+    with errors_of(field or f"--workdir={path}", _WRITABLE):
         tf.io.gfile.makedirs(path)
 
 
-def make_writable(path: str | os.PathLike) -> None:
-    """Makes a folder and writes a file to it once; raises OSError if that fails."""
-    make_folder(path)
+def make_writable(path: str | os.PathLike, field: str | None = None) -> None:
+    """Makes a folder and writes a file to it once; raises OSError if that fails. See `make_folder`."""
+    make_folder(path, field)
     probe = os.path.join(path, f"partial-{uuid.uuid4().hex}")
-    with errors_of(path):
+    with errors_of(field or f"--workdir={path}", _WRITABLE):
         try:
             with tf.io.gfile.GFile(probe, "wb") as file:
                 file.write(b"\n")

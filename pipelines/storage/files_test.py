@@ -48,8 +48,16 @@ def test_failed_writes_keep_the_old_content(tmp_path, monkeypatch):
 
 def test_errors_name_the_file(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match=r"file/sub: .*file is not a directory"):
+    remedy = r"/file is not a directory\. Choose a folder that can be written\.$"
+    with pytest.raises(OSError, match=rf"^--workdir=.*/file/sub: .*{remedy}"):
         files.make_folder(str(tmp_path / "file" / "sub"))
+    with pytest.raises(OSError, match=rf"^--output=x: .*{remedy}"):
+        files.make_writable(str(tmp_path / "file" / "sub"), "--output=x")
+    with (
+        pytest.raises(OSError, match=rf"^output=.*/file/sub: .*{remedy}"),
+        files.new_folder(tmp_path / "file" / "sub"),
+    ):
+        pass
     with pytest.raises(OSError, match=r"nowhere: .*No such file"):
         files.read_text(str(tmp_path / "nowhere"))
 

@@ -26,7 +26,7 @@ import os
 import platform
 import re
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, TextIO
 
 import numpy as np
@@ -214,8 +214,11 @@ class RunDirectory:
         """Returns the hashes that the run was made with; see `task.Task`."""
         return read_json(self._data)
 
-    def experiment(self) -> Any:
+    def experiment(self, unused: Collection[str] = ()) -> Any:
         """Returns the experiment that the folder belongs to.
+
+        Args:
+          unused: kinds of parts that are only described, so that no module needs to register them.
 
         Raises:
           FileNotFoundError: the folder does not exist, or has no config.
@@ -232,8 +235,13 @@ class RunDirectory:
                 f"{self.path}: not the folder of a run, as it has no config.json. Give the --workdir of a "
                 "training."
             )
-        for kind, part in read_json(self._user_parts).items() if files.exists(self._user_parts) else ():
-            if part["name"] not in config.PARTS[kind].names():
+        unregistered = {
+            kind: part
+            for kind, part in (read_json(self._user_parts) if files.exists(self._user_parts) else {}).items()
+            if part["name"] not in config.PARTS[kind].names()
+        }
+        for kind, part in unregistered.items():
+            if kind not in unused or "defaults" not in part:  # those of earlier versions have none
                 raise ValueError(
                     f"{self.path}: {kind}={part['name']!r} is not registered. Import the module that "
                     f"registers it before you load the run; commands do with --import={part['module']}."
@@ -243,7 +251,7 @@ class RunDirectory:
         for field, trained in (("sorter", "a sorter"), ("data", "a rank model")):
             if field not in fields and field in _parse(text, self._config):
                 raise ValueError(f"{self.path}: the training of {trained}. Choose another --workdir.")
-        return config.from_json(text, self._config, self._experiment_class)
+        return config.from_json(text, self._config, self._experiment_class, unregistered)
 
     def results(self) -> dict[str, Any] | None:
         """Returns the results of a finished run, or None."""

@@ -186,9 +186,11 @@ class TrainedModel:
         """Loads the data of the training for an evaluation.
 
         Raises:
-          FileNotFoundError, ValueError: the data cannot be loaded, or have changed since the training.
+          FileNotFoundError, ValueError: the data cannot be loaded, have changed since the training, or are a
+            user's part that is not registered.
         """
-        loaded = loading.load(self.experiment, self.run_dir.path, self.description.inputs)
+        experiment = self.run_dir.experiment(unused=("optimizer",))
+        loaded = loading.load(experiment, self.run_dir.path, self.description.inputs)
         self.run_dir.check_data(loaded.hashes)
         return loaded
 
@@ -209,7 +211,8 @@ class TrainedModel:
         Raises:
           FileNotFoundError, ValueError: the data cannot be loaded, or the layout has no labeled files.
         """
-        data_config, name = self.experiment.data, self.experiment.data.name
+        experiment = self.run_dir.experiment(unused=("optimizer",))
+        name = experiment.data.name
         if name not in data.LABELED:
             raise ValueError(
                 f"data.path={path}: dataset {name!r} is evaluated on its own splits. Other files can be read "
@@ -217,7 +220,7 @@ class TrainedModel:
             )
         changes = {"on_invalid_row": on_invalid_row, **columns}
         changes = {f"data.{field}": value for field, value in changes.items() if value is not None}
-        data_config = config.override(self.experiment, changes).data
+        data_config = config.override(experiment, changes).data
         described = self.description
         return loading.load_labeled(data_config, described.inputs, described.class_names, path)
 
@@ -268,7 +271,7 @@ def restore(
     check_choice("which", which, config.CHECKPOINTS)
     strategy = strategy or tf.distribute.get_strategy()
     run_dir = RunDirectory(path)
-    experiment = run_dir.experiment()
+    experiment = run_dir.experiment(unused=("data", "optimizer") if which == "best" else ("data",))
     config.check(experiment)
     described = description.read(run_dir.model)
     model = build_model(_with_own_sorter(experiment, run_dir), described, strategy)

@@ -314,6 +314,22 @@ def write_run(folder, experiment, scale):
     tensorboard.write_projector(str(folder), ["first", "second\t"], vectors, {"examples": np.array([3, 4])})
 
 
+def test_running_tensorboards_read_the_interval_of_a_cell(tmp_path):
+    write_points(tmp_path, [0])
+    events = read(tmp_path)
+    intervals = [{"top1_error": [1.0, 2.0], "ndcg@5": [None, 4.0], "mrr": None}]
+    tensorboard_grid.write_grid([EXPERIMENT], [[str(tmp_path)]], intervals, "top1_error")
+    assert {tag for tag in events.Reload().Tags()["tensors"] if tag.startswith("test_interval")} == {
+        "test_interval/top1_error_low",
+        "test_interval/top1_error_high",
+        "test_interval/ndcg@5_high",
+    }
+    intervals[0]["top1_error"] = [1.0, 3.0]  # a later summary replaces the first
+    tensorboard_grid.write_grid([EXPERIMENT], [[str(tmp_path)]], intervals, "top1_error")
+    [high] = read(tmp_path).Tensors("test_interval/top1_error_high")
+    assert tf.make_ndarray(high.tensor_proto).item() == 3.0
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("load_fast", ["true", "false"])
 def test_tensorboard_of_a_grid(tmp_path, load_fast):
@@ -322,23 +338,23 @@ def test_tensorboard_of_a_grid(tmp_path, load_fast):
     logdir = tmp_path / "grid"
     cells = {"slow": 0.25, "fast": 0.5}
     experiments = {name: with_rate(rate, seed=0) for name, rate in cells.items()}
+    folders = [[str(logdir / f"{name}-seed{seed}") for seed in (0, 1)] for name in cells]
     for (name, rate), seed in itertools.product(cells.items(), (0, 1)):
         write_run(logdir / f"{name}-seed{seed}", with_rate(rate, seed), scale=rate * (1 + seed))
     intervals = [{"ndcg@5": None, "top1_error": [rate / 2, 2 * rate]} for rate in cells.values()]
     tuned = ["optimizer.learning_rate"]
-    tensorboard_grid.write_grid(str(logdir), experiments, intervals, "top1_error", tuned)
+    tensorboard_grid.write_grid(list(experiments.values()), folders, intervals, "top1_error", tuned)
     with served(logdir, load_fast) as ask:
         request = {"startIndex": 0, "sliceSize": 10, "allowedStatuses": ["STATUS_SUCCESS"]}
 
         def groups():
             result = ask("plugin/hparams/session_groups", request)["sessionGroups"]
-            return sum(len(group["sessions"]) for group in result) == 6 and result
+            return sum(len(group["sessions"]) for group in result) == 4 and result
 
         result = until(groups)
         names = {group["name"]: {one["name"] for one in group["sessions"]} for group in result}
         assert names == {
-            tensorboard.group_name(experiments[name]): {name, f"{name}-seed0", f"{name}-seed1"}
-            for name in cells
+            tensorboard.group_name(experiments[name]): {f"{name}-seed0", f"{name}-seed1"} for name in cells
         }
         for group in result:
             rate = group["hparams"]["optimizer.learning_rate"]
@@ -354,6 +370,7 @@ def test_tensorboard_of_a_grid(tmp_path, load_fast):
             "test_interval/top1_error_low",
             "test_interval/top1_error_high",
         ]
+        assert sorted(ask("runs")) == sorted(f"{name}-seed{seed}" for name in cells for seed in (0, 1))
         for (name, rate), seed in itertools.product(cells.items(), (0, 1)):
             check_run(ask, f"{name}-seed{seed}", rate * (1 + seed), load_fast)
 

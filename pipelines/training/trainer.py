@@ -43,7 +43,7 @@ class TrainingTask(Protocol):
 
     Attributes:
       model: with its variables created under the strategy.
-      loss_name: name of the loss in error messages.
+      loss_name: name of the loss in error messages and TensorBoard.
       metrics: names of the evaluation's metrics.
       train_examples: number of training examples.
       hashes: name -> hash of the data, by which a run directory recognizes them.
@@ -314,7 +314,7 @@ class Trainer:
     def _write_step_summaries(self, loss: float, norm: float, pace: Pace) -> None:
         step = self._progress.step
         values = {
-            "loss/train": loss,
+            f"loss/train/{self._task.loss_name}": loss,  # losses differ in their scales
             "optimization/gradient_norm": norm,
             "optimization/learning_rate": self._schedule.learning_rate(step - 1),
             "speed/examples_per_second": pace.examples_per_second(),
@@ -346,7 +346,7 @@ class Trainer:
         metrics = {name: self._progress.history[-1][name] for name in self._task.metrics}
         values = {f"metrics/validation/{name}": value for name, value in metrics.items()}
         if evaluation.loss is not None:
-            values["loss/validation"] = evaluation.loss
+            values[f"loss/validation/{self._task.loss_name}"] = evaluation.loss
         self._summaries.write_scalars(values, step)
         if self._draws and self._summaries.pictures_are_due():
             self._summaries.write_pictures("validation", self._task.pictures("validation", evaluation), step)

@@ -99,8 +99,8 @@ def configs_page() -> str:
         "Every packaged experiment, with its command, its running time, the figures to expect and the fields "
         f"that differ from the defaults. `--config=NAME` selects one. {_NOTE}",
     ]
-    for name in cli.packaged_configs():
-        changed = config.changed_fields(cli.load_config(name))
+    for name in configs.names():
+        changed = config.changed_fields(configs.get_config(name))
         rows = [[f"`{field}`", _config_value(value)] for field, value in changed.items()]
         blocks += [
             f"## {name}",

@@ -11,12 +11,8 @@ import os
 import pytest
 import tensorflow as tf
 
-<<<<<<< HEAD:scripts/research/benchmarks/measurement_test.py
-from rank4class.scripts.research.benchmarks import measurement, suite, suites
-=======
 from rank4class.pipelines import progress
-from rank4class.scripts.benchmarks import measurement, suite, suites
->>>>>>> w-c:scripts/benchmarks/measurement_test.py
+from rank4class.scripts.research.benchmarks import measurement, suite, suites
 
 ROW = {
     "suite": "losses",

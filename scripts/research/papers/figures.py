@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Patch
 
-from rank4class.pipelines.reporting import reliability_plots, style
+from rank4class.pipelines.reporting import reliability_plots, style, sweep_plots
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import read_json
 
@@ -90,52 +90,8 @@ def _arrow(axis: Axes, start: tuple[float, float], end: tuple[float, float]) -> 
 
 
 def grid_differences(docs: str) -> Figure:
-    """Draws the differences of `GRID` to its baseline; see `forest`."""
-    return forest(read_json(os.path.join(docs, GRID)))
-
-
-def forest(summary: Mapping[str, Any]) -> Figure:
-    """Draws the differences of a grid's cells to its baseline with their intervals, one panel per metric.
-
-    Args:
-      summary: see `grid_summary.summarize`.
-    """
-    metrics = list(summary["metrics"])
-    comparisons = pd.DataFrame(summary["comparisons"])
-    names = list(dict.fromkeys(map(_cell_label, comparisons["name"])))
-    colors = style.loss_styles(dict.fromkeys(one["loss"] for one in comparisons["name"]))
-    figure = Figure(figsize=(WIDTH, 1.5 + 0.42 * len(names)), layout="constrained")
-    axes = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
-    for axis, metric in zip(axes, metrics, strict=True):
-        axis.axvspan(-summary["margin"], summary["margin"], color="0.92", zorder=0)
-        axis.axvline(0.0, color="0.4", linewidth=1)
-        for one in comparisons[comparisons["metric"] == metric].to_dict("records"):
-            if one["difference"] is None or one["interval"] is None:
-                continue
-            y, color = names.index(_cell_label(one["name"])), colors[one["name"]["loss"]][0]
-            low, high = one["interval"]
-            is_separable = one["verdict"] in ("better", "worse")
-            axis.plot([low, high], [y, y], color=color, linewidth=1.5)
-            marker = style.marker(one["name"].get("interaction", "dot"))
-            axis.plot(one["difference"], y, marker, color=color, mfc=color if is_separable else "white", ms=7)
-        definition = summary["metrics"][metric]
-        direction = "higher" if definition["higher_is_better"] else "lower"
-        label = style.metric_label(metric, definition["percent"])
-        axis.set_title(f"{label}\n{direction} is better", fontsize=10)
-        axis.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(5))
-        style.finish(axis, "x")
-    axes[0].set_yticks(range(len(names)), names)
-    axes[0].set_ylim(len(names) - 0.5, -0.5)
-    figure.supxlabel(
-        f"Difference from {_cell_label(summary['baseline'])}, with its 95% interval. Filled: separable. "
-        f"Gray: equivalent within {summary['margin']:g}.",
-        fontsize=9,
-    )
-    return figure
-
-
-def _cell_label(name: Mapping[str, str]) -> str:
-    return ", ".join(map(style.part_label, name.values()))
+    """Draws the differences of `GRID` from its baseline; see `sweep_plots.differences`."""
+    return sweep_plots.differences(read_json(os.path.join(docs, GRID)))
 
 
 def sorters(docs: str) -> Figure:
