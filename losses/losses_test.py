@@ -334,6 +334,17 @@ def test_label_smoothing_must_be_in_its_range(name, smoothing):
         losses.get(name, label_smoothing=smoothing)([0], [[0.0, 1.0]])
 
 
+@pytest.mark.parametrize("where", [None, [[True, False]]])
+def test_the_order_of_one_class_has_no_gradient(where):
+    scores = tf.constant([[1234.5]] if where is None else [[1234.5, 0.0]])
+    labels = tf.ones_like(scores)
+    value, gradient = value_and_gradient(
+        lambda s, y: losses.list_mle(s, y, seed=[0, 0], where=where, weights=0.37), scores, labels
+    )
+    assert value == 0.0
+    assert not gradient.any()
+
+
 def test_approx_ndcg_tends_to_minus_ndcg():
     scores, labels = random_problem(64, 10)
     ndcg = losses.get_metric("ndcg")

@@ -40,7 +40,8 @@ def rankmax(
         A smaller number is faster.
 
     Returns:
-      float32 `[...]`, at least 0; 0 if the true class is first by a margin of 1, or if its share is 1.
+      float32 `[...]`, at least 0; 0 if the share of the true class is 1, for `k = 1` if it is first by a margin of
+      1. Dense labels may round 0 to 1e-6.
 
     Raises:
       ValueError: `k` is outside `1..n`, or (in eager mode, otherwise the loss is NaN) a list has more than
@@ -207,7 +208,12 @@ def _sparsemax_of_ids(
             return tf.reduce_sum(shares * (-level[..., None] - 0.5 * shares), axis=-1)
 
         of_support = mean_of(support.above)
-        mean = projections.where_complete(support.is_complete, of_support, lambda: mean_of(shares()))
+        are_complete = tf.reduce_all(support.is_complete)
+        mean = tf.cond(
+            are_complete,
+            lambda: of_support,
+            lambda: tf.where(support.is_complete, of_support, mean_of(shares())),
+        )
         value = highest - ranks.true_score(scores, labels) - mean + 0.5
 
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
@@ -220,7 +226,7 @@ def _sparsemax_of_ids(
                 true = tf.one_hot(labels, tf.shape(scores)[-1])
                 return upstream[..., None] * shares() - upstream[..., None] * true
 
-            return tf.cond(tf.reduce_all(support.is_complete), to_support, to_all)
+            return tf.cond(are_complete, to_support, to_all)
 
         return value, gradient
 

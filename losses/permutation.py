@@ -128,9 +128,9 @@ def _coupled_rank_distil_of_dense(
 def _plackett_luce(scores: tf.Tensor, where: tf.Tensor, top_k: int | None = None) -> tf.Tensor:
     """Returns the negative log-likelihood of the order in which the classes come, masked ones last."""
     remaining = log_space.remaining_logsumexp(tf.where(where, scores, ranks.MASKED))
-    counts = where
-    if top_k is not None:
-        counts &= tf.range(tf.shape(scores)[-1]) < top_k
+    # The last class has no alternative: its term is 0, and its gradient would be rounded.
+    size = tf.math.count_nonzero(where, axis=-1, keepdims=True, dtype=tf.int32) - 1
+    counts = tf.range(tf.shape(scores)[-1]) < (size if top_k is None else tf.minimum(size, top_k))
     return tf.reduce_sum(tf.where(counts, remaining - scores, 0.0), axis=-1)
 
 

@@ -9,8 +9,6 @@ from rank4class.losses.ops import n_choose_k as model
 
 __all__ = ["CountLikelihood", "NChooseK", "TopKGain", "n_choose_k", "top_k_gain"]
 
-_SMALLEST_GAIN = 1e-24
-
 
 def n_choose_k(
     scores: TensorLike,
@@ -104,9 +102,8 @@ def top_k_gain(
     With several relevant classes it is the logarithm of the expected precision; `K = 1` is softmax.
 
     Args:
-      scores, labels, where, weights: see `losses.base`. `O(n)`. The gain of dense labels is at least 1e-24:
-        where the scores exclude all relevant classes by gaps beyond 50, there is no gradient. Dense labels
-        have a first derivative, class ids a second one too.
+      scores, labels, where, weights: see `losses.base`. `O(n)`. Dense labels have a first derivative, class
+        ids a second one too.
       temperature: `tau > 0`; divides the scores.
       k: the number of chosen classes. A masked list of at most `k` classes has the loss 0.
 
@@ -144,14 +141,23 @@ def _top_k_gain_of_ids(
 def _top_k_gain_of_dense(
     scores: tf.Tensor, labels: tf.Tensor, where: tf.Tensor, temperature: float, k: int
 ) -> tf.Tensor:
-    size = tf.math.count_nonzero(where, axis=-1, dtype=tf.int32)
-    scores = tf.cast(scores / temperature, tf.float64)
-    shares = model.marginals(scores, tf.minimum(k, size), where=where)
-    labels = tf.cast(labels, tf.float64)
+    chosen = tf.minimum(tf.math.count_nonzero(where, axis=-1, dtype=tf.float64), float(k))
+    scores, labels = tf.cast(scores / temperature, tf.float64), tf.cast(labels, tf.float64)
+    shares = model.coin_marginals(scores, chosen, where)
     most = tf.reduce_sum(tf.math.top_k(labels, k).values, axis=-1)
     gain = tf.math.divide_no_nan(tf.reduce_sum(labels * shares, axis=-1), most)
-    gain = tf.where(most > 0.0, tf.clip_by_value(gain, _SMALLEST_GAIN, 1.0), 1.0)
-    return -tf.cast(tf.math.log(gain), tf.float32)
+    gain = tf.where(most > 0.0, tf.minimum(gain, 1.0), 1.0)
+    is_tiny = gain < model.TINY
+
+    def log_tiny() -> tf.Tensor:
+        logs = model.tiny_log_marginals(scores, chosen, where)
+        logs = tf.where(shares < model.TINY, logs, tf.math.log(tf.maximum(shares, model.TINY)))
+        each = tf.where(labels > 0.0, tf.math.log(labels) + logs, ranks.MASKED)
+        return tf.reduce_logsumexp(each, axis=-1) - tf.math.log(most)
+
+    log_gain = tf.cond(tf.reduce_any(is_tiny), log_tiny, lambda: tf.zeros_like(gain))
+    log_gain = tf.where(is_tiny, log_gain, tf.math.log(tf.where(is_tiny, tf.ones_like(gain), gain)))
+    return -tf.cast(log_gain, tf.float32)
 
 
 @base.register

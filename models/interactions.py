@@ -104,7 +104,7 @@ class Cosine(tf.keras.layers.Layer):
 
     def call(self, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
         h, c = map(_unit, inputs)
-        return _dot(h, c) / tf.cast(self.temperature, h.dtype)
+        return _dot(h, c) / self.temperature
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "temperature": self.temperature}

@@ -243,7 +243,7 @@ def test_the_seed_of_the_dropout_is_saved(name):
 def test_cosine_in_float64():
     cosine = tf.function(interactions.Cosine(dtype="float64"))
     scores = cosine([tf.ones([1, 2], tf.float64), tf.constant([[2.0, 0.0], [0.0, 0.0]], tf.float64)])
-    np.testing.assert_allclose(scores, [[10.0 / np.sqrt(2.0), 0.0]])
+    np.testing.assert_allclose(scores, [[10.0 / np.sqrt(2.0), 0.0]], rtol=1e-15)
 
 
 def test_cosine_by_hand():

@@ -43,6 +43,7 @@ from rank4class.losses.ops import arguments
 from rank4class.losses.ops import poisson_binomial as coins
 
 _LARGEST = 1e12  # larger scores leave float64 too few digits for the shift
+TINY = 1e-8  # smaller marginals have lost half of float64's digits
 _TRIES = 8  # draws at a time
 _MOST_TRIES = 20_000
 
@@ -68,7 +69,7 @@ def log_z(scores: TensorLike, k: TensorLike, *, where: TensorLike | None = None)
     @tf.custom_gradient
     def value(scores: tf.Tensor) -> tuple[tf.Tensor, Callable]:
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            return upstream[..., None] * _marginals(scores, k, where)
+            return upstream[..., None] * coin_marginals(scores, k, where)
 
         return _log_z(tf.stop_gradient(scores), k, where), gradient
 
@@ -86,7 +87,7 @@ def marginals(scores: TensorLike, k: TensorLike, *, where: TensorLike | None = N
       scores, k, where: see the module.
 
     Returns:
-      float `[..., n]`, in `[0, 1]`, with the sum `k`; 0 for masked classes.
+      float `[..., n]`, in `[0, 1]`, with the sum `k`; 0 for masked classes. The relative error is below 1e-7.
 
     >>> marginals([[0.0, 0.0, 0.0, 0.0]], 2).numpy()
     array([[0.5, 0.5, 0.5, 0.5]], dtype=float32)
@@ -94,7 +95,39 @@ def marginals(scores: TensorLike, k: TensorLike, *, where: TensorLike | None = N
     array([[0.9999, 0.5   , 0.5   ]], dtype=float32)
     """
     scores, where, k, dtype = _checked(scores, k, where)
-    return tf.cast(_marginals(scores, k, where), dtype)
+    shares, logs = coin_marginals(scores, k, where), tiny_log_marginals(scores, k, where)
+    return tf.cast(tf.where(shares < TINY, tf.exp(logs), shares), dtype)
+
+
+def tiny_log_marginals(scores: tf.Tensor, k: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+    r"""Returns the logarithms of `marginals` below `TINY`, with a relative error of at most `TINY`.
+
+    The circle of `k` adds terms of the size of the coins, among which marginals far below them cancel. The
+    circle of `k - 1` has no such terms:
+
+    $$\pi_j(k) = e^{s_j} \frac{Z_{k-1}}{Z_k} (1 - \pi_j(k - 1)), \quad \pi_j(k - 1) \le \pi_j(k)$$
+
+    Args:
+      scores, k, where: float64 `[..., n]`, float64 `[...]`, bool `[..., n]`.
+
+    Returns:
+      float64 `[..., n]`; minus infinity for masked classes.
+    """
+
+    def fewer() -> tf.Tensor:
+        return tf.maximum(k - 1.0, 0.0)
+
+    @tf.custom_gradient
+    def log_ratio(scores: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            slope = coin_marginals(scores, fewer(), where) - coin_marginals(scores, k, where)
+            return upstream[..., None] * slope
+
+        fixed = tf.stop_gradient(scores)
+        return _log_z(fixed, fewer(), where) - _log_z(fixed, k, where), gradient
+
+    logs = tf.minimum(scores + log_ratio(scores)[..., None], 0.0)  # other classes must not overflow
+    return tf.where(where & (k > 0.0)[..., None], logs, -float("inf"))
 
 
 def log_likelihood(scores: TensorLike, chosen: TensorLike, *, where: TensorLike | None = None) -> tf.Tensor:
@@ -173,7 +206,9 @@ def _log_z(scores: tf.Tensor, k: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
     return value + _nan_if_invalid(scores, where, k)
 
 
-def _marginals(scores: tf.Tensor, k: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+def coin_marginals(scores: tf.Tensor, k: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+    """Returns `marginals` of arguments as in `tiny_log_marginals`, with an absolute error of about 1e-16."""
+
     @tf.custom_gradient
     def value(scores: tf.Tensor) -> tuple[tf.Tensor, Callable]:
         return _shares(tf.stop_gradient(scores), k, where), lambda upstream: slope(scores, upstream)

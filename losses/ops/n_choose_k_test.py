@@ -278,14 +278,67 @@ def test_top_k_gain_is_the_probability_of_the_label_in_the_set(k):
     )
 
 
+def top_k_gain_by_all_sets(scores, labels, k):
+    """Returns the loss and its gradient, from sums over the logarithms of all sets' probabilities."""
+    sets = all_sets(len(scores), k)
+    gains = sets @ labels
+    log_all = sets @ scores
+    log_gains = log_all[gains > 0.0] + np.log(gains[gains > 0.0])
+    total, gained = np.logaddexp.reduce(log_all), np.logaddexp.reduce(log_gains)
+    value = total - gained + np.log(np.sort(labels)[-k:].sum())
+    return value, np.exp(log_all - total) @ sets - np.exp(log_gains - gained) @ sets[gains > 0.0]
+
+
+@pytest.mark.parametrize(
+    ("k", "temperature", "jit_compile"),
+    [
+        (1, 0.5, False),
+        *(
+            pytest.param(*case, marks=pytest.mark.nightly)
+            for case in itertools.product((1, 2, 3, 4), (0.5, 4.0), (False, True))
+        ),
+    ],
+)
+def test_gains_of_any_size(k, temperature, jit_compile):
+    """Gaps up to thousands, one to all relevant classes, and labels that differ by a factor of 1e10."""
+    rng = np.random.default_rng(k)
+    labels = rng.choice([0.0, 1.0, 1.0, 2.0, 1e-10], size=[64, 4]).astype(np.float32)
+    labels[:, 0] = 1.0
+    scores = (rng.normal(size=[64, 4]) * np.repeat([1.0, 10.0, 100.0, 1000.0], 16)[:, None]).astype(np.float32)
+    scores[0], labels[0] = (39.28, 14.48, -9.97, -99.0), (0.0, 1.0, 1.0, 0.0)
+
+    def value_and_slope(scores):
+        with tf.GradientTape() as tape:
+            tape.watch(scores)
+            value = losses.top_k_gain(scores, labels, k=k, temperature=temperature)
+        return value, tape.gradient(value, scores)
+
+    value, slope = (tf.function(value_and_slope, jit_compile=True) if jit_compile else value_and_slope)(
+        tf.constant(scores)
+    )
+    # Division by a power of 2 is exact.
+    expected = [top_k_gain_by_all_sets(*pair, k) for pair in zip(scores / temperature, labels, strict=True)]
+    values, slopes = map(np.array, zip(*expected, strict=True))
+    assert k == 4 or values.max() > 100.0
+    np.testing.assert_allclose(value, values, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(slope * temperature, slopes, atol=1e-6)
+    if (k, temperature) == (1, 0.5):
+        assert values[0] == pytest.approx(49.6)
+        np.testing.assert_allclose(slope[0], [2.0, -2.0, 0.0, 0.0], atol=1e-6)
+
+
 @pytest.mark.nightly
-def test_tiny_gains_are_finite():
-    scores = np.array([[200.0, 150.0, 0.0, -90.0]], np.float32)
-    np.testing.assert_allclose(losses.top_k_gain(scores, [3], k=2), [240.0], rtol=1e-6)
-    value = losses.top_k_gain(scores, [[0.0, 0.0, 0.0, 1.0]], k=2)
-    np.testing.assert_allclose(value, [-np.log(1e-24)], rtol=1e-6)
-    slope = gradient(lambda s: losses.top_k_gain(s, [[0.0, 0.0, 0.0, 1.0]], k=2), scores)
-    assert np.isfinite(slope).all()
+@pytest.mark.parametrize("k", [1, 3, 6])
+def test_tiny_marginals(k):
+    scores = np.array([40.0, 15.0, -10.0, 0.0, -300.0, 3.0, 1.0])
+    sets = all_sets(7, k)
+    chances = np.exp(sets @ scores - np.logaddexp.reduce(sets @ scores))
+    expected = [chances[sets[:, j] > 0.0].sum() for j in range(7)]
+    assert min(expected) < 1e-15
+    np.testing.assert_allclose(n_choose_k.marginals(scores[None], k)[0], expected, rtol=2e-8)
+    slope = gradient(lambda s: tf.math.log(n_choose_k.marginals(s, k))[0, 4], scores[None])
+    of_sets_with = chances * sets[:, 4] / expected[4]
+    np.testing.assert_allclose(slope[0], of_sets_with @ sets - chances @ sets, atol=1e-7)
 
 
 @pytest.mark.parametrize(

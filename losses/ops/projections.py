@@ -284,19 +284,15 @@ def simplex_level(scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, Support]:
     above = 1.0 + place * top > ranks.running_sum(top)
     level = (tf.reduce_sum(tf.where(above, top, 0.0), axis=-1) - 1.0) / _count(above)
     is_complete = (tf.reduce_min(top, axis=-1) <= level) | (arguments.length(top) == n)
-    level = where_complete(is_complete, level, lambda: _rising_level(scores, highest, level))
+    level = tf.where(is_complete, level, _rising_level(scores, highest, level, ~tf.reduce_all(is_complete)))
     return highest, level, Support(tf.nn.relu(top - level[..., None]), classes, is_complete)
 
 
-def where_complete(is_complete: tf.Tensor, values: tf.Tensor, others: Callable) -> tf.Tensor:
-    """Returns values `[...]` where supports are complete, elsewhere `others()`, computed if there is any."""
-    return tf.cond(
-        tf.reduce_all(is_complete), lambda: values, lambda: tf.where(is_complete, values, others())
-    )
+def _rising_level(scores: tf.Tensor, highest: tf.Tensor, level: tf.Tensor, rises: tf.Tensor) -> tf.Tensor:
+    """Returns the level of the simplex, from a level of some of the classes, which is never above it.
 
-
-def _rising_level(scores: tf.Tensor, highest: tf.Tensor, level: tf.Tensor) -> tf.Tensor:
-    """Returns the level of the simplex, from a level of some of the classes, which is never above it."""
+    TensorFlow's optimizer of graphs cannot sort a loop within `tf.cond`: the loop ends at once unless `rises`.
+    """
 
     def rise(level: tf.Tensor, count: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         above = scores - highest[..., None] - level[..., None]
@@ -304,7 +300,7 @@ def _rising_level(scores: tf.Tensor, highest: tf.Tensor, level: tf.Tensor) -> tf
         excess = tf.reduce_sum(tf.nn.relu(above), axis=-1) - 1.0
         return level + excess / still_above, still_above, tf.reduce_any(still_above != count)
 
-    state = (level, tf.zeros_like(level), tf.constant(True))
+    state = (level, tf.zeros_like(level), rises)
     level, _, _ = tf.while_loop(lambda *state: state[-1], rise, state, maximum_iterations=_SEARCH_STEPS)
     return level
 

@@ -1,6 +1,7 @@
 """Training steps as one compiled function, on any strategy."""
 
 import dataclasses
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -115,14 +116,16 @@ def loop(strategy: tf.distribute.Strategy, step: Callable) -> Callable:
       to three values per step, float32 `[count, 3]`, and the seconds that it waited for batches.
     """
 
+    now = _clock()
+
     @tf.function(autograph=False)
     def run(iterator, first, count, stopping):
         def next_step(i, values, waited):
-            before = tf.timestamp()
+            before = now()
             with tf.control_dependencies([before]):
                 batch = next(iterator)
             with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
-                waited += tf.timestamp() - before
+                waited += now() - before
             per_replica = strategy.run(step, args=(first + tf.cast(i, tf.int64), stopping, *batch))
             return i + 1, values.write(i, strategy.reduce("SUM", per_replica, axis=None)), waited
 
@@ -132,6 +135,15 @@ def loop(strategy: tf.distribute.Strategy, step: Callable) -> Callable:
         return values.stack(), waited
 
     return run
+
+
+def _clock() -> Callable[[], tf.Tensor]:
+    """Returns TensorFlow's clock, or the host's if deterministic ops forbid that one."""
+    try:
+        tf.timestamp()
+        return tf.timestamp
+    except tf.errors.FailedPreconditionError:
+        return lambda: tf.ensure_shape(tf.numpy_function(time.perf_counter, [], tf.float64), [])
 
 
 def _check_batch_norm(strategy, model, options):
@@ -196,6 +208,7 @@ def replica_step(
 def _differentiate(model, forward, loss, optimizer, options, replicas):
     """Returns a function of a step's number and a replica's batch to its share of the loss, and gradients."""
     parts = options.accumulation_steps
+    part_size = options.batch_size // (replicas * parts)
     scales = isinstance(optimizer, tf.keras.mixed_precision.LossScaleOptimizer)
 
     def of_part(number, features, labels, weights):
@@ -216,7 +229,7 @@ def _differentiate(model, forward, loss, optimizer, options, replicas):
             return of_part(number, *batch)
 
         def part(i):
-            return tf.nest.map_structure(lambda x: _part(x, parts, i), batch)
+            return tf.nest.map_structure(lambda x: _part(x, parts, part_size, i), batch)
 
         value, gradients = of_part(number, *part(0))
         used = [i for i, gradient in enumerate(gradients) if gradient is not None]
@@ -241,7 +254,10 @@ def _sum_rows(gradient):
     return tf.IndexedSlices(values, rows, gradient.dense_shape)
 
 
-def _part(x, parts, i):
-    """Returns part `i` of a batch, whose sequences may have any length."""
-    sizes = [-1 if size is None else size for size in x.shape[1:]]
-    return tf.reshape(x, [parts, x.shape[0] // parts, *sizes])[i]
+def _part(x, parts, size, i):
+    """Returns part `i` of a batch, whose sequences may have any length.
+
+    Replicas do not know the size of batches of any length before they run.
+    """
+    lengths = [-1 if length is None else length for length in x.shape[1:]]
+    return tf.reshape(x, [parts, size, *lengths])[i]

@@ -206,6 +206,33 @@ def test_compiled_and_accumulated_steps_are_equal(changes, on_one_device):
     assert_alike(run(small(**changes)), on_one_device(**{"loss.name": "softmax"}))
 
 
+def test_accumulation_of_batches_without_a_static_size(monkeypatch):
+    """Texts that are grouped by length are such batches on several devices."""
+    static_batches = task.Task.training_batches
+    expected = run(small())
+
+    def batches(*arguments, **kwargs):
+        return static_batches(*arguments, **kwargs).unbatch().batch(8)
+
+    monkeypatch.setattr(task.Task, "training_batches", batches)
+    assert_alike(run(small(accumulation_steps=2)), expected)
+
+
+def test_steps_are_the_same_without_the_clock_of_tensorflow(monkeypatch):
+    expected = run(small())
+
+    def refuse():
+        raise tf.errors.FailedPreconditionError(None, None, "Timestamp: determinism is enabled")
+
+    monkeypatch.setattr(tf, "timestamp", refuse)
+    model, _, take = build(small(), make_optimizer=sgd)
+    results = take(3)
+    assert 0.0 < results.waited < 100.0
+    np.testing.assert_array_equal(results.losses, expected[0])
+    for variable, weight in zip(model.trainable_variables, expected[2], strict=True):
+        np.testing.assert_array_equal(variable, weight)
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("encoder", ["small_cnn", "bert"])
 def test_compiled_steps_of_encoders_are_equal(encoder, tmp_path, tiny_goemotions, tiny_bert):
