@@ -187,8 +187,9 @@ def _filter_stderr() -> None:
 
 def _is_shown(record: python_logging.LogRecord) -> bool:
     """Returns whether a log record is an error, or of this package or of a file of the user."""
-    is_own = record.pathname.startswith(os.path.dirname(program.__file__))
-    return is_own or record.levelno >= python_logging.ERROR or not record.pathname.startswith(_PACKAGES)
+    own = os.path.dirname(program.__file__)  # in a folder of packages, or a checkout that has one
+    folders = [folder for folder in (*_PACKAGES, own) if record.pathname.startswith(folder)]
+    return record.levelno >= python_logging.ERROR or max(folders, key=len, default=own) == own
 
 
 class _Plain(python_logging.Formatter):

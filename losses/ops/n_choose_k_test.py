@@ -304,7 +304,8 @@ def test_gains_of_any_size(k, temperature, jit_compile):
     rng = np.random.default_rng(k)
     labels = rng.choice([0.0, 1.0, 1.0, 2.0, 1e-10], size=[64, 4]).astype(np.float32)
     labels[:, 0] = 1.0
-    scores = (rng.normal(size=[64, 4]) * np.repeat([1.0, 10.0, 100.0, 1000.0], 16)[:, None]).astype(np.float32)
+    scales = np.repeat([1.0, 10.0, 100.0, 1000.0], 16)[:, None]
+    scores = (rng.normal(size=[64, 4]) * scales).astype(np.float32)
     scores[0], labels[0] = (39.28, 14.48, -9.97, -99.0), (0.0, 1.0, 1.0, 0.0)
 
     def value_and_slope(scores):

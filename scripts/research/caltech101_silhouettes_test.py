@@ -1,13 +1,22 @@
 """Caltech 101 silhouettes: pixels and labels in their places, and errors for broken files."""
 
+import importlib
+
 import numpy as np
 import pytest
 import scipy.io
 
 from rank4class import data
-from rank4class.scripts.research.caltech101_silhouettes import FILE
 
+FILE = "caltech101_silhouettes_28_split1.mat"
 SIZES = {"train": 6, "val": 3, "test": 3}
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch):
+    """Registers the dataset for this test alone."""
+    monkeypatch.setattr(data.DATASETS, "_entries", dict(data.DATASETS._entries))
+    importlib.reload(importlib.import_module("rank4class.scripts.research.caltech101_silhouettes"))
 
 
 def content():
