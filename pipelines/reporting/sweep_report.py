@@ -278,6 +278,8 @@ def _opening(summary, root):
     power = grid_tables.power_table(summary)
     if len(power) > 1:
         paragraphs += [grid_tables.power_heading(summary), tables.markdown_table(power), grid_tables.COMPARE]
+    elif summary["comparisons"]:
+        paragraphs.append("One seed does not show how many would decide it. Train at least three.")
     return paragraphs
 
 
