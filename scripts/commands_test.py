@@ -411,6 +411,7 @@ def test_sweep_on_a_frozen_encoder(command, tmp_path, tiny_goemotions, tiny_bert
         "sweep",
         f"--config={config}",
         f"--workdir={path}",
+        f"--cache={tmp_path / 'cache'}",
         "--losses=rescaled_mse",
         "--interactions=dot,lc_mlp",
         "--interaction=lc_mlp",
@@ -424,7 +425,8 @@ def test_sweep_on_a_frozen_encoder(command, tmp_path, tiny_goemotions, tiny_bert
     assert finished.returncode == 0, finished.stderr
     assert "[  4/4] rescaled_mse-lc_mlp-seed1" in finished.stdout
     assert "frozen" in (path / "report.md").read_text()
-    assert len([name for name in os.listdir(path) if name.startswith("features-")]) == 1
+    assert len(list((tmp_path / "cache").glob("features-*"))) == 1
+    assert not list(path.rglob("features-*"))
 
 
 @pytest.mark.parametrize(

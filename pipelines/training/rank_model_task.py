@@ -82,7 +82,7 @@ class RankModelTask:
             max_relevant=self._loaded.max_relevant("train", "validation", "test"),
             rank_fn=self._rank_fn(),
         )
-        last_step = tf.constant(schedule.total_steps - 1, tf.int64)
+        last_step = tf.constant(max(0, schedule.total_steps - 1), tf.int64)
         return lambda labels, outputs: loss(last_step, labels, outputs, tf.ones(tf.shape(outputs.scores)[:1]))
 
     def _rank_fn(self):

@@ -137,7 +137,7 @@ def build_schedule(experiment: config.Experiment, train_examples: int) -> Schedu
     return Schedule(
         total_steps=total_steps,
         evaluation_steps=math.ceil(train_examples / evaluated_examples),
-        learning_rate=optimization.build_schedule(experiment.optimizer, total_steps, epoch_steps),
+        learning_rate=optimization.build_schedule(experiment.optimizer, max(1, total_steps), epoch_steps),
         temperature=optimization.build_temperature(experiment.loss, total_steps),
         checkpoint_steps=experiment.checkpoint_steps,
         steps_per_execution=experiment.steps_per_execution,
@@ -310,6 +310,6 @@ def _read_last(experiment, run_dir, model, run, strategy):
         optimizer = optimization.build_optimizer(experiment.optimizer, schedule, experiment.precision)
         optimizer.build(model.trainable_variables)
     state = TrainState(run_dir.checkpoints, model, optimizer, experiment.monitor, run, writes=False)
-    state.restore()
+    step = state.restore()
     optimization.assign_averages(model, optimizer)
-    return state.progress.step or None  # nothing is saved before the first step
+    return step

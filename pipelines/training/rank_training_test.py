@@ -367,6 +367,7 @@ def test_encoders_of_other_features_are_refused(tmp_path, tiny_goemotions, tiny_
 
 @pytest.mark.nightly
 def test_frozen_encoders_run_once_and_are_not_trained(tmp_path, tiny_goemotions, tiny_bert, monkeypatch):
+    monkeypatch.setenv("RANK4CLASS_CACHE", "off")
     experiment = config.Experiment(
         data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8),
         encoder=config.Encoder(name="bert", path=tiny_bert, pooling="mean", frozen=True),
