@@ -108,12 +108,13 @@ def main() -> None:
     if not is_chief:
         return
     metrics = result.summarize()
+    print(tables.results_table({path or split: metrics}))
     compared = {}
     if path is None and split != "train" and _BASELINES.value and baselines.has_vectors(experiment, loaded):
-        compared = baselines.evaluate(
-            baselines.load(experiment, _WORKDIR.value), split, result.names, experiment.evaluation_batch_size
-        )
-    print(tables.results_table({path or split: metrics, **compared}))
+        encoded = baselines.load(experiment, _WORKDIR.value)
+        compared = baselines.evaluate(encoded, split, result.names, experiment.evaluation_batch_size)
+    for title, summary in compared.items():
+        print(f"Baseline, {title} by the encoder's cosine: {tables.one_line(summary)}")
     if calibration := tables.calibration_table({path or split: metrics}):
         print(f"\n{calibration}")
     table = per_class.per_class(result, examples.labels, class_names)

@@ -17,6 +17,7 @@ from rank4class.models import checkpoints
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.cache import Cache
+from rank4class.pipelines.storage.code_version import numeric_environment
 from rank4class.pipelines.task import hashing, preprocessing
 from rank4class.pipelines.task.inputs import Inputs, write_encoder
 from rank4class.pipelines.task.task import Task
@@ -140,7 +141,7 @@ def _outputs(raw: Task, split: str, batch_size: int, encode: Callable) -> np.nda
 def _settings(encoder: tf.keras.layers.Layer, weights: str) -> str:
     # The name of a layer counts those before it.
     settings = {**encoder.get_config(), "name": type(encoder).__name__, "weights": weights}
-    return json.dumps([_VERSION, tf.version.VERSION, settings], sort_keys=True)
+    return json.dumps([_VERSION, tf.version.VERSION, numeric_environment(), settings], sort_keys=True)
 
 
 def _fingerprint(raw: Task, encoder: tf.keras.layers.Layer, weights: str, batch_size: int) -> str:
