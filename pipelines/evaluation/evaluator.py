@@ -9,7 +9,7 @@ import numpy as np
 import scipy.stats
 import tensorflow as tf
 
-from rank4class import data, losses
+from rank4class import losses
 from rank4class.losses.metrics import SetMetric
 from rank4class.pipelines import distribution
 from rank4class.pipelines.evaluation import reliability, statistics
@@ -167,12 +167,23 @@ class Evaluator:
                 return None
             results = self.evaluate_batch(features, labels, indices, keep_scores)
             parts.append({name: values.numpy() for name, values in results.items()})
-        arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        order = arrays.pop("indices")
-        ordered: dict[str, Any] = {name: data.in_order(values, order) for name, values in arrays.items()}
+        orders = [part.pop("indices") for part in parts]
+        ordered: dict[str, Any] = {name: _ordered(parts, orders, name) for name in list(parts[0])}
         values = ordered["values"]
         values[np.abs(values - 1.0) <= statistics.ROUNDING] = 1.0  # or a perfect list would seem to differ
         return EvaluationResult(self.names, **ordered)
+
+
+def _ordered(parts: list[dict[str, np.ndarray]], orders: list[np.ndarray], name: str) -> np.ndarray:
+    """Removes an array from the results of all batches, and returns it by the indices of the examples.
+
+    The batches are freed one by one: the scores of many classes take gigabytes.
+    """
+    first = parts[0][name]
+    values = np.empty([sum(np.sum(order >= 0) for order in orders), *first.shape[1:]], first.dtype)
+    for part, order in zip(parts, orders, strict=True):
+        values[order[order >= 0]] = part.pop(name)[order >= 0]
+    return values
 
 
 def mask_scores(scores: tf.Tensor, where: tf.types.experimental.TensorLike) -> tf.Tensor:

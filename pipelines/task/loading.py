@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from rank4class import data, models
 from rank4class.pipelines import config
@@ -15,6 +16,8 @@ from rank4class.pipelines.storage.cache import Cache
 from rank4class.pipelines.task import frozen_features, hashing, preprocessing
 from rank4class.pipelines.task.inputs import Inputs, specs_of
 from rank4class.pipelines.task.task import Task
+
+_MANY_BATCHES = 10  # of class texts in each step, from which on a warning names their costs
 
 
 def load(experiment: config.Experiment, cache_dir: str, trained: Inputs | None = None) -> Task:
@@ -83,6 +86,13 @@ def _class_fields(
         part, experiment.encoder, experiment.data.max_length, class_names
     )
     if "features" in options:
+        if len(texts) > _MANY_BATCHES * experiment.batch_size:
+            logging.warning(
+                "class_encoder=%r: each step encodes all %s class texts, and takes memory for them. "
+                "'frozen_text' encodes them once.",
+                part.name,
+                f"{len(texts):,}",
+            )
         return {"class_texts": texts, "class_features": tokens}
     vectors = frozen_features.encode_classes(experiment, texts, cache)
     return {"class_texts": texts, "class_vectors": _unit(vectors) if part.init == "names" else vectors}

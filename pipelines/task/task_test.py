@@ -286,6 +286,14 @@ def test_warning_of_equal_class_texts(tiny_goemotions, tiny_bert, tmp_path, capl
     load_texts(tiny_goemotions, tiny_bert, name="text", texts=str(texts))
     assert "same tokens for the descriptions of anger, neutral" in caplog.text
     assert "joy" not in caplog.text
+    assert "each step" not in caplog.text
+
+
+@pytest.mark.nightly
+def test_warning_of_many_class_texts_in_each_step(tiny_goemotions, tiny_bert, monkeypatch, caplog):
+    monkeypatch.setattr(loading, "_MANY_BATCHES", 0)
+    load_texts(tiny_goemotions, tiny_bert, name="text")
+    assert "class_encoder='text': each step encodes all 3 class texts" in caplog.text
 
 
 def test_missing_encoder_paths(tiny_goemotions, tiny_bert):

@@ -94,7 +94,7 @@ def without_scores(result: EvaluationResult) -> EvaluationResult:
 def _finite_scores(result: EvaluationResult, name: str) -> np.ndarray | None:
     """Returns the scores of an evaluation, or None, with a logged reason, if some are not finite."""
     assert result.scores is not None
-    if np.isfinite(result.scores).all():
+    if all(np.isfinite(scores).all() for scores in result.scores):  # without an array of their size
         return result.scores
     logging.info("No calibration of the %s split: some of its scores are not finite", name)
     return None
