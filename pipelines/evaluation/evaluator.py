@@ -148,37 +148,48 @@ class Evaluator:
         self,
         batches: Iterable[tuple],
         *,
-        keep_scores: bool = False,
+        keep_scores: bool | np.ndarray = False,
         stopping: Callable[[], bool] = lambda: False,
     ) -> EvaluationResult | None:
         """Evaluates every example once.
 
         Args:
           batches: `(features, labels, indices)` of the strategy, from `data.evaluation_batches`.
-          keep_scores: whether the result holds the scores.
+          keep_scores: whether the result holds the scores; or the increasing indices of the examples whose
+            scores it holds.
           stopping: called before each batch; evaluation stops when it returns True.
 
         Returns:
           An `EvaluationResult`, or None if evaluation stopped.
         """
-        parts = []
+        kept = keep_scores if isinstance(keep_scores, np.ndarray) else None
+        parts, orders = [], []
         for features, labels, indices in batches:
             if stopping():
                 return None
-            results = self.evaluate_batch(features, labels, indices, keep_scores)
-            parts.append({name: values.numpy() for name, values in results.items()})
-        orders = [part.pop("indices") for part in parts]
-        ordered: dict[str, Any] = {name: _ordered(parts, orders, name) for name in list(parts[0])}
+            results = self.evaluate_batch(features, labels, indices, kept is not None or keep_scores)
+            part = {name: values.numpy() for name, values in results.items()}
+            orders.append(part.pop("indices"))
+            if kept is not None:
+                part["scores"] = part["scores"][np.isin(orders[-1], kept)]
+            parts.append(part)
+        ordered: dict[str, Any] = {
+            name: _ordered(parts, orders, name, kept if name == "scores" else None) for name in list(parts[0])
+        }
         values = ordered["values"]
         values[np.abs(values - 1.0) <= statistics.ROUNDING] = 1.0  # or a perfect list would seem to differ
         return EvaluationResult(self.names, **ordered)
 
 
-def _ordered(parts: list[dict[str, np.ndarray]], orders: list[np.ndarray], name: str) -> np.ndarray:
+def _ordered(
+    parts: list[dict[str, np.ndarray]], orders: list[np.ndarray], name: str, kept: np.ndarray | None
+) -> np.ndarray:
     """Removes an array from the results of all batches, and returns it by the indices of the examples.
 
     The batches are freed one by one: the scores of many classes take gigabytes.
     """
+    if kept is not None:
+        orders = [np.searchsorted(kept, order[np.isin(order, kept)]) for order in orders]
     first = parts[0][name]
     values = np.empty([sum(np.sum(order >= 0) for order in orders), *first.shape[1:]], first.dtype)
     for part, order in zip(parts, orders, strict=True):

@@ -112,7 +112,9 @@ class RankModelTask:
     def evaluate(self, split: str, should_stop: Callable[[], bool]) -> evaluator.EvaluationResult | None:
         batches = self._loaded.read(split, self._experiment.evaluation_batch_size, self._strategy)
         # All evaluations keep the scores, so that the last ones run the function that is compiled already.
-        keep_scores = self._calibration_method is not None
+        examples, n = self._loaded.splits[split], self._loaded.num_scored(split)
+        calibrated = self._calibration_method is not None
+        keep_scores = run_calibration.measured_examples(len(examples), n) if calibrated else False
         result = self._evaluators[split](batches, keep_scores=keep_scores, stopping=should_stop)
         if result is None or self._calibration_method is None:
             return result

@@ -5,13 +5,13 @@ import math
 import os
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from rank4class import data
 from rank4class.pipelines import config, distribution
 from rank4class.pipelines.config.checks import check_choice
-from rank4class.pipelines.evaluation import predictions
 from rank4class.pipelines.evaluation.calibration import Calibration
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.storage import files
@@ -217,17 +217,18 @@ class TrainedModel:
         """
         examples, replicas = loaded.splits[split], self.strategy.num_replicas_in_sync
         batch_size = -(-self.experiment.evaluation_batch_size // replicas) * replicas
-        fits = predictions.scores_fit(len(examples), loaded.num_scored(split))
-        calibration = self.calibration if fits else None
+        kept: bool | np.ndarray = keep_scores
+        if self.calibration is not None and not keep_scores:
+            kept = run_calibration.measured_examples(len(examples), loaded.num_scored(split))
         evaluator = build_evaluators(self.experiment, loaded, self.model, self.strategy)[split]
         if distribution.needs_static_shapes(self.strategy):
             loaded = loaded.with_static_lengths()
         batches = loaded.read(split, batch_size, self.strategy)
         with distribution.lost_worker_errors(self.strategy):
-            result = evaluator(batches, keep_scores=keep_scores or calibration is not None)
+            result = evaluator(batches, keep_scores=kept)
         assert result is not None  # nothing stops it
-        if calibration is not None:
-            result = run_calibration.measure(result, calibration, split, examples)
+        if self.calibration is not None:
+            result = run_calibration.measure(result, self.calibration, split, examples)
         return result if keep_scores else run_calibration.without_scores(result)
 
 

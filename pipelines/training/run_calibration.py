@@ -7,9 +7,11 @@ from absl import logging
 
 from rank4class import data
 from rank4class.pipelines import config
-from rank4class.pipelines.evaluation import calibration, predictions, reliability
+from rank4class.pipelines.evaluation import calibration, reliability
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.task.task import Task
+
+MAX_SCORES = 250_000_000  # that are calibrated, 1 GB; of more, those of a random part of the examples
 
 
 def method_of(experiment: config.Experiment, loaded: Task) -> str | None:
@@ -17,8 +19,7 @@ def method_of(experiment: config.Experiment, loaded: Task) -> str | None:
 
     Returns:
       A method of `calibration.fit`, or None for scores that are not calibrated: by `calibration="none"`, of
-      lists of items, of graded labels, of models with a count prior, and of splits whose scores exceed
-      `predictions.LARGEST_SCORES`.
+      lists of items, of graded labels, and of models with a count prior.
 
     Raises:
       ValueError: the method does not fit the dataset or the model.
@@ -31,13 +32,6 @@ def method_of(experiment: config.Experiment, loaded: Task) -> str | None:
         calibration.check_method(method, validation.multi_label)
         if reason:
             raise ValueError(f"calibration={method!r}: {reason}. Set it to 'auto'.")
-    if not reason:
-        for split in ("validation", "test"):
-            examples, classes = len(loaded.splits[split]), loaded.num_scored(split)
-            if not predictions.scores_fit(examples, classes):
-                limit = f"the limit of {predictions.LARGEST_SCORES / 1e9:.1f} GB"
-                reason = f"{examples:,} x {classes:,} scores of the {split} split exceed {limit}"
-                break
     if reason:
         logging.info("No calibration: %s", reason)
         return None
@@ -55,16 +49,23 @@ def _reason_against(experiment, validation):
     return None
 
 
+def measured_examples(examples: int, classes: int) -> np.ndarray:
+    """Returns the increasing indices of the examples whose scores are calibrated: all, or a random part."""
+    most = max(1, MAX_SCORES // classes)
+    if examples <= most:
+        return np.arange(examples)
+    return np.sort(np.random.default_rng(0).choice(examples, most, replace=False))
+
+
 def fit(result: EvaluationResult, method: str, loaded: Task) -> calibration.Calibration | None:
     """Fits a calibration to the scores of the validation split; returns None if a score is not finite.
 
     With `data.held_out`, validation ranks only the other classes. Its temperature is applied to the scores of
     all classes, which the test split ranks.
     """
-    scores = _finite_scores(result, "validation")
+    scores, validation = _measured(result, "validation", loaded.splits["validation"])
     if scores is None:
         return None
-    validation = loaded.splits["validation"]
     return calibration.fit(scores, validation.labels, _ranked(validation), method=method)
 
 
@@ -74,13 +75,15 @@ def measure(
     """Returns an evaluation with the reliability of its scores, but for scores that are not finite.
 
     Args:
-      result: with scores.
+      result: with the scores of all examples, or of the `measured_examples`.
       fitted: the calibration, or None for no reliability.
       name: of the split.
       split: the evaluated examples.
     """
-    scores = None if fitted is None else _finite_scores(result, name)
-    if fitted is None or scores is None:
+    if fitted is None:
+        return result
+    scores, split = _measured(result, name, split)
+    if scores is None:
         return result
     calibrated = reliability.evaluate(fitted, scores, split.labels, _ranked(split))
     return dataclasses.replace(result, calibrated=calibrated)
@@ -91,13 +94,16 @@ def without_scores(result: EvaluationResult) -> EvaluationResult:
     return dataclasses.replace(result, scores=None, log_counts=None)
 
 
-def _finite_scores(result: EvaluationResult, name: str) -> np.ndarray | None:
-    """Returns the scores of an evaluation, or None, with a logged reason, if some are not finite."""
+def _measured(result: EvaluationResult, name: str, split: data.Split) -> tuple[np.ndarray | None, data.Split]:
+    """Returns the scores of the `measured_examples`, None if some are not finite, and these examples."""
     assert result.scores is not None
-    if all(np.isfinite(scores).all() for scores in result.scores):  # without an array of their size
-        return result.scores
+    scores, rows = result.scores, measured_examples(len(split), result.scores.shape[1])
+    if len(rows) < len(split):
+        scores, split = scores if len(scores) == len(rows) else scores[rows], split.select(rows)
+    if all(np.isfinite(row).all() for row in scores):  # without an array of their size
+        return scores, split
     logging.info("No calibration of the %s split: some of its scores are not finite", name)
-    return None
+    return None, split
 
 
 def _ranked(split):

@@ -1,5 +1,6 @@
 """Which runs are calibrated, and the calibration that a run writes and reports."""
 
+import dataclasses
 import json
 import shutil
 
@@ -13,7 +14,7 @@ from absl import logging
 from rank4class import data
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
-from rank4class.pipelines.evaluation import calibration, evaluator, predictions
+from rank4class.pipelines.evaluation import calibration, evaluator
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task.inputs import Inputs
 from rank4class.pipelines.task.task import Task
@@ -67,16 +68,6 @@ def test_scores_that_are_not_calibrated(messages, labels, changes, reason):
         method_of(labels, **changes, calibration="platt")
 
 
-def test_scores_that_do_not_fit_into_memory(messages, monkeypatch):
-    labels = np.zeros(100, int)
-    monkeypatch.setattr(predictions, "LARGEST_SCORES", 1200)  # 100 x 3 float32 scores
-    assert method_of(labels) == "auto"
-    monkeypatch.setattr(predictions, "LARGEST_SCORES", 1199)
-    assert method_of(labels) is None
-    reason = "100 x 3 scores of the validation split exceed the limit of 0.0 GB"
-    assert messages == [f"No calibration: {reason}"]
-
-
 def test_methods_that_do_not_fit_the_labels():
     with pytest.raises(
         ValueError, match=r"calibration='isotonic': each example has one class\. Choose 'auto'"
@@ -106,6 +97,25 @@ def test_excluded_classes_are_left_out(rng):
     assert fitted == calibration.fit(np.float32(scores), labels, scores >= -0.5)
     measured = run_calibration.measure(result_of(scores), fitted, "test", loaded.splits["test"])
     assert measured.calibrated.after.predictions.sum() == np.sum(scores >= -0.5)
+
+
+def test_of_many_scores_a_random_part_of_the_examples_is_calibrated(rng, monkeypatch):
+    monkeypatch.setattr(run_calibration, "MAX_SCORES", 60)
+    scores, labels = rng.normal(size=[100, 3]), rng.integers(0, 3, 100)
+    loaded, split = task_of(labels), task_of(labels).splits["test"]
+    rows = run_calibration.measured_examples(100, 3)
+    assert len(rows) == 20
+    assert np.all(np.diff(rows) > 0)
+    fitted = calibration.fit(np.float32(scores[rows]), labels[rows])
+    part = dataclasses.replace(result_of(scores), scores=np.float32(scores[rows]))
+    for result in (result_of(scores), part):
+        assert run_calibration.fit(result, "auto", loaded) == fitted
+        measured = run_calibration.measure(result, fitted, "test", split).calibrated.after
+        np.testing.assert_allclose(
+            measured.nlls, fitted.negative_log_likelihood(scores[rows], labels[rows]), rtol=1e-5
+        )
+    monkeypatch.setattr(run_calibration, "MAX_SCORES", 300)
+    np.testing.assert_array_equal(run_calibration.measured_examples(100, 3), np.arange(100))
 
 
 def test_scores_that_are_not_finite_are_neither_fitted_nor_measured(messages):
