@@ -141,7 +141,7 @@ class Task:
                 f"encoder={experiment.encoder.name!r}: needs {', '.join(missing)}, but dataset "
                 f"{experiment.data.name!r} has {', '.join(features)}. Choose another encoder."
             )
-        encoder(features)
+        encoder({name: values[:1] for name, values in features.items()})  # one example builds it
         return encoder
 
     def build_model(self, experiment: config.Experiment) -> tf.keras.Model:
