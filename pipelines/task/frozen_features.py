@@ -105,7 +105,7 @@ def _encode(
         cache.write(lambda folder: files.write_npz(os.path.join(folder, name), encoded))
         return encoded
     content = files.read_bytes(path)
-    print(f"Encoded {kind}, {count:,}: {path} ({len(content) / 1e6:,.1f} MB)", flush=True)
+    print(f"Vectors of {count:,} {kind}: {path} ({len(content) / 1e6:,.1f} MB)", flush=True)
     try:
         with np.load(io.BytesIO(content)) as file:
             files.check_stored(file)

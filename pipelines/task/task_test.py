@@ -230,7 +230,7 @@ def test_runs_share_features(tiny_goemotions, tiny_bert, features, tmp_path, mon
     _, loaded = load_texts(tiny_goemotions, tiny_bert, tmp_path / "run", frozen=True)
     with np.load(features) as expected:
         np.testing.assert_array_equal(loaded.splits["test"].features["embedding"], expected["test"])
-    assert f"Encoded examples, 61: {features} (0.0 MB)" in capsys.readouterr().out
+    assert f"Vectors of 61 examples: {features} (0.0 MB)" in capsys.readouterr().out
     assert not (tmp_path / "run").exists()
 
 
