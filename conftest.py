@@ -119,6 +119,12 @@ def _warm():
     gc.freeze()  # excludes TensorFlow's objects from garbage collection
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _cache_folder(tmp_path_factory):
+    """Keeps the outputs of encoders out of the user's cache."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(autouse=True)
 def _repeatable():
     """Makes the draws of a test those of its last run."""

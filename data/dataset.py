@@ -117,6 +117,19 @@ class Split:
         ids = self.labels if isinstance(self.labels, np.ndarray) else self.labels.indices
         return np.bincount(ids, minlength=num_classes)
 
+    def class_matrix(self, num_classes: int) -> scipy.sparse.csr_array:
+        """Returns whether an example has a class, bool `[N, n]`.
+
+        >>> Split({}, np.array([1, 0])).class_matrix(2).toarray().tolist()
+        [[False, True], [True, False]]
+        """
+        if self.multi_label:
+            return self.label_matrix.astype(bool)
+        rows = np.arange(len(self))
+        return scipy.sparse.csr_array(
+            (np.ones(len(self), bool), (rows, self.labels)), (len(self), num_classes)
+        )
+
     def max_relevant(self) -> int | None:
         """Returns the largest number of classes of an example, at least 1; None if single-label.
 

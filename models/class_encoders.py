@@ -27,6 +27,7 @@ class Embedding(tf.keras.layers.Layer):
       num_classes: `n`.
       width: `d`.
       weight_decay: factor of the squared vectors that are added to the losses of the layer.
+      initial: the vectors before training, float `[n, d]`; None draws them as Keras draws weights.
 
     >>> Embedding(num_classes=3, width=4)(tf.range(3)).shape
     TensorShape([3, 4])
@@ -35,15 +36,23 @@ class Embedding(tf.keras.layers.Layer):
       Rank4Class, section 3.2.
     """
 
-    def __init__(self, num_classes: int, width: int, weight_decay: float = 0.0, **kwargs: Any):
+    def __init__(
+        self,
+        num_classes: int,
+        width: int,
+        weight_decay: float = 0.0,
+        initial: tf.types.experimental.TensorLike | None = None,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         arguments.check_not_negative("weight_decay", weight_decay)
+        self._initializer = "glorot_uniform" if initial is None else tf.keras.initializers.Constant(initial)
         self.num_classes, self.width, self.weight_decay = num_classes, width, weight_decay
         if weight_decay:
             self.add_loss(lambda: self.weight_decay * tf.reduce_sum(tf.square(self.table)))
 
     def build(self, input_shape: tf.TensorShape) -> None:
-        self.table = self.add_weight("table", [self.num_classes, self.width], initializer="glorot_uniform")
+        self.table = self.add_weight("table", [self.num_classes, self.width], initializer=self._initializer)
         super().build(input_shape)
 
     def call(self, class_ids: tf.Tensor, encode: Encode | None = None) -> tf.Tensor:
@@ -73,20 +82,30 @@ class Text(tf.keras.layers.Layer):
       Rank4Class, section 3.2, names class metadata as future work.
     """
 
-    def __init__(self, features: Mapping[str, Sequence[Sequence[int]]], **kwargs: Any):
+    def __init__(self, features: Mapping[str, tf.types.experimental.TensorLike], **kwargs: Any):
         super().__init__(**kwargs)
-        # Two attributes, since Keras cannot export a model with a dict of tensors as an attribute.
         self.names = tuple(features)
-        self.tokens = np.array([features[name] for name in self.names], np.int32)
+        # A weight, since lists of all tokens would make the config as large as millions of numbers in JSON.
+        tokens = np.array([features[name] for name in self.names], np.int32)
+        initializer = tf.keras.initializers.Constant(tokens)
+        self.tokens = self.add_weight(
+            "tokens", tokens.shape, tf.int32, initializer=initializer, trainable=False
+        )
 
     def call(self, class_ids: tf.Tensor, encode: Encode | None = None) -> tf.Tensor:
         del class_ids
         assert encode is not None
-        return encode(dict(zip(self.names, tf.unstack(tf.constant(self.tokens)), strict=True)))
+        return encode(dict(zip(self.names, tf.unstack(self.tokens), strict=True)))
 
     def get_config(self) -> dict[str, Any]:
-        features = dict(zip(self.names, self.tokens.tolist(), strict=True))
-        return {**super().get_config(), "features": features}
+        return {**super().get_config(), "names": self.names, "shape": self.tokens.shape[1:].as_list()}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Text":
+        """Returns a layer without its tokens, which its weights hold."""
+        options = dict(config)
+        names, shape = options.pop("names"), options.pop("shape")
+        return cls({name: np.zeros(shape, np.int32) for name in names}, **options)
 
 
 @CLASS_ENCODERS.register("frozen_text")

@@ -1,5 +1,7 @@
 """Class encoders: gradients, saving in a rank model, XLA, half precision, and values by hand."""
 
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -113,6 +115,15 @@ def test_text_uses_the_instance_encoder():
     h, c = model.encoder(features), model.encoder({k: tf.constant(v) for k, v in tokens(N, seed=1).items()})
     np.testing.assert_allclose(model(features), tf.matmul(h, c, transpose_b=True), rtol=1e-5, atol=1e-5)
     assert model.class_encoder.trainable_variables == []
+
+
+def test_tokens_of_many_texts_are_not_in_the_config():
+    encoder = models.get("class_encoder", "text", features=tokens(1_000))
+    assert len(json.dumps(encoder.get_config())) < 400
+    copy = class_encoders.Text.from_config(encoder.get_config())
+    copy.set_weights(encoder.get_weights())
+    for name, values in tokens(1_000).items():
+        np.testing.assert_array_equal(copy(tf.range(1_000), encode=lambda x, name=name: x[name]), values)
 
 
 def test_frozen_text_returns_its_vectors():

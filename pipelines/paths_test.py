@@ -177,7 +177,8 @@ def test_sweep(tmp_path):
 
 
 @pytest.mark.nightly
-def test_frozen_encoder(tmp_path, tiny_goemotions, tiny_bert):
+def test_frozen_encoder(tmp_path, tiny_goemotions, tiny_bert, monkeypatch):
+    monkeypatch.setenv("RANK4CLASS_CACHE", "off")
     experiment = config.Experiment(
         data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8, multi_label=True),
         encoder=config.Encoder(name="bert", path=tiny_bert, frozen=True),

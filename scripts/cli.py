@@ -115,6 +115,16 @@ def define_strategy(one_machine: bool = False) -> Callable[[], tf.distribute.Str
     return get
 
 
+def define_cache() -> None:
+    """Defines `--cache`, which sets the environment variable that this process and its children read."""
+    flags.DEFINE_string(
+        "cache",
+        None,
+        "Folder of the outputs of encoders, which runs share; off: each run's own folder; None: the folder "
+        "$RANK4CLASS_CACHE, or rank4class in $XDG_CACHE_HOME or ~/.cache.",
+    )
+
+
 def run(main: Callable[[], None], *, resumes: bool = False) -> None:
     """Parses the flags and runs a command; reports errors in one line.
 
@@ -134,6 +144,8 @@ def run(main: Callable[[], None], *, resumes: bool = False) -> None:
 
             if not flags.FLAGS.debug:
                 tf.get_logger().setLevel("ERROR")
+            if "cache" in flags.FLAGS and flags.FLAGS.cache is not None:
+                os.environ["RANK4CLASS_CACHE"] = flags.FLAGS.cache
             main()
         except BrokenPipeError:
             raise

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import time
 
@@ -11,6 +12,7 @@ import scipy.special
 
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
+from rank4class.pipelines.reporting import tables
 
 DIGITS = "--config=digits_mlp"
 QUICK = ("--config.epochs=1", "--config.encoder.hidden=(16,)")
@@ -453,6 +455,7 @@ def test_sweep_on_a_frozen_encoder(command, tmp_path, tiny_goemotions, tiny_bert
         "sweep",
         f"--config={config}",
         f"--workdir={path}",
+        f"--cache={tmp_path / 'cache'}",
         "--losses=rescaled_mse",
         "--interactions=dot,lc_mlp",
         "--interaction=lc_mlp",
@@ -466,7 +469,8 @@ def test_sweep_on_a_frozen_encoder(command, tmp_path, tiny_goemotions, tiny_bert
     assert finished.returncode == 0, finished.stderr
     assert "[  4/4] rescaled_mse-lc_mlp-seed1" in finished.stdout
     assert "frozen" in (path / "report.md").read_text()
-    assert len([name for name in os.listdir(path) if name.startswith("features-")]) == 1
+    assert len(list((tmp_path / "cache").glob("features-*"))) == 1
+    assert not list(path.rglob("features-*"))
 
 
 @pytest.mark.parametrize(
@@ -556,6 +560,15 @@ def test_train_with_class_names(command, tmp_path, tiny_goemotions, tiny_bert):
     assert trained.returncode == 0, trained.stderr
     assert f"{tiny_bert}/model.safetensors: Hugging Face BERT folder" in trained.stderr
     assert "test (4 examples)" in trained.stdout
+    evaluated = command("evaluate", f"--workdir={tmp_path / 'run'}", f"--output={tmp_path / 'test'}").stdout
+    assert "Baseline, nearest class name by the encoder's cosine: top1_error " in evaluated
+    assert "Baseline, nearest training example by the encoder's cosine: top1_error " in evaluated
+    stored = json.loads((tmp_path / "test" / "evaluation.json").read_text())["baselines"]
+    assert (
+        f"nearest class name by the encoder's cosine: {tables.one_line(stored['nearest class name'])}"
+        in evaluated
+    )
+    assert "Baseline" not in command("evaluate", f"--workdir={tmp_path / 'run'}", "--nobaselines").stdout
 
 
 @pytest.mark.nightly
@@ -567,6 +580,10 @@ def test_describe_data(command, tmp_path, tiny_goemotions, tiny_bert):
     assert finished.returncode == 0, finished.stderr
     words = " ".join(finished.stdout.split())  # without the line breaks
     assert "40 train, 10 validation, 11 test examples of 3 classes." in words
+    for title in ("nearest class name", "nearest training example"):
+        assert re.search(
+            rf"Baseline, {title} by the encoder's cosine: validation top1_error [\d.]+%, .*; test top1", words
+        )
     assert "cuts 100.00% of the training texts" in words
     assert ["test", "train", "11", "100.00", "0"] in [line.split() for line in finished.stdout.splitlines()]
     assert f"Report with plots: {path / 'data.md'}" in finished.stdout

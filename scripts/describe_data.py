@@ -14,6 +14,7 @@ from rank4class.pipelines import config
 from rank4class.scripts import cli
 
 _CONFIG = cli.define_config()
+cli.define_cache()
 _OUTPUT = flags.DEFINE_string("output", None, "Folder of the report; None: runs/data/DATASET.")
 
 
@@ -27,7 +28,7 @@ def main() -> None:
     dataset = loading.read_dataset(experiment.data)
     folder = _OUTPUT.value or os.path.join("runs", "data", experiment.data.name)
     files.make_writable(folder, f"--output={folder}")  # raises an error before the examples are read
-    description = dataset_summary.describe(experiment, dataset)
+    description = dataset_summary.describe(experiment, dataset, folder)
     print(dataset_report.text(description))
     print(f"\nReport with plots: {dataset_report.write(description, folder)}")
 

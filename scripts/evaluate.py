@@ -19,6 +19,7 @@ MAX_CLASSES = 40  # for a table of all classes
 WORST_CLASSES = 20  # shown if there are more
 
 _STRATEGY = cli.define_strategy()
+cli.define_cache()
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
 _SPLIT = flags.DEFINE_enum("split", "test", ["train", "validation", "test"], "Split to evaluate on.")
 _CHECKPOINT = flags.DEFINE_enum(
@@ -52,6 +53,12 @@ _COLUMNS = {
         ("label_column", "the class"),
     )
 }
+_BASELINES = flags.DEFINE_bool(
+    "baselines",
+    True,
+    "For texts, show the nearest class name and the nearest training example by the encoder before training. "
+    "The first time, all texts are encoded.",
+)
 _KEEP_SCORES = flags.DEFINE_bool(
     "keep_scores",
     None,
@@ -77,7 +84,7 @@ def _check_flags() -> None:
 def main() -> None:
     _check_flags()
     from rank4class.pipelines import distribution
-    from rank4class.pipelines.evaluation import per_class, predictions, worst_examples
+    from rank4class.pipelines.evaluation import baselines, per_class, predictions, worst_examples
     from rank4class.pipelines.reporting import tables
     from rank4class.pipelines.storage import files
     from rank4class.pipelines.storage.code_version import git_commit
@@ -108,6 +115,12 @@ def main() -> None:
         return
     metrics = result.summarize()
     print(tables.results_table({path or split: metrics}))
+    compared = {}
+    if path is None and split != "train" and _BASELINES.value and baselines.has_vectors(experiment, loaded):
+        encoded = baselines.load(experiment, _WORKDIR.value)
+        compared = baselines.evaluate(encoded, split, result.names, experiment.evaluation_batch_size)
+    for title, summary in compared.items():
+        print(f"Baseline, {title} by the encoder's cosine: {tables.one_line(summary)}")
     if calibration := tables.calibration_table({path or split: metrics}):
         print(f"\n{calibration}")
     table = per_class.per_class(result, examples.labels, class_names)
@@ -132,6 +145,7 @@ def main() -> None:
             "hashes": {name: loaded.hashes[name] for name in ("classes", split)},
             "git": git_commit(),
             **metrics,
+            **({"baselines": compared} if compared else {}),
         }
         predictions.write(output, summary, table, result, examples, class_names)
         print(f"\nEvaluation, classes and scores: {output}")

@@ -15,6 +15,7 @@ from ml_collections import config_flags
 from rank4class.scripts import cli
 
 _CONFIG = cli.define_config()
+cli.define_cache()
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the grid.", required=True)
 _LOSSES = flags.DEFINE_list(
     "losses",

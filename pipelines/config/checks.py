@@ -16,6 +16,7 @@ PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
 AUGMENTATIONS = ("none", "affine_flip", "random_crop")
 CALIBRATIONS = ("auto", "temperature", "platt", "none")
 STRATEGIES = ("default", "mirrored", "multi_worker", "tpu")  # of `distribution.get`
+CLASS_INITS = ("random", "zeros", "names", "means")
 CHECKPOINTS = ("best", "last")  # of `rank_training.restore`
 EXPORT_FORMATS = ("saved_model", "huggingface")  # of `Run.export`
 EXPORT_INDICES = ("exact", "scann")
@@ -29,7 +30,6 @@ POSITIVE = (
     "accumulation_steps",
     "steps_per_execution",
     "checkpoint_steps",
-    "epochs",
     "steps",
     "evaluations_per_epoch",
     "evaluation_batch_size",
@@ -46,6 +46,8 @@ def check(experiment: Experiment, *, trains: bool = True) -> None:
     check_types(experiment)
     for name in POSITIVE:
         check_positive(name, value_of(experiment, name))
+    if experiment.epochs < 0:
+        raise ValueError(f"epochs={experiment.epochs}: negative. Choose at least 0.")
     _check_data(experiment)
     _check_encoder(experiment, trains)
     _check_class_encoder(experiment)
@@ -205,6 +207,13 @@ def _check_class_encoder(experiment: Experiment) -> None:
     if class_encoder.name == "embedding":
         with fields_of("class_encoder."):
             models.get("class_encoder", "embedding", num_classes=2, width=2, **class_encoder.options())
+    check_choice("class_encoder.init", class_encoder.init, CLASS_INITS)
+    needs_encoder = class_encoder.init in ("names", "means")
+    if needs_encoder and not experiment.encoder.path and experiment.encoder.name != "identity":
+        raise ValueError(
+            f"class_encoder.init={class_encoder.init!r}: needs the vectors of a pretrained encoder. Set "
+            "encoder.path."
+        )
     if class_encoder.attention_layers and experiment.data.held_out:
         raise ValueError(
             f"class_encoder.attention_layers={class_encoder.attention_layers}: the training classes would "

@@ -33,7 +33,8 @@ class Experiment:
       jit_compile: whether XLA compiles the steps.
       steps_per_execution: number of steps that run on the device without returning to the host.
       checkpoint_steps: number of steps between checkpoints, in addition to one at every evaluation.
-      epochs: number of passes over the training split, not necessarily an integer.
+      epochs: number of passes over the training split, not necessarily an integer; 0 evaluates the initial
+        model.
       steps: number of training steps; None derives it from `epochs`. A change of `epochs` sets it to None.
       evaluations_per_epoch: how often the validation split is evaluated and a checkpoint is saved; 0.2 is
         every fifth epoch. Both happen at the end too.

@@ -253,7 +253,15 @@ CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
         ),
         ({"batch_size": 0}, r"batch_size=0: not positive\. Choose a positive number\."),
         ({"batch_size": 2.5}, r"batch_size=2\.5: expected int\. Change its type\."),
-        ({"epochs": 0.0}, r"epochs=0\.0: not positive\. Choose a positive number\."),
+        ({"epochs": -1.0}, r"epochs=-1\.0: negative\. Choose at least 0\."),
+        (
+            {"class_encoder.init": "mean"},
+            r"class_encoder\.init='mean': unknown\. There are: random, zeros, names",
+        ),
+        (
+            {"class_encoder.init": "means"},
+            r"class_encoder\.init='means': needs the vectors of a pretrained encoder\. Set encoder\.path\.",
+        ),
         ({"patience": -1}, r"patience=-1: negative\. Choose at least 0\."),
         ({"seed": -1}, r"seed=-1: not in 0\.\.2\*\*32 - 1\. Choose another seed\."),
         ({"metrics": ("ndgc",)}, r"monitor='ndcg@5': not among the metrics\. Choose one of: ndgc\."),

@@ -303,6 +303,9 @@ class ClassEncoder(Part):
     encodes them once, with the initial instance encoder or that of `path`, and trains a linear map.
 
     Attributes:
+      init: vectors of "embedding" before training: "random", "zeros", those of the "names" by the initial
+        instance encoder, or the "means" of the training examples of each class by it. The latter two have
+        length 1, so that with interaction "dot" the initial order is that of the cosine.
       texts: file of descriptions in place of the names, one class per line: name, tab, description.
       path: folder of another text encoder.
       attention_layers: number of self-attention blocks.
@@ -315,8 +318,9 @@ class ClassEncoder(Part):
     sources = ("models/class_encoders.py",)
     registry = "CLASS_ENCODERS"
     default = "embedding"
-    provided = ("num_classes", "width", "shape", "vectors", "features")
+    provided = ("num_classes", "width", "shape", "vectors", "features", "initial")
     derived: ClassVar[dict[str, Fields]] = {
+        "initial": (("init", str, "random"),),
         "features": _TEXTS,
         "vectors": (*_TEXTS, ("path", str | None, None)),
     }

@@ -268,7 +268,8 @@ def fit(
     "platt" maximizes the likelihood of Platt's targets, `(P + 1) / (P + 2)` for `P` positive examples and
     `1 / (M + 2)` for `M` negative ones, which has a finite maximum for scores that separate them. Up to
     `MAX_PER_CLASS` classes, each class with `LEAST_PER_CLASS` positive and as many negative examples has its
-    own fit. All other classes have the fit of all pairs of example and class.
+    own fit. All other classes have the fit of all pairs of example and class. The slope that more classes
+    share is at least 0: it keeps the order of the scores.
 
     Args:
       scores: `[N, n]`.
@@ -309,6 +310,8 @@ def fit(
             _fit_class(scores[:, j][ranked[:, j]], positive[:, j][ranked[:, j]], curves[0])
             for j in range(scores.shape[1])
         ]
+    elif curves[0][0] < 0.0:
+        curves = [_fit_platt(np.zeros(np.count_nonzero(ranked)), positive[ranked])]
     slopes, intercepts = zip(*curves, strict=True)
     return Platt(slopes, intercepts)
 

@@ -226,6 +226,13 @@ def test_many_classes_share_one_fit_of_their_ranked_pairs(rng):
     assert calibration.fit(scores, labels, where) == calibration.fit(*column)
 
 
+def test_a_shared_fit_keeps_the_order_of_the_scores(rng):
+    scores = rng.normal(size=[30, calibration.MAX_PER_CLASS + 1])
+    fitted = calibration.fit(scores, draw_sets(rng, scipy.special.expit(-scores)))  # worse than chance
+    assert fitted.slopes == (0.0,)
+    assert fitted.keeps_order
+
+
 def test_what_cannot_be_fitted(rng):
     scores, labels = rng.normal(size=[4, 3]), np.array([0, 1, 2, 0])
     scores[2, 1] = np.inf

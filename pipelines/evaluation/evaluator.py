@@ -9,7 +9,7 @@ import numpy as np
 import scipy.stats
 import tensorflow as tf
 
-from rank4class import data, losses
+from rank4class import losses
 from rank4class.losses.metrics import SetMetric
 from rank4class.pipelines import distribution
 from rank4class.pipelines.evaluation import reliability, statistics
@@ -156,7 +156,7 @@ class Evaluator:
         self,
         batches: Iterable[tuple],
         *,
-        keep_scores: bool = False,
+        keep_scores: bool | np.ndarray = False,
         best: int = 0,
         stopping: Callable[[], bool] = lambda: False,
     ) -> EvaluationResult | None:
@@ -164,25 +164,47 @@ class Evaluator:
 
         Args:
           batches: `(features, labels, indices)` of the strategy, from `data.evaluation_batches`.
-          keep_scores: whether the result holds the scores.
+          keep_scores: whether the result holds the scores; or the increasing indices of the examples whose
+            scores it holds.
           best: number of best classes of each example in the result.
           stopping: called before each batch; evaluation stops when it returns True.
 
         Returns:
           An `EvaluationResult`, or None if evaluation stopped.
         """
-        parts = []
+        kept = keep_scores if isinstance(keep_scores, np.ndarray) else None
+        parts, orders = [], []
         for features, labels, indices in batches:
             if stopping():
                 return None
-            results = self.evaluate_batch(features, labels, indices, keep_scores, best)
-            parts.append({name: values.numpy() for name, values in results.items()})
-        arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        order = arrays.pop("indices")
-        ordered: dict[str, Any] = {name: data.in_order(values, order) for name, values in arrays.items()}
+            results = self.evaluate_batch(features, labels, indices, kept is not None or keep_scores, best)
+            part = {name: values.numpy() for name, values in results.items()}
+            orders.append(part.pop("indices"))
+            if kept is not None:
+                part["scores"] = part["scores"][np.isin(orders[-1], kept)]
+            parts.append(part)
+        ordered: dict[str, Any] = {
+            name: _ordered(parts, orders, name, kept if name == "scores" else None) for name in list(parts[0])
+        }
         values = ordered["values"]
         values[np.abs(values - 1.0) <= statistics.ROUNDING] = 1.0  # or a perfect list would seem to differ
         return EvaluationResult(self.names, **ordered)
+
+
+def _ordered(
+    parts: list[dict[str, np.ndarray]], orders: list[np.ndarray], name: str, kept: np.ndarray | None
+) -> np.ndarray:
+    """Removes an array from the results of all batches, and returns it by the indices of the examples.
+
+    The batches are freed one by one: the scores of many classes take gigabytes.
+    """
+    if kept is not None:
+        orders = [np.searchsorted(kept, order[np.isin(order, kept)]) for order in orders]
+    first = parts[0][name]
+    values = np.empty([sum(np.sum(order >= 0) for order in orders), *first.shape[1:]], first.dtype)
+    for part, order in zip(parts, orders, strict=True):
+        values[order[order >= 0]] = part.pop(name)[order >= 0]
+    return values
 
 
 def mask_scores(scores: tf.Tensor, where: tf.types.experimental.TensorLike) -> tf.Tensor:

@@ -100,10 +100,14 @@ def test_every_batch_size_evaluates_each_example_once(batch_size):
     np.testing.assert_array_equal(result.ranks, ranks)
     np.testing.assert_array_equal(result.top_classes, scores.argmax(axis=1))
     np.testing.assert_array_equal(result.scores, scores)
-    result = evaluate(data.evaluation_batches(split, batch_size=batch_size), best=2)
-    assert result.scores is None
-    np.testing.assert_array_equal(result.best_classes, np.argsort(-scores, axis=1)[:, :2])
-    np.testing.assert_array_equal(result.best_scores, -np.sort(-scores, axis=1)[:, :2])
+    part = evaluate(
+        data.evaluation_batches(split, batch_size=batch_size), keep_scores=np.array([0, 3, 9]), best=2
+    )
+    np.testing.assert_array_equal(part.scores, scores[[0, 3, 9]])
+    np.testing.assert_array_equal(part.values, result.values)
+    np.testing.assert_array_equal(part.best_classes, np.argsort(-scores, axis=1)[:, :2])
+    np.testing.assert_array_equal(part.best_scores, -np.sort(-scores, axis=1)[:, :2])
+    assert evaluate(data.evaluation_batches(split, batch_size=batch_size), best=2).scores is None
 
 
 def test_texts_of_several_lengths_are_evaluated_in_the_order_of_the_split():

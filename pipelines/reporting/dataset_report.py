@@ -184,6 +184,9 @@ def _classes(description):
             f"Baseline, the classes ranked by their training examples, {names[order[0]]} first: "
             f"{_summaries(baselines)}."
         )
+    for title in next(iter(description.encoder_baselines.values()), ()):
+        summaries = {split: by_title[title] for split, by_title in description.encoder_baselines.items()}
+        paragraphs.append(f"Baseline, {title} by the encoder's cosine: {_summaries(summaries)}.")
     for name in splits:
         missing = description.missing(name)
         if missing:

@@ -16,12 +16,11 @@ import tensorflow as tf
 from rank4class import data, losses
 from rank4class.models import checkpoints
 from rank4class.pipelines import config
-from rank4class.pipelines.evaluation import evaluator
+from rank4class.pipelines.evaluation import baselines, evaluator
 from rank4class.pipelines.progress import Progress
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task import loading, preprocessing, task
 
-BASELINE_EXAMPLES = 20_000
 SHOWN_PAIRS = 3  # duplicates that are listed
 _BATCH = 1_000  # examples in memory at a time
 
@@ -62,6 +61,7 @@ class Description:
       pixels: mean and standard deviation of each channel over the training images in memory, or None.
       duplicates: of every split, and of every pair of splits; empty if the splits share instances by design.
       class_weights: class name -> its weight in training; empty if all are 1.
+      encoder_baselines: split -> `baselines.evaluate`; empty if they are left out.
     """
 
     experiment: config.Experiment
@@ -76,6 +76,7 @@ class Description:
     pixels: tuple[np.ndarray, np.ndarray] | None
     duplicates: tuple[Duplicates, ...]
     class_weights: dict[str, float]
+    encoder_baselines: dict[str, dict[str, dict[str, Any]]] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def class_names(self) -> tuple[str, ...]:
@@ -113,7 +114,7 @@ class Description:
         """Returns a summary of the `rank_metrics` of one ranking for every example of a split.
 
         The ranking orders the classes as `by_frequency`, the most frequent first. Excluded classes
-        rank behind all others. Of a larger split, `BASELINE_EXAMPLES` are drawn.
+        rank behind all others. Of a larger split, `baselines.MAX_EXAMPLES` are drawn.
         """
         n = len(self.class_names)
         class_scores = np.empty(n, np.float32)
@@ -123,7 +124,7 @@ class Description:
             scores = tf.broadcast_to(class_scores, [tf.shape(features["index"])[0], n])
             return task.ModelOutputs(scores, ~features["excluded"] if "excluded" in features else None)
 
-        examples = loading.subsample(self.splits[split], BASELINE_EXAMPLES, seed=0)
+        examples = loading.subsample(self.splits[split], baselines.MAX_EXAMPLES, seed=0)
         examples = dataclasses.replace(examples, features={"index": np.arange(len(examples))})
         names = self.rank_metrics(n)
         evaluate = evaluator.Evaluator(popularity, names, max_relevant=examples.max_relevant())
@@ -154,14 +155,17 @@ class Description:
         return ", ".join(self.class_names[j] for j in examples.label_matrix[[i]].indices) or "no class"
 
 
-def describe(experiment: config.Experiment, dataset: data.Dataset) -> Description:
-    """Summarizes a dataset. All image files are read; encoder weights are not.
+def describe(
+    experiment: config.Experiment, dataset: data.Dataset, cache_dir: str | None = None
+) -> Description:
+    """Summarizes a dataset. All image files are read.
 
     The classes of `data.held_out` are described as all others are.
 
     Args:
       experiment: a checked experiment; without `encoder.path` no tokens are counted.
       dataset: its dataset.
+      cache_dir: see `loading.load`; None leaves out the baselines by the encoder, which read its weights.
 
     Raises:
       FileNotFoundError, ValueError: the tokenizer or the class weights cannot be loaded; a split has no
@@ -191,6 +195,13 @@ def describe(experiment: config.Experiment, dataset: data.Dataset) -> Descriptio
     if "text" in features and encoder_path:
         lengths["tokens"] = {name: _token_counts(preprocess, split) for name, split in splits.items()}
         max_tokens = checkpoints.find(encoder_path).settings.get("max_positions", sys.maxsize)
+    encoder_baselines = {}
+    if "text" in features and encoder_path and cache_dir is not None:
+        encoded = baselines.load(experiment, cache_dir)
+        names, batch_size = experiment.metrics, experiment.evaluation_batch_size
+        encoder_baselines = {
+            split: baselines.evaluate(encoded, split, names, batch_size) for split in ("validation", "test")
+        }
     shares_instances = "id" in features  # the splits hold other classes of the same users
     return Description(
         experiment,
@@ -205,6 +216,7 @@ def describe(experiment: config.Experiment, dataset: data.Dataset) -> Descriptio
         _pixel_statistics(splits["train"].features["image"]) if "image" in features else None,
         () if shares_instances else tuple(_find_duplicates(splits, contents)),
         _class_weights(section, dataset.class_names, counts["train"]),
+        encoder_baselines,
     )
 
 

@@ -1,10 +1,11 @@
-"""The version of the code that runs, and of the code that has run."""
+"""The version of the code that runs, and of the code that has run; settings of its arithmetic."""
 
 import os
 import subprocess
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+ENVIRONMENT = ("TF_ENABLE_ONEDNN_OPTS", "TF_SET_ONEDNN_FPMATH_MODE", "NVIDIA_TF32_OVERRIDE")
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
@@ -20,6 +21,17 @@ def git_commit() -> str | None:
         return _git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
     except (OSError, subprocess.CalledProcessError):
         return None
+
+
+def numeric_environment() -> dict[str, str]:
+    """Returns the environment variables that change the arithmetic of TensorFlow, as far as they are set.
+
+    >>> os.environ["TF_SET_ONEDNN_FPMATH_MODE"] = "BF16"  # read by TensorFlow at its first matrix product
+    >>> numeric_environment()["TF_SET_ONEDNN_FPMATH_MODE"]
+    'BF16'
+    >>> del os.environ["TF_SET_ONEDNN_FPMATH_MODE"]
+    """
+    return {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
 
 
 def commits(sessions: Iterable[Mapping[str, Any]]) -> list[str]:

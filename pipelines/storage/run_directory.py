@@ -10,7 +10,7 @@ sessions.jsonl   one line per start of the command: time, host, versions, first 
 times.jsonl      one line per checkpoint: step, seconds of training until it
 events.out.*     what TensorBoard shows; projector_config.pbtxt and projector/ are its projector's
 checkpoints/     last/ to resume from, best/ by the monitored metric
-features-*.npz   outputs of a frozen encoder
+features-*.npz   outputs of a frozen encoder, if runs share no cache
 calibration.json method and parameters of the calibration of the scores, if they are calibrated
 test_values.npz  metrics of each test example, for paired comparisons of runs
 results.json     written once, at the end

@@ -17,7 +17,6 @@ import numpy as np
 import scipy.sparse
 import tensorflow as tf
 
-from rank4class import data
 from rank4class.data.readers import strict_json
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
@@ -84,8 +83,9 @@ def write(folder: str, task: Task, model: tf.keras.Model) -> None:
     if "id" in task.inputs.specs:
         _write_instances(folder, task)
     if task.encoder_files is not None:
+        prefix = task.encoder_files()
         for ending in ("json", "safetensors"):
-            files.link(f"{task.encoder_files}.{ending}", os.path.join(folder, f"encoder.{ending}"))
+            files.link(f"{prefix}.{ending}", os.path.join(folder, f"encoder.{ending}"))
 
 
 def _write_instances(folder: str, task: Task) -> None:
@@ -100,19 +100,11 @@ def _write_instances(folder: str, task: Task) -> None:
         place = scipy.sparse.csr_array(
             (np.ones(len(ids), bool), (ids, np.arange(len(ids)))), shape=(num_ids, len(ids))
         )
-        known = known + place @ _label_matrix(split, len(task.class_names))
+        known = known + place @ split.class_matrix(len(task.class_names))
     files.write(os.path.join(folder, "instances.json"), files.to_json({"names": names}))
     content = io.BytesIO()
     scipy.sparse.save_npz(content, known.tocsr(), compressed=False)
     files.write(os.path.join(folder, "known.npz"), content.getvalue())
-
-
-def _label_matrix(split: data.Split, num_classes: int) -> scipy.sparse.csr_array:
-    """Returns the classes of each example, bool `[N, n]`."""
-    if split.multi_label:
-        return split.label_matrix.astype(bool)
-    rows = np.arange(len(split))
-    return scipy.sparse.csr_array((np.ones(len(rows), bool), (rows, split.labels)), (len(rows), num_classes))
 
 
 def read_known(folder: str) -> scipy.sparse.csr_array:

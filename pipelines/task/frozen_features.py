@@ -1,63 +1,45 @@
 """The outputs of a frozen encoder, computed once and cached."""
 
-import contextlib
 import dataclasses
 import hashlib
 import io
 import json
 import os
 import zipfile
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from rank4class import data, models
+from rank4class.models import checkpoints
 from rank4class.pipelines import config
 from rank4class.pipelines.progress import Progress
 from rank4class.pipelines.storage import files
-from rank4class.pipelines.task import hashing
-from rank4class.pipelines.task.inputs import write_encoder
+from rank4class.pipelines.storage.cache import Cache
+from rank4class.pipelines.storage.code_version import numeric_environment
+from rank4class.pipelines.task import hashing, preprocessing
+from rank4class.pipelines.task.inputs import Inputs, write_encoder
 from rank4class.pipelines.task.task import Task
 
+_VERSION = 1  # of the outputs: raise it when code changes those of an unchanged encoder
 
-def encode_splits(experiment: config.Experiment, raw: Task, cache_dir: str) -> Task:
+
+def encode_splits(experiment: config.Experiment, raw: Task, cache: Cache) -> Task:
     """Returns a task whose features are the outputs of its frozen encoder.
 
     Args:
       experiment: its batch size of evaluations and its encoder are used.
       raw: the task with the encoder's inputs.
-      cache_dir: folder of the outputs, which are computed if neither it nor the two folders above it have
-        them.
+      cache: of the outputs, which are computed if it lacks them.
 
     Raises:
       ValueError: the file of the outputs is damaged.
-      OSError: the folder cannot be written.
+      OSError: no folder of the cache can be written.
     """
     encoder = raw.build_encoder(experiment)
-    fingerprint = _fingerprint(experiment.encoder.name, raw, encoder)
-    path = _cached(cache_dir, f"features-{fingerprint}.npz")
-    if path is None:
-        path = os.path.join(cache_dir, f"features-{fingerprint}.npz")
-        files.make_writable(cache_dir)
-        print(f"Computing the outputs of the frozen encoder once: {path}", flush=True)
-        encode = tf.function(
-            lambda features: encoder(features, training=False), autograph=False, reduce_retracing=True
-        )
-        encoded: dict[str, Any] = {
-            split: _outputs(raw, split, experiment.evaluation_batch_size, encode) for split in raw.splits
-        }
-        content = io.BytesIO()
-        np.savez(content, **encoded)
-        files.write(path, content.getvalue())
-    try:
-        with np.load(io.BytesIO(files.read_bytes(path))) as file:
-            files.check_stored(file)
-            outputs = {split: file[split] for split in raw.splits}
-    # A file of a single array is no context manager, which is a TypeError.
-    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, TypeError, MemoryError) as error:
-        raise ValueError(f"{path}: damaged. Remove it to compute it again.") from error
+    weights = hashing.encoder_hash(raw.preprocess, encoder)
+    outputs = _encode(experiment, raw, encoder, weights, cache, "examples")
     splits = {
         name: dataclasses.replace(raw.splits[name], features={"embedding": h}, lengths=None)
         for name, h in outputs.items()
@@ -66,40 +48,83 @@ def encode_splits(experiment: config.Experiment, raw: Task, cache_dir: str) -> T
         raw,
         splits=splits,
         preprocess=None,
-        hashes=raw.hashes | {"encoder.path": hashing.encoder_hash(raw.preprocess, encoder)},
+        hashes=raw.hashes | {"encoder.path": weights},
         inputs=dataclasses.replace(raw.inputs, encoder=encoder),
-        encoder_files=_encoder_files(raw, encoder, cache_dir, f"encoder-{fingerprint}"),
+        encoder_files=lambda: _encoder_files(raw, encoder, weights, cache),
         augment=None,
         make_encoder=lambda: models.get("encoder", "identity", width=encoder.width),
     )
 
 
-def _encoder_files(raw: Task, encoder: tf.keras.layers.Layer, cache_dir: str, name: str) -> str:
-    """Returns the path, without endings, of the encoder's files, which are written if there are none."""
-    cached = _cached(cache_dir, f"{name}.json")  # written last
-    if cached is not None:
-        return cached.removesuffix(".json")
-    files.make_folder(cache_dir)
-    prefix = os.path.join(cache_dir, name)
-    write_encoder(prefix, encoder, dict(raw.evaluation_batches("train", 1).element_spec[0]))
-    return prefix
+def encode_classes(experiment: config.Experiment, texts: Sequence[str], cache: Cache) -> np.ndarray:
+    """Returns the vectors of the descriptions of classes by a pretrained encoder, float32 `[n, e]`.
 
+    Args:
+      experiment: its class encoder's encoder is used, or else that of the instances.
+      texts: the descriptions.
+      cache: see `encode_splits`.
 
-def _cached(folder: str, name: str) -> str | None:
-    """Returns the path of a file in a folder or the two above it, or None.
-
-    The runs of a sweep share one cache: they are in `ROOT/run` and `ROOT/tuning/run`. The name has the
-    hash of everything that the outputs depend on.
+    Raises:
+      ValueError, OSError: see `encode_splits`.
     """
-    if files.exists(os.path.join(folder, name)):
-        return os.path.join(folder, name)
-    above = os.path.abspath(folder) if files.is_local(folder) else folder.rstrip("/")
-    for _ in range(2):
-        above = os.path.dirname(above)
-        with contextlib.suppress(OSError):  # the folders above may not be readable
-            if files.exists(os.path.join(above, name)):
-                return os.path.join(above, name)
-    return None
+    path = experiment.class_encoder.path or experiment.encoder.path
+    options = {"pooling": "mean"} if experiment.class_encoder.path else experiment.encoder.options()
+    encoder = models.get("encoder", checkpoints.find(path).encoder, **{**options, "path": path})
+    tokenizer = preprocessing.tokenizer(path, experiment.data.max_length)
+    split = data.Split({"text": np.array(texts, object)}, np.arange(len(texts), dtype=np.int32))
+    splits = {"classes": preprocessing.with_lengths(split, tokenizer)}
+    raw = Task(tuple(texts), splits, tokenizer, lambda: encoder, Inputs({}))
+    weights = hashing.encoder_hash(tokenizer, encoder)
+    return _encode(experiment, raw, encoder, weights, cache, "class texts")["classes"]
+
+
+def _encode(
+    experiment: config.Experiment,
+    raw: Task,
+    encoder: tf.keras.layers.Layer,
+    weights: str,
+    cache: Cache,
+    kind: str,
+) -> dict[str, np.ndarray]:
+    """Returns the outputs of an encoder for each split, float32 `[N, d]`, from the cache if it has them."""
+    batch_size = experiment.evaluation_batch_size
+    name = f"features-{_fingerprint(raw, encoder, weights, batch_size)}.npz"
+    count = sum(map(len, raw.splits.values()))
+    path = cache.find(name)
+    if path is None:
+        folder = cache.write(files.make_writable)  # before the encoder, which may take long
+        size = f"{4 * count * encoder.width / 1e6:,.1f} MB"
+        print(
+            f"Encoding {count:,} {kind} once: {os.path.join(folder, name)} ({size}{cache.describe(folder)})",
+            flush=True,
+        )
+        encode = tf.function(
+            lambda features: encoder(features, training=False), autograph=False, reduce_retracing=True
+        )
+        encoded = {split: _outputs(raw, split, batch_size, encode) for split in raw.splits}
+        cache.write(lambda folder: files.write_npz(os.path.join(folder, name), encoded))
+        return encoded
+    content = files.read_bytes(path)
+    print(f"Vectors of {count:,} {kind}: {path} ({len(content) / 1e6:,.1f} MB)", flush=True)
+    try:
+        with np.load(io.BytesIO(content)) as file:
+            files.check_stored(file)
+            return {split: file[split] for split in raw.splits}
+    # A file of a single array is no context manager, which is a TypeError.
+    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, TypeError, MemoryError) as error:
+        raise ValueError(f"{path}: damaged. Remove it to compute it again.") from error
+
+
+def _encoder_files(raw: Task, encoder: tf.keras.layers.Layer, weights: str, cache: Cache) -> str:
+    """Returns the path, without endings, of the encoder's files, which are written if there are none."""
+    specs = dict(raw.evaluation_batches("train", 1).element_spec[0])
+    digest = hashlib.sha256(f"{_settings(encoder, weights)} {specs}".encode())
+    name = f"encoder-{digest.hexdigest()[:16]}"
+    path = cache.find(f"{name}.json")  # written last
+    if path is not None:
+        return path.removesuffix(".json")
+    folder = cache.write(lambda folder: write_encoder(os.path.join(folder, name), encoder, specs))
+    return os.path.join(folder, name)
 
 
 def _outputs(raw: Task, split: str, batch_size: int, encode: Callable) -> np.ndarray:
@@ -111,17 +136,19 @@ def _outputs(raw: Task, split: str, batch_size: int, encode: Callable) -> np.nda
     return data.in_order(np.concatenate(outputs), np.concatenate(indices))
 
 
-def _fingerprint(encoder_name: str, raw: Task, encoder: tf.keras.layers.Layer) -> str:
-    """Returns a hash of settings, weights and examples, which determine the outputs."""
-    settings = {**encoder.get_config(), "name": encoder_name}
-    preprocess: Any = raw.preprocess
-    if preprocess is not None:
-        settings["preprocess"] = preprocess.settings
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
-    for weight in encoder.get_weights():
-        digest.update(weight.tobytes())
+def _settings(encoder: tf.keras.layers.Layer, weights: str) -> str:
+    # The name of a layer counts those before it.
+    settings = {**encoder.get_config(), "name": type(encoder).__name__, "weights": weights}
+    return json.dumps([_VERSION, tf.version.VERSION, numeric_environment(), settings], sort_keys=True)
+
+
+def _fingerprint(raw: Task, encoder: tf.keras.layers.Layer, weights: str, batch_size: int) -> str:
+    """Returns a hash of settings, weights, examples and batches, which determine the outputs."""
+    digest = hashlib.sha256(f"{_settings(encoder, weights)} {batch_size}".encode())
+    if raw.preprocess is not None:
+        digest.update(json.dumps(raw.preprocess.settings, sort_keys=True).encode())
     for name, split in raw.splits.items():
-        digest.update(f"{name} {len(split)}".encode())
+        digest.update(f"{name} {len(split)} {split.lengths is None}".encode())
         for part in hashing.feature_bytes(split):
             digest.update(part)
         for path in hashing.image_files(split):

@@ -4,27 +4,32 @@ import dataclasses
 import difflib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from rank4class import data, models
 from rank4class.pipelines import config
 from rank4class.pipelines.progress import Progress
+from rank4class.pipelines.storage.cache import Cache
 from rank4class.pipelines.task import frozen_features, hashing, preprocessing
 from rank4class.pipelines.task.inputs import Inputs, specs_of
 from rank4class.pipelines.task.task import Task
+
+_MANY_BATCHES = 10  # of class texts in each step, from which on a warning names their costs
 
 
 def load(experiment: config.Experiment, cache_dir: str, trained: Inputs | None = None) -> Task:
     """Loads the task of an experiment.
 
     With a frozen encoder the features are its outputs, and the encoder returns them unchanged. They are
-    computed once and kept in a file; see `frozen_features.encode_splits`.
+    computed once and kept in a file; see `storage.cache`.
 
     Args:
       experiment: a checked experiment.
-      cache_dir: folder for the outputs of a frozen encoder.
+      cache_dir: folder of the run, for the outputs of a frozen encoder if runs share no cache.
       trained: the inputs of a trained model, for which the task is loaded; None for a new model.
 
     Raises:
@@ -46,11 +51,8 @@ def load(experiment: config.Experiment, cache_dir: str, trained: Inputs | None =
     if isinstance(preprocess, data.WordPiece):
         splits = _with_lengths(data_config, splits, preprocess)
         hashes["encoder.path"] = hashing.encoder_hash(preprocess)
-    class_fields = {}
-    if trained is None:
-        class_fields = preprocessing.class_text_fields(
-            experiment.class_encoder, experiment.encoder, data_config.max_length, dataset.class_names
-        )
+    cache = Cache(cache_dir)
+    class_fields = _class_fields(experiment, dataset.class_names, cache) if trained is None else {}
     task = Task(
         dataset.class_names,
         splits,
@@ -62,13 +64,54 @@ def load(experiment: config.Experiment, cache_dir: str, trained: Inputs | None =
         **class_fields,
     )
     if experiment.encoder.frozen:
-        task = frozen_features.encode_splits(experiment, task, cache_dir)
-    elif data_config.cache:
+        task = frozen_features.encode_splits(experiment, task, cache)
+    if experiment.class_encoder.init == "means" and trained is None:
+        task = dataclasses.replace(task, class_vectors=_class_means(experiment, task, cache))
+    if data_config.cache and not experiment.encoder.frozen:
         task = _preprocessed(experiment, task)
     task = _hold_out(task, data_config.held_out)
     if trained is not None:
         return task
     return dataclasses.replace(task, class_weights=_training_class_weights(data_config, task))
+
+
+def _class_fields(
+    experiment: config.Experiment, class_names: tuple[str, ...], cache: Cache
+) -> dict[str, Any]:
+    """Returns the fields of a `Task` for the descriptions of the classes, as the class encoder needs them."""
+    part = experiment.class_encoder
+    options = models.CLASS_ENCODERS.option_names(part.name)
+    if not {"features", "vectors"} & set(options) and part.init != "names":
+        return {}
+    texts, tokens = preprocessing.class_texts(
+        part, experiment.encoder, experiment.data.max_length, class_names
+    )
+    if "features" in options:
+        if len(texts) > _MANY_BATCHES * experiment.batch_size:
+            logging.warning(
+                "class_encoder=%r: each step encodes all %s class texts, and takes memory for them. "
+                "'frozen_text' encodes them once.",
+                part.name,
+                f"{len(texts):,}",
+            )
+        return {"class_texts": texts, "class_features": tokens}
+    vectors = frozen_features.encode_classes(experiment, texts, cache)
+    return {"class_texts": texts, "class_vectors": _unit(vectors) if part.init == "names" else vectors}
+
+
+def _class_means(experiment: config.Experiment, task: Task, cache: Cache) -> np.ndarray:
+    """Returns the direction of the mean training vector of each class, `[n, d]`; 0 for held-out classes."""
+    train, n = task.splits["train"], len(task.class_names)
+    vectors = train.features.get("embedding")
+    if vectors is None:
+        vectors = frozen_features.encode_splits(experiment, task, cache).splits["train"].features["embedding"]
+    means = _unit(train.class_matrix(n).T @ vectors)
+    means[np.isin(task.class_names, experiment.data.held_out)] = 0.0
+    return means
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
 def load_labeled(
@@ -198,14 +241,9 @@ def _without_unreadable(
 def _with_lengths(
     data_config: config.Data, splits: Mapping[str, data.Split], tokenizer: data.WordPiece
 ) -> dict[str, data.Split]:
-    """Returns splits of texts with their padded lengths, by which batches are grouped."""
-    by_identity = {}
-    for split in {id(split): split for split in splits.values()}.values():
-        lengths = [
-            tokenizer.padded_lengths({name: texts[i : i + 4096] for name, texts in split.features.items()})
-            for i in range(0, len(split), 4096)
-        ]
-        by_identity[id(split)] = dataclasses.replace(split, lengths=np.concatenate(lengths))
+    """Returns splits of texts with their padded lengths, unless the training split is not grouped by them."""
+    distinct = {id(split): split for split in splits.values()}
+    by_identity = {i: preprocessing.with_lengths(split, tokenizer) for i, split in distinct.items()}
     grouped = {name: by_identity[id(split)] for name, split in splits.items()}
     return grouped if data_config.group_by_length else {**grouped, "train": splits["train"]}
 

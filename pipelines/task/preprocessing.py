@@ -1,15 +1,17 @@
 """Functions that turn examples and descriptions of classes into features."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from rank4class import data, models
+from rank4class import data
 from rank4class.models import checkpoints
 from rank4class.pipelines import config
+
+_BLOCK = 4096  # texts that are tokenized at a time
 
 
 def build_preprocess(
@@ -33,7 +35,7 @@ def build_preprocess(
             f"encoder.path=None: dataset {data_config.name!r} holds texts. Set it to the folder of a text "
             "encoder."
         )
-    return _tokenizer(encoder_config.path, data_config.max_length)
+    return tokenizer(encoder_config.path, data_config.max_length)
 
 
 def build_augment(
@@ -74,7 +76,8 @@ def build_augment(
     return augment if preprocess is None else lambda features, seeds: augment(preprocess(features), seeds)
 
 
-def _tokenizer(path: str, max_length: int) -> data.WordPiece:
+def tokenizer(path: str, max_length: int) -> data.WordPiece:
+    """Returns the tokenizer of an encoder; raises ValueError if it has fewer than `max_length` positions."""
     checkpoint = checkpoints.find(path)
     max_positions = checkpoint.settings.get("max_positions", max_length)
     if max_length > max_positions:
@@ -84,41 +87,42 @@ def _tokenizer(path: str, max_length: int) -> data.WordPiece:
     return data.WordPiece.from_folder(checkpoint.folder, max_length)
 
 
-def class_text_fields(
+def with_lengths(split: data.Split, tokenizer: data.WordPiece) -> data.Split:
+    """Returns a split of texts with their padded lengths, by which batches are grouped."""
+    lengths = [
+        tokenizer.padded_lengths({name: texts[i : i + _BLOCK] for name, texts in split.features.items()})
+        for i in range(0, len(split), _BLOCK)
+    ]
+    return dataclasses.replace(split, lengths=np.concatenate(lengths))
+
+
+def class_texts(
     class_encoder: config.ClassEncoder,
     encoder_config: config.Encoder,
     max_length: int,
     class_names: Sequence[str],
-) -> dict[str, Any]:
-    """Returns the fields of a `Task` for the descriptions of the classes, as the class encoder needs them.
+) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
+    """Returns the descriptions of the classes, and their features for a text encoder, int32 `[n, length]`.
 
     Raises:
       ValueError: there is no text encoder, or the descriptions do not fit the classes.
       FileNotFoundError: the text encoder or the file of descriptions is missing.
     """
-    known = models.CLASS_ENCODERS.option_names(class_encoder.name)
-    if not {"features", "vectors"} & set(known):
-        return {}
     texts = class_names
     if class_encoder.texts:
         texts = data.class_descriptions(class_encoder.texts, class_names)
     path = class_encoder.path or encoder_config.path
     if not path:
-        field = "encoder.path" if class_encoder.name == "text" else "class_encoder.path"
+        field = "class_encoder.path" if "path" in class_encoder.field_names() else "encoder.path"
         raise ValueError(
             f"{field}=None: class encoder {class_encoder.name!r} needs a text encoder. Set it to its folder."
         )
-    tokens = _tokenizer(path, max_length)({"text": tf.constant(texts)})
-    _warn_of_equal_texts(class_names, tokens["input_word_ids"].numpy())
-    longest = int(tf.reduce_max(tf.reduce_sum(tokens["input_mask"], axis=1)))
-    features = {name: value[:, :longest] for name, value in tokens.items()}
-    fields: dict[str, Any] = {"class_texts": tuple(texts)}
-    if "features" in known:
-        lists = {name: value.numpy().tolist() for name, value in features.items()}
-        return {**fields, "class_features": lists}
-    options = {"pooling": "mean"} if class_encoder.path else encoder_config.options()
-    encoder = models.get("encoder", checkpoints.find(path).encoder, **{**options, "path": path})
-    return {**fields, "class_vectors": encoder(features, training=False).numpy()}
+    tokenize = tokenizer(path, max_length).with_static_length()
+    blocks = [tokenize({"text": tf.constant(texts[i : i + _BLOCK])}) for i in range(0, len(texts), _BLOCK)]
+    tokens = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+    _warn_of_equal_texts(class_names, tokens["input_word_ids"])
+    longest = tokens["input_mask"].sum(axis=1).max()
+    return tuple(texts), {name: values[:, :longest] for name, values in tokens.items()}
 
 
 def _warn_of_equal_texts(class_names: Sequence[str], token_ids: np.ndarray) -> None:

@@ -39,12 +39,12 @@ class Task:
       preprocess: function of the features of a batch, or None.
       make_encoder: returns a new instance encoder for the preprocessed features.
       inputs: how raw examples, of this or other data, become the model's features.
-      encoder_files: path, without their endings, of the files of a frozen encoder; None without one.
+      encoder_files: returns the path, without endings, of the files of a frozen encoder; None without one.
       augment: function of the features and seeds of a training batch, used in place of `preprocess`, or None.
       class_weights: `[n]`, weights of the classes in training, or None; see `data.training_batches`.
       class_texts: descriptions of the classes, or None.
       class_features: the descriptions as features of the instance encoder, or None.
-      class_vectors: float `[n, e]`, the encoded descriptions, or None.
+      class_vectors: float `[n, e]`, the encoded descriptions or the initial vectors of the classes, or None.
       hashes: hashes of the classes, of each split, and of other files; see `hashing`.
       seen: ids of the classes of training and validation, whose labels index this array; None for all
         classes.
@@ -55,11 +55,11 @@ class Task:
     preprocess: Callable | None
     make_encoder: Callable[[], tf.keras.layers.Layer]
     inputs: Inputs
-    encoder_files: str | None = None
+    encoder_files: Callable[[], str] | None = None
     augment: Callable | None = None
     class_weights: np.ndarray | None = None
     class_texts: tuple[str, ...] | None = None
-    class_features: dict[str, list] | None = None
+    class_features: dict[str, np.ndarray] | None = None
     class_vectors: np.ndarray | None = None
     hashes: dict[str, str] = dataclasses.field(default_factory=dict)
     seen: np.ndarray | None = None
@@ -141,7 +141,7 @@ class Task:
                 f"encoder={experiment.encoder.name!r}: needs {', '.join(missing)}, but dataset "
                 f"{experiment.data.name!r} has {', '.join(features)}. Choose another encoder."
             )
-        encoder(features)
+        encoder({name: values[:1] for name, values in features.items()})  # one example builds it
         return encoder
 
     def build_model(self, experiment: config.Experiment) -> tf.keras.Model:
@@ -165,7 +165,8 @@ class Task:
         provided: dict[str, Any] = {"num_classes": len(self.class_names), "width": width}
         if self.class_vectors is not None:
             provided |= {"shape": self.class_vectors.shape, "vectors": self.class_vectors}
-        provided["features"] = self.class_features
+        initial = np.zeros([len(self.class_names), width]) if part.init == "zeros" else self.class_vectors
+        provided |= {"features": self.class_features, "initial": initial}
         known = models.CLASS_ENCODERS.option_names(part.name)
         provided = {name: value for name, value in provided.items() if name in known}
         class_encoder = models.get("class_encoder", part.name, **provided, **part.options())

@@ -1,7 +1,6 @@
 """Tasks: preprocessing of features, class texts, held-out classes, caches, unreadable images."""
 
 import dataclasses
-import os
 import pathlib
 import shutil
 import types
@@ -13,6 +12,7 @@ import tensorflow as tf
 from rank4class import data, losses, models
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
+from rank4class.pipelines.storage.cache import Cache
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import description, frozen_features, hashing, loading
 from rank4class.pipelines.training import optimization, rank_training
@@ -134,10 +134,11 @@ def features_folder(tmp_path_factory):
 
 
 @pytest.fixture
-def features(features_folder, tiny_goemotions, tiny_bert):
+def features(features_folder, tiny_goemotions, tiny_bert, monkeypatch):
     """Returns the file of cached outputs of `tiny_bert` for `tiny_goemotions`."""
+    monkeypatch.setenv("RANK4CLASS_CACHE", str(features_folder))
     if not list(features_folder.iterdir()):
-        load_texts(tiny_goemotions, tiny_bert, features_folder, frozen=True)
+        load_texts(tiny_goemotions, tiny_bert, frozen=True)
     [path] = features_folder.glob("features-*")
     return path
 
@@ -164,10 +165,11 @@ def test_class_texts_for_the_shared_encoder(tiny_goemotions, tiny_bert, tmp_path
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("frozen", [False, True])
-def test_class_texts_frozen(tiny_goemotions, tiny_bert, features, tmp_path, frozen):
+def test_class_texts_frozen(tiny_goemotions, tiny_bert, features, tmp_path, monkeypatch, frozen):
+    monkeypatch.setenv("RANK4CLASS_CACHE", str(tmp_path))
     shutil.copy(features, tmp_path)
     experiment, loaded = load_texts(
-        tiny_goemotions, tiny_bert, tmp_path, frozen=frozen, name="frozen_text", attention_layers=1
+        tiny_goemotions, tiny_bert, frozen=frozen, name="frozen_text", attention_layers=1
     )
     tokens = data.WordPiece.from_folder(tiny_bert, 8)({"text": tf.constant(loaded.class_names)})
     expected = models.get("encoder", "bert", path=tiny_bert)(tokens)
@@ -223,36 +225,58 @@ def test_classes_that_cannot_be_held_out(tiny_goemotions, tiny_bert):
 
 
 @pytest.mark.nightly
-def test_runs_of_a_grid_share_features(tiny_goemotions, tiny_bert, features, tmp_path, monkeypatch):
-    (tmp_path / "grid").mkdir()
-    shutil.copy(features, tmp_path / "grid")
+def test_runs_share_features(tiny_goemotions, tiny_bert, features, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(frozen_features, "_outputs", lambda *_: pytest.fail("encoded again"))
-    monkeypatch.chdir(tmp_path / "grid")
-    for folder in (os.path.join(tmp_path, "grid", "run"), "tuning/run/"):
-        _, loaded = load_texts(tiny_goemotions, tiny_bert, folder, frozen=True)
-        with np.load(features) as expected:
-            np.testing.assert_array_equal(loaded.splits["test"].features["embedding"], expected["test"])
-    for folder in ("run", os.path.join(tmp_path, "grid", "tuning/run/")):
-        assert frozen_features._cached(folder, features.name)
-    assert len(list(tmp_path.rglob("features-*"))) == 1
+    _, loaded = load_texts(tiny_goemotions, tiny_bert, tmp_path / "run", frozen=True)
+    with np.load(features) as expected:
+        np.testing.assert_array_equal(loaded.splits["test"].features["embedding"], expected["test"])
+    assert f"Vectors of 61 examples: {features} (0.0 MB)" in capsys.readouterr().out
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.nightly
-def test_compressed_features_are_refused(tiny_goemotions, tiny_bert, features, tmp_path):
+def test_runs_without_the_cache_keep_features(tiny_goemotions, tiny_bert, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("RANK4CLASS_CACHE", "off")
+    load_texts(tiny_goemotions, tiny_bert, tmp_path / "run", frozen=True)
+    [path] = (tmp_path / "run").iterdir()
+    assert f"Encoding 61 examples once: {path} (0.0 MB)\n" in capsys.readouterr().out
+
+
+@pytest.mark.nightly
+def test_compressed_features_are_refused(tiny_goemotions, tiny_bert, features, tmp_path, monkeypatch):
+    monkeypatch.setenv("RANK4CLASS_CACHE", str(tmp_path))
     with np.load(features) as npz:
         arrays = dict(npz)
     path = tmp_path / features.name
     np.savez_compressed(path, **arrays)
     with pytest.raises(ValueError, match=f"^{path}: damaged. Remove it to compute it again."):
-        load_texts(tiny_goemotions, tiny_bert, tmp_path, frozen=True)
+        load_texts(tiny_goemotions, tiny_bert, frozen=True)
 
 
 @pytest.mark.nightly
-def test_features_are_not_shared_with_deeper_folders(tiny_goemotions, tiny_bert, features, tmp_path, capsys):
-    (tmp_path / "grid").mkdir()
-    shutil.copy(features, tmp_path / "grid")
-    load_texts(tiny_goemotions, tiny_bert, tmp_path / "grid/a/b/run", frozen=True)
-    assert f"once: {tmp_path}/grid/a/b/run/features-" in capsys.readouterr().out
+def test_class_texts_are_encoded_in_batches_of_similar_lengths(tiny_bert, tmp_path, monkeypatch):
+    monkeypatch.setenv("RANK4CLASS_CACHE", str(tmp_path))
+    texts = [f"great {'day ' * (9 * i % 20)}" for i in range(20)]
+    experiment = config.Experiment(
+        data=config.Data("text_file", max_length=20),
+        encoder=config.Encoder("bert", path=tiny_bert),
+        evaluation_batch_size=6,
+    )
+    shapes, call = set(), models.encoders.Bert.call
+
+    def recorded(self, features, training=None):
+        shapes.add(tuple(features["input_word_ids"].shape))
+        return call(self, features, training=training)
+
+    monkeypatch.setattr(models.encoders.Bert, "call", recorded)
+    vectors = frozen_features.encode_classes(experiment, texts, Cache(tmp_path))
+    assert {rows for rows, _ in shapes - {(1, 1)}} == {6}
+    np.testing.assert_array_equal(frozen_features.encode_classes(experiment, texts, Cache(tmp_path)), vectors)
+    tokenizer = data.WordPiece.from_folder(tiny_bert, 20)
+    encoder = models.get("encoder", "bert", path=tiny_bert)
+    for text, vector in zip(texts, vectors, strict=True):
+        expected = encoder(tokenizer({"text": tf.constant([text])}))[0]
+        np.testing.assert_allclose(vector, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.nightly
@@ -262,6 +286,14 @@ def test_warning_of_equal_class_texts(tiny_goemotions, tiny_bert, tmp_path, capl
     load_texts(tiny_goemotions, tiny_bert, name="text", texts=str(texts))
     assert "same tokens for the descriptions of anger, neutral" in caplog.text
     assert "joy" not in caplog.text
+    assert "each step" not in caplog.text
+
+
+@pytest.mark.nightly
+def test_warning_of_many_class_texts_in_each_step(tiny_goemotions, tiny_bert, monkeypatch, caplog):
+    monkeypatch.setattr(loading, "_MANY_BATCHES", 0)
+    load_texts(tiny_goemotions, tiny_bert, name="text")
+    assert "class_encoder='text': each step encodes all 3 class texts" in caplog.text
 
 
 def test_missing_encoder_paths(tiny_goemotions, tiny_bert):
@@ -616,14 +648,14 @@ def test_fingerprints_of_features_depend_on_the_images(image_files):
     section = config.Data(name="imagenet", path=image_files, image_size=16)
     experiment, loaded = loaded_with(section, encoder=config.Encoder(name="small_cnn"))
     encoder = loaded.build_encoder(experiment)
-    before = frozen_features._fingerprint(experiment.encoder.name, loaded, encoder)
-    assert frozen_features._fingerprint(experiment.encoder.name, loaded, encoder) == before
+    before = frozen_features._fingerprint(loaded, encoder, "weights", 8)
+    assert frozen_features._fingerprint(loaded, encoder, "weights", 8) == before
     other = tf.io.encode_jpeg(tf.zeros([40, 40, 3], tf.uint8))
     tf.io.write_file(f"{image_files}/val/dark/image.JPEG", other)
-    assert frozen_features._fingerprint(experiment.encoder.name, loaded, encoder) != before
+    assert frozen_features._fingerprint(loaded, encoder, "weights", 8) != before
 
 
-def test_fingerprints_of_features_depend_on_the_bounds_of_splits():
+def test_fingerprints_of_features_depend_on_the_bounds_of_splits_and_on_batches_and_weights():
     experiment, loaded = loaded_with(config.Data(), encoder=config.Encoder(name="small_cnn"))
     encoder, train, validation = loaded.build_encoder(experiment), *list(loaded.splits.values())[:2]
     images = np.concatenate([train.features["image"], validation.features["image"]])
@@ -633,8 +665,12 @@ def test_fingerprints_of_features_depend_on_the_bounds_of_splits():
         for name, part in (("train", slice(len(train) + 1)), ("validation", slice(len(train) + 1, None)))
     }
     other = dataclasses.replace(loaded, splits={**loaded.splits, **moved})
-    fingerprints = [frozen_features._fingerprint("x", each, encoder) for each in (loaded, other)]
-    assert fingerprints[0] != fingerprints[1]
+    of_bounds = [frozen_features._fingerprint(each, encoder, "weights", 8) for each in (loaded, other)]
+    of_others = [
+        frozen_features._fingerprint(loaded, encoder, weights, batch_size)
+        for weights, batch_size in (("other", 8), ("weights", 9))
+    ]
+    assert len({*of_bounds, *of_others}) == 4
 
 
 def retrieval(**section):

@@ -108,7 +108,7 @@ def _task_of(base: config.Experiment, task: Task, cache_dir: str, experiment: co
     """Returns the task of an experiment with the data of `base`, whose task is loaded."""
     shares_classes = all(
         getattr(base.class_encoder, field) == getattr(experiment.class_encoder, field)
-        for field in ("name", "texts", "path")
+        for field in ("name", "init", "texts", "path")
     )
     encoders = base.encoder, experiment.encoder
     if shares_classes and encoders[0] == encoders[1]:

@@ -86,7 +86,7 @@ class RankModelTask:
             max_relevant=self._loaded.max_relevant("train", "validation", "test"),
             rank_fn=self._rank_fn(),
         )
-        last_step = tf.constant(schedule.total_steps - 1, tf.int64)
+        last_step = tf.constant(max(0, schedule.total_steps - 1), tf.int64)
         return lambda labels, outputs: loss(last_step, labels, outputs, tf.ones(tf.shape(outputs.scores)[:1]))
 
     def _rank_fn(self):
@@ -120,7 +120,9 @@ class RankModelTask:
             progress = Progress(f"evaluating {split}", "example", len(self._loaded.splits[split]))
             batches = progress.over(batches, size)
         # All evaluations keep the scores, so that the last ones run the function that is compiled already.
-        keep_scores = self._calibration_method is not None
+        examples, n = self._loaded.splits[split], self._loaded.num_scored(split)
+        calibrated = self._calibration_method is not None
+        keep_scores = run_calibration.measured_examples(len(examples), n) if calibrated else False
         result = self._evaluators[split](batches, keep_scores=keep_scores, stopping=should_stop)
         if result is None or self._calibration_method is None:
             return result

@@ -5,6 +5,7 @@ import math
 import os
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -151,7 +152,7 @@ def build_schedule(experiment: config.Experiment, train_examples: int) -> Schedu
         total_steps=total_steps,
         epochs=epochs,
         evaluation_steps=math.ceil(train_examples / evaluated_examples),
-        learning_rate=optimization.build_schedule(experiment.optimizer, total_steps, epoch_steps),
+        learning_rate=optimization.build_schedule(experiment.optimizer, max(1, total_steps), epoch_steps),
         temperature=optimization.build_temperature(experiment.loss, total_steps),
         checkpoint_steps=experiment.checkpoint_steps,
         steps_per_execution=experiment.steps_per_execution,
@@ -237,8 +238,10 @@ class TrainedModel:
         """
         examples, replicas = loaded.splits[split], self.strategy.num_replicas_in_sync
         batch_size = -(-self.experiment.evaluation_batch_size // replicas) * replicas
-        fits = predictions.scores_fit(len(examples), loaded.num_scored(split))
-        calibration, keep_scores = (self.calibration, keep_scores) if fits else (None, False)
+        keep_scores &= predictions.scores_fit(len(examples), loaded.num_scored(split))
+        kept: bool | np.ndarray = keep_scores
+        if self.calibration is not None and not keep_scores:
+            kept = run_calibration.measured_examples(len(examples), loaded.num_scored(split))
         evaluator = build_evaluators(self.experiment, loaded, self.model, self.strategy)[split]
         if distribution.needs_static_shapes(self.strategy):
             loaded = loaded.with_static_lengths()
@@ -246,10 +249,10 @@ class TrainedModel:
             loaded.read(split, batch_size, self.strategy), batch_size
         )
         with distribution.lost_worker_errors(self.strategy):
-            result = evaluator(batches, keep_scores=keep_scores or calibration is not None, best=best)
+            result = evaluator(batches, keep_scores=kept, best=best)
         assert result is not None  # nothing stops it
-        if calibration is not None:
-            result = run_calibration.measure(result, calibration, split, examples)
+        if self.calibration is not None:
+            result = run_calibration.measure(result, self.calibration, split, examples)
         return result if keep_scores else run_calibration.without_scores(result)
 
 
@@ -332,6 +335,6 @@ def _read_last(experiment, run_dir, model, run, strategy):
         optimizer = optimization.build_optimizer(experiment.optimizer, schedule, experiment.precision)
         optimizer.build(model.trainable_variables)
     state = TrainState(run_dir.checkpoints, model, optimizer, experiment.monitor, run, writes=False)
-    state.restore()
+    step = state.restore()
     optimization.assign_averages(model, optimizer)
-    return state.progress.step or None  # nothing is saved before the first step
+    return step

@@ -17,7 +17,7 @@ import tensorflow as tf
 from rank4class import data
 from rank4class.pipelines import config, distribution, progress
 from rank4class.pipelines.configs import digits_mlp
-from rank4class.pipelines.evaluation import evaluator
+from rank4class.pipelines.evaluation import baselines, evaluator
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import frozen_features, loading
 from rank4class.pipelines.training import rank_model_task, rank_training, tensorboard
@@ -401,6 +401,7 @@ def test_encoders_of_other_features_are_refused(tmp_path, tiny_goemotions, tiny_
 
 @pytest.mark.nightly
 def test_frozen_encoders_run_once_and_are_not_trained(tmp_path, tiny_goemotions, tiny_bert, monkeypatch):
+    monkeypatch.setenv("RANK4CLASS_CACHE", "off")
     experiment = config.Experiment(
         data=config.Data(name="goemotions", path=str(tiny_goemotions), max_length=8),
         encoder=config.Encoder(name="bert", path=tiny_bert, pooling="mean", frozen=True),
@@ -437,6 +438,59 @@ def test_frozen_encoders_run_once_and_are_not_trained(tmp_path, tiny_goemotions,
         cached_file.write_bytes(cached_file.read_bytes()[:100])
     with pytest.raises(ValueError, match="features-.*: damaged. Remove it"):
         loading.load(experiment, path)
+
+
+@pytest.mark.nightly
+def test_a_training_of_no_epoch_is_the_initial_model(tmp_path):
+    experiment = small(
+        **{
+            "epochs": 0.0,
+            "optimizer.decay": "cosine",
+            "optimizer.warmup_fraction": 0.1,
+            "loss.name": "rankmax",
+        }
+    )
+    experiment.loss.final_temperature = 0.1
+    path = str(tmp_path / "run")
+    results = rank_training.train(experiment, path, progress=False)
+    assert (results["best_step"], results["steps"]) == (0, 0)
+    [evaluation] = RunDirectory(path).history()
+    assert (evaluation["step"], evaluation["loss"]) == (0, np.inf)  # there is no training loss
+    assert evaluation["ndcg@5"] == pytest.approx(results["validation"]["ndcg@5"])
+    best, last = (rank_training.restore(path, which) for which in ("best", "last"))
+    assert (best.step, last.step) == (0, 0)
+    for left, right in zip(best.model.get_weights(), last.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(left, right)
+    assert best.evaluate(best.load_task()).means()["ndcg@5"] == pytest.approx(results["test"]["ndcg@5"])
+    os.remove(f"{path}/results.json")  # a kill before the end
+    assert rank_training.train(experiment, path, progress=False) == results
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("frozen", [True, False])
+def test_class_vectors_start_at_names_or_means(tmp_path, tiny_goemotions, tiny_bert, frozen):
+    experiment = config.Experiment(
+        data=config.Data("goemotions", path=str(tiny_goemotions), max_length=8, label_noise=0.5),
+        encoder=config.Encoder("bert", path=tiny_bert, pooling="mean", frozen=frozen),
+        metrics=("top1_error", "mrr"),
+        monitor="mrr",
+        epochs=0.0,
+    )
+    encoded = baselines.load(experiment, str(tmp_path))
+    train = encoded.splits["train"]
+    h = train.features["embedding"]
+    means = np.stack([h[train.labels == c].mean(axis=0) for c in range(3)])
+    for init, expected in (("names", encoded.class_vectors), ("means", means), ("zeros", np.zeros([3, 8]))):
+        path = str(tmp_path / init)
+        started = config.override(experiment, {"class_encoder.init": init})
+        results = rank_training.train(started, path, progress=False)
+        expected = expected / np.maximum(np.linalg.norm(expected, axis=1, keepdims=True), 1e-12)
+        table = rank_training.restore(path).model.class_encoder.table
+        np.testing.assert_allclose(table, expected, rtol=1e-4, atol=1e-6)
+        if init == "names":  # the cosine ranks as the dot product with vectors of length 1
+            for split in ("validation", "test"):
+                [of_names, _] = baselines.evaluate(encoded, split, experiment.metrics, 8).values()
+                assert of_names["mrr"] == pytest.approx(results[split]["mrr"])
 
 
 @pytest.fixture

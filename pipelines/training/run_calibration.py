@@ -7,11 +7,13 @@ from absl import logging
 
 from rank4class import data
 from rank4class.pipelines import config
-from rank4class.pipelines.evaluation import calibration, evaluator, predictions, reliability
+from rank4class.pipelines.evaluation import calibration, evaluator, reliability
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.task.task import ModelOutputs, Task
 
 _BATCH = 256  # examples that are ranked at a time
+
+MAX_SCORES = 250_000_000  # that are calibrated, 1 GB; of more, those of a random part of the examples
 
 
 def method_of(experiment: config.Experiment, loaded: Task) -> str | None:
@@ -19,8 +21,7 @@ def method_of(experiment: config.Experiment, loaded: Task) -> str | None:
 
     Returns:
       A method of `calibration.fit`, or None for scores that are not calibrated: by `calibration="none"`, of
-      lists of items, of graded labels, of models with a count prior, and of splits whose scores exceed
-      `predictions.LARGEST_SCORES`.
+      lists of items, of graded labels, and of models with a count prior.
 
     Raises:
       ValueError: the method does not fit the dataset or the model.
@@ -33,13 +34,6 @@ def method_of(experiment: config.Experiment, loaded: Task) -> str | None:
         calibration.check_method(method, validation.multi_label)
         if reason:
             raise ValueError(f"calibration={method!r}: {reason}. Set it to 'auto'.")
-    if not reason:
-        for split in ("validation", "test"):
-            examples, classes = len(loaded.splits[split]), loaded.num_scored(split)
-            if not predictions.scores_fit(examples, classes):
-                limit = f"the limit of {predictions.LARGEST_SCORES / 1e9:.1f} GB"
-                reason = f"{examples:,} x {classes:,} scores of the {split} split exceed {limit}"
-                break
     if reason:
         logging.info("No calibration: %s", reason)
         return None
@@ -57,16 +51,26 @@ def _reason_against(experiment, validation):
     return None
 
 
+def measured_examples(examples: int, classes: int) -> np.ndarray:
+    """Returns the increasing indices of the examples whose scores are calibrated: all, or a random part.
+
+    A fit for each class needs the scores of all examples, to rank them by probability.
+    """
+    most = max(1, MAX_SCORES // classes)
+    if examples <= most or classes <= calibration.MAX_PER_CLASS:
+        return np.arange(examples)
+    return np.sort(np.random.default_rng(0).choice(examples, most, replace=False))
+
+
 def fit(result: EvaluationResult, method: str, loaded: Task) -> calibration.Calibration | None:
     """Fits a calibration to the scores of the validation split; returns None if a score is not finite.
 
     With `data.held_out`, validation ranks only the other classes. Its temperature is applied to the scores of
     all classes, which the test split ranks.
     """
-    scores = _finite_scores(result, "validation")
+    scores, validation = _measured(result, "validation", loaded.splits["validation"])
     if scores is None:
         return None
-    validation = loaded.splits["validation"]
     return calibration.fit(scores, validation.labels, _ranked(validation), method=method)
 
 
@@ -76,7 +80,7 @@ def measure(
     """Returns an evaluation ranked by `Calibration.ranking`, with the reliability of finite scores.
 
     Args:
-      result: with scores.
+      result: with the scores of all examples, or of the `measured_examples`.
       fitted: the calibration, or None, which returns the result.
       name: of the split.
       split: the evaluated examples.
@@ -85,7 +89,8 @@ def measure(
         return result
     if not fitted.keeps_order:
         result = _ranked_by_probability(result, fitted, split)
-    if (scores := _finite_scores(result, name)) is None:
+    scores, split = _measured(result, name, split)
+    if scores is None:
         return result
     calibrated = reliability.evaluate(fitted, scores, split.labels, _ranked(split))
     return dataclasses.replace(result, calibrated=calibrated)
@@ -118,13 +123,16 @@ def without_scores(result: EvaluationResult) -> EvaluationResult:
     return dataclasses.replace(result, scores=None)
 
 
-def _finite_scores(result: EvaluationResult, name: str) -> np.ndarray | None:
-    """Returns the scores of an evaluation, or None, with a logged reason, if some are not finite."""
+def _measured(result: EvaluationResult, name: str, split: data.Split) -> tuple[np.ndarray | None, data.Split]:
+    """Returns the scores of the `measured_examples`, None if some are not finite, and these examples."""
     assert result.scores is not None
-    if np.isfinite(result.scores).all():
-        return result.scores
+    scores, rows = result.scores, measured_examples(len(split), result.scores.shape[1])
+    if len(rows) < len(split):
+        scores, split = scores if len(scores) == len(rows) else scores[rows], split.select(rows)
+    if all(np.isfinite(row).all() for row in scores):  # without an array of their size
+        return scores, split
     logging.info("No calibration of the %s split: some of its scores are not finite", name)
-    return None
+    return None, split
 
 
 def _ranked(split):

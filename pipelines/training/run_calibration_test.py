@@ -14,7 +14,7 @@ from absl import logging
 from rank4class import data
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
-from rank4class.pipelines.evaluation import calibration, evaluator, predictions
+from rank4class.pipelines.evaluation import calibration, evaluator
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task.inputs import Inputs
 from rank4class.pipelines.task.task import Task
@@ -67,16 +67,6 @@ def test_scores_that_are_not_calibrated(messages, labels, changes, reason):
         method_of(labels, **changes, calibration="platt")
 
 
-def test_scores_that_do_not_fit_into_memory(messages, monkeypatch):
-    labels = np.zeros(100, int)
-    monkeypatch.setattr(predictions, "LARGEST_SCORES", 1200)  # 100 x 3 float32 scores
-    assert method_of(labels) == "auto"
-    monkeypatch.setattr(predictions, "LARGEST_SCORES", 1199)
-    assert method_of(labels) is None
-    reason = "100 x 3 scores of the validation split exceed the limit of 0.0 GB"
-    assert messages == [f"No calibration: {reason}"]
-
-
 def test_methods_that_do_not_fit_the_labels():
     with pytest.raises(ValueError, match=r"calibration='platt': each example has one class\. Choose 'auto'"):
         method_of(np.array([0]), calibration="platt")
@@ -125,6 +115,27 @@ def test_metrics_rank_the_classes_by_their_probabilities():
     shared = calibration.Platt((0.5,), (0.0,))
     result = result_of([[2.0, 1.0, 0.0]] * 2)
     assert run_calibration.measure(result, shared, "test", split).values is result.values
+
+
+def test_of_many_scores_a_random_part_of_the_examples_is_calibrated(rng, monkeypatch):
+    monkeypatch.setattr(run_calibration, "MAX_SCORES", 60)
+    assert len(run_calibration.measured_examples(100, 3)) == 100
+    monkeypatch.setattr(calibration, "MAX_PER_CLASS", 2)
+    scores, labels = rng.normal(size=[100, 3]), rng.integers(0, 3, 100)
+    loaded, split = task_of(labels), task_of(labels).splits["test"]
+    rows = run_calibration.measured_examples(100, 3)
+    assert len(rows) == 20
+    assert np.all(np.diff(rows) > 0)
+    fitted = calibration.fit(np.float32(scores[rows]), labels[rows])
+    part = dataclasses.replace(result_of(scores), scores=np.float32(scores[rows]))
+    for result in (result_of(scores), part):
+        assert run_calibration.fit(result, "auto", loaded) == fitted
+        measured = run_calibration.measure(result, fitted, "test", split).calibrated.after
+        np.testing.assert_allclose(
+            measured.nlls, fitted.negative_log_likelihood(scores[rows], labels[rows]), rtol=1e-5
+        )
+    monkeypatch.setattr(run_calibration, "MAX_SCORES", 300)
+    np.testing.assert_array_equal(run_calibration.measured_examples(100, 3), np.arange(100))
 
 
 def test_scores_that_are_not_finite_are_neither_fitted_nor_measured(messages):

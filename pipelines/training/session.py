@@ -3,7 +3,6 @@
 import contextlib
 import datetime
 import importlib.metadata
-import os
 import platform
 import sys
 import time
@@ -13,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from rank4class.pipelines.progress import format_rate
-from rank4class.pipelines.storage.code_version import git_commit
+from rank4class.pipelines.storage.code_version import git_commit, numeric_environment
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.training.train_step import StepResults
 
@@ -26,7 +25,6 @@ PACKAGES = (
     "numpy",
     "scikit-learn",
 )
-ENVIRONMENT = ("TF_ENABLE_ONEDNN_OPTS", "TF_SET_ONEDNN_FPMATH_MODE", "NVIDIA_TF32_OVERRIDE")
 
 
 class Session:
@@ -103,17 +101,6 @@ def package_versions() -> dict[str, str]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # run from a folder of sources
             versions[name] = importlib.metadata.version(name)
     return versions
-
-
-def numeric_environment() -> dict[str, str]:
-    """Returns the environment variables that change the arithmetic of TensorFlow, as far as they are set.
-
-    >>> os.environ["TF_SET_ONEDNN_FPMATH_MODE"] = "BF16"  # read by TensorFlow at its first matrix product
-    >>> numeric_environment()["TF_SET_ONEDNN_FPMATH_MODE"]
-    'BF16'
-    >>> del os.environ["TF_SET_ONEDNN_FPMATH_MODE"]
-    """
-    return {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
 
 
 class Pace:

@@ -70,12 +70,13 @@ class TrainProgress(tf.train.experimental.PythonState):
 
     @property
     def evaluated(self) -> int:
-        """The step of the last evaluation, 0 before the first."""
-        return self.history[-1]["step"] if self.history else 0
+        """The step of the last evaluation, -1 before the first."""
+        return self.history[-1]["step"] if self.history else -1
 
     def add_evaluation(self, learning_rate: float, metrics: dict[str, float]) -> None:
         """Adds an evaluation at the current step to the history."""
-        loss = self.loss_sum / (self.step - self.evaluated)
+        steps = self.step - max(0, self.evaluated)
+        loss = self.loss_sum / steps if steps else np.nan
         self.history.append({"step": self.step, "loss": loss, "learning_rate": learning_rate, **metrics})
         self.loss_sum = 0.0
 
@@ -145,19 +146,20 @@ class TrainState:
         self._last = Checkpoints(os.path.join(folder, "last"), checkpoint, writes)
         self._best = best_checkpoints(folder, model, run, writes)
 
-    def restore(self) -> None:
-        """Restores the newest usable checkpoint, if there is any, and removes incomplete files.
+    def restore(self) -> int | None:
+        """Restores the newest usable checkpoint, and removes incomplete files; returns its step, if any.
 
         Raises:
           ValueError: there are checkpoints, but none can be used; or, with `writes`, the best model so far is
             damaged.
         """
-        self._last.read_newest()
+        step = self._last.read_newest()
         if self._writes and self.best_step is not None:
             with _is_best():
                 self._best.check(self.best_step)
         for checkpoints in (self._last, self._best):
             checkpoints.keep(checkpoints.steps())
+        return step
 
     @property
     def best_step(self) -> int | None:

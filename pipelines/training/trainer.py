@@ -125,7 +125,7 @@ class Schedule:
 
     def evaluates_after(self, step: int) -> bool:
         """Whether an evaluation follows a number of steps."""
-        return step > 0 and (step == self.total_steps or step % self.evaluation_steps == 0)
+        return step == self.total_steps or (step > 0 and step % self.evaluation_steps == 0)
 
     def next_stop(self, step: int) -> int:
         """Returns the number of steps at the next evaluation or checkpoint."""
@@ -329,7 +329,7 @@ class Trainer:
         with optimization.averaged(self._task.model, self._optimizer):
             evaluation = self._task.evaluate("validation", self._should_stop)
             if evaluation is not None:
-                rate = float(self._schedule.learning_rate(self._progress.step - 1))
+                rate = float(self._schedule.learning_rate(max(0, self._progress.step - 1)))
                 self._progress.add_evaluation(rate, evaluation.means())
                 self._state.save_best()
         if evaluation is None:

@@ -1,0 +1,106 @@
+"""Baselines of texts that need no training: the nearest class name, and the nearest training example.
+
+Vectors are those of the pretrained encoder before training, and near is a high cosine.
+"""
+
+import dataclasses
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from rank4class import losses
+from rank4class.pipelines import config
+from rank4class.pipelines.evaluation import evaluator
+from rank4class.pipelines.storage import files
+from rank4class.pipelines.task import loading
+from rank4class.pipelines.task.task import Task
+
+MAX_EXAMPLES = 20_000  # that a baseline is measured on
+_BLOCK = 16_384  # training examples that a batch is compared with at a time
+
+
+def has_vectors(experiment: config.Experiment, loaded: Task) -> bool:
+    """Returns whether a task has texts, and its experiment a pretrained encoder on this machine."""
+    return (
+        "text" in loaded.inputs.specs
+        and bool(experiment.encoder.path)
+        and files.exists(experiment.encoder.path)
+    )
+
+
+def load(experiment: config.Experiment, workdir: str) -> Task:
+    """Loads the task of an experiment with texts, whose features are the outputs of its initial encoder.
+
+    Args:
+      experiment: a checked experiment with `encoder.path`.
+      workdir: see `loading.load`.
+    """
+    encoder = dataclasses.replace(experiment.encoder, frozen=True)
+    class_encoder = config.ClassEncoder("frozen_text", texts=experiment.class_encoder.texts)
+    return loading.load(
+        dataclasses.replace(experiment, encoder=encoder, class_encoder=class_encoder), os.fspath(workdir)
+    )
+
+
+def evaluate(loaded: Task, split: str, metrics: Sequence[str], batch_size: int) -> dict[str, dict[str, Any]]:
+    """Returns name of a baseline -> its summary on a split, of which `MAX_EXAMPLES` are drawn.
+
+    Args:
+      loaded: from `load`.
+      split: name, not "train".
+      metrics: names; those of sets are left out.
+      batch_size: number of examples that are compared at a time.
+    """
+    examples = loading.subsample(loaded.splits[split], MAX_EXAMPLES, seed=0)
+    loaded = dataclasses.replace(loaded, splits={**loaded.splits, split: examples})
+    names = [name for name in metrics if name not in losses.metrics.SET_METRICS]
+    names = evaluator.applicable_metrics(names, loaded.num_scored(split))
+    summaries = {}
+    for title, model in (
+        ("nearest class name", _nearest_name(loaded)),
+        ("nearest training example", _nearest_example(loaded)),
+    ):
+        measure = evaluator.Evaluator(
+            loaded.scorer(model, split), names, max_relevant=loaded.max_relevant(split)
+        )
+        result = measure(loaded.read(split, batch_size))
+        assert result is not None  # nothing stops it
+        summaries[title] = result.summarize()
+    return summaries
+
+
+def _nearest_name(loaded: Task) -> Callable[..., tf.Tensor]:
+    """Returns a function of features to the cosines with the names of the classes, `[B, n]`."""
+    names = tf.math.l2_normalize(loaded.class_vectors, axis=1)
+
+    def scores(features: dict[str, tf.Tensor], training: bool = False) -> tf.Tensor:
+        del training
+        return tf.matmul(tf.math.l2_normalize(features["embedding"], axis=1), names, transpose_b=True)
+
+    return scores
+
+
+def _nearest_example(loaded: Task) -> Callable[..., tf.Tensor]:
+    """Returns a function of features to the highest cosine with an example of each class, `[B, n]`.
+
+    Classes without a training example have -2.
+    """
+    train, n = loaded.splits["train"], len(loaded.class_names)
+    rows, classes = train.class_matrix(loaded.num_scored("train")).nonzero()
+    if loaded.seen is not None:
+        classes = loaded.seen[classes]
+    vectors = tf.math.l2_normalize(train.features["embedding"], axis=1)
+    blocks = [slice(start, start + _BLOCK) for start in range(0, len(rows), _BLOCK)]
+
+    def scores(features: dict[str, tf.Tensor], training: bool = False) -> tf.Tensor:
+        del training
+        h = tf.math.l2_normalize(features["embedding"], axis=1)
+        nearest = tf.fill([n, tf.shape(h)[0]], -2.0)
+        for block in blocks:
+            cosines = tf.matmul(tf.gather(vectors, rows[block]), h, transpose_b=True)
+            nearest = tf.maximum(nearest, tf.math.unsorted_segment_max(cosines, classes[block], n))
+        return tf.transpose(nearest)
+
+    return scores

@@ -1,0 +1,67 @@
+"""The cache of outputs of encoders, which all runs of a user share.
+
+Its folder is `$RANK4CLASS_CACHE`, which the flag `--cache` sets; the default is `rank4class` in
+`$XDG_CACHE_HOME` or `~/.cache`. With "off" each run keeps the outputs in its own folder.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable
+
+import tensorflow as tf
+from absl import logging
+
+from rank4class.pipelines.storage import files
+
+VARIABLE = "RANK4CLASS_CACHE"
+
+
+class Cache:
+    """Files whose names have the hash of everything that their contents depend on.
+
+    Processes may write the same file at once: each one is written completely or not at all.
+
+    Args:
+      workdir: folder of a run, which is searched too, and written to where the shared folder cannot be.
+    """
+
+    def __init__(self, workdir: str | os.PathLike):
+        parent = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        shared = os.environ.get(VARIABLE, os.path.join(parent, "rank4class"))
+        folders = [os.fspath(workdir)]
+        if shared != "off":
+            folders.insert(0, files.check_folder_name("--cache", shared))
+        self._searched, self._writable = tuple(folders), folders
+
+    def find(self, name: str) -> str | None:
+        """Returns the path of a file, or None."""
+        for folder in self._searched:
+            with contextlib.suppress(OSError):  # the folder may not be readable
+                if files.exists(os.path.join(folder, name)):
+                    return os.path.join(folder, name)
+        return None
+
+    def write(self, write: Callable[[str], None]) -> str:
+        """Calls `write` with the folder to write to, and returns the folder.
+
+        Raises:
+          OSError: neither the shared folder nor that of the run can be written.
+        """
+        while True:
+            try:
+                files.make_folder(self._writable[0])
+                write(self._writable[0])
+                return self._writable[0]
+            except OSError as error:
+                if len(self._writable) == 1:
+                    raise
+                self._writable.pop(0)
+                logging.warning("%s. The outputs of the encoder go to %s", error, self._writable[0])
+
+    def describe(self, folder: str) -> str:
+        """Returns the size of the shared folder in words; empty for the folder of a run."""
+        if folder == self._searched[-1]:
+            return ""
+        paths = [os.path.join(folder, name) for name in files.names_in(folder)]
+        total = sum(tf.io.gfile.stat(path).length for path in paths if files.exists(path))
+        return f"; the cache holds {total / 1e6:,.1f} MB, --cache=off does without"
