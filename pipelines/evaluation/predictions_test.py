@@ -336,7 +336,7 @@ def test_equal_examples_are_compared():
 def test_folders_that_cannot_be_written(tmp_path, folder):
     (tmp_path / "FILE").touch()
     folder = folder.replace("FILE", str(tmp_path / "FILE"))
-    with pytest.raises(OSError, match=f"^{folder}: "):
+    with pytest.raises(OSError, match=f"^--workdir={folder}: "):
         files.make_writable(folder)
 
 

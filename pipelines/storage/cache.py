@@ -49,14 +49,15 @@ class Cache:
         """
         while True:
             try:
-                files.make_folder(self._writable[0])
+                files.make_folder(self._writable[0], f"--cache={self._writable[0]}")
                 write(self._writable[0])
                 return self._writable[0]
             except OSError as error:
                 if len(self._writable) == 1:
                     raise
                 self._writable.pop(0)
-                logging.warning("%s. The outputs of the encoder go to %s", error, self._writable[0])
+                reason = str(error).rstrip(".")
+                logging.warning("%s. The outputs of the encoder go to %s", reason, self._writable[0])
 
     def describe(self, folder: str) -> str:
         """Returns the size of the shared folder in words; empty for the folder of a run."""

@@ -56,7 +56,7 @@ def test_a_folder_that_cannot_be_written_is_replaced_by_that_of_the_run(folders,
     assert [refused.write(write(name)) for name in "ab"] == [str(run)] * 2
     assert refused.find("b") == str(run / "b")
     [message] = caplog.messages
-    assert message.startswith(f"{tmp_path}/xdg/rank4class: ")
+    assert message.startswith(f"--cache={tmp_path}/xdg/rank4class: ")
     assert message.endswith(f". The outputs of the encoder go to {run}")
 
 
