@@ -174,6 +174,7 @@ class Evaluator:
         """
         kept = keep_scores if isinstance(keep_scores, np.ndarray) else None
         parts, orders = [], []
+        ordered: dict[str, Any] = {}
         for features, labels, indices in batches:
             if stopping():
                 return None
@@ -181,25 +182,22 @@ class Evaluator:
             part = {name: values.numpy() for name, values in results.items()}
             orders.append(part.pop("indices"))
             if kept is not None:
-                part["scores"] = part["scores"][np.isin(orders[-1], kept)]
+                scores, is_kept = part.pop("scores"), np.isin(orders[-1], kept)
+                rows = np.searchsorted(kept, orders[-1][is_kept])
+                ordered.setdefault("scores", np.empty([len(kept), scores.shape[1]], scores.dtype))
+                ordered["scores"][rows] = scores[is_kept]
             parts.append(part)
-        ordered: dict[str, Any] = {
-            name: _ordered(parts, orders, name, kept if name == "scores" else None) for name in list(parts[0])
-        }
+        ordered |= {name: _ordered(parts, orders, name) for name in list(parts[0])}
         values = ordered["values"]
         values[np.abs(values - 1.0) <= statistics.ROUNDING] = 1.0  # or a perfect list would seem to differ
         return EvaluationResult(self.names, **ordered)
 
 
-def _ordered(
-    parts: list[dict[str, np.ndarray]], orders: list[np.ndarray], name: str, kept: np.ndarray | None
-) -> np.ndarray:
+def _ordered(parts: list[dict[str, np.ndarray]], orders: list[np.ndarray], name: str) -> np.ndarray:
     """Removes an array from the results of all batches, and returns it by the indices of the examples.
 
     The batches are freed one by one: the scores of many classes take gigabytes.
     """
-    if kept is not None:
-        orders = [np.searchsorted(kept, order[np.isin(order, kept)]) for order in orders]
     first = parts[0][name]
     values = np.empty([sum(np.sum(order >= 0) for order in orders), *first.shape[1:]], first.dtype)
     for part, order in zip(parts, orders, strict=True):
