@@ -53,13 +53,6 @@ def is_keras_3() -> bool:
     return hasattr(tf.keras, "ops")
 
 
-def decodes_webp() -> bool:
-    """Returns whether `tf.io.decode_image` decodes WebP; that of TensorFlow 2.15 does not."""
-    import tensorflow as tf
-
-    return hasattr(tf.io, "decode_webp")
-
-
 def in_xla() -> bool:
     """Returns whether the code is being traced for XLA: in a function with `jit_compile=True`, or for TPUs.
 

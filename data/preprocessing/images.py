@@ -5,8 +5,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class import compat
-
 Features = dict[str, tf.Tensor]
 
 
@@ -204,8 +202,6 @@ def _decode(content):
     with tf.control_dependencies([_check_format(content, is_animated)]):
         # TensorFlow ignores the alpha channel of PNG, and refuses that of WebP.
         image = tf.cond(has_alpha, lambda: decode(4), lambda: decode(3))
-    is_bmp = tf.strings.substr(content, 0, 2) == b"BM"
-    image = tf.cond(is_bmp, lambda: _with_palette(image, content), lambda: image)
     image = _upright(image, _orientation(content))
     # The central crop of one pixel is empty.
     large = tf.reduce_all(tf.shape(image)[:2] > 1)
@@ -228,7 +224,7 @@ def _orientation(content):
 UNSUPPORTED = (
     (0, b"II*\0", "TIFF"), (0, b"MM\0*", "TIFF"), (4, b"ftyp", "HEIC or AVIF"), (4, b"jP  ", "JPEG 2000"),
     (0, b"8BPS", "Photoshop"), (0, b"%PDF", "PDF"), (0, b"<svg", "SVG"), (0, b"<?xm", "SVG or XML"),
-    (0, b"\0\0\1\0", "ICO"), *(() if compat.decodes_webp() else [(8, b"WEBP", "WebP")]),
+    (0, b"\0\0\1\0", "ICO"),
 )  # fmt: skip
 
 
@@ -254,28 +250,15 @@ def _check_format(content, is_animated):
     count = len(UNSUPPORTED)
     matches = tf.strings.substr(tf.fill([count], head), offsets, [4] * count) == list(magic)
     name = tf.boolean_mask([*names, ""], tf.concat([matches, [True]], 0))[0]
-    # TensorFlow decodes compressed BMP files as if they were not compressed.
+    # TensorFlow decodes compressed BMP files as if they were not compressed, and ignores palettes.
     bits, compression = tf.strings.substr(head, 28, 2), tf.strings.substr(head, 30, 4)
-    is_plain = tf.reduce_any(bits == [b"\x08\0", b"\x18\0", b"\x20\0"])
+    is_plain = tf.reduce_any(bits == [b"\x18\0", b"\x20\0"])
     is_plain &= tf.reduce_any(compression == [bytes(4), b"\3\0\0\0"])
     is_other_bmp = (tf.strings.substr(head, 0, 2) == b"BM") & ~is_plain
-    name = tf.where(is_other_bmp, "compressed or 1, 4 or 16-bit BMP", name)
+    name = tf.where(is_other_bmp, "BMP other than uncompressed 24 or 32-bit", name)
     name = tf.where(is_animated & (name == ""), "animated WebP", name)
     reason = tf.strings.join([name, " files are not supported; convert it to PNG or JPEG"])
     return tf.raw_ops.Assert(condition=name == "", data=[reason])
-
-
-def _with_palette(image, content):
-    """Returns a BMP image in the colors of its palette, if any, which TensorFlow ignores."""
-    head = tf.cast(tf.io.decode_raw(tf.strings.substr(content, 0, 30), tf.uint16), tf.int32)
-    size, bits = head[7], head[14]
-
-    def colored():
-        palette = tf.io.decode_raw(tf.strings.substr(content, 14 + size, 4 * 256), tf.uint8)
-        palette = tf.reshape(palette[: tf.size(palette) // 4 * 4], [-1, 4])
-        return tf.gather(palette[:, 2::-1], tf.cast(image[..., 0], tf.int32))
-
-    return tf.cond(bits == 8, colored, lambda: image)
 
 
 def _upright(image, orientation):

@@ -28,7 +28,6 @@ from rank4class.pipelines.storage import files
 
 MAX_POINTS = 100_000  # limit of the projector
 MAX_NUMBERS = 4_000_000  # points x width: about 40 MB
-MAX_CATEGORIES = 50  # values of a column that the projector colors in no order; more have a gradient
 MAX_CLOCK_SKEW = 2.0  # seconds
 SECONDS_BETWEEN_PICTURES = 60.0
 _VECTORS, _CLASSES = "projector/vectors.tsv", "projector/classes.tsv"
@@ -185,9 +184,7 @@ def write_projector(
 ) -> None:
     """Writes the vectors of the classes, with their names and figures, for the projector.
 
-    Only the first classes are written, up to `MAX_POINTS` of them and `MAX_NUMBERS` numbers. Figures with at
-    most `MAX_CATEGORIES` values get a second column, `<name>, quarter`, with the range of their quarter:
-    the projector would give every value a color of its own, in no order.
+    Only the first classes are written, up to `MAX_POINTS` of them and `MAX_NUMBERS` numbers.
 
     Args:
       folder: of the run's event files.
@@ -213,11 +210,7 @@ def write_projector(
     labels = [" ".join(name.split()) or str(i) for i, name in enumerate(class_names[:points])]
     if all(map(str.isdigit, labels)):  # the projector labels points by the first column that has words
         labels = [f"class {label}" for label in labels]
-    cells = []
-    for name, column in columns.items():
-        cells.append([name, *map(_cell, column[:points])])
-        if len(np.unique(column[:points])) <= MAX_CATEGORIES:
-            cells.append([f"{name}, quarter", *_quarters(column[:points])])
+    cells = [[name, *map(_cell, column[:points])] for name, column in columns.items()]
     rows = zip(["class", *labels], *cells, strict=True)
     _write(os.path.join(folder, _CLASSES), "".join("\t".join(row) + "\n" for row in rows))
     embedding = projector.EmbeddingInfo(
@@ -231,18 +224,6 @@ def write_projector(
 
 def _cell(value):
     return "" if np.isnan(value) else f"{value:.6g}"
-
-
-def _quarters(column):
-    """Returns for each figure the place and the range of its quarter; equal figures are in one quarter."""
-    known = column[~np.isnan(column)]
-    ends = (
-        np.unique(np.quantile(known, [0.25, 0.5, 0.75, 1.0], method="inverted_cdf")) if known.size else known
-    )
-    quarters = np.searchsorted(ends, column)  # len(ends) for NaN
-    members = [column[quarters == i] for i in range(len(ends))]
-    texts = [f"{i}: {each.min():.4g} to {each.max():.4g}" for i, each in enumerate(members, 1)]
-    return [[*texts, ""][quarter] for quarter in quarters]
 
 
 def _write(path, text):

@@ -136,11 +136,11 @@ def test_projector_has_points_and_names_of_classes(tmp_path, where):
         for name in ("projector/classes.tsv", "projector/vectors.tsv", "projector_config.pbtxt")
     )
     assert classes.splitlines() == [
-        "class\terror (%)\terror (%), quarter\texamples\texamples, quarter",
-        "plain\t0.333333\t2: 0.3333 to 0.3333\t3\t3: 3 to 3",
-        "tab and newline\t0\t1: 0 to 0\t0\t1: 0 to 0",
-        "2\t\t\t1e+06\t4: 1e+06 to 1e+06",
-        "naïve £\t100\t3: 100 to 100\t2\t2: 2 to 2",
+        "class\terror (%)\texamples",
+        "plain\t0.333333\t3",
+        "tab and newline\t0\t0",
+        "2\t\t1e+06",
+        "naïve £\t100\t2",
     ]
     rows = [[float(cell) for cell in line.split("\t")] for line in points.splitlines()]
     np.testing.assert_allclose(rows, vectors, rtol=1e-5)
@@ -152,7 +152,6 @@ def test_projector_has_points_and_names_of_classes(tmp_path, where):
 def test_projector_has_a_limited_number_of_classes(tmp_path, monkeypatch, points, numbers, expected):
     monkeypatch.setattr(tensorboard, "MAX_POINTS", points)
     monkeypatch.setattr(tensorboard, "MAX_NUMBERS", numbers)
-    monkeypatch.setattr(tensorboard, "MAX_CATEGORIES", 2)
     columns = {"examples": np.arange(5)}
     tensorboard.write_projector(str(tmp_path), list("abcde"), np.arange(10.0).reshape(5, 2), columns)
     header, *rows = (tmp_path / "projector" / "classes.tsv").read_text().splitlines()
@@ -162,17 +161,6 @@ def test_projector_has_a_limited_number_of_classes(tmp_path, monkeypatch, points
         np.loadtxt(tmp_path / "projector" / "vectors.tsv").tolist()
         == np.arange(2.0 * expected).reshape(-1, 2).tolist()
     )
-
-
-def test_figures_of_few_values_have_quarters_for_the_projector(tmp_path):
-    errors = np.array([0.0, 10.0, 10.0, 20.0, 30.0, 40.0, 50.0, np.nan])
-    columns = {"error": errors, "unknown": np.full(8, np.nan)}
-    tensorboard.write_projector(str(tmp_path), list("abcdefgh"), np.zeros([8, 2]), columns)
-    lines = (tmp_path / "projector" / "classes.tsv").read_text().splitlines()
-    assert [line.split("\t")[2] for line in lines] == [
-        "error, quarter", *["1: 0 to 10"] * 3, "2: 20 to 20", *["3: 30 to 40"] * 2, "4: 50 to 50", ""
-    ]  # fmt: skip
-    assert {tuple(line.split("\t")[3:]) for line in lines[1:]} == {("", "")}
 
 
 def test_classes_with_numbers_for_names_are_labels_of_the_projector(tmp_path):
@@ -397,4 +385,4 @@ def check_run(ask, run, scale, load_fast):
     points = np.frombuffer(ask("plugin/projector/tensor", run=run, name="classes"), np.float32)
     assert points.tolist() == [1.0, 2.0, 3.0, 4.0 * scale]
     metadata = ask("plugin/projector/metadata", run=run, name="classes").decode()
-    assert metadata == ("class\texamples\texamples, quarter\nfirst\t3\t1: 3 to 3\nsecond\t4\t2: 4 to 4\n")
+    assert metadata == "class\texamples\nfirst\t3\nsecond\t4\n"
