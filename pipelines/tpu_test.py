@@ -79,8 +79,6 @@ def make(tmp_path, monkeypatch, write_bert_folder):
             made.encoder.path = encoder(made.encoder.name)
         if made.data.name in WRITERS:
             made.data.path = str(WRITERS[made.data.name](tmp_path))
-        if made.data.name == "mind":
-            made.data.tfds_dir = str(tmp_path / "tfds")
         if made.data.name == "embedded_digits":
             made.data.num_examples = 20
             made.data.width = 8 if made.data.features == "rbm" else None

@@ -4,5 +4,5 @@ import importlib
 import pkgutil
 
 for _module in pkgutil.iter_modules(__path__):
-    if not _module.name.endswith(("_test", "_builder")):  # builders import TensorFlow Datasets, which is slow
+    if not _module.name.endswith("_test"):
         importlib.import_module(f"rank4class.data.datasets.{_module.name}")

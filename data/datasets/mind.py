@@ -23,15 +23,12 @@ COLUMNS = (
 
 
 @DATASETS.register("mind")
-def mind(path: str | None = None, on_invalid_row: str = "fail", tfds_dir: str | None = None) -> Dataset:
+def mind(path: str | None = None, on_invalid_row: str = "fail") -> Dataset:
     """MIND, news articles by category (Rank4Class, appendix B.1).
 
     The dataset has the articles of all files, each id once, in the order of the ids. The split, about
     60/20/20, is a function of the id: an article is in the same split whichever files are present. Equal
     texts of different ids may be in different splits.
-
-    With `tfds_dir`, TensorFlow Datasets prepares the articles once there, in a folder whose name is derived
-    from the SHA-256 of the files. Later loads hash the files without reading the rows.
 
     Args:
       path: required; folder with any of the published `MIND{large,small}_{train,dev,test}`, each a folder
@@ -41,7 +38,6 @@ def mind(path: str | None = None, on_invalid_row: str = "fail", tfds_dir: str | 
       on_invalid_row: "fail" or "skip", see `rows.BadRows`. A row is invalid if it has other columns, is not
         UTF-8, has a NUL character, has no id, category or title, is a header line, or differs in title or
         category from an earlier row of the same article in any file.
-      tfds_dir: folder of prepared datasets; None reads the files each time.
 
     Returns:
       A `Dataset` with the features `text` (titles) and `text_pair` (abstracts, some empty), strings
@@ -49,7 +45,6 @@ def mind(path: str | None = None, on_invalid_row: str = "fail", tfds_dir: str | 
 
     Raises:
       FileNotFoundError: no `news.tsv`.
-      OSError: `tfds_dir` cannot be written.
       ValueError: no path; an empty file; a zip file that cannot be read; an invalid row, named by file and
         line.
     """
@@ -60,23 +55,8 @@ def mind(path: str | None = None, on_invalid_row: str = "fail", tfds_dir: str | 
             "https://msnews.github.io and set data.path to its folder."
         )
     hashes = {name: files.sha256(os.path.join(path, name)) for name in _find_files(path)}
-    digest = hashlib.sha256(repr(sorted(hashes.items())).encode()).hexdigest()
-
-    def read():
-        return _split(_articles(path, hashes, bad_rows)), bad_rows.messages
-
-    columns: dict[str, dict[str, np.ndarray]]
-    if tfds_dir is None:
-        articles, skipped = read()
-        columns = {name: _columns(split) for name, split in articles.items()}
-    else:
-        from rank4class.data.datasets import mind_builder  # imports TensorFlow Datasets, which is slow
-
-        config = mind_builder.MindConfig(name=f"sha256_{digest[:16]}", read=read)
-        columns, skipped = mind_builder.load(config, tfds_dir)
-    if skipped and on_invalid_row == "fail":  # an earlier load prepared them with "skip"
-        with bad_rows.row():
-            raise ValueError(skipped[0])
+    articles = _split(_articles(path, hashes, bad_rows))
+    columns = {name: _columns(split) for name, split in articles.items()}
     class_names = tuple(sorted(set().union(*(split["category"] for split in columns.values()))))
     splits = {name: _examples(columns[name], class_names) for name in SPLITS}
     hashes = {os.path.join(path, name): sha256 for name, sha256 in hashes.items()}
@@ -84,7 +64,7 @@ def mind(path: str | None = None, on_invalid_row: str = "fail", tfds_dir: str | 
         logging.info("%s: SHA-256 %s", file, sha256)
     logging.info("MIND has the classes %s", ", ".join(class_names))
     logging.info("MIND has %s", ", ".join(f"{len(split)} {name} articles" for name, split in splits.items()))
-    return Dataset(class_names, splits, tuple(skipped), hashes)
+    return Dataset(class_names, splits, tuple(bad_rows.messages), hashes)
 
 
 def _find_files(folder):

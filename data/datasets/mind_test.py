@@ -1,8 +1,7 @@
-"""MIND: the union of its files, the split by article id, preparation, and errors for invalid files."""
+"""MIND: the union of its files, the split by article id, and errors for invalid files."""
 
 import hashlib
 import logging
-import os
 import re
 import shutil
 import struct
@@ -12,11 +11,11 @@ import numpy as np
 import pytest
 
 from rank4class import data
-from rank4class.data.datasets import mind, mind_builder
+from rank4class.data.datasets import mind
 
 
 def load(folder, **options):
-    return data.get("mind", path=str(folder), tfds_dir=str(folder / "prepared"), **options)
+    return data.get("mind", path=str(folder), **options)
 
 
 def article(news_id, category="news", title="a title", abstract="an abstract"):
@@ -62,29 +61,6 @@ def test_split_depends_only_on_the_article_id(tiny_mind):
     dev = load(tiny_mind / "MINDlarge_dev").splits
     for name, split in dev.items():
         assert ids(split) == [i for i in whole[name] if i >= 50]
-
-
-def test_without_a_folder_of_prepared_datasets_the_files_are_read(tiny_mind, monkeypatch):
-    prepared = load(tiny_mind)
-    monkeypatch.setattr(mind_builder, "load", None)
-    files = sorted(tiny_mind.rglob("*"))
-    read = data.get("mind", path=str(tiny_mind))
-    assert sorted(tiny_mind.rglob("*")) == files
-    assert (read.class_names, read.files) == (prepared.class_names, prepared.files)
-    for name, split in read.splits.items():
-        expected = prepared.splits[name]
-        np.testing.assert_array_equal(split.labels, expected.labels)
-        np.testing.assert_array_equal(split.origins, expected.origins)
-        for feature in ("text", "text_pair"):
-            np.testing.assert_array_equal(split.features[feature], expected.features[feature])
-
-
-def test_a_preparation_prints_a_line_alone(tiny_mind, capfd, caplog):
-    caplog.set_level(logging.INFO, "absl")
-    load(tiny_mind)
-    assert capfd.readouterr() == ("", "")
-    own = [record.message for record in caplog.records if record.module == "prepared"]
-    assert own == [f"TensorFlow Datasets prepares mind in {next(tiny_mind.glob('prepared/mind/*/*'))}"]
 
 
 def test_split_fractions():
@@ -290,74 +266,7 @@ def test_decompression_bomb_is_not_inflated(tmp_path, monkeypatch, memory_below)
         mind._open(str(tmp_path), path.name)
 
 
-def test_unwritable_tfds_dir(tiny_mind):
-    (tiny_mind / "prepared").write_text("a file")
-    with pytest.raises(
-        OSError, match=rf"^data\.tfds_dir=.*: {tiny_mind}/prepared/mind/.* cannot be written \("
-    ):
-        load(tiny_mind)
-
-
-@pytest.mark.nightly
-def test_prepared_articles_are_not_read_again(tiny_mind, monkeypatch):
-    (tiny_mind / "MINDsmall_dev").mkdir()
-    (tiny_mind / "MINDsmall_dev" / "news.tsv").write_text("N1\n" + article("N200"))
-    first = load(tiny_mind, on_invalid_row="skip")
-    assert first.skipped == (
-        "MINDsmall_dev/news.tsv:1: 1 tab-separated column, expected 8 (" + ", ".join(mind.COLUMNS) + ").",
-    )
-    with monkeypatch.context() as patch:
-        patch.setattr(mind, "_articles", None)  # a call would raise
-        again = load(tiny_mind, on_invalid_row="skip")
-    assert contents(again) == contents(first)
-    assert (again.skipped, again.files) == (first.skipped, first.files)
-    with open(tiny_mind / "MINDsmall_dev" / "news.tsv", "a") as file:
-        file.write(article("N201"))
-    other = load(tiny_mind, on_invalid_row="skip")
-    assert sum(len(split) for split in other.splits.values()) == 102
-    assert len(list(tiny_mind.glob("prepared/mind/*/*"))) == 2
-
-
-def test_interrupted_preparation_is_not_used(tiny_mind, monkeypatch):
-    generate = mind_builder.Mind._generate_examples
-
-    def interrupt(builder, articles):
-        yield from generate(builder, articles[:30])
-        shutil.copytree(builder.data_dir, tiny_mind / "remains")  # as after a kill
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(mind_builder.Mind, "_generate_examples", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            load(tiny_mind)
-    [folder] = tiny_mind.glob("prepared/mind/*")
-    os.rename(tiny_mind / "remains", folder / "1.0.0.incompleteABCDEF")
-    assert sum(len(split) for split in load(tiny_mind).splits.values()) == 100
-
-
-def test_two_processes_prepare_at_the_same_time(tiny_mind, monkeypatch):
-    articles = mind._articles
-
-    def prepare_concurrently(*args):
-        with monkeypatch.context() as patch:
-            patch.setattr(mind, "_articles", articles)
-            load(tiny_mind)
-        return articles(*args)
-
-    monkeypatch.setattr(mind, "_articles", prepare_concurrently)
-    assert sum(len(split) for split in load(tiny_mind).splits.values()) == 100
-
-
-def test_damaged_prepared_articles(tiny_mind):
-    load(tiny_mind)
-    [shard] = tiny_mind.glob("prepared/mind/*/*/mind-train.tfrecord*")
-    shard.write_bytes(shard.read_bytes()[:-9])
-    with pytest.raises(ValueError, match=r"prepared/mind/.*: damaged\. Remove it to prepare it again"):
-        load(tiny_mind)
-
-
 def test_empty_split(tmp_path):
     (tmp_path / "news.tsv").write_text(article("N1"))
-    for tfds_dir in (None, tmp_path / "prepared"):
-        with pytest.raises(ValueError, match="the validation split has no example"):
-            data.get("mind", path=str(tmp_path), tfds_dir=tfds_dir)
+    with pytest.raises(ValueError, match="the validation split has no example"):
+        load(tmp_path)

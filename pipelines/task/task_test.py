@@ -39,8 +39,8 @@ def cifar10_files(tmp_path):
     return str(tmp_path)
 
 
-def batch(dataset, folder, tfds_dir=None, **encoder):
-    options = {"path": folder, "tfds_dir": tfds_dir} if folder else {}
+def batch(dataset, folder, **encoder):
+    options = {"path": folder} if folder else {}
     experiment = config.Experiment(
         data=config.Data(dataset, max_length=8, **options),
         encoder=config.Encoder(**encoder),
@@ -83,8 +83,7 @@ def test_floats_are_not_changed():
 def test_titles_and_abstracts_become_two_segments(tmp_path, tiny_bert):
     rows = [f"N{i}\tnews\tsub\tgreat day\t{'bad mess' * (i % 2)}\turl\t[]\t[]\n" for i in range(99)]
     (tmp_path / "news.tsv").write_text("".join(rows))
-    folders = (str(tmp_path), str(tmp_path / "prepared"))
-    _, _, features, _ = batch("mind", *folders, name="bert", path=tiny_bert)
+    _, _, features, _ = batch("mind", str(tmp_path), name="bert", path=tiny_bert)
     types = {tuple(row) for row in features["input_type_ids"].numpy()}
     assert types == {(0, 0, 0, 0, 0, 0, 0, 0), (0, 0, 0, 0, 1, 1, 1, 0)}
 

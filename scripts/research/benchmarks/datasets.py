@@ -34,7 +34,7 @@ def _goemotions() -> config.Experiment:
 def _mind() -> config.Experiment:
     experiment = goemotions_minilm.get_config()
     path = _mind_files(experiment.encoder.path)
-    experiment.data = config.Data(name="mind", path=path, tfds_dir=root(), max_length=128)
+    experiment.data = config.Data(name="mind", path=path, max_length=128)
     return experiment
 
 
