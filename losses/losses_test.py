@@ -2,6 +2,9 @@
 
 import functools
 import inspect
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -822,3 +825,30 @@ def test_equal_labels_of_infinite_gain_have_no_loss(name):
         value = losses.get(name).of_scores(scores, tf.fill([1, 3], 200.0))
     assert value.numpy() == [0.0]
     np.testing.assert_array_equal(tape.gradient(value, scores), np.zeros([1, 3]))
+
+
+GRADIENTS_OF_ALL_LOSSES = """
+import tensorflow as tf
+from rank4class import losses
+ids = tf.range(6)
+for name in losses.names():
+    loss = losses.get(name)
+    for labels in (ids, tf.one_hot(ids, 6)):
+        @tf.function
+        def gradient(scores):
+            with tf.GradientTape() as tape:
+                tape.watch(scores)
+                value = loss(labels, scores)
+            return tape.gradient(value, scores)
+        gradient(tf.zeros([6, 6, 2] if loss.heads else [6, 6]))
+"""
+
+
+@pytest.mark.nightly
+def test_tensorflow_sorts_the_graph_of_every_loss():
+    """It logs those that it cannot sort, such as loops within conditions, and leaves them as they are."""
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "0"}
+    program = [sys.executable, "-c", GRADIENTS_OF_ALL_LOSSES]
+    log = subprocess.run(program, env=environment, capture_output=True, text=True, check=True).stderr
+    assert "XLA" in log  # the log is on
+    assert "topological sort failed" not in log

@@ -40,8 +40,8 @@ def rankmax(
         A smaller number is faster.
 
     Returns:
-      float32 `[...]`, at least 0; 0 if the share of the true class is 1, for `k = 1` if it is first by a
-      margin of 1. Dense labels may round 0 to 1e-6.
+      float32 `[...]`, at least 0; 0 if the share of the true class is 1, which for `k = 1` is a margin of 1
+      from all other classes. Dense labels may round 0 to 1e-6.
 
     Raises:
       ValueError: `k` is outside `1..n`, or (in eager mode, otherwise the loss is NaN) a list has more than

@@ -100,12 +100,11 @@ def marginals(scores: TensorLike, k: TensorLike, *, where: TensorLike | None = N
 
 
 def tiny_log_marginals(scores: tf.Tensor, k: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
-    r"""Returns the logarithms of `marginals` below `TINY`, with a relative error of at most `TINY`.
-
-    The circle of `k` adds terms of the size of the coins, among which marginals far below them cancel. The
-    circle of `k - 1` has no such terms:
+    r"""Returns the logarithms of `marginals` below `TINY`, without the last factor, which is nearly 1.
 
     $$\pi_j(k) = e^{s_j} \frac{Z_{k-1}}{Z_k} (1 - \pi_j(k - 1)), \quad \pi_j(k - 1) \le \pi_j(k)$$
+
+    The circle of `k` adds terms of the size of the coins, in whose sum a far smaller marginal cancels.
 
     Args:
       scores, k, where: float64 `[..., n]`, float64 `[...]`, bool `[..., n]`.

@@ -295,18 +295,16 @@ def top_k_gain_by_all_sets(scores, labels, k):
         (1, 0.5, False),
         *(
             pytest.param(*case, marks=pytest.mark.nightly)
-            for case in itertools.product((1, 2, 3, 4), (0.5, 4.0), (False, True))
+            for case in itertools.product((1, 3, 6, 7), (0.5, 4.0), (False, True))
         ),
     ],
 )
 def test_gains_of_any_size(k, temperature, jit_compile):
-    """Gaps up to thousands, one to all relevant classes, and labels that differ by a factor of 1e10."""
-    rng = np.random.default_rng(k)
-    labels = rng.choice([0.0, 1.0, 1.0, 2.0, 1e-10], size=[64, 4]).astype(np.float32)
-    labels[:, 0] = 1.0
-    scales = np.repeat([1.0, 10.0, 100.0, 1000.0], 16)[:, None]
-    scores = (rng.normal(size=[64, 4]) * scales).astype(np.float32)
-    scores[0], labels[0] = (39.28, 14.48, -9.97, -99.0), (0.0, 1.0, 1.0, 0.0)
+    """Relevant classes with low scores, gaps up to thousands, and labels that differ by a factor of 1e10."""
+    spread = np.array([[0.0], [10.0], [100.0], [1000.0]])
+    scores = np.sort(spread * np.random.default_rng(k).normal(size=[4, 7])).astype(np.float32)
+    scores[0] = (39.28, 14.48, -9.97, -99.0, -99.0, -99.0, -99.0)
+    labels = np.array([[0, 1, 1, 0, 0, 0, 0], [3, 0, 1e-10, 0, 0, 0, 0]], np.float32)[[0, 1, 1, 1]]
 
     def value_and_slope(scores):
         with tf.GradientTape() as tape:
@@ -320,18 +318,18 @@ def test_gains_of_any_size(k, temperature, jit_compile):
     # Division by a power of 2 is exact.
     expected = [top_k_gain_by_all_sets(*pair, k) for pair in zip(scores / temperature, labels, strict=True)]
     values, slopes = map(np.array, zip(*expected, strict=True))
-    assert k == 4 or values.max() > 100.0
+    assert k > 3 or values.max() > 100.0
     np.testing.assert_allclose(value, values, rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(slope * temperature, slopes, atol=1e-6)
     if (k, temperature) == (1, 0.5):
         assert values[0] == pytest.approx(49.6)
-        np.testing.assert_allclose(slope[0], [2.0, -2.0, 0.0, 0.0], atol=1e-6)
+        np.testing.assert_allclose(slope[0], [2.0, -2.0, *[0.0] * 5], atol=1e-6)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("k", [1, 3, 6])
 def test_tiny_marginals(k):
-    scores = np.array([40.0, 15.0, -10.0, 0.0, -300.0, 3.0, 1.0])
+    scores = np.array([0.0, 300.0, 100.0, 200.0, -100.0, 400.0, -200.0])
     sets = all_sets(7, k)
     chances = np.exp(sets @ scores - np.logaddexp.reduce(sets @ scores))
     expected = [chances[sets[:, j] > 0.0].sum() for j in range(7)]

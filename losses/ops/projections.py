@@ -291,8 +291,7 @@ def simplex_level(scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, Support]:
 def _rising_level(scores: tf.Tensor, highest: tf.Tensor, level: tf.Tensor, rises: tf.Tensor) -> tf.Tensor:
     """Returns the level of the simplex, from a level of some of the classes, which is never above it.
 
-    TensorFlow's optimizer of graphs cannot sort a loop within `tf.cond`: the loop ends at once unless
-    `rises`.
+    The loop ends at once unless `rises`: TensorFlow cannot sort the graph of a loop within `tf.cond`.
     """
 
     def rise(level: tf.Tensor, count: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
