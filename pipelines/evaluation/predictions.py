@@ -25,7 +25,7 @@ from rank4class import data, losses
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.storage import files
 
-LARGEST_SCORES = 4 * 10**9  # bytes; joining the batches takes twice that
+LARGEST_SCORES = 4 * 10**9  # bytes
 BEST_CLASSES = 100  # of an example that are written by default; of at most as many classes all scores
 _ROUNDING = 1e-5  # of a metric in float32
 _SPARSE_LABELS = ("labels_data", "labels_indices", "labels_indptr")
