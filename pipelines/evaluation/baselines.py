@@ -23,11 +23,8 @@ _BLOCK = 16_384  # training examples that a batch is compared with at a time
 
 def has_vectors(experiment: config.Experiment, loaded: Task) -> bool:
     """Returns whether a task has texts, and its experiment a pretrained encoder on this machine."""
-    return (
-        "text" in loaded.inputs.specs
-        and bool(experiment.encoder.path)
-        and files.exists(experiment.encoder.path)
-    )
+    path = experiment.encoder.path
+    return "text" in loaded.inputs.specs and path is not None and files.exists(path)
 
 
 def load(experiment: config.Experiment, workdir: str) -> Task:
@@ -55,8 +52,8 @@ def evaluate(loaded: Task, split: str, metrics: Sequence[str], batch_size: int) 
     """
     examples = loading.subsample(loaded.splits[split], MAX_EXAMPLES, seed=0)
     loaded = dataclasses.replace(loaded, splits={**loaded.splits, split: examples})
-    names = [name for name in metrics if name not in losses.metrics.SET_METRICS]
-    names = evaluator.applicable_metrics(names, loaded.num_scored(split))
+    plain = [name for name in metrics if name not in losses.metrics.SET_METRICS]
+    names = evaluator.applicable_metrics(plain, loaded.num_scored(split))
     summaries = {}
     for title, model in (
         ("nearest class name", _nearest_name(loaded)),

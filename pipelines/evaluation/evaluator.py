@@ -199,7 +199,7 @@ def _ordered(parts: list[dict[str, np.ndarray]], orders: list[np.ndarray], name:
     The batches are freed one by one: the scores of many classes take gigabytes.
     """
     first = parts[0][name]
-    values = np.empty([sum(np.sum(order >= 0) for order in orders), *first.shape[1:]], first.dtype)
+    values = np.empty([sum(int(np.sum(order >= 0)) for order in orders), *first.shape[1:]], first.dtype)
     for part, order in zip(parts, orders, strict=True):
         values[order[order >= 0]] = part.pop(name)[order >= 0]
     return values

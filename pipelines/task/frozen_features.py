@@ -7,6 +7,7 @@ import json
 import os
 import zipfile
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -67,7 +68,7 @@ def encode_classes(experiment: config.Experiment, texts: Sequence[str], cache: C
     Raises:
       ValueError, OSError: see `encode_splits`.
     """
-    path = experiment.class_encoder.path or experiment.encoder.path
+    path = str(experiment.class_encoder.path or experiment.encoder.path)
     options = {"pooling": "mean"} if experiment.class_encoder.path else experiment.encoder.options()
     encoder = models.get("encoder", checkpoints.find(path).encoder, **{**options, "path": path})
     tokenizer = preprocessing.tokenizer(path, experiment.data.max_length)
@@ -144,9 +145,10 @@ def _settings(encoder: tf.keras.layers.Layer, weights: str) -> str:
 
 def _fingerprint(raw: Task, encoder: tf.keras.layers.Layer, weights: str, batch_size: int) -> str:
     """Returns a hash of settings, weights, examples and batches, which determine the outputs."""
+    preprocess: Any = raw.preprocess
     digest = hashlib.sha256(f"{_settings(encoder, weights)} {batch_size}".encode())
-    if raw.preprocess is not None:
-        digest.update(json.dumps(raw.preprocess.settings, sort_keys=True).encode())
+    if preprocess is not None:
+        digest.update(json.dumps(preprocess.settings, sort_keys=True).encode())
     for name, split in raw.splits.items():
         digest.update(f"{name} {len(split)} {split.lengths is None}".encode())
         for part in hashing.feature_bytes(split):
