@@ -148,16 +148,11 @@ def _top_k_gain_of_dense(
     gain = tf.math.divide_no_nan(tf.reduce_sum(labels * shares, axis=-1), most)
     gain = tf.where(most > 0.0, tf.minimum(gain, 1.0), 1.0)
     is_tiny = gain < model.TINY
-
-    def log_tiny() -> tf.Tensor:
-        logs = model.tiny_log_marginals(scores, chosen, where)
-        logs = tf.where(shares < model.TINY, logs, tf.math.log(tf.maximum(shares, model.TINY)))
-        each = tf.where(labels > 0.0, tf.math.log(labels) + logs, ranks.MASKED)
-        return tf.reduce_logsumexp(each, axis=-1) - tf.math.log(most)
-
-    log_gain = tf.cond(tf.reduce_any(is_tiny), log_tiny, lambda: tf.zeros_like(gain))
-    log_gain = tf.where(is_tiny, log_gain, tf.math.log(tf.where(is_tiny, tf.ones_like(gain), gain)))
-    return -tf.cast(log_gain, tf.float32)
+    logs = model.tiny_log_marginals(scores, chosen, where, tf.reduce_any(is_tiny))
+    logs = tf.where(shares < model.TINY, logs, tf.math.log(tf.maximum(shares, model.TINY)))
+    each = tf.where(labels > 0.0, tf.math.log(labels) + logs, ranks.MASKED)
+    log_tiny = tf.reduce_logsumexp(each, axis=-1) - tf.math.log(most)
+    return -tf.cast(tf.where(is_tiny, log_tiny, tf.math.log(tf.maximum(gain, model.TINY))), tf.float32)
 
 
 @base.register
