@@ -1,7 +1,5 @@
 """Likelihoods of sets of classes under n-choose-k models."""
 
-from collections.abc import Callable
-
 import tensorflow as tf
 from tensorflow.types.experimental import TensorLike
 
@@ -150,33 +148,11 @@ def _top_k_gain_of_dense(
     gain = tf.math.divide_no_nan(tf.reduce_sum(labels * shares, axis=-1), most)
     gain = tf.where(most > 0.0, tf.minimum(gain, 1.0), 1.0)
     is_tiny = gain < model.TINY
-    any_tiny = tf.reduce_any(is_tiny)
-
-    def log_tiny(scores: tf.Tensor) -> tf.Tensor:
-        shares = model.coin_marginals(scores, chosen, where)
-        logs = model.tiny_log_marginals(scores, chosen, where)
-        logs = tf.where(shares < model.TINY, logs, tf.math.log(tf.maximum(shares, model.TINY)))
-        each = tf.where(labels > 0.0, tf.math.log(labels) + logs, ranks.MASKED)
-        return tf.reduce_logsumexp(each, axis=-1) - tf.math.log(most)
-
-    @tf.custom_gradient  # XLA does not compile the gradient that TensorFlow makes of `tf.cond`
-    def log_if_tiny(scores: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-        scores = tf.stop_gradient(scores)
-
-        def slope(upstream: tf.Tensor) -> tf.Tensor:
-            with tf.GradientTape() as tape:
-                tape.watch(scores)
-                value = log_tiny(scores)
-            return tape.gradient(value, scores, upstream)
-
-        def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            return tf.cond(any_tiny, lambda: slope(upstream), lambda: tf.zeros_like(scores))
-
-        return tf.cond(any_tiny, lambda: log_tiny(scores), lambda: tf.zeros_like(gain)), gradient
-
-    plain = tf.math.log(tf.where(is_tiny, tf.ones_like(gain), gain))
-    log_gain = tf.where(is_tiny, log_if_tiny(scores), plain)
-    return -tf.cast(log_gain, tf.float32)
+    logs = model.tiny_log_marginals(scores, chosen, where, tf.reduce_any(is_tiny))
+    logs = tf.where(shares < model.TINY, logs, tf.math.log(tf.maximum(shares, model.TINY)))
+    each = tf.where(labels > 0.0, tf.math.log(labels) + logs, ranks.MASKED)
+    log_tiny = tf.reduce_logsumexp(each, axis=-1) - tf.math.log(most)
+    return -tf.cast(tf.where(is_tiny, log_tiny, tf.math.log(tf.maximum(gain, model.TINY))), tf.float32)
 
 
 @base.register

@@ -95,11 +95,13 @@ def marginals(scores: TensorLike, k: TensorLike, *, where: TensorLike | None = N
     array([[0.9999, 0.5   , 0.5   ]], dtype=float32)
     """
     scores, where, k, dtype = _checked(scores, k, where)
-    shares, logs = coin_marginals(scores, k, where), tiny_log_marginals(scores, k, where)
-    return tf.cast(tf.where(shares < TINY, tf.exp(logs), shares), dtype)
+    shares = coin_marginals(scores, k, where)
+    is_tiny = shares < TINY
+    logs = tiny_log_marginals(scores, k, where, tf.reduce_any(is_tiny))
+    return tf.cast(tf.where(is_tiny, tf.exp(logs), shares), dtype)
 
 
-def tiny_log_marginals(scores: tf.Tensor, k: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+def tiny_log_marginals(scores: tf.Tensor, k: tf.Tensor, where: tf.Tensor, are_needed: tf.Tensor) -> tf.Tensor:
     r"""Returns the logarithms of `marginals` below `TINY`, without the last factor, which is nearly 1.
 
     $$\pi_j(k) = e^{s_j} \frac{Z_{k-1}}{Z_k} (1 - \pi_j(k - 1)), \quad \pi_j(k - 1) \le \pi_j(k)$$
@@ -108,22 +110,23 @@ def tiny_log_marginals(scores: tf.Tensor, k: tf.Tensor, where: tf.Tensor) -> tf.
 
     Args:
       scores, k, where: float64 `[..., n]`, float64 `[...]`, bool `[..., n]`.
+      are_needed: bool; other numbers are returned, in no time, unless it is True.
 
     Returns:
       float64 `[..., n]`; minus infinity for masked classes.
     """
+    fewer = tf.maximum(k - 1.0, 0.0)
 
-    def fewer() -> tf.Tensor:
-        return tf.maximum(k - 1.0, 0.0)
-
-    @tf.custom_gradient
+    @tf.custom_gradient  # XLA does not compile TensorFlow's gradient of `tf.cond`
     def log_ratio(scores: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-        def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            slope = coin_marginals(scores, fewer(), where) - coin_marginals(scores, k, where)
-            return upstream[..., None] * slope
+        scores = tf.stop_gradient(scores)
 
-        fixed = tf.stop_gradient(scores)
-        return _log_z(fixed, fewer(), where) - _log_z(fixed, k, where), gradient
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
+            slope = lambda: _shares(scores, fewer, where) - _shares(scores, k, where)  # noqa: E731
+            return upstream[..., None] * tf.cond(are_needed, slope, lambda: tf.zeros_like(scores))
+
+        value = lambda: _log_z(scores, fewer, where) - _log_z(scores, k, where)  # noqa: E731
+        return tf.cond(are_needed, value, lambda: tf.zeros_like(k)), gradient
 
     logs = tf.minimum(scores + log_ratio(scores)[..., None], 0.0)  # other classes must not overflow
     return tf.where(where & (k > 0.0)[..., None], logs, -float("inf"))
