@@ -279,6 +279,20 @@ def command():
     return run
 
 
+@pytest.fixture
+def error_of(command):
+    """Returns a function that runs a command, which fails, and returns its only error line."""
+
+    def run(name, *arguments):
+        finished = command(name, *arguments)
+        assert finished.returncode == 1
+        assert "Traceback" not in finished.stderr
+        (line,) = (line for line in finished.stderr.splitlines() if line.startswith("error: "))
+        return line
+
+    return run
+
+
 def _exit_code_of(module):
     """Runs a module as `python -m` does; returns the exit code, after printing the error as Python would."""
     try:

@@ -18,20 +18,6 @@ DIGITS = "--config=digits_mlp"
 QUICK = ("--config.epochs=1", "--config.encoder.hidden=(16,)")
 
 
-@pytest.fixture
-def error_of(command):
-    """Returns a function that runs a command and returns its `error_line`."""
-    return lambda name, *arguments: error_line(command(name, *arguments))
-
-
-def error_line(finished):
-    """Returns the error line of a failed command, after checking that it is the only one."""
-    assert finished.returncode == 1
-    assert "Traceback" not in finished.stderr
-    (line,) = (line for line in finished.stderr.splitlines() if line.startswith("error: "))
-    return line
-
-
 @pytest.fixture(scope="module")
 def two_runs(command, tmp_path_factory):
     """Trains and evaluates two runs on the digits; returns their folders, with the printed texts."""

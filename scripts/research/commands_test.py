@@ -7,20 +7,6 @@ import pytest
 DIGITS = "--config=digits_mlp"
 
 
-@pytest.fixture
-def error_of(command):
-    """Returns a function that runs a command and returns its `error_line`."""
-    return lambda name, *arguments: error_line(command(name, *arguments))
-
-
-def error_line(finished):
-    """Returns the error line of a failed command, after checking that it is the only one."""
-    assert finished.returncode == 1
-    assert "Traceback" not in finished.stderr
-    (line,) = (line for line in finished.stderr.splitlines() if line.startswith("error: "))
-    return line
-
-
 def test_benchmark(command, tmp_path):
     path = tmp_path / "rows.jsonl"
     flags = ["--suite=metrics", "--names=mrr", "--sizes=4x6", f"--json={path}"]
