@@ -7,8 +7,9 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from rank4class import strict_json
 from rank4class.data import arguments
-from rank4class.data.readers import rows, strict_json
+from rank4class.data.readers import rows
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 # Numbers of tokens that batches are padded to: few, for XLA compiles a program for each, and close enough

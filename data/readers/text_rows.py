@@ -9,7 +9,8 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rank4class.data.readers import rows, strict_json
+from rank4class import strict_json
+from rank4class.data.readers import rows
 
 STANDARD_INPUT = "-"
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")

@@ -1,15 +1,15 @@
 """Readers of the files of checkpoints: tensors in safetensors and TensorFlow's format, and JSON."""
 
-import collections
 import dataclasses
-import json
 import os
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import safetensors
 import tensorflow as tf
+
+from rank4class import strict_json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,27 +81,8 @@ def read_json(path: str) -> dict[str, Any]:
         raise FileNotFoundError(f"{path}: no such file. Add the published one.")
     try:
         with open(path, encoding="utf-8-sig") as file:
-            content = json.load(file, object_pairs_hook=_unique_keys, parse_constant=_reject_constant)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}:{error.lineno}: not JSON: {error.msg}. Download it again.") from error
+            return strict_json.parse_object(path, file.read(), constants=False)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8: {error.reason}. Download it again.") from error
-    except RecursionError as error:
-        raise ValueError(f"{path}: nested too deeply. Download it again.") from error
     except ValueError as error:
-        raise ValueError(f"{path}: {error}. Correct the file.") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: not a JSON object. Download it again.")
-    return content
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        [(repeated, _)] = collections.Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"duplicate key {repeated[:80]!r}")
-    return fields
-
-
-def _reject_constant(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not a number in JSON")
+        raise ValueError(f"{error} Download it again.") from error

@@ -11,6 +11,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from rank4class import strict_json
 from rank4class.pipelines.config import parts
 from rank4class.registry import did_you_mean
 
@@ -274,8 +275,6 @@ def from_json(
     Raises:
       ValueError: the text holds no such experiment.
     """
-    from rank4class.data.readers import strict_json  # imports TensorFlow
-
     try:
         content = strict_json.parse(text)
         return _build(kind, content, unregistered)

@@ -31,7 +31,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from rank4class.data.readers import strict_json
+from rank4class import strict_json
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
 

@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse
 import tensorflow as tf
 
-from rank4class.data.readers import strict_json
+from rank4class import strict_json
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task import inputs

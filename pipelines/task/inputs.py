@@ -14,8 +14,7 @@ import numpy as np
 import safetensors.numpy
 import tensorflow as tf
 
-from rank4class import data
-from rank4class.data.readers import strict_json
+from rank4class import data, strict_json
 from rank4class.pipelines.storage import files
 
 _PREPROCESSORS = {cls.__name__: cls for cls in (data.DecodeAndCrop, data.Rescale, data.WordPiece)}

@@ -163,7 +163,7 @@ def architecture_picture(levels: Mapping[str, int]) -> str:
     top += inner + _GAP
     parts += _boxes(["losses", "models", "data"], _MARGIN, top, _WIDTH - 2 * _MARGIN, "package")
     top += _ROW + _GAP
-    parts += _boxes(["registry, compat"], _MARGIN, top, _WIDTH - 2 * _MARGIN, "package")
+    parts += _boxes(["registry, strict_json, compat"], _MARGIN, top, _WIDTH - 2 * _MARGIN, "package")
     label = "Packages and parts of rank4class; each imports only from those below it"
     return "\n".join(
         [
