@@ -183,7 +183,7 @@ def test_an_interrupted_launcher_leaves_the_training_which_is_followed_and_not_s
     )
     while not (world.path / "environment").exists():
         time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.pid, signal.SIGTERM)  # a background job ignores SIGINT
     error = process.communicate(timeout=30)[1].decode()
     assert process.returncode == 130
     assert "Interrupted. The VM runs and costs: use the actions follow and delete." in error
