@@ -544,7 +544,7 @@ def test_train_with_class_names(command, tmp_path, tiny_goemotions, tiny_bert):
         f"--workdir={tmp_path / 'run'}",
     )
     assert trained.returncode == 0, trained.stderr
-    assert f"{tiny_bert}/model.safetensors: Hugging Face BERT folder" in trained.stderr
+    assert f"{tiny_bert}: Hugging Face BERT folder" in trained.stderr
     assert "test (4 examples)" in trained.stdout
     evaluated = command("evaluate", f"--workdir={tmp_path / 'run'}", f"--output={tmp_path / 'test'}").stdout
     assert "Baseline, nearest class name by the encoder's cosine: top1_error " in evaluated
