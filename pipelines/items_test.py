@@ -17,7 +17,7 @@ from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.reporting import dataset_report, dataset_summary
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import loading
-from rank4class.pipelines.training import optimization, rank_model_task, rank_training
+from rank4class.pipelines.training import optimization, trainable_rank_model, rank_training
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def assert_restored(experiment, path, results):
     loaded, model, step = restored.load_task(), restored.model, restored.step
     assert isinstance(model, models.ItemModel)
     assert step == results["best_step"]
-    evaluated = rank_model_task.build_evaluators(experiment, loaded, model)["test"](
+    evaluated = trainable_rank_model.build_evaluators(experiment, loaded, model)["test"](
         loaded.read("test", experiment.evaluation_batch_size)
     )
     assert evaluated.summarize()["ndcg@5"] == pytest.approx(results["test"]["ndcg@5"], abs=1e-4)
@@ -128,7 +128,7 @@ def assert_restored(experiment, path, results):
 @pytest.fixture
 def _without_plots(monkeypatch):
     """Omits the plots of a run, which take a third of its time; the run of `trained` draws them."""
-    monkeypatch.setattr(rank_model_task.RankModelTask, "pictures", lambda *_: {})
+    monkeypatch.setattr(trainable_rank_model.TrainableRankModel, "pictures", lambda *_: {})
 
 
 @pytest.fixture(scope="module")

@@ -43,7 +43,7 @@ def build_task(experiment, num_classes, examples=2):
         features = {"input_word_ids": ids, "input_mask": mask, "input_type_ids": np.zeros_like(ids)}
     split = data.Split(features, rng.integers(num_classes, size=examples).astype(np.int32))
     encoder_options = {n: value for n, value in experiment.encoder.options().items() if n != "path"}
-    return task.Task(
+    return task.TaskData(
         class_names=tuple(map(str, range(num_classes))),
         splits=dict.fromkeys(("train", "validation", "test"), split),
         preprocess=None,

@@ -20,7 +20,7 @@ from rank4class.pipelines.sorters import training
 from rank4class.pipelines.sorters.sorter_config import SorterExperiment
 from rank4class.pipelines.storage import files, run_directory
 from rank4class.pipelines.task import hashing, loading
-from rank4class.pipelines.training import rank_model_task, rank_training
+from rank4class.pipelines.training import trainable_rank_model, rank_training
 
 
 def write_mind(path):
@@ -160,7 +160,7 @@ def test_training_and_evaluation(tmp_path):
     assert sweep_report.write_grid([sweep_report.Run(experiment, results, path)], tmp_path) == str(
         tmp_path / "report.md"
     )
-    evaluated = rank_model_task.build_evaluators(experiment, loaded, model)["test"](
+    evaluated = trainable_rank_model.build_evaluators(experiment, loaded, model)["test"](
         loaded.read("test", experiment.evaluation_batch_size), keep_scores=True
     )
     files.make_writable(tmp_path / "test")

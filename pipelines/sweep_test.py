@@ -15,7 +15,7 @@ from rank4class.pipelines.search import space
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.claims import Claims
 from rank4class.pipelines.storage.run_directory import RunDirectory, write_json
-from rank4class.pipelines.training import parallel, rank_model_task, rank_training, tensorboard_grid
+from rank4class.pipelines.training import parallel, trainable_rank_model, rank_training, tensorboard_grid
 
 RATE = "optimizer.learning_rate"
 
@@ -33,7 +33,7 @@ def grid(root, **changes):
 def _without_plots():
     """Omits the plots of each run, which take a third of its time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rank_model_task.RankModelTask, "pictures", lambda *_: {})
+        patch.setattr(trainable_rank_model.TrainableRankModel, "pictures", lambda *_: {})
         yield
 
 

@@ -37,7 +37,13 @@ from rank4class.pipelines import config, distribution
 from rank4class.pipelines.configs import digits_mlp, goemotions_minilm
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import loading, task
-from rank4class.pipelines.training import optimization, randomness, rank_model_task, train_state, train_step
+from rank4class.pipelines.training import (
+    optimization,
+    randomness,
+    trainable_rank_model,
+    train_state,
+    train_step,
+)
 
 FOLDER = os.path.join(os.path.dirname(__file__), "configs")
 CONFIGS = sorted(name[:-3] for name in os.listdir(FOLDER) if name.endswith(".py") and name != "__init__.py")
@@ -191,7 +197,7 @@ class Built:
         self.experiment = experiment
         self.strategy = strategy or tf.distribute.get_strategy()
         self.task = loading.load(experiment, str(folder)).with_static_lengths()
-        self.model = rank_model_task.build_model(experiment, self.task, self.strategy)
+        self.model = trainable_rank_model.build_model(experiment, self.task, self.strategy)
         section = experiment.optimizer
         with self.strategy.scope():
             schedule = optimization.build_schedule(section, 10, 1)
@@ -213,7 +219,9 @@ class Built:
             self.optimizer,
             train_step.StepOptions.of(experiment),
         )
-        self.evaluators = rank_model_task.build_evaluators(experiment, self.task, self.model, self.strategy)
+        self.evaluators = trainable_rank_model.build_evaluators(
+            experiment, self.task, self.model, self.strategy
+        )
 
     def splits_to_evaluate(self):
         """Returns splits that cover all scorers: test may score classes that training does not."""

@@ -14,7 +14,7 @@ from rank4class.pipelines import config, sweep
 from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.task import task
-from rank4class.pipelines.training import optimization, rank_model_task, rank_training
+from rank4class.pipelines.training import optimization, trainable_rank_model, rank_training
 
 SCORES = np.random.default_rng(0).normal(size=[6, 10]).astype(np.float32)
 
@@ -58,7 +58,7 @@ def test_mean_absolute_error_stops_after_l1_epochs():
 def _without_plots():
     """Omits the plots of each run, which take a third of its time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rank_model_task.RankModelTask, "pictures", lambda *_: {})
+        patch.setattr(trainable_rank_model.TrainableRankModel, "pictures", lambda *_: {})
         yield
 
 

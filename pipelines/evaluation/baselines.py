@@ -15,19 +15,19 @@ from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task import loading
-from rank4class.pipelines.task.task import Task
+from rank4class.pipelines.task.task import TaskData
 
 MAX_EXAMPLES = 20_000  # that a baseline is measured on
 _BLOCK = 16_384  # training examples that a batch is compared with at a time
 
 
-def has_vectors(experiment: config.Experiment, loaded: Task) -> bool:
+def has_vectors(experiment: config.Experiment, loaded: TaskData) -> bool:
     """Returns whether a task has texts, and its experiment a pretrained encoder on this machine."""
     path = experiment.encoder.path
     return "text" in loaded.inputs.specs and path is not None and files.exists(path)
 
 
-def load(experiment: config.Experiment, workdir: str) -> Task:
+def load(experiment: config.Experiment, workdir: str) -> TaskData:
     """Loads the task of an experiment with texts, whose features are the outputs of its initial encoder.
 
     Args:
@@ -41,7 +41,9 @@ def load(experiment: config.Experiment, workdir: str) -> Task:
     )
 
 
-def evaluate(loaded: Task, split: str, metrics: Sequence[str], batch_size: int) -> dict[str, dict[str, Any]]:
+def evaluate(
+    loaded: TaskData, split: str, metrics: Sequence[str], batch_size: int
+) -> dict[str, dict[str, Any]]:
     """Returns name of a baseline -> its summary on a split, of which `MAX_EXAMPLES` are drawn.
 
     Args:
@@ -68,7 +70,7 @@ def evaluate(loaded: Task, split: str, metrics: Sequence[str], batch_size: int) 
     return summaries
 
 
-def _nearest_name(loaded: Task) -> Callable[..., tf.Tensor]:
+def _nearest_name(loaded: TaskData) -> Callable[..., tf.Tensor]:
     """Returns a function of features to the cosines with the names of the classes, `[B, n]`."""
     names = tf.math.l2_normalize(loaded.class_vectors, axis=1)
 
@@ -79,7 +81,7 @@ def _nearest_name(loaded: Task) -> Callable[..., tf.Tensor]:
     return scores
 
 
-def _nearest_example(loaded: Task) -> Callable[..., tf.Tensor]:
+def _nearest_example(loaded: TaskData) -> Callable[..., tf.Tensor]:
     """Returns a function of features to the highest cosine with an example of each class, `[B, n]`.
 
     Classes without a training example have -2.

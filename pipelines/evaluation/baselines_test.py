@@ -9,7 +9,7 @@ import scipy.sparse
 from rank4class import data
 from rank4class.pipelines.evaluation import baselines
 from rank4class.pipelines.task.inputs import Inputs
-from rank4class.pipelines.task.task import Task
+from rank4class.pipelines.task.task import TaskData
 
 N, D = 7, 4  # the last class has no training example
 
@@ -26,7 +26,7 @@ def encoded(rng, *, several=False):
         splits[name] = data.Split({"embedding": rng.normal(size=[size, D]).astype(np.float32)}, stored)
     names = tuple(map(str, range(N)))
     vectors = rng.normal(size=[N, D]).astype(np.float32)
-    return Task(names, splits, None, lambda: None, Inputs({}), class_vectors=vectors), labels
+    return TaskData(names, splits, None, lambda: None, Inputs({}), class_vectors=vectors), labels
 
 
 def cosines(left, right):

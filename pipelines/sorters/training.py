@@ -75,7 +75,7 @@ def train(
 
 
 class SorterTask:
-    """A sorter that learns to rank random vectors; a `trainer.TrainingTask`.
+    """A sorter that learns to rank random vectors; a `trainer.Trainable`.
 
     Its metrics are the mean absolute errors of the ranks, one for each length of the vectors.
 

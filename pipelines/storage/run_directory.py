@@ -125,7 +125,7 @@ class RunDirectory:
         """Raises ValueError if the run was made with other classes, examples, weights or class texts.
 
         Args:
-          hashes: `task.Task.hashes`.
+          hashes: `task.TaskData.hashes`.
           class_texts: descriptions of the classes; None compares none.
         """
         if not files.exists(self._config):  # a kill left it unclaimed
@@ -211,7 +211,7 @@ class RunDirectory:
         self.check_data(hashes, class_texts)
 
     def data_hashes(self) -> dict[str, str]:
-        """Returns the hashes that the run was made with; see `task.Task`."""
+        """Returns the hashes that the run was made with; see `task.TaskData`."""
         return read_json(self._data)
 
     def experiment(self, unused: Collection[str] = ()) -> Any:

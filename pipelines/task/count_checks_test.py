@@ -11,7 +11,7 @@ from rank4class import data, losses, models
 from rank4class.losses.ops import set_sizes
 from rank4class.pipelines import config
 from rank4class.pipelines.task import count_checks, loading
-from rank4class.pipelines.training import rank_model_task, rank_training
+from rank4class.pipelines.training import trainable_rank_model, rank_training
 
 summary_iterator = tf.compat.v1.train.summary_iterator
 
@@ -250,7 +250,7 @@ def test_scores_without_excluded_classes(loaded):
     test = dataclasses.replace(test, labels=csr_array(labels), excluded=csr_array(excluded))
     again = dataclasses.replace(loaded, splits={**loaded.splits, "test": test})
     model = again.build_model(experiment)
-    evaluate = rank_model_task.build_evaluators(experiment, again, model)["test"]
+    evaluate = trainable_rank_model.build_evaluators(experiment, again, model)["test"]
     evaluated = evaluate(again.evaluation_batches("test", experiment.evaluation_batch_size), keep_scores=True)
     scores = evaluated.scores[:, 1:]
     expected = np.sum(tf.nn.sigmoid_cross_entropy_with_logits(labels[:, 1:], scores), axis=1)

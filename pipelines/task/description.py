@@ -21,7 +21,7 @@ from rank4class import strict_json
 from rank4class.pipelines import config
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task import inputs
-from rank4class.pipelines.task.task import Task
+from rank4class.pipelines.task.task import TaskData
 
 SORTER = "sorter.safetensors"
 
@@ -56,7 +56,7 @@ class Description:
         return model
 
 
-def write(folder: str, task: Task, model: tf.keras.Model) -> None:
+def write(folder: str, task: TaskData, model: tf.keras.Model) -> None:
     """Writes the description of a model to a folder, which is created.
 
     Args:
@@ -88,7 +88,7 @@ def write(folder: str, task: Task, model: tf.keras.Model) -> None:
             files.link(f"{prefix}.{ending}", os.path.join(folder, f"encoder.{ending}"))
 
 
-def _write_instances(folder: str, task: Task) -> None:
+def _write_instances(folder: str, task: TaskData) -> None:
     """Writes the names of the instances, null for ids that no split has, and their classes in all splits."""
     num_ids = 1 + max(int(split.features["id"].max()) for split in task.splits.values())
     names: list[str | None] = [None] * num_ids

@@ -21,12 +21,12 @@ from rank4class.pipelines.storage.cache import Cache
 from rank4class.pipelines.storage.code_version import numeric_environment
 from rank4class.pipelines.task import hashing, preprocessing
 from rank4class.pipelines.task.inputs import Inputs, write_encoder
-from rank4class.pipelines.task.task import Task
+from rank4class.pipelines.task.task import TaskData
 
 _VERSION = 1  # of the outputs: raise it when code changes those of an unchanged encoder
 
 
-def encode_splits(experiment: config.Experiment, raw: Task, cache: Cache) -> Task:
+def encode_splits(experiment: config.Experiment, raw: TaskData, cache: Cache) -> TaskData:
     """Returns a task whose features are the outputs of its frozen encoder.
 
     Args:
@@ -74,14 +74,14 @@ def encode_classes(experiment: config.Experiment, texts: Sequence[str], cache: C
     tokenizer = preprocessing.tokenizer(path, experiment.data.max_length)
     split = data.Split({"text": np.array(texts, object)}, np.arange(len(texts), dtype=np.int32))
     splits = {"classes": preprocessing.with_lengths(split, tokenizer)}
-    raw = Task(tuple(texts), splits, tokenizer, lambda: encoder, Inputs({}))
+    raw = TaskData(tuple(texts), splits, tokenizer, lambda: encoder, Inputs({}))
     weights = hashing.encoder_hash(tokenizer, encoder)
     return _encode(experiment, raw, encoder, weights, cache, "class texts")["classes"]
 
 
 def _encode(
     experiment: config.Experiment,
-    raw: Task,
+    raw: TaskData,
     encoder: tf.keras.layers.Layer,
     weights: str,
     cache: Cache,
@@ -116,7 +116,7 @@ def _encode(
         raise ValueError(f"{path}: damaged. Remove it to compute it again.") from error
 
 
-def _encoder_files(raw: Task, encoder: tf.keras.layers.Layer, weights: str, cache: Cache) -> str:
+def _encoder_files(raw: TaskData, encoder: tf.keras.layers.Layer, weights: str, cache: Cache) -> str:
     """Returns the path, without endings, of the encoder's files, which are written if there are none."""
     specs = dict(raw.evaluation_batches("train", 1).element_spec[0])
     digest = hashlib.sha256(f"{_settings(encoder, weights)} {specs}".encode())
@@ -128,7 +128,7 @@ def _encoder_files(raw: Task, encoder: tf.keras.layers.Layer, weights: str, cach
     return os.path.join(folder, name)
 
 
-def _outputs(raw: Task, split: str, batch_size: int, encode: Callable) -> np.ndarray:
+def _outputs(raw: TaskData, split: str, batch_size: int, encode: Callable) -> np.ndarray:
     progress = Progress(f"encoding {split}", "example", len(raw.splits[split]))
     outputs, indices = [], []
     for features, _, batch_indices in progress.over(raw.read(split, batch_size), batch_size):
@@ -143,7 +143,7 @@ def _settings(encoder: tf.keras.layers.Layer, weights: str) -> str:
     return json.dumps([_VERSION, tf.version.VERSION, numeric_environment(), settings], sort_keys=True)
 
 
-def _fingerprint(raw: Task, encoder: tf.keras.layers.Layer, weights: str, batch_size: int) -> str:
+def _fingerprint(raw: TaskData, encoder: tf.keras.layers.Layer, weights: str, batch_size: int) -> str:
     """Returns a hash of settings, weights, examples and batches, which determine the outputs."""
     preprocess: Any = raw.preprocess
     digest = hashlib.sha256(f"{_settings(encoder, weights)} {batch_size}".encode())

@@ -16,12 +16,12 @@ from rank4class.pipelines.progress import Progress
 from rank4class.pipelines.storage.cache import Cache
 from rank4class.pipelines.task import frozen_features, hashing, preprocessing
 from rank4class.pipelines.task.inputs import Inputs, specs_of
-from rank4class.pipelines.task.task import Task
+from rank4class.pipelines.task.task import TaskData
 
 _MANY_BATCHES = 10  # of class texts in each step, from which on a warning names their costs
 
 
-def load(experiment: config.Experiment, cache_dir: str, trained: Inputs | None = None) -> Task:
+def load(experiment: config.Experiment, cache_dir: str, trained: Inputs | None = None) -> TaskData:
     """Loads the task of an experiment.
 
     With a frozen encoder the features are its outputs, and the encoder returns them unchanged. They are
@@ -53,7 +53,7 @@ def load(experiment: config.Experiment, cache_dir: str, trained: Inputs | None =
         hashes["encoder.path"] = hashing.encoder_hash(preprocess)
     cache = Cache(cache_dir)
     class_fields = _class_fields(experiment, dataset.class_names, cache) if trained is None else {}
-    task = Task(
+    task = TaskData(
         dataset.class_names,
         splits,
         preprocess,
@@ -78,7 +78,7 @@ def load(experiment: config.Experiment, cache_dir: str, trained: Inputs | None =
 def _class_fields(
     experiment: config.Experiment, class_names: tuple[str, ...], cache: Cache
 ) -> dict[str, Any]:
-    """Returns the fields of a `Task` for the descriptions of the classes, as the class encoder needs them."""
+    """Returns the fields of a `TaskData` for the class texts, as the class encoder needs them."""
     part = experiment.class_encoder
     options = models.CLASS_ENCODERS.option_names(part.name)
     if not {"features", "vectors"} & set(options) and part.init != "names":
@@ -99,7 +99,7 @@ def _class_fields(
     return {"class_texts": texts, "class_vectors": _unit(vectors) if part.init == "names" else vectors}
 
 
-def _class_means(experiment: config.Experiment, task: Task, cache: Cache) -> np.ndarray:
+def _class_means(experiment: config.Experiment, task: TaskData, cache: Cache) -> np.ndarray:
     """Returns the direction of the mean training vector of each class, `[n, d]`; 0 for held-out classes."""
     train, n = task.splits["train"], len(task.class_names)
     vectors = train.features.get("embedding")
@@ -116,7 +116,7 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
 
 def load_labeled(
     data_config: config.Data, trained: Inputs, class_names: tuple[str, ...], path: str | os.PathLike
-) -> Task:
+) -> TaskData:
     """Loads a labeled file or folder for the evaluation of a trained model.
 
     Args:
@@ -126,7 +126,7 @@ def load_labeled(
       path: of the file or folder.
 
     Returns:
-      A `Task` whose three splits are all examples of the file or folder.
+      A `TaskData` whose three splits are all examples of the file or folder.
 
     Raises:
       FileNotFoundError, ValueError: the data cannot be loaded, or have other classes.
@@ -141,7 +141,7 @@ def load_labeled(
     if isinstance(trained.preprocess, data.WordPiece):
         splits = _with_lengths(data_config, splits, trained.preprocess)
     hashes = hashing.data_hashes(class_names, splits)
-    return Task(class_names, splits, preprocess, lambda: trained.encoder, trained, hashes=hashes)
+    return TaskData(class_names, splits, preprocess, lambda: trained.encoder, trained, hashes=hashes)
 
 
 def read_dataset(data_config: config.Data) -> data.Dataset:
@@ -149,7 +149,7 @@ def read_dataset(data_config: config.Data) -> data.Dataset:
     return data.get(data_config.name, **data_config.options())
 
 
-def with_encoder(task: Task, encoder_config: config.Encoder) -> Task:
+def with_encoder(task: TaskData, encoder_config: config.Encoder) -> TaskData:
     """Returns a task with another encoder, neither of them frozen."""
     return dataclasses.replace(task, make_encoder=_encoder_factory(encoder_config, task.splits))
 
@@ -248,7 +248,7 @@ def _with_lengths(
     return grouped if data_config.group_by_length else {**grouped, "train": splits["train"]}
 
 
-def _preprocessed(experiment: config.Experiment, task: Task) -> Task:
+def _preprocessed(experiment: config.Experiment, task: TaskData) -> TaskData:
     """Returns a task whose splits hold the preprocessed features."""
     splits = {}
     for name, split in task.splits.items():
@@ -302,7 +302,7 @@ def class_weights(
     return data.class_weights(data_config.class_weights, class_names)
 
 
-def _training_class_weights(data_config: config.Data, task: Task) -> np.ndarray | None:
+def _training_class_weights(data_config: config.Data, task: TaskData) -> np.ndarray | None:
     seen = np.arange(len(task.class_names)) if task.seen is None else task.seen
     counts = np.zeros(len(task.class_names), np.int64)
     counts[seen] = task.splits["train"].class_counts(len(seen))
@@ -310,7 +310,7 @@ def _training_class_weights(data_config: config.Data, task: Task) -> np.ndarray 
     return None if weights is None else weights[seen]
 
 
-def _hold_out(task: Task, names: Sequence[str]) -> Task:
+def _hold_out(task: TaskData, names: Sequence[str]) -> TaskData:
     """Returns a task whose test split has only the held-out classes and whose other splits lack them."""
     if not names:
         return task

@@ -30,7 +30,7 @@ class ModelOutputs(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
+class TaskData:
     """The data that a model is trained and evaluated on, and its encoder.
 
     Attributes:
@@ -121,7 +121,7 @@ class Task:
             )
         return data.ErrorReportingIterator(batches, examples, indices_of, self.preprocess)
 
-    def with_static_lengths(self) -> "Task":
+    def with_static_lengths(self) -> "TaskData":
         """Returns the task with texts padded to `data.max_length` in every batch, as TPUs need them."""
         if not isinstance(self.preprocess, data.WordPiece):
             return self

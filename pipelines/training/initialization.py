@@ -4,14 +4,14 @@ import tensorflow as tf
 from absl import logging
 
 from rank4class import models
-from rank4class.pipelines.task.task import Task
+from rank4class.pipelines.task.task import TaskData
 
 # Parts with weights of single classes, which a model of other classes does not take over.
 _PARTS_OF_CLASSES = ("class_encoder", "interaction")
 
 
 def initialize(
-    model: tf.keras.Model, loaded: Task, source: tf.keras.Model, source_classes: tuple[str, ...]
+    model: tf.keras.Model, loaded: TaskData, source: tf.keras.Model, source_classes: tuple[str, ...]
 ) -> None:
     """Copies the weights of a trained model that fit a new one, and logs the others by name.
 

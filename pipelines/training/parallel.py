@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from rank4class.pipelines import config
 from rank4class.pipelines.task import loading
-from rank4class.pipelines.task.task import Task
+from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import rank_training
 from rank4class.pipelines.training.preemption import Interrupted, Interruption
 
@@ -91,7 +91,7 @@ def _reporting_waits(runs: Iterator[AnyRun | None], is_idle: Callable[[], bool])
 
 def _train(
     base: config.Experiment,
-    task: Task,
+    task: TaskData,
     cache_dir: str,
     experiment: config.Experiment,
     path: str,
@@ -104,7 +104,9 @@ def _train(
         return error
 
 
-def _task_of(base: config.Experiment, task: Task, cache_dir: str, experiment: config.Experiment) -> Task:
+def _task_of(
+    base: config.Experiment, task: TaskData, cache_dir: str, experiment: config.Experiment
+) -> TaskData:
     """Returns the task of an experiment with the data of `base`, whose task is loaded."""
     shares_classes = all(
         getattr(base.class_encoder, field) == getattr(experiment.class_encoder, field)

@@ -19,10 +19,14 @@ from rank4class.pipelines.progress import Progress, format_epochs
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory, check_folder
 from rank4class.pipelines.task import description, hashing, loading
-from rank4class.pipelines.task.task import Task
+from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import optimization, run_calibration
 from rank4class.pipelines.training.initialization import initialize
-from rank4class.pipelines.training.rank_model_task import RankModelTask, build_evaluators, build_model
+from rank4class.pipelines.training.trainable_rank_model import (
+    TrainableRankModel,
+    build_evaluators,
+    build_model,
+)
 from rank4class.pipelines.training.train_state import (
     TrainState,
     best_checkpoints,
@@ -39,7 +43,7 @@ def train(
     path: str | os.PathLike,
     *,
     strategy: tf.distribute.Strategy | None = None,
-    loaded: Task | None = None,
+    loaded: TaskData | None = None,
     progress: bool = True,
     pictures: bool = True,
 ) -> dict[str, Any]:
@@ -49,7 +53,7 @@ def train(
       experiment: a `config.Experiment`.
       path: the run's folder, a `RunDirectory`; all workers see the same one.
       strategy: a `tf.distribute.Strategy`; None is one device.
-      loaded: the experiment's `task.Task`, if it is loaded already.
+      loaded: the experiment's `task.TaskData`, if it is loaded already.
       progress: whether to show the progress.
       pictures: whether to draw evaluations for TensorBoard.
 
@@ -93,7 +97,7 @@ def train(
         run_dir.unlock()
 
 
-def _check_evaluated_images(experiment: config.Experiment, loaded: Task) -> None:
+def _check_evaluated_images(experiment: config.Experiment, loaded: TaskData) -> None:
     """Raises ValueError for the first image of the evaluations that cannot be read.
 
     It reads them once, as an evaluation does; otherwise training would stop there, maybe hours later.
@@ -109,7 +113,7 @@ def _check_evaluated_images(experiment: config.Experiment, loaded: Task) -> None
 
 def build_trainer(
     experiment: config.Experiment,
-    loaded: Task,
+    loaded: TaskData,
     run_dir: RunDirectory,
     strategy: tf.distribute.Strategy,
     progress: bool = True,
@@ -118,7 +122,9 @@ def build_trainer(
     """Builds model and optimizer of an experiment, and the trainer that joins them in a run directory."""
     tf.keras.utils.set_random_seed(experiment.seed)
     schedule = build_schedule(experiment, len(loaded.splits["train"]))
-    task = RankModelTask(experiment, loaded, schedule, strategy, progress and distribution.is_chief(strategy))
+    task = TrainableRankModel(
+        experiment, loaded, schedule, strategy, progress and distribution.is_chief(strategy)
+    )
     if experiment.init_from is not None and not has_checkpoint(run_dir.checkpoints):
         try:
             source = restore(experiment.init_from, strategy=strategy)
@@ -183,7 +189,7 @@ class TrainedModel:
     strategy: tf.distribute.Strategy
     calibration: Calibration | None = None
 
-    def load_task(self) -> Task:
+    def load_task(self) -> TaskData:
         """Loads the data of the training for an evaluation.
 
         Raises:
@@ -197,7 +203,7 @@ class TrainedModel:
 
     def load_labeled(
         self, path: str | os.PathLike, on_invalid_row: str = "fail", **columns: str | None
-    ) -> Task:
+    ) -> TaskData:
         """Loads other labeled data of the same layout for an evaluation.
 
         Args:
@@ -207,7 +213,7 @@ class TrainedModel:
             training.
 
         Returns:
-          A `Task` whose three splits are all examples of the file or folder.
+          A `TaskData` whose three splits are all examples of the file or folder.
 
         Raises:
           FileNotFoundError, ValueError: the data cannot be loaded, or the layout has no labeled files.
@@ -226,7 +232,7 @@ class TrainedModel:
         return loading.load_labeled(data_config, described.inputs, described.class_names, path)
 
     def evaluate(
-        self, loaded: Task, split: str = "test", *, keep_scores: bool = False, best: int = 0
+        self, loaded: TaskData, split: str = "test", *, keep_scores: bool = False, best: int = 0
     ) -> EvaluationResult:
         """Evaluates the model, and its calibration if it has one.
 

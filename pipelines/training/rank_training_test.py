@@ -20,7 +20,7 @@ from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import baselines, evaluator
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import frozen_features, loading
-from rank4class.pipelines.training import rank_model_task, rank_training, tensorboard
+from rank4class.pipelines.training import trainable_rank_model, rank_training, tensorboard
 
 pytestmark = pytest.mark.usefixtures("names_of_a_new_process")
 
@@ -347,8 +347,8 @@ def test_gradients_that_are_not_finite_stop_training_before_a_checkpoint(
         model.interaction.call = lambda pair: broken(scores(pair))
         return model
 
-    build_model = rank_model_task.build_model
-    monkeypatch.setattr(rank_model_task, "build_model", build)
+    build_model = trainable_rank_model.build_model
+    monkeypatch.setattr(trainable_rank_model, "build_model", build)
     with pytest.raises(
         FloatingPointError, match=r"but its gradient is not finite at step \d+, learning rate"
     ):
@@ -634,7 +634,7 @@ def test_evaluators_use_max_relevant_of_all_splits(tmp_path):
     section = config.Data(name="synthetic_retrieval", num_classes=30, num_examples=40, num_relevant=6)
     experiment = config.Experiment(data=section, metrics=("recall@5", "mrr"), evaluation_batch_size=64)
     loaded = loading.load(experiment, tmp_path)
-    evaluators = rank_model_task.build_evaluators(
+    evaluators = trainable_rank_model.build_evaluators(
         experiment, loaded, lambda features, training: tf.random.normal([64, 30])
     )
     most = {name: loaded.max_relevant(name) for name in loaded.splits}

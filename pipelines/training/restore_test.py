@@ -9,7 +9,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory
-from rank4class.pipelines.training import rank_model_task, rank_training
+from rank4class.pipelines.training import trainable_rank_model, rank_training
 
 
 def trained(path, **changes):
@@ -33,7 +33,7 @@ def finished(finished_once, tmp_path):
 def restored_metrics(path, which, split="validation", strategy=None):
     trained = rank_training.restore(path, which, strategy)
     experiment, loaded = trained.experiment, trained.load_task()
-    evaluate = rank_model_task.build_evaluators(experiment, loaded, trained.model, strategy)[split]
+    evaluate = trainable_rank_model.build_evaluators(experiment, loaded, trained.model, strategy)[split]
     batches = loaded.read(split, experiment.evaluation_batch_size, strategy)
     return trained.step, evaluate(batches).summarize()
 

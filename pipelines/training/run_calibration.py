@@ -9,14 +9,14 @@ from rank4class import data
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import calibration, evaluator, reliability
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
-from rank4class.pipelines.task.task import ModelOutputs, Task
+from rank4class.pipelines.task.task import ModelOutputs, TaskData
 
 _BATCH = 256  # examples that are ranked at a time
 
 MAX_SCORES = 250_000_000  # that are calibrated, 1 GB; of more, those of a random part of the examples
 
 
-def method_of(experiment: config.Experiment, loaded: Task) -> str | None:
+def method_of(experiment: config.Experiment, loaded: TaskData) -> str | None:
     """Returns the method that calibrates the scores of an experiment; logs a reason against a calibration.
 
     Returns:
@@ -62,7 +62,7 @@ def measured_examples(examples: int, classes: int) -> np.ndarray:
     return np.sort(np.random.default_rng(0).choice(examples, most, replace=False))
 
 
-def fit(result: EvaluationResult, method: str, loaded: Task) -> calibration.Calibration | None:
+def fit(result: EvaluationResult, method: str, loaded: TaskData) -> calibration.Calibration | None:
     """Fits a calibration to the scores of the validation split; returns None if a score is not finite.
 
     With `data.held_out`, validation ranks only the other classes. Its temperature is applied to the scores of

@@ -17,7 +17,7 @@ from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import calibration, evaluator
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task.inputs import Inputs
-from rank4class.pipelines.task.task import Task
+from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import rank_training, run_calibration
 
 SEVERAL = scipy.sparse.csr_array(np.eye(4, 3, dtype=np.float32))
@@ -34,7 +34,7 @@ def messages(monkeypatch):
 
 def task_of(labels, excluded=None):
     splits = dict.fromkeys(("train", "validation", "test"), data.Split({}, labels, excluded=excluded))
-    return Task(("a", "b", "c"), splits, None, tf.keras.layers.Dense, Inputs({}))
+    return TaskData(("a", "b", "c"), splits, None, tf.keras.layers.Dense, Inputs({}))
 
 
 def method_of(labels, **changes):

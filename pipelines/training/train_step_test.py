@@ -8,7 +8,7 @@ from rank4class import data, losses, models
 from rank4class.pipelines import config, distribution
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.task import inputs, loading, task
-from rank4class.pipelines.training import optimization, rank_model_task
+from rank4class.pipelines.training import optimization, trainable_rank_model
 from rank4class.pipelines.training.train_step import StepOptions, build_steps
 
 MIRRORED = "mirrored"  # over the two logical CPUs of conftest.py
@@ -29,7 +29,7 @@ def build_task(experiment, make_encoder=None, size=24, shape=(8, 8, 1)):
     make = make_encoder or (lambda: models.get("encoder", "mlp", **experiment.encoder.options()))
     splits = dict.fromkeys(("train", "validation", "test"), split)
     weights = np.linspace(0.5, 1.5, 10, dtype=np.float32)
-    return task.Task(tuple("abcdefghij"), splits, None, make, inputs.Inputs({}), class_weights=weights)
+    return task.TaskData(tuple("abcdefghij"), splits, None, make, inputs.Inputs({}), class_weights=weights)
 
 
 def build(experiment, strategy="default", loaded=None, make_optimizer=None):
@@ -37,7 +37,7 @@ def build(experiment, strategy="default", loaded=None, make_optimizer=None):
     loaded = loaded or build_task(experiment)
     strategy = distribution.get(strategy)
     tf.keras.utils.set_random_seed(0)
-    model = rank_model_task.build_model(experiment, loaded, strategy)
+    model = trainable_rank_model.build_model(experiment, loaded, strategy)
     with strategy.scope():
         optimizer = make_optimizer() if make_optimizer else build_optimizer(experiment)
         optimizer.build(model.trainable_variables)
@@ -144,7 +144,7 @@ def build_user_task(experiment):
     users = rng.integers(8, size=40).astype(np.int32)
     split = data.Split({"id": users}, rng.integers(10, size=40).astype(np.int32))
     splits = dict.fromkeys(("train", "validation", "test"), split)
-    return task.Task(
+    return task.TaskData(
         tuple("abcdefghij"),
         splits,
         None,
@@ -208,13 +208,13 @@ def test_compiled_and_accumulated_steps_are_equal(changes, on_one_device):
 
 def test_accumulation_of_batches_without_a_static_size(monkeypatch):
     """Texts that are grouped by length are such batches on several devices."""
-    static_batches = task.Task.training_batches
+    static_batches = task.TaskData.training_batches
     expected = run(small())
 
     def batches(*arguments, **kwargs):
         return static_batches(*arguments, **kwargs).unbatch().batch(8)
 
-    monkeypatch.setattr(task.Task, "training_batches", batches)
+    monkeypatch.setattr(task.TaskData, "training_batches", batches)
     assert_alike(run(small(accumulation_steps=2)), expected)
 
 

@@ -38,7 +38,7 @@ class Evaluation(Protocol):
         """Returns name -> value of the metrics, and their intervals."""
 
 
-class TrainingTask(Protocol):
+class Trainable(Protocol):
     """A model and all that its training and evaluation are made of.
 
     Attributes:
@@ -153,7 +153,7 @@ class Trainer:
 
     def __init__(
         self,
-        task: TrainingTask,
+        task: Trainable,
         optimizer: tf.keras.optimizers.Optimizer,
         run_dir: RunDirectory,
         experiment: Any,

@@ -26,7 +26,7 @@ class Errors:
 
 
 class Constant:
-    """A `TrainingTask`: the weight `w` has the loss `|w - 3|`."""
+    """A `Trainable`: the weight `w` has the loss `|w - 3|`."""
 
     loss_name, metrics, train_examples = "distance", ("error",), 4
     hashes, class_texts = {"train": "0"}, None

@@ -23,7 +23,7 @@ from rank4class import data, losses
 from rank4class.pipelines import config
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import loading
-from rank4class.pipelines.task.task import Task
+from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import optimization, rank_training
 from rank4class.scripts.research.benchmarks import datasets, hugging_face, suite
 
@@ -43,7 +43,7 @@ OVERRIDES: dict[str, dict[str, Any]] = {
 class Bare(suite.Workload):
     """Model, loss and optimizer in one function, on one batch."""
 
-    def __init__(self, experiment: config.Experiment, loaded: Task):
+    def __init__(self, experiment: config.Experiment, loaded: TaskData):
         model = loaded.build_model(experiment)
         optimizer = optimization.build_optimizer(experiment.optimizer, experiment.optimizer.learning_rate)
         optimizer.build(model.trainable_variables)
@@ -69,7 +69,7 @@ class Bare(suite.Workload):
 class MatrixProducts(suite.Workload):
     """The matrix products of the encoder's step, forward and backward, and nothing else."""
 
-    def __init__(self, experiment: config.Experiment, loaded: Task):
+    def __init__(self, experiment: config.Experiment, loaded: TaskData):
         encoder = loaded.build_encoder(experiment)
         batch, length, width = experiment.batch_size, experiment.data.max_length, encoder.width
         inner, heads = encoder.config["inner_size"], encoder.config["num_heads"]
@@ -107,7 +107,7 @@ class MatrixProducts(suite.Workload):
 class Training(suite.Workload):
     """A training with all that it reads, checks and writes between two evaluations."""
 
-    def __init__(self, experiment: config.Experiment, loaded: Task):
+    def __init__(self, experiment: config.Experiment, loaded: TaskData):
         self._folder = tempfile.TemporaryDirectory()
         run_dir = RunDirectory(self._folder.name)
         strategy = tf.distribute.get_strategy()
@@ -123,7 +123,7 @@ class Training(suite.Workload):
 class HuggingFace(suite.Workload):
     """The steps of `hugging_face.py`."""
 
-    def __init__(self, experiment: config.Experiment, loaded: Task):
+    def __init__(self, experiment: config.Experiment, loaded: TaskData):
         split, tokenizer, optimizer = loaded.splits["train"], loaded.preprocess, experiment.optimizer
         assert isinstance(tokenizer, data.WordPiece)
         tokens = tokenizer.with_static_length()(split.features)

@@ -19,17 +19,17 @@ from rank4class.pipelines.reporting import plots, reliability_plots, tables
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import count_checks, description
-from rank4class.pipelines.task.task import Task
+from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import optimization, run_calibration, tensorboard
 from rank4class.pipelines.training.trainer import Schedule
 
 
-class RankModelTask:
-    """A rank model that learns to rank the classes of a dataset; a `trainer.TrainingTask`.
+class TrainableRankModel:
+    """A rank model that learns to rank the classes of a dataset; a `trainer.Trainable`.
 
     Args:
       experiment: a checked `config.Experiment`.
-      loaded: its `task.Task`.
+      loaded: its `task.TaskData`.
       schedule: of the training.
       strategy: a `tf.distribute.Strategy`.
       progress: whether to show the progress of evaluations.
@@ -41,7 +41,7 @@ class RankModelTask:
     def __init__(
         self,
         experiment: config.Experiment,
-        loaded: Task,
+        loaded: TaskData,
         schedule: Schedule,
         strategy: tf.distribute.Strategy,
         progress: bool = True,
@@ -208,7 +208,7 @@ class RankModelTask:
 
 
 class ModelSource(Protocol):
-    """A `task.Task`, for a new model, or a `description.Description`, for a trained one."""
+    """A `task.TaskData`, for a new model, or a `description.Description`, for a trained one."""
 
     def build_model(self, experiment: config.Experiment) -> tf.keras.Model:
         """Returns a new model with its variables."""
@@ -248,7 +248,7 @@ def build_rank_fn(
 
 def build_evaluators(
     experiment: config.Experiment,
-    loaded: Task,
+    loaded: TaskData,
     model: tf.keras.Model,
     strategy: tf.distribute.Strategy | None = None,
     loss: Callable[..., tf.Tensor] | None = None,
