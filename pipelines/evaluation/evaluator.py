@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import scipy.stats
 import tensorflow as tf
 
 from rank4class import losses
@@ -224,7 +223,7 @@ def mask_scores(scores: tf.Tensor, where: tf.types.experimental.TensorLike) -> t
 
 
 def summarize(values: np.ndarray, names: Sequence[str], *, seed: int = 0) -> dict[str, Any]:
-    """Returns the mean of each metric over the examples, with its 95% interval and its information.
+    """Returns the mean of each metric over the examples, with its 95% interval.
 
     Args:
       values: per-example values, `[N, M]`.
@@ -232,23 +231,23 @@ def summarize(values: np.ndarray, names: Sequence[str], *, seed: int = 0) -> dic
       seed: seed of the bootstrap.
 
     Returns:
-      A dict of the metrics (fractions in percent), "examples", "intervals": name -> [low, high], or None if
-      there is no interval (see `statistics.mean_interval`), and "information": name -> {"bits", "interval"},
-      the entropy of `losses.metrics.information`; its interval is None if all values are equal.
+      A dict of the metrics (fractions in percent), "examples", and "intervals": name -> [low, high], or None
+      if there is no interval (see `statistics.mean_interval`).
     """
     rows, counts = _distinct_rows(values)
-    columns = [_Column(column, counts) for column in rows.T]
+    columns = [_Column(column) for column in rows.T]
+    resampled: list[list[np.ndarray]] = [[] for _ in names]
     for draws in statistics.resamples(counts, seed=seed):
-        for column in columns:
-            column.resample(draws)
-    intervals, information = {}, {}
-    for name, column in zip(names, columns, strict=True):
+        for column, each in zip(columns, resampled, strict=True):
+            with np.errstate(invalid="ignore"):  # no infinite value in a resample
+                each.append(column.merge(draws) @ column.values / counts.sum())
+    intervals = {}
+    for name, column, each in zip(names, columns, resampled, strict=True):
         percent = losses.get_metric(name).percent
-        interval = column.interval(bounded=percent)
+        merged = column.merge(counts)
+        interval = statistics.mean_interval(column.values, merged, np.concatenate(each), bounded=percent)
         intervals[name] = interval and [_scale(name) * end for end in interval]
-        information[name] = column.information()
-    result = _means(rows, counts, names)
-    return {**result, "examples": len(values), "intervals": intervals, "information": information}
+    return {**_means(rows, counts, names), "examples": len(values), "intervals": intervals}
 
 
 def means(values: np.ndarray, names: Sequence[str]) -> dict[str, float]:
@@ -273,37 +272,15 @@ def _scale(name: str) -> float:
 
 
 class _Column:
-    """The values of a metric in the distinct rows of all metrics, and their resamples."""
+    """The distinct values of a metric in the distinct rows of all metrics."""
 
-    def __init__(self, values: np.ndarray, counts: np.ndarray):
-        self._order = np.argsort(values, kind="stable")
-        self._values, self._starts = np.unique(values[self._order], return_index=True)
-        self._counts = self._merge(counts)
-        self._means: list[np.ndarray] = []
-        self._bits: list[np.ndarray] = []
+    def __init__(self, column: np.ndarray):
+        self._order = np.argsort(column, kind="stable")
+        self.values, self._starts = np.unique(column[self._order], return_index=True)
 
-    def _merge(self, counts: np.ndarray) -> np.ndarray:
+    def merge(self, counts: np.ndarray) -> np.ndarray:
         """Returns counts of the distinct values, from counts of the rows on the last axis."""
         return np.add.reduceat(counts[..., self._order], self._starts, axis=-1)
-
-    def resample(self, draws: np.ndarray) -> None:
-        """Adds resampled counts of the rows, int `[R, V]`."""
-        counts = self._merge(draws)
-        with np.errstate(invalid="ignore"):  # no infinite value in a resample
-            self._means.append(counts @ self._values / self._counts.sum())
-        self._bits.append(scipy.stats.entropy(counts, base=2, axis=1))
-
-    def interval(self, *, bounded: bool) -> list[float] | None:
-        return statistics.mean_interval(
-            self._values, self._counts, np.concatenate(self._means), bounded=bounded
-        )
-
-    def information(self) -> dict[str, Any]:
-        """Returns the entropy in bits of the values, and its bootstrap interval."""
-        if len(self._counts) == 1:
-            return {"bits": 0.0, "interval": None}
-        bits = float(scipy.stats.entropy(self._counts, base=2))
-        return {"bits": bits, "interval": np.percentile(np.concatenate(self._bits), [2.5, 97.5]).tolist()}
 
 
 def applicable_metrics(names: Iterable[str], num_classes: int) -> tuple[str, ...]:

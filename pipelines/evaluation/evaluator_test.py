@@ -43,27 +43,6 @@ def test_mean_rank_is_not_in_percent_and_may_be_infinite():
     result = summary([1.0, 2.0, np.inf], ["mean_rank", "mrr"])
     assert result["mean_rank"] == np.inf
     assert result["intervals"]["mean_rank"] is None
-    assert result["information"]["mean_rank"]["bits"] == pytest.approx(np.log2(3))
-
-
-@pytest.mark.nightly
-def test_information_is_the_entropy_of_the_values():
-    ranks = np.array([1.0] * 4 + [2.0] * 2 + [3.0, 9.0])
-    result = summary(ranks, ["top1_error", "top5_error", "ndcg@5", "mrr"])
-    bits = {name: information["bits"] for name, information in result["information"].items()}
-    assert bits["top1_error"] == pytest.approx(1.0)  # values 4 : 4
-    assert bits["top5_error"] == pytest.approx(7 / 8 * np.log2(8 / 7) + 3 / 8)  # values 7 : 1
-    assert bits["ndcg@5"] == pytest.approx(4 / 8 * 1 + 2 / 8 * 2 + 2 * 1 / 8 * 3)
-    assert bits["mrr"] == bits["ndcg@5"]
-    for name, value in zip(bits, values_of(ranks, list(bits)).T, strict=True):
-        np.testing.assert_allclose(bits[name], losses.metrics.information(value), rtol=1e-6)
-    rng = np.random.default_rng(0)
-    result = summary(np.minimum(rng.geometric(0.3, size=500), 12), ["top5_error", "ndcg@5"])
-    assert result["information"]["ndcg@5"]["bits"] > result["information"]["top5_error"]["bits"]  # Theorem 1
-    for information in result["information"].values():
-        low, high = information["interval"]
-        assert low < high
-        assert abs(information["bits"] - (low + high) / 2) < high - low
 
 
 @pytest.mark.nightly
@@ -217,7 +196,6 @@ def test_metrics_of_equal_values_have_an_interval():
     for name, expected in (("top1_error", [0.0, 1.06]), ("ndcg@5", [98.94, 100.0]), ("mrr", [98.94, 100.0])):
         np.testing.assert_allclose(result["intervals"][name], expected, atol=0.01)
     assert result["intervals"]["mean_rank"] is None  # it has no bound
-    assert result["information"]["ndcg@5"] == {"bits": 0.0, "interval": None}
 
 
 @pytest.mark.nightly
@@ -240,22 +218,12 @@ def test_intervals_of_one_example():
     assert result["intervals"]["mean_rank"] is None
 
 
-@pytest.mark.nightly
-def test_intervals_of_many_different_values():
-    values = np.random.default_rng(0).normal(size=[3000, 1])
-    information = evaluator.summarize(values, ["mean_rank"])["information"]["mean_rank"]
-    assert information["bits"] == pytest.approx(np.log2(3000))
-
-
 def test_resamples_in_blocks_have_the_same_summary(monkeypatch, rng):
     values, names = rng.random([50, 2]), ("ndcg@5", "mean_rank")
     at_once = evaluator.summarize(values, names)
     monkeypatch.setattr(statistics, "_BLOCK", 350)  # seven resamples at a time
     in_blocks = evaluator.summarize(values, names)
     for name in names:
-        for part in ("bits", "interval"):
-            actual, expected = (each["information"][name][part] for each in (in_blocks, at_once))
-            np.testing.assert_allclose(actual, expected, rtol=1e-12)
         np.testing.assert_allclose(in_blocks["intervals"][name], at_once["intervals"][name], rtol=1e-12)
     assert evaluator.means(values, names) == {name: at_once[name] for name in names}
 
@@ -272,4 +240,3 @@ def test_perfect_lists_of_grades_have_one_value(rng):
     )
     result = evaluate(data.evaluation_batches(split, batch_size=50))
     assert (result.values == 1.0).all()
-    assert result.summarize()["information"]["ndcg@5"] == {"bits": 0.0, "interval": None}

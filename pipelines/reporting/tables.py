@@ -72,7 +72,7 @@ def figure_alignment(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def metric_names(summary: dict[str, Any]) -> list[str]:
     """Returns the names of the metrics in a summary of `evaluator.summarize`."""
-    others = ("examples", "intervals", "information", "calibration")
+    others = ("examples", "intervals", "calibration")
     return [name for name in summary if name not in others]
 
 
@@ -89,21 +89,20 @@ def one_line(summary: dict[str, Any]) -> str:
 
 
 def results_table(summaries: dict[str, dict[str, Any]]) -> str:
-    """Returns metrics with their 95% intervals over the examples, and their information, as text.
+    """Returns metrics with their 95% intervals over the examples as text.
 
     Args:
       summaries: name of a split -> its summary, see `evaluator.summarize`.
     """
     header = ["metric"]
     for split, summary in summaries.items():
-        header += [f"{split} ({summary['examples']:,} examples)", "bits"]
+        header.append(f"{split} ({summary['examples']:,} examples)")
     rows = [header]
     for metric in metric_names(next(iter(summaries.values()))):
         cells = [metric_heading(metric)]
         for summary in summaries.values():
             interval = format_interval(summary["intervals"][metric])
-            bits = summary["information"][metric]["bits"]
-            cells += [f"{summary[metric]:.2f}  {interval}", f"{bits:.2f}"]
+            cells.append(f"{summary[metric]:.2f}  {interval}")
         rows.append(cells)
     return text_table(rows)
 

@@ -377,7 +377,7 @@ def test_top5_is_omitted_with_five_classes(tmp_path):
         encoder=config.Encoder(name="identity"),
     )
     results = rank_training.train(experiment, str(tmp_path / "run"), progress=False)
-    others = {"examples", "intervals", "information", "calibration"}
+    others = {"examples", "intervals", "calibration"}
     assert set(results["test"]) == {"top1_error", "ndcg@5", *others}
     with pytest.raises(
         ValueError, match="monitor='top5_error': not defined for 3 classes. Choose another metric."
