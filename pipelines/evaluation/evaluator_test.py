@@ -4,7 +4,7 @@ import scipy.stats
 import tensorflow as tf
 from scipy.sparse import csr_array
 
-from rank4class import data, losses
+from rank4class import data
 from rank4class.pipelines.evaluation import evaluator, statistics
 from rank4class.pipelines.task.task import ModelOutputs
 
