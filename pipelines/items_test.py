@@ -17,7 +17,7 @@ from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.reporting import dataset_report, dataset_summary
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import loading
-from rank4class.pipelines.training import optimization, trainable_rank_model, rank_training
+from rank4class.pipelines.training import optimization, rank_training, trainable_rank_model
 
 
 @pytest.fixture(scope="module")

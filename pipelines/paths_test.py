@@ -20,7 +20,7 @@ from rank4class.pipelines.sorters import training
 from rank4class.pipelines.sorters.sorter_config import SorterExperiment
 from rank4class.pipelines.storage import files, run_directory
 from rank4class.pipelines.task import hashing, loading
-from rank4class.pipelines.training import trainable_rank_model, rank_training
+from rank4class.pipelines.training import rank_training, trainable_rank_model
 
 
 def write_mind(path):

@@ -15,7 +15,7 @@ from rank4class.pipelines.search import space
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.claims import Claims
 from rank4class.pipelines.storage.run_directory import RunDirectory, write_json
-from rank4class.pipelines.training import parallel, trainable_rank_model, rank_training, tensorboard_grid
+from rank4class.pipelines.training import parallel, rank_training, tensorboard_grid, trainable_rank_model
 
 RATE = "optimizer.learning_rate"
 

@@ -40,9 +40,9 @@ from rank4class.pipelines.task import loading, task
 from rank4class.pipelines.training import (
     optimization,
     randomness,
-    trainable_rank_model,
     train_state,
     train_step,
+    trainable_rank_model,
 )
 
 FOLDER = os.path.join(os.path.dirname(__file__), "configs")

@@ -14,7 +14,7 @@ from rank4class.pipelines import config, sweep
 from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.task import task
-from rank4class.pipelines.training import optimization, trainable_rank_model, rank_training
+from rank4class.pipelines.training import optimization, rank_training, trainable_rank_model
 
 SCORES = np.random.default_rng(0).normal(size=[6, 10]).astype(np.float32)
 

@@ -11,7 +11,7 @@ from rank4class import data, losses, models
 from rank4class.losses.ops import set_sizes
 from rank4class.pipelines import config
 from rank4class.pipelines.task import count_checks, loading
-from rank4class.pipelines.training import trainable_rank_model, rank_training
+from rank4class.pipelines.training import rank_training, trainable_rank_model
 
 summary_iterator = tf.compat.v1.train.summary_iterator
 

@@ -22,16 +22,16 @@ from rank4class.pipelines.task import description, hashing, loading
 from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import optimization, run_calibration
 from rank4class.pipelines.training.initialization import initialize
-from rank4class.pipelines.training.trainable_rank_model import (
-    TrainableRankModel,
-    build_evaluators,
-    build_model,
-)
 from rank4class.pipelines.training.train_state import (
     TrainState,
     best_checkpoints,
     has_checkpoint,
     run_hash,
+)
+from rank4class.pipelines.training.trainable_rank_model import (
+    TrainableRankModel,
+    build_evaluators,
+    build_model,
 )
 from rank4class.pipelines.training.trainer import Schedule, Trainer
 

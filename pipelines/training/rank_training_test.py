@@ -20,7 +20,7 @@ from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import baselines, evaluator
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import frozen_features, loading
-from rank4class.pipelines.training import trainable_rank_model, rank_training, tensorboard
+from rank4class.pipelines.training import rank_training, tensorboard, trainable_rank_model
 
 pytestmark = pytest.mark.usefixtures("names_of_a_new_process")
 

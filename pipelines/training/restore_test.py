@@ -9,7 +9,7 @@ from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory
-from rank4class.pipelines.training import trainable_rank_model, rank_training
+from rank4class.pipelines.training import rank_training, trainable_rank_model
 
 
 def trained(path, **changes):
