@@ -19,7 +19,7 @@ else:
     import tomli as tomllib
 
 ROOT = pathlib.Path(__file__).parents[1]
-BASE = ("compat", "registry", "strict_json")  # modules that all packages may import
+BASE = ("compat", "progress", "registry", "strict_json")  # modules that all packages may import
 PACKAGES = ("losses", "models", "data", "pipelines", "scripts")
 MAY_IMPORT = {
     "losses": {"losses", *BASE},
@@ -32,7 +32,6 @@ MAY_IMPORT = {
 # The parts of `pipelines/`, by level: each imports only parts of lower levels.
 LEVELS = {
     "config": 0,
-    "progress": 0,
     "configs": 1,
     "storage": 1,
     "distribution": 2,
@@ -42,7 +41,6 @@ LEVELS = {
     "training": 5,
     "export": 6,
     "search": 6,
-    "sorters": 6,
     "sweep": 7,
 }
 LONGEST_FILE = 500  # lines

@@ -16,11 +16,10 @@ from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import per_class, predictions
 from rank4class.pipelines.reporting import dataset_report, dataset_summary, sweep_report
-from rank4class.pipelines.sorters import training
-from rank4class.pipelines.sorters.sorter_config import SorterExperiment
 from rank4class.pipelines.storage import files, run_directory
 from rank4class.pipelines.task import hashing, loading
-from rank4class.pipelines.training import rank_training, trainable_rank_model
+from rank4class.pipelines.training import rank_training, sorter_training, trainable_rank_model
+from rank4class.pipelines.training.sorter_config import SorterExperiment
 
 
 def write_mind(path):
@@ -189,11 +188,11 @@ def test_frozen_encoder(tmp_path, tiny_goemotions, tiny_bert, monkeypatch):
 
 @pytest.mark.nightly
 def test_sorter_training(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "EPOCH", 100)
-    monkeypatch.setattr(training.score_vectors, "HELD_OUT", {"validation": 5, "test": 5})
+    monkeypatch.setattr(sorter_training, "EPOCH", 100)
+    monkeypatch.setattr(sorter_training.score_vectors, "HELD_OUT", {"validation": 5, "test": 5})
     experiment = SorterExperiment(sizes=(4,), move=1.0, epochs=1.0, batch_size=50)
-    results = training.train(experiment, tmp_path / "sorter", progress=False)
-    assert training.train(experiment, tmp_path / "sorter") == results
+    results = sorter_training.train(experiment, tmp_path / "sorter", progress=False)
+    assert sorter_training.train(experiment, tmp_path / "sorter") == results
     weights = tmp_path / "sorter" / "sorter.safetensors"
     assert sorters.get("equivariant", trained=weights)([[1.0, 2.0]]).shape == [1, 2]
     assert rank_functions.get("equivariant", 4, weights)(tf.constant([[1.0, 2.0]])).shape == [1, 2]

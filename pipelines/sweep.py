@@ -11,7 +11,6 @@ from typing import Any
 from rank4class.pipelines import config
 from rank4class.pipelines.config.checks import check_seed
 from rank4class.pipelines.evaluation.reliability import Calibrated
-from rank4class.pipelines.progress import place, time_left
 from rank4class.pipelines.reporting import sweep_report, tables
 from rank4class.pipelines.search import space
 from rank4class.pipelines.storage import files
@@ -24,6 +23,7 @@ from rank4class.pipelines.storage.run_directory import (
     write_json,
 )
 from rank4class.pipelines.training import parallel, rank_training, tensorboard_grid
+from rank4class.progress import place, time_left
 
 GRID_FLAGS = {"loss.name": "--losses", "interaction.name": "--interactions", "seed": "--seed"}
 FIRST_TUNING_SEED = 10_000

@@ -1,14 +1,16 @@
-"""Trains a sorter on random vectors; continues an interrupted training.
+"""Trains a sorter on random vectors; continues an interrupted sorter_training.
 
 python -m rank4class.scripts.train_sorter --sorter=equivariant --workdir=runs/equivariant
 
 SoDeep's schedule halves the learning rate every 100 epochs: --decay=step --decay_epochs=100.
 """
 
+from typing import Any
+
 from absl import flags
 
 from rank4class.pipelines import config
-from rank4class.pipelines.sorters import sorter_config
+from rank4class.pipelines.training import sorter_config
 from rank4class.scripts import cli
 
 _DEFAULT = sorter_config.SorterExperiment()
@@ -51,7 +53,8 @@ _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=T
 
 
 def main() -> None:
-    from rank4class.pipelines.sorters import training
+    from rank4class.pipelines.reporting import plots
+    from rank4class.pipelines.training import sorter_training
 
     experiment = sorter_config.SorterExperiment(
         sorter=_SORTER.value,
@@ -71,10 +74,24 @@ def main() -> None:
         checkpoint_steps=_CHECKPOINT_STEPS.value,
         seed=_SEED.value,
     )
-    results = training.train(experiment, _WORKDIR.value, strategy=_STRATEGY())
-    print(training.results_table(results))
+    results = sorter_training.train(experiment, _WORKDIR.value, strategy=_STRATEGY(), draw=plots.rank_sweep)
+    print(_results_table(results))
     print(f"Weights, results and checkpoints: {_WORKDIR.value}")
     print(f"TensorBoard: tensorboard --logdir {_WORKDIR.value}")
+
+
+def _results_table(results: dict[str, Any]) -> str:
+    """Returns the errors of a trained sorter with their intervals, as text for a terminal."""
+    from rank4class.pipelines.reporting import tables
+
+    rows = [["mean absolute error of the ranks", "validation", "test"]]
+    for name in results["test"]["intervals"]:
+        cells = []
+        for split in ("validation", "test"):
+            low, high = results[split]["intervals"][name]
+            cells.append(f"{results[split][name]:.5f}  [{low:.5f}, {high:.5f}]")
+        rows.append([name, *cells])
+    return tables.text_table(rows)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from rank4class.pipelines.export.prediction import Prediction
-from rank4class.pipelines.progress import Progress
 from rank4class.pipelines.storage import files
+from rank4class.progress import Progress
 
 _CELLS = 10_000_000  # of a row group in Parquet
 _ROWS = 10_000  # largest number of its rows

@@ -17,9 +17,9 @@ from rank4class import data, losses
 from rank4class.models import checkpoints
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import baselines, evaluator
-from rank4class.pipelines.progress import Progress
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.task import loading, preprocessing, task
+from rank4class.progress import Progress
 
 SHOWN_PAIRS = 3  # duplicates that are listed
 _BATCH = 1_000  # examples in memory at a time

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from rank4class.pipelines import config, sweep
-from rank4class.pipelines.sorters.sorter_config import SorterExperiment
-from rank4class.pipelines.sorters.training import train as train_sorter
 from rank4class.pipelines.storage import run_directory
 from rank4class.pipelines.storage.run_directory import RunDirectory, check_folder
 from rank4class.pipelines.training import rank_training
+from rank4class.pipelines.training.sorter_config import SorterExperiment
+from rank4class.pipelines.training.sorter_training import train as train_sorter
 
 DAMAGES = {
     "nested": ("[" * 100_000, "is nested too deeply"),

@@ -15,13 +15,13 @@ import tensorflow as tf
 from rank4class import data, models
 from rank4class.models import checkpoints
 from rank4class.pipelines import config
-from rank4class.pipelines.progress import Progress
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.cache import Cache
 from rank4class.pipelines.storage.code_version import numeric_environment
 from rank4class.pipelines.task import hashing, preprocessing
 from rank4class.pipelines.task.inputs import Inputs, write_encoder
 from rank4class.pipelines.task.task import TaskData
+from rank4class.progress import Progress
 
 _VERSION = 1  # of the outputs: raise it when code changes those of an unchanged encoder
 

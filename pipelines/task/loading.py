@@ -12,11 +12,11 @@ from absl import logging
 
 from rank4class import data, models
 from rank4class.pipelines import config
-from rank4class.pipelines.progress import Progress
 from rank4class.pipelines.storage.cache import Cache
 from rank4class.pipelines.task import frozen_features, hashing, preprocessing
 from rank4class.pipelines.task.inputs import Inputs, specs_of
 from rank4class.pipelines.task.task import TaskData
+from rank4class.progress import Progress
 
 _MANY_BATCHES = 10  # of class texts in each step, from which on a warning names their costs
 

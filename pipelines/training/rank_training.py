@@ -15,7 +15,6 @@ from rank4class.pipelines.config.checks import check_choice
 from rank4class.pipelines.evaluation import predictions
 from rank4class.pipelines.evaluation.calibration import Calibration
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
-from rank4class.pipelines.progress import Progress, format_epochs
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory, check_folder
 from rank4class.pipelines.task import description, hashing, loading
@@ -34,6 +33,7 @@ from rank4class.pipelines.training.trainable_rank_model import (
     build_model,
 )
 from rank4class.pipelines.training.trainer import Schedule, Trainer
+from rank4class.progress import Progress, format_epochs
 
 MOST_EPOCHS = 1_000  # without a warning
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rank4class import data
-from rank4class.pipelines import config, distribution, progress
+from rank4class import data, progress
+from rank4class.pipelines import config, distribution
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import baselines, evaluator
 from rank4class.pipelines.storage.run_directory import RunDirectory

@@ -11,10 +11,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class.pipelines.progress import format_rate
 from rank4class.pipelines.storage.code_version import git_commit, numeric_environment
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.training.train_step import StepResults
+from rank4class.progress import format_rate
 
 PACKAGES = (
     "rank4class",

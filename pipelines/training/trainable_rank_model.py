@@ -14,7 +14,6 @@ from rank4class.pipelines import config
 from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.evaluation.calibration import Calibration
-from rank4class.pipelines.progress import Progress
 from rank4class.pipelines.reporting import plots, reliability_plots, tables
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory
@@ -22,6 +21,7 @@ from rank4class.pipelines.task import count_checks, description
 from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import optimization, run_calibration, tensorboard
 from rank4class.pipelines.training.trainer import Schedule
+from rank4class.progress import Progress
 
 
 class TrainableRankModel:

@@ -12,7 +12,6 @@ from absl import logging
 
 from rank4class import data
 from rank4class.pipelines import distribution
-from rank4class.pipelines.progress import Progress, format_epochs
 from rank4class.pipelines.storage.run_directory import RunDirectory, write_json
 from rank4class.pipelines.training import optimization
 from rank4class.pipelines.training.preemption import Interrupted, Interruption
@@ -20,6 +19,7 @@ from rank4class.pipelines.training.session import Pace, Session, TrainingTime
 from rank4class.pipelines.training.tensorboard import Summaries
 from rank4class.pipelines.training.train_state import TrainState, run_hash
 from rank4class.pipelines.training.train_step import StepOptions, StepResults, build_steps
+from rank4class.progress import Progress, format_epochs
 
 SUMMARIES_BETWEEN_EVALUATIONS = 20
 

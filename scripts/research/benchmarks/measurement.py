@@ -15,8 +15,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from rank4class.pipelines.progress import Progress
 from rank4class.pipelines.storage import files
+from rank4class.progress import Progress
 from rank4class.scripts.research.benchmarks import suites
 from rank4class.scripts.research.benchmarks.suite import Size, Step, Workload
 

@@ -11,7 +11,7 @@ import os
 import pytest
 import tensorflow as tf
 
-from rank4class.pipelines import progress
+from rank4class import progress
 from rank4class.scripts.research.benchmarks import measurement, suite, suites
 
 ROW = {

@@ -13,8 +13,8 @@ from rank4class.models import sorters
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp, embedded_digits, embedded_digits_logistic
 from rank4class.pipelines.evaluation.reliability import Reliability
-from rank4class.pipelines.sorters.training import sweep
 from rank4class.pipelines.training import rank_training
+from rank4class.pipelines.training.sorter_training import sweep
 
 SORTER_SIZE = 10  # scores of a list
 SORTER_POINTS = 101

@@ -3,7 +3,7 @@
 import os
 
 from rank4class import registry
-from rank4class.pipelines.sorters.sorter_config import LEARNED
+from rank4class.pipelines.training.sorter_config import LEARNED
 
 TASKS = tuple(registry.read_signatures([os.path.join(os.path.dirname(__file__), "studies.py")], "STUDIES"))
 RANK_FNS = ("handcrafted", *LEARNED, "neural_sort", "soft_sort")

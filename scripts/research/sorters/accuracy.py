@@ -12,8 +12,8 @@ from rank4class.data import score_vectors
 from rank4class.models import sorters
 from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.evaluation import predictions
-from rank4class.pipelines.sorters import training
 from rank4class.pipelines.storage.run_directory import check_folder
+from rank4class.pipelines.training import sorter_training
 from rank4class.scripts.research.sorters import study
 
 RankFn = Callable[[tf.Tensor], tf.Tensor]
@@ -127,7 +127,7 @@ def errors(rank_fn: RankFn, n: int, move: float = 0.0) -> np.ndarray:
 
     @functools.partial(tf.function, autograph=False)
     def error(scores, moves):
-        ranks = training.extrapolate(rank_fn, scores, moves) if move else rank_fn(scores)
+        ranks = sorter_training.extrapolate(rank_fn, scores, moves) if move else rank_fn(scores)
         return tf.reduce_mean(abs(ranks / n - score_vectors.ranks(scores + moves)), axis=1)
 
     return np.concatenate([error(scores[part], moves[part]) for part in _parts(scores)])
@@ -206,7 +206,7 @@ def _cell(rank_fn, n, move):
 def _with_interval(values, form):
     if not len(values):
         return "-"
-    summary = training.RankErrors({"l1": values}).summarize()
+    summary = sorter_training.RankErrors({"l1": values}).summarize()
     low, high = summary["intervals"]["l1"]
     return f"{summary['l1']:{form}} [{low:{form}}, {high:{form}}]"
 

@@ -4,8 +4,8 @@ import io
 
 import pytest
 
-from rank4class.pipelines import progress
-from rank4class.pipelines.progress import Progress
+from rank4class import progress
+from rank4class.progress import Progress
 
 ERASE = "\x1b[K"
 

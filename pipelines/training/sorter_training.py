@@ -13,14 +13,14 @@ from absl import logging
 from rank4class.data import score_vectors
 from rank4class.models import sorters
 from rank4class.pipelines import distribution
-from rank4class.pipelines.reporting import plots, tables
-from rank4class.pipelines.sorters.sorter_config import SorterExperiment, check
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory, check_folder
 from rank4class.pipelines.training import optimization
+from rank4class.pipelines.training.sorter_config import SorterExperiment, check
 from rank4class.pipelines.training.trainer import Schedule, Trainer
 
 EPOCH = 100_000  # vectors
+Draw = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 
 def train(
@@ -29,6 +29,7 @@ def train(
     *,
     strategy: tf.distribute.Strategy | None = None,
     progress: bool = True,
+    draw: Draw | None = None,
 ) -> dict[str, Any]:
     """Trains a sorter, or resumes an interrupted training of it.
 
@@ -36,6 +37,8 @@ def train(
       experiment: a `SorterExperiment`.
       path: the run's folder, a `RunDirectory`; at the end it holds the weights, `sorter.safetensors`.
       strategy, progress: see `rank_training.train`.
+      draw: function of the scores that one score moves over, its ranks by the sorter, and its exact ranks, to
+        the pixels of a picture for TensorBoard; None draws none.
 
     Returns:
       The results, as in `results.json`: those of the weights in the file.
@@ -63,7 +66,7 @@ def train(
     )
     tf.keras.utils.set_random_seed(experiment.seed)
     with strategy.scope():
-        task = SorterTask(experiment)
+        task = TrainableSorter(experiment, draw)
         optimizer = optimization.build_optimizer(
             experiment.optimizer, schedule.learning_rate, experiment.precision
         )
@@ -74,20 +77,21 @@ def train(
         run_dir.unlock()
 
 
-class SorterTask:
+class TrainableSorter:
     """A sorter that learns to rank random vectors; a `trainer.Trainable`.
 
     Its metrics are the mean absolute errors of the ranks, one for each length of the vectors.
 
     Args:
       experiment: a checked `SorterExperiment`.
+      draw: see `train`.
     """
 
     loss_name = "l1"
     class_texts: tuple[str, ...] | None = None
 
-    def __init__(self, experiment: SorterExperiment):
-        self._experiment = experiment
+    def __init__(self, experiment: SorterExperiment, draw: Draw | None = None):
+        self._experiment, self._draw = experiment, draw
         self._sizes = sorted(set(experiment.sizes))
         self.metrics = tuple(f"l1@{n}" for n in self._sizes)
         self.hashes: dict[str, str] = {}  # vectors are drawn, not read
@@ -141,10 +145,12 @@ class SorterTask:
 
     def pictures(self, split: str, evaluation: "RankErrors") -> dict[str, np.ndarray]:
         del split, evaluation
+        if self._draw is None:
+            return {}
         n = self._sizes[-1]
         lists, ranks = sweep(self._ranks, n)
         exact = sorters.get("exact")(lists).numpy()
-        return {f"sweep_{n}": plots.rank_sweep(lists[:, 0], ranks[:, 0], exact[:, 0])}
+        return {f"sweep_{n}": self._draw(lists[:, 0], ranks[:, 0], exact[:, 0])}
 
     def describe(self, folder: str) -> None:
         """A sorter is described by its options alone."""
@@ -212,18 +218,6 @@ def extrapolate(sorter: Callable[[tf.Tensor], tf.Tensor], scores: tf.Tensor, mov
         # The backward pass is linear in its seeds; its derivative is the forward-mode product.
         backward = inner.gradient(ranks, scores, output_gradients=seeds, unconnected_gradients="zero")
     return ranks + outer.gradient(backward, seeds, output_gradients=moves, unconnected_gradients="zero")
-
-
-def results_table(results: dict[str, Any]) -> str:
-    """Returns the errors of a trained sorter with their intervals, as text for a terminal."""
-    rows = [["mean absolute error of the ranks", "validation", "test"]]
-    for name in results["test"]["intervals"]:
-        cells = []
-        for split in ("validation", "test"):
-            low, high = results[split]["intervals"][name]
-            cells.append(f"{results[split][name]:.5f}  [{low:.5f}, {high:.5f}]")
-        rows.append([name, *cells])
-    return tables.text_table(rows)
 
 
 def sweep(

@@ -12,10 +12,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from rank4class.models import sorters
 from rank4class.pipelines import config
-from rank4class.pipelines.sorters import sorter_config, training
-from rank4class.pipelines.sorters.sorter_config import SorterExperiment
+from rank4class.pipelines.reporting import plots
 from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.training import sorter_config, sorter_training
 from rank4class.pipelines.training.preemption import Interrupted
+from rank4class.pipelines.training.sorter_config import SorterExperiment
 from rank4class.pipelines.training.train_state import TrainState
 
 
@@ -29,8 +30,8 @@ def small(**changes):
 def _small():
     """Reduces the numbers of vectors and the sizes of networks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "EPOCH", 1_000)
-        patch.setattr(training.score_vectors, "HELD_OUT", {"validation": 50, "test": 100})
+        patch.setattr(sorter_training, "EPOCH", 1_000)
+        patch.setattr(sorter_training.score_vectors, "HELD_OUT", {"validation": 50, "test": 100})
         # Of n, filters, width, layers and trained; and of n, units, layers and trained.
         patch.setattr(sorters.Cnn.__init__, "__defaults__", (None, 24, 25, 3, None))
         patch.setattr(sorters.Lstm.__init__, "__defaults__", (None, 4, 1, None))
@@ -42,7 +43,11 @@ def undisturbed(tmp_path_factory):
     """Trains a sorter without interruption; returns its experiment, folder and results."""
     experiment = small(epochs=3.0, checkpoint_steps=3)
     path = tmp_path_factory.mktemp("undisturbed") / "run"
-    return experiment, path, training.train(experiment, str(path), progress=False)
+    return (
+        experiment,
+        path,
+        sorter_training.train(experiment, str(path), progress=False, draw=plots.rank_sweep),
+    )
 
 
 def test_training_writes_its_files(undisturbed):
@@ -52,12 +57,11 @@ def test_training_writes_its_files(undisturbed):
     assert history[-1]["loss"] < history[0]["loss"]
     assert results["steps"] == 30
     again = sorters.get("equivariant", trained=str(path / "sorter.safetensors"))
-    scores, ranks = training.score_vectors.held_out("test", 10)
+    scores, ranks = sorter_training.score_vectors.held_out("test", 10)
     assert results["test"]["l1@10"] == pytest.approx(np.abs(again(scores) - ranks).mean(), rel=1e-4)
     low, high = results["test"]["intervals"]["l1@10"]
     assert low < results["test"]["l1@10"] < high
-    assert training.train(experiment, str(path)) == results  # already finished
-    assert "l1@10" in training.results_table(results)
+    assert sorter_training.train(experiment, str(path)) == results  # already finished
     events = EventAccumulator(str(path)).Reload()
     assert "test/sweep_10" in events.Tags()["tensors"]
 
@@ -81,8 +85,8 @@ def test_interrupted_runs_resume_to_the_same_bits(undisturbed, tmp_path, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(TrainState, "save", save_and_stop)
         with pytest.raises(Interrupted):
-            training.train(experiment, str(tmp_path / "killed"), progress=False)
-    training.train(experiment, str(tmp_path / "killed"), progress=False)
+            sorter_training.train(experiment, str(tmp_path / "killed"), progress=False)
+    sorter_training.train(experiment, str(tmp_path / "killed"), progress=False)
     assert_same_run(path, tmp_path / "killed")
 
 
@@ -115,8 +119,8 @@ def test_every_network_resumes_from_a_checkpoint_to_the_same_bits(
 
     with monkeypatch.context() as patch:
         patch.setattr(TrainState, "save", save_and_copy)
-        training.train(experiment, str(tmp_path / "undisturbed"), progress=False)
-    training.train(experiment, str(tmp_path / "killed"), progress=False)
+        sorter_training.train(experiment, str(tmp_path / "undisturbed"), progress=False)
+    sorter_training.train(experiment, str(tmp_path / "killed"), progress=False)
     assert RunDirectory(str(tmp_path / "killed"), SorterExperiment).sessions()[-1]["from_step"] == 6
     assert_same_run(tmp_path / "undisturbed", tmp_path / "killed")
 
@@ -124,7 +128,7 @@ def test_every_network_resumes_from_a_checkpoint_to_the_same_bits(
 @pytest.mark.nightly
 def test_replicas_equal_one_device(undisturbed, tmp_path, mirrored):
     experiment, _, one = undisturbed
-    two = training.train(experiment, str(tmp_path / "two"), strategy=mirrored, progress=False)
+    two = sorter_training.train(experiment, str(tmp_path / "two"), strategy=mirrored, progress=False)
     assert two["test"]["l1@10"] == pytest.approx(one["test"]["l1@10"], rel=1e-4)
 
 
@@ -133,14 +137,14 @@ def test_extrapolation_from_value_and_gradient(name):
     sorter = sorters.get(name)
     rng = np.random.default_rng(0)
     scores, moves = rng.normal(size=[2, 5, 7]).astype(np.float32)
-    result = training.extrapolate(sorter, tf.constant(scores), tf.constant(moves))
+    result = sorter_training.extrapolate(sorter, tf.constant(scores), tf.constant(moves))
     step = 1e-3
     slope = (sorter(scores + step * moves) - sorter(scores - step * moves)) / (2 * step)
     np.testing.assert_allclose(result, sorter(scores) + slope, atol=5e-3)
 
 
 def test_sweep_of_one_score():
-    lists, ranks = training.sweep(sorters.get("exact"), 9, points=101)
+    lists, ranks = sorter_training.sweep(sorters.get("exact"), 9, points=101)
     assert (lists[:, 1:] == lists[:1, 1:]).all()
     np.testing.assert_allclose(lists[:, 0], np.linspace(-1, 1, 101), rtol=1e-6)
     assert (ranks[0, 0], ranks[-1, 0]) == (1.0, pytest.approx(1 / 9))
@@ -173,7 +177,7 @@ def test_sweep_of_one_score():
 )
 def test_errors(changes, message, tmp_path):
     with pytest.raises(ValueError, match=message):
-        training.train(small(**changes), str(tmp_path / "run"))
+        sorter_training.train(small(**changes), str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
@@ -183,12 +187,12 @@ def test_the_folder_of_another_sorter(undisturbed, tmp_path):
     with pytest.raises(
         ValueError, match=r"holds another experiment \(move is 1.0 there and 2.0 here\)\. Choose"
     ):
-        training.train(dataclasses.replace(experiment, move=2.0), str(path))
+        sorter_training.train(dataclasses.replace(experiment, move=2.0), str(path))
     (path / "config.json").write_text('{"data": {}}')
     with pytest.raises(ValueError, match=r"run: the training of a rank model\. Choose another --workdir"):
-        training.train(experiment, str(path))
+        sorter_training.train(experiment, str(path))
     with pytest.raises(ValueError, match="--workdir='': empty"):
-        training.train(experiment, "")
+        sorter_training.train(experiment, "")
 
 
 def test_command_has_the_same_experiment():
@@ -203,9 +207,4 @@ def test_command_has_the_same_experiment():
 def test_diverging_sorters(tmp_path):
     experiment = small(optimizer=config.Optimizer(learning_rate=1e30), epochs=1.0)
     with pytest.raises(FloatingPointError, match="loss='l1': nan at step 2, .*the vectors of step 2"):
-        training.train(experiment, str(tmp_path / "run"), progress=False)
-
-
-def test_results_table():
-    results = {split: {"l1@10": 0.5, "intervals": {"l1@10": [0.4, 0.6]}} for split in ("validation", "test")}
-    assert "0.50000  [0.40000, 0.60000]" in training.results_table(results)
+        sorter_training.train(experiment, str(tmp_path / "run"), progress=False)
