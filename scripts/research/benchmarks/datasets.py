@@ -13,7 +13,7 @@ import tensorflow as tf
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import cifar10_vgg16, goemotions_minilm, imagenet_resnet50
 
-PHOTOGRAPHS = 200
+IMAGES = 200
 # Of the word pieces of GoEmotions' training comments with one label; the last is the 99.9% quantile.
 GOEMOTIONS_DECILES = (1, 6, 8, 11, 14, 16, 19, 22, 25, 29, 42)
 
@@ -41,11 +41,12 @@ def _mind() -> config.Experiment:
 @functools.cache
 def _goemotions_files(encoder_path: str) -> str:
     """Writes comments of GoEmotions' lengths in word pieces, 17 on average."""
-    folder, texts = os.path.join(root(), "goemotions"), _Texts(encoder_path)
+    folder, rng, words = os.path.join(root(), "goemotions"), np.random.default_rng(0), _words(encoder_path)
     os.mkdir(folder)
     _write(folder, "emotions.txt", [f"emotion{i}" for i in range(28)])
     for name, count in (("train", 5000), ("dev", 100), ("test", 100)):
-        rows = [f"{texts.of_deciles(GOEMOTIONS_DECILES)}\t{i % 28}\t{name}{i}" for i in range(count)]
+        lengths = np.interp(rng.uniform(0.0, 10.0, count), range(11), GOEMOTIONS_DECILES).round().astype(int)
+        rows = [f"{_text(rng, words, n)}\t{i % 28}\t{name}{i}" for i, n in enumerate(lengths)]
         _write(folder, f"{name}.tsv", rows)
     return folder
 
@@ -53,31 +54,24 @@ def _goemotions_files(encoder_path: str) -> str:
 @functools.cache
 def _mind_files(encoder_path: str) -> str:
     """Writes articles of MIND's length, titles of 10.8 words and abstracts of 43 on average."""
-    folder, texts = os.path.join(root(), "mind"), _Texts(encoder_path)
+    folder, rng, words = os.path.join(root(), "mind"), np.random.default_rng(0), _words(encoder_path)
     os.mkdir(folder)
-    rows = [f"N{i}\tclass{i % 18}\t\t{texts.of(10.8)}\t{texts.of(43.0)}\t\t[]\t[]" for i in range(5000)]
+    rows = []
+    for i in range(5000):
+        title, abstract = (_text(rng, words, 1 + rng.poisson(mean)) for mean in (9.8, 42.0))
+        rows.append(f"N{i}\tclass{i % 18}\t\t{title}\t{abstract}\t\t[]\t[]")
     _write(folder, "news.tsv", rows)
     return folder
 
 
-class _Texts:
-    """Random texts of words from an encoder's vocabulary."""
+def _words(encoder_path: str) -> list[str]:
+    """Returns words of an encoder's vocabulary, of one piece each."""
+    with open(os.path.join(encoder_path, "vocab.txt"), encoding="utf-8") as file:
+        return [word for word in map(str.strip, file) if word.isalpha() and word.isascii()]
 
-    def __init__(self, encoder_path: str):
-        with open(os.path.join(encoder_path, "vocab.txt"), encoding="utf-8") as file:
-            self._words = np.array(
-                [word for word in map(str.strip, file) if word.isalpha() and word.isascii()]
-            )
-        self._rng = np.random.default_rng(0)
 
-    def of(self, mean_length: float) -> str:
-        return self._words_of(1 + self._rng.poisson(mean_length - 1))
-
-    def of_deciles(self, deciles: Sequence[float]) -> str:
-        return self._words_of(round(float(np.interp(self._rng.uniform(0.0, 10.0), range(11), deciles))))
-
-    def _words_of(self, count: int) -> str:
-        return " ".join(self._rng.choice(self._words, count))  # a word of the vocabulary is one piece
+def _text(rng: np.random.Generator, words: Sequence[str], length: int) -> str:
+    return " ".join(words[i] for i in rng.integers(len(words), size=length))
 
 
 def _write(folder: str, name: str, lines: list[str]) -> None:
@@ -118,7 +112,7 @@ def _imagenet_files() -> str:
     for name in ("train", "val"):
         for synset in ("n0", "n1"):
             os.makedirs(os.path.join(folder, name, synset))
-        for i, image in enumerate(_photographs(name)):
+        for i, image in enumerate(_images(name)):
             tf.io.write_file(os.path.join(folder, name, f"n{i % 2}", f"{i}.JPEG"), image)
     return folder
 
@@ -130,7 +124,7 @@ def _imagenet_records() -> str:
     os.mkdir(folder)
     for split, name in (("train", "train"), ("validation", "val")):
         with tf.io.TFRecordWriter(os.path.join(folder, f"{split}-00000-of-00001")) as writer:
-            for i, image in enumerate(_photographs(name)):
+            for i, image in enumerate(_images(name)):
                 synset = tf.train.BytesList(value=[f"n{i % 2}".encode()])
                 feature = {
                     "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
@@ -142,16 +136,11 @@ def _imagenet_records() -> str:
     return folder
 
 
-def _photographs(name: str) -> list[bytes]:
-    """Returns JPEG images of 500 x 375 pixels and about 110 KB, as ImageNet's are on average."""
-    rng = np.random.default_rng(0)
-    count = PHOTOGRAPHS if name == "train" else 2
-    return [tf.io.encode_jpeg(_photograph(rng), quality=95).numpy() for _ in range(count)]
-
-
-def _photograph(rng: np.random.Generator) -> tf.Tensor:
-    coarse = tf.image.resize(rng.integers(0, 200, [12, 16, 3]), [375, 500], method="bicubic")
-    return tf.cast(tf.clip_by_value(coarse + rng.normal(scale=12.0, size=[375, 500, 3]), 0, 255), tf.uint8)
+def _images(name: str) -> list[bytes]:
+    """Returns JPEG images of random pixels, 500 x 375 and about 110 KB, as ImageNet's are on average."""
+    rng, count = np.random.default_rng(0), IMAGES if name == "train" else 2
+    pixels = rng.integers(0, 256, [count, 375, 500, 3], dtype=np.uint8)
+    return [tf.io.encode_jpeg(image, quality=75).numpy() for image in pixels]
 
 
 def _synthetic() -> config.Experiment:

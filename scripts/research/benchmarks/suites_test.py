@@ -1,14 +1,10 @@
 """Suites: their sizes, steps that equal their baselines, and steps that train."""
 
-import concurrent.futures
-import importlib
-import multiprocessing
 import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.experimental import dtensor
 
 from rank4class import compat, losses, models
 from rank4class.losses.ops import ranks
@@ -200,22 +196,6 @@ def test_scann_finds_most_of_the_best_classes():
     assert 0.9 < recall <= 1.0
 
 
-@pytest.mark.parametrize("sizes", [(11,), (4, 7), (1, 1, 9)])
-def test_a_sharded_softmax_is_the_softmax(sizes, rng):
-    h, labels = tf.constant(rng.normal(size=[5, 3])), tf.constant([0, 3, 4, 9, 10])
-    tables = [tf.constant(rng.normal(size=[rows, 3])) for rows in sizes]
-    biases = [tf.constant(rng.normal(size=[rows])) for rows in sizes]
-    tensors = [tf.cast(x, tf.float32) for x in (h, *tables, *biases)]
-    with tf.GradientTape(persistent=True) as tape:
-        tape.watch(tensors)
-        h, tables, biases = tensors[0], tensors[1 : len(sizes) + 1], tensors[len(sizes) + 1 :]
-        sharded = scale.sharded_softmax(h, tables, biases, labels)
-        scores = tf.matmul(h, tf.concat(tables, axis=0), transpose_b=True) + tf.concat(biases, axis=0)
-        whole = losses.softmax(scores, labels)
-    np.testing.assert_allclose(sharded, whole, rtol=1e-6, atol=1e-6)
-    assert_close(tape.gradient(sharded, tensors), tape.gradient(whole, tensors), rtol=1e-5, atol=1e-6)
-
-
 def test_ranks_and_pairwise_losses_are_sums_over_shards(rng):
     # Each shard has the true class's score, and those of its own other classes.
     scores, y = rng.normal(size=9).astype(np.float32), 4
@@ -248,44 +228,9 @@ def test_lazy_adam_leaves_out_no_class_vectors():
 
 @pytest.mark.nightly
 def test_steps_on_several_devices_are_measured_in_a_process_of_their_own():
-    for name in ("2 replicas", "4 shards"):
-        step = scale.SUITE.build(suite.Step(name), (4, 8, 3))
-        step()
-        assert step.peak_mb() >= 3 * 4 * 8 * 4 / 2**20  # weights and moments
-
-
-@pytest.mark.nightly
-def test_steps_by_dtensor_equal_those_on_one_device():
-    module = importlib.import_module(
-        "rank4class.scripts.research.benchmarks.suites_test"
-    )  # for the other process
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as process:
-        layouts, by_dtensor, on_one = process.submit(module._weights_by_dtensor_and_on_one_device).result()
-    assert sorted(layouts) == [["classes"], ["classes", "unsharded"], ["unsharded"], ["unsharded"] * 2]
-    for ours, theirs in zip(by_dtensor, on_one, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
-
-
-def _weights_by_dtensor_and_on_one_device():
-    """Returns the layouts of the weights, and weights and moments after a step from the same values."""
-    size = 4, 8, 3
-    sharded = scale._on_virtual_devices(suite.Step("4 dtensor"), size)
-    on_one = scale.SUITE.build(suite.Step("adam"), size)
-
-    def variables(step):
-        return [*step.model.trainable_variables, *step.optimizer.variables]
-
-    def whole(variable):
-        layout = dtensor.Layout.replicated(variable.layout.mesh, variable.shape.rank)
-        return dtensor.relayout(variable.read_value(), layout).numpy()
-
-    for ours, theirs in zip(variables(on_one), variables(sharded), strict=True):
-        ours.assign(whole(theirs))
-    on_one()
-    sharded()
-    layouts = [v.layout.sharding_specs for v in sharded.model.trainable_variables]
-    return layouts, list(map(whole, variables(sharded))), [v.numpy() for v in variables(on_one)]
+    step = scale.SUITE.build(suite.Step("2 replicas"), (4, 8, 3))
+    step()
+    assert step.peak_mb() >= 3 * 4 * 8 * 4 / 2**20  # weights and moments
 
 
 def test_steps_that_need_more_memory_or_do_not_divide_are_omitted(monkeypatch):
@@ -296,13 +241,10 @@ def test_steps_that_need_more_memory_or_do_not_divide_are_omitted(monkeypatch):
     size = (64, 1_000_000, 64)
     monkeypatch.setattr(suite, "memory_bytes", lambda: 2**40)
     assert names(size) == ["adam", "lazy_adam", *scale.DISTRIBUTED]
-    assert names((6, *size[1:])) == names((64, 1_000_002, 64)) == ["adam", "lazy_adam", "2 replicas"]
-    computed = {
-        name: scale.SUITE.computed(suite.Step(name), size)["computed MB"] for name in scale.DISTRIBUTED
-    }
-    assert computed["4 shards"] < computed["2 replicas"] < computed["4 replicas"]
-    monkeypatch.setattr(suite, "memory_bytes", lambda: 2 * computed["4 replicas"] * 2**20)
-    assert names(size) == ["adam", "lazy_adam", "2 replicas", "4 shards", "4 dtensor"]
+    assert names((6, *size[1:])) == ["adam", "lazy_adam", "2 replicas"]
+    most = scale.SUITE.computed(suite.Step("4 replicas"), size)["computed MB"]
+    monkeypatch.setattr(suite, "memory_bytes", lambda: 2 * most * 2**20)
+    assert names(size) == ["adam", "lazy_adam", "2 replicas"]
 
 
 @pytest.mark.nightly
@@ -313,7 +255,7 @@ def test_a_dataset_and_its_baseline_read_the_same(name, monkeypatch):
     for module, constant, value in (
         (data, "BATCHES", 3),
         (data, "LARGE_BATCHES", 3),
-        (datasets, "PHOTOGRAPHS", 4),
+        (datasets, "IMAGES", 4),
     ):
         monkeypatch.setattr(module, constant, value)
     baseline, step = data.SUITE.steps((4,), [name])

@@ -7,8 +7,6 @@ Adam's update of the class vectors (`update`). docs/scale.md explains the costs.
 adam        a step of `build_steps` on one device
 lazy_adam   the same: scores of all classes have a gradient in every row, and it can leave out none
 R replicas  a step on R virtual CPUs, each with all class vectors and 1/R of the batch
-S shards    a step on S virtual CPUs, each with the whole batch and 1/S of the class vectors: a prototype
-S dtensor   the same by DTensor, which shards the vectors of the project's own model, loss and optimizer
 
 The batch is the same for all, so that R replicas share the work of one device. Their time has a fraction of a
 millisecond for messages to their process.
@@ -21,10 +19,8 @@ import multiprocessing
 from collections.abc import Sequence
 
 import tensorflow as tf
-from tensorflow.experimental import dtensor
 
 from rank4class import losses, models
-from rank4class.losses.ops import ranks
 from rank4class.models import class_encoders, interactions
 from rank4class.pipelines import distribution
 from rank4class.pipelines.config.optimizers import OPTIMIZERS
@@ -33,7 +29,7 @@ from rank4class.scripts.research.benchmarks import suite
 
 LEARNING_RATE = 1e-3
 DISTRIBUTED_CLASSES = 100_000  # fewer need one device only, and each process takes seconds to start
-DISTRIBUTED = ("2 replicas", "4 replicas", "4 shards", "4 dtensor")
+DISTRIBUTED = ("2 replicas", "4 replicas")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,12 +113,9 @@ class Training(suite.Workload):
 
 
 def _model(n: int, width: int) -> models.RankModel:
-    parts = _encoder(width), class_encoders.Embedding(n, width), interactions.Dot()
+    encoder = tf.keras.layers.Dense(width, activation="relu")
+    parts = encoder, class_encoders.Embedding(n, width), interactions.Dot()
     return models.RankModel(*parts, num_classes=n)
-
-
-def _encoder(width: int) -> tf.keras.layers.Layer:
-    return tf.keras.layers.Dense(width, activation="relu")
 
 
 def _loss(number: tf.Tensor, labels: tf.Tensor, scores: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
@@ -138,107 +131,6 @@ def _examples(batch: int, n: int, width: int) -> tuple[tf.Tensor, tf.Tensor]:
 
 def _megabytes(variables: Sequence[tf.Variable]) -> float:
     return sum(4 * variable.shape.num_elements() for variable in variables) / 2**20
-
-
-class Shards(suite.Workload):
-    """A training step with the class vectors in shards, one per device."""
-
-    def __init__(self, count: int, size: suite.Size):
-        batch, n, width = size
-        features, labels = _examples(batch, n, width)
-        encoder = _encoder(width)
-        encoder(features)
-        rows = [n * (i + 1) // count - n * i // count for i in range(count)]
-        glorot = tf.keras.initializers.GlorotUniform(seed=0)
-        tables, biases = [], []
-        for i in range(count):
-            with tf.device(f"CPU:{i}"):
-                tables.append(tf.Variable(glorot([rows[i], width])))
-                biases.append(tf.Variable(tf.zeros([rows[i]])))
-        variables = [*encoder.trainable_variables, *tables, *biases]
-        optimizer = OPTIMIZERS["adam"](LEARNING_RATE)
-        optimizer.build(variables)
-        self.arguments_mb = 3 * _megabytes(variables)
-
-        @tf.function(autograph=False)
-        def step() -> tf.Tensor:
-            with tf.GradientTape() as tape:
-                value = tf.reduce_mean(sharded_softmax(encoder(features), tables, biases, labels))
-            gradients = tape.gradient(value, variables)
-            optimizer.apply_gradients(zip(gradients, variables, strict=True))
-            return value
-
-        self._step = step
-        self()
-
-    def __call__(self) -> None:
-        self._step().numpy()
-
-
-def sharded_softmax(
-    h: tf.Tensor, tables: Sequence[tf.Tensor], biases: Sequence[tf.Tensor], labels: tf.Tensor
-) -> tf.Tensor:
-    """Softmax of the dot products with class vectors in shards.
-
-    Only `h`, and two numbers per example and shard, pass between the devices.
-
-    Args:
-      h: `[B, d]`.
-      tables, biases: the shards in the order of the classes, `[n_s, d]` and `[n_s]`; shard `s` is on CPU `s`.
-      labels: class ids `[B]`.
-
-    Returns:
-      float32 `[B]`: `losses.softmax` of all scores.
-    """
-    totals, true_scores, first = [], [], 0
-    for i, (table, bias) in enumerate(zip(tables, biases, strict=True)):
-        with tf.device(f"CPU:{i}"):
-            scores = tf.matmul(h, table, transpose_b=True) + bias
-            place = labels - first
-            inside = tf.clip_by_value(place, 0, table.shape[0] - 1)
-            score = ranks.true_score(scores, inside)
-            totals.append(losses.softmax(scores, inside) + score)  # the logarithm of the sum of exponentials
-            true_scores.append(tf.where(place == inside, score, 0.0))
-            first += table.shape[0]
-    return tf.reduce_logsumexp(tf.stack(totals), axis=0) - tf.add_n(true_scores)
-
-
-class DTensor(suite.Workload):
-    """A training step of the model with the class vectors and biases in shards of DTensor."""
-
-    def __init__(self, count: int, size: suite.Size):
-        batch, n, width = size
-        self._mesh = dtensor.create_mesh([("classes", count)], devices=[f"CPU:{i}" for i in range(count)])
-        layouts = tf.keras.dtensor.experimental.LayoutMap(mesh=self._mesh)
-        layouts["class_encoder.table"] = dtensor.Layout(["classes", dtensor.UNSHARDED], self._mesh)
-        layouts["interaction.bias"] = dtensor.Layout(["classes"], self._mesh)
-        self._batch = [
-            dtensor.copy_to_mesh(x, dtensor.Layout.replicated(self._mesh, x.shape.rank))
-            for x in _examples(batch, n, width)
-        ]
-        tf.keras.utils.set_random_seed(0)  # DTensor requires a seed
-        with layouts.scope(), dtensor.default_mesh(self._mesh):
-            self.model = model = _model(n, width)
-            model(self._batch[0])
-            self.optimizer = optimizer = OPTIMIZERS["adam"](LEARNING_RATE, mesh=self._mesh)
-            optimizer.build(model.trainable_variables)
-        self.arguments_mb = 3 * _megabytes(model.trainable_variables)
-
-        @tf.function(autograph=False)
-        def step(features: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-            with tf.GradientTape() as tape:
-                value = tf.reduce_mean(losses.softmax(model(features, training=True), labels))
-            gradients = tape.gradient(value, model.trainable_variables)
-            pairs = zip(gradients, model.trainable_variables, strict=True)
-            optimizer.apply_gradients(pairs, skip_gradients_aggregation=True)
-            return value
-
-        self._step = step
-        self()
-
-    def __call__(self) -> None:
-        with dtensor.default_mesh(self._mesh):
-            self._step(*self._batch).numpy()
 
 
 class Update(suite.Workload):
@@ -289,20 +181,14 @@ def _peak_mb(step: suite.Step, size: suite.Size) -> float:
 
 @functools.cache  # a process makes its devices once
 def _on_virtual_devices(step: suite.Step, size: suite.Size) -> suite.Workload:
-    count, kind = _parts(step)
     [cpu] = tf.config.list_physical_devices("CPU")
-    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
-    if kind == "replicas":
-        return Training("adam", size, distribution.get("mirrored"))
-    return {"shards": Shards, "dtensor": DTensor}[kind](count, size)
+    devices = [tf.config.LogicalDeviceConfiguration()] * _replicas(step)
+    tf.config.set_logical_device_configuration(cpu, devices)
+    return Training("adam", size, distribution.get("mirrored"))
 
 
-def _parts(step: suite.Step) -> tuple[int, str]:
-    """Returns the number of devices, and "replicas", "shards" or "dtensor"."""
-    if step.name not in DISTRIBUTED:
-        return 1, "replicas"
-    count, kind = step.name.split()
-    return int(count), kind
+def _replicas(step: suite.Step) -> int:
+    return int(step.name.split()[0]) if step.name in DISTRIBUTED else 1
 
 
 def _products(h: tf.Tensor, c: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -314,12 +200,7 @@ def _contenders(size: suite.Size) -> list[suite.Step]:
     names = ("adam", "lazy_adam", *(DISTRIBUTED if size[1] >= DISTRIBUTED_CLASSES else ()))
     steps = [suite.Step(name, against=("matrix_products", "update")) for name in names]
     most = suite.memory_bytes() / 2  # TensorFlow's pool keeps up to twice what a step needs
-    return [step for step in steps if _divides(step, size) and _memory(step, size) < most]
-
-
-def _divides(step: suite.Step, size: suite.Size) -> bool:
-    count, _ = _parts(step)
-    return size[0] % count == 0 and size[1] % count == 0
+    return [step for step in steps if size[0] % _replicas(step) == 0 and _memory(step, size) < most]
 
 
 def _build(step: suite.Step, size: suite.Size) -> suite.Workload:
@@ -336,8 +217,8 @@ def _build(step: suite.Step, size: suite.Size) -> suite.Workload:
 
 def _cost(step: suite.Step, size: suite.Size) -> Cost:
     batch, n, width = size
-    count, kind = _parts(step)
-    return Cost(batch // count, n, width, count, sharded=kind != "replicas")
+    replicas = _replicas(step)
+    return Cost(batch // replicas, n, width, replicas)
 
 
 def _memory(step: suite.Step, size: suite.Size) -> int:
