@@ -34,6 +34,7 @@ from tensorflow.python.tpu import tpu_system_metadata
 from rank4class import losses, models
 from rank4class.models import encoders
 from rank4class.pipelines import config, distribution
+from rank4class.pipelines.config import count_priors
 from rank4class.pipelines.configs import digits_mlp, goemotions_minilm
 from rank4class.pipelines.storage.run_directory import RunDirectory
 from rank4class.pipelines.task import loading, task
@@ -203,12 +204,13 @@ class Built:
             schedule = optimization.build_schedule(section, 10, 1)
             self.optimizer = optimization.build_optimizer(section, schedule, experiment.precision)
             self.optimizer.build(self.model.trainable_variables)
-        scorer = self.task.scorer(self.model, "train", experiment.count_prior.name)
+        prior = count_priors.get(experiment.count_prior)
+        scorer = self.task.scorer(self.model, "train", prior)
         loss = optimization.build_loss(
             experiment.loss,
             seed=experiment.seed,
             temperature=optimization.build_temperature(experiment.loss, 10),
-            count_prior=experiment.count_prior.name,
+            count_prior=prior,
             max_relevant=self.task.max_relevant("train"),
         )
         self.step = train_step.replica_step(
@@ -238,7 +240,9 @@ class Built:
     def lower_evaluation(self, split):
         evaluator = self.evaluators[split]
         batch = next(iter(self.task.evaluation_batches(split, self.experiment.evaluation_batch_size)))
-        double = self.experiment.count_prior.name != "none"  # metrics of sets are n-choose-k models
+        double = count_priors.get(
+            self.experiment.count_prior
+        ).is_model  # metrics of sets are n-choose-k models
         return lower(lambda *batch: evaluator.evaluate_batch(*batch, True), *batch, double=double)
 
 

@@ -273,27 +273,9 @@ def _check_loss(experiment: Experiment) -> None:
 
 
 def _check_count_prior(experiment: Experiment) -> None:
-    from rank4class import losses, models
+    from rank4class.pipelines.config import count_priors
 
-    prior = experiment.count_prior
-    options = prior.options()
-    with fields_of("count_prior."):
-        if prior.name == "learned":
-            models.get("count_prior", "learned", **{"most": 1, **options})
-        elif prior.name not in prior.others:
-            models.get("count_prior", prior.name, **options)
-    if prior.name == "none":
-        needing = [name for name in experiment.metrics if name in losses.metrics.SET_METRICS]
-        if needing:
-            names = ", ".join(name for name in prior.names() if name != "none")
-            raise ValueError(
-                f"metrics={needing[0]!r}: it requires a count prior. Set count_prior to one of: {names}."
-            )
-    elif getattr(experiment.loss, "levels", 2) != 2:
-        raise ValueError(
-            f"loss.levels={experiment.loss.levels}: count prior {prior.name!r} counts one level. "
-            "Set loss.levels=2 or count_prior.name='none'."
-        )
+    count_priors.get(experiment.count_prior).check(experiment.metrics, experiment.loss)
 
 
 def _check_metrics(experiment: Experiment) -> None:

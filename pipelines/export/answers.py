@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from rank4class import data, models
 from rank4class.losses.ops import set_sizes
+from rank4class.pipelines.config import count_priors
 from rank4class.pipelines.training.rank_training import TrainedModel
 
 Features = Mapping[str, tf.Tensor]
@@ -29,7 +30,7 @@ class Answers(tf.Module):
         self.class_names = trained.description.class_names
         self._names = tf.constant(self.class_names)
         self._model, self._inputs, self._calibration = trained.model, inputs, trained.calibration
-        self._poisson_binomial = trained.experiment.count_prior.name == "poisson_binomial"
+        self._count_prior = count_priors.get(trained.experiment.count_prior)
         self._blank = {name: _blank(name, spec) for name, spec in self.specs.items() if "image" in name}
         # What an export has to hold; a dataclass is not tracked.
         self._tracked = [part for part in (inputs.preprocess, inputs.encoder) if isinstance(part, tf.Module)]
@@ -86,10 +87,7 @@ class Answers(tf.Module):
         if isinstance(outputs, dict):
             outputs, log_counts = outputs["scores"], outputs["log_counts"]
         scores = tf.cast(outputs, tf.float32)
-        if self._poisson_binomial:
-            log_counts = set_sizes.poisson_binomial(scores, where=where)
-        elif log_counts is not None and where is not None:
-            log_counts = set_sizes.conditioned(log_counts, where)
+        log_counts = self._count_prior.log_counts(scores, log_counts, where)
         if log_counts is not None:
             most_probable = set_sizes.most_probable(scores, log_counts, where=where)
             return {

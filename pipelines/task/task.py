@@ -8,9 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class import data, models
-from rank4class.losses.ops import set_sizes
 from rank4class.models import class_encoders
 from rank4class.pipelines import config
+from rank4class.pipelines.config import count_priors
 from rank4class.pipelines.task.inputs import Inputs
 
 
@@ -156,7 +156,7 @@ class TaskData:
         interaction = models.get(
             "interaction", experiment.interaction.name, **experiment.interaction.options()
         )
-        count_prior = self._count_prior(experiment.count_prior)
+        count_prior = count_priors.get(experiment.count_prior).layer(self.splits["train"])
         model = models.RankModel(encoder, class_encoder, interaction, num_classes=n, count_prior=count_prior)
         model(features)
         return model
@@ -185,27 +185,15 @@ class TaskData:
             dropout=part.attention_dropout,
         )
 
-    def _count_prior(self, part: config.CountPrior) -> tf.keras.layers.Layer | None:
-        if part.name in ("none", "poisson_binomial"):
-            return None
-        if part.name == "empirical":
-            frequencies = np.bincount(self.splits["train"].num_relevant()) / len(self.splits["train"])
-            return models.get("count_prior", "fixed", probabilities=frequencies)
-        if part.name == "learned":
-            return models.get(
-                "count_prior", "learned", **{"most": self.max_relevant("train"), **part.options()}
-            )
-        return models.get("count_prior", part.name, **part.options())
-
     def scorer(
-        self, model: tf.keras.Model, split: str, count_prior: str = "none"
+        self, model: tf.keras.Model, split: str, count_prior: count_priors.CountPrior = count_priors.NONE
     ) -> Callable[..., ModelOutputs]:
         """Returns a function of features and `training` to the `ModelOutputs` for the classes of a split.
 
         Args:
           model: from `build_model`.
           split: name.
-          count_prior: its name; "poisson_binomial" follows from the scores and is not computed in training.
+          count_prior: of the model.
         """
 
         def outputs(features: dict[str, tf.Tensor], training: bool = False) -> ModelOutputs:
@@ -216,11 +204,7 @@ class TaskData:
             if self.seen is not None and split != "test":
                 scores = tf.gather(scores, self.seen, axis=1)
             where = ~features["excluded"] if "excluded" in features else None
-            if count_prior == "poisson_binomial" and not training:
-                log_counts = set_sizes.poisson_binomial(scores, where=where)
-            elif log_counts is not None and where is not None:
-                log_counts = set_sizes.conditioned(log_counts, where)
-            return ModelOutputs(scores, where, log_counts)
+            return ModelOutputs(scores, where, count_prior.log_counts(scores, log_counts, where, training))
 
         return outputs
 

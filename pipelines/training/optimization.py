@@ -8,9 +8,9 @@ import tensorflow as tf
 from official.modeling.optimization import lr_schedule
 
 from rank4class import losses
-from rank4class.losses.ops import set_sizes
 from rank4class.models import sorters
 from rank4class.pipelines import config
+from rank4class.pipelines.config import count_priors
 from rank4class.pipelines.config.optimizers import OPTIMIZERS
 
 LearningRateSchedule: TypeAlias = tf.keras.optimizers.schedules.LearningRateSchedule
@@ -21,7 +21,7 @@ def build_loss(
     *,
     seed: int = 0,
     temperature: LearningRateSchedule | None = None,
-    count_prior: str = "none",
+    count_prior: count_priors.CountPrior = count_priors.NONE,
     max_relevant: int | None = None,
     rank_fn: Any = None,
     l1_steps: int | None = None,
@@ -32,7 +32,7 @@ def build_loss(
       loss_config: a checked `config.Loss`.
       seed: of the losses that draw noise.
       temperature: function of a step, see `build_temperature`; None is the config's.
-      count_prior: name of the count prior; "learned" adds its negative log-likelihood.
+      count_prior: adds the loss of its layer, if that is trained.
       max_relevant: largest number of classes of an example, for the losses with that option; None for class
         ids.
       rank_fn: of a loss on ranks, or None for its default.
@@ -55,9 +55,8 @@ def build_loss(
         value = ranking_loss.of_scores(outputs.scores, labels, where=outputs.where, weights=weights)
         if loss_config.fine_tune:
             value += weights * _sorting_error(rank_fn.sorter, outputs, name)
-        if count_prior in ("none", "empirical", "fixed", "poisson_binomial"):  # nothing is trained
-            return value
-        return value + weights * set_sizes.count_nll(outputs.log_counts, labels, where=outputs.where)
+        count_loss = count_prior.loss(outputs.log_counts, labels, outputs.where)
+        return value if count_loss is None else value + weights * count_loss
 
     return loss
 

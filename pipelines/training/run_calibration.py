@@ -7,6 +7,7 @@ from absl import logging
 
 from rank4class import data
 from rank4class.pipelines import config
+from rank4class.pipelines.config import count_priors
 from rank4class.pipelines.evaluation import calibration, evaluator, reliability
 from rank4class.pipelines.evaluation.evaluator import EvaluationResult
 from rank4class.pipelines.task.task import ModelOutputs, TaskData
@@ -45,7 +46,7 @@ def _reason_against(experiment, validation):
         return "the items of a list are not classes"
     if validation.multi_label and np.any(validation.label_matrix.data != 1.0):
         return "the labels are graded"
-    if experiment.count_prior.name != "none":
+    if count_priors.get(experiment.count_prior).is_model:
         prior = experiment.count_prior.name
         return f"losses.ops.set_sizes.marginals are the probabilities under count prior {prior!r}"
     return None

@@ -11,13 +11,13 @@ import tensorflow as tf
 from rank4class import losses, models
 from rank4class.models import precision
 from rank4class.pipelines import config
-from rank4class.pipelines.config import rank_functions
+from rank4class.pipelines.config import count_priors, rank_functions
 from rank4class.pipelines.evaluation import evaluator
 from rank4class.pipelines.evaluation.calibration import Calibration
 from rank4class.pipelines.reporting import plots, reliability_plots, tables
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import RunDirectory
-from rank4class.pipelines.task import count_checks, description
+from rank4class.pipelines.task import description
 from rank4class.pipelines.task.task import TaskData
 from rank4class.pipelines.training import optimization, run_calibration, tensorboard
 from rank4class.pipelines.training.trainer import Schedule
@@ -48,7 +48,8 @@ class TrainableRankModel:
     ):
         self.metrics = _applicable_metrics(experiment, loaded)
         _check_k(experiment.loss, loaded.num_scored("train"))
-        count_checks.check(experiment.loss, experiment.count_prior, loaded.splits["train"])
+        self._count_prior = count_priors.get(experiment.count_prior)
+        self._count_prior.check_examples(experiment.loss, loaded.splits["train"])
         self._calibration_method = run_calibration.method_of(experiment, loaded)
         self._calibration: Calibration | None = None
         self._is_final = False
@@ -58,14 +59,14 @@ class TrainableRankModel:
         self.train_examples = len(loaded.splits["train"])
         self.hashes, self.class_texts = loaded.hashes, loaded.class_texts
         self.model = build_model(experiment, loaded, strategy)
-        self.forward = loaded.scorer(self.model, "train", experiment.count_prior.name)
+        self.forward = loaded.scorer(self.model, "train", self._count_prior)
         l1_epochs = experiment.loss.l1_epochs
         l1_steps = l1_epochs and math.ceil(l1_epochs * self.train_examples / experiment.batch_size)
         self.loss = optimization.build_loss(
             experiment.loss,
             seed=experiment.seed,
             temperature=schedule.temperature,
-            count_prior=experiment.count_prior.name,
+            count_prior=self._count_prior,
             max_relevant=loaded.max_relevant("train"),
             rank_fn=self._rank_fn(),
             l1_steps=l1_steps,
@@ -82,7 +83,7 @@ class TrainableRankModel:
             self._experiment.loss,
             seed=self._experiment.seed,
             temperature=schedule.temperature,
-            count_prior=self._experiment.count_prior.name,
+            count_prior=self._count_prior,
             max_relevant=self._loaded.max_relevant("train", "validation", "test"),
             rank_fn=self._rank_fn(),
         )
@@ -151,7 +152,7 @@ class TrainableRankModel:
             pictures["reliability_diagram"] = reliability_plots.reliability_diagram(
                 evaluation.calibrated, several=examples.multi_label
             )
-        if self._experiment.count_prior.name != "none":
+        if self._count_prior.is_model:
             pictures["number_of_classes"] = self._count_picture(split)
         return pictures
 
@@ -160,7 +161,7 @@ class TrainableRankModel:
         features, _, indices = next(
             iter(self._loaded.evaluation_batches(split, self._experiment.evaluation_batch_size))
         )
-        scorer = self._loaded.scorer(self.model, split, self._experiment.count_prior.name)
+        scorer = self._loaded.scorer(self.model, split, self._count_prior)
         log_counts = scorer(features).log_counts
         assert log_counts is not None
         is_example = indices.numpy() >= 0
@@ -260,7 +261,7 @@ def build_evaluators(
 
     def build(*splits):
         return evaluator.Evaluator(
-            loaded.scorer(model, splits[0], experiment.count_prior.name),
+            loaded.scorer(model, splits[0], count_priors.get(experiment.count_prior)),
             evaluator.applicable_metrics(experiment.metrics, loaded.num_scored(splits[0])),
             max_relevant=loaded.max_relevant(*splits),
             strategy=strategy,

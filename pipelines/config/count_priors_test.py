@@ -10,7 +10,8 @@ from scipy.sparse import csr_array
 from rank4class import data, losses, models
 from rank4class.losses.ops import set_sizes
 from rank4class.pipelines import config
-from rank4class.pipelines.task import count_checks, loading
+from rank4class.pipelines.config import count_priors
+from rank4class.pipelines.task import loading
 from rank4class.pipelines.training import rank_training, trainable_rank_model
 
 summary_iterator = tf.compat.v1.train.summary_iterator
@@ -48,7 +49,7 @@ def digits(**changes):
 
 
 def check(experiment, train):
-    count_checks.check(experiment.loss, experiment.count_prior, train)
+    count_priors.get(experiment.count_prior).check_examples(experiment.loss, train)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +59,7 @@ def loaded(tmp_path_factory):
 
 def outputs_of(experiment, loaded, model):
     [(features, labels, _)] = loaded.evaluation_batches("test", experiment.evaluation_batch_size).take(1)
-    return loaded.scorer(model, "test", experiment.count_prior.name)(features), labels
+    return loaded.scorer(model, "test", count_priors.get(experiment.count_prior))(features), labels
 
 
 @pytest.mark.nightly
