@@ -40,8 +40,7 @@ LEVELS = {
     "reporting": 4,
     "training": 5,
     "export": 6,
-    "search": 6,
-    "sweep": 7,
+    "sweep": 6,
 }
 LONGEST_FILE = 500  # lines
 RESEARCH = ROOT / "scripts" / "research"  # not in wheels

@@ -11,12 +11,13 @@ import tensorflow as tf
 from rank4class import data, models
 from rank4class.data.readers import class_tables
 from rank4class.models import checkpoints, sorters
-from rank4class.pipelines import config, sweep
+from rank4class.pipelines import config
 from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.evaluation import per_class, predictions
-from rank4class.pipelines.reporting import dataset_report, dataset_summary, sweep_report
+from rank4class.pipelines.reporting import dataset_report, dataset_summary
 from rank4class.pipelines.storage import files, run_directory
+from rank4class.pipelines.sweep import grid, report
 from rank4class.pipelines.task import hashing, loading
 from rank4class.pipelines.training import rank_training, sorter_training, trainable_rank_model
 from rank4class.pipelines.training.sorter_config import SorterExperiment
@@ -156,9 +157,7 @@ def test_training_and_evaluation(tmp_path):
     restored = rank_training.restore(path)
     experiment, loaded, model = restored.experiment, restored.load_task(), restored.model
     assert run_directory.RunDirectory(path).results() == results
-    assert sweep_report.write_grid([sweep_report.Run(experiment, results, path)], tmp_path) == str(
-        tmp_path / "report.md"
-    )
+    assert report.write_grid([report.Run(experiment, results, path)], tmp_path) == str(tmp_path / "report.md")
     evaluated = trainable_rank_model.build_evaluators(experiment, loaded, model)["test"](
         loaded.read("test", experiment.evaluation_batch_size), keep_scores=True
     )
@@ -171,7 +170,7 @@ def test_training_and_evaluation(tmp_path):
 
 @pytest.mark.nightly
 def test_sweep(tmp_path):
-    [run] = sweep.run_grid(small(), tmp_path, losses=["mse"], interactions=["dot"], seeds=[0])
+    [run] = grid.run_grid(small(), tmp_path, losses=["mse"], interactions=["dot"], seeds=[0])
     assert run.path == str(tmp_path / "mse-dot-seed0")
 
 

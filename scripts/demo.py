@@ -17,28 +17,27 @@ _SEEDS = flags.DEFINE_integer("seeds", 5, "Number of seeds.", lower_bound=1)
 
 
 def main() -> None:
-    from rank4class.pipelines import sweep
     from rank4class.pipelines.configs import digits_mlp
-    from rank4class.pipelines.reporting import sweep_report
+    from rank4class.pipelines.sweep import grid, report
 
     print("rank4class: multiclass classification as ranking, on scikit-learn's handwritten digits.")
     print(f"3 losses x 3 interactions x {_SEEDS.value} seeds; the figures are test metrics in percent.\n")
     started = time.monotonic()
-    runs = sweep.run_grid(
+    runs = grid.run_grid(
         digits_mlp.get_config(),
         _WORKDIR.value,
         losses=["softmax", "pairwise_logistic", "approx_ndcg"],
         interactions=["dot", "lc_mlp", "concat_mlp"],
         seeds=range(_SEEDS.value),
     )
-    path = sweep_report.write_grid(
+    path = report.write_grid(
         runs,
         _WORKDIR.value,
-        calibrated=sweep.evaluate_calibration(runs),
-        baseline=sweep_report.BASELINE,
+        calibrated=grid.evaluate_calibration(runs),
+        baseline=report.BASELINE,
     )
-    sweep.write_tensorboard(runs, _WORKDIR.value)
-    print(f"\n{sweep_report.grid_text(_WORKDIR.value)}\n")
+    grid.write_tensorboard(runs, _WORKDIR.value)
+    print(f"\n{report.grid_text(_WORKDIR.value)}\n")
     print(f"\n{len(runs)} runs in {time.monotonic() - started:.0f} s.")
     print(f"Report with plots: {path}")
     # `make demo` runs in an environment that is not active.

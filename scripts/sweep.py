@@ -66,20 +66,19 @@ _PICTURES = flags.DEFINE_bool("pictures", False, "Whether TensorBoard shows pict
 
 
 def main() -> None:
-    from rank4class.pipelines import sweep
-    from rank4class.pipelines.reporting import sweep_report
+    from rank4class.pipelines.sweep import grid, report
 
     if not math.isfinite(_MARGIN.value):
         raise ValueError(f"margin={_MARGIN.value}: not finite. Choose a number of percentage points.")
     base, cells = _CONFIG.value, {"losses": _LOSSES.value, "interactions": _INTERACTIONS.value}
-    tune = sweep.parse_tune(_TUNE.value, base, **cells)
+    tune = grid.parse_tune(_TUNE.value, base, **cells)
     overrides = config_flags.get_override_values(flags.FLAGS["config"])
-    sweep.check_overrides(overrides, base, **cells, tune=tune)
+    grid.check_overrides(overrides, base, **cells, tune=tune)
     for flag in ("tuning_seeds", "widen"):
         if flags.FLAGS[flag].present and not tune:
             raise ValueError(f"--{flag}: nothing is tuned. Add --tune, or leave it out.")
-    baseline = sweep_report.parse_baseline(_BASELINE.value, sweep.build_cells(base, **cells))
-    runs = sweep.run_grid(
+    baseline = report.parse_baseline(_BASELINE.value, grid.build_cells(base, **cells))
+    runs = grid.run_grid(
         base,
         _WORKDIR.value,
         seeds=_SEEDS.value,
@@ -91,16 +90,16 @@ def main() -> None:
         pictures=_PICTURES.value,
         **cells,
     )
-    path = sweep_report.write_grid(
+    path = report.write_grid(
         runs,
         _WORKDIR.value,
-        sweep.read_search(_WORKDIR.value) if tune else None,
-        sweep.evaluate_calibration(runs),
+        grid.read_search(_WORKDIR.value) if tune else None,
+        grid.evaluate_calibration(runs),
         baseline=baseline,
         margin=_MARGIN.value,
     )
-    sweep.write_tensorboard(runs, _WORKDIR.value, tune)
-    print(f"\n{sweep_report.grid_text(_WORKDIR.value)}\n")
+    grid.write_tensorboard(runs, _WORKDIR.value, tune)
+    print(f"\n{report.grid_text(_WORKDIR.value)}\n")
     print(f"Report with plots: {path}")
     print(f"TensorBoard: tensorboard --logdir {_WORKDIR.value}")
 

@@ -10,9 +10,10 @@ import tensorflow as tf
 from rank4class import losses
 from rank4class.losses.ops import ranks
 from rank4class.models import sorters
-from rank4class.pipelines import config, sweep
+from rank4class.pipelines import config
 from rank4class.pipelines.config import rank_functions
 from rank4class.pipelines.configs import digits_mlp
+from rank4class.pipelines.sweep import grid
 from rank4class.pipelines.task import task
 from rank4class.pipelines.training import optimization, rank_training, trainable_rank_model
 
@@ -107,7 +108,7 @@ def test_losses_of_a_batch_with_one_example_per_part(tmp_path):
 @pytest.mark.nightly
 @pytest.mark.usefixtures("_without_plots")
 def test_a_grid_of_rank_functions(tmp_path):
-    runs = sweep.run_grid(
+    runs = grid.run_grid(
         small(**{"loss.rank_fn": None}),
         str(tmp_path),
         losses=["softmax", "approx_ndcg", "approx_ndcg@equivariant"],

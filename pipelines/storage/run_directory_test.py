@@ -7,9 +7,10 @@ import re
 import numpy as np
 import pytest
 
-from rank4class.pipelines import config, sweep
+from rank4class.pipelines import config
 from rank4class.pipelines.storage import run_directory
 from rank4class.pipelines.storage.run_directory import RunDirectory, check_folder
+from rank4class.pipelines.sweep import grid
 from rank4class.pipelines.training import rank_training
 from rank4class.pipelines.training.sorter_config import SorterExperiment
 from rank4class.pipelines.training.sorter_training import train as train_sorter
@@ -109,7 +110,7 @@ FOLDERS = {
 COMMANDS = {
     "training": lambda path: rank_training.train(config.Experiment(), path),
     "training of a sorter": lambda path: train_sorter(SorterExperiment(sorter="cnn"), path),
-    "sweep": lambda path: sweep.run_grid(
+    "sweep": lambda path: grid.run_grid(
         config.Experiment(), path, losses=["mse"], interactions=["dot"], seeds=[0]
     ),
 }

@@ -23,7 +23,8 @@ from tensorboard.plugins.hparams import api_pb2, metadata
 
 from rank4class.pipelines import config
 from rank4class.pipelines.reporting import plots
-from rank4class.pipelines.training import tensorboard, tensorboard_grid
+from rank4class.pipelines.sweep import tensorboard_grid
+from rank4class.pipelines.training import tensorboard
 
 EXPERIMENT = config.override(
     config.Experiment(), {"loss.name": "approx_ndcg", "encoder.hidden": (64, 32), "data.cache": True}

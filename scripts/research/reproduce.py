@@ -42,7 +42,8 @@ def main() -> None:
     _check_flags(" ".join(lines))
     for line in lines:
         _run(line)
-    from rank4class.pipelines.reporting import grid_tables, tables
+    from rank4class.pipelines.reporting import tables
+    from rank4class.pipelines.sweep import grid_tables
     from rank4class.scripts.research.papers import pages, results
 
     result = results.collect(_ONLY.value, reproduction, _WORKDIR.value)

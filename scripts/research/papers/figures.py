@@ -13,9 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Patch
 
-from rank4class.pipelines.reporting import reliability_plots, style, sweep_plots
+from rank4class.pipelines.reporting import reliability_plots, style
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.run_directory import read_json
+from rank4class.pipelines.sweep import plots
 
 GRID = "results/n_choose_k/letor_lightgbm.json"  # whose differences are drawn
 OVERTRAINING = "results/practice/examples_2000.json"  # whose curves are drawn
@@ -90,8 +91,8 @@ def _arrow(axis: Axes, start: tuple[float, float], end: tuple[float, float]) -> 
 
 
 def grid_differences(docs: str) -> Figure:
-    """Draws the differences of `GRID` from its baseline; see `sweep_plots.differences`."""
-    return sweep_plots.differences(read_json(os.path.join(docs, GRID)))
+    """Draws the differences of `GRID` from its baseline; see `plots.differences`."""
+    return plots.differences(read_json(os.path.join(docs, GRID)))
 
 
 def sorters(docs: str) -> Figure:

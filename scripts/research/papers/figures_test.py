@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from rank4class.pipelines.reporting import sweep_plots
 from rank4class.pipelines.storage.run_directory import read_json
+from rank4class.pipelines.sweep import plots
 from rank4class.scripts.research.papers import figures
 
 DOCS = pathlib.Path(__file__).parents[3] / "docs"
@@ -33,7 +33,7 @@ def test_every_grid_has_a_figure():
     for path in paths:
         summary = read_json(str(path))
         if summary.get("comparisons"):
-            assert len(sweep_plots.differences(summary).axes) == len(summary["metrics"])
+            assert len(plots.differences(summary).axes) == len(summary["metrics"])
 
 
 def test_sorters_end_at_the_ranks_of_the_ends():

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from rank4class.pipelines.evaluation.evaluator import metric_heading
-from rank4class.pipelines.reporting import grid_tables, tables
-from rank4class.pipelines.reporting.search_report import format_value
+from rank4class.pipelines.reporting import tables
 from rank4class.pipelines.storage.run_directory import read_json
+from rank4class.pipelines.sweep import grid_tables
+from rank4class.pipelines.sweep.search_report import format_value
 from rank4class.scripts.research.papers import paper_values
 from rank4class.scripts.research.papers import results as result_files
 from rank4class.scripts.research.papers.reproductions import REPRODUCTIONS

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from rank4class.pipelines.reporting import grid_summary
+from rank4class.pipelines.sweep import grid_summary
 from rank4class.scripts.research.papers import pages, results
 from rank4class.scripts.research.papers.reproductions import REPRODUCTIONS
 

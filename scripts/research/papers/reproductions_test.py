@@ -7,8 +7,9 @@ import shlex
 
 import pytest
 
-from rank4class.pipelines import config, sweep
+from rank4class.pipelines import config
 from rank4class.pipelines.configs import goemotions_minilm
+from rank4class.pipelines.sweep import grid
 from rank4class.scripts.research import sorters
 from rank4class.scripts.research.papers import paper_values
 from rank4class.scripts.research.papers.reproductions import REPRODUCTIONS
@@ -61,7 +62,7 @@ def test_commands_are_sweeps(name):
         experiment, flags = parse(command.line)
         assert set(flags) <= SWEEP_FLAGS
         (losses,), (interactions,) = flags["losses"], flags["interactions"]
-        cells = sweep.build_cells(experiment, losses.split(","), interactions.split(","))
+        cells = grid.build_cells(experiment, losses.split(","), interactions.split(","))
         for tuned in flags.get("tune", ()):
             assert any(config.has_field(cell, tuned.split("=")[0]) for cell in cells)
         for field in re.findall(r"--config\.([\w.]+)=", command.line):

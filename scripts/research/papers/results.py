@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from rank4class.pipelines import config, sweep
-from rank4class.pipelines.reporting import grid_summary, sweep_report
-from rank4class.pipelines.reporting.grid_summary import Cell
+from rank4class.pipelines import config
 from rank4class.pipelines.storage import code_version, files
 from rank4class.pipelines.storage.run_directory import TUNING, RunDirectory, read_json, write_json
+from rank4class.pipelines.sweep import grid, grid_summary, report
+from rank4class.pipelines.sweep.grid_summary import Cell
 from rank4class.scripts.research.papers.reproductions import Command, Reproduction
 from rank4class.scripts.research.sorters import accuracy
 
@@ -55,7 +55,7 @@ def collect(name: str, reproduction: Reproduction, workdir: str) -> dict[str, An
     )
     if all(len(part["calibrated"]) == len(part["cells"]) for part in parts):
         calibrated = _joined([cell for part in parts for cell in part["calibrated"]])
-        summary["calibration"] = sweep_report.summarize_calibration(calibrated, test_to_train=ratio)
+        summary["calibration"] = report.summarize_calibration(calibrated, test_to_train=ratio)
     if reproduction.curves:
         summary["curves"] = [
             curve
@@ -84,14 +84,14 @@ def _read(folder: str, command: Command) -> dict[str, Any]:
     if not command.line.startswith("sweep "):
         return _read_study(os.path.join(folder, "study.json"))
     runs = _read_runs(folder)
-    search = sweep.read_search(folder) or {"fields": {}, "cells": []}
+    search = grid.read_search(folder) or {"fields": {}, "cells": []}
     tuning = os.path.join(folder, TUNING)
     paths = [*(run.path for run in runs), *(os.path.join(tuning, name) for name in files.names_in(tuning))]
     first = runs[0].results
     return {
         "runs": runs,
-        "cells": _named(sweep_report.grid_cells(runs), command),
-        "calibrated": _named(sweep_report.calibration_cells(runs), command),
+        "cells": _named(report.grid_cells(runs), command),
+        "calibrated": _named(report.calibration_cells(runs), command),
         "sessions": [session for path in paths for session in RunDirectory(path).sessions()],
         "examples": {
             "train": first["train_examples"],
@@ -105,9 +105,9 @@ def _read(folder: str, command: Command) -> dict[str, Any]:
     }
 
 
-def _read_runs(folder: str) -> list[sweep_report.Run]:
+def _read_runs(folder: str) -> list[report.Run]:
     """Returns the runs of the last sweep in a folder, by seed; the folder may have other ones."""
-    path = os.path.join(folder, sweep_report.GRID)
+    path = os.path.join(folder, report.GRID)
     if not files.exists(path):
         raise FileNotFoundError(f"{folder}: no finished sweep. Run the reproduction first.")
     runs = []
@@ -117,7 +117,7 @@ def _read_runs(folder: str) -> list[sweep_report.Run]:
             results = run_dir.results()
             if results is None:
                 raise FileNotFoundError(f"{run_dir.path}: not finished. Run the reproduction again.")
-            runs.append(sweep_report.Run(run_dir.experiment(), results, run_dir.path))
+            runs.append(report.Run(run_dir.experiment(), results, run_dir.path))
     return sorted(runs, key=lambda run: run.experiment.seed)
 
 
@@ -138,7 +138,7 @@ def _check_test_examples(parts: Sequence[Mapping[str, Any]]) -> None:
             )
 
 
-def _curves(runs: Sequence[sweep_report.Run], command: Command) -> list[dict[str, Any]]:
+def _curves(runs: Sequence[report.Run], command: Command) -> list[dict[str, Any]]:
     """Returns the validation values of the monitored metric of each cell of a sweep."""
     curves: dict[tuple, dict[str, Any]] = {}
     for run in runs:
@@ -221,7 +221,7 @@ def _of_parts(values: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate(values, axis=1) if values[0].ndim > 1 else np.mean(values, axis=0)
 
 
-def _tuned(fields: Iterable[str], runs: Sequence[sweep_report.Run], command: Command) -> list[dict[str, Any]]:
+def _tuned(fields: Iterable[str], runs: Sequence[report.Run], command: Command) -> list[dict[str, Any]]:
     """Returns the values of each cell of a sweep for the fields that were tuned."""
     cells = {tuple({**run.cell, **command.name}.items()): config.values(run.experiment) for run in runs}
     return [

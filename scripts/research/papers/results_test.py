@@ -6,11 +6,11 @@ import json
 import numpy as np
 import pytest
 
-from rank4class.pipelines import config, sweep
+from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
-from rank4class.pipelines.reporting import sweep_report
-from rank4class.pipelines.reporting.grid_summary import Cell
 from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.sweep import grid, report
+from rank4class.pipelines.sweep.grid_summary import Cell
 from rank4class.scripts.research.papers import results
 from rank4class.scripts.research.papers.reproductions import Command, Reproduction
 
@@ -32,9 +32,9 @@ def test_collects_the_runs_of_all_sweeps(tmp_path):
     for i, rate in enumerate((0.001, 0.01)):
         one = config.override(base, {"optimizer.learning_rate": rate})
         root = str(tmp_path / str(i))
-        sweep.run_grid(one, root, losses=["mse", "softmax"], interactions=["dot"], seeds=[1])
-        runs = sweep.run_grid(one, root, losses=["mse"], interactions=["dot"], seeds=[3, 5])
-        sweep_report.write_grid(runs, root)
+        grid.run_grid(one, root, losses=["mse", "softmax"], interactions=["dot"], seeds=[1])
+        runs = grid.run_grid(one, root, losses=["mse"], interactions=["dot"], seeds=[3, 5])
+        report.write_grid(runs, root)
     collected = results.collect("digits", reproduction({"rate": "low"}, {"rate": "high"}), str(tmp_path))
     assert [cell["name"]["rate"] for cell in collected["cells"]] == ["low", "high"]
     assert collected["cells"][1]["seeds"] == [3, 5]
@@ -62,8 +62,8 @@ def test_tuned_values(tmp_path):
     tune = {"optimizer.learning_rate": (1e-6, 0.01)}
     grid = {"losses": ["mse"], "interactions": ["dot", "cosine"], "seeds": [0], "tuning_seeds": 1, "widen": 0}
     root = str(tmp_path / "0")
-    runs = sweep.run_grid(base, root, tune=tune, **grid)
-    sweep_report.write_grid(runs, root, sweep.read_search(root))
+    runs = grid.run_grid(base, root, tune=tune, **grid)
+    report.write_grid(runs, root, grid.read_search(root))
     collected = results.collect("digits", reproduction({}), str(tmp_path))
     paths = [run.path for run in runs] + glob.glob(str(tmp_path / "0/tuning/*-seed*"))
     assert len(paths) == 2 + 4

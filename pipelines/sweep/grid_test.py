@@ -8,14 +8,13 @@ import sys
 
 import pytest
 
-from rank4class.pipelines import config, sweep
+from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
-from rank4class.pipelines.reporting import sweep_report
-from rank4class.pipelines.search import space
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.claims import Claims
 from rank4class.pipelines.storage.run_directory import RunDirectory, write_json
-from rank4class.pipelines.training import parallel, rank_training, tensorboard_grid, trainable_rank_model
+from rank4class.pipelines.sweep import grid, parallel, report, space, tensorboard_grid
+from rank4class.pipelines.training import rank_training, trainable_rank_model
 
 RATE = "optimizer.learning_rate"
 
@@ -24,9 +23,9 @@ def base():
     return config.override(digits_mlp.get_config(), {"epochs": 1.0, "encoder.hidden": (16,)})
 
 
-def grid(root, **changes):
+def run_small(root, **changes):
     axes = {"losses": ["softmax", "mse"], "interactions": ["dot", "lc_mlp"], "seeds": [0, 1]}
-    return sweep.run_grid(base(), str(root), **{**axes, **changes})
+    return grid.run_grid(base(), str(root), **{**axes, **changes})
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -39,38 +38,38 @@ def _without_plots():
 
 @pytest.mark.nightly
 def test_run_grid(tmp_path, capsys):
-    runs = grid(tmp_path, seeds=[1], tune={RATE: (0.02,)})
+    runs = run_small(tmp_path, seeds=[1], tune={RATE: (0.02,)})
     assert len(runs) == 4
     printed = capsys.readouterr().out
     assert "[  4/4] mse-lc_mlp-seed1: test top1_error" in printed
-    calibrated = sweep.evaluate_calibration(runs)
-    best = sweep_report.best_run(runs)
+    calibrated = grid.evaluate_calibration(runs)
+    best = report.best_run(runs)
     for name, reliability in (("before", calibrated.before), ("after", calibrated.after)):
         stored = best.results["test"]["calibration"][name]
         assert 100.0 * reliability.ece == pytest.approx(stored["ece"], rel=1e-6)
-    sweep_report.write_grid(runs, str(tmp_path), calibrated=calibrated, baseline=sweep_report.BASELINE)
+    report.write_grid(runs, str(tmp_path), calibrated=calibrated, baseline=report.BASELINE)
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert f"The diagram is of {sweep.cell_name(best.experiment)}, seed 1: the cell with" in text
+    assert f"The diagram is of {grid.cell_name(best.experiment)}, seed 1: the cell with" in text
     assert "1,078 training, 359 validation, 360 test" in text
     for name in ("differences.png", "curves.png", "reliability.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
-    sweep.write_tensorboard(runs, str(tmp_path))
+    grid.write_tensorboard(runs, str(tmp_path))
     assert len({path.parent for path in tmp_path.rglob("events*")}) == 4  # TensorBoard lists no other run
     assert (tmp_path / "mse-dot-seed1" / tensorboard_grid.EVENTS).exists()
     # A field with a single value is set without tuning.
     assert [run.experiment.optimizer.learning_rate for run in runs] == [0.02] * 4
     assert not (tmp_path / "tuning").exists()
-    assert sweep.read_search(tmp_path) is None
-    assert sweep_report.training_table(runs, (RATE,))[1][:5] == ["softmax", "dot", "0.02", "1.01", "1.01"]
+    assert grid.read_search(tmp_path) is None
+    assert report.training_table(runs, (RATE,))[1][:5] == ["softmax", "dot", "0.02", "1.01", "1.01"]
     assert not [path for path in tmp_path.rglob("*.claim")]
 
 
 @pytest.mark.nightly
 def test_a_grid_in_object_storage(tmp_path):
     root = f"ram://{tmp_path.name}"
-    runs = grid(root, losses=["mse"], interactions=["dot"])
-    path = sweep_report.write_grid(runs, root, calibrated=sweep.evaluate_calibration(runs))
-    sweep.write_tensorboard(runs, root)
+    runs = run_small(root, losses=["mse"], interactions=["dot"])
+    path = report.write_grid(runs, root, calibrated=grid.evaluate_calibration(runs))
+    grid.write_tensorboard(runs, root)
     assert path == f"{root}/report.md"
     assert "| mse" in files.read_text(path)
     for name in ("curves.png", "reliability.png"):
@@ -80,7 +79,7 @@ def test_a_grid_in_object_storage(tmp_path):
 @pytest.mark.nightly
 def test_learning_rates_are_selected_on_the_validation_split(tmp_path, capsys):
     axes = {"losses": ["mse"], "interactions": ["dot"], "seeds": [0], "tuning_seeds": 2}
-    runs = grid(tmp_path / "a", **axes, tune={RATE: (1e30, 1e-6, 1e-2)})
+    runs = run_small(tmp_path / "a", **axes, tune={RATE: (1e30, 1e-6, 1e-2)})
     assert [run.experiment.optimizer.learning_rate for run in runs] == [1e-2]
     assert [run.experiment.seed for run in runs] == [0]
     printed = capsys.readouterr().out
@@ -94,16 +93,16 @@ def test_learning_rates_are_selected_on_the_validation_split(tmp_path, capsys):
             values.append(run.results()["validation"]["ndcg@5"])
         table.append(["mse-dot", str(len(table) + 1), f"{rate:g}", *(f"{value:.2f}" for value in values)])
         table[-1] += [f"{sum(values) / 2:.2f}", "best" if rate == 1e-2 else "complete"]
-    assert sweep_report.training_table(runs, (RATE,))[1][:5] == ["mse", "dot", "0.01", "1.01", "1.01"]
-    search = sweep.read_search(tmp_path / "a")
-    sweep_report.write_grid(runs, str(tmp_path / "a"), search)
+    assert report.training_table(runs, (RATE,))[1][:5] == ["mse", "dot", "0.01", "1.01", "1.01"]
+    search = grid.read_search(tmp_path / "a")
+    report.write_grid(runs, str(tmp_path / "a"), search)
     lines = (tmp_path / "a" / "report.md").read_text(encoding="utf-8").splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert ["mse-dot", "0", "1e+30", "-", "-", "-", "diverged"] in cells
     assert all(row in cells for row in table)
     assert not [path for path in tmp_path.rglob("*.claim") if path.name != ".exclusive.claim"]
     with pytest.raises(FloatingPointError, match=f"mse-dot: diverges with all values of {RATE}"):
-        grid(tmp_path / "b", **axes, tune={RATE: (1e30, 1e29)})
+        run_small(tmp_path / "b", **axes, tune={RATE: (1e30, 1e29)})
 
 
 # Softmax hardly learns at the second temperature; mse has no temperature.
@@ -126,10 +125,10 @@ def tuned(tmp_path_factory):
         "widen": 0,
     }
     with contextlib.redirect_stdout(io.StringIO()):
-        grid(root, seeds=[0], **axes)
+        run_small(root, seeds=[0], **axes)
     times = {path: path.stat().st_mtime_ns for path in root.rglob("results.json")}
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        runs = grid(root, seeds=[0, 1], **axes)
+        runs = run_small(root, seeds=[0, 1], **axes)
     return root, runs, printed.getvalue(), times
 
 
@@ -163,10 +162,10 @@ def test_several_fields_are_tuned_together(tuned):
     note = f"softmax-dot: {at_end}: --widen=0 allows no more values"
     assert f"  {note}\n" in printed
     assert "encoder.dropout=0 is" not in printed  # 0 is the lowest possible value
-    header, row, _ = sweep_report.training_table(runs, tuple(TUNE))
+    header, row, _ = report.training_table(runs, tuple(TUNE))
     assert header[2:4] == list(TUNE)
     assert row[2:4] == ["0", "1"]
-    sweep_report.write_grid(runs, str(root), sweep.read_search(root))
+    report.write_grid(runs, str(root), grid.read_search(root))
     text = (root / "report.md").read_text(encoding="utf-8")
     assert f"- encoder.dropout: 0, 0.9\n- loss.temperature: 1, 1e+07\n- {note}.\n" in text
 
@@ -175,9 +174,9 @@ def test_several_fields_are_tuned_together(tuned):
 def test_fields_that_a_loss_lacks_are_not_tuned(tuned):
     root, runs, _, _ = tuned
     assert len(list((root / "tuning").glob("mse-dot-*"))) == 2  # one for each dropout
-    rows = sweep_report.training_table(runs, tuple(TUNE))[1:]
+    rows = report.training_table(runs, tuple(TUNE))[1:]
     assert [row[3] for row in rows] == ["1", "-"]
-    sweep_report.write_grid(runs, str(root), sweep.read_search(root))
+    report.write_grid(runs, str(root), grid.read_search(root))
     text = (root / "report.md").read_text(encoding="utf-8")
     assert "\n- mse-dot has no loss.temperature: ignored.\n" in text
     assert "softmax-dot has no" not in text
@@ -194,13 +193,13 @@ def test_tuned_runs_equal_runs_of_train(tuned, tmp_path):
 @pytest.mark.parametrize("rates", [(0.01, 0.02), (0.02,)])
 def test_jobs_do_not_change_results(tmp_path, capsys, rates):
     options = {"interactions": ["dot"], "tune": {RATE: rates}, "tuning_seeds": 2, "widen": 0}
-    one, two = (grid(tmp_path / str(jobs), **options, jobs=jobs) for jobs in (1, 2))
+    one, two = (run_small(tmp_path / str(jobs), **options, jobs=jobs) for jobs in (1, 2))
     assert [(run.experiment, run.results, run.ignored) for run in one] == [
         (run.experiment, run.results, run.ignored) for run in two
     ]
     for run, other in zip(one, two, strict=True):
         assert RunDirectory(run.path).history() == RunDirectory(other.path).history()
-    assert sweep.read_search(tmp_path / "1") == sweep.read_search(tmp_path / "2")
+    assert grid.read_search(tmp_path / "1") == grid.read_search(tmp_path / "2")
     numbers = [line[:8].rstrip() for line in capsys.readouterr().out.splitlines() if line.startswith("[")]
     totals = (8, 4) if len(rates) > 1 else (4,)
     assert numbers == [f"[{n:3d}/{total}]" for total in totals for n in range(1, total + 1)] * 2
@@ -209,7 +208,7 @@ def test_jobs_do_not_change_results(tmp_path, capsys, rates):
 @pytest.mark.nightly
 def test_a_run_that_diverges_stops_the_grid(tmp_path, capsys):
     with pytest.raises(FloatingPointError, match="loss='mse': .* at step 2, learning rate 9"):
-        grid(tmp_path, losses=["mse"], interactions=["dot"], tune={RATE: (1e30,)}, jobs=2)
+        run_small(tmp_path, losses=["mse"], interactions=["dot"], tune={RATE: (1e30,)}, jobs=2)
     assert re.search(r"\[  1/2.*\] mse-dot-seed[01]: loss='mse': ", capsys.readouterr().out)
 
 
@@ -236,7 +235,7 @@ def trained_by(monkeypatch):
                 yield run, {split: {"ndcg@5": value_of(run.experiment)} for split in ("validation", "test")}
 
         monkeypatch.setattr(parallel, "train_all", train_all)
-        grid(root, **axes)
+        run_small(root, **axes)
         return started
 
     return run
@@ -258,9 +257,9 @@ def test_final_runs_have_seeds_that_the_search_has_not_seen(tmp_path, trained_by
 def test_a_grid_without_a_search_has_none_of_an_earlier_one(tmp_path, trained_by):
     axes = {"interactions": ["dot"], "seeds": [0]}
     trained_by(tmp_path, lambda _: 1.0, tune={RATE: (0.1, 0.2)}, **axes)
-    assert sweep.read_search(tmp_path) is not None
+    assert grid.read_search(tmp_path) is not None
     trained_by(tmp_path, lambda _: 1.0, tune={RATE: (0.1,)}, **axes)
-    assert sweep.read_search(tmp_path) is None
+    assert grid.read_search(tmp_path) is None
 
 
 @pytest.mark.parametrize("first_changed", [10_001, 0])
@@ -319,12 +318,12 @@ def test_no_more_processes_than_runs(tmp_path, trained_by):
 )
 def test_fields_that_cannot_be_tuned(text, message):
     with pytest.raises(ValueError, match=re.escape(f"tune={text!r}: ") + ".*" + re.escape(message)):
-        sweep.parse_tune(["epochs=1", text], base(), ["softmax", "mse"], ["dot"])
+        grid.parse_tune(["epochs=1", text], base(), ["softmax", "mse"], ["dot"])
 
 
 def test_types_of_tuned_fields():
     texts = ["loss.k=1,2", "loss.kappa=1", "optimizer.weight_decay=0:0.1", "optimizer.name=adam,adamw"]
-    tune = sweep.parse_tune(texts, base(), ["mse", "rankmax", "rescaled_mse"], ["dot"])
+    tune = grid.parse_tune(texts, base(), ["mse", "rankmax", "rescaled_mse"], ["dot"])
     assert tune == {
         "loss.k": (1, 2),
         "loss.kappa": (1.0,),
@@ -403,7 +402,7 @@ def test_types_of_tuned_fields():
 )
 def test_invalid_axes_are_refused_before_training(tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
-        grid(tmp_path / "grid", **changes)
+        run_small(tmp_path / "grid", **changes)
     assert not (tmp_path / "grid").exists()
 
 
@@ -411,7 +410,7 @@ def test_equal_experiments_are_refused(tmp_path):
     ranked = config.override(base(), {"loss.name": "approx_ndcg", "loss.rank_fn": "handcrafted"})
     axes = {"losses": ["approx_ndcg", "approx_ndcg@handcrafted"], "interactions": ["dot"], "seeds": [0]}
     with pytest.raises(ValueError, match="approx_ndcg@handcrafted-dot: the grid has this cell twice"):
-        sweep.run_grid(ranked, str(tmp_path / "grid"), **axes)
+        grid.run_grid(ranked, str(tmp_path / "grid"), **axes)
     assert not (tmp_path / "grid").exists()
 
 
@@ -430,14 +429,14 @@ def test_equal_experiments_are_refused(tmp_path):
 def test_overrides_without_effect_are_refused(changes, message):
     axes = {"losses": ["softmax", "mse"], "interactions": ["dot"], "tune": {RATE: (0.1, 0.2)}}
     with pytest.raises(ValueError, match=message):
-        sweep.check_overrides(changes, base(), **axes)
+        grid.check_overrides(changes, base(), **axes)
 
 
 @pytest.mark.parametrize(("tuned", "field"), [("epochs", "steps"), ("steps", "epochs")])
 def test_alternatives_of_tuned_fields_are_refused(tuned, field):
     axes = {"losses": ["softmax"], "interactions": ["dot"], "tune": {tuned: (1, 2)}}
     with pytest.raises(ValueError, match=rf"config\.{field}: --tune sets {tuned}\. Leave one of the two out"):
-        sweep.check_overrides([field], base(), **axes)
+        grid.check_overrides([field], base(), **axes)
 
 
 def test_overrides_apply_to_cells_that_have_the_field():
@@ -445,14 +444,14 @@ def test_overrides_apply_to_cells_that_have_the_field():
     changes = {"loss.temperature": 0.5, "loss.rank_fn": "cnn", "epochs": 2.0, "interaction.units": 8}
     changed = config.override(base(), {**parts, **changes})
     axes = {"losses": ["approx_ndcg", "mse"], "interactions": ["dot", "lc_mlp"]}
-    sweep.check_overrides(changes, changed, **axes, tune={})
-    cells = sweep.build_cells(changed, **axes)
+    grid.check_overrides(changes, changed, **axes, tune={})
+    cells = grid.build_cells(changed, **axes)
     assert [getattr(cell.loss, "temperature", None) for cell in cells] == [0.5, 0.5, None, None]
     assert [getattr(cell.interaction, "units", None) for cell in cells] == [None, 8, None, 8]
-    assert set(sweep.ignored(changed, cells[2])) == {"loss.temperature", "loss.rank_fn", "interaction.units"}
-    assert sweep.ignored(changed, cells[1]) == ()
+    assert set(grid.ignored(changed, cells[2])) == {"loss.temperature", "loss.rank_fn", "interaction.units"}
+    assert grid.ignored(changed, cells[1]) == ()
     decayed = config.override(base(), {"optimizer.name": "adamw", "optimizer.weight_decay": 0.1})
-    assert sweep.ignored(decayed, config.override(decayed, {"optimizer.name": "adam"})) == (
+    assert grid.ignored(decayed, config.override(decayed, {"optimizer.name": "adam"})) == (
         "optimizer.weight_decay",
     )
 
@@ -471,16 +470,16 @@ def test_a_run_folder_of_an_earlier_choice_is_named(tmp_path, trained_by):
 def test_whole_numbers_of_a_field_of_fractions_are_widened_as_fractions(tmp_path, trained_by):
     axes = {"losses": ["mse"], "interactions": ["dot"], "seeds": [0], "tuning_seeds": 1, "widen": 1}
     trained_by(tmp_path, lambda one: -one.optimizer.learning_rate, tune={RATE: (1, 2)}, **axes)
-    assert sweep.read_search(tmp_path)["fields"] == {RATE: "0.5, 1, 2"}
+    assert grid.read_search(tmp_path)["fields"] == {RATE: "0.5, 1, 2"}
 
 
 @pytest.mark.nightly
 def test_optuna_is_imported_for_a_search_alone():
-    program = "import sys; from rank4class.pipelines import sweep; print('optuna' in sys.modules)"
+    program = "import sys; from rank4class.pipelines.sweep import grid; print('optuna' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "False\n"
 
 
 def test_invalid_cells_are_refused_before_training(tmp_path):
     with pytest.raises(ValueError, match="loss='softmx': unknown"):
-        grid(tmp_path / "grid", losses=["softmax", "softmx"])
+        run_small(tmp_path / "grid", losses=["softmax", "softmx"])
     assert not (tmp_path / "grid").exists()

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rank4class.pipelines import config
-from rank4class.pipelines.reporting.search_report import format_value
+from rank4class.pipelines.sweep.search_report import format_value
 
 Value = bool | int | float | str | None
 Choice = dict[str, Value]  # tuned field -> its value

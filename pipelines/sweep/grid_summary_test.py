@@ -9,8 +9,8 @@ import pytest
 import scipy.stats
 
 from rank4class.pipelines.evaluation import multiple_comparisons, statistics
-from rank4class.pipelines.reporting import grid_summary, grid_tables
-from rank4class.pipelines.reporting.grid_summary import Cell, Metric
+from rank4class.pipelines.sweep import grid_summary, grid_tables
+from rank4class.pipelines.sweep.grid_summary import Cell, Metric
 
 SOFTMAX, MSE = {"loss": "softmax"}, {"loss": "mse"}
 

@@ -9,9 +9,9 @@ import re
 import pytest
 
 from rank4class.pipelines import config
-from rank4class.pipelines.search import space, trials, tuning
 from rank4class.pipelines.storage.claims import Claims
-from rank4class.pipelines.training import parallel
+from rank4class.pipelines.sweep import parallel, space, trials
+from rank4class.pipelines.sweep import search as tuning
 
 RATE = "optimizer.learning_rate"
 SEEDS = (10_000, 10_001, 10_002)

@@ -194,15 +194,15 @@ def plot_curves(curves: pd.DataFrame, names: Sequence[str], monitor: str, exampl
     save_with_legend(figure, axes[0, 0], path)
 
 
-def _note(figure, text):
+def _note(figure: Figure, text: str) -> None:
     figure.suptitle(text.strip(), fontsize=9, color="0.35")
 
 
-def _error_bars(name, mean, low, high):
+def _error_bars(name: str, mean: Any, low: Any, high: Any) -> np.ndarray:
     """Returns the lengths of error bars, `[2, ...]`; an interval of percentages ends at 0 and 100."""
     highest = 100.0 if losses.get_metric(name).percent else np.inf
     return np.nan_to_num(np.abs(np.clip(np.stack([low, high]), 0.0, highest) - np.asarray(mean)))
 
 
-def _direction(name):
+def _direction(name: str) -> str:
     return "higher" if losses.get_metric(name).higher_is_better else "lower"

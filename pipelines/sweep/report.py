@@ -13,17 +13,11 @@ import pandas as pd
 from rank4class import losses
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation.reliability import Calibrated
-from rank4class.pipelines.reporting import (
-    grid_summary,
-    grid_tables,
-    plots,
-    reliability_plots,
-    search_report,
-    sweep_plots,
-    tables,
-)
+from rank4class.pipelines.reporting import reliability_plots, tables
+from rank4class.pipelines.reporting.plots import save
 from rank4class.pipelines.storage import code_version, files
 from rank4class.pipelines.storage.run_directory import RunDirectory, read_json, write_json
+from rank4class.pipelines.sweep import grid_summary, grid_tables, plots, search_report
 
 BASELINE = {"loss": "softmax", "interaction": "dot"}  # of grids that have this cell
 GRID = "grid.json"  # file of a grid's summary
@@ -267,13 +261,13 @@ def grid_text(root: str | os.PathLike) -> str:
     return grid_tables.text(read_json(os.path.join(root, GRID)))
 
 
-def _opening(summary, root):
+def _opening(summary: Mapping[str, Any], root: str | os.PathLike) -> list[str]:
     """Returns the Markdown paragraphs that a report begins with; writes the plot of the differences."""
     paragraphs = [grid_tables.verdict(summary)]
     if summary["comparisons"]:
-        names = sweep_plots.selected_metrics(summary["metrics"], summary["monitor"])
-        figure = sweep_plots.differences(summary, names, panel=3.2)
-        plots.save(figure, os.path.join(root, "differences.png"))
+        names = plots.selected_metrics(summary["metrics"], summary["monitor"])
+        figure = plots.differences(summary, names, panel=3.2)
+        save(figure, os.path.join(root, "differences.png"))
         paragraphs.append("![Differences from the baseline](differences.png)")
     power = grid_tables.power_table(summary)
     if len(power) > 1:
@@ -283,29 +277,29 @@ def _opening(summary, root):
     return paragraphs
 
 
-def _write_plots(runs, summary, root):
+def _write_plots(runs: Sequence[Run], summary: Mapping[str, Any], root: str | os.PathLike) -> list[str]:
     """Writes the plots of a grid; returns the Markdown paragraphs that show them."""
     paragraphs = []
-    _, by_cutoff = sweep_plots.split_metrics(summary["metrics"])
+    _, by_cutoff = plots.split_metrics(summary["metrics"])
     if by_cutoff:
-        figures = sweep_plots.figures_frame(summary)
-        sweep_plots.plot_cutoffs(figures, by_cutoff, os.path.join(root, "cutoffs.png"))
+        figures = plots.figures_frame(summary)
+        plots.plot_cutoffs(figures, by_cutoff, os.path.join(root, "cutoffs.png"))
         paragraphs.append("![Test metrics by cut-off](cutoffs.png)")
     curves = pd.DataFrame(
         # An evaluation has a training loss too.
-        {**evaluation, **run.cell, "seed": run.experiment.seed, "epochs": run.epochs(evaluation["step"])}
+        {**evaluation, **run.cell, "seed": run.experiment.seed, "epochs": run.epochs(int(evaluation["step"]))}
         for run in runs
         for evaluation in RunDirectory(run.path).history()
     )
     names = tables.metric_names(runs[0].results["validation"])
     monitor = runs[0].experiment.monitor
     validation_examples = summary["dataset"]["validation_examples"]
-    sweep_plots.plot_curves(curves, names, monitor, validation_examples, os.path.join(root, "curves.png"))
+    plots.plot_curves(curves, names, monitor, validation_examples, os.path.join(root, "curves.png"))
     caption = "The curves are means over the seeds, the bands reach from the lowest seed to the highest."
     return [*paragraphs, "![Validation curves](curves.png)", caption]
 
 
-def _write_diagram(runs, root, calibrated):
+def _write_diagram(runs: Sequence[Run], root: str | os.PathLike, calibrated: Calibrated | None) -> list[str]:
     """Writes the reliability diagram; returns the paragraphs that show it, none without calibration."""
     if calibrated is None:
         return []
@@ -386,6 +380,6 @@ def _cells(runs: Sequence[Run]) -> Iterable[tuple[tuple[str, ...], list[Run]]]:
     return groups.items()
 
 
-def _span(values):
+def _span(values: Sequence[float]) -> str:
     low, high = (f"{value:.3g}" for value in (min(values), max(values)))
     return low if low == high else f"{low} to {high}"

@@ -13,8 +13,9 @@ import tensorflow as tf
 from rank4class.pipelines import config
 from rank4class.pipelines.configs import digits_mlp
 from rank4class.pipelines.storage.run_directory import RunDirectory
+from rank4class.pipelines.sweep import parallel
 from rank4class.pipelines.task import loading
-from rank4class.pipelines.training import parallel, rank_training
+from rank4class.pipelines.training import rank_training
 
 FILES = ("results.json", "metrics.jsonl", "calibration.json")
 

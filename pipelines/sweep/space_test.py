@@ -1,8 +1,8 @@
 import pytest
 
 from rank4class.pipelines import config
-from rank4class.pipelines.search import space
-from rank4class.pipelines.search.space import Range
+from rank4class.pipelines.sweep import space
+from rank4class.pipelines.sweep.space import Range
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-from rank4class.pipelines.reporting import search_report
+from rank4class.pipelines.sweep import search_report
 
 
 def trial(number, choice, values, state="complete", best=False):

@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator, statistics
-from rank4class.pipelines.reporting import grid_summary, grid_tables, sweep_plots, sweep_report, tables
+from rank4class.pipelines.reporting import tables
 from rank4class.pipelines.storage.run_directory import RunDirectory, write_json
+from rank4class.pipelines.sweep import grid_summary, grid_tables, plots, report
 
 
 def run(loss, seed, top1, ndcg, path="nowhere"):
@@ -21,7 +22,7 @@ def run(loss, seed, top1, ndcg, path="nowhere"):
         "intervals": {"top1_error": [top1 - 1, top1 + 1], "ndcg@5": [ndcg - 2, ndcg + 2]},
     }
     experiment = config.override(config.Experiment(), {"loss.name": loss, "seed": seed})
-    return sweep_report.Run(experiment, {"validation": summary, "test": summary}, path)
+    return report.Run(experiment, {"validation": summary, "test": summary}, path)
 
 
 def test_a_runs_table_by_hand():
@@ -61,7 +62,7 @@ def stored(folder, loss, seed, errors):
     )
     fields = {"loss.name": loss, "seed": seed, "monitor": "top1_error"}
     results = {"validation": summary, "test": summary, "train_examples": 64, "best_step": 2, "steps": 4}
-    return sweep_report.Run(config.override(config.Experiment(), fields), results, str(path))
+    return report.Run(config.override(config.Experiment(), fields), results, str(path))
 
 
 def stored_grid(folder):
@@ -74,7 +75,7 @@ def stored_grid(folder):
 
 def test_a_grids_summary(tmp_path):
     runs = stored_grid(tmp_path)
-    summary = sweep_report.summarize(runs, {"batch_size": (32,)}, baseline=sweep_report.BASELINE, margin=2.0)
+    summary = report.summarize(runs, {"batch_size": (32,)}, baseline=report.BASELINE, margin=2.0)
     values = [
         np.stack([RunDirectory(run.path).test_values()["top1_error"] for run in runs[i : i + 2]])
         for i in (0, 2)
@@ -85,7 +86,7 @@ def test_a_grids_summary(tmp_path):
         )
         for loss, one in zip(("softmax", "mse"), values, strict=True)
     ]
-    expected = grid_summary.summarize(cells, baseline=sweep_report.BASELINE, margin=2.0)
+    expected = grid_summary.summarize(cells, baseline=report.BASELINE, margin=2.0)
     for key in ("metrics", "baseline", "margin", "comparisons", "best"):
         assert summary[key] == expected[key]
     for cell, of_cells in zip(summary["cells"], expected["cells"], strict=True):
@@ -113,7 +114,7 @@ def test_runs_that_are_not_paired_have_one_figure_per_seed(tmp_path, has_values)
         write_json(str(tmp_path / "mse-1" / "data.json"), {"classes": "c", "test": "b"})
     else:
         (tmp_path / "mse-1" / "test_values.npz").unlink()
-    summary = sweep_report.summarize(runs, baseline=sweep_report.BASELINE)
+    summary = report.summarize(runs, baseline=report.BASELINE)
     first = summary["cells"][0]["metrics"]["top1_error"]
     assert first["examples"] is None
     assert first["values"] == pytest.approx([2.5, 5.0])
@@ -127,16 +128,16 @@ def test_runs_that_are_not_paired_have_one_figure_per_seed(tmp_path, has_values)
 
 
 def test_a_grids_report(tmp_path, monkeypatch):
-    monkeypatch.setattr(sweep_report, "_write_plots", lambda *_: ["![Plots](plots.png)"])
+    monkeypatch.setattr(report, "_write_plots", lambda *_: ["![Plots](plots.png)"])
     runs = stored_grid(tmp_path)
-    path = sweep_report.write_grid(runs, str(tmp_path), baseline=sweep_report.BASELINE)
+    path = report.write_grid(runs, str(tmp_path), baseline=report.BASELINE)
     summary = json.loads((tmp_path / "grid.json").read_text())
-    assert summary == json.loads(json.dumps(sweep_report.summarize(runs, baseline=sweep_report.BASELINE)))
+    assert summary == json.loads(json.dumps(report.summarize(runs, baseline=report.BASELINE)))
     with open(path, encoding="utf-8") as file:
-        report = file.read()
+        text = file.read()
     for section in grid_tables.render(summary).split("\n\n"):
-        assert section in report
-    title, verdict, plot, power, table, compare, *_ = report.split("\n\n")
+        assert section in text
+    title, verdict, plot, power, table, compare, *_ = text.split("\n\n")
     assert title == "# digits with mlp"
     assert verdict == grid_tables.verdict(summary)
     assert plot == "![Differences from the baseline](differences.png)"
@@ -144,13 +145,13 @@ def test_a_grids_report(tmp_path, monkeypatch):
     assert power == grid_tables.power_heading(summary)
     assert table == tables.markdown_table(grid_tables.power_table(summary))
     assert compare == grid_tables.COMPARE
-    assert sweep_report.grid_text(str(tmp_path)) == grid_tables.text(summary)
-    assert "![Plots](plots.png)" in report
-    assert "- Machine: one, two.\n- Duration: 13 seconds of training in 4 runs.\n" in report
-    assert "- Seeds 0, 1; code 5eed; numpy 1, 2." in report
-    assert "- Adam, batches of 32, 1 epoch at most; the best checkpoint by validation top1_error.\n" in report
-    assert "[0](softmax-0), [1](softmax-1)" in report
-    path = sweep_report.write_grid(runs[::2], str(tmp_path), baseline=sweep_report.BASELINE)
+    assert report.grid_text(str(tmp_path)) == grid_tables.text(summary)
+    assert "![Plots](plots.png)" in text
+    assert "- Machine: one, two.\n- Duration: 13 seconds of training in 4 runs.\n" in text
+    assert "- Seeds 0, 1; code 5eed; numpy 1, 2." in text
+    assert "- Adam, batches of 32, 1 epoch at most; the best checkpoint by validation top1_error.\n" in text
+    assert "[0](softmax-0), [1](softmax-1)" in text
+    path = report.write_grid(runs[::2], str(tmp_path), baseline=report.BASELINE)
     with open(path, encoding="utf-8") as file:
         assert "One seed does not show how many would decide it." in file.read()
 
@@ -162,8 +163,8 @@ def test_curves_keep_the_names_of_the_losses(tmp_path, monkeypatch):
         lines = [{"step": step, "loss": 1.5, "top1_error": 50.0, "mean_rank": 2.0} for step in (2, 4)]
         RunDirectory(run.path).write_history(lines)
     drawn = []
-    monkeypatch.setattr(sweep_plots, "plot_curves", lambda curves, *_: drawn.append(curves))
-    sweep_report.write_grid(runs, str(tmp_path))
+    monkeypatch.setattr(plots, "plot_curves", lambda curves, *_: drawn.append(curves))
+    report.write_grid(runs, str(tmp_path))
     assert list(drawn[0]["loss"].unique()) == ["softmax", "mse"]
     assert list(drawn[0]["epochs"].unique()) == [1.0, 2.0]
 
@@ -173,7 +174,7 @@ def test_the_note_on_the_training(tmp_path):
         dataclasses.replace(run, experiment=config.override(run.experiment, {"steps": 1500}))
         for run in stored_grid(tmp_path)
     ]
-    notes = sweep_report.summarize(runs, ("batch_size",))["notes"]
+    notes = report.summarize(runs, ("batch_size",))["notes"]
     assert notes[
         1
     ] == "Adam, 1,500 steps at most; the best checkpoint and values of tuned fields by validation " + (
@@ -187,7 +188,7 @@ def test_the_command_is_that_of_the_last_session(tmp_path):
     run_dir = RunDirectory(runs[1].path)
     later = {**run_dir.sessions()[0], "command": ["python3", "-m", "c"], "started": "2026-02-01"}
     run_dir.write_sessions([*run_dir.sessions(), later])
-    assert sweep_report.summarize(runs)["command"] == "python -m c"
+    assert report.summarize(runs)["command"] == "python -m c"
 
 
 def test_curves_are_drawn(tmp_path):
@@ -198,20 +199,20 @@ def test_curves_are_drawn(tmp_path):
         for step, value in enumerate((20.0, 90.0, 95.0 + seed, 96.0), 1)
     ]
     path = tmp_path / "curves.png"
-    sweep_plots.plot_curves(pd.DataFrame(rows), ["ndcg@5"], "ndcg@5", 360, str(path))
+    plots.plot_curves(pd.DataFrame(rows), ["ndcg@5"], "ndcg@5", 360, str(path))
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def test_baselines():
     cells = [config.override(config.Experiment(), {"loss.name": loss}) for loss in ("mse", "softmax")]
-    assert sweep_report.parse_baseline(None, cells) == {"loss": "softmax", "interaction": "dot"}
-    assert sweep_report.parse_baseline(None, cells[:1]) is None
-    assert sweep_report.parse_baseline("mse,dot", cells) == {"loss": "mse", "interaction": "dot"}
+    assert report.parse_baseline(None, cells) == {"loss": "softmax", "interaction": "dot"}
+    assert report.parse_baseline(None, cells[:1]) is None
+    assert report.parse_baseline("mse,dot", cells) == {"loss": "mse", "interaction": "dot"}
     for text in ("mse", "mse,lc_mlp", "mse,dot,0"):
         with pytest.raises(
             ValueError, match=f"baseline={text}: not a cell .* of these: mse,dot; softmax,dot"
         ):
-            sweep_report.parse_baseline(text, cells)
+            report.parse_baseline(text, cells)
 
 
 def test_metrics_without_an_interval():
@@ -246,9 +247,9 @@ def test_a_grids_calibration_by_hand():
         with_calibration("approx_ndcg", 0, 90.0, 4.0, 2.0, 0.5, 0.4),
         run("approx_ndcg", 1, 2.0, 95.0),  # without calibration
     ]
-    cells = sweep_report.calibration_cells(runs)
+    cells = report.calibration_cells(runs)
     t = scipy.stats.t.ppf(0.975, 1)  # the half width of two values a, b is t |a - b| / 2
-    rows = grid_tables.cells_table(sweep_report.summarize_calibration(cells), digits=3)
+    rows = grid_tables.cells_table(report.summarize_calibration(cells), digits=3)
     assert rows == [
         ["loss", "interaction", "ece before", "ece after", "nll before", "nll after"],
         # Two seeds of the same value have the interval over the examples.
@@ -257,10 +258,10 @@ def test_a_grids_calibration_by_hand():
             *(f"{mean:.3f} [{mean - t / 10:.3f}, {mean + t / 10:.3f}]" for mean in (0.6, 0.3)),
         ],
     ]
-    assert sweep_report.calibration_cells(runs[2:]) == []
+    assert report.calibration_cells(runs[2:]) == []
     dataset = {f"{split}_examples": 10 for split in ("train", "validation", "test")}
     provenance = {"command": "train", "hosts": [], "seconds": 1.0, "commits": ["5eed"], "packages": {}}
-    notes = sweep_report._notes(runs, (), {"dataset": dataset, **provenance})
+    notes = report._notes(runs, (), {"dataset": dataset, **provenance})
     assert "approx_ndcg-dot has a run without a calibration: the table of them omits it." in notes
 
 
@@ -272,11 +273,11 @@ def test_the_best_run_has_the_first_seed_of_the_best_cell():
         with_calibration("softmax", 0, 90.0, *figures),
         with_calibration("softmax", 1, 92.0, *figures),  # mean 91
     ]
-    assert sweep_report.best_run(runs) is runs[2]
+    assert report.best_run(runs) is runs[2]
     for one in runs:
         one.experiment.monitor = "top1_error"
     runs[1].results["validation"]["top1_error"] = 2.5
-    assert sweep_report.best_run(runs) is runs[0]
+    assert report.best_run(runs) is runs[0]
 
 
 def test_error_bars_equal_the_intervals(tmp_path, monkeypatch):
@@ -293,11 +294,9 @@ def test_error_bars_equal_the_intervals(tmp_path, monkeypatch):
     summary = grid_summary.summarize(cells)
     summary["cells"][1]["metrics"]["ndcg@5"]["interval"] = None
     figures = []
-    monkeypatch.setattr(
-        sweep_plots, "Figure", lambda **kwargs: figures.append(Figure(**kwargs)) or figures[-1]
-    )
-    frame = sweep_plots.figures_frame(summary)
-    sweep_plots.plot_cutoffs(frame, {"ndcg": [1, 2, 5]}, str(tmp_path / "cutoffs.png"))
+    monkeypatch.setattr(plots, "Figure", lambda **kwargs: figures.append(Figure(**kwargs)) or figures[-1])
+    frame = plots.figures_frame(summary)
+    plots.plot_cutoffs(frame, {"ndcg": [1, 2, 5]}, str(tmp_path / "cutoffs.png"))
     (axis,) = figures[0].axes
     assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["Squared error", "Softmax"]
     assert axis.get_xticks().tolist() == [1, 2, 5]

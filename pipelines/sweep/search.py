@@ -14,12 +14,11 @@ from typing import Any
 from rank4class import losses
 from rank4class.pipelines import config
 from rank4class.pipelines.evaluation import evaluator
-from rank4class.pipelines.reporting import search_report, tables
-from rank4class.pipelines.search import space, trials
+from rank4class.pipelines.reporting import tables
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.claims import Claims
 from rank4class.pipelines.storage.run_directory import TUNING, RunDirectory
-from rank4class.pipelines.training import parallel
+from rank4class.pipelines.sweep import parallel, search_report, space, trials
 from rank4class.progress import place, time_left
 
 

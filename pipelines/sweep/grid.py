@@ -11,8 +11,7 @@ from typing import Any
 from rank4class.pipelines import config
 from rank4class.pipelines.config.checks import check_seed
 from rank4class.pipelines.evaluation.reliability import Calibrated
-from rank4class.pipelines.reporting import sweep_report, tables
-from rank4class.pipelines.search import space
+from rank4class.pipelines.reporting import tables
 from rank4class.pipelines.storage import files
 from rank4class.pipelines.storage.claims import Claims
 from rank4class.pipelines.storage.run_directory import (
@@ -22,7 +21,8 @@ from rank4class.pipelines.storage.run_directory import (
     read_json,
     write_json,
 )
-from rank4class.pipelines.training import parallel, rank_training, tensorboard_grid
+from rank4class.pipelines.sweep import parallel, report, space, tensorboard_grid
+from rank4class.pipelines.training import rank_training
 from rank4class.progress import place, time_left
 
 GRID_FLAGS = {"loss.name": "--losses", "interaction.name": "--interactions", "seed": "--seed"}
@@ -109,7 +109,7 @@ def run_grid(
     widen: int = 3,
     jobs: int = 1,
     pictures: bool = False,
-) -> list[sweep_report.Run]:
+) -> list[report.Run]:
     """Trains every combination; finished runs are not repeated.
 
     Each cell, a loss with an interaction, is tuned by itself; see `tuning.Search`. The best choice of values
@@ -163,7 +163,7 @@ def run_grid(
     _check_different(cells)
     named = {cell_name(cell): cell for cell in cells}
     if any(len(choices) > 1 for choices in combinations):
-        from rank4class.pipelines.search import tuning  # imports Optuna
+        from rank4class.pipelines.sweep import search as tuning  # imports Optuna
 
         unseen = _tuning_seeds(tuning_seeds, seeds)
         with Claims(os.path.join(root, TUNING)) as claims:
@@ -185,7 +185,7 @@ def run_grid(
         _check_owner(runs[-1])
     outcomes = _train_all(base, root, runs, jobs, searched[:1])
     return [
-        sweep_report.Run(run.experiment, outcomes[run], run.path, _without_effect(base, run.experiment, tune))
+        report.Run(run.experiment, outcomes[run], run.path, _without_effect(base, run.experiment, tune))
         for run in runs
     ]
 
@@ -305,16 +305,16 @@ def read_search(root: str | os.PathLike) -> dict[str, Any] | None:
     return read_json(path) if files.exists(path) else None
 
 
-def evaluate_calibration(runs: Sequence[sweep_report.Run]) -> Calibrated | None:
+def evaluate_calibration(runs: Sequence[report.Run]) -> Calibrated | None:
     """Returns the reliability of the test scores of a grid's `best_run`, or None if it has no calibration."""
-    best = sweep_report.best_run(runs)
+    best = report.best_run(runs)
     if "calibration" not in best.results["test"]:
         return None
     trained = rank_training.restore(best.path)
     return trained.evaluate(trained.load_task()).calibrated
 
 
-def write_tensorboard(runs: Sequence[sweep_report.Run], root: str, tuned: Collection[str] = ()) -> None:
+def write_tensorboard(runs: Sequence[report.Run], root: str, tuned: Collection[str] = ()) -> None:
     """Writes the means and intervals of a reported grid for TensorBoard; see `tensorboard_grid.write_grid`.
 
     Args:
@@ -322,11 +322,11 @@ def write_tensorboard(runs: Sequence[sweep_report.Run], root: str, tuned: Collec
       root: its folder, with the report.
       tuned: names of the tuned fields.
     """
-    summary = read_json(os.path.join(root, sweep_report.GRID))
+    summary = read_json(os.path.join(root, report.GRID))
     intervals = [
         {metric: entry["interval"] for metric, entry in cell["metrics"].items()} for cell in summary["cells"]
     ]
-    cells: dict[str, list[sweep_report.Run]] = {}
+    cells: dict[str, list[report.Run]] = {}
     for run in runs:
         cells.setdefault(cell_name(run.experiment), []).append(run)
     tensorboard_grid.write_grid(

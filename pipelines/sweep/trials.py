@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from rank4class import losses
 from rank4class.pipelines import config
-from rank4class.pipelines.search import space
+from rank4class.pipelines.sweep import space
 
 JOURNAL = "journal.log"
 STARTUP_TRIALS = 5  # of a cell; after them, a trial may be pruned
