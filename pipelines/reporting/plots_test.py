@@ -11,7 +11,7 @@ from rank4class.pipelines.reporting import plots
 def has_color(pixels, color):
     """Returns whether an image has a patch of a color, up to one step of each channel."""
     wanted = 255 * np.array(to_rgb(color))
-    return (np.abs(pixels - wanted).max(axis=2) <= 1.0).sum() > 100
+    return (np.abs(pixels - wanted).max(axis=2) <= 1.0).sum() > 400
 
 
 def names(n):
@@ -19,14 +19,10 @@ def names(n):
 
 
 def test_counts_contain_every_example_of_the_shown_classes():
-    rng = np.random.default_rng(0)
-    labels, predicted = rng.integers(0, 7, [2, 500])
+    labels, predicted = np.random.default_rng(0).integers(0, 7, [2, 500])
     counts = plots.confusion_counts(labels, predicted, np.arange(7))
-    assert counts.shape == (7, 8)
-    assert counts[:, 7].sum() == 0
-    for true in range(7):
-        for wrong in range(7):
-            assert counts[true, wrong] == np.sum((labels == true) & (predicted == wrong))
+    expected = [[np.sum((labels == i) & (predicted == j)) for j in range(7)] + [0] for i in range(7)]
+    np.testing.assert_array_equal(counts, expected)
 
 
 def test_classes_that_are_not_shown_count_as_other():
@@ -34,11 +30,9 @@ def test_classes_that_are_not_shown_count_as_other():
         np.array([1, 1, 1, 3, 4, 9]), np.array([1, 4, 9, 1, 1, 9]), np.array([1, 4])
     )
     assert counts.tolist() == [[1, 1, 1], [1, 0, 0]]  # classes 3 and 9 have no row
-
-
-def test_classes_that_are_only_predicted_have_empty_rows():
-    counts = plots.confusion_counts(np.array([2, 3]), np.array([0, 1]), np.array([0, 1]))
-    assert counts.tolist() == [[0, 0, 0], [0, 0, 0]]
+    counts = plots.confusion_counts(np.array([0, 2]), np.array([0, 0]), np.arange(3))
+    with np.errstate(all="raise"):  # class 1 has no example
+        assert plots.row_fractions(counts).tolist() == [[1.0, 0.0, 0.0, 0.0], [0.0] * 4, [1.0, 0.0, 0.0, 0.0]]
 
 
 def test_the_classes_with_the_most_errors():
@@ -65,78 +59,27 @@ def test_every_rank_is_counted():
     assert fractions.sum() == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("rank", [0.0, 4.0, -1.0])
-def test_ranks_outside_the_classes_are_refused(rank):
-    with pytest.raises(ValueError, match=r"outside 1\.\.3"):
-        plots.rank_histogram(np.array([1.0, rank]), 3)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("n", [1, 3, 13, 41, 400, 1_001])
+@pytest.mark.parametrize("n", [1, 13, 41, 1_000_000])
 def test_confusion_matrices_of_any_size_are_drawn(n):
-    labels = np.arange(n)
-    pixels = plots.confusion_matrix(labels, labels[::-1], names(n))
+    labels = np.array([n - 1, n // 2, n // 2])
+    pixels = plots.confusion_matrix(labels, labels // 2, ["$\\frac{$\tb\nc"] * n)  # drawn without markup
     assert (pixels.dtype, pixels.ndim, pixels.shape[2]) == (np.uint8, 3, 3)
-    assert max(pixels.shape) <= 1_700
-    np.testing.assert_array_equal(pixels, plots.confusion_matrix(labels, labels[::-1], names(n)))
-
-
-def test_confusions_of_a_million_classes():
-    labels = np.array([999_999, 5, 5], np.int64)
-    pixels = plots.confusion_matrix(labels, labels - 1, [""] * 1_000_000)
     assert max(pixels.shape) <= 1_700
 
 
 def test_correct_is_blue_and_errors_are_orange():
     labels, errors = np.arange(3), np.array([1, 2, 0])
-    # The legend has a line of both colors, 25 pixels wide; a cell has 100 x 100 pixels.
     right, wrong = (plots.confusion_matrix(labels, guess, names(3)) for guess in (labels, errors))
-    for pixels, present, absent in (
-        (right, plots.RIGHT, plots.WRONG),
-        (wrong, plots.WRONG, plots.RIGHT),
-    ):
+    for pixels, present, absent in ((right, plots.RIGHT, plots.WRONG), (wrong, plots.WRONG, plots.RIGHT)):
         assert has_color(pixels, present)
         assert not has_color(pixels, absent)
-
-
-def test_classes_without_examples_have_empty_rows():
-    with np.errstate(all="raise"):
-        fractions = plots.row_fractions(
-            plots.confusion_counts(np.array([0, 2]), np.array([0, 0]), np.arange(3))
-        )
-    assert fractions.tolist() == [[1.0, 0.0, 0.0, 0.0], [0.0] * 4, [1.0, 0.0, 0.0, 0.0]]
 
 
 def test_infinite_ranks_have_a_bar():
     finite, not_finite = (plots.rank_histogram(np.array([1.0, 2.0, last]), 3) for last in (3.0, np.inf))
     assert has_color(not_finite, plots.NOT_FINITE)
     assert not has_color(finite, plots.NOT_FINITE)
-
-
-@pytest.mark.parametrize(
-    ("labels", "predicted", "message"),
-    [
-        ([0, 3], [0, 0], "labels=3: outside 0..2"),
-        ([0, 1], [-1, 0], "predicted=-1: outside 0..2"),
-        ([0, 1], [0], "differs from"),
-    ],
-)
-def test_ids_outside_the_classes_are_refused(labels, predicted, message):
-    with pytest.raises(ValueError, match=message):
-        plots.confusion_matrix(labels, predicted, names(3))
-
-
-def test_names_are_drawn_without_markup():
-    odd = ["$\\frac{$", "a\tb\nc", "\\alpha", "n" * 500]
-    pixels = plots.confusion_matrix([0, 1, 2, 3], [0, 1, 2, 3], odd)
-    assert max(pixels.shape) <= 1_700
-
-
-def test_drawing_closes_all_figures():
-    before = plt.get_fignums()
-    plots.confusion_matrix([0], [0], names(2))
-    plots.rank_histogram(np.array([1.0]), 2)
-    assert plt.get_fignums() == before
+    assert plt.get_fignums() == []
 
 
 PROBABILITIES = np.array([[0.0, 0.7, 0.3, 0.0, 0.0], [0.0, 0.1, 0.9, 0.0, 0.0], [0.0, 0.5, 0.5, 0.0, 0.0]])
@@ -147,23 +90,17 @@ def test_counts_missing_in_training_are_highlighted():
     pixels = plots.count_distributions(PROBABILITIES, [1, 2, 1], known)
     assert has_color(pixels, plots.RIGHT)
     assert not has_color(pixels, plots.WRONG)
-    assert has_color(
-        plots.count_distributions(np.roll(PROBABILITIES, 1, axis=1), [1, 2, 1], known), plots.WRONG
-    )
+    shifted = np.roll(PROBABILITIES, 1, axis=1)
+    assert has_color(plots.count_distributions(shifted, [1, 2, 1], known), plots.WRONG)
 
 
-@pytest.mark.nightly
-def test_probabilities_that_are_not_finite():
-    known = np.array([1, 2])
-    finite = plots.count_distributions(PROBABILITIES, [1, 2, 1], known)
-    np.testing.assert_array_equal(finite, plots.count_distributions(PROBABILITIES, [1, 2, 1], known))
+def test_distributions_that_are_not_finite_or_long():
     broken = np.where([[True], [False], [False]], np.nan, PROBABILITIES)
-    assert not np.array_equal(finite, plots.count_distributions(broken, [1, 2, 1], known))
-    assert plots.count_distributions(np.full([2, 5], np.nan), [1, 2], np.array([1])).any()
-
-
-@pytest.mark.nightly
-def test_many_counts_are_binned():
+    finite, one, none = (
+        plots.count_distributions(values, [1, 2, 1], np.array([1, 2]))
+        for values in (PROBABILITIES, broken, np.full([3, 5], np.nan))
+    )
+    assert not np.array_equal(finite, one)
+    assert not np.array_equal(one, none)
     probabilities = np.full([2, 1001], 1 / 1001)
     assert plots.count_distributions(probabilities, [1, 3], np.array([1, 3])).shape[1] < 1500
-    assert plots.count_distributions(PROBABILITIES[:1, :2] / 0.7, [1], np.array([1])).any()

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from matplotlib import image
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from rank4class.pipelines.evaluation.reliability import BINS, Calibrated
@@ -16,29 +15,20 @@ from rank4class.pipelines.storage import files
 
 def save_diagram(calibrated: Calibrated, path: str) -> None:
     """Writes the `reliability_diagram` as a picture."""
-    several = calibrated.calibration.method != "temperature"
     buffer = io.BytesIO()
-    image.imsave(buffer, reliability_diagram(calibrated, several), format="png")
+    image.imsave(buffer, reliability_diagram(calibrated), format="png")
     files.write(path, buffer.getvalue())
 
 
-def reliability_diagram(calibrated: Calibrated, several: bool = False) -> np.ndarray:
-    """Draws the reliability of a split before and after calibration; see `draw`.
-
-    Args:
-      calibrated: the reliability of a split.
-      several: whether an example may have several classes, so that each pair of example and class counts.
-
-    Returns:
-      uint8 `[height, width, 3]`.
-    """
+def reliability_diagram(calibrated: Calibrated) -> np.ndarray:
+    """Draws a split before and after calibration; see `draw`; uint8 `[height, width, 3]`."""
     figure = Figure(figsize=(4.8, 4.0), dpi=plots.DPI, layout="constrained")
-    FigureCanvasAgg(figure)
     panels = [
         (f"{name}: error {one.ece:.1%}", one.table())
         for name, one in (("before", calibrated.before), ("after", calibrated.after))
     ]
-    draw(figure, panels, "pairs" if several else "examples")
+    # With several classes per example, each pair of example and class counts.
+    draw(figure, panels, "examples" if calibrated.calibration.method == "temperature" else "pairs")
     figure.suptitle(calibrated.calibration.describe(), fontsize=plots.TEXT, x=0.01, ha="left")
     return plots.pixels(figure)
 
@@ -69,10 +59,10 @@ def draw(figure: Figure, panels: Sequence[tuple[str, pd.DataFrame]], counted: st
     axes[1, 0].set_ylabel(counted, fontsize=plots.TEXT)
     axes[1, 0].set_yscale("log")
     axes[1, 0].set_ylim(0.5, 2.0 * max(table["count"].max() for _, table in panels))
+    axes[1, 0].yaxis.set_major_formatter("{x:,.0f}")
     for axis in axes.flat:
         axis.tick_params(labelsize=plots.TEXT)
         style.finish(axis, "y")
         axis.set_xticks((0.0, 0.5, 1.0), ("0%", "50%", "100%"))
-    axes[1, 0].yaxis.set_major_formatter("{x:,.0f}")
     for axis in axes[0]:
         axis.set_yticks((0.0, 0.5, 1.0), ("0%", "50%", "100%"))

@@ -9,9 +9,9 @@ from rank4class.pipelines.evaluation.calibration import Platt, Temperature
 from rank4class.pipelines.reporting import reliability_plots
 
 
-def diagram(scores, labels, calibration, **options):
+def diagram(scores, labels, calibration):
     calibrated = reliability.evaluate(calibration, np.asarray(scores, np.float64), labels)
-    return reliability_plots.reliability_diagram(calibrated, **options)
+    return reliability_plots.reliability_diagram(calibrated)
 
 
 def test_diagrams_show_the_calibration():
@@ -29,4 +29,4 @@ def test_diagrams_show_the_calibration():
 @pytest.mark.parametrize("score", [-1e6, 1e6])
 def test_diagrams_of_certain_predictions(score):
     labels = scipy.sparse.csr_array(np.eye(4, 5))
-    assert diagram(np.full([4, 5], score), labels, Platt((1.0,), (0.0,)), several=True).any()
+    assert diagram(np.full([4, 5], score), labels, Platt((1.0,), (0.0,))).any()

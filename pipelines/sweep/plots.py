@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from rank4class import losses
+from rank4class.pipelines.evaluation.evaluator import metric_heading
 from rank4class.pipelines.reporting import style
 from rank4class.pipelines.reporting.plots import save_with_legend
 
@@ -79,7 +80,7 @@ def differences(
             axis.plot(one["difference"], y, marker, color=color, mfc=color if is_separable else "white", ms=7)
         definition = summary["metrics"][metric]
         direction = "higher" if definition["higher_is_better"] else "lower"
-        label = style.metric_label(metric, definition["percent"])
+        label = f"{metric} (%)" if definition["percent"] else metric
         axis.set_title(f"{label}\n{direction} is better", fontsize=10)
         axis.xaxis.set_major_locator(MaxNLocator(5))
         style.finish(axis, "x")
@@ -94,7 +95,7 @@ def differences(
 
 
 def _cell_label(name: Mapping[str, str]) -> str:
-    return ", ".join(map(style.part_label, name.values()))
+    return ", ".join(name.values())
 
 
 def plot_cutoffs(figures: pd.DataFrame, cutoffs: dict[str, list[int]], path: str) -> None:
@@ -115,7 +116,7 @@ def plot_cutoffs(figures: pd.DataFrame, cutoffs: dict[str, list[int]], path: str
         for i, ((loss, interaction), cell) in enumerate(cells.items()):
             curve = cell.droplevel(["loss", "interaction"]).loc[names]
             color, dashes = styles[loss]
-            labels = [style.part_label(loss), *([style.part_label(interaction)] * shows_interaction)]
+            labels = [loss, *([interaction] * shows_interaction)]
             axis.errorbar(
                 np.array(ks) + 0.5 * ((i + 0.5) / len(cells) - 0.5),  # side by side
                 curve["mean"],
@@ -128,7 +129,7 @@ def plot_cutoffs(figures: pd.DataFrame, cutoffs: dict[str, list[int]], path: str
                 elinewidth=0.8,
                 label=", ".join(labels),
             )
-        heading = style.metric_label(names[0]).replace(f"@{ks[0]}", "@K")
+        heading = metric_heading(names[0]).replace(f"@{ks[0]}", "@K")
         axis.set_title(f"{heading}, {_direction(names[0])} is better", fontsize=10)
         axis.set_xlabel("K")
         axis.set_xticks(ks)
@@ -151,7 +152,7 @@ def selected_metrics(names: Sequence[str], monitor: str) -> list[str]:
     ]
 
 
-def plot_curves(curves: pd.DataFrame, names: Sequence[str], monitor: str, examples: int, path: str) -> None:
+def plot_curves(curves: pd.DataFrame, names: Sequence[str], monitor: str, path: str) -> None:
     """Plots validation metrics over the epochs, mean and range of the seeds.
 
     A row of panels is a metric, a column an interaction. Of a metric with many cut-offs only the monitored
@@ -162,7 +163,6 @@ def plot_curves(curves: pd.DataFrame, names: Sequence[str], monitor: str, exampl
       curves: a row per run and evaluation, with "loss", "interaction", "seed", "step", "epochs" and metrics.
       names: names of all metrics.
       monitor: name of the monitored metric.
-      examples: number of validation examples.
       path: of the picture.
     """
     names, interactions = selected_metrics(names, monitor), list(curves["interaction"].unique())
@@ -175,11 +175,11 @@ def plot_curves(curves: pd.DataFrame, names: Sequence[str], monitor: str, exampl
         color, dashes = styles[loss]
         for axis, name in zip(axes[:, interactions.index(interaction)], names, strict=True):
             seeds = evaluations[name].agg(["mean", "min", "max"])
-            axis.plot(seeds.index, seeds["mean"], color=color, linestyle=dashes, label=style.part_label(loss))
+            axis.plot(seeds.index, seeds["mean"], color=color, linestyle=dashes, label=loss)
             axis.fill_between(seeds.index, seeds["min"], seeds["max"], color=color, alpha=0.12, linewidth=0)
     late = curves[curves["epochs"] >= SHOWN_FROM * curves["epochs"].max()]
     for row, name in zip(axes, names, strict=True):
-        row[0].set_ylabel(f"Validation {style.metric_label(name)}")
+        row[0].set_ylabel(f"Validation {metric_heading(name)}")
         values = late[name][np.isfinite(late[name])]
         if len(values) and values.min() < values.max():
             margin = 0.05 * (values.max() - values.min())
@@ -187,15 +187,11 @@ def plot_curves(curves: pd.DataFrame, names: Sequence[str], monitor: str, exampl
     for axis in axes.flat:
         style.finish(axis)
     for axis, interaction in zip(axes[0], interactions, strict=True):
-        axis.set_title(style.part_label(interaction), fontsize=10)
+        axis.set_title(interaction, fontsize=10)
     for axis in axes[-1]:
         axis.set_xlabel("Epochs")
-    _note(figure, f"The axes are cut where the first epochs are worse. {style.example_note(examples)}")
+    figure.suptitle("The axes are cut where the first epochs are worse.", fontsize=9, color="0.35")
     save_with_legend(figure, axes[0, 0], path)
-
-
-def _note(figure: Figure, text: str) -> None:
-    figure.suptitle(text.strip(), fontsize=9, color="0.35")
 
 
 def _error_bars(name: str, mean: Any, low: Any, high: Any) -> np.ndarray:

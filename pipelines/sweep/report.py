@@ -293,8 +293,7 @@ def _write_plots(runs: Sequence[Run], summary: Mapping[str, Any], root: str | os
     )
     names = tables.metric_names(runs[0].results["validation"])
     monitor = runs[0].experiment.monitor
-    validation_examples = summary["dataset"]["validation_examples"]
-    plots.plot_curves(curves, names, monitor, validation_examples, os.path.join(root, "curves.png"))
+    plots.plot_curves(curves, names, monitor, os.path.join(root, "curves.png"))
     caption = "The curves are means over the seeds, the bands reach from the lowest seed to the highest."
     return [*paragraphs, "![Validation curves](curves.png)", caption]
 

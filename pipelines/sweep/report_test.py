@@ -199,7 +199,7 @@ def test_curves_are_drawn(tmp_path):
         for step, value in enumerate((20.0, 90.0, 95.0 + seed, 96.0), 1)
     ]
     path = tmp_path / "curves.png"
-    plots.plot_curves(pd.DataFrame(rows), ["ndcg@5"], "ndcg@5", 360, str(path))
+    plots.plot_curves(pd.DataFrame(rows), ["ndcg@5"], "ndcg@5", str(path))
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
@@ -298,7 +298,7 @@ def test_error_bars_equal_the_intervals(tmp_path, monkeypatch):
     frame = plots.figures_frame(summary)
     plots.plot_cutoffs(frame, {"ndcg": [1, 2, 5]}, str(tmp_path / "cutoffs.png"))
     (axis,) = figures[0].axes
-    assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["Squared error", "Softmax"]
+    assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["mse", "softmax"]
     assert axis.get_xticks().tolist() == [1, 2, 5]
     drawn = [[(low, high) for (_, low), (_, high) in bars.get_segments()] for bars in axis.collections]
     entries = [[cell["metrics"][name] for name in names] for cell in summary["cells"]]

@@ -149,9 +149,7 @@ class TrainableRankModel:
                 examples.labels[finite], evaluation.top_classes[finite], loaded.scored_class_names(split)
             )
         if evaluation.calibrated:
-            pictures["reliability_diagram"] = reliability_plots.reliability_diagram(
-                evaluation.calibrated, several=examples.multi_label
-            )
+            pictures["reliability_diagram"] = reliability_plots.reliability_diagram(evaluation.calibrated)
         if self._count_prior.is_model:
             pictures["number_of_classes"] = self._count_picture(split)
         return pictures

@@ -105,7 +105,7 @@ def sorters(docs: str) -> Figure:
     for axis, (name, values), color in zip(axes, ranks.items(), style.COLORS, strict=False):
         axis.step(data["scores"], exact, color="0.75", linewidth=4, where="mid")
         axis.plot(data["scores"], values, color=color)
-        axis.set_title(style.part_label(name), fontsize=10)
+        axis.set_title(name, fontsize=10)
         axis.set_xticks((-1.0, 0.0, 1.0))
         style.finish(axis)
     axes[0].set_ylim(data["n"] + 0.5, 0.5)
@@ -221,7 +221,7 @@ def overtraining(docs: str) -> Figure:
         color, dashes = styles[loss]
         mean = np.mean(curve["values"], axis=0)
         axis.plot(curve["epochs"], np.transpose(curve["values"]), color=color, lw=0.5, alpha=0.4)
-        axis.plot(curve["epochs"], mean, linestyle=dashes, color=color, label=style.part_label(loss))
+        axis.plot(curve["epochs"], mean, linestyle=dashes, color=color, label=loss)
         best = int(np.argmax(mean))
         axis.plot(curve["epochs"][best], mean[best], "o", color=color, ms=6)
     axis.set(xlabel="Epochs; the dot is the best of the mean", ylabel="Validation NDCG@5 (%)", ylim=(56, 64))
