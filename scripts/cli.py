@@ -5,8 +5,8 @@ TensorFlow is imported after the flags are parsed, so that `--help` and wrong fl
 
 from __future__ import annotations
 
+import collections
 import difflib
-import itertools
 import logging as python_logging
 import os
 import re
@@ -18,9 +18,7 @@ import textwrap
 import typing
 from collections.abc import Callable
 
-from absl import app, flags, logging
-from ml_collections import config_flags
-from ml_collections.config_flags.config_flags import ConfigFileFlagParser
+from absl import flags, logging
 
 from rank4class import __main__ as program
 from rank4class.pipelines import config, configs
@@ -32,6 +30,7 @@ if typing.TYPE_CHECKING:
 flags.DEFINE_bool(
     "debug", False, "Print the full traceback of an error, and the messages of TensorFlow and other packages."
 )
+flags.DEFINE_bool("help", False, "Show the flags, and the fields of the config.", short_name="h")
 flags.DEFINE_multi_string(
     "import", [], "Python file or module to import first, which registers parts of your own; may be repeated."
 )
@@ -41,7 +40,6 @@ flags.DEFINE_multi_string(
 USER_ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
 MODULE = re.compile(r"python -m rank4class\.scripts\.(?:research\.)?(\w+)")  # a command in a docstring
 HELP_WIDTH = 100  # characters
-HELP = re.compile("--?(help|helpshort|h|\\?)")
 NOT_NONE = "must have a value other than None"  # absl's message of flags that are required
 # Messages of absl for flags that are missing or have no value of their type, and the errors shown instead.
 _FLAG_ERRORS = {
@@ -52,13 +50,11 @@ _FLAG_ERRORS = {
     r"flag (--.*): \S+ is not (an? .*)": r"\1: not \2. Write \2.",
     r"flag (--.*): value should be one of <(.*)>": r"\1: unknown. Choose one of \2.",
 }
-DEBUG = re.compile("--?debug(=(true|t|1))?", re.IGNORECASE)
 _PACKAGES = (
     sysconfig.get_path("purelib"),
     sysconfig.get_path("platlib"),
 )  # of others, and this one if installed
-# A flag that replaces a part of the config, such as --loss=rankmax.
-PART_FLAG = re.compile(rf"--?(?:config\.)?({'|'.join(config.PARTS)})(?:\.name)?(?:=(.*))?")
+_overrides: dict[str, typing.Any] = {}  # value of each `--config.FIELD`
 
 
 def define_config(required: bool = True) -> flags.FlagHolder:
@@ -68,14 +64,13 @@ def define_config(required: bool = True) -> flags.FlagHolder:
       required: whether the command requires `--config`.
 
     Returns:
-      The holder of `--config`, whose value is a `config.Experiment`.
+      The holder of `--config`, whose value is a `config.Experiment` once the flags are parsed.
     """
-    holder = config_flags.DEFINE_config_file(
+    holder = flags.DEFINE_string(
         "config",
         None,
         f"A packaged config ({', '.join(configs.names())}), or a Python file that defines get_config().",
     )
-    flags.FLAGS["config"].parser = _ConfigParser("config")
     if required:
         flags.mark_flag_as_required("config")
     for kind, part in config.PARTS.items():
@@ -133,7 +128,9 @@ def run(main: Callable[[], None], *, resumes: bool = False) -> None:
       resumes: whether an interrupted command continues when it is run again with the same --workdir.
     """
 
-    def guarded(_: list[str]) -> None:
+    logging.use_absl_handler()
+    with program.ends_at_closed_pipe():
+        _parse(sys.argv)
         logging.set_verbosity(logging.INFO)
         if not flags.FLAGS.debug:
             logging.get_absl_handler().addFilter(_is_shown)
@@ -160,9 +157,6 @@ def run(main: Callable[[], None], *, resumes: bool = False) -> None:
             hint = " Run the same command again to resume." if resumes and flags.FLAGS.workdir else ""
             print(f"Interrupted.{hint}", file=sys.stderr)
             sys.exit(128 + (error.args[0] if error.args else signal.SIGINT))
-
-    with program.ends_at_closed_pipe():
-        app.run(guarded, flags_parser=_parse)
 
 
 def _interrupt(number: int, _: object) -> typing.NoReturn:
@@ -212,100 +206,104 @@ class _Plain(python_logging.Formatter):
         return level + super().format(record)
 
 
-def _load_config(name: str) -> config.Experiment:
-    """Returns the experiment of `--config=NAME`."""
+def _parse(argv: list[str]) -> None:
+    """Parses the flags, imports the modules of `--import`, and builds the experiment of `--config`."""
+    arguments, fields = _split(argv)
+    problem = None
     try:
-        return configs.get_config(name)
-    except (FileNotFoundError, ValueError) as error:
-        raise flags.IllegalFlagValueError(f"--{error}") from error
-
-
-def _import_all(argv: list[str]) -> None:
-    """Imports the files and modules of `--import`, before the flags that name their parts are parsed."""
-    for argument, following in itertools.zip_longest(argv[1:], argv[2:]):
-        match = re.fullmatch("--?import(?:=(.*))?", argument)
-        name = match and (following if match[1] is None else match[1])
-        if not name:
-            continue
         try:
-            config.import_user_module(name)
-        except Exception as error:  # the user's file may raise any exception
-            raise flags.IllegalFlagValueError(
-                f"--import={name}: cannot be imported. {type(error).__name__}: {error}"
-            ) from error
-
-
-class _ConfigParser(ConfigFileFlagParser):
-    """Loads packaged configs by name, replaces parts, and reports errors of files and fields."""
-
-    def parse(self, path: str) -> config.Experiment:
-        experiment = _load_config(path)
-        try:
-            experiment = _replace_parts(experiment, sys.argv)
-            for argument in sys.argv[1:]:
-                match = re.match(r"--?(?:no)?config\.([^=]*)", argument)
-                if match:
-                    config.check_field(experiment, match[1])
-        except ValueError as error:
-            raise flags.IllegalFlagValueError(str(error)) from error
-        return experiment
-
-
-def _replace_parts(experiment: config.Experiment, argv: list[str]) -> config.Experiment:
-    """Returns an experiment with the parts that are named on the command line."""
-    names = {}
-    for argument, following in itertools.zip_longest(argv[1:], argv[2:]):
-        match = PART_FLAG.fullmatch(argument)
-        if match:
-            names[f"{match[1]}.name"] = match[2] if match[2] is not None else following
-    return config.override(experiment, names)
-
-
-def _parse(argv: list[str]) -> list[str]:
-    try:
-        # The names of parts and fields are looked for here, before absl parses the flags.
-        argv = sys.argv = flags.FLAGS.read_flags_from_files(argv, force_gnu=False)
-        if any(map(DEBUG.fullmatch, argv)):
-            os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
-        else:  # before TensorFlow is imported, which files of the user may do
-            os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+            stray = flags.FLAGS(arguments)[1:]
+        except flags.Error as error:  # reported after the help, and an error in a file of the user
+            problem, stray = error, []
+        # Files of the user may import TensorFlow.
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0" if flags.FLAGS["debug"].value else "3"
+        if not flags.FLAGS["debug"].value:
             _filter_stderr()
-        _import_all(argv)
-        if any(HELP.fullmatch(argument) for argument in argv[1:]):
-            print(_help(argv))
+        for name in flags.FLAGS["import"].value:
+            _import(name)
+        experiment = _build_experiment(fields)
+        if flags.FLAGS["help"].value:
+            print(_help(experiment))
             sys.exit()
-        arguments = flags.FLAGS(argv)[1:]
-        if arguments:
-            raise ValueError(
-                f"{' '.join(arguments)}: no positional arguments are accepted. Set --FLAG=VALUE."
-            )
-        _check_config_is_given()
-        _clear_alternatives()
+        if isinstance(problem, flags.UnrecognizedFlagError):
+            raise ValueError(_unknown_flag(problem.flagname, experiment))
+        if problem:
+            raise problem
+        if stray:
+            raise ValueError(f"{' '.join(stray)}: no positional arguments are accepted. Set --FLAG=VALUE.")
     except BrokenPipeError:
         raise
-    except flags.UnrecognizedFlagError as error:
-        _fail(_unknown_flag(error.flagname))
     except (flags.Error, *USER_ERRORS) as error:
         message = str(error)
         for pattern, shown in _FLAG_ERRORS.items():
             message = re.sub(pattern, shown, message)
         _fail(message)
-    return argv[:1]
+    if experiment is not None:
+        flags.FLAGS["config"].value = experiment
 
 
-def _check_config_is_given() -> None:
-    """Raises ValueError if a part is replaced, but there is no config."""
-    if "config" in flags.FLAGS and flags.FLAGS["config"].value is None:
-        for kind in config.PARTS:
-            if flags.FLAGS[kind].value is not None:
-                raise ValueError(f"--{kind}: has no effect without --config. Set both.")
+def _split(argv: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Returns the arguments without those that set fields of the config, and the text of each field.
+
+    >>> _split(["train", "--config.steps=3", "--workdir=x", "--config.jit_compile", "--config.seed", "1"])
+    (['train', '--workdir=x'], {'steps': '3', 'jit_compile': 'True', 'seed': '1'})
+    """
+    arguments, fields = [], {}
+    remaining = collections.deque(flags.FLAGS.read_flags_from_files(argv, force_gnu=False))
+    while remaining:
+        argument = remaining.popleft()
+        match = re.fullmatch("--?(no)?config\\.([^=]*)(?:=(.*))?", argument, re.DOTALL)
+        if match is None:
+            arguments.append(argument)
+            continue
+        negation, field, text = match.groups()
+        if text is None:
+            has_value = remaining and not negation and not re.match("--?[a-z]", remaining[0])
+            text = remaining.popleft() if has_value else str(not negation)
+        fields[field] = text
+    return arguments, fields
 
 
-def _clear_alternatives() -> None:
-    """Applies `config.clear_alternatives` to the fields on the command line."""
-    if "config" in flags.FLAGS and flags.FLAGS["config"].value is not None:
-        flag = flags.FLAGS["config"]
-        config.clear_alternatives(flag.value, config_flags.get_override_values(flag))
+def _import(name: str) -> None:
+    """Imports a file or module of the user, before the parts that it registers are named."""
+    try:
+        config.import_user_module(name)
+    except Exception as error:  # the user's file may raise any exception
+        raise ValueError(f"--import={name}: cannot be imported. {type(error).__name__}: {error}") from error
+
+
+def _build_experiment(fields: dict[str, str]) -> config.Experiment | None:
+    """Returns the experiment of `--config` with the parts and fields of the command line, or None."""
+    _overrides.clear()
+    if "config" not in flags.FLAGS:
+        if fields:
+            raise ValueError(_unknown_flag(f"config.{next(iter(fields))}", None))
+        return None
+    parts = {kind: flags.FLAGS[kind].value for kind in config.PARTS if flags.FLAGS[kind].value is not None}
+    name = flags.FLAGS["config"].value
+    if name is None:
+        for flag in (*parts, *(f"config.{field}" for field in fields)):
+            raise ValueError(f"--{flag}: has no effect without --config. Set both.")
+        return None
+    try:
+        experiment = configs.get_config(name)
+    except (FileNotFoundError, ValueError) as error:
+        raise ValueError(f"--{error}") from error
+    names = {f"{kind}.name": part for kind, part in parts.items()}
+    names |= {field: text for field, text in fields.items() if field.removesuffix(".name") in config.PARTS}
+    experiment = config.override(experiment, names)
+    for field, text in fields.items():
+        config.check_field(experiment, field)
+        try:
+            _overrides[field] = config.parse_value(experiment, field, text)
+        except ValueError as error:
+            raise ValueError(f"--config.{error}") from error
+    return config.override(experiment, _overrides)
+
+
+def overrides() -> dict[str, typing.Any]:
+    """Returns the values of the flags `--config.FIELD`, by field."""
+    return dict(_overrides)
 
 
 def check_used(*parts: str) -> None:
@@ -314,19 +312,17 @@ def check_used(*parts: str) -> None:
     Args:
       *parts: names of the parts and of the fields of the experiment that it uses.
     """
-    overrides = [f"config.{field}" for field in config_flags.get_override_values(flags.FLAGS["config"])]
-    given = [*(kind for kind in config.PARTS if flags.FLAGS[kind].value is not None), *overrides]
-    for name in given:
+    named = (kind for kind in config.PARTS if flags.FLAGS[kind].value is not None)
+    for name in (*named, *(f"config.{field}" for field in _overrides)):
         if name.removeprefix("config.").partition(".")[0] not in parts:
             raise ValueError(f"--{name}: has no effect on this command. Leave it out.")
 
 
-def _unknown_flag(name: str) -> str:
+def _unknown_flag(name: str, experiment: config.Experiment | None) -> str:
     """Returns the error of a flag that the command lacks, with the fields or flags that it may stand for."""
     fields, plain = [], name.replace("-", "_")
     if "config" in flags.FLAGS:
-        experiment = flags.FLAGS["config"].value or config.Experiment()  # None without --config
-        fields = [f"config.{field}" for field in config.values(experiment)]
+        fields = [f"config.{field}" for field in config.values(experiment or config.Experiment())]
     known = [*(flag.name for flag in flags_of(sys.argv[0])), *fields]
     close = [field for field in fields if field.endswith(f".{plain}")]
     close = close or difflib.get_close_matches(plain, known, n=1)
@@ -341,7 +337,7 @@ def flags_of(module: str) -> list[flags.Flag]:
       module: name of the module; of the running command, `sys.argv[0]`.
     """
     defined = [flag for name in (module, __name__) for flag in flags.FLAGS.get_flags_for_module(name)]
-    return sorted(defined, key=lambda flag: flag.name)
+    return sorted((flag for flag in defined if flag.name != "help"), key=lambda flag: flag.name)
 
 
 def help_of(flag: flags.Flag) -> str:
@@ -370,23 +366,18 @@ def is_required(flag: flags.Flag) -> bool:
     return any(NOT_NONE in validator.message for validator in flag.validators)
 
 
-def _help(argv: list[str]) -> str:
-    """Returns the help of the running command: flags and config fields with their defaults."""
+def _help(experiment: config.Experiment | None) -> str:
+    """Returns the help of the running command: flags and config fields with their values."""
     lines = [as_typed((sys.modules["__main__"].__doc__ or "").strip()), "", "Flags:"]
     for flag in flags_of(sys.argv[0]):
         text = f"{help_of(flag)} ({default_of(flag)})"
         lines += [f"  --{flag.name}", textwrap.indent(textwrap.fill(text, HELP_WIDTH - 6), 6 * " ")]
     if "config" in flags.FLAGS:
-        pairs = itertools.zip_longest(argv, argv[1:])
-        matches = (
-            (re.fullmatch("--?config(?:=(.*))?", argument), following) for argument, following in pairs
-        )
-        names = [match[1] or following for match, following in matches if match]
-        experiment = _replace_parts(_load_config(names[-1]) if names else config.Experiment(), argv)
-        values = config.values(experiment)
+        values = config.values(experiment or config.Experiment())
         width = max(map(len, values))
-        lines += ["", f"Config fields, with the values of {names[-1] if names else 'config.Experiment()'}:"]
-        lines += [f"  --config.{name:{width}}  {value!r}" for name, value in values.items()]
+        name = flags.FLAGS["config"].value or "config.Experiment()"
+        lines += ["", f"Config fields, with the values of {name}:"]
+        lines += [f"  --config.{field:{width}}  {value!r}" for field, value in values.items()]
     return "\n".join(lines)
 
 

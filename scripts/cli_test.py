@@ -59,7 +59,7 @@ def test_help_lists_all_flags_and_fields_without_importing_tensorflow():
 def test_help_shows_the_defaults():
     (train, _), (sweep, _), (sorter, _) = run_all(
         ["train", "--config=digits_mlp", "-h"],
-        ["sweep", "--helpshort", "--config=digits_mlp"],
+        ["sweep", "--help", "--config=digits_mlp"],
         ["train_sorter", "-help"],
     )
     assert "  --workdir\n      Folder of the run. (required)" in train
@@ -169,14 +169,16 @@ for argument in sys.argv[1:]:
 
 def test_values_of_flags_of_another_type():
     messages = {
-        "--config.optimizer.learning_rate=abc": "not a number. Write a number.",
-        "--config.batch_size=1.5": "not an integer. Write an integer.",
-        "--config.jit_compile=abc": "neither true nor false. Write true or false.",
+        "--config.optimizer.learning_rate='abc'": "not a number. Write a number.",
+        "--config.batch_size='1.5'": "not an integer. Write an integer.",
+        "--config.encoder.hidden='x'": "not an integer. Write an integer.",
+        "--config.jit_compile='abc'": "not true or false. Write true or false.",
         "--margin=abc": "not a number. Write a number.",
         "--margin=-1": "not a non-negative number. Write a non-negative number.",
         "--strategy=abc": "unknown. Choose one of default|mirrored|multi_worker|tpu.",
     }
-    ended = subprocess.run([sys.executable, "-c", VALUES_OF_FLAGS, *messages], capture_output=True, text=True)
+    command = [sys.executable, "-c", VALUES_OF_FLAGS, *(flag.replace("'", "") for flag in messages)]
+    ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.stderr.splitlines() == [f"error: {flag}: {text}" for flag, text in messages.items()]
 
 
@@ -253,7 +255,7 @@ def test_logs_of_other_packages_are_shown_from_errors_on(path, level, is_shown):
 def test_tensorflow_starts_quietly_without_debug():
     program = f"import os\n{COMMAND}\nprint(os.environ['TF_CPP_MIN_LOG_LEVEL'])"
     for debug, level in (((), "3"), (("--debug",), "0"), (("--nodebug",), "3")):
-        command = [sys.executable, "-c", program, "predict", "stray", *debug]
+        command = [sys.executable, "-c", program, "predict", "--help", *debug]
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1"}
         ended = subprocess.run(command, env=environment, capture_output=True, text=True)
         assert ended.stdout.splitlines()[-1] == level

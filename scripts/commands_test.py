@@ -460,7 +460,7 @@ def test_sweep_on_a_frozen_encoder(command, tmp_path, tiny_goemotions, tiny_bert
     [
         (["--config.loss.nme=mse"], "loss.nme: loss 'softmax' has no such option. It has: temperature,"),
         (["--config.loss.name=softmx"], "loss='softmx': unknown. Did you mean 'softmax'?"),
-        (["--config.epochs=many"], "--config.epochs=many: not a number. Write a number."),
+        (["--config.epochs=many"], "--config.epochs='many': not a number. Write a number."),
         (
             ["--loss=rankmax", "--config.loss.k=2000000000"],
             "loss.k=2000000000: selects all 10 training classes",

@@ -10,7 +10,6 @@ The same command on other machines that share the folder takes a part of the run
 import math
 
 from absl import flags
-from ml_collections import config_flags
 
 from rank4class.scripts import cli
 
@@ -72,8 +71,7 @@ def main() -> None:
         raise ValueError(f"margin={_MARGIN.value}: not finite. Choose a number of percentage points.")
     base, cells = _CONFIG.value, {"losses": _LOSSES.value, "interactions": _INTERACTIONS.value}
     tune = grid.parse_tune(_TUNE.value, base, **cells)
-    overrides = config_flags.get_override_values(flags.FLAGS["config"])
-    grid.check_overrides(overrides, base, **cells, tune=tune)
+    grid.check_overrides(cli.overrides(), base, **cells, tune=tune)
     for flag in ("tuning_seeds", "widen"):
         if flags.FLAGS[flag].present and not tune:
             raise ValueError(f"--{flag}: nothing is tuned. Add --tune, or leave it out.")

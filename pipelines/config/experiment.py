@@ -1,6 +1,7 @@
 """The typed description of an experiment: its fields, their JSON form, and changes by dotted names."""
 
 import copy
+import csv
 import dataclasses
 import functools
 import json
@@ -226,10 +227,7 @@ def value_type(experiment: Any, dotted: str) -> tuple[type, bool]:
     >>> value_type(Experiment(), "optimizer.learning_rate"), value_type(Experiment(), "steps")
     ((<class 'float'>, False), (<class 'int'>, True))
     """
-    check_field(experiment, dotted)
-    section, _, name = dotted.rpartition(".")
-    owner = getattr(experiment, section) if section else experiment
-    kind = {field.name: field.type for field in dataclasses.fields(owner)}[name]
+    kind = _type_of(experiment, dotted)
     kinds = (kind,) if typing.get_origin(kind) is tuple else typing.get_args(kind) or (kind,)
     for single in (bool, int, float, str):
         if single in kinds:
@@ -237,20 +235,41 @@ def value_type(experiment: Any, dotted: str) -> tuple[type, bool]:
     raise ValueError(f"{dotted}: holds several values. Choose another field.")
 
 
-def parse_value(experiment: Any, dotted: str, text: str) -> bool | int | float | str | None:
+def _type_of(experiment: Any, dotted: str) -> Any:
+    check_field(experiment, dotted)
+    section, _, name = dotted.rpartition(".")
+    owner = getattr(experiment, section) if section else experiment
+    return {field.name: field.type for field in dataclasses.fields(owner)}[name]
+
+
+def parse_value(experiment: Any, dotted: str, text: str) -> bool | int | float | str | tuple | None:
     """Returns the value of a field that a text holds; raises ValueError if it holds none.
 
     >>> [parse_value(Experiment(), *pair) for pair in (("optimizer.learning_rate", "0.1"), ("steps", "none"))]
     [0.1, None]
+    >>> parse_value(Experiment(), "encoder.hidden", "(16, 32)"), parse_value(Experiment(), "metrics", "mrr")
+    ((16, 32), ('mrr',))
     """
+    kind = _type_of(experiment, dotted)
+    if typing.get_origin(kind) is tuple:
+        return tuple(_parse(dotted, item, typing.get_args(kind)[0]) for item in _items(text))
     kind, is_optional = value_type(experiment, dotted)
-    if is_optional and text.lower() == "none":
-        return None
+    return None if is_optional and text.lower() == "none" else _parse(dotted, text, kind)
+
+
+def _parse(dotted: str, text: str, kind: Any) -> Any:
     try:
         return {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
     except (KeyError, ValueError) as error:
         wanted = {bool: "true or false", int: "an integer", float: "a number"}[kind]
         raise ValueError(f"{dotted}={text!r}: not {wanted}. Write {wanted}.") from error
+
+
+def _items(text: str) -> list[str]:
+    """Returns the items of `a,b` or `(a, b)`; those with a comma need quotes."""
+    inner = text[1:-1] if (text[:1], text[-1:]) in (("(", ")"), ("[", "]")) else text
+    [items] = csv.reader([inner], quotechar='"' if '"' in inner else "'", skipinitialspace=True)
+    return [item.strip() for item in items if item.strip()]
 
 
 def to_json(experiment: Any) -> str:
